@@ -1,15 +1,18 @@
 """Strict numerics for everything that touches arrays, and the smallest runs there are."""
 
 import hashlib
+import json
 import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jax
 import pytest
 from filelock import FileLock
+from model_folders import row_file
 from transformers import PreTrainedTokenizerBase
 from whole_runs import carried_out
 
@@ -26,17 +29,19 @@ from trainer.config.tree import (
     OptimizerConfig,
     PrecisionConfig,
 )
-from trainer.data.conversations import Tokenizer
+from trainer.data.encode import Tokenizer
+from trainer.data.special_tokens import TurnTokenizer
 from trainer.run import RunRequest
 
 # From Python 3.12 on, isinstance does not see attributes that tokenizers compute when they are asked.
-Tokenizer.register(PreTrainedTokenizerBase)
+for protocol in (Tokenizer, TurnTokenizer):
+    protocol.register(PreTrainedTokenizerBase)
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def config() -> Config:
     """A complete run of two steps on one device, without evaluation."""
     return Config(
@@ -53,6 +58,30 @@ def config() -> Config:
     )
 
 
+@pytest.fixture(scope="session")
+def shared_rows(shared_folder: Path) -> Callable[..., str]:
+    """Return a function that writes a file of rows, once for all workers, and returns its path."""
+
+    def write(name: str, *rows: dict[str, Any]) -> str:
+        path = shared_folder / f"{name}.jsonl"
+        with FileLock(f"{path}.lock"):
+            if not path.exists():
+                row_file(path, *rows)
+        assert [json.loads(line) for line in path.read_text("utf-8").splitlines()] == list(rows)
+        return str(path)
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all workers of a session share."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 @pytest.fixture
 def order_of(tmp_path: Path) -> Callable[..., RunRequest]:
     """Return a function that makes an order for a configuration in a new folder."""
@@ -63,19 +92,28 @@ def order_of(tmp_path: Path) -> Callable[..., RunRequest]:
     return make
 
 
+@pytest.fixture
+def train(order_of: Callable[..., RunRequest]) -> Callable[..., Path]:
+    """Return a function that trains a configuration in a new folder and returns the folder."""
+
+    def carry_out(config: Config, name: str = "run", *, ends_with: int = 0, **fields) -> Path:
+        order = order_of(config, name, **fields)
+        assert carried_out(order) == ends_with
+        return order.folder
+
+    return carry_out
+
+
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Config], Path]:
+def finished(shared_folder: Path) -> Callable[[Config], Path]:
     """Return a function that gives the folder of a finished run.
 
     Each configuration is trained once in a session, by the worker that needs it first. A test that writes into the
     folder takes a copy.
     """
-    base = tmp_path_factory.getbasetemp()
-    runs = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "finished"
-    runs.mkdir(exist_ok=True)
 
     def train(config: Config) -> Path:
-        folder = runs / hashlib.sha256(config_text(config).encode()).hexdigest()[:16]
+        folder = shared_folder / hashlib.sha256(config_text(config).encode()).hexdigest()[:16]
         with FileLock(f"{folder}.lock"):
             if not (folder / "succeeded").exists():
                 shutil.rmtree(folder, ignore_errors=True)

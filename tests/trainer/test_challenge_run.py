@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from forging import answered, forge_answers, read_rows, right_answer
+from model_folders import row_file
 from tasks import task_of
 
 from evidence import layout
@@ -20,58 +21,38 @@ from evidence.run import read_run
 from evidence.scores.intervals import ExactMatch
 from schemas.problems import ProblemError
 from schemas.validate import check_value
-from trainer.config.tree import (
-    BatchConfig,
-    Config,
-    DataConfig,
-    EvaluationConfig,
-    LimitsConfig,
-    MeshConfig,
-    MethodConfig,
-    ModelConfig,
-    OptimizerConfig,
-)
+from trainer.config.tree import Config, EvaluationConfig, MethodConfig
 from trainer.data.rows import RowFile, read_dataset
 from trainer.evaluation.challenge import ChallengeRequest, ChallengeResult, Questions, challenge_run
 from trainer.export_run import export_run
 from trainer.loop.chain import load_trained_params
-from trainer.model.decoder import params_sha256
-from trainer.model.source import resolve
+from trainer.model.files.source import resolve
+from trainer.model.params import params_sha256
 from trainer.recorder.progress import Watch
-from trainer.run import RunRequest, run
 from trainproof.command import main
 from trainproof.terminal.challenges import challenge_text
 
 QUIET = Watch(quiet=True)
-TINY = Config(
-    name="test",
-    model=ModelConfig(name="tiny-gpt2"),
-    data=DataConfig(max_length=128),
-    optimizer=OptimizerConfig(learning_rate=1e-2),
-    batch=BatchConfig(microbatch_size=4),
-    mesh=MeshConfig(device="cpu", devices=1),
-    evaluation=EvaluationConfig(eval_set="eval_v1", baseline=False, max_new_tokens=8, batch_size=25),
-    limits=LimitsConfig(steps=2),
-)
 
 
 @pytest.fixture
-def honest(finished: Callable[[Config], Path]) -> Path:
+def tiny(config: Config) -> Config:
+    evaluation = EvaluationConfig(eval_set="eval_v1", baseline=False, max_new_tokens=8, batch_size=25)
+    return replace(config, evaluation=evaluation)
+
+
+@pytest.fixture
+def honest(finished: Callable[[Config], Path], tiny: Config) -> Path:
     """A run of two steps, evaluated."""
-    return finished(TINY)
+    return finished(tiny)
 
 
 @pytest.fixture
-def folder(honest: Path, tmp_path: Path) -> Path:
+def folder(honest, tmp_path) -> Path:
     """The same without its checkpoint, as a bundle has it, for one test."""
     copy = shutil.copytree(honest, tmp_path / "run")
     shutil.rmtree(copy / layout.CHECKPOINTS)
     return copy
-
-
-def trained(config: Config, folder: Path) -> Path:
-    assert run(RunRequest(config=config, folder=folder, command=["trainproof", "train"]), QUIET) == 0
-    return folder
 
 
 def challenged(folder: Path, **asked: Any) -> dict[str, Any]:
@@ -87,7 +68,12 @@ def refused(folder: Path, **asked: Any) -> tuple[int, list[str]]:
     return caught.value.exit_code, [problem.code for problem in caught.value.problems]
 
 
-def test_an_honest_run_gives_the_same_answers_bit_for_bit(folder: Path):
+def forge_all_but_one(folder: Path) -> None:
+    """Claim 98 %."""
+    forge_answers(folder, lambda number, row: row if number == 0 else right_answer(row))
+
+
+def test_an_honest_run_gives_the_same_answers_bit_for_bit(folder):
     receipt = challenged(folder)
     assert receipt["result"] == "identical"
     assert receipt["covered"]["items"] == {
@@ -111,8 +97,8 @@ def test_an_honest_run_gives_the_same_answers_bit_for_bit(folder: Path):
     )
 
 
-def test_a_claimed_99_percent_cannot_be_true(folder: Path):
-    forge_answers(folder, lambda number, row: row if number == 0 else right_answer(row))
+def test_a_claimed_98_percent_cannot_be_true(folder):
+    forge_all_but_one(folder)
     # The folder alone tells that tokens are left out, and not that the answers are forged.
     report = check_run(read_run(folder))
     assert report.grade.name == "measured"
@@ -122,32 +108,20 @@ def test_a_claimed_99_percent_cannot_be_true(folder: Path):
     assert (receipt["score"]["stated"]["value"], receipt["score"]["can_be_true"]) == (0.98, False)
     assert receipt["score"]["chance"] < 1e-20
     assert receipt["covered"]["items"]["different"] >= 5
+    # Answers that cannot be followed are generated anew, even where none is drawn for it.
+    assert challenged(folder, again=0)["covered"]["items"]["different"] == 49
 
 
-def test_the_score_alone_tells_a_forged_99_percent(folder: Path):
-    forge_answers(folder, lambda number, row: row if number == 0 else right_answer(row))
-    receipt = challenged(folder, again=0)
-    assert (receipt["result"], receipt["score"]["can_be_true"]) == ("different", False)
-    assert receipt["covered"]["items"]["different"] == 49, "what cannot be followed is written anew"
-
-
-def test_an_edited_answer_is_named(folder: Path):
+def test_an_edited_answer_is_named(folder):
     forge_answers(folder, lambda number, row: right_answer(row) if number == 7 else row)
-    receipt = challenged(folder, again=50)
-    assert receipt["covered"]["items"] | {"differences": []} == {
-        "drawn": 50,
-        "identical": 49,
-        "within_tolerance": 0,
-        "different": 1,
-        "trained": 50,
-        "given_again": {"trained": 49, "untrained": 0},
-        "differences": [],
-    }
-    [difference] = receipt["covered"]["items"]["differences"]
-    assert difference == {"id": "eval_v1-008", "why": "The stated answer is not one that the model's tokens can be."}
+    items = challenged(folder, again=50)["covered"]["items"]
+    assert (items["drawn"], items["identical"], items["within_tolerance"], items["different"]) == (50, 49, 0, 1)
+    assert items["given_again"] == {"trained": 49, "untrained": 0}
+    why = "The stated answer is not one that the model's tokens can be."
+    assert items["differences"] == [{"id": "eval_v1-008", "why": why}]
 
 
-def test_an_edited_answer_whose_tokens_fit_is_not_what_the_model_writes(folder: Path):
+def test_an_edited_answer_with_its_tokens_is_named(folder):
     """The forger writes the tokens of the text too."""
     row = read_rows(folder, layout.PREDICTIONS)[7]
     tokens = row["output_token_ids"].split()
@@ -161,26 +135,38 @@ def test_an_edited_answer_whose_tokens_fit_is_not_what_the_model_writes(folder: 
 
 
 @pytest.mark.slow
-def test_weights_of_another_run_are_not_those_that_answered(folder: Path, tmp_path: Path):
-    other = trained(replace(TINY, seed=1, evaluation=replace(TINY.evaluation, eval_set=None)), tmp_path / "other")
+def test_weights_of_another_run_are_not_those_that_answered(folder, tiny, train):
+    other = train(replace(tiny, seed=1, evaluation=replace(tiny.evaluation, eval_set=None)), "other")
     shutil.copy(other / layout.TRAINED_PARAMS, folder)
     forge_answers(folder, lambda number, row: row)
     assert refused(folder) == (1, ["TP058"])
-    forge_answers(
-        folder, lambda number, row: row, params_sha256=params_sha256(load_trained_params(folder, task_of(TINY)))
-    )
+    sha256 = params_sha256(load_trained_params(folder, task_of(tiny)))
+    forge_answers(folder, lambda number, row: row, params_sha256=sha256)
     receipt = challenged(folder)
     assert receipt["result"] == "different"
     assert receipt["covered"]["items"]["different"] > 40
 
 
-def test_a_run_without_parameters_is_refused_with_what_to_ask_for(folder: Path):
-    (folder / layout.TRAINED_PARAMS).unlink()
-    assert refused(folder) == (3, ["TP057"])
+def truncate(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.truncate(1 << 40)  # a file with a hole, which takes no room
+
+
+@pytest.mark.parametrize(
+    ("file", "damage", "expected"),
+    [
+        (layout.TRAINED_PARAMS, Path.unlink, (3, ["TP057"])),
+        (layout.TRAINED_PARAMS, truncate, (2, ["TP056"])),
+        (layout.EVAL_SUMMARY, Path.unlink, (2, ["TP083"])),
+    ],
+)
+def test_a_run_without_usable_parameters_or_score_is_refused(file, damage, expected, folder):
+    damage(folder / file)
+    assert refused(folder) == expected
 
 
 @pytest.mark.slow
-def test_an_export_or_a_checkpoint_will_do(honest: Path, folder: Path):
+def test_an_export_or_a_checkpoint_replaces_the_parameters(honest, folder):
     (folder / layout.TRAINED_PARAMS).unlink()
     export_run(honest, folder / layout.EXPORT, QUIET)
     assert challenged(folder, generate=1, again=2)["result"] == "identical"
@@ -190,32 +176,25 @@ def test_an_export_or_a_checkpoint_will_do(honest: Path, folder: Path):
 
 
 @pytest.mark.slow
-def test_adapters_are_enough_where_the_base_can_be_drawn(tmp_path: Path):
-    run_folder = trained(replace(TINY, method=MethodConfig(kind="lora", rank=2)), tmp_path / "lora")
-    assert (run_folder / layout.TRAINED_PARAMS).stat().st_size < 25_000
-    assert challenged(run_folder, generate=1)["result"] == "identical"
-    export_run(run_folder, run_folder / layout.ADAPTER, QUIET, adapter=True)
-    shutil.rmtree(run_folder / layout.CHECKPOINTS)
-    (run_folder / layout.TRAINED_PARAMS).unlink()
-    assert challenged(run_folder, generate=1)["result"] == "identical"
+def test_adapters_are_enough_where_the_base_can_be_drawn(tiny, train):
+    folder = train(replace(tiny, method=MethodConfig(kind="lora", rank=2)))
+    assert (folder / layout.TRAINED_PARAMS).stat().st_size < 25_000
+    assert challenged(folder, generate=1)["result"] == "identical"
+    export_run(folder, folder / layout.ADAPTER, QUIET, adapter=True)
+    shutil.rmtree(folder / layout.CHECKPOINTS)
+    (folder / layout.TRAINED_PARAMS).unlink()
+    assert challenged(folder, generate=1)["result"] == "identical"
 
 
-def test_questions_that_training_asks_too_are_left_out(folder: Path, tmp_path: Path):
+def test_questions_of_the_training_data_are_left_out(folder, tmp_path):
     asked = read_dataset("dev-reasoning-v2").rows[0]
-    items = [
-        {"id": "old", "prompt": asked["prompt"].upper(), "expected": asked["final_answer"]},
-        {"id": "new", "prompt": "Which is larger, 10 or 2?", "expected": "10"},
-    ]
-    path = tmp_path / "mine.jsonl"
-    path.write_text("".join(json.dumps(item) + "\n" for item in items))
+    old = {"id": "old", "prompt": asked["prompt"].upper(), "expected": asked["final_answer"]}
+    new = {"id": "new", "prompt": "Which is larger, 10 or 2?", "expected": "10"}
+    path = Path(row_file(tmp_path / "mine.jsonl", old, new))
     questions = challenged(folder, items=path)["score"]["questions"]
-    assert (questions["source"], questions["name"], questions["n"], questions["in_training"]) == (
-        "file",
-        "mine.jsonl",
-        1,
-        1,
-    )
-    path.write_text(json.dumps(items[0]) + "\n")
+    found = tuple(questions[key] for key in ("source", "name", "n", "in_training"))
+    assert found == ("file", "mine.jsonl", 1, 1)
+    row_file(path, old)
     assert refused(folder, items=path) == (2, ["TP059"])
 
 
@@ -223,7 +202,7 @@ def test_questions_that_training_asks_too_are_left_out(folder: Path, tmp_path: P
     ("in_training", "chance"),
     [(None, 0.01246), (0, 0.01246), (57, 0.13536), (5000, 0.30167)],
 )
-def test_questions_left_out_count_as_right_up_to_as_many_as_were_asked(in_training: int | None, chance: float):
+def test_left_out_questions_count_as_right_up_to_as_many_as_were_asked(in_training, chance):
     """scipy.stats.fisher_exact(alternative="greater") of 94 of 100 against 83 of 100, 140 of 157 and 183 of 200."""
     file = RowFile(name="drawn", path=Path(), rows=(), lines=(), sha256="", warnings=())
     found = ChallengeResult(
@@ -237,15 +216,8 @@ def test_questions_left_out_count_as_right_up_to_as_many_as_were_asked(in_traini
     assert found.chance == pytest.approx(chance, abs=1e-4)
 
 
-def test_a_run_that_states_no_score_has_nothing_to_question(folder: Path):
-    (folder / layout.EVAL_SUMMARY).unlink()
-    assert refused(folder) == (2, ["TP083"])
-
-
 @pytest.mark.slow
-def test_the_command_takes_a_bundle_and_keeps_a_receipt(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_the_command_takes_a_bundle_and_keeps_a_receipt(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
     build_bundle([folder], tmp_path / "run.zip", allow_partial=True)
@@ -258,12 +230,7 @@ def test_the_command_takes_a_bundle_and_keeps_a_receipt(
     assert receipt["result"] == "identical"
     assert json.loads((tmp_path / "r.json").read_text()) == receipt
     events = [json.loads(line) for line in said.err.splitlines()]
-    assert [event["event"] for event in events] == [
-        "planned",
-        *["items"] * 50,
-        *["questions"] * 10,
-        "done",
-    ]
+    assert [each["event"] for each in events] == ["planned", *["items"] * 50, *["questions"] * 10, "done"]
     assert events[-1] == {"event": "done", "result": "identical", "said": receipt["said"], "exit_code": 0}
     # The bundle was unpacked elsewhere; the receipt speaks for the run wherever it lies.
     [proof] = find_proofs(folder, run_sha256(folder))
@@ -275,8 +242,8 @@ def test_the_command_takes_a_bundle_and_keeps_a_receipt(
     assert "trainproof package RUN --with-weights" in capsys.readouterr().err
 
 
-def test_the_words_for_a_terminal(folder: Path):
-    forge_answers(folder, lambda number, row: row if number == 0 else right_answer(row))
+def test_challenge_text(folder):
+    forge_all_but_one(folder)
     lines = challenge_text(challenged(folder, generate=3, again=50)).splitlines()
     chance = "Were the stated score true, so low a one on items as hard would have a chance of 0.00017, below 0.001"
     assert lines[:5] == [
@@ -286,9 +253,3 @@ def test_the_words_for_a_terminal(folder: Path):
         f"  {chance}: it cannot be.",
         "  50 stated answers held against the weights; 50 written anew: 1 identical, 0 within tolerance, 49 different.",
     ]
-
-
-def test_a_huge_file_in_place_of_the_parameters_is_not_read(folder: Path):
-    with (folder / layout.TRAINED_PARAMS).open("r+b") as file:
-        file.truncate(1 << 40)  # a file with a hole, which takes no room
-    assert refused(folder) == (2, ["TP056"])

@@ -1,27 +1,26 @@
 """A chat template that writes the date writes that of the run's start, on whatever day the run is taken up again."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from model_folders import chat, chat_model_folder, row_file
-from whole_runs import carried_out
+from whole_runs import errors_of, manifest_of
 
 import trainer.run as story
 from evidence import layout
-from evidence.grade import check_run
-from evidence.run import read_run
 from trainer.config.tree import CheckpointConfig, Config, DataConfig, EvaluationConfig, LimitsConfig, ModelConfig
 from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.evaluation.late import evaluate_run
+from trainer.planning.devices import choose_devices
+from trainer.play.entrant import trained_entrant
 from trainer.recorder.progress import Watch
-from trainer.replay.place import prepare_replay
+from trainer.replay.asking import write_states
+from trainer.replay.place import place_of
 from trainer.replay.recorded import ReplayRequest, read_recorded
-from trainer.replay.replay import replay, write_states
-from trainer.run import RunRequest, check
-from trainer.runtime import choose_devices
+from trainer.replay.replay import replay
+from trainer.run import check
 
 DATED = (
     "{{ bos_token }}[{{ strftime_now('%d %b %Y') }}]{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}</turn>"
@@ -32,7 +31,7 @@ QUIET = Watch(quiet=True)
 
 
 @pytest.fixture
-def dated(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+def dated(config, tmp_path, monkeypatch) -> Config:
     """A run whose prompts hold the date; all that is started in this test starts on one day, unless it is told."""
     monkeypatch.setattr(story, "now", lambda: STARTED)
     rows = [chat(("user", f"{number} + 1?"), ("assistant", str(number + 1))) for number in range(4)]
@@ -55,60 +54,48 @@ def dates_in(folder: Path) -> set[str]:
 
 
 @pytest.mark.slow
-def test_every_day_renders_as_the_day_of_the_start(
-    dated: Config, order_of: Callable[..., RunRequest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    order = order_of(dated)
-    assert carried_out(order) == 0
-    manifest = json.loads((order.folder / layout.MANIFEST).read_text())
-    assert manifest["dataset"]["rendered_at"] == STARTED
-    assert dates_in(order.folder) == {"[03 Feb 2031]"}
+def test_every_day_renders_as_the_day_of_the_start(dated, train, tmp_path, monkeypatch):
+    folder = train(dated)
+    assert manifest_of(folder)["dataset"]["rendered_at"] == STARTED
+    assert dates_in(folder) == {"[03 Feb 2031]"}
     # From here on every day is another one: the clock's, and that of whatever starts.
     monkeypatch.setattr(story, "now", lambda: "2033-04-05T00:00:00.000+00:00")
-    run = read_recorded(order.folder)
-    receipt, code = replay(ReplayRequest(folder=order.folder, whole=True), lambda line: None, lambda event: None)
+    run = read_recorded(folder)
+    receipt, code = replay(ReplayRequest(folder=folder, whole=True), lambda line: None, lambda event: None)
     assert (receipt["result"], code) == ("identical", 0)
-    kept = prepare_replay(run, ReplayRequest(folder=order.folder)).data.first_examples(4, run_id="a")["examples"]
+    kept = place_of(run, ReplayRequest(folder=folder)).data.first_examples(4, run_id="a")["examples"]
     assert {example["text"][5:18] for example in kept} == {"[03 Feb 2031]"}
     own = row_file(tmp_path / "own.jsonl", {"id": "b", "prompt": "7 + 1?", "expected": "8"})
-    asked = ChallengeRequest(folder=order.folder, items=Path(own), generate=0, seed=1, again=1, model=None)
+    asked = ChallengeRequest(folder=folder, items=Path(own), generate=0, seed=1, again=1, model=None)
     assert challenge_run(asked, QUIET, lambda event: None)["result"] == "identical"
-    device = choose_devices("cpu", 1)
-    entrant = trained_model(order.folder, device)
+    entrant = trained_entrant(folder, choose_devices("cpu", 1))
     assert entrant.sampler.prompt_template == "<bos>[03 Feb 2031][user] {prompt}</turn>[assistant] "
     (tmp_path / "states").mkdir()
-    assert write_states(order.folder, [1], tmp_path / "states", lambda line: None) == run.sha256
+    assert write_states(folder, [1], tmp_path / "states", lambda line: None) == run.sha256
     # A run that goes on does so with the same prompts, and so does the one after it.
-    for number, before in ((4, "run"), (6, "run-4")):
-        later = order_of(replace(dated, limits=LimitsConfig(steps=number)), f"run-{number}")
-        assert carried_out(replace(later, resume=tmp_path / before)) == 0
-        assert json.loads((later.folder / layout.MANIFEST).read_text())["dataset"]["rendered_at"] == STARTED
-        assert dates_in(later.folder) == {"[03 Feb 2031]"}
-        errors = [each.what for each in check_run(read_run(later.folder)).findings if each.severity == "error"]
-        assert errors == []
+    for number in (4, 6):
+        folder = train(replace(dated, limits=LimitsConfig(steps=number)), f"run-{number}", resume=folder)
+        assert manifest_of(folder)["dataset"]["rendered_at"] == STARTED
+        assert dates_in(folder) == {"[03 Feb 2031]"}
+        assert errors_of(folder) == []
 
 
-def test_a_later_evaluation_asks_with_the_date_of_the_run(dated: Config, order_of: Callable[..., RunRequest]):
-    order = order_of(replace(dated, evaluation=replace(dated.evaluation, eval_set=None)))
-    assert carried_out(order) == 0
-    evaluate_run(order.folder, dated.evaluation.eval_set, QUIET)
-    assert dates_in(order.folder) == {"[03 Feb 2031]"}
+def test_a_later_evaluation_uses_the_date_of_the_run(dated, train):
+    folder = train(replace(dated, evaluation=replace(dated.evaluation, eval_set=None)))
+    evaluate_run(folder, dated.evaluation.eval_set, QUIET)
+    assert dates_in(folder) == {"[03 Feb 2031]"}
 
 
-def test_a_run_that_states_no_date_has_that_of_its_start(
-    dated: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
-):
-    order = order_of(dated)
-    assert carried_out(order) == 0
-    path = order.folder / layout.MANIFEST
-    manifest = json.loads(path.read_text())
-    del manifest["dataset"]["rendered_at"]  # as versions before this one recorded it
-    path.write_text(json.dumps(manifest | {"started_at": "2029-01-02T03:04:05.000+00:00"}))
-    again = order_of(replace(dated, limits=LimitsConfig(steps=3)), "again")
-    found = check(replace(again, resume=order.folder), QUIET)
+def test_a_run_of_an_earlier_version_has_the_date_of_its_start(dated, train, order_of):
+    folder = train(replace(dated, evaluation=EvaluationConfig()))
+    manifest = manifest_of(folder)
+    del manifest["dataset"]["rendered_at"]
+    manifest["started_at"] = "2029-01-02T03:04:05.000+00:00"
+    (folder / layout.MANIFEST).write_text(json.dumps(manifest))
+    found = check(order_of(replace(dated, limits=LimitsConfig(steps=3)), "again", resume=folder), QUIET)
     assert {example["text"][5:18] for example in found["first_examples"]["examples"]} == {"[02 Jan 2029]"}
-    assert found["dataset"]["rendered_at"] == "2029-01-02T03:04:05.000+00:00"
+    assert found["dataset"]["rendered_at"] == manifest["started_at"]
 
 
-def test_a_template_without_a_date_states_none(config: Config, order_of: Callable[..., RunRequest]):
+def test_a_template_without_a_date_states_none(config, order_of):
     assert "rendered_at" not in check(order_of(config), QUIET)["dataset"]

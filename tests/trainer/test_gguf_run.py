@@ -8,35 +8,26 @@ import numpy as np
 import pytest
 from gguf_cases import TEXT, folder_of, params_of, with_tokenizer
 from model_folders import row_file
+from whole_runs import carried_out, manifest_of
 
 from evidence.hashes import sha256_file
 from evidence.index.index import check_document
 from schemas.problems import ProblemError
-from schemas.render import as_text
-from trainer.config.tree import (
-    BatchConfig,
-    Config,
-    DataConfig,
-    EvaluationConfig,
-    LimitsConfig,
-    MeshConfig,
-    MethodConfig,
-    ModelConfig,
-    OptimizerConfig,
-)
+from trainer.config.tree import DataConfig, EvaluationConfig, MethodConfig, ModelConfig
 from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.evaluation.late import evaluate_run
 from trainer.evaluation.recorded import read_config
 from trainer.export_run import NEW_TOKENS, equal_tokens, export_run
 from trainer.generate.api import load_model
-from trainer.model.decoder import params_sha256
-from trainer.model.export import export, export_gguf
-from trainer.model.gguf import read_gguf
-from trainer.model.source import resolve
+from trainer.model.files.export import export
+from trainer.model.files.export_gguf import export_gguf
+from trainer.model.files.source import resolve
+from trainer.model.gguf.header import read_gguf
+from trainer.model.params import params_sha256
 from trainer.recorder.progress import Watch
 from trainer.replay.recorded import ReplayRequest
 from trainer.replay.replay import replay
-from trainer.run import RunRequest, run
+from trainer.run import RunRequest
 
 QUIET = Watch(quiet=True)
 
@@ -53,35 +44,28 @@ def base(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def trained(base):
+def trained(base, config):
     """A run of two steps on the file, evaluated."""
-    words = TEXT.split()
-    folder = base.parent
-    items = [{"id": str(n), "prompt": f"{words[n]} {words[n + 1]}", "expected": words[n]} for n in range(3)]
-    config = Config(
-        name="test",
+    words, folder = TEXT.split(), base.parent
+    pairs = ({"prompt": one, "completion": f" {one}"} for one in words)
+    items = ({"id": str(n), "prompt": f"{words[n]} {words[n + 1]}", "expected": words[n]} for n in range(3))
+    changed = replace(
+        config,
         model=ModelConfig(name=str(base)),
-        data=DataConfig(
-            dataset=row_file(folder / "rows.jsonl", *({"prompt": one, "completion": f" {one}"} for one in words)),
-            max_length=32,
-        ),
+        data=DataConfig(dataset=row_file(folder / "rows.jsonl", *pairs), max_length=32),
         method=MethodConfig(kind="lora", rank=2),
-        optimizer=OptimizerConfig(learning_rate=1e-2),
-        batch=BatchConfig(microbatch_size=4),
-        mesh=MeshConfig(device="cpu", devices=1),
         evaluation=EvaluationConfig(
             eval_set=row_file(folder / "items.jsonl", *items), baseline=False, max_new_tokens=4
         ),
-        limits=LimitsConfig(steps=2),
     )
-    assert run(RunRequest(config=config, folder=folder / "run", command=["trainproof", "train"]), QUIET) == 0
+    assert carried_out(RunRequest(config=changed, folder=folder / "run", command=["trainproof", "train"])) == 0
     return folder / "run"
 
 
 @pytest.mark.slow
 def test_adapters_are_trained_on_a_gguf_and_written_into_one(base, trained):
     said = []
-    manifest = json.loads((trained / "run_manifest.json").read_text())
+    manifest = manifest_of(trained)
     assert (manifest["model"]["name"], manifest["model"]["family"]) == (str(base), "llama")
     target = export_run(trained, None, Said(said), gguf="f16")
     assert target == trained / "gguf" / "run-f16.gguf"
@@ -117,47 +101,38 @@ class Said(Watch):
 
 
 def test_a_judge_with_another_gguf_is_refused_with_both_hashes(base, trained):
-    other = str(base.with_name("other.gguf"))
-    stated = json.loads((trained / "run_manifest.json").read_text())["model"]["frozen_sha256"]
+    other, said = str(base.with_name("other.gguf")), []
+    stated = manifest_of(trained)["model"]["frozen_sha256"]
     found = params_sha256(load_model(other).params)
-    expected = (
-        f"error TP765: {trained} at /model: The weights of the base model here have the SHA-256 {found}; the run "
-        f"states {stated}.\n"
-        "  With another base model every number differs, which would prove nothing.\n"
-        f"  Next: Fetch {base}, as the run had it, and give its folder with --model.\n"
-    )
-    asked = ChallengeRequest(
-        folder=trained, items=str(base.with_name("items.jsonl")), generate=0, seed=1, again=1, model=other
-    )
-    said = []
+    items = base.with_name("items.jsonl")
+    asked = ChallengeRequest(folder=trained, items=items, generate=0, seed=1, again=1, model=other)
     for act in (
         lambda: replay(ReplayRequest(folder=trained, model=other), said.append, said.append),
         lambda: challenge_run(asked, Said(said), said.append),
     ):
         with pytest.raises(ProblemError) as caught:
             act()
-        assert (caught.value.exit_code, as_text(caught.value.problems)) == (3, expected)
+        [problem] = caught.value.problems
+        assert (caught.value.exit_code, problem.code, problem.pointer) == (3, "TP765", "/model")
+        assert problem.what == (
+            f"The weights of the base model here have the SHA-256 {found}; the run states {stated}."
+        )
     assert not [line for line in said if "compiling" in str(line)], "before anything is computed"
     receipt = challenge_run(replace(asked, model=str(base)), QUIET, lambda event: None)
     assert receipt["covered"]["items"]["identical"] == 1
 
 
 @pytest.mark.slow
-def test_a_run_is_not_evaluated_on_a_gguf_that_was_replaced(base, trained, tmp_path):
-    config = replace(
-        read_config(trained),
-        model=ModelConfig(name=str(tmp_path / "base.gguf")),
-        evaluation=EvaluationConfig(max_new_tokens=4),
-    )
+def test_a_run_is_not_evaluated_on_a_gguf_that_was_replaced(base, trained, train, tmp_path):
+    model, evaluation = ModelConfig(name=str(tmp_path / "base.gguf")), EvaluationConfig(max_new_tokens=4)
     shutil.copy(base, tmp_path)
-    folder = tmp_path / "run"
-    assert run(RunRequest(config=config, folder=folder, command=["trainproof", "train"]), QUIET) == 0
+    folder = train(replace(read_config(trained), model=model, evaluation=evaluation))
     shutil.copy(base.with_name("other.gguf"), tmp_path / "base.gguf")
     with pytest.raises(ProblemError) as caught:
         evaluate_run(folder, str(base.with_name("items.jsonl")), QUIET)
     [problem] = caught.value.problems
     assert (caught.value.exit_code, problem.code) == (3, "TP055")
-    assert json.loads((folder / "run_manifest.json").read_text())["model"]["frozen_sha256"] in problem.what
+    assert manifest_of(folder)["model"]["frozen_sha256"] in problem.what
 
 
 def test_a_gguf_has_the_hash_of_the_numbers_in_it(base, tmp_path):

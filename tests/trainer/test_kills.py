@@ -36,35 +36,24 @@ OF_THE_MODEL = {"TP410"}
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def found(tmp_path_factory) -> dict[str, Any]:
     root = tmp_path_factory.mktemp("kills")
-    command = [
-        sys.executable,
-        str(KILLS),
-        str(root),
-        "--replays",
-        f"{KILLED - 2}",
-        "--trainings",
-        "1",
-        "--resumed",
-        "1",
-    ]
-    done = subprocess.run([*command, "--seed", "8"], capture_output=True, text=True, check=False)
+    counts = ("--replays", f"{KILLED - 2}", "--trainings", "1", "--resumed", "1", "--seed", "8")
+    done = subprocess.run([sys.executable, str(KILLS), str(root), *counts], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     outcomes: dict[str, Any] = json.loads(done.stdout)
     return outcomes
 
 
 @pytest.fixture(scope="module")
-def left(found: dict[str, Any]) -> list[dict[str, Any]]:
+def left(found) -> list[dict[str, Any]]:
     """Return what every killed run left, where the kill came after its folder was made."""
     killed = [*found["replays"], *found["trainings"], *(each["killed"] for each in found["resumed"])]
     assert len(killed) == KILLED
     return [outcome for outcome in killed if outcome["folder"]]
 
 
-@pytest.mark.slow
-def test_the_kills_come_at_every_stage(found: dict[str, Any], left: list[dict[str, Any]]) -> None:
+def test_the_kills_come_at_every_stage(found, left):
     assert found["whole"]["stated"] == "succeeded"
     stages = Counter(outcome["last_file"] for outcome in left if outcome["ended"] == -9)
     # Of few kills none may fall where it is short: before the first examples, and between the last answer and the seal.
@@ -73,8 +62,7 @@ def test_the_kills_come_at_every_stage(found: dict[str, Any], left: list[dict[st
     assert sum(stages.values()) > KILLED // 3  # the others had ended before their moment
 
 
-@pytest.mark.slow
-def test_a_killed_run_is_shown_as_interrupted(left: list[dict[str, Any]]) -> None:
+def test_a_killed_run_is_shown_as_interrupted(left):
     for outcome in left:
         expected = "succeeded" if outcome["stated"] == "succeeded" else "interrupted"
         if outcome["grade"] != "not a run":  # killed when its folder was still empty
@@ -82,14 +70,12 @@ def test_a_killed_run_is_shown_as_interrupted(left: list[dict[str, Any]]) -> Non
             assert outcome["listed"] == [expected], outcome
 
 
-@pytest.mark.slow
-def test_no_row_is_lost(left: list[dict[str, Any]]) -> None:
+def test_no_row_is_lost(left):
     for outcome in left:
         assert not any(outcome["lost"].values()), outcome
 
 
-@pytest.mark.slow
-def test_a_killed_run_contradicts_nothing(found: dict[str, Any], left: list[dict[str, Any]]) -> None:
+def test_a_killed_run_contradicts_nothing(found, left):
     for outcome in left:
         codes = set(outcome["codes"]) - OF_THE_MODEL
         if outcome["stated"] == "succeeded":  # killed after the seal
@@ -104,16 +90,14 @@ def test_a_killed_run_contradicts_nothing(found: dict[str, Any], left: list[dict
             assert outcome["grade"] == "template", outcome
 
 
-@pytest.mark.slow
-def test_a_killed_training_goes_on_from_its_checkpoint(found: dict[str, Any]) -> None:
+def test_a_killed_training_goes_on_from_its_checkpoint(found):
     for outcome in found["resumed"]:
         assert outcome["killed"]["checkpoint"] >= 5
         assert (outcome["exit"], outcome["status"], outcome["errors"]) == (0, "succeeded", [])
         assert not any(outcome["lost"].values())
 
 
-@pytest.mark.slow
-def test_an_added_evaluation_that_is_killed_loses_nothing_and_is_made_whole_by_the_next(tmp_path: Path) -> None:
+def test_a_killed_later_evaluation_loses_nothing_and_is_completed_by_the_next(tmp_path):
     command = [sys.executable, str(KILLS), str(tmp_path), "--evaluations"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,33 +1,22 @@
 """A packed run from end to end: recorded, resumed bit for bit, judged; its tokens are real ones."""
 
-import json
-from collections.abc import Callable
+import shutil
 from dataclasses import replace
-from pathlib import Path
+from operator import itemgetter
 
 import pytest
+from model_folders import row_file
 from tasks import inputs_of
+from whole_runs import errors_of, manifest_of, refusal, rows
 
 from evidence import layout
 from evidence.grade import check_run
 from evidence.run import read_run
 from trainer.config.tree import BatchConfig, Config, LimitsConfig, RecordingConfig
-from trainer.recorder.progress import Watch
-from trainer.run import RunRequest, run
-
-QUIET = Watch(quiet=True)
-
-
-def rows(folder: Path) -> list[dict]:
-    return [json.loads(line) for line in (folder / layout.METRICS).read_text().splitlines()]
-
-
-def codes(folder: Path) -> set[str]:
-    return {problem.code for problem in check_run(read_run(folder)).findings if problem.severity == "error"}
 
 
 @pytest.fixture
-def packed(config: Config) -> Config:
+def packed(config) -> Config:
     """Four steps of two microbatches, a row for the first step, every second one and the last."""
     return replace(
         config,
@@ -40,27 +29,23 @@ def packed(config: Config) -> Config:
 
 
 @pytest.mark.slow
-def test_a_packed_run_resumes_bit_for_bit_and_counts_real_tokens(
-    packed: Config, order_of: Callable[..., RunRequest], tmp_path: Path
-):
-    short = replace(packed, limits=LimitsConfig(steps=2))
-    whole, first = order_of(packed, "whole"), order_of(short, "first")
-    rest = order_of(packed, "rest", resume=first.folder)
-    assert [run(order, QUIET) for order in (whole, first, rest)] == [0, 0, 0]
-    assert [codes(order.folder) for order in (whole, first, rest)] == [set(), set(), set()]
-    exact = ("step", "tokens_seen", "loss", "grad_norm")
-    by_step = {row["step"]: [row[key] for key in exact] for row in rows(whole.folder)}
+def test_a_packed_run_resumes_bit_for_bit_and_counts_real_tokens(packed, finished, train):
+    whole, first = finished(packed), train(replace(packed, limits=LimitsConfig(steps=2)), "first")
+    rest = train(packed, "rest", resume=first)
+    assert [errors_of(folder) for folder in (whole, first, rest)] == [[], [], []]
+    exact = itemgetter("step", "tokens_seen", "loss", "grad_norm")
+    by_step = {row["step"]: exact(row) for row in rows(whole)}
     assert list(by_step) == [1, 2, 4]
-    for row in rows(first.folder) + [row for row in rows(rest.folder) if row["step"] in by_step]:
-        assert [row[key] for key in exact] == by_step[row["step"]]
+    for row in rows(first) + [row for row in rows(rest) if row["step"] in by_step]:
+        assert exact(row) == by_step[row["step"]]
     _, data = inputs_of(packed)
     encoded, computed = data.encoded.encoded, 4 * packed.data.max_length
     seen = [sum(len(encoded[row]) for row in data.source.rows(step)) for step in range(4)]
-    found = rows(whole.folder)
+    found = rows(whole)
     assert [row["tokens_seen"] for row in found] == [sum(seen[:step]) for step in (1, 2, 4)]
     assert found[-1]["padding_fraction"] == pytest.approx(1 - (seen[2] + seen[3]) / (2 * computed))
     assert found[-1]["padding_fraction"] < 0.1
-    manifest = json.loads((whole.folder / layout.MANIFEST).read_text())
+    manifest = manifest_of(whole)
     assert manifest["effective"]["data"]["packing"] is True
     assert manifest["dataset"]["tokens"] == sum(map(len, encoded))
     assert manifest["dataset"]["sequences"] == len(data.source.sequences)
@@ -76,25 +61,15 @@ def test_a_packed_run_resumes_bit_for_bit_and_counts_real_tokens(
         (2, {"tokens_per_second": 1.0}, "TP313"),
     ],
 )
-def test_tokens_that_the_rows_do_not_take_in_are_found(
-    line: int, changes: dict, code: str, packed: Config, order_of: Callable[..., RunRequest]
-):
-    order = order_of(packed)
-    assert run(order, QUIET) == 0
-    found = rows(order.folder)
+def test_tokens_that_the_rows_do_not_take_in_are_found(line, changes, code, packed, finished, tmp_path):
+    folder = shutil.copytree(finished(packed), tmp_path / "run")
+    found = rows(folder)
     found[line] |= changes
-    (order.folder / layout.METRICS).write_text("".join(json.dumps(row) + "\n" for row in found))
-    assert code in codes(order.folder)
+    row_file(folder / layout.METRICS, *found)
+    assert code in {problem.code for problem in check_run(read_run(folder)).findings if problem.severity == "error"}
 
 
 @pytest.mark.slow
-def test_a_run_cannot_be_continued_packed(packed: Config, config: Config, order_of: Callable[..., RunRequest]):
-    from schemas.problems import ProblemError
-
-    first = order_of(replace(packed, data=config.data, limits=LimitsConfig(steps=1)), "first")
-    assert run(first, QUIET) == 0
-    with pytest.raises(ProblemError) as caught:
-        run(order_of(packed, "rest", resume=first.folder), QUIET)
-    assert [problem.what for problem in caught.value.problems] == [
-        "data.packing is true; the run to continue has false."
-    ]
+def test_a_run_cannot_be_continued_packed(packed, config, order_of, train):
+    first = train(replace(packed, data=config.data, limits=LimitsConfig(steps=1)), "first")
+    assert "data.packing is true; the run to continue has false." in refusal(order_of(packed, "rest", resume=first))[1]

@@ -4,38 +4,33 @@ import os
 import re
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from tasks import task_of
 
 from trainer.config.load import load_config
 from trainer.config.tree import Config
-from trainer.data.answers import EvalShape
+from trainer.data.prompts import Asked
 from trainer.loop.programs import programs_of
+from trainer.planning.devices import choose_devices
 from trainer.recorder import environment as module
 from trainer.recorder.environment import environment, level_of, request_level
-from trainer.replay.place import compare_environment
-from trainer.runtime import choose_devices
+from trainer.replay.place import fitness_of
 
 HASWELL = "sse4_1 sse4_2 fma movbe avx f16c abm bmi1 avx2 bmi2 fsgsbase"
 ZEN_4 = f"{HASWELL} avx512f avx512_bf16"
+ARM = "processor\t: 0\nFeatures\t: fp asimd sve bf16\nCPU part\t: 0xd40\n"
 
 
-def described(flags: str, *, model: int = 1) -> str:
-    one = f"""processor\t: 0
-vendor_id\t: AuthenticAMD
-cpu family\t: 25
-model\t\t: {model}
-model name\t: AMD EPYC
-stepping\t: 1
-flags\t\t: fpu {flags} rdpid
-"""
-    return f"{one}\n{one}"
+def x86(flags: str, *, model: int = 1) -> str:
+    """Return /proc/cpuinfo of two processors with these instructions."""
+    values = {"vendor_id": "AuthenticAMD", "cpu family": 25, "model": model, "model name": "AMD EPYC", "stepping": 1}
+    values |= {"flags": f"fpu {flags} rdpid"}
+    return "\n".join(["processor\t: 0", *(f"{key}\t: {value}" for key, value in values.items()), "\n"]) * 2
 
 
 @pytest.fixture
-def on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def on(tmp_path, monkeypatch):
     """Return what gives this machine another processor."""
     monkeypatch.setenv("XLA_FLAGS", module.MAX_ISA_FLAG)
 
@@ -46,15 +41,15 @@ def on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return put
 
 
-def test_the_level_is_the_one_asked_for_where_the_processor_has_it(on):
-    on(described(ZEN_4))
+def test_the_configured_level_is_used_where_the_processor_has_it(on):
+    on(x86(ZEN_4))
     assert (level_of("x86-64-v3").name, level_of("x86-64-v3").why) == ("x86-64-v3", "")
     assert "xla_disable_hlo_passes" in dict(level_of("x86-64-v3").options)
     assert (level_of("native").name, level_of("native").options) == ("native", ())
 
 
-def test_it_is_asked_for_before_jax_starts(on, monkeypatch: pytest.MonkeyPatch):
-    on(described(ZEN_4))
+def test_the_level_is_requested_before_jax_starts(on, monkeypatch):
+    on(x86(ZEN_4))
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
     assert level_of("x86-64-v3").why == "JAX had started for all that the processor has"
     request_level("native")
@@ -64,7 +59,7 @@ def test_it_is_asked_for_before_jax_starts(on, monkeypatch: pytest.MonkeyPatch):
     assert level_of("x86-64-v3").name == "x86-64-v3"
     assert environment("x86-64-v3")["flags"]["XLA_FLAGS"] == "--xla_force_host_platform_device_count=8"
     assert environment("native")["flags"]["XLA_FLAGS"].split()[1:] == ["--xla_cpu_max_isa=AVX2"]
-    on(described("sse4_2 avx"))
+    on(x86("sse4_2 avx"))
     monkeypatch.delenv("XLA_FLAGS")
     request_level("x86-64-v3")
     assert "XLA_FLAGS" not in os.environ
@@ -73,20 +68,20 @@ def test_it_is_asked_for_before_jax_starts(on, monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (described(HASWELL.replace(" avx2", "").replace("fma ", "")), "this processor lacks avx2, fma"),
+        (x86(HASWELL.replace(" avx2", "").replace("fma ", "")), "this processor lacks avx2, fma"),
         ("", "this .* processor names no instructions of x86-64"),
-        ("processor\t: 0\nFeatures\t: fp asimd sve bf16\nCPU part\t: 0xd40\n", "this .* names no instructions .*"),
+        (ARM, "this .* names no instructions .*"),
     ],
 )
-def test_where_it_cannot_be_had_the_reason_is_said(on, text: str, why: str):
+def test_an_unavailable_level_has_a_reason(on, text, why):
     on(text)
     level = level_of("x86-64-v3")
     assert (level.name, level.options) == ("native", ())
     assert re.fullmatch(why, level.why)
 
 
-def test_flags_of_ones_own_win(on, monkeypatch: pytest.MonkeyPatch):
-    on(described(ZEN_4))
+def test_xla_flags_of_the_user_win(on, monkeypatch):
+    on(x86(ZEN_4))
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_max_isa=AVX512 --xla_force_host_platform_device_count=8")
     request_level("x86-64-v3")
     assert level_of("x86-64-v3").why == "XLA_FLAGS states --xla_cpu_max_isa=AVX512"
@@ -94,8 +89,8 @@ def test_flags_of_ones_own_win(on, monkeypatch: pytest.MonkeyPatch):
     assert level_of("x86-64-v3").why == "XLA_FLAGS states --xla_cpu_enable_platform_dependent_math=true"
 
 
-def test_the_processor_is_stated_by_numbers_and_instructions(on):
-    on(described(ZEN_4, model=17))
+def test_the_processor_is_recorded_by_numbers_and_instructions(on):
+    on(x86(ZEN_4, model=17))
     assert environment("x86-64-v3")["processor"] == {
         "family": 25,
         "model": 17,
@@ -104,52 +99,42 @@ def test_the_processor_is_stated_by_numbers_and_instructions(on):
         "compiled_for": "x86-64-v3",
     }
     assert environment()["cpu"] == "AMD EPYC"
-    on("processor\t: 0\nFeatures\t: fp asimd sve bf16\n")
+    on(ARM)
     assert environment("native")["processor"] == {"instructions": ["asimd", "bf16", "sve"], "compiled_for": "native"}
 
 
 CPU = choose_devices("cpu", 1)
 
 
-def fitness(there: dict[str, Any], cpu_isa: str) -> tuple[bool, list[str]]:
-    code = {"commit": None}
-    manifest = {"environment": there, "devices": CPU.document(), "code": code}
-    found = compare_environment(manifest, CPU, cpu_isa=cpu_isa, file="run")
-    return found.is_exact, [each for each in found.notes if "commit" not in each]
+V3 = "x86-64-v3"
+LACKING = "native (this processor lacks avx2, bmi1, bmi2, f16c, fma, abm, movbe)"
 
 
-def test_bits_are_demanded_by_the_level_and_not_by_the_name(on):
-    on(described(ZEN_4, model=17))
-    portable, native = environment("x86-64-v3") | {"cpu_count": 64}, environment("native")
-    on(described(HASWELL))
-    exact, remarks = fitness(portable, "x86-64-v3")
-    assert exact
-    assert "CPU model 17 recorded, 1 here" in remarks
-    assert not fitness(native, "native")[0]
-    assert "CPU compiled_for native recorded, x86-64-v3 here" in fitness(native, "x86-64-v3")[1]
-    on(described(ZEN_4, model=17))
-    assert fitness(native, "native") == (True, [])
-    assert not fitness(native | {"cpu_count": 64}, "native")[0]
-    assert fitness(portable, "native")[0] is False
-
-
-def test_a_run_that_stated_a_name_alone_is_never_demanded_bit_for_bit(on):
-    on(described(ZEN_4))
-    earlier = {key: value for key, value in environment().items() if key != "processor"}
-    assert earlier["cpu"] == "AMD EPYC"
-    exact, remarks = fitness(earlier, "native")
-    assert not exact
-    assert "CPU family not recorded, 25 here" in remarks
-
-
-def test_a_level_that_is_not_to_be_had_here_is_held_to_the_tolerance(on):
-    on(described(ZEN_4))
-    portable = environment("x86-64-v3")
-    on(described("sse4_1 sse4_2 avx"))
-    exact, remarks = fitness(portable, "x86-64-v3")
-    assert not exact
-    why = "this processor lacks avx2, bmi1, bmi2, f16c, fma, abm, movbe"
-    assert f"CPU compiled_for x86-64-v3 recorded, native ({why}) here" in remarks
+@pytest.mark.parametrize(
+    ("recorded", "count", "here", "level", "is_exact", "remark"),
+    [
+        (V3, 64, x86(HASWELL), V3, True, "processor's model: 17 there, 1 here"),
+        (V3, 64, x86(ZEN_4, model=17), "native", False, ""),
+        (V3, None, x86("sse4_1 sse4_2 avx"), V3, False, f"compiled for: x86-64-v3 there, {LACKING} here"),
+        ("native", None, x86(HASWELL), "native", False, ""),
+        ("native", None, x86(HASWELL), V3, False, "compiled for: native there, x86-64-v3 here"),
+        ("native", None, x86(ZEN_4, model=17), "native", True, None),
+        ("native", 64, x86(ZEN_4, model=17), "native", False, ""),
+        # Earlier versions recorded the processor's name alone.
+        (None, None, x86(ZEN_4, model=17), "native", False, "processor's family: not stated there, 25 here"),
+    ],
+)
+def test_equal_bits_are_expected_of_the_level_and_not_of_the_name(recorded, count, here, level, is_exact, remark, on):
+    on(x86(ZEN_4, model=17))
+    there = environment(recorded or "native") | ({"cpu_count": count} if count else {})
+    if recorded is None:
+        del there["processor"]
+    on(here)
+    manifest = {"environment": there, "devices": CPU.document(), "code": {"commit": None}}
+    found = fitness_of(manifest, CPU, cpu_isa=level, file="run")
+    remarks = [each for each in found.remarks if "commit" not in each]
+    assert found.is_exact is is_exact
+    assert remarks == [] if remark is None else remark in [*remarks, ""]
 
 
 def settings(*chosen: str) -> Config:
@@ -195,21 +180,18 @@ def is_of_vector(line: str) -> bool:
     ],
     ids=" ".join,
 )
-def test_matrix_products_take_one_path(chosen: list[str]):
+def test_all_matrix_products_take_one_path(chosen):
     if level_of("x86-64-v3").name != "x86-64-v3":
         pytest.skip("this processor does not have the level")
-    programs = programs_of(task_of(settings(*chosen)), asked=EvalShape(prompts=2, longest_tokens=20))
+    programs = programs_of(task_of(settings(*chosen)), asked=Asked(prompts=2, longest_tokens=20))
     for name in ("train", "decode"):
         text = programs[name].compile().executable.as_text()
         assert "__ynn_fusion" in text
         assert elsewhere(text) == [], name
 
 
-def test_on_other_devices_nothing_is_asked_of_a_cpu():
+def test_other_devices_have_no_compiler_options_of_a_cpu():
     task = task_of(settings())
-    device = SimpleNamespace(platform="tpu")
-    elsewhere = SimpleNamespace(devices=SimpleNamespace(flat=[device]))
-    assert (
-        type(task)(config=task.config, model=task.model, objective=task.objective, mesh=elsewhere).compiler_options
-        == ()
-    )
+    mesh = SimpleNamespace(devices=SimpleNamespace(flat=[SimpleNamespace(platform="tpu")]))
+    other = type(task)(config=task.config, model=task.model, objective=task.objective, mesh=mesh)
+    assert other.compiler_options == ()

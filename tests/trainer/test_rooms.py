@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from changed_schema import changed_schema, with_row_field
 from tasks import task_of
+from whole_runs import errors_of, manifest_of, rows
 
 from evidence import layout
 from evidence.grade import check_run
@@ -18,12 +19,12 @@ from evidence.run import read_run
 from trainer.config.tree import Config, LimitsConfig, MethodConfig, ObjectiveConfig
 from trainer.export_run import export_run
 from trainer.loop.checkpoints import restored_state
-from trainer.model.model import METHODS, Method
+from trainer.methods import METHODS
+from trainer.methods.method import Method
 from trainer.objectives import OBJECTIVES
 from trainer.objectives.objective import LossSums, Microbatch
-from trainer.objectives.supervised import SupervisedLoss
+from trainer.objectives.supervised import SupervisedLoss, supervised_of
 from trainer.recorder.progress import Watch
-from trainer.run import RunRequest, run
 
 QUIET = Watch(quiet=True)
 
@@ -57,80 +58,58 @@ def with_kind(group: str, kind: str) -> Callable[[dict[str, Any]], None]:
     return change
 
 
-def rows(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / layout.METRICS).read_text().splitlines()]
-
-
-def errors_and_grade(folder: Path) -> tuple[list[str], str]:
-    report = check_run(read_run(folder))
-    return [problem.what for problem in report.findings if problem.severity == "error"], report.grade.name
+def expect_best_grade(folder: Path) -> None:
+    assert errors_of(folder) == []
+    # Measured where the code under test is not committed.
+    assert check_run(read_run(folder)).grade.name in ("consistent", "measured")
 
 
 @pytest.mark.slow
-def test_a_method_of_ten_lines_runs_resumes_and_exports(
-    config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
-):
+def test_a_method_of_ten_lines_runs_resumes_and_exports(config, train, monkeypatch):
     monkeypatch.setitem(METHODS, "last_norm", lambda config: LastNorm())
-    short = replace(config, method=MethodConfig(kind="last_norm"), limits=LimitsConfig(steps=2))
+    constant = replace(config.optimizer, schedule="constant")
     with changed_schema("train_config", with_kind("method", "last_norm")):
-        short = replace(short, optimizer=replace(config.optimizer, schedule="constant"))
-        whole = replace(short, limits=LimitsConfig(steps=4))
-        first = order_of(short, "first")
-        rest = order_of(whole, "rest", resume=first.folder)
-        assert [run(request, QUIET) for request in (order_of(whole, "whole"), first, rest)] == [0, 0, 0]
-        errors, grade = errors_and_grade(rest.folder)
-        assert errors == []
-        assert grade in ("consistent", "measured")  # measured where the code under test is not committed
-        manifest = json.loads((rest.folder / layout.MANIFEST).read_text())
-        task = task_of(whole)
-        [state], frozen = restored_state(rest.folder, task)
+        short = replace(config, method=MethodConfig(kind="last_norm"), optimizer=constant)
+        longer = replace(short, limits=LimitsConfig(steps=4))
+        whole, first = train(longer, "whole"), train(short, "first")
+        rest = train(longer, "rest", resume=first)
+        expect_best_grade(rest)
+        manifest = manifest_of(rest)
+        [state], frozen = restored_state(rest, task_of(longer))
         assert list(state.trained) == ["final_norm.bias", "final_norm.scale"]
         assert manifest["training"]["method"] == manifest["effective"]["method"]["kind"] == "last_norm"
-        assert manifest["model"]["trainable_parameters"] == sum(value.size for value in state.trained.values())
-        assert manifest["model"]["parameters"] == manifest["model"]["trainable_parameters"] + sum(
-            value.size for value in frozen.values()
-        )
-        uninterrupted = rows(order_of(whole, "whole").folder)
-        assert [row["loss"] for row in rows(first.folder) + rows(rest.folder)] == [row["loss"] for row in uninterrupted]
+        trained, kept = (sum(value.size for value in params.values()) for params in (state.trained, frozen))
+        assert manifest["model"]["trainable_parameters"] == trained
+        assert manifest["model"]["parameters"] == trained + kept
+        assert [row["loss"] for row in rows(first) + rows(rest)] == [row["loss"] for row in rows(whole)]
         assert np.any(state.trained["final_norm.bias"])
-        assert (export_run(rest.folder, None, QUIET) / "model.safetensors").is_file()
-        plan = json.loads((rest.folder / layout.PLAN).read_text())
+        assert (export_run(rest, None, QUIET) / "model.safetensors").is_file()
+        plan = json.loads((rest / layout.PLAN).read_text())
         assert {"params", "frozen"} <= {part["name"] for part in plan["parts"]}
 
 
-@pytest.mark.slow
-def test_an_objective_of_ten_lines_runs_and_its_figure_is_recorded(
-    config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
-):
-    def pulled_of(config: Config) -> Pulled:
-        plain = SupervisedLoss.from_config(config)
-        return Pulled(max_length=plain.max_length, chunk_positions=plain.chunk_positions)
+def pulled(config: Config) -> Pulled:
+    plain = supervised_of(config)
+    return Pulled(max_length=plain.max_length, chunk_positions=plain.chunk_positions)
 
-    monkeypatch.setitem(OBJECTIVES, "pulled", pulled_of)
+
+@pytest.mark.slow
+def test_an_objective_of_ten_lines_runs_and_its_figure_is_recorded(config, train, monkeypatch):
+    monkeypatch.setitem(OBJECTIVES, "pulled", pulled)
     changed = replace(config, objective=ObjectiveConfig(kind="pulled"), limits=LimitsConfig(steps=8))
     figure = with_row_field(
         "largest_pull", {"type": "number", "title": "Largest pull", "description": "Of a position."}
     )
     with changed_schema("train_config", with_kind("objective", "pulled")), changed_schema("metric_row", figure):
-        order = order_of(changed)
-        assert run(order, QUIET) == 0
-        errors, grade = errors_and_grade(order.folder)
-        assert errors == []
-        assert grade in ("consistent", "measured")  # measured where the code under test is not committed
-        measured = rows(order.folder)
+        folder = train(changed)
+        expect_best_grade(folder)
+        measured = rows(folder)
         assert measured[-1]["loss"] < measured[0]["loss"] - 1
         assert all(row["largest_pull"] >= row["loss"] for row in measured)
-        manifest = json.loads((order.folder / layout.MANIFEST).read_text())
-        assert manifest["effective"]["objective"] == {"kind": "pulled"}
+        assert manifest_of(folder)["effective"]["objective"] == {"kind": "pulled"}
 
 
 @pytest.mark.slow
-def test_a_figure_without_a_field_of_the_row_is_not_written(
-    config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
-):
-    plain = SupervisedLoss.from_config(config)
-    pulled = Pulled(max_length=plain.max_length, chunk_positions=plain.chunk_positions)
-    monkeypatch.setitem(OBJECTIVES, "supervised", lambda config: pulled)
-    order = order_of(config)
-    assert run(order, QUIET) == 0
-    assert "largest_pull" not in rows(order.folder)[0]
+def test_a_figure_without_a_field_of_the_row_is_not_written(config, train, monkeypatch):
+    monkeypatch.setitem(OBJECTIVES, "supervised", pulled)
+    assert "largest_pull" not in rows(train(config))[0]

@@ -10,58 +10,43 @@ import sys
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
+from itertools import count
 
 import jax
+import jax.numpy as jnp
 import pytest
 from compiled import QUICK
-from whole_runs import carried_out, errors_of, logged, manifest_of, rows, saved_steps
+from whole_runs import carried_out, errors_of, logged, manifest_of, refusal, rows, saved_steps
 
 from evidence import layout
 from evidence.grade import check_run
 from evidence.run import read_run
-from schemas.problems import ProblemError
-from schemas.render import as_text
 from trainer.config.load import load_config
-from trainer.config.tree import CheckpointConfig, Config, LimitsConfig
+from trainer.config.tree import CheckpointConfig, LimitsConfig
 from trainer.loop.loop import Loop
 from trainer.loop.record import record_program
 from trainer.loop.session import StopRequest
 from trainer.recorder.recorder import Recorder
-from trainer.run import RunRequest
 
 SMOKE = "trainer/configs/smoke_tiny.yaml"
 
 
 @pytest.mark.slow
-def test_a_smoke_run_is_valid_evidence(config: Config, order_of: Callable[..., RunRequest]):
-    order = order_of(replace(config, mode="smoke", evaluation=replace(config.evaluation, eval_set="eval_v1")))
-    assert carried_out(order) == 0
-    report = check_run(read_run(order.folder))
-    assert errors_of(order.folder) == []
+def test_a_smoke_run_is_valid_evidence(config, train):
+    folder = train(replace(config, mode="smoke", evaluation=replace(config.evaluation, eval_set="eval_v1")))
+    report = check_run(read_run(folder))
+    assert errors_of(folder) == []
     assert report.grade.name in ("consistent", "measured")  # measured where the code under test is not committed
-    assert [row["step"] for row in rows(order.folder)] == [1, 2]
-    assert (order.folder / layout.CHECKPOINTS / "2").is_dir()
-    assert {artifact["role"] for artifact in manifest_of(order.folder)["artifacts"]} == {
-        "config",
-        "plan",
-        "metrics",
-        "log",
-        "system",
-        "chain",
-        "first_examples",
-        "predictions",
-        "baseline_predictions",
-        "eval_summary",
-        "trained_params",
-        "other",  # the states that a judge can start from
-    }
+    assert [row["step"] for row in rows(folder)] == [1, 2]
+    assert (folder / layout.CHECKPOINTS / "2").is_dir()
+    roles = "config plan metrics log system chain first_examples predictions baseline_predictions eval_summary"
+    # The states that a judge can start from are of the role `other`.
+    expected = {*roles.split(), "trained_params", "other"}
+    assert {artifact["role"] for artifact in manifest_of(folder)["artifacts"]} == expected
 
 
 @pytest.mark.parametrize("how", ["moved", "removed", "another in its place"])
-def test_a_run_folder_that_goes_away_is_named(
-    how: str, config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
-):
+def test_a_run_folder_that_goes_away_is_named(how, config, order_of, monkeypatch):
     order = order_of(replace(config, checkpoint=CheckpointConfig(save_every_steps=1), limits=LimitsConfig(steps=3)))
     place, metric = order.folder.with_name("place"), Recorder.metric
 
@@ -75,13 +60,9 @@ def test_a_run_folder_that_goes_away_is_named(
                 (order.folder / "mine").mkdir(parents=True)
 
     monkeypatch.setattr(Recorder, "metric", goes)
-    with pytest.raises(ProblemError) as raised:
-        carried_out(order)
-    [problem] = raised.value.problems
-    assert (raised.value.exit_code, problem.code, problem.file) == (4, "TP722", str(order.folder))
-    assert problem.what == (
-        "The run folder could not be written: it was moved, renamed or removed while the run was writing to it."
-    )
+    code, text = refusal(order)
+    what = "The run folder could not be written: it was moved, renamed or removed while the run was writing to it."
+    assert (code, text.splitlines()[0]) == (4, f"error TP722: {order.folder}: {what}")
     if how == "another in its place":
         assert [path.name for path in order.folder.iterdir()] == ["mine"]
     if how != "removed":
@@ -90,31 +71,26 @@ def test_a_run_folder_that_goes_away_is_named(
         assert carried_out(replace(order, folder=order.folder.with_name("rest"), resume=place)) == 0
 
 
-def test_without_locks_a_run_is_refused_before_anything_is_read(
-    config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
-):
+def test_without_locks_a_run_is_refused_before_anything_is_read(config, order_of, monkeypatch):
     def refuse(_descriptor: int, _operation: int) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     order = order_of(config)
     monkeypatch.setattr(fcntl, "flock", refuse)
     monkeypatch.setattr("trainer.run.read_inputs", None)
-    with pytest.raises(ProblemError) as raised:
-        carried_out(order)
-    assert [problem.code for problem in raised.value.problems] == ["TP724"]
+    assert refusal(order)[1].startswith("error TP724: ")
     assert not order.folder.exists()
 
 
-def test_the_recorded_configuration_gives_the_same_run(config: Config, order_of: Callable[..., RunRequest]):
-    first, second = order_of(config, "first"), order_of(config, "second")
-    carried_out(first)
-    carried_out(replace(second, config=load_config(first.folder / layout.CONFIG)))
-    assert [row["loss"] for row in rows(first.folder)] == [row["loss"] for row in rows(second.folder)]
+def test_the_recorded_configuration_gives_the_same_run(config, finished, train):
+    first = finished(config)
+    second = train(load_config(first / layout.CONFIG))
+    assert [row["loss"] for row in rows(first)] == [row["loss"] for row in rows(second)]
 
 
 @pytest.mark.slow
-def test_the_first_project_s_command_works_with_the_name_changed(tmp_path: Path):
-    """The smoke command of the first project, flags written with underscores."""
+def test_the_predecessors_smoke_command_works(tmp_path):
+    """Its flags are written with underscores."""
     environment = {**os.environ, "XLA_FLAGS": QUICK}
     command = [
         *(sys.executable, "-m", "trainproof", "train"),
@@ -133,16 +109,10 @@ def test_the_first_project_s_command_works_with_the_name_changed(tmp_path: Path)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("resumed", "donate"), [(False, True), (True, True), (True, False), (False, False)])
-def test_no_more_than_two_states_are_there_at_a_time(
-    donate: bool,
-    resumed: bool,
-    config: Config,
-    order_of: Callable[..., RunRequest],
-    finished: Callable[[Config], Path],
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_at_most_two_states_exist_at_a_time(donate, resumed, config, train, finished, monkeypatch):
     """As the plan counts them: with donation one, without it the old one and the new one."""
     changed = replace(config, memory=replace(config.memory, donate=donate), limits=LimitsConfig(steps=4))
+    parent = finished(config) if resumed else None
     first: list[weakref.ref] = []
     left: list[int] = []
 
@@ -157,29 +127,21 @@ def test_no_more_than_two_states_are_there_at_a_time(
     monkeypatch.setattr("trainer.run.record_program", watched)
     monkeypatch.setattr(Recorder, "metric", count)
     monkeypatch.setattr(Recorder, "record_result", lambda *_, **__: None)
-    order = order_of(changed, "new", resume=finished(config) if resumed else None)
-    carried_out(order)
+    train(changed, "new", resume=parent)
     assert len(first) > 10
     assert left[1:] == [0] * len(left[1:])
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_says_so(config: Config, order_of: Callable[..., RunRequest]):
-    order = order_of(replace(config, limits=LimitsConfig(steps=50, max_minutes=1e-6)))
-    assert carried_out(order) == 5
-    manifest = manifest_of(order.folder)
-    assert manifest["status"] == "interrupted"
-    assert manifest["exit"] == {
-        "code": 5,
-        "error": None,
-        "message": "limits.max_minutes=1e-06 reached before the first step",
-    }
+def test_a_run_out_of_time_is_interrupted(config, train):
+    folder = train(replace(config, limits=LimitsConfig(steps=50, max_minutes=1e-6)), ends_with=5)
+    manifest = manifest_of(folder)
+    assert (manifest["status"], manifest["exit"]["code"], manifest["exit"]["error"]) == ("interrupted", 5, None)
+    assert manifest["exit"]["message"] == "limits.max_minutes=1e-06 reached before the first step"
 
 
-def run_away(monkeypatch: pytest.MonkeyPatch, **fields: float) -> None:
-    """Let the numbers of any model run away: these fields of its steps' metrics hold from the third step on."""
-    import jax.numpy as jnp
-
+def diverge(monkeypatch: pytest.MonkeyPatch, **fields: float) -> None:
+    """Set these fields of the metrics of every step from the third on."""
     real = Loop.run
 
     def wrapped(step: Callable) -> Callable:
@@ -190,7 +152,7 @@ def run_away(monkeypatch: pytest.MonkeyPatch, **fields: float) -> None:
 
         return run_step
 
-    monkeypatch.setattr(Loop, "run", lambda self, state: real(replace_program(self, wrapped), state))
+    monkeypatch.setattr(Loop, "run", lambda self, state: real(replace(self, step=wrapped(self.step)), state))
 
 
 @pytest.mark.slow
@@ -202,62 +164,40 @@ def run_away(monkeypatch: pytest.MonkeyPatch, **fields: float) -> None:
         ({"grad_norm": float("inf")}, "non_finite_gradient", "gradient"),
     ],
 )
-def test_numbers_that_are_not_finite_fail_the_run_at_that_step(
-    fields: dict,
-    kind: str,
-    what: str,
-    config: Config,
-    order_of: Callable[..., RunRequest],
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_loss_or_gradient_that_is_not_finite_fails_the_run_at_that_step(
+    fields, kind, what, config, train, monkeypatch
 ):
-    run_away(monkeypatch, **fields)
-    order = order_of(replace(config, limits=LimitsConfig(steps=400)))
-    assert carried_out(order) == 4
-    manifest = manifest_of(order.folder)
+    diverge(monkeypatch, **fields)
+    folder = train(replace(config, limits=LimitsConfig(steps=400)), ends_with=4)
+    manifest = manifest_of(folder)
     assert manifest["status"] == "failed"
     assert manifest["exit"] == {"code": 4, "error": kind, "message": f"the {what} at step 3 is not finite"}
-    last = rows(order.folder)[-1]
+    last = rows(folder)[-1]
     assert last["step"] == 3
     assert [name for name in ("loss", "grad_norm") if last[name] is None] == list(fields)
-    assert saved_steps(order.folder) == []
-    assert errors_of(order.folder) == []
+    assert saved_steps(folder) == []
+    [logged_end] = logged(folder, "trained")
+    assert (logged_end["level"], logged_end["message"][-23:]) == ("error", "at step 3 is not finite")
+    assert errors_of(folder) == []
 
 
-@pytest.mark.slow
-def test_a_state_that_is_not_finite_is_not_saved_between_rows(
-    config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
-):
-    run_away(monkeypatch, loss=float("nan"))
-    quiet = replace(config, recording=replace(config.recording, log_every_steps=20), limits=LimitsConfig(steps=400))
-    order = order_of(replace(quiet, checkpoint=CheckpointConfig(save_every_steps=2)))
-    assert carried_out(order) == 4
-    assert manifest_of(order.folder)["exit"]["message"] == "the loss at step 4 is not finite"
-    assert [row["step"] for row in rows(order.folder)] == [1, 4]
-    assert saved_steps(order.folder) == ["2"]
-    assert errors_of(order.folder) == []
-
-
-@pytest.mark.slow
-def test_a_state_that_is_not_finite_is_not_saved_when_the_run_is_interrupted(
-    config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
-):
-    run_away(monkeypatch, loss=float("nan"))
-    asked = []
-
-    def after_four(self, *, reserve_seconds: float = 0.0) -> str | None:
-        asked.append(reserve_seconds)
-        return "signal SIGTERM" if len(asked) > 4 else None
-
-    monkeypatch.setattr(StopRequest, "reason", after_four)
-    quiet = replace(config, recording=replace(config.recording, log_every_steps=20), limits=LimitsConfig(steps=400))
-    order = order_of(quiet)
-    assert carried_out(order) == 4
-    assert manifest_of(order.folder)["exit"]["message"] == "the loss at step 4 is not finite"
-    assert saved_steps(order.folder) == []
-
-
-def replace_program(loop: Loop, wrap: Callable) -> Loop:
-    return replace(loop, step=wrap(loop.step))
+@pytest.mark.parametrize(
+    ("how", "logged_steps", "saved"),
+    [("between rows", [1, 4], ["2"]), pytest.param("interrupted", [1, 4], [], marks=pytest.mark.slow)],
+)
+def test_a_state_that_is_not_finite_is_not_saved(how, logged_steps, saved, config, train, monkeypatch):
+    diverge(monkeypatch, loss=float("nan"))
+    config = replace(config, recording=replace(config.recording, log_every_steps=20), limits=LimitsConfig(steps=400))
+    if how == "interrupted":
+        asked = count()
+        monkeypatch.setattr(StopRequest, "reason", lambda self, **_: "signal SIGTERM" if next(asked) >= 4 else None)
+    else:
+        config = replace(config, checkpoint=CheckpointConfig(save_every_steps=2))
+    folder = train(config, ends_with=4)
+    assert manifest_of(folder)["exit"]["message"] == "the loss at step 4 is not finite"
+    assert [row["step"] for row in rows(folder)] == logged_steps
+    assert saved_steps(folder) == saved
+    assert errors_of(folder) == []
 
 
 @pytest.mark.slow
@@ -269,24 +209,14 @@ def replace_program(loop: Loop, wrap: Callable) -> Loop:
         (KeyboardInterrupt(), "cancelled", 5, "stopped by a second signal"),
     ],
 )
-def test_an_exception_seals_the_run_and_is_explained(
-    error: BaseException,
-    kind: str,
-    code: int,
-    text: str,
-    config: Config,
-    order_of: Callable[..., RunRequest],
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_an_exception_seals_the_run_and_is_explained(error, kind, code, text, config, order_of, monkeypatch):
     def fails(self, state):
         raise error
 
     monkeypatch.setattr(Loop, "run", fails)
     order = order_of(config)
-    with pytest.raises(ProblemError) as caught:
-        carried_out(order)
-    assert caught.value.exit_code == code
-    assert text in caught.value.problems[0].what
+    exit_code, told = refusal(order)
+    assert (exit_code, text in told) == (code, True), told
     manifest = manifest_of(order.folder)
     assert manifest["exit"]["error"] == kind
     assert manifest["status"] == ("cancelled" if kind == "cancelled" else "failed")
@@ -296,9 +226,7 @@ def test_an_exception_seals_the_run_and_is_explained(
 
 
 @pytest.mark.slow
-def test_a_full_disk_keeps_what_was_written(
-    config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
-):
+def test_a_full_disk_keeps_what_was_written(config, order_of, monkeypatch):
     """The disk fills after the second row: the rows before stay, and the run fails with the reason."""
     real = Recorder.metric
 
@@ -309,32 +237,14 @@ def test_a_full_disk_keeps_what_was_written(
 
     monkeypatch.setattr(Recorder, "metric", until_full)
     order = order_of(replace(config, limits=LimitsConfig(steps=5)))
-    with pytest.raises(ProblemError) as caught:
-        carried_out(order)
-    assert as_text(caught.value.problems) == (
-        f"error TP722: {order.folder / layout.METRICS}: The disk is full; the run cannot be recorded any further.\n"
-        "  A run without its evidence cannot be verified, so it stops. Everything written so far is intact.\n"
-        "  Next: Free some disk space and start the run again, with --resume if a checkpoint was saved.\n"
-    )
+    what = "The disk is full; the run cannot be recorded any further."
+    assert refusal(order)[1].startswith(f"error TP722: {order.folder / layout.METRICS}: {what}\n")
     assert [row["step"] for row in rows(order.folder)] == [1, 2]
     assert manifest_of(order.folder)["training"]["steps_done"] == 2
 
 
-def test_a_failed_run_says_in_its_log_that_it_failed(
-    config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
-):
-    run_away(monkeypatch, loss=float("nan"))
-    order = order_of(replace(config, limits=LimitsConfig(steps=400)))
-    assert carried_out(order) == 4
-    [said] = logged(order.folder, "trained")
-    assert said["level"] == "error"
-    assert said["message"].endswith(": the loss at step 3 is not finite")
-
-
-def test_a_killed_run_is_shown_as_interrupted(config: Config, order_of: Callable[..., RunRequest]):
-    order = order_of(config)
-    carried_out(order)
-    manifest = manifest_of(order.folder)
-    (order.folder / layout.MANIFEST).write_text(json.dumps(manifest | {"status": "running", "exit": None}))
-    (order.folder / layout.LOCK).write_text("1\n")
-    assert read_run(order.folder).status == "interrupted"
+def test_a_killed_run_is_shown_as_interrupted(config, finished, tmp_path):
+    folder = shutil.copytree(finished(config), tmp_path / "run")
+    (folder / layout.MANIFEST).write_text(json.dumps(manifest_of(folder) | {"status": "running", "exit": None}))
+    (folder / layout.LOCK).write_text("1\n")
+    assert read_run(folder).status == "interrupted"

@@ -3,12 +3,12 @@
 import json
 import os
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from whole_runs import carried_out, errors_of, logged, manifest_of, rows
+from model_folders import row_file
+from whole_runs import errors_of, logged, manifest_of, rows
 
 from evidence import layout
 from evidence.targets import targets
@@ -25,9 +25,9 @@ from trainer.loop.session import (
     session_limit,
 )
 from trainer.recorder.progress import Watch
-from trainer.run import RunRequest
 from trainproof.verbs.options import SessionName
 
+QUIET = Watch(quiet=True)
 PLAN = {
     "time": {
         "step_seconds": {"low": 60, "likely": 90, "high": 120},
@@ -45,7 +45,7 @@ def ending_in(seconds: float, name: str = "kaggle-tpu") -> SessionLimit:
 
 
 @pytest.mark.parametrize(("name", "hours"), [("kaggle-tpu", 9), ("kaggle-gpu", 12)])
-def test_the_hours_count_from_the_start_that_is_stated_else_from_the_start_of_the_process(name, hours, monkeypatch):
+def test_hours_count_from_the_stated_start_or_that_of_the_process(name, hours, monkeypatch):
     monkeypatch.setenv(SESSION_STARTED, f"{time.time() - 3600:.3f}")
     assert session_limit(name).left_seconds == pytest.approx((hours - 1) * 3600 - BUNDLE_SECONDS, abs=5)
     monkeypatch.delenv(SESSION_STARTED)
@@ -54,12 +54,12 @@ def test_the_hours_count_from_the_start_that_is_stated_else_from_the_start_of_th
     assert session_limit(name).left_seconds == pytest.approx(hours * 3600 - lived - BUNDLE_SECONDS, abs=5)
 
 
-def test_the_command_takes_the_sessions_of_the_table():
+def test_the_command_accepts_every_session():
     assert [str(name) for name in SessionName] == list(SESSIONS)
     assert [targets()[target].title for target in SESSIONS.values()] == ["Kaggle, TPU v5e-8", "Kaggle, two T4"]
 
 
-def test_what_is_left_is_said_with_whether_the_steps_fit():
+def test_the_time_left_is_described_with_whether_the_steps_fit():
     for steps, words in (
         (100, "training takes 1.7 h to 3.3 h, which fits"),
         (300, "training takes 5.0 h to 10.0 h, which may fit; the next session continues with --resume auto"),
@@ -71,7 +71,7 @@ def test_what_is_left_is_said_with_whether_the_steps_fit():
         )
 
 
-def test_an_evaluation_that_was_measured_counts_and_not_the_plans():
+def test_a_measured_evaluation_replaces_that_of_the_plan():
     assert closing_seconds(PLAN, evaluation_seconds=None) == 1200
     assert closing_seconds(PLAN, evaluation_seconds=40.0) == 340
     assert closing_seconds({}, evaluation_seconds=None) == 0
@@ -91,50 +91,42 @@ def test_a_step_does_not_begin_if_what_follows_it_would_not_end_in_time():
 
 @pytest.fixture
 def asked(config: Config, tmp_path: Path) -> Config:
-    """The smallest run, with two items to answer."""
-    items = "".join(f'{{"id": "{name}", "prompt": "2 + 2?", "expected": "4"}}\n' for name in "ab")
-    (tmp_path / "items.jsonl").write_text(items)
-    evaluation = replace(config.evaluation, eval_set=str(tmp_path / "items.jsonl"), batch_size=2)
+    """Three steps, and two items to answer."""
+    items = ({"id": name, "prompt": "2 + 2?", "expected": "4"} for name in "ab")
+    eval_set = row_file(tmp_path / "items.jsonl", *items)
+    evaluation = replace(config.evaluation, eval_set=eval_set, batch_size=2)
     return replace(config, evaluation=evaluation, limits=LimitsConfig(steps=3))
 
 
 @pytest.mark.slow
-def test_a_run_whose_session_ends_is_interrupted_and_the_next_one_evaluates_it(
-    asked: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
-):
-    first = replace(order_of(asked, "first"), session=ending_in(BUNDLE_SECONDS + 1000))
-    # After the baseline, which is asked, an evaluation takes longer than what the session has left.
+def test_a_run_whose_session_ends_is_interrupted_and_evaluated_by_the_next(asked, train, monkeypatch):
+    # After the baseline, which is evaluated, an evaluation takes longer than what the session has left.
     monkeypatch.setattr("trainer.run.closing_seconds", lambda plan, *, evaluation_seconds: 0.0)
     monkeypatch.setattr("trainer.evaluation.evaluate.ModelAnswers.seconds", 2000.0)
-    assert carried_out(first) == 5
-    manifest = manifest_of(first.folder)
-    assert [row["step"] for row in rows(first.folder)] == [1, 2, 3]
+    first = train(asked, session=ending_in(BUNDLE_SECONDS + 1000), ends_with=5)
+    manifest = manifest_of(first)
+    assert [row["step"] for row in rows(first)] == [1, 2, 3]
     assert manifest["status"] == "interrupted"
     assert manifest["exit"]["message"] == "--session kaggle-tpu ends, before the evaluation was complete"
-    [said] = logged(first.folder, "evaluation_left")
-    assert said["message"].endswith(f"it is made by: trainproof train --resume {first.folder}")
-    assert len(logged(first.folder, "session")) == 1
-    assert not (first.folder / layout.EVAL_SUMMARY).exists()
-    assert errors_of(first.folder) == []
-    with Watch(quiet=True) as watch:
-        # No time for it in the second session either: nothing changes.
-        with pytest.raises(ProblemError) as stopped:
-            evaluate_run(first.folder, None, watch, session=ending_in(BUNDLE_SECONDS - 1))
-        assert stopped.value.exit_code == 5
-        assert manifest_of(first.folder) == manifest
-        evaluate_run(first.folder, None, watch, session=ending_in(9000))
-    summary = json.loads((first.folder / layout.EVAL_SUMMARY).read_text())
-    assert summary["checkpoint"]["step"] == 3
-    assert errors_of(first.folder) == []
+    [said] = logged(first, "evaluation_left")
+    assert said["message"].endswith(f"it is made by: trainproof train --resume {first}")
+    assert len(logged(first, "session")) == 1
+    assert not (first / layout.EVAL_SUMMARY).exists()
+    assert errors_of(first) == []
+    # No time for it in the second session either: nothing changes.
+    with pytest.raises(ProblemError) as stopped:
+        evaluate_run(first, None, QUIET, session=ending_in(BUNDLE_SECONDS - 1))
+    assert stopped.value.exit_code == 5
+    assert manifest_of(first) == manifest
+    assert evaluate_run(first, None, QUIET, session=ending_in(9000))["checkpoint"]["step"] == 3
+    assert errors_of(first) == []
 
 
-def test_a_run_keeps_time_for_its_evaluation(asked: Config, order_of: Callable[..., RunRequest], monkeypatch):
-    """What the plan says that it takes is left when training stops, and the evaluation is made in that."""
-    late = replace(asked, evaluation=replace(asked.evaluation, baseline=False))
-    order = replace(order_of(late), session=ending_in(BUNDLE_SECONDS + 1000))
+def test_a_run_keeps_time_for_its_evaluation(asked, train, monkeypatch):
+    """Training stops while the time that the plan gives the evaluation is left, and the evaluation is made in it."""
     monkeypatch.setattr("trainer.run.closing_seconds", lambda plan, *, evaluation_seconds: 2000.0)
-    assert carried_out(order) == 5
-    manifest = manifest_of(order.folder)
-    assert manifest["result"]["stopped_because"] == "--session kaggle-tpu ends before the first step"
-    assert json.loads((order.folder / layout.EVAL_SUMMARY).read_text())["checkpoint"]["step"] == 0
-    assert errors_of(order.folder) == []
+    late = replace(asked, evaluation=replace(asked.evaluation, baseline=False))
+    folder = train(late, session=ending_in(BUNDLE_SECONDS + 1000), ends_with=5)
+    assert manifest_of(folder)["result"]["stopped_because"] == "--session kaggle-tpu ends before the first step"
+    assert json.loads((folder / layout.EVAL_SUMMARY).read_text())["checkpoint"]["step"] == 0
+    assert errors_of(folder) == []

@@ -1,6 +1,5 @@
 """Trainings in a process of their own that are told to stop, or whose terminal has gone."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -9,7 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from compiled import QUICK
 from tasks import inputs_of
 from whole_runs import errors_of, logged, manifest_of, rows, saved_steps
 
@@ -18,36 +16,6 @@ from evidence.run import read_run
 from trainer.config.load import load_config
 
 pytestmark = pytest.mark.slow
-
-SMOKE = "trainer/configs/smoke_tiny.yaml"
-DEMO = "trainer/configs/demo.yaml"
-
-
-@pytest.mark.slow
-def test_ctrl_c_in_the_middle_leaves_an_interrupted_run_with_its_rows(tmp_path: Path):
-    environment = {**os.environ, "XLA_FLAGS": QUICK}
-    folder = tmp_path / "run"
-    command = [
-        *(sys.executable, "-m", "trainproof", "train", "--config", DEMO, "--smoke_config", SMOKE),
-        *("--output", str(folder), "--set", "limits.steps=100000", "--set", "evaluation.eval_set=null"),
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
-    metrics = folder / layout.METRICS
-    deadline = time.monotonic() + 120
-    while not (metrics.is_file() and metrics.read_text().count("\n") >= 5):
-        assert time.monotonic() < deadline
-        assert process.poll() is None
-        time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=120)
-    assert process.returncode == 5, errors
-    manifest = manifest_of(folder)
-    assert manifest["status"] == "interrupted"
-    assert manifest["result"]["stopped_because"] == "signal SIGINT"
-    assert len(rows(folder)) == manifest["training"]["steps_done"] >= 5
-    assert read_run(folder).status == "interrupted"
-    assert "checkpoint at step" in output
-
 
 TINY = """name: signals
 model: {name: tiny-gpt2}
@@ -69,7 +37,7 @@ os.execvp(sys.argv[1], sys.argv[1:])
 
 
 @pytest.fixture
-def started(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen]]:
+def started(tmp_path) -> Iterator[Callable[..., subprocess.Popen]]:
     """Yield a function that starts a real training in `run`; none outlives its test."""
     processes = []
 
@@ -98,32 +66,41 @@ def wait_for(process: subprocess.Popen, reached: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.slow
+def test_ctrl_c_in_the_middle_leaves_an_interrupted_run_with_its_rows(started, tmp_path):
+    folder = tmp_path / "run"
+    process = started("--set", "limits.steps=100000")
+    wait_for(process, lambda: (folder / layout.METRICS).is_file() and len(rows(folder)) >= 5)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 5, errors
+    manifest = manifest_of(folder)
+    assert (manifest["status"], manifest["result"]["stopped_because"]) == ("interrupted", "signal SIGINT")
+    assert len(rows(folder)) == manifest["training"]["steps_done"] >= 5
+    assert read_run(folder).status == "interrupted"
+    assert b"checkpoint at step" in output
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_a_run_with_few_rows_that_is_told_to_stop_counts_to_its_last_step(
-    number: signal.Signals, started: Callable[..., subprocess.Popen], tmp_path: Path
-):
-    sparse = ("log_every_steps=100000", "chain_every_steps=1")
-    settings = [each for setting in sparse for each in ("--set", f"recording.{setting}")]
-    process = started(*settings, "--set", "limits.steps=100000")
-    chain = tmp_path / "run" / layout.CHAIN
+def test_a_stopped_run_with_few_rows_counts_to_its_last_step(number, started, tmp_path):
+    folder, chain = tmp_path / "run", tmp_path / "run" / layout.CHAIN
+    sparse = ("recording.log_every_steps=100000", "recording.chain_every_steps=1", "limits.steps=100000")
+    process = started(*(each for setting in sparse for each in ("--set", setting)))
     wait_for(process, lambda: chain.is_file() and chain.read_text().count("\n") > 3)
     process.send_signal(number)
     _, errors = process.communicate(timeout=120)
     assert (process.returncode, errors) == (5, b"")
-    manifest = manifest_of(tmp_path / "run")
+    manifest = manifest_of(folder)
     done = manifest["training"]["steps_done"]
     assert done > 2
     assert manifest["result"]["stopped_because"] == f"signal {number.name}"
-    _, data = inputs_of(load_config(tmp_path / "run" / "config.yaml"))
+    _, data = inputs_of(load_config(folder / "config.yaml"))
     assert manifest["result"]["tokens_seen"] == data.source.tokens_before(done) < done * 4 * 96
-    assert [row["step"] for row in rows(tmp_path / "run")] == [1, done]
-    assert saved_steps(tmp_path / "run") == [str(done)]
-    assert errors_of(tmp_path / "run") == []
+    assert [row["step"] for row in rows(folder)] == [1, done]
+    assert saved_steps(folder) == [str(done)]
+    assert errors_of(folder) == []
 
 
-@pytest.mark.slow
-def test_a_hangup_that_is_ignored_stops_nothing(started: Callable[..., subprocess.Popen], tmp_path: Path):
+def test_an_ignored_hangup_stops_nothing(started, tmp_path):
     process = started("--set", "limits.steps=20", before=("sh", "-c", "trap '' HUP; exec \"$@\"", "sh"))
     wait_for(process, lambda: bool(logged(tmp_path / "run", "compiled")))
     process.send_signal(signal.SIGHUP)
@@ -131,12 +108,9 @@ def test_a_hangup_that_is_ignored_stops_nothing(started: Callable[..., subproces
     assert process.returncode == 0
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux tells what a process has loaded")
 @pytest.mark.parametrize("library", ["libjax", "tokenizers"])
-def test_ctrl_c_before_there_is_a_run_ends_with_a_word(
-    library: str, started: Callable[..., subprocess.Popen], tmp_path: Path
-):
+def test_ctrl_c_before_the_run_begins_writes_nothing(library, started, tmp_path):
     process = started("--set", "data.generated_rows=200000")  # takes seconds to generate
     wait_for(process, lambda: library in Path(f"/proc/{process.pid}/maps").read_text())
     process.send_signal(signal.SIGINT)
@@ -146,8 +120,7 @@ def test_ctrl_c_before_there_is_a_run_ends_with_a_word(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.slow
-def test_a_training_whose_output_nobody_reads_goes_on(started: Callable[..., subprocess.Popen], tmp_path: Path):
+def test_training_goes_on_when_its_output_is_closed(started, tmp_path):
     process = started("--set", "limits.steps=20")
     assert process.stdout is not None
     process.stdout.readline()

@@ -16,6 +16,7 @@ if shutil.which("openssl") is None:
     pytest.skip("needs openssl, which is the other implementation", allow_module_level=True)
 
 from own_time_authority import Authority, new_authority, serving
+from whole_runs import errors_of, logged
 
 from evidence import layout
 from evidence.bundle.build import build_bundle
@@ -37,7 +38,7 @@ limits: {steps: 2}
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+def authority(tmp_path_factory) -> Authority:
     return new_authority(tmp_path_factory.mktemp("authority") / "own")
 
 
@@ -50,7 +51,7 @@ def trained(folder: Path, address: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def stamped_run(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def stamped_run(authority, tmp_path_factory) -> Path:
     with serving(authority.answer) as address:
         return trained(tmp_path_factory.mktemp("runs"), address)
 
@@ -63,22 +64,23 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, s
 
 
 def stamps(folder: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((folder / layout.STAMPS).read_text())["stamps"]
-    return found
+    return json.loads((folder / layout.STAMPS).read_text())["stamps"]
+
+
+@pytest.fixture
+def zipped(stamped_run: Path, tmp_path: Path) -> Path:
+    return build_bundle([stamped_run], tmp_path / "r1.zip", allow_partial=True).output
 
 
 @pytest.mark.slow
-def test_both_stamps_are_there_and_cost_no_grade(stamped_run: Path):
+def test_both_stamps_are_there_and_cost_no_grade(stamped_run):
     assert [(each["of"], each["failed"]) for each in stamps(stamped_run)] == [("start", None), ("manifest", None)]
     [report] = check_paths([stamped_run]).runs
     assert [finding for finding in report.findings if finding.severity == "error"] == []
     assert "stamps.json" not in " ".join(report.grade.reasons)
 
 
-def test_a_reader_who_trusts_the_authority_is_told_the_times(
-    stamped_run: Path, authority: Authority, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    zipped = build_bundle([stamped_run], tmp_path / "r1.zip", allow_partial=True).output
+def test_times_are_proven_to_a_reader_who_trusts_the_authority(zipped, authority, tmp_path, capsys):
     code, out = said(capsys, "verify", zipped, "--tsa-root", authority.root)
     assert code == 0
     assert out.count(" whose root certificate you trust (root.pem).\n") == 2
@@ -87,30 +89,20 @@ def test_a_reader_who_trusts_the_authority_is_told_the_times(
     code, out = said(capsys, "verify", zipped)
     assert code == 0
     assert out.count("You trust no root certificate of this authority, so it proves nothing to you.") == 2
+    code, out = said(capsys, "verify", zipped, "--tsa-root", new_authority(tmp_path / "foreign").root)
+    assert code == 1
+    assert out.count("error TP862: runs/r1/stamps.json: ") == 2
 
 
-def test_without_the_extra_the_rest_is_judged(
-    stamped_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
-    zipped = build_bundle([stamped_run], tmp_path / "r1.zip", allow_partial=True).output
+def test_the_rest_is_judged_without_the_extra(zipped, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "rfc3161_client", None)
     code, out = said(capsys, "verify", zipped)
     assert code == 0
     assert out.count(f" was not checked, which needs `rfc3161-client`: {install_command('witness')}.\n") == 2
 
 
-def test_under_another_root_it_does_not_hold(stamped_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    zipped = build_bundle([stamped_run], tmp_path / "r1.zip", allow_partial=True).output
-    foreign = new_authority(tmp_path / "foreign")
-    code, out = said(capsys, "verify", zipped, "--tsa-root", foreign.root)
-    assert code == 1
-    assert out.count("error TP862: runs/r1/stamps.json: ") == 2
-
-
-def test_a_stamp_of_another_run(stamped_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """Stamps that are moved to another run are of another start and another manifest."""
-    other = tmp_path / "r1"
-    shutil.copytree(stamped_run, other)
+def test_stamps_moved_to_another_run_are_not_valid(stamped_run, tmp_path, capsys):
+    other = shutil.copytree(stamped_run, tmp_path / "r1")
     (other / layout.CONFIG).write_text((other / layout.CONFIG).read_text() + "# another\n")
     code, out = said(capsys, "show", other)
     assert code == 0
@@ -118,21 +110,16 @@ def test_a_stamp_of_another_run(stamped_run: Path, tmp_path: Path, capsys: pytes
     assert "A time stamp of the manifest with the hash of every file states 20" in out  # which is as it was
 
 
-def test_nobody_is_there_and_the_run_succeeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_run_succeeds_without_an_answer_of_the_authority(tmp_path):
     with serving(lambda _: 503) as address:
         folder = trained(tmp_path, address)
     assert [each["failed"] for each in stamps(folder)] == ["The time authority answered with status 503."] * 2
-    [event] = [
-        row
-        for row in map(json.loads, (folder / layout.LOG).read_text().splitlines())
-        if row["event"] == "start_not_stamped"
-    ]
+    [event] = logged(folder, "start_not_stamped")
     assert event["message"] == "no time stamp of the start: The time authority answered with status 503."
-    [report] = check_paths([folder]).runs
-    assert [finding for finding in report.findings if finding.severity == "error"] == []
+    assert errors_of(folder) == []
 
 
-def test_what_is_no_address_is_refused_before_anything_is_spent(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_malformed_address_is_refused_before_the_run(tmp_path, capsys):
     (tmp_path / "config.yaml").write_text(CONFIG)
     flags = ["--config", tmp_path / "config.yaml", "--output", tmp_path / "r1"]
     code, out = said(capsys, "train", *flags, "--set", "recording.time_authority=time.example")
@@ -141,11 +128,8 @@ def test_what_is_no_address_is_refused_before_anything_is_spent(tmp_path: Path, 
     assert not (tmp_path / "r1").exists()
 
 
-def test_stamping_afterwards(
-    stamped_run: Path, authority: Authority, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    folder = tmp_path / "r1"
-    shutil.copytree(stamped_run, folder)
+def test_stamping_afterwards(stamped_run, authority, tmp_path, capsys):
+    folder = shutil.copytree(stamped_run, tmp_path / "r1")
     with serving(authority.answer) as address:
         code, out = said(capsys, "stamp", folder, "--authority", address, "--certificate", authority.root)
         assert code == 0
@@ -164,10 +148,6 @@ def test_stamping_afterwards(
     assert f"warning TP862: {tmp_path / 'other.zip.tsr'}: {what}" in out
     assert [each["of"] for each in stamps(folder)] == ["start", "manifest", "manifest"]
     assert authority.agrees(zipped, Path(f"{zipped}.tsr"))
-    assert authority.agrees(folder / layout.MANIFEST, _answer(stamps(folder)[-1], tmp_path))
-
-
-def _answer(stamp: dict[str, Any], folder: Path) -> Path:
-    path = folder / "answer.tsr"
-    path.write_bytes(base64.b64decode(stamp["response"]))
-    return path
+    answer = tmp_path / "answer.tsr"
+    answer.write_bytes(base64.b64decode(stamps(folder)[-1]["response"]))
+    assert authority.agrees(folder / layout.MANIFEST, answer)

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from leaves import Forger, Forgery
+from model_folders import row_file
+from whole_runs import rows
 
 from dashboard.shared.reading.series import Tail
 from dashboard.shared.tables import headline
@@ -20,23 +22,12 @@ from evidence.hashes import sha256_json
 from evidence.run import read_run
 from evidence.scores.reading import Scoring
 from evidence.scores.recompute import compute_scores, describe_run_gain
-from trainer.config.tree import (
-    BatchConfig,
-    Config,
-    DataConfig,
-    EvaluationConfig,
-    LimitsConfig,
-    MemoryConfig,
-    MeshConfig,
-    ModelConfig,
-    OptimizerConfig,
-)
+from trainer.config.tree import Config, DataConfig, EvaluationConfig, LimitsConfig
 from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.evaluation.evaluate import describe_summary
 from trainer.evaluation.late import evaluate_run
 from trainer.evaluation.reanswer import changed_score
 from trainer.recorder.progress import Watch
-from trainer.run import RunRequest, run
 from trainproof.terminal.comparisons import as_text
 from trainproof.terminal.runs import run_json, run_text
 
@@ -48,46 +39,28 @@ ITEMS = [
 QUESTIONS = [{"id": "q", "prompt": "Say green, please: ", "expected": "green"}]
 
 
-def written(path: Path, rows: list[dict[str, Any]]) -> str:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
-
-
-def config_in(folder: Path) -> Config:
-    return Config(
-        name="words",
-        model=ModelConfig(name="tiny-gpt2"),
-        data=DataConfig(dataset=written(folder / "words.jsonl", ROWS), max_length=32),
-        optimizer=OptimizerConfig(learning_rate=1e-2),
-        batch=BatchConfig(microbatch_size=4),
-        memory=MemoryConfig(),
-        mesh=MeshConfig(device="cpu", devices=1),
-        evaluation=EvaluationConfig(eval_set=written(folder / "items.jsonl", ITEMS), max_new_tokens=8),
+@pytest.fixture(scope="module")
+def words(config, shared_rows) -> Config:
+    """Sixty steps on three words, enough to know them by heart."""
+    return replace(
+        config,
+        data=DataConfig(dataset=shared_rows("words", *ROWS), max_length=32),
+        evaluation=EvaluationConfig(eval_set=shared_rows("two_items", *ITEMS), max_new_tokens=8),
         limits=LimitsConfig(steps=60),
     )
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of a run that has learned its rows by heart."""
-    folder = tmp_path_factory.mktemp("words")
-    request = RunRequest(config=config_in(folder), folder=folder / "words-1", command=["trainproof", "train"])
-    with Watch(quiet=True) as watch:
-        assert run(request, watch) == 0
-    return request.folder
+def made(finished, words) -> Path:
+    return finished(words)
 
 
 def document(folder: Path, name: str) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads((folder / name).read_text())
-    return value
-
-
-def rows(folder: Path, name: str) -> Iterator[dict[str, Any]]:
-    yield from map(json.loads, (folder / name).read_text().splitlines())
+    return json.loads((folder / name).read_text())
 
 
 @pytest.mark.slow
-def test_right_answers_count_and_how_they_were_read_is_stated(made: Path):
+def test_right_answers_count_and_how_they_were_read_is_stated(made):
     summary = document(made, layout.EVAL_SUMMARY)
     scoring = {"answer": "whole", "answer_regex": None, "compare": "exact", "tolerance": 1e-6, "version": 2}
     assert summary["scoring"] == scoring | {"sha256": sha256_json(scoring)}
@@ -105,13 +78,13 @@ def test_right_answers_count_and_how_they_were_read_is_stated(made: Path):
     assert logged["scoring"]["message"] == "answers are read as whole, compared exact"
 
 
-def test_both_readings_are_shown(made: Path):
+def test_both_readings_are_shown(made):
     said = run_text(read_run(made))
     assert re.search(r"exact match +1\.000 \(0\.342–1\.000\), n\u00a0=\u00a02; leniently 1\.000\n", said)
     assert re.search(r"exact match before training +0\.000 .*; leniently 0\.000\n", said)
 
 
-def test_a_gain_of_form_is_shown_of_a_run_and_in_a_line(made: Path):
+def test_a_gain_of_form_is_shown_of_a_run_and_in_a_line(made):
     summary = deepcopy(document(made, layout.EVAL_SUMMARY))
     summary["baseline"]["metrics"]["lenient_match"]["value"] = 1.0
     gain = "the gain is form: strict 0 → 2 of 2, lenient 2 → 2"
@@ -122,7 +95,7 @@ def test_a_gain_of_form_is_shown_of_a_run_and_in_a_line(made: Path):
     assert figure.detail == "34.2–100.0 %, n = 2; untrained 0.0 %; leniently 100.0 %, untrained 100.0 %"
 
 
-def test_the_run_has_no_error_but_what_it_was_made_for(made: Path):
+def test_the_run_has_no_error_but_what_it_was_made_for(made):
     assert {each.code for each in find_problems(read_run(made)) if each.severity == "error"} == {"TP408"}
 
 
@@ -165,7 +138,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_changed_statement_is_found(made: Path, name: str, tmp_path: Path):
+def test_a_changed_statement_is_found(made, name, tmp_path):
     change, code = CHANGES[name]
     forger = Forger(made, tmp_path / "words-1")
     values = deepcopy(forger.values)
@@ -175,40 +148,32 @@ def test_a_changed_statement_is_found(made: Path, name: str, tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_a_judges_questions_are_read_in_the_same_way(made: Path, tmp_path: Path):
-    request = ChallengeRequest(
-        folder=made,
-        items=Path(written(tmp_path / "questions.jsonl", QUESTIONS)),
-        generate=0,
-        seed=1,
-        again=2,
-        model=None,
-    )
-    with Watch(quiet=True) as watch:
-        receipt = challenge_run(request, watch, lambda event: None)
+def test_a_judges_questions_are_read_in_the_same_way(made, tmp_path):
+    items = Path(row_file(tmp_path / "questions.jsonl", *QUESTIONS))
+    request = ChallengeRequest(folder=made, items=items, generate=0, seed=1, again=2, model=None)
+    receipt = challenge_run(request, Watch(quiet=True), lambda event: None)
     assert receipt["covered"]["items"]["identical"] == 2
     assert receipt["score"]["found"]["n"] == 1
 
 
-def test_an_answer_scored_by_another_reader_is_named(made: Path):
-    row = next(rows(made, layout.PREDICTIONS))
+def test_an_answer_scored_by_another_reader_is_named(made):
+    row = rows(made, layout.PREDICTIONS)[0]
     assert changed_score(row, Scoring(answer="whole")) == ""
     assert changed_score(row, Scoring()) == "By its text, extracted_answer is None; the run states 'red'."
 
 
 @pytest.mark.slow
-def test_a_later_evaluation_reads_as_the_log_says(made: Path, tmp_path: Path):
-    config = config_in(tmp_path)
-    name, config = config.evaluation.eval_set, replace(config, limits=LimitsConfig(steps=1))
-    config = replace(config, evaluation=replace(config.evaluation, eval_set=None))
-    request = RunRequest(config=config, folder=tmp_path / "later", command=["trainproof", "train"])
-    with Watch(quiet=True) as watch:
-        assert run(request, watch) == 0
-        Path(config.data.dataset).unlink()
-        assert evaluate_run(request.folder, name, watch)["scoring"]["answer"] == "whole"
+def test_a_later_evaluation_reads_answers_as_the_log_says(words, train, tmp_path):
+    dataset = Path(row_file(tmp_path / "words.jsonl", *ROWS))
+    evaluation = replace(words.evaluation, eval_set=None)
+    data = replace(words.data, dataset=str(dataset))
+    folder = train(replace(words, data=data, limits=LimitsConfig(steps=1), evaluation=evaluation))
+    dataset.unlink()
+    summary = evaluate_run(folder, words.evaluation.eval_set, Watch(quiet=True))
+    assert summary["scoring"]["answer"] == "whole"
 
 
-def test_runs_read_differently_are_not_compared(made: Path, tmp_path: Path):
+def test_runs_read_differently_are_not_compared(made, tmp_path):
     other = Forger(made, tmp_path / "other")
     values = deepcopy(other.values)
     read_by(answer="last_line")(values)
@@ -221,9 +186,9 @@ def test_runs_read_differently_are_not_compared(made: Path, tmp_path: Path):
     assert pair.refused == ("Answers were read with answer 'whole' and 'last_line'.",)
 
 
-def test_a_gain_of_form_is_said_where_runs_are_compared(made: Path):
+def test_a_gain_of_form_is_said_where_runs_are_compared(made):
     """The first run answers the same in a sentence, which is not the form that is read."""
-    after = list(rows(made, layout.PREDICTIONS))
+    after = rows(made, layout.PREDICTIONS)
     before = [{**row, "extracted_answer": f"It is {row['expected']}", "correct": False} for row in after]
     score = score_difference(before, after)
     assert score.gain_of_form == "the gain is form: strict 0 → 2 of 2, lenient 2 → 2"
@@ -232,7 +197,7 @@ def test_a_gain_of_form_is_said_where_runs_are_compared(made: Path):
     assert "  But the gain is form: strict 0 → 2 of 2, lenient 2 → 2.\n" in as_text(compared)
 
 
-def test_that_rows_do_not_teach_the_form_is_said_by_show(made: Path, tmp_path: Path):
+def test_that_rows_do_not_teach_the_form_is_said_by_show(made, tmp_path):
     forger = Forger(made, tmp_path / "words-1")
     values = deepcopy(forger.values)
     place, scoring = next((n, row) for n, row in enumerate(values[layout.LOG]) if row["event"] == "scoring")
@@ -244,7 +209,7 @@ def test_that_rows_do_not_teach_the_form_is_said_by_show(made: Path, tmp_path: P
     assert run_json(read_run(made))["form"] == []
 
 
-def test_only_runs_whose_answers_depend_on_the_reader_are_not_compared_across_its_versions(made: Path, tmp_path: Path):
+def test_only_runs_whose_answers_depend_on_the_reader_are_not_compared_across_its_versions(made, tmp_path):
     other = Forger(made, tmp_path / "other")
     values = deepcopy(other.values)
     for stated in (values[layout.EVAL_SUMMARY]["scoring"], *(row["fields"] for row in values[layout.LOG])):

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from forging import read_rows
 from leaves import Forger, Forgery
+from model_folders import row_file
 
 from evidence import layout
 from evidence.grade import find_problems
@@ -23,59 +24,41 @@ from trainer.config.tree import (
     DataConfig,
     EvaluationConfig,
     LimitsConfig,
-    MeshConfig,
-    ModelConfig,
     OptimizerConfig,
     RecordingConfig,
 )
 from trainer.loop.checkpoints import checkpoint_steps
-from trainer.objectives.settings import find_contradictions
-from trainer.recorder.progress import Watch
+from trainer.objectives.contradictions import contradictions
+from trainer.planning.duration.session import evaluate_part
+from trainer.planning.spending_rules import exactly
 from trainer.replay.recorded import ReplayRequest
 from trainer.replay.replay import replay
-from trainer.run import RunRequest, run
 
 WORDS = ("red", "blue", "green", "white", "black")
 ROWS = [{"prompt": f"Say {word}: ", "completion": word} for word in WORDS]
 ITEMS = [{"id": word, "prompt": f"Say {word}: ", "expected": word} for word in WORDS]
 
 
-def written(path: Path, rows: list[dict[str, Any]]) -> str:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
-
-
-def config_in(folder: Path) -> Config:
-    return Config(
-        name="watched",
-        model=ModelConfig(name="tiny-gpt2"),
-        data=DataConfig(dataset=written(folder / "words.jsonl", ROWS), max_length=32),
+@pytest.fixture(scope="module")
+def watched(config, shared_rows) -> Config:
+    """Fifty steps on five words, evaluated on three of them at every tenth."""
+    return replace(
+        config,
+        data=DataConfig(dataset=shared_rows("five_words", *ROWS), max_length=32),
         optimizer=OptimizerConfig(learning_rate=1e-2, schedule="constant"),
         batch=BatchConfig(microbatch_size=5),
-        mesh=MeshConfig(device="cpu", devices=1),
         checkpoint=CheckpointConfig(save_every_steps=20, keep=1, keep_best="held_out_score"),
         recording=RecordingConfig(log_every_steps=7, states_mib=0),
         evaluation=EvaluationConfig(
-            eval_set=written(folder / "items.jsonl", ITEMS),
-            max_new_tokens=6,
-            baseline=False,
-            every_steps=10,
-            during_items=3,
+            eval_set=shared_rows("five_items", *ITEMS), max_new_tokens=6, baseline=False, every_steps=10, during_items=3
         ),
         limits=LimitsConfig(steps=50),
     )
 
 
-def carried_out(request: RunRequest) -> Path:
-    with Watch(quiet=True) as watch:
-        assert run(request, watch) == 0
-    return request.folder
-
-
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("watched")
-    return carried_out(RunRequest(config=config_in(folder), folder=folder / "watched-1", command=["trainproof"]))
+def made(finished, watched) -> Path:
+    return finished(watched)
 
 
 def points_of(folder: Path) -> dict[int, tuple[float, float]]:
@@ -88,7 +71,7 @@ def errors_of(folder: Path) -> set[str]:
 
 
 @pytest.mark.slow
-def test_score_loss_and_answers_stand_at_the_steps_asked_for(made: Path):
+def test_score_loss_and_answers_are_recorded_at_the_configured_steps(made):
     points = points_of(made)
     assert list(points) == [10, 20, 30, 40, 50]
     answers = read_rows(made, layout.ANSWERS_OVER_STEPS)
@@ -106,7 +89,7 @@ def test_score_loss_and_answers_stand_at_the_steps_asked_for(made: Path):
     assert errors_of(made) <= {"TP408"}
 
 
-def test_the_time_is_no_part_of_the_steps(made: Path):
+def test_held_out_seconds_are_no_part_of_step_seconds(made):
     manifest = json.loads((made / layout.MANIFEST).read_text())
     rows = read_rows(made, layout.METRICS)
     firsts = [0, *(each["step"] for each in rows[:-1])]
@@ -116,7 +99,7 @@ def test_the_time_is_no_part_of_the_steps(made: Path):
     assert steps + asked <= manifest["result"]["train_seconds"]
 
 
-def test_the_best_checkpoint_stays_beside_the_newest(made: Path):
+def test_the_best_checkpoint_is_kept_beside_the_newest(made):
     scores = {step: score for step, (score, _) in points_of(made).items()}
     best = min(step for step in scores if scores[step] == max(scores.values()))
     assert checkpoint_steps(made) == sorted({50, best}, reverse=True)
@@ -125,19 +108,17 @@ def test_the_best_checkpoint_stays_beside_the_newest(made: Path):
 
 
 @pytest.mark.slow
-def test_a_repetition_measures_the_same(made: Path):
+def test_a_repetition_measures_the_same(made):
     receipt, code = replay(ReplayRequest(folder=made, whole=True), lambda line: None, lambda event: None)
     assert (receipt["result"], code) == ("identical", 0), receipt["said"]
 
 
-def test_a_continued_run_measures_the_same(made: Path, tmp_path: Path):
-    config = config_in(made.parent)
-    first = replace(config, limits=LimitsConfig(steps=50, max_minutes=None))
-    begun = shutil.copytree(made, tmp_path / "watched-1")
+def test_a_continued_run_measures_the_same(made, watched, train, tmp_path):
+    begun = shutil.copytree(made, tmp_path / "begun")
     for step in checkpoint_steps(begun)[:-1]:
         shutil.rmtree(begun / layout.CHECKPOINTS / str(step))
     [from_step] = checkpoint_steps(begun)
-    folder = carried_out(RunRequest(config=first, folder=tmp_path / "on", command=["trainproof"], resume=begun))
+    folder = train(watched, "on", resume=begun)
     assert points_of(folder) == {step: each for step, each in points_of(made).items() if step > from_step}
     assert errors_of(folder) <= {"TP408"}
 
@@ -160,12 +141,12 @@ FORGED: dict[str, tuple[str, str, Change]] = {
 
 
 @pytest.mark.parametrize("name", FORGED)
-def test_check_finds_what_does_not_follow(name: str, made: Path, tmp_path: Path):
+def test_check_finds_what_does_not_follow(name, made, tmp_path):
     code, file, change = FORGED[name]
     forger = Forger(made, tmp_path / "forged")
     values = deepcopy(forger.values) | {"answers": read_rows(made, layout.ANSWERS_OVER_STEPS)}
     change(values)
-    written(forger.folder / layout.ANSWERS_OVER_STEPS, values.pop("answers"))
+    row_file(forger.folder / layout.ANSWERS_OVER_STEPS, *values.pop("answers"))
     forger._reseal(values, Forgery(file=file or "all", what="told"))
     assert code in errors_of(forger.folder)
 
@@ -178,13 +159,13 @@ def test_check_finds_what_does_not_follow(name: str, made: Path, tmp_path: Path)
         ({"eval_set": "eval_v1"}, "held_out_loss", "/checkpoint/keep_best"),
     ],
 )
-def test_settings_without_effect_are_refused(evaluation: dict[str, Any], keep_best: Any, pointer: str, tmp_path: Path):
+def test_settings_without_effect_are_refused(evaluation, keep_best, pointer, watched):
     config = replace(
-        config_in(tmp_path),
+        watched,
         evaluation=EvaluationConfig(**evaluation),
         checkpoint=CheckpointConfig(keep_best=keep_best),
     )
-    assert [(each.code, each.pointer) for each in find_contradictions(config)] == [("TP009", pointer)]
+    assert [(each.code, each.pointer) for each in contradictions(config)] == [("TP009", pointer)]
 
 
 def test_items_are_drawn_from_the_seed_in_the_order_of_the_set():
@@ -194,3 +175,12 @@ def test_items_are_drawn_from_the_seed_in_the_order_of_the_set():
     assert one == sorted(one, key=ids.index) != other
     assert draw_ids(ids, 99, 0) == ids
     assert set(draw_ids(ids, 8, 0)) < set(draw_ids(ids, 9, 0)), "more items are the same and others"
+
+
+def test_the_plan_includes_evaluations_during_training():
+    token = exactly(0.02)
+    parts = [
+        evaluate_part(prompts=100, batch_size=32, tokens=160, token_seconds=token, times=2, during=during)
+        for during in ((0, 0), (5, 40))
+    ]
+    assert parts[1].seconds.likely - parts[0].seconds.likely == pytest.approx(5 * 2 * 160 * 0.02)

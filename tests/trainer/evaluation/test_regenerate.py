@@ -75,7 +75,7 @@ def test_a_token_that_the_model_would_not_take_is_named():
         ({"error": "no room"}, "The run states an error (no room), and the model answers."),
     ],
 )
-def test_what_was_edited_is_named(change: dict[str, Any], why: str):
+def test_what_was_edited_is_named(change, why):
     found = verdict(ROW | change)
     assert found.verdict == "different"
     assert found.why.startswith(why)

@@ -12,6 +12,7 @@ import jax
 import pytest
 from forging import read_rows, write_rows
 from leaves import Forger, Forgery
+from model_folders import row_file
 
 from evidence import layout
 from evidence.grade import find_problems
@@ -20,27 +21,18 @@ from evidence.run import read_run
 from evidence.scores.recompute import compute_scores
 from schemas.problems import ProblemError
 from trainer.config.load import load_config
-from trainer.config.tree import (
-    BatchConfig,
-    Config,
-    DataConfig,
-    EvaluationConfig,
-    LimitsConfig,
-    MeshConfig,
-    ModelConfig,
-    OptimizerConfig,
-)
+from trainer.config.tree import Config, DataConfig, EvaluationConfig, LimitsConfig
 from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.evaluation.recorded import load_run_params
 from trainer.loop.mesh import build_mesh
 from trainer.loop.task import Task
-from trainer.model.source import resolve
-from trainer.objectives.settings import find_contradictions
+from trainer.model.files.source import resolve
+from trainer.objectives.contradictions import contradictions
+from trainer.planning.devices import choose_devices
+from trainer.play.entrant import sampler_of
 from trainer.recorder.progress import Watch
 from trainer.replay.recorded import ReplayRequest
 from trainer.replay.replay import replay
-from trainer.run import RunRequest, run
-from trainer.runtime import choose_devices
 from trainproof.terminal.runs import run_text
 
 ROWS = [{"prompt": f"Say {word}: ", "completion": word} for word in ("red", "blue", "green", "red")]
@@ -51,22 +43,15 @@ ITEMS = [
 SAMPLES = 5
 
 
-def written(path: Path, rows: list[dict[str, Any]]) -> str:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
-
-
-def config_in(folder: Path) -> Config:
-    return Config(
-        name="samples",
+@pytest.fixture(scope="module")
+def sampled(config, shared_rows) -> Config:
+    """Twenty-five steps on three words, evaluated with five samples of each item."""
+    return replace(
+        config,
         seed=7,
-        model=ModelConfig(name="tiny-gpt2"),
-        data=DataConfig(dataset=written(folder / "words.jsonl", ROWS), max_length=32),
-        optimizer=OptimizerConfig(learning_rate=1e-2),
-        batch=BatchConfig(microbatch_size=4),
-        mesh=MeshConfig(device="cpu", devices=1),
+        data=DataConfig(dataset=shared_rows("words", *ROWS), max_length=32),
         evaluation=EvaluationConfig(
-            eval_set=written(folder / "items.jsonl", ITEMS),
+            eval_set=shared_rows("words_items", *ITEMS),
             max_new_tokens=8,
             batch_size=12,
             samples=SAMPLES,
@@ -80,22 +65,17 @@ def config_in(folder: Path) -> Config:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("samples")
-    request = RunRequest(config=config_in(folder), folder=folder / "samples-1", command=["trainproof", "train"])
-    with Watch(quiet=True) as watch:
-        assert run(request, watch) == 0
-    return request.folder
+def made(finished, sampled) -> Path:
+    return finished(sampled)
 
 
 @pytest.fixture
-def copy(made: Path, tmp_path: Path) -> Path:
+def copy(made, tmp_path) -> Path:
     return shutil.copytree(made, tmp_path / "run")
 
 
 def summary_of(folder: Path) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads((folder / layout.EVAL_SUMMARY).read_text())
-    return value
+    return json.loads((folder / layout.EVAL_SUMMARY).read_text())
 
 
 def errors_of(folder: Path) -> set[str]:
@@ -103,7 +83,7 @@ def errors_of(folder: Path) -> set[str]:
 
 
 @pytest.mark.slow
-def test_every_answer_is_kept_and_scores_are_of_all_of_them(made: Path):
+def test_every_answer_is_kept_and_scores_are_of_all_of_them(made):
     summary, rows = summary_of(made), read_rows(made, layout.PREDICTIONS)
     stated = {key: summary["generation"][key] for key in ("method", "samples", "seed", "temperature", "top_k", "top_p")}
     assert list(stated.values()) == ["sampled", SAMPLES, 7, 1.5, 40, 0.95]
@@ -126,20 +106,20 @@ def test_every_answer_is_kept_and_scores_are_of_all_of_them(made: Path):
 
 
 @pytest.mark.slow
-def test_a_repetition_draws_the_same(made: Path):
+def test_a_replay_draws_the_same(made):
     receipt, code = replay(ReplayRequest(folder=made, whole=True), lambda line: None, lambda event: None)
     assert (receipt["result"], code) == ("identical", 0), receipt["said"]
     assert receipt["covered"]["items"]["identical"] == 2 * len(ITEMS)
 
 
 def challenged(folder: Path, again: int) -> dict[str, Any]:
-    items = folder.parent / "questions.jsonl"
-    written(items, [{"id": "new", "prompt": "Say green, please: ", "expected": "green"}])
-    request = ChallengeRequest(folder=folder, items=items, generate=0, seed=1, again=again, model=None)
+    question = {"id": "new", "prompt": "Say green, please: ", "expected": "green"}
+    items = row_file(folder.parent / "questions.jsonl", question)
+    request = ChallengeRequest(folder=folder, items=Path(items), generate=0, seed=1, again=again, model=None)
     return challenge_run(request, Watch(quiet=True), lambda event: None)["covered"]["items"]
 
 
-def test_a_judge_follows_drawn_answers_in_one_pass(copy: Path):
+def test_a_judge_follows_drawn_answers_in_one_pass(copy):
     assert challenged(copy, again=0) == {
         "drawn": 0,
         "identical": 0,
@@ -162,7 +142,7 @@ def swapped(row: dict[str, Any]) -> None:
     samples[one], samples[other] = samples[other], samples[one]
 
 
-def test_a_sample_that_was_not_drawn_so_is_found(copy: Path):
+def test_a_sample_that_was_not_drawn_so_is_found(copy):
     """Two samples of one item change places, so that every hash and score still fits."""
     rows, summary = read_rows(copy, layout.PREDICTIONS), summary_of(copy)
     swapped(rows[0])
@@ -175,12 +155,11 @@ def test_a_sample_that_was_not_drawn_so_is_found(copy: Path):
 
 
 @pytest.mark.slow
-def test_a_draw_follows_from_seed_item_and_number_alone(made: Path):
+def test_a_sample_depends_on_seed_item_and_number_alone(made, sampled):
     """An item put alone, in another order or with fewer samples has the same answers."""
-    devices = choose_devices("cpu", 1)
-    config = config_in(made.parent)
-    task = Task.of(config, resolve("tiny-gpt2"), build_mesh(devices.list))
-    sampler = run_sampler(made, config, task, None)
+    devices = choose_devices("cpu", 1, "x86-64-v3")
+    task = Task.of(sampled, resolve("tiny-gpt2"), build_mesh(devices.list))
+    sampler = sampler_of(made, sampled, task, None)
     manifest = json.loads((made / layout.MANIFEST).read_text())
     params = load_run_params(made, task, manifest, sha256=None).params
     prompts = {word: sampler.tokenizer(f"Say {word}: ").input_ids for word in ("red", "blue", "green")}
@@ -234,7 +213,7 @@ PATH = ("generation", "temperature")
 
 
 @pytest.mark.parametrize("name", FORGED)
-def test_check_finds_what_does_not_follow(name: str, made: Path, tmp_path: Path):
+def test_check_finds_what_does_not_follow(name, made, tmp_path):
     code, change = FORGED[name]
     forger = Forger(made, tmp_path / "forged")
     values = deepcopy(forger.values)
@@ -244,15 +223,15 @@ def test_check_finds_what_does_not_follow(name: str, made: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize(("key", "value"), [("temperature", 0.7), ("top_k", 5), ("top_p", 0.9)])
-def test_a_setting_of_draws_is_refused_where_nothing_is_drawn(key: str, value: float, tmp_path: Path):
-    config = config_in(tmp_path)
-    greedy = replace(config, evaluation=EvaluationConfig(eval_set=config.evaluation.eval_set, **{key: value}))
-    [problem] = find_contradictions(greedy)
+def test_a_sampling_setting_without_samples_is_refused(key, value, sampled):
+    evaluation = EvaluationConfig(eval_set=sampled.evaluation.eval_set, **{key: value})
+    greedy = replace(sampled, evaluation=evaluation)
+    [problem] = contradictions(greedy)
     assert (problem.code, problem.pointer) == ("TP009", f"/evaluation/{key}")
-    assert find_contradictions(replace(greedy, evaluation=replace(greedy.evaluation, samples=2))) == []
+    assert contradictions(replace(greedy, evaluation=replace(greedy.evaluation, samples=2))) == []
 
 
-def test_samples_are_refused_out_of_range(tmp_path: Path):
+def test_samples_are_refused_out_of_range(tmp_path):
     (tmp_path / "c.yaml").write_text("model: {name: tiny-gpt2}\nevaluation: {samples: 0}\n")
     with pytest.raises(ProblemError):
         load_config(tmp_path / "c.yaml")

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from whole_runs import manifest_of, rows, saved_steps
 
 from evidence import layout
-from evidence.hashes import hash_entry
+from evidence.hashes import link_of
 from schemas.problems import ProblemError
 from schemas.render import as_text
 from trainer.config.tree import CheckpointConfig, Config, LimitsConfig
@@ -22,65 +23,72 @@ from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
 
 QUIET = Watch(quiet=True)
-NOT_AS_SAVED = "its state is not the one that was saved"
-
-
-@pytest.fixture(scope="module")
-def made() -> dict[Config, Path]:
-    return {}
 
 
 @pytest.fixture
-def folder(config: Config, made: dict[Config, Path], tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Path:
-    """Return a run of its own for a test, with checkpoints at steps 2 and 4."""
-    checkpoints = replace(config, checkpoint=CheckpointConfig(save_every_steps=2), limits=LimitsConfig(steps=4))
-    if checkpoints not in made:
-        made[checkpoints] = tmp_path_factory.mktemp("saved") / "run"
-        assert (
-            run(RunRequest(config=checkpoints, folder=made[checkpoints], command=["trainproof", "train"]), QUIET) == 0
-        )
-    return shutil.copytree(made[checkpoints], tmp_path / "run")
+def saving(config: Config) -> Config:
+    """Four steps with checkpoints at steps 2 and 4."""
+    return replace(config, checkpoint=CheckpointConfig(save_every_steps=2), limits=LimitsConfig(steps=4))
+
+
+@pytest.fixture
+def folder(saving: Config, finished: Callable[[Config], Path], tmp_path: Path) -> Path:
+    """Return a run of its own for a test."""
+    return shutil.copytree(finished(saving), tmp_path / "run")
 
 
 def newest(folder: Path) -> Path:
     return folder / layout.CHECKPOINTS / "4"
 
 
-def bits_turned(checkpoint: Path) -> str:
-    """Turn three bits of the parameters; the file stays readable."""
+def flip_bits(checkpoint: Path) -> None:
+    """Flip three bits of the parameters; the file stays readable."""
     largest = max(checkpoint.rglob("d/*"), key=lambda path: path.stat().st_size)
     content = bytearray(largest.read_bytes())
     for part in (2, 3, 4):
         content[len(content) * part // 5] ^= 1
     largest.write_bytes(content)
-    return NOT_AS_SAVED
 
 
-def emptied(checkpoint: Path) -> str:
+def empty(checkpoint: Path) -> None:
     shutil.rmtree(checkpoint)
     checkpoint.mkdir()
-    return "its metadata cannot be read"
 
 
-def cut_off(checkpoint: Path) -> str:
+def cut_off(checkpoint: Path) -> None:
     for path in checkpoint.rglob("*"):
         if path.is_file() and path.stat().st_size > 4000:
             path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    return "it cannot be read as the state of this model and optimizer (JSONDecodeError)"
 
 
-def without_metadata(checkpoint: Path) -> str:
+def remove_metadata(checkpoint: Path) -> None:
     for path in checkpoint.rglob("*METADATA*"):
         path.unlink()
-    return "its metadata cannot be read"
 
 
-def metadata_changed(checkpoint: Path) -> str:
+def change_metadata(checkpoint: Path) -> None:
     [path] = checkpoint.rglob("default/_METADATA")
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 255
     path.write_bytes(content)
-    return "it cannot be read as the state of this model and optimizer (UnicodeDecodeError)"
+
+
+def remove_a_file(checkpoint: Path) -> None:
+    (checkpoint / "default" / "manifest.ocdbt").unlink()
+
+
+def truncate(checkpoint: Path) -> None:
+    for path in checkpoint.rglob("d/*"):
+        path.write_bytes(b"")
+
+
+def remove_hash(checkpoint: Path) -> None:
+    (checkpoint / "_CHECKPOINT_METADATA").write_bytes(b"{")
+
+
+def write_junk(checkpoint: Path) -> None:
+    for path in checkpoint.rglob("ocdbt.process_0/d/*"):
+        path.write_bytes(bytes(range(256)) * (path.stat().st_size // 256))
 
 
 def refusal(work: Callable[[], object]) -> str:
@@ -88,28 +96,6 @@ def refusal(work: Callable[[], object]) -> str:
         work()
     assert caught.value.exit_code == 2
     return as_text(caught.value.problems)
-
-
-def lost_a_file(checkpoint: Path) -> str:
-    (checkpoint / "default" / "manifest.ocdbt").unlink()
-    return "it cannot be read as the state of this model and optimizer (ValueError)"
-
-
-def of_zero_bytes(checkpoint: Path) -> str:
-    for path in checkpoint.rglob("d/*"):
-        path.write_bytes(b"")
-    return "it cannot be read as the state of this model and optimizer (ValueError)"
-
-
-def without_its_hash(checkpoint: Path) -> str:
-    (checkpoint / "_CHECKPOINT_METADATA").write_bytes(b"{")
-    return "its metadata cannot be read"
-
-
-def with_junk_for_data(checkpoint: Path) -> str:
-    for path in checkpoint.rglob("ocdbt.process_0/d/*"):
-        path.write_bytes(bytes(range(256)) * (path.stat().st_size // 256))
-    return "it cannot be read as the state of this model and optimizer (ValueError)"
 
 
 class Listening(Watch):
@@ -126,88 +112,83 @@ class Listening(Watch):
 def damage_of(folder: Path, reason: str, then: str) -> tuple[str, str]:
     """Return the damage of the newest checkpoint in one line, and as an error."""
     what = f"{newest(folder)}: The checkpoint at step 4 is damaged: {reason}."
-    why = "Files of the checkpoint were changed or lost after it was saved."
+    why = "What changed or got lost since it was saved is no state of the run, so nothing is done with it."
     return f"TP053: {what} {why} Next: {then}", f"error TP053: {what}\n  {why}\n  Next: {then}\n"
 
 
-OTHER_DAMAGES = (emptied, cut_off, without_metadata, metadata_changed, lost_a_file, of_zero_bytes, without_its_hash)
-DAMAGES = [bits_turned, with_junk_for_data, *(pytest.param(each, marks=pytest.mark.slow) for each in OTHER_DAMAGES)]
+OTHER_STATE = "its state is not the one that was saved"
+NO_METADATA = "its metadata cannot be read"
+UNREADABLE = "it cannot be read as the state of this model and optimizer"
+SLOW = pytest.mark.slow
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_the_newest_whole_checkpoint_is_exported_and_the_damaged_one_named(
-    damage: Callable[[Path], str], folder: Path, capfd: pytest.CaptureFixture[str]
-):
-    line, _ = damage_of(folder, damage(newest(folder)), "Step 2 is the newest whole one and is used instead.")
-    unfinished = newest(folder).with_name("4.orbax-checkpoint-tmp")
-    unfinished.mkdir()
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (flip_bits, OTHER_STATE),
+        (write_junk, f"{UNREADABLE} (ValueError)"),
+        pytest.param(empty, NO_METADATA, marks=SLOW),
+        pytest.param(cut_off, f"{UNREADABLE} (JSONDecodeError)", marks=SLOW),
+        pytest.param(remove_metadata, NO_METADATA, marks=SLOW),
+        pytest.param(change_metadata, f"{UNREADABLE} (UnicodeDecodeError)", marks=SLOW),
+        pytest.param(remove_a_file, f"{UNREADABLE} (ValueError)", marks=SLOW),
+        pytest.param(truncate, f"{UNREADABLE} (ValueError)", marks=SLOW),
+        pytest.param(remove_hash, NO_METADATA, marks=SLOW),
+    ],
+)
+def test_the_newest_whole_checkpoint_is_exported_and_a_damaged_one_named(damage, reason, folder, capfd):
+    damage(newest(folder))
+    line, _ = damage_of(folder, reason, "Step 2 is the newest whole one and is used instead.")
+    newest(folder).with_name("4.orbax-checkpoint-tmp").mkdir()
     watch = Listening()
     assert export_run(folder, None, watch) == folder / layout.EXPORT
     assert watch.lines == [line, f"exported step 2 to {folder / layout.EXPORT}"]
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_a_run_goes_on_from_the_newest_whole_checkpoint_and_its_score_is_never_that_of_an_earlier_step(
-    folder: Path, config: Config, tmp_path: Path
-):
-    reason = bits_turned(newest(folder))
+def test_resume_uses_the_newest_whole_checkpoint_and_evaluation_refuses_an_earlier_step(folder, config, order_of):
+    flip_bits(newest(folder))
     continued = f"trainproof train --resume {folder} --output NEW_FOLDER"
     then = f"Continue from step 2, which is the newest whole one: {continued}."
-    assert refusal(lambda: evaluate_run(folder, "eval_v1", QUIET)) == damage_of(folder, reason, then)[1]
+    assert refusal(lambda: evaluate_run(folder, "eval_v1", QUIET)) == damage_of(folder, OTHER_STATE, then)[1]
     assert not (folder / layout.EVAL_SUMMARY).exists()
     # The damaged one is of the last step: as many steps are left as the whole one lacks.
-    resumed = replace(config, limits=LimitsConfig(steps=4))
-    order = RunRequest(config=resumed, folder=tmp_path / "rest", command=["-"], resume=folder)
+    order = order_of(replace(config, limits=LimitsConfig(steps=4)), "rest", resume=folder)
     watch = Listening()
     assert run(order, watch) == 0
-    line, _ = damage_of(folder, reason, "Step 2 is the newest whole one and is used instead.")
+    line, _ = damage_of(folder, OTHER_STATE, "Step 2 is the newest whole one and is used instead.")
     assert watch.lines.count(line) == 1
-    parent = json.loads((tmp_path / "rest" / layout.MANIFEST).read_text())["parent"]
-    before, after = (
-        {row["step"]: row for row in map(json.loads, (each / layout.CHAIN).read_text().splitlines())}
-        for each in (folder, tmp_path / "rest")
-    )
-    assert parent == {"run_id": "run", "step": 2, "link": hash_entry(before[2])}
+    before, after = ({row["step"]: row for row in rows(each, layout.CHAIN)} for each in (folder, order.folder))
+    assert manifest_of(order.folder)["parent"] == {"run_id": "run", "step": 2, "link": link_of(before[2])}
     assert sorted(after) == [2, 3, 4]
     assert after[4]["state_sha256"] == before[4]["state_sha256"]
 
 
-def test_where_no_step_is_left_none_is_trained_again(folder: Path, config: Config, tmp_path: Path):
-    resumed = replace(config, limits=LimitsConfig(steps=4))
-    order = RunRequest(config=resumed, folder=tmp_path / "rest", command=["-"], resume=folder)
-    assert refusal(lambda: run(order, QUIET)).startswith("error TP051: ")
-    assert not order.folder.exists()
-
-
-def test_where_no_checkpoint_is_whole_none_is_thrown_away(folder: Path):
-    reason = bits_turned(newest(folder))
-    emptied(folder / layout.CHECKPOINTS / "2")
+def test_no_whole_checkpoint_is_refused_without_deleting_any(folder):
+    flip_bits(newest(folder))
+    empty(folder / layout.CHECKPOINTS / "2")
     there = folder / layout.CHECKPOINTS
     then = f"No checkpoint here is whole. Each was read back when it was saved, so copy {there} again from there."
     text = refusal(lambda: export_run(folder, None, QUIET))
-    assert text.startswith(damage_of(folder, reason, then)[1])
+    assert text.startswith(damage_of(folder, OTHER_STATE, then)[1])
     assert text.count("TP053") == 2
-    assert "anew" not in text
 
 
 OTHER_NAMES = ("a*b", "a?b", "back\\slash", "a%20b #c:d", "no\udcffutf")
 
 
-@pytest.mark.parametrize("name", ["a [b]", *(pytest.param(each, marks=pytest.mark.slow) for each in OTHER_NAMES)])
-def test_a_run_is_saved_and_read_in_folders_of_every_name(name: str, folder: Path, config: Config, tmp_path: Path):
-    made = tmp_path / name / "run"
-    checkpoints = replace(config, checkpoint=CheckpointConfig(save_every_steps=2, keep=1), limits=LimitsConfig(steps=4))
-    assert run(RunRequest(config=checkpoints, folder=made, command=["-"]), QUIET) == 0
-    assert [path.name for path in (made / layout.CHECKPOINTS).iterdir()] == ["4"]
-    export_run(made, tmp_path / "export", QUIET)
+@pytest.mark.parametrize("name", ["a [b]", *(pytest.param(each, marks=SLOW) for each in OTHER_NAMES)])
+def test_a_run_is_saved_and_read_in_folders_of_every_name(name, folder, saving, order_of, tmp_path):
+    order = order_of(replace(saving, checkpoint=CheckpointConfig(save_every_steps=2, keep=1)), f"{name}/run")
+    assert run(order, QUIET) == 0
+    assert saved_steps(order.folder) == ["4"]
+    export_run(order.folder, tmp_path / "export", QUIET)
     export_run(folder, tmp_path / "other", QUIET)
     one, other = (tmp_path / each / "model.safetensors" for each in ("export", "other"))
     assert one.read_bytes() == other.read_bytes()
 
 
-def test_a_checkpoint_that_cannot_be_read_back_is_not_announced_and_the_one_before_it_stays(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_checkpoint_that_cannot_be_read_back_is_not_announced(config, tmp_path, monkeypatch):
     write = checkpoints.ocp.CheckpointManager.save
 
     def loses_the_second(manager, step: int, **given: Any) -> bool:
@@ -229,7 +210,7 @@ def test_a_checkpoint_that_cannot_be_read_back_is_not_announced_and_the_one_befo
     assert (tmp_path / "run" / layout.CHECKPOINTS / "2").is_dir()
 
 
-def test_a_checkpoint_from_before_there_were_hashes_is_taken(folder: Path):
+def test_a_checkpoint_without_a_hash_of_an_earlier_version_is_used(folder):
     [metadata] = newest(folder).glob("_CHECKPOINT_METADATA")
     content = json.loads(metadata.read_text())
     assert len(content["custom_metadata"].pop(STATE_HASH)) == 64

@@ -9,17 +9,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
-from whole_runs import carried_out, errors_of, logged, manifest_of, rows, saved_steps
+from whole_runs import errors_of, logged, manifest_of, refusal, rows, saved_steps
 
 from evidence import layout
 from evidence.hashes import Chain
-from schemas.problems import ProblemError
 from trainer.config.tree import CheckpointConfig, Config, RecordingConfig
 from trainer.loop.chain import StateWriter
 from trainer.loop.checkpoints import Checkpoints, state_sha256, to_stored
 from trainer.loop.loop import Loop
 from trainer.loop.step import TrainState
-from trainer.run import RunRequest
 
 
 class HeldRecorder:
@@ -66,7 +64,7 @@ def test_the_loop_goes_on_and_the_entry_is_of_the_state_and_rows_that_were_taken
 
 
 @pytest.fixture
-def saving(config: Config) -> Config:
+def saving(config) -> Config:
     """A run of four steps with a checkpoint after each, and states that are kept."""
     recording = RecordingConfig(chain_every_steps=1)
     limits = replace(config.limits, steps=4)
@@ -74,7 +72,14 @@ def saving(config: Config) -> Config:
 
 
 @pytest.fixture
-def beside(monkeypatch: pytest.MonkeyPatch) -> None:
+def in_place(saving: Config, finished: Callable[[Config], Path]) -> Path:
+    """The run with its entries written between the steps, and one checkpoint."""
+    return finished(replace(saving, checkpoint=CheckpointConfig(save_every_steps=0)))
+
+
+@pytest.fixture
+def beside(in_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write entries in a thread beside the steps, of every run that begins after `in_place`."""
     monkeypatch.setattr("trainer.run.Loop", lambda **fields: Loop(**fields | {"asynchronous": True}))
 
 
@@ -83,28 +88,21 @@ def entries_of(folder: Path) -> list[Any]:
 
 
 @pytest.mark.slow
-def test_a_run_beside_has_the_entries_states_and_checkpoints_of_one_in_place(
-    saving: Config, finished: Callable[[Config], Path], order_of: Callable[..., RunRequest], beside: None
-):
-    order = order_of(saving)
-    assert carried_out(order) == 0
-    in_place = finished(replace(saving, checkpoint=CheckpointConfig(save_every_steps=0)))
-    assert errors_of(order.folder) == []
-    assert saved_steps(order.folder) == ["3", "4"]
-    assert [row["fields"]["step"] for row in logged(order.folder, "checkpoint_saved")] == [1, 2, 3, 4]
-    assert entries_of(order.folder) == entries_of(in_place)
-    kept = {path.name: path.read_bytes() for path in (in_place / layout.STATES).iterdir()}
-    assert kept == {path.name: path.read_bytes() for path in (order.folder / layout.STATES).iterdir()}
-    assert kept
+def test_an_asynchronous_run_writes_the_same_entries_states_and_checkpoints(saving, in_place, train, beside):
+    folder = train(saving)
+    assert errors_of(folder) == []
+    assert saved_steps(folder) == ["3", "4"]
+    assert [row["fields"]["step"] for row in logged(folder, "checkpoint_saved")] == [1, 2, 3, 4]
+    assert entries_of(folder) == entries_of(in_place)
+    kept, expected = (
+        {path.name: path.read_bytes() for path in (each / layout.STATES).iterdir()} for each in (folder, in_place)
+    )
+    assert kept == expected != {}
 
 
 @pytest.mark.slow
-def test_a_disk_that_fills_while_the_devices_go_on_ends_the_run_by_name_and_its_checkpoint_is_continued(
-    saving: Config,
-    finished: Callable[[Config], Path],
-    order_of: Callable[..., RunRequest],
-    beside: None,
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_full_disk_ends_an_asynchronous_run_and_its_checkpoint_is_continued(
+    saving, in_place, order_of, train, beside, monkeypatch
 ):
     real = Checkpoints.save
 
@@ -115,16 +113,12 @@ def test_a_disk_that_fills_while_the_devices_go_on_ends_the_run_by_name_and_its_
 
     monkeypatch.setattr(Checkpoints, "save", save)
     order = order_of(saving)
-    with pytest.raises(ProblemError) as caught:
-        carried_out(order)
-    assert caught.value.exit_code == 4
+    assert refusal(order)[0] == 4
     manifest = manifest_of(order.folder)
     assert (manifest["status"], manifest["exit"]["error"]) == ("failed", "disk_full")
     assert saved_steps(order.folder) == ["1", "2"]
     assert entries_of(order.folder)[-1][0] == 3
     assert errors_of(order.folder) == []
     monkeypatch.setattr(Checkpoints, "save", real)
-    resumed = order_of(saving, "resumed", resume=order.folder)
-    assert carried_out(resumed) == 0
-    whole = finished(replace(saving, checkpoint=CheckpointConfig(save_every_steps=0)))
-    assert entries_of(resumed.folder)[-1][2:] == entries_of(whole)[-1][2:]
+    resumed = train(saving, "resumed", resume=order.folder)
+    assert entries_of(resumed)[-1][2:] == entries_of(in_place)[-1][2:]

@@ -27,7 +27,7 @@ def test_it_is_said_in_words_with_the_interval_of_prompts():
         ({"pass_1": 0.949, "pass_k": 1.0}, []),
     ],
 )
-def test_nothing_to_reinforce_and_nothing_to_gain(change: dict, codes: list[str]):
+def test_nothing_to_reinforce_and_nothing_to_gain(change, codes):
     assert [each.code for each in headroom_problems(FOUND | change, file="run")] == codes
 
 

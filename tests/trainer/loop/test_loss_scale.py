@@ -1,7 +1,6 @@
 """float16: the scale follows torch's rule, skipped steps change nothing, and the loss goes the way of float32."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,28 +11,24 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from whole_runs import errors_of, manifest_of, rows
 
-from evidence import layout
-from evidence.grade import check_run
-from evidence.run import read_run
 from schemas.problems import ProblemError
 from trainer.config.tree import Config, OptimizerConfig, PrecisionConfig
 from trainer.loop import nonfinite
 from trainer.loop.nonfinite import LossScale, initial_loss_scale, next_loss_scale
 from trainer.loop.optimizer import build_optimizer
 from trainer.loop.step import LossFn, build_step, first_state, gradient_of_sum
-from trainer.model.decoder import abstract, bind, flatten
-from trainer.model.export import join_tensor
-from trainer.model.load import load_params
-from trainer.model.model import build_model
-from trainer.model.source import resolve
+from trainer.methods.model import model_of
+from trainer.model.build import abstract
+from trainer.model.files.export import join
+from trainer.model.files.loading import load_params
+from trainer.model.files.source import resolve
+from trainer.model.params import bind, flatten
 from trainer.objectives.objective import LossSums
 from trainer.objectives.supervised import SupervisedLoss
-from trainer.recorder.progress import Watch
-from trainer.run import RunRequest, run
 
 CASES = Path(__file__).parents[2] / "cases"
-QUIET = Watch(quiet=True)
 FAMILIES = ("gpt2", "llama", "mistral", "gemma", "gemma2", "gemma3", "qwen2", "qwen3", "smollm3")
 
 
@@ -84,7 +79,7 @@ def is_adam(node: Any) -> bool:
 
 
 @pytest.mark.parametrize("max_grad_norm", [None, 1.0])
-def test_a_step_whose_gradient_is_not_finite_changes_nothing_but_scale_and_place(max_grad_norm: float | None):
+def test_a_step_whose_gradient_is_not_finite_changes_nothing_but_scale_and_place(max_grad_norm):
     """2 · 65,536 and 2 · 32,768 are beyond 65,504; 2 · 16,384 is not."""
     found = steps_of([2.0, 2.0, 2.0, 2.0], max_grad_norm=max_grad_norm)
     assert [float(metrics.named["loss_scale"]) for _, metrics in found] == [65536, 32768, 16384, 16384]
@@ -130,7 +125,7 @@ def supervised(name: str, compute: str, tokens: np.ndarray) -> tuple[LossFn, Any
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
-def test_loss_and_gradient_of_every_family_are_close_to_those_of_transformers_in_float32(name: str):
+def test_loss_and_gradient_of_every_family_are_close_to_those_of_transformers_in_float32(name):
     """float16 has a relative error of 2 ** -11 for each number; activations of these stay far below 65,504."""
     folder = CASES / "models" / name
     expected = json.loads((folder / "expected.json").read_text())
@@ -144,13 +139,13 @@ def test_loss_and_gradient_of_every_family_are_close_to_those_of_transformers_in
     source = resolve(str(folder))
     for link in source.family.links(source.spec):
         norm, _ = expected["gradients"][link.tensor]
-        own = join_tensor(link, gradient, "float32") / float(sums.weight)
+        own = join(link, gradient, "float32") / float(sums.weight)
         assert np.linalg.norm(own) == pytest.approx(norm, rel=0.03), link.tensor
 
 
 @pytest.mark.slow(but=("gpt2",))
 @pytest.mark.parametrize("name", ["gpt2", "gemma3"])
-def test_the_loss_goes_the_way_of_float32_where_no_step_is_skipped(name: str):
+def test_the_loss_goes_the_way_of_float32_where_no_step_is_skipped(name):
     tokens = np.random.default_rng(1).integers(0, 60, (2, 16)).astype(np.int32)
     found = {}
     for compute in ("float16", "float32"):
@@ -170,75 +165,41 @@ def test_the_loss_goes_the_way_of_float32_where_no_step_is_skipped(name: str):
 
 
 @pytest.fixture
-def half(config: Config) -> Config:
+def half(config) -> Config:
     """A run in float16 with a row for each of its steps."""
     constant = replace(config.optimizer, schedule="constant")
     return replace(config, precision=PrecisionConfig(compute="float16"), optimizer=constant)
 
 
-def rows(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / layout.METRICS).read_text().splitlines()]
-
-
-def documents(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / layout.MANIFEST).read_text())
-    return found
-
-
-def problems(folder: Path) -> set[str]:
-    return {problem.code for problem in check_run(read_run(folder)).findings if problem.severity == "error"}
-
-
 @pytest.mark.slow
-def test_a_run_in_float16_says_so_and_goes_on_in_either_type(half: Config, order_of: Callable[..., RunRequest]):
-    first = order_of(half, "first")
-    assert run(first, QUIET) == 0
-    assert [row["loss_scale"] for row in rows(first.folder)] == [65536.0, 65536.0]
-    manifest = documents(first.folder)
+def test_a_float16_run_records_its_scale_and_resumes_in_either_type(half, train):
+    first = train(half, "first")
+    assert [row["loss_scale"] for row in rows(first)] == [65536.0, 65536.0]
+    manifest = manifest_of(first)
     assert manifest["model"]["dtypes"] == {"params": "float32", "compute": "float16"}
     assert manifest["effective"]["precision"] == {"params": "float32", "compute": "float16"}
     assert manifest["training"]["donation"]["effective"]
     # In float32 there is no scale; in float16 again it begins anew.
     longer = replace(half, limits=replace(half.limits, steps=3), precision=PrecisionConfig())
-    plain = order_of(longer, "plain", resume=first.folder)
-    assert run(plain, QUIET) == 0
-    assert "loss_scale" not in rows(plain.folder)[0]
-    again = replace(half, limits=replace(half.limits, steps=4))
-    scaled = order_of(again, "scaled", resume=plain.folder)
-    assert run(scaled, QUIET) == 0
-    assert [row["loss_scale"] for row in rows(scaled.folder)] == [65536.0]
-    for folder in (first.folder, plain.folder, scaled.folder):
-        assert problems(folder) == set()
+    plain = train(longer, "plain", resume=first)
+    assert "loss_scale" not in rows(plain)[0]
+    scaled = train(replace(half, limits=replace(half.limits, steps=4)), "scaled", resume=plain)
+    assert [row["loss_scale"] for row in rows(scaled)] == [65536.0]
+    assert [errors_of(folder) for folder in (first, plain, scaled)] == [[], [], []]
 
 
 @pytest.mark.slow
-def test_a_scale_that_falls_below_one_ends_the_run_by_name(
-    half: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
-):
+def test_a_loss_scale_below_one_ends_the_run(half, train, monkeypatch):
     monkeypatch.setattr(nonfinite, "INITIAL_SCALE", 0.5)
-    order = order_of(half)
-    assert run(order, QUIET) == 4
-    assert rows(order.folder)[-1]["loss_scale"] == 0.5
-    assert documents(order.folder)["exit"] == {
-        "code": 4,
-        "error": "loss_scale_collapsed",
-        "message": "the loss scale at step 1 is 0.5: gradients are beyond float16 without scaling too; "
-        "set precision.compute to bfloat16 or float32, or lower optimizer.learning_rate",
-    }
-    assert problems(order.folder) == set()
+    folder = train(half, ends_with=4)
+    assert rows(folder)[-1]["loss_scale"] == 0.5
+    end = manifest_of(folder)["exit"]
+    assert (end["code"], end["error"]) == (4, "loss_scale_collapsed")
+    assert end["message"].startswith("the loss scale at step 1 is 0.5: gradients are beyond float16 without scaling")
+    assert errors_of(folder) == []
 
 
-def refusal(config: Config) -> list[tuple[str, str, str | None]]:
-    with pytest.raises(ProblemError) as caught:
-        build_model(config, resolve("tiny-gpt2"))
-    assert caught.value.exit_code == 2
-    return [(problem.code, problem.what, problem.next) for problem in caught.value.problems]
-
-
-def test_parameters_that_learn_are_not_held_in_float16(config: Config):
-    [(code, what, then)] = refusal(replace(config, precision=PrecisionConfig(params="float16")))
-    assert (code, what) == (
-        "TP704",
-        "precision.params is float16 and method.kind is full.",
-    )
-    assert then == "Set precision.params to float32; precision.compute may be float16."
+def test_trained_parameters_are_not_stored_in_float16(config):
+    with pytest.raises(ProblemError, match=r"precision\.params is float16 and method\.kind is full") as caught:
+        model_of(replace(config, precision=PrecisionConfig(params="float16")), resolve("tiny-gpt2"))
+    assert [problem.code for problem in caught.value.problems] == ["TP704"]

@@ -18,8 +18,8 @@ from trainer.loop import moments
 from trainer.loop.mesh import shapes_mesh, state_shardings
 from trainer.loop.moments import CodedMoment, code_values, nearest_codes, scales_shape
 from trainer.loop.optimizer import allow_type_promotion, build_optimizer, detect_state_dtype
-from trainer.model.stacks import unstack_tree
-from trainer.objectives.settings import find_contradictions
+from trainer.model.stacking import tree_apart
+from trainer.objectives.contradictions import contradictions
 from trainer.resume import changes_of_state
 
 CASE = json.loads((Path(__file__).parents[2] / "cases" / "optimizer_state" / "torchao.json").read_text())
@@ -60,13 +60,13 @@ def after_steps(
 
 
 @pytest.mark.parametrize("kind", ["signed", "unsigned"])
-def test_the_values_of_all_codes_are_those_of_bitsandbytes(kind: str):
+def test_the_values_of_all_codes_are_those_of_bitsandbytes(kind):
     found = code_values(jnp.arange(256, dtype=jnp.uint8), signed=kind == "signed")
     np.testing.assert_allclose(found, array_of(CASE["values"][kind], "f4"), rtol=3e-7)
 
 
 @pytest.mark.parametrize("kind", ["signed", "unsigned"])
-def test_a_code_is_that_of_the_nearest_value(kind: str):
+def test_a_code_is_that_of_the_nearest_value(kind):
     values = array_of(CASE["values"][kind], "f4").astype(np.float64)
     draw = np.random.default_rng(0)
     parts = draw.uniform(-1, 1, 20_000) * 10.0 ** draw.uniform(-8, 0, 20_000)
@@ -80,7 +80,7 @@ def test_a_code_is_that_of_the_nearest_value(kind: str):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("piece", [moments.CPU_PIECE, 3000], ids=["whole", "in pieces"])
-def test_four_steps_are_those_of_torchao(piece: int, monkeypatch: pytest.MonkeyPatch):
+def test_four_steps_are_those_of_torchao(piece, monkeypatch):
     """A piece of 3,000 cuts the kernel along its outputs and leaves a rest of the table."""
     monkeypatch.setattr(moments, "CPU_PIECE", piece)
     params, adam = after_steps("int8")
@@ -104,18 +104,18 @@ def test_four_steps_are_those_of_torchao(piece: int, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("state", ["bfloat16", "int8"])
-def test_layers_that_lie_stacked_have_the_moments_of_layers_apart(state: str):
+def test_stacked_layers_have_the_moments_of_single_layers(state):
     apart = {f"layers.{number}.mlp.up.kernel": (256, 16) for number in (0, 1)}
     gradient = {name: jnp.asarray(numbers(shape, number)) for number, (name, shape) in enumerate(apart.items())}
     stack = {"layers.0:2.mlp.up.kernel": jnp.stack(list(gradient.values()))}
     optimizer = build_optimizer(OptimizerConfig(state=state), steps=10)  # type: ignore[arg-type]
     first_step = jax.jit(lambda tree: optimizer.update(tree, optimizer.init(tree), tree)[1][0].mu)
-    first, second = (jax.tree.leaves(unstack_tree(first_step(tree))) for tree in (gradient, stack))
+    first, second = (jax.tree.leaves(tree_apart(first_step(tree))) for tree in (gradient, stack))
     for one, other in zip(first, second, strict=True):
         np.testing.assert_allclose(one.astype(np.float32), np.asarray(other).astype(np.float32), rtol=2**-7)
 
 
-def test_a_second_moment_in_bfloat16_falls_where_the_nearest_number_would_stand_still():
+def test_a_bfloat16_second_moment_decays_where_nearest_rounding_would_stall():
     optimizer = allow_type_promotion(moments.scale_by_narrow_adam(0.9, 0.999, 1e-8, kind="bfloat16"))
     gradient = {"a": jnp.full((4096,), 1.0)}
     _, state = optimizer.update(gradient, optimizer.init(gradient))
@@ -127,7 +127,7 @@ def test_a_second_moment_in_bfloat16_falls_where_the_nearest_number_would_stand_
     assert (begun.astype(jnp.float32) * 0.999).astype(jnp.bfloat16) == begun
 
 
-def test_what_is_kept_in_eight_bits():
+def test_which_arrays_are_kept_in_eight_bits():
     assert scales_shape("layers.0.mlp.up.kernel", (2048, 16384)) == (8, 16384)
     assert scales_shape("layers.0:18.mlp.up.kernel", (18, 2048, 16384)) == (18, 8, 16384)
     assert scales_shape("layers.0.mlp.up.kernel", (896, 64)) == (7, 64), "128 divide 896, 256 do not"
@@ -136,7 +136,7 @@ def test_what_is_kept_in_eight_bits():
     assert [scales_shape("a.kernel", shape) for shape in ((64, 63), (8, 4096), (8192,))] == [(), (), ()]
 
 
-def test_magnitudes_are_divided_as_the_codes_are():
+def test_scales_are_sharded_as_the_codes_are():
     params = {
         name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in (("a", (4096, 256)), ("b", (1024, 512)))
     }
@@ -149,7 +149,7 @@ def test_magnitudes_are_divided_as_the_codes_are():
 
 
 @pytest.mark.parametrize("state", ["float32", "bfloat16", "int8"])
-def test_the_type_is_recognised(state: str):
+def test_the_type_of_the_state_is_detected(state):
     optimizer = build_optimizer(OptimizerConfig(state=state), steps=10)  # type: ignore[arg-type]
     shapes = {
         "a.kernel": jax.ShapeDtypeStruct((256, 64), jnp.float32),
@@ -160,7 +160,7 @@ def test_the_type_is_recognised(state: str):
 
 @pytest.mark.compiles_anew
 @pytest.mark.parametrize("state", ["bfloat16", "int8"])
-def test_wide_moments_never_exist_together(state: str, monkeypatch: pytest.MonkeyPatch):
+def test_wide_moments_never_exist_together(state, monkeypatch):
     """Beside its arguments a step takes the changes, 4 bytes for each parameter, and a piece of one array."""
     monkeypatch.setattr(moments, "CPU_PIECE", 1 << 14)
     optimizer = build_optimizer(OptimizerConfig(state=state), steps=10)  # type: ignore[arg-type]
@@ -185,5 +185,5 @@ def test_a_checkpoint_of_another_type_is_another_state():
 
 def test_adafactor_has_no_moments_to_narrow():
     optimizer = OptimizerConfig(name="adafactor", state="int8")
-    [problem] = find_contradictions(Config(name="run", model=ModelConfig(name="demo"), optimizer=optimizer))
+    [problem] = contradictions(Config(name="run", model=ModelConfig(name="demo"), optimizer=optimizer))
     assert (problem.code, problem.what) == ("TP708", "optimizer.state is int8 and optimizer.name is adafactor.")

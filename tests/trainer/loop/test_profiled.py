@@ -1,17 +1,14 @@
 """A trace has the steps that were asked for, and is no part of what is judged or packed."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from jax.profiler import ProfileData
-from whole_runs import carried_out, errors_of, logged
+from whole_runs import errors_of, logged
 
 from evidence.bundle.contents import files_of_run
 from evidence.layout import PROFILE
-from trainer.config.tree import Config
-from trainer.run import RunRequest
 
 
 def traced_steps(folder: Path) -> list[int]:
@@ -23,13 +20,10 @@ def traced_steps(folder: Path) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("asked", "expected"), [(2, [2, 3]), (9, [2, 3, 4])])
-def test_a_trace_has_the_steps_after_the_first_and_is_not_packed(
-    asked: int, expected: list[int], config: Config, order_of: Callable[..., RunRequest]
-):
-    order = order_of(replace(config, limits=replace(config.limits, steps=4)), profile_steps=asked)
-    assert carried_out(order) == 0
-    assert traced_steps(order.folder) == expected
-    [row] = logged(order.folder, "profiled")
+def test_a_trace_has_the_steps_after_the_first_and_is_not_packed(asked, expected, config, train):
+    folder = train(replace(config, limits=replace(config.limits, steps=4)), profile_steps=asked)
+    assert traced_steps(folder) == expected
+    [row] = logged(folder, "profiled")
     assert row["message"] == f"profile of {len(expected)} steps: .profile"
-    assert errors_of(order.folder) == []
-    assert not any(PROFILE in name for name in files_of_run(order.folder).packed)
+    assert errors_of(folder) == []
+    assert not any(PROFILE in name for name in files_of_run(folder).packed)

@@ -1,6 +1,5 @@
 """Steps that are not finite change nothing, take no memory, are counted, and end the run beyond the limit."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
 from tasks import inputs_of, task_of
-from whole_runs import carried_out, errors_of, manifest_of, rows
+from whole_runs import errors_of, manifest_of, rows
 
 from evidence import layout
 from evidence.targets import load_target
@@ -24,10 +23,9 @@ from trainer.loop.optimizer import build_optimizer
 from trainer.loop.state import state_shapes
 from trainer.loop.step import build_step, first_state
 from trainer.objectives.objective import LossSums
-from trainer.planning.compile.machines import describe_gpu
+from trainer.planning.compile.machines import description_of
 from trainer.replay.recorded import ReplayRequest
 from trainer.replay.replay import replay
-from trainer.run import RunRequest
 
 INF = float("inf")
 KINK = -1.0
@@ -64,7 +62,7 @@ def adam(state: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("max_grad_norm", [None, 1.0])
 @pytest.mark.parametrize("wild", [INF, float("nan"), KINK])
-def test_a_skipped_step_is_as_if_it_were_not_there_but_for_its_learning_rate(wild: float, max_grad_norm: float | None):
+def test_a_skipped_step_changes_nothing_but_the_learning_rate(wild, max_grad_norm):
     """Slopes 0.5, wild, 0.5 under the rates 0.1, 0.05, 0: Adam's first step moves by its rate, 0.1; the last by 0."""
     found = steps_of([0.5, wild, 0.5], most=1, max_grad_norm=max_grad_norm)
     weights = [float(state.trained["weight"][0]) for state, _ in found]
@@ -78,13 +76,13 @@ def test_a_skipped_step_is_as_if_it_were_not_there_but_for_its_learning_rate(wil
     assert [failure(metrics, step=1) for _, metrics in found] == [None] * 3
 
 
-def test_a_step_that_is_taken_has_the_bits_of_one_that_is_never_skipped():
+def test_counting_skipped_steps_does_not_change_the_bits():
     plain, counted = steps_of([0.3, -0.2, 0.7], most=None), steps_of([0.3, -0.2, 0.7], most=0)
     for (one, _), (other, _) in zip(plain, counted, strict=True):
         assert float(one.trained["weight"][0]) == float(other.trained["weight"][0])
 
 
-def test_one_skipped_step_too_many_is_named_even_when_it_is_seen_later():
+def test_one_skipped_step_too_many_is_named_even_if_read_later():
     """Beyond the limit every step is skipped, so the state is that of before the first of them, whenever one looks."""
     found = steps_of([0.5, INF, 0.5, KINK, INF, 0.5, 0.5], most=1)
     said = [failure(metrics, step=at, rows=lambda step: [step, 7]) for at, (_, metrics) in enumerate(found, 1)]
@@ -98,14 +96,13 @@ def test_one_skipped_step_too_many_is_named_even_when_it_is_seen_later():
     assert float(found[-1][0].trained["weight"][0]) == float(found[2][0].trained["weight"][0])
 
 
-def test_of_many_rows_the_first_are_named():
+def test_the_first_of_many_rows_are_named():
     [(_, metrics)] = steps_of([float("nan")], most=0)
-    assert failure(metrics, step=1, rows=lambda step: range(1040)).because.endswith(
-        "step 1 learned from the rows " + ", ".join(map(str, range(32))) + " and 1,008 more, counted from 0"
-    )
+    because = failure(metrics, step=1, rows=lambda step: range(1040)).because
+    assert because.endswith(f"the rows {', '.join(map(str, range(32)))} and 1,008 more, counted from 0")
 
 
-def test_in_float16_a_gradient_beyond_its_range_is_a_matter_of_the_scale_and_a_loss_is_counted():
+def test_in_float16_a_nonfinite_gradient_lowers_the_scale_and_a_nonfinite_loss_counts():
     found = steps_of([KINK, 0.5, INF], most=1, scaled=True)
     assert [int(state.skipped.in_a_row) for state, _ in found] == [0, 0, 1]
     assert [float(state.loss_scale.scale) for state, _ in found] == [32768, 32768, 16384]
@@ -113,7 +110,7 @@ def test_in_float16_a_gradient_beyond_its_range_is_a_matter_of_the_scale_and_a_l
     assert float(found[2][0].trained["weight"][0]) == float(found[1][0].trained["weight"][0]) != 1
 
 
-def test_without_a_limit_the_first_gradient_that_is_not_finite_ends_the_run_and_has_spoiled_the_state():
+def test_without_a_limit_the_first_nonfinite_gradient_ends_the_run():
     [(state, metrics)] = steps_of([KINK], most=None)
     assert failure(metrics, step=1).error == "non_finite_gradient"
     assert not np.isfinite(state.trained["weight"][0])
@@ -141,12 +138,8 @@ def memory(update: Any, skip: int | None, device: Any, monkeypatch: pytest.Monke
     batch = {"x": jax.ShapeDtypeStruct((1, 2, 512), jnp.float32)}
     compiled = jax.jit(built, donate_argnums=0).lower(placed(state), {}, placed(batch)).compile()
     found = compiled.memory_analysis()
-    return (
-        found.argument_size_in_bytes
-        + found.temp_size_in_bytes
-        + found.output_size_in_bytes
-        - (found.alias_size_in_bytes)
-    )
+    used = found.argument_size_in_bytes + found.temp_size_in_bytes + found.output_size_in_bytes
+    return used - found.alias_size_in_bytes
 
 
 def by_cond(taken: Any, update: Any, params: Any, opt_state: Any) -> Any:
@@ -161,7 +154,7 @@ def by_where(taken: Any, update: Any, params: Any, opt_state: Any) -> Any:
 MIB = 2**20
 
 
-def test_steps_that_may_be_skipped_take_no_more_memory(monkeypatch: pytest.MonkeyPatch):
+def test_skippable_steps_take_no_more_memory(monkeypatch):
     """State and gradients are 4 × 4 MiB; what `jnp.where` holds besides shows that the measure can fail."""
     [device] = jax.devices("cpu")[:1]
     real = step.conditional_update
@@ -172,8 +165,8 @@ def test_steps_that_may_be_skipped_take_no_more_memory(monkeypatch: pytest.Monke
 
 
 @pytest.mark.compiler("gpu")
-def test_they_take_no_more_on_a_card_where_a_conditional_would(monkeypatch: pytest.MonkeyPatch):
-    card = describe_gpu(load_target("t4"))
+def test_skippable_steps_take_no_more_gpu_memory(monkeypatch):
+    card = description_of(load_target("t4"))
     [device] = topologies.get_topology_desc("g", "cuda", target_config=card, topology="1x1x1").devices
     real = step.conditional_update
     plain = memory(real, None, device, monkeypatch)
@@ -199,58 +192,52 @@ def spoil(monkeypatch: pytest.MonkeyPatch, config: Config, *steps: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_skips_counts_is_continued_and_fails_beyond_its_limit_with_the_rows(
-    config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
-):
+def test_a_run_counts_skipped_steps_resumes_and_fails_beyond_the_limit(config, train, monkeypatch):
     spoil(monkeypatch, config, 1, 2)
 
     def allowing(most: int, steps: int) -> Config:
         optimizer = replace(config.optimizer, schedule="constant", max_nonfinite_steps=most)
         return replace(config, optimizer=optimizer, limits=replace(config.limits, steps=steps))
 
-    whole = order_of(allowing(2, 4), "whole")
-    assert carried_out(whole) == 0
-    assert [row["loss"] is None for row in rows(whole.folder)] == [False, True, True, False]
-    assert [row["skipped_steps"] for row in rows(whole.folder)] == [0, 1, 2, 2]
-    first = order_of(allowing(1, 2), "first")
-    assert carried_out(first) == 0
-    # The count in a row is part of what is continued.
-    second = order_of(allowing(1, 4), "second", resume=first.folder)
-    assert carried_out(second) == 4
+    whole = train(allowing(2, 4), "whole")
+    assert [row["loss"] is None for row in rows(whole)] == [False, True, True, False]
+    assert [row["skipped_steps"] for row in rows(whole)] == [0, 1, 2, 2]
+    first = train(allowing(1, 2), "first")
+    # Consecutive skipped steps are counted across the continuation.
+    second = train(allowing(1, 4), "second", resume=first, ends_with=4)
     learned = ", ".join(map(str, inputs_of(config)[1].source.rows(2)))
-    assert manifest_of(second.folder)["exit"] == {
-        "code": 4,
-        "error": "non_finite_steps",
-        "message": "loss or gradient of 2 steps in a row, the last of them step 3, is not finite, and "
-        f"optimizer.max_nonfinite_steps is 1; step 3 learned from the rows {learned}, counted from 0",
-    }
-    third = order_of(allowing(2, 4), "third", resume=first.folder)
-    assert carried_out(third) == 0
-    ends = [rows(order.folder, layout.CHAIN)[-1]["state_sha256"] for order in (whole, third)]
-    assert ends[0] == ends[1]
-    # One that never skips goes on from it too.
-    restored = restore(first.folder, state_shapes(task_of(config)))
-    assert restored.skipped is None
-    assert [errors_of(order.folder) for order in (whole, first, second, third)] == [[]] * 4
+    end = manifest_of(second)["exit"]
+    assert (end["code"], end["error"]) == (4, "non_finite_steps")
+    assert end["message"].endswith(f"step 3 learned from the rows {learned}, counted from 0")
+    third = train(allowing(2, 4), "third", resume=first)
+    ends = {rows(folder, layout.CHAIN)[-1]["state_sha256"] for folder in (whole, third)}
+    assert len(ends) == 1
+    # A run that never skips can continue it too.
+    assert restore(first, state_shapes(task_of(config))).skipped is None
+    assert [errors_of(folder) for folder in (whole, first, second, third)] == [[]] * 4
 
 
 @pytest.mark.slow
-def test_a_repetition_skips_the_same_steps_and_one_that_learns_from_them_differs(
-    config: Config, order_of: Callable[..., RunRequest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_replay_skips_the_same_steps_and_differs_if_it_learns_from_them(config, train, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "own"))
-    optimizer = replace(config.optimizer, max_nonfinite_steps=1)
-    recording = replace(config.recording, chain_every_steps=1)
-    order = order_of(replace(config, optimizer=optimizer, recording=recording, limits=replace(config.limits, steps=4)))
+
+    def segments(folder: Path) -> tuple[int, list[dict[str, Any]]]:
+        receipt, code = replay(ReplayRequest(folder=folder, whole=True), lambda line: None, lambda event: None)
+        return code, receipt["covered"]["segments"]
+
+    skipping = replace(
+        config,
+        optimizer=replace(config.optimizer, max_nonfinite_steps=1),
+        recording=replace(config.recording, chain_every_steps=1),
+        limits=replace(config.limits, steps=4),
+    )
     with monkeypatch.context() as patch:
         spoil(patch, config, 1)
-        assert carried_out(order) == 0
-        assert [row["skipped_steps"] for row in rows(order.folder)] == [0, 1, 1, 1]
-        receipt, code = replay(ReplayRequest(folder=order.folder, whole=True), lambda line: None, lambda event: None)
-    said = [(each["first_step"], each["verdict"]) for each in receipt["covered"]["segments"]]
-    assert (code, said) == (0, [(0, "identical"), (1, "identical"), (2, "identical"), (3, "identical")])
-    # The very rows whose loss is finite here: the second step was not to be skipped.
-    receipt, code = replay(ReplayRequest(folder=order.folder, whole=True), lambda line: None, lambda event: None)
-    segments = receipt["covered"]["segments"]
-    assert (code, [each["verdict"] for each in segments[:2]]) == (1, ["identical", "different"])
-    assert "its loss" in segments[1]["difference"]
+        folder = train(skipping)
+        assert [row["skipped_steps"] for row in rows(folder)] == [0, 1, 1, 1]
+        code, found = segments(folder)
+    assert (code, [each["verdict"] for each in found]) == (0, ["identical"] * 4)
+    # The same rows have a finite loss here, so the second step is not skipped.
+    code, found = segments(folder)
+    assert (code, [each["verdict"] for each in found[:2]]) == (1, ["identical", "different"])
+    assert "its loss" in found[1]["difference"]

@@ -1,20 +1,17 @@
 """Parameters never exist twice at a start: by the compiler's figure, and by the buffers that are shared."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import jax
 import pytest
 from tasks import inputs_of, task_of
 
-from trainer.config.tree import Config, MeshConfig, ModelConfig, OptimizerConfig, PrecisionConfig
+from trainer.config.tree import MeshConfig, ModelConfig, OptimizerConfig, PrecisionConfig
 from trainer.loop.checkpoints import restored_state
 from trainer.loop.programs import train_program
 from trainer.loop.state import initial_params, start_program, state_shapes
-from trainer.model.export import export
-from trainer.recorder.progress import Watch
-from trainer.run import RunRequest, run
+from trainer.model.files.export import export
 
 
 def buffers(tree: Any) -> set[int]:
@@ -31,7 +28,7 @@ def bytes_of(tree: Any) -> int:
 @pytest.mark.parametrize("optimizer", ["adamw", "adafactor"])
 @pytest.mark.parametrize("stored", ["float32", "bfloat16"])
 @pytest.mark.parametrize("devices", [1, 4])
-def test_by_the_compiler_a_start_needs_one_state(optimizer: str, stored: str, devices: int, config: Config):
+def test_a_start_needs_the_memory_of_one_state(optimizer, stored, devices, config):
     task = task_of(
         replace(
             config,
@@ -54,7 +51,7 @@ def test_by_the_compiler_a_start_needs_one_state(optimizer: str, stored: str, de
 
 @pytest.mark.parametrize("devices", [1, 4])
 @pytest.mark.parametrize("weights", ["random", "pretrained"])
-def test_a_new_state_has_the_params_own_buffers(weights: str, devices: int, config: Config, tmp_path: Path):
+def test_a_new_state_has_the_params_own_buffers(weights, devices, config, tmp_path):
     task = task_of(replace(config, mesh=MeshConfig(device="cpu", devices=devices)))
     if weights == "pretrained":
         export(tmp_path / "model", initial_params(task), task.model.source)
@@ -68,11 +65,9 @@ def test_a_new_state_has_the_params_own_buffers(weights: str, devices: int, conf
 
 
 @pytest.mark.slow
-def test_a_resumed_state_is_updated_in_its_own_buffers(config: Config, tmp_path: Path):
-    with Watch(quiet=True) as watch:
-        assert run(RunRequest(config=config, folder=tmp_path / "run", command=["trainproof"]), watch) == 0
+def test_a_resumed_state_is_updated_in_its_own_buffers(config, finished):
     task, data = inputs_of(config)
-    states, frozen = restored_state(tmp_path / "run", task)
+    states, frozen = restored_state(finished(config), task)
     before = buffers(states[0])
     after, _ = train_program(task).compile().call(states.pop(), frozen, data.source.batch(0))
     assert buffers(after) == before

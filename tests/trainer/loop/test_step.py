@@ -48,7 +48,7 @@ def one_step(accumulation: int = 1, *, max_grad_norm=None, params=None, optimize
 
 
 @pytest.mark.parametrize("accumulation", [2, 4, 8])
-def test_one_batch_of_eight_is_eight_microbatches_of_one(accumulation: int):
+def test_one_batch_of_eight_is_eight_microbatches_of_one(accumulation):
     whole, whole_metrics = one_step(1)
     parts, parts_metrics = one_step(accumulation)
     np.testing.assert_allclose(parts.trained["table"], whole.trained["table"], atol=1e-6)
@@ -70,27 +70,21 @@ def test_the_loss_is_the_mean_over_supervised_tokens():
     assert float(metrics.loss) == pytest.approx(np.mean(costs), rel=1e-6)
 
 
-def test_clipping_scales_the_step_to_the_norm():
+def test_clipping_scales_the_step_to_the_norm_and_changes_nothing_below_it():
     free, metrics = one_step()
+    norm = float(jnp.linalg.norm(free.trained["table"] - table()["table"]))
+    assert float(metrics.grad_norm) == pytest.approx(norm, rel=1e-5)
     clipped, _ = one_step(max_grad_norm=0.01)
-    moved = free.trained["table"] - table()["table"]
-    assert float(metrics.grad_norm) == pytest.approx(float(jnp.linalg.norm(moved)), rel=1e-5)
     assert float(jnp.linalg.norm(clipped.trained["table"] - table()["table"])) == pytest.approx(0.01, rel=1e-3)
-
-
-def test_a_norm_below_the_limit_changes_nothing():
-    free, _ = one_step()
-    clipped, _ = one_step(max_grad_norm=1e3)
-    np.testing.assert_array_equal(clipped.trained["table"], free.trained["table"])
+    unclipped, _ = one_step(max_grad_norm=1e3)
+    np.testing.assert_array_equal(unclipped.trained["table"], free.trained["table"])
 
 
 def test_a_batch_without_a_supervised_token_changes_nothing():
-    optimizer = optax.sgd(1.0)
-    batch = batch_of(1)
+    optimizer, batch = optax.sgd(1.0), batch_of(1)
     step = build_step(loss_fn, optimizer, max_grad_norm=1.0, seed=0)
-    state, metrics = step(
-        first_state(table(), optimizer), {}, batch | {"loss_mask": jnp.zeros_like(batch["loss_mask"])}
-    )
+    unsupervised = batch | {"loss_mask": jnp.zeros_like(batch["loss_mask"])}
+    state, metrics = step(first_state(table(), optimizer), {}, unsupervised)
     np.testing.assert_array_equal(state.trained["table"], table()["table"])
     assert float(metrics.loss) == 0.0
 
@@ -104,7 +98,7 @@ def test_bfloat16_params_keep_a_float32_optimizer_state():
 
 
 @pytest.mark.parametrize("name", ["adamw", "adafactor"])
-def test_the_optimizer_is_recognised_by_its_state(name: str):
+def test_the_optimizer_is_recognised_by_its_state(name):
     optimizer = build_optimizer(OptimizerConfig(name=name), steps=10)
     assert detect_optimizer(optimizer.init(table())) == name
 
@@ -188,23 +182,20 @@ def test_adafactors_weight_decay_takes_no_memory():
 
 
 @pytest.mark.parametrize(
-    ("schedule", "expected"),
+    ("schedule", "warmup", "expected"),
     [
-        ("constant", [0.5, 1, 1, 1, 1]),
-        ("linear", [0.5, 1, 1, 0.6, 0.2]),
-        ("cosine", [0.5, 1, 1, 0.6, 0.2]),
+        ("constant", 2, [0.5, 1, 1, 1, 1]),
+        ("linear", 2, [0.5, 1, 1, 0.6, 0.2]),
+        ("cosine", 2, [0.5, 1, 1, 0.6, 0.2]),
+        ("linear", 0, [1, 0.8, 0.6, 0.4, 0.2]),
     ],
 )
-def test_schedules_rise_to_the_peak_and_end_at_the_final_fraction(schedule: str, expected: list[float]):
-    settings = OptimizerConfig(learning_rate=1.0, schedule=schedule, warmup_steps=2, final_learning_rate_fraction=0.2)
+def test_schedules_rise_to_the_peak_and_end_at_the_final_fraction(schedule, warmup, expected):
+    settings = OptimizerConfig(
+        learning_rate=1.0, schedule=schedule, warmup_steps=warmup, final_learning_rate_fraction=0.2
+    )
     built = build_schedule(settings, steps=5)
     assert [learning_rate_at(built, step) for step in range(5)] == pytest.approx(expected)
-
-
-def test_without_warm_up_the_first_step_has_the_peak():
-    built = build_schedule(OptimizerConfig(learning_rate=0.001, schedule="linear"), steps=3)
-    assert [learning_rate_at(built, step) for step in range(3)] == pytest.approx([0.001, 0.0005, 0])
-    assert learning_rate_at(built, 0) == 0.001
 
 
 def test_stochastic_rounding_keeps_the_mean_where_nearest_rounding_loses_the_update():
@@ -216,11 +207,7 @@ def test_stochastic_rounding_keeps_the_mean_where_nearest_rounding_loses_the_upd
     assert float(jnp.asarray(value).astype(jnp.bfloat16)) == 1.0
 
 
-@pytest.mark.parametrize("value", [0.0, -0.0, 1.5, -3.0, np.inf, -np.inf])
-def test_what_bfloat16_holds_is_unchanged(value: float):
+@pytest.mark.parametrize("value", [0.0, -0.0, 1.5, -3.0, np.inf, -np.inf, np.nan])
+def test_values_of_bfloat16_are_unchanged_by_rounding(value):
     rounded = stochastic_round(jnp.full(1000, value, jnp.float32), jax.random.key(1))
-    assert (rounded == jnp.bfloat16(value)).all()
-
-
-def test_nan_stays_nan():
-    assert jnp.isnan(stochastic_round(jnp.full(1000, jnp.nan, jnp.float32), jax.random.key(1))).all()
+    np.testing.assert_array_equal(rounded.astype(jnp.float32), np.full(1000, value, np.float32))

@@ -3,7 +3,6 @@
 NVML is stood in for by a module with the functions of nvidia-ml-py that are used; no card is asked here.
 """
 
-import json
 import resource
 import sys
 import time
@@ -13,10 +12,9 @@ from types import SimpleNamespace
 
 import jax
 import pytest
-from whole_runs import carried_out
+from whole_runs import manifest_of, rows
 
 from evidence import layout
-from evidence.run import read_run
 from evidence.writing import RowWriter
 from schemas.reading import read_rows
 from trainer.loop.loop import TimedSource
@@ -48,7 +46,7 @@ def nvml_of(cards: dict[str, tuple[int, int, int | None]]) -> SimpleNamespace:
     )
 
 
-def test_cards_are_those_that_cuda_shows(monkeypatch: pytest.MonkeyPatch):
+def test_cards_are_those_that_cuda_shows(monkeypatch):
     nvml = nvml_of({"0": (1, 2, 3000), "2": (97, 61, 70_500), "GPU-7": (50, 40, None)})
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
 
@@ -64,7 +62,7 @@ def test_cards_are_those_that_cuda_shows(monkeypatch: pytest.MonkeyPatch):
     assert "NVML reports" in GpuSensor(gpus(0, 1), {"CUDA_VISIBLE_DEVICES": "2"}).missing
 
 
-def test_a_run_without_nvml_tells_what_to_install(monkeypatch: pytest.MonkeyPatch):
+def test_a_run_without_nvml_tells_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     gpu = GpuSensor([SimpleNamespace(platform="gpu", local_hardware_id=0)], {})
     assert 'pip install "trainproof[sensors]"' in gpu.missing
@@ -81,17 +79,10 @@ def test_memory_of_the_process_is_what_the_system_says():
     assert 0 < told["host_memory_used_bytes"] < total
 
 
-def test_the_share_of_waiting_by_hand(tmp_path: Path):
+def test_the_share_of_waiting_by_hand(tmp_path):
     """Of 10 seconds, 2 steps waited 1 and 1.5: a quarter. Then no step; then more than all is all."""
     clock, wait = iter([0.0, 10.0, 20.0, 30.0]), DataWait()
-    watch = SystemWatch(
-        tmp_path,
-        every_seconds=5,
-        devices=jax.devices()[:1],
-        sensor=GpuSensor(jax.devices()),
-        wait=wait,
-        clock=lambda: next(clock),
-    )
+    watch = watching(tmp_path, wait=wait, clock=lambda: next(clock))
     wait.add(1.0)
     wait.add(1.5)
     assert watch.row()["data_wait_fraction"] == 0.25
@@ -110,15 +101,14 @@ def test_waiting_is_counted_and_batches_are_the_same():
     assert wait.seconds >= 0.06
 
 
-def watching(folder: Path) -> SystemWatch:
+def watching(folder: Path, **fields) -> SystemWatch:
     devices = jax.devices()[:1]
-    return SystemWatch(folder, every_seconds=0.1, devices=devices, sensor=GpuSensor(devices), wait=DataWait())
+    chosen = {"every_seconds": 0.1, "devices": devices, "sensor": GpuSensor(devices), "wait": DataWait()}
+    return SystemWatch(folder, **chosen | fields)
 
 
-def test_rows_are_valid_and_stay_when_nobody_ends_them(tmp_path: Path):
-    watch = SystemWatch(
-        tmp_path, every_seconds=0.1, devices=jax.devices()[:1], sensor=GpuSensor(jax.devices()), wait=DataWait()
-    )
+def test_rows_are_valid_and_stay_when_nobody_ends_them(tmp_path):
+    watch = watching(tmp_path)
     watch.start()
     file = tmp_path / layout.SYSTEM
     until = time.monotonic() + 20
@@ -131,10 +121,8 @@ def test_rows_are_valid_and_stay_when_nobody_ends_them(tmp_path: Path):
     assert len(read_rows(file, "system_row").values) > len(read.values)
 
 
-def test_a_full_disk_ends_the_rows_and_not_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    watch = SystemWatch(
-        tmp_path, every_seconds=0.1, devices=jax.devices()[:1], sensor=GpuSensor(jax.devices()), wait=DataWait()
-    )
+def test_a_full_disk_ends_the_rows_and_not_the_run(tmp_path, monkeypatch):
+    watch = watching(tmp_path)
 
     def full(self: RowWriter, row: object) -> None:
         raise OSError(28, "No space left on device")
@@ -147,18 +135,14 @@ def test_a_full_disk_ends_the_rows_and_not_the_run(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.slow
-def test_a_run_has_the_same_bits_with_and_without(config, order_of):
-    chains = []
+def test_samples_do_not_change_the_bits_of_a_run(config, train):
+    chains, recording = [], config.recording
     for name, every in (("with", 0.1), ("without", None)):
-        changed = replace(config, recording=replace(config.recording, system_every_seconds=every))
-        order = order_of(changed, name)
-        assert carried_out(order) == 0
-        assert ((order.folder / layout.SYSTEM).exists()) is (every is not None)
-        rows = [json.loads(line) for line in (order.folder / layout.CHAIN).read_text().splitlines()]
-        chains.append([row["state_sha256"] for row in rows])
+        folder = train(replace(config, recording=replace(recording, system_every_seconds=every)), name)
+        listed = [each["role"] for each in manifest_of(folder)["artifacts"] if each["path"] == layout.SYSTEM]
+        assert listed == (["system"] if every else [])
+        chains.append([row["state_sha256"] for row in rows(folder, layout.CHAIN)])
     assert chains[0] == chains[1]
-    listed = (read_run(order.folder.parent / "with").manifest or {})["artifacts"]
-    assert [each["role"] for each in listed if each["path"] == layout.SYSTEM] == ["system"]
 
 
 def test_a_sample_costs_little_processor_time():
