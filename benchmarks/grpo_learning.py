@@ -52,8 +52,8 @@ from trainer.loop.state import initial_state
 from trainer.loop.step import TrainState
 from trainer.model.model import combine
 from trainer.model.stacks import Params
-from trainer.runtime import choose_devices
 from trainer.recorder.environment import environment
+from trainer.runtime import choose_devices
 
 CONFIG = Path(__file__).parents[1] / "trainer" / "configs" / "grpo_demo.yaml"
 RESULT = Path(__file__).parent / "results" / "grpo_learning.json"

@@ -112,9 +112,8 @@ def measure_step(name: str, *, tiny: bool) -> dict[str, Any]:
 
     from trainer.loop.programs import train_program
     from trainer.loop.state import initial_state
-    from trainer.planning.formula import total_bytes
-    from trainer.planning.formula import estimate
     from trainer.planning.duration import step_work, useful_flops
+    from trainer.planning.formula import estimate, total_bytes
 
     peak, task = measure_products(tiny=tiny)["flops_a_second"], build_task(*STEPS[name], tiny=tiny)
     device = task.mesh.devices.flat[0]
@@ -198,8 +197,7 @@ def measure_attention(*, tiny: bool) -> dict[str, Any]:
     import jax
     import jax.numpy as jnp
 
-    from trainer.model.attention import Context, attend, visible
-    from trainer.model.attention import AttentionKernel
+    from trainer.model.attention import AttentionKernel, Context, attend, visible
 
     choose_device(tiny=tiny)
     seconds: dict[str, Any] = {}

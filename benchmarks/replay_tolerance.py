@@ -67,8 +67,8 @@ def train(model: str, compute: str) -> list[dict[str, Any]]:
     from trainer.loop.programs import compiled_steps
     from trainer.loop.session import StopRequest
     from trainer.loop.state import initial_state
-    from trainer.runtime import choose_devices
     from trainer.replay.repetition import InMemoryRecorder
+    from trainer.runtime import choose_devices
 
     task, data = read_inputs(build_config(model, compute), choose_devices("cpu", 1))
     states, frozen = initial_state(task)

@@ -29,12 +29,11 @@ from trainer.config.tree import (
     OptimizerConfig,
     PrecisionConfig,
 )
-from trainer.data.encode import Tokenizer
-from trainer.data.special_tokens import TurnTokenizer
+from trainer.data.conversations import Tokenizer
 from trainer.run import RunRequest
 
 # From Python 3.12 on, isinstance does not see attributes that tokenizers compute when they are asked.
-for protocol in (Tokenizer, TurnTokenizer):
+for protocol in (Tokenizer, Tokenizer):
     protocol.register(PreTrainedTokenizerBase)
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")

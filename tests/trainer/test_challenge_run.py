@@ -26,8 +26,8 @@ from trainer.data.rows import RowFile, read_dataset
 from trainer.evaluation.challenge import ChallengeRequest, ChallengeResult, Questions, challenge_run
 from trainer.export_run import export_run
 from trainer.loop.chain import load_trained_params
-from trainer.model.files.source import resolve
-from trainer.model.params import params_sha256
+from trainer.model.decoder import params_sha256
+from trainer.model.source import resolve
 from trainer.recorder.progress import Watch
 from trainproof.command import main
 from trainproof.terminal.challenges import challenge_text

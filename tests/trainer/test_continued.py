@@ -16,8 +16,8 @@ from evidence import layout
 from evidence.hashes import sha256_file
 from trainer.config.tree import CheckpointConfig, Config, EvaluationConfig, LimitsConfig
 from trainer.loop.session import StopRequest
-from trainer.model.files.export import export
-from trainer.model.files.source import resolve
+from trainer.model.export import export
+from trainer.model.source import resolve
 from trainer.objectives.data import Data
 
 

@@ -13,14 +13,13 @@ from evidence import layout
 from trainer.config.tree import CheckpointConfig, Config, DataConfig, EvaluationConfig, LimitsConfig, ModelConfig
 from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.evaluation.late import evaluate_run
-from trainer.planning.devices import choose_devices
-from trainer.play.entrant import trained_entrant
+from trainer.play import trained_model
 from trainer.recorder.progress import Watch
-from trainer.replay.asking import write_states
-from trainer.replay.place import place_of
+from trainer.replay.place import prepare_replay
 from trainer.replay.recorded import ReplayRequest, read_recorded
-from trainer.replay.replay import replay
+from trainer.replay.replay import replay, write_states
 from trainer.run import check
+from trainer.runtime import choose_devices
 
 DATED = (
     "{{ bos_token }}[{{ strftime_now('%d %b %Y') }}]{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}</turn>"
@@ -63,12 +62,12 @@ def test_every_day_renders_as_the_day_of_the_start(dated, train, tmp_path, monke
     run = read_recorded(folder)
     receipt, code = replay(ReplayRequest(folder=folder, whole=True), lambda line: None, lambda event: None)
     assert (receipt["result"], code) == ("identical", 0)
-    kept = place_of(run, ReplayRequest(folder=folder)).data.first_examples(4, run_id="a")["examples"]
+    kept = prepare_replay(run, ReplayRequest(folder=folder)).data.first_examples(4, run_id="a")["examples"]
     assert {example["text"][5:18] for example in kept} == {"[03 Feb 2031]"}
     own = row_file(tmp_path / "own.jsonl", {"id": "b", "prompt": "7 + 1?", "expected": "8"})
     asked = ChallengeRequest(folder=folder, items=Path(own), generate=0, seed=1, again=1, model=None)
     assert challenge_run(asked, QUIET, lambda event: None)["result"] == "identical"
-    entrant = trained_entrant(folder, choose_devices("cpu", 1))
+    entrant = trained_model(folder, choose_devices("cpu", 1))
     assert entrant.sampler.prompt_template == "<bos>[03 Feb 2031][user] {prompt}</turn>[assistant] "
     (tmp_path / "states").mkdir()
     assert write_states(folder, [1], tmp_path / "states", lambda line: None) == run.sha256

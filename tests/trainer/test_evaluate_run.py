@@ -18,12 +18,12 @@ from evidence import layout
 from evidence.lock import RunLock
 from schemas.problems import Problem, ProblemError
 from trainer.config.tree import Config, EvaluationConfig
-from trainer.data.render import FORM
+from trainer.data.conversations import FORM
 from trainer.evaluation import late
 from trainer.evaluation.late import evaluate_run
 from trainer.export_run import export_run
 from trainer.loop.session import StopRequest
-from trainer.model.files import export
+from trainer.model import export
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest
 

@@ -19,11 +19,10 @@ from trainer.evaluation.late import evaluate_run
 from trainer.evaluation.recorded import read_config
 from trainer.export_run import NEW_TOKENS, equal_tokens, export_run
 from trainer.generate.api import load_model
-from trainer.model.files.export import export
-from trainer.model.files.export_gguf import export_gguf
-from trainer.model.files.source import resolve
-from trainer.model.gguf.header import read_gguf
-from trainer.model.params import params_sha256
+from trainer.model.decoder import params_sha256
+from trainer.model.export import export, export_gguf
+from trainer.model.gguf import read_gguf
+from trainer.model.source import resolve
 from trainer.recorder.progress import Watch
 from trainer.replay.recorded import ReplayRequest
 from trainer.replay.replay import replay

@@ -34,9 +34,9 @@ from trainer.config.tree import (
     ModelConfig,
     ObjectiveConfig,
 )
-from trainer.model.files.export import export
-from trainer.model.files.source import resolve
-from trainer.planning.subject import subject_of
+from trainer.model.export import export
+from trainer.model.source import resolve
+from trainer.planning.subject import read_subject
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, check, run
 from trainproof.terminal.runs import run_text
@@ -174,7 +174,7 @@ def test_a_run_most_of_whose_examples_are_cut_does_not_begin(config, order_of, t
         "data.max_length is 64, but 1 of 3 examples lose their answer or its end at that length; "
     )
     with pytest.raises(ProblemError, match="9 of 10 examples"):
-        subject_of(replace(config, data=data), load_target("kaggle-t4x2"))
+        read_subject(replace(config, data=data), load_target("kaggle-t4x2"))
 
 
 def test_a_row_longer_than_the_model_is_not_advised_to_be_kept_whole(config, tmp_path):

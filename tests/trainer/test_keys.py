@@ -31,12 +31,12 @@ from trainer.loop.programs import train_program
 from trainer.loop.record import training_group
 from trainer.loop.state import initial_state
 from trainer.loop.task import Task
-from trainer.model.files.export import export
-from trainer.model.files.source import resolve
-from trainer.model.params import params_sha256
+from trainer.model.decoder import params_sha256
+from trainer.model.export import export
+from trainer.model.source import resolve
 from trainer.objectives.data import Data
-from trainer.planning.devices import choose_devices
 from trainer.run import RunRequest
+from trainer.runtime import choose_devices
 from trainproof.orders.train import TrainFlags, order_of
 
 pytestmark = pytest.mark.slow

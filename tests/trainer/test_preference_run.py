@@ -24,8 +24,8 @@ from trainer.config.tree import (
     RecordingConfig,
 )
 from trainer.export_run import export_run
-from trainer.methods.model import model_of
-from trainer.model.files.source import resolve
+from trainer.model.model import build_model
+from trainer.model.source import resolve
 from trainer.recorder.progress import Watch
 
 QUIET = Watch(quiet=True)
@@ -70,7 +70,7 @@ def test_it_resumes_bit_for_bit_and_is_exported(method, pairs, train, tmp_path):
     summaries = [json.loads((folder / layout.EVAL_SUMMARY).read_text()) for folder in (whole, rest)]
     assert len({each["checkpoint"]["params_sha256"] for each in summaries}) == 1
     exported = export_run(whole, tmp_path / "export", QUIET)
-    assert model_of(pairs, resolve(str(exported))).reads_weights
+    assert build_model(pairs, resolve(str(exported))).reads_weights
 
 
 @pytest.mark.slow

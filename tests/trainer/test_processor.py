@@ -10,12 +10,12 @@ from tasks import task_of
 
 from trainer.config.load import load_config
 from trainer.config.tree import Config
-from trainer.data.prompts import Asked
+from trainer.data.answers import EvalShape
 from trainer.loop.programs import programs_of
-from trainer.planning.devices import choose_devices
 from trainer.recorder import environment as module
 from trainer.recorder.environment import environment, level_of, request_level
-from trainer.replay.place import fitness_of
+from trainer.replay.place import compare_environment
+from trainer.runtime import choose_devices
 
 HASWELL = "sse4_1 sse4_2 fma movbe avx f16c abm bmi1 avx2 bmi2 fsgsbase"
 ZEN_4 = f"{HASWELL} avx512f avx512_bf16"
@@ -131,7 +131,7 @@ def test_equal_bits_are_expected_of_the_level_and_not_of_the_name(recorded, coun
         del there["processor"]
     on(here)
     manifest = {"environment": there, "devices": CPU.document(), "code": {"commit": None}}
-    found = fitness_of(manifest, CPU, cpu_isa=level, file="run")
+    found = compare_environment(manifest, CPU, cpu_isa=level, file="run")
     remarks = [each for each in found.remarks if "commit" not in each]
     assert found.is_exact is is_exact
     assert remarks == [] if remark is None else remark in [*remarks, ""]
@@ -183,7 +183,7 @@ def is_of_vector(line: str) -> bool:
 def test_all_matrix_products_take_one_path(chosen):
     if level_of("x86-64-v3").name != "x86-64-v3":
         pytest.skip("this processor does not have the level")
-    programs = programs_of(task_of(settings(*chosen)), asked=Asked(prompts=2, longest_tokens=20))
+    programs = programs_of(task_of(settings(*chosen)), asked=EvalShape(prompts=2, longest_tokens=20))
     for name in ("train", "decode"):
         text = programs[name].compile().executable.as_text()
         assert "__ynn_fusion" in text

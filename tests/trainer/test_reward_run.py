@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from model_folders import row_file
 from tasks import inputs_of, plan_of
+from trainer.replay.states import frozen_of
 from whole_runs import logged, manifest_of, refusal, rows
 
 from evidence import layout
@@ -30,11 +31,10 @@ from trainer.loop.programs import compiled_steps, train_program
 from trainer.loop.rollouts import Rollouts, build_rollouts, draw_numbers
 from trainer.loop.session import StopRequest
 from trainer.loop.state import initial_state
-from trainer.objectives.contradictions import contradictions
+from trainer.objectives.settings import find_contradictions
 from trainer.replay.recorded import ReplayRequest, read_recorded
-from trainer.replay.repetition import Repetition
+from trainer.replay.repetition import RecordedStates, Repetition
 from trainer.replay.replay import replay
-from trainer.replay.states import States, frozen_of
 from trainproof.orders.headroom import headroom_findings
 
 OF_THE_MACHINE = {"time", "clock_seconds", "step_seconds", "tokens_per_second", "rollout_seconds", "update_seconds"}
@@ -142,7 +142,7 @@ def test_other_draws_on_another_processor_are_not_judged(is_exact, verdict, rewa
         steps=compiled_steps(task, data.source.lengths_in_use),
         source=data.source,
         rollouts=build_rollouts(task, data),
-        states=States(run=recorded, task=task, frozen=frozen_of(task)),
+        states=RecordedStates(run=recorded, task=task, frozen=frozen_of(task)),
         stop=StopRequest(max_minutes=None),
         is_exact=is_exact,
         progress=lambda done, total, loss: None,
@@ -301,7 +301,7 @@ def test_a_row_that_is_twice_in_a_step_draws_twice():
 def test_contradicting_settings_are_refused(changed, code, rewarded):
     [(group, settings)] = changed.items()
     config = replace(rewarded, **{group: replace(getattr(rewarded, group), **settings)})
-    assert code in {problem.code for problem in contradictions(config)}
+    assert code in {problem.code for problem in find_contradictions(config)}
 
 
 def test_a_prompt_without_room_is_named_with_its_line(rewarded):
@@ -315,4 +315,4 @@ def test_a_prompt_without_room_is_named_with_its_line(rewarded):
 
 def test_rewards_of_a_supervised_run_are_refused(config):
     stray = replace(config, objective=replace(config.objective, rewards="exact"))
-    assert [problem.code for problem in contradictions(stray)] == ["TP078"]
+    assert [problem.code for problem in find_contradictions(stray)] == ["TP078"]

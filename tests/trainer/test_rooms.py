@@ -19,8 +19,7 @@ from evidence.run import read_run
 from trainer.config.tree import Config, LimitsConfig, MethodConfig, ObjectiveConfig
 from trainer.export_run import export_run
 from trainer.loop.checkpoints import restored_state
-from trainer.methods import METHODS
-from trainer.methods.method import Method
+from trainer.model.model import METHODS, Method
 from trainer.objectives import OBJECTIVES
 from trainer.objectives.objective import LossSums, Microbatch
 from trainer.objectives.supervised import SupervisedLoss, supervised_of

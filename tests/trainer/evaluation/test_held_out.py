@@ -28,9 +28,8 @@ from trainer.config.tree import (
     RecordingConfig,
 )
 from trainer.loop.checkpoints import checkpoint_steps
-from trainer.objectives.contradictions import contradictions
-from trainer.planning.duration.session import evaluate_part
-from trainer.planning.spending_rules import exactly
+from trainer.objectives.settings import find_contradictions
+from trainer.planning.duration import evaluate_part, exactly
 from trainer.replay.recorded import ReplayRequest
 from trainer.replay.replay import replay
 
@@ -165,7 +164,7 @@ def test_settings_without_effect_are_refused(evaluation, keep_best, pointer, wat
         evaluation=EvaluationConfig(**evaluation),
         checkpoint=CheckpointConfig(keep_best=keep_best),
     )
-    assert [(each.code, each.pointer) for each in contradictions(config)] == [("TP009", pointer)]
+    assert [(each.code, each.pointer) for each in find_contradictions(config)] == [("TP009", pointer)]
 
 
 def test_items_are_drawn_from_the_seed_in_the_order_of_the_set():

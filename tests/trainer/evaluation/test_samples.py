@@ -26,13 +26,13 @@ from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.evaluation.recorded import load_run_params
 from trainer.loop.mesh import build_mesh
 from trainer.loop.task import Task
-from trainer.model.files.source import resolve
-from trainer.objectives.contradictions import contradictions
-from trainer.planning.devices import choose_devices
-from trainer.play.entrant import sampler_of
+from trainer.model.source import resolve
+from trainer.objectives.settings import find_contradictions
+from trainer.play import run_sampler
 from trainer.recorder.progress import Watch
 from trainer.replay.recorded import ReplayRequest
 from trainer.replay.replay import replay
+from trainer.runtime import choose_devices
 from trainproof.terminal.runs import run_text
 
 ROWS = [{"prompt": f"Say {word}: ", "completion": word} for word in ("red", "blue", "green", "red")]
@@ -159,7 +159,7 @@ def test_a_sample_depends_on_seed_item_and_number_alone(made, sampled):
     """An item put alone, in another order or with fewer samples has the same answers."""
     devices = choose_devices("cpu", 1, "x86-64-v3")
     task = Task.of(sampled, resolve("tiny-gpt2"), build_mesh(devices.list))
-    sampler = sampler_of(made, sampled, task, None)
+    sampler = run_sampler(made, sampled, task, None)
     manifest = json.loads((made / layout.MANIFEST).read_text())
     params = load_run_params(made, task, manifest, sha256=None).params
     prompts = {word: sampler.tokenizer(f"Say {word}: ").input_ids for word in ("red", "blue", "green")}
@@ -226,9 +226,9 @@ def test_check_finds_what_does_not_follow(name, made, tmp_path):
 def test_a_sampling_setting_without_samples_is_refused(key, value, sampled):
     evaluation = EvaluationConfig(eval_set=sampled.evaluation.eval_set, **{key: value})
     greedy = replace(sampled, evaluation=evaluation)
-    [problem] = contradictions(greedy)
+    [problem] = find_contradictions(greedy)
     assert (problem.code, problem.pointer) == ("TP009", f"/evaluation/{key}")
-    assert contradictions(replace(greedy, evaluation=replace(greedy.evaluation, samples=2))) == []
+    assert find_contradictions(replace(greedy, evaluation=replace(greedy.evaluation, samples=2))) == []
 
 
 def test_samples_are_refused_out_of_range(tmp_path):

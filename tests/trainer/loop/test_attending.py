@@ -13,9 +13,9 @@ from trainer.loop.effective import attention_kind
 from trainer.loop.mesh import build_mesh
 from trainer.loop.programs import train_program
 from trainer.loop.task import Task
-from trainer.model.files.source import resolve
-from trainer.planning.subject import subject_of
-from trainer.replay.place import config_here
+from trainer.model.source import resolve
+from trainer.planning.subject import read_subject
+from trainer.replay.place import replay_config
 from trainer.replay.replay import ReplayRequest
 
 CONFIG = Config(model=ModelConfig(name="tiny-gpt2"), batch=BatchConfig(microbatch_size=2))
@@ -45,7 +45,7 @@ def test_splash_is_refused_where_it_does_not_work():
 
     half = PrecisionConfig(compute="float16")
     with pytest.raises(ProblemError) as refused:
-        subject_of(of("splash", layers="scanned", precision=half), load_target("t4"))
+        read_subject(of("splash", layers="scanned", precision=half), load_target("t4"))
     [problem] = refused.value.problems
     assert (problem.code, refused.value.exit_code, problem.pointer) == ("TP707", 2, "/memory/attention")
     assert problem.what == (
@@ -66,6 +66,6 @@ def test_a_replay_attends_as_the_run_did_and_earlier_runs_were_plain(tmp_path):
     def repeated(memory: dict[str, str]) -> str:
         manifest = {"effective": {"memory": memory}, "devices": {"count": 1}}
         run = SimpleNamespace(manifest=manifest, config=CONFIG)
-        return config_here(run, ReplayRequest(folder=tmp_path)).memory.attention  # type: ignore[arg-type]
+        return replay_config(run, ReplayRequest(folder=tmp_path)).memory.attention  # type: ignore[arg-type]
 
     assert (repeated({}), repeated({"attention": "blockwise"})) == ("plain", "blockwise")

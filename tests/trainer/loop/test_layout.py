@@ -33,9 +33,8 @@ from trainer.config.tree import (
 from trainer.loop.effective import rematerialised_blocks
 from trainer.loop.programs import train_program
 from trainer.loop.state import initial_state
-from trainer.model.stacking import apart, is_stack
-from trainer.planning.estimate.part import total_bytes
-from trainer.planning.estimate.programs import estimates
+from trainer.model.stacks import is_stack, unstack_layers
+from trainer.planning.formula import estimate, total_bytes
 from trainer.replay.replay import ReplayRequest, replay
 
 LAYERS = 7
@@ -70,7 +69,7 @@ def steps_done(config: Config, steps: int = 2) -> tuple[list[float], dict[str, n
     for number in range(steps):
         state, metrics = step.call(state, frozen, jax.device_put(data.source.batch(number)))
         losses.append(float(metrics.loss))
-    return losses, {name: np.asarray(value, np.float32) for name, value in apart(state.trained).items()}
+    return losses, {name: np.asarray(value, np.float32) for name, value in unstack_layers(state.trained).items()}
 
 
 LORA = {"method": MethodConfig(kind="lora", rank=2, dropout=0.2)}
@@ -186,4 +185,4 @@ def test_the_estimate_equals_the_compilers_peak(method, remat, activation, seven
     )
     task, _ = inputs_of(large)
     peak = train_program(task).compile().peak_bytes
-    assert total_bytes(estimates(task, platform="cpu")["train"]) == pytest.approx(peak, rel=0.1)
+    assert total_bytes(estimate(task, platform="cpu")["train"]) == pytest.approx(peak, rel=0.1)

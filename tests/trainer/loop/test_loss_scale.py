@@ -19,12 +19,11 @@ from trainer.loop import nonfinite
 from trainer.loop.nonfinite import LossScale, initial_loss_scale, next_loss_scale
 from trainer.loop.optimizer import build_optimizer
 from trainer.loop.step import LossFn, build_step, first_state, gradient_of_sum
-from trainer.methods.model import model_of
-from trainer.model.build import abstract
-from trainer.model.files.export import join
-from trainer.model.files.loading import load_params
-from trainer.model.files.source import resolve
-from trainer.model.params import bind, flatten
+from trainer.model.decoder import abstract, bind, flatten
+from trainer.model.export import join_tensor
+from trainer.model.load import load_params
+from trainer.model.model import build_model
+from trainer.model.source import resolve
 from trainer.objectives.objective import LossSums
 from trainer.objectives.supervised import SupervisedLoss
 
@@ -139,7 +138,7 @@ def test_loss_and_gradient_of_every_family_are_close_to_those_of_transformers_in
     source = resolve(str(folder))
     for link in source.family.links(source.spec):
         norm, _ = expected["gradients"][link.tensor]
-        own = join(link, gradient, "float32") / float(sums.weight)
+        own = join_tensor(link, gradient, "float32") / float(sums.weight)
         assert np.linalg.norm(own) == pytest.approx(norm, rel=0.03), link.tensor
 
 
@@ -201,5 +200,5 @@ def test_a_loss_scale_below_one_ends_the_run(half, train, monkeypatch):
 
 def test_trained_parameters_are_not_stored_in_float16(config):
     with pytest.raises(ProblemError, match=r"precision\.params is float16 and method\.kind is full") as caught:
-        model_of(replace(config, precision=PrecisionConfig(params="float16")), resolve("tiny-gpt2"))
+        build_model(replace(config, precision=PrecisionConfig(params="float16")), resolve("tiny-gpt2"))
     assert [problem.code for problem in caught.value.problems] == ["TP704"]

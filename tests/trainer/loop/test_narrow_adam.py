@@ -18,8 +18,8 @@ from trainer.loop import moments
 from trainer.loop.mesh import shapes_mesh, state_shardings
 from trainer.loop.moments import CodedMoment, code_values, nearest_codes, scales_shape
 from trainer.loop.optimizer import allow_type_promotion, build_optimizer, detect_state_dtype
-from trainer.model.stacking import tree_apart
-from trainer.objectives.contradictions import contradictions
+from trainer.model.stacks import unstack_tree
+from trainer.objectives.settings import find_contradictions
 from trainer.resume import changes_of_state
 
 CASE = json.loads((Path(__file__).parents[2] / "cases" / "optimizer_state" / "torchao.json").read_text())
@@ -110,7 +110,7 @@ def test_stacked_layers_have_the_moments_of_single_layers(state):
     stack = {"layers.0:2.mlp.up.kernel": jnp.stack(list(gradient.values()))}
     optimizer = build_optimizer(OptimizerConfig(state=state), steps=10)  # type: ignore[arg-type]
     first_step = jax.jit(lambda tree: optimizer.update(tree, optimizer.init(tree), tree)[1][0].mu)
-    first, second = (jax.tree.leaves(tree_apart(first_step(tree))) for tree in (gradient, stack))
+    first, second = (jax.tree.leaves(unstack_tree(first_step(tree))) for tree in (gradient, stack))
     for one, other in zip(first, second, strict=True):
         np.testing.assert_allclose(one.astype(np.float32), np.asarray(other).astype(np.float32), rtol=2**-7)
 
@@ -185,5 +185,5 @@ def test_a_checkpoint_of_another_type_is_another_state():
 
 def test_adafactor_has_no_moments_to_narrow():
     optimizer = OptimizerConfig(name="adafactor", state="int8")
-    [problem] = contradictions(Config(name="run", model=ModelConfig(name="demo"), optimizer=optimizer))
+    [problem] = find_contradictions(Config(name="run", model=ModelConfig(name="demo"), optimizer=optimizer))
     assert (problem.code, problem.what) == ("TP708", "optimizer.state is int8 and optimizer.name is adafactor.")

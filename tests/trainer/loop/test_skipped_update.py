@@ -23,7 +23,7 @@ from trainer.loop.optimizer import build_optimizer
 from trainer.loop.state import state_shapes
 from trainer.loop.step import build_step, first_state
 from trainer.objectives.objective import LossSums
-from trainer.planning.compile.machines import description_of
+from trainer.planning.compile.machines import describe_gpu
 from trainer.replay.recorded import ReplayRequest
 from trainer.replay.replay import replay
 
@@ -166,7 +166,7 @@ def test_skippable_steps_take_no_more_memory(monkeypatch):
 
 @pytest.mark.compiler("gpu")
 def test_skippable_steps_take_no_more_gpu_memory(monkeypatch):
-    card = description_of(load_target("t4"))
+    card = describe_gpu(load_target("t4"))
     [device] = topologies.get_topology_desc("g", "cuda", target_config=card, topology="1x1x1").devices
     real = step.conditional_update
     plain = memory(real, None, device, monkeypatch)

@@ -11,7 +11,7 @@ from trainer.config.tree import MeshConfig, ModelConfig, OptimizerConfig, Precis
 from trainer.loop.checkpoints import restored_state
 from trainer.loop.programs import train_program
 from trainer.loop.state import initial_params, start_program, state_shapes
-from trainer.model.files.export import export
+from trainer.model.export import export
 
 
 def buffers(tree: Any) -> set[int]:
