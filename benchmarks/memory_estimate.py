@@ -27,7 +27,7 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 from memory_estimate_parts.cases import CPU_CASES, TPU_CASES, Case
 
 from evidence.targets import load_target
-from trainer.config.load import setting_value
+from trainer.config.load import parse_setting
 from trainer.config.seed_names import set_path
 from trainer.config.tree import Config, config_of
 from trainer.loop.mesh import build_mesh, shapes_mesh
@@ -60,7 +60,7 @@ def configured(case: Case, folder: Path) -> Config:
         document["model"]["name"] = str(folder)
     for text in (*case.settings.split(), f"memory.attention={case.attention}"):
         key, _, value = text.partition("=")
-        set_path(document, key, setting_value(value))
+        set_path(document, key, parse_setting(value))
     return config_of(document)
 
 

@@ -90,7 +90,7 @@ def measure_products(*, tiny: bool) -> dict[str, Any]:
 
 def build_task(settings: str, sequences: int, length: int, *, tiny: bool) -> Any:
     """Build the task of a run of Gemma-2B, or of the demo model if tiny."""
-    from trainer.config.load import setting_value
+    from trainer.config.load import parse_setting
     from trainer.config.seed_names import set_path
     from trainer.config.tree import config_of
     from trainer.loop.mesh import build_mesh
@@ -101,7 +101,7 @@ def build_task(settings: str, sequences: int, length: int, *, tiny: bool) -> Any
     shape = f"batch.microbatch_size={2 if tiny else sequences} data.max_length={64 if tiny else length}"
     for text in (*settings.split(), *shape.split()):
         key, _, value = text.partition("=")
-        set_path(document, key, setting_value(value))
+        set_path(document, key, parse_setting(value))
     device, config = choose_device(tiny=tiny), config_of(document)
     return Task.of(config, resolve_for_planning(config.model.name), build_mesh([device]), platform=device.platform)
 

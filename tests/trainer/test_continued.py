@@ -88,7 +88,7 @@ def test_a_run_that_has_all_its_steps_is_continued_with_more_alone(config, order
     order = order_of(config, "more", resume=parent)
     said = (
         f"error TP051: {parent}: The newest checkpoint is at step 2 and limits.steps is 2: no step is left.\n"
-        "  limits.steps counts from the first step of the first run.\n"
+        "  limits.steps counts all steps, including those before the run was resumed.\n"
         "  Expected: limits.steps above 2.\n"
         "  Next: Raise it, as in --set limits.steps=4."
     )

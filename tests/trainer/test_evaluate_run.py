@@ -108,7 +108,7 @@ def test_the_current_folder_cannot_become_an_export(folder, tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path / "empty")
     for name in (".", str(tmp_path / "empty")):
         problem = refused(lambda name=name: export_run(folder, Path(name), QUIET))
-        assert (problem.code, problem.what) == ("TP048", f"{name} is the folder that the command was given in.")
+        assert (problem.code, problem.what) == ("TP048", f"{name} is the current directory.")
     monkeypatch.chdir(tmp_path)
     assert export_run(folder, Path("empty"), QUIET) == Path("empty")
     assert (tmp_path / "empty" / "config.json").is_file()

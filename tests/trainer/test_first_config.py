@@ -124,7 +124,7 @@ def test_what_does_not_fit_is_made_smaller_and_else_said(first: WrittenConfig, t
     assert whole.config.method.base == "plain"
     bits = replace(whole.config, method=replace(whole.config.method, base="nf4"), batch=BatchConfig(microbatch_size=1))
     need = measure(bits, looked, machine).need.peak_bytes
-    choice = choose(looked, replace(machine, memory_bytes=CUDA_BYTES + int(1.1 * need)), config)
+    choice = choose(looked, replace(machine, memory_bytes=CUDA_BYTES + int(1.35 * need)), config)
     assert choice.fits
     assert choice.config.method.base == "nf4"
     none = choose(looked, replace(machine, memory_bytes=CUDA_BYTES + need // 2), config)
@@ -142,9 +142,9 @@ def test_a_cpu_recomputes_where_nothing_else_fits(first: WrittenConfig):
     machine, looked = replace(load_target("rtx-4090"), platform="cpu"), gemma(long)
     plenty = choose(looked, replace(machine, memory_bytes=2**40), config).config
     assert plenty.memory.remat == "none"
-    one = replace(plenty, batch=BatchConfig(microbatch_size=1))
+    one = replace(plenty, batch=BatchConfig(microbatch_size=1), memory=replace(plenty.memory, remat="layer"))
     least = measure(one, looked, machine).need.peak_bytes
-    choice = choose(looked, replace(machine, memory_bytes=least), config)
+    choice = choose(looked, replace(machine, memory_bytes=int(1.31 * least)), config)
     assert (choice.fits, choice.config.memory.remat) == (True, "layer")
 
 
@@ -192,7 +192,7 @@ def test_everything_that_is_wrong_is_named_at_once(tmp_path: Path):
     said = refused(llama, empty, tmp_path / "config.yaml", eval_set="eval_v9", on="kaggle-t4")
     assert [line for line in said.splitlines() if line.startswith("error")] == [
         "error TP750: --on: There is no target 'kaggle-t4'.",
-        f"error TP043: {llama}/model.safetensors: model.safetensors is not in the model's folder.",
+        f"error TP043: {llama}/model.safetensors: model.safetensors does not exist in the model's folder.",
         f"error TP011: {empty}: The dataset has no rows.",
         "error TP010: eval_v9: There is no evaluation set 'eval_v9': it is not built in, and no such file exists.",
         f"error TP046: {llama}: {tokenizer} there is none of tokenizer.json, tokenizer.model, vocab.json.",
@@ -207,11 +207,11 @@ def test_nothing_is_replaced_without_being_told_to_and_what_was_given_never(mode
     config.write_text("mine")
     assert refused(model, data, config) == (
         f"error TP035: {data}: {data} is an input; it is not replaced.\n"
-        "  What stands there would be lost.\n"
+        "  The existing file would be lost.\n"
         "  Next: Name a file in another folder with --output.\n"
         f"error TP035: {config}: {config} already exists.\n"
-        "  What stands there would be lost.\n"
-        "  Next: Name another place with --output, or replace the file with --force.\n"
+        "  The existing file would be lost.\n"
+        "  Next: Pass another path with --output, or overwrite the file with --force.\n"
     )
     assert "TP035: " + str(data) in refused(model, data, config, force=True)
     assert config.read_text() == "mine"
@@ -225,8 +225,8 @@ def test_an_evaluation_of_training_rows_is_refused_and_of_some_warned_of(model: 
     data, held = write_rows(tmp_path / "rows.jsonl", rows), write_rows(tmp_path / "held.jsonl", rows[:12])
     assert refused(model, data, tmp_path / "config.yaml", eval_set=str(held)) == (
         f"error TP034: {held}: The training rows contain all of its 12 items.\n"
-        "  A model that was trained on a question has its answer by heart; a score on it says nothing of new ones.\n"
-        "  Next: Name another file with --eval, or leave --eval out: questions of the rows are held back then.\n"
+        "  A score on items that were trained on does not measure generalization.\n"
+        "  Next: Pass another file with --eval, or leave --eval out to hold out some of the rows.\n"
     )
     write_rows(held, [*rows[:2], *sums(70)[60:]])
     found = made(model, data, tmp_path / "config.yaml", eval_set=str(held))
@@ -252,8 +252,8 @@ def test_an_evaluation_without_answers_is_refused(model: str, tmp_path: Path):
     held = write_rows(tmp_path / "held.jsonl", [{"prompt": "Tell.", "completion": "Once upon a time. " * 5}, *sums(1)])
     assert refused(model, data, tmp_path / "config.yaml", eval_set=str(held)) == (
         f"error TP036: {held}: 1 of 2 rows have no answer to compare outputs with.\n"
-        "  An item is a question with the one answer that counts as right.\n"
-        '  Next: Write one {"id": …, "prompt": …, "expected": …} a line, or rows with short or tagged answers.\n'
+        "  Each item needs a prompt and its one correct answer.\n"
+        '  Next: Write one {"id": …, "prompt": …, "expected": …} per line, or rows with short or tagged answers.\n'
     )
 
 
@@ -354,8 +354,8 @@ def test_rows_of_several_kinds_are_counted_with_their_lines(tmp_path: Path):
     assert as_text(problems) == (
         f"error TP033: {path}: The file contains 2 rows with prompt and completion (first in line 1), 1 row with "
         "messages (first in line 3) and 1 row with text (first in line 4).\n"
-        "  A run asks its evaluation as its rows ask, and rows of several kinds ask in several ways.\n"
-        "  Next: Write each kind into a file of its own, or convert the rows to one kind.\n"
+        "  The evaluation uses the prompt format of the rows, and rows of several kinds have several formats.\n"
+        "  Next: Split the rows into one file per kind, or convert them to one kind.\n"
     )
 
 

@@ -90,7 +90,8 @@ def test_a_row_that_a_batch_has_several_times_is_shown_once(config, tmp_path):
     rows = row_file(tmp_path / "rows.jsonl", *({"prompt": word, "completion": word} for word in "ab"))
     _, data = inputs_of(replace(config, data=replace(config.data, dataset=rows)))
     assert config.batch.microbatch_size == 4
-    assert sorted(data.first_rows(4)) == [0, 1]
+    examples = data.first_examples(4, run_id="r")["examples"]
+    assert sorted(each["row"] for each in examples) == [0, 1]
 
 
 def test_prompts_without_a_token_are_refused_if_there_are_no_others(spaceless, tmp_path):
@@ -145,7 +146,7 @@ def test_items_that_cannot_be_asked_or_be_right_are_reported_before_a_run(config
     )
     told = told_by_check(changed, order_of)
     line, what = told["TP457"]
-    assert (line, what.partition(": ")[0]) == (2, "1 of 5 items cannot be asked and count as wrong")
+    assert (line, what.partition(": ")[0]) == (2, "1 of 5 items cannot be answered and count as wrong")
     assert what.endswith("the longest has 600 tokens, and 496 leave room for an output.")
     what = "2 of 5 items repeat an earlier prompt, 1 with another expected answer: i2 (i0) and i4 (i0)."
     assert told["TP458"][1] == what
@@ -194,7 +195,7 @@ def test_every_setting_beyond_the_positions_is_named_at_once(config):
         "  Next: Set data.max_length to at most 512.\n"
         "error TP062: tiny-gpt2 at /evaluation/max_new_tokens: evaluation.max_new_tokens is 512 and the "
         "shortest prompt of eval_v1 has 6 tokens; tiny-gpt2 has 512 positions.\n"
-        "  Prompt and output share the positions, so no item could be answered.\n"
+        "  Prompt and output share the model's context, so no item could be answered.\n"
         "  Next: Set evaluation.max_new_tokens to at most 506; up to 496 leave room for every prompt.\n"
     )
 
@@ -234,7 +235,7 @@ def test_weights_of_another_model_are_refused_by_their_headers(config, tmp_path)
     del tensors["transformer.ln_f.bias"]
     save_file(tensors | {"foo": np.zeros(1, np.float32)}, path)
     assert [(problem.code, problem.what) for problem in refused(right)] == [
-        ("TP044", f"{folder}: 1 tensor is not in the files: ln_f.bias."),
+        ("TP044", f"{folder}: missing tensors: ln_f.bias."),
         ("TP044", f"{folder}: 1 tensor is of no use to this model: foo."),
     ]
 

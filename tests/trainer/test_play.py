@@ -146,7 +146,7 @@ def test_a_line_that_asks_nothing_is_refused_and_the_next_is_answered(
 ):
     events = played(run_of(), asked=["nonsense", '{"prompt": 3}', {"item": "none"}, {"prompt": "1+1="}])
     refused = [event["problems"] for event in events if event["event"] == "refused"]
-    then = 'Write {"prompt": "…"} or {"item": "…"}, one a line.'
+    then = 'Write one {"prompt": "…"} or {"item": "…"} per line.'
     assert refused == [
         [{"code": "TP117", "what": "'nonsense' is not a question.", "next": then}],
         [{"code": "TP117", "what": "'{\"prompt\": 3}' is not a question.", "next": then}],
@@ -154,7 +154,7 @@ def test_a_line_that_asks_nothing_is_refused_and_the_next_is_answered(
             {
                 "code": "TP116",
                 "what": "run was evaluated on eval_v1, without none.",
-                "next": "Take an id of predictions.jsonl, or ask with --prompt.",
+                "next": "Use an id from predictions.jsonl, or pass --prompt.",
             }
         ],
     ]
@@ -176,8 +176,8 @@ def test_a_run_that_was_asked_no_set_has_no_items(
     assert code == 2
     assert said == (
         f"error TP116: {folder}: run has no evaluation set.\n"
-        "  An item is named by its id in the set that the run was asked.\n"
-        "  Next: Take an id of predictions.jsonl, or ask with --prompt.\n"
+        "  The evaluation set of the run has no item with this id.\n"
+        "  Next: Use an id from predictions.jsonl, or pass --prompt.\n"
     )
 
 

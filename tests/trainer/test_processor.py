@@ -113,15 +113,15 @@ LACKING = "native (this processor lacks avx2, bmi1, bmi2, f16c, fma, abm, movbe)
 @pytest.mark.parametrize(
     ("recorded", "count", "here", "level", "is_exact", "remark"),
     [
-        (V3, 64, x86(HASWELL), V3, True, "processor's model: 17 there, 1 here"),
+        (V3, 64, x86(HASWELL), V3, True, "CPU model 17 recorded, 1 here"),
         (V3, 64, x86(ZEN_4, model=17), "native", False, ""),
-        (V3, None, x86("sse4_1 sse4_2 avx"), V3, False, f"compiled for: x86-64-v3 there, {LACKING} here"),
+        (V3, None, x86("sse4_1 sse4_2 avx"), V3, False, f"CPU compiled_for x86-64-v3 recorded, {LACKING} here"),
         ("native", None, x86(HASWELL), "native", False, ""),
-        ("native", None, x86(HASWELL), V3, False, "compiled for: native there, x86-64-v3 here"),
+        ("native", None, x86(HASWELL), V3, False, "CPU compiled_for native recorded, x86-64-v3 here"),
         ("native", None, x86(ZEN_4, model=17), "native", True, None),
         ("native", 64, x86(ZEN_4, model=17), "native", False, ""),
         # Earlier versions recorded the processor's name alone.
-        (None, None, x86(ZEN_4, model=17), "native", False, "processor's family: not stated there, 25 here"),
+        (None, None, x86(ZEN_4, model=17), "native", False, "CPU family not recorded, 25 here"),
     ],
 )
 def test_equal_bits_are_expected_of_the_level_and_not_of_the_name(recorded, count, here, level, is_exact, remark, on):
@@ -132,7 +132,7 @@ def test_equal_bits_are_expected_of_the_level_and_not_of_the_name(recorded, coun
     on(here)
     manifest = {"environment": there, "devices": CPU.document(), "code": {"commit": None}}
     found = compare_environment(manifest, CPU, cpu_isa=level, file="run")
-    remarks = [each for each in found.remarks if "commit" not in each]
+    remarks = [each for each in found.notes if "commit" not in each]
     assert found.is_exact is is_exact
     assert remarks == [] if remark is None else remark in [*remarks, ""]
 

@@ -51,11 +51,11 @@ def test_every_problem_of_a_folder_is_reported_at_once(config, order_of):
         2,
         (
             f"error TP032: {order.folder}: The folder's name 'my run' cannot be the id of a run.\n"
-            "  The id stands in every document of the run and in bundles.\n"
+            "  The name becomes the run id, which is part of every document and of bundles.\n"
             "  Expected: letters, digits, dot, underscore and hyphen, a letter or digit first, at most 128.\n"
             "  Next: Give --output a folder with such a name, for example my-run.\n"
             f"error TP031: {order.folder}: The folder is not empty: it holds thesis.tex.\n"
-            "  A run never writes over what is there.\n"
+            "  A run never overwrites files.\n"
             "  Next: Give --output another folder.\n"
         ),
     )
@@ -89,7 +89,7 @@ def test_an_output_that_cannot_be_made_is_refused(config, order_of, tmp_path):
     ("group", "values", "code", "said"),
     [
         ("mesh", {"device": "tpu"}, 3, "error TP701: --device: No tpu device was found; JAX sees only: cpu."),
-        ("mesh", {"devices": 9}, 3, "mesh.devices asks for 9 cpu devices; JAX sees 8."),
+        ("mesh", {"devices": 9}, 3, "mesh.devices is 9, but JAX sees 8."),
         ("model", {"name": "tiny-gpt3"}, 2, "Did you mean tiny-gpt2?"),
         ("data", {"dataset": "none.jsonl"}, 2, "error TP010: none.jsonl: There is no dataset"),
         ("data", {"dataset": "dev-reasoning-v1"}, 2, "  Next: Did you mean dev-reasoning-v2?"),

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from model_folders import row_file
 from tasks import inputs_of, plan_of
-from trainer.replay.states import frozen_of
 from whole_runs import logged, manifest_of, refusal, rows
 
 from evidence import layout
@@ -29,7 +28,6 @@ from trainer.config.tree import (
 )
 from trainer.loop.programs import compiled_steps, train_program
 from trainer.loop.rollouts import Rollouts, build_rollouts, draw_numbers
-from trainer.loop.session import StopRequest
 from trainer.loop.state import initial_state
 from trainer.objectives.settings import find_contradictions
 from trainer.replay.recorded import ReplayRequest, read_recorded
@@ -136,20 +134,13 @@ def test_other_draws_on_another_processor_are_not_judged(is_exact, verdict, rewa
     recorded, (task, data) = read_recorded(finished(rewarded)), inputs_of(rewarded)
     stated = recorded.rows | {3: recorded.rows[3] | {"loss": 0.5, "reward_mean": 0.25, "entropy": 1.0}}
     states = {step: each for step, each in recorded.states.items() if step < 4}
-    repetition = Repetition(
-        run=replace(recorded, rows=stated, states=states | {4: "ab" * 32}, params={}),
-        task=task,
-        steps=compiled_steps(task, data.source.lengths_in_use),
-        source=data.source,
-        rollouts=build_rollouts(task, data),
-        states=RecordedStates(run=recorded, task=task, frozen=frozen_of(task)),
-        stop=StopRequest(max_minutes=None),
-        is_exact=is_exact,
-        progress=lambda done, total, loss: None,
-    )
+    forged = replace(recorded, rows=stated, states=states | {4: "ab" * 32}, params={})
+    steps = compiled_steps(task, data.source.lengths_in_use)
+    start = RecordedStates(run=forged, task=task)
+    repetition = Repetition(states=start, data=data, steps=steps, is_exact=is_exact)
     came = [each for segment in recorded.segments for each in repetition.repeat(segment)]
     assert [each.verdict for each in came] == ["identical", verdict]
-    assert ("another token is drawn" in came[1].difference) == (verdict == "not tried")
+    assert ("other tokens are sampled" in came[1].difference) == (verdict == "not tried")
 
 
 @pytest.mark.slow
@@ -310,7 +301,7 @@ def test_a_prompt_without_room_is_named_with_its_line(rewarded):
         inputs_of(replace(rewarded, objective=settings))
     first = caught.value.problems[0]
     assert (first.code, first.line) == ("TP911", 1)
-    assert "1 are left" in first.what
+    assert "leaves room for 1." in first.what
 
 
 def test_rewards_of_a_supervised_run_are_refused(config):

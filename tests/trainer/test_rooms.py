@@ -22,7 +22,7 @@ from trainer.loop.checkpoints import restored_state
 from trainer.model.model import METHODS, Method
 from trainer.objectives import OBJECTIVES
 from trainer.objectives.objective import LossSums, Microbatch
-from trainer.objectives.supervised import SupervisedLoss, supervised_of
+from trainer.objectives.supervised import SupervisedLoss
 from trainer.recorder.progress import Watch
 
 QUIET = Watch(quiet=True)
@@ -88,7 +88,7 @@ def test_a_method_of_ten_lines_runs_resumes_and_exports(config, train, monkeypat
 
 
 def pulled(config: Config) -> Pulled:
-    plain = supervised_of(config)
+    plain = SupervisedLoss.from_config(config)
     return Pulled(max_length=plain.max_length, chunk_positions=plain.chunk_positions)
 
 

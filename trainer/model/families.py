@@ -383,7 +383,8 @@ def _parse(check: _Checker, model_type: str) -> Any:
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     cls = CONFIG_MAPPING[model_type]
-    known = {field.name for field in fields(cls)} - {"dtype", "id2label", "label2id", "problem_type"}
+    # `head_dim` is read by the models of all families, also if the class does not declare it.
+    known = {field.name for field in fields(cls)} - {"dtype", "id2label", "label2id", "problem_type"} | {"head_dim"}
     given = {key: value for key, value in check.config.items() if key in known or key in OLDER_KEYS}
     for key in ("rope_scaling", "rope_parameters"):
         if isinstance(rope := given.get(key), dict):  # transformers changes it in place

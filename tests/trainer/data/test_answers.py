@@ -205,9 +205,9 @@ def test_outputs_without_the_form_are_shown():
     assert as_text(none_read(rows, Scoring(), file="predictions.jsonl")) == (
         "warning TP088: predictions.jsonl: Answers are read as tags, compared exact; none of 5 outputs has one, "
         f'such as "It is 5.", "…{("word " * 30).strip()[-39:]}" and "".\n'
-        "  The score is 0 for the form alone: it says nothing of the answers.\n"
-        "  Next: Read the outputs; if they answer, evaluate another run with another evaluation.answer, or teach the "
-        "form.\n"
+        "  The score is 0 because of the format alone, whatever the answers are.\n"
+        "  Next: Read the outputs. If they contain answers, evaluate another run with another evaluation.answer, or "
+        "train on rows with the format.\n"
     )
     assert none_read([*rows, rows[0] | {"extracted_answer": "4"}], Scoring(), file="") == []
     assert none_read([rows[0] | {"error": "too long"}], Scoring(), file="") == []

@@ -201,7 +201,7 @@ def test_what_the_template_refuses_is_told_in_its_words_with_the_lines(tmp_path:
             f"error TP022: rows.jsonl (line {index + 1}): "
             f"The model's chat template refuses row {index}: System role not supported.\n"
             "  This is the template's own message; it says which turns the model was trained for.\n"
-            "  Next: Write the row as the template wants it, or remove it.\n"
+            "  Next: Change the row to what the template supports, or remove it.\n"
             for index in range(1, 6)
         )
         + "error TP022: rows.jsonl: The model's chat template refuses 1 further rows.\n"
@@ -217,7 +217,7 @@ def test_an_item_that_the_template_refuses_is_told_before_anything_is_spent(conf
     assert as_text(caught.value.problems) == (
         f"error TP022: {tmp_path / 'items.jsonl'} (line 1): The model's chat template refuses row 0: Not no.\n"
         "  This is the template's own message; it says which turns the model was trained for.\n"
-        "  Next: Write the row as the template wants it, or remove it.\n"
+        "  Next: Change the row to what the template supports, or remove it.\n"
     )
 
 
@@ -247,9 +247,9 @@ def test_a_conversation_that_ends_with_another_turn_is_refused_with_its_line(tmp
         read_dataset(path)
     assert as_text(caught.value.problems) == (
         f"error TP014: {path} at /messages/1/role (line 2): The last turn is by the user.\n"
-        "  The last turn is what the model learns to write; it would learn to speak for another.\n"
+        "  The model learns to write the last turn, so it would learn to write for another role.\n"
         "  Expected: assistant.\n"
-        "  Next: End the conversation with the assistant's turn, or remove the row.\n"
+        "  Next: End the conversation with a turn of the assistant, or remove the row.\n"
     )
 
 
@@ -280,8 +280,8 @@ def test_other_special_tokens_in_a_text_are_told(config: Config, tmp_path: Path)
     )
     assert as_text(inputs_of(changed)[1].warnings) == "".join(
         f"warning TP024: {file} (line {line}): 1 row has the text of special tokens in it, the first here: {tokens}.\n"
-        "  The tokenizer reads such a text as the token itself, not as characters.\n"
-        "  Next: Nothing, if that is meant; else write it in another way, for example with a space inside.\n"
+        "  The tokenizer encodes this text as a special token, not as characters.\n"
+        "  Next: No action needed if this is intended. Otherwise change the text, for example with a space inside.\n"
         for file, line, tokens in ((rows, 2, "<eos>, <pad>"), (items, 1, "<eos>"))
     )
 
@@ -303,7 +303,7 @@ def test_a_template_of_another_run_has_limited_time(template: str, tmp_path: Pat
 def test_a_template_that_never_returns_to_python_ends_the_process(tmp_path: Path):
     program = f"""
 from trainer.data.conversations import apply_chat_template, untrusted_model
-from trainer.model.files.source import resolve
+from trainer.model.source import resolve
 tokenizer = resolve({str(chat_model_folder(tmp_path / "model", GEMMA_TEMPLATE))!r}).tokenizer()
 tokenizer.chat_template = "{{{{ 9 ** (9 ** 9) }}}}"
 with untrusted_model(template_seconds=0.2):

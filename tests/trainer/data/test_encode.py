@@ -121,7 +121,7 @@ def test_answers_that_the_tokenizer_does_not_know_are_refused(tmp_path: Path):
     assert as_text(caught.value.problems[:1]) == (
         "error TP025: rows.jsonl (line 2): The model's tokenizer changes the answer of row 1 to "
         f"{format_value(trace)}.\n"
-        "  A model learns and writes only what its tokenizer knows.\n"
+        "  A model can only learn and write what its tokenizer can encode.\n"
         "  Next: Use the tokenizer that the model was trained with, or write the row in text that it knows.\n"
     )
     assert caught.value.problems[-1].what.endswith("There are 1 more like it.")
@@ -147,7 +147,7 @@ def test_where_most_examples_are_cut_a_run_does_not_begin(tokenizer):
         "error TP026: rows.jsonl: data.max_length is 32, but 3 of 5 examples lose their answer or its end at that "
         f"length; {lost / taught:.1%} of the supervised tokens are cut off. The longest example has {len(whole)} "
         "tokens.\n"
-        "  The model would learn answers without their end, and seldom or never to stop.\n"
+        "  The model would learn answers without their end, and rarely or never to stop.\n"
         f"  Next: Set data.max_length to at least {len(whole)}, or shorten or remove rows.\n"
     )
     assert [(each.code, each.severity) for each in some.warnings] == [("TP455", "warning")]

@@ -109,7 +109,7 @@ def test_other_columns_are_named(write: Write, tmp_path: Path):
     assert refusal(path) == (
         f"error TP018: {file} (line 1): The row has the columns question and answer, which "
         "data.kind rows does not recognise.\n"
-        "  Which column is given and which is learned is told by their names.\n"
+        "  The names of the columns decide which one is the prompt and which one is the completion.\n"
         "  Expected: messages; prompt and completion; prompt, steps and final_answer; prompt and task; "
         "conversations (ShareGPT); or instruction and output (Alpaca).\n"
         "  Next: Rename the columns, or convert the file.\n"
@@ -181,7 +181,7 @@ def test_a_folder_of_several_splits_names_them(tmp_path: Path):
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["easy", "hard"]}')
     assert refusal(tmp_path) == (
         f"error TP017: {tmp_path}: {tmp_path.name} contains the datasets easy and hard.\n"
-        "  The folder holds several datasets, and a run learns from one.\n"
+        "  The folder contains several datasets, and a run trains on one.\n"
         f"  Next: Name one of them, as in {tmp_path / 'easy'}.\n"
     )
 

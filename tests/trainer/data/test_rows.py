@@ -55,7 +55,7 @@ def test_a_repeated_id_is_named_with_the_lines_of_the_file(tmp_path: Path):
     assert refusal(read_eval_set, path, "\n" + item + "\n" + item) == (
         f"error TP012: {path} at /id (line 4): The id 'a' is already used in line 2.\n"
         "  Expected: an id that no other item has.\n"
-        "  Next: Give each item its own id; predictions are matched to items by it.\n"
+        "  Next: Give each item its own id.\n"
     )
 
 

@@ -93,9 +93,8 @@ def test_a_template_without_a_prompt_and_one_that_no_row_uses_are_refused(tmp_pa
         inputs_of(of_rows(tmp_path, [PAIR], "Question:"))
     assert as_text(caught.value.problems) == (
         'error TP004: run at /data/template: data.template is "Question:", without {prompt}.\n'
-        "  Every row is written by the template, so without {prompt} all would ask the same.\n"
-        "  Next: Put {prompt} where the prompt is to stand, or set data.template to null, which writes rows as they "
-        "are.\n"
+        "  data.template formats every row, so without {prompt} all rows would have the same prompt.\n"
+        "  Next: Add {prompt} to data.template, or set it to null to use the rows unchanged.\n"
     )
     with pytest.raises(ProblemError) as caught:
         inputs_of(of_rows(tmp_path, [TALK], "Q: {prompt}"))
@@ -109,8 +108,8 @@ def test_rows_of_several_kinds_are_told(tmp_path: Path):
     assert as_text([each for each in data.warnings if each.code == "TP027"]) == (
         f"warning TP027: {tmp_path / 'rows.jsonl'}: The rows are of several kinds: 2 prompts with completions, "
         "1 reasoning traces.\n"
-        "  Each kind is written in its own way, and an evaluation asks as most rows do.\n"
-        "  Next: Nothing, if that is meant; else write all rows in one way, or train on each kind alone.\n"
+        "  Each kind is formatted differently, and the evaluation uses the format of most rows.\n"
+        "  Next: No action needed if this is intended. Otherwise use one kind, or train on each kind separately.\n"
     )
 
 

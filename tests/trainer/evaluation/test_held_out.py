@@ -29,7 +29,6 @@ from trainer.config.tree import (
 )
 from trainer.loop.checkpoints import checkpoint_steps
 from trainer.objectives.settings import find_contradictions
-from trainer.planning.duration import evaluate_part, exactly
 from trainer.replay.recorded import ReplayRequest
 from trainer.replay.replay import replay
 
@@ -174,12 +173,3 @@ def test_items_are_drawn_from_the_seed_in_the_order_of_the_set():
     assert one == sorted(one, key=ids.index) != other
     assert draw_ids(ids, 99, 0) == ids
     assert set(draw_ids(ids, 8, 0)) < set(draw_ids(ids, 9, 0)), "more items are the same and others"
-
-
-def test_the_plan_includes_evaluations_during_training():
-    token = exactly(0.02)
-    parts = [
-        evaluate_part(prompts=100, batch_size=32, tokens=160, token_seconds=token, times=2, during=during)
-        for during in ((0, 0), (5, 40))
-    ]
-    assert parts[1].seconds.likely - parts[0].seconds.likely == pytest.approx(5 * 2 * 160 * 0.02)

@@ -112,7 +112,7 @@ class Listening(Watch):
 def damage_of(folder: Path, reason: str, then: str) -> tuple[str, str]:
     """Return the damage of the newest checkpoint in one line, and as an error."""
     what = f"{newest(folder)}: The checkpoint at step 4 is damaged: {reason}."
-    why = "What changed or got lost since it was saved is no state of the run, so nothing is done with it."
+    why = "Files of the checkpoint were changed or lost after it was saved."
     return f"TP053: {what} {why} Next: {then}", f"error TP053: {what}\n  {why}\n  Next: {then}\n"
 
 

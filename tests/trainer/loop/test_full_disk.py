@@ -135,8 +135,8 @@ main(["train", "--config", "{tmp_path}/config.yaml", "--output", "{small}/run"])
     assert done.returncode == 4
     assert done.stderr == (
         f"error TP722: {small}/run/checkpoints: The disk is full; the run cannot be recorded any further.\n"
-        "  A run that is not recorded cannot be believed, so it stops here; what was written before is intact.\n"
-        "  Next: Free space there and start the run again, with --resume if a checkpoint was saved.\n"
+        "  A run without its evidence cannot be verified, so it stops. Everything written so far is intact.\n"
+        "  Next: Free some disk space and start the run again, with --resume if a checkpoint was saved.\n"
     )
     assert list((small / "run/checkpoints").iterdir()) == []
     found = read_run(small / "run")

@@ -186,4 +186,4 @@ def test_a_checkpoint_of_another_type_is_another_state():
 def test_adafactor_has_no_moments_to_narrow():
     optimizer = OptimizerConfig(name="adafactor", state="int8")
     [problem] = find_contradictions(Config(name="run", model=ModelConfig(name="demo"), optimizer=optimizer))
-    assert (problem.code, problem.what) == ("TP708", "optimizer.state is int8 and optimizer.name is adafactor.")
+    assert (problem.code, problem.what) == ("TP708", "optimizer.state is int8, but optimizer.name is adafactor.")

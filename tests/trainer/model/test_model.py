@@ -169,8 +169,8 @@ def test_a_checkpoint_beside_another_base_is_refused(low: Config, order_of: Call
     assert refusal(lambda: run(rest, QUIET), exit_code=3) == (
         f"error TP055: {first.folder}: The frozen parameters of {name} are not those beside which the checkpoint was "
         f"trained: they have the SHA-256 {found}, and those had {stated}.\n"
-        "  The checkpoint holds what was trained beside the model; beside another one it means something else.\n"
-        "  Next: Name the model as it was, or begin anew.\n"
+        "  The checkpoint contains only what was trained on top of its base model.\n"
+        "  Next: Pass the original base model, or start again.\n"
     )
     higher = replace(mine, method=replace(LORA, rank=5, alpha=9.0), limits=LimitsConfig(steps=3))
     text = refusal(lambda: run(order_of(higher, "higher", resume=first.folder), QUIET))
@@ -183,7 +183,7 @@ def test_a_checkpoint_beside_another_base_is_refused(low: Config, order_of: Call
     assert refusal(lambda: replay(request, said.append, said.append), exit_code=3) == (
         f"error TP765: {first.folder} at /model: The weights of the base model here have the SHA-256 {found}; the run "
         f"states {stated}.\n"
-        "  With another base every number differs, which would say nothing about the run.\n"
+        "  With another base model every number differs, which would prove nothing.\n"
         f"  Next: Fetch {mine.model.name}, as the run had it, and give its folder with --model.\n"
     )
     assert not [line for line in said if "compiling" in line], "before anything is computed"
