@@ -195,7 +195,7 @@ def test_everything_that_is_wrong_is_named_at_once(tmp_path: Path):
         f"error TP043: {llama}/model.safetensors: model.safetensors does not exist in the model's folder.",
         f"error TP011: {empty}: The dataset has no rows.",
         "error TP010: eval_v9: There is no evaluation set 'eval_v9': it is not built in, and no such file exists.",
-        f"error TP046: {llama}: {tokenizer} there is none of tokenizer.json, tokenizer.model, vocab.json.",
+        f"error TP046: {llama}: {tokenizer} none of tokenizer.json, tokenizer.model, vocab.json exists.",
         f"error TP035: {tmp_path}/config.yaml: {tmp_path}/config.yaml already exists.",
     ]
     assert (tmp_path / "config.yaml").read_text() == "name: mine\n"
