@@ -85,7 +85,7 @@ def test_adapters_are_trained_on_a_gguf_and_written_into_one(base, trained):
     assert all(name.startswith("blk.") and name.endswith(".weight") and "norm" not in name for name in changed)
     with pytest.raises(ProblemError) as raised:
         export_run(trained, None, Watch(), gguf="f16")
-    assert raised.value.problems[0].what == f"{target} is there already."
+    assert raised.value.problems[0].what == f"{target} exists already."
 
 
 class Said(Watch):

@@ -166,7 +166,7 @@ def plan(
     programs = estimator.programs(task, subject.asked)
     decides = deciding(programs)
     document = {
-        **_head(task.declared, _machine_document(target, task)),
+        **_head(task.declared, _machine_document(target, task), limit_bytes(task, target)),
         "method": decides.method,
         "verdict": worst(program.verdict for program in programs),
         "need_bytes": decides.peak_bytes,
@@ -215,13 +215,13 @@ def plan(
     return document
 
 
-def _head(config: Config, machine: dict[str, Any]) -> dict[str, Any]:
+def _head(config: Config, machine: dict[str, Any], available: int | None) -> dict[str, Any]:
     return {
         "schema_version": VERSION,
         "made_at": now(),
         "config_sha256": sha256_json(document_of(config)),
         "target": machine,
-        "available_bytes": machine["memory_bytes"],
+        "available_bytes": available,
     }
 
 
@@ -237,7 +237,7 @@ def _machine_document(target: Target, task: Task | None = None, *, devices: int 
         "table_name": target.name,
         "platform": target.platform,
         "devices": devices if task is None else task.mesh.size,
-        "memory_bytes": available_bytes(target) if task is None else limit_bytes(task, target),
+        "memory_bytes": available_bytes(target),
         "memory_source": source,
         "process_bytes": PROCESS_BYTES + kept if target.platform == "cpu" else None,
     }
@@ -255,7 +255,7 @@ def _host_document(task: Task, target: Target, checkpoint_bytes: int) -> dict[st
 def _unsupported(config: Config, target: Target, absent: list[Problem]) -> dict[str, Any]:
     """Return the plan of a run with element types that the target does not support."""
     return {
-        **_head(config, _machine_document(target, devices=devices_used(config, target))),
+        **_head(config, _machine_document(target, devices=devices_used(config, target)), available_bytes(target)),
         "method": "closed_form",
         "verdict": "unsupported",
         "need_bytes": 0,

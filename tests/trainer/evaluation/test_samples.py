@@ -157,7 +157,7 @@ def test_a_sample_that_was_not_drawn_so_is_found(copy):
 @pytest.mark.slow
 def test_a_sample_depends_on_seed_item_and_number_alone(made, sampled):
     """An item put alone, in another order or with fewer samples has the same answers."""
-    devices = choose_devices("cpu", 1, "x86-64-v3")
+    devices = choose_devices("cpu", 1)
     task = Task.of(sampled, resolve("tiny-gpt2"), build_mesh(devices.list))
     sampler = run_sampler(made, sampled, task, None)
     manifest = json.loads((made / layout.MANIFEST).read_text())

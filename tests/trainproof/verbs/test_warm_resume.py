@@ -54,7 +54,7 @@ def test_a_session_takes_what_the_one_before_it_compiled_and_says_so(tmp_path: P
     # The output is attached to the next session, on the same kind of machine.
     shutil.move(tmp_path / "working", tmp_path / "input")
     said = session(tmp_path, 2)
-    assert f"taken from {tmp_path / 'input' / 'runs' / 'compiled_programs'}" in said
+    assert f"from {tmp_path / 'input' / 'runs' / 'compiled_programs'}" in said
     assert f"continues {tmp_path / 'input' / 'runs' / 'full'}" in said
     assert manifest_of(full)["result"]["compiled_before"] == ["train"]
     missed = {line.split("'")[1] for line in said.splitlines() if "COMPILATION CACHE MISS" in line}
