@@ -34,7 +34,7 @@ def followed(block: str) -> None:
 def test_from_rows_to_a_verified_run_by_the_page_alone(tmp_path: Path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     one = jax.devices("cpu")[:1]  # a student's machine does not have eight
-    monkeypatch.setattr(runtime, "devices_of", lambda platform: one if platform == "cpu" else [])
+    monkeypatch.setattr(runtime, "list_devices", lambda platform: one if platform == "cpu" else [])
     folder_with_weights(tmp_path / "my-model")
     blocks = CODE.findall(PAGE)
     assert [language for language, _ in blocks] == ["python", *["sh"] * 6]

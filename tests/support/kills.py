@@ -301,10 +301,14 @@ def answer_as(rows: list[dict[str, Any]], checkpoint: dict[str, Any]) -> None:
         with RowWriter(evaluator.folder / file) as writer:
             for row in rows:
                 writer.append(row)
-        done = evaluate.PredictionsFile(
-            complete=True, started_at=now(), finished_at=now(), rows=tuple(rows), path=evaluator.folder / file
+        return evaluate.ModelAnswers(
+            complete=True,
+            started_at=now(),
+            finished_at=now(),
+            rows=tuple(rows),
+            path=evaluator.folder / file,
+            checkpoint=checkpoint,
         )
-        return evaluate.ModelAnswers(evaluated=done, checkpoint=checkpoint)
 
     Evaluator.answers = answers
     evaluation.restored_state = lambda *_: ([None], {})

@@ -275,7 +275,7 @@ def test_the_name_begins_the_run_id(tmp_path):
 @pytest.mark.parametrize(
     ("setting", "what"),
     [
-        ("model.revision=main", "Revision main was asked for, but tiny-gpt2 is a built-in model."),
+        ("model.revision=main", "model.revision is main, but tiny-gpt2 is a built-in model."),
         ("model.weights=pretrained", "model.weights is pretrained, but the built-in model tiny-gpt2 has no weights."),
     ],
 )

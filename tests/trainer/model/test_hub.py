@@ -20,7 +20,7 @@ CASES = Path(__file__).parents[2] / "cases" / "models"
 
 SCRIPT = """
 import json, sys
-from trainer.generate.language_model import load_model
+from trainer.generate.api import load_model
 from trainer.model.source import resolve
 from schemas.problems import ProblemError
 

@@ -98,7 +98,7 @@ def test_each_pair_is_trls(name: str, case: str):
     expected = TRL["dpo"][name][case]
     objective, batch = dpo_of(expected, None), batch_of(TRL["dpo"][name]["plain"])
     graphdef, _ = golden(name)
-    answers = jax.jit(lambda params: objective.answers(bind(graphdef, params), batch, None))(policy_of(name))
+    answers = jax.jit(lambda params: objective.answer_log_probs(bind(graphdef, params), batch, None))(policy_of(name))
     for number, pair in enumerate(expected["pairs"]):
         one = {key: array[2 * number : 2 * number + 2] for key, array in batch.items()}
         sums = jax.jit(sums_on(name, objective, one))(policy_of(name))

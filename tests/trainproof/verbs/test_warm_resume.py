@@ -58,5 +58,5 @@ def test_a_session_takes_what_the_one_before_it_compiled_and_says_so(tmp_path: P
     assert f"continues {tmp_path / 'input' / 'runs' / 'full'}" in said
     assert manifest_of(full)["result"]["compiled_before"] == ["train"]
     missed = {line.split("'")[1] for line in said.splitlines() if "COMPILATION CACHE MISS" in line}
-    assert missed <= {"jit__take_over"}, "copies of what was read, which a first run does not make"
+    assert missed <= {"jit__take_ownership"}, "copies of what was read, which a first run does not make"
     assert len(logged(full, "session")) == 1
