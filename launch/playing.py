@@ -36,8 +36,6 @@ class PlayScreen:
 
     asked: str = ""
     """The prompt, or the id of the item."""
-    plan: str = ""
-    """The memory plan in a sentence. Empty: it is not made yet."""
     models: list[str] = field(default_factory=list)
     """Names, once they are loaded."""
     texts: dict[int, str] = field(default_factory=dict)
@@ -115,7 +113,7 @@ class PlaySession:
             OSError: It has ended.
         """
         asked = " ".join(question.values())
-        self._shown = PlayScreen(asked=asked, plan=self._shown.plan, models=self._shown.models, is_done=False)
+        self._shown = PlayScreen(asked=asked, models=self._shown.models, is_done=False)
         self._looked = self._asked = time.monotonic()
         if not self.is_alive:
             message = "the process that plays has ended"
@@ -141,9 +139,7 @@ class PlaySession:
 
     def _happened(self, event: Mapping[str, Any]) -> None:
         shown, kind = self._shown, event["event"]
-        if kind == "plan":
-            shown.plan = event["said"]
-        elif kind == "ready":
+        if kind == "ready":
             shown.models = [model["name"] for model in event["models"]]
         elif kind in ("text", "answer"):
             shown.texts[event["model"]] = event["text"]

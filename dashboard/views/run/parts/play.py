@@ -132,8 +132,6 @@ def _answers(session: PlaySession) -> None:
     if st.session_state.get(_WAS_BUSY) and (shown.is_done or not is_alive):
         st.rerun()
     _facts([("Asked", glimpse(shown.asked, 300))])
-    if shown.plan:
-        markup.note(f"{shown.plan[0].upper()}{shown.plan[1:]}.")
     if not shown.models and is_alive:
         st.progress(0.5, text="Loading the models")
     for why in shown.refused:

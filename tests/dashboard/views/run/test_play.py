@@ -23,7 +23,6 @@ STAND_IN = f"""
 import json, sys
 def tell(event):
     print(json.dumps(event), flush=True)
-tell({{"event": "plan", "said": "needs about 2 MiB on each device: it fits"}})
 tell({READY!r})
 for line in sys.stdin:
     asked = json.loads(line)
@@ -69,7 +68,6 @@ def test_an_answer_grows_and_is_shown_as_text(opened: Open, root: Path) -> None:
     asked(app, "3+4")
     assert [block.value for block in app.code] == ["<b>7</b>"]
     assert "3 tokens, ended by itself." in said(app)
-    assert "Needs about 2 MiB on each device: it fits." in said(app)
     asked(app, "long")
     assert "Too long. Shorten it." in said(app)
 
