@@ -140,7 +140,7 @@ def say_end(request: RunRequest, outcome: Outcome, read: RunInputs, watch: Watch
     stamped = stamp_end(request.folder, request.config.recording.time_authority)
     saved = ""
     if outcome.status != "failed":
-        saved = f"saved for verification: {describe_saved_artifacts(read.task, first=read.first_step)}"
+        saved = describe_saved_artifacts(read.task, first=read.first_step)
     for line in filter(None, (stamped, saved, f"run folder: {request.folder}")):
         watch.say(line)
 

@@ -33,7 +33,7 @@ _WHOLE, _SMOKE = "every step", "two steps, as a smoke run"
 _PLAN_NOW = "configuration to plan beside a run at work"
 READ = PlanQuestion(options=planning.CHECK, said="Reading the model and the rows")
 HERE = (
-    PlanQuestion(options=("--quick",), said="Adding up from formulas", before=()),
+    PlanQuestion(options=("--quick",), said="Estimating by formula", before=()),
     PlanQuestion(options=(), said="Asking the compiler"),
 )
 """What is asked of a configuration for the device that it would run on here: the second answer is the surer one."""

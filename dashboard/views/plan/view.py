@@ -56,7 +56,7 @@ def questions(target: ChosenTarget) -> tuple[PlanQuestion, ...]:
     """Return what is requested a target, the quick answers first."""
     on = ("--on", target.on)
     return (
-        PlanQuestion(options=(*on, "--quick"), said=f"Adding up from formulas for {target.name}", before=on),
+        PlanQuestion(options=(*on, "--quick"), said=f"Estimating by formula for {target.name}", before=on),
         PlanQuestion(options=WHERE, said="Adding up for every target"),
         PlanQuestion(options=(*on, "--grid", "--quick"), said="Adding up for every batch and length"),
         PlanQuestion(options=on, said=f"Compiling for {target.name}"),
@@ -75,7 +75,7 @@ def _answers(source: str, config: Mapping[str, Any], target: ChosenTarget) -> No
         if verdict_at(plan, "verdict") == "unsupported":
             plan_answer.findings(plan)
     elif sound and asking.is_coming(state.root(), config, asked):
-        markup.empty("Planning", f"Whether {config.get('name', 'it')} fits on {target.name} stands here in a moment.")
+        markup.empty("Planning", f"{config.get('name', 'run')} on {target.name} …")
     asking.show(state.root(), config, asked, key="plan", allowed=sound)
     problems.show(found)
     left, right = st.columns(2, gap="large")
