@@ -10,7 +10,7 @@ from typing import Any
 from typer import Context
 from typer.main import get_command
 
-from schemas.catalog import resolve_node, schema, types_of
+from schemas.catalog import node_types, resolve_node, schema
 from schemas.problems import Rule, all_rules
 from trainer.config.load import FLAGS
 from trainer.recorder.cache_folder import DEFAULT_MIB
@@ -123,7 +123,7 @@ def range_of(node: dict[str, Any]) -> str:
     """Return which values a key takes: `8 to 1,024`, `text or null`."""
     if "enum" in node:
         return ", ".join(f"`{shown(value)}`" for value in node["enum"])
-    words = [TYPES[kind] if kind in TYPES else numbers(node) for kind in types_of(node)]
+    words = [TYPES[kind] if kind in TYPES else numbers(node) for kind in node_types(node)]
     unit = f" {node['x-unit']}" if "x-unit" in node else ""
     return " or ".join(words) + unit
 

@@ -23,11 +23,11 @@ from evidence.run import Document, Figures, Run
 from evidence.scores.recompute import compute_result
 from evidence.writing import as_json_text
 from schemas import formats
-from schemas.catalog import is_rows, kind_of
-from schemas.formats import NOTHING, as_lines, join_words, quantity
+from schemas.catalog import document_kind, is_rows
+from schemas.formats import NOTHING, join_lines, join_words, quantity
 from schemas.problems import Problem, ProblemError, problem_of
 from schemas.reading import column, get_number, get_path, get_str, seconds_between
-from schemas.render import as_dicts, as_github, as_sarif, as_text
+from schemas.render import render_github, render_json, render_sarif, render_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +52,12 @@ class Report:
         """Return the report as `trainproof check --json` prints it."""
         return {
             "runs": [
-                {"path": str(run.path), **run.grade.document(), "findings": as_dicts(run.findings)} for run in self.runs
+                {"path": str(run.path), **run.grade.document(), "findings": render_json(run.findings)}
+                for run in self.runs
             ],
-            "documents": [{"path": str(path), "findings": as_dicts(self.findings_in(path))} for path in self.documents],
+            "documents": [
+                {"path": str(path), "findings": render_json(self.findings_in(path))} for path in self.documents
+            ],
         }
 
     def findings_in(self, document: Path) -> list[Problem]:
@@ -71,11 +74,11 @@ def report_text(report: Report) -> str:
         lines = [f"{str(run.path).ljust(width)}  {run.grade.words}{counts and f': {counts}'}"]
         # A verified run always shows by whom, when and how much of it was checked.
         lines += [f"  {run.grade.reasons[0]}"] if run.grade.name == "verified" else []
-        parts.append(as_lines(lines) + as_text(run.findings))
+        parts.append(join_lines(lines) + render_text(run.findings))
     for path in report.documents:
         found = report.findings_in(path)
-        parts.append(as_lines([f"{path}  {_count(found) or 'valid'}"]) + as_text(found))
-    return "".join([*parts, as_lines([_totals(report)])])
+        parts.append(join_lines([f"{path}  {_count(found) or 'valid'}"]) + render_text(found))
+    return "".join([*parts, join_lines([_totals(report)])])
 
 
 def _totals(report: Report) -> str:
@@ -101,7 +104,11 @@ def report_as(report: Report, forms: Sequence[str]) -> str:
         raise ProblemError([problem_of("TP092", file="", what=what, why=None, next=fix)], exit_code=2)
     if forms == ["json"]:
         return as_json_text(report.to_json())
-    return {"github": as_github, "sarif": as_sarif}[forms[0]](report.all_findings) if forms else report_text(report)
+    return (
+        {"github": render_github, "sarif": render_sarif}[forms[0]](report.all_findings)
+        if forms
+        else report_text(report)
+    )
 
 
 def grades_text(reports: Sequence[RunReport]) -> str:
@@ -111,7 +118,7 @@ def grades_text(reports: Sequence[RunReport]) -> str:
     for run in reports:
         lines.append(f"{str(run.path).ljust(width)}  {run.grade.words}")
         lines += [f"  {reason}" for reason in run.grade.reasons]
-    return as_lines(lines)
+    return join_lines(lines)
 
 
 def grades_json(reports: Sequence[RunReport]) -> list[dict[str, Any]]:
@@ -307,7 +314,7 @@ def list_documents(run: Run, view: ImportedRun | None, findings: Iterable[Proble
         )
     problems, states = tuple(findings), []
     for name in (name for names in CARDS.values() for name in names):
-        schema = kind_of(name) or ""
+        schema = document_kind(name) or ""
         rows = run.rows(name) if is_rows(schema) and name in run.files else None
         state = DocumentState(
             name=name,

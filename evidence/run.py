@@ -18,7 +18,7 @@ from evidence.imports.run import ImportedRun
 from evidence.layout import nested_too_deep, run_not_found
 from evidence.lock import is_alive
 from evidence.notes import Notes, parse_notes
-from schemas.catalog import kind_of
+from schemas.catalog import document_kind
 from schemas.problems import Lines, Problem, ProblemError, problem_of
 from schemas.reading import Array, Columns, Rows, get_path, get_str, read_rows
 from schemas.validate import read_document
@@ -248,7 +248,7 @@ class Run:
         if name not in self.files:
             return NO_ROWS
         if name not in self._rows:
-            self._rows[name] = read_rows(self.folder / name, kind_of(name) or "")
+            self._rows[name] = read_rows(self.folder / name, document_kind(name) or "")
         return self._rows[name]
 
     def row_problems(self) -> list[Problem]:
@@ -291,7 +291,7 @@ def read_run(folder: Path) -> Run:
     lines: dict[str, Lines] = {}
     for name in DOCUMENTS.values():
         if name in files:
-            read = read_document(folder / name, kind_of(name) or "")
+            read = read_document(folder / name, document_kind(name) or "")
             problems.extend(read.problems)
             lines[str(folder / name)] = read.lines
             if read.value is not None:

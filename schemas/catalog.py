@@ -6,6 +6,7 @@ The schemas are package data in `documents/`, one folder for each major version.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -99,7 +100,7 @@ _KINDS_BY_FILE = {
 }
 
 
-def kind_of(file_name: str) -> str | None:
+def document_kind(file_name: str) -> str | None:
     """Return the kind of document in a file of this name, or None if it is unknown."""
     return "export_receipt" if file_name.endswith(".receipt.json") else _KINDS_BY_FILE.get(file_name)
 
@@ -140,25 +141,10 @@ def resolve_node(node: dict[str, Any], document: dict[str, Any]) -> dict[str, An
     return node
 
 
-def types_of(node: dict[str, Any]) -> list[str]:
+def node_types(node: dict[str, Any]) -> list[str]:
     """Return the types of a schema node as a list."""
     names = node.get("type", [])
     return [names] if isinstance(names, str) else names
-
-
-@dataclass(frozen=True, kw_only=True)
-class PanelStyle:
-    """How a field is drawn over the steps.
-
-    Attributes:
-        is_large: Whether it gets a large panel.
-        is_log: Whether a logarithmic scale makes sense.
-        exactly: Addition to the heading beyond title and unit; may be empty.
-    """
-
-    is_large: bool
-    is_log: bool
-    exactly: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +158,7 @@ class RowField:
         unit: Unit of the value; empty for plain numbers and the time.
         is_required: Whether every row has it.
         is_axis: Whether it can be the x axis.
-        panel: How it is drawn, or None if it is not.
+        panel: How it is drawn over the steps (the keys `large`, `log` and `exactly`), or None if it is not.
     """
 
     name: str
@@ -181,7 +167,7 @@ class RowField:
     unit: str
     is_required: bool
     is_axis: bool
-    panel: PanelStyle | None
+    panel: Mapping[str, Any] | None
 
 
 @cache
@@ -196,7 +182,7 @@ def row_fields() -> tuple[RowField, ...]:
             unit=node.get("x-unit", ""),
             is_required=name in document["required"],
             is_axis=node.get("x-axis", False),
-            panel=_panel_style(node["x-panel"]) if "x-panel" in node else None,
+            panel=node.get("x-panel"),
         )
         for name, node in document["properties"].items()
     )
@@ -205,14 +191,4 @@ def row_fields() -> tuple[RowField, ...]:
 @cache
 def number_names() -> tuple[str, ...]:
     """Return the names of a metric row's numeric fields in the order of the schema."""
-    document = schema(METRIC_ROW)
-    nodes = {name: resolve_node(node, document) for name, node in document["properties"].items()}
-    others = [name for name, node in nodes.items() if set(types_of(node)) - {"integer", "number", "null"}]
-    if others != [TIME]:
-        what = f"a metric row holds numbers and its time; the schema has {others}"
-        raise AssertionError(what)
-    return tuple(name for name in nodes if name != TIME)
-
-
-def _panel_style(node: dict[str, Any]) -> PanelStyle:
-    return PanelStyle(is_large=node.get("large", False), is_log=node.get("log", False), exactly=node.get("exactly", ""))
+    return tuple(field.name for field in row_fields() if field.name != TIME)

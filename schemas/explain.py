@@ -5,6 +5,7 @@ The validator finds place and keyword; the texts are built from the schema's des
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,10 +21,10 @@ from schemas.catalog import (
     WRITTEN_BY_PEOPLE,
     YAML_KINDS,
     all_schemas,
+    node_types,
     resolve,
     resolve_node,
     schema,
-    types_of,
 )
 from schemas.formats import format_value, join_words, quantity
 from schemas.problems import Lines, Problem, pointer_to, problem_of
@@ -66,7 +67,7 @@ class _RustValidator:
     def __init__(self, kind: str) -> None:
         import jsonschema_rs
 
-        documents = {document["$id"]: _with_integer_bounds(document) for document in all_schemas().values()}
+        documents = {document["$id"]: _drop_float_limits(document) for document in all_schemas().values()}
         name = schema(kind)["$id"]
         registry = jsonschema_rs.Registry(list(documents.items()))
         # Its messages are never shown; without a mask each would contain the whole value.
@@ -113,20 +114,14 @@ class _PythonValidator:
             yield Violation(tuple(error.absolute_path), evaluation, keyword)
 
 
-def _with_integer_bounds(node: Any) -> Any:
-    """Write the bounds of a schema as integers, which jsonschema-rs compares ten times as fast as floats.
+def _drop_float_limits(document: dict[str, Any]) -> dict[str, Any]:
+    """Drop the bounds ±`LARGEST_FLOAT`, which are slow to compare; the readers already refuse larger numbers."""
 
-    `LARGEST_FLOAT` is omitted: the readers and the validator's `number` already refuse non-finite values.
-    """
-    if isinstance(node, list):
-        return [_with_integer_bounds(item) for item in node]
-    if not isinstance(node, dict):
-        return node
-    return {
-        key: int(item) if isinstance(item, float) and item.is_integer() else _with_integer_bounds(item)
-        for key, item in node.items()
-        if not (isinstance(item, float) and abs(item) == LARGEST_FLOAT)
-    }
+    def drop(node: dict[str, Any]) -> dict[str, Any]:
+        return {key: item for key, item in node.items() if item not in (LARGEST_FLOAT, -LARGEST_FLOAT)}
+
+    limited: dict[str, Any] = json.loads(json.dumps(document), object_hook=drop)
+    return limited
 
 
 def _with_references(document: dict[str, Any], steps: Sequence[str], keyword: str) -> Iterator[str]:
@@ -283,7 +278,7 @@ def _type_words(name: str, kind: str) -> str:
 
 
 def _is_not(place: _Place) -> str:
-    words = ["a truth value" if name == "boolean" else _type_words(name, place.kind) for name in types_of(place.node)]
+    words = ["a truth value" if name == "boolean" else _type_words(name, place.kind) for name in node_types(place.node)]
     return f"is neither {join_words(words, 'nor')}" if len(words) > 1 else f"is not {words[0]}"
 
 
@@ -293,7 +288,7 @@ def expected_words(node: dict[str, Any], kind: str) -> str:
         return format_value(node["const"])
     if "enum" in node:
         return join_words(map(format_value, node["enum"]))
-    names = types_of(node)
+    names = node_types(node)
     words = [_expected_type(name, node, kind) for name in names if name != "null"]
     return ", or ".join([*words, *(["null"] if "null" in names else [])])
 
@@ -420,13 +415,13 @@ def _hint(place: _Place) -> str | None:
         return None
     if node.get("minimum") == 0 and node.get("maximum") == 1 and 1 < value <= 100:
         return f"If {value} is a percentage, write {value / 100:g}."
-    if value == 0 and "exclusiveMinimum" in node and "null" in types_of(node):
+    if value == 0 and "exclusiveMinimum" in node and "null" in node_types(node):
         return "Write null to leave it unset."
     return None
 
 
 def _hint_for_text(node: dict[str, Any], value: str) -> str | None:
-    names, lower = types_of(node), value.lower()
+    names, lower = node_types(node), value.lower()
     if near := get_close_matches(value, [one for one in node.get("enum", []) if isinstance(one, str)], n=1):
         return f"Did you mean {format_value(near[0])}?"
     if pattern := node.get("pattern"):

@@ -68,7 +68,7 @@ def visible(text: str) -> str:
     )
 
 
-def as_lines(lines: Iterable[object]) -> str:
+def join_lines(lines: Iterable[object]) -> str:
     """Join lines for a terminal, each made visible so that no value can start a new line."""
     return "".join(f"{visible(str(line))}\n" for line in lines)
 

@@ -134,7 +134,7 @@ UTF8_BOM = b"\xef\xbb\xbf"
 
 def decode(data: bytes, *, file: str) -> tuple[str | None, tuple[Problem, ...]]:
     """Decode UTF-8; return the text, or None if the encoding is wrong, and the problems."""
-    if other := other_encoding(data):
+    if other := detect_utf16(data):
         return None, (problem_of("TP104", file=file, what=f"The file is {other}.", expected="UTF-8 text"),)
     problems: list[Problem] = []
     if data.startswith(UTF8_BOM):
@@ -155,7 +155,7 @@ def decode(data: bytes, *, file: str) -> tuple[str | None, tuple[Problem, ...]]:
         return None, (*problems, problem_of("TP105", file=file, line=line, what=what, expected="UTF-8 text"))
 
 
-def other_encoding(data: bytes) -> str | None:
+def detect_utf16(data: bytes) -> str | None:
     """Return `UTF-16` or `UTF-32`, with or without a byte order mark, or None for other encodings."""
     is_zero = not data[:4].strip(b"\x00")  # left behind by a crash
     name = "utf-8" if is_zero else json.detect_encoding(data)
@@ -654,7 +654,7 @@ class _RowReader:
 
     def read(self, stream: BinaryIO) -> None:
         head = stream.read(4)
-        if other_encoding(head):
+        if detect_utf16(head):
             self.problems += decode(head, file=self.file)[1]
             return
         stream.seek(0)

@@ -13,27 +13,27 @@ from schemas.problems import Problem, all_rules
 FIELDS = ("code", "severity", "file", "line", "pointer", "what", "why", "expected", "next")
 
 
-def as_text(problems: Iterable[Problem]) -> str:
+def render_text(problems: Iterable[Problem]) -> str:
     """Format one paragraph per problem: place and what is wrong, then indented why, expected and next step."""
     return "".join(_paragraph(problem) for problem in problems)
 
 
-def as_sentence(problem: Problem) -> str:
+def render_sentence(problem: Problem) -> str:
     """Format a problem in one line: `FILE at POINTER (line N): WHAT Expected: …. Next: …`."""
     return " ".join([f"{_location(problem)}{_sentence(problem.what)}", *_details(problem)])
 
 
-def as_dicts(problems: Iterable[Problem]) -> list[dict[str, Any]]:
+def render_json(problems: Iterable[Problem]) -> list[dict[str, Any]]:
     """Return each problem as a JSON object with the keys of `FIELDS`."""
     return [{field: getattr(problem, field) for field in FIELDS} for problem in problems]
 
 
-def as_github(problems: Iterable[Problem]) -> str:
+def render_github(problems: Iterable[Problem]) -> str:
     """Format one GitHub workflow command per problem, which GitHub shows as an annotation of the line."""
     return "".join(_annotation(problem) for problem in problems)
 
 
-def as_sarif(problems: Sequence[Problem]) -> str:
+def render_sarif(problems: Sequence[Problem]) -> str:
     """Format a SARIF 2.1.0 log with one run and the rules that occur."""
     codes = sorted({problem.code for problem in problems})
     log = {

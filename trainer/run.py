@@ -14,7 +14,7 @@ from typing import Any
 from evidence import layout
 from schemas.formats import quantity
 from schemas.problems import ProblemError, collect_problems
-from schemas.render import as_dicts, as_sentence
+from schemas.render import render_json, render_sentence
 from trainer.config.load import config_text
 from trainer.config.tree import Config
 from trainer.data.conversations import rendered_at
@@ -193,7 +193,7 @@ def read_all(request: RunRequest, watch: Watch) -> RunInputs:
     if data.refused and request.resume is None:
         raise ProblemError(data.refused, exit_code=2)
     for problem in (*data.seen, *data.warnings):
-        watch.say(f"{problem.code}: {as_sentence(problem)}")
+        watch.say(f"{problem.code}: {render_sentence(problem)}")
     if parent is not None and request.resume is not None and parent["step"] >= config.limits.steps:
         step = int(restore(request.resume, state_shapes(task), lambda _: None).step)
         parent = parent_of(request.resume, config, step=step)
@@ -222,7 +222,7 @@ def check(request: RunRequest, watch: Watch) -> dict[str, Any]:
         "can_begin": True,
         "training_rows": len(data.rows),
         "evaluation_items": None if data.items is None else len(data.items.prompts),
-        "findings": as_dicts((*data.seen, *data.warnings)),
+        "findings": render_json((*data.seen, *data.warnings)),
         "model": read.task.model.document(),
         "dataset": data.document(),
         "first_examples": data.first_examples(_CHECKED_ROWS, run_id=request.folder.name),

@@ -96,9 +96,9 @@ def main(arguments: list[str] | None = None) -> None:
         finally:
             sys.stdout.flush()
     except ProblemError as error:
-        from schemas.render import as_text
+        from schemas.render import render_text
 
-        sys.stderr.write(as_text(error.problems))
+        sys.stderr.write(render_text(error.problems))
         raise SystemExit(error.exit_code) from None
     except OSError as error:
         raise SystemExit(_refused_by_system(error)) from None
@@ -166,9 +166,9 @@ def _refused_by_system(error: OSError) -> int:
     if isinstance(error, BrokenPipeError):
         return 1
     from schemas.reading import os_error_problem
-    from schemas.render import as_text
+    from schemas.render import render_text
 
-    sys.stderr.write(as_text([os_error_problem(error)]))
+    sys.stderr.write(render_text([os_error_problem(error)]))
     return 2
 
 

@@ -23,7 +23,7 @@ from evidence.proof.receipts import receipts_version
 from evidence.proof.verification import grade_reports, grade_run
 from evidence.report import Report
 from evidence.run import read_run
-from schemas.catalog import is_rows, kind_of
+from schemas.catalog import document_kind, is_rows
 from schemas.problems import Problem, ProblemError, problem_of, worst_first
 from schemas.reading import collector_paused, parse_time, read_rows
 from schemas.validate import read_document
@@ -296,7 +296,7 @@ def check_paths(paths: Iterable[Path], *, progress: Progress | None = None) -> R
 
 def check_document(path: Path) -> list[Problem]:
     """Return the problems of a single document, whose kind follows from its name."""
-    kind = kind_of(path.name) or ""
+    kind = document_kind(path.name) or ""
     read = read_rows(path, kind) if is_rows(kind) else read_document(path, kind)
     return list(worst_first(read.problems))
 
@@ -335,7 +335,7 @@ def _path_problems(path: Path) -> list[Problem]:
         what = f"{path} is neither a file nor a folder."
     elif path.is_file() and path.suffix == ".zip":
         what, fix = f"{path} is a bundle, not a run.", f"Use `trainproof verify {path}`."
-    elif path.is_file() and kind_of(path.name) is None:
+    elif path.is_file() and document_kind(path.name) is None:
         what = f"{path} is not a document that trainproof writes."
     else:
         return []

@@ -49,7 +49,7 @@ from launch.places.place import Place
 from launch.worker import startable
 from schemas.problems import ProblemError
 from schemas.reading import read_yaml
-from schemas.render import as_text
+from schemas.render import render_text
 
 POLITE = """
 import signal, sys, time
@@ -141,7 +141,7 @@ def test_a_place_with_a_queue_of_its_own_takes_every_job_at_once(root: Path, mon
 def test_a_place_is_known_or_nothing_is_started(root: Path) -> None:
     with pytest.raises(ProblemError) as raised:
         control.start(root, {"name": "here"}, place="moon")
-    assert as_text(raised.value.problems) == MOON
+    assert render_text(raised.value.problems) == MOON
     assert raised.value.exit_code == 2
     assert jobs(root) == []
     job = put(root, "", place="moon")

@@ -8,18 +8,7 @@ from pathlib import Path
 import pytest
 from changed_schema import changed_schema, with_row_field
 
-from schemas.catalog import (
-    KINDS,
-    ROWS,
-    PanelStyle,
-    RowField,
-    is_rows,
-    kind_of,
-    number_names,
-    resolve,
-    row_fields,
-    schema,
-)
+from schemas.catalog import KINDS, ROWS, RowField, document_kind, is_rows, number_names, resolve, row_fields, schema
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,7 +25,7 @@ ROOT = Path(__file__).parents[2]
     ],
 )
 def test_kind_of_a_file_name(name, kind):
-    assert kind_of(name) == kind
+    assert document_kind(name) == kind
 
 
 def test_rows_are_kinds_of_their_own():
@@ -83,7 +72,9 @@ def test_the_fields_of_a_metric_row_are_those_of_the_schema():
     assert [field.name for field in row_fields()] == list(document["properties"])
     assert [field.name for field in row_fields() if field.is_required] == document["required"]
     assert [field.name for field in row_fields() if field.is_axis] == ["step", "tokens_seen", "time"]
-    large = [field.name for field in row_fields() if field.panel and field.panel.is_large]
+    nodes = {name: resolve_node(node, document) for name, node in document["properties"].items()}
+    assert [name for name, node in nodes.items() if set(node_types(node)) - {"integer", "number", "null"}] == ["time"]
+    large = [field.name for field in row_fields() if field.panel and field.panel.get("large")]
     assert large == ["loss", "reward_mean"]
 
 
@@ -97,7 +88,7 @@ def test_a_new_field_of_the_schema_is_a_field_of_a_row():
             unit="nats",
             is_required=False,
             is_axis=False,
-            panel=PanelStyle(is_large=False, is_log=True, exactly=""),
+            panel={"log": True},
         )
         assert number_names()[-1] == "token_entropy"
     assert "token_entropy" not in number_names()

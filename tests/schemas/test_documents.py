@@ -8,7 +8,7 @@ import jsonschema
 import jsonschema_rs
 import pytest
 
-from schemas.catalog import KINDS, all_schemas, resolve_node, types_of
+from schemas.catalog import KINDS, all_schemas, node_types, resolve_node
 from schemas.explain import SENTENCES
 from schemas.reading import parse_json
 
@@ -65,14 +65,14 @@ def test_every_property_is_described_there_or_by_its_type():
 def test_every_null_says_what_it_means():
     for kind, where, node in ALL_NODES:
         for name, inner in node.get("properties", {}).items():
-            if "null" in types_of(resolve_node(inner, SCHEMAS[kind])) and "Null" not in inner["description"]:
+            if "null" in node_types(resolve_node(inner, SCHEMAS[kind])) and "Null" not in inner["description"]:
                 # One sentence may speak for all fields of an object.
                 assert "Null" in node["description"], f"{kind}{where}/{name}"
 
 
 def test_every_object_is_closed():
     for kind, where, node in ALL_NODES:
-        if "object" in types_of(node):
+        if "object" in node_types(node):
             assert node.get("unevaluatedProperties") is False or "additionalProperties" in node, f"{kind}{where}"
 
 
@@ -130,7 +130,7 @@ def test_the_paths_that_are_taken_stay_inside():
 
 def test_every_number_has_two_ends():
     for kind, where, node in ALL_NODES:
-        if {"integer", "number"} & set(types_of(node)):
+        if {"integer", "number"} & set(node_types(node)):
             assert {"minimum", "exclusiveMinimum"} & node.keys(), f"{kind}{where}"
             assert {"maximum", "exclusiveMaximum"} & node.keys(), f"{kind}{where}"
 
@@ -150,7 +150,7 @@ def test_what_explain_takes_for_granted():
             # A message shows the expectation of the node behind the reference, and nothing beside it.
             assert set(node) <= {"$ref"} | ANNOTATIONS, f"{kind}{where}"
         if "enum" not in node and "const" not in node and where.rpartition("/")[2] not in ("if", "then", "else"):
-            assert "$ref" in node or types_of(node) or kind == "types", f"{kind}{where}"
+            assert "$ref" in node or node_types(node) or kind == "types", f"{kind}{where}"
 
 
 def test_every_kind_has_a_document_and_the_other_way_round():

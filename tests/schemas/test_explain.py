@@ -21,7 +21,7 @@ from schemas.catalog import DOCUMENTS, KINDS, all_schemas, is_rows, schema
 from schemas.explain import MAX_PROBLEMS, compile_validator, explain_violations, restore_empty_keys
 from schemas.problems import Problem, unknown_lines
 from schemas.reading import parse_yaml, read_rows
-from schemas.render import as_text
+from schemas.render import render_text
 from schemas.validate import check_value, read_document
 
 CASES = Path(__file__).parents[1] / "cases" / "documents"
@@ -215,13 +215,13 @@ def problems_of(path: Path) -> tuple[Problem, ...]:
 
 @pytest.mark.parametrize("path", sorted((CASES / "valid").iterdir()), ids=lambda path: path.name)
 def test_a_valid_document_has_no_problem(path):
-    assert as_text(problems_of(path)) == ""
+    assert render_text(problems_of(path)) == ""
 
 
 @pytest.mark.parametrize("path", BROKEN, ids=lambda path: path.name)
 def test_of_a_broken_document_exactly_this_is_said(path, monkeypatch):
     monkeypatch.chdir(path.parent)
-    assert as_text(problems_of(Path(path.name))) == text_beside(path).read_text(encoding="utf-8")
+    assert render_text(problems_of(Path(path.name))) == text_beside(path).read_text(encoding="utf-8")
 
 
 def test_there_are_cases_of_every_kind_and_each_text_has_its_document():

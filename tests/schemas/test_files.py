@@ -28,7 +28,7 @@ from schemas.reading import (
     parse_yaml,
     read_rows,
 )
-from schemas.render import as_github, as_sarif, as_text
+from schemas.render import render_github, render_sarif, render_text
 from schemas.validate import read_document
 
 CASES = Path(__file__).parents[1] / "cases" / "documents"
@@ -315,7 +315,7 @@ BYTES = st.binary(max_size=60) | st.lists(st.sampled_from(PIECES), max_size=20).
 
 
 def say(problems) -> None:
-    for render in (as_text, as_github, as_sarif):
+    for render in (render_text, render_github, render_sarif):
         render(problems).encode("utf-8")
 
 

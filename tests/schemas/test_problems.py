@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import formats
-from schemas.formats import as_lines, visible
+from schemas.formats import join_lines, visible
 from schemas.problems import (
     Problem,
     ProblemError,
@@ -25,7 +25,7 @@ from schemas.problems import (
     truncate_problems,
     worst_first,
 )
-from schemas.render import FIELDS, as_dicts, as_github, as_sarif, as_sentence, as_text
+from schemas.render import FIELDS, render_github, render_json, render_sarif, render_sentence, render_text
 
 BROKEN = Path(__file__).parents[1] / "cases" / "documents" / "broken"
 
@@ -156,7 +156,7 @@ PROBLEMS = st.lists(
 
 
 def test_text():
-    assert as_text(ALL) == (
+    assert render_text(ALL) == (
         "error TP120: submission_runs/a/eval_summary.json at /metrics/exact_match/value (line 12): "
         "null is not a number.\n"
         "  A finished run states a number here.\n"
@@ -169,18 +169,18 @@ def test_text():
         'error TP123: a,b:c\\n::error::d.json at /50%\\x1b[2J (line 1): The key "<b>\\x1b[2J&\\r\\n" is unknown.\n'
         "  Next: Delete it.\n"
     )
-    assert as_text([]) == ""
+    assert render_text([]) == ""
 
 
 def test_sentence():
-    assert as_sentence(SCORE) == (
+    assert render_sentence(SCORE) == (
         "submission_runs/a/eval_summary.json at /metrics/exact_match/value (line 12): null is not a number. "
         "A finished run states a number here. Expected: a number from 0 to 1. Next: Evaluate the run again."
     )
 
 
 def test_dicts():
-    assert as_dicts([TAIL]) == [
+    assert render_json([TAIL]) == [
         {
             "code": "TP130",
             "severity": "warning",
@@ -193,11 +193,11 @@ def test_dicts():
             "next": "Wait.",
         }
     ]
-    assert list(as_dicts([SCORE])[0]) == list(FIELDS)
+    assert list(render_json([SCORE])[0]) == list(FIELDS)
 
 
 def test_github():
-    assert as_github(ALL) == (
+    assert render_github(ALL) == (
         "::error file=submission_runs/a/eval_summary.json,line=12,title=TP120::/metrics/exact_match/value: null is not "
         "a number. A finished run states a number here. Expected: a number from 0 to 1. Next: Evaluate the run again.\n"
         "::warning file=m.jsonl,line=3,title=TP130::The last line is incomplete. Next: Wait.\n"
@@ -209,13 +209,13 @@ def test_github():
 
 @given(PROBLEMS)
 def test_a_problem_is_one_command_for_github(problems):
-    lines = as_github(problems).split("\n")
+    lines = render_github(problems).split("\n")
     assert len(lines) == len(problems) + 1
     assert all(line.startswith(("::error ", "::warning ", "::notice ")) for line in lines[:-1])
 
 
 def test_sarif():
-    log = json.loads(as_sarif([SCORE, PLAIN]))
+    log = json.loads(render_sarif([SCORE, PLAIN]))
     assert log["runs"][0]["results"] == [
         {
             "ruleId": "TP120",
@@ -260,7 +260,7 @@ def test_paths_in_sarif_are_uris():
     uris = {}
     for file in ("a b/ü.json", "runs\\a.json", "/tmp/a#b.json", "50%.json", "C:\\a b\\c.json"):
         problem = Problem(code="TP101", severity="error", file=file, what="Bad.", next="Look.")
-        log = json.loads(as_sarif([problem]))
+        log = json.loads(render_sarif([problem]))
         uris[file] = log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
     assert uris == {
         "a b/ü.json": "a%20b/%C3%BC.json",
@@ -312,7 +312,7 @@ def check_sarif(log: dict[str, Any]) -> None:
 
 @given(PROBLEMS)
 def test_sarif_is_well_formed(problems):
-    check_sarif(json.loads(as_sarif(problems)))
+    check_sarif(json.loads(render_sarif(problems)))
 
 
 @pytest.mark.parametrize(
@@ -399,7 +399,7 @@ def test_what_cannot_be_seen_is_written_out(text: str, shown: str) -> None:
 
 
 def test_a_value_makes_no_line() -> None:
-    assert as_lines(["run-1", "run-2\nrun-3  verified", 4]) == "run-1\nrun-2\\nrun-3  verified\n4\n"
+    assert join_lines(["run-1", "run-2\nrun-3  verified", 4]) == "run-1\nrun-2\\nrun-3  verified\n4\n"
 
 
 HEAVY = ("jsonschema", "jsonschema_rs", "yaml", "numpy", "urllib.request", "asyncio", "xml")

@@ -10,7 +10,7 @@ from evidence import layout
 from evidence.grade import check_run
 from evidence.run import read_run
 from schemas.problems import ProblemError
-from schemas.render import as_text
+from schemas.render import render_text
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
 
@@ -44,7 +44,7 @@ def logged(folder: Path, event: str) -> list[dict]:
 def refusal(order: RunRequest) -> tuple[int, str]:
     with pytest.raises(ProblemError) as caught:
         carried_out(order)
-    return caught.value.exit_code, as_text(caught.value.problems)
+    return caught.value.exit_code, render_text(caught.value.problems)
 
 
 def link_at(folder: Path, step: int) -> str:

@@ -12,7 +12,7 @@ from model_folders import chat, llama_folder
 
 from evidence.targets import load_target
 from schemas.problems import ProblemError
-from schemas.render import as_text
+from schemas.render import render_text
 from trainer.config.load import load_config
 from trainer.config.tree import BatchConfig, Config, EvaluationConfig, ModelConfig
 from trainer.first_config import (
@@ -51,7 +51,7 @@ def refused(*arguments, **fields) -> str:
     with pytest.raises(ProblemError) as error:
         made(*arguments, **fields)
     assert error.value.exit_code == 2
-    return as_text(error.value.problems)
+    return render_text(error.value.problems)
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +230,7 @@ def test_an_evaluation_of_training_rows_is_refused_and_of_some_warned_of(model: 
     )
     write_rows(held, [*rows[:2], *sums(70)[60:]])
     found = made(model, data, tmp_path / "config.yaml", eval_set=str(held))
-    assert as_text(found.warnings) == (
+    assert render_text(found.warnings) == (
         f"warning TP408: {held}: Training rows contain 2 of the 12 evaluation items (2 rows): line-1, line-2.\n"
         "  A score on items that were trained on does not measure generalization.\n"
         "  Next: Remove these rows from the training data and run again, or evaluate on another set.\n"
@@ -351,7 +351,7 @@ def test_rows_of_several_kinds_are_counted_with_their_lines(tmp_path: Path):
     rows = [*sums(2), chat(("user", "Hi."), ("assistant", "Yes?")), {"text": "So."}]
     path, problems = write_rows(tmp_path / "rows.jsonl", rows), []
     assert read_shape(str(path), problems) is None
-    assert as_text(problems) == (
+    assert render_text(problems) == (
         f"error TP033: {path}: The file contains 2 rows with prompt and completion (first in line 1), 1 row with "
         "messages (first in line 3) and 1 row with text (first in line 4).\n"
         "  The evaluation uses the prompt format of the rows, and rows of several kinds have several formats.\n"

@@ -24,7 +24,7 @@ from evidence.grade import check_run
 from evidence.run import read_run
 from evidence.targets import load_target
 from schemas.problems import Problem, ProblemError
-from schemas.render import as_text
+from schemas.render import render_text
 from trainer.config.tree import (
     Config,
     DataConfig,
@@ -190,7 +190,7 @@ def test_a_row_longer_than_the_model_is_not_advised_to_be_kept_whole(config, tmp
 def test_every_setting_beyond_the_positions_is_named_at_once(config):
     evaluation = EvaluationConfig(eval_set="eval_v1", max_new_tokens=512)
     both = replace(config, data=replace(config.data, max_length=513), evaluation=evaluation)
-    assert as_text(refused(both)) == (
+    assert render_text(refused(both)) == (
         "error TP061: tiny-gpt2 at /data/max_length: data.max_length is 513; tiny-gpt2 has 512 positions.\n"
         "  Next: Set data.max_length to at most 512.\n"
         "error TP062: tiny-gpt2 at /evaluation/max_new_tokens: evaluation.max_new_tokens is 512 and the "

@@ -17,7 +17,7 @@ import pytest
 
 from evidence import layout
 from schemas.problems import ProblemError
-from schemas.render import as_text
+from schemas.render import render_text
 from trainer import runtime
 from trainer.config.tree import Config, MethodConfig, PrecisionConfig
 from trainer.loop.compilation import Program
@@ -266,7 +266,7 @@ def test_bfloat16_on_a_t4_is_refused_with_its_replacement(config: Config):
     with pytest.raises(ProblemError) as caught:
         refuse_absent_types(adapters, kind="Tesla T4", element_types=T4)
     assert caught.value.exit_code == 3
-    assert as_text(caught.value.problems[:1]) == (
+    assert render_text(caught.value.problems[:1]) == (
         "error TP730: Tesla T4 at /precision/params: precision.params is bfloat16, which Tesla T4 does not have.\n"
         "  The matrix units of the device do not support this type: the compiler rejects it, or uses a slower one.\n"
         "  Expected: float16 or float32.\n"

@@ -33,7 +33,7 @@ import numpy as np
 from evidence.hashes import sha256_file, sha256_lines
 from schemas.formats import format_value, join_words
 from schemas.problems import Lines, Problem, ProblemError, pointer_to, problem_of, truncate_problems
-from schemas.reading import LARGEST_ROWS, UTF8_BOM, decode, other_encoding, read_json
+from schemas.reading import LARGEST_ROWS, UTF8_BOM, decode, detect_utf16, read_json
 from trainer.config.names import refuse_other_content
 
 T = TypeVar("T")
@@ -286,7 +286,7 @@ def open_table(path: Path) -> RowTable:
         return Arrow(path)
     if suffix == ".txt":
         return PlainText(path)
-    if other_encoding(head[:4]):
+    if detect_utf16(head[:4]):
         raise ProblemError(decode(head[:4], file=str(path))[1], exit_code=2)
     return JsonArray(path) if is_json_document(path) else JsonLines(path)
 

@@ -19,7 +19,7 @@ from evidence.scores.recompute import compute_scores, describe_form_losses, desc
 from evidence.writing import RowWriter
 from schemas.catalog import VERSION
 from schemas.problems import Problem
-from schemas.render import as_sentence
+from schemas.render import render_sentence
 from trainer.data.answers import never_stopped, none_read, scoring_document, unwritable_items
 from trainer.data.rows import RowFile
 from trainer.evaluation.answers import Sampler, answer_items
@@ -109,7 +109,7 @@ class Evaluator:
             params_sha256=summary["checkpoint"]["params_sha256"],
         )
         for problem in self.unread_answers(trained):
-            recorder.log("warning", "answers_unread", f"{problem.code}: {as_sentence(problem)}", code=problem.code)
+            recorder.log("warning", "answers_unread", f"{problem.code}: {render_sentence(problem)}", code=problem.code)
         for sentence in describe_form_losses(summary, ()):
             recorder.log("warning", "answers_of_another_form", sentence)
         return trained.complete

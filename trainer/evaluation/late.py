@@ -18,7 +18,7 @@ from evidence.hashes import sha256_file, sha256_manifest
 from evidence.lock import RunLock
 from evidence.writing import RowWriter, write_error, write_json
 from schemas.problems import ProblemError, problem_of
-from schemas.render import as_sentence
+from schemas.render import render_sentence
 from trainer.config.tree import Config
 from trainer.data.answers import check_items, check_prompt_room, encode_items, unreadable_items
 from trainer.data.conversations import rendered_at
@@ -85,7 +85,7 @@ def evaluate_run(
     task = Task(config=config, model=model, objective=build_objective(config), mesh=build_mesh(devices.list))
     sampler = Sampler.for_task(task, form=form, scoring=scoring, tokenizer=tokenizer)
     for problem in check_items(items, tokenizer, prompts, scoring, max_prompt_tokens=sampler.max_prompt_tokens):
-        watch.say(f"{problem.code}: {as_sentence(problem)}")
+        watch.say(f"{problem.code}: {render_sentence(problem)}")
     with RunLock(folder), StopRequest(max_minutes=None, session=session) as stop:
         finish_or_undo(folder)  # left by a process that was killed
         _refuse_second_evaluation(folder)  # one that ended since the first look
@@ -168,7 +168,7 @@ def _evaluate_unsealed(folder: Path, evaluator: Evaluator, state: TrainState, fr
     if not trained.complete:
         raise _stopped(folder, evaluator.stop.reason())
     for problem in evaluator.unread_answers(trained):
-        evaluator.watch.say(f"{problem.code}: {as_sentence(problem)}")
+        evaluator.watch.say(f"{problem.code}: {render_sentence(problem)}")
     summary = evaluator.summary(trained, None, run_id=folder.resolve().name)
     summary["predictions"]["path"] = layout.PREDICTIONS
     # An evaluation that was stopped had the complete answers of the untrained model.

@@ -32,7 +32,7 @@ import orbax.checkpoint as ocp
 
 from evidence.layout import CHECKPOINTS, CONFIG
 from schemas.problems import Problem, ProblemError, problem_of
-from schemas.render import as_sentence
+from schemas.render import render_sentence
 from trainer.config.tree import Config
 from trainer.loop.nonfinite import initial_loss_scale, initial_skipped_steps
 from trainer.loop.state import initial_params, some_params, state_shapes
@@ -344,7 +344,7 @@ def restore(run_folder: Path, like: TrainState, say: Callable[[str], None] | Non
         for problem in (_damaged(run_folder, *each, older=step, is_used=say is not None) for each in damaged):
             if say is None:
                 raise ProblemError([problem], exit_code=2)
-            say(f"{problem.code}: {as_sentence(problem)}")
+            say(f"{problem.code}: {render_sentence(problem)}")
         return state
     if not damaged:
         raise ProblemError([no_checkpoint(run_folder)], exit_code=2)

@@ -30,7 +30,7 @@ from evidence.rewards import (
     total_reward,
 )
 from schemas.problems import Problem, ProblemError, problem_of
-from schemas.render import as_sentence
+from schemas.render import render_sentence
 from trainer.data.conversations import Tokenizer, end_token_id, row_prompt
 from trainer.data.order import BatchSource, HostBatch, global_batch_size
 from trainer.generate.decode import Completion
@@ -389,7 +389,7 @@ class StepCompletions:
         if step + 1 in self._logged:
             self._recorder.completions(rollout.rows)
         for problem in rollout.failures:
-            message = f"{problem.code}: {as_sentence(problem)}"
+            message = f"{problem.code}: {render_sentence(problem)}"
             self._recorder.log("warning", "reward_failed", message, code=problem.code, step=step + 1)
         self._flat = self._flat + 1 if rollout.figures["flat_groups"] > FLAT_FRACTION else 0
         if self._flat == FLAT_ROLLOUTS:

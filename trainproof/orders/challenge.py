@@ -12,7 +12,7 @@ from evidence.bundle.unpacked import unpacked_run
 from evidence.proof.receipts import save_receipt
 from evidence.writing import write_error, write_json
 from schemas.problems import ProblemError, problem_of
-from schemas.render import as_dicts
+from schemas.render import render_json
 from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.recorder.progress import Watch
 
@@ -67,7 +67,7 @@ def run_challenge(
             receipt = challenge_run(request, watch, tell)
         keep(receipt, output)
     except ProblemError as error:
-        tell({"event": "refused", "problems": as_dicts(error.problems)})
+        tell({"event": "refused", "problems": render_json(error.problems)})
         raise
     verdict = 1 if receipt["result"] == "different" else 0
     tell({"event": "done", "result": receipt["result"], "said": receipt["said"], "exit_code": verdict})

@@ -10,7 +10,7 @@ from pathlib import Path
 from evidence.layout import PROGRAMS
 from evidence.writing import as_json_text
 from schemas.problems import ProblemError
-from schemas.render import as_dicts, as_sentence
+from schemas.render import render_json, render_sentence
 from trainer.evaluation.late import evaluate_run
 from trainer.recorder.progress import Watch
 from trainer.resumable import AUTO, UNFIT, awaits_evaluation, find_runs, free_folder, own_folder
@@ -35,7 +35,7 @@ def carry_out(flags: TrainFlags, watch: Watch) -> int:
             if flags.resume != Path(AUTO) or not {problem.code for problem in error.problems} <= UNFIT:
                 raise
             for problem in error.problems:
-                watch.say(f"not continued: {request.resume}: {problem.code}: {as_sentence(problem)}")
+                watch.say(f"not continued: {request.resume}: {problem.code}: {render_sentence(problem)}")
     raise AssertionError  # the last request continues nothing
 
 
@@ -53,7 +53,7 @@ def check_inputs(flags: TrainFlags, *, as_json: bool) -> int:
         if not as_json:
             raise
         unread = {"training_rows": None, "evaluation_items": None}
-        found, code = {"can_begin": False, **unread, "findings": as_dicts(error.problems)}, error.exit_code
+        found, code = {"can_begin": False, **unread, "findings": render_json(error.problems)}, error.exit_code
     if as_json:
         sys.stdout.write(as_json_text(found))
     return code

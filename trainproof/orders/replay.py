@@ -12,9 +12,9 @@ from typing import Any
 from evidence.bundle.unpacked import MOST_STATES, pack_states, sent_states, unpacked_run
 from evidence.proof.receipts import run_sha256
 from evidence.writing import as_json_text, scratch_folder, write_error
-from schemas.formats import as_lines
+from schemas.formats import join_lines
 from schemas.problems import ProblemError, problem_of
-from schemas.render import as_dicts
+from schemas.render import render_json
 from trainer.recorder.progress import Watch
 from trainer.replay.recorded import ReplayRequest, read_recorded
 from trainer.replay.replay import replay, write_states
@@ -69,7 +69,7 @@ def run_replay(
             receipt, code = replay(request, watch.say, shown_too(watch, tell))
         keep(receipt, output)
     except ProblemError as error:
-        tell({"event": "refused", "problems": as_dicts(error.problems)})
+        tell({"event": "refused", "problems": render_json(error.problems)})
         raise
     tell({"event": "done", "result": receipt["result"], "said": receipt["said"], "exit_code": code})
     return receipt, code
@@ -99,7 +99,7 @@ def asked_for(path: Path, flags: ReplayFlags, *, as_json: bool) -> str:
     """
     with unpacked_run(path, flags.run_id) as folder:
         asking = request_states(read_recorded(folder), request_of(folder, flags))
-    return as_json_text(asking.document()) if as_json else as_lines(asking.lines(path.name))
+    return as_json_text(asking.document()) if as_json else join_lines(asking.lines(path.name))
 
 
 def shown_too(watch: Watch, tell: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:

@@ -15,9 +15,9 @@ from evidence.bundle.reading import is_unpacked_bundle
 from evidence.bundle.secrets import Redaction
 from evidence.bundle.verdict import BundleVerdict, VerifiedRun
 from evidence.bundle.verify import verify_bundle
-from schemas.formats import as_lines, quantity, size
+from schemas.formats import join_lines, quantity, size
 from schemas.problems import Problem, ProblemError, problem_of
-from schemas.render import as_dicts, as_text
+from schemas.render import render_json, render_text
 
 
 def default_output(runs: list[Path]) -> Path:
@@ -52,7 +52,7 @@ def build_text(report: BuildReport) -> str:
     lines += [f"  {item.run}: {item.detail} {item.next}".rstrip() for item in report.challenges]
     lines += _redaction_lines(report.redactions)
     lines += [f"  content digest {report.content_sha256}", f"  zip SHA-256    {report.zip_sha256}"]
-    return as_text(report.warnings) + as_lines(lines)
+    return render_text(report.warnings) + join_lines(lines)
 
 
 def build_dict(report: BuildReport) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def build_dict(report: BuildReport) -> dict[str, Any]:
         ],
         "left_out": list(report.left_out),
         "redactions": [each.as_dict() for each in report.redactions],
-        "warnings": as_dicts(report.warnings),
+        "warnings": render_json(report.warnings),
         "challenges": [
             {"run_id": item.run, "can": item.state == "ok", "said": item.detail} for item in report.challenges
         ],
@@ -88,7 +88,7 @@ def verdict_text(verdict: BundleVerdict) -> str:
     if verdict.content_sha256:
         lines.append(f"  content digest {verdict.content_sha256}")
     lines += _witness_lines(verdict)
-    return as_text((*verdict.findings, *verdict.witness_problems)) + as_lines([*lines, verdict.proven])
+    return render_text((*verdict.findings, *verdict.witness_problems)) + join_lines([*lines, verdict.proven])
 
 
 def verdict_dict(verdict: BundleVerdict) -> dict[str, Any]:
@@ -110,10 +110,10 @@ def verdict_dict(verdict: BundleVerdict) -> dict[str, Any]:
             "unknown": int(verdict.signature.key_id is not None and not verdict.signature.signers),
             "asked": verdict.signature.asked,
             "holds": bool(verdict.signature.signers) and not verdict.signature.problems,
-            "findings": as_dicts(verdict.signature.problems),
+            "findings": render_json(verdict.signature.problems),
         },
         "stamps": verdict.stamps
-        and {"sentences": list(verdict.stamps.sentences), "findings": as_dicts(verdict.stamps.problems)},
+        and {"sentences": list(verdict.stamps.sentences), "findings": render_json(verdict.stamps.problems)},
         "attestation": verdict.attestation
         and {
             "path": str(verdict.attestation.path),
@@ -121,9 +121,9 @@ def verdict_dict(verdict: BundleVerdict) -> dict[str, Any]:
             "invocation": verdict.attestation.invocation,
             "unchecked": verdict.attestation.unchecked,
             "holds": verdict.attestation.sentence is not None and verdict.attestation.unchecked is None,
-            "findings": as_dicts(verdict.attestation.problems),
+            "findings": render_json(verdict.attestation.problems),
         },
-        "findings": as_dicts(verdict.findings),
+        "findings": render_json(verdict.findings),
         "runs": [
             {
                 "run_id": run.run_id,
@@ -131,7 +131,7 @@ def verdict_dict(verdict: BundleVerdict) -> dict[str, Any]:
                 "grade": run.grade,
                 "coverage": run.coverage or None,
                 "reasons": list(run.reasons),
-                "findings": as_dicts(run.findings),
+                "findings": render_json(run.findings),
             }
             for run in verdict.runs
         ],

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from evidence.proof.verification import explain_receipt
-from schemas.formats import as_lines, quantity, visible
+from schemas.formats import join_lines, quantity, visible
 
 SHOWN = 5
 """Failures and differences that are shown; the receipt has more."""
@@ -14,7 +14,7 @@ SHOWN = 5
 
 def challenge_text(receipt: dict[str, Any]) -> str:
     """Return a receipt of a challenge as the terminal shows it."""
-    return as_lines(list(lines_of(receipt)))
+    return join_lines(list(lines_of(receipt)))
 
 
 def lines_of(receipt: dict[str, Any]) -> Iterator[str]:
@@ -63,4 +63,4 @@ def left_out(questions: dict[str, Any]) -> str:
 
 def replay_text(receipt: dict[str, Any]) -> str:
     """Return a receipt of a repetition as the terminal shows it: what came of it, then a judge's questions."""
-    return as_lines([f"{receipt['run_id']}: {receipt['said']}", *(f"  {line}" for line in explain_receipt(receipt))])
+    return join_lines([f"{receipt['run_id']}: {receipt['said']}", *(f"  {line}" for line in explain_receipt(receipt))])

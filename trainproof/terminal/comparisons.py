@@ -17,7 +17,7 @@ from evidence.compare.smoke import SmokeCheck
 from evidence.run import Run, read_run
 from evidence.scores.intervals import MeanInterval
 from evidence.writing import as_json_text
-from schemas.formats import NOTHING, as_lines, visible
+from schemas.formats import NOTHING, join_lines, visible
 from schemas.problems import Problem, ProblemError, problem_of
 
 FLIPS_SHOWN = 10
@@ -106,13 +106,13 @@ def _headlines_text(comparison: Comparison) -> str:
     ]
     reasons = zip(comparison.names, comparison.withheld, strict=True)
     withheld = [f"  {name}: {reason}" for name, each in reasons for reason in each]
-    return f"Figures\n{align(rows)}{as_lines(withheld) if withheld else ''}"
+    return f"Figures\n{align(rows)}{join_lines(withheld) if withheld else ''}"
 
 
 def _pair_text(pair: Pair) -> str:
     if pair.score is None:
         head = f"Scores of {pair.first} and {pair.second} cannot be compared:"
-        return as_lines([head, *(f"  {reason}" for reason in pair.refused)])
+        return join_lines([head, *(f"  {reason}" for reason in pair.refused)])
     table = pair.score.table
     counts = (
         f"  both right {table.both:,}, only {pair.first} {table.only_first:,}, "
@@ -127,7 +127,7 @@ def _pair_text(pair: Pair) -> str:
         *_tokens_text(pair.score.output_tokens),
         *_flips_text(pair.score.flips),
     ]
-    return as_lines(lines)
+    return join_lines(lines)
 
 
 def _form_text(score: ScoreDifference) -> Iterator[str]:
@@ -172,16 +172,16 @@ def _flips_text(flips: Sequence[Flip]) -> Iterator[str]:
 def _smoke_text(check: SmokeCheck) -> str:
     marks = {True: "yes", False: "no", None: "unknown"}
     rows = [(answer.question, marks[answer.same]) for answer in check.answers]
-    proved = as_lines(["  It proved:", *(f"    {sentence}" for sentence in check.proved)])
-    left = as_lines(["  It did not prove:", *(f"    {sentence}" for sentence in check.not_proved)])
-    return as_lines([f"{check.smoke} as rehearsal of {check.full}"]) + align(rows) + proved + left
+    proved = join_lines(["  It proved:", *(f"    {sentence}" for sentence in check.proved)])
+    left = join_lines(["  It did not prove:", *(f"    {sentence}" for sentence in check.not_proved)])
+    return join_lines([f"{check.smoke} as rehearsal of {check.full}"]) + align(rows) + proved + left
 
 
 def align(rows: Sequence[Sequence[str]]) -> str:
     """Return rows as lines with columns two spaces apart, indented by two."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
-    return as_lines(f"  {line.rstrip()}" for line in lines)
+    return join_lines(f"  {line.rstrip()}" for line in lines)
 
 
 def _no_folder(folder: Path) -> Problem:
@@ -256,6 +256,6 @@ def format_gate(outcome: GateResult, *, as_json: bool) -> str:
 
 def gate_text(lines: Sequence[GateLine]) -> str:
     """Return one line for each run and requirement, such as `met      a: last_loss <= 1.5. last_loss is 1.2.`."""
-    return as_lines(
+    return join_lines(
         f"{'met' if line.met else 'NOT MET':<7}  {line.run}: {line.required}. {line.what}" for line in lines
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from schemas.formats import join_words, quantity, short_count, size
-from schemas.render import as_text
+from schemas.render import render_text
 from trainer.first_config import WrittenConfig, percentiles
 
 WHAT = (
@@ -23,7 +23,7 @@ def made_text(made: WrittenConfig) -> str:
     """Return the findings, the warnings and the next commands as text."""
     lines = [*found_lines(made), "", f"Written: {join_words(map(str, made.written), last='and')}.", ""]
     if made.warnings:
-        lines += [*as_text(made.warnings).splitlines(), ""]
+        lines += [*render_text(made.warnings).splitlines(), ""]
     commands = made.commands()
     width = max(map(len, commands))
     lines += ["Next:", *(f"  {each:{width}}  {what}".rstrip() for each, what in zip(commands, WHAT, strict=True))]

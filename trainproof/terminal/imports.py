@@ -11,8 +11,8 @@ from evidence.imports.run import Fact, ImportedRun, loss_series
 from evidence.report import JudgedRecord
 from evidence.run import Figures, Run, read_run
 from schemas import formats
-from schemas.formats import NOTHING, as_lines, format_value, quantity
-from schemas.render import as_dicts, as_text
+from schemas.formats import NOTHING, format_value, join_lines, quantity
+from schemas.render import render_json, render_text
 
 MOST_FACTS = 60
 """Facts that the terminal shows; JSON has all of them."""
@@ -27,7 +27,7 @@ def foreign_text(record: JudgedRecord, report: RunReport) -> str:
     lines = [str(run.path), *(f"  {name.ljust(width)}  {value}" for name, value in rows)]
     lines += [f"  {''.ljust(width)}  {reason}" for reason in report.grade.reasons]
     lines += _facts(view)
-    return as_lines(lines) + as_text(report.findings)
+    return join_lines(lines) + render_text(report.findings)
 
 
 def foreign_json(record: JudgedRecord, report: RunReport) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def foreign_json(record: JudgedRecord, report: RunReport) -> dict[str, Any]:
             for (file, stage), rows in loss_series(view.metrics).items()
         ],
         "predictions": len(view.predictions),
-        "findings": as_dicts(report.findings),
+        "findings": render_json(report.findings),
     }
 
 
@@ -61,7 +61,7 @@ def import_text(imported: ImportResult) -> str:
         f"grade: {report.grade.name}",
         *(f"  {reason}" for reason in report.grade.reasons),
     ]
-    return as_lines(lines) + as_text((*report.findings, *imported.notes))
+    return join_lines(lines) + render_text((*report.findings, *imported.notes))
 
 
 def import_json(imported: ImportResult) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def import_json(imported: ImportResult) -> dict[str, Any]:
         "metrics": len(imported.view.metrics),
         "scores": len(imported.view.scores),
         "predictions": len(imported.view.predictions),
-        "findings": as_dicts((*report.findings, *imported.notes)),
+        "findings": render_json((*report.findings, *imported.notes)),
     }
 
 

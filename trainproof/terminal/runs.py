@@ -21,9 +21,9 @@ from evidence.rules.plausibility import score_caveats
 from evidence.run import Run
 from evidence.scores.recompute import describe_form_losses, describe_run_gain
 from schemas import formats
-from schemas.formats import NOTHING, as_lines, quantity, visible
+from schemas.formats import NOTHING, join_lines, quantity, visible
 from schemas.reading import get_number
-from schemas.render import as_dicts, as_text
+from schemas.render import render_json, render_text
 from trainproof.terminal.imports import foreign_json, foreign_text
 
 _RIGHT = {"steps", "tokens", "loss", "duration"}
@@ -45,7 +45,7 @@ def runs_text(summaries: Sequence[RunSummary]) -> str:
         cells = zip(heads, row, widths, strict=True)
         lines.append("  ".join(_pad(cell, width, right=head in _RIGHT) for head, cell, width in cells).rstrip())
     below = [line for summary in summaries for line in _below(summary)]
-    return as_lines([*lines, "", *below] if below else lines)
+    return join_lines([*lines, "", *below] if below else lines)
 
 
 def runs_json(summaries: Sequence[RunSummary]) -> list[dict[str, Any]]:
@@ -54,7 +54,7 @@ def runs_json(summaries: Sequence[RunSummary]) -> list[dict[str, Any]]:
         asdict(summary)
         | {
             "path": str(summary.path),
-            "first_problem": as_dicts([summary.first_problem])[0] if summary.first_problem else None,
+            "first_problem": render_json([summary.first_problem])[0] if summary.first_problem else None,
         }
         for summary in summaries
     ]
@@ -78,7 +78,7 @@ def run_text(run: Run) -> str:
     lines = [str(run.path), *(f"  {name.ljust(width)}  {value}" for name, value in rows)]
     lines += [f"  {''.ljust(width)}  {reason}" for reason in report.grade.reasons]
     lines += [f"  {'time'.ljust(width)}  {sentence}" for sentence in describe_timestamps(run.path, run.manifest)]
-    return as_lines(lines) + as_text(report.findings)
+    return join_lines(lines) + render_text(report.findings)
 
 
 def planned_rows(run: Run) -> list[tuple[str, str]]:
@@ -120,7 +120,7 @@ def run_json(run: Run) -> dict[str, Any]:
         "score_caveats": [said for _, said in score_caveats(record.facts.eval_summary)],
         "withheld": list(record.withheld),
         "stamps": describe_timestamps(run.path, run.manifest),
-        "findings": as_dicts(report.findings),
+        "findings": render_json(report.findings),
     }
 
 

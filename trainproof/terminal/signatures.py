@@ -22,7 +22,7 @@ from evidence.proof.timestamps import (
 from evidence.proof.verification import sign_bundle
 from evidence.run import read_existing_run
 from evidence.writing import write_error
-from schemas.formats import as_lines
+from schemas.formats import join_lines
 from trainproof.terminal.bundles import verdict_on
 
 
@@ -44,7 +44,7 @@ def sign_file(file: Path | None, key: Path | None, new_key: Path | None) -> str:
         is_json = file.suffix == ".json" and not zipfile.is_zipfile(file)
         key_id = sign_receipt(file, used) if is_json else sign_bundle(verdict_on(file), used)
         lines.append(f"{signature_path(file)}: signed {file.name} with {key_id}.")
-    return as_lines(lines)
+    return join_lines(lines)
 
 
 def stamp(path: Path, authority: str, certificate: Path | None) -> str:
@@ -62,7 +62,7 @@ def stamp(path: Path, authority: str, certificate: Path | None) -> str:
     sentence, is_refuted = verify_timestamp(timestamp, roots, requested=certificate is not None)
     if is_refuted:
         raise refuse(kept, "TP862", what=sentence, exit_code=1)
-    return as_lines([f"{kept}: {sentence}"])
+    return join_lines([f"{kept}: {sentence}"])
 
 
 def _stamp_file(path: Path, authority: str) -> tuple[Path, Timestamp]:

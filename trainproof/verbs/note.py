@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from evidence.writing import as_json_text
-from schemas.formats import NOTHING, as_lines
+from schemas.formats import NOTHING, join_lines
 from trainproof.verbs.options import AsJson
 
 if TYPE_CHECKING:
@@ -48,4 +48,4 @@ def _text(folder: Path, notes: Notes) -> str:
         *(f"            {line}" for line in lines[1:]),
         f"  archived  {notes.archived_at or 'no'}",
     ]
-    return as_lines([folder, *rows])
+    return join_lines([folder, *rows])

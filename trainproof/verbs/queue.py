@@ -11,7 +11,7 @@ import typer
 
 from evidence.extras import need
 from evidence.writing import as_json_text
-from schemas.formats import NOTHING, as_lines
+from schemas.formats import NOTHING, join_lines
 from trainproof.verbs.options import RUNS, AsJson, Root, Settings
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _say(job: Job) -> None:
 def _text(jobs: Sequence[Job]) -> str:
     """Return the jobs as aligned text, first in the queue first."""
     if not jobs:
-        return as_lines(["The queue is empty."])
+        return join_lines(["The queue is empty."])
     from launch.jobs.output import what_killed
     from trainproof.terminal.comparisons import align
 
@@ -148,7 +148,7 @@ def _text(jobs: Sequence[Job]) -> str:
         )
         for job in jobs
     ]
-    return align([heads, *rows]) + as_lines([said for job in jobs if (said := what_killed(job))])
+    return align([heads, *rows]) + join_lines([said for job in jobs if (said := what_killed(job))])
 
 
 def _values(jobs: Sequence[Job]) -> list[dict[str, Any]]:

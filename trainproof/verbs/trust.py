@@ -41,22 +41,22 @@ def list_(as_json: AsJson = False) -> None:
     """List whom you trust, and since when."""
     from evidence.proof.trust import trust_path, trusted_entries
     from evidence.writing import as_json_text
-    from schemas.formats import as_lines
+    from schemas.formats import join_lines
 
     entries = trusted_entries()
     if as_json:
         sys.stdout.write(as_json_text([asdict(entry) for entry in entries]))
     else:
         lines = [f"{each.name}: {each.kind} {each.id}, since {each.added_at[:10]}" for each in entries]
-        sys.stdout.write(as_lines(lines or [f"Nobody is trusted; the list is {trust_path()}."]))
+        sys.stdout.write(join_lines(lines or [f"Nobody is trusted; the list is {trust_path()}."]))
 
 
 @trust.command()
 def remove(name: Annotated[str, typer.Argument(help="Name or id of the entry.")]) -> None:
     """Stop trusting a person, time authority or Sigstore instance."""
     from evidence.proof.trust import remove_trusted
-    from schemas.formats import as_lines
+    from schemas.formats import join_lines
 
     sys.stdout.write(
-        as_lines([f"{each.name}: {each.kind} {each.id} is no longer trusted." for each in remove_trusted(name)])
+        join_lines([f"{each.name}: {each.kind} {each.id} is no longer trusted." for each in remove_trusted(name)])
     )

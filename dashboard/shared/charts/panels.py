@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -50,20 +51,17 @@ class Panel:
 @cache
 def panels() -> tuple[Panel, ...]:
     """Return the panels: the fields that are to be drawn, in the order of the schema, large ones first."""
-    drawn = [field for field in row_fields() if field.panel is not None]
-    made = [_panel(field) for field in drawn]
+    made = [_panel(field, field.panel) for field in row_fields() if field.panel is not None]
     return tuple(sorted(made, key=lambda panel: -panel.height))
 
 
-def _panel(field: RowField) -> Panel:
-    style = field.panel
-    is_large = style is not None and style.is_large
+def _panel(field: RowField, style: Mapping[str, Any]) -> Panel:
     return Panel(
         column=field.name,
         title=field.title,
         unit=field.unit,
-        exactly="" if style is None else style.exactly,
-        height=_LARGE_PIXELS if is_large else _LOW_PIXELS,
+        exactly=style.get("exactly", ""),
+        height=_LARGE_PIXELS if style.get("large") else _LOW_PIXELS,
     )
 
 

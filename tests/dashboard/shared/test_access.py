@@ -9,7 +9,7 @@ import pytest
 from dashboard import serve
 from dashboard.shared.access import is_loopback, no_role, refusal, role_of
 from schemas.problems import ProblemError
-from schemas.render import as_sentence
+from schemas.render import render_sentence
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.1.2.3", "localhost", "::1", "[::1]"])
@@ -28,7 +28,7 @@ def test_others_are_not_served_without_a_login(address: str | None) -> None:
 def test_the_refusal_says_what_why_and_what_next() -> None:
     problem = refusal("0.0.0.0", has_login=False)
     assert problem is not None
-    assert as_sentence(problem) == (
+    assert render_sentence(problem) == (
         "The dashboard will not listen on 0.0.0.0 without a login. "
         "Anyone who can reach the address could start and stop runs on this machine. "
         "Next: Leave the address at 127.0.0.1 and reach it through an SSH tunnel, or configure a login: "
@@ -116,11 +116,11 @@ def test_nobody_has_a_role_by_mistake(section: dict) -> None:
 
 
 def test_who_has_no_role_is_told_what_to_ask_for() -> None:
-    assert as_sentence(no_role({"email": "eve@elsewhere.org"})) == (
+    assert render_sentence(no_role({"email": "eve@elsewhere.org"})) == (
         "You are logged in as eve@elsewhere.org, and that account has no role here. "
         "Only accounts that are listed may see runs. "
         "Next: Ask the owner of this dashboard to list the account under operators or viewers in the [roles] section "
         "of .streamlit/secrets.toml."
     )
-    assert "never verified" in as_sentence(no_role({"email": "a@b.c", "email_verified": False}))
-    assert "an account without an e-mail address" in as_sentence(no_role({}))
+    assert "never verified" in render_sentence(no_role({"email": "a@b.c", "email_verified": False}))
+    assert "an account without an e-mail address" in render_sentence(no_role({}))

@@ -20,7 +20,7 @@ from evidence.layout import MANIFEST
 from evidence.report import Headline
 from evidence.run import read_run
 from schemas.problems import ProblemError
-from schemas.render import as_text as problems_text
+from schemas.render import render_text as problems_text
 from trainproof.terminal.comparisons import as_dict, as_text, existing_runs
 
 FOREIGN = Path(__file__).parents[2] / "cases" / "foreign"

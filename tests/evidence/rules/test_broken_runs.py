@@ -16,7 +16,7 @@ from synthetic import write_run
 
 from evidence.grade import check_run, find_problems
 from evidence.run import read_run
-from schemas.render import as_text
+from schemas.render import render_text
 
 CASES = Path(__file__).parents[2] / "cases" / "runs"
 BROKEN = sorted(path.parent for path in CASES.glob("broken/*/change.json"))
@@ -33,7 +33,7 @@ def test_broken_run_is_found_out(case: Path, tmp_path: Path, monkeypatch: pytest
     if broken.get("reseal"):
         reseal(folder, broken["changes"])
     report = check_run(read_run(folder))
-    text = f"{report.grade.name}\n\n{as_text(report.findings)}"
+    text = f"{report.grade.name}\n\n{render_text(report.findings)}"
     if os.environ.get("WRITE_CASES"):
         (case / "problem.txt").write_text(text, "utf-8")
     assert text == (case / "problem.txt").read_text("utf-8")
@@ -47,7 +47,7 @@ def test_valid_run_has_no_findings(case: Path, tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     valid = json.loads((case / "run.json").read_text("utf-8"))
     run = read_run(write_run(Path(), "run", **valid["run"]))
-    assert as_text(find_problems(run)) == ""
+    assert render_text(find_problems(run)) == ""
     assert check_run(run).grade.name == valid["grade"]
 
 

@@ -23,7 +23,7 @@ from evidence import layout
 from evidence.grade import check_run, find_problems
 from evidence.hashes import hash_entry
 from evidence.run import read_run
-from schemas.render import as_text
+from schemas.render import render_text
 
 sys.path.append(FOLDER := str(Path(__file__).parents[3] / "benchmarks" / "detection"))  # for these imports only
 
@@ -178,7 +178,7 @@ def finished(tmp_path: Path) -> Forger:
 def new_findings(finished: Forger, forgery: Forgery) -> str:
     """Return the findings except the one warning of the unchanged run."""
     finished.commit(forgery)
-    return as_text([problem for problem in find_problems(read_run(finished.folder)) if problem.code != "TP410"])
+    return render_text([problem for problem in find_problems(read_run(finished.folder)) if problem.code != "TP410"])
 
 
 def test_undetected_changes_are_listed(finished: Forger) -> None:

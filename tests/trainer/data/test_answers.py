@@ -9,7 +9,7 @@ from tasks import inputs_of
 
 from evidence.scores.reading import Scoring
 from schemas.problems import ProblemError
-from schemas.render import as_text
+from schemas.render import render_text
 from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig, config_of, document_of
 from trainer.data.answers import infer_scoring, never_stopped, none_read
 
@@ -76,7 +76,7 @@ def refusal_of(config: Config) -> str:
     with pytest.raises(ProblemError) as caught:
         inputs_of(config)
     assert caught.value.exit_code == 2
-    return as_text(caught.value.problems)
+    return render_text(caught.value.problems)
 
 
 UNREADABLE = (
@@ -202,7 +202,7 @@ def test_rows_that_teach_the_form_are_not_told(tmp_path: Path):
 def test_outputs_without_the_form_are_shown():
     texts = ["It is 5.", "It is 5.", "word " * 30, "", "Another."]
     rows = [{"output_text": text, "error": None, "extracted_answer": None} for text in texts]
-    assert as_text(none_read(rows, Scoring(), file="predictions.jsonl")) == (
+    assert render_text(none_read(rows, Scoring(), file="predictions.jsonl")) == (
         "warning TP088: predictions.jsonl: Answers are read as tags, compared exact; none of 5 outputs has one, "
         f'such as "It is 5.", "…{("word " * 30).strip()[-39:]}" and "".\n'
         "  The score is 0 because of the format alone, whatever the answers are.\n"

@@ -16,7 +16,7 @@ from evidence import layout
 from evidence.grade import check_run
 from evidence.run import read_run
 from schemas.problems import ProblemError
-from schemas.render import as_text
+from schemas.render import render_text
 from trainer.config.names import limit_tokenizer_size
 from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig
 from trainer.data.conversations import PromptForm, infer_form, row_texts, untrusted_model
@@ -41,7 +41,7 @@ def refusal_of(rows: list[dict], tokenizer) -> str:
     with pytest.raises(ProblemError) as caught:
         encode_rows(rows, tokenizer, max_length=128, file="rows.jsonl")
     assert caught.value.exit_code == 2
-    return as_text(caught.value.problems)
+    return render_text(caught.value.problems)
 
 
 def test_a_templated_prompt_has_the_ids_that_transformers_gives_it(tmp_path: Path):
@@ -214,7 +214,7 @@ def test_an_item_that_the_template_refuses_is_told_before_anything_is_spent(conf
     changed = chat_config(config, tmp_path, template=template, prompt="no")
     with pytest.raises(ProblemError) as caught:
         inputs_of(changed)
-    assert as_text(caught.value.problems) == (
+    assert render_text(caught.value.problems) == (
         f"error TP022: {tmp_path / 'items.jsonl'} (line 1): The model's chat template refuses row 0: Not no.\n"
         "  This is the template's own message; it says which turns the model was trained for.\n"
         "  Next: Change the row to what the template supports, or remove it.\n"
@@ -245,7 +245,7 @@ def test_a_conversation_that_ends_with_another_turn_is_refused_with_its_line(tmp
     path = row_file(tmp_path / "rows.jsonl", TALK, chat(("user", "u"), ("user", "I am the user")))
     with pytest.raises(ProblemError) as caught:
         read_dataset(path)
-    assert as_text(caught.value.problems) == (
+    assert render_text(caught.value.problems) == (
         f"error TP014: {path} at /messages/1/role (line 2): The last turn is by the user.\n"
         "  The model learns to write the last turn, so it would learn to write for another role.\n"
         "  Expected: assistant.\n"
@@ -278,7 +278,7 @@ def test_other_special_tokens_in_a_text_are_told(config: Config, tmp_path: Path)
         data=DataConfig(dataset=rows, max_length=32),
         evaluation=EvaluationConfig(eval_set=items, max_new_tokens=4),
     )
-    assert as_text(inputs_of(changed)[1].warnings) == "".join(
+    assert render_text(inputs_of(changed)[1].warnings) == "".join(
         f"warning TP024: {file} (line {line}): 1 row has the text of special tokens in it, the first here: {tokens}.\n"
         "  The tokenizer encodes this text as a special token, not as characters.\n"
         "  Next: No action needed if this is intended. Otherwise change the text, for example with a space inside.\n"

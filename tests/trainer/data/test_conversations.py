@@ -17,7 +17,7 @@ from transformers.utils import chat_template_utils
 
 from evidence.scores.reading import Scoring
 from schemas.problems import ProblemError
-from schemas.render import as_text
+from schemas.render import render_text
 from trainer.config.tree import DataConfig
 from trainer.data.conversations import PROBE, PromptForm, infer_form, render_row
 from trainer.data.encode import encode_prompt, encode_prompts, encode_rows, first_examples
@@ -91,7 +91,7 @@ def encoded(row: dict, tokenizer: PreTrainedTokenizerFast, *, every_turn: bool =
 def refusal_of(row: dict, tokenizer: PreTrainedTokenizerFast) -> str:
     with pytest.raises(ProblemError) as caught:
         encoded(row, tokenizer)
-    return as_text(caught.value.problems)
+    return render_text(caught.value.problems)
 
 
 REFUSED = {

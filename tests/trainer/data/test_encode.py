@@ -10,7 +10,7 @@ from model_folders import case_folding_folder, model_folder
 
 from schemas.formats import format_value
 from schemas.problems import ProblemError
-from schemas.render import as_text
+from schemas.render import render_text
 from trainer.config.tree import DataConfig
 from trainer.data.conversations import render_row
 from trainer.data.encode import collate, encode_rows, first_examples
@@ -83,7 +83,7 @@ def test_a_row_that_loses_its_answer_is_refused_with_the_length_it_needs(tokeniz
     with pytest.raises(ProblemError) as caught:
         encode_rows([PAIR, TRACE], tokenizer, max_length=12, file="rows.jsonl")
     needed = len(encode_rows([TRACE], tokenizer, max_length=128, file="").encoded[0].token_ids)
-    assert as_text(caught.value.problems) == (
+    assert render_text(caught.value.problems) == (
         "error TP021: rows.jsonl (line 2): data.max_length is 12, but 1 of 2 examples lose their answer at that "
         "length: row 1.\n"
         "  The model would learn the question and never the answer.\n"
@@ -118,7 +118,7 @@ def test_answers_that_the_tokenizer_does_not_know_are_refused(tmp_path: Path):
     assert [problem.code for problem in caught.value.problems] == ["TP025"] * 5
     written = own.encode("<reasoning>2 + 2 = 4.</reasoning>\n<answer>4</answer>")
     trace = own.decode([*written, own.eos_token_id], clean_up_tokenization_spaces=False)
-    assert as_text(caught.value.problems[:1]) == (
+    assert render_text(caught.value.problems[:1]) == (
         "error TP025: rows.jsonl (line 2): The model's tokenizer changes the answer of row 1 to "
         f"{format_value(trace)}.\n"
         "  A model can only learn and write what its tokenizer can encode.\n"
@@ -143,7 +143,7 @@ def test_where_most_examples_are_cut_a_run_does_not_begin(tokenizer):
     )
     short = len(encode_rows([PAIR], tokenizer, max_length=32, file="").encoded[0].learned)
     taught = 3 * len(whole.learned) + 2 * short
-    assert as_text(most.warnings) == (
+    assert render_text(most.warnings) == (
         "error TP026: rows.jsonl: data.max_length is 32, but 3 of 5 examples lose their answer or its end at that "
         f"length; {lost / taught:.1%} of the supervised tokens are cut off. The longest example has {len(whole)} "
         "tokens.\n"

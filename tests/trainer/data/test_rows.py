@@ -9,7 +9,7 @@ import pytest
 
 from evidence import layout
 from schemas.problems import ProblemError
-from schemas.render import as_text
+from schemas.render import render_text
 from trainer.config.tree import Config, DataConfig
 from trainer.data.rows import read_dataset, read_eval_set
 from trainer.recorder.progress import Watch
@@ -24,7 +24,7 @@ def refusal(reader: Callable, path: Path, text: str) -> str:
     with pytest.raises(ProblemError) as caught:
         reader(str(path))
     assert caught.value.exit_code == 2
-    return as_text(caught.value.problems)
+    return render_text(caught.value.problems)
 
 
 def test_blank_lines_are_skipped_with_a_warning_also_at_the_end(tmp_path: Path):
@@ -33,7 +33,7 @@ def test_blank_lines_are_skipped_with_a_warning_also_at_the_end(tmp_path: Path):
     read = read_dataset(str(path))
     assert len(read.rows) == 2
     assert list(read.lines) == [1, 3]
-    assert as_text(read.warnings) == "".join(
+    assert render_text(read.warnings) == "".join(
         f"warning TP131: {path} (line {line}): The line is blank and was skipped.\n"
         "  Next: Delete it; each line of a JSONL file holds one object.\n"
         for line in (2, 4)

@@ -7,7 +7,7 @@ import pytest
 from tasks import inputs_of
 
 from schemas.problems import ProblemError
-from schemas.render import as_text
+from schemas.render import render_text
 from trainer.config.load import load_config
 from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig, config_of, document_of
 from trainer.data.conversations import PromptForm, infer_form, render_row
@@ -91,7 +91,7 @@ def test_a_conversation_has_no_template_and_all_that_stands_before_what_is_learn
 def test_a_template_without_a_prompt_and_one_that_no_row_uses_are_refused(tmp_path: Path):
     with pytest.raises(ProblemError) as caught:
         inputs_of(of_rows(tmp_path, [PAIR], "Question:"))
-    assert as_text(caught.value.problems) == (
+    assert render_text(caught.value.problems) == (
         'error TP004: run at /data/template: data.template is "Question:", without {prompt}.\n'
         "  data.template formats every row, so without {prompt} all rows would have the same prompt.\n"
         "  Next: Add {prompt} to data.template, or set it to null to use the rows unchanged.\n"
@@ -105,7 +105,7 @@ def test_a_template_without_a_prompt_and_one_that_no_row_uses_are_refused(tmp_pa
 
 def test_rows_of_several_kinds_are_told(tmp_path: Path):
     _, data = inputs_of(of_rows(tmp_path, [PAIR, TRACE, PAIR]))
-    assert as_text([each for each in data.warnings if each.code == "TP027"]) == (
+    assert render_text([each for each in data.warnings if each.code == "TP027"]) == (
         f"warning TP027: {tmp_path / 'rows.jsonl'}: The rows are of several kinds: 2 prompts with completions, "
         "1 reasoning traces.\n"
         "  Each kind is formatted differently, and the evaluation uses the format of most rows.\n"

@@ -13,7 +13,7 @@ from whole_runs import manifest_of, rows, saved_steps
 from evidence import layout
 from evidence.hashes import hash_entry
 from schemas.problems import ProblemError
-from schemas.render import as_text
+from schemas.render import render_text
 from trainer.config.tree import CheckpointConfig, Config, LimitsConfig
 from trainer.evaluation.late import evaluate_run
 from trainer.export_run import export_run
@@ -95,7 +95,7 @@ def refusal(work: Callable[[], object]) -> str:
     with pytest.raises(ProblemError) as caught:
         work()
     assert caught.value.exit_code == 2
-    return as_text(caught.value.problems)
+    return render_text(caught.value.problems)
 
 
 class Listening(Watch):

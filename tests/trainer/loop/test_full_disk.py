@@ -27,7 +27,7 @@ from evidence.index.index import check_paths
 from evidence.report import report_text
 from evidence.run import read_run
 from schemas.problems import ProblemError
-from schemas.render import as_text
+from schemas.render import render_text
 from trainer.config.load import config_text
 from trainer.config.tree import CheckpointConfig, Config, RecordingConfig
 from trainer.evaluation.late import evaluate_run
@@ -86,7 +86,7 @@ def refused(act: Callable[[], object], exit_code: int) -> str:
     with pytest.raises(ProblemError) as told:
         act()
     assert told.value.exit_code == exit_code
-    return as_text(told.value.problems)
+    return render_text(told.value.problems)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from whole_runs import errors_of, manifest_of
 
 from evidence import layout
 from schemas.problems import ProblemError
-from schemas.render import as_text
+from schemas.render import render_text
 from schemas.validate import check_value
 from trainer.config.tree import (
     BatchConfig,
@@ -78,7 +78,7 @@ def refusal(order: RunRequest) -> tuple[int, str]:
     with pytest.raises(ProblemError) as caught:
         carried_out(order)
     assert not order.folder.exists()
-    return caught.value.exit_code, as_text(caught.value.problems)
+    return caught.value.exit_code, render_text(caught.value.problems)
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from evidence.layout import EVAL_SUMMARY, MANIFEST
 from evidence.report import DocumentState, document_errors
 from evidence.rules.across import CONTRADICTS_COPY
 from evidence.run import Run
-from schemas.catalog import is_rows, kind_of
+from schemas.catalog import document_kind, is_rows
 from schemas.problems import Problem, pointer_to
 
 _LONGEST = 2000
@@ -103,7 +103,7 @@ def _view(title: str, names: Sequence[str], run: Run) -> None:
     found = document_errors(run.path, name, reading.check(run.path).findings)
     st.header(name, anchor=False)
     try:
-        if is_rows(kind_of(name) or ""):
+        if is_rows(document_kind(name) or ""):
             _rows(run.path / name, found)
         else:
             _document(name, run, found)
