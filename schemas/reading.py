@@ -711,7 +711,7 @@ class _RowReader:
         if may_be_torn and not (line.endswith(b"\n") and parsed.is_read):
             self.torn_tail = True
             self.bytes_read -= len(line)
-            what = f"The last line is incomplete ({len(line):,} bytes) and was left out."
+            what = f"The last line is incomplete ({len(line):,} bytes) and was skipped."
             self.problems.append(problem_of("TP130", file=self.file, line=self.line, what=what))
             return None
         problems = list(parsed.problems)

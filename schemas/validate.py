@@ -129,7 +129,7 @@ def _check_version(document: dict[str, Any], value: dict[str, Any], file: str, l
     if "schema_version" not in value:
         if "schema_version" not in document.get("required", ()):
             return None
-        what = "The document has no schema version; nothing else was checked."
+        what = "The document lacks a schema version; nothing else was checked."
         return problem_of("TP114", file=file, what=what, why=None, expected=f'the key "schema_version" with {expected}')
     version = value["schema_version"]
     if version in VERSIONS or "schema_version" not in document.get("properties", ()):

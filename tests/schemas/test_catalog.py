@@ -8,7 +8,19 @@ from pathlib import Path
 import pytest
 from changed_schema import changed_schema, with_row_field
 
-from schemas.catalog import KINDS, ROWS, RowField, document_kind, is_rows, number_names, resolve, row_fields, schema
+from schemas.catalog import (
+    KINDS,
+    ROWS,
+    RowField,
+    document_kind,
+    is_rows,
+    node_types,
+    number_names,
+    resolve,
+    resolve_node,
+    row_fields,
+    schema,
+)
 
 ROOT = Path(__file__).parents[2]
 
