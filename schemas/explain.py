@@ -59,7 +59,7 @@ class Validator(Protocol):
 
 @cache
 def compile_validator(kind: str) -> Validator:
-    """Compile the schema of a kind with jsonschema-rs, or with jsonschema on platforms without a wheel of jsonschema-rs."""
+    """Compile the schema of a kind with jsonschema-rs, or with jsonschema if that is not installed."""
     return _RustValidator(kind) if find_spec("jsonschema_rs") else _PythonValidator(kind)
 
 
