@@ -12,10 +12,10 @@ import json
 import os
 import subprocess
 import sys
-import threading
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from queue import SimpleQueue
+from typing import Any
 
 from evidence.grade import judge
 from evidence.index.cache import IndexEntry, decode, encode
@@ -41,68 +41,46 @@ def read_entry(folder: Path) -> IndexEntry:
 
 def read_entries(folders: Sequence[Path], *, progress: Progress | None = None) -> list[IndexEntry]:
     """Read, check and summarize runs, in the order given."""
-    read: dict[Path, IndexEntry] = {}
+    entries: list[IndexEntry] = []
     for entry in iter_entries(folders):
-        read[entry.summary.path] = entry
+        entries.append(entry)
         if progress:
-            progress(len(read), len(folders))
-    return [read[folder] for folder in folders]
+            progress(len(entries), len(folders))
+    return entries
 
 
 def iter_entries(folders: Sequence[Path]) -> Iterator[IndexEntry]:
-    """Read, check and summarize runs, and yield them as soon as they are read, roughly in the order given."""
+    """Read, check and summarize runs, and yield them one by one in the order given."""
     count = min(processors(), len(folders) // WORTH_A_PROCESS)
     if count < 2:
         yield from map(read_entry, folders)
         return
     rest = folders[FIRST:]
-    results: SimpleQueue[IndexEntry | None] = SimpleQueue()
-    stop = threading.Event()
-    for number in range(count):
-        # Daemon threads, so that Ctrl-C does not wait for them.
-        arguments = (rest[number::count], results, stop)
-        threading.Thread(target=_run_worker, args=arguments, daemon=True).start()
-    try:
+    with contextlib.ExitStack() as stack:
+        workers = [_start_worker(rest[number::count], stack) for number in range(count)]
         yield from map(read_entry, folders[:FIRST])
-        missing = dict.fromkeys(rest)
-        for _ in range(count):
-            for entry in iter(results.get, None):
-                missing.pop(entry.summary.path, None)
-                yield entry
-        # Runs of a worker that died.
-        yield from map(read_entry, missing)
-    finally:
-        stop.set()
+        for number, folder in enumerate(rest):
+            worker = workers[number % count]
+            line = worker.stdout.readline() if worker and worker.stdout else ""
+            yield decode(line) or read_entry(folder)  # The line is empty if the worker died.
 
 
-def _run_worker(folders: Sequence[Path], results: SimpleQueue[IndexEntry | None], stop: threading.Event) -> None:
-    """Start a worker and put its entries into the queue, followed by None."""
+def _start_worker(folders: Sequence[Path], stack: contextlib.ExitStack) -> subprocess.Popen[str] | None:
+    """Start a worker that ends with `stack`, or return None if the interpreter cannot be started."""
     home = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join([home, *filter(None, [os.environ.get("PYTHONPATH")])])
-    try:
-        with (
-            contextlib.suppress(OSError),
-            subprocess.Popen(
-                [sys.executable, "-P", "-m", "evidence.index.workers"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": path},
-                text=True,
-            ) as process,
-        ):
-            assert process.stdin is not None, "a pipe"
-            assert process.stdout is not None, "a pipe"
-            process.stdin.write(json.dumps(list(map(str, folders))))
-            process.stdin.close()
-            for line in process.stdout:
-                if stop.is_set():
-                    break
-                if entry := decode(line):
-                    results.put(entry)
-            process.kill()
-    finally:
-        results.put(None)
+    with tempfile.TemporaryFile("w+") as names:
+        json.dump([str(folder) for folder in folders], names)
+        names.seek(0)
+        command = [sys.executable, "-P", "-m", "evidence.index.workers"]
+        env = {**os.environ, "PYTHONPATH": path}
+        try:
+            pipes: dict[str, Any] = {"stdin": names, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+            worker = stack.enter_context(subprocess.Popen(command, **pipes, env=env, text=True))
+        except OSError:
+            return None
+    stack.callback(worker.kill)
+    return worker
 
 
 def worker_main() -> None:
