@@ -120,7 +120,7 @@ def train_drawn(folder: Path, runs: int) -> None:
 
 def train_unusual(root: Path) -> None:
     """Train the unusual runs."""
-    from trainproof.command import main as trainproof
+    from trainproof.cli.app import main as trainproof
 
     def call(*arguments: str) -> None:
         try:

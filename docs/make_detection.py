@@ -14,7 +14,7 @@ NEVER_FOUND = (
     (
         "the best of many seeds is shown",
         "each seed is an honest run",
-        "a seed that others drew after the start was stamped (`trainproof stamp`)",
+        "a seed that others drew after the start was stamped (`trainproof sign --timestamp`)",
     ),
     (
         "another device, or none",

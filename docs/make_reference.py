@@ -14,7 +14,7 @@ from schemas.catalog import node_types, resolve_node, schema
 from schemas.problems import Rule, all_rules
 from trainer.config.load import FLAGS
 from trainer.recorder.cache_folder import DEFAULT_MIB
-from trainproof.command import app
+from trainproof.cli.app import app
 
 FOLDER = Path(__file__).parent / "reference"
 

@@ -72,13 +72,20 @@ def report_text(report: Report) -> str:
     for run in report.runs:
         counts = _count(run.findings)
         lines = [f"{str(run.path).ljust(width)}  {run.grade.words}{counts and f': {counts}'}"]
-        # A verified run always shows by whom, when and how much of it was checked.
-        lines += [f"  {run.grade.reasons[0]}"] if run.grade.name == "verified" else []
+        lines += [f"  {reason}" for reason in _explain_grade(run)]
         parts.append(join_lines(lines) + render_text(run.findings))
     for path in report.documents:
         found = report.findings_in(path)
         parts.append(join_lines([f"{path}  {_count(found) or 'valid'}"]) + render_text(found))
     return "".join([*parts, join_lines([_totals(report)])])
+
+
+def _explain_grade(run: RunReport) -> Iterator[str]:
+    """Yield by whom a run was verified, or why it is not consistent, except for reasons that repeat a problem."""
+    reasons = run.grade.reasons[:1] if run.grade.name == "verified" else run.grade.reasons
+    for reason in reasons if run.grade.name != "consistent" else ():
+        if not any(problem.what in reason for problem in run.findings):
+            yield reason
 
 
 def _totals(report: Report) -> str:
@@ -109,21 +116,6 @@ def report_as(report: Report, forms: Sequence[str]) -> str:
         if forms
         else report_text(report)
     )
-
-
-def grades_text(reports: Sequence[RunReport]) -> str:
-    """Return each run with its grade and the reasons."""
-    width = max((len(str(run.path)) for run in reports), default=0)
-    lines = []
-    for run in reports:
-        lines.append(f"{str(run.path).ljust(width)}  {run.grade.words}")
-        lines += [f"  {reason}" for reason in run.grade.reasons]
-    return join_lines(lines)
-
-
-def grades_json(reports: Sequence[RunReport]) -> list[dict[str, Any]]:
-    """Return path, grade, coverage and reasons of each run as JSON values."""
-    return [{"path": str(run.path), **run.grade.document()} for run in reports]
 
 
 def _count(problems: Iterable[Problem]) -> str:

@@ -1,12 +1,12 @@
-"""The door: the command `trainproof`, and the names for scripts and notebooks.
+"""Verifiable fine-tuning of small language models: the command line, and functions for scripts and notebooks.
 
     import trainproof
 
-    runs = trainproof.frame("submission_runs")          # one row a run: grade, score, settings, figures
-    curve = trainproof.metrics("submission_runs/mine")  # one row a step
+    runs = trainproof.frame("submission_runs")          # one row per run: grade, score, settings, figures
+    curve = trainproof.metrics("submission_runs/mine")  # one row per step
     model = trainproof.load_model("exported")           # logits = model(ids); trainproof.generate(model, ids)
 
-Each name is imported when it is first used, so that `import trainproof` costs nothing.
+Names are imported when they are first used, so `import trainproof` is fast.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check", "frame", "generate", "load_model", "metrics", "read_run"]
 
-_HOMES: dict[str, tuple[str, Extra | None]] = {
+_MODULES: dict[str, tuple[str, Extra | None]] = {
     "check": ("trainproof.tables", None),
     "frame": ("trainproof.tables", "frame"),
     "generate": ("trainer.generate.api", "train"),
@@ -29,24 +29,24 @@ _HOMES: dict[str, tuple[str, Extra | None]] = {
     "metrics": ("trainproof.tables", "frame"),
     "read_run": ("trainproof.tables", None),
 }
-"""The module that has each name, and the extra that it needs."""
+"""Module of each name, and the extra that it needs."""
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name from its module."""
-    if name not in _HOMES:
+    if name not in _MODULES:
         message = f"module 'trainproof' has no attribute {name!r}; it has {', '.join(__all__)}"
         raise AttributeError(message)
-    from trainproof.neighbours import stranger
+    from trainproof.neighbours import find_foreign_package
 
-    if sentence := stranger():
-        raise ImportError(sentence)
-    module, extra = _HOMES[name]
+    if foreign := find_foreign_package():
+        raise ImportError(foreign)
+    module, extra = _MODULES[name]
     if extra is not None:
         from evidence.extras import install_command, missing
 
-        if absent := missing(extra):
-            message = f"trainproof.{name} needs {', '.join(absent)}. Next: {install_command(extra)}"
+        if packages := missing(extra):
+            message = f"trainproof.{name} needs {', '.join(packages)}. Next: {install_command(extra)}"
             raise ModuleNotFoundError(message)
     return getattr(import_module(module), name)
 

@@ -1,7 +1,4 @@
-"""The start of the command: `trainproof`, `python -m trainproof`, and `python FOLDER/trainproof`.
-
-The last form is for processes that are started from any folder: no package of that folder can replace this one.
-"""
+"""Start the command line: `trainproof`, `python -m trainproof`, or `python FOLDER/trainproof` from any folder."""
 
 from __future__ import annotations
 
@@ -11,24 +8,23 @@ import sys
 from pathlib import Path
 
 if not __package__:
-    # Started by its path: the packages are beside this folder, and not in it.
+    # Started by path: the packages are next to this folder, not in it.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from trainproof.neighbours import refuse_strangers
+from trainproof.neighbours import exit_on_foreign_package
 
-OBJECTS_BETWEEN_LOOKS = 50_000
+GC_THRESHOLD = 50_000
+"""JAX creates half a million objects; collecting garbage every 700 of them costs half a second."""
 
 
 def main() -> None:
-    """Run the command, unless Python would take another project's packages for its own."""
-    refuse_strangers()
-    # JAX and what stands on it are half a million objects: looking through them for cycles at every 700th, and once
-    # more at the end, takes half a second of every command that trains.
-    gc.set_threshold(OBJECTS_BETWEEN_LOOKS)
+    """Run the command line."""
+    exit_on_foreign_package()
+    gc.set_threshold(GC_THRESHOLD)
     atexit.register(gc.freeze)
-    from trainproof import command
+    from trainproof.cli.app import main as run
 
-    command.main()
+    run()
 
 
 if __name__ == "__main__":

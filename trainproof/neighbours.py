@@ -1,6 +1,6 @@
-"""Whether the packages beside this one are its own: another project may have a `schemas` or a `trainer` too.
+"""Check that Python imports this project's packages: another project may have a `schemas` or a `trainer` too.
 
-Nothing but the standard library may be imported here, since anything else might be the other project's.
+Only the standard library is imported here, since any other module might be the other project's.
 """
 
 from __future__ import annotations
@@ -10,27 +10,25 @@ from importlib.util import find_spec
 from pathlib import Path
 
 HOME = Path(__file__).resolve().parents[1]
-"""The folder that holds the packages."""
-
-NAMES = ("schemas", "evidence", "trainer", "launch", "dashboard")
+"""Folder of the packages."""
 
 
-def stranger() -> str | None:
-    """Return a sentence about the first package that is another project's, None if all are this one's."""
-    for name in NAMES:
+def find_foreign_package() -> str | None:
+    """Return a message about the first package that is another project's, or None."""
+    for name in ("schemas", "evidence", "trainer", "launch", "dashboard"):
         spec = find_spec(name)
         found = Path(spec.origin).resolve().parent if spec and spec.origin else None
         if found != HOME / name:
             where = f"Python finds another `{name}` in {found}" if found else f"Python does not find `{name}`"
             return (
-                f"trainproof cannot start: {where}, and its own is {HOME / name}. Next: start it in another folder, "
-                "take the other folder out of PYTHONPATH, or install trainproof in an environment of its own."
+                f"trainproof cannot start: {where}; its own is {HOME / name}. Next: start it in another folder, "
+                "remove the other folder from PYTHONPATH, or install trainproof in its own environment."
             )
     return None
 
 
-def refuse_strangers() -> None:
-    """End the command with a sentence and exit code 2 if a package that it needs is another project's."""
-    if sentence := stranger():
-        sys.stderr.write(f"{sentence}\n")
+def exit_on_foreign_package() -> None:
+    """Exit with code 2 and a message if a package is another project's."""
+    if message := find_foreign_package():
+        sys.stderr.write(f"{message}\n")
         raise SystemExit(2)

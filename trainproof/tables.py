@@ -1,4 +1,4 @@
-"""Runs for scripts and notebooks: read, checked, and as tables of pandas."""
+"""Read and check runs in scripts and notebooks, and get them as pandas DataFrames."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 AnyPath = str | PathLike[str]
 
 _NOT_A_COLUMN = {"path", "first_problem", "settings", "figures", "loss_points"}
-"""Fields of a run's summary that are not single values."""
+"""Fields of `RunSummary` that are not single values."""
 
 
 def read_run(path: AnyPath) -> Run:
-    """Return a run folder as it was read; what is missing or broken in it is part of the answer.
+    """Read a run folder, which may be incomplete or invalid.
 
     Raises:
         ProblemError: The folder does not exist.
@@ -36,10 +36,10 @@ def check(paths: AnyPath | Iterable[AnyPath]) -> Report:
     """Check runs, folders of runs or single documents, as `trainproof check` does.
 
     Args:
-        paths: One path, or several.
+        paths: One or more paths.
 
     Returns:
-        The report: `ok`, and for each run its grade, the reasons and the findings.
+        A report with `ok`, and the grade, reasons and findings of each run.
 
     Raises:
         ProblemError: A path does not exist, or a file is not a document of trainproof.
@@ -49,15 +49,15 @@ def check(paths: AnyPath | Iterable[AnyPath]) -> Report:
 
 
 def frame(root: AnyPath = "submission_runs") -> DataFrame:
-    """Return the runs of a folder as a table, newest first.
+    """Return the runs of a folder as a DataFrame, newest first.
 
     Args:
         root: Folder of runs.
 
     Returns:
-        One row for each run, under the name of its folder: grade, status, model, steps, losses in nats, scores between
-        0 and 1, durations in seconds, `started_at` as a time; then each setting of its configuration under its dotted
-        name (`optimizer.learning_rate`), and each figure. What a run does not state is missing.
+        One row per run, indexed by folder name: grade, status, model, steps, losses in nats, scores from 0 to 1,
+        durations in seconds and `started_at`; then each setting of its configuration by dotted name
+        (`optimizer.learning_rate`) and each figure. Unknown values are missing.
 
     Raises:
         ProblemError: The folder does not exist.
@@ -76,13 +76,13 @@ def frame(root: AnyPath = "submission_runs") -> DataFrame:
 
 
 def metrics(run: AnyPath) -> DataFrame:
-    """Return the metric rows of a run as a table.
+    """Return the metric rows of a run as a DataFrame.
 
     Args:
         run: Run folder.
 
     Returns:
-        One row for each recorded step, under the step's number, with the columns of `metrics.jsonl` in their own units.
+        One row per recorded step, indexed by step, with the columns of `metrics.jsonl`.
 
     Raises:
         ProblemError: The folder does not exist.

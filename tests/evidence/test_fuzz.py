@@ -19,7 +19,7 @@ from evidence.grade import GRADES, check_run
 from evidence.index.index import index_runs
 from evidence.run import read_run
 from schemas.render import render_text
-from trainproof.terminal.runs import run_json, run_text, runs_json, runs_text
+from trainproof.cli.inspect import run_json, run_text, runs_json, runs_text
 
 pytestmark = pytest.mark.slow
 

@@ -18,8 +18,7 @@ from evidence.layout import EVAL_SUMMARY, LOG, MANIFEST, METRICS, PREDICTIONS
 from evidence.report import DocumentState, JudgedRecord, build_record
 from evidence.run import read_run
 from evidence.scores.recompute import compute_scores
-from trainproof.terminal.comparisons import as_text
-from trainproof.terminal.runs import run_json, run_text
+from trainproof.cli.inspect import comparison_text, run_json, run_text
 
 COMMIT = "0123456789ab"
 DIRTY = {"manifest": {"code": {"dirty": True, "diff_sha256": "a" * 64}}}
@@ -136,7 +135,7 @@ def test_figures_are_withheld_everywhere_with_the_reason(other_rate: Path, tmp_p
     figures = {figure.name: figure.value for figure in comparison.headlines[1]}
     assert (figures["last loss"], figures["tokens seen"], figures["speed"]) == (None, None, None)
     assert comparison.withheld == ((), (NO_LOSSES,))
-    assert f"  other-rate: {NO_LOSSES}\n" in as_text(comparison)
+    assert f"  other-rate: {NO_LOSSES}\n" in comparison_text(comparison)
     assert NO_LOSSES in run_text(run)
     assert run_json(run)["withheld"] == [NO_LOSSES]
 

@@ -9,7 +9,7 @@ from typer.main import get_command
 
 from schemas.problems import ProblemError
 from trainer.config.load import load_config
-from trainproof import command
+from trainproof.cli import app as command
 
 WORKFLOW = yaml.safe_load(Path("docs/smoke-attested.yml").read_text())
 [JOB] = WORKFLOW["jobs"].values()

@@ -12,7 +12,7 @@ from typer.main import get_command
 
 from trainer.config.load import load_config
 from trainer.config.tree import GROUPS, Config
-from trainproof import command
+from trainproof.cli import app as command
 
 DOCS = sorted(page for page in Path("docs").rglob("*.md") if page.parent.name != "decisions")
 

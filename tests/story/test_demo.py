@@ -3,7 +3,6 @@
 import json
 import shutil
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,37 +14,36 @@ from dashboard.shared.session import state
 from evidence.layout import EXPORT
 from evidence.run import read_run
 from trainer.recorder.progress import Watch
-from trainproof.orders import demo
+from trainproof.cli import train
 
 pytestmark = pytest.mark.slow
 
 ASKED = {"eval_v2": "first-full", "eval_stories_v1": "first-lora"}
 
 
-def shortened(run: demo.DemoRun, folder: Path) -> demo.DemoRun:
-    """Return a run of the demo with few steps and short answers; everything else is as users have it."""
-    text = run.config.read_text()
-    for key, value in {"steps": 3, "max_new_tokens": 3, "generated_rows": 0, "log_every_steps": 1}.items():
-        [before] = [line for line in text.splitlines() if line.strip().startswith(f"{key}:")]
-        text = text.replace(before, f"{before.partition(':')[0]}: {value}")
-    path = folder / run.config.name
-    path.write_text(f"{text}mesh: {{devices: 1}}\n")
-    return replace(run, config=path)
+def shorten_configs(folder: Path) -> None:
+    """Write the demo's configurations with few steps and short answers."""
+    for name in ("demo.yaml", "demo_lora.yaml"):
+        text = (train.CONFIGS / name).read_text()
+        for key, value in {"steps": 3, "max_new_tokens": 3, "generated_rows": 0, "log_every_steps": 1}.items():
+            [before] = [line for line in text.splitlines() if line.strip().startswith(f"{key}:")]
+            text = text.replace(before, f"{before.partition(':')[0]}: {value}")
+        (folder / name).write_text(f"{text}mesh: {{devices: 1}}\n")
 
 
 @pytest.mark.slow
 def test_a_full_run_and_a_lora_run_from_its_export(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    for name in ("SMOKE", "FULL", "LORA"):
-        monkeypatch.setattr(demo, name, shortened(getattr(demo, name), tmp_path))
+    shorten_configs(tmp_path)
+    monkeypatch.setattr(train, "CONFIGS", tmp_path)
     # The pages read the settings beside them, those of this folder too.
     shutil.copytree(APP.parent / ".streamlit", tmp_path / ".streamlit")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "own"))
     runs = Path("runs")
     with Watch() as watch:
-        assert demo.carry_out(runs, again=False, watch=watch) == 0
+        assert train.run_demo(runs, again=False, watch=watch) == 0
     first = capsys.readouterr()
 
     manifests = {name: read_run(runs / name).manifest for name in ("first-smoke", "first-full", "first-lora")}
@@ -68,7 +66,7 @@ def test_a_full_run_and_a_lora_run_from_its_export(
     # A second call trains nothing: every document is as it was.
     before = {path: path.read_bytes() for path in runs.rglob("*.json*")}
     with Watch() as watch:
-        assert demo.carry_out(runs, again=False, watch=watch) == 0
+        assert train.run_demo(runs, again=False, watch=watch) == 0
     assert {path: path.read_bytes() for path in runs.rglob("*.json*")} == before
 
     # The page of the comparison shows both.

@@ -12,7 +12,7 @@ import pytest
 from first_hour import folder_with_weights, rows_in
 
 from trainer import runtime
-from trainproof.command import main
+from trainproof.cli.app import main
 
 pytestmark = pytest.mark.slow
 

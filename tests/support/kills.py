@@ -36,6 +36,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a process with threads cannot be for
 os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+
 from evidence import layout
 from evidence.grade import check_run
 from evidence.index.index import index_folder
@@ -50,7 +51,7 @@ from trainer.loop.session import StopRequest
 from trainer.model.source import resolve
 from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import Recorder, claim, now
-from trainproof.orders.train import TrainFlags, order_of
+from trainproof.cli.train import train_request
 
 CONFIG = """
 name: killed
@@ -101,8 +102,8 @@ def count_rows(told: Told) -> None:
 
 def train(config: Path, folder: Path, *, resume: Path | None = None) -> int:
     """Carry out a real run and return its exit code."""
-    flags = TrainFlags(config=None if resume else config, resume=resume, output=folder)
-    return trainer.run(order_of(flags), Watch(quiet=True))
+    request = train_request(config=None if resume else config, resume=resume, output=folder)
+    return trainer.run(request, Watch(quiet=True))
 
 
 def record(config: Path, folder: Path, into: Path) -> None:

@@ -29,8 +29,8 @@ from trainer.loop.chain import load_trained_params
 from trainer.model.decoder import params_sha256
 from trainer.model.source import resolve
 from trainer.recorder.progress import Watch
-from trainproof.command import main
-from trainproof.terminal.challenges import challenge_text
+from trainproof.cli.app import main
+from trainproof.cli.judge import challenge_text
 
 QUIET = Watch(quiet=True)
 

@@ -37,7 +37,7 @@ from trainer.model.source import resolve
 from trainer.objectives.data import Data
 from trainer.run import RunRequest
 from trainer.runtime import choose_devices
-from trainproof.orders.train import TrainFlags, order_of
+from trainproof.cli.train import train_request
 
 pytestmark = pytest.mark.slow
 
@@ -268,7 +268,7 @@ def test_a_key_has_an_effect(key, tmp_path, runs):
 
 def test_the_name_begins_the_run_id(tmp_path):
     (tmp_path / "c.yaml").write_text(BASE)
-    order = order_of(TrainFlags(config=tmp_path / "c.yaml", settings=["name=mine"]))
+    order = train_request(config=tmp_path / "c.yaml", settings=["name=mine"])
     assert order.folder.name.startswith("mine-")
 
 

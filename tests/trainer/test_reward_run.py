@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from model_folders import row_file
 from tasks import inputs_of, plan_of
+from trainproof.orders.headroom import headroom_findings
 from whole_runs import logged, manifest_of, refusal, rows
 
 from evidence import layout
@@ -33,7 +34,6 @@ from trainer.objectives.settings import find_contradictions
 from trainer.replay.recorded import ReplayRequest, read_recorded
 from trainer.replay.repetition import RecordedStates, Repetition
 from trainer.replay.replay import replay
-from trainproof.orders.headroom import headroom_findings
 
 OF_THE_MACHINE = {"time", "clock_seconds", "step_seconds", "tokens_per_second", "rollout_seconds", "update_seconds"}
 MODULE = """

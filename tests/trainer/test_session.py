@@ -25,7 +25,7 @@ from trainer.loop.session import (
     session_limit,
 )
 from trainer.recorder.progress import Watch
-from trainproof.verbs.options import SessionName
+from trainproof.cli.train import SessionName
 
 QUIET = Watch(quiet=True)
 PLAN = {

@@ -15,7 +15,7 @@ from synthetic import write_run
 
 from trainer.objectives.supervised import SupervisedLoss
 from trainproof import neighbours
-from trainproof.command import main
+from trainproof.cli.app import main
 
 REPOSITORY = Path(__file__).parents[2]
 PROGRAM = (sys.executable, "-m", "trainproof")
@@ -86,9 +86,9 @@ def test_another_package_of_the_same_name_is_named_in_a_sentence(tmp_path: Path,
     if start[0] == "-m":
         assert (found.returncode, found.stdout) == (2, "")
         assert found.stderr == (
-            f"trainproof cannot start: Python finds another `schemas` in {tmp_path / 'schemas'}, and its own is "
-            f"{REPOSITORY / 'schemas'}. Next: start it in another folder, take the other folder out of PYTHONPATH, or "
-            "install trainproof in an environment of its own.\n"
+            f"trainproof cannot start: Python finds another `schemas` in {tmp_path / 'schemas'}; its own is "
+            f"{REPOSITORY / 'schemas'}. Next: start it in another folder, remove the other folder from PYTHONPATH, or "
+            "install trainproof in its own environment.\n"
         )
     else:
         assert found.stderr.startswith("error TP091")
@@ -96,8 +96,8 @@ def test_another_package_of_the_same_name_is_named_in_a_sentence(tmp_path: Path,
 
 def test_a_missing_package_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neighbours, "find_spec", lambda name: None)
-    assert (neighbours.stranger() or "").startswith(
-        "trainproof cannot start: Python does not find `schemas`, and its own"
+    assert (neighbours.find_foreign_package() or "").startswith(
+        "trainproof cannot start: Python does not find `schemas`; its own"
     )
 
 
@@ -130,7 +130,7 @@ def test_an_error_while_the_programs_are_traced_is_named_and_its_traceback_kept(
         "error TP799: trainproof train: Internal error in trainproof: TypeError: add got incompatible "
         "shapes: (4, 127), (4, 128).\n"
         "  This is a bug in trainproof, not in your configuration.\n"
-        f"  Next: Report it with {kept}, which holds the traceback, and the command as you typed it.\n"
+        f"  Next: Report it with the traceback in {kept} and the command as you typed it.\n"
     )
     assert "Traceback" not in said
     assert kept.read_text("utf-8").startswith("Traceback")

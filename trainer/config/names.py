@@ -129,7 +129,7 @@ def other_format(path: Path) -> tuple[str, str] | None:
         base = "its base model"
         with suppress(OSError, ValueError, AttributeError):
             base = str(json.loads(adapter.read_text(encoding="utf-8")).get("base_model_name_or_path") or base)
-        way = f"Name {base}, or the two in one: `trainproof merge {base} {path} --output merged`."
+        way = f"Name {base}, or the two in one: `trainproof export {base} --merge {path} --output merged`."
         return f"a LoRA adapter of {base}", way
     if below := folders_below(path):
         names = ", ".join(map(str, below[:3]))

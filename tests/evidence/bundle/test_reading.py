@@ -23,7 +23,7 @@ from evidence.bundle.unpacked import unpacked_run
 from evidence.bundle.verify import verify_bundle
 from schemas.problems import Problem, ProblemError
 from schemas.render import render_text
-from trainproof.command import main
+from trainproof.cli.app import main
 
 NOT_HOSTILE = {"no_entries", "not_a_bundle"}
 WHOLE_ARCHIVE = {

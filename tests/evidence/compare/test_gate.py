@@ -11,8 +11,8 @@ from synthetic import write_run
 from evidence.compare.gate import FIGURES, parse_requirements
 from evidence.scores.recompute import compute_scores
 from schemas.problems import ProblemError
-from trainproof import command
-from trainproof.terminal.comparisons import format_gate, outcome_of
+from trainproof.cli import app as command
+from trainproof.cli.inspect import compare_folders, result_text
 
 
 def score(run: Path) -> float:
@@ -25,22 +25,22 @@ def result(run: Path) -> dict[str, float]:
 
 
 def gate(*runs: Path, **asked: object) -> str:
-    return format_gate(outcome_of(runs, **asked), as_json=False)
+    return result_text(compare_folders(runs, **asked))
 
 
 def test_one_run_and_what_is_asked_of_it(tmp_path: Path):
     run = write_run(tmp_path, "a", items=30)
     value, loss = score(run), result(run)["last_loss"]
     asked = [f"exact_match>={value}", f"exact_match > {value}", f"last_loss<={loss}", "tokens_seen == 40960"]
-    outcome = outcome_of([run], require=asked)
-    assert format_gate(outcome, as_json=False) == (
+    outcome = compare_folders([run], require=asked)
+    assert result_text(outcome) == (
         f"met      a: exact_match >= {value:g}. exact_match is {value:.6g} (n = 30, 30 with an output, 0 without).\n"
         f"NOT MET  a: exact_match > {value:g}. exact_match is {value:.6g} (n = 30, 30 with an output, 0 without).\n"
         f"met      a: last_loss <= {loss:g}. last_loss is {loss:.6g}.\n"
         "met      a: tokens_seen == 40960. tokens_seen is 40960.\n"
     )
     assert not outcome.ok
-    assert outcome_of([run], require=asked[:1]).ok
+    assert compare_folders([run], require=asked[:1]).ok
 
 
 def test_a_figure_that_was_not_measured_is_not_reached(tmp_path: Path):
@@ -59,7 +59,7 @@ def test_no_worse_than_a_baseline(tmp_path: Path):
     old = write_run(tmp_path, "old", items=200, correct=0.5, seed=1)
     same = write_run(tmp_path, "same", items=200, correct=0.5, seed=1)
     worse = write_run(tmp_path, "worse", items=200, correct=0.2, seed=2)
-    outcome = outcome_of([same, worse], baseline=old, no_worse_than=0.02)
+    outcome = compare_folders([same, worse], baseline=old, no_worse_than=0.02)
     assert [(line.run, line.met) for line in outcome.lines] == [("same", True), ("worse", False)]
     assert outcome.lines[0].required == "exact_match no worse than old by 0.02"
     assert outcome.lines[0].what == ("The difference is +0.000 with the 95 % interval -0.014 to +0.014, above -0.02.")
@@ -70,14 +70,14 @@ def test_no_worse_than_a_baseline(tmp_path: Path):
 def test_a_difference_that_is_not_known_well_enough_fails(tmp_path: Path):
     old = write_run(tmp_path, "old", items=30, seed=1)
     same = write_run(tmp_path, "same", items=30, seed=1)
-    (line,) = outcome_of([same], baseline=old, no_worse_than=0.02).lines
+    (line,) = compare_folders([same], baseline=old, no_worse_than=0.02).lines
     assert not line.met  # 30 items tell a difference of 0 to ±0.11 at best
-    assert outcome_of([same], baseline=old, no_worse_than=0.2).ok
+    assert compare_folders([same], baseline=old, no_worse_than=0.2).ok
 
 
 def test_a_baseline_of_other_questions(tmp_path: Path):
     old, new = write_run(tmp_path, "old", items=30), write_run(tmp_path, "new", items=0)
-    (line,) = outcome_of([new], baseline=old, no_worse_than=0.02).lines
+    (line,) = compare_folders([new], baseline=old, no_worse_than=0.02).lines
     assert not line.met
     assert line.what == "The scores cannot be compared. new was not evaluated: it has no predictions.jsonl."
 
@@ -119,7 +119,7 @@ def test_invalid_expressions_are_reported_together():
 )
 def test_a_baseline_and_its_margin_belong_together(asked: dict, what: str):
     with pytest.raises(ProblemError) as caught:
-        outcome_of([Path("new")], **asked)
+        compare_folders([Path("new")], **asked)
     assert [problem.what for problem in caught.value.problems] == [what]
 
 

@@ -21,7 +21,7 @@ from evidence.report import Headline
 from evidence.run import read_run
 from schemas.problems import ProblemError
 from schemas.render import render_text as problems_text
-from trainproof.terminal.comparisons import as_dict, as_text, existing_runs
+from trainproof.cli.inspect import CompareResult, comparison_json, comparison_text, read_runs
 
 FOREIGN = Path(__file__).parents[2] / "cases" / "foreign"
 
@@ -114,13 +114,13 @@ def test_a_run_without_settings_differs_in_none(tmp_path: Path):
     told = compared(a, c).settings_diff()
     assert (told.differing, told.equal) == ((), ())
     assert len(told.unheld) == 75
-    assert as_text(compared(a, c)).startswith(
-        "Settings: none differ; 0 are equal, 75 are not stated by every run.\n\nFigures\n"
+    assert comparison_text(compared(a, c)).startswith(
+        "Settings: none differ; 0 are equal, 75 are missing in some runs.\n\nFigures\n"
     )
     told = compared(a, b, c).settings_diff()
     assert [(setting.name, setting.values) for setting in told.differing] == [("limits.steps", (20, 40, ABSENT))]
-    assert as_text(compared(a, b, c)).startswith(
-        "Settings that differ (1; 0 are equal, 74 are not stated by every run)\n"
+    assert comparison_text(compared(a, b, c)).startswith(
+        "Settings that differ (1; 0 are equal, 74 are missing in some runs)\n"
         "  setting       source  a   b   c\n"
         "  limits.steps  both    20  40  (not stated)\n"
     )
@@ -279,11 +279,11 @@ def test_text_of_a_score(tmp_path: Path):
 
     edit_rows(a, answer(0))
     edit_rows(b, answer(1))
-    text = as_text(compared(a, b))
+    text = comparison_text(compared(a, b))
     assert text[text.index("Exact match of b") :] == (
         "Exact match of b minus a: +0.500 (95 % interval -0.263 to +0.930, 4 items); exact McNemar p = 0.5000: "
-        "within chance at the 5 % level.\n"
-        "  both right 1, only a 0, only b 2, neither 1.\n"
+        "not significant at the 5 % level.\n"
+        "  Both right 1, only a 0, only b 2, neither 1.\n"
         "  So few items cannot show any difference.\n"
         "  Output tokens per item: +0.0 (95 % interval +0.0 to +0.0, t, 4 items).\n"
         "  fixed item-0001: What is 20 + 6? expected '26', '?' → '26'\n"
@@ -293,13 +293,14 @@ def test_text_of_a_score(tmp_path: Path):
 
 def test_what_a_terminal_would_obey_is_escaped(tmp_path: Path):
     a, b = runs_of(tmp_path, {}, {"manifest": {"environment": {"flags": {"X": "\x1b[2J\u202e"}}}})
-    text = as_text(compared(a, b))
+    text = comparison_text(compared(a, b))
     assert "\x1b" not in text
     assert "\u202e" not in text
 
 
 def test_json_has_every_field(tmp_path: Path):
-    value = as_dict(compared(*runs_of(tmp_path, {"correct": 0.1}, {"correct": 0.9})))
+    comparison = compared(*runs_of(tmp_path, {"correct": 0.1}, {"correct": 0.9}))
+    value = comparison_json(CompareResult(comparison=comparison, lines=()))
     assert json.loads(json.dumps(value, allow_nan=False))["names"] == ["a", "b"]
     assert " ".join(value) == "names grades statuses differing equal headlines withheld pairs smoke"
     assert value["pairs"][0]["score"]["table"]["items"] == 30
@@ -307,11 +308,11 @@ def test_json_has_every_field(tmp_path: Path):
 
 def test_fewer_than_two_runs_or_none_there(tmp_path: Path):
     with pytest.raises(ProblemError) as caught:
-        existing_runs([tmp_path / "nothing"], at_least=2)
+        read_runs([tmp_path / "nothing"], at_least=2)
     assert caught.value.exit_code == 2
     assert problems_text(caught.value.problems) == (
         f"error TP091: {tmp_path / 'nothing'}: This does not exist.\n"
-        "  Next: Give the path of a run folder; `trainproof runs` lists them.\n"
+        "  Next: Pass the path of a run folder; `trainproof runs` lists them.\n"
         "error TP093: A comparison needs at least 2 runs; 1 was given.\n"
         "  Next: Pass the runs: `trainproof compare A B`.\n"
     )

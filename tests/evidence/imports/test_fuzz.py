@@ -17,7 +17,7 @@ from evidence.index.workers import read_entry
 from evidence.run import read_run
 from schemas.render import render_text
 from schemas.validate import check_value
-from trainproof.terminal.runs import run_json, run_text
+from trainproof.cli.inspect import run_json, run_text
 
 pytestmark = pytest.mark.slow
 

@@ -29,7 +29,7 @@ from evidence.imports.trackers import WANDB_HEADER, read_wandb_records, wandb_re
 from evidence.run import read_run
 from schemas.problems import ProblemError
 from schemas.reading import LARGEST_DOCUMENT, MOST_VALUES
-from trainproof.terminal.runs import run_text
+from trainproof.cli.inspect import run_text
 
 CASES = Path(__file__).parents[2] / "cases"
 NOW = datetime(2026, 11, 26, tzinfo=UTC)
@@ -48,7 +48,7 @@ def test_a_course_that_ends_in_nan_has_no_last_loss() -> None:
     folder = CASES / "foreign" / "not_finite_to_the_end" / "folder"
     found = tool_figures(read_tool_folder(folder))
     assert (found.steps_done, tuple(found.losses), found.last_loss) == (50, (2.9, 2.8), None)
-    assert "not finite; the last that is: 2.8000\n" in run_text(read_run(folder))
+    assert "not finite; the last finite one is 2.8000\n" in run_text(read_run(folder))
 
 
 @pytest.mark.parametrize(

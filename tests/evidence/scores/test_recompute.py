@@ -27,7 +27,7 @@ from evidence.scores.recompute import (
     majority_fields,
     pass_at_k,
 )
-from trainproof.terminal.comparisons import as_text
+from trainproof.cli.inspect import comparison_text
 
 
 def metric_row(step: int, loss: float | None) -> dict[str, Any]:
@@ -309,7 +309,7 @@ def test_comparison_of_items_in_groups(tmp_path: Path):
     score = comparison.pairs[0].score
     assert score is not None
     assert (score.test, score.clusters) == ("clustered t", 6)
-    assert "30 items in 6 groups); clustered t p " in as_text(comparison)
+    assert "30 items in 6 groups); clustered t p " in comparison_text(comparison)
     plain = write_run(tmp_path, "c", items=30, correct=0.8, seed=2)
     (pair,) = compare_runs([read_run(plain), read_run(a)]).pairs
     assert pair.score is not None

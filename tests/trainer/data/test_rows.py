@@ -14,7 +14,7 @@ from trainer.config.tree import Config, DataConfig
 from trainer.data.rows import read_dataset, read_eval_set
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
-from trainproof.orders.plan import plan_of
+from trainproof.cli.plan import plan_run
 
 PAIR = '{"prompt": "a", "completion": "b"}\n'
 
@@ -76,6 +76,6 @@ def test_a_run_and_a_plan_show_the_warning(
     log = [json.loads(line) for line in (order.folder / layout.LOG).read_text().splitlines()]
     assert [row["message"] for row in log if row["level"] == "warning"] == [said]
     for _ in range(2):  # the second one was kept
-        plan = plan_of(order.folder / layout.CONFIG, device="cpu", settings=())
+        plan = plan_run(order.folder / layout.CONFIG, device="cpu", settings=())
         [told] = [each["what"] for each in plan["findings"] if each["code"] == "TP131"]
         assert told == f"{path} (line 2): The line is blank and was skipped."

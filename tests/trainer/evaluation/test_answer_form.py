@@ -28,8 +28,7 @@ from trainer.evaluation.evaluate import describe_summary
 from trainer.evaluation.late import evaluate_run
 from trainer.evaluation.reanswer import changed_score
 from trainer.recorder.progress import Watch
-from trainproof.terminal.comparisons import as_text
-from trainproof.terminal.runs import run_json, run_text
+from trainproof.cli.inspect import comparison_text, run_json, run_text
 
 ROWS = [{"prompt": f"Say {word}: ", "completion": word} for word in ("red", "blue", "green", "red")]
 ITEMS = [
@@ -194,7 +193,7 @@ def test_a_gain_of_form_is_said_where_runs_are_compared(made):
     assert score.gain_of_form == "the gain is form: strict 0 → 2 of 2, lenient 2 → 2"
     same = compare_runs([read_run(made), read_run(made)])
     compared = replace(same, pairs=(Pair(first="a", second="b", score=score, refused=()),))
-    assert "  But the gain is form: strict 0 → 2 of 2, lenient 2 → 2.\n" in as_text(compared)
+    assert "  But the gain is form: strict 0 → 2 of 2, lenient 2 → 2.\n" in comparison_text(compared)
 
 
 def test_that_rows_do_not_teach_the_form_is_said_by_show(made, tmp_path):

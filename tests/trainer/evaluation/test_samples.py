@@ -33,7 +33,7 @@ from trainer.recorder.progress import Watch
 from trainer.replay.recorded import ReplayRequest
 from trainer.replay.replay import replay
 from trainer.runtime import choose_devices
-from trainproof.terminal.runs import run_text
+from trainproof.cli.inspect import run_text
 
 ROWS = [{"prompt": f"Say {word}: ", "completion": word} for word in ("red", "blue", "green", "red")]
 ITEMS = [

@@ -38,7 +38,7 @@ from trainer.replay.difference import Tolerance
 from trainer.replay.recorded import ReplayRequest, read_recorded
 from trainer.replay.repetition import InMemoryRecorder, RecordedStates, Repetition, SegmentResult
 from trainer.replay.replay import replay
-from trainproof.orders.replay import ReplayFlags, run_replay
+from trainproof.cli.judge import run_replay
 
 
 def replayed_config(folder: Path) -> Config:
@@ -452,8 +452,8 @@ def test_a_bundle_is_replayed_and_verified_by_its_receipt(
 ):
     bundle, output = tmp_path / "honest.zip", tmp_path / "receipt.json"
     build_bundle([honest], bundle)
-    flags = ReplayFlags(whole=False, segments=0, items=2, minutes=None, seed=5)
-    receipt, code = run_replay(bundle, flags, output=output, quiet=True, lines=True)
+    request = ReplayRequest(folder=bundle, segments=0, items=2, seed=5)
+    receipt, code = run_replay(request, output=output, quiet=True, lines=True)
     assert code == 0
     assert receipt["run_sha256"] == sha256_file(honest / layout.MANIFEST)
     events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]

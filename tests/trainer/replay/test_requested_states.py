@@ -27,7 +27,7 @@ from trainer.recorder.progress import Watch
 from trainer.replay.recorded import ReplayRequest, read_recorded
 from trainer.replay.replay import write_states
 from trainer.replay.report import request_states
-from trainproof.command import main
+from trainproof.cli.app import main
 
 STEPS = 12
 
@@ -115,7 +115,7 @@ def test_requested_states_are_sent_and_suffice(honest: Path, copy: Path, tmp_pat
     lines = list(asking.lines("theirs.zip"))
     named = ",".join(map(str, asking.steps))
     assert lines[-2:] == [
-        f"Ask the author to run: trainproof answer RUN --states {named} --output states.zip",
+        f"Ask the author to run: trainproof replay RUN --pack-states {named} --output states.zip",
         "Then run: trainproof replay theirs.zip --seed 4711 --states states.zip",
     ]
     said: list[str] = []

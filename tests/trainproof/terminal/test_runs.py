@@ -11,12 +11,11 @@ import pytest
 from mutations import apply
 from synthetic import STARTED, write_run
 
-from evidence.grade import NEVER_STATED
 from evidence.index.index import check_paths, index_runs
-from evidence.report import grades_json, grades_text, report_as, report_text
+from evidence.report import report_as, report_text
 from evidence.run import read_run
 from schemas.problems import ProblemError
-from trainproof.terminal.runs import run_text, runs_json, runs_text
+from trainproof.cli.inspect import run_text, runs_json, runs_text
 
 
 @pytest.fixture
@@ -39,22 +38,12 @@ result.best_loss is 0.5; metrics.jsonl gives 1.440041.
   Next: Restore metrics.jsonl and the manifest from the original run.
 runs/good    consistent
 runs/killed  partial: 1 warning
+  The run was interrupted after 10 of 20 steps.
 warning TP513: runs/killed/run_manifest.json at /status (line 5): \
 The run was killed; metrics.jsonl has 10 rows.
   The manifest says running, but no process holds the folder.
   Next: Continue it with `trainproof train --resume`, or keep it as an unfinished run.
 3 runs: 1 consistent, 1 partial, 1 contradictory; 1 error, 1 warning.
-"""
-
-GRADES = """\
-runs/forged  contradictory
-  run_manifest.json: result.best_loss is 0.5; metrics.jsonl gives 1.440041.
-runs/good    consistent
-  Finished; every document is valid, every hash matches, and every result and score follows from its rows.
-  It uses schema version 1.0, without a chain of states, tokens of answers or saved parameters. Contradictions with \
-these cannot be found.
-runs/killed  partial
-  The run was interrupted after 10 of 20 steps.
 """
 
 LIST = """\
@@ -91,20 +80,6 @@ runs/forged
 
 def test_report(root: Path) -> None:
     assert report_text(check_paths([root])) == REPORT
-
-
-def test_grades(root: Path) -> None:
-    reports = check_paths([root]).runs
-    assert grades_text(reports) == GRADES
-    assert grades_json(reports)[1] == {
-        "path": "runs/good",
-        "grade": "consistent",
-        "coverage": None,
-        "reasons": [
-            "Finished; every document is valid, every hash matches, and every result and score follows from its rows.",
-            NEVER_STATED,
-        ],
-    }
 
 
 def test_list(root: Path) -> None:
@@ -148,7 +123,7 @@ def test_no_value_steers_the_terminal_or_makes_a_line_of_its_own(tmp_path: Path)
     run = write_run(tmp_path, "bad", manifest={"model": {"name": hostile}, "command": ["--output", f"/x/{hostile}"]})
     plan = run / "plan.json"
     plan.write_text(plan.read_text() + "\x1b")
-    for text in (grades_text(check_paths([run]).runs), run_text(read_run(run)), runs_text(index_runs(tmp_path))):
+    for text in (report_text(check_paths([run])), run_text(read_run(run)), runs_text(index_runs(tmp_path))):
         assert "\x1b" not in text
         assert "\u202e" not in text
         assert "\nrun-9" not in text

@@ -1,4 +1,4 @@
-"""The verbs check, grade, runs and show, as somebody types them."""
+"""The commands check, runs and show."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from mutations import apply
 from synthetic import write_run
 
-from trainproof.command import main
+from trainproof.cli.app import main, replace_former_command
 
 
 def run_command(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
@@ -84,14 +84,14 @@ def test_check_in_the_other_forms(root: Path, broken: Path, capsys: pytest.Captu
     assert run_command(capsys, "check", root, "--sarif", "--json")[0] == 2
 
 
-def test_grade_exits_0_whatever_the_grade(root: Path, broken: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run_command(capsys, "grade", root, "--json")
-    assert code == 0
-    assert [(run["path"], run["grade"]) for run in json.loads(out)] == [
-        ("runs/broken", "measured"),
-        ("runs/good", "consistent"),
-    ]
-    assert run_command(capsys, "grade", "absent")[0] == 2
+def test_former_commands_are_replaced(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(capsys, "grade", root, "--json") == run_command(capsys, "check", root, "--json")
+    for former, present in (
+        (["report", "a", "-o", "b.html"], ["compare", "--html", "report.html", "a", "--html", "b.html"]),
+        (["stamp", "a.zip", "--authority=https://tsa"], ["sign", "a.zip", "--timestamp=https://tsa"]),
+        (["answer", "a", "--states", "1,2"], ["replay", "a", "--pack-states", "1,2"]),
+    ):
+        assert replace_former_command(former) == present
 
 
 def test_runs_lists_what_is_there(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hostile_zips import CASES
 from synthetic import write_run
 
-from trainproof import command
+from trainproof.cli import app as command
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -112,7 +112,7 @@ def test_verify_of_what_is_not_there(capsys: pytest.CaptureFixture[str]):
     assert (code, out) == (2, "")
     assert err == (
         "error TP091: nothing.zip: This does not exist.\n"
-        "  Next: Pass the path of a bundle that `trainproof package` built.\n"
+        "  Next: Pass the path of a bundle that `trainproof package` wrote.\n"
     )
     assert run(capsys, "verify", "submission_runs")[0] == 2
 
@@ -145,7 +145,7 @@ def test_compare_of_other_questions_is_a_refusal(capsys: pytest.CaptureFixture[s
 def test_the_verbs_need_neither_jax_nor_streamlit():
     """The verbs run where only the contract and the truth are installed."""
     script = (
-        "import sys\nfrom trainproof import command\n"
+        "import sys\nfrom trainproof.cli import app as command\n"
         "for arguments in (['package', 'submission_runs/m37_v1'], ['verify', 'bundles/m37_v1.zip'],"
         " ['compare', 'submission_runs/m37_v1', 'submission_runs/m37_v1']):\n"
         "    try:\n        command.main(arguments)\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from trainproof import command
+from trainproof.cli import app as command
 
 CASES = Path("tests/cases/out_of_memory").resolve()
 GEMMA_2B = json.loads(Path("benchmarks/models.json").read_text())["gemma-2b"]
@@ -127,13 +127,15 @@ def test_of_a_long_log_the_end_is_read(capsys, tmp_path):
     log, text = tmp_path / "log.txt", (CASES / "torch_2.txt").read_bytes()
     log.write_bytes(b"step 1 loss 2.0\n" * 400_000 + text)
     code, out, err = run(capsys, "--explain-oom", str(log))
-    assert (code, err) == (0, f"Of {6_400_000 + len(text):,} bytes the last 4,000,000 are read.\n")
+    assert (code, err) == (0, f"Only the last 4,000,000 of {6_400_000 + len(text):,} bytes are read.\n")
     assert out.startswith("Out of memory: a GPU's memory")
 
 
-@pytest.mark.parametrize(("name", "says"), [("{}", "{} is a folder without a log.jsonl."), ("", "No file is named.")])
+@pytest.mark.parametrize(
+    ("name", "says"), [("{}", "{} is a folder without a log.jsonl."), ("", "There is no file name.")]
+)
 def test_a_folder_without_a_log_is_named(capsys, tmp_path, name, says):
     code, _, err = run(capsys, "--explain-oom", name.format(tmp_path))
     assert code == 2
     assert says.format(tmp_path) in err
-    assert "Next: Name the file with the text, the folder of a run, or - for the standard input." in err
+    assert "Next: Pass the file with the text, the folder of a run, or - for standard input." in err

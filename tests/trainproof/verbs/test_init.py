@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from first_hour import folder_with_weights, sums, write_rows
 
-from trainproof.command import main
+from trainproof.cli.app import main
 
 
 @pytest.fixture(scope="module")

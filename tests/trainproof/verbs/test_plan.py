@@ -16,7 +16,7 @@ from typing import NamedTuple
 import psutil
 import pytest
 
-from trainproof.command import main
+from trainproof.cli.app import main
 
 CONFIG = """model: {name: HuggingFaceTB/SmolLM2-135M}
 optimizer: {name: adafactor}
@@ -69,7 +69,7 @@ def test_a_plan_says_whether_it_fits_and_how_long_it_takes(ran: Callable[..., Ra
     assert first.returncode == 0
     assert first.stdout.startswith("Kaggle, TPU v5e-8 (8 × TPU v5 lite): needs about ")
     assert "of a session of 9 h" in first.stdout
-    assert "of a week's 20 h" in first.stdout
+    assert "of the 20 h of a week" in first.stdout
     as_json = json.loads(ran(config, "--on", "kaggle-tpu-v5e-8", "--quick", "--json").stdout)
     parameters = 134_515_008  # as its model card counts them; Adafactor's state is a few rows and columns beside them
     assert as_json["host"]["available_bytes"] == 396 * 10**9
@@ -88,7 +88,7 @@ def test_what_fits_nowhere_ends_with_3(ran: Callable[..., Ran], config: Path):
     answer = ran(config, "--on", "t4", "--quick", "--set", "batch.microbatch_size=4096")
     assert answer.returncode == 3
     assert "it does not fit" in answer.stdout
-    assert "What to change, each planned again for this target:" in answer.stdout
+    assert "Changes, each planned for this target:" in answer.stdout
 
 
 def test_one_configuration_is_shown_on_all_targets(ran: Callable[..., Ran], config: Path):
@@ -124,8 +124,8 @@ def test_a_configuration_that_cannot_be_built_is_refused_in_words(
 @pytest.mark.parametrize(
     ("flags", "what"),
     [
-        (("--exact", "--quick"), "--exact compiles every program, and --quick compiles nothing"),
-        (("--where", "--grid", "--on", "t4"), "--where plans for every machine of the table, --on and --grid for one"),
+        (("--exact", "--quick"), "--exact compiles every program and --quick none"),
+        (("--where", "--grid", "--on", "t4"), "--where plans for every machine, --on and --grid for one"),
     ],
 )
 def test_flags_of_which_one_would_be_left_out_are_refused(

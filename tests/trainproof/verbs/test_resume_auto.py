@@ -12,8 +12,7 @@ from evidence.index import index
 from evidence.lock import RunLock
 from trainer.loop.session import StopRequest
 from trainer.recorder.progress import Watch
-from trainproof.orders.continuing import carry_out
-from trainproof.orders.train import TrainFlags
+from trainproof.cli.train import run_or_resume, train_request
 
 TINY = """\
 name: tiny
@@ -51,7 +50,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def trained(*, stopped_after: int | None = None, **flags) -> tuple[int, list[str]]:
     """Train as the flags say, stopped as by a time limit after so many steps."""
-    given = TrainFlags(**{"config": Path("config.yaml"), "device": "cpu", "output": Path("runs/full"), **flags})
+    request = train_request(**{"config": Path("config.yaml"), "device": "cpu", "output": Path("runs/full"), **flags})
 
     def limit(self, *, reserve_seconds: float = 0.0) -> str | None:
         done = sum(len(rows(folder)) for folder in Path("runs").glob("*") if (folder / layout.METRICS).is_file())
@@ -59,7 +58,7 @@ def trained(*, stopped_after: int | None = None, **flags) -> tuple[int, list[str
 
     with pytest.MonkeyPatch.context() as patch, Said() as watch:
         patch.setattr(StopRequest, "reason", limit)
-        code = carry_out(given, watch)
+        code = run_or_resume(request, watch)
     return code, watch.lines
 
 
@@ -70,7 +69,7 @@ AUTO = {"resume": Path("auto")}
 def test_three_sessions_of_one_command_train_go_on_and_begin_anew(session: Path):
     code, said = trained(**AUTO, stopped_after=1)
     assert code == 5
-    assert "--resume auto: begins at step 0, for no run can be continued" in said
+    assert "--resume auto: no run can be continued; starting at step 0" in said
     # The next session has the output of the first attached, and nothing of its own.
     shutil.move(session / "runs", session / "input" / "earlier" / "runs")
     attached = session / "input" / "earlier" / "runs" / "full"
@@ -88,7 +87,7 @@ def test_three_sessions_of_one_command_train_go_on_and_begin_anew(session: Path)
     assert [line for line in said if "continue" in line] == [
         "not continued: runs/full: it has reached its end",
         f"not continued: {attached}: it was continued to its end",
-        "--resume auto: begins at step 0, for no run can be continued",
+        "--resume auto: no run can be continued; starting at step 0",
     ]
     assert manifest_of(session / "runs" / "full-2")["parent"] is None
 
@@ -158,7 +157,7 @@ def test_a_run_that_lacks_its_evaluation_is_given_that(session: Path):
     shutil.move(session / "runs", session / "input" / "runs")
     code, said = trained(**AUTO)
     assert code == 0
-    assert "all 3 steps of runs/full are done; its evaluation is made now" in said
+    assert "all 3 steps of runs/full are done; evaluating it" in said
     assert json.loads((full / layout.EVAL_SUMMARY).read_text())["checkpoint"]["step"] == 3
     assert errors_of(full) == []
     assert not (session / "input" / "runs" / "full" / layout.EVAL_SUMMARY).exists(), "what is attached stays"

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from trainproof.command import main
+from trainproof.cli.app import main
 
 
 def ends(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -41,4 +41,4 @@ def test_what_was_read_and_what_is_wrong_are_json(tmp_path, monkeypatch, capsys)
 def test_json_is_for_a_check(capsys):
     code, out, err = ends(capsys, "--config", "config.yaml", "--json")
     assert (code, out) == (2, "")
-    assert "--json is for --check; a run records itself in its folder." in err
+    assert "--json needs --check; a run is recorded in its folder." in err

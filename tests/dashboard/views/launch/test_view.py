@@ -28,7 +28,7 @@ from launch import asking, planning, queue
 from launch.jobs import working
 from launch.jobs.folder import OUTPUT, Job, enqueue, jobs, mark_ended, new_job_folder, read_job
 from schemas.catalog import DATASETS
-from trainproof import command
+from trainproof.cli import app as command
 
 
 def job_in(root: Path, run: str = "a-run", exit_code: int | None = None, output: str = "") -> Job:

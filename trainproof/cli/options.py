@@ -1,0 +1,44 @@
+"""What several commands share: options, and the start of commands that use the trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from evidence.extras import Extra, need
+
+RUNS = Path("submission_runs")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+JsonLines = Annotated[bool, typer.Option("--json-lines", help="Print events on stderr, one JSON object per line.")]
+Settings = Annotated[list[str] | None, typer.Option("--set", help="Set any key, such as --set limits.steps=200.")]
+SmokeConfig = Annotated[
+    Path | None, typer.Option(help="Second file, whose keys override the first; makes it a smoke run.")
+]
+Fetch = Annotated[bool, typer.Option("--fetch", help="Download a model that is not on this machine.")]
+Force = Annotated[bool, typer.Option("--force", help="Start even if the plan does not fit.")]
+Root = Annotated[Path, typer.Option(help="Folder of runs.")]
+RunOfBundle = Annotated[str | None, typer.Option("--run", help="Run of a bundle with several.")]
+
+
+@contextmanager
+def using_trainer(command: str, *extras: Extra, how: str = "before it began; nothing was written") -> Iterator[None]:
+    """Check that the trainer's packages are installed, and exit with code 130 and a message on Ctrl-C.
+
+    Args:
+        command: Name of the command.
+        extras: Other groups of packages that it needs.
+        how: End of the message `COMMAND was stopped …`.
+
+    Raises:
+        ProblemError: A package is not installed (exit code 2).
+    """
+    need(command, "train", *extras)
+    from trainer.loop.session import exit_on_interrupt
+
+    with exit_on_interrupt(command, how=how):
+        yield

@@ -1,0 +1,127 @@
+"""Train configurations one after another in the background: `queue`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from evidence.extras import need
+from schemas.formats import NOTHING, join_lines
+from trainproof.cli.options import RUNS, AsJson, Force, Root, Settings, SmokeConfig
+from trainproof.output import align, print_json
+
+if TYPE_CHECKING:
+    from launch.jobs.folder import Job
+
+queue = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Train one run after another in the background.")
+
+JobName = Annotated[str, typer.Argument(help="Job or run name, as in `trainproof queue list`.")]
+
+
+@queue.command()
+def add(
+    config: Annotated[Path, typer.Option(help="Configuration file.")],
+    smoke_config: SmokeConfig = None,
+    settings: Settings = None,
+    force: Force = False,
+    place: Annotated[str, typer.Option(help="Where it runs: a module of launch/places.")] = "local",
+    root: Root = RUNS,
+) -> None:
+    """Add a run to the queue. It starts when its device is free, even if this terminal is closed."""
+    need("queue", "train")
+    from launch.queue import start
+    from trainer.config.load import load_config
+    from trainer.config.tree import document_of
+
+    mode = {"mode": "smoke"} if smoke_config else {}
+    loaded = load_config(config, overlay=smoke_config, flags=mode, settings=settings or ())
+    _print_queued(start(root, document_of(loaded), force=force, place=place))
+
+
+@queue.command("list")
+def list_(root: Root = RUNS, as_json: AsJson = False) -> None:
+    """List the jobs in the order of the queue."""
+    need("queue", "queue")
+    from launch.jobs.folder import jobs
+    from launch.jobs.output import what_killed
+
+    found = jobs(root)
+    if as_json:
+        names = ("state", "run", "resumes", "device", "place", "force", "created_at", "exit_code")
+        values = [{"job": job.job_id, **{name: getattr(job, name) for name in names}} for job in found]
+        pids = [job.started.pid if job.started and not job.has_ended else None for job in found]
+        print_json([{**value, "pid": pid} for value, pid in zip(values, pids, strict=True)])
+    elif not found:
+        sys.stdout.write("The queue is empty.\n")
+    else:
+        rows = [("job", "state", "device", "exit code", "added at", "run"), *map(_cells, found)]
+        sys.stdout.write(align(rows) + join_lines(text for job in found if (text := what_killed(job))))
+
+
+def _cells(job: Job) -> tuple[str, ...]:
+    code = NOTHING if job.exit_code is None else str(job.exit_code)
+    return job.job_id, job.state, job.device, code, job.created_at[:19].replace("T", " "), job.run
+
+
+@queue.command()
+def cancel(
+    job: JobName,
+    now: Annotated[bool, typer.Option("--now", help="Kill it without a checkpoint.")] = False,
+    root: Root = RUNS,
+) -> None:
+    """Cancel a queued job, or let a running one save a checkpoint and end."""
+    need("queue", "queue")
+    from launch.queue import cancel, job_named, kill
+
+    (kill if now else cancel)(job_named(root, job))
+
+
+@queue.command()
+def retry(job: JobName, root: Root = RUNS) -> None:
+    """Add the configuration of a job to the queue again, as a new run."""
+    need("queue", "train")
+    from launch.queue import job_named, retry
+
+    _print_queued(retry(root, job_named(root, job)))
+
+
+@queue.command()
+def resume(
+    run: Annotated[Path, typer.Argument(help="Run folder in the root that stopped before its end.")], root: Root = RUNS
+) -> None:
+    """Add the continuation of a stopped run to the queue, as a new run."""
+    need("queue", "train")
+    from launch.queue import resumable, resume
+
+    stopped, after = resumable(root, run)
+    _print_queued(resume(root, stopped, after=after))
+
+
+@queue.command()
+def logs(
+    job: JobName, lines: Annotated[int, typer.Option(min=1, help="Number of lines.")] = 40, root: Root = RUNS
+) -> None:
+    """Print the end of a job's output, with secrets masked."""
+    need("queue", "queue")
+    from launch.jobs.folder import OUTPUT
+    from launch.jobs.output import tail
+    from launch.queue import job_named
+
+    if text := tail(job_named(root, job).folder / OUTPUT, lines):
+        sys.stdout.write(text + "\n")
+
+
+@queue.command("continue")
+def continue_(root: Root = RUNS) -> None:
+    """Start the worker again after the machine or the worker was stopped."""
+    need("queue", "queue")
+    from launch.jobs.working import start_worker
+
+    start_worker(root)
+
+
+def _print_queued(job: Job) -> None:
+    sys.stdout.write(f"{job.run} is queued as {job.job_id}.\n")

@@ -1,0 +1,329 @@
+"""Submit runs: `package`, `sign`, `verify`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from evidence import layout
+from schemas.formats import join_lines, quantity, size
+from schemas.problems import ProblemError, problem_of
+from trainproof.cli.options import AsJson
+from trainproof.output import print_json, progress_bar
+
+if TYPE_CHECKING:
+    from evidence.bundle.build import BuildReport
+    from evidence.bundle.container import Progress
+    from evidence.bundle.secrets import Redaction
+    from evidence.bundle.verdict import BundleVerdict
+    from evidence.proof.timestamps import Timestamp
+
+PARTIAL = "  Labelled partial: some runs are unfinished or have errors."
+
+
+def package(
+    runs: Annotated[list[Path] | None, typer.Argument(help="Run folders.")] = None,
+    run_dir: Annotated[list[Path] | None, typer.Option(help="Run folder, the same as an argument.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Zip to write. Default: bundles/<run>.zip.")] = None,
+    allow_partial: Annotated[
+        bool, typer.Option("--allow-partial", help="Pack unfinished runs and runs with errors, labelled as such.")
+    ] = False,
+    with_weights: Annotated[
+        bool, typer.Option("--with-weights", help="Pack checkpoints, adapters and exports too.")
+    ] = False,
+    with_unlisted: Annotated[
+        bool, typer.Option("--with-unlisted", help="Pack files that a run does not list too.")
+    ] = False,
+    redact: Annotated[
+        bool, typer.Option("--redact", help="Mask secrets and home folders in the packed copies of logs and texts.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Pack runs into one zip that anyone can verify. Exit code 1: a run cannot be packed."""
+    from evidence.bundle.build import build_bundle
+
+    folders = [*(runs or []), *(run_dir or [])]
+    name = folders[0].resolve().name if len(folders) == 1 else "submission"
+    with progress_bar("Packing") as progress:
+        report = build_bundle(
+            folders,
+            output or Path("bundles") / f"{name}.zip",
+            allow_partial=allow_partial,
+            with_weights=with_weights,
+            with_unlisted=with_unlisted,
+            redact=redact,
+            progress=progress,
+        )
+    if as_json:
+        print_json(build_json(report))
+    else:
+        sys.stdout.write(build_text(report))
+
+
+def build_text(report: BuildReport) -> str:
+    """Format what was packed."""
+    from schemas.render import render_text
+
+    lines = [
+        f"{report.output}: {size(report.size_bytes)}, {report.files:,} files, verified.",
+        *(f"  {run.name}: {run.grade.name}" for run in report.runs),
+        *([PARTIAL] if report.partial else []),
+        *([f"  Skipped: {', '.join(report.left_out)}"] if report.left_out else []),
+        *(f"  {item.run}: {item.detail} {item.next}".rstrip() for item in report.challenges),
+        *_redaction_lines(report.redactions),
+        f"  content digest {report.content_sha256}",
+        f"  zip SHA-256    {report.zip_sha256}",
+    ]
+    return render_text(report.warnings) + join_lines(lines)
+
+
+def build_json(report: BuildReport) -> dict[str, Any]:
+    """Return what was packed as JSON values."""
+    from schemas.render import render_json
+
+    return {
+        "output": str(report.output),
+        "bytes": report.size_bytes,
+        **{name: getattr(report, name) for name in ("zip_sha256", "content_sha256", "partial", "files")},
+        "runs": [
+            {"run_id": run.name, "grade": run.grade.name, "reasons": list(run.grade.reasons)} for run in report.runs
+        ],
+        "left_out": list(report.left_out),
+        "redactions": [each.as_dict() for each in report.redactions],
+        "warnings": render_json(report.warnings),
+        "challenges": [
+            {"run_id": item.run, "can": item.state == "ok", "said": item.detail} for item in report.challenges
+        ],
+    }
+
+
+def _redaction_lines(redactions: Sequence[Redaction]) -> Iterator[str]:
+    for each in redactions:
+        yield f"  Redacted: {each.path}, {quantity(each.count, 'place')}."
+
+
+def sign(
+    file: Annotated[
+        Path | None, typer.Argument(help="Bundle (zip) or receipt (JSON); with --timestamp, also a run folder.")
+    ] = None,
+    key: Annotated[Path | None, typer.Option(help="Private SSH key, for example ~/.ssh/id_ed25519.")] = None,
+    new_key: Annotated[
+        Path | None, typer.Option(help="Create a private key here, and its public key next to it.")
+    ] = None,
+    timestamp: Annotated[
+        str | None, typer.Option(metavar="URL", help="Request a time stamp (RFC 3161) from this authority.")
+    ] = None,
+    certificate: Annotated[
+        Path | None, typer.Option(help="Root certificate of the authority (PEM), to check its stamp.")
+    ] = None,
+) -> None:
+    """Sign a bundle or receipt, or request a time stamp.
+
+    A signature uses an SSH key; a time stamp shows that the file exists now. Exit code 1: either is not valid.
+    """
+    if key or new_key or not timestamp:
+        sys.stdout.write(sign_file(file, key, new_key))
+    if timestamp:
+        if file is None:
+            message = "--timestamp needs a zip or a run folder."
+            raise typer.BadParameter(message)
+        sys.stdout.write(stamp(file, timestamp, certificate))
+
+
+def sign_file(file: Path | None, key: Path | None, new_key: Path | None) -> str:
+    """Create a key, sign a bundle or receipt, or both, and describe it.
+
+    Raises:
+        ProblemError: There is no key (exit code 2), or the bundle is not valid (exit code 1).
+    """
+    import zipfile
+
+    from evidence.proof.receipts import sign_receipt
+    from evidence.proof.signatures import create_key, refuse, signature_path
+    from evidence.proof.verification import sign_bundle
+
+    used = key or new_key
+    if used is None:
+        raise refuse(file="", code="TP855", what="No key was named." if file else "Neither a file nor a key was named.")
+    lines = []
+    if new_key:
+        lines.append(f"{new_key}: new private key {create_key(new_key)}. Keep it secret.")
+        lines.append(f"{new_key}.pub: its public key. Give it to those who verify.")
+    if file:
+        is_json = file.suffix == ".json" and not zipfile.is_zipfile(file)
+        key_id = sign_receipt(file, used) if is_json else sign_bundle(verify_path(file), used)
+        lines.append(f"{signature_path(file)}: signed {file.name} with {key_id}.")
+    return join_lines(lines)
+
+
+def stamp(path: Path, authority: str, certificate: Path | None) -> str:
+    """Request and store a time stamp of a zip or of a run's manifest, and describe it.
+
+    Raises:
+        ProblemError: The stamp is not valid for the certificate (exit code 1), something cannot be used (exit code 2),
+            or the authority sent no stamp (exit code 4).
+    """
+    from evidence.proof.signatures import refuse
+    from evidence.proof.timestamps import load_authority_roots, verify_timestamp
+    from evidence.writing import write_error
+
+    roots = load_authority_roots(certificate)
+    try:
+        stored, timestamp = _stamp_run(path, authority) if path.is_dir() else _stamp_file(path, authority)
+    except OSError as error:
+        raise write_error(error, path, what="The time stamp") from None
+    sentence, is_refuted = verify_timestamp(timestamp, roots, requested=certificate is not None)
+    if is_refuted:
+        raise refuse(stored, "TP862", what=sentence, exit_code=1)
+    return join_lines([f"{stored}: {sentence}"])
+
+
+def _stamp_file(path: Path, authority: str) -> tuple[Path, Timestamp]:
+    from evidence.hashes import sha256_file
+    from evidence.proof.signatures import refuse
+    from evidence.proof.timestamps import Timestamp, request_timestamp, timestamp_path
+
+    if not path.is_file():
+        raise refuse(path, "TP861", what="This does not exist.", next="Pass a run folder or a zip.")
+    response = request_timestamp(authority, path.read_bytes())
+    timestamp_path(path).write_bytes(response)
+    timestamp = Timestamp(subject="zip", sha256=sha256_file(path), authority=authority, response=response)
+    return timestamp_path(path), timestamp
+
+
+def _stamp_run(folder: Path, authority: str) -> tuple[Path, Timestamp]:
+    from datetime import UTC, datetime
+
+    from evidence.proof.signatures import refuse
+    from evidence.proof.timestamps import load_timestamps, stamp_run
+    from evidence.run import read_existing_run
+
+    manifest = read_existing_run(folder).manifest
+    if manifest is None or not manifest["artifacts"]:
+        what = "The run has no valid manifest that lists its files, so a time stamp would prove nothing."
+        raise refuse(folder, "TP861", what=what, exit_code=1, next="Wait until the run has ended.")
+    message = (folder / layout.MANIFEST).read_bytes()
+    failure = stamp_run(folder, "manifest", message, authority, datetime.now(UTC))
+    if failure is not None:
+        raise refuse(authority, "TP861", what=failure, exit_code=4)
+    return folder / layout.STAMPS, load_timestamps(folder, manifest)[-1]
+
+
+def verify(
+    bundle: Annotated[Path, typer.Argument(help="Zip, or the folder that it was unpacked to.")],
+    signature: Annotated[Path | None, typer.Option(help="Signature. Default: the .sig next to the zip.")] = None,
+    public_key: Annotated[Path | None, typer.Option(help="SSH public key of the expected signer.")] = None,
+    tsa_root: Annotated[Path | None, typer.Option(help="Root certificate of the time authority (PEM).")] = None,
+    attestation: Annotated[Path | None, typer.Option(help="Attestation of a GitHub workflow.")] = None,
+    trusted_root: Annotated[Path | None, typer.Option(help="Trusted root of Sigstore for the attestation.")] = None,
+    repository: Annotated[
+        str | None, typer.Option(help="OWNER/NAME of the repository whose workflow you trust.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Verify a bundle offline. Hashes, documents and grades are checked again. Exit code 1: it is not valid."""
+    from evidence.proof.verification import check_attestation, check_signature, check_timestamps
+
+    with progress_bar("Verifying") as progress:
+        verdict = check_signature(verify_path(bundle, progress), signature, public_key)
+    verdict = check_timestamps(verdict, tsa_root)
+    if attestation is not None:
+        verdict = check_attestation(verdict, attestation, trusted_root, repository)
+    if as_json:
+        print_json(verdict_json(verdict))
+    else:
+        sys.stdout.write(verdict_text(verdict))
+    raise typer.Exit(0 if verdict.ok else 1)
+
+
+def verify_path(path: Path, progress: Progress | None = None) -> BundleVerdict:
+    """Verify a zip or an unpacked bundle.
+
+    Raises:
+        ProblemError: It cannot be read (exit code 2).
+    """
+    from evidence.bundle.contents import bundle_problem
+    from evidence.bundle.reading import is_unpacked_bundle
+    from evidence.bundle.verify import verify_bundle
+
+    if not path.exists() or (path.is_dir() and not is_unpacked_bundle(path)):
+        what, fix = "This does not exist.", "Pass the path of a bundle that `trainproof package` wrote."
+        if path.is_dir():
+            what, fix = "This folder is not an unpacked bundle.", f"To check a run, use `trainproof check {path}`."
+        raise ProblemError([problem_of("TP091", file=str(path), what=what, why=None, next=fix)], exit_code=2)
+    try:
+        return verify_bundle(path, progress=progress)
+    except OSError as error:
+        what = f"The bundle cannot be read: {error.strerror or error}."
+        raise ProblemError([bundle_problem("TP801", str(error.filename or path), what)], exit_code=2) from None
+
+
+def verdict_text(verdict: BundleVerdict) -> str:
+    """Format a verdict: problems, runs with their grades, and what is proven."""
+    from schemas.render import render_text
+
+    state = "valid" if verdict.ok else "not valid"
+    lines = [f"{verdict.path}: {state} ({quantity(verdict.files, 'file')}, {size(verdict.size_bytes)})."]
+    for run in verdict.runs:
+        errors = sum(finding.severity == "error" for finding in run.findings)
+        count = f", {quantity(errors, 'error')}" if errors else ""
+        coverage = f" ({run.coverage})" if run.coverage else ""
+        lines.append(f"  {run.run_id}: {run.grade}{coverage}{count}. {' '.join(run.reasons)}")
+    lines += [PARTIAL] if verdict.partial else []
+    lines += _redaction_lines(verdict.redactions)
+    lines += [f"  content digest {verdict.content_sha256}"] if verdict.content_sha256 else []
+    lines += [f"  {sentence}" for sentence in verdict.stamps.sentences] if verdict.stamps else []
+    if attestation := verdict.attestation:
+        if attestation.sentence:
+            lines.append(f"  {attestation.path.name}: {attestation.sentence} {attestation.invocation}")
+        lines += [f"  {attestation.unchecked}"] if attestation.unchecked else []
+    return render_text((*verdict.findings, *verdict.witness_problems)) + join_lines([*lines, verdict.proven])
+
+
+def verdict_json(verdict: BundleVerdict) -> dict[str, Any]:
+    """Return a verdict as JSON values."""
+    from schemas.render import render_json
+
+    signature, stamps, attestation = verdict.signature, verdict.stamps, verdict.attestation
+    return {
+        "path": str(verdict.path),
+        "ok": verdict.ok,
+        "proven": verdict.proven,
+        "partial": verdict.partial,
+        "content_sha256": verdict.content_sha256,
+        "redactions": [each.as_dict() for each in verdict.redactions],
+        "files": verdict.files,
+        "bytes": verdict.size_bytes,
+        "signature": signature
+        and {
+            "path": str(signature.path),
+            "key_id": signature.key_id,
+            "signers": [{"key_id": each.key_id, "name": each.name} for each in signature.signers],
+            "unknown": int(signature.key_id is not None and not signature.signers),
+            "asked": signature.asked,
+            "holds": bool(signature.signers) and not signature.problems,
+            "findings": render_json(signature.problems),
+        },
+        "stamps": stamps and {"sentences": list(stamps.sentences), "findings": render_json(stamps.problems)},
+        "attestation": attestation
+        and {
+            "path": str(attestation.path),
+            **{name: getattr(attestation, name) for name in ("sentence", "invocation", "unchecked")},
+            "holds": attestation.sentence is not None and attestation.unchecked is None,
+            "findings": render_json(attestation.problems),
+        },
+        "findings": render_json(verdict.findings),
+        "runs": [
+            {
+                **{name: getattr(run, name) for name in ("run_id", "stated_grade", "grade")},
+                "coverage": run.coverage or None,
+                "reasons": list(run.reasons),
+                "findings": render_json(run.findings),
+            }
+            for run in verdict.runs
+        ],
+    }

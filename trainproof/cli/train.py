@@ -1,0 +1,624 @@
+"""Make runs and models: `init`, `train`, `demo`, `evaluate`, `play`, `export`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from evidence.extras import need
+from schemas.problems import ProblemError, problem_of
+from trainproof.cli.options import RUNS, AsJson, Force, Root, Settings, SmokeConfig, using_trainer
+from trainproof.output import print_json
+
+if TYPE_CHECKING:
+    from trainer.first_config import WrittenConfig
+    from trainer.play import ChatModel, Question
+    from trainer.recorder.progress import Watch
+    from trainer.run import RunRequest
+
+CONFIGS = Path(__file__).parents[2] / "trainer" / "configs"
+BUNDLES = Path("bundles")
+AUTO = Path("auto")
+"""Value of `--resume` that searches for the run to continue."""
+
+
+def init(
+    model: Annotated[str, typer.Argument(help="Folder of the model, built-in name, or name on the Hugging Face hub.")],
+    data: Annotated[str, typer.Argument(help="Training rows: JSONL, Parquet, text, a folder, or a built-in name.")],
+    output: Annotated[Path, typer.Option(help="Configuration to write; split rows are written next to it.")] = Path(
+        "config.yaml"
+    ),
+    eval_file: Annotated[
+        str | None, typer.Option("--eval", help="Evaluation set. Default: some rows with answers are held out.")
+    ] = None,
+    on: Annotated[str | None, typer.Option(help="Machine to fit, as in `plan --on`. Default: this machine.")] = None,
+    *,
+    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a first configuration for a model and a dataset."""
+    with using_trainer("init"):
+        from trainer.first_config import Order, write_first_config
+
+        order = Order(model=model, data=data, eval_set=eval_file, on=on, output=output, force=force)
+        made = write_first_config(order)
+    if as_json:
+        print_json(made.document())
+    else:
+        sys.stdout.write(first_config_text(made))
+
+
+NEXT_COMMANDS = (
+    "reads everything and trains nothing",
+    "says whether it fits, and what it takes",
+    "two steps: all of it works",
+    "the run",
+    "one file to submit",
+    "",
+)
+"""Explanations of `WrittenConfig.commands`."""
+
+
+def first_config_text(made: WrittenConfig) -> str:
+    """Format what `init` found and chose, its warnings, and the next commands."""
+    from schemas.formats import join_words
+    from schemas.render import render_text
+
+    lines = [*_found(made), "", f"Written: {join_words(map(str, made.written), last='and')}.", ""]
+    if made.warnings:
+        lines += [*render_text(made.warnings).splitlines(), ""]
+    commands = made.commands()
+    width = max(map(len, commands))
+    explained = zip(commands, NEXT_COMMANDS, strict=True)
+    lines += ["Next:", *(f"  {command:{width}}  {text}".rstrip() for command, text in explained)]
+    return "\n".join(lines) + "\n"
+
+
+def _found(made: WrittenConfig) -> Iterator[str]:
+    """Yield a line for model, rows, lengths, evaluation and memory."""
+    from schemas.formats import join_words, quantity, short_count, size
+    from trainer.first_config import percentiles
+
+    looked, choice, config = made.looked, made.choice, made.choice.config
+    lengths, rows, need = percentiles(looked.widths), looked.rows, made.choice.need
+    trained = f"{short_count(choice.trained)} of {short_count(choice.parameters)} parameters"
+    yield f"model       {made.order.model}: {looked.model.source.spec.family}, method {config.method.kind}, {trained}"
+    repeated = looked.data.document()["duplicates"]
+    twice = f", {quantity(repeated, 'question')} asked again" if repeated else ""
+    yield f"rows        {quantity(len(rows.table), 'row')} with {join_words(rows.columns, last='and')}{twice}"
+    spread = ", ".join(f"{share} % at most {lengths[f'p{share}']:,}" for share in (50, 90, 99))
+    length = f"sequences of {config.data.max_length:,}{', packed' if config.data.packing else ''}"
+    yield f"tokens      {spread}, the longest {lengths['longest']:,}; {length}"
+    items = f"{quantity(len(looked.evaluated.items), 'item')}, " if looked.evaluated.items else ""
+    yield f"evaluation  {items}{looked.evaluated.because}"
+    steps = f"{quantity(config.limits.steps, 'step')} of {quantity(choice.batch_size, 'sequence')}"
+    verdict = {"fits": "fits", "unknown": "limit not known", "tight": "tight"}.get(need.verdict, "does not fit")
+    memory = f" of {size(need.available_bytes)}" if need.available_bytes is not None else ""
+    yield f"run         {steps}; {size(need.peak_bytes)}{memory} by formulas: {verdict}"
+
+
+class SessionName(StrEnum):
+    """A session of a free platform; `trainer.loop.session` has the lengths."""
+
+    kaggle_tpu = "kaggle-tpu"
+    kaggle_gpu = "kaggle-gpu"
+
+
+def train(
+    config: Annotated[Path | None, typer.Option(help="Configuration file.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Run folder, new or empty. Default: submission_runs/<id>.")
+    ] = None,
+    smoke_config: SmokeConfig = None,
+    smoke_steps: Annotated[
+        int | None, typer.Option(help="Steps of a smoke run; a model that is too large is made small.")
+    ] = None,
+    dataset: Annotated[str | None, typer.Option(help="Built-in dataset or JSONL file.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, gpu or tpu.")] = None,
+    save_every_steps: Annotated[int | None, typer.Option(help="Steps between checkpoints.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of weights and data order.")] = None,
+    settings: Settings = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            help="Continue from the newest checkpoint of this run folder. auto: of the newest run of the same name "
+            "that can be continued, next to --output or attached by Kaggle, or else start a new run."
+        ),
+    ] = None,
+    session: Annotated[
+        SessionName | None,
+        typer.Option(help="Stop in time to save, evaluate and pack: after 9 hours, or 12 with GPUs."),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Check configuration, model and data without training.")
+    ] = False,
+    force: Force = False,
+    profile: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="STEPS", help="Trace this many steps after the first into the folder .profile."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="With --check: print JSON.")] = False,
+) -> None:
+    """Train a model and record the run."""
+    if as_json and not check:
+        message = "--json needs --check; a run is recorded in its folder."
+        raise typer.BadParameter(message)
+    with using_trainer("train"):
+        from trainer.recorder.progress import Watch
+
+        request = train_request(
+            config=config,
+            resume=resume,
+            output=output,
+            smoke_config=smoke_config,
+            smoke_steps=smoke_steps,
+            dataset=dataset,
+            device=device,
+            save_every_steps=save_every_steps,
+            seed=seed,
+            settings=settings or (),
+            force=force,
+            profile=profile,
+            session=session,
+        )
+        if check:
+            raise typer.Exit(_check_inputs(request, as_json=as_json))
+        with Watch() as watch:
+            code = run_or_resume(request, watch)
+    raise typer.Exit(code)
+
+
+def train_request(
+    *,
+    config: Path | None = None,
+    resume: Path | None = None,
+    output: Path | None = None,
+    smoke_config: Path | None = None,
+    smoke_steps: int | None = None,
+    dataset: str | None = None,
+    device: str | None = None,
+    save_every_steps: int | None = None,
+    seed: int | None = None,
+    settings: Sequence[str] = (),
+    force: bool = False,
+    profile: int | None = None,
+    session: str | None = None,
+    command: Sequence[str] | None = None,
+) -> RunRequest:
+    """Return the request of the options of `trainproof train`; None is an option that is not given.
+
+    A smoke run has a metric row for each step. With `smoke_steps` alone it is a smoke run of the configuration
+    itself, whose model may be made smaller.
+
+    Raises:
+        ProblemError: There is no configuration, or it is not valid (exit code 2).
+    """
+    from datetime import UTC, datetime
+
+    from evidence.layout import CONFIG, new_run_id
+    from trainer.config.load import load_config
+    from trainer.loop.session import session_limit
+    from trainer.planning.smoke_shape import resolve_shape_here
+    from trainer.run import RunRequest
+    from trainer.runtime import init_runtime
+
+    if config is None and resume in (None, AUTO):
+        expected = "--config FILE, or --resume RUN_FOLDER; --resume auto needs --config too"
+        what = "There is no configuration."
+        raise ProblemError([problem_of("TP003", file="--config", what=what, expected=expected, why=None)], exit_code=2)
+    is_smoke = smoke_config is not None or smoke_steps is not None
+    overrides = {
+        "mode": "smoke" if is_smoke else None,
+        "recording.log_every_steps": 1 if is_smoke else None,
+        "limits.steps": smoke_steps,
+        "model.shape": "auto" if smoke_steps is not None and smoke_config is None and resume is None else None,
+        "data.dataset": dataset,
+        "mesh.device": device,
+        "checkpoint.save_every_steps": save_every_steps,
+        "seed": seed,
+    }
+    path = config or Path(resume or "") / CONFIG
+    loaded = load_config(path, overlay=smoke_config, flags=overrides, settings=settings)
+    if loaded.model.shape == "auto":
+        init_runtime(loaded)
+    loaded = resolve_shape_here(loaded, device_is_stated=device is not None)
+    return RunRequest(
+        config=loaded,
+        folder=output or RUNS / new_run_id(loaded.name, datetime.now(UTC)),
+        command=list(command or ["trainproof", *sys.argv[1:]]),
+        forced=force,
+        resume=resume,
+        profile_steps=profile,
+        session=None if session is None else session_limit(session),
+    )
+
+
+def run_or_resume(request: RunRequest, watch: Watch) -> int:
+    """Train, continue a run, or with `--resume auto` continue the newest run that can be, and return the exit code.
+
+    Raises:
+        ProblemError: See `trainer.run.run` and `evaluate_run`. Runs that `--resume auto` cannot continue are skipped
+            with a message.
+    """
+    from evidence.layout import PROGRAMS
+    from schemas.render import render_sentence
+    from trainer.resumable import UNFIT
+    from trainer.runtime import use_compilation_cache
+
+    if request.session is not None:
+        for line in use_compilation_cache(request.folder.parent / PROGRAMS):
+            watch.say(line)
+    for candidate in resume_candidates(request, watch):
+        try:
+            return _continue(candidate, watch)
+        except ProblemError as error:
+            if request.resume != AUTO or not {problem.code for problem in error.problems} <= UNFIT:
+                raise
+            for problem in error.problems:
+                watch.say(f"not continued: {candidate.resume}: {problem.code}: {render_sentence(problem)}")
+    raise AssertionError  # the last candidate starts a new run
+
+
+def resume_candidates(request: RunRequest, watch: Watch) -> Iterator[RunRequest]:
+    """Yield the request, or with `--resume auto` one for each run that may be continued, and then for a new run."""
+    from trainer.resumable import find_runs, free_folder
+
+    if request.resume != AUTO:
+        yield request
+        return
+    request = replace(request, folder=free_folder(request.folder), resume=None)
+    found = find_runs(request.config, request.folder.parent)
+    for line in found.said:
+        watch.say(line)
+    for folder in found.folders:
+        watch.say(f"--resume auto: continues {folder}")
+        yield replace(request, resume=folder)
+    watch.say("--resume auto: no run can be continued; starting at step 0")
+    yield request
+
+
+def _continue(request: RunRequest, watch: Watch) -> int:
+    """Carry out a request. A run that lacks only its evaluation is evaluated instead."""
+    from trainer.evaluation.late import evaluate_run
+    from trainer.resumable import awaits_evaluation, own_folder
+    from trainer.run import run
+
+    if request.resume is None or not awaits_evaluation(request.resume, request.config):
+        return run(request, watch)
+    folder = own_folder(request.resume, request.folder)
+    watch.say(f"all {request.config.limits.steps:,} steps of {folder} are done; evaluating it")
+    try:
+        evaluate_run(folder, None, watch, session=request.session)
+    except ProblemError as error:
+        if "TP053" not in {problem.code for problem in error.problems}:
+            raise
+        return run(request, watch)  # trains the last steps again, from the newest complete checkpoint
+    watch.say(f"run folder: {folder}")
+    return 0
+
+
+def _check_inputs(request: RunRequest, *, as_json: bool) -> int:
+    """Read everything that a run reads, print the result, and return the exit code."""
+    from schemas.render import render_json
+    from trainer.recorder.progress import Watch
+    from trainer.run import check
+
+    code = 0
+    try:
+        with Watch(quiet=as_json) as watch:
+            found = check(next(resume_candidates(request, watch)), watch)
+    except ProblemError as error:
+        if not as_json:
+            raise
+        unread = {"training_rows": None, "evaluation_items": None}
+        found, code = {"can_begin": False, **unread, "findings": render_json(error.problems)}, error.exit_code
+    if as_json:
+        print_json(found)
+    return code
+
+
+def demo(
+    root: Root = RUNS,
+    no_serve: Annotated[bool, typer.Option("--no-serve", help="Do not start the dashboard.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Train again, next to existing runs.")] = False,
+) -> None:
+    """Train small demo runs in minutes, verify them, and open the dashboard."""
+    need("demo", "train", *(() if no_serve else ("dashboard",)))
+    from trainer.recorder.progress import Watch
+
+    with Watch() as watch:
+        code = run_demo(root, again=again, watch=watch)
+    if code or no_serve:
+        raise typer.Exit(code)
+    from dashboard.serve import serve_anew
+
+    serve_anew(root)
+
+
+def run_demo(root: Path, *, again: bool, watch: Watch) -> int:
+    """Train the demo's runs in `root`, check, pack, verify and replay them, and return the exit code.
+
+    Existing runs are kept unless `again` is set.
+    """
+    from evidence.bundle.build import build_bundle
+    from evidence.bundle.verify import verify_bundle
+    from evidence.index.index import check_paths
+    from evidence.layout import EXPORT
+    from evidence.report import report_text
+    from trainer.export_run import export_run
+    from trainproof.cli.submit import build_text, verdict_text
+
+    def train_once(name: str, title: str, config: str, *settings: str, smoke_steps: int | None = None) -> Path:
+        return _train_once(root / name, title, config, settings, smoke_steps, again=again, watch=watch)
+
+    title = "A smoke run: two steps of the demo model, to test the pipeline"
+    smoke = train_once("first-smoke", title, "demo.yaml", smoke_steps=2)
+    full = train_once("first-full", "A full run: the demo model learns to reason in a few minutes", "demo.yaml")
+    exported = full / EXPORT
+    if not exported.exists():
+        export_run(full, exported, watch)
+    title = "A LoRA run: adapters for that model learn stories of two calculations, which it has not seen"
+    lora = train_once("first-lora", title, "demo_lora.yaml", f"model.name={exported}")
+    folders = [smoke, full, lora]
+    named = " ".join(map(str, folders))
+    report = check_paths(folders)
+    watch.say(f"\nCheck: trainproof check {named}\n{report_text(report).rstrip()}")
+    bundle = BUNDLES / f"{full.name}.zip"
+    built = build_bundle(folders, bundle)
+    watch.say(f"\nBundle: trainproof package {named} --output {bundle}\n{build_text(built).rstrip()}")
+    verdict = verify_bundle(bundle)
+    watch.say(f"\nVerify: trainproof verify {bundle}\n{verdict_text(verdict).rstrip()}")
+    code = _replay_demo(smoke, watch)
+    watch.say(f"\nScores: trainproof compare {full} {lora}")
+    for folder in (full, lora):
+        watch.say(_scores_text(folder))
+    return 0 if report.ok and verdict.ok and code == 0 else 1
+
+
+def _train_once(
+    folder: Path,
+    title: str,
+    config: str,
+    settings: Sequence[str],
+    steps: int | None,
+    *,
+    again: bool,
+    watch: Watch,
+) -> Path:
+    """Train a run of the demo unless it exists, and return its folder.
+
+    Raises:
+        ProblemError: The run failed or was interrupted; with its exit code.
+    """
+    from datetime import UTC, datetime
+
+    from evidence.layout import new_run_id
+    from evidence.run import read_run
+    from trainer.run import run
+
+    if read_run(folder).status == "succeeded" and not again:
+        watch.say(f"{folder} exists already; --again trains it again")
+        return folder
+    if folder.exists():
+        folder = folder.with_name(new_run_id(folder.name, datetime.now(UTC)))
+    watch.say(f"\n{title}")
+    command = ["trainproof", "demo", *(["--again"] if again else [])]
+    options: dict[str, Any] = {"config": CONFIGS / config, "settings": settings, "smoke_steps": steps}
+    code = run(train_request(**options, output=folder, command=command), watch)
+    if code != 0:
+        what = "The demo's run did not finish; the lines above say why."
+        raise ProblemError([problem_of("TP073", file=str(folder), what=what, why=None)], exit_code=code)
+    return folder
+
+
+def _replay_demo(folder: Path, watch: Watch) -> int:
+    """Replay a whole run and return the exit code; a run of other package versions is skipped."""
+    from trainer.loop.base import REFUSED
+    from trainer.replay.recorded import ReplayRequest
+    from trainproof.cli.judge import run_replay
+
+    watch.say(f"\nReplay: trainproof replay {folder} --all")
+    try:
+        receipt, code = run_replay(ReplayRequest(folder=folder, whole=True, segments=0, items=0), quiet=True)
+    except ProblemError as error:
+        if error.exit_code != REFUSED:
+            raise
+        watch.say(f"  not replayed: {error.problems[0].what}")
+        return 0
+    watch.say(f"  {folder.name}: {receipt['said']} {receipt['marks']['said']}")
+    return code
+
+
+def _scores_text(folder: Path) -> str:
+    """Format a run's scores before and after training with their intervals."""
+    from evidence.report import score_headlines
+    from evidence.run import read_run
+
+    facts = read_run(folder)
+    after, _, before = (line.as_text() for line in score_headlines(facts))
+    eval_set = (facts.eval_summary or {})["eval_set"]["name"]
+    return f"  {folder.name} on {eval_set}: before training {before}; after it {after}"
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="Run folder with a checkpoint and without an evaluation.")],
+    eval_set: Annotated[str | None, typer.Option(help="Built-in set or JSONL file. Default: that of the run.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Evaluate a run's newest checkpoint. The result becomes part of the run."""
+    with using_trainer("evaluate"):
+        from trainer.evaluation.late import evaluate_run
+        from trainer.recorder.progress import Watch
+
+        with Watch(quiet=as_json) as watch:
+            summary = evaluate_run(run, eval_set, watch)
+    if as_json:
+        print_json(summary)
+
+
+class GgufType(StrEnum):
+    """Element type of the matrices in a GGUF file."""
+
+    f16 = "f16"
+    q8_0 = "q8_0"
+
+
+def export(
+    run: Annotated[str, typer.Argument(help="Run folder with a checkpoint; with --merge, the base model.")],
+    output: Annotated[
+        Path | None, typer.Option(help="New folder or file. Default: export/, adapter/ or gguf/ of the run folder.")
+    ] = None,
+    *,
+    adapter: Annotated[bool, typer.Option("--adapter", help="Only the adapters of a LoRA run, for PEFT.")] = False,
+    gguf: Annotated[
+        GgufType | None, typer.Option(help="One GGUF file for llama.cpp and Ollama, with adapters merged.")
+    ] = None,
+    merge: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ADAPTER[=WEIGHT]", help="Merge LoRA adapters into a model. Default weight: 1."),
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="With --merge: float32, bfloat16 or float16. Default: that of the base.")
+    ] = None,
+) -> None:
+    """Export a model as a Hugging Face folder or a GGUF file."""
+    if adapter and gguf is not None:
+        message = "A GGUF file contains the whole model: omit --adapter or --gguf."
+        raise typer.BadParameter(message)
+    if merge and (adapter or gguf is not None or output is None):
+        message = "--merge writes a Hugging Face folder and needs --output; omit --adapter and --gguf."
+        raise typer.BadParameter(message)
+    with using_trainer("export"):
+        from trainer.export_run import export_run
+        from trainer.model.peft import merge_named
+        from trainer.recorder.progress import Watch
+
+        if merge and output is not None:
+            merge_named(run, merge, output, dtype=dtype)
+            typer.echo(f"The model is in {output}.")
+            return
+        with Watch() as watch:
+            export_run(Path(run), output, watch, adapter=adapter, gguf=None if gguf is None else gguf.value)
+
+
+def merge(
+    base: Annotated[str, typer.Argument(help="Folder of the model, or its name on the Hugging Face hub.")],
+    adapters: Annotated[list[str], typer.Argument(metavar="ADAPTER[=WEIGHT]...", help="Folders of LoRA adapters.")],
+    output: Annotated[Path, typer.Option(help="New folder for the model.")],
+    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
+) -> None:
+    """Merge LoRA adapters into a model, as `export --merge`."""
+    export(base, output, merge=adapters, dtype=dtype)
+
+
+def play(
+    run: Annotated[Path | None, typer.Argument(help="Run folder with trained parameters.")] = None,
+    prompt: Annotated[str | None, typer.Option(help="Prompt. Default: each line of standard input.")] = None,
+    item: Annotated[str | None, typer.Option(help="Id of an item of the run's evaluation set.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Model without a run: a folder with config.json and weights, or a built-in name.")
+    ] = None,
+    beside: Annotated[Path | None, typer.Option(help="Another run, whose model answers too.")] = None,
+    untrained: Annotated[bool, typer.Option("--untrained", help="The model before training answers too.")] = False,
+    json_lines: Annotated[
+        bool, typer.Option("--json-lines", help="Read questions and print events as one JSON object per line.")
+    ] = False,
+) -> None:
+    """Chat with a run's model, or any other. Nothing is recorded."""
+    if prompt is not None and item is not None:
+        message = "--prompt and --item are two questions: omit one."
+        raise typer.BadParameter(message)
+    if (run is None) == (model is None) or (model is not None and untrained):
+        message = "Pass a run, or --model alone; --untrained is the model that a run started from."
+        raise typer.BadParameter(message)
+    with using_trainer("play", how="and nothing was recorded"):
+        from trainer.play import answer, find_question, load_models, open_models, ready_event, refused_event
+        from trainer.recorder.progress import Watch
+
+        tell = _print_line if json_lines else AnswerPrinter()
+        with Watch(quiet=json_lines) as watch:
+            models = open_models(run, model=model, beside=beside, untrained=untrained, watch=watch)
+        questions: Iterable[Question | ProblemError] = _read_questions(models[0], as_json=json_lines)
+        given = None
+        if prompt is not None or item is not None:
+            given = find_question(prompt, item, models[0])
+            for each in models:
+                given.encode(each)  # refused before the models are loaded
+            questions = [given]
+        params = load_models(models)
+        tell(ready_event(models))
+        for question in questions:
+            try:
+                if isinstance(question, ProblemError):
+                    raise question
+                for event in answer(question, models, params, in_turn=not json_lines):
+                    tell(event)
+            except ProblemError as error:
+                if question is given:
+                    raise
+                tell(refused_event(error))
+
+
+def _read_questions(model: ChatModel, *, as_json: bool) -> Iterator[Question | ProblemError]:
+    """Yield the question in each line of standard input, or why it cannot be read."""
+    from trainer.play import find_question, read_question
+
+    for number, line in enumerate(sys.stdin, start=1):
+        if not line.strip():
+            continue
+        try:
+            text = line.removesuffix("\n")
+            yield read_question(line, number, model) if as_json else find_question(text, None, model)
+        except ProblemError as error:
+            yield error
+
+
+def _print_line(event: Mapping[str, Any]) -> None:
+    _print(json.dumps(event, ensure_ascii=False) + "\n")
+
+
+class AnswerPrinter:
+    """Prints the events of `play` for people; of an answer that grows, only the new text."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._shown: dict[int, str] = {}
+
+    def __call__(self, event: Mapping[str, Any]) -> None:
+        """Print an event."""
+        match event["event"]:
+            case "ready":
+                self._names = [model["name"] for model in event["models"]]
+                _print("Nothing is recorded, and nothing here counts for a grade.\n")
+            case "text" | "answer":
+                self._print_answer(event)
+            case "refused":
+                for problem in event["problems"]:
+                    _print(f"\n{problem['code']}: {problem['what']} Next: {problem['next']}\n")
+
+    def _print_answer(self, event: Mapping[str, Any]) -> None:
+        number, text = event["model"], event["text"]
+        before = self._shown.get(number)
+        _print("" if before is not None else f"\n{self._names[number]}:\n")
+        # Decoding more tokens can change earlier characters; then the text is printed again on a new line.
+        is_changed = before is not None and not text.startswith(before)
+        _print(f"\n{text}" if is_changed else text[len(before or "") :])
+        self._shown[number] = text
+        if event["event"] == "answer":
+            del self._shown[number]
+            ending = "ended by itself" if event["finish_reason"] == "stop" else "cut off"
+            expected = f"; expected {event['expected']}" if "expected" in event else ""
+            verdict = f": {'right' if event['correct'] else 'wrong'}" if "expected" in event else ""
+            _print(f"\n[{event['tokens']} tokens, {ending}{expected}{verdict}]\n")
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()

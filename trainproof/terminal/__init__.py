@@ -1,1 +1,0 @@
-"""What the verbs print: one file for each kind of result, as lines of text."""

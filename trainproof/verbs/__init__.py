@@ -1,1 +1,0 @@
-"""The verbs of the command, one file each: flags, words, exit code. Heavy imports stand inside the functions."""
