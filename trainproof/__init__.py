@@ -35,7 +35,7 @@ _MODULES: dict[str, tuple[str, Extra | None]] = {
 def __getattr__(name: str) -> Any:
     """Import a public name from its module."""
     if name not in _MODULES:
-        message = f"module 'trainproof' has no attribute {name!r}; it has {', '.join(__all__)}"
+        message = f"module 'trainproof' lacks the attribute {name!r}; it has {', '.join(__all__)}"
         raise AttributeError(message)
     from trainproof.neighbours import find_foreign_package
 

@@ -81,7 +81,7 @@ def test_a_page_shows_commands_that_exist(page: Path):
             node = node.commands[path[-1]]
         assert path, f"{page}: {words}"
         known = {name for each in node.params for name in each.opts}
-        given = {command.with_hyphens(word).partition("=")[0] for word in words if word.startswith("--")}
+        given = {command.hyphenate(word).partition("=")[0] for word in words if word.startswith("--")}
         assert given <= known, f"{page}: {path} {given - known}"
 
 

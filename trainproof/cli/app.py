@@ -84,7 +84,7 @@ def main(arguments: list[str] | None = None) -> None:
     given = sys.argv[1:] if arguments is None else arguments
     try:
         try:
-            app([with_hyphens(argument) for argument in replace_former_command(given)])
+            app([hyphenate(argument) for argument in replace_former_command(given)])
         finally:
             sys.stdout.flush()
     except ProblemError as error:
@@ -145,7 +145,7 @@ def replace_former_command(arguments: list[str]) -> list[str]:
     return [*command, *(renamed.get(flag, flag) + equals + value for flag, equals, value in _split(arguments[1:]))]
 
 
-def with_hyphens(argument: str) -> str:
+def hyphenate(argument: str) -> str:
     """Return a long option with hyphens: `--smoke_steps=2` becomes `--smoke-steps=2`. Values are unchanged."""
     if not argument.startswith("--"):
         return argument

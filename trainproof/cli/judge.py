@@ -30,7 +30,7 @@ MOST_EXAMPLES = 5
 def replay(
     run: Annotated[Path, typer.Argument(help="Run folder or bundle.")],
     whole: Annotated[bool, typer.Option("--all", help="Replay every segment and regenerate every answer.")] = False,
-    segments: Annotated[int, typer.Option(min=0, help="Segments to draw besides the first and the last.")] = 4,
+    segments: Annotated[int, typer.Option(min=0, help="Segments to draw between the first and the last.")] = 4,
     items: Annotated[int, typer.Option(min=0, help="Answers to regenerate; the others are scored.")] = 10,
     minutes: Annotated[float | None, typer.Option(min=0, help="Replay as many segments as this time allows.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the draw. Default: random.")] = None,
@@ -46,7 +46,7 @@ def replay(
     ] = None,
     ask: Annotated[bool, typer.Option("--ask", help="Print which states your seed needs, and stop.")] = False,
     pack_states: Annotated[
-        str | None, typer.Option(metavar="STEPS", help="As the author: pack the states that a judge asked for.")
+        str | None, typer.Option(metavar="STEPS", help="As the author: pack the states that a judge requested.")
     ] = None,
     output: Annotated[
         Path | None, typer.Option(help="Write the receipt here too; with --pack-states, the zip.")
@@ -197,7 +197,7 @@ def _print_requested_states(request: ReplayRequest, run_id: str | None, *, as_js
 
 
 def pack_run_states(run: Path, steps: str, output: Path) -> int:
-    """Pack the states of a run at the steps that a judge asked for (`280,1120`), and return their number.
+    """Pack the states of a run at the steps that a judge requested (`280,1120`), and return their number.
 
     Raises:
         ProblemError: The steps are not valid or the zip cannot be written (exit code 2), or a state cannot be

@@ -246,7 +246,7 @@ def calibration_text(answer: dict[str, Any]) -> str:
 
 
 def _explain(source: str, *, config: Path | None, settings: Sequence[str], as_json: bool) -> None:
-    """Explain an out-of-memory error; with a configuration, also what to change in it.
+    """Explain an out-of-memory error; with a configuration, also the changes that help.
 
     Args:
         source: File with the error, folder of a failed run, or `-` for standard input.
@@ -286,7 +286,7 @@ def _read_error(source: str) -> str:
         with Path(source).open("rb") as file:
             return _read_end(file)
     if not source or not log.is_file():
-        what = f"{source} is a folder without a {layout.LOG}." if source else "There is no file name."
+        what = f"{source} is a folder without a {layout.LOG}." if source else "No file was given."
         fix = "Pass the file with the text, the folder of a run, or - for standard input."
         problem = problem_of("TP745", file=source or "--explain-oom", what=what, why=None, next=fix)
         raise ProblemError([problem], exit_code=2)
@@ -374,7 +374,7 @@ def _plan_lines(plan: dict[str, Any]) -> list[str]:
     programs = [program for program in plan.get("programs", []) if program["buffers"]]
     if programs:
         largest = max(programs, key=lambda program: program["peak_bytes"])
-        lines += ["", f"Largest buffers of {largest['name']} besides its arguments:"]
+        lines += ["", f"Largest buffers of {largest['name']}, without its arguments:"]
         counts = Counter((each["bytes"], each["shape"]) for each in largest["buffers"])
         for (count_bytes, shape), count in list(counts.items())[:NAMED_PARTS]:
             lines.append(f"  {size(count_bytes):>12}  {f'{count} × ' if count > 1 else ''}{shape}")

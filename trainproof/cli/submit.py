@@ -138,7 +138,7 @@ def sign_file(file: Path | None, key: Path | None, new_key: Path | None) -> str:
     """Create a key, sign a bundle or receipt, or both, and describe it.
 
     Raises:
-        ProblemError: There is no key (exit code 2), or the bundle is not valid (exit code 1).
+        ProblemError: A key is missing (exit code 2), or the bundle is not valid (exit code 1).
     """
     import zipfile
 
@@ -161,7 +161,7 @@ def sign_file(file: Path | None, key: Path | None, new_key: Path | None) -> str:
 
 
 def stamp(path: Path, authority: str, certificate: Path | None) -> str:
-    """Request and store a time stamp of a zip or of a run's manifest, and describe it.
+    """Request and store a time stamp for a zip or a run's manifest, and describe it.
 
     Raises:
         ProblemError: The stamp is not valid for the certificate (exit code 1), something cannot be used (exit code 2),
@@ -204,7 +204,7 @@ def _stamp_run(folder: Path, authority: str) -> tuple[Path, Timestamp]:
 
     manifest = read_existing_run(folder).manifest
     if manifest is None or not manifest["artifacts"]:
-        what = "The run has no valid manifest that lists its files, so a time stamp would prove nothing."
+        what = "The run lacks a valid manifest with its files, so a time stamp would prove nothing."
         raise refuse(folder, "TP861", what=what, exit_code=1, next="Wait until the run has ended.")
     message = (folder / layout.MANIFEST).read_bytes()
     failure = stamp_run(folder, "manifest", message, authority, datetime.now(UTC))

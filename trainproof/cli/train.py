@@ -36,7 +36,7 @@ def init(
         "config.yaml"
     ),
     eval_file: Annotated[
-        str | None, typer.Option("--eval", help="Evaluation set. Default: some rows with answers are held out.")
+        str | None, typer.Option("--eval", help="Evaluation set. Default: held-out rows with answers.")
     ] = None,
     on: Annotated[str | None, typer.Option(help="Machine to fit, as in `plan --on`. Default: this machine.")] = None,
     *,
@@ -57,10 +57,10 @@ def init(
 
 NEXT_COMMANDS = (
     "reads everything and trains nothing",
-    "says whether it fits, and what it takes",
-    "two steps: all of it works",
-    "the run",
-    "one file to submit",
+    "estimates memory and time",
+    "trains two steps to test everything",
+    "trains",
+    "writes one file to submit",
     "",
 )
 """Explanations of `WrittenConfig.commands`."""
@@ -71,7 +71,7 @@ def first_config_text(made: WrittenConfig) -> str:
     from schemas.formats import join_words
     from schemas.render import render_text
 
-    lines = [*_found(made), "", f"Written: {join_words(map(str, made.written), last='and')}.", ""]
+    lines = [*_describe_inputs(made), "", f"Written: {join_words(map(str, made.written), last='and')}.", ""]
     if made.warnings:
         lines += [*render_text(made.warnings).splitlines(), ""]
     commands = made.commands()
@@ -81,7 +81,7 @@ def first_config_text(made: WrittenConfig) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _found(made: WrittenConfig) -> Iterator[str]:
+def _describe_inputs(made: WrittenConfig) -> Iterator[str]:
     """Yield a line for model, rows, lengths, evaluation and memory."""
     from schemas.formats import join_words, quantity, short_count, size
     from trainer.first_config import percentiles
@@ -91,7 +91,7 @@ def _found(made: WrittenConfig) -> Iterator[str]:
     trained = f"{short_count(choice.trained)} of {short_count(choice.parameters)} parameters"
     yield f"model       {made.order.model}: {looked.model.source.spec.family}, method {config.method.kind}, {trained}"
     repeated = looked.data.document()["duplicates"]
-    twice = f", {quantity(repeated, 'question')} asked again" if repeated else ""
+    twice = f", {quantity(repeated, 'repeated question')}" if repeated else ""
     yield f"rows        {quantity(len(rows.table), 'row')} with {join_words(rows.columns, last='and')}{twice}"
     spread = ", ".join(f"{share} % at most {lengths[f'p{share}']:,}" for share in (50, 90, 99))
     length = f"sequences of {config.data.max_length:,}{', packed' if config.data.packing else ''}"
@@ -192,7 +192,7 @@ def train_request(
     session: str | None = None,
     command: Sequence[str] | None = None,
 ) -> RunRequest:
-    """Return the request of the options of `trainproof train`; None is an option that is not given.
+    """Return the request of the options of `trainproof train`; None means not given.
 
     A smoke run has a metric row for each step. With `smoke_steps` alone it is a smoke run of the configuration
     itself, whose model may be made smaller.
@@ -211,7 +211,7 @@ def train_request(
 
     if config is None and resume in (None, AUTO):
         expected = "--config FILE, or --resume RUN_FOLDER; --resume auto needs --config too"
-        what = "There is no configuration."
+        what = "No configuration was given."
         raise ProblemError([problem_of("TP003", file="--config", what=what, expected=expected, why=None)], exit_code=2)
     is_smoke = smoke_config is not None or smoke_steps is not None
     overrides = {
@@ -449,7 +449,7 @@ def _scores_text(folder: Path) -> str:
 
 def evaluate(
     run: Annotated[Path, typer.Argument(help="Run folder with a checkpoint and without an evaluation.")],
-    eval_set: Annotated[str | None, typer.Option(help="Built-in set or JSONL file. Default: that of the run.")] = None,
+    eval_set: Annotated[str | None, typer.Option(help="Built-in set or JSONL file. Default: as in the run.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Evaluate a run's newest checkpoint. The result becomes part of the run."""
@@ -485,7 +485,7 @@ def export(
         typer.Option(metavar="ADAPTER[=WEIGHT]", help="Merge LoRA adapters into a model. Default weight: 1."),
     ] = None,
     dtype: Annotated[
-        str | None, typer.Option(help="With --merge: float32, bfloat16 or float16. Default: that of the base.")
+        str | None, typer.Option(help="With --merge: float32, bfloat16 or float16. Default: as in the base model.")
     ] = None,
 ) -> None:
     """Export a model as a Hugging Face folder or a GGUF file."""

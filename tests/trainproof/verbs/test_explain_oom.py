@@ -131,9 +131,7 @@ def test_of_a_long_log_the_end_is_read(capsys, tmp_path):
     assert out.startswith("Out of memory: a GPU's memory")
 
 
-@pytest.mark.parametrize(
-    ("name", "says"), [("{}", "{} is a folder without a log.jsonl."), ("", "There is no file name.")]
-)
+@pytest.mark.parametrize(("name", "says"), [("{}", "{} is a folder without a log.jsonl."), ("", "No file was given.")])
 def test_a_folder_without_a_log_is_named(capsys, tmp_path, name, says):
     code, _, err = run(capsys, "--explain-oom", name.format(tmp_path))
     assert code == 2
