@@ -10,10 +10,8 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from dashboard.shared.access import LOOPBACK, is_loopback, refusal
 from launch.jobs.program import PROGRAM
@@ -44,28 +42,9 @@ def serve(root: Path, *, port: int | None = None, address: str = LOOPBACK, open_
     sys.stdout.write(f"trainproof dashboard: http://{shown}:{chosen} shows {root} (stop with Ctrl-C)\n")
     sys.stdout.flush()
     # In this process: a signal to the command is a signal to the server, and no second interpreter has to start.
-    with held_back("plotly"):
-        from streamlit.web.cli import main
+    from streamlit.web.cli import main
 
     main(command(root, port=chosen, address=address, open_browser=open_browser))
-
-
-@contextmanager
-def held_back(package: str) -> Iterator[None]:
-    """Have a package look as if it was not installed for as long as this lasts, unless it is loaded already.
-
-    Streamlit imports Plotly at its own start to set a theme, if it is there: half a second that the first page does not
-    need. A page that draws with it imports it then (docs/decisions/charts.md).
-    """
-    if package in sys.modules:
-        yield
-        return
-    loaded: dict[str, Any] = sys.modules
-    loaded[package] = None  # An import of it raises ModuleNotFoundError.
-    try:
-        yield
-    finally:
-        del loaded[package]
 
 
 def serve_anew(root: Path) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Tags and a note for the chosen runs. What a user writes here is shown as text and never interpreted."""
+"""Dialog for the tags and the note of runs."""
 
 from __future__ import annotations
 
@@ -9,44 +9,45 @@ import streamlit as st
 
 from dashboard.shared.parts import markup, problems
 from dashboard.shared.session import reading
-from dashboard.shared.tables.run_rows import Row
+from evidence.bundle.secrets import strip_invisible
+from evidence.index.summary import RunSummary
 from evidence.notes import LONGEST_NOTE, NotesEdit, change_notes, split_tags
 from schemas.formats import quantity
 from schemas.problems import ProblemError
 
 
 @st.dialog("Tags and note", width="medium")
-def edit(rows: Sequence[Row]) -> None:
-    """Draw the form; saving writes notes.json of each run, which no grade depends on."""
-    names = ", ".join(row.shown_name for row in rows[:5])
-    more = f" and {len(rows) - 5:,} more" if len(rows) > 5 else ""
-    markup.note(f"{quantity(len(rows), 'run')}: {names}{more}.")
-    shared = [tag for tag in rows[0].summary.tags if all(tag in row.summary.tags for row in rows)]
-    present = list(dict.fromkeys(tag for row in rows for tag in row.summary.tags))
-    add = st.text_input("Add tags", placeholder="baseline seed-3", help="Single words, parted by spaces or commas.")
-    remove = st.multiselect("Take tags away", present, disabled=not present, placeholder="none")
-    if len(rows) > 1 and present:
+def edit(runs: Sequence[RunSummary]) -> None:
+    """Draw the form, which writes notes.json of each run."""
+    names = ", ".join(strip_invisible(run.path.name) for run in runs[:5])
+    more = f" and {len(runs) - 5:,} more" if len(runs) > 5 else ""
+    markup.note(f"{quantity(len(runs), 'run')}: {names}{more}.")
+    shared = [tag for tag in runs[0].tags if all(tag in run.tags for run in runs)]
+    present = list(dict.fromkeys(tag for run in runs for tag in run.tags))
+    add = st.text_input("Add tags", placeholder="baseline seed-3", help="Single words, separated by spaces or commas.")
+    remove = st.multiselect("Remove tags", present, disabled=not present, placeholder="none")
+    if len(runs) > 1 and present:
         markup.note(f"All of them have: {', '.join(shared) or 'no tag in common'}.")
-    note = _note(rows)
-    markup.note("Kept in notes.json of each run: your words, no evidence. No grade depends on them.")
+    note = _note(runs)
+    markup.note("Stored in notes.json of each run. Grades do not depend on it.")
     if st.button("Save", type="primary", icon=":material/save:"):
-        _save(rows, NotesEdit(add=split_tags(add), remove=tuple(remove), note=note))
+        _save(runs, NotesEdit(add=split_tags(add), remove=tuple(remove), note=note))
 
 
-def _note(rows: Sequence[Row]) -> str | None:
-    """Draw the field of the note; return None where it is to stay as it is."""
-    before = rows[0].summary.note or ""
-    if any((row.summary.note or "") != before for row in rows):
-        replaced = st.toggle("Replace their notes", help="The notes of these runs differ; they stay unless replaced.")
+def _note(runs: Sequence[RunSummary]) -> str | None:
+    """Draw the field of the note, and return None to keep the notes."""
+    before = runs[0].note or ""
+    if any((run.note or "") != before for run in runs):
+        replaced = st.toggle("Replace their notes", help="The notes of these runs differ.")
         written = st.text_area("Note", max_chars=LONGEST_NOTE, disabled=not replaced, height=140)
         return written if replaced else None
     written = st.text_area("Note", value=before, max_chars=LONGEST_NOTE, height=140)
     return None if written == before else written
 
 
-def _save(rows: Sequence[Row], change: NotesEdit) -> None:
+def _save(runs: Sequence[RunSummary], change: NotesEdit) -> None:
     try:
-        change_notes([row.summary.path for row in rows], change, datetime.now(UTC))
+        change_notes([run.path for run in runs], change, datetime.now(UTC))
     except ProblemError as error:
         problems.show(error.problems)
         return

@@ -19,9 +19,8 @@ from dashboard.shared.reading.log_tail import LogMatches, LogTail
 from dashboard.shared.reading.series import Series, Tail
 from dashboard.shared.reading.shared_index import SharedIndex
 from dashboard.shared.session.reading_bar import reading_bar, still_reading
-from dashboard.shared.session.ready import getting_ready
 from dashboard.shared.session.state import root
-from dashboard.shared.tables.run_rows import Listing, RowCache
+from dashboard.shared.tables.runs import RunList
 from evidence.compare.scores import Comparison, compare_runs
 from evidence.compare.smoke import SmokeCheck, check_smoke_run
 from evidence.grade import RunReport
@@ -82,7 +81,6 @@ def catch_up() -> None:
     _wait(lambda: time.monotonic() > pause)
     look = _shared_index().started()
     _wait(lambda: look.done() or _shared_index().found is not shown)
-    getting_ready()
     if _shared_index().found is not shown:
         st.session_state[_CAUGHT_UP] = True
         st.rerun()
@@ -149,9 +147,12 @@ def _wait(until: Callable[[], bool]) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def listing(found: Sequence[RunSummary]) -> Listing:
-    """Return the runs as rows, and what can be searched in them; rows are made once and again when a run changes."""
-    return _rows(str(root().resolve())).listing(found)
+def run_list(found: Sequence[RunSummary]) -> RunList:
+    """Return the list of these runs, made once for the same sequence."""
+    made = _run_lists(str(root().resolve()))
+    if not made or made[0][0] is not found:
+        made[:] = [(found, RunList(found))]
+    return made[0][1]
 
 
 def by_name(found: Sequence[RunSummary]) -> dict[str, RunSummary]:
@@ -236,8 +237,8 @@ def _job_reader(root: str) -> JobReader:
 
 
 @st.cache_resource(max_entries=4, show_spinner=False)
-def _rows(root: str) -> RowCache:
-    return RowCache()
+def _run_lists(root: str) -> list[tuple[Sequence[RunSummary], RunList]]:
+    return []
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)

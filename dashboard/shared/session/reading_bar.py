@@ -38,7 +38,7 @@ def still_reading(done: int, whole: int) -> None:
     """Say above a page that it is drawn from a part of the runs."""
     st.progress(
         _share(done, whole),
-        text=f"Reading runs: {done:,} of {whole:,}. Those read so far are shown; copies are known at the end.",
+        text=f"Reading runs: {done:,} of {whole:,}. Showing the runs loaded so far.",
     )
 
 

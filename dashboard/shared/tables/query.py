@@ -1,11 +1,9 @@
-"""The search box of the runs page: words and conditions, all of which a run must meet.
+"""The search box of the list of runs: words and conditions that a run must all meet.
 
-`gemma grade:verified mode:full loss<1.2` requests runs whose text has `gemma`, whose grade is `verified`, whose mode is
-`full` and whose last loss is below 1.2. `grade:verified,consistent` accepts either; `-status:failed` requests the rest;
-`model="my model"` takes spaces and commas; `model=""` requests runs that do not state it. Any setting or figure of a
-run is
-a field too: `optimizer.learning_rate<0.001`. Dates compare as `started>2026-11-01`, in UTC; a score, which is
-0 to 1, as `score>0.6` or `score>60%`.
+`gemma grade:verified,consistent loss<1.2` finds runs with the word gemma, either grade, and a last loss below 1.2.
+`-status:failed` negates, `model="my model"` is exact, `model=""` finds runs without a value. Settings and figures are
+fields too: `optimizer.learning_rate<0.001`. Dates are in UTC (`started>2026-11-01`); a score is a fraction or a
+percentage (`score>0.6`, `score>60%`).
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ _PART = re.compile(
     r"|\"(?P<quoted>[^\"]*)\"?"
     r"|(?P<word>\S+)"
 )
-_COMPARE: Mapping[str, Callable[[float, float], bool]] = {
+_COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
     ">": operator.gt,
@@ -31,20 +29,29 @@ _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
 }
 
 
-class SearchFields(Protocol):
-    """What a query looks at."""
+class Searchable(Protocol):
+    """A run, as a query sees it."""
 
     @property
     def text(self) -> str:
-        """All words of the run, in lower case."""
+        """Its words in lower case."""
 
-    def get(self, field: str) -> object:
-        """Return the value of a field; None where the run does not state it."""
+    def get(self, key: str) -> object:
+        """Return the value of a field, or None."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Condition:
+    """Test of one field, possibly negated."""
+
+    field: str
+    test: Callable[[object], bool]
+    negated: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class Query:
-    """A parsed search: the words and conditions, and what in the text was not understood."""
+    """A parsed search, with a message for each part that is not valid."""
 
     words: tuple[str, ...]
     conditions: tuple[Condition, ...]
@@ -55,24 +62,15 @@ class Query:
         """Whether every run matches."""
         return not self.words and not self.conditions
 
-    def matches(self, row: SearchFields) -> bool:
-        """Return whether a run meets every word and condition."""
+    def matches(self, row: Searchable) -> bool:
+        """Return whether a run has every word and meets every condition."""
         return all(word in row.text for word in self.words) and all(
-            item.test(row.get(item.field)) != item.negated for item in self.conditions
+            condition.test(row.get(condition.field)) != condition.negated for condition in self.conditions
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Condition:
-    """One condition on one named value: what it requires of the value, and whether the opposite is meant."""
-
-    field: str
-    test: Callable[[object], bool]
-    negated: bool
-
-
 def parse(text: str, fields: Collection[str], others: Collection[str] = ()) -> Query:
-    """Return the query that a text states; nothing is ever refused, and what is not understood is named."""
+    """Parse a search; `others` are the names of settings and figures."""
     words: list[str] = []
     conditions: list[Condition] = []
     complaints: list[str] = []
@@ -81,65 +79,57 @@ def parse(text: str, fields: Collection[str], others: Collection[str] = ()) -> Q
             words.append((part["quoted"] or part["word"] or "").lower())
             continue
         field, sign, value = part["field"], part["sign"], part["value"].strip('"')
-        is_quoted = part["value"].startswith('"')
         if field not in fields and field not in others:
-            complaints.append(_unknown(field, fields, others))
-        elif sign in _COMPARE and _bind(value) is None:
+            near = get_close_matches(field, [*fields, *others], n=3)
+            known = f"the fields are {', '.join(sorted(fields))}" + (", settings and figures" if others else "")
+            hint = f"did you mean {' or '.join(near)}?" if near else f"{known}."
+            complaints.append(f"Unknown field {field}; {hint}")
+        elif sign in _COMPARISONS and _number(value) is None and _date(value) is None:
             complaints.append(f"{field}{sign} needs a number or a date, not {value}.")
         else:
-            wanted = [value] if is_quoted else value.split(",")
-            conditions.append(Condition(field=field, test=_test(sign, wanted), negated=part["not"] == "-"))
+            values = [value] if part["value"].startswith('"') else value.split(",")
+            conditions.append(Condition(field=field, test=_test(sign, values), negated=part["not"] == "-"))
     return Query(words=tuple(filter(None, words)), conditions=tuple(conditions), complaints=tuple(complaints))
 
 
 def condition_text(field: str, value: object) -> str:
-    """Return the condition that requests one value of a field: `model="my model"`; None requests runs without it."""
+    """Return the condition that finds one value of a field, or runs without a value for None: `model="my model"`."""
     return f'{field}="{"" if value is None else str(value).replace(chr(34), "")}"'
 
 
-def _unknown(field: str, fields: Collection[str], others: Collection[str]) -> str:
-    near = get_close_matches(field, [*fields, *others], n=3)
-    if near:
-        return f"No field is called {field}; did you mean {' or '.join(near)}?"
-    settings = ", and any setting or figure of a run" if others else ""
-    return f"No field is called {field}; there are {', '.join(sorted(fields))}{settings}."
-
-
 def _test(sign: str, values: Sequence[str]) -> Callable[[object], bool]:
-    """Return what a sign and values, any of which will do, require of a run's value.
-
-    A missing one meets no comparison.
-    """
-    if sign in _COMPARE:
-        return _comparison(_COMPARE[sign], values[0])
+    """Return a test for one of several values; a missing value only meets `=""`."""
+    if sign in _COMPARISONS:
+        return _comparison(_COMPARISONS[sign], values[0])
     if sign == "=" and list(values) == [""]:
         return lambda found: found is None or found in ("", ())
     wanted = [value.strip().lower() for value in values]
-    numbers = {number for part in wanted if (number := _number(part)) is not None}
+    numbers = {number for value in wanted if (number := _number(value)) is not None}
 
-    def holds(found: object) -> bool:
+    def test(found: object) -> bool:
         if isinstance(found, int | float) and not isinstance(found, bool):
             return float(found) in numbers
         texts = list(_texts(found))
-        return any(part == text if sign == "=" else part in text for part in wanted for text in texts)
+        return any(value == text if sign == "=" else value in text for value in wanted for text in texts)
 
-    return holds
+    return test
 
 
 def _comparison(compare: Callable[[float, float], bool], value: str) -> Callable[[object], bool]:
-    number, at = _number(value), _date(value)
+    number, date = _number(value), _date(value)
 
-    def holds(found: object) -> bool:
+    def test(found: object) -> bool:
         if isinstance(found, datetime):
-            return at is not None and compare(found.timestamp(), at.timestamp())
-        is_number = isinstance(found, int | float) and not isinstance(found, bool)
-        return is_number and number is not None and compare(float(found), number)  # type: ignore[arg-type]
+            return date is not None and compare(found.timestamp(), date.timestamp())
+        if isinstance(found, bool) or not isinstance(found, int | float):
+            return False
+        return number is not None and compare(float(found), number)
 
-    return holds
+    return test
 
 
 def _texts(found: object) -> Iterator[str]:
-    """Yield a value as the texts that can be requested: every tag, a date in UTC, true and false."""
+    """Yield the texts of a value: each tag, a date in UTC, true and false."""
     if isinstance(found, tuple):
         yield from (str(one).lower() for one in found)
     elif isinstance(found, datetime):
@@ -148,13 +138,7 @@ def _texts(found: object) -> Iterator[str]:
         yield str(found).lower()
 
 
-def _bind(value: str) -> float | datetime | None:
-    number = _number(value)
-    return number if number is not None else _date(value)
-
-
 def _number(text: str) -> float | None:
-    """Return the number that a text states: `60%` is 0.6, as a score is kept."""
     try:
         return float(text[:-1]) / 100 if text.endswith("%") else float(text)
     except ValueError:
@@ -163,7 +147,7 @@ def _number(text: str) -> float | None:
 
 def _date(text: str) -> datetime | None:
     try:
-        at = datetime.fromisoformat(text)
+        date = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return at if at.tzinfo else at.replace(tzinfo=UTC)
+    return date if date.tzinfo else date.replace(tzinfo=UTC)

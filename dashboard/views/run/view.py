@@ -223,7 +223,7 @@ def _buttons(
         if has_config and st.button("Same again, but …", icon=":material/edit:", help=_AGAIN):
             state.go(state.LAUNCH, source=configs.same_as(name))
         if gate.may_operate() and st.button("Tags and note", icon=":material/sell:"):
-            notes_dialog.edit([reading.listing(reading.summaries()).by_name[name]])
+            notes_dialog.edit([known[name]])
         course.compare_menu(known[name], known)
         if st.button("Package", icon=":material/inventory_2:"):
             state.go(state.PACKAGE, runs=[name])

@@ -1,21 +1,22 @@
-"""The runs page in its states, without a browser: columns, order, groups, pages, notes, views, hostile text."""
+"""The Runs page without a browser: columns, order, groups, pages, notes, hostile text."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import streamlit as st
 from pages import Open, labels, press, said
-from streamlit.elements.lib import policies
 from streamlit.testing.v1 import AppTest
 from synthetic import STARTED, write_run
 
 from dashboard.shared.session.state import RUNS
-from dashboard.views.runs.logic import look, saved_views
+from dashboard.shared.tables import runs as table
+from evidence.index.index import index_runs
 from evidence.notes import NotesEdit, change_notes, read_notes
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -42,28 +43,10 @@ def popovers(app: AppTest) -> list[str]:
 
 def chosen(app: AppTest, names: Sequence[str]) -> AppTest:
     """Tick rows, as a click on their boxes does."""
-    app.session_state["runs chosen"] = list(names)
+    app.session_state["selected runs"] = list(names)
     # The grid takes a choice from outside only when it is new.
     app.session_state["rows and number of the grid"] = ([], 1)
     return app.run()
-
-
-def test_in_a_narrow_window_boxes_of_cards_choose_runs(
-    opened: Open, three: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert not opened(RUNS).checkbox, "the table has its own"
-    monkeypatch.setattr("dashboard.views.runs.parts.cards.are_alone", lambda: True)
-    app = opened(RUNS)
-    assert not app.dataframe
-    assert [box.label for box in app.checkbox] == ["Choose alpha", "Choose beta", "Choose gamma"]
-    app.checkbox[0].check().run()
-    app.checkbox[2].check().run()
-    assert app.session_state["runs chosen"] == ["alpha", "gamma"]
-    assert "Compare" in labels(app)
-    app.checkbox[0].uncheck().run()
-    assert "Open" in labels(app)
-    press(app, "Choose none")
-    assert not any(box.value for box in app.checkbox)
 
 
 def test_columns_and_order_stand_in_the_address(opened: Open, three: Path) -> None:
@@ -90,23 +73,11 @@ def test_the_button_of_the_filters_says_how_many_of_them_are_set(opened: Open, t
     assert "Filters" in popovers(opened(RUNS, mode=["none-has-it"]))
 
 
-def test_groups_are_summed_up_and_their_runs_stand_together(opened: Open, three: Path) -> None:
-    app = opened(RUNS, group="model")
-    assert listed(app) == ["beta", "gamma", "alpha"]
-    text = said(app)
-    assert "2 groups by Model. Mean ± standard deviation over the full runs of a group" in text
-    assert text.index(">small</td>") < text.index(">big</td>")
-    app = next(box for box in app.selectbox if box.label == "Show one group only").select_index(1).run()
-    assert listed(app) == ["alpha"]
-    assert app.text_input(key="q").value == 'model="big"'
-    assert "1 group by optimizer.learning_rate" in said(opened(RUNS, group="optimizer.learning_rate"))
-
-
 def test_a_long_list_has_pages_and_order_works_on_all_of_them(
     opened: Open, three: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(look.page_of, "__defaults__", (2,))
-    note = "1–2 of 3. Search and Sort by work on all, a click on a title on this page alone."
+    monkeypatch.setattr(table, "PAGE_ROWS", 2)
+    note = "1–2 of 3. Search and Sort by use all runs, a click on a column title only this page."
     assert note in said(opened(RUNS))
     app = opened(RUNS, page="2", sort="steps", order="descending")
     assert listed(app) == ["alpha"]
@@ -114,7 +85,7 @@ def test_a_long_list_has_pages_and_order_works_on_all_of_them(
     assert listed(opened(RUNS, page="9")) == ["alpha", "beta"]
     # A tick on another page stays, and the buttons know it.
     app = chosen(opened(RUNS, page="2"), ["alpha", "gamma"])
-    assert "2 chosen; 3 of 3 shown." in said(app)
+    assert "2 selected; 3 of 3 runs." in said(app)
 
 
 def test_archived_runs_are_hidden_counted_and_come_back(opened: Open, three: Path) -> None:
@@ -136,15 +107,15 @@ def test_archived_runs_are_hidden_counted_and_come_back(opened: Open, three: Pat
 def test_archiving_is_undone_where_it_was_done_and_only_what_it_did(opened: Open, three: Path) -> None:
     change_notes([three / "gamma"], NotesEdit(archive=True), NOW)
     app = press(chosen(opened(RUNS, archived="true"), ["beta", "gamma"]), "Archive")
-    assert "1 run archived; 3 of 3 shown." in said(app)
+    assert "1 run archived; 3 of 3 runs." in said(app)
     app = press(app, "Undo")
     assert [read_notes(three / name).archived_at is not None for name in ("beta", "gamma")] == [False, True]
     assert "Undo" not in labels(app)
-    assert "Click a name; tick rows" in said(app)
+    assert "Select rows to compare" in said(app)
     app = press(chosen(app, ["gamma"]), "Restore")
-    assert "1 run restored; 3 of 3 shown." in said(app)
+    assert "1 run restored; 3 of 3 runs." in said(app)
     assert "Undo" not in labels(chosen(app, ["alpha"]))
-    assert "Click a name; tick rows" in said(press(app, "Choose none"))
+    assert "Select rows to compare" in said(press(app, "Clear selection"))
 
 
 def test_on_a_phone_names_leave_room_for_what_is_beside_them(
@@ -174,8 +145,8 @@ def alpha_and_beta() -> None:
     from dashboard.shared.parts import notes_dialog
     from dashboard.shared.session import reading
 
-    listing = reading.listing(reading.summaries())
-    notes_dialog.edit([listing.by_name["alpha"], listing.by_name["beta"]])
+    known = reading.by_name(reading.summaries())
+    notes_dialog.edit([known["alpha"], known["beta"]])
 
 
 @pytest.mark.usefixtures("opened")
@@ -197,10 +168,10 @@ def test_tags_and_notes_of_several_runs_are_changed_at_once(three: Path) -> None
 
 def test_all_ticks_are_taken_away_at_once(opened: Open, three: Path) -> None:
     app = chosen(opened(RUNS), ["alpha", "beta"])
-    assert "2 chosen; 3 of 3 shown." in said(app)
-    text = said(press(app, "Choose none"))
-    assert "3 of 3 shown" in text
-    assert "chosen;" not in text
+    assert "2 selected; 3 of 3 runs." in said(app)
+    text = said(press(app, "Clear selection"))
+    assert "3 of 3 runs" in text
+    assert "selected;" not in text
 
 
 def test_damaged_notes_are_listed_as_a_problem_and_left_alone(opened: Open, three: Path) -> None:
@@ -212,96 +183,20 @@ def test_damaged_notes_are_listed_as_a_problem_and_left_alone(opened: Open, thre
     assert (three / "alpha" / "notes.json").read_text() == "{"
 
 
-def test_a_view_is_saved_chosen_renamed_and_deleted(opened: Open, three: Path) -> None:
-    app = opened(RUNS, q="steps>15", sort="steps", order="descending", columns=["steps"], group="model")
-    next(field for field in app.text_input if field.label == "Name").set_value(f"best {HOSTILE[:40]}").run()
-    press(app, "Save")
-    (view,) = saved_views.saved_views(three)
-    assert view.address == {
-        "q": ("steps>15",),
-        "columns": ("steps",),
-        "sort": ("steps",),
-        "order": ("descending",),
-        "group": ("model",),
-    }
-    app = opened(RUNS)
-    assert listed(app) == ["alpha", "beta", "gamma"]
-    app = next(box for box in app.selectbox if box.label == "Saved views").select(view.name).run()
-    assert not app.exception
-    assert listed(app) == ["gamma", "beta"]
-    assert app.dataframe[-1].value.columns.tolist() == ["run", "steps"]
-    assert app.code[0].value.endswith(view.link)
-    next(field for field in app.text_input if field.label == "Name").set_value("slow").run()
-    app = press(app, "Rename")
-    assert [view.name for view in saved_views.saved_views(three)] == ["slow"]
-    press(app, "Delete")
-    assert saved_views.saved_views(three) == []
-
-
-def test_a_view_sorted_by_name_is_applied_without_a_word_in_the_log(
-    opened: Open, three: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(policies, "_shown_default_value_warning", False)
-    saved_views.save(three, "by name", {"sort": ("run",), "order": ("descending",)})
-    app = opened(RUNS)
-    caplog.clear()
-    app = next(box for box in app.selectbox if box.label == "Saved views").select("by name").run()
-    assert listed(app) == ["gamma", "beta", "alpha"]
-    assert listed(app.run()) == ["gamma", "beta", "alpha"]
-    assert app.dataframe[-1].value.columns.tolist()[:2] == ["run", "grade"]
-    assert not [record.message for record in caplog.records if "Session State API" in record.message]
-
-
-def test_views_of_a_stranger_ask_for_nothing_that_is_not_there(opened: Open, three: Path) -> None:
-    path = saved_views.path_of(three)
-    path.parent.mkdir()
-    address = {
-        "q": ["steps>15"],
-        "grade": ["nonsense"],
-        "columns": ["run", "../x", "<b>"],
-        "sort": ["x"],
-        "group": ["y"],
-    }
-    path.write_text(json.dumps({"schema_version": "1.0", "views": [{"name": HOSTILE, "address": address}]}))
-    app = opened(RUNS)
-    app = next(box for box in app.selectbox if box.label == "Saved views").select(HOSTILE).run()
-    assert not app.exception
-    assert "No run matches" in said(app)
-    assert "<img" not in said(app)
-
-
-def test_damaged_views_are_said_and_the_list_still_stands(opened: Open, three: Path) -> None:
-    saved_views.path_of(three).parent.mkdir()
-    saved_views.path_of(three).write_text("{")
-    app = opened(RUNS)
-    assert listed(app) == ["alpha", "beta", "gamma"]
-    assert "The saved views cannot be read." in said(app)
-
-
-def test_many_runs_are_checked_at_once_with_their_findings(opened: Open, three: Path) -> None:
-    (three / "beta" / "metrics.jsonl").write_text("{}\n")
-    app = press(opened(RUNS), "Check")
-    text = said(app)
-    assert "3 runs checked: 2 without error or warning." in text
-    assert "<b>beta</b>" in text
-    app = press(chosen(opened(RUNS), ["alpha"]), "Check")
-    assert "1 run checked: 1 without error or warning." in said(app)
-
-
 def test_a_tick_counts_from_the_moment_it_is_made() -> None:
     """A tick and the button beside it may arrive together, before the table is drawn again."""
 
     def script() -> None:
         import streamlit as st
 
-        from dashboard.views.runs.parts import grid
+        from dashboard.pages import runs as grid
 
-        st.session_state["runs chosen"] = ["elsewhere", "beta"]
+        st.session_state["selected runs"] = ["elsewhere", "beta"]
         st.session_state["rows and number of the grid"] = (["alpha", "beta", "gamma"], 3)
         st.session_state["runs_table 3"] = {"selection": {"rows": [0, 2, 7]}}
-        st.text(" ".join(grid.chosen_runs()))
-        grid.clear()
-        st.text(" ".join(grid.chosen_runs()))
+        st.text(" ".join(grid.selected_runs()))
+        grid.clear_selection()
+        st.text(" ".join(grid.selected_runs()))
 
     app = AppTest.from_function(script, default_timeout=60).run()
     assert [text.value for text in app.text] == ["elsewhere alpha gamma", ""]
@@ -311,9 +206,9 @@ def test_a_button_whose_runs_went_in_the_same_moment_leads_nowhere() -> None:
     def script() -> None:
         import streamlit as st
 
-        from dashboard.views.runs.parts import actions
+        from dashboard.pages import runs as actions
 
-        for key in ("open_chosen", "compare_chosen", "package_chosen"):
+        for key in ("open_selected", "compare_selected", "package_selected"):
             st.session_state[key] = True
         actions.follow([])
         st.text("still here")
@@ -321,3 +216,29 @@ def test_a_button_whose_runs_went_in_the_same_moment_leads_nowhere() -> None:
     app = AppTest.from_function(script, default_timeout=60).run()
     assert not app.exception
     assert [text.value for text in app.text] == ["still here"]
+
+
+def test_groups_keep_evaluation_sets_and_objectives_apart(opened: Open, three: Path) -> None:
+    write_run(three, "delta", seed=7, config={"model": {"name": "small"}, "objective": {"kind": "dpo"}})
+    app = opened(RUNS, group="model")
+    groups = app.dataframe[0].value
+    assert groups[["Group", "Objective", "Runs"]].to_numpy().tolist() == [
+        ["small", "dpo", 1],
+        ["small", "supervised", 2],
+        ["big", "supervised", 1],
+    ]
+    assert " ± " in groups["Mean last loss"][1]
+    assert " ± " not in groups["Mean last loss"][0]
+    assert sorted(listed(app)) == ["alpha", "beta", "delta", "gamma"]
+    assert listed(app)[-1] == "alpha"
+
+
+def test_the_report_of_a_check_can_be_downloaded(opened: Open, three: Path) -> None:
+    assert "Check report" in [button.proto.label for button in opened(RUNS).get("download_button")]
+
+
+def test_changes_are_told_with_defaults_filled_in(three: Path) -> None:
+    older, newer = (index_runs(three)[0] for _ in range(2))
+    older = replace(older, run_id="older", settings={"optimizer.learning_rate": 0.001})
+    newer = replace(newer, settings={"optimizer.learning_rate": 0.002, "data.packing": False, "seed": 0})
+    assert table.describe_changes([newer, older])[0] == "learning_rate 0.001 → 0.002"

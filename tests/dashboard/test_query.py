@@ -102,11 +102,11 @@ def test_what_is_not_understood_is_named_and_the_rest_still_counts() -> None:
     asked = parse("colour:red loss<low optimizer.learnig_rate<1 gemma", FIELDS, OTHERS)
     assert asked.complaints == (
         (
-            "No field is called colour; there are grade, loss, mode, model, note, run, score, started, status, steps, "
-            "tag, and any setting or figure of a run."
+            "Unknown field colour; the fields are grade, loss, mode, model, note, run, score, started, status, steps, "
+            "tag, settings and figures."
         ),
         "loss< needs a number or a date, not low.",
-        "No field is called optimizer.learnig_rate; did you mean optimizer.learning_rate?",
+        "Unknown field optimizer.learnig_rate; did you mean optimizer.learning_rate?",
     )
     assert asked.matches(ROW)
 
