@@ -60,6 +60,10 @@ def page() -> None:
         launching.smoke_button()
         _watch(summaries)
         return
+    if summaries[0].path == state.root() and summaries[0].first_problem:
+        markup.heading("Runs")
+        problems.show([summaries[0].first_problem])
+        return
     runs = reading.run_list(summaries)
     state.as_left(_ADDRESS)
     top = st.container()

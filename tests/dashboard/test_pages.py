@@ -29,10 +29,10 @@ def test_the_empty_runs_page_offers_a_smoke_run(opened: Open) -> None:
     assert [button.label for button in app.button] == ["Start a smoke run", "Choose a configuration"]
 
 
-def test_no_script_is_run_but_our_own_file() -> None:
+def test_no_script_is_run() -> None:
     told = "unsafe_allow_javascript"
     lines = [line for path in APP.parent.rglob("*.py") for line in path.read_text("utf-8").splitlines() if told in line]
-    assert [line.strip() for line in lines] == [f'st.html(HERE / "static" / "opened.html", {told}=True)']
+    assert lines == []
 
 
 def test_one_run_is_listed_with_its_grade_and_score(opened: Open, root: Path) -> None:
@@ -42,8 +42,8 @@ def test_one_run_is_listed_with_its_grade_and_score(opened: Open, root: Path) ->
     assert table["run"].tolist() == ["alpha"]
     assert [list(cell) for cell in table["grade"]] == [["● consistent"]]
     assert table["steps"].tolist() == [40]
-    assert table["interval"][0].startswith("data:image/svg+xml;score=0.")
-    assert "/run?run=alpha" in said(app).replace('href="run', 'href="/run'), "and as a card, for a narrow window"
+    assert 0 < table["score"].iloc[0] < 100
+    assert table["interval"].iloc[0].endswith(" %")
 
 
 def test_broken_folders_are_listed_and_open(opened: Open, root: Path) -> None:
@@ -96,7 +96,7 @@ def test_the_filters_of_the_address_hold(opened: Open, root: Path) -> None:
     assert opened(state.RUNS, q="steps<20").dataframe[0].value["run"].tolist() == ["beta"]
     assert opened(state.RUNS, mode="full").dataframe[0].value["run"].tolist() == ["alpha"]
     assert "No run matches" in said(opened(state.RUNS, q="nothing-like-it"))
-    assert "No field is called colour" in said(opened(state.RUNS, q="colour:red"))
+    assert "Unknown field colour" in said(opened(state.RUNS, q="colour:red"))
 
 
 def test_two_runs_are_compared_with_statistics(opened: Open, root: Path) -> None:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta, timezone
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pages import APP
-from synthetic import write_run
 
 from dashboard.shared.tables import arrow
 
@@ -62,21 +57,3 @@ def test_lists(numbers: list[list[float]], words: list[list[str]]) -> None:
 def test_a_table_is_read_back_as_it_was() -> None:
     found = arrow.table({"run": arrow.texts(["a", None]), "loss": arrow.floats([0.5, None])})
     assert found.to_pydict() == {"run": ["a", None], "loss": [0.5, None]}
-
-
-def test_the_first_page_does_without_pandas_and_plotly(tmp_path: Path) -> None:
-    """Their imports would be the longest part of a first visit; what its table needs is here."""
-    write_run(tmp_path, "alpha")
-    code = (
-        "import sys\n"
-        f"sys.argv = ['app.py', '--root', {str(tmp_path)!r}]\n"
-        "from dashboard.serve import held_back\n"
-        "with held_back('plotly'):\n"
-        "    from streamlit.testing.v1 import AppTest\n"
-        "from dashboard.shared.session import reading\n"
-        "reading.getting_ready = lambda: None  # What follows once the page stands.\n"
-        f"app = AppTest.from_file({str(APP)!r}, default_timeout=60).run()\n"
-        "assert not app.exception and len(app.dataframe) == 1, app\n"
-        "sys.exit(bool({'pandas', 'plotly'} & set(sys.modules)))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], cwd=APP.parent, check=False).returncode == 0

@@ -46,7 +46,7 @@ def test_pictures_show_what_a_search_leaves(opened: Open, sweep: list[str]) -> N
     app = opened(state.COMPARE, part="Scatter", match="optimizer.learning_rate<0.0055")
     assert app.dataframe[0].value.shape[0] == 5
     assert "No run matches" in said(opened(state.COMPARE, part="Parallel", match="nothing-like-it"))
-    assert "No field is called colour" in said(opened(state.COMPARE, part="Parallel", match="colour:red"))
+    assert "Unknown field colour" in said(opened(state.COMPARE, part="Parallel", match="colour:red"))
 
 
 def test_a_tick_below_a_scatter_is_not_handed_to_another_run(opened: Open, sweep: list[str]) -> None:

@@ -423,7 +423,7 @@ def test_any_page_says_once_that_a_run_of_a_terminal_has_ended(opened: Open, roo
 
 CHANGING = frozenset(
     ("Start", "Plan", "Retry", "Stop", "Remove", "Just start a smoke run", "Continue the queue", "Build", "Resume")
-) | {"Tags and note", "Archive", "Save", "Rename", "Delete"}
+) | {"Tags and note", "Archive", "Save"}
 OPERATOR, VIEWER, STRANGER = "ann@example.com", "bob@example.com", "eve@elsewhere.org"
 
 
@@ -433,6 +433,9 @@ def logged_in(opened: Open, page: state.Page, email: str | None, **parameters: s
     app.secrets["auth"] = {"client_id": "x"}
     app.secrets["roles"] = {"operators": [OPERATOR], "viewers": ["*@example.com"]}
     app.user = {"is_logged_in": email is not None, **({"email": email} if email else {})}
+    if page is state.RUNS:
+        app.session_state["selected runs"] = ["alpha"]
+        app.session_state["rows and number of the grid"] = ([], 1)
     return app.run()
 
 
