@@ -189,7 +189,7 @@ def test_a_tick_counts_from_the_moment_it_is_made() -> None:
     def script() -> None:
         import streamlit as st
 
-        from dashboard.pages import runs as grid
+        from dashboard.views import runs as grid
 
         st.session_state["selected runs"] = ["elsewhere", "beta"]
         st.session_state["rows and number of the grid"] = (["alpha", "beta", "gamma"], 3)
@@ -206,7 +206,7 @@ def test_a_button_whose_runs_went_in_the_same_moment_leads_nowhere() -> None:
     def script() -> None:
         import streamlit as st
 
-        from dashboard.pages import runs as actions
+        from dashboard.views import runs as actions
 
         for key in ("open_selected", "compare_selected", "package_selected"):
             st.session_state[key] = True

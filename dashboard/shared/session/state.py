@@ -31,7 +31,7 @@ class Page:
     is_first: bool = False
 
 
-RUNS = Page(file="pages/runs.py", title="Runs", icon=":material/table_rows:", url_path="", is_first=True)
+RUNS = Page(file="views/runs.py", title="Runs", icon=":material/table_rows:", url_path="", is_first=True)
 RUN = Page(file="views/run/view.py", title="Run", icon=":material/show_chart:", url_path="run")
 COMPARE = Page(file="views/compare/view.py", title="Compare", icon=":material/compare_arrows:", url_path="compare")
 LAUNCH = Page(file="views/launch/view.py", title="Launch", icon=":material/play_circle:", url_path="launch")
