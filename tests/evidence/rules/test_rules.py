@@ -37,7 +37,7 @@ def copies(*runs: Fingerprint) -> dict[str, list[tuple[str, str, str]]]:
         (
             replace(MOVED, measured="other seconds"),
             "TP422",
-            "warning",
+            "note",
             "{} ended in the same state as {}, bit for bit.",
         ),
     ],
