@@ -13,7 +13,7 @@ from typer.main import get_command
 from schemas.catalog import resolve_node, schema, types_of
 from schemas.problems import Rule, all_rules
 from trainer.config.load import FLAGS
-from trainer.recorder.cache_folder import DEFAULT_MIB
+from trainer.recorder.environment import DEFAULT_CACHE_MIB
 from trainproof.command import app
 
 FOLDER = Path(__file__).parent / "reference"
@@ -91,7 +91,7 @@ def configuration() -> str:
     flags = ", ".join(f"`{flag}`" for flag in sorted(FLAGS.values()))
     plain = {key: node for key, node in document["properties"].items() if "properties" not in node}
     groups = {key: node for key, node in document["properties"].items() if "properties" in node}
-    lines = [CONFIGURATION.format(flags=flags, mib=DEFAULT_MIB), "## The run itself", "", *table("", plain)]
+    lines = [CONFIGURATION.format(flags=flags, mib=DEFAULT_CACHE_MIB), "## The run itself", "", *table("", plain)]
     for name, group in groups.items():
         lines += [
             "",

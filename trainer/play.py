@@ -37,8 +37,8 @@ from trainer.loop.state import initial_params
 from trainer.loop.task import Task
 from trainer.model.source import resolve
 from trainer.model.stacks import Params, unstack_on_devices
-from trainer.recorder.failure import explain_full_device
 from trainer.recorder.progress import Watch
+from trainer.recorder.recorder import explain_full_device
 from trainer.runtime import Devices
 
 Event = Mapping[str, Any]

@@ -37,8 +37,8 @@ from trainer.loop.base import refuse_other_base
 from trainer.loop.mesh import build_mesh
 from trainer.loop.task import Task
 from trainer.objectives.data import read_training_rows
-from trainer.recorder.manifest import build_receipt
 from trainer.recorder.progress import Watch
+from trainer.recorder.recorder import build_receipt
 
 OnEvent = Callable[[dict[str, Any]], None]
 """Receives progress events, objects with the key `event`."""

@@ -44,9 +44,8 @@ from trainer.model.model import build_model
 from trainer.model.source import resolve
 from trainer.model.stacks import Params
 from trainer.objectives import build_objective
-from trainer.recorder.failure import INTERRUPTED, explain_full_device
 from trainer.recorder.progress import Watch
-from trainer.recorder.recorder import artifacts_of, now
+from trainer.recorder.recorder import INTERRUPTED, explain_full_device, list_artifacts, now
 from trainer.runtime import Devices, choose_devices, init_runtime
 
 ADDED_FILES = (layout.PREDICTIONS, layout.EVAL_SUMMARY)
@@ -196,7 +195,7 @@ def _seal_again(folder: Path, summary: dict[str, Any], *, by: str) -> None:
     with RowWriter(folder / layout.LOG) as log:
         log.append(sealed)
     instead = {name: _temporary(folder, name) for name in ADDED_FILES}
-    write_json(folder / layout.MANIFEST, manifest | {"artifacts": artifacts_of(folder, instead=instead)})
+    write_json(folder / layout.MANIFEST, manifest | {"artifacts": list_artifacts(folder, replaced=instead)})
     for name, path in instead.items():
         path.replace(folder / name)
 

@@ -37,7 +37,7 @@ from trainer.model.peft import projections_by_module, read_adapter
 from trainer.model.source import ModelSource, hint_model_path, resolve
 from trainer.model.stacks import Params
 from trainer.objectives.data import read_training_rows
-from trainer.recorder.failure import explain_full_device
+from trainer.recorder.recorder import explain_full_device
 
 
 def read_config(folder: Path) -> Config:

@@ -35,7 +35,7 @@ from trainer.model.source import hint_model_path
 from trainer.model.stacks import Params
 from trainer.objectives.data import Data
 from trainer.recorder.code import code_identity
-from trainer.recorder.environment import NATIVE, environment, level_of
+from trainer.recorder.environment import NATIVE, environment, select_level
 from trainer.replay.recorded import RecordedRun, ReplayRequest
 from trainer.runtime import Devices, choose_devices, init_runtime
 
@@ -84,7 +84,7 @@ def compare_environment(
 
     `cpu_isa` is the run's setting `precision.cpu_isa`, and `file` names the run in problems.
     """
-    level = level_of(cpu_isa) if devices.platform == "cpu" else None
+    level = select_level(cpu_isa) if devices.platform == "cpu" else None
     recorded = _facts(manifest["environment"], manifest["code"])
     here = _facts(environment(level.name if level else None), code_identity())
     if level and level.why:  # the reason is not recorded, so that an unsupported level always counts as a difference

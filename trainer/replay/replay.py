@@ -24,8 +24,7 @@ from trainer.loop.task import without_reference
 from trainer.model.decoder import params_sha256
 from trainer.model.model import combine
 from trainer.model.stacks import Params, unstack_on_devices
-from trainer.recorder.failure import INTERRUPTED, explain_full_device
-from trainer.recorder.manifest import build_receipt
+from trainer.recorder.recorder import INTERRUPTED, build_receipt, explain_full_device
 from trainer.replay.place import ReplaySetup, prepare_replay, start_differences
 from trainer.replay.recorded import RecordedRun, ReplayRequest, read_recorded
 from trainer.replay.repetition import RecordedStates, Repetition, segment_document
