@@ -344,7 +344,7 @@ def check_run_name(folder: Path, flag: str) -> list[Problem]:
         file=str(folder),
         what=f"The folder's name {name!r} cannot be the id of a run.",
         expected=f"letters, digits, dot, underscore and hyphen, a letter or digit first, at most {MAX_RUN_ID}",
-        next=f"Pass {flag} a folder with a valid name, for example {suggestion}.",
+        next=f"Use {flag} with a valid name, for example {suggestion}.",
     )
     return [problem]
 
