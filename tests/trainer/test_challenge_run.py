@@ -211,7 +211,6 @@ def test_left_out_questions_count_as_right_up_to_as_many_as_were_asked(in_traini
         questions=Questions(items=file, source="generated", seed=1, in_training=in_training),
         answers=[{"correct": number < 83} for number in range(100)],
         again=(),
-        items=100,
     )
     assert found.chance == pytest.approx(chance, abs=1e-4)
 

@@ -157,8 +157,8 @@ OUT_OF_MEMORY = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory al
 @pytest.mark.parametrize(
     ("where", "error", "text"),
     [
-        ("trainer.evaluation.late.artifacts_of", DISK_FULL, None),
-        ("trainer.evaluation.late.artifacts_of", KeyboardInterrupt(), None),
+        ("trainer.evaluation.late.list_artifacts", DISK_FULL, None),
+        ("trainer.evaluation.late.list_artifacts", KeyboardInterrupt(), None),
         ("trainer.evaluation.answers.Sampler.answer", OUT_OF_MEMORY, "The device ran out of memory: RESOURCE_EXH"),
     ],
     ids=["disk full", "interrupted", "out of memory"],

@@ -11,17 +11,18 @@ from typing import Any, Literal
 
 from evidence.hashes import sha256_json
 from evidence.proof.receipts import run_sha256
+from evidence.proof.signatures import refuse
 from evidence.scores.intervals import REFUTATION_LEVEL, ExactMatch, fisher_exact_less
 from evidence.scores.overlap import row_texts
 from evidence.scores.reading import read_scoring
 from schemas.formats import quantity
-from schemas.problems import ProblemError, problem_of
+from schemas.problems import ProblemError
 from trainer.config.tree import Config
 from trainer.data.answers import unreadable_items
 from trainer.data.builtin.reasoning import fresh_items, prompt_key
-from trainer.data.conversations import rendered_at, untrusted_model
+from trainer.data.conversations import untrusted_model
 from trainer.data.rows import RowFile, read_eval_set
-from trainer.evaluation.answers import Sampler, answer_items
+from trainer.evaluation.answers import answer_items, select_rows
 from trainer.evaluation.late import available_devices
 from trainer.evaluation.reanswer import MAX_DIFFERENCES, Verdict, VerifiedAnswer, receipt_items, verify_answers
 from trainer.evaluation.recorded import (
@@ -29,8 +30,8 @@ from trainer.evaluation.recorded import (
     load_run_params,
     read_answers,
     read_config,
-    read_form,
     read_manifest,
+    read_sampler,
     recorded_items,
 )
 from trainer.loop.base import refuse_other_base
@@ -76,20 +77,9 @@ class Questions:
     items: RowFile
     source: Literal["generated", "file"]
     seed: int | None
-    """Seed of generated questions."""
+    """Seed of generated questions, or None."""
     in_training: int | None
     """Questions left out because a training row has the same, or None if the training rows are not available."""
-
-    def document(self) -> dict[str, Any]:
-        """Return the questions as a receipt states them."""
-        return {
-            "source": self.source,
-            "name": self.items.name,
-            "seed": self.seed,
-            "n": len(self.items.rows),
-            "sha256": self.items.sha256,
-            "in_training": self.in_training,
-        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,8 +95,6 @@ class ChallengeResult:
     """Prediction rows of the questions."""
     again: Sequence[VerifiedAnswer]
     """Verified answers of the run."""
-    items: int
-    """Answers of the run."""
 
     @property
     def on_questions(self) -> ExactMatch:
@@ -128,35 +116,35 @@ class ChallengeResult:
         as_drawn = ExactMatch(correct=self.on_questions.correct + left_out, n=self.on_questions.n + left_out)
         return fisher_exact_less(self.stated, as_drawn)
 
-    @property
-    def can_be_true(self) -> bool:
-        """Whether the stated score is plausible given the score on the questions."""
-        return self.chance >= REFUTATION_LEVEL
-
-    @property
-    def result(self) -> str:
-        """Verdict of the receipt: the worst one found, where a plausible score is at best within tolerance."""
-        verdicts = Counter(each.verdict for each in self.again)
-        if not self.can_be_true or verdicts["different"]:
-            return "different"
-        return "identical" if verdicts["identical"] and not verdicts["within tolerance"] else "within tolerance"
-
     def receipt_groups(self) -> dict[str, Any]:
-        """Return the groups of the receipt that state the outcome."""
+        """Return the groups of the receipt about the outcome.
+
+        The result is the worst verdict; a plausible score alone is at best within tolerance.
+        """
         wrong = [row for row in self.answers if not row["correct"]][:MAX_DIFFERENCES]
+        verdicts, questions = Counter(each.verdict for each in self.again), self.questions
+        can_be_true = self.chance >= REFUTATION_LEVEL
+        result = "identical" if verdicts["identical"] and not verdicts["within tolerance"] else "within tolerance"
         return {
             "covered": {"segments": [], "items": receipt_items(self.again)},
             "score": {
                 "eval_set": self.stated_set,
                 "stated": self.stated.document(),
-                "questions": self.questions.document(),
+                "questions": {
+                    "source": questions.source,
+                    "name": questions.items.name,
+                    "seed": questions.seed,
+                    "n": len(questions.items.rows),
+                    "sha256": questions.items.sha256,
+                    "in_training": questions.in_training,
+                },
                 "found": self.on_questions.document(),
                 "chance": self.chance,
                 "level": REFUTATION_LEVEL,
-                "can_be_true": self.can_be_true,
+                "can_be_true": can_be_true,
                 "failures": [{key: row[key] for key in ("id", "prompt", "expected", "output_text")} for row in wrong],
             },
-            "result": self.result,
+            "result": "different" if not can_be_true or verdicts["different"] else result,
             "said": self.describe(),
         }
 
@@ -164,13 +152,13 @@ class ChallengeResult:
         """Return the outcome in one or two sentences."""
         stated = f"it states {_score_text(self.stated)} on {self.stated_set}"
         text = f"Scored {_score_text(self.on_questions)} on {quantity(len(self.answers), 'new question')}; {stated}"
-        if self.can_be_true:
+        if self.chance >= REFUTATION_LEVEL:
             text += ", which is plausible."
         else:
             text += f". If that were true, a score this low would have probability {self.chance:.1g}: it is refuted."
         verdicts = Counter(each.verdict for each in self.again)
         parts = [f"{count} {what}" for verdict, what in VERDICT_TEXTS.items() if (count := verdicts[verdict])]
-        return f"{text} Of {quantity(self.items, 'stated answer')}: {', '.join(parts)}." if parts else text
+        return f"{text} Of {quantity(len(self.again), 'stated answer')}: {', '.join(parts)}." if parts else text
 
 
 def _score_text(score: ExactMatch) -> str:
@@ -184,24 +172,22 @@ def challenge_run(request: ChallengeRequest, watch: Watch, on_event: OnEvent) ->
     """Challenge a run and return the receipt, not sealed yet.
 
     Raises:
-        ProblemError: exit code 2; the run states no score, or a file cannot be read. Exit code 3: the parameters are
+        ProblemError: Exit code 2; the run states no score, or a file cannot be read. Exit code 3: the parameters are
             missing. Exit code 1: it has others than those that gave its answers.
     """
     folder, config = request.folder, read_config(request.folder)
     summary, rows = read_answers(folder)
     claimed = summary["metrics"]["exact_match"]
     if claimed["value"] is None or not rows:
-        problem = problem_of("TP083", file=str(folder), what="The run's evaluation contains no answer.")
-        raise ProblemError([problem], exit_code=2)
+        raise refuse(folder, "TP083", what="The run's evaluation contains no answer.")
     config = replace(config, evaluation=replace(config.evaluation, eval_set=summary["eval_set"]["name"]))
     digest = run_sha256(folder) or ""
     seed = int(digest[:8], 16) if request.seed is None else request.seed
     chosen = random.Random(f"{seed} {digest}").sample(rows, min(request.again, len(rows)))  # noqa: S311 - no secret
-    questions = (
-        generate_questions(config, request.generate, seed)
-        if request.items is None
-        else read_questions(request.items, config)
-    )
+    if request.items is None:
+        questions = generate_questions(config, request.generate, seed)
+    else:
+        questions = read_questions(request.items, config)
     scoring = read_scoring(summary)
     if unreadable := unreadable_items(questions.items, scoring):
         raise ProblemError(unreadable, exit_code=2)
@@ -210,14 +196,9 @@ def challenge_run(request: ChallengeRequest, watch: Watch, on_event: OnEvent) ->
     task = Task.of(config, find_model(folder, config, request.model), build_mesh(devices.list))
     manifest = read_manifest(folder)
     refuse_other_base(manifest, task, file=str(folder), trains=False)
-    loaded = load_run_params(folder, task, manifest, sha256=summary["checkpoint"]["params_sha256"])
-    watch.say(f"loaded the parameters that gave the stated answers from {loaded.where}")
-    sampler = Sampler.for_task(
-        task,
-        form=read_form(folder, config),
-        scoring=scoring,
-        tokenizer=task.model.source.tokenizer(rendered_at(manifest)),
-    )
+    params, name = load_run_params(folder, task, sha256=summary["checkpoint"]["params_sha256"])
+    watch.say(f"loaded the parameters that gave the stated answers from {name}")
+    sampler = read_sampler(folder, task, None, scoring)
 
     def progress(event: str, what: str) -> Callable[[int, int], None]:
         def done(count: int, total: int) -> None:
@@ -228,7 +209,7 @@ def challenge_run(request: ChallengeRequest, watch: Watch, on_event: OnEvent) ->
 
     again = verify_answers(
         sampler,
-        loaded.params,
+        params,
         rows,
         recorded_items(summary, rows),
         regenerate={row["id"] for row in chosen},
@@ -238,7 +219,7 @@ def challenge_run(request: ChallengeRequest, watch: Watch, on_event: OnEvent) ->
     answers: list[dict[str, Any]] = []
     count = progress("questions", "questions")
     prompts = sampler.encode_prompts(questions.items)
-    for row in answer_items(sampler, loaded.params, questions.items.rows, prompts):
+    for row in answer_items(sampler, params, questions.items.rows, prompts):
         answers.append(row)
         count(len(answers), len(prompts))
     result = ChallengeResult(
@@ -247,7 +228,6 @@ def challenge_run(request: ChallengeRequest, watch: Watch, on_event: OnEvent) ->
         questions=questions,
         answers=answers,
         again=again,
-        items=len(rows),
     )
     return build_receipt(folder, "challenge", device=devices.document(), **result.receipt_groups())
 
@@ -256,17 +236,17 @@ def generate_questions(config: Config, count: int, seed: int) -> Questions:
     """Generate questions of the kinds in a run's evaluation set, or else in its dataset.
 
     Raises:
-        ProblemError: exit code 2; these kinds cannot be generated, or there are fewer new questions.
+        ProblemError: Exit code 2; these kinds cannot be generated, or there are fewer new questions.
     """
     training, name = _training_questions(config), config.evaluation.eval_set
     try:
         drawn = fresh_items(name, config.data.dataset, count, seed, training=training or ())
     except ValueError as error:
         what = f"--generate is {count:,}, and the generator has fewer new questions: {error}"
-        raise ProblemError([problem_of("TP059", file="--generate", what=what)], exit_code=2) from error
+        raise refuse(file="--generate", code="TP059", what=what) from error
     if drawn is None:
         what = f"Neither the evaluation set {name} nor the dataset {config.data.dataset} is built in."
-        raise ProblemError([problem_of("TP059", file="--generate", what=what)], exit_code=2)
+        raise refuse(file="--generate", code="TP059", what=what)
     items, left_out = drawn
     file = RowFile(
         name=f"{count} generated, seed {seed}",
@@ -283,7 +263,7 @@ def read_questions(path: Path, config: Config) -> Questions:
     """Read questions from a file, without those that occur in training.
 
     Raises:
-        ProblemError: exit code 2; the file cannot be read or is not valid, or all of its questions occur in training.
+        ProblemError: Exit code 2; the file cannot be read or is not valid, or all of its questions occur in training.
     """
     file, training = read_eval_set(str(path)), _training_questions(config)
     if training is None:
@@ -291,9 +271,8 @@ def read_questions(path: Path, config: Config) -> Questions:
     seen = set(map(prompt_key, training))
     new = [place for place, item in enumerate(file.rows) if prompt_key(item["prompt"]) not in seen]
     if not new:
-        what = f"All {len(file.rows):,} questions of {path} occur in the training rows."
-        raise ProblemError([problem_of("TP059", file=str(path), what=what)], exit_code=2)
-    kept = replace(file, rows=tuple(file.rows[place] for place in new), lines=tuple(file.lines[place] for place in new))
+        raise refuse(path, "TP059", what=f"All {len(file.rows):,} questions of {path} occur in the training rows.")
+    kept = select_rows(file, new)
     return Questions(items=kept, source="file", seed=None, in_training=len(file.rows) - len(new))
 
 

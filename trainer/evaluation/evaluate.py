@@ -22,7 +22,7 @@ from schemas.problems import Problem
 from schemas.render import as_sentence
 from trainer.data.answers import never_stopped, none_read, scoring_document, unwritable_items
 from trainer.data.rows import RowFile
-from trainer.evaluation.answers import Sampler, answer_items
+from trainer.evaluation.answers import Sampler, answer_items, select_rows
 from trainer.evaluation.reanswer import trace_texts
 from trainer.loop.loop import HeldOutPoint
 from trainer.loop.session import StopRequest
@@ -230,12 +230,10 @@ def build_held_out(task: Task, data: Data) -> HeldOut | None:
     file, prompts = data.items.file, data.items.prompts
     chosen = set(draw_ids([item["id"] for item in file.rows], settings.during_items, task.config.seed))
     places = [place for place, item in enumerate(file.rows) if item["id"] in chosen]
-    sampler = Sampler.for_task(task, form=data.form, scoring=data.scoring, tokenizer=data.tokenizer)
+    sampler = Sampler.for_task(task, data)
     return HeldOut(
         sampler=replace(sampler, settings=replace(settings, samples=1)),
-        items=replace(
-            file, rows=tuple(file.rows[place] for place in places), lines=tuple(file.lines[place] for place in places)
-        ),
+        items=select_rows(file, places),
         prompts=[prompts[place] for place in places],
         like=prompts,
         every_steps=settings.every_steps,
@@ -248,12 +246,9 @@ def answer_losses(sampler: Sampler, params: Params, items: RowFile, prompts: Seq
     texts = []
     for item, prompt in zip(items.rows, prompts, strict=True):
         answer = sampler.tokenizer.encode(template.format(accepted_answers(item)[0]), add_special_tokens=False)
-        if prompt and answer and len(prompt) + len(answer) <= sampler.max_positions:
+        if prompt and answer and len(prompt) + len(answer) <= sampler.task.model.source.spec.max_positions:
             texts.append((prompt, answer))
-    traces = trace_texts(
-        sampler.graphdef, params, texts, batch_size=sampler.settings.batch_size, options=sampler.options
-    )
-    return [float(trace.losses.mean()) for trace in traces]
+    return [float(trace.losses.mean()) for trace in trace_texts(sampler, params, texts)]
 
 
 def build_evaluator(
@@ -270,7 +265,7 @@ def build_evaluator(
         return None
     return Evaluator(
         items=data.items.file,
-        sampler=Sampler.for_task(task, form=data.form, scoring=data.scoring, tokenizer=data.tokenizer),
+        sampler=Sampler.for_task(task, data),
         folder=recorder.folder,
         stop=stop,
         watch=watch,

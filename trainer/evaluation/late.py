@@ -7,8 +7,6 @@ is written they do not count; afterwards they only have to be moved, which the n
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,21 +14,19 @@ from typing import Any
 from evidence import layout
 from evidence.hashes import sha256_file, sha256_manifest
 from evidence.lock import RunLock
+from evidence.proof.signatures import refuse
 from evidence.writing import RowWriter, write_error, write_json
 from schemas.problems import ProblemError, problem_of
 from schemas.render import as_sentence
 from trainer.config.tree import Config
-from trainer.data.answers import check_items, check_prompt_room, encode_items, unreadable_items
-from trainer.data.conversations import rendered_at
+from trainer.data.answers import check_items, check_prompt_room, unreadable_items
 from trainer.data.rows import read_eval_set
-from trainer.evaluation.answers import Sampler
 from trainer.evaluation.evaluate import Evaluator, describe_summary
 from trainer.evaluation.recorded import (
     is_evaluated,
     read_config,
-    read_form,
     read_manifest,
-    read_run_scoring,
+    read_sampler,
     read_summary,
     require_checkpoint,
 )
@@ -40,10 +36,8 @@ from trainer.loop.mesh import build_mesh
 from trainer.loop.session import SessionLimit, StopRequest
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task
-from trainer.model.model import build_model
 from trainer.model.source import resolve
 from trainer.model.stacks import Params
-from trainer.objectives import build_objective
 from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import INTERRUPTED, explain_full_device, list_artifacts, now
 from trainer.runtime import Devices, choose_devices, init_runtime
@@ -66,31 +60,41 @@ def evaluate_run(
         session: Time limit, or None.
 
     Raises:
-        ProblemError: exit code 2; the run is evaluated already, names no set, has no checkpoint of its last step, or
+        ProblemError: Exit code 2; the run is evaluated already, names no set, has no checkpoint of its last step, or
             cannot be written. Exit code 4: the device ran out of memory. Exit code 5: stopped before every item was
             answered. In each case the run is unchanged.
     """
     config, name = _config_to_evaluate(folder, eval_set)
     require_checkpoint(folder)
     devices = available_devices(config, watch)
-    model = build_model(config, resolve(config.model.name, config.model.revision, with_weights=False))
-    refuse_other_tokenizer(manifest := read_manifest(folder), model.source, file=str(folder))
-    items, tokenizer = read_eval_set(name), model.source.tokenizer(rendered_at(manifest))
-    form, scoring = read_form(folder, config), read_run_scoring(folder, config, items)
-    prompts = encode_items(items, form, tokenizer)
-    problems = check_prompt_room(config, items, prompts, max_positions=model.source.spec.max_positions)
+    source = resolve(config.model.name, config.model.revision, with_weights=False)
+    refuse_other_tokenizer(read_manifest(folder), source, file=str(folder))
+    task, items = Task.of(config, source, build_mesh(devices.list)), read_eval_set(name)
+    sampler = read_sampler(folder, task, items)
+    prompts, scoring = sampler.encode_prompts(items), sampler.scoring
+    problems = check_prompt_room(config, items, prompts, max_positions=source.spec.max_positions)
     if problems := [*problems, *unreadable_items(items, scoring)]:
         raise ProblemError(problems, exit_code=2)
-    task = Task(config=config, model=model, objective=build_objective(config), mesh=build_mesh(devices.list))
-    sampler = Sampler.for_task(task, form=form, scoring=scoring, tokenizer=tokenizer)
-    for problem in check_items(items, tokenizer, prompts, scoring, max_prompt_tokens=sampler.max_prompt_tokens):
+    for problem in check_items(items, sampler.tokenizer, prompts, scoring, max_prompt_tokens=sampler.max_prompt_tokens):
         watch.say(f"{problem.code}: {as_sentence(problem)}")
     with RunLock(folder), StopRequest(max_minutes=None, session=session) as stop:
         finish_or_undo(folder)  # left by a process that was killed
         _refuse_second_evaluation(folder)  # one that ended since the first look
         _refuse_other_step(folder, config)
         evaluator = Evaluator(items=items, sampler=sampler, folder=folder, stop=stop, watch=watch)
-        summary = _evaluate_and_seal(folder, evaluator, task, by=describe_devices(devices))
+        try:
+            [state], frozen = restored_state(folder, task)
+            try:
+                with explain_full_device(str(folder)):
+                    summary = _evaluate_unsealed(folder, evaluator, state, frozen)
+                _seal_again(folder, summary, by=describe_devices(devices))
+            except BaseException:
+                finish_or_undo(folder)
+                raise
+        except OSError as error:
+            raise write_error(error, folder, what="The evaluation") from error
+        except KeyboardInterrupt:
+            raise _stopped(folder, "a second signal") from None
     watch.say(describe_summary(summary, items.name))
     return summary
 
@@ -124,41 +128,18 @@ def _refuse_other_step(folder: Path, config: Config) -> None:
     what = f"The newest checkpoint is at step {step}; the run did {done} steps."
     if manifest["status"] == "running":
         what = f"The run was killed; its newest checkpoint is at step {step} of {config.limits.steps}."
-    problem = problem_of(
-        "TP075",
-        file=str(folder),
-        what=what,
-        next=f"Continue it, which evaluates at the end: trainproof train --resume {folder} "
-        f"--set evaluation.eval_set={config.evaluation.eval_set}.",
-    )
-    raise ProblemError([problem], exit_code=2)
+    command = f"trainproof train --resume {folder} --set evaluation.eval_set={config.evaluation.eval_set}"
+    raise refuse(folder, "TP075", what=what, next=f"Continue it, which evaluates at the end: {command}.")
 
 
 def _refuse_second_evaluation(folder: Path) -> None:
     if is_evaluated(folder):
-        problem = problem_of(
-            "TP070", file=str(folder / layout.EVAL_SUMMARY), what="The run has been evaluated already."
-        )
-        raise ProblemError([problem], exit_code=2)
+        raise refuse(folder / layout.EVAL_SUMMARY, "TP070", what="The run has been evaluated already.")
 
 
 def _stopped(folder: Path, reason: str | None) -> ProblemError:
-    what = f"The evaluation was stopped ({reason}); the run is as it was before."
-    return ProblemError([problem_of("TP072", file=str(folder), why=None, what=what)], exit_code=5)
-
-
-def _evaluate_and_seal(folder: Path, evaluator: Evaluator, task: Task, *, by: str) -> dict[str, Any]:
-    try:
-        [state], frozen = restored_state(folder, task)
-        with _undone_unless_finished(folder):
-            with explain_full_device(str(folder)):
-                summary = _evaluate_unsealed(folder, evaluator, state, frozen)
-            _seal_again(folder, summary, by=by)
-    except OSError as error:
-        raise write_error(error, folder, what="The evaluation") from error
-    except KeyboardInterrupt:
-        raise _stopped(folder, "a second signal") from None
-    return summary
+    what = f"The evaluation was stopped ({reason}); the run is unchanged."
+    return ProblemError([problem_of("TP072", file=str(folder), why=None, what=what)], exit_code=INTERRUPTED)
 
 
 def _evaluate_unsealed(folder: Path, evaluator: Evaluator, state: TrainState, frozen: Params) -> dict[str, Any]:
@@ -194,16 +175,16 @@ def _seal_again(folder: Path, summary: dict[str, Any], *, by: str) -> None:
     }
     with RowWriter(folder / layout.LOG) as log:
         log.append(sealed)
-    instead = {name: _temporary(folder, name) for name in ADDED_FILES}
-    write_json(folder / layout.MANIFEST, manifest | {"artifacts": list_artifacts(folder, replaced=instead)})
-    for name, path in instead.items():
+    replaced = {name: _temporary(folder, name) for name in ADDED_FILES}
+    write_json(folder / layout.MANIFEST, manifest | {"artifacts": list_artifacts(folder, replaced=replaced)})
+    for name, path in replaced.items():
         path.replace(folder / name)
 
 
 def finish_or_undo(folder: Path) -> None:
-    """Finish an evaluation that was killed after its seal, or remove what one killed before left.
+    """Finish an evaluation that was killed after its seal, or remove the files of one that was killed before.
 
-    The caller holds the lock of the run.
+    The caller has locked the run.
     """
     left = [name for name in ADDED_FILES if _temporary(folder, name).exists()]
     sealed = {artifact["path"]: artifact["sha256"] for artifact in read_manifest(folder)["artifacts"]}
@@ -217,15 +198,6 @@ def finish_or_undo(folder: Path) -> None:
             os.truncate(log, sum(map(len, lines[:-1])))
     for name in left:
         _temporary(folder, name).unlink(missing_ok=True)
-
-
-@contextmanager
-def _undone_unless_finished(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        finish_or_undo(folder)
-        raise
 
 
 def available_devices(config: Config, watch: Watch) -> Devices:

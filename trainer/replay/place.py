@@ -223,7 +223,7 @@ def start_differences(
     }
     yield from _differing_values(run.manifest, here)
     if run.summary is not None and data.items is not None:
-        sampler = Sampler.for_task(task, form=data.form, scoring=data.scoring, tokenizer=data.tokenizer)
+        sampler = Sampler.for_task(task, data)
         here = {"generation": sampler.document(), "scoring": scoring_document(data.scoring)}
         yield from _differing_values(run.summary, here)
     recorded = read_document(run.folder / layout.FIRST_EXAMPLES, "first_examples").value

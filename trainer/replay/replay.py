@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -219,7 +220,7 @@ def _verify(
     ids = [row["id"] for row in answers]
     drawn = set(ids) if request.whole else draw_items(ids, count=request.items, seed=request.seed or 0)
     return verify_answers(
-        Sampler.for_task(task, form=data.form, scoring=scoring, tokenizer=data.tokenizer),
+        replace(Sampler.for_task(task, data), scoring=scoring),
         params,
         answers,
         items,

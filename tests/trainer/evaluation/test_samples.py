@@ -23,12 +23,11 @@ from schemas.problems import ProblemError
 from trainer.config.load import load_config
 from trainer.config.tree import Config, DataConfig, EvaluationConfig, LimitsConfig
 from trainer.evaluation.challenge import ChallengeRequest, challenge_run
-from trainer.evaluation.recorded import load_run_params
+from trainer.evaluation.recorded import load_run_params, read_sampler
 from trainer.loop.mesh import build_mesh
 from trainer.loop.task import Task
 from trainer.model.source import resolve
 from trainer.objectives.settings import find_contradictions
-from trainer.play import run_sampler
 from trainer.recorder.progress import Watch
 from trainer.replay.recorded import ReplayRequest
 from trainer.replay.replay import replay
@@ -159,9 +158,8 @@ def test_a_sample_depends_on_seed_item_and_number_alone(made, sampled):
     """An item put alone, in another order or with fewer samples has the same answers."""
     devices = choose_devices("cpu", 1)
     task = Task.of(sampled, resolve("tiny-gpt2"), build_mesh(devices.list))
-    sampler = run_sampler(made, sampled, task, None)
-    manifest = json.loads((made / layout.MANIFEST).read_text())
-    params = load_run_params(made, task, manifest, sha256=None).params
+    sampler = read_sampler(made, task, None)
+    params = load_run_params(made, task, sha256=None)[0]
     prompts = {word: sampler.tokenizer(f"Say {word}: ").input_ids for word in ("red", "blue", "green")}
     whole = dict(zip(prompts, sampler.answer(params, prompts), strict=True))
     [alone] = sampler.answer(params, {"green": prompts["green"]})
@@ -169,7 +167,7 @@ def test_a_sample_depends_on_seed_item_and_number_alone(made, sampled):
     [two] = fewer.answer(params, {"green": prompts["green"]})
     assert [each.tokens for each in alone] == [each.tokens for each in whole["green"]]
     assert [each.tokens for each in two] == [each.tokens for each in whole["green"][:2]]
-    other = replace(sampler, seed=8)
+    other = replace(sampler, task=replace(task, config=replace(sampled, seed=8)))
     [elsewhere] = other.answer(params, {"green": prompts["green"]})
     assert [each.tokens for each in elsewhere] != [each.tokens for each in alone]
     keys = sampler.sample_keys(["red", "blue"])
