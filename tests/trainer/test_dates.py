@@ -15,8 +15,7 @@ from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.evaluation.late import evaluate_run
 from trainer.play import trained_model
 from trainer.recorder.progress import Watch
-from trainer.replay.place import prepare_replay
-from trainer.replay.recorded import ReplayRequest, read_recorded
+from trainer.replay.recorded import ReplayRequest, prepare_replay, read_recorded
 from trainer.replay.replay import replay, write_states
 from trainer.run import check
 from trainer.runtime import choose_devices

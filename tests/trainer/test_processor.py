@@ -14,7 +14,7 @@ from trainer.data.answers import EvalShape
 from trainer.loop.programs import programs_of
 from trainer.recorder import environment as module
 from trainer.recorder.environment import environment, request_level, select_level
-from trainer.replay.place import compare_environment
+from trainer.replay.recorded import compare_environment
 from trainer.runtime import choose_devices
 
 HASWELL = "sse4_1 sse4_2 fma movbe avx f16c abm bmi1 avx2 bmi2 fsgsbase"

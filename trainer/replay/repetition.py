@@ -1,13 +1,21 @@
-"""Replay segments of a run with its own training step, and compare each row and state with the recorded one."""
+"""Replay segments of a run with its own training step, and compare each row and state with the recorded one.
+
+Other CPU instructions or another number of threads change the order of additions. The loss of the first step then
+differs in its last bits, and training amplifies that, so the tolerance grows with the steps since a common state.
+`benchmarks/replay_tolerance.py` writes `tolerances.json`: for each compute dtype, the largest relative difference
+measured up to some number of steps, and a safety factor.
+"""
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
+from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from safetensors import SafetensorError
 
@@ -28,15 +36,92 @@ from trainer.model.decoder import params_sha256
 from trainer.model.model import combine, partition
 from trainer.model.stacks import Params, unstack_on_devices
 from trainer.objectives.data import Data
-from trainer.replay.difference import (
-    EXACT_FIELDS,
-    FieldDifference,
-    Verdict,
-    describe_difference,
-    load_tolerance,
-    row_differences,
-)
 from trainer.replay.recorded import RecordedRun
+
+FLOOR = 1e-6
+"""Smallest denominator of a relative difference."""
+
+MACHINE_FIELDS = frozenset(
+    {"step_seconds", "tokens_per_second", "mfu", "device_memory_bytes", "time", "clock_seconds"}
+    | {"rollout_seconds", "update_seconds", "held_out_seconds"}
+)
+"""Fields of a row that depend on the machine and are not compared."""
+
+AVERAGED_FIELDS = frozenset({"padding_fraction", "tokens_per_step"})
+"""Fields that average over all steps since the row before."""
+
+EXACT_FIELDS = frozenset({"step", "tokens_seen"}) | AVERAGED_FIELDS
+"""Fields that count data and are equal on every machine."""
+
+FIELD_NAMES: Mapping[str, str] = {
+    "padding_fraction": "training data",
+    "tokens_per_step": "training data",
+    "tokens_seen": "training data",
+    "loss": "loss",
+    "grad_norm": "gradient",
+    "learning_rate": "learning rate",
+}
+"""Names of fields for messages, in the order in which a step computes them."""
+
+Verdict = Literal["identical", "within tolerance", "different", "not tried"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldDifference:
+    """A value of a row that the replay does not reproduce."""
+
+    step: int
+    field: str
+    recorded: Any
+    replayed: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tolerance:
+    """Tolerance of one compute dtype."""
+
+    factor: float
+    """Factor by which the measured differences may be exceeded."""
+    least: float
+    """Smallest tolerance: a few units in the last place of float32, in which losses and norms are summed."""
+    measured: Mapping[str, tuple[tuple[int, float], ...]]
+    """Largest relative difference by field, as pairs of (maximum number of steps, difference), ascending."""
+
+    @property
+    def max_steps(self) -> int:
+        """Largest number of steps that was measured."""
+        return max(steps for pairs in self.measured.values() for steps, _ in pairs)
+
+    def allowed(self, field: str, *, steps: int) -> float:
+        """Return the largest accepted relative difference some steps after a common state.
+
+        It does not grow beyond the measured range. Fields that were not measured use the tolerance of the loss.
+        """
+        pairs = self.measured.get(field, self.measured["loss"])
+        seen = next((worst for most, worst in pairs if steps <= most), pairs[-1][1])
+        return max(self.factor * seen, self.least)
+
+    def accepts(self, difference: FieldDifference, *, steps: int) -> bool:
+        """Return whether other hardware explains a difference some steps after a common state."""
+        if difference.field in EXACT_FIELDS:
+            return False
+        recorded, replayed = difference.recorded, difference.replayed
+        allowed = self.allowed(difference.field, steps=steps)
+        if not (isinstance(recorded, int | float) and isinstance(replayed, int | float)):
+            return allowed >= 1  # one of them is not finite, a relative difference of 1
+        return abs(recorded - replayed) <= allowed * max(abs(recorded), abs(replayed), FLOOR)
+
+
+@cache
+def load_tolerance(compute: str) -> Tolerance:
+    """Load the tolerance of a compute dtype: float32, bfloat16 or float16."""
+    table: dict[str, Any] = json.loads((files("trainer") / "replay" / "tolerances.json").read_text(encoding="utf-8"))
+    measured = {
+        field: tuple((int(steps), float(worst)) for steps, worst in pairs)
+        for field, pairs in table["measured"][compute].items()
+    }
+    return Tolerance(factor=table["factor"], least=table["least"], measured=measured)
+
 
 TOO_FAR = (
     "No tolerance was measured for so many steps after a common state on another processor. Replay the run on the same "
@@ -48,6 +133,9 @@ SAMPLED_OTHERWISE = (
     "same instructions."
 )
 """Why replayed segments count as not tried."""
+
+UNUSABLE = (*UNREADABLE, SafetensorError)
+"""Errors of a damaged state."""
 
 
 @dataclass(kw_only=True)
@@ -87,7 +175,7 @@ class RecordedStates:
                 continue
             try:
                 state = read()
-            except (*UNREADABLE, SafetensorError) as error:
+            except UNUSABLE as error:
                 error.with_traceback(None)
                 self.warnings.append(f"{name} cannot be used ({type(error).__name__})")
                 continue
@@ -115,26 +203,22 @@ class RecordedStates:
         """Check all states that the author sent against the chain.
 
         Raises:
-            ProblemError: exit code 3; a state cannot be read, or its hash is not the one in the chain.
+            ProblemError: Exit code 3; a state cannot be read, or its hash is not the one in the chain.
         """
-        problems = []
-        if self.sent is None:
-            return
-        shapes = state_shapes(self.task)
-        for step in saved_state_steps(self.sent):
+        wrong = []
+        for step in saved_state_steps(self.sent) if self.sent else ():
             expected = self.run.states.get(step)
             try:
-                found = state_sha256(to_stored(read_state(state_path(self.sent, step), shapes)))
-            except (*UNREADABLE, SafetensorError) as error:
-                what = f"The state sent for step {step} cannot be read as one of this run: {error}."
-            else:
-                if found == expected:
-                    continue
+                found = state_sha256(to_stored(read_state(state_path(self.sent, step), state_shapes(self.task))))
+            except UNUSABLE as error:
+                wrong.append(f"The state sent for step {step} cannot be read as one of this run: {error}.")
+                continue
+            if found != expected:
                 chain = f"the chain has {expected}" if expected else "the chain lacks this step"
-                what = f"The state sent for step {step} has the SHA-256 {found}; {chain}."
-            problems.append(problem_of("TP764", file=str(self.run.folder), what=what))
-        if problems:
-            raise ProblemError(problems, exit_code=REFUSED)
+                wrong.append(f"The state sent for step {step} has the SHA-256 {found}; {chain}.")
+        if wrong:
+            file = str(self.run.folder)
+            raise ProblemError([problem_of("TP764", file=file, what=what) for what in wrong], exit_code=REFUSED)
 
     def model_params(self, state: TrainState) -> Params:
         """Return all parameters of the model in a state, with unstacked layers."""
@@ -341,12 +425,42 @@ class Repetition:
         )
 
     def _differences(self, segment: Segment, rows: Sequence[dict[str, Any]]) -> list[FieldDifference]:
+        """Return the recorded values of a segment's rows that differ in any bit from the replayed ones."""
         replayed = {row["step"]: row for row in rows}
         steps = [step for step in sorted(self.run.rows) if segment.first_step < step <= segment.last_step]
         before = max((step for step in self.run.rows if step <= segment.first_step), default=self.run.first_step)
-        differences: list[FieldDifference] = []
+        differences = []
         for step in steps:
-            # The first row averages over the steps since the row before, which may be in the segment before.
-            is_whole = step != steps[0] or before == segment.first_step
-            differences += row_differences(self.run.rows[step], replayed.get(step, {}), is_whole=is_whole)
+            recorded, skipped = self.run.rows[step], MACHINE_FIELDS
+            if step == steps[0] and before != segment.first_step:
+                skipped |= AVERAGED_FIELDS  # averages since the row before, which is in an earlier segment
+            if "padding_fraction" not in recorded:
+                skipped |= {"tokens_seen"}  # rows of earlier versions count padding too
+            for name in dict.fromkeys([*FIELD_NAMES, *sorted(recorded)]):
+                value, other = recorded.get(name), replayed.get(step, {}).get(name)
+                if name in recorded and name not in skipped and value != other:
+                    differences.append(FieldDifference(step=step, field=name, recorded=value, replayed=other))
         return differences
+
+
+def describe_difference(
+    differences: Sequence[FieldDifference], *, is_same_state: bool | None, agreed: int, step: int
+) -> str:
+    """Describe the first difference of a segment that ends with `step` and whose rows are equal up to step `agreed`."""
+    if not differences:
+        where = f"step {step}" if step == agreed + 1 else f"steps {agreed + 1} to {step}"
+        return (
+            f"The state after step {step} is not the one in the chain, although every row up to it is equal: the "
+            f"update of {where} differs (optimizer, learning rate, clipping or rounding)."
+        )
+    first = differences[0]
+    began = f" (the training differs from step {agreed + 1} or later)" if first.step > agreed + 1 else ""
+    recorded, replayed = ("null" if value is None else repr(value) for value in (first.recorded, first.replayed))
+    text = (
+        f"Step {first.step} is the first row that differs{began}, in its {FIELD_NAMES.get(first.field, first.field)}: "
+        f"{first.field} is {recorded} in the run and {replayed} here."
+    )
+    if is_same_state:
+        return f"{text} The state after step {step} is the one in the chain, so the row is not what training measured."
+    more = len({each.step for each in differences}) - 1
+    return f"{text} Later rows that differ: {more:,}." if more else text

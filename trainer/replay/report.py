@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from evidence.proof.receipts import REPRODUCED
-from schemas.problems import ProblemError, problem_of
+from evidence.proof.signatures import refuse
 from trainer.evaluation.reanswer import VerifiedAnswer, receipt_items
 from trainer.loop.base import REFUSED
 from trainer.loop.chain import SegmentSpan, saved_state_steps, split_spans
@@ -188,7 +188,7 @@ class ReplayFindings:
 
     @property
     def answers(self) -> list[VerifiedAnswer]:
-        """All answers that were verified."""
+        """All verified answers."""
         return [*self.untrained, *self.trained]
 
     @property
@@ -216,7 +216,7 @@ class ReplayFindings:
             what, then = f"No step could be judged. {difference}", "Replay the run on the same kind of processor."
         else:
             what, then = "Time limit reached before any step was replayed.", "Raise --minutes."
-        raise ProblemError([problem_of("TP760", file=str(self.run.folder), what=what, next=then)], exit_code=REFUSED)
+        raise refuse(self.run.folder, "TP760", what=what, next=then, exit_code=REFUSED)
 
     def document(self) -> dict[str, Any]:
         """Return the group `covered` of a receipt."""

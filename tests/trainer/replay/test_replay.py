@@ -34,9 +34,8 @@ from trainer.loop.session import StopRequest
 from trainer.loop.state import initial_state
 from trainer.model.decoder import params_sha256
 from trainer.replay import repetition
-from trainer.replay.difference import Tolerance
 from trainer.replay.recorded import ReplayRequest, read_recorded
-from trainer.replay.repetition import InMemoryRecorder, RecordedStates, Repetition, SegmentResult
+from trainer.replay.repetition import InMemoryRecorder, RecordedStates, Repetition, SegmentResult, Tolerance
 from trainer.replay.replay import replay
 from trainproof.orders.replay import ReplayFlags, run_replay
 
