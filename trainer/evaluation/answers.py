@@ -158,7 +158,7 @@ def answer_items(
     """Yield the prediction row of each item, in order; an item without room for an answer gets an error row.
 
     Args:
-        sampler: How the model is prompted and read.
+        sampler: Model, prompt form and scoring.
         params: Parameters by name.
         items: Evaluation items, with unique ids.
         prompts: Token ids of each item.

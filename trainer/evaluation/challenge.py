@@ -172,8 +172,8 @@ def challenge_run(request: ChallengeRequest, watch: Watch, on_event: OnEvent) ->
     """Challenge a run and return the receipt, not sealed yet.
 
     Raises:
-        ProblemError: Exit code 2; the run states no score, or a file cannot be read. Exit code 3: the parameters are
-            missing. Exit code 1: it has others than those that gave its answers.
+        ProblemError: Exit code 2; the run states no score, a file cannot be read, or there are too few new questions.
+            Exit code 3: the parameters are missing. Exit code 1: only parameters with another hash were found.
     """
     folder, config = request.folder, read_config(request.folder)
     summary, rows = read_answers(folder)
@@ -233,11 +233,7 @@ def challenge_run(request: ChallengeRequest, watch: Watch, on_event: OnEvent) ->
 
 
 def generate_questions(config: Config, count: int, seed: int) -> Questions:
-    """Generate questions of the kinds in a run's evaluation set, or else in its dataset.
-
-    Raises:
-        ProblemError: Exit code 2; these kinds cannot be generated, or there are fewer new questions.
-    """
+    """Generate questions of the kinds in a run's evaluation set, or else in its dataset."""
     training, name = _training_questions(config), config.evaluation.eval_set
     try:
         drawn = fresh_items(name, config.data.dataset, count, seed, training=training or ())
@@ -260,11 +256,7 @@ def generate_questions(config: Config, count: int, seed: int) -> Questions:
 
 
 def read_questions(path: Path, config: Config) -> Questions:
-    """Read questions from a file, without those that occur in training.
-
-    Raises:
-        ProblemError: Exit code 2; the file cannot be read or is not valid, or all of its questions occur in training.
-    """
+    """Read questions from a file, without those that occur in training."""
     file, training = read_eval_set(str(path)), _training_questions(config)
     if training is None:
         return Questions(items=file, source="file", seed=None, in_training=None)

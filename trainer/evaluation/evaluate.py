@@ -87,8 +87,7 @@ class Evaluator:
         """Return the untrained model's answers, or None if no baseline is configured or training has begun."""
         if not self.sampler.settings.baseline:
             return None
-        step = int(state.step)
-        if step == 0:
+        if (step := int(state.step)) == 0:
             return self.answers(state, frozen, file=layout.BASELINE_PREDICTIONS, what="baseline")
         message = f"baseline evaluation skipped (resumed at step {step}); see the run that began at step 0"
         recorder.log("info", "baseline_left_out", message, step=step)
@@ -115,7 +114,7 @@ class Evaluator:
         return trained.complete
 
     def answers(self, state: TrainState, frozen: Params, *, file: str, what: str) -> ModelAnswers:
-        """Answer every item in order until the run is told to stop, and append each row to `file` immediately."""
+        """Answer every item in order until the run has to stop, and append each row to `file` immediately."""
         params = unstack_on_devices(combine(state.trained, frozen))
         self.on_start()
         started_at, path = now(), self.folder / file

@@ -137,15 +137,9 @@ def compare_answer(
     scoring: Scoring,
     stop: str | None = None,
 ) -> VerifiedAnswer:
-    """Compare a recorded answer with the one generated now.
+    """Compare a recorded answer with the one generated now, or None if the set lacks the item.
 
-    Args:
-        stated: Prediction row of the run.
-        generated: Prediction row of now, or None if the set lacks the item.
-        traces: Pass over each recorded sample; empty if the text cannot be the model's tokens.
-        allowed: Largest accepted logit gap; see `allowed_margin`.
-        scoring: How answers are read.
-        stop: Text that ends an answer.
+    `traces` has the pass over each recorded sample, and is empty if the text cannot be the model's tokens.
     """
     if generated is None:
         why = "The evaluation set lacks an item with this id."
@@ -205,12 +199,7 @@ def changed_score(stated: dict[str, Any], scoring: Scoring, stop: str | None = N
 
 
 def allowed_margin(dtype: str, platforms: Collection[str]) -> float:
-    """Return the largest logit gap that other hardware explains.
-
-    Args:
-        dtype: Dtype of the matrix products.
-        platforms: Where the answers were given and where they are checked: cpu, gpu or tpu.
-    """
+    """Return the largest logit gap that other hardware explains, between platforms (cpu, gpu, tpu)."""
     names = {dtype, *(MATMUL_DTYPES[each] for each in platforms if dtype == "float32" and each in MATMUL_DTYPES)}
     return max(MARGINS[name] for name in names)
 
@@ -225,9 +214,8 @@ def trace_answers(
     vocab, samples = params["tokens.table"].shape[0], sampler.settings.samples
     answers: dict[str, list[list[int]]] = {}
     for row in rows:
-        tokens = [stated_tokens(each, sampler, vocab=vocab) for each in iter_answers(row)]
-        known = [each for each in tokens if each is not None]
-        if len(known) == len(tokens) == samples and sampler.has_room(prompts[row["id"]]):
+        known = [tokens for each in iter_answers(row) if (tokens := stated_tokens(each, sampler, vocab=vocab))]
+        if len(known) == len(list(iter_answers(row))) == samples and sampler.has_room(prompts[row["id"]]):
             answers[row["id"]] = known
     drawing = None
     if sampler.sampling is not None and answers:
@@ -274,7 +262,7 @@ def trace_texts(
     Args:
         sampler: Model and batch size.
         params: Parameters by name; may be sharded.
-        texts: Token ids of each prompt and answer, neither empty, together within the model's positions.
+        texts: Token ids of each prompt and answer, not empty, together within the model's positions.
         drawing: Sampling parameters and one key per text (`[texts 1]`) if the answers were sampled.
     """
     graphdef, batch_size = sampler.task.model.graphdef, sampler.settings.batch_size
@@ -358,14 +346,11 @@ def _trace_jit(options: CompilerOptions) -> Any:
 
 
 def receipt_items(trained: Sequence[VerifiedAnswer], untrained: Sequence[VerifiedAnswer] = ()) -> dict[str, Any]:
-    """Return the group `items` of a receipt.
-
-    `drawn` counts the answers that were generated again, `different` all that differ; each of those was generated
-    again.
-    """
+    """Return the group `items` of a receipt; `drawn` counts the answers that were generated again."""
     both = [*untrained, *trained]
     verdicts = Counter(each.verdict for each in both)
-    group: dict[str, Any] = {
+    others = [{"id": each.id, "why": each.why} for each in both if each.verdict == "different"]
+    group = {
         "drawn": len(both) - verdicts["followed"],
         "identical": verdicts["identical"],
         "within_tolerance": verdicts["within tolerance"],
@@ -376,7 +361,4 @@ def receipt_items(trained: Sequence[VerifiedAnswer], untrained: Sequence[Verifie
             "untrained": sum(each.verdict != "different" for each in untrained),
         },
     }
-    if verdicts["different"]:
-        others = [each for each in both if each.verdict == "different"]
-        group["differences"] = [{"id": each.id, "why": each.why} for each in others[:MAX_DIFFERENCES]]
-    return group
+    return group | ({"differences": others[:MAX_DIFFERENCES]} if others else {})

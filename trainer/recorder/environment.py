@@ -76,12 +76,10 @@ CompilerOptions = tuple[tuple[str, str | bool], ...]
 
 
 def environment(compiled_for: str | None = None) -> dict[str, Any]:
-    """Return the group `environment` of the manifest.
-
-    Args:
-        compiled_for: Level that CPU programs are compiled for, or None if no program is compiled for a CPU.
-    """
-    variables = os.environ | {"XLA_FLAGS": " ".join(each for each in _xla_flags() if not _is_added(each, compiled_for))}
+    """Return the group `environment` of the manifest, with the level of CPU programs or None without any."""
+    # The flag that `request_level` adds is not a setting of the user.
+    user_flags = [each for each in _xla_flags() if compiled_for != V3 or each != MAX_ISA_FLAG]
+    variables = os.environ | {"XLA_FLAGS": " ".join(user_flags)}
     return {
         "os": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": platform.python_version(),
@@ -94,11 +92,6 @@ def environment(compiled_for: str | None = None) -> dict[str, Any]:
     }
 
 
-def _is_added(flag: str, level: str | None) -> bool:
-    """Return whether `request_level` added a flag for this level; it is no setting of the user."""
-    return level == V3 and flag == MAX_ISA_FLAG
-
-
 def _installed_version(package: str) -> str | None:
     try:
         return version(package)
@@ -107,11 +100,7 @@ def _installed_version(package: str) -> str | None:
 
 
 def processor(compiled_for: str | None = None) -> dict[str, Any]:
-    """Return the group `environment.processor` of the manifest.
-
-    Args:
-        compiled_for: Level that the programs are compiled for, or None if they run elsewhere.
-    """
+    """Return the group `environment.processor` of the manifest, with the level of CPU programs or None without any."""
     cpu = _cpu_info()
     numbers = {"family": "cpu family", "model": "model", "stepping": "stepping"}
     instructions = cpu.get("flags", cpu.get("Features", "")).split()

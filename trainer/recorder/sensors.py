@@ -34,15 +34,12 @@ GPU_QUERIES: Mapping[str, Callable[[Any, Any], float]] = {
 
 
 class GpuSensor:
-    """Reads utilization, temperature and power of NVIDIA GPUs.
-
-    Attributes:
-        missing: Why the figures are not available, as a sentence, or an empty string.
-    """
+    """Reads utilization, temperature and power of NVIDIA GPUs."""
 
     def __init__(self, devices: Sequence[Any]) -> None:
         """Find the cards of the run's JAX devices; `CUDA_VISIBLE_DEVICES` maps JAX's numbers to cards."""
         self.missing = ""
+        """Why the figures are not available, as a sentence, or an empty string."""
         self._cards: list[Any] = []
         if devices[0].platform != "gpu":
             return
@@ -109,12 +106,7 @@ class DataWait:
 
 
 class SystemWatch:
-    """Samples the machine in a thread from `start` to `stop`, at intervals and once at the end.
-
-    Attributes:
-        sensor: Sensors of the GPUs.
-        error: Why the rows end early, or None.
-    """
+    """Samples the machine in a thread from `start` to `stop`, at intervals and once at the end."""
 
     def __init__(
         self,
@@ -127,6 +119,7 @@ class SystemWatch:
     ) -> None:
         """Find the sensors of the run's JAX devices and read the counters for the first time."""
         self.error: OSError | None = None
+        """Why the rows end early, or None."""
         self.sensor = GpuSensor(devices)
         self._every_seconds = every_seconds
         self._devices, self._wait, self._clock = devices, wait, clock
@@ -180,10 +173,7 @@ class SystemWatch:
 def observe(recorder: Recorder, every_seconds: float | None, devices: Sequence[Any]) -> DataWait:
     """Start sampling until the run is sealed, and return the counter for the loop's waiting time.
 
-    Args:
-        recorder: Recorder of the run.
-        every_seconds: Interval between rows, or None to record no samples.
-        devices: JAX devices of the run.
+    Without an interval, nothing is sampled.
     """
     wait = DataWait()
     if every_seconds is None:

@@ -94,16 +94,11 @@ class Draw:
 
 
 def draw_segments(parts: tuple[SegmentSpan, ...], starts: Collection[int] | None, *, count: int, seed: int) -> Draw:
-    """Draw parts between the first and the last, each with a probability proportional to its steps.
+    """Draw `count` parts between the first and the last, each with a probability proportional to its steps.
 
     Each part gets an exponential waiting time from the hash of seed and part, with its steps as the rate, and the
     shortest times are drawn (P. S. Efraimidis and P. G. Spirakis, Information Processing Letters 97, 2006, p. 181–185).
-
-    Args:
-        parts: All parts of the run.
-        starts: Steps with an available state, or None to draw among all parts.
-        count: Number of parts to draw.
-        seed: Seed of the judge, unknown when the run was made.
+    Only parts that begin at one of `starts` are drawn, or all if it is None. The author did not know the seed.
     """
 
     def waiting_time(part: SegmentSpan) -> float:
