@@ -1,4 +1,4 @@
-"""What is done with a run that has ended, and what is refused before its checkpoint is read."""
+"""Evaluating and exporting a finished run, and refusals before its checkpoint is read."""
 
 import json
 import os
@@ -82,25 +82,18 @@ def test_settings_of_the_run_that_do_not_fit_are_refused(key, value, code, folde
 
 
 @pytest.mark.usefixtures("unread")
-def test_a_run_that_another_process_writes_is_not_read(folder):
+def test_locked_runs_lost_checkpoints_and_taken_folders_are_refused_before_the_checkpoint_is_read(folder, tmp_path):
     with RunLock(folder):
         assert refused(lambda: evaluate_run(folder, "eval_v1", QUIET)).code == "TP090"
-
-
-@pytest.mark.usefixtures("unread")
-def test_a_run_without_a_checkpoint_is_refused_first(folder):
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    (taken / "thesis.tex").write_text("mine")
+    problem = refused(lambda: export_run(folder, taken, QUIET))
+    assert (problem.code, problem.what) == ("TP048", f"{taken} is not empty.")
     shutil.rmtree(folder / layout.CHECKPOINTS)
     for work in (lambda: evaluate_run(folder, "eval_v1", QUIET), lambda: export_run(folder, None, QUIET)):
         problem = refused(work)
         assert (problem.code, problem.file) == ("TP050", str(folder))
-
-
-@pytest.mark.usefixtures("unread")
-def test_an_export_over_something_is_refused_before_the_checkpoint_is_read(folder, tmp_path):
-    (tmp_path / "taken").mkdir()
-    (tmp_path / "taken" / "thesis.tex").write_text("mine")
-    problem = refused(lambda: export_run(folder, tmp_path / "taken", QUIET))
-    assert (problem.code, problem.what) == ("TP048", f"{tmp_path / 'taken'} is not empty.")
 
 
 def test_the_current_folder_cannot_become_an_export(folder, tmp_path, monkeypatch):
@@ -197,12 +190,6 @@ def test_a_run_without_a_recorded_prompt_form_needs_its_rows(folder):
     config.write_text(config.read_text().replace("dataset: dev-reasoning-v2", "dataset: gone.jsonl"))
     problem = refused(lambda: evaluate_run(folder, "eval_v1", QUIET))
     assert (problem.code, problem.file) == ("TP010", "gone.jsonl")
-
-
-def test_a_later_evaluation_reports_odd_items(folder, tmp_path, capsys):
-    items = row_file(tmp_path / "items.jsonl", {"id": "1", "prompt": "<eos>", "expected": "x"})
-    evaluate_run(folder, items, Watch())
-    assert capsys.readouterr().out.startswith(f"TP024: {items} (line 1): 1 row has the text of special tokens in it")
 
 
 def test_a_stopped_export_leaves_nothing(folder, tmp_path, monkeypatch):
