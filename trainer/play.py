@@ -17,7 +17,7 @@ from trainer.data.answers import infer_scoring
 from trainer.data.conversations import PromptForm, has_template
 from trainer.data.rows import RowFile, read_eval_set
 from trainer.evaluation.answers import Sampler, unanswered_row
-from trainer.evaluation.late import available_devices
+from trainer.evaluation.evaluate import available_devices
 from trainer.evaluation.recorded import (
     find_model,
     load_run_params,
@@ -71,11 +71,7 @@ class Question:
     """Evaluation set of the item, or None for a prompt."""
 
     def encode(self, model: ChatModel) -> list[int]:
-        """Return the token ids of the prompt in the form of a model.
-
-        Raises:
-            ProblemError: Exit code 2; the chat template refuses it, or there is no room for an answer.
-        """
+        """Return the token ids of the prompt in the form of a model; raise `ProblemError` if it cannot be answered."""
         one = RowFile(name="", path=Path("--prompt"), rows=(dict(self.row),), lines=(1,), sha256="", warnings=())
         [prompt] = model.sampler.encode_prompts(one)
         if not model.sampler.has_room(prompt):
@@ -88,7 +84,7 @@ def trained_model(folder: Path, devices: Devices) -> ChatModel:
     """Return the trained model of a run.
 
     Raises:
-        ProblemError: Exit code 2; the run, its model or its rows cannot be read. Exit code 3: it has no parameters, or
+        ProblemError: Exit code 2; the run, its model or its rows cannot be read. Exit code 3: it lacks parameters, or
             the tokenizer is another one.
     """
     config, manifest = read_config(folder), read_manifest(folder)
@@ -158,12 +154,12 @@ def _first_source(task: Task) -> str:
 def open_models(
     folder: Path | None, *, model: str | None = None, beside: Path | None, untrained: bool, watch: Watch
 ) -> tuple[ChatModel, ...]:
-    """Find the models of a chat: of a run, or without one the model named `model`; see `trained_model` for errors.
+    """Find the models of a chat; see `trained_model` for errors.
 
     Args:
-        folder: Run, or None.
-        model: Name of a model without a run.
-        beside: Another run whose model answers too.
+        folder: Run, or None for a model without a run.
+        model: Name of that model.
+        beside: Another run to chat with.
         untrained: Add the model before training.
         watch: Reports if other devices than the run's are used.
     """
@@ -248,26 +244,18 @@ def refused_event(error: ProblemError) -> Event:
 
 
 def find_question(prompt: str | None, item: str | None, model: ChatModel) -> Question:
-    """Return the question for a prompt, or for the item with an id in the run's evaluation set.
-
-    Raises:
-        ProblemError: Exit code 2; the run has no evaluation set, or there is no such item.
-    """
+    """Return the question for a prompt, or for the item with an id; raise `ProblemError` if it does not exist."""
     if item is None:
         return Question(row={"prompt": prompt or ""})
     found = next((row for row in model.items.rows if row["id"] == item), None) if model.items else None
     if model.items is None or found is None:
-        why = "has no evaluation set" if model.items is None else f"was evaluated on {model.items.name}, without {item}"
+        why = f"was evaluated on {model.items.name}, without {item}" if model.items else "lacks an evaluation set"
         raise refuse(model.folder, "TP116", what=f"{model.name} {why}.")
     return Question(row=found, items=model.items)
 
 
 def read_question(line: str, number: int, model: ChatModel) -> Question:
-    """Parse a question, `{"prompt": "…"}` or `{"item": "…"}`.
-
-    Raises:
-        ProblemError: Exit code 2; the line is not a question, or there is no such item.
-    """
+    """Parse a question, `{"prompt": "…"}` or `{"item": "…"}`; raise `ProblemError` if it is invalid."""
     value = read_json(line, file="standard input").value
     [(key, text)] = value.items() if isinstance(value, dict) and len(value) == 1 else [("", None)]
     if key not in ("prompt", "item") or not isinstance(text, str):

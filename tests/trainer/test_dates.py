@@ -12,7 +12,7 @@ import trainer.run as story
 from evidence import layout
 from trainer.config.tree import CheckpointConfig, Config, DataConfig, EvaluationConfig, LimitsConfig, ModelConfig
 from trainer.evaluation.challenge import ChallengeRequest, challenge_run
-from trainer.evaluation.late import evaluate_run
+from trainer.evaluation.evaluate import evaluate_run
 from trainer.play import trained_model
 from trainer.recorder.progress import Watch
 from trainer.replay.recorded import ReplayRequest, prepare_replay, read_recorded

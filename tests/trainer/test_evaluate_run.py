@@ -19,8 +19,8 @@ from evidence.lock import RunLock
 from schemas.problems import Problem, ProblemError
 from trainer.config.tree import Config, EvaluationConfig
 from trainer.data.conversations import FORM
-from trainer.evaluation import late
-from trainer.evaluation.late import evaluate_run
+from trainer.evaluation import evaluate
+from trainer.evaluation.evaluate import evaluate_run
 from trainer.export_run import export_run
 from trainer.loop.session import StopRequest
 from trainer.model import export
@@ -150,8 +150,8 @@ OUT_OF_MEMORY = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory al
 @pytest.mark.parametrize(
     ("where", "error", "text"),
     [
-        ("trainer.evaluation.late.list_artifacts", DISK_FULL, None),
-        ("trainer.evaluation.late.list_artifacts", KeyboardInterrupt(), None),
+        ("trainer.evaluation.evaluate.list_artifacts", DISK_FULL, None),
+        ("trainer.evaluation.evaluate.list_artifacts", KeyboardInterrupt(), None),
         ("trainer.evaluation.answers.Sampler.answer", OUT_OF_MEMORY, "The device ran out of memory: RESOURCE_EXH"),
     ],
     ids=["disk full", "interrupted", "out of memory"],
@@ -208,13 +208,13 @@ def test_a_stopped_export_leaves_nothing(folder, tmp_path, monkeypatch):
 
 def test_evaluations_side_by_side_leave_one(folder, monkeypatch):
     """Another process ends its evaluation while this one still reads the configuration."""
-    real = late.resolve
+    real = evaluate.resolve
 
     def meanwhile(name: str, revision: str | None, **options: bool):
         (folder / layout.EVAL_SUMMARY).write_text("{}")
         return real(name, revision, **options)
 
-    monkeypatch.setattr(late, "resolve", meanwhile)
+    monkeypatch.setattr(evaluate, "resolve", meanwhile)
     assert refused(lambda: evaluate_run(folder, "eval_v1", QUIET)).code == "TP070"
 
 

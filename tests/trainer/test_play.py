@@ -157,7 +157,7 @@ def test_a_run_without_an_evaluation_set_has_no_items(
     folder = finished(config)
     code, said = refusal(capsys, folder, "--item", "a")
     assert code == 2
-    assert said.startswith(f"error TP116: {folder}: run has no evaluation set.\n")
+    assert said.startswith(f"error TP116: {folder}: run lacks an evaluation set.\n")
 
 
 def test_a_run_without_parameters_is_refused(run_of: Callable[..., Path], tmp_path: Path):

@@ -23,7 +23,7 @@ from trainer.data.builtin.reasoning import fresh_items, prompt_key
 from trainer.data.conversations import untrusted_model
 from trainer.data.rows import RowFile, read_eval_set
 from trainer.evaluation.answers import answer_items, select_rows
-from trainer.evaluation.late import available_devices
+from trainer.evaluation.evaluate import available_devices
 from trainer.evaluation.reanswer import MAX_DIFFERENCES, Verdict, VerifiedAnswer, receipt_items, verify_answers
 from trainer.evaluation.recorded import (
     find_model,
@@ -79,7 +79,7 @@ class Questions:
     seed: int | None
     """Seed of generated questions, or None."""
     in_training: int | None
-    """Questions left out because a training row has the same, or None if the training rows are not available."""
+    """Questions dropped because a training row has the same, or None if the training rows are not available."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,15 +105,15 @@ class ChallengeResult:
     def chance(self) -> float:
         """Probability of a score this low if the stated one is true (one-sided Fisher exact test).
 
-        Leaving out questions that occur in training keeps the harder ones, since easy kinds have few distinct
-        questions. Those left out therefore count as answered correctly, at most as many as there are questions: an
-        honest run is not accused for that selection, and training on nearly everything does not help.
+        Dropping questions that occur in training keeps the harder ones, since easy kinds have few distinct questions.
+        Dropped questions therefore count as answered correctly, at most as many as there are questions: an honest run
+        is not accused because of the selection, and training on nearly everything does not help.
 
-        Example: 83 of 100 correct with 57 left out count as 140 of 157 against a stated 94 of 100: a probability of
+        Example: 83 of 100 correct with 57 dropped count as 140 of 157 against a stated 94 of 100: a probability of
         0.14, where 83 of 100 alone would have 0.012.
         """
-        left_out = min(self.questions.in_training or 0, self.on_questions.n)
-        as_drawn = ExactMatch(correct=self.on_questions.correct + left_out, n=self.on_questions.n + left_out)
+        dropped = min(self.questions.in_training or 0, self.on_questions.n)
+        as_drawn = ExactMatch(correct=self.on_questions.correct + dropped, n=self.on_questions.n + dropped)
         return fisher_exact_less(self.stated, as_drawn)
 
     def receipt_groups(self) -> dict[str, Any]:
@@ -243,7 +243,7 @@ def generate_questions(config: Config, count: int, seed: int) -> Questions:
     if drawn is None:
         what = f"Neither the evaluation set {name} nor the dataset {config.data.dataset} is built in."
         raise refuse(file="--generate", code="TP059", what=what)
-    items, left_out = drawn
+    items, dropped = drawn
     file = RowFile(
         name=f"{count} generated, seed {seed}",
         path=Path("--generate"),
@@ -252,7 +252,7 @@ def generate_questions(config: Config, count: int, seed: int) -> Questions:
         sha256=sha256_json(items),
         warnings=(),
     )
-    return Questions(items=file, source="generated", seed=seed, in_training=None if training is None else left_out)
+    return Questions(items=file, source="generated", seed=seed, in_training=None if training is None else dropped)
 
 
 def read_questions(path: Path, config: Config) -> Questions:

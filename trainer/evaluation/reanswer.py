@@ -207,10 +207,7 @@ def allowed_margin(dtype: str, platforms: Collection[str]) -> float:
 def trace_answers(
     rows: Sequence[dict[str, Any]], prompts: Mapping[str, list[int]], sampler: Sampler, params: Params
 ) -> dict[str, list[AnswerTrace]]:
-    """Return the traces of all samples of each row, by item.
-
-    Rows with another number of samples than configured, or with a text that cannot be the model's tokens, are left out.
-    """
+    """Return the traces of all samples by item, for rows with the configured number of samples and possible tokens."""
     vocab, samples = params["tokens.table"].shape[0], sampler.settings.samples
     answers: dict[str, list[list[int]]] = {}
     for row in rows:
@@ -229,7 +226,7 @@ def stated_tokens(row: Mapping[str, Any], sampler: Sampler, *, vocab: int) -> li
     """Return the tokens of a recorded answer, or None if they cannot be the tokens of such an answer.
 
     A finished answer has the end token last and nowhere else; a truncated one has `max_new_tokens` tokens; decoded,
-    they give the recorded text. Rows of earlier versions have no tokens; their text is encoded.
+    they give the recorded text. Rows of earlier versions lack tokens; their text is encoded.
     """
     if row["error"] is not None:
         return None
@@ -300,8 +297,8 @@ def trace_batch(
 ) -> tuple[Float[Array, "batch new"], Float[Array, "batch new"]]:
     """Return logit gap and loss of each answer token, which is predicted from the state at its place.
 
-    Logits are computed one row at a time, so that at most `[new vocab]` of them exist. Sampling is the Gumbel-max
-    trick: a sampled token has the largest logit once the noise of its key is added, which is added again here.
+    Logits are computed one row at a time, `[new vocab]`, to save memory. Sampling is the Gumbel-max trick: a sampled
+    token has the largest logit once the noise of its key is added, which is added again here.
     """
     decoder = bind(graphdef, params)
     hidden = jnp.take_along_axis(decoder.hidden(tokens), places[:, :, None], axis=1)
@@ -322,7 +319,7 @@ def trace_batch(
 def _sampled_margins(
     logits: Float[Array, "new vocab"], chosen: Int[Array, " new"], key: Key[Array, ""], sampling: Sampling
 ) -> Float[Array, " new"]:
-    """Return the gap between the largest noisy logit and that of each token.
+    """Return the gap between the largest noisy logit and the logit of each token.
 
     A token outside top-k or top-p is also at least as far off as its logit is below the smallest one inside.
     """

@@ -23,7 +23,6 @@ from trainer.data.answers import SCORING, infer_scoring
 from trainer.data.conversations import FORM, PromptForm, infer_form, rendered_at
 from trainer.data.rows import AS_WRITTEN, WITH_NEWLINE, RowFile, read_eval_set
 from trainer.evaluation.answers import Sampler, item_fields
-from trainer.evaluation.evaluate import EVALUATED
 from trainer.loop.base import REFUSED, other_base
 from trainer.loop.chain import load_trained_params, params_bytes
 from trainer.loop.checkpoints import latest_step, no_checkpoint, restored_state
@@ -38,6 +37,9 @@ from trainer.model.source import ModelSource, hint_model_path, resolve
 from trainer.model.stacks import Params
 from trainer.objectives.data import read_training_rows
 from trainer.recorder.recorder import explain_full_device
+
+EVALUATED = "evaluated"
+"""Log event of a complete evaluation."""
 
 
 def read_config(folder: Path) -> Config:
@@ -147,7 +149,7 @@ def read_run_scoring(folder: Path, config: Config, items: RowFile | None) -> Sco
 
 
 def _logged(folder: Path, event: str) -> dict[str, Any] | None:
-    """Return the fields of the last event of a kind in the log, or None if there is no such event."""
+    """Return the fields of the last event of a kind in the log, or None if it is not logged."""
     rows = read_rows(folder / layout.LOG, "log_record").values
     return next((row["fields"] for row in reversed(rows) if row["event"] == event), None)
 

@@ -38,7 +38,7 @@ IDENTITY = ("commit", "committed_at", "branch", "dirty", "diff_sha256")
 
 
 def code_identity(source: Path = SOURCE) -> dict[str, Any]:
-    """Return the group `code` of the manifest; the fields about the commit are None if it is unknown."""
+    """Return the group `code` of the manifest, with None for the fields of an unknown commit."""
     installed = distribution("trainproof")
     if identity := checkout_identity(source):
         return {"version": installed.version, **identity, "source": "checkout"}

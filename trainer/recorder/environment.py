@@ -1,7 +1,7 @@
 """Describe the machine: system, packages, environment variables, processor, cache folder and attached folders.
 
 XLA's CPU compiler uses every instruction set that it finds, and other instructions add in another order. Compiled for a
-level that nearly every processor has, a program gives the same bits on all of them (docs/decisions/processors.md).
+level that nearly every processor has, a program gives the same bits everywhere (docs/decisions/processors.md).
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def reset_peak() -> bool:
 
 
 def return_freed_memory() -> None:
-    """Return freed memory to the system (`man 3 malloc_trim`, glibc only); compilers leave much of it."""
+    """Return freed memory to the system (`man 3 malloc_trim`, glibc only); compilers free much at the end."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:
         trim(0)

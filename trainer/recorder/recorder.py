@@ -205,7 +205,7 @@ class Recorder:
         """Seal the run: set the status, log the manifest's hash, then write the manifest with the hash of every file.
 
         Manifest and log confirm each other, so a change in either is found. Status and hashes reach the disk in one
-        rename, so a run with status `succeeded` has all of them.
+        rename, so a run with status `succeeded` has every hash.
         """
         for end in self.before_seal:
             end()
@@ -254,9 +254,7 @@ def first_manifest(
 def list_artifacts(folder: Path, *, replaced: Mapping[str, Path] | None = None) -> list[dict[str, Any]]:
     """Return the artifact list of the manifest: every evidence file with size, hash and role.
 
-    Args:
-        folder: Run folder.
-        replaced: Files by the name in the run folder that they will replace.
+    `replaced` has the files that will be moved into the folder, by their later name.
     """
     files = {folder / name: role for name, role in layout.ROLES.items()}
     files |= dict.fromkeys(sorted((folder / layout.STATES).glob("*.safetensors")), "other")
@@ -450,7 +448,7 @@ def stamp_end(folder: Path, authority: str | None) -> str | None:
 
 
 def _stamp(folder: Path, subject: Literal["start", "manifest"], message: bytes, authority: str) -> str | None:
-    """Return why there is no time stamp, or None; a failing authority costs at most ten seconds and never the run."""
+    """Return why time stamping failed, or None; a failing authority costs at most ten seconds and never the run."""
     try:
         return stamp_run(folder, subject, message, authority, datetime.now(UTC))
     except OSError as error:

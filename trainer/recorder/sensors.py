@@ -74,7 +74,7 @@ class GpuSensor:
 
 
 def read_host(process: psutil.Process) -> dict[str, float]:
-    """Return memory in bytes, and load in percent since the last call; the load of the process is that of one core."""
+    """Return memory in bytes, and load in percent since the last call; the process uses up to 100 % per core."""
     memory = psutil.virtual_memory()
     return {
         "host_memory_used_bytes": memory.total - memory.available,

@@ -305,7 +305,7 @@ class Repetition:
     def repeat(self, segment: Segment) -> Iterator[SegmentResult]:
         """Replay a segment from the nearest available state and yield the result of each segment on the way.
 
-        Segments without a state before them, and interrupted ones, are left out.
+        Segments without an earlier state are skipped.
         """
         available = [step for step in self.states.steps if step <= segment.first_step]
         if self._state is not None and self._step <= segment.first_step:
@@ -391,7 +391,7 @@ class Repetition:
     def _judge(
         self, segment: Segment, rows: Sequence[dict[str, Any]], seconds: float, *, is_same: bool | None
     ) -> SegmentResult:
-        """Return the verdict on a segment, or on its first steps if the later ones have no tolerance.
+        """Return the verdict on a segment, or on its first steps if the later ones lack a tolerance.
 
         `is_same` is whether its last state is the recorded one, or None if that is unknown.
         """

@@ -59,7 +59,7 @@ class Draw:
         if fabricated steps do not fit between, because the first or the last part then has some.
 
         Example:
-            2,000 steps in 20 parts, 18 of them between the first and the last. With half of all steps fabricated, 10 of
+            2,000 steps in 20 parts, 18 between the first and the last. With half of all steps fabricated, 10 of
             the 18 are false. Three drawn parts are all honest with probability 8/18 · 7/17 · 6/16 = 0.069, so the run
             is detected with 0.931; five drawn parts detect it with 1 − 8·7·6·5·4 / (18·17·16·15·14) = 0.993.
         """
@@ -98,7 +98,7 @@ def draw_segments(parts: tuple[SegmentSpan, ...], starts: Collection[int] | None
 
     Each part gets an exponential waiting time from the hash of seed and part, with its steps as the rate, and the
     shortest times are drawn (P. S. Efraimidis and P. G. Spirakis, Information Processing Letters 97, 2006, p. 181–185).
-    Only parts that begin at one of `starts` are drawn, or all if it is None. The author did not know the seed.
+    With `starts`, only parts that begin at one of these steps are drawn. The author of the run did not know the seed.
     """
 
     def waiting_time(part: SegmentSpan) -> float:

@@ -11,7 +11,7 @@ from evidence.layout import PROGRAMS
 from evidence.writing import as_json_text
 from schemas.problems import ProblemError
 from schemas.render import as_dicts, as_sentence
-from trainer.evaluation.late import evaluate_run
+from trainer.evaluation.evaluate import evaluate_run
 from trainer.recorder.progress import Watch
 from trainer.resumable import AUTO, UNFIT, awaits_evaluation, find_runs, free_folder, own_folder
 from trainer.run import RunRequest, check, run

@@ -23,7 +23,7 @@ def evaluate(
     from trainer.loop.session import exit_on_interrupt
 
     with exit_on_interrupt("evaluate"):
-        from trainer.evaluation.late import evaluate_run
+        from trainer.evaluation.evaluate import evaluate_run
         from trainer.recorder.progress import Watch
 
         with Watch(quiet=as_json) as watch:

@@ -34,8 +34,7 @@ from trainer.config.tree import (
     RecordingConfig,
 )
 from trainer.evaluation.challenge import ChallengeRequest, challenge_run
-from trainer.evaluation.evaluate import describe_summary
-from trainer.evaluation.late import evaluate_run
+from trainer.evaluation.evaluate import describe_summary, evaluate_run
 from trainer.evaluation.reanswer import changed_score
 from trainer.evaluation.recorded import load_run_params, read_sampler
 from trainer.loop.checkpoints import checkpoint_steps

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from forging import forged, read_manifest, read_rows
+from model_folders import row_file
 from replays import record, refusal, replay_run, small_config
 from tasks import inputs_of
 
@@ -281,7 +282,7 @@ def test_swapped_checkpoints_are_not_used(honest: Path, copy: Path, replayer: Re
 def test_edited_answers_and_edited_start_are_found(copy: Path):
     answers = read_rows(copy, layout.PREDICTIONS)
     answers[2]["output_text"] = "<answer>4</answer>"
-    (copy / layout.PREDICTIONS).write_text("".join(json.dumps(row) + "\n" for row in answers))
+    row_file(copy / layout.PREDICTIONS, *answers)
     dataset = read_manifest(copy)["dataset"]
     forged(copy, manifest={"dataset": {"duplicates": dataset["duplicates"] + 1}, "model": {"parameters": 7}})
     receipt, code, _ = replay_run(copy, segments=0, items=6)
@@ -299,9 +300,7 @@ def test_edited_answers_and_edited_start_are_found(copy: Path):
 @pytest.mark.slow
 def test_another_prompt_template_is_found(copy: Path):
     path = copy / layout.EVAL_SUMMARY
-    summary = json.loads(path.read_text("utf-8"))
-    summary["generation"]["prompt_template"] = "Q: {prompt}\nA:"
-    path.write_text(json.dumps(summary), "utf-8")
+    path.write_text(path.read_text("utf-8").replace('"prompt_template": "', '"prompt_template": "Q: '), "utf-8")
     forged(copy)
     receipt, code, _ = replay_run(copy, segments=0, items=1)
     assert code == 1
@@ -310,39 +309,44 @@ def test_another_prompt_template_is_found(copy: Path):
 
 
 def test_other_versions_are_refused_unless_anyway(copy: Path):
-    manifest = read_manifest(copy)
-    packages = manifest["environment"]["packages"]
-    here = packages["jax"]
+    packages = read_manifest(copy)["environment"]["packages"]
     forged(copy, manifest={"environment": {"packages": packages | {"jax": "0.1.2"}}})
-    code, said = refusal(lambda: replay_run(copy))
-    assert (code, said) == (3, [f"TP761 The run used jax 0.1.2; here it is {here}."])
+    assert refusal(lambda: replay_run(copy)) == (3, [f"TP761 The run used jax 0.1.2; here it is {packages['jax']}."])
     receipt, code, _ = replay_run(copy, segments=0, items=0, anyway=True)
     assert (code, receipt["result"]) == (0, "identical")
 
 
 def test_other_devices_and_other_data_are_refused(copy: Path, tmp_path: Path):
     forged(copy, manifest={"devices": {"platform": "tpu", "kind": "TPU v5 lite", "count": 8}})
-    code, said = refusal(lambda: replay_run(copy))
-    assert (code, said) == (3, ["TP762 The run used 8 × TPU v5 lite (tpu); this machine has 8 × cpu (cpu)."])
+    said = "TP762 The run used 8 × TPU v5 lite (tpu); this machine has 8 × cpu (cpu)."
+    assert refusal(lambda: replay_run(copy)) == (3, [said])
     forged(copy, manifest={"devices": {"platform": "cpu", "kind": "cpu", "count": 1}})
-    other = tmp_path / "other.jsonl"
-    other.write_text(
-        '{"prompt": "1 + 1?", "steps": [{"i": 0, "type": "compute", "content": "Add."}], "final_answer": "2"}\n'
-    )
-    code, said = refusal(lambda: replay_run(copy, dataset=str(other)))
-    assert code == 3
-    stated = read_manifest(copy)["dataset"]["sha256"]
-    assert [text.split(" has the")[0] for text in said] == ["TP763 other.jsonl"]
-    assert said[0].endswith(f"; the run was trained on {stated}.")
-    code, said = refusal(lambda: replay_run(copy, dataset=str(tmp_path / "not-there.jsonl")))
-    assert code == 3
-    assert "not-there.jsonl" in said[0]
+    step = {"i": 0, "type": "compute", "content": "Add."}
+    other = row_file(tmp_path / "other.jsonl", {"prompt": "1 + 1?", "steps": [step], "final_answer": "2"})
+    code, [text] = refusal(lambda: replay_run(copy, dataset=other))
+    assert (code, text.split(" has the")[0]) == (3, "TP763 other.jsonl")
+    assert text.endswith(f"; the run was trained on {read_manifest(copy)['dataset']['sha256']}.")
+    code, [text] = refusal(lambda: replay_run(copy, dataset=str(tmp_path / "not-there.jsonl")))
+    assert (code, "not-there.jsonl" in text) == (3, True)
 
 
-def test_a_missing_model_names_the_option(copy: Path):
-    config = yaml.safe_load((copy / layout.CONFIG).read_text())
-    config["model"]["name"] = "/home/somebody/their-model"
-    (copy / layout.CONFIG).write_text(yaml.safe_dump(config))
+def change_config(folder: Path, group: str, **values: Any) -> None:
+    config = yaml.safe_load((folder / layout.CONFIG).read_text())
+    config[group] |= values
+    (folder / layout.CONFIG).write_text(yaml.safe_dump(config))
+
+
+def test_missing_models_and_damaged_runs_are_refused(copy: Path, tmp_path: Path):
+    assert refusal(lambda: replay_run(tmp_path / "nothing"))[0] == 2
+    rows = read_rows(copy)
+    rows[-1]["step"] = 10**15  # would inflate the number of steps
+    row_file(copy / layout.METRICS, *rows)
+    said = "TP760 metrics.jsonl has a row of step 1,000,000,000,000,000, but config.yaml ends at step 8."
+    assert refusal(lambda: replay_run(copy)) == (2, [said])
+    (copy / layout.METRICS).unlink()
+    assert refusal(lambda: replay_run(copy)) == (2, ["TP760 metrics.jsonl is missing or cannot be read."])
+    row_file(copy / layout.METRICS, *rows[:-1])
+    change_config(copy, "model", name="/home/somebody/their-model")
     with pytest.raises(ProblemError) as caught:
         replay_run(copy)
     [problem] = caught.value.problems
@@ -350,26 +354,15 @@ def test_a_missing_model_names_the_option(copy: Path):
     assert problem.next.endswith("name its folder with --model.")
 
 
-def test_steps_beyond_the_configured_ones_are_refused(copy: Path):
-    """A last row at step 10^15 would inflate the number of steps."""
-    rows = read_rows(copy)
-    rows[-1]["step"] = 10**15
-    (copy / layout.METRICS).write_text("".join(json.dumps(row) + "\n" for row in rows))
-    said = "TP760 metrics.jsonl has a row of step 1,000,000,000,000,000, but config.yaml ends at step 8."
-    assert refusal(lambda: replay_run(copy)) == (2, [said])
-
-
 @pytest.mark.slow
 def test_answers_of_a_later_evaluation_are_verified(copy: Path):
     """Its configuration lacks an evaluation set, which must not hide a forged score."""
-    config = yaml.safe_load((copy / layout.CONFIG).read_text())
-    config["evaluation"]["eval_set"] = None
-    (copy / layout.CONFIG).write_text(yaml.safe_dump(config))
+    change_config(copy, "evaluation", eval_set=None)
     honest = replay_run(copy, segments=0, items=6)[0]["covered"]["items"]
     assert (honest["trained"], honest["different"]) == (6, 0)
     answers = read_rows(copy, layout.PREDICTIONS)
     answers[3]["output_text"] = "<reasoning>So.</reasoning>\n<answer>42</answer>"
-    (copy / layout.PREDICTIONS).write_text("".join(json.dumps(row) + "\n" for row in answers))
+    row_file(copy / layout.PREDICTIONS, *answers)
     other = replay_run(copy, segments=0, items=6)[0]["covered"]["items"]
     assert (other["trained"], other["different"]) == (6, 1)
 
@@ -382,12 +375,6 @@ def test_special_files_as_parameters_are_not_read(kind: str, copy: Path):
     shutil.rmtree(copy / layout.CHECKPOINTS, ignore_errors=True)
     receipt, code, _ = replay_run(copy, segments=0)
     assert (code, receipt["result"]) == (0, "identical")
-
-
-def test_missing_and_damaged_runs_are_refused(copy: Path, tmp_path: Path):
-    assert refusal(lambda: replay_run(tmp_path / "nothing"))[0] == 2
-    (copy / layout.METRICS).unlink()
-    assert refusal(lambda: replay_run(copy)) == (2, ["TP760 metrics.jsonl is missing or cannot be read."])
 
 
 @pytest.mark.slow
