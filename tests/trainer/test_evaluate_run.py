@@ -206,7 +206,7 @@ def test_a_stopped_export_leaves_nothing(folder, tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
 
 
-def test_evaluations_side_by_side_leave_one(folder, monkeypatch):
+def test_one_of_two_concurrent_evaluations_is_refused(folder, monkeypatch):
     """Another process ends its evaluation while this one still reads the configuration."""
     real = evaluate.resolve
 
@@ -219,7 +219,7 @@ def test_evaluations_side_by_side_leave_one(folder, monkeypatch):
 
 
 def as_killed(folder: Path, **training: int) -> dict:
-    """Leave the manifest as a process that was killed leaves it."""
+    """Change manifest and log to those of a killed run."""
     manifest = json.loads((folder / layout.MANIFEST).read_text())
     manifest |= {"status": "running", "exit": None, "finished_at": None, "artifacts": []}
     manifest["training"] |= training

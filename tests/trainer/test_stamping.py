@@ -1,4 +1,4 @@
-"""A run with a time authority: stamped before its first step and after its seal, and never stopped by the authority."""
+"""Time stamps of a run's start and seal, which a failing authority never stops."""
 
 from __future__ import annotations
 

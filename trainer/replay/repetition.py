@@ -205,8 +205,10 @@ class RecordedStates:
         Raises:
             ProblemError: Exit code 3; a state cannot be read, or its hash is not the one in the chain.
         """
+        if self.sent is None:
+            return
         wrong = []
-        for step in saved_state_steps(self.sent) if self.sent else ():
+        for step in saved_state_steps(self.sent):
             expected = self.run.states.get(step)
             try:
                 found = state_sha256(to_stored(read_state(state_path(self.sent, step), state_shapes(self.task))))
