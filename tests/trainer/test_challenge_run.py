@@ -22,8 +22,8 @@ from evidence.scores.intervals import ExactMatch
 from schemas.problems import ProblemError
 from schemas.validate import check_value
 from trainer.config.tree import Config, EvaluationConfig, MethodConfig
-from trainer.data.rows import RowFile, read_dataset
-from trainer.evaluation.challenge import ChallengeRequest, ChallengeResult, Questions, challenge_run
+from trainer.data.rows import read_dataset
+from trainer.evaluation.challenge import ChallengeRequest, challenge_run, score_probability
 from trainer.export_run import export_run
 from trainer.loop.chain import load_trained_params
 from trainer.model.decoder import params_sha256
@@ -196,20 +196,13 @@ def test_questions_of_the_training_data_are_left_out(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("in_training", "chance"),
-    [(None, 0.01246), (0, 0.01246), (57, 0.13536), (5000, 0.30167)],
+    ("dropped", "probability"),
+    [(0, 0.01246), (57, 0.13536), (5000, 0.30167)],
 )
-def test_left_out_questions_count_as_right_up_to_as_many_as_were_asked(in_training, chance):
+def test_dropped_questions_count_as_right_up_to_the_number_of_questions(dropped, probability):
     """scipy.stats.fisher_exact(alternative="greater") of 94 of 100 against 83 of 100, 140 of 157 and 183 of 200."""
-    file = RowFile(name="drawn", path=Path(), rows=(), lines=(), sha256="", warnings=())
-    found = ChallengeResult(
-        stated=ExactMatch(correct=94, n=100),
-        stated_set="eval_v2",
-        questions=Questions(items=file, source="generated", seed=1, in_training=in_training),
-        answers=[{"correct": number < 83} for number in range(100)],
-        again=(),
-    )
-    assert found.chance == pytest.approx(chance, abs=1e-4)
+    stated, found = ExactMatch(correct=94, n=100), ExactMatch(correct=83, n=100)
+    assert score_probability(stated, found, dropped=dropped) == pytest.approx(probability, abs=1e-4)
 
 
 @pytest.mark.slow

@@ -82,83 +82,74 @@ class Questions:
     """Questions dropped because a training row has the same, or None if the training rows are not available."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChallengeResult:
-    """Outcome of a challenge."""
+def score_probability(stated: ExactMatch, found: ExactMatch, *, dropped: int) -> float:
+    """Return the probability of a score this low if the stated one is true (one-sided Fisher exact test).
 
-    stated: ExactMatch
-    """Exact match according to the run."""
-    stated_set: str
-    """Evaluation set of the run."""
-    questions: Questions
-    answers: Sequence[dict[str, Any]]
-    """Prediction rows of the questions."""
-    again: Sequence[VerifiedAnswer]
-    """Verified answers of the run."""
+    Dropping questions that occur in training keeps the harder ones, since easy kinds have few distinct questions.
+    Dropped questions therefore count as answered correctly, at most as many as there are questions: an honest run is
+    not accused because of the selection, and training on nearly everything does not help.
 
-    @property
-    def on_questions(self) -> ExactMatch:
-        """Exact match on the questions."""
-        return ExactMatch(correct=sum(row["correct"] for row in self.answers), n=len(self.answers))
+    Example: 83 of 100 correct with 57 dropped count as 140 of 157 against a stated 94 of 100: a probability of 0.14,
+    where 83 of 100 alone would have 0.012.
+    """
+    right = min(dropped, found.n)
+    return fisher_exact_less(stated, ExactMatch(correct=found.correct + right, n=found.n + right))
 
-    @property
-    def chance(self) -> float:
-        """Probability of a score this low if the stated one is true (one-sided Fisher exact test).
 
-        Dropping questions that occur in training keeps the harder ones, since easy kinds have few distinct questions.
-        Dropped questions therefore count as answered correctly, at most as many as there are questions: an honest run
-        is not accused because of the selection, and training on nearly everything does not help.
+def receipt_groups(
+    summary: Mapping[str, Any],
+    questions: Questions,
+    answers: Sequence[dict[str, Any]],
+    again: Sequence[VerifiedAnswer],
+) -> dict[str, Any]:
+    """Return the groups of the receipt about the outcome.
 
-        Example: 83 of 100 correct with 57 dropped count as 140 of 157 against a stated 94 of 100: a probability of
-        0.14, where 83 of 100 alone would have 0.012.
-        """
-        dropped = min(self.questions.in_training or 0, self.on_questions.n)
-        as_drawn = ExactMatch(correct=self.on_questions.correct + dropped, n=self.on_questions.n + dropped)
-        return fisher_exact_less(self.stated, as_drawn)
+    The result is the worst verdict; a plausible score alone is at best within tolerance.
 
-    def receipt_groups(self) -> dict[str, Any]:
-        """Return the groups of the receipt about the outcome.
+    Args:
+        summary: Evaluation of the run.
+        questions: The new questions.
+        answers: Prediction rows of the questions.
+        again: Verified answers of the run.
+    """
+    claimed, eval_set = summary["metrics"]["exact_match"], summary["eval_set"]["name"]
+    stated = ExactMatch(correct=round(claimed["value"] * claimed["n"]), n=claimed["n"])
+    found = ExactMatch(correct=sum(row["correct"] for row in answers), n=len(answers))
+    wrong = [row for row in answers if not row["correct"]][:MAX_DIFFERENCES]
+    chance = score_probability(stated, found, dropped=questions.in_training or 0)
+    can_be_true, verdicts = chance >= REFUTATION_LEVEL, Counter(each.verdict for each in again)
+    result = "identical" if verdicts["identical"] and not verdicts["within tolerance"] else "within tolerance"
 
-        The result is the worst verdict; a plausible score alone is at best within tolerance.
-        """
-        wrong = [row for row in self.answers if not row["correct"]][:MAX_DIFFERENCES]
-        verdicts, questions = Counter(each.verdict for each in self.again), self.questions
-        can_be_true = self.chance >= REFUTATION_LEVEL
-        result = "identical" if verdicts["identical"] and not verdicts["within tolerance"] else "within tolerance"
-        return {
-            "covered": {"segments": [], "items": receipt_items(self.again)},
-            "score": {
-                "eval_set": self.stated_set,
-                "stated": self.stated.document(),
-                "questions": {
-                    "source": questions.source,
-                    "name": questions.items.name,
-                    "seed": questions.seed,
-                    "n": len(questions.items.rows),
-                    "sha256": questions.items.sha256,
-                    "in_training": questions.in_training,
-                },
-                "found": self.on_questions.document(),
-                "chance": self.chance,
-                "level": REFUTATION_LEVEL,
-                "can_be_true": can_be_true,
-                "failures": [{key: row[key] for key in ("id", "prompt", "expected", "output_text")} for row in wrong],
+    said = f"Scored {_score_text(found)} on {quantity(found.n, 'new question')}; "
+    said += f"it states {_score_text(stated)} on {eval_set}"
+    if can_be_true:
+        said += ", which is plausible."
+    else:
+        said += f". If that were true, a score this low would have probability {chance:.1g}: it is refuted."
+    if parts := [f"{count} {what}" for verdict, what in VERDICT_TEXTS.items() if (count := verdicts[verdict])]:
+        said += f" Of {quantity(len(again), 'stated answer')}: {', '.join(parts)}."
+    return {
+        "covered": {"segments": [], "items": receipt_items(again)},
+        "score": {
+            "eval_set": eval_set,
+            "stated": stated.document(),
+            "questions": {
+                "source": questions.source,
+                "name": questions.items.name,
+                "seed": questions.seed,
+                "n": len(questions.items.rows),
+                "sha256": questions.items.sha256,
+                "in_training": questions.in_training,
             },
-            "result": "different" if not can_be_true or verdicts["different"] else result,
-            "said": self.describe(),
-        }
-
-    def describe(self) -> str:
-        """Return the outcome in one or two sentences."""
-        stated = f"it states {_score_text(self.stated)} on {self.stated_set}"
-        text = f"Scored {_score_text(self.on_questions)} on {quantity(len(self.answers), 'new question')}; {stated}"
-        if self.chance >= REFUTATION_LEVEL:
-            text += ", which is plausible."
-        else:
-            text += f". If that were true, a score this low would have probability {self.chance:.1g}: it is refuted."
-        verdicts = Counter(each.verdict for each in self.again)
-        parts = [f"{count} {what}" for verdict, what in VERDICT_TEXTS.items() if (count := verdicts[verdict])]
-        return f"{text} Of {quantity(len(self.again), 'stated answer')}: {', '.join(parts)}." if parts else text
+            "found": found.document(),
+            "chance": chance,
+            "level": REFUTATION_LEVEL,
+            "can_be_true": can_be_true,
+            "failures": [{key: row[key] for key in ("id", "prompt", "expected", "output_text")} for row in wrong],
+        },
+        "result": "different" if not can_be_true or verdicts["different"] else result,
+        "said": said,
+    }
 
 
 def _score_text(score: ExactMatch) -> str:
@@ -177,8 +168,7 @@ def challenge_run(request: ChallengeRequest, watch: Watch, on_event: OnEvent) ->
     """
     folder, config = request.folder, read_config(request.folder)
     summary, rows = read_answers(folder)
-    claimed = summary["metrics"]["exact_match"]
-    if claimed["value"] is None or not rows:
+    if summary["metrics"]["exact_match"]["value"] is None or not rows:
         raise refuse(folder, "TP083", what="The run's evaluation contains no answer.")
     config = replace(config, evaluation=replace(config.evaluation, eval_set=summary["eval_set"]["name"]))
     digest = run_sha256(folder) or ""
@@ -222,14 +212,8 @@ def challenge_run(request: ChallengeRequest, watch: Watch, on_event: OnEvent) ->
     for row in answer_items(sampler, params, questions.items.rows, prompts):
         answers.append(row)
         count(len(answers), len(prompts))
-    result = ChallengeResult(
-        stated=ExactMatch(correct=round(claimed["value"] * claimed["n"]), n=claimed["n"]),
-        stated_set=summary["eval_set"]["name"],
-        questions=questions,
-        answers=answers,
-        again=again,
-    )
-    return build_receipt(folder, "challenge", device=devices.document(), **result.receipt_groups())
+    groups = receipt_groups(summary, questions, answers, again)
+    return build_receipt(folder, "challenge", device=devices.document(), **groups)
 
 
 def generate_questions(config: Config, count: int, seed: int) -> Questions:

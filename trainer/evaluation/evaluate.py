@@ -219,7 +219,7 @@ def describe_summary(summary: dict[str, Any], name: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOut:
-    """Answers some items of the evaluation set every `every_steps` steps, greedily.
+    """Answers some items of the evaluation set every `evaluation.every_steps` steps, greedily.
 
     The items follow from the run's seed and use the program of the final evaluation, so a resumed or replayed run gets
     the same rows.
@@ -232,11 +232,10 @@ class HeldOut:
     """Token ids of each selected item."""
     like: Sequence[Sequence[int]]
     """Token ids of the whole set."""
-    every_steps: int
 
     def is_due(self, done: int) -> bool:
         """Return whether to evaluate after this many steps."""
-        return done % self.every_steps == 0
+        return done % self.sampler.settings.every_steps == 0
 
     def measure(self, done: int, state: TrainState, frozen: Params) -> HeldOutPoint:
         """Return score, loss (nats per token of the expected answers) and answers after `done` steps."""
@@ -268,7 +267,6 @@ def build_held_out(task: Task, data: Data) -> HeldOut | None:
         items=select_rows(file, places),
         prompts=[prompts[place] for place in places],
         like=prompts,
-        every_steps=settings.every_steps,
     )
 
 

@@ -273,8 +273,8 @@ def build_receipt(folder: Path, kind: str, *, device: dict[str, Any], **groups: 
     Args:
         folder: Run folder.
         kind: `replay` or `challenge`.
-        device: Group `devices` of a manifest, of this machine.
-        groups: Groups of this kind of receipt: `covered`, `result`, `said` and more.
+        device: The `devices` of a manifest, of this machine.
+        groups: Groups of the receipt, such as `covered`, `result` and `said`.
     """
     code = code_identity()
     receipt = {
@@ -353,16 +353,13 @@ def _unwritable(folder: Path, error: OSError) -> Problem:
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """How an exception ended a run."""
+    """How an exception ended a run: `status` and `kind` (`exit.error`) of the manifest, and the text for the log."""
 
     status: str = "failed"
-    """Status in the manifest, failed or cancelled."""
     kind: str
-    """Name of the failure in the manifest's `exit.error`."""
     exit_code: int = FAILED
     problems: tuple[Problem, ...]
     traceback: str | None = None
-    """Text for the log: a traceback, or the full message of an out-of-memory error."""
 
 
 def describe_failure(error: BaseException, *, file: str) -> Failure:
@@ -380,7 +377,7 @@ def describe_failure(error: BaseException, *, file: str) -> Failure:
             what = f"The disk is full{needed}; the run cannot be recorded any further."
             return Failure(kind="disk_full", problems=(problem_of("TP722", file=where, what=what),))
         what = f"The run folder could not be written: {error.strerror}."
-        then = "Check the folder and the disk, and start the run again, with --resume if a checkpoint was saved."
+        then = "Check the folder and the disk. Then start the run again, with --resume if a checkpoint was saved."
         return Failure(kind="not_written", problems=(problem_of("TP722", file=where, what=what, next=then),))
     if is_out_of_memory(error):
         then = f"`trainproof plan --explain-oom {file}` says what filled it and what to change."
@@ -432,11 +429,11 @@ def stamp_start(recorder: Recorder, authority: str | None) -> None:
         return
     message = start_message(recorder.folder, recorder.manifest)
     assert message is not None, "configuration, data and plan have been recorded"
-    failure, sha256 = _stamp(recorder.folder, "start", message, authority), hashlib.sha256(message).hexdigest()
-    if failure is None:
-        recorder.log("info", "start_stamped", f"time stamp of the start by {authority}", sha256=sha256)
-    else:
+    sha256 = hashlib.sha256(message).hexdigest()
+    if failure := _stamp(recorder.folder, "start", message, authority):
         recorder.log("warning", "start_not_stamped", f"no time stamp of the start: {failure}", sha256=sha256)
+    else:
+        recorder.log("info", "start_stamped", f"time stamp of the start by {authority}", sha256=sha256)
 
 
 def stamp_end(folder: Path, authority: str | None) -> str | None:

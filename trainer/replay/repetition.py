@@ -84,7 +84,7 @@ class Tolerance:
     """Factor by which the measured differences may be exceeded."""
     least: float
     """Smallest tolerance: a few units in the last place of float32, in which losses and norms are summed."""
-    measured: Mapping[str, tuple[tuple[int, float], ...]]
+    measured: Mapping[str, Sequence[tuple[int, float]]]
     """Largest relative difference by field, as pairs of (maximum number of steps, difference), ascending."""
 
     @property
@@ -93,10 +93,7 @@ class Tolerance:
         return max(steps for pairs in self.measured.values() for steps, _ in pairs)
 
     def allowed(self, field: str, *, steps: int) -> float:
-        """Return the largest accepted relative difference some steps after a common state.
-
-        It does not grow beyond the measured range. Fields that were not measured use the tolerance of the loss.
-        """
+        """Return the largest accepted relative difference after some steps; unmeasured fields use the loss."""
         pairs = self.measured.get(field, self.measured["loss"])
         seen = next((worst for most, worst in pairs if steps <= most), pairs[-1][1])
         return max(self.factor * seen, self.least)
@@ -116,11 +113,7 @@ class Tolerance:
 def load_tolerance(compute: str) -> Tolerance:
     """Load the tolerance of a compute dtype: float32, bfloat16 or float16."""
     table: dict[str, Any] = json.loads((files("trainer") / "replay" / "tolerances.json").read_text(encoding="utf-8"))
-    measured = {
-        field: tuple((int(steps), float(worst)) for steps, worst in pairs)
-        for field, pairs in table["measured"][compute].items()
-    }
-    return Tolerance(factor=table["factor"], least=table["least"], measured=measured)
+    return Tolerance(factor=table["factor"], least=table["least"], measured=table["measured"][compute])
 
 
 TOO_FAR = (
@@ -133,9 +126,6 @@ SAMPLED_OTHERWISE = (
     "same instructions."
 )
 """Why replayed segments count as not tried."""
-
-UNUSABLE = (*UNREADABLE, SafetensorError)
-"""Errors of a damaged state."""
 
 
 @dataclass(kw_only=True)
@@ -175,7 +165,7 @@ class RecordedStates:
                 continue
             try:
                 state = read()
-            except UNUSABLE as error:
+            except (*UNREADABLE, SafetensorError) as error:
                 error.with_traceback(None)
                 self.warnings.append(f"{name} cannot be used ({type(error).__name__})")
                 continue
@@ -187,9 +177,8 @@ class RecordedStates:
     def _candidates(self) -> Iterator[tuple[int, str, Callable[[], TrainState]]]:
         """Yield step, name and reader of each state that was sent or is in the folders of the run and its parent."""
         shapes, own = state_shapes(self.task), self.run.folder
-        folders = [("saved", own)] if self.sent is None else [("sent", self.sent), ("saved", own)]
-        for kind, folder in folders:
-            for step in saved_state_steps(folder):
+        for kind, folder in (("sent", self.sent), ("saved", own)):
+            for step in saved_state_steps(folder) if folder else ():
                 yield step, f"the state {kind} for step {step}", partial(read_state, state_path(folder, step), shapes)
         checkpoints = [(own, step) for step in checkpoint_steps(own)]
         if (parent := self.run.manifest["parent"]) is not None:
@@ -200,27 +189,13 @@ class RecordedStates:
             yield step, f"the checkpoint at step {step}", partial(restore_checkpoint, folder, step, shapes)
 
     def require_sent_states(self) -> None:
-        """Check all states that the author sent against the chain.
-
-        Raises:
-            ProblemError: Exit code 3; a state cannot be read, or its hash is not the one in the chain.
-        """
-        if self.sent is None:
-            return
-        wrong = []
-        for step in saved_state_steps(self.sent):
-            expected = self.run.states.get(step)
-            try:
-                found = state_sha256(to_stored(read_state(state_path(self.sent, step), state_shapes(self.task))))
-            except UNUSABLE as error:
-                wrong.append(f"The state sent for step {step} cannot be read as one of this run: {error}.")
-                continue
-            if found != expected:
-                chain = f"the chain has {expected}" if expected else "the chain lacks this step"
-                wrong.append(f"The state sent for step {step} has the SHA-256 {found}; {chain}.")
-        if wrong:
+        """Raise `ProblemError` with exit code 3 if a state that the author sent is not the one in the chain."""
+        for step in saved_state_steps(self.sent) if self.sent else ():
+            self.load(step)
+        if self.warnings:
             file = str(self.run.folder)
-            raise ProblemError([problem_of("TP764", file=file, what=what) for what in wrong], exit_code=REFUSED)
+            problems = [problem_of("TP764", file=file, what=f"{each[0].upper()}{each[1:]}.") for each in self.warnings]
+            raise ProblemError(problems, exit_code=REFUSED)
 
     def model_params(self, state: TrainState) -> Params:
         """Return all parameters of the model in a state, with unstacked layers."""
