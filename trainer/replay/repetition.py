@@ -177,8 +177,9 @@ class RecordedStates:
     def _candidates(self) -> Iterator[tuple[int, str, Callable[[], TrainState]]]:
         """Yield step, name and reader of each state that was sent or is in the folders of the run and its parent."""
         shapes, own = state_shapes(self.task), self.run.folder
-        for kind, folder in (("sent", self.sent), ("saved", own)):
-            for step in saved_state_steps(folder) if folder else ():
+        folders = [("saved", own)] if self.sent is None else [("sent", self.sent), ("saved", own)]
+        for kind, folder in folders:
+            for step in saved_state_steps(folder):
                 yield step, f"the state {kind} for step {step}", partial(read_state, state_path(folder, step), shapes)
         checkpoints = [(own, step) for step in checkpoint_steps(own)]
         if (parent := self.run.manifest["parent"]) is not None:
