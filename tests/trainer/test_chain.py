@@ -159,7 +159,7 @@ def test_a_thousand_tamperings_are_found_by_the_chain_alone(copy):
     assert CHAIN_CODES.isdisjoint(problem.code for problem in checker.check(read_run(copy)))
 
 
-def test_a_changed_entry_is_named(copy):
+def test_a_changed_entry_is_located(copy):
     changed = entries(copy)
     right = by_hand(changed[2])
     changed[2]["state_sha256"] = "ab" * 32
@@ -170,7 +170,7 @@ def test_a_changed_entry_is_named(copy):
     assert check_run(read_run(copy)).grade.name == "contradictory"
 
 
-def test_a_chain_that_was_left_out_is_missed(copy):
+def test_a_removed_chain_is_an_error(copy):
     (copy / layout.CHAIN).unlink()
     manifest = manifest_of(copy)
     del manifest["chain"]

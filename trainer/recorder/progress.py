@@ -55,17 +55,18 @@ class Watch:
             TimeRemainingColumn(),
             console=self._console,
             transient=True,
-            disable=not self._console.is_terminal,
         )
         self._task: tuple[str, TaskID] | None = None
         self._shown_at = time.monotonic()
 
     def __enter__(self) -> Self:
-        self._bars.start()
+        if self._console.is_terminal:
+            self._bars.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bars.stop()
+        if self._console.is_terminal:
+            self._bars.stop()
 
     def say(self, message: str) -> None:
         """Print one line and flush it."""
