@@ -40,9 +40,7 @@ class Sampler:
     task: Task
     settings: EvaluationConfig
     form: PromptForm
-    """How prompts are rendered."""
     scoring: Scoring
-    """How answers are read and compared."""
     tokenizer: Tokenizer
 
     @classmethod

@@ -61,7 +61,6 @@ class ChallengeRequest:
     items: Path | None
     """File of questions, or None to generate them."""
     generate: int
-    """Number of questions to generate."""
     seed: int | None
     """Selects questions and answers to generate again; None derives it from the hash of the run."""
     again: int
@@ -77,7 +76,6 @@ class Questions:
     items: RowFile
     source: Literal["generated", "file"]
     seed: int | None
-    """Seed of generated questions, or None."""
     in_training: int | None
     """Questions dropped because a training row has the same, or None if the training rows are not available."""
 

@@ -88,7 +88,6 @@ class ModelAnswers:
     finished_at: str
     rows: tuple[dict[str, Any], ...]
     path: Path
-    """File of the rows."""
     checkpoint: dict[str, Any]
     """Step and hash of the parameters."""
 
@@ -114,7 +113,6 @@ class Evaluator:
     stop: StopRequest
     watch: Watch
     on_start: Callable[[], None] = field(default=lambda: None)
-    """Called before the first answer."""
 
     def evaluate_untrained(self, state: TrainState, frozen: Params, recorder: Recorder) -> ModelAnswers | None:
         """Return the untrained model's answers, or None if no baseline is configured or training has begun."""
@@ -227,7 +225,6 @@ class HeldOut:
 
     sampler: Sampler
     items: RowFile
-    """The selected items."""
     prompts: Sequence[Sequence[int]]
     """Token ids of each selected item."""
     like: Sequence[Sequence[int]]

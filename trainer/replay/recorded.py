@@ -100,11 +100,10 @@ class ReplayRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedRun:
-    """A run folder, read."""
+    """A run folder, read; `sha256` is the hash of its manifest, `answers` and `baseline` are prediction rows."""
 
     folder: Path
     sha256: str
-    """Hash of the manifest."""
     config: Config
     manifest: Mapping[str, Any]
     rows: Mapping[int, dict[str, Any]]
@@ -118,9 +117,7 @@ class RecordedRun:
     summary: Mapping[str, Any] | None
     """eval_summary.json, or None if the run was not evaluated."""
     answers: Sequence[dict[str, Any]]
-    """Rows of predictions.jsonl."""
     baseline: Sequence[dict[str, Any]]
-    """Rows of baseline_predictions.jsonl."""
 
     @property
     def first_step(self) -> int:

@@ -258,9 +258,7 @@ class Repetition:
     states: RecordedStates
     data: Data
     steps: Steps
-    """The compiled training step."""
     is_exact: bool = True
-    """Whether every bit must be equal."""
     stop: StopRequest = field(default_factory=lambda: StopRequest(max_minutes=None))
     progress: Callable[[int, int, float], None] = lambda done, total, loss: None
     """Called with steps done, steps of the run and the loss after each row."""
@@ -270,7 +268,6 @@ class Repetition:
     """Result of the first steps of a segment within which the replay was stopped."""
     _state: TrainState | None = None
     _step: int = -1
-    """Step of the current state."""
     _common_step: int = 0
     """Last step at which the current state was a recorded one."""
 

@@ -33,7 +33,6 @@ class Draw:
     candidates: tuple[SegmentSpan, ...]
     """Parts between the first and the last that could be drawn."""
     drawn: tuple[SegmentSpan, ...]
-    """Drawn parts, in order."""
 
     @property
     def selected(self) -> tuple[SegmentSpan, ...]:
@@ -175,11 +174,8 @@ class ReplayFindings:
     segments: Sequence[SegmentResult] = ()
     """Results of all segments, including those that were not tried."""
     untrained: Sequence[VerifiedAnswer] = ()
-    """Answers of the model before training."""
     trained: Sequence[VerifiedAnswer] = ()
-    """Answers of the trained model."""
     is_out_of_time: bool = False
-    """Whether the replay was stopped before its end."""
 
     @property
     def answers(self) -> list[VerifiedAnswer]:
