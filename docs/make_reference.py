@@ -91,7 +91,7 @@ def configuration() -> str:
     flags = ", ".join(f"`{flag}`" for flag in sorted(FLAGS.values()))
     plain = {key: node for key, node in document["properties"].items() if "properties" not in node}
     groups = {key: node for key, node in document["properties"].items() if "properties" in node}
-    lines = [CONFIGURATION.format(flags=flags, mib=DEFAULT_MIB), "## The run itself", "", *table("", plain)]
+    lines = [CONFIGURATION.format(flags=flags, mib=DEFAULT_CACHE_MIB), "## The run itself", "", *table("", plain)]
     for name, group in groups.items():
         lines += [
             "",

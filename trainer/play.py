@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
-from evidence import layout
+from evidence.proof.signatures import refuse
 from evidence.scores.reading import accepted_answers
 from schemas.problems import ProblemError, problem_of
 from schemas.reading import read_json
 from trainer.config.tree import Config, ModelConfig
 from trainer.data.answers import infer_scoring
-from trainer.data.conversations import PromptForm, has_template, rendered_at
+from trainer.data.conversations import PromptForm, has_template
 from trainer.data.rows import RowFile, read_eval_set
 from trainer.evaluation.answers import Sampler, unanswered_row
-from trainer.evaluation.late import available_devices
+from trainer.evaluation.evaluate import available_devices
 from trainer.evaluation.recorded import (
     find_model,
     load_run_params,
@@ -25,9 +25,8 @@ from trainer.evaluation.recorded import (
     param_readers,
     read_answers,
     read_config,
-    read_form,
     read_manifest,
-    read_run_scoring,
+    read_sampler,
     recorded_items,
 )
 from trainer.generate.decode import stream_tokens
@@ -37,8 +36,8 @@ from trainer.loop.state import initial_params
 from trainer.loop.task import Task
 from trainer.model.source import resolve
 from trainer.model.stacks import Params, unstack_on_devices
-from trainer.recorder.failure import explain_full_device
 from trainer.recorder.progress import Watch
+from trainer.recorder.recorder import explain_full_device
 from trainer.runtime import Devices
 
 Event = Mapping[str, Any]
@@ -55,9 +54,8 @@ class ChatModel:
     name: str
     folder: Path
     """Folder of its run, or of the model."""
-    task: Task
     sampler: Sampler
-    items: RowFile | None
+    items: RowFile | None = None
     """Evaluation set of its run, or None."""
     where: str
     """Source of its parameters."""
@@ -73,17 +71,12 @@ class Question:
     """Evaluation set of the item, or None for a prompt."""
 
     def encode(self, model: ChatModel) -> list[int]:
-        """Return the token ids of the prompt in the form of a model.
-
-        Raises:
-            ProblemError: Exit code 2; the chat template refuses it, or there is no room for an answer.
-        """
+        """Return the token ids of the prompt in the form of a model; raise `ProblemError` if it cannot be answered."""
         one = RowFile(name="", path=Path("--prompt"), rows=(dict(self.row),), lines=(1,), sha256="", warnings=())
         [prompt] = model.sampler.encode_prompts(one)
         if not model.sampler.has_room(prompt):
             row = unanswered_row({"id": "", "expected": "", **self.row}, len(prompt), model.sampler)
-            what = f"{model.name} cannot answer: {row['error']}."
-            raise ProblemError([problem_of("TP118", file="--prompt", what=what)], exit_code=2)
+            raise refuse(file="--prompt", code="TP118", what=f"{model.name} cannot answer: {row['error']}.")
         return prompt
 
 
@@ -91,7 +84,7 @@ def trained_model(folder: Path, devices: Devices) -> ChatModel:
     """Return the trained model of a run.
 
     Raises:
-        ProblemError: Exit code 2; the run, its model or its rows cannot be read. Exit code 3: it has no parameters, or
+        ProblemError: Exit code 2; the run, its model or its rows cannot be read. Exit code 3: it lacks parameters, or
             the tokenizer is another one.
     """
     config, manifest = read_config(folder), read_manifest(folder)
@@ -101,98 +94,83 @@ def trained_model(folder: Path, devices: Devices) -> ChatModel:
     where = next((name for name, _ in param_readers(folder, task)), None)
     if where is None:
         raise missing_params(folder, task)
-    sha256, items = _evaluated_params(folder, config)
+    try:
+        summary, rows = read_answers(folder)
+    except ProblemError:
+        summary, rows = {}, []  # not evaluated, or not validly
+    sha256 = summary["checkpoint"]["params_sha256"] if rows else None
+    items = recorded_items(summary, rows) if rows else None
+    if items is None and config.evaluation.eval_set is not None:
+        items = read_eval_set(config.evaluation.eval_set)
 
     def load() -> Params:
         if sha256 is None:
             refuse_other_base(manifest, task, file=str(folder), trains=False)
-        return load_run_params(folder, task, manifest, sha256=sha256).params
+        return load_run_params(folder, task, sha256=sha256)[0]
 
-    name, sampler = folder.resolve().name, run_sampler(folder, config, task, items)
-    return ChatModel(name=name, folder=folder, task=task, sampler=sampler, items=items, where=where, load=load)
-
-
-def run_sampler(folder: Path, config: Config, task: Task, items: RowFile | None) -> Sampler:
-    """Return the sampler of a run's model."""
-    return Sampler.for_task(
-        task,
-        form=read_form(folder, config),
-        scoring=read_run_scoring(folder, config, items),
-        tokenizer=task.model.source.tokenizer(rendered_at(read_manifest(folder))),
-    )
-
-
-def _evaluated_params(folder: Path, config: Config) -> tuple[str | None, RowFile | None]:
-    """Return the hash of the evaluated parameters and the evaluation set of a run, each None if unknown."""
-    if (folder / layout.EVAL_SUMMARY).is_file():
-        try:
-            summary, rows = read_answers(folder)
-        except ProblemError:
-            rows = []  # an invalid evaluation says nothing about the parameters
-        if rows:
-            return summary["checkpoint"]["params_sha256"], recorded_items(summary, rows)
-    name = config.evaluation.eval_set
-    return None, None if name is None else read_eval_set(name)
+    sampler = read_sampler(folder, task, items)
+    return ChatModel(name=folder.resolve().name, folder=folder, sampler=sampler, items=items, where=where, load=load)
 
 
 def untrained_model(trained: ChatModel) -> ChatModel:
-    """Return the model before training: drawn from the seed, or read from the files that the run names."""
-    config, manifest = trained.task.config, read_manifest(trained.folder)
+    """Return the model before training: initialized from the seed, or read from the files that the run names."""
+    config, manifest = trained.sampler.task.config, read_manifest(trained.folder)
     # `find_model` would return the run's own export if the base model is missing.
     source = resolve(config.model.name, config.model.revision)
-    task = Task.of(config, source, trained.task.mesh)
+    task = Task.of(config, source, trained.sampler.task.mesh)
 
     def load() -> Params:
         refuse_other_base(manifest, task, file=str(trained.folder), trains=not task.model.frozen)
         return initial_params(task)
 
-    where = source.name if task.model.reads_weights else f"seed {config.seed}"
-    return replace(trained, name=f"{trained.name}, untrained", task=task, where=where, load=load)
+    return replace(trained, name=f"{trained.name}, untrained", where=_first_source(task), load=load)
 
 
 def bare_model(config: Config, devices: Devices) -> ChatModel:
     """Return a model without a run; prompts are a user's turn if its tokenizer has a chat template."""
     source = resolve(config.model.name, config.model.revision)
     task, tokenizer = Task.of(config, source, build_mesh(devices.list)), source.tokenizer()
+    sampler = Sampler(
+        task=task,
+        settings=config.evaluation,
+        form=PromptForm(conversation=has_template(tokenizer), thinks=None),
+        scoring=infer_scoring(config.evaluation, (), ()),
+        tokenizer=tokenizer,
+    )
     return ChatModel(
         name=Path(source.name).name,
         folder=Path(config.model.name),
-        task=task,
-        sampler=Sampler.for_task(
-            task,
-            form=PromptForm(conversation=has_template(tokenizer), thinks=None),
-            scoring=infer_scoring(config.evaluation, (), ()),
-            tokenizer=tokenizer,
-        ),
-        items=None,
-        where=source.name if task.model.reads_weights else f"seed {config.seed}",
+        sampler=sampler,
+        where=_first_source(task),
         load=lambda: initial_params(task),
     )
+
+
+def _first_source(task: Task) -> str:
+    """Return the source of a model's first parameters."""
+    return task.model.source.name if task.model.reads_weights else f"seed {task.config.seed}"
 
 
 def open_models(
     folder: Path | None, *, model: str | None = None, beside: Path | None, untrained: bool, watch: Watch
 ) -> tuple[ChatModel, ...]:
-    """Find the models of a chat.
+    """Find the models of a chat; see `trained_model` for errors.
 
     Args:
         folder: Run, or None for a model without a run.
         model: Name of that model.
-        beside: Another run whose model answers too.
+        beside: Another run to chat with.
         untrained: Add the model before training.
         watch: Reports if other devices than the run's are used.
-
-    Raises:
-        ProblemError: As `trained_model`.
     """
     config = Config(model=ModelConfig(name=model or "")) if folder is None else read_config(folder)
     devices = available_devices(config, watch)
-    first = bare_model(config, devices) if folder is None else trained_model(folder, devices)
-    return (
-        first,
-        *([untrained_model(first)] if untrained else []),
-        *([trained_model(beside, devices)] if beside is not None else []),
-    )
+    models = [bare_model(config, devices) if folder is None else trained_model(folder, devices)]
+    if untrained:
+        models.append(untrained_model(models[0]))
+    if beside is not None:
+        models.append(trained_model(beside, devices))
+    return tuple(models)
 
 
 def load_models(models: Sequence[ChatModel]) -> tuple[Params, ...]:
@@ -209,11 +187,7 @@ def answer(
 ) -> Iterator[Event]:
     """Yield the texts of the models as they grow, and their answers.
 
-    Args:
-        question: The question.
-        models: The models.
-        params: Parameters of each.
-        in_turn: One model after the other; otherwise each writes a token in turn.
+    With `in_turn`, one model answers after the other; otherwise each writes a token in turn.
 
     Raises:
         ProblemError: Exit code 2; a model cannot answer it. Exit code 4: the device is full.
@@ -221,7 +195,11 @@ def answer(
     prompts = [question.encode(model) for model in models]
     streams = [_stream(number, model, params[number], question, prompts[number]) for number, model in enumerate(models)]
     with explain_full_device(str(models[0].folder)):
-        yield from chain(*streams) if in_turn else _interleave(streams)
+        if in_turn:
+            yield from chain(*streams)
+        else:
+            rounds = zip_longest(*streams)
+            yield from (event for events in rounds for event in events if event is not None)
     yield {"event": "done"}
 
 
@@ -232,14 +210,14 @@ def _stream(
     sampler, tokens = model.sampler, list[int]()
     others = [] if question.items is None else sampler.encode_prompts(question.items)
     for token in stream_tokens(
-        sampler.graphdef,
+        sampler.task.model.graphdef,
         params,
         prompt,
         max_new_tokens=sampler.settings.max_new_tokens,
         stop_token_id=sampler.stop_token_id,
         batch_size=sampler.settings.batch_size if question.items else 1,
         like=[each for each in others if sampler.has_room(each)],
-        options=sampler.options,
+        options=sampler.task.compiler_options,
     ):
         tokens.append(token)
         if token != sampler.stop_token_id:
@@ -251,16 +229,6 @@ def _stream(
         accepted, stop = accepted_answers(dict(question.row)), sampler.settings.stop
         event |= {"expected": question.row["expected"], **sampler.scoring.verdict(text, reason, accepted, stop=stop)}
     yield event
-
-
-def _interleave(streams: Sequence[Iterator[Event]]) -> Iterator[Event]:
-    left = list(streams)
-    while left:
-        for stream in tuple(left):
-            if (event := next(stream, None)) is None:
-                left.remove(stream)
-            else:
-                yield event
 
 
 def ready_event(models: Sequence[ChatModel]) -> Event:
@@ -276,27 +244,18 @@ def refused_event(error: ProblemError) -> Event:
 
 
 def find_question(prompt: str | None, item: str | None, model: ChatModel) -> Question:
-    """Return the question for a prompt, or for the item with an id in the run's evaluation set.
-
-    Raises:
-        ProblemError: Exit code 2; the run has no evaluation set, or there is no such item.
-    """
+    """Return the question for a prompt, or for the item with an id; raise `ProblemError` if it does not exist."""
     if item is None:
         return Question(row={"prompt": prompt or ""})
     found = next((row for row in model.items.rows if row["id"] == item), None) if model.items else None
     if model.items is None or found is None:
-        why = "has no evaluation set" if model.items is None else f"was evaluated on {model.items.name}, without {item}"
-        problem = problem_of("TP116", file=str(model.folder), what=f"{model.name} {why}.")
-        raise ProblemError([problem], exit_code=2)
+        why = f"was evaluated on {model.items.name}, without {item}" if model.items else "lacks an evaluation set"
+        raise refuse(model.folder, "TP116", what=f"{model.name} {why}.")
     return Question(row=found, items=model.items)
 
 
 def read_question(line: str, number: int, model: ChatModel) -> Question:
-    """Parse a question, `{"prompt": "…"}` or `{"item": "…"}`.
-
-    Raises:
-        ProblemError: Exit code 2; the line is not a question, or there is no such item.
-    """
+    """Parse a question, `{"prompt": "…"}` or `{"item": "…"}`; raise `ProblemError` if it is invalid."""
     value = read_json(line, file="standard input").value
     [(key, text)] = value.items() if isinstance(value, dict) and len(value) == 1 else [("", None)]
     if key not in ("prompt", "item") or not isinstance(text, str):

@@ -22,7 +22,7 @@ from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.evaluation.recorded import is_evaluated
 from trainer.loop.checkpoints import latest_step
-from trainer.recorder.attached import attached_folder, walk_attached
+from trainer.recorder.environment import attached_folder, walk_attached
 from trainer.recorder.recorder import refuse_folder
 from trainer.resume import manifest_of
 

@@ -22,7 +22,7 @@ from trainer.config.tree import Config, document_of
 from trainer.evaluation.recorded import is_evaluated
 from trainer.loop.checkpoints import checkpoint_steps, no_checkpoint
 from trainer.model.model import choose_method
-from trainer.recorder.recorder import Recorder, unfit_name
+from trainer.recorder.recorder import Recorder, check_run_name
 
 ROWS_FOLLOW = "These settings determine the rows of every step, including the steps before."
 
@@ -45,7 +45,7 @@ def parent_of(resume: Path | None, config: Config, *, step: int | None = None) -
     if not steps:
         raise ProblemError([no_checkpoint(resume)], exit_code=2)
     step = steps[0]
-    problems = unfit_name(resume, "--resume")
+    problems = check_run_name(resume, "--resume")
     if steps[-1] >= config.limits.steps:
         problems.append(no_step_left(resume, step, config))
     if (resume / CONFIG).is_file():

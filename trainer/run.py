@@ -36,14 +36,22 @@ from trainer.objectives.data import Data, record_data
 from trainer.objectives.settings import find_contradictions
 from trainer.planning.duration import ideal_seconds
 from trainer.planning.plan import compiled_plan, record_plan
-from trainer.recorder.environment import level_of
-from trainer.recorder.failure import FAILED, INTERRUPTED
-from trainer.recorder.manifest import first_manifest
+from trainer.recorder.environment import select_level
 from trainer.recorder.memory import MemoryWatch
 from trainer.recorder.progress import Watch
-from trainer.recorder.recorder import Recorder, claim, now, refuse_folder
+from trainer.recorder.recorder import (
+    FAILED,
+    INTERRUPTED,
+    Recorder,
+    claim,
+    first_manifest,
+    now,
+    refuse_authority,
+    refuse_folder,
+    stamp_end,
+    stamp_start,
+)
 from trainer.recorder.sensors import DataWait, observe
-from trainer.recorder.stamping import refuse_authority, stamp_end, stamp_start
 from trainer.resume import manifest_of, parent_of, record_parent, refuse_other_rows, weights_of
 from trainer.runtime import Devices, choose_devices, init_runtime, target_from
 
@@ -259,7 +267,7 @@ def record_start(
     if request.resume is not None:
         record_parent(recorder, request.resume, config)
     devices.record(recorder)
-    level = level_of(config.precision.cpu_isa)
+    level = select_level(config.precision.cpu_isa)
     if devices.platform == "cpu" and level.why:
         said = f"programs are compiled for {level.name} instructions and not {config.precision.cpu_isa}: {level.why}"
         recorder.log("warning", "compiled_natively", said)

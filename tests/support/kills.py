@@ -44,7 +44,7 @@ from evidence.run import ROW_FILES, read_run
 from evidence.writing import RowWriter
 from trainer import run as trainer
 from trainer.evaluation import evaluate
-from trainer.evaluation import late as evaluation
+from trainer.evaluation import evaluate as evaluation
 from trainer.evaluation.evaluate import Evaluator
 from trainer.loop.checkpoints import latest_step
 from trainer.loop.session import StopRequest

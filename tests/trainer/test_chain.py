@@ -1,4 +1,4 @@
-"""The chain that a run writes: what it states is so, no change stays unseen, and a resumed run goes on with it."""
+"""The chain of a run: its hashes are right, every change is found, and a resumed run continues it."""
 
 import hashlib
 import json
@@ -109,11 +109,8 @@ def test_a_run_stopped_before_its_first_step_has_a_chain_of_its_start(config, tr
 def tampered_value(value, draw: random.Random):
     if isinstance(value, str) and len(value) == 64:
         place = draw.randrange(64)
-        return (
-            value[:place]
-            + draw.choice([digit for digit in "0123456789abcdef" if digit != value[place]])
-            + value[place + 1 :]
-        )
+        digit = draw.choice([digit for digit in "0123456789abcdef" if digit != value[place]])
+        return value[:place] + digit + value[place + 1 :]
     if isinstance(value, int):
         return value + draw.choice([-1, 1, 7])
     if value is None:
@@ -146,7 +143,7 @@ def tamper(folder: Path, draw: random.Random) -> str:
 
 @pytest.mark.slow
 def test_a_thousand_tamperings_are_found_by_the_chain_alone(copy):
-    """No hash of a file is compared here: the chain, the rows and the manifest's head alone tell."""
+    """No hash of a file is compared here, only the chain, the rows and the head in the manifest."""
     kept = {name: (copy / name).read_bytes() for name in (layout.CHAIN, layout.METRICS)}
     draw, codes = random.Random(20), set()
     for _ in range(1000):
@@ -162,7 +159,7 @@ def test_a_thousand_tamperings_are_found_by_the_chain_alone(copy):
     assert CHAIN_CODES.isdisjoint(problem.code for problem in checker.check(read_run(copy)))
 
 
-def test_a_changed_entry_is_named(copy):
+def test_a_changed_entry_is_located(copy):
     changed = entries(copy)
     right = by_hand(changed[2])
     changed[2]["state_sha256"] = "ab" * 32
@@ -173,7 +170,7 @@ def test_a_changed_entry_is_named(copy):
     assert check_run(read_run(copy)).grade.name == "contradictory"
 
 
-def test_a_chain_that_was_left_out_is_missed(copy):
+def test_a_removed_chain_is_an_error(copy):
     (copy / layout.CHAIN).unlink()
     manifest = manifest_of(copy)
     del manifest["chain"]

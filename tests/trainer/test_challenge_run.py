@@ -1,4 +1,4 @@
-"""Questions for a run's model: an honest run stands, forged answers, other weights and a claimed 99 % do not."""
+"""Challenges: an honest run is plausible; forged answers, other weights and a claimed 98 % are refuted."""
 
 import json
 import shutil
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forging import answered, forge_answers, read_rows, right_answer
+from forging import Row, answered, forge_answers, right_answer
 from model_folders import row_file
 from tasks import task_of
 
@@ -22,15 +22,14 @@ from evidence.scores.intervals import ExactMatch
 from schemas.problems import ProblemError
 from schemas.validate import check_value
 from trainer.config.tree import Config, EvaluationConfig, MethodConfig
-from trainer.data.rows import RowFile, read_dataset
-from trainer.evaluation.challenge import ChallengeRequest, ChallengeResult, Questions, challenge_run
+from trainer.data.rows import read_dataset
+from trainer.evaluation.challenge import ChallengeRequest, challenge_run, score_probability
 from trainer.export_run import export_run
 from trainer.loop.chain import load_trained_params
 from trainer.model.decoder import params_sha256
 from trainer.model.source import resolve
 from trainer.recorder.progress import Watch
-from trainproof.cli.app import main
-from trainproof.cli.judge import challenge_text
+from trainproof.command import main
 
 QUIET = Watch(quiet=True)
 
@@ -68,11 +67,6 @@ def refused(folder: Path, **asked: Any) -> tuple[int, list[str]]:
     return caught.value.exit_code, [problem.code for problem in caught.value.problems]
 
 
-def forge_all_but_one(folder: Path) -> None:
-    """Claim 98 %."""
-    forge_answers(folder, lambda number, row: row if number == 0 else right_answer(row))
-
-
 def test_an_honest_run_gives_the_same_answers_bit_for_bit(folder):
     receipt = challenged(folder)
     assert receipt["result"] == "identical"
@@ -98,8 +92,8 @@ def test_an_honest_run_gives_the_same_answers_bit_for_bit(folder):
 
 
 def test_a_claimed_98_percent_cannot_be_true(folder):
-    forge_all_but_one(folder)
-    # The folder alone tells that tokens are left out, and not that the answers are forged.
+    forge_answers(folder, lambda number, row: row if number == 0 else right_answer(row))
+    # The folder alone shows that tokens are missing, but not that the answers are forged.
     report = check_run(read_run(folder))
     assert report.grade.name == "measured"
     assert {each.code for each in report.findings if each.severity == "error"} == {"TP525"}
@@ -108,30 +102,33 @@ def test_a_claimed_98_percent_cannot_be_true(folder):
     assert (receipt["score"]["stated"]["value"], receipt["score"]["can_be_true"]) == (0.98, False)
     assert receipt["score"]["chance"] < 1e-20
     assert receipt["covered"]["items"]["different"] >= 5
-    # Answers that cannot be followed are generated anew, even where none is drawn for it.
+    # Answers that fail the forward pass are generated again, even if none is drawn.
     assert challenged(folder, again=0)["covered"]["items"]["different"] == 49
 
 
-def test_an_edited_answer_is_named(folder):
-    forge_answers(folder, lambda number, row: right_answer(row) if number == 7 else row)
-    items = challenged(folder, again=50)["covered"]["items"]
-    assert (items["drawn"], items["identical"], items["within_tolerance"], items["different"]) == (50, 49, 0, 1)
-    assert items["given_again"] == {"trained": 49, "untrained": 0}
-    why = "The stated answer is not one that the model's tokens can be."
-    assert items["differences"] == [{"id": "eval_v1-008", "why": why}]
-
-
-def test_an_edited_answer_with_its_tokens_is_named(folder):
-    """The forger writes the tokens of the text too."""
-    row = read_rows(folder, layout.PREDICTIONS)[7]
+def with_other_token(row: Row) -> Row:
+    """Change a token and the text with it."""
     tokens = row["output_token_ids"].split()
     tokens[4] = "60" if tokens[4] != "60" else "61"
     text = resolve("tiny-gpt2").tokenizer().decode([int(token) for token in tokens])
-    taken = answered(row, text) | {"output_token_ids": " ".join(tokens)}
-    forge_answers(folder, lambda number, row: taken if number == 7 else row)
-    [difference] = challenged(folder, again=50)["covered"]["items"]["differences"]
+    return answered(row, text) | {"output_token_ids": " ".join(tokens)}
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (right_answer, "The stated answer is not one that the model's tokens can be."),
+        (with_other_token, "The model does not write this: token"),
+    ],
+)
+def test_an_edited_answer_is_named(change: Callable[[Row], Row], why: str, folder):
+    forge_answers(folder, lambda number, row: change(row) if number == 7 else row)
+    items = challenged(folder, again=50)["covered"]["items"]
+    assert (items["drawn"], items["identical"], items["within_tolerance"], items["different"]) == (50, 49, 0, 1)
+    assert items["given_again"] == {"trained": 49, "untrained": 0}
+    [difference] = items["differences"]
     assert difference["id"] == "eval_v1-008"
-    assert difference["why"].startswith("The model does not write this: token")
+    assert difference["why"].startswith(why)
 
 
 @pytest.mark.slow
@@ -199,21 +196,13 @@ def test_questions_of_the_training_data_are_left_out(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("in_training", "chance"),
-    [(None, 0.01246), (0, 0.01246), (57, 0.13536), (5000, 0.30167)],
+    ("dropped", "probability"),
+    [(0, 0.01246), (57, 0.13536), (5000, 0.30167)],
 )
-def test_left_out_questions_count_as_right_up_to_as_many_as_were_asked(in_training, chance):
+def test_dropped_questions_count_as_right_up_to_the_number_of_questions(dropped, probability):
     """scipy.stats.fisher_exact(alternative="greater") of 94 of 100 against 83 of 100, 140 of 157 and 183 of 200."""
-    file = RowFile(name="drawn", path=Path(), rows=(), lines=(), sha256="", warnings=())
-    found = ChallengeResult(
-        stated=ExactMatch(correct=94, n=100),
-        stated_set="eval_v2",
-        questions=Questions(items=file, source="generated", seed=1, in_training=in_training),
-        answers=[{"correct": number < 83} for number in range(100)],
-        again=(),
-        items=100,
-    )
-    assert found.chance == pytest.approx(chance, abs=1e-4)
+    stated, found = ExactMatch(correct=94, n=100), ExactMatch(correct=83, n=100)
+    assert score_probability(stated, found, dropped=dropped) == pytest.approx(probability, abs=1e-4)
 
 
 @pytest.mark.slow
@@ -232,7 +221,7 @@ def test_the_command_takes_a_bundle_and_keeps_a_receipt(folder, tmp_path, monkey
     events = [json.loads(line) for line in said.err.splitlines()]
     assert [each["event"] for each in events] == ["planned", *["items"] * 50, *["questions"] * 10, "done"]
     assert events[-1] == {"event": "done", "result": "identical", "said": receipt["said"], "exit_code": 0}
-    # The bundle was unpacked elsewhere; the receipt speaks for the run wherever it lies.
+    # The receipt is for the run, whatever its folder.
     [proof] = find_proofs(folder, run_sha256(folder))
     assert (proof.by, proof.is_positive, proof.description) == ("you", True, receipt["said"])
     (folder / layout.TRAINED_PARAMS).unlink()
@@ -240,16 +229,3 @@ def test_the_command_takes_a_bundle_and_keeps_a_receipt(folder, tmp_path, monkey
         main(["challenge", str(folder), "--generate", "1"])
     assert ended.value.code == 3
     assert "trainproof package RUN --with-weights" in capsys.readouterr().err
-
-
-def test_challenge_text(folder):
-    forge_all_but_one(folder)
-    lines = challenge_text(challenged(folder, generate=3, again=50)).splitlines()
-    chance = "Were the stated score true, so low a one on items as hard would have a chance of 0.00017, below 0.001"
-    assert lines[:5] == [
-        "run: CANNOT BE TRUE.",
-        "  stated  0.980 (95 % interval 0.895 to 0.996, 50 items) on eval_v1",
-        "  found   0.000 (95 % interval 0.000 to 0.561, 3 items) on 3 generated, seed 3",
-        f"  {chance}: it cannot be.",
-        "  50 stated answers held against the weights; 50 written anew: 1 identical, 0 within tolerance, 49 different.",
-    ]

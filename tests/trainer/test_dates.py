@@ -1,4 +1,4 @@
-"""A chat template that writes the date writes that of the run's start, on whatever day the run is taken up again."""
+"""A chat template that writes the date writes the date of the run's start, whenever the run is continued or checked."""
 
 import json
 from dataclasses import replace
@@ -12,11 +12,10 @@ import trainer.run as story
 from evidence import layout
 from trainer.config.tree import CheckpointConfig, Config, DataConfig, EvaluationConfig, LimitsConfig, ModelConfig
 from trainer.evaluation.challenge import ChallengeRequest, challenge_run
-from trainer.evaluation.late import evaluate_run
+from trainer.evaluation.evaluate import evaluate_run
 from trainer.play import trained_model
 from trainer.recorder.progress import Watch
-from trainer.replay.place import prepare_replay
-from trainer.replay.recorded import ReplayRequest, read_recorded
+from trainer.replay.recorded import ReplayRequest, prepare_replay, read_recorded
 from trainer.replay.replay import replay, write_states
 from trainer.run import check
 from trainer.runtime import choose_devices
@@ -31,7 +30,7 @@ QUIET = Watch(quiet=True)
 
 @pytest.fixture
 def dated(config, tmp_path, monkeypatch) -> Config:
-    """A run whose prompts hold the date; all that is started in this test starts on one day, unless it is told."""
+    """A run with the date in its prompts, started on a fixed day."""
     monkeypatch.setattr(story, "now", lambda: STARTED)
     rows = [chat(("user", f"{number} + 1?"), ("assistant", str(number + 1))) for number in range(4)]
     items = row_file(tmp_path / "items.jsonl", {"id": "a", "prompt": "5 + 1?", "expected": "6"})
@@ -46,7 +45,7 @@ def dated(config, tmp_path, monkeypatch) -> Config:
 
 
 def dates_in(folder: Path) -> set[str]:
-    """Return the dates that the shown rows and the prompts of the evaluation begin with."""
+    """Return the dates at the beginning of training examples and evaluation prompts."""
     shown = json.loads((folder / layout.FIRST_EXAMPLES).read_text())["examples"]
     asked = json.loads((folder / layout.EVAL_SUMMARY).read_text())["generation"]["prompt_template"]
     return {text.removeprefix("<bos>")[:13] for text in (asked, *(example["text"] for example in shown))}
@@ -57,7 +56,7 @@ def test_every_day_renders_as_the_day_of_the_start(dated, train, tmp_path, monke
     folder = train(dated)
     assert manifest_of(folder)["dataset"]["rendered_at"] == STARTED
     assert dates_in(folder) == {"[03 Feb 2031]"}
-    # From here on every day is another one: the clock's, and that of whatever starts.
+    # From here on it is another day.
     monkeypatch.setattr(story, "now", lambda: "2033-04-05T00:00:00.000+00:00")
     run = read_recorded(folder)
     receipt, code = replay(ReplayRequest(folder=folder, whole=True), lambda line: None, lambda event: None)
@@ -71,7 +70,7 @@ def test_every_day_renders_as_the_day_of_the_start(dated, train, tmp_path, monke
     assert entrant.sampler.prompt_template == "<bos>[03 Feb 2031][user] {prompt}</turn>[assistant] "
     (tmp_path / "states").mkdir()
     assert write_states(folder, [1], tmp_path / "states", lambda line: None) == run.sha256
-    # A run that goes on does so with the same prompts, and so does the one after it.
+    # Runs that continue it have the same prompts.
     for number in (4, 6):
         folder = train(replace(dated, limits=LimitsConfig(steps=number)), f"run-{number}", resume=folder)
         assert manifest_of(folder)["dataset"]["rendered_at"] == STARTED

@@ -1,4 +1,4 @@
-"""What is done with a run that has ended, and what is refused before its checkpoint is read."""
+"""Evaluating and exporting a finished run, and refusals before its checkpoint is read."""
 
 import json
 import os
@@ -19,8 +19,8 @@ from evidence.lock import RunLock
 from schemas.problems import Problem, ProblemError
 from trainer.config.tree import Config, EvaluationConfig
 from trainer.data.conversations import FORM
-from trainer.evaluation import late
-from trainer.evaluation.late import evaluate_run
+from trainer.evaluation import evaluate
+from trainer.evaluation.evaluate import evaluate_run
 from trainer.export_run import export_run
 from trainer.loop.session import StopRequest
 from trainer.model import export
@@ -55,11 +55,9 @@ def files_of(folder: Path) -> dict[Path, bytes]:
 
 
 def test_a_run_is_evaluated_once(folder):
-    summary = evaluate_run(folder, "eval_v1", QUIET)
-    assert summary["eval_set"]["name"] == "eval_v1"
+    assert evaluate_run(folder, "eval_v1", QUIET)["eval_set"]["name"] == "eval_v1"
     problem = refused(lambda: evaluate_run(folder, "eval_v1", QUIET))
     assert (problem.code, problem.file) == ("TP070", str(folder / layout.EVAL_SUMMARY))
-    assert problem.what == "The run has been evaluated already."
 
 
 def declare(folder: Path, key: str, value: object) -> None:
@@ -82,25 +80,18 @@ def test_settings_of_the_run_that_do_not_fit_are_refused(key, value, code, folde
 
 
 @pytest.mark.usefixtures("unread")
-def test_a_run_that_another_process_writes_is_not_read(folder):
+def test_locked_runs_lost_checkpoints_and_taken_folders_are_refused_before_the_checkpoint_is_read(folder, tmp_path):
     with RunLock(folder):
         assert refused(lambda: evaluate_run(folder, "eval_v1", QUIET)).code == "TP090"
-
-
-@pytest.mark.usefixtures("unread")
-def test_a_run_without_a_checkpoint_is_refused_first(folder):
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    (taken / "thesis.tex").write_text("mine")
+    problem = refused(lambda: export_run(folder, taken, QUIET))
+    assert (problem.code, problem.what) == ("TP048", f"{taken} is not empty.")
     shutil.rmtree(folder / layout.CHECKPOINTS)
     for work in (lambda: evaluate_run(folder, "eval_v1", QUIET), lambda: export_run(folder, None, QUIET)):
         problem = refused(work)
         assert (problem.code, problem.file) == ("TP050", str(folder))
-
-
-@pytest.mark.usefixtures("unread")
-def test_an_export_over_something_is_refused_before_the_checkpoint_is_read(folder, tmp_path):
-    (tmp_path / "taken").mkdir()
-    (tmp_path / "taken" / "thesis.tex").write_text("mine")
-    problem = refused(lambda: export_run(folder, tmp_path / "taken", QUIET))
-    assert (problem.code, problem.what) == ("TP048", f"{tmp_path / 'taken'} is not empty.")
 
 
 def test_the_current_folder_cannot_become_an_export(folder, tmp_path, monkeypatch):
@@ -157,8 +148,8 @@ OUT_OF_MEMORY = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory al
 @pytest.mark.parametrize(
     ("where", "error", "text"),
     [
-        ("trainer.evaluation.late.artifacts_of", DISK_FULL, None),
-        ("trainer.evaluation.late.artifacts_of", KeyboardInterrupt(), None),
+        ("trainer.evaluation.evaluate.list_artifacts", DISK_FULL, None),
+        ("trainer.evaluation.evaluate.list_artifacts", KeyboardInterrupt(), None),
         ("trainer.evaluation.answers.Sampler.answer", OUT_OF_MEMORY, "The device ran out of memory: RESOURCE_EXH"),
     ],
     ids=["disk full", "interrupted", "out of memory"],
@@ -199,12 +190,6 @@ def test_a_run_without_a_recorded_prompt_form_needs_its_rows(folder):
     assert (problem.code, problem.file) == ("TP010", "gone.jsonl")
 
 
-def test_a_later_evaluation_reports_odd_items(folder, tmp_path, capsys):
-    items = row_file(tmp_path / "items.jsonl", {"id": "1", "prompt": "<eos>", "expected": "x"})
-    evaluate_run(folder, items, Watch())
-    assert capsys.readouterr().out.startswith(f"TP024: {items} (line 1): 1 row has the text of special tokens in it")
-
-
 def test_a_stopped_export_leaves_nothing(folder, tmp_path, monkeypatch):
     real = export.save_file
 
@@ -219,20 +204,20 @@ def test_a_stopped_export_leaves_nothing(folder, tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
 
 
-def test_evaluations_side_by_side_leave_one(folder, monkeypatch):
+def test_one_of_two_concurrent_evaluations_is_refused(folder, monkeypatch):
     """Another process ends its evaluation while this one still reads the configuration."""
-    real = late.resolve
+    real = evaluate.resolve
 
     def meanwhile(name: str, revision: str | None, **options: bool):
         (folder / layout.EVAL_SUMMARY).write_text("{}")
         return real(name, revision, **options)
 
-    monkeypatch.setattr(late, "resolve", meanwhile)
+    monkeypatch.setattr(evaluate, "resolve", meanwhile)
     assert refused(lambda: evaluate_run(folder, "eval_v1", QUIET)).code == "TP070"
 
 
 def as_killed(folder: Path, **training: int) -> dict:
-    """Leave the manifest as a process that was killed leaves it."""
+    """Change manifest and log to those of a killed run."""
     manifest = json.loads((folder / layout.MANIFEST).read_text())
     manifest |= {"status": "running", "exit": None, "finished_at": None, "artifacts": []}
     manifest["training"] |= training

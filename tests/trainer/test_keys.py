@@ -393,9 +393,7 @@ def test_how_answers_are_drawn(tmp_path):
 
     def texts(**settings: Any) -> list[str]:
         of = replace(task.config.evaluation, max_new_tokens=12, batch_size=4, **settings)
-        sampler = replace(
-            answers.Sampler.for_task(task, form=data.form, scoring=data.scoring, tokenizer=data.tokenizer), settings=of
-        )
+        sampler = replace(answers.Sampler.for_task(task, data), settings=of)
         [found] = sampler.answer(params, {item["id"]: data.items.prompts[0]})
         return [sampler.decode_answer(each.tokens) for each in found]
 

@@ -22,8 +22,7 @@ from trainer import runtime
 from trainer.config.tree import Config, MethodConfig, PrecisionConfig
 from trainer.loop.compilation import Program
 from trainer.loop.effective import donation
-from trainer.recorder.cache_folder import size_bytes
-from trainer.recorder.environment import environment
+from trainer.recorder.environment import cache_limit_bytes, environment
 from trainer.runtime import (
     GPU_FRACTION,
     OLDER_GPU_FRACTION,
@@ -195,7 +194,7 @@ def test_the_size_limit_is_a_setting(monkeypatch: pytest.MonkeyPatch):
         monkeypatch.delenv("TRAINPROOF_CACHE_MIB", raising=False)
         if stated is not None:
             monkeypatch.setenv("TRAINPROOF_CACHE_MIB", stated)
-        assert size_bytes() == expected << 20
+        assert cache_limit_bytes() == expected << 20
 
 
 @pytest.mark.slow

@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Any
 
 import jax
-from flax import nnx
 from jaxtyping import Array, Key
 
 from evidence.hashes import sha256_json
@@ -27,9 +26,8 @@ from trainer.generate.decode import Completion, generate
 from trainer.generate.groups import row_keys
 from trainer.generate.sampling import DrawKeys, Sampling, evaluation_sampling
 from trainer.loop.task import Task
-from trainer.model.decoder import Decoder
 from trainer.model.stacks import Params
-from trainer.recorder.environment import CompilerOptions
+from trainer.objectives.data import Data
 
 EVALUATION_STREAM = 0x65766C
 """Folded into the run's seed, so that evaluation samples are independent of every other use of the seed."""
@@ -37,42 +35,24 @@ EVALUATION_STREAM = 0x65766C
 
 @dataclass(frozen=True, kw_only=True)
 class Sampler:
-    """Tokenizer, prompt form, structure and settings with which a model answers prompts."""
+    """A model with the prompt form, the settings and the scoring of its evaluation."""
 
+    task: Task
     settings: EvaluationConfig
     form: PromptForm
-    """How prompts are rendered."""
     scoring: Scoring
-    """How answers are read and compared."""
     tokenizer: Tokenizer
-    graphdef: nnx.GraphDef[Decoder]
-    max_positions: int
-    seed: int
-    """Seed of the run; used when several answers are sampled per item."""
-    compute_dtype: str
-    """Dtype of the matrix products."""
-    options: CompilerOptions = ()
-    """Compiler options."""
 
     @classmethod
-    def for_task(cls, task: Task, *, form: PromptForm, scoring: Scoring, tokenizer: Tokenizer) -> Sampler:
-        """Build the sampler of a task's model with the task's evaluation settings."""
-        return cls(
-            settings=task.config.evaluation,
-            form=form,
-            scoring=scoring,
-            tokenizer=tokenizer,
-            graphdef=task.model.graphdef,
-            max_positions=task.model.source.spec.max_positions,
-            seed=task.config.seed,
-            compute_dtype=task.config.precision.compute,
-            options=task.compiler_options,
-        )
+    def for_task(cls, task: Task, data: Data) -> Sampler:
+        """Build the sampler of a run whose data is loaded."""
+        settings = task.config.evaluation
+        return cls(task=task, settings=settings, form=data.form, scoring=data.scoring, tokenizer=data.tokenizer)
 
     @property
     def max_prompt_tokens(self) -> int:
         """Length of the longest prompt that leaves room for `max_new_tokens`."""
-        return self.max_positions - self.settings.max_new_tokens
+        return self.task.model.source.spec.max_positions - self.settings.max_new_tokens
 
     @cached_property
     def stop_token_id(self) -> int:
@@ -90,11 +70,7 @@ class Sampler:
         return evaluation_sampling(self.settings)
 
     def encode_prompts(self, items: RowFile) -> list[list[int]]:
-        """Return the token ids of each item's prompt.
-
-        Raises:
-            ProblemError: exit code 2; the chat template rejects an item.
-        """
+        """Return the token ids of each item's prompt; see `encode_items`."""
         return encode_items(items, self.form, self.tokenizer)
 
     def has_room(self, prompt: Sequence[int]) -> bool:
@@ -107,7 +83,7 @@ class Sampler:
         An item therefore gets the same samples whichever other items are answered with it.
         """
         numbers = [int.from_bytes(hashlib.sha256(each.encode()).digest()[:4]) for each in ids]
-        key = jax.random.fold_in(jax.random.key(self.seed), EVALUATION_STREAM)
+        key = jax.random.fold_in(jax.random.key(self.task.config.seed), EVALUATION_STREAM)
         keys: Key[Array, "items samples"] = row_keys(key, numbers, self.settings.samples)
         return keys.reshape(len(numbers), self.settings.samples)
 
@@ -123,7 +99,7 @@ class Sampler:
         """
         sampling = self.sampling
         completions = generate(
-            self.graphdef,
+            self.task.model.graphdef,
             params,
             list(prompts.values()),
             max_new_tokens=self.settings.max_new_tokens,
@@ -131,25 +107,22 @@ class Sampler:
             batch_size=self.settings.batch_size,
             like=like,
             drawing=None if sampling is None else DrawKeys(keys=self.sample_keys(list(prompts)), sampling=sampling),
-            options=self.options,
+            options=self.task.compiler_options,
         )
         return zip(*[map(self.cut_at_stop, completions)] * self.settings.samples, strict=True)
 
     def cut_at_stop(self, completion: Completion) -> Completion:
         """Cut a completion after the token that completes the stop text."""
-        count = self.tokens_to_stop(completion.tokens)
-        if count is None:
+        if (count := self.tokens_to_stop(completion.tokens)) is None:
             return completion
         return replace(completion, tokens=completion.tokens[:count], finish_reason="stop")
 
     def tokens_to_stop(self, tokens: Sequence[int]) -> int | None:
         """Return the number of tokens up to the end of the stop text, or None if it does not occur."""
-        stop = self.settings.stop
+        stop, counts = self.settings.stop, range(len(tokens) + 1)
         if stop is None or stop not in self.tokenizer.decode(list(tokens)):
             return None
-        return bisect_left(
-            range(len(tokens) + 1), 1, key=lambda count: stop in self.tokenizer.decode([*tokens[:count]])
-        )
+        return bisect_left(counts, 1, key=lambda count: stop in self.tokenizer.decode([*tokens[:count]]))
 
     def decode_answer(self, tokens: Sequence[int]) -> str:
         """Decode an answer without its end token, up to and including the stop text."""
@@ -163,7 +136,7 @@ class Sampler:
         sampled = {key: getattr(settings, key) for key in ("samples", "temperature", "top_k", "top_p")}
         generation = {
             "method": "greedy" if settings.samples == 1 else "sampled",
-            **(sampled | {"seed": self.seed} if settings.samples > 1 else {}),
+            **(sampled | {"seed": self.task.config.seed} if settings.samples > 1 else {}),
             **({} if settings.stop is None else {"stop": settings.stop}),
             "max_new_tokens": settings.max_new_tokens,
             "stop_token_id": self.stop_token_id,
@@ -183,7 +156,7 @@ def answer_items(
     """Yield the prediction row of each item, in order; an item without room for an answer gets an error row.
 
     Args:
-        sampler: How the model is prompted and read.
+        sampler: Model, prompt form and scoring.
         params: Parameters by name.
         items: Evaluation items, with unique ids.
         prompts: Token ids of each item.
@@ -204,24 +177,22 @@ def prediction_row(item: dict[str, Any], completions: Sequence[Completion], samp
     With several samples, the row's own fields describe the first one: a single draw, as a user gets it, so its score
     is an unbiased pass@1. The majority vote has separate fields.
     """
-    first, *others = (sample_fields(item, completion, sampler) for completion in completions)
-    row = item_fields(item) | first | {"error": None}
-    if not others:
+    accepted, samples = accepted_answers(item), []
+    for completion in completions:
+        text, reason = sampler.decode_answer(completion.tokens), completion.finish_reason
+        sample = {
+            "output_text": text,
+            **sampler.scoring.verdict(text, reason, accepted, stop=sampler.settings.stop),
+            "output_tokens": len(completion.tokens),
+            "finish_reason": reason,
+            "output_token_ids": " ".join(map(str, completion.tokens)),
+        }
+        samples.append(sample)
+    row = item_fields(item) | samples[0] | {"error": None}
+    if len(samples) == 1:
         return row
-    answers = [each["extracted_answer"] for each in (first, *others)]
-    return row | {MORE_SAMPLES: others} | majority_fields(answers, sampler.scoring, accepted_answers(item))
-
-
-def sample_fields(item: dict[str, Any], completion: Completion, sampler: Sampler) -> dict[str, Any]:
-    """Return the fields of one answer: text, verdict, length and tokens."""
-    text = sampler.decode_answer(completion.tokens)
-    return {
-        "output_text": text,
-        **sampler.scoring.verdict(text, completion.finish_reason, accepted_answers(item), stop=sampler.settings.stop),
-        "output_tokens": len(completion.tokens),
-        "finish_reason": completion.finish_reason,
-        "output_token_ids": " ".join(map(str, completion.tokens)),
-    }
+    answers = [each["extracted_answer"] for each in samples]
+    return row | {MORE_SAMPLES: samples[1:]} | majority_fields(answers, sampler.scoring, accepted)
 
 
 def unanswered_row(item: dict[str, Any], prompt_tokens: int, sampler: Sampler) -> dict[str, Any]:
@@ -249,4 +220,11 @@ def item_fields(item: dict[str, Any]) -> dict[str, Any]:
         | ({"also_expected": others} if others else {})
         | {"id": item["id"], "prompt": item["prompt"], "expected": expected}
         | {key: item.get(key) for key in ("section", "category", "difficulty")}
+    )
+
+
+def select_rows(file: RowFile, places: Sequence[int]) -> RowFile:
+    """Return a file with only the rows at some places, in that order."""
+    return replace(
+        file, rows=tuple(file.rows[place] for place in places), lines=tuple(file.lines[place] for place in places)
     )

@@ -1,8 +1,14 @@
-"""Evaluate a run: the model before training, the model after it, and a few items every n steps in between."""
+"""Evaluate a run: before and after training, on a few items every n steps in between, or later from a checkpoint.
+
+An evaluation that is added to a finished run is added completely or not at all, wherever the process is killed. Its
+files are written under temporary names, and do not count until the manifest that lists them is written. Afterwards they
+only have to be moved, which the next command does if this one was killed.
+"""
 
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,31 +18,58 @@ from statistics import fmean
 from typing import Any
 
 from evidence import layout
-from evidence.hashes import sha256_file, sha256_lines
+from evidence.hashes import sha256_file, sha256_lines, sha256_manifest
+from evidence.lock import RunLock
+from evidence.proof.signatures import refuse
 from evidence.rules.plausibility import score_caveats
 from evidence.scores.reading import accepted_answers, expected_line
 from evidence.scores.recompute import compute_scores, describe_form_losses, describe_run_gain, draw_ids
-from evidence.writing import RowWriter
+from evidence.writing import RowWriter, write_error, write_json
 from schemas.catalog import VERSION
-from schemas.problems import Problem
-from schemas.render import render_sentence
-from trainer.data.answers import never_stopped, none_read, scoring_document, unwritable_items
-from trainer.data.rows import RowFile
-from trainer.evaluation.answers import Sampler, answer_items
+from schemas.problems import Problem, ProblemError, problem_of
+from schemas.render import as_sentence
+from trainer.config.tree import Config
+from trainer.data.answers import (
+    check_items,
+    check_prompt_room,
+    never_stopped,
+    none_read,
+    scoring_document,
+    unreadable_items,
+    unwritable_items,
+)
+from trainer.data.rows import RowFile, read_eval_set
+from trainer.evaluation.answers import Sampler, answer_items, select_rows
 from trainer.evaluation.reanswer import trace_texts
+from trainer.evaluation.recorded import (
+    EVALUATED,
+    is_evaluated,
+    read_config,
+    read_manifest,
+    read_sampler,
+    read_summary,
+    require_checkpoint,
+)
+from trainer.loop.base import refuse_other_tokenizer
+from trainer.loop.checkpoints import latest_step, restored_state
 from trainer.loop.loop import HeldOutPoint
-from trainer.loop.session import StopRequest
+from trainer.loop.mesh import build_mesh
+from trainer.loop.session import SessionLimit, StopRequest
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task, without_reference
 from trainer.model.decoder import params_sha256
 from trainer.model.model import combine
+from trainer.model.source import resolve
 from trainer.model.stacks import Params, unstack_on_devices
 from trainer.objectives.data import Data
 from trainer.recorder.progress import Watch
-from trainer.recorder.recorder import Recorder, now
+from trainer.recorder.recorder import INTERRUPTED, Recorder, explain_full_device, list_artifacts, now
+from trainer.runtime import Devices, choose_devices, init_runtime
 
-EVALUATED = "evaluated"
-"""Log event of a complete evaluation."""
+ADDED_FILES = (layout.PREDICTIONS, layout.EVAL_SUMMARY)
+
+SEALED_AGAIN = "sealed again with its evaluation"
+"""Beginning of the log message about the new seal."""
 
 HELD_OUT_FIELDS = (
     *("id", "prompt", "expected", "also_expected", "output_text", "extracted_answer", "correct"),
@@ -55,7 +88,6 @@ class ModelAnswers:
     finished_at: str
     rows: tuple[dict[str, Any], ...]
     path: Path
-    """File of the rows."""
     checkpoint: dict[str, Any]
     """Step and hash of the parameters."""
 
@@ -81,14 +113,12 @@ class Evaluator:
     stop: StopRequest
     watch: Watch
     on_start: Callable[[], None] = field(default=lambda: None)
-    """Called before the first answer."""
 
     def evaluate_untrained(self, state: TrainState, frozen: Params, recorder: Recorder) -> ModelAnswers | None:
         """Return the untrained model's answers, or None if no baseline is configured or training has begun."""
         if not self.sampler.settings.baseline:
             return None
-        step = int(state.step)
-        if step == 0:
+        if (step := int(state.step)) == 0:
             return self.answers(state, frozen, file=layout.BASELINE_PREDICTIONS, what="baseline")
         message = f"baseline evaluation skipped (resumed at step {step}); see the run that began at step 0"
         recorder.log("info", "baseline_left_out", message, step=step)
@@ -109,13 +139,13 @@ class Evaluator:
             params_sha256=summary["checkpoint"]["params_sha256"],
         )
         for problem in self.unread_answers(trained):
-            recorder.log("warning", "answers_unread", f"{problem.code}: {render_sentence(problem)}", code=problem.code)
+            recorder.log("warning", "answers_unread", f"{problem.code}: {as_sentence(problem)}", code=problem.code)
         for sentence in describe_form_losses(summary, ()):
             recorder.log("warning", "answers_of_another_form", sentence)
         return trained.complete
 
     def answers(self, state: TrainState, frozen: Params, *, file: str, what: str) -> ModelAnswers:
-        """Answer every item in order until the run is told to stop, and append each row to `file` immediately."""
+        """Answer every item in order until the run has to stop, and append each row to `file` immediately."""
         params = unstack_on_devices(combine(state.trained, frozen))
         self.on_start()
         started_at, path = now(), self.folder / file
@@ -187,7 +217,7 @@ def describe_summary(summary: dict[str, Any], name: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOut:
-    """Answers some items of the evaluation set every `every_steps` steps, greedily.
+    """Answers some items of the evaluation set every `evaluation.every_steps` steps, greedily.
 
     The items follow from the run's seed and use the program of the final evaluation, so a resumed or replayed run gets
     the same rows.
@@ -195,16 +225,14 @@ class HeldOut:
 
     sampler: Sampler
     items: RowFile
-    """The selected items."""
     prompts: Sequence[Sequence[int]]
     """Token ids of each selected item."""
     like: Sequence[Sequence[int]]
     """Token ids of the whole set."""
-    every_steps: int
 
     def is_due(self, done: int) -> bool:
         """Return whether to evaluate after this many steps."""
-        return done % self.every_steps == 0
+        return done % self.sampler.settings.every_steps == 0
 
     def measure(self, done: int, state: TrainState, frozen: Params) -> HeldOutPoint:
         """Return score, loss (nats per token of the expected answers) and answers after `done` steps."""
@@ -230,15 +258,12 @@ def build_held_out(task: Task, data: Data) -> HeldOut | None:
     file, prompts = data.items.file, data.items.prompts
     chosen = set(draw_ids([item["id"] for item in file.rows], settings.during_items, task.config.seed))
     places = [place for place, item in enumerate(file.rows) if item["id"] in chosen]
-    sampler = Sampler.for_task(task, form=data.form, scoring=data.scoring, tokenizer=data.tokenizer)
+    sampler = Sampler.for_task(task, data)
     return HeldOut(
         sampler=replace(sampler, settings=replace(settings, samples=1)),
-        items=replace(
-            file, rows=tuple(file.rows[place] for place in places), lines=tuple(file.lines[place] for place in places)
-        ),
+        items=select_rows(file, places),
         prompts=[prompts[place] for place in places],
         like=prompts,
-        every_steps=settings.every_steps,
     )
 
 
@@ -248,12 +273,9 @@ def answer_losses(sampler: Sampler, params: Params, items: RowFile, prompts: Seq
     texts = []
     for item, prompt in zip(items.rows, prompts, strict=True):
         answer = sampler.tokenizer.encode(template.format(accepted_answers(item)[0]), add_special_tokens=False)
-        if prompt and answer and len(prompt) + len(answer) <= sampler.max_positions:
+        if prompt and answer and len(prompt) + len(answer) <= sampler.task.model.source.spec.max_positions:
             texts.append((prompt, answer))
-    traces = trace_texts(
-        sampler.graphdef, params, texts, batch_size=sampler.settings.batch_size, options=sampler.options
-    )
-    return [float(trace.losses.mean()) for trace in traces]
+    return [float(trace.losses.mean()) for trace in trace_texts(sampler, params, texts)]
 
 
 def build_evaluator(
@@ -270,9 +292,180 @@ def build_evaluator(
         return None
     return Evaluator(
         items=data.items.file,
-        sampler=Sampler.for_task(task, form=data.form, scoring=data.scoring, tokenizer=data.tokenizer),
+        sampler=Sampler.for_task(task, data),
         folder=recorder.folder,
         stop=stop,
         watch=watch,
         on_start=on_start,
     )
+
+
+def evaluate_run(
+    folder: Path, eval_set: str | None, watch: Watch, *, session: SessionLimit | None = None
+) -> dict[str, Any]:
+    """Answer an evaluation set with a run's checkpoint, add the answers to the run, and return the summary.
+
+    Args:
+        folder: Run folder with a checkpoint, not evaluated yet or only partly; then every item is answered again.
+        eval_set: Built-in set or JSONL file, or None for the set that the run's configuration names.
+        watch: Shows progress.
+        session: Time limit, or None.
+
+    Raises:
+        ProblemError: Exit code 2; the run is evaluated already, names no set, lacks a checkpoint of its last step, or
+            cannot be written. Exit code 4: the device ran out of memory. Exit code 5: stopped before every item was
+            answered. In each case the run is unchanged.
+    """
+    config, name = _config_to_evaluate(folder, eval_set)
+    require_checkpoint(folder)
+    devices = available_devices(config, watch)
+    source = resolve(config.model.name, config.model.revision, with_weights=False)
+    refuse_other_tokenizer(read_manifest(folder), source, file=str(folder))
+    task, items = Task.of(config, source, build_mesh(devices.list)), read_eval_set(name)
+    sampler = read_sampler(folder, task, items)
+    prompts, scoring = sampler.encode_prompts(items), sampler.scoring
+    problems = check_prompt_room(config, items, prompts, max_positions=source.spec.max_positions)
+    if problems := [*problems, *unreadable_items(items, scoring)]:
+        raise ProblemError(problems, exit_code=2)
+    for problem in check_items(items, sampler.tokenizer, prompts, scoring, max_prompt_tokens=sampler.max_prompt_tokens):
+        watch.say(f"{problem.code}: {as_sentence(problem)}")
+    with RunLock(folder), StopRequest(max_minutes=None, session=session) as stop:
+        finish_or_undo(folder)  # left by a process that was killed
+        _refuse_second_evaluation(folder)  # one that ended since the first look
+        _refuse_other_step(folder, config)
+        evaluator = Evaluator(items=items, sampler=sampler, folder=folder, stop=stop, watch=watch)
+        try:
+            [state], frozen = restored_state(folder, task)
+            try:
+                with explain_full_device(str(folder)):
+                    summary = _evaluate_unsealed(folder, evaluator, state, frozen)
+                _seal_again(folder, summary, by=describe_devices(devices))
+            except BaseException:
+                finish_or_undo(folder)
+                raise
+        except OSError as error:
+            raise write_error(error, folder, what="The evaluation") from error
+        except KeyboardInterrupt:
+            raise _stopped(folder, "a second signal") from None
+    watch.say(describe_summary(summary, items.name))
+    return summary
+
+
+def _config_to_evaluate(folder: Path, eval_set: str | None) -> tuple[Config, str]:
+    config = read_config(folder)
+    _refuse_second_evaluation(folder)
+    declared = config.evaluation.eval_set
+    at: dict[str, Any] = {"file": str(folder / layout.CONFIG), "pointer": "/evaluation/eval_set", "why": None}
+    name = eval_set or declared
+    if name is None:
+        problem = problem_of("TP071", **at, what="The run's configuration names no evaluation set.")
+        raise ProblemError([problem], exit_code=2)
+    if declared is not None and name != declared:
+        problem = problem_of(
+            "TP074",
+            **at,
+            what=f"The run's configuration declares {declared}, and --eval-set is {name}.",
+            next=f"Leave --eval-set out, or train another run with --set evaluation.eval_set={name}.",
+        )
+        raise ProblemError([problem], exit_code=2)
+    return replace(config, evaluation=replace(config.evaluation, eval_set=name)), name
+
+
+def _refuse_other_step(folder: Path, config: Config) -> None:
+    """Refuse to score a checkpoint that is not of the run's last step."""
+    manifest = read_manifest(folder)
+    step, done = latest_step(folder), (manifest["training"] or {}).get("steps_done")
+    if step == done:
+        return
+    what = f"The newest checkpoint is at step {step}; the run did {done} steps."
+    if manifest["status"] == "running":
+        what = f"The run was killed; its newest checkpoint is at step {step} of {config.limits.steps}."
+    command = f"trainproof train --resume {folder} --set evaluation.eval_set={config.evaluation.eval_set}"
+    raise refuse(folder, "TP075", what=what, next=f"Continue it, which evaluates at the end: {command}.")
+
+
+def _refuse_second_evaluation(folder: Path) -> None:
+    if is_evaluated(folder):
+        raise refuse(folder / layout.EVAL_SUMMARY, "TP070", what="The run has been evaluated already.")
+
+
+def _stopped(folder: Path, reason: str | None) -> ProblemError:
+    what = f"The evaluation was stopped ({reason}); the run is unchanged."
+    return ProblemError([problem_of("TP072", file=str(folder), why=None, what=what)], exit_code=INTERRUPTED)
+
+
+def _evaluate_unsealed(folder: Path, evaluator: Evaluator, state: TrainState, frozen: Params) -> dict[str, Any]:
+    """Write the answers to a temporary file in the run folder and return the summary."""
+    trained = evaluator.answers(state, frozen, file=_temporary(folder, layout.PREDICTIONS).name, what="evaluation")
+    if not trained.complete:
+        raise _stopped(folder, evaluator.stop.reason())
+    for problem in evaluator.unread_answers(trained):
+        evaluator.watch.say(f"{problem.code}: {as_sentence(problem)}")
+    summary = evaluator.summary(trained, None, run_id=folder.resolve().name)
+    summary["predictions"]["path"] = layout.PREDICTIONS
+    # An evaluation that was stopped had the complete answers of the untrained model.
+    return summary | {"baseline": (read_summary(folder) or {}).get("baseline")}
+
+
+def _temporary(folder: Path, name: str) -> Path:
+    return folder / f".{name}.tmp"
+
+
+def _seal_again(folder: Path, summary: dict[str, Any], *, by: str) -> None:
+    """Move the temporary answer and summary files into the run and seal it again."""
+    write_json(_temporary(folder, layout.EVAL_SUMMARY), summary)
+    manifest = read_manifest(folder) | {"finished_at": now()}
+    if manifest["status"] == "running":  # killed after its last step
+        ending = {"code": INTERRUPTED, "error": None, "message": "killed after its last step; evaluated later"}
+        manifest |= {"status": "interrupted", "exit": ending}
+    sealed = {
+        "time": now(),
+        "level": "info",
+        "event": "run_sealed",
+        "message": f"{SEALED_AGAIN} on {by}",
+        "fields": {"manifest_sha256": sha256_manifest(manifest)},
+    }
+    with RowWriter(folder / layout.LOG) as log:
+        log.append(sealed)
+    replaced = {name: _temporary(folder, name) for name in ADDED_FILES}
+    write_json(folder / layout.MANIFEST, manifest | {"artifacts": list_artifacts(folder, replaced=replaced)})
+    for name, path in replaced.items():
+        path.replace(folder / name)
+
+
+def finish_or_undo(folder: Path) -> None:
+    """Finish an evaluation that was killed after its seal, or remove the files of one that was killed before.
+
+    The caller has locked the run.
+    """
+    left = [name for name in ADDED_FILES if _temporary(folder, name).exists()]
+    sealed = {artifact["path"]: artifact["sha256"] for artifact in read_manifest(folder)["artifacts"]}
+    complete = [name for name in left if sha256_file(_temporary(folder, name)) == sealed.get(name)]
+    for name in complete:
+        _temporary(folder, name).replace(folder / name)
+    if complete != left:
+        log = folder / layout.LOG
+        lines = log.read_bytes().splitlines(keepends=True)
+        if lines and SEALED_AGAIN.encode() in lines[-1]:
+            os.truncate(log, sum(map(len, lines[:-1])))
+    for name in left:
+        _temporary(folder, name).unlink(missing_ok=True)
+
+
+def available_devices(config: Config, watch: Watch) -> Devices:
+    """Return the kind of devices that a run was trained on, or else the devices of this machine, with a message.
+
+    Training never falls back to other devices; a checkpoint may be used on any.
+    """
+    init_runtime(config)
+    try:
+        return choose_devices(config.mesh.device, config.mesh.devices)
+    except ProblemError as error:
+        here = choose_devices("auto", None)
+        watch.say(f"{error.problems[0].what} {describe_devices(here)} is used instead.")
+        return here
+
+
+def describe_devices(devices: Devices) -> str:
+    """Return count and kind: `8 × cpu`."""
+    return f"{len(devices.list)} × {devices.kind}"

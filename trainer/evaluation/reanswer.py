@@ -57,12 +57,7 @@ class VerifiedAnswer:
     id: str
     verdict: Verdict
     why: str = ""
-    """The difference in a sentence, or empty."""
-    expected: str
-    stated_text: str
-    """Output according to the run."""
-    found_text: str
-    """Output of the model now."""
+    """The difference in a sentence, or an empty string."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,149 +87,98 @@ def verify_answers(
         sampler: Sampler of the run.
         params: Parameters by name.
         stated: Prediction rows of the run.
-        items: The whole evaluation set.
+        items: The whole evaluation set, which decides the compiled program.
         regenerate: Ids of answers to generate again, for equal bits.
         platforms: Where the answers were given and where this runs: cpu, gpu or tpu.
         progress: Called with answers done and answers in all.
     """
     by_id = {item["id"]: item for item in items.rows}
     prompts = dict(zip(by_id, sampler.encode_prompts(items), strict=True))
-    allowed = allowed_margin(sampler.compute_dtype, platforms)
-    found: dict[str, VerifiedAnswer] = {}
-    scored = []
-    for row in stated:
-        if row["id"] in regenerate or row["id"] not in prompts:
-            continue
-        item, prompt = by_id[row["id"]], prompts[row["id"]]
-        if not sampler.has_room(prompt):
-            if is_same(row, unanswered_row(item, len(prompt), sampler)):
-                found[row["id"]] = _followed(row)
-        elif not _changed_item(row, item_fields(item)) and not changed_score(
-            row, sampler.scoring, sampler.settings.stop
-        ):
-            scored.append(row)
+    allowed = allowed_margin(sampler.task.config.precision.compute, platforms)
+    stop = sampler.settings.stop
+    results: dict[str, VerifiedAnswer] = {}
+
+    scored = [row for row in stated if row["id"] in prompts and row["id"] not in regenerate]
     traces = trace_answers(scored, prompts, sampler, params)
     for row in scored:
-        if row["id"] in traces and not _improbable_token(traces[row["id"]], allowed):
-            found[row["id"]] = _followed(row)
-            progress(len(found), len(stated))
-    left, before = [row for row in stated if row["id"] not in found], len(found)
-    if left:
-        again = regenerate_answers(
-            sampler,
-            params,
-            left,
-            items,
-            platforms=platforms,
-            progress=lambda done, _: progress(before + done, len(stated)),
-        )
-        found |= {each.id: each for each in again}
-    return tuple(found[row["id"]] for row in stated)
+        item, prompt = by_id[row["id"]], prompts[row["id"]]
+        if sampler.has_room(prompt):
+            found = traces.get(row["id"], ())
+            is_possible = not find_difference(row, item_fields(item), found, allowed, sampler.scoring, stop)
+        else:
+            is_possible = is_same(row, unanswered_row(item, len(prompt), sampler))
+        if is_possible:
+            results[row["id"]] = VerifiedAnswer(id=row["id"], verdict="followed")
+            progress(len(results), len(stated))
 
-
-def _followed(row: Mapping[str, Any]) -> VerifiedAnswer:
-    return VerifiedAnswer(
-        id=row["id"],
-        verdict="followed",
-        expected=row["expected"],
-        stated_text=row["output_text"],
-        found_text=row["output_text"],
-    )
-
-
-def regenerate_answers(
-    sampler: Sampler,
-    params: Params,
-    stated: Sequence[dict[str, Any]],
-    items: RowFile,
-    *,
-    platforms: Collection[str] = (),
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> tuple[VerifiedAnswer, ...]:
-    """Generate answers again and compare each with the recorded one, in the order of `stated`.
-
-    Args:
-        sampler: Sampler of the run.
-        params: Parameters by name.
-        stated: Prediction rows of the run, all or some.
-        items: The whole evaluation set, which decides the compiled program.
-        platforms: Where the answers were given and where this runs: cpu, gpu or tpu.
-        progress: Called with items done and items in all.
-    """
-    by_id = {item["id"]: item for item in items.rows}
-    prompts = dict(zip(by_id, sampler.encode_prompts(items), strict=True))
-    ids = list(dict.fromkeys(row["id"] for row in stated if row["id"] in prompts))
-    found: dict[str, dict[str, Any]] = {}
-    for row in answer_items(
+    left = [row for row in stated if row["id"] not in results]
+    ids = list(dict.fromkeys(row["id"] for row in left if row["id"] in prompts))
+    answers: dict[str, dict[str, Any]] = {}
+    for answer in answer_items(
         sampler, params, [by_id[each] for each in ids], [prompts[each] for each in ids], like=list(prompts.values())
     ):
-        found[row["id"]] = row
-        progress(len(found), len(stated))
-    others = [row for row in stated if row["id"] in found and not is_same(row, found[row["id"]])]
-    traces = trace_answers(others, prompts, sampler, params)
-    return tuple(
-        compare_answer(
-            row,
-            found.get(row["id"]),
-            traces.get(row["id"], ()),
-            allowed=allowed_margin(sampler.compute_dtype, platforms),
-            scoring=sampler.scoring,
-            stop=sampler.settings.stop,
-        )
-        for row in stated
-    )
+        answers[answer["id"]] = answer
+        progress(len(results) + len(answers), len(stated))
+    others = [row for row in left if row["id"] in regenerate and row["id"] in answers]
+    others = [row for row in others if not is_same(row, answers[row["id"]])]
+    traces |= trace_answers(others, prompts, sampler, params)
+    for row in left:
+        generated, found = answers.get(row["id"]), traces.get(row["id"], ())
+        results[row["id"]] = compare_answer(row, generated, found, allowed=allowed, scoring=sampler.scoring, stop=stop)
+    return tuple(results[row["id"]] for row in stated)
 
 
 def compare_answer(
     stated: dict[str, Any],
-    found: dict[str, Any] | None,
+    generated: dict[str, Any] | None,
     traces: Sequence[AnswerTrace],
     *,
     allowed: float,
     scoring: Scoring,
     stop: str | None = None,
 ) -> VerifiedAnswer:
-    """Compare a recorded answer with the one generated now.
+    """Compare a recorded answer with the one generated now, or None if the set lacks the item.
 
-    Args:
-        stated: Prediction row of the run.
-        found: Prediction row of now, or None if the set lacks the item.
-        traces: Pass over each recorded sample; empty if the rows are the same or the text cannot be the model's tokens.
-        allowed: Largest accepted logit gap; see `allowed_margin`.
-        scoring: How answers are read.
-        stop: Text that ends an answer.
+    `traces` has the pass over each recorded sample, and is empty if the text cannot be the model's tokens.
     """
-    verdict: Verdict = "identical"
-    why = ""
-    if found is None or not is_same(stated, found):
-        if found is None:
-            why = "The evaluation set lacks an item with this id."
-        else:
-            why = _changed_item(stated, item_fields(found)) or changed_score(stated, scoring, stop)
-        if not why and not traces:
-            why = "The stated answer is not one that the model's tokens can be."
-        why = why or _improbable_token(traces, allowed)
-        verdict = "different" if why else "within tolerance"
-    return VerifiedAnswer(
-        id=stated["id"],
-        verdict=verdict,
-        why=why,
-        expected=stated["expected"],
-        stated_text=stated["output_text"],
-        found_text="" if found is None else found["output_text"],
-    )
+    if generated is None:
+        why = "The evaluation set lacks an item with this id."
+    elif is_same(stated, generated):
+        return VerifiedAnswer(id=stated["id"], verdict="identical")
+    else:
+        why = find_difference(stated, item_fields(generated), traces, allowed, scoring, stop)
+    return VerifiedAnswer(id=stated["id"], verdict="different" if why else "within tolerance", why=why)
+
+
+def find_difference(
+    stated: dict[str, Any],
+    item: Mapping[str, Any],
+    traces: Sequence[AnswerTrace],
+    allowed: float,
+    scoring: Scoring,
+    stop: str | None,
+) -> str:
+    """Return why the model cannot have given a recorded answer to an item, or an empty string."""
+    for key, value in item.items():
+        if stated.get(key) != value:
+            return f"The set states {key} {value!r}, and the run {stated.get(key)!r}."
+    if why := changed_score(stated, scoring, stop):
+        return why
+    if not traces:
+        return "The stated answer is not one that the model's tokens can be."
+    for trace in traces:
+        at, worst = int(trace.margins.argmax()), float(trace.margins.max())
+        if worst > allowed:
+            return (
+                f"The model does not write this: token {at + 1} of the stated answer has a logit {worst:.3g} below the "
+                f"largest; other hardware gives at most {allowed:g}."
+            )
+    return ""
 
 
 def is_same(stated: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
     """Return whether two rows agree in all fields that the recorded one has."""
     return all(stated[key] == value for key, value in found.items() if key in stated)
-
-
-def _changed_item(stated: Mapping[str, Any], item: Mapping[str, Any]) -> str:
-    for key, value in item.items():
-        if stated.get(key) != value:
-            return f"The set states {key} {value!r}, and the run {stated.get(key)!r}."
-    return ""
 
 
 def changed_score(stated: dict[str, Any], scoring: Scoring, stop: str | None = None) -> str:
@@ -254,25 +198,8 @@ def changed_score(stated: dict[str, Any], scoring: Scoring, stop: str | None = N
     return ""
 
 
-def _improbable_token(traces: Sequence[AnswerTrace], allowed: float) -> str:
-    """Return which token the model would not have chosen, or an empty string."""
-    for trace in traces:
-        at, worst = int(trace.margins.argmax()), float(trace.margins.max())
-        if worst > allowed:
-            return (
-                f"The model does not write this: token {at + 1} of the stated answer has a logit {worst:.3g} below the "
-                f"largest; other hardware gives at most {allowed:g}."
-            )
-    return ""
-
-
 def allowed_margin(dtype: str, platforms: Collection[str]) -> float:
-    """Return the largest logit gap that other hardware explains.
-
-    Args:
-        dtype: Dtype of the matrix products.
-        platforms: Where the answers were given and where they are checked: cpu, gpu or tpu.
-    """
+    """Return the largest logit gap that other hardware explains, between platforms (cpu, gpu, tpu)."""
     names = {dtype, *(MATMUL_DTYPES[each] for each in platforms if dtype == "float32" and each in MATMUL_DTYPES)}
     return max(MARGINS[name] for name in names)
 
@@ -280,28 +207,18 @@ def allowed_margin(dtype: str, platforms: Collection[str]) -> float:
 def trace_answers(
     rows: Sequence[dict[str, Any]], prompts: Mapping[str, list[int]], sampler: Sampler, params: Params
 ) -> dict[str, list[AnswerTrace]]:
-    """Return the traces of all samples of each row, by item.
-
-    Rows with another number of samples than configured, or with a text that cannot be the model's tokens, are left out.
-    """
+    """Return the traces of all samples by item, for rows with the configured number of samples and possible tokens."""
     vocab, samples = params["tokens.table"].shape[0], sampler.settings.samples
     answers: dict[str, list[list[int]]] = {}
     for row in rows:
-        tokens = [stated_tokens(each, sampler, vocab=vocab) for each in iter_answers(row)]
-        known = [each for each in tokens if each is not None]
-        if len(known) == len(tokens) == samples and sampler.has_room(prompts[row["id"]]):
+        known = [tokens for each in iter_answers(row) if (tokens := stated_tokens(each, sampler, vocab=vocab))]
+        if len(known) == len(list(iter_answers(row))) == samples and sampler.has_room(prompts[row["id"]]):
             answers[row["id"]] = known
     drawing = None
     if sampler.sampling is not None and answers:
         drawing = DrawKeys(keys=sampler.sample_keys(list(answers)).reshape(-1, 1), sampling=sampler.sampling)
-    traces = trace_texts(
-        sampler.graphdef,
-        params,
-        [(prompts[each], tokens) for each, samples in answers.items() for tokens in samples],
-        batch_size=sampler.settings.batch_size,
-        drawing=drawing,
-        options=sampler.options,
-    )
+    texts = [(prompts[each], tokens) for each, samples in answers.items() for tokens in samples]
+    traces = trace_texts(sampler, params, texts, drawing=drawing)
     return {each: [next(traces) for _ in range(samples)] for each in answers}
 
 
@@ -309,7 +226,7 @@ def stated_tokens(row: Mapping[str, Any], sampler: Sampler, *, vocab: int) -> li
     """Return the tokens of a recorded answer, or None if they cannot be the tokens of such an answer.
 
     A finished answer has the end token last and nowhere else; a truncated one has `max_new_tokens` tokens; decoded,
-    they give the recorded text. Rows of earlier versions have no tokens; their text is encoded.
+    they give the recorded text. Rows of earlier versions lack tokens; their text is encoded.
     """
     if row["error"] is not None:
         return None
@@ -331,29 +248,26 @@ def stated_tokens(row: Mapping[str, Any], sampler: Sampler, *, vocab: int) -> li
 
 
 def trace_texts(
-    graphdef: nnx.GraphDef[Decoder],
+    sampler: Sampler,
     params: Params,
     texts: Sequence[tuple[Sequence[int], Sequence[int]]],
     *,
-    batch_size: int,
     drawing: DrawKeys | None = None,
-    options: CompilerOptions = (),
 ) -> Iterator[AnswerTrace]:
     """Yield the teacher-forced pass over each prompt and answer, in order; all use one compiled program.
 
     Args:
-        graphdef: Structure of the model, from `params.flatten`.
+        sampler: Model and batch size.
         params: Parameters by name; may be sharded.
-        texts: Token ids of each prompt and answer, neither empty, together within the model's positions.
-        batch_size: Texts at a time.
+        texts: Token ids of each prompt and answer, not empty, together within the model's positions.
         drawing: Sampling parameters and one key per text (`[texts 1]`) if the answers were sampled.
-        options: Compiler options.
     """
+    graphdef, batch_size = sampler.task.model.graphdef, sampler.settings.batch_size
     width = padded(max((len(prompt) + len(answer) for prompt, answer in texts), default=1))
     longest = padded(max((len(answer) for _, answer in texts), default=1))
-    spec = bind(graphdef, params).spec
+    spec = sampler.task.model.source.spec
     width = min(width, spec.max_positions) if spec.learned_positions else width
-    rows, call = min(batch_size, len(texts)), _trace_jit(options)
+    rows, call = min(batch_size, len(texts)), _trace_jit(sampler.task.compiler_options)
     for start in range(0, len(texts), batch_size):
         batch = texts[start : start + batch_size]
         tokens, places = np.zeros((rows, width), np.int32), np.zeros((rows, longest), np.int32)
@@ -383,8 +297,8 @@ def trace_batch(
 ) -> tuple[Float[Array, "batch new"], Float[Array, "batch new"]]:
     """Return logit gap and loss of each answer token, which is predicted from the state at its place.
 
-    Logits are computed one row at a time, so that at most `[new vocab]` of them exist. Sampling is the Gumbel-max
-    trick: a sampled token has the largest logit once the noise of its key is added, which is added again here.
+    Logits are computed one row at a time, `[new vocab]`, to save memory. Sampling is the Gumbel-max trick: a sampled
+    token has the largest logit once the noise of its key is added, which is added again here.
     """
     decoder = bind(graphdef, params)
     hidden = jnp.take_along_axis(decoder.hidden(tokens), places[:, :, None], axis=1)
@@ -392,7 +306,7 @@ def trace_batch(
     def trace_row(row: tuple[Array, ...]) -> tuple[Array, Array]:
         states, chosen, *key = row
         logits = decoder.logits(states)
-        named = jnp.take_along_axis(logits, chosen[:, None], axis=-1)[:, 0]
+        named = _chosen_logits(logits, chosen)
         losses = jax.nn.logsumexp(logits, axis=-1) - named
         if sampling is None:
             return jnp.max(logits, axis=-1) - named, losses
@@ -405,22 +319,22 @@ def trace_batch(
 def _sampled_margins(
     logits: Float[Array, "new vocab"], chosen: Int[Array, " new"], key: Key[Array, ""], sampling: Sampling
 ) -> Float[Array, " new"]:
-    """Return the gap between the largest noisy logit and that of each token.
+    """Return the gap between the largest noisy logit and the logit of each token.
 
     A token outside top-k or top-p is also at least as far off as its logit is below the smallest one inside.
     """
     scaled = logits / jnp.float32(sampling.temperature)
     noise = jax.vmap(lambda number: gumbel_noise(key, number, logits.shape[1]))(jnp.arange(len(chosen)))
     kept = mask_logits(scaled, sampling)
-
-    def logit(values: Array) -> Array:
-        taken: Array = jnp.take_along_axis(values, chosen[:, None], axis=-1)[:, 0]
-        return taken
-
     least = jnp.min(jnp.where(jnp.isfinite(kept), kept, jnp.inf), axis=-1)
-    behind = jnp.max(kept + noise, axis=-1) - logit(scaled + noise)
-    margins: Array = jnp.maximum(behind, least - logit(scaled)) * jnp.float32(sampling.temperature)
+    behind = jnp.max(kept + noise, axis=-1) - _chosen_logits(scaled + noise, chosen)
+    margins: Array = jnp.maximum(behind, least - _chosen_logits(scaled, chosen)) * jnp.float32(sampling.temperature)
     return margins
+
+
+def _chosen_logits(logits: Float[Array, "new vocab"], chosen: Int[Array, " new"]) -> Float[Array, " new"]:
+    found: Array = jnp.take_along_axis(logits, chosen[:, None], axis=-1)[:, 0]
+    return found
 
 
 @cache
@@ -429,14 +343,11 @@ def _trace_jit(options: CompilerOptions) -> Any:
 
 
 def receipt_items(trained: Sequence[VerifiedAnswer], untrained: Sequence[VerifiedAnswer] = ()) -> dict[str, Any]:
-    """Return the group `items` of a receipt.
-
-    `drawn` counts the answers that were generated again, `different` all that differ; each of those was generated
-    again.
-    """
+    """Return the group `items` of a receipt; `drawn` counts the answers that were generated again."""
     both = [*untrained, *trained]
     verdicts = Counter(each.verdict for each in both)
-    group: dict[str, Any] = {
+    others = [{"id": each.id, "why": each.why} for each in both if each.verdict == "different"]
+    group = {
         "drawn": len(both) - verdicts["followed"],
         "identical": verdicts["identical"],
         "within_tolerance": verdicts["within tolerance"],
@@ -447,7 +358,4 @@ def receipt_items(trained: Sequence[VerifiedAnswer], untrained: Sequence[Verifie
             "untrained": sum(each.verdict != "different" for each in untrained),
         },
     }
-    if verdicts["different"]:
-        others = [each for each in both if each.verdict == "different"]
-        group["differences"] = [{"id": each.id, "why": each.why} for each in others[:MAX_DIFFERENCES]]
-    return group
+    return group | ({"differences": others[:MAX_DIFFERENCES]} if others else {})

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 
 from evidence import layout
+from evidence.proof.signatures import refuse
 from evidence.run import read_existing_run
 from evidence.scores.reading import Scoring, read_scoring
 from schemas.catalog import EVAL_SETS, MODELS
 from schemas.formats import size
-from schemas.problems import ProblemError, problem_of
+from schemas.problems import ProblemError
 from schemas.reading import read_rows
 from schemas.validate import read_document
 from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.data.answers import SCORING, infer_scoring
-from trainer.data.conversations import FORM, PromptForm, infer_form
+from trainer.data.conversations import FORM, PromptForm, infer_form, rendered_at
 from trainer.data.rows import AS_WRITTEN, WITH_NEWLINE, RowFile, read_eval_set
-from trainer.evaluation.answers import item_fields
-from trainer.evaluation.evaluate import EVALUATED
-from trainer.loop.base import other_base
+from trainer.evaluation.answers import Sampler, item_fields
+from trainer.loop.base import REFUSED, other_base
 from trainer.loop.chain import load_trained_params, params_bytes
 from trainer.loop.checkpoints import latest_step, no_checkpoint, restored_state
 from trainer.loop.state import initial_params, some_params, with_shardings
@@ -37,7 +36,10 @@ from trainer.model.peft import projections_by_module, read_adapter
 from trainer.model.source import ModelSource, hint_model_path, resolve
 from trainer.model.stacks import Params
 from trainer.objectives.data import read_training_rows
-from trainer.recorder.failure import explain_full_device
+from trainer.recorder.recorder import explain_full_device
+
+EVALUATED = "evaluated"
+"""Log event of a complete evaluation."""
 
 
 def read_config(folder: Path) -> Config:
@@ -50,7 +52,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """Return the manifest of a run folder.
 
     Raises:
-        ProblemError: exit code 2; it is missing or not valid.
+        ProblemError: Exit code 2; it is missing or not valid.
     """
     read = read_document(folder / layout.MANIFEST, "run_manifest")
     if read.value is None or any(problem.severity == "error" for problem in read.problems):
@@ -76,25 +78,41 @@ def is_evaluated(folder: Path) -> bool:
     A partial one may be completed, unless the log already states its score, which the completed one would contradict.
     """
     summary = read_summary(folder)
-    if summary is None:
-        return False
-    return summary.get("status") != "partial" or bool(_logged(folder, EVALUATED))
+    return summary is not None and (summary.get("status") != "partial" or _logged(folder, EVALUATED) is not None)
 
 
 def read_answers(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the summary of a run's evaluation and its prediction rows.
 
     Raises:
-        ProblemError: exit code 2; the evaluation is missing or not valid.
+        ProblemError: Exit code 2; the evaluation is missing or not valid.
     """
     if not (folder / layout.EVAL_SUMMARY).is_file():
-        raise ProblemError([problem_of("TP083", file=str(folder), what="The run was not evaluated.")], exit_code=2)
+        raise refuse(folder, "TP083", what="The run was not evaluated.")
     summary = read_document(folder / layout.EVAL_SUMMARY, "eval_summary")
     rows = read_rows(folder / layout.PREDICTIONS, "prediction_row")
     errors = [each for each in (*summary.problems, *rows.problems) if each.severity == "error"]
     if summary.value is None or errors:
         raise ProblemError(errors, exit_code=2)
     return summary.value, list(rows.values)
+
+
+def read_sampler(folder: Path, task: Task, items: RowFile | None, scoring: Scoring | None = None) -> Sampler:
+    """Return the sampler of a run's model, with the prompt form and the scoring that the run recorded.
+
+    Args:
+        folder: Run folder.
+        task: Task of the run.
+        items: Evaluation set, or None.
+        scoring: How answers are read, or None for the run's own way.
+    """
+    return Sampler(
+        task=task,
+        settings=task.config.evaluation,
+        form=read_form(folder, task.config),
+        scoring=scoring or read_run_scoring(folder, task.config, items),
+        tokenizer=task.model.source.tokenizer(rendered_at(read_manifest(folder))),
+    )
 
 
 def read_form(folder: Path, config: Config) -> PromptForm:
@@ -104,11 +122,10 @@ def read_form(folder: Path, config: Config) -> PromptForm:
 
 def logged_form(folder: Path) -> PromptForm | None:
     """Return how prompts were rendered according to the run's log, or None if the log does not say."""
-    if not (logged := _logged(folder, FORM)):
+    if (logged := _logged(folder, FORM)) is None:
         return None
-    conversation, system = logged[-1].get("conversation") is True, logged[-1].get("system")
-    template = logged[-1].get("template", AS_WRITTEN if conversation else WITH_NEWLINE)
-    thinks = logged[-1].get("thinks")
+    conversation, system, thinks = logged.get("conversation") is True, logged.get("system"), logged.get("thinks")
+    template = logged.get("template", AS_WRITTEN if conversation else WITH_NEWLINE)
     return PromptForm(
         conversation=conversation,
         system=system if isinstance(system, str) else None,
@@ -120,7 +137,7 @@ def logged_form(folder: Path) -> PromptForm | None:
 def logged_scoring(folder: Path) -> Scoring | None:
     """Return how answers are read according to the run's log, or None if the log does not say."""
     logged = _logged(folder, SCORING)
-    return read_scoring({"scoring": logged[-1]}) if logged else None
+    return None if logged is None else read_scoring({"scoring": logged})
 
 
 def read_run_scoring(folder: Path, config: Config, items: RowFile | None) -> Scoring:
@@ -131,8 +148,10 @@ def read_run_scoring(folder: Path, config: Config, items: RowFile | None) -> Sco
     return infer_scoring(config.evaluation, rows, () if items is None else items.rows)
 
 
-def _logged(folder: Path, event: str) -> list[dict[str, Any]]:
-    return [row["fields"] for row in read_rows(folder / layout.LOG, "log_record").values if row["event"] == event]
+def _logged(folder: Path, event: str) -> dict[str, Any] | None:
+    """Return the fields of the last event of a kind in the log, or None if it is not logged."""
+    rows = read_rows(folder / layout.LOG, "log_record").values
+    return next((row["fields"] for row in reversed(rows) if row["event"] == event), None)
 
 
 def recorded_items(summary: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> RowFile:
@@ -149,7 +168,7 @@ def find_model(folder: Path, config: Config, model: str | None) -> ModelSource:
     """Return the model files of a run: a given folder, the run's own export, or the model that it was trained from.
 
     Raises:
-        ProblemError: exit code 2; the files are missing or cannot be read.
+        ProblemError: Exit code 2; the files are missing or cannot be read.
     """
     exported = folder / layout.EXPORT
     if model is not None:
@@ -162,46 +181,37 @@ def find_model(folder: Path, config: Config, model: str | None) -> ModelSource:
         raise hint_model_path(error) from error
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunParams:
-    """Parameters read from a run folder."""
-
-    params: Params
-    where: str
-    """File or folder of the run."""
-
-
-def load_run_params(folder: Path, task: Task, manifest: Mapping[str, Any], *, sha256: str | None) -> RunParams:
-    """Load the parameters that gave a run's answers.
+def load_run_params(folder: Path, task: Task, *, sha256: str | None) -> tuple[Params, str]:
+    """Load the parameters that gave a run's answers, and return them with the name of their file or folder.
 
     Args:
         folder: Run folder or an unpacked bundle.
-        task: What the run trained.
-        manifest: Manifest of the run.
+        task: Task of the run.
         sha256: Hash of the parameters according to the evaluation, or None to accept the first that are found.
 
     Raises:
-        ProblemError: exit code 3; the parameters are missing, or the base model is another one. Exit code 1: only
+        ProblemError: Exit code 3; the parameters are missing, or the base model is another one. Exit code 1: only
             parameters with another hash were found. Exit code 2: a file cannot be read. Exit code 4: the device ran out
             of memory.
     """
     others = []
     with explain_full_device(str(folder)):
-        for where, read in param_readers(folder, task):
+        for name, read in param_readers(folder, task):
             params = read()
             found = params_sha256(params)
             if sha256 in (None, found):
-                return RunParams(params=params, where=where)
-            others.append(f"{where} has {found[:12]}…")
+                return params, name
+            others.append(f"{name} has {found[:12]}…")
     if not others:
         raise missing_params(folder, task)
+    manifest = read_manifest(folder)
     if task.model.frozen and "frozen_sha256" not in manifest["model"]:
         # Earlier versions recorded one hash of adapters and base together, which cannot tell which of them differs.
         found, stated = params_sha256(initial_params(task)), manifest["model"]["weights_sha256"]
         if found != stated:
-            raise ProblemError([other_base(manifest, "weights", stated, found, str(folder))], exit_code=3)
+            raise ProblemError([other_base(manifest, "weights", stated, found, str(folder))], exit_code=REFUSED)
     what = f"The answers were given by parameters with SHA-256 {str(sha256)[:12]}…; {', '.join(others)}."
-    raise ProblemError([problem_of("TP058", file=str(folder), what=what)], exit_code=1)
+    raise refuse(folder, "TP058", what=what, exit_code=1)
 
 
 def missing_params(folder: Path, task: Task) -> ProblemError:
@@ -210,29 +220,29 @@ def missing_params(folder: Path, task: Task) -> ProblemError:
         f"The run folder lacks parameters: it contains no {layout.TRAINED_PARAMS}, {layout.CHECKPOINTS}/, "
         f"{layout.EXPORT}/ or {layout.ADAPTER}/. The trained parameters take {size(params_bytes(task.model.trained))}."
     )
-    return ProblemError([problem_of("TP057", file=str(folder), what=what)], exit_code=3)
+    return refuse(folder, "TP057", what=what, exit_code=REFUSED)
 
 
 def param_readers(folder: Path, task: Task) -> Iterator[tuple[str, Callable[[], Params]]]:
-    """Yield each file or folder of a run that holds its parameters with a function that loads it, smallest first."""
+    """Yield each file or folder of a run with its parameters, and a function that loads them, smallest first."""
     adapter, exported = folder / layout.ADAPTER, folder / layout.EXPORT
     if (folder / layout.TRAINED_PARAMS).is_file():
-        yield layout.TRAINED_PARAMS, lambda: _with_frozen(load_trained_params(folder, task), task)
+        yield layout.TRAINED_PARAMS, lambda: _add_frozen(load_trained_params(folder, task) or {}, task)
     if task.model.adapters and adapter.is_dir():
-        yield f"{layout.ADAPTER}/", lambda: _with_frozen(_adapter_params(adapter, task), task)
+        yield f"{layout.ADAPTER}/", lambda: _add_frozen(_adapter_params(adapter, task), task)
     if not task.model.adapters and exported.is_dir():
         yield f"{layout.EXPORT}/", lambda: load_params(resolve(str(exported)), with_shardings(task.model.base, task))
     if latest_step(folder) is not None:
         yield f"{layout.CHECKPOINTS}/", lambda: _checkpoint_params(folder, task)
 
 
-def _with_frozen(trained: Params | None, task: Task) -> Params:
+def _add_frozen(trained: Params, task: Task) -> Params:
     frozen = some_params(task, lambda name: not task.model.method.is_trained(name)) if task.model.frozen else {}
-    return combine(trained or {}, frozen)
+    return combine(trained, frozen)
 
 
 def _adapter_params(folder: Path, task: Task) -> Params:
-    """Load an adapter in PEFT's format; where one module holds several projections, split it into theirs."""
+    """Load an adapter in PEFT's format; where one module has several projections, split it into theirs."""
     read = read_adapter(folder, task.model.source).params
     found: Params = {}
     for projections in projections_by_module(task.model.source).values():

@@ -40,7 +40,7 @@ from trainer.loop.step import TrainState
 from trainer.loop.task import REFERENCE, Task
 from trainer.model.decoder import params_sha256
 from trainer.model.stacks import Params, device_copy, stack_tree, unstack_tree
-from trainer.recorder.failure import explain_full_device
+from trainer.recorder.recorder import explain_full_device
 
 STATE_HASH = "state_sha256"
 """Metadata of a checkpoint: hash of the state."""

@@ -19,7 +19,7 @@ from trainer.model.source import ModelSource
 from trainer.model.stacks import Params
 from trainer.objectives import build_objective
 from trainer.objectives.objective import Objective
-from trainer.recorder.environment import CompilerOptions, level_of
+from trainer.recorder.environment import CompilerOptions, select_level
 
 REFERENCE = "reference."
 """Begins the names of first parameters that are kept beside those which learn."""
@@ -109,7 +109,7 @@ class Task:
         """Compiler options about the instructions that it may use; nothing if the devices are not CPUs."""
         # A plan that only adds up has a mesh without devices.
         on_cpu = isinstance(self.mesh, Mesh) and self.mesh.devices.flat[0].platform == "cpu"
-        return level_of(self.config.precision.cpu_isa).options if on_cpu else ()
+        return select_level(self.config.precision.cpu_isa).options if on_cpu else ()
 
     @property
     def reference(self) -> Params:

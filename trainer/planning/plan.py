@@ -64,8 +64,7 @@ from trainer.planning.out_of_memory import parse
 from trainer.planning.sizes import grid, largest_microbatch
 from trainer.planning.subject import Subject, devices_used, read_subject, summarize_data
 from trainer.planning.words import advice, does_not_fit, in_words
-from trainer.recorder.failure import FAILED, is_out_of_memory
-from trainer.recorder.recorder import Recorder, now
+from trainer.recorder.recorder import FAILED, Recorder, is_out_of_memory, now
 from trainer.runtime import (
     CUDA_BYTES,
     PROCESS_BYTES,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 from base64 import urlsafe_b64encode
 from importlib.metadata import Distribution, distribution
@@ -37,7 +38,7 @@ IDENTITY = ("commit", "committed_at", "branch", "dirty", "diff_sha256")
 
 
 def code_identity(source: Path = SOURCE) -> dict[str, Any]:
-    """Return the group `code` of the manifest; the fields about the commit are None if it is unknown."""
+    """Return the group `code` of the manifest, with None for the fields of an unknown commit."""
     installed = distribution("trainproof")
     if identity := checkout_identity(source):
         return {"version": installed.version, **identity, "source": "checkout"}
@@ -49,14 +50,15 @@ def code_identity(source: Path = SOURCE) -> dict[str, Any]:
 
 def checkout_identity(source: Path) -> dict[str, Any] | None:
     """Return the identity of a git checkout, or None if the folder is not a checkout of trainproof."""
-    commit = _git(source, "rev-parse", "HEAD")
+    head = _git(source, "show", "--no-patch", "--format=%H %cI", "HEAD")
     # An installed copy may lie inside a user's checkout, for example in .venv; git does not track it there.
-    if commit is None or not _git(source, "ls-files", "trainer/run.py"):
+    if head is None or not _git(source, "ls-files", "trainer/run.py"):
         return None
+    commit, committed_at = head.split()
     difference = _difference_from_commit(source)
     return {
-        "commit": commit.strip(),
-        "committed_at": (_git(source, "show", "--no-patch", "--format=%cI", "HEAD") or "").strip() or None,
+        "commit": commit,
+        "committed_at": committed_at,
         "branch": (_git(source, "symbolic-ref", "--short", "-q", "HEAD") or "").strip() or None,
         "dirty": bool(difference),
         "diff_sha256": hashlib.sha256(difference).hexdigest() if difference else None,
@@ -65,38 +67,38 @@ def checkout_identity(source: Path) -> dict[str, Any] | None:
 
 def _difference_from_commit(source: Path) -> bytes:
     """Return git's diff followed by every untracked file of the packages."""
-    diff = (_git(source, "diff", "HEAD", "--", ".", *NOT_CODE) or "").encode("utf-8", "surrogateescape")
+    parts = [_git(source, "diff", "HEAD", "--", ".", *NOT_CODE) or ""]
     listed = _git(source, "ls-files", "--others", "--exclude-standard", "-z", "--", *CODE_FOLDERS) or ""
-    parts = [diff]
     for name in sorted(filter(None, listed.split("\0"))):
-        parts += [name.encode("utf-8", "surrogateescape"), (source / name).read_bytes()]
-    return b"\0".join(parts)
+        parts += [name, os.fsdecode((source / name).read_bytes())]
+    return os.fsencode("\0".join(parts))
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
     """Return the output of a git command, or None if it fails or git is missing."""
+    command = ["git", "-C", str(folder), *arguments]
     try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *arguments],
-            capture_output=True,
-            text=True,
-            errors="surrogateescape",
-            check=False,
-            timeout=60,
+        return subprocess.run(command, capture_output=True, check=True, timeout=60).stdout.decode(
+            errors="surrogateescape"
         )
-    except (FileNotFoundError, subprocess.TimeoutExpired):
+    except (FileNotFoundError, subprocess.SubprocessError):
         return None
-    return done.stdout if done.returncode == 0 else None
 
 
 def installed_identity(installed: Distribution) -> dict[str, Any]:
     """Return commit and its source (`wheel`, `direct_url` or None), a hash of the installed files, and edited files."""
+    home = Path(str(installed.locate_file("")))
     recorded = {
         file.as_posix(): file.hash.value
         for file in installed.files or ()
         if file.hash and file.parts[0] in CODE_FOLDERS
     }
-    present = _installed_hashes(Path(str(installed.locate_file(""))))
+    present = {
+        path.relative_to(home).as_posix(): _record_hash(path)
+        for package in CODE_FOLDERS
+        for path in sorted((home / package).rglob("*"))
+        if path.is_file() and path.suffix != ".pyc"
+    }
     differs = sorted(name for name in recorded.keys() | present.keys() if recorded.get(name) != present.get(name))
     source, identity = _recorded_identity(installed)
     if identity["commit"] is not None and differs:
@@ -118,16 +120,9 @@ def _recorded_identity(installed: Distribution) -> tuple[str | None, dict[str, A
     return None, unknown
 
 
-def _installed_hashes(home: Path) -> dict[str, str]:
-    """Return path and hash of every file in the packages' folders except compiled ones, in RECORD's notation."""
-    return {
-        path.relative_to(home).as_posix(): urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest())
-        .rstrip(b"=")
-        .decode()
-        for package in CODE_FOLDERS
-        for path in sorted((home / package).rglob("*"))
-        if path.is_file() and path.suffix != ".pyc"
-    }
+def _record_hash(path: Path) -> str:
+    """Return the hash of a file in the notation of RECORD."""
+    return urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest()).rstrip(b"=").decode()
 
 
 def _digest(hashes: dict[str, str]) -> str:

@@ -1,13 +1,14 @@
-"""Describe where a run takes place: system, packages, environment variables and processor.
+"""Describe the machine: system, packages, environment variables, processor, cache folder and attached folders.
 
 XLA's CPU compiler uses every instruction set that it finds, and other instructions add in another order. Compiled for a
-level that nearly every processor has, a program gives the same bits on all of them (docs/decisions/processors.md).
+level that nearly every processor has, a program gives the same bits everywhere (docs/decisions/processors.md).
 """
 
 from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,33 +16,18 @@ from typing import Any
 
 import psutil
 
+from evidence.layout import user_folder
+
 PACKAGES = (
-    "jax",
-    "jaxlib",
-    "flax",
-    "optax",
-    "orbax-checkpoint",
-    "transformers",
-    "tokenizers",
-    "safetensors",
-    "numpy",
-    "libtpu",
-    "jax-cuda12-plugin",
-    "jax-cuda13-plugin",
+    *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "transformers", "tokenizers", "safetensors", "numpy"),
+    *("libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin"),
 )
 """Packages whose version can change numbers."""
 
 FLAGS = (
-    "XLA_FLAGS",
-    "LIBTPU_INIT_ARGS",
-    "JAX_PLATFORMS",
-    "JAX_ENABLE_X64",
-    "JAX_DEFAULT_MATMUL_PRECISION",
-    "XLA_PYTHON_CLIENT_PREALLOCATE",
-    "XLA_CLIENT_MEM_FRACTION",
-    "XLA_PYTHON_CLIENT_MEM_FRACTION",
-    "XLA_PYTHON_CLIENT_ALLOCATOR",
-    "CUDA_VISIBLE_DEVICES",
+    *("XLA_FLAGS", "LIBTPU_INIT_ARGS", "JAX_PLATFORMS", "JAX_ENABLE_X64", "JAX_DEFAULT_MATMUL_PRECISION"),
+    *("XLA_PYTHON_CLIENT_PREALLOCATE", "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"),
+    *("XLA_PYTHON_CLIENT_ALLOCATOR", "CUDA_VISIBLE_DEVICES"),
 )
 """Environment variables that can change numbers or memory."""
 
@@ -54,7 +40,7 @@ V3 = "x86-64-v3"
 """Compile for the instructions of Intel processors since 2013 and AMD processors since 2017."""
 
 V3_FLAGS = ("avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe")
-"""What x86-64-v3 has beyond x86-64-v2, in Linux's names."""
+"""Instructions that x86-64-v3 adds to x86-64-v2, by Linux's names."""
 
 MAX_ISA = "xla_cpu_max_isa"
 MAX_ISA_FLAG = f"--{MAX_ISA}=AVX2"
@@ -71,19 +57,29 @@ V3_OPTIONS: tuple[tuple[str, str | bool], ...] = (
 """Compiler options of each program for x86-64-v3."""
 
 RECORDED_FLAGS = ("sse4", "avx", "f16c", "fma", "amx", "bmi", "abm", "movbe", "asimd", "sve", "bf16", "i8mm")
-"""Prefixes of the instruction sets that compilers and matrix libraries look at."""
+"""Prefixes of the instruction sets that compilers and matrix libraries use."""
+
+CACHE_FOLDER = "TRAINPROOF_CACHE"
+"""Environment variable with the folder for compiled programs, outside every run."""
+
+CACHE_MIB = "TRAINPROOF_CACHE_MIB"
+"""Environment variable with the size limit of the compiled programs of one processor, in MiB; 0 disables the cache."""
+
+DEFAULT_CACHE_MIB = 256
+"""Enough for hundreds of programs; see docs/decisions/starting.md."""
+
+ATTACHED_DEPTH = 8
+"""Deepest attached folder that is searched: Kaggle has owner, name and version, and a run is two levels below."""
 
 CompilerOptions = tuple[tuple[str, str | bool], ...]
 """Hashable compiler options of `jax.jit`."""
 
 
 def environment(compiled_for: str | None = None) -> dict[str, Any]:
-    """Return the group `environment` of the manifest.
-
-    Args:
-        compiled_for: Level that CPU programs are compiled for, or None if no program is compiled for a CPU.
-    """
-    variables = os.environ | {"XLA_FLAGS": user_xla_flags(compiled_for)}
+    """Return the group `environment` of the manifest, with the level of CPU programs or None without any."""
+    # The flag that `request_level` adds is not a setting of the user.
+    user_flags = [each for each in _xla_flags() if compiled_for != V3 or each != MAX_ISA_FLAG]
+    variables = os.environ | {"XLA_FLAGS": " ".join(user_flags)}
     return {
         "os": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": platform.python_version(),
@@ -91,13 +87,12 @@ def environment(compiled_for: str | None = None) -> dict[str, Any]:
         "memory_bytes": psutil.virtual_memory().total,
         **({"cpu": name} if (name := cpu_name()) else {}),
         "processor": processor(compiled_for),
-        "packages": {name: found for name in PACKAGES if (found := installed_version(name))},
+        "packages": {name: found for name in PACKAGES if (found := _installed_version(name))},
         "flags": {name: variables[name] for name in FLAGS if variables.get(name)},
     }
 
 
-def installed_version(package: str) -> str | None:
-    """Return the version of a package, or None if it is not installed."""
+def _installed_version(package: str) -> str | None:
     try:
         return version(package)
     except PackageNotFoundError:
@@ -105,11 +100,7 @@ def installed_version(package: str) -> str | None:
 
 
 def processor(compiled_for: str | None = None) -> dict[str, Any]:
-    """Return the group `environment.processor` of the manifest.
-
-    Args:
-        compiled_for: Level that the programs are compiled for, or None if they run elsewhere.
-    """
+    """Return the group `environment.processor` of the manifest, with the level of CPU programs or None without any."""
     cpu = _cpu_info()
     numbers = {"family": "cpu family", "model": "model", "stepping": "stepping"}
     instructions = cpu.get("flags", cpu.get("Features", "")).split()
@@ -121,7 +112,7 @@ def processor(compiled_for: str | None = None) -> dict[str, Any]:
 
 
 def cpu_name() -> str | None:
-    """Return the model name of the processor, or None if the operating system does not tell it."""
+    """Return the model name of the processor, or None if the operating system does not report it."""
     return _cpu_info().get("model name") or platform.processor() or None
 
 
@@ -152,10 +143,10 @@ class Level:
 def request_level(level: str) -> None:
     """Add the flag of a level to XLA_FLAGS if the processor supports it; call it before JAX starts."""
     if level != NATIVE and MAX_ISA_FLAG not in _xla_flags() and not _unsupported():
-        os.environ["XLA_FLAGS"] = " ".join(each for each in (*_xla_flags(), MAX_ISA_FLAG) if each)
+        os.environ["XLA_FLAGS"] = " ".join([*_xla_flags(), MAX_ISA_FLAG])
 
 
-def level_of(requested: str) -> Level:
+def select_level(requested: str) -> Level:
     """Return the level that CPU programs are compiled for in this process, given `precision.cpu_isa`."""
     if requested == NATIVE:
         return Level(name=NATIVE)
@@ -163,11 +154,6 @@ def level_of(requested: str) -> Level:
     if not why and MAX_ISA_FLAG not in _xla_flags():
         why = "JAX had started for all that the processor has"
     return Level(name=NATIVE, why=why) if why else Level(name=requested)
-
-
-def user_xla_flags(level: str | None) -> str:
-    """Return XLA_FLAGS without the flag that a level adds."""
-    return " ".join(each for each in _xla_flags() if level != V3 or each != MAX_ISA_FLAG)
 
 
 def _xla_flags() -> list[str]:
@@ -185,3 +171,31 @@ def _unsupported() -> str:
         return f"this {platform.machine()} processor names no instructions of x86-64"
     missing = [each for each in V3_FLAGS if each not in instructions]
     return f"this processor lacks {', '.join(missing)}" if missing else ""
+
+
+def cache_folder() -> Path:
+    """Return the folder for what can be computed again: `$TRAINPROOF_CACHE`, else the user's cache folder."""
+    if configured := os.environ.get(CACHE_FOLDER):
+        return Path(configured)
+    return user_folder("XDG_CACHE_HOME", ".cache")
+
+
+def cache_limit_bytes() -> int:
+    """Return the size limit of the compiled programs of one processor; a value that is not a number is ignored."""
+    configured = os.environ.get(CACHE_MIB, "")
+    return (int(configured) if configured.isdecimal() else DEFAULT_CACHE_MIB) << 20
+
+
+def attached_folder() -> Path:
+    """Return the folder where Kaggle attaches data sets, models and outputs of earlier sessions, read-only."""
+    return Path(os.environ.get("TRAINPROOF_INPUT", "/kaggle/input"))
+
+
+def walk_attached() -> Iterator[tuple[Path, list[str], list[str]]]:
+    """Yield each attached folder with the names of its folders and files, as `os.walk`."""
+    top = attached_folder()
+    for name, folders, files in os.walk(top):
+        folders.sort()
+        if len(Path(name).relative_to(top).parts) >= ATTACHED_DEPTH:
+            folders.clear()
+        yield Path(name), folders, files

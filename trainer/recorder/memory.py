@@ -24,20 +24,18 @@ BY_PROCESS = "process_growth"
 
 STATUS = Path("/proc/self/status")
 CLEAR_REFS = Path("/proc/self/clear_refs")
-RESET_PEAK = "5"
-"""Value of clear_refs that resets the peak resident memory."""
 
 
 class MemoryWatch:
     """Measures the peak memory of each phase of a run."""
 
     def __init__(self, devices: Sequence[Any]) -> None:
-        """Start with the phase `prepare`; of several devices the fullest counts."""
+        """Start with the phase `prepare`; the fullest of several devices counts."""
         self._devices = list(devices)
         self._on_cpu = all(device.platform == "cpu" for device in self._devices)
         if self._on_cpu:
             return_freed_memory()
-        self._held_before = resident_bytes() if self._on_cpu else 0
+        self._bytes_before = int(psutil.Process().memory_info().rss) if self._on_cpu else 0
         self._peaks: dict[Part, int] = {}
         self._part: Part = "prepare"
         self._highest = 0
@@ -54,12 +52,12 @@ class MemoryWatch:
     @contextmanager
     def during(self, part: Part) -> Iterator[None]:
         """Measure a block as a phase, then continue the phase before."""
-        around = self._part
+        before = self._part
         self.begins(part)
         try:
             yield
         finally:
-            self.begins(around)
+            self.begins(before)
 
     def peak_bytes(self) -> int | None:
         """Return the peak on the fullest device, or of the whole process on a CPU, or None if it is not reported."""
@@ -71,13 +69,13 @@ class MemoryWatch:
         self._note()
         if not self._peaks:
             return None
-        part = max(self._peaks, key=lambda name: self._peaks[name])
-        grown = {name: max(peak - self._held_before, 0) for name, peak in self._peaks.items()}
+        grown = {name: max(peak - self._bytes_before, 0) for name, peak in self._peaks.items()}
+        fullest = max(grown, key=lambda name: grown[name])
         return {
-            "bytes": grown[part],
-            "part": part if self._has_parts else None,
+            "bytes": grown[fullest],
+            "part": fullest if self._has_parts else None,
             "source": BY_PROCESS if self._on_cpu else BY_DEVICE,
-            "held_before_bytes": self._held_before if self._on_cpu else None,
+            "held_before_bytes": self._bytes_before if self._on_cpu else None,
             "parts": [{"name": name, "bytes": size} for name, size in grown.items()] if self._has_parts else [],
         }
 
@@ -100,11 +98,6 @@ def device_memory_bytes(devices: Sequence[Any]) -> int | None:
     return max((int(peak) for peak in peaks if peak is not None), default=None)
 
 
-def resident_bytes() -> int:
-    """Return the resident memory of this process."""
-    return int(psutil.Process().memory_info().rss)
-
-
 def process_peak_bytes() -> int | None:
     """Return the peak resident memory of this process, or None if the system does not count it."""
     if STATUS.is_file():
@@ -121,14 +114,14 @@ def process_peak_bytes() -> int | None:
 def reset_peak() -> bool:
     """Reset the peak resident memory of this process and return whether the system supports that."""
     try:
-        CLEAR_REFS.write_text(RESET_PEAK, encoding="ascii")
+        CLEAR_REFS.write_text("5", encoding="ascii")
     except OSError:
         return False
     return True
 
 
 def return_freed_memory() -> None:
-    """Return freed memory to the system (`man 3 malloc_trim`, glibc only); compilers leave much of it."""
+    """Return freed memory to the system (`man 3 malloc_trim`, glibc only); compilers free much at the end."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:
         trim(0)

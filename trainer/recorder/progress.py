@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import IO, Any, Self, cast
 
 from rich.console import Console
@@ -22,14 +21,14 @@ class SafeOutput:
 
     def write(self, text: str) -> int:
         """Write, or discard the text after the first failure."""
-        self._unless_closed(lambda: sys.stdout.write(text))
+        self._try(lambda: sys.stdout.write(text))
         return len(text)
 
     def flush(self) -> None:
         """Flush, or do nothing after the first failure."""
-        self._unless_closed(sys.stdout.flush)
+        self._try(sys.stdout.flush)
 
-    def _unless_closed(self, act: Callable[[], object]) -> None:
+    def _try(self, act: Callable[[], object]) -> None:
         try:
             act()
         except OSError:
@@ -48,29 +47,25 @@ class Watch:
         """Draw bars only on a terminal; show nothing if `quiet`."""
         self._output = cast("IO[str]", SafeOutput())
         self._console = Console(file=self._output, highlight=False, soft_wrap=True, quiet=quiet)
-        self._bars: Progress | None = None
-        if self._console.is_terminal:
-            self._bars = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=30),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[note]}"),
-                TimeRemainingColumn(),
-                console=self._console,
-                transient=True,
-            )
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeRemainingColumn(),
+            console=self._console,
+            transient=True,
+        )
         self._task: tuple[str, TaskID] | None = None
         self._shown_at = time.monotonic()
 
     def __enter__(self) -> Self:
-        if self._bars:
+        if self._console.is_terminal:
             self._bars.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bars:
+    def __exit__(self, *_: object) -> None:
+        if self._console.is_terminal:
             self._bars.stop()
 
     def say(self, message: str) -> None:
@@ -80,13 +75,10 @@ class Watch:
 
     def done(self, what: str, count: int, total: int, note: str = "") -> None:
         """Show that `count` of `total` are done, with the name of the work and a note behind the count."""
-        if self._bars:
-            self._draw(self._bars, what, count, total, note)
+        if self._console.is_terminal:
+            if self._task is None or self._task[0] != what:
+                self._task = (what, self._bars.add_task(what, total=total, note=note))
+            self._bars.update(self._task[1], completed=count, note=note, visible=count < total)
         elif count == total or time.monotonic() - self._shown_at >= PLAIN_SECONDS:
             self.say(f"{what} {count}/{total}{'  ' if note else ''}{note}")
             self._shown_at = time.monotonic()
-
-    def _draw(self, bars: Progress, what: str, count: int, total: int, note: str) -> None:
-        if self._task is None or self._task[0] != what:
-            self._task = (what, bars.add_task(what, total=total, note=note))
-        bars.update(self._task[1], completed=count, note=note, visible=count < total)

@@ -1,50 +1,60 @@
 """Write a run folder: manifest at every change, one row per step, one line per event, hashes at the seal.
 
-A recorder locks its folder, and leaves a manifest with the outcome however the run ends. `evidence` reads run folders.
+A recorder locks its folder and leaves a manifest with the outcome however the run ends. With a time authority, the
+start of a run and its sealed manifest get time stamps. `evidence` reads run folders.
 """
 
 from __future__ import annotations
 
 import errno
+import hashlib
+import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import MappingProxyType, TracebackType
-from typing import Any, Self
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import jax
 
 from evidence import layout
+from evidence.extras import need
 from evidence.hashes import Chain, RowsSoFar, sha256_file, sha256_manifest
 from evidence.lock import RunLock, refuse_without_locks
+from evidence.proof.receipts import load_extent, measure_coverage, run_sha256
+from evidence.proof.signatures import refuse
+from evidence.proof.timestamps import stamp_run, start_message
+from evidence.proof.trust import is_http_url
 from evidence.scores.recompute import compute_result
 from evidence.writing import RowWriter, append_rows, write_json, write_text
-from schemas.catalog import schema
-from schemas.problems import Problem, ProblemError, problem_of
-from trainer.recorder.failure import describe_failure
+from schemas.catalog import VERSION, schema
+from schemas.formats import visible
+from schemas.problems import INTERNAL_ERROR, Problem, ProblemError, first_line, problem_of
+from trainer.config.tree import Config
+from trainer.recorder.code import code_identity
+from trainer.recorder.environment import environment, select_level
+
+FAILED = INTERNAL_ERROR
+INTERRUPTED = 5
 
 FOLDER_MOVED = "it was moved, renamed or removed while the run was writing to it"
 
-Say = Callable[[str], None]
-"""Shows one line to the user."""
-
-NO_RESULT: dict[str, Any] = {
-    "first_loss": None,
-    "last_loss": None,
-    "mean_loss": None,
-    "best_loss": None,
-    "best_step": None,
-    "tokens_seen": None,
-    "train_seconds": None,
-    "compile_seconds": None,
-    "peak_memory_bytes": None,
-    "stopped_because": None,
-}
-
-NO_FILES: Mapping[str, Path] = MappingProxyType({})
-
 MAX_RUN_ID = 128
 """Longest run id in characters."""
+
+RESULT_FIELDS = (
+    *("first_loss", "last_loss", "mean_loss", "best_loss", "best_step", "tokens_seen"),
+    *("train_seconds", "compile_seconds", "peak_memory_bytes", "stopped_because"),
+)
+"""Fields of the manifest's `result` that exist from the start, null until they are measured."""
+
+Say = Callable[[str], None]
+"""Prints one line."""
 
 
 def now() -> str:
@@ -100,19 +110,20 @@ class Recorder:
         if isinstance(error, OSError) and not self._lock.holds():
             error = FileNotFoundError(errno.ENOENT, FOLDER_MOVED, str(self.folder))
         failure = describe_failure(error, file=str(self.folder))
+        message = " ".join(problem.what for problem in failure.problems)
         try:
             details = {"traceback": failure.traceback} if failure.traceback else {}
-            self.log("error", f"run_{failure.status}", failure.message, **details)
+            self.log("error", f"run_{failure.status}", message, **details)
             if self.metric_rows:
                 self.manifest["result"] |= compute_result(self.metric_rows)
                 self.manifest["training"]["steps_done"] = self.metric_rows[-1]["step"]
             if self.manifest:
-                self.manifest["result"]["stopped_because"] = failure.message
-                self.seal(failure.status, exit_code=failure.exit_code, error=failure.kind, message=failure.message)
+                self.manifest["result"]["stopped_because"] = message
+                self.seal(failure.status, exit_code=failure.exit_code, error=failure.kind, message=message)
         except OSError:
             # The disk that failed the run fails the seal too. The last complete manifest remains, and the lock ends
             # with this process, so readers show the run as interrupted.
-            self._say("The manifest could not be updated; it still says running.")
+            self._say("The manifest could not be updated; its status is still running.")
         raise ProblemError(failure.problems, exit_code=failure.exit_code) from error
 
     def start(self, manifest: dict[str, Any]) -> None:
@@ -194,7 +205,7 @@ class Recorder:
         """Seal the run: set the status, log the manifest's hash, then write the manifest with the hash of every file.
 
         Manifest and log confirm each other, so a change in either is found. Status and hashes reach the disk in one
-        rename, so a run with status `succeeded` has all of them.
+        rename, so a run with status `succeeded` has every hash.
         """
         for end in self.before_seal:
             end()
@@ -204,32 +215,87 @@ class Recorder:
             self.manifest["chain"] = self.chain.document()
         self.log("info", "run_sealed", f"sealed as {status}", manifest_sha256=sha256_manifest(self.manifest))
         self.sync()
-        self.manifest["artifacts"] = artifacts_of(self.folder)
+        self.manifest["artifacts"] = list_artifacts(self.folder)
         self.save()
 
 
-def artifacts_of(folder: Path, *, instead: Mapping[str, Path] = NO_FILES) -> list[dict[str, Any]]:
+def first_manifest(
+    *,
+    run_id: str,
+    command: list[str],
+    config: Config,
+    devices: dict[str, Any],
+    dataset: dict[str, Any],
+    parent: dict[str, Any] | None,
+) -> dict[str, Any]:
+    """Return the document `run_manifest.json` before the first step, with null for what is not known yet."""
+    level = select_level(config.precision.cpu_isa).name if devices["platform"] == "cpu" else None
+    return {
+        "schema_version": VERSION,
+        "run_id": run_id,
+        "mode": config.mode,
+        "status": "running",
+        "started_at": now(),
+        "finished_at": None,
+        "command": command,
+        "code": code_identity(),
+        "environment": environment(level),
+        "devices": devices,
+        "model": None,
+        "dataset": dataset,
+        "training": None,
+        "result": dict.fromkeys(RESULT_FIELDS),
+        "exit": None,
+        "parent": parent,
+        "artifacts": [],
+    }
+
+
+def list_artifacts(folder: Path, *, replaced: Mapping[str, Path] | None = None) -> list[dict[str, Any]]:
     """Return the artifact list of the manifest: every evidence file with size, hash and role.
+
+    `replaced` has the files that will be moved into the folder, by their later name.
+    """
+    files = {folder / name: role for name, role in layout.ROLES.items()}
+    files |= dict.fromkeys(sorted((folder / layout.STATES).glob("*.safetensors")), "other")
+    artifacts = []
+    for path, role in files.items():
+        name = path.relative_to(folder).as_posix()
+        if (source := (replaced or {}).get(name, path)).is_file():
+            size, sha256 = source.stat().st_size, sha256_file(source)
+            artifacts.append({"path": name, "bytes": size, "sha256": sha256, "role": role})
+    return artifacts
+
+
+def build_receipt(folder: Path, kind: str, *, device: dict[str, Any], **groups: Any) -> dict[str, Any]:
+    """Return the document `receipt`, not sealed yet.
 
     Args:
         folder: Run folder.
-        instead: Files to list under these names in place of those in the folder.
+        kind: `replay` or `challenge`.
+        device: The `devices` of a manifest, of this machine.
+        groups: Groups of the receipt, such as `covered`, `result` and `said`.
     """
-    files = [(name, role, instead.get(name, folder / name)) for name, role in layout.ROLES.items()]
-    states = sorted((folder / layout.STATES).glob("*.safetensors"))
-    files += [(f"{layout.STATES}/{path.name}", "other", path) for path in states]
-    return [
-        {"path": name, "bytes": path.stat().st_size, "sha256": sha256_file(path), "role": role}
-        for name, role, path in files
-        if path.is_file()
-    ]
+    code = code_identity()
+    receipt = {
+        "schema_version": VERSION,
+        "kind": kind,
+        "run_id": folder.resolve().name,
+        "run_sha256": run_sha256(folder),
+        "made_at": now(),
+        "made_by": {"version": code["version"], "commit": code["commit"]},
+        "environment": environment(),
+        "device": {key: device[key] for key in ("platform", "kind", "count")},
+        **groups,
+    }
+    return receipt | {"marks": measure_coverage(receipt, load_extent(folder)).to_document()}
 
 
 def claim(folder: Path) -> None:
     """Create the folder of a new run, or take an empty one, and check that it is writable.
 
     Raises:
-        ProblemError: exit code 2; see `refuse_folder`.
+        ProblemError: Exit code 2; see `refuse_folder`.
     """
     refuse_folder(folder)
     probe = folder / ".writable.tmp"
@@ -238,29 +304,34 @@ def claim(folder: Path) -> None:
         probe.write_bytes(b"")
         probe.unlink()
     except OSError as error:
-        raise ProblemError([unwritable(folder, error)], exit_code=2) from error
+        raise ProblemError([_unwritable(folder, error)], exit_code=2) from error
 
 
 def refuse_folder(folder: Path) -> None:
     """Check that a folder can become a run folder.
 
     Raises:
-        ProblemError: exit code 2; its name is not a valid run id, it is not empty, or it cannot be written or locked.
+        ProblemError: Exit code 2; its name is not a valid run id, it is not empty, or it cannot be written or locked.
     """
-    problems = unfit_name(folder, "--output")
+    problems = check_run_name(folder, "--output")
     try:
         names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
         if not names:
             refuse_without_locks(folder)
     except OSError as error:
-        raise ProblemError([*problems, unwritable(folder, error)], exit_code=2) from error
-    if names:
-        problems.append(occupied_problem(folder, names))
+        raise ProblemError([*problems, _unwritable(folder, error)], exit_code=2) from error
+    if layout.MANIFEST in names:
+        what = "The folder already contains a run."
+        then = f"Pass another folder with --output, or continue that run with --resume {folder}."
+        problems.append(problem_of("TP031", file=str(folder), what=what, next=then))
+    elif names:
+        what = f"The folder is not empty: it contains {', '.join(names[:3])}{' and more' if len(names) > 3 else ''}."
+        problems.append(problem_of("TP031", file=str(folder), what=what))
     if problems:
         raise ProblemError(problems, exit_code=2)
 
 
-def unfit_name(folder: Path, flag: str) -> list[Problem]:
+def check_run_name(folder: Path, flag: str) -> list[Problem]:
     """Return a problem if the name of a folder, given with `flag`, is not a valid run id."""
     name = folder.resolve().name
     if re.search(schema("types")["$defs"]["run_id"]["pattern"], name):
@@ -271,23 +342,111 @@ def unfit_name(folder: Path, flag: str) -> list[Problem]:
         file=str(folder),
         what=f"The folder's name {name!r} cannot be the id of a run.",
         expected=f"letters, digits, dot, underscore and hyphen, a letter or digit first, at most {MAX_RUN_ID}",
-        next=f"Give {flag} a folder with such a name, for example {suggestion}.",
+        next=f"Use {flag} with a valid name, for example {suggestion}.",
     )
     return [problem]
 
 
-def unwritable(folder: Path, error: OSError) -> Problem:
-    """Return the problem of a folder that cannot be created or written."""
+def _unwritable(folder: Path, error: OSError) -> Problem:
     return problem_of("TP030", file=str(folder), what=f"The run folder cannot be written: {error.strerror}.", why=None)
 
 
-def occupied_problem(folder: Path, names: list[str]) -> Problem:
-    """Return the problem of a folder that is not empty."""
-    holds_run = layout.MANIFEST in names
-    shown = ", ".join(names[:3]) + (" and more" if len(names) > 3 else "")
-    return problem_of(
-        "TP031",
-        file=str(folder),
-        what="The folder already holds a run." if holds_run else f"The folder is not empty: it holds {shown}.",
-        next=f"Give --output another folder{f', or continue that run with --resume {folder}' if holds_run else ''}.",
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """How an exception ended a run: `status` and `kind` (`exit.error`) of the manifest, and the text for the log."""
+
+    status: str = "failed"
+    kind: str
+    exit_code: int = FAILED
+    problems: tuple[Problem, ...]
+    traceback: str | None = None
+
+
+def describe_failure(error: BaseException, *, file: str) -> Failure:
+    """Return how an exception ends the run in the folder `file`."""
+    if isinstance(error, KeyboardInterrupt):
+        what = "The run was stopped by a second signal; the current step was not saved."
+        problem = problem_of("TP721", file=file, what=what, why=None)
+        return Failure(status="cancelled", kind="cancelled", exit_code=INTERRUPTED, problems=(problem,))
+    if isinstance(error, ProblemError):
+        return Failure(kind="problem", exit_code=error.exit_code, problems=error.problems)
+    if isinstance(error, OSError):
+        where = str(error.filename or file)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            needed = f": {error.strerror}" if error.strerror != os.strerror(error.errno) else ""
+            what = f"The disk is full{needed}; the run cannot be recorded any further."
+            return Failure(kind="disk_full", problems=(problem_of("TP722", file=where, what=what),))
+        what = f"The run folder could not be written: {error.strerror}."
+        then = "Check the folder and the disk. Then start the run again, with --resume if a checkpoint was saved."
+        return Failure(kind="not_written", problems=(problem_of("TP722", file=where, what=what, next=then),))
+    if is_out_of_memory(error):
+        then = f"`trainproof plan --explain-oom {file}` says what filled it and what to change."
+        return Failure(kind="out_of_memory", problems=(_out_of_memory(error, file, then),), traceback=str(error))
+    problem = problem_of(
+        "TP799",
+        file=file,
+        what=f"The run stopped on an error inside trainproof: {type(error).__name__}: {first_line(error)}",
+        next="Report it with the traceback in the last line of the run's log.jsonl.",
     )
+    text = "".join(traceback.format_exception(error))
+    return Failure(kind=type(error).__name__, problems=(problem,), traceback=text)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an exception says that a device ran out of memory."""
+    return isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
+
+
+@contextmanager
+def explain_full_device(file: str) -> Iterator[None]:
+    """Raise a `ProblemError` about `file` if a device runs out of memory inside the block."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        raise ProblemError([_out_of_memory(error, file, None)], exit_code=FAILED) from error
+
+
+def _out_of_memory(error: BaseException, file: str, then: str | None) -> Problem:
+    return problem_of("TP723", file=file, what=f"The device ran out of memory: {first_line(error)}", next=then)
+
+
+def refuse_authority(authority: str | None) -> None:
+    """Raise `ProblemError` with exit code 2 for an invalid address, or if `rfc3161-client` is not installed."""
+    if authority is None:
+        return
+    if not is_http_url(authority):
+        what = f"{visible(authority)} is not an address of the form https://HOST/PATH."
+        then = "Set recording.time_authority to the address of a time authority, or to null."
+        raise refuse(file="recording.time_authority", code="TP861", what=what, next=then)
+    need("train", "witness")
+
+
+def stamp_start(recorder: Recorder, authority: str | None) -> None:
+    """Request a time stamp of configuration, data and plan before the first step, and log the result."""
+    if authority is None:
+        return
+    message = start_message(recorder.folder, recorder.manifest)
+    assert message is not None, "configuration, data and plan have been recorded"
+    sha256 = hashlib.sha256(message).hexdigest()
+    if failure := _stamp(recorder.folder, "start", message, authority):
+        recorder.log("warning", "start_not_stamped", f"no time stamp of the start: {failure}", sha256=sha256)
+    else:
+        recorder.log("info", "start_stamped", f"time stamp of the start by {authority}", sha256=sha256)
+
+
+def stamp_end(folder: Path, authority: str | None) -> str | None:
+    """Request a time stamp of the sealed manifest and return the result as text, or None without an authority."""
+    if authority is None:
+        return None
+    failure = _stamp(folder, "manifest", (folder / layout.MANIFEST).read_bytes(), authority)
+    return f"no time stamp of the end: {failure}" if failure else f"time stamp of the end by {authority}"
+
+
+def _stamp(folder: Path, subject: Literal["start", "manifest"], message: bytes, authority: str) -> str | None:
+    """Return why time stamping failed, or None; a failing authority costs at most ten seconds and never the run."""
+    try:
+        return stamp_run(folder, subject, message, authority, datetime.now(UTC))
+    except OSError as error:
+        return f"{layout.STAMPS} cannot be written: {error.strerror or error}."

@@ -23,104 +23,73 @@ from trainer.recorder.recorder import Recorder, clock_seconds, now
 JOIN_SECONDS = 5.0
 """Longest wait for a sample in progress when the run ends."""
 
-Figures = dict[str, list[float | None]]
-"""One figure per device by field of system.jsonl; an empty list if it is not measured."""
+NOT_RECORDED = "GPU utilization, temperature and power are not recorded"
 
-NO_FIGURES: Figures = {
-    "device_utilisation_percent": [],
-    "device_temperature_celsius": [],
-    "device_power_watts": [],
+GPU_QUERIES: Mapping[str, Callable[[Any, Any], float]] = {
+    "device_utilisation_percent": lambda nvml, card: nvml.nvmlDeviceGetUtilizationRates(card).gpu,
+    "device_temperature_celsius": lambda nvml, card: nvml.nvmlDeviceGetTemperature(card, nvml.NVML_TEMPERATURE_GPU),
+    "device_power_watts": lambda nvml, card: nvml.nvmlDeviceGetPowerUsage(card) / 1000,
 }
-
-
-class HostSensor:
-    """Measures memory of host and process, and processor load since the last reading."""
-
-    def __init__(self) -> None:
-        self._process = psutil.Process()
-        psutil.cpu_percent()
-        self._process.cpu_percent()
-
-    def read(self) -> dict[str, float]:
-        """Return memory in bytes and load in percent; the load of the process is relative to one core."""
-        memory = psutil.virtual_memory()
-        return {
-            "host_memory_used_bytes": memory.total - memory.available,
-            "host_memory_bytes": memory.total,
-            "process_memory_bytes": self._process.memory_info().rss,
-            "host_cpu_percent": min(psutil.cpu_percent(), 100.0),
-            "process_cpu_percent": self._process.cpu_percent(),
-        }
+"""Query of NVML for each field of system.jsonl."""
 
 
 class GpuSensor:
-    """Reads utilization, temperature and power of NVIDIA GPUs; without NVML it returns empty lists.
+    """Reads utilization, temperature and power of NVIDIA GPUs."""
 
-    Attributes:
-        missing: Why the figures are not available, as a sentence, or an empty string.
-    """
-
-    def __init__(self, devices: Sequence[Any], environment: Mapping[str, str] = os.environ) -> None:
-        """Find the GPUs.
-
-        Args:
-            devices: JAX devices of the run.
-            environment: Environment variables; `CUDA_VISIBLE_DEVICES` maps JAX's numbers to cards.
-        """
+    def __init__(self, devices: Sequence[Any]) -> None:
+        """Find the cards of the run's JAX devices; `CUDA_VISIBLE_DEVICES` maps JAX's numbers to cards."""
         self.missing = ""
+        """Why the figures are not available, as a sentence, or an empty string."""
         self._cards: list[Any] = []
         if devices[0].platform != "gpu":
             return
         try:
             self._nvml = import_module("pynvml")
         except ImportError:
-            self.missing = (
-                'GPU utilization, temperature and power are not recorded; run `pip install "trainproof[sensors]"`.'
-            )
+            self.missing = f'{NOT_RECORDED}; run `pip install "trainproof[sensors]"`.'
             return
         numbers = [device.local_hardware_id for device in devices]
-        visible = environment.get("CUDA_VISIBLE_DEVICES")
-        names = visible.split(",") if visible else [str(number) for number in range(max(numbers) + 1)]
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        names = visible.split(",") if visible else list(map(str, range(max(numbers) + 1)))
         try:
             self._nvml.nvmlInit()
             self._cards = [self._card(names[number].strip()) for number in numbers]
         except (self._nvml.NVMLError, IndexError) as error:
-            self.missing = f"GPU utilization, temperature and power are not recorded: NVML reports {error}."
+            self.missing = f"{NOT_RECORDED}: NVML reports {error}."
 
-    def read(self) -> Figures:
-        """Return utilization in percent, temperature in degrees Celsius and power in watts."""
-        if not self._cards:
-            return dict(NO_FIGURES)
-        nvml = self._nvml
-        queries: tuple[Callable[[Any], float], ...] = (
-            lambda card: nvml.nvmlDeviceGetUtilizationRates(card).gpu,
-            lambda card: nvml.nvmlDeviceGetTemperature(card, nvml.NVML_TEMPERATURE_GPU),
-            lambda card: nvml.nvmlDeviceGetPowerUsage(card) / 1000,
-        )
-        return {
-            name: [self._query(query, card) for card in self._cards]
-            for name, query in zip(NO_FIGURES, queries, strict=True)
-        }
+    def read(self) -> dict[str, list[float | None]]:
+        """Return the figures of each card; None if it lacks a sensor, and empty lists without NVML."""
+        return {field: [self._query(query, card) for card in self._cards] for field, query in GPU_QUERIES.items()}
 
     def _card(self, name: str) -> Any:
         if name.isdigit():
             return self._nvml.nvmlDeviceGetHandleByIndex(int(name))
         return self._nvml.nvmlDeviceGetHandleByUUID(name)
 
-    def _query(self, query: Callable[[Any], float], card: Any) -> float | None:
+    def _query(self, query: Callable[[Any, Any], float], card: Any) -> float | None:
         try:
-            return float(query(card))
+            return float(query(self._nvml, card))
         except self._nvml.NVMLError:
-            return None  # this card lacks the sensor
+            return None
 
 
-def device_memory(devices: Sequence[Any]) -> Figures:
+def read_host(process: psutil.Process) -> dict[str, float]:
+    """Return memory in bytes, and load in percent since the last call; the process uses up to 100 % per core."""
+    memory = psutil.virtual_memory()
+    return {
+        "host_memory_used_bytes": memory.total - memory.available,
+        "host_memory_bytes": memory.total,
+        "process_memory_bytes": process.memory_info().rss,
+        "host_cpu_percent": min(psutil.cpu_percent(), 100.0),
+        "process_cpu_percent": process.cpu_percent(),
+    }
+
+
+def read_device_memory(devices: Sequence[Any]) -> dict[str, list[float | None]]:
     """Return bytes in use and limit of each device as JAX reports them, or empty lists for CPUs."""
     stats = [device.memory_stats() or {} for device in devices]
-    return {
-        "device_memory_used_bytes": [each.get("bytes_in_use") for each in stats] if any(stats) else [],
-        "device_memory_limit_bytes": [each.get("bytes_limit") for each in stats] if any(stats) else [],
-    }
+    fields = {"device_memory_used_bytes": "bytes_in_use", "device_memory_limit_bytes": "bytes_limit"}
+    return {field: [each.get(name) for each in stats] if any(stats) else [] for field, name in fields.items()}
 
 
 class DataWait:
@@ -145,25 +114,17 @@ class SystemWatch:
         *,
         every_seconds: float,
         devices: Sequence[Any],
-        sensor: GpuSensor,
         wait: DataWait,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Read the counters for the first time.
-
-        Args:
-            folder: Run folder.
-            every_seconds: Interval between rows.
-            devices: JAX devices of the run.
-            sensor: Sensor of these devices.
-            wait: Waiting time of the training thread.
-            clock: Clock in seconds.
-        """
+        """Find the sensors of the run's JAX devices and read the counters for the first time."""
         self.error: OSError | None = None
         """Why the rows end early, or None."""
+        self.sensor = GpuSensor(devices)
         self._every_seconds = every_seconds
-        self._devices, self._sensor, self._wait, self._clock = devices, sensor, wait, clock
-        self._host = HostSensor()
+        self._devices, self._wait, self._clock = devices, wait, clock
+        self._process = psutil.Process()
+        read_host(self._process)
         self._before = (clock(), wait.seconds, wait.steps)
         self._file = folder / layout.SYSTEM
         self._rows: RowWriter
@@ -193,9 +154,9 @@ class SystemWatch:
         return {
             "time": now(),
             "clock_seconds": clock_seconds(),
-            **self._host.read(),
-            **device_memory(self._devices),
-            **self._sensor.read(),
+            **read_host(self._process),
+            **read_device_memory(self._devices),
+            **self.sensor.read(),
             "data_wait_fraction": min((waited - waited_before) / (at - began), 1.0) if is_training else None,
         }
 
@@ -212,18 +173,14 @@ class SystemWatch:
 def observe(recorder: Recorder, every_seconds: float | None, devices: Sequence[Any]) -> DataWait:
     """Start sampling until the run is sealed, and return the counter for the loop's waiting time.
 
-    Args:
-        recorder: Recorder of the run.
-        every_seconds: Interval between rows, or None to record no samples.
-        devices: JAX devices of the run.
+    Without an interval, nothing is sampled.
     """
     wait = DataWait()
     if every_seconds is None:
         return wait
-    sensor = GpuSensor(devices)
-    if sensor.missing:
-        recorder.log("info", "not_told", sensor.missing)
-    system = SystemWatch(recorder.folder, every_seconds=every_seconds, devices=devices, sensor=sensor, wait=wait)
+    system = SystemWatch(recorder.folder, every_seconds=every_seconds, devices=devices, wait=wait)
+    if system.sensor.missing:
+        recorder.log("info", "sensors_missing", system.sensor.missing)
 
     def end() -> None:
         system.stop()

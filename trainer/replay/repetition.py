@@ -1,13 +1,21 @@
-"""Replay segments of a run with its own training step, and compare each row and state with the recorded one."""
+"""Replay segments of a run with its own training step, and compare each row and state with the recorded one.
+
+Other CPU instructions or another number of threads change the order of additions. The loss of the first step then
+differs in its last bits, and training amplifies that, so the tolerance grows with the steps since a common state.
+`benchmarks/replay_tolerance.py` writes `tolerances.json`: for each compute dtype, the largest relative difference
+measured up to some number of steps, and a safety factor.
+"""
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
+from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from safetensors import SafetensorError
 
@@ -28,15 +36,85 @@ from trainer.model.decoder import params_sha256
 from trainer.model.model import combine, partition
 from trainer.model.stacks import Params, unstack_on_devices
 from trainer.objectives.data import Data
-from trainer.replay.difference import (
-    EXACT_FIELDS,
-    FieldDifference,
-    Verdict,
-    describe_difference,
-    load_tolerance,
-    row_differences,
-)
 from trainer.replay.recorded import RecordedRun
+
+FLOOR = 1e-6
+"""Smallest denominator of a relative difference."""
+
+MACHINE_FIELDS = frozenset(
+    {"step_seconds", "tokens_per_second", "mfu", "device_memory_bytes", "time", "clock_seconds"}
+    | {"rollout_seconds", "update_seconds", "held_out_seconds"}
+)
+"""Fields of a row that depend on the machine and are not compared."""
+
+AVERAGED_FIELDS = frozenset({"padding_fraction", "tokens_per_step"})
+"""Fields that average over all steps since the row before."""
+
+EXACT_FIELDS = frozenset({"step", "tokens_seen"}) | AVERAGED_FIELDS
+"""Fields that count data and are equal on every machine."""
+
+FIELD_NAMES: Mapping[str, str] = {
+    "padding_fraction": "training data",
+    "tokens_per_step": "training data",
+    "tokens_seen": "training data",
+    "loss": "loss",
+    "grad_norm": "gradient",
+    "learning_rate": "learning rate",
+}
+"""Names of fields for messages, in the order in which a step computes them."""
+
+Verdict = Literal["identical", "within tolerance", "different", "not tried"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldDifference:
+    """A value of a row that the replay does not reproduce."""
+
+    step: int
+    field: str
+    recorded: Any
+    replayed: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tolerance:
+    """Tolerance of one compute dtype."""
+
+    factor: float
+    """Factor by which the measured differences may be exceeded."""
+    least: float
+    """Smallest tolerance: a few units in the last place of float32, in which losses and norms are summed."""
+    measured: Mapping[str, Sequence[tuple[int, float]]]
+    """Largest relative difference by field, as pairs of (maximum number of steps, difference), ascending."""
+
+    @property
+    def max_steps(self) -> int:
+        """Largest number of steps that was measured."""
+        return max(steps for pairs in self.measured.values() for steps, _ in pairs)
+
+    def allowed(self, field: str, *, steps: int) -> float:
+        """Return the largest accepted relative difference after some steps; unmeasured fields use the loss."""
+        pairs = self.measured.get(field, self.measured["loss"])
+        seen = next((worst for most, worst in pairs if steps <= most), pairs[-1][1])
+        return max(self.factor * seen, self.least)
+
+    def accepts(self, difference: FieldDifference, *, steps: int) -> bool:
+        """Return whether other hardware explains a difference some steps after a common state."""
+        if difference.field in EXACT_FIELDS:
+            return False
+        recorded, replayed = difference.recorded, difference.replayed
+        allowed = self.allowed(difference.field, steps=steps)
+        if not (isinstance(recorded, int | float) and isinstance(replayed, int | float)):
+            return allowed >= 1  # one of them is not finite, a relative difference of 1
+        return abs(recorded - replayed) <= allowed * max(abs(recorded), abs(replayed), FLOOR)
+
+
+@cache
+def load_tolerance(compute: str) -> Tolerance:
+    """Load the tolerance of a compute dtype: float32, bfloat16 or float16."""
+    table: dict[str, Any] = json.loads((files("trainer") / "replay" / "tolerances.json").read_text(encoding="utf-8"))
+    return Tolerance(factor=table["factor"], least=table["least"], measured=table["measured"][compute])
+
 
 TOO_FAR = (
     "No tolerance was measured for so many steps after a common state on another processor. Replay the run on the same "
@@ -112,28 +190,12 @@ class RecordedStates:
             yield step, f"the checkpoint at step {step}", partial(restore_checkpoint, folder, step, shapes)
 
     def require_sent_states(self) -> None:
-        """Check all states that the author sent against the chain.
-
-        Raises:
-            ProblemError: exit code 3; a state cannot be read, or its hash is not the one in the chain.
-        """
-        problems = []
-        if self.sent is None:
-            return
-        shapes = state_shapes(self.task)
-        for step in saved_state_steps(self.sent):
-            expected = self.run.states.get(step)
-            try:
-                found = state_sha256(to_stored(read_state(state_path(self.sent, step), shapes)))
-            except (*UNREADABLE, SafetensorError) as error:
-                what = f"The state sent for step {step} cannot be read as one of this run: {error}."
-            else:
-                if found == expected:
-                    continue
-                chain = f"the chain has {expected}" if expected else "the chain lacks this step"
-                what = f"The state sent for step {step} has the SHA-256 {found}; {chain}."
-            problems.append(problem_of("TP764", file=str(self.run.folder), what=what))
-        if problems:
+        """Raise `ProblemError` with exit code 3 if a state that the author sent is not the one in the chain."""
+        for step in saved_state_steps(self.sent) if self.sent else ():
+            self.load(step)
+        if self.warnings:
+            file = str(self.run.folder)
+            problems = [problem_of("TP764", file=file, what=f"{each[0].upper()}{each[1:]}.") for each in self.warnings]
             raise ProblemError(problems, exit_code=REFUSED)
 
     def model_params(self, state: TrainState) -> Params:
@@ -196,9 +258,7 @@ class Repetition:
     states: RecordedStates
     data: Data
     steps: Steps
-    """The compiled training step."""
     is_exact: bool = True
-    """Whether every bit must be equal."""
     stop: StopRequest = field(default_factory=lambda: StopRequest(max_minutes=None))
     progress: Callable[[int, int, float], None] = lambda done, total, loss: None
     """Called with steps done, steps of the run and the loss after each row."""
@@ -208,7 +268,6 @@ class Repetition:
     """Result of the first steps of a segment within which the replay was stopped."""
     _state: TrainState | None = None
     _step: int = -1
-    """Step of the current state."""
     _common_step: int = 0
     """Last step at which the current state was a recorded one."""
 
@@ -221,7 +280,7 @@ class Repetition:
     def repeat(self, segment: Segment) -> Iterator[SegmentResult]:
         """Replay a segment from the nearest available state and yield the result of each segment on the way.
 
-        Segments without a state before them, and interrupted ones, are left out.
+        Segments without an earlier state are skipped.
         """
         available = [step for step in self.states.steps if step <= segment.first_step]
         if self._state is not None and self._step <= segment.first_step:
@@ -307,7 +366,7 @@ class Repetition:
     def _judge(
         self, segment: Segment, rows: Sequence[dict[str, Any]], seconds: float, *, is_same: bool | None
     ) -> SegmentResult:
-        """Return the verdict on a segment, or on its first steps if the later ones have no tolerance.
+        """Return the verdict on a segment, or on its first steps if the later ones lack a tolerance.
 
         `is_same` is whether its last state is the recorded one, or None if that is unknown.
         """
@@ -341,12 +400,42 @@ class Repetition:
         )
 
     def _differences(self, segment: Segment, rows: Sequence[dict[str, Any]]) -> list[FieldDifference]:
+        """Return the recorded values of a segment's rows that differ in any bit from the replayed ones."""
         replayed = {row["step"]: row for row in rows}
         steps = [step for step in sorted(self.run.rows) if segment.first_step < step <= segment.last_step]
         before = max((step for step in self.run.rows if step <= segment.first_step), default=self.run.first_step)
-        differences: list[FieldDifference] = []
+        differences = []
         for step in steps:
-            # The first row averages over the steps since the row before, which may be in the segment before.
-            is_whole = step != steps[0] or before == segment.first_step
-            differences += row_differences(self.run.rows[step], replayed.get(step, {}), is_whole=is_whole)
+            recorded, skipped = self.run.rows[step], MACHINE_FIELDS
+            if step == steps[0] and before != segment.first_step:
+                skipped |= AVERAGED_FIELDS  # averages since the row before, which is in an earlier segment
+            if "padding_fraction" not in recorded:
+                skipped |= {"tokens_seen"}  # rows of earlier versions count padding too
+            for name in dict.fromkeys([*FIELD_NAMES, *sorted(recorded)]):
+                value, other = recorded.get(name), replayed.get(step, {}).get(name)
+                if name in recorded and name not in skipped and value != other:
+                    differences.append(FieldDifference(step=step, field=name, recorded=value, replayed=other))
         return differences
+
+
+def describe_difference(
+    differences: Sequence[FieldDifference], *, is_same_state: bool | None, agreed: int, step: int
+) -> str:
+    """Describe the first difference of a segment that ends with `step` and whose rows are equal up to step `agreed`."""
+    if not differences:
+        where = f"step {step}" if step == agreed + 1 else f"steps {agreed + 1} to {step}"
+        return (
+            f"The state after step {step} is not the one in the chain, although every row up to it is equal: the "
+            f"update of {where} differs (optimizer, learning rate, clipping or rounding)."
+        )
+    first = differences[0]
+    began = f" (the training differs from step {agreed + 1} or later)" if first.step > agreed + 1 else ""
+    recorded, replayed = ("null" if value is None else repr(value) for value in (first.recorded, first.replayed))
+    text = (
+        f"Step {first.step} is the first row that differs{began}, in its {FIELD_NAMES.get(first.field, first.field)}: "
+        f"{first.field} is {recorded} in the run and {replayed} here."
+    )
+    if is_same_state:
+        return f"{text} The state after step {step} is the one in the chain, so the row is not what training measured."
+    more = len({each.step for each in differences}) - 1
+    return f"{text} Later rows that differ: {more:,}." if more else text

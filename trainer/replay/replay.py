@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from evidence import layout
+from evidence.proof.signatures import refuse
 from evidence.scores.reading import read_scoring
-from schemas.problems import ProblemError, problem_of
+from schemas.problems import ProblemError
 from trainer.data.conversations import untrusted_model
 from trainer.evaluation.answers import Sampler
 from trainer.evaluation.reanswer import VerifiedAnswer, verify_answers
@@ -24,11 +25,16 @@ from trainer.loop.task import without_reference
 from trainer.model.decoder import params_sha256
 from trainer.model.model import combine
 from trainer.model.stacks import Params, unstack_on_devices
-from trainer.recorder.failure import INTERRUPTED, explain_full_device
-from trainer.recorder.manifest import build_receipt
-from trainer.replay.place import ReplaySetup, prepare_replay, start_differences
-from trainer.replay.recorded import RecordedRun, ReplayRequest, read_recorded
-from trainer.replay.repetition import RecordedStates, Repetition, segment_document
+from trainer.recorder.recorder import INTERRUPTED, build_receipt, explain_full_device
+from trainer.replay.recorded import (
+    RecordedRun,
+    ReplayRequest,
+    ReplaySetup,
+    prepare_replay,
+    read_recorded,
+    start_differences,
+)
+from trainer.replay.repetition import RecordedStates, Repetition, SegmentResult, segment_document
 from trainer.replay.report import Draw, ReplayFindings, draw_items, draw_segments
 
 Say = Callable[[str], None]
@@ -51,7 +57,7 @@ def replay(request: ReplayRequest, say: Say, tell: Tell) -> tuple[dict[str, Any]
         The document `receipt`, and 0 if nothing differs, 1 if anything does, 5 if a signal ended the replay.
 
     Raises:
-        ProblemError: exit code 2; the run cannot be read. Exit code 3; refused, because a difference would prove
+        ProblemError: Exit code 2; the run cannot be read. Exit code 3; refused, because a difference would prove
             nothing. Exit code 4; the device ran out of memory.
     """
     request, run = request.with_seed(), read_recorded(request.folder)
@@ -89,14 +95,34 @@ def _replay(
     say(f"compiling the training step for {len(setup.devices.list)} × {setup.devices.kind}")
     steps = compiled_steps(task, data.source.lengths_in_use)
     findings = ReplayFindings(run=run, draw=draw, tolerance_reason=setup.environment.tolerance_reason)
-    verify = partial(_verify, run=run, setup=setup, request=request, say=say, tell=tell)
+
+    def verify(model: str, answers: Sequence[dict[str, Any]], params: Params) -> Sequence[VerifiedAnswer]:
+        """Regenerate the drawn answers of a model and check the others in one forward pass."""
+        sampler, ids = Sampler.for_task(task, data), [row["id"] for row in answers]
+        if data.items is not None:
+            items = data.items.file
+        elif run.summary is not None:  # evaluated after training
+            sampler = replace(sampler, scoring=read_scoring(run.summary))
+            items = recorded_items(run.summary, run.answers)
+        else:
+            return ()
+        say(f"verifying {len(answers)} answers of the {model} model")
+        return verify_answers(
+            sampler,
+            params,
+            answers,
+            items,
+            regenerate=set(ids) if request.whole else draw_items(ids, count=request.items, seed=request.seed or 0),
+            progress=lambda done, total: tell({"event": "items", "done": done, "of": total}),
+        )
 
     start = states.load(run.first_step)
     if start is not None:
-        findings.start += start_differences(run, setup, steps, start, states.frozen)
-        for difference in findings.start:
+        for difference in start_differences(run, setup, steps, start, states.frozen):
+            findings.start.append(difference)
             say(f"the start differs: {difference}")
-        findings.untrained = verify("untrained", run.baseline, states.model_params(start))
+        if run.baseline:
+            findings.untrained = verify("untrained", run.baseline, states.model_params(start))
     del start  # frees its memory
 
     repetition = Repetition(
@@ -107,16 +133,7 @@ def _replay(
         stop=stop,
         progress=lambda done, total, loss: tell({"event": "step", "step": done, "of": total, "loss": loss}),
     )
-    for segment in segments_to_replay(run, draw, states, request):
-        if segment.number not in repetition.found and stop.reason() is None:
-            say(f"replaying {segment.name}")
-            for each in repetition.repeat(segment):
-                say(str(each))
-                tell({"event": "segment", "number": each.segment.number, **each.document()})
-    if repetition.interrupted is not None:
-        say(str(repetition.interrupted))
-    findings.segments = repetition.results()
-
+    findings.segments = _repeat_segments(repetition, segments_to_replay(run, draw, states, request), say, tell)
     if not stop.is_signalled and run.answers:
         params = find_trained_params(run, states, repetition.current_state(run.last_step))
         if params is not None:
@@ -127,25 +144,39 @@ def _replay(
     return findings
 
 
+def _repeat_segments(
+    repetition: Repetition, segments: Iterator[Segment], say: Say, tell: Tell
+) -> Sequence[SegmentResult]:
+    for segment in segments:
+        if segment.number not in repetition.found and repetition.stop.reason() is None:
+            say(f"replaying {segment.name}")
+            for each in repetition.repeat(segment):
+                say(str(each))
+                tell({"event": "segment", "number": each.segment.number, **each.document()})
+    if repetition.interrupted is not None:
+        say(str(repetition.interrupted))
+    return repetition.results()
+
+
 def draw_parts(run: RecordedRun, states: RecordedStates, request: ReplayRequest) -> Draw | None:
     """Draw the parts to replay, or return None if the whole run is replayed.
 
     If the author sent states, all parts can be drawn, and the states that the draw requires must be available.
 
     Raises:
-        ProblemError: exit code 3; such a state is missing, or is not the one in the chain.
+        ProblemError: Exit code 3; such a state is missing, or is not the one in the chain.
     """
     if request.whole or request.seed is None:
         return None
     starts = states.steps
-    among = None if request.states is not None else starts
+    among = starts if request.states is None else None
     draw = draw_segments(split_spans(run.segments), among, count=request.segments, seed=request.seed)
     if request.states is not None:
         states.require_sent_states()
         if missing := [str(part.first_step) for part in draw.selected if part.first_step not in starts]:
             what = f"Seed {draw.seed} requires states that are missing: steps {', '.join(missing)}."
-            then = f"Ask the author to run `trainproof replay RUN --pack-states {','.join(missing)}`."
-            raise ProblemError([problem_of("TP760", file=str(run.folder), what=what, next=then)], exit_code=REFUSED)
+            then = f"Ask the author to run `trainproof answer RUN --states {','.join(missing)}`."
+            raise refuse(run.folder, "TP760", what=what, next=then, exit_code=REFUSED)
     return draw
 
 
@@ -195,40 +226,6 @@ def find_trained_params(run: RecordedRun, states: RecordedStates, final: TrainSt
     return None
 
 
-def _verify(
-    model: str,
-    answers: Sequence[dict[str, Any]],
-    params: Params,
-    *,
-    run: RecordedRun,
-    setup: ReplaySetup,
-    request: ReplayRequest,
-    say: Say,
-    tell: Tell,
-) -> Sequence[VerifiedAnswer]:
-    """Regenerate the drawn answers of a model and check the others in one forward pass."""
-    if not answers:
-        return ()
-    say(f"verifying {len(answers)} answers of the {model} model")
-    task, data = setup.task, setup.data
-    if data.items is not None:
-        items, scoring = data.items.file, data.scoring
-    elif run.summary is not None:  # evaluated later than trained
-        items, scoring = recorded_items(run.summary, run.answers), read_scoring(run.summary)
-    else:  # not evaluated
-        return ()
-    ids = [row["id"] for row in answers]
-    drawn = set(ids) if request.whole else draw_items(ids, count=request.items, seed=request.seed or 0)
-    return verify_answers(
-        Sampler.for_task(task, form=data.form, scoring=scoring, tokenizer=data.tokenizer),
-        params,
-        answers,
-        items,
-        regenerate=drawn,
-        progress=lambda done, total: tell({"event": "items", "done": done, "of": total}),
-    )
-
-
 def write_states(folder: Path, steps: Sequence[int], target: Path, say: Say) -> str:
     """Write the states of a run at some steps into a folder, and return the hash of the run's manifest.
 
@@ -236,13 +233,12 @@ def write_states(folder: Path, steps: Sequence[int], target: Path, say: Say) -> 
     has the hash in the chain.
 
     Raises:
-        ProblemError: exit code 2; the chain lacks such a step. Exit code 3; the run cannot be replayed here, or
+        ProblemError: Exit code 2; the chain lacks such a step. Exit code 3; the run cannot be replayed here, or
             leads to another state.
     """
     run = read_recorded(folder)
     if unknown := [step for step in steps if step not in run.states]:
-        what = f"The chain lacks a state for step {', '.join(map(str, unknown))}."
-        raise ProblemError([problem_of("TP760", file=str(folder), what=what)], exit_code=2)
+        raise refuse(folder, "TP760", what=f"The chain lacks a state for step {', '.join(map(str, unknown))}.")
     setup = prepare_replay(run, ReplayRequest(folder=folder))
     states = RecordedStates(run=run, task=setup.task)
     missing = []
@@ -265,6 +261,6 @@ def write_states(folder: Path, steps: Sequence[int], target: Path, say: Say) -> 
         state = repetition.current_state(step)
         if state is None or state_sha256(to_stored(state)) != run.states[step]:
             what = f"The state of step {step} cannot be reproduced here: retraining leads to another hash."
-            raise ProblemError([problem_of("TP764", file=str(folder), what=what)], exit_code=REFUSED)
+            raise refuse(folder, "TP764", what=what, exit_code=REFUSED)
         write_state(target, state)
     return run.sha256

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from evidence.proof.receipts import REPRODUCED
-from schemas.problems import ProblemError, problem_of
+from evidence.proof.signatures import refuse
 from trainer.evaluation.reanswer import VerifiedAnswer, receipt_items
 from trainer.loop.base import REFUSED
 from trainer.loop.chain import SegmentSpan, saved_state_steps, split_spans
@@ -33,7 +33,6 @@ class Draw:
     candidates: tuple[SegmentSpan, ...]
     """Parts between the first and the last that could be drawn."""
     drawn: tuple[SegmentSpan, ...]
-    """Drawn parts, in order."""
 
     @property
     def selected(self) -> tuple[SegmentSpan, ...]:
@@ -59,7 +58,7 @@ class Draw:
         if fabricated steps do not fit between, because the first or the last part then has some.
 
         Example:
-            2,000 steps in 20 parts, 18 of them between the first and the last. With half of all steps fabricated, 10 of
+            2,000 steps in 20 parts, 18 between the first and the last. With half of all steps fabricated, 10 of
             the 18 are false. Three drawn parts are all honest with probability 8/18 · 7/17 · 6/16 = 0.069, so the run
             is detected with 0.931; five drawn parts detect it with 1 − 8·7·6·5·4 / (18·17·16·15·14) = 0.993.
         """
@@ -94,16 +93,11 @@ class Draw:
 
 
 def draw_segments(parts: tuple[SegmentSpan, ...], starts: Collection[int] | None, *, count: int, seed: int) -> Draw:
-    """Draw parts between the first and the last, each with a probability proportional to its steps.
+    """Draw `count` parts between the first and the last, each with a probability proportional to its steps.
 
     Each part gets an exponential waiting time from the hash of seed and part, with its steps as the rate, and the
     shortest times are drawn (P. S. Efraimidis and P. G. Spirakis, Information Processing Letters 97, 2006, p. 181–185).
-
-    Args:
-        parts: All parts of the run.
-        starts: Steps with an available state, or None to draw among all parts.
-        count: Number of parts to draw.
-        seed: Seed of the judge, unknown when the run was made.
+    With `starts`, only parts that begin at one of these steps are drawn. The author of the run did not know the seed.
     """
 
     def waiting_time(part: SegmentSpan) -> float:
@@ -154,7 +148,7 @@ class StateRequest:
             yield "All states for these parts are available: replay the run with this seed."
             return
         steps = ",".join(map(str, self.steps))
-        yield f"Ask the author to run: trainproof replay RUN --pack-states {steps} --output states.zip"
+        yield f"Ask the author to run: trainproof answer RUN --states {steps} --output states.zip"
         yield f"Then run: trainproof replay {name} --seed {self.draw.seed} --states states.zip"
 
 
@@ -180,15 +174,12 @@ class ReplayFindings:
     segments: Sequence[SegmentResult] = ()
     """Results of all segments, including those that were not tried."""
     untrained: Sequence[VerifiedAnswer] = ()
-    """Answers of the model before training."""
     trained: Sequence[VerifiedAnswer] = ()
-    """Answers of the trained model."""
     is_out_of_time: bool = False
-    """Whether the replay was stopped before its end."""
 
     @property
     def answers(self) -> list[VerifiedAnswer]:
-        """All answers that were verified."""
+        """All verified answers."""
         return [*self.untrained, *self.trained]
 
     @property
@@ -216,7 +207,7 @@ class ReplayFindings:
             what, then = f"No step could be judged. {difference}", "Replay the run on the same kind of processor."
         else:
             what, then = "Time limit reached before any step was replayed.", "Raise --minutes."
-        raise ProblemError([problem_of("TP760", file=str(self.run.folder), what=what, next=then)], exit_code=REFUSED)
+        raise refuse(self.run.folder, "TP760", what=what, next=then, exit_code=REFUSED)
 
     def document(self) -> dict[str, Any]:
         """Return the group `covered` of a receipt."""

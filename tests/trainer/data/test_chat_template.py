@@ -22,7 +22,7 @@ from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfi
 from trainer.data.conversations import PromptForm, infer_form, row_texts, untrusted_model
 from trainer.data.encode import SpecialTokens, encode_prompt, encode_rows
 from trainer.data.rows import read_dataset
-from trainer.evaluation.late import evaluate_run
+from trainer.evaluation.evaluate import evaluate_run
 from trainer.export_run import export_run
 from trainer.model.source import resolve
 from trainer.recorder.progress import Watch

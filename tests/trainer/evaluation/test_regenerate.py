@@ -1,4 +1,4 @@
-"""One answer judged: the same bits, states of other hardware, and all that no hardware explains."""
+"""Comparing one recorded answer: equal bits, differences of other hardware, and forged answers."""
 
 from typing import Any
 
@@ -25,45 +25,37 @@ ROW: dict[str, Any] = {
     "error": None,
     "output_token_ids": " ".join(map(str, range(40))),
 }
-ELSEWHERE = ROW | {"output_text": "5"}
-"""What the model wrote here."""
 
 
-def judged(stated: dict[str, Any], found: dict[str, Any] | None, traces=(), platforms=("cpu",)) -> VerifiedAnswer:
-    return compare_answer(stated, found, traces, allowed=allowed_margin("float32", platforms), scoring=Scoring())
-
-
-def verdict(stated: dict[str, Any], *, margin: float = 0.0, platforms=("cpu",)) -> VerifiedAnswer:
+def compared(stated: dict[str, Any], *, margin: float = 0.0, platforms=("cpu",)) -> VerifiedAnswer:
+    """Compare an answer with another one that was generated now, given the largest logit gap of its tokens."""
     margins = np.full(40, margin, np.float32)
-    passed = AnswerTrace(margins=margins, losses=margins)
-    return judged(stated, ELSEWHERE, [passed], platforms)
+    return judged(stated, ROW | {"output_text": "5"}, [AnswerTrace(margins=margins, losses=margins)], platforms)
 
 
-def test_the_same_bits_are_identical():
-    found = judged(ROW, dict(ROW))
-    assert (found.verdict, found.why) == ("identical", "")
-    without = {key: value for key, value in ROW.items() if key != "output_token_ids"}
-    assert judged(without, ROW).verdict == "identical"  # an earlier run states less
+def judged(stated: dict[str, Any], generated: dict[str, Any] | None, traces=(), platforms=("cpu",)) -> VerifiedAnswer:
+    allowed = allowed_margin("float32", platforms)
+    return compare_answer(stated, generated, traces, allowed=allowed, scoring=Scoring())
 
 
-def test_a_fingerprint_of_an_earlier_version_is_not_compared():
-    assert judged(ROW | {"fingerprint": "AAAA"}, dict(ROW)).verdict == "identical"
+@pytest.mark.parametrize("change", [{}, {"fingerprint": "AAAA"}, {"output_token_ids": None}])
+def test_equal_answers_are_identical_whatever_fields_other_versions_have(change):
+    stated = {key: value for key, value in (ROW | change).items() if value is not None or key not in change}
+    assert judged(stated, dict(ROW)) == VerifiedAnswer(id="one", verdict="identical")
 
 
-def test_products_of_fewer_bits_are_expected_of_an_accelerator_alone():
-    """A TPU multiplies float32 in bfloat16 by default; between CPUs nothing explains such a margin."""
-    assert verdict(ROW, margin=0.05).verdict == "different"
-    assert verdict(ROW, margin=0.05, platforms=("tpu", "cpu")).verdict == "within tolerance"
-    assert verdict(ROW, margin=0.3, platforms=("tpu", "cpu")).verdict == "different"
-
-
-def test_a_token_that_the_model_would_not_take_is_named():
-    found = verdict(ROW, margin=2.0)
-    assert found.why == (
-        "The model does not write this: token 1 of the stated answer has a logit 2 below the largest; other hardware "
-        "gives at most 0.001."
-    )
-    assert verdict(ROW, margin=0.0005).verdict == "within tolerance"
+@pytest.mark.parametrize(
+    ("margin", "platforms", "verdict"),
+    [
+        (0.0005, ("cpu",), "within tolerance"),
+        (0.05, ("cpu",), "different"),
+        # A TPU multiplies float32 in bfloat16 by default; between CPUs nothing explains such a margin.
+        (0.05, ("tpu", "cpu"), "within tolerance"),
+        (0.3, ("tpu", "cpu"), "different"),
+    ],
+)
+def test_margins_depend_on_the_platforms(margin, platforms, verdict):
+    assert compared(ROW, margin=margin, platforms=platforms).verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -75,16 +67,18 @@ def test_a_token_that_the_model_would_not_take_is_named():
         ({"error": "no room"}, "The run states an error (no room), and the model answers."),
     ],
 )
-def test_what_was_edited_is_named(change, why):
-    found = verdict(ROW | change)
-    assert found.verdict == "different"
-    assert found.why.startswith(why)
+def test_an_edited_field_is_named(change, why):
+    assert compared(ROW | change) == VerifiedAnswer(id="one", verdict="different", why=why)
 
 
-def test_an_item_that_the_set_does_not_have_is_named():
+def test_an_improbable_token_and_a_missing_item_are_named():
+    assert compared(ROW, margin=2.0).why == (
+        "The model does not write this: token 1 of the stated answer has a logit 2 below the largest; other hardware "
+        "gives at most 0.001."
+    )
     assert judged(ROW, None).why == "The evaluation set lacks an item with this id."
 
 
-def test_fewer_bits_allow_more():
+def test_lower_precision_allows_more():
     assert allowed_margin("float32", ("cpu", "gpu")) == MARGINS["float16"]
     assert allowed_margin("bfloat16", ("cpu", "gpu")) == MARGINS["bfloat16"]

@@ -15,7 +15,7 @@ from trainer.loop.programs import train_program
 from trainer.loop.task import Task
 from trainer.model.source import resolve
 from trainer.planning.subject import read_subject
-from trainer.replay.place import replay_config
+from trainer.replay.recorded import replay_config
 from trainer.replay.replay import ReplayRequest
 
 CONFIG = Config(model=ModelConfig(name="tiny-gpt2"), batch=BatchConfig(microbatch_size=2))

@@ -15,7 +15,7 @@ from evidence.hashes import hash_entry
 from schemas.problems import ProblemError
 from schemas.render import render_text
 from trainer.config.tree import CheckpointConfig, Config, LimitsConfig
-from trainer.evaluation.late import evaluate_run
+from trainer.evaluation.evaluate import evaluate_run
 from trainer.export_run import export_run
 from trainer.loop import checkpoints
 from trainer.loop.checkpoints import STATE_HASH

@@ -30,7 +30,7 @@ from schemas.problems import ProblemError
 from schemas.render import render_text
 from trainer.config.load import config_text
 from trainer.config.tree import CheckpointConfig, Config, RecordingConfig
-from trainer.evaluation.late import evaluate_run
+from trainer.evaluation.evaluate import evaluate_run
 from trainer.export_run import export_run
 from trainer.loop import checkpoints as module
 from trainer.loop.checkpoints import Checkpoints

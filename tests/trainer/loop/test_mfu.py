@@ -3,7 +3,7 @@
 import pytest
 from whole_runs import errors_of, rows
 
-from trainer.replay.difference import MACHINE_FIELDS
+from trainer.replay.repetition import MACHINE_FIELDS
 
 
 @pytest.mark.slow

@@ -33,8 +33,7 @@ from trainer.loop.compilation import Program
 from trainer.loop.programs import Steps, compiled_run
 from trainer.planning.plan import PlanOptions, RunEstimator, compiled_plan, plan_config
 from trainer.recorder.progress import Watch
-from trainer.replay.place import replay_config
-from trainer.replay.recorded import ReplayRequest, read_recorded
+from trainer.replay.recorded import ReplayRequest, read_recorded, replay_config
 from trainer.run import RunRequest, run
 from trainer.runtime import Devices, choose_devices, this_machine
 

@@ -1,7 +1,4 @@
-"""Samples of the machine, compared with the system's own figures and a fake NVML; they do not change a run's bits.
-
-NVML is stood in for by a module with the functions of nvidia-ml-py that are used; no card is asked here.
-"""
+"""Samples of the machine: the system's own figures, a fake NVML, and a run whose bits stay the same."""
 
 import resource
 import sys
@@ -11,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import jax
+import psutil
 import pytest
 from whole_runs import manifest_of, rows
 
@@ -18,15 +16,15 @@ from evidence import layout
 from evidence.writing import RowWriter
 from schemas.reading import read_rows
 from trainer.loop.loop import TimedSource
-from trainer.recorder.sensors import DataWait, GpuSensor, HostSensor, SystemWatch
+from trainer.recorder.sensors import DataWait, GpuSensor, SystemWatch, read_host
 
 
 class NoAnswerError(Exception):
     """As pynvml.NVMLError."""
 
 
-def nvml_of(cards: dict[str, tuple[int, int, int | None]]) -> SimpleNamespace:
-    """Return a module like pynvml: by number or id of a card its utilisation, temperature and milliwatts."""
+def fake_nvml(cards: dict[str, tuple[int, int, int | None]]) -> SimpleNamespace:
+    """Return a module like pynvml: by number or id of a card its utilization, temperature and milliwatts."""
 
     def power(card: str) -> int:
         milliwatts = cards[card][2]
@@ -46,37 +44,50 @@ def nvml_of(cards: dict[str, tuple[int, int, int | None]]) -> SimpleNamespace:
     )
 
 
+def gpus(*numbers: int) -> list[SimpleNamespace]:
+    return [SimpleNamespace(platform="gpu", local_hardware_id=number) for number in numbers]
+
+
 def test_cards_are_those_that_cuda_shows(monkeypatch):
-    nvml = nvml_of({"0": (1, 2, 3000), "2": (97, 61, 70_500), "GPU-7": (50, 40, None)})
+    nvml = fake_nvml({"0": (1, 2, 3000), "2": (97, 61, 70_500), "GPU-7": (50, 40, None)})
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
-
-    def gpus(*numbers: int) -> list[SimpleNamespace]:
-        return [SimpleNamespace(platform="gpu", local_hardware_id=number) for number in numbers]
-
-    assert GpuSensor(gpus(0, 1), {"CUDA_VISIBLE_DEVICES": "2, GPU-7"}).read() == {
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert GpuSensor(gpus(0, 2)).read()["device_utilisation_percent"] == [1.0, 97.0]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2, GPU-7")
+    assert GpuSensor(gpus(0, 1)).read() == {
         "device_utilisation_percent": [97.0, 50.0],
         "device_temperature_celsius": [61.0, 40.0],
         "device_power_watts": [70.5, None],
     }
-    assert GpuSensor(gpus(0, 2), {}).read()["device_utilisation_percent"] == [1.0, 97.0]
-    assert "NVML reports" in GpuSensor(gpus(0, 1), {"CUDA_VISIBLE_DEVICES": "2"}).missing
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
+    assert "NVML reports" in GpuSensor(gpus(0, 1)).missing
 
 
-def test_a_run_without_nvml_tells_what_to_install(monkeypatch):
+def test_a_run_without_nvml_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    gpu = GpuSensor([SimpleNamespace(platform="gpu", local_hardware_id=0)], {})
-    assert 'pip install "trainproof[sensors]"' in gpu.missing
-    assert gpu.read()["device_power_watts"] == []
-    assert GpuSensor([SimpleNamespace(platform="tpu")], {}).missing == ""
+    sensor = GpuSensor(gpus(0))
+    assert 'pip install "trainproof[sensors]"' in sensor.missing
+    assert sensor.read()["device_power_watts"] == []
+    assert GpuSensor([SimpleNamespace(platform="tpu")]).missing == ""
 
 
-def test_memory_of_the_process_is_what_the_system_says():
-    told = HostSensor().read()
+def test_memory_and_cost_of_a_sample():
+    """At one sample in five seconds half a percent of a processor is 25 ms; a sample takes less than 5 ms."""
+    process = psutil.Process()
+    began = resource.getrusage(resource.RUSAGE_THREAD)
+    for _ in range(20):
+        host = read_host(process)
+    ended = resource.getrusage(resource.RUSAGE_THREAD)
+    assert (ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime) / 20 < 0.005
     kib = next(int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if "VmRSS" in line)
-    assert told["process_memory_bytes"] == pytest.approx(kib * 1024, rel=0.02)
+    assert host["process_memory_bytes"] == pytest.approx(kib * 1024, rel=0.02)
     total = int(Path("/proc/meminfo").read_text().split()[1]) * 1024
-    assert told["host_memory_bytes"] == total
-    assert 0 < told["host_memory_used_bytes"] < total
+    assert host["host_memory_bytes"] == total
+    assert 0 < host["host_memory_used_bytes"] < total
+
+
+def watching(folder: Path, **fields) -> SystemWatch:
+    return SystemWatch(folder, **{"every_seconds": 0.1, "devices": jax.devices()[:1], "wait": DataWait()} | fields)
 
 
 def test_the_share_of_waiting_by_hand(tmp_path):
@@ -101,13 +112,7 @@ def test_waiting_is_counted_and_batches_are_the_same():
     assert wait.seconds >= 0.06
 
 
-def watching(folder: Path, **fields) -> SystemWatch:
-    devices = jax.devices()[:1]
-    chosen = {"every_seconds": 0.1, "devices": devices, "sensor": GpuSensor(devices), "wait": DataWait()}
-    return SystemWatch(folder, **chosen | fields)
-
-
-def test_rows_are_valid_and_stay_when_nobody_ends_them(tmp_path):
+def test_rows_are_valid_and_on_disk_before_the_end(tmp_path):
     watch = watching(tmp_path)
     watch.start()
     file = tmp_path / layout.SYSTEM
@@ -143,12 +148,3 @@ def test_samples_do_not_change_the_bits_of_a_run(config, train):
         assert listed == (["system"] if every else [])
         chains.append([row["state_sha256"] for row in rows(folder, layout.CHAIN)])
     assert chains[0] == chains[1]
-
-
-def test_a_sample_costs_little_processor_time():
-    """At one sample in five seconds half a percent of a processor is 25 ms; it takes less than a fifth of that."""
-    processors, began = HostSensor(), resource.getrusage(resource.RUSAGE_THREAD)
-    for _ in range(20):
-        processors.read()
-    ended = resource.getrusage(resource.RUSAGE_THREAD)
-    assert (ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime) / 20 < 0.005

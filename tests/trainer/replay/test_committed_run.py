@@ -11,7 +11,7 @@ from evidence import layout
 from evidence.grade import check_run
 from evidence.rewards import logged_rollout_steps
 from evidence.run import read_run
-from trainer.recorder.environment import NATIVE, level_of, request_level
+from trainer.recorder.environment import NATIVE, request_level, select_level
 
 ROOT = Path(__file__).parents[3]
 SMOKE = ROOT / "submission_runs" / "demo-smoke"
@@ -43,7 +43,7 @@ def test_the_smoke_run_is_reproduced(tmp_path: Path, monkeypatch: pytest.MonkeyP
     receipt = json.loads(done.stdout)
     there = json.loads((SMOKE / layout.MANIFEST).read_text())["environment"].get("processor", {})
     request_level("x86-64-v3")
-    if there.get("compiled_for") == level_of("x86-64-v3").name != NATIVE:
+    if there.get("compiled_for") == select_level("x86-64-v3").name != NATIVE:
         assert receipt["result"] == "identical"
     elif receipt["result"] != "identical":
         assert receipt["said"].endswith("within tolerance (another processor).")

@@ -90,26 +90,15 @@ def missed(lengths: Sequence[int], false: Sequence[int], left: tuple[int, ...], 
 def test_a_draw_among_available_states_detects_nothing():
     draw = draw_segments(equal_parts(20), [0, 40, 80, 190], count=3, seed=7)
     assert (drawn_starts(draw), draw.is_complete, draw.detection_probability(0.5)) == ((40, 80), False, 0.0)
-    assert draw.description == (
-        "Seed 7 draws 2 of 2 parts: a state is available for 2 of 18 parts between the first and the last, and the "
-        "author knew which. Run `trainproof replay RUN --seed 7 --ask` to see which states to request."
-    )
-    assert "draws nothing: a state is available for 0 of 18" in (
-        draw_segments(equal_parts(20), [0], count=3, seed=7).description
-    )
+    assert draw.description.startswith("Seed 7 draws 2 of 2 parts: a state is available for 2 of 18 parts ")
+    nothing = draw_segments(equal_parts(20), [0], count=3, seed=7)
+    assert nothing.description.startswith("Seed 7 draws nothing: a state is available for 0 of 18 parts ")
 
 
-def test_the_detection_probability_is_stated_and_never_rounded_up():
-    draw = draw_segments(equal_parts(20), None, count=5, seed=7)
-    assert 0.9925 < draw.detection_probability(0.5) < 0.994
-    assert draw.description == (
-        "Seed 7 draws 5 of 18 parts between the first and the last: detects a run with half its steps fabricated with "
-        "probability 99.3 %."
-    )
-    almost_all = draw_segments(equal_parts(20), None, count=8, seed=7)
-    assert 0.9999 < almost_all.detection_probability(0.5) < 1
-    assert almost_all.description.endswith("99.9 %.")
-    assert draw_segments(equal_parts(20), None, count=9, seed=7).description.endswith("100 %.")
-    assert draw_segments(equal_parts(2), None, count=5, seed=7).description == (
-        "Nothing to draw: the run consists of a first and a last part only."
-    )
+def test_the_detection_probability_is_never_rounded_up():
+    def ending(count: int) -> str:
+        return draw_segments(equal_parts(20), None, count=count, seed=7).description[-7:]
+
+    assert 0.9999 < draw_segments(equal_parts(20), None, count=8, seed=7).detection_probability(0.5) < 1
+    assert [ending(count) for count in (5, 8, 9)] == ["99.3 %.", "99.9 %.", " 100 %."]
+    assert draw_segments(equal_parts(2), None, count=5, seed=7).description.startswith("Nothing to draw")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from forging import forged, read_manifest, read_rows
+from model_folders import row_file
 from replays import record, refusal, replay_run, small_config
 from tasks import inputs_of
 
@@ -34,11 +35,12 @@ from trainer.loop.session import StopRequest
 from trainer.loop.state import initial_state
 from trainer.model.decoder import params_sha256
 from trainer.replay import repetition
-from trainer.replay.difference import Tolerance
 from trainer.replay.recorded import ReplayRequest, read_recorded
-from trainer.replay.repetition import InMemoryRecorder, RecordedStates, Repetition, SegmentResult
+from trainer.replay.repetition import InMemoryRecorder, RecordedStates, Repetition, SegmentResult, Tolerance
 from trainer.replay.replay import replay
-from trainproof.cli.judge import run_replay
+from trainproof.orders.replay import ReplayFlags, run_replay
+
+SEGMENTS = ((0, 2), (2, 3), (3, 4), (4, 6), (6, 8))
 
 
 def replayed_config(folder: Path) -> Config:
@@ -132,14 +134,8 @@ def test_a_whole_replay_of_an_honest_run_is_identical(honest: Path, tmp_path: Pa
     receipt, code, events = replay_run(honest, whole=True)
     assert code == 0
     assert receipt["said"] == "Replayed 5 of 5 segments (8 of 8 steps) and 12 of 12 answers: identical."
-    assert [(each["first_step"], each["last_step"]) for each in receipt["covered"]["segments"]] == [
-        (0, 2),
-        (2, 3),
-        (3, 4),
-        (4, 6),
-        (6, 8),
-    ]
-    assert {each["verdict"] for each in receipt["covered"]["segments"]} == {"identical"}
+    found = [(each["first_step"], each["last_step"], each["verdict"]) for each in receipt["covered"]["segments"]]
+    assert found == [(first, last, "identical") for first, last in SEGMENTS]
     assert receipt["covered"]["start"] == {"verdict": "identical", "differences": []}
     assert receipt["covered"]["items"] == {
         "drawn": 12,
@@ -186,40 +182,83 @@ def test_without_checkpoints_the_first_segments_are_replayed_and_saved_parameter
     receipt, code, _ = replay_run(copy, segments=1, items=2)
     assert code == 0
     assert receipt["said"] == "Replayed 2 of 5 segments (3 of 8 steps) and 12 of 12 answers: identical."
-    assert receipt["covered"]["items"] | {"differences": []} == {
-        "drawn": 4,
-        "identical": 4,
-        "within_tolerance": 0,
-        "different": 0,
-        "trained": 2,
-        "given_again": {"trained": 6, "untrained": 6},
-        "differences": [],
-    }
+    items = receipt["covered"]["items"]
+    assert (items["drawn"], items["identical"], items["trained"]) == (4, 4, 2)
+    assert items["given_again"] == {"trained": 6, "untrained": 6}
     assert [each["verdict"] for each in receipt["covered"]["segments"]] == ["identical"] * 2 + ["not tried"] * 3
 
 
-def test_an_edited_loss_is_found(copy: Path, replayer: Replayer):
-    rows = read_rows(copy)
-    true = rows[4]["loss"]
-    rows[4]["loss"] = true - 0.01
-    forged(copy, rows)
-    assert findings(copy) == []
-    results = replayer.replay(copy)
-    assert [each.verdict for each in results] == ["identical"] * 3 + ["different", "identical"]
-    assert results[3].difference == (
-        f"Step 5 is the first row that differs, in its loss: loss is {true - 0.01!r} in the run and {true!r} here. The "
-        "state after step 6 is the one in the chain, so the row is not what training measured."
-    )
+def edited_loss(folder: Path, _: Replayer) -> None:
+    rows = read_rows(folder)
+    rows[4]["loss"] -= 0.01
+    forged(folder, rows)
+    assert findings(folder) == []
 
 
-def test_an_edited_gradient_norm_and_end_are_found(copy: Path, replayer: Replayer):
-    rows = read_rows(copy)
+def edited_end(folder: Path, _: Replayer) -> None:
+    rows = read_rows(folder)
     for row in rows[6:]:
         row["grad_norm"] *= 0.9
-    forged(copy, rows, states={8: "ab" * 32}, params={8: "cd" * 32})
+    forged(folder, rows, states={8: "ab" * 32}, params={8: "cd" * 32})
+
+
+def other_data_order(folder: Path, replayer: Replayer) -> None:
+    splice(folder, *replayer.train(data=replace(replayer.config.data, shuffle=False)))
+
+
+def later_learning_rate(folder: Path, replayer: Replayer) -> None:
+    """Step 5 still uses the parameters of step 4; only its update differs."""
+    _, fourth = replayer.train(to=4)
+    splice(folder, *replayer.train(start=fourth, optimizer=replace(replayer.config.optimizer, learning_rate=2e-2)))
+
+
+def spliced(folder: Path, replayer: Replayer) -> None:
+    splice(folder, *replayer.train(seed=7), after=4)
+
+
+def skipped_steps(folder: Path, replayer: Replayer) -> None:
+    """Train four steps; the other states repeat the fourth, and the other rows are invented."""
+    kept, state = replayer.train(to=4)
+    rows = read_rows(folder)
+    for row in rows[4:]:
+        row["loss"], row["grad_norm"] = rows[3]["loss"] * (1 - row["step"] / 1e4), rows[3]["grad_norm"]
+    forged(folder, rows, states={6: kept.states[4], 8: kept.states[4]}, params={8: params_sha256(state.trained)})
+
+
+@pytest.mark.parametrize(
+    ("forge", "honest_segments", "text"),
+    [
+        (edited_loss, 3, "Step 5 is the first row that differs, in its loss"),
+        (edited_end, 4, "Step 7 is the first row that differs, in its gradient: grad_norm is"),
+        pytest.param(other_data_order, 0, "Step 1 is the first row that differs, in its loss", marks=pytest.mark.slow),
+        pytest.param(
+            later_learning_rate, 3, "Step 6 is the first row that differs, in its loss", marks=pytest.mark.slow
+        ),
+        pytest.param(spliced, 3, "Step 5 is the first row that differs", marks=pytest.mark.slow),
+        (skipped_steps, 3, "Step 5 is the first row that differs"),
+    ],
+)
+def test_forged_training_is_found_and_located(forge, honest_segments: int, text: str, copy: Path, replayer: Replayer):
+    true = read_rows(copy)[4]["loss"]
+    forge(copy, replayer)
     results = replayer.replay(copy)
-    assert [each.verdict for each in results] == ["identical"] * 4 + ["different"]
-    assert "Step 7 is the first row that differs, in its gradient: grad_norm is" in results[4].difference
+    assert [each.verdict for each in results][: honest_segments + 1] == ["identical"] * honest_segments + ["different"]
+    assert text in results[honest_segments].difference
+    if forge is edited_loss:
+        assert results[4].verdict == "identical"
+        assert results[3].difference == (
+            f"Step 5 is the first row that differs, in its loss: loss is {true - 0.01!r} in the run and {true!r} here. "
+            "The state after step 6 is the one in the chain, so the row is not what training measured."
+        )
+    else:
+        assert len(results) == honest_segments + 1
+
+
+@pytest.mark.slow
+def test_another_learning_rate_exceeds_the_tolerance(copy: Path, replayer: Replayer):
+    splice(copy, *replayer.train(optimizer=replace(replayer.config.optimizer, learning_rate=0.98e-2)))
+    [first] = replayer.replay(copy, is_exact=False)
+    assert first.verdict == "different"
 
 
 def test_swapped_checkpoints_are_not_used(honest: Path, copy: Path, replayer: Replayer):
@@ -240,56 +279,10 @@ def test_swapped_checkpoints_are_not_used(honest: Path, copy: Path, replayer: Re
     )
 
 
-@pytest.mark.slow
-def test_another_data_order_is_found(copy: Path, replayer: Replayer):
-    splice(copy, *replayer.train(data=replace(replayer.config.data, shuffle=False)))
-    [first] = replayer.replay(copy)
-    assert first.verdict == "different"
-    assert "Step 1 is the first row that differs, in its loss" in first.difference
-
-
-@pytest.mark.slow
-def test_a_changed_learning_rate_is_found_in_the_next_loss(copy: Path, replayer: Replayer):
-    _, fourth = replayer.train(to=4)
-    splice(copy, *replayer.train(start=fourth, optimizer=replace(replayer.config.optimizer, learning_rate=2e-2)))
-    results = replayer.replay(copy)
-    assert [each.verdict for each in results] == ["identical"] * 3 + ["different"]
-    # Step 5 still uses the parameters of step 4; only its update differs.
-    assert "Step 6 is the first row that differs, in its loss" in results[3].difference
-
-
-@pytest.mark.slow
-def test_another_learning_rate_exceeds_the_tolerance(copy: Path, replayer: Replayer):
-    splice(copy, *replayer.train(optimizer=replace(replayer.config.optimizer, learning_rate=0.98e-2)))
-    [first] = replayer.replay(copy, is_exact=False)
-    assert first.verdict == "different"
-
-
-@pytest.mark.slow
-def test_spliced_runs_are_found_where_they_meet(copy: Path, replayer: Replayer):
-    splice(copy, *replayer.train(seed=7), after=4)
-    results = replayer.replay(copy)
-    assert [each.verdict for each in results] == ["identical"] * 3 + ["different"]
-    assert "Step 5 is the first row that differs" in results[3].difference
-
-
-def test_skipped_steps_are_found(copy: Path, replayer: Replayer):
-    """Four steps were trained; the other states repeat the fourth, and the other rows are invented."""
-    kept, state = replayer.train(to=4)
-    rows = read_rows(copy)
-    for row in rows[4:]:
-        row["loss"], row["grad_norm"] = rows[3]["loss"] * (1 - row["step"] / 1e4), rows[3]["grad_norm"]
-    states = {6: kept.states[4], 8: kept.states[4]}
-    forged(copy, rows, states=states, params={8: params_sha256(state.trained)})
-    results = replayer.replay(copy)
-    assert [each.verdict for each in results] == ["identical"] * 3 + ["different"]
-    assert results[3].segment.first_step == 4
-
-
 def test_edited_answers_and_edited_start_are_found(copy: Path):
     answers = read_rows(copy, layout.PREDICTIONS)
     answers[2]["output_text"] = "<answer>4</answer>"
-    (copy / layout.PREDICTIONS).write_text("".join(json.dumps(row) + "\n" for row in answers))
+    row_file(copy / layout.PREDICTIONS, *answers)
     dataset = read_manifest(copy)["dataset"]
     forged(copy, manifest={"dataset": {"duplicates": dataset["duplicates"] + 1}, "model": {"parameters": 7}})
     receipt, code, _ = replay_run(copy, segments=0, items=6)
@@ -307,9 +300,7 @@ def test_edited_answers_and_edited_start_are_found(copy: Path):
 @pytest.mark.slow
 def test_another_prompt_template_is_found(copy: Path):
     path = copy / layout.EVAL_SUMMARY
-    summary = json.loads(path.read_text("utf-8"))
-    summary["generation"]["prompt_template"] = "Q: {prompt}\nA:"
-    path.write_text(json.dumps(summary), "utf-8")
+    path.write_text(path.read_text("utf-8").replace('"prompt_template": "', '"prompt_template": "Q: '), "utf-8")
     forged(copy)
     receipt, code, _ = replay_run(copy, segments=0, items=1)
     assert code == 1
@@ -318,39 +309,44 @@ def test_another_prompt_template_is_found(copy: Path):
 
 
 def test_other_versions_are_refused_unless_anyway(copy: Path):
-    manifest = read_manifest(copy)
-    packages = manifest["environment"]["packages"]
-    here = packages["jax"]
+    packages = read_manifest(copy)["environment"]["packages"]
     forged(copy, manifest={"environment": {"packages": packages | {"jax": "0.1.2"}}})
-    code, said = refusal(lambda: replay_run(copy))
-    assert (code, said) == (3, [f"TP761 The run used jax 0.1.2; here it is {here}."])
+    assert refusal(lambda: replay_run(copy)) == (3, [f"TP761 The run used jax 0.1.2; here it is {packages['jax']}."])
     receipt, code, _ = replay_run(copy, segments=0, items=0, anyway=True)
     assert (code, receipt["result"]) == (0, "identical")
 
 
 def test_other_devices_and_other_data_are_refused(copy: Path, tmp_path: Path):
     forged(copy, manifest={"devices": {"platform": "tpu", "kind": "TPU v5 lite", "count": 8}})
-    code, said = refusal(lambda: replay_run(copy))
-    assert (code, said) == (3, ["TP762 The run used 8 × TPU v5 lite (tpu); this machine has 8 × cpu (cpu)."])
+    said = "TP762 The run used 8 × TPU v5 lite (tpu); this machine has 8 × cpu (cpu)."
+    assert refusal(lambda: replay_run(copy)) == (3, [said])
     forged(copy, manifest={"devices": {"platform": "cpu", "kind": "cpu", "count": 1}})
-    other = tmp_path / "other.jsonl"
-    other.write_text(
-        '{"prompt": "1 + 1?", "steps": [{"i": 0, "type": "compute", "content": "Add."}], "final_answer": "2"}\n'
-    )
-    code, said = refusal(lambda: replay_run(copy, dataset=str(other)))
-    assert code == 3
-    stated = read_manifest(copy)["dataset"]["sha256"]
-    assert [text.split(" has the")[0] for text in said] == ["TP763 other.jsonl"]
-    assert said[0].endswith(f"; the run was trained on {stated}.")
-    code, said = refusal(lambda: replay_run(copy, dataset=str(tmp_path / "not-there.jsonl")))
-    assert code == 3
-    assert "not-there.jsonl" in said[0]
+    step = {"i": 0, "type": "compute", "content": "Add."}
+    other = row_file(tmp_path / "other.jsonl", {"prompt": "1 + 1?", "steps": [step], "final_answer": "2"})
+    code, [text] = refusal(lambda: replay_run(copy, dataset=other))
+    assert (code, text.split(" has the")[0]) == (3, "TP763 other.jsonl")
+    assert text.endswith(f"; the run was trained on {read_manifest(copy)['dataset']['sha256']}.")
+    code, [text] = refusal(lambda: replay_run(copy, dataset=str(tmp_path / "not-there.jsonl")))
+    assert (code, "not-there.jsonl" in text) == (3, True)
 
 
-def test_a_missing_model_names_the_option(copy: Path):
-    config = yaml.safe_load((copy / layout.CONFIG).read_text())
-    config["model"]["name"] = "/home/somebody/their-model"
-    (copy / layout.CONFIG).write_text(yaml.safe_dump(config))
+def change_config(folder: Path, group: str, **values: Any) -> None:
+    config = yaml.safe_load((folder / layout.CONFIG).read_text())
+    config[group] |= values
+    (folder / layout.CONFIG).write_text(yaml.safe_dump(config))
+
+
+def test_missing_models_and_damaged_runs_are_refused(copy: Path, tmp_path: Path):
+    assert refusal(lambda: replay_run(tmp_path / "nothing"))[0] == 2
+    rows = read_rows(copy)
+    rows[-1]["step"] = 10**15  # would inflate the number of steps
+    row_file(copy / layout.METRICS, *rows)
+    said = "TP760 metrics.jsonl has a row of step 1,000,000,000,000,000, but config.yaml ends at step 8."
+    assert refusal(lambda: replay_run(copy)) == (2, [said])
+    (copy / layout.METRICS).unlink()
+    assert refusal(lambda: replay_run(copy)) == (2, ["TP760 metrics.jsonl is missing or cannot be read."])
+    row_file(copy / layout.METRICS, *rows[:-1])
+    change_config(copy, "model", name="/home/somebody/their-model")
     with pytest.raises(ProblemError) as caught:
         replay_run(copy)
     [problem] = caught.value.problems
@@ -358,26 +354,15 @@ def test_a_missing_model_names_the_option(copy: Path):
     assert problem.next.endswith("name its folder with --model.")
 
 
-def test_steps_beyond_the_configured_ones_are_refused(copy: Path):
-    """A last row at step 10^15 would inflate the number of steps."""
-    rows = read_rows(copy)
-    rows[-1]["step"] = 10**15
-    (copy / layout.METRICS).write_text("".join(json.dumps(row) + "\n" for row in rows))
-    said = "TP760 metrics.jsonl has a row of step 1,000,000,000,000,000, but config.yaml ends at step 8."
-    assert refusal(lambda: replay_run(copy)) == (2, [said])
-
-
 @pytest.mark.slow
 def test_answers_of_a_later_evaluation_are_verified(copy: Path):
     """Its configuration lacks an evaluation set, which must not hide a forged score."""
-    config = yaml.safe_load((copy / layout.CONFIG).read_text())
-    config["evaluation"]["eval_set"] = None
-    (copy / layout.CONFIG).write_text(yaml.safe_dump(config))
+    change_config(copy, "evaluation", eval_set=None)
     honest = replay_run(copy, segments=0, items=6)[0]["covered"]["items"]
     assert (honest["trained"], honest["different"]) == (6, 0)
     answers = read_rows(copy, layout.PREDICTIONS)
     answers[3]["output_text"] = "<reasoning>So.</reasoning>\n<answer>42</answer>"
-    (copy / layout.PREDICTIONS).write_text("".join(json.dumps(row) + "\n" for row in answers))
+    row_file(copy / layout.PREDICTIONS, *answers)
     other = replay_run(copy, segments=0, items=6)[0]["covered"]["items"]
     assert (other["trained"], other["different"]) == (6, 1)
 
@@ -390,12 +375,6 @@ def test_special_files_as_parameters_are_not_read(kind: str, copy: Path):
     shutil.rmtree(copy / layout.CHECKPOINTS, ignore_errors=True)
     receipt, code, _ = replay_run(copy, segments=0)
     assert (code, receipt["result"]) == (0, "identical")
-
-
-def test_missing_and_damaged_runs_are_refused(copy: Path, tmp_path: Path):
-    assert refusal(lambda: replay_run(tmp_path / "nothing"))[0] == 2
-    (copy / layout.METRICS).unlink()
-    assert refusal(lambda: replay_run(copy)) == (2, ["TP760 metrics.jsonl is missing or cannot be read."])
 
 
 @pytest.mark.slow
@@ -412,12 +391,6 @@ def test_on_another_processor_the_tolerance_applies(copy: Path, replayer: Replay
     assert [each.verdict for each in results] == ["within tolerance"] * 3 + ["different"]
 
 
-@pytest.mark.slow
-def test_more_parts_than_the_run_has_are_all_replayed(copy: Path):
-    receipt, code, _ = replay_run(copy, segments=9, items=0)
-    assert (code, receipt["covered"]["segments"][-1]["verdict"]) == (0, "identical")
-
-
 @pytest.mark.parametrize(("minutes", "items"), [(0, 0), (1e-6, 2)])
 def test_too_little_time_for_a_step_is_refused(minutes: float, items: int, copy: Path):
     said = ["TP760 Time limit reached before any step was replayed."]
@@ -425,23 +398,16 @@ def test_too_little_time_for_a_step_is_refused(minutes: float, items: int, copy:
 
 
 def test_a_signal_ends_a_replay_with_its_results(copy: Path):
-    events: list[dict] = []
 
     def tell(event: dict) -> None:
-        events.append(event)
         if event["event"] == "step" and event["step"] == 5:
             os.kill(os.getpid(), signal.SIGTERM)
 
     receipt, code = replay(ReplayRequest(folder=copy, whole=True), lambda line: None, tell)
     assert code == 5
     assert receipt["result"] == "identical"
-    assert [(each["first_step"], each["last_step"], each["verdict"]) for each in receipt["covered"]["segments"]] == [
-        (0, 2, "identical"),
-        (2, 3, "identical"),
-        (3, 4, "identical"),
-        (4, 6, "identical"),
-        (6, 8, "not tried"),
-    ]
+    verdicts = [each["verdict"] for each in receipt["covered"]["segments"]]
+    assert verdicts == ["identical"] * 4 + ["not tried"]
     assert receipt["said"] == (
         "Replayed 4 of 5 segments (6 of 8 steps) and 6 of 12 answers: identical. Stopped before its end."
     )
@@ -452,8 +418,8 @@ def test_a_bundle_is_replayed_and_verified_by_its_receipt(
 ):
     bundle, output = tmp_path / "honest.zip", tmp_path / "receipt.json"
     build_bundle([honest], bundle)
-    request = ReplayRequest(folder=bundle, segments=0, items=2, seed=5)
-    receipt, code = run_replay(request, output=output, quiet=True, lines=True)
+    flags = ReplayFlags(whole=False, segments=0, items=2, minutes=None, seed=5)
+    receipt, code = run_replay(bundle, flags, output=output, quiet=True, lines=True)
     assert code == 0
     assert receipt["run_sha256"] == sha256_file(honest / layout.MANIFEST)
     events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]

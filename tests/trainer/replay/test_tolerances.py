@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.replay.difference import load_tolerance
+from trainer.replay.repetition import load_tolerance
 
 # Appended for this import only: a benchmark may have the name of a package.
 sys.path.append(BENCHMARKS := str(Path(__file__).parents[3] / "benchmarks"))

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from trainer.recorder.cache_folder import folder
+from trainer.recorder.environment import cache_folder
 from trainer.runtime import versions
 
 
@@ -22,14 +22,14 @@ def cache_key(stablehlo: str, **device: Any) -> str:
 def load(key: str) -> dict[str, Any] | None:
     """Return a stored answer, or None if there is none or it cannot be read."""
     with suppress(OSError, ValueError):
-        found = json.loads((folder() / "plans" / f"{key}.json").read_text(encoding="utf-8"))
+        found = json.loads((cache_folder() / "plans" / f"{key}.json").read_text(encoding="utf-8"))
         return found if isinstance(found, dict) else None
     return None
 
 
 def save(key: str, answer: dict[str, Any]) -> None:
     """Store an answer; a read-only cache folder stores nothing."""
-    plans = folder() / "plans"
+    plans = cache_folder() / "plans"
     with suppress(OSError):
         plans.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=plans, suffix=".new", delete=False, encoding="utf-8") as file:

@@ -1,0 +1,438 @@
+"""Evaluations of a run: whole outputs, held-out points, sampled answers; checked, replayed, resumed and challenged."""
+
+import json
+import shutil
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+from forging import read_rows, write_rows
+from leaves import Forger, Forgery
+from model_folders import row_file
+
+from evidence import layout
+from evidence.compare.scores import compare_runs, score_difference
+from evidence.grade import find_problems
+from evidence.hashes import sha256_file, sha256_json
+from evidence.run import read_run
+from evidence.scores.reading import Scoring
+from evidence.scores.recompute import compute_scores, describe_run_gain, draw_ids
+from schemas.problems import ProblemError
+from trainer.config.load import load_config
+from trainer.config.tree import (
+    BatchConfig,
+    CheckpointConfig,
+    Config,
+    DataConfig,
+    EvaluationConfig,
+    LimitsConfig,
+    OptimizerConfig,
+    RecordingConfig,
+)
+from trainer.evaluation.challenge import ChallengeRequest, challenge_run
+from trainer.evaluation.evaluate import describe_summary, evaluate_run
+from trainer.evaluation.reanswer import changed_score
+from trainer.evaluation.recorded import load_run_params, read_sampler
+from trainer.loop.checkpoints import checkpoint_steps
+from trainer.loop.mesh import build_mesh
+from trainer.loop.task import Task
+from trainer.model.source import resolve
+from trainer.objectives.settings import find_contradictions
+from trainer.recorder.progress import Watch
+from trainer.replay.recorded import ReplayRequest
+from trainer.replay.replay import replay
+from trainer.runtime import choose_devices
+
+QUIET = Watch(quiet=True)
+WORDS = ("red", "blue", "green", "white", "black")
+ROWS = [{"prompt": f"Say {word}: ", "completion": word} for word in WORDS]
+ITEMS = [{"id": word, "prompt": f"Say {word}: ", "expected": word} for word in WORDS]
+SAMPLES = 5
+
+Values = dict[str, Any]
+Change = Callable[[Values], Any]
+
+
+@pytest.fixture(scope="module")
+def words(config, shared_rows) -> Config:
+    """Sixty steps on five words, read as whole outputs, with three items evaluated at every tenth step."""
+    items = [ITEMS[0] | {"expected": ["red", "crimson"]}, *ITEMS[1:]]
+    return replace(
+        config,
+        data=DataConfig(dataset=shared_rows("words", *ROWS), max_length=32),
+        optimizer=OptimizerConfig(learning_rate=1e-2, schedule="constant"),
+        batch=BatchConfig(microbatch_size=5),
+        checkpoint=CheckpointConfig(save_every_steps=20, keep=1, keep_best="held_out_score"),
+        recording=RecordingConfig(log_every_steps=7, states_mib=0),
+        evaluation=EvaluationConfig(
+            eval_set=shared_rows("word_items", *items), max_new_tokens=6, every_steps=10, during_items=3
+        ),
+        limits=LimitsConfig(steps=60),
+    )
+
+
+@pytest.fixture(scope="module")
+def sampled(config, shared_rows) -> Config:
+    """Twenty-five steps on three words, evaluated with five samples of each item; one prompt is too long."""
+    items = [*ITEMS[:3], {"id": "long", "prompt": "Say " * 600, "expected": "red"}]
+    settings = {"samples": SAMPLES, "temperature": 1.5, "top_k": 40, "top_p": 0.95, "stop": "e"}
+    return replace(
+        config,
+        seed=7,
+        data=DataConfig(dataset=shared_rows("three_words", *ROWS[:3], ROWS[0]), max_length=32),
+        evaluation=EvaluationConfig(
+            eval_set=shared_rows("three_items", *items), max_new_tokens=8, batch_size=12, **settings
+        ),
+        limits=LimitsConfig(steps=25),
+    )
+
+
+@pytest.fixture(scope="module")
+def spoken(finished, words) -> Path:
+    return finished(words)
+
+
+@pytest.fixture(scope="module")
+def drawn(finished, sampled) -> Path:
+    return finished(sampled)
+
+
+def document(folder: Path, name: str) -> Values:
+    return json.loads((folder / name).read_text())
+
+
+def errors(folder: Path) -> set[str]:
+    return {each.code for each in find_problems(read_run(folder)) if each.severity == "error"}
+
+
+def forge(original: Path, folder: Path, change: Change, forgery: Forgery | None = None) -> Path:
+    """Return a copy of a run with a change, in which every hash fits."""
+    forger = Forger(original, folder)
+    values = deepcopy(forger.values)
+    values["answers"] = rows = (
+        read_rows(original, layout.ANSWERS_OVER_STEPS) if (original / layout.ANSWERS_OVER_STEPS).exists() else []
+    )
+    change(values)
+    del values["answers"]
+    if rows:
+        row_file(forger.folder / layout.ANSWERS_OVER_STEPS, *rows)
+    forger._reseal(values, forgery or Forgery(file="all", what="other"))
+    return forger.folder
+
+
+def challenged(folder: Path, again: int, target: Path) -> Values:
+    question = {"id": "new", "prompt": "Say green, please: ", "expected": "green"}
+    items = Path(row_file(target / "questions.jsonl", question))
+    request = ChallengeRequest(folder=folder, items=items, generate=0, seed=1, again=again, model=None)
+    receipt = challenge_run(request, QUIET, lambda event: None)
+    assert receipt["score"]["found"]["n"] == 1
+    return receipt["covered"]["items"]
+
+
+@pytest.mark.slow
+def test_right_answers_count_and_the_reader_is_recorded(spoken):
+    summary = document(spoken, layout.EVAL_SUMMARY)
+    scoring = {"answer": "whole", "answer_regex": None, "compare": "exact", "tolerance": 1e-6, "version": 2}
+    assert summary["scoring"] == scoring | {"sha256": sha256_json(scoring)}
+    assert summary["generation"]["prompt_template"] == "{prompt}"
+    assert [summary["metrics"][name]["value"] for name in ("exact_match", "lenient_match")] == [1, 1]
+    assert summary["baseline"]["metrics"]["exact_match"]["value"] == 0
+    effective = document(spoken, layout.MANIFEST)["effective"]
+    assert (effective["evaluation"]["answer"], effective["data"]["template"]) == ("whole", "{prompt}")
+    red, blue, *_ = read_rows(spoken, layout.PREDICTIONS)
+    assert (red["expected"], red["also_expected"], red["extracted_answer"]) == ("red", ["crimson"], "red")
+    assert "also_expected" not in blue
+    assert errors(spoken) <= {"TP408"}
+
+
+def test_a_gain_of_form_is_named_for_a_run_and_between_runs(spoken):
+    """The run before answers the same in a sentence, which is not the form that is read."""
+    gain = "the gain is form: strict 0 → 5 of 5, lenient 5 → 5"
+    summary = deepcopy(document(spoken, layout.EVAL_SUMMARY))
+    summary["baseline"]["metrics"]["lenient_match"]["value"] = 1.0
+    assert describe_run_gain(summary) == gain
+    assert describe_summary(summary, "words").endswith(f"before training 0.000); {gain}")
+    after = read_rows(spoken, layout.PREDICTIONS)
+    before = [{**row, "extracted_answer": f"It is {row['expected']}", "correct": False} for row in after]
+    assert score_difference(before, after).gain_of_form == gain
+
+
+def held_out(folder: Path) -> dict[int, tuple[float, float]]:
+    rows = read_rows(folder)
+    return {row["step"]: (row["held_out_score"], row["held_out_loss"]) for row in rows if "held_out_score" in row}
+
+
+@pytest.mark.slow
+def test_score_loss_and_answers_are_recorded_at_the_configured_steps(spoken):
+    points, answers = held_out(spoken), read_rows(spoken, layout.ANSWERS_OVER_STEPS)
+    assert list(points) == [10, 20, 30, 40, 50, 60]
+    ids = draw_ids(WORDS, 3, 0)
+    assert [row["id"] for row in answers] == ids * 6
+    for step, (score, _) in points.items():
+        assert score == sum(row["correct"] for row in answers if row["step"] == step) / 3
+    assert points[60][1] < points[10][1], "the words were learned"
+    assert {row["step"] for row in read_rows(spoken)} == {1, *range(7, 60, 7), *range(10, 61, 10)}
+    # At the end the same program gives the same answers of the same model.
+    ended = {row["id"]: row["output_text"] for row in read_rows(spoken, layout.PREDICTIONS)}
+    last = {row["id"]: row["output_text"] for row in answers if row["step"] == 60}
+    assert last == {each: ended[each] for each in ids}
+
+
+def test_held_out_seconds_are_not_step_seconds_and_the_best_checkpoint_is_kept(spoken):
+    rows = read_rows(spoken)
+    firsts = [0, *(each["step"] for each in rows[:-1])]
+    training = sum(row["step_seconds"] * (row["step"] - before) for row, before in zip(rows, firsts, strict=True))
+    evaluating = sum(row.get("held_out_seconds", 0) for row in rows)
+    assert evaluating > 0
+    assert training + evaluating <= document(spoken, layout.MANIFEST)["result"]["train_seconds"]
+    scores = {step: score for step, (score, _) in held_out(spoken).items()}
+    best = min(step for step in scores if scores[step] == max(scores.values()))
+    assert checkpoint_steps(spoken) == sorted({60, best}, reverse=True)
+    logged = [row["fields"] for row in read_rows(spoken, layout.LOG) if row["event"] == "best_so_far"]
+    assert (logged[-1]["step"], logged[-1]["value"]) == (best, max(scores.values()))
+
+
+def test_a_resumed_run_measures_the_same(spoken, words, train, tmp_path):
+    begun = shutil.copytree(spoken, tmp_path / "begun")
+    for step in checkpoint_steps(begun)[:-1]:
+        shutil.rmtree(begun / layout.CHECKPOINTS / str(step))
+    [from_step] = checkpoint_steps(begun)
+    folder = train(words, "on", resume=begun)
+    assert held_out(folder) == {step: each for step, each in held_out(spoken).items() if step > from_step}
+    assert errors(folder) <= {"TP408"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["spoken", "drawn"])
+def test_a_replay_gives_the_same_points_and_answers(name, request):
+    folder = request.getfixturevalue(name)
+    receipt, code = replay(ReplayRequest(folder=folder, whole=True), lambda line: None, lambda event: None)
+    assert (receipt["result"], code) == ("identical", 0), receipt["said"]
+    assert receipt["covered"]["items"]["identical"] == 2 * len(read_rows(folder, layout.PREDICTIONS))
+
+
+@pytest.mark.slow
+def test_every_sample_is_kept_and_scored(drawn):
+    summary, rows = document(drawn, layout.EVAL_SUMMARY), read_rows(drawn, layout.PREDICTIONS)
+    stated = {key: summary["generation"][key] for key in ("method", "samples", "seed", "temperature", "top_k", "top_p")}
+    assert list(stated.values()) == ["sampled", SAMPLES, 7, 1.5, 40, 0.95]
+    assert [len(row.get("more_samples", ())) for row in rows] == [4, 4, 4, 0]
+    texts = {each["output_text"] for row in rows[:3] for each in (row, *row["more_samples"])}
+    assert len(texts) > 3
+    assert all("e" not in text[:-1] for text in texts), "the stop text ends an output"
+    assert any(text.endswith("e") for text in texts)
+    assert summary["sampled"] == compute_scores(rows, SAMPLES)["sampled"]
+    assert [each["tries"] for each in summary["sampled"]["pass_at"]] == [1, 2, 4, 5]
+    assert summary["baseline"]["sampled"]["samples"] == SAMPLES
+    [logged] = [row["message"] for row in read_rows(drawn, layout.LOG) if row["event"] == "evaluated"]
+    assert "of 5 samples pass@1 " in logged
+    assert errors(drawn) <= {"TP408"}
+
+
+@pytest.mark.slow
+def test_a_sample_depends_only_on_seed_item_and_number(drawn, sampled):
+    """An item answered alone, in another order or with fewer samples has the same answers."""
+    task = Task.of(sampled, resolve("tiny-gpt2"), build_mesh(choose_devices("cpu", 1).list))
+    sampler, (params, _) = read_sampler(drawn, task, None), load_run_params(drawn, task, sha256=None)
+    prompts = {word: sampler.tokenizer(f"Say {word}: ").input_ids for word in WORDS[:3]}
+
+    def tokens(sampler: Any, *ids: str) -> list[list[Any]]:
+        return [[one.tokens for one in each] for each in sampler.answer(params, {name: prompts[name] for name in ids})]
+
+    green = tokens(sampler, *prompts)[2]
+    assert tokens(sampler, "green") == [green]
+    assert tokens(replace(sampler, settings=replace(sampler.settings, samples=2)), "green") == [green[:2]]
+    assert tokens(replace(sampler, task=replace(task, config=replace(sampled, seed=8))), "green") != [green]
+    keys = sampler.sample_keys(["red", "blue"])
+    assert keys.shape == (2, SAMPLES)
+    assert len({tuple(each) for each in jax.random.key_data(keys).reshape(-1, 2).tolist()}) == 2 * SAMPLES
+
+
+def read_by(**scoring: Any) -> Change:
+    """Return a change of the recorded reader, with its hash."""
+
+    def change(values: Values) -> None:
+        stated = {**values[layout.EVAL_SUMMARY]["scoring"], **scoring}
+        stated = {key: value for key, value in stated.items() if key != "sha256" and value is not ...}
+        values[layout.EVAL_SUMMARY]["scoring"] = stated | {"sha256": sha256_json(stated)}
+
+    return change
+
+
+def lenient(values: Values) -> None:
+    values[layout.BASELINE_PREDICTIONS][0]["lenient_correct"] = True
+    values[layout.EVAL_SUMMARY]["baseline"] |= compute_scores(values[layout.BASELINE_PREDICTIONS])
+
+
+def accepting_more(values: Values) -> None:
+    for name in (layout.PREDICTIONS, layout.BASELINE_PREDICTIONS):
+        values[name][1]["also_expected"] = ["anything"]
+
+
+def held_out_score(values: Values) -> None:
+    row = next(row for row in values[layout.METRICS] if row["step"] == 10)
+    row["held_out_score"] = 1.0 if row["held_out_score"] < 1 else 0.0
+
+
+def first_row(change: Callable[[Values], Any]) -> Change:
+    return lambda values: change(values[layout.PREDICTIONS][0])
+
+
+def negate(row: Values, key: str) -> None:
+    row[key] = not row[key]
+
+
+FORGED: dict[str, tuple[str, str, Change]] = {
+    "right leniently": ("spoken", "TP341", lenient),
+    "further answers": ("spoken", "TP352", accepting_more),
+    "another reader": ("spoken", "TP354", read_by(answer="last_line")),
+    "an invalid pattern": ("spoken", "TP341", read_by(answer="regex", answer_regex="(a*)*")),
+    "another hash": ("spoken", "TP353", lambda values: values[layout.EVAL_SUMMARY]["scoring"].update(sha256="0" * 64)),
+    "an earlier version of the reader": ("spoken", "TP354", read_by(version=1)),
+    "no reader": ("spoken", "TP525", lambda values: values[layout.EVAL_SUMMARY].pop("scoring")),
+    "another configuration": (
+        "spoken",
+        "TP354",
+        lambda values: values[layout.CONFIG]["evaluation"].update(compare="folded"),
+    ),
+    "another template": (
+        "spoken",
+        "TP366",
+        lambda values: values[layout.FIRST_EXAMPLES]["examples"][0].update(template="Q: {prompt}"),
+    ),
+    "held-out score": ("spoken", "TP396", held_out_score),
+    "held-out verdict": ("spoken", "TP396", lambda values: negate(values["answers"][0], "correct")),
+    "a point less": ("spoken", "TP396", lambda values: values["answers"].__delitem__(slice(3, 6))),
+    "another item": ("spoken", "TP397", lambda values: values["answers"][1].update(id="other")),
+    "an easier prompt": ("spoken", "TP397", lambda values: values["answers"][1].update(prompt="Say it.")),
+    "pass@k": ("drawn", "TP340", lambda values: values[layout.EVAL_SUMMARY]["sampled"]["pass_at"][3].update(value=0.9)),
+    "majority": ("drawn", "TP340", lambda values: values[layout.EVAL_SUMMARY]["sampled"]["majority"].update(value=0.9)),
+    "no samples": ("drawn", "TP340", lambda values: values[layout.EVAL_SUMMARY].pop("sampled")),
+    "a sample's verdict": ("drawn", "TP341", first_row(lambda row: negate(row["more_samples"][2], "correct"))),
+    "the majority's verdict": ("drawn", "TP341", first_row(lambda row: negate(row, "majority_correct"))),
+    "a sample less": ("drawn", "TP342", first_row(lambda row: row["more_samples"].pop())),
+    "text after the stop": (
+        "drawn",
+        "TP342",
+        first_row(lambda row: row["more_samples"][0].update(output_text="some more text than it had")),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_forged_evaluation_is_found(name, request, tmp_path):
+    run, code, change = FORGED[name]
+    forgery = Forgery(file=layout.METRICS if name == "held-out score" else "all", what="other")
+    assert code in errors(forge(request.getfixturevalue(run), tmp_path / "forged", change, forgery))
+
+
+def test_another_temperature_is_found(drawn, tmp_path):
+    forgery = Forgery(file=layout.EVAL_SUMMARY, what="other", path=("generation", "temperature"))
+    folder = forge(drawn, tmp_path / "forged", lambda values: change_temperature(values, 0.5), forgery)
+    assert "TP354" in errors(folder)
+
+
+def change_temperature(values: Values, temperature: float) -> None:
+    values[layout.EVAL_SUMMARY]["generation"]["temperature"] = temperature
+
+
+@pytest.mark.slow
+def test_a_challenge_reads_answers_in_the_same_way(spoken, tmp_path):
+    assert challenged(spoken, 2, tmp_path)["identical"] == 2
+    row = read_rows(spoken, layout.PREDICTIONS)[0]
+    assert changed_score(row, Scoring(answer="whole")) == ""
+    assert changed_score(row, Scoring()) == "By its text, extracted_answer is None; the run states 'red'."
+
+
+def test_sampled_answers_are_verified_in_one_pass(drawn, tmp_path):
+    counts = dict.fromkeys(("drawn", "identical", "within_tolerance", "different", "trained"), 0)
+    assert challenged(drawn, 0, tmp_path) == counts | {"given_again": {"trained": 4, "untrained": 0}}
+
+
+def test_swapped_samples_are_found(drawn, tmp_path):
+    """Two samples of one item change places, so that every hash and score still fits."""
+    copy = shutil.copytree(drawn, tmp_path / "run")
+    rows, summary = read_rows(copy, layout.PREDICTIONS), document(copy, layout.EVAL_SUMMARY)
+    samples = rows[0]["more_samples"]
+    one, other = next(
+        (a, b) for a in range(4) for b in range(a, 4) if samples[a]["output_text"] != samples[b]["output_text"]
+    )
+    samples[one], samples[other] = samples[other], samples[one]
+    write_rows(copy, layout.PREDICTIONS, rows)
+    summary["predictions"]["sha256"] = sha256_file(copy / layout.PREDICTIONS)
+    (copy / layout.EVAL_SUMMARY).write_text(json.dumps(summary))
+    found = challenged(copy, 0, tmp_path)
+    assert (found["different"], found["given_again"]["trained"]) == (1, 3)
+    assert found["differences"][0]["why"].startswith("The model does not write this: token ")
+
+
+@pytest.mark.slow
+def test_a_later_evaluation_reads_answers_as_the_log_says(words, train, tmp_path):
+    dataset = Path(row_file(tmp_path / "words.jsonl", *ROWS))
+    data, evaluation = replace(words.data, dataset=str(dataset)), EvaluationConfig(max_new_tokens=6)
+    folder = train(replace(words, data=data, limits=LimitsConfig(steps=1), evaluation=evaluation, checkpoint=SAVED))
+    dataset.unlink()
+    summary = evaluate_run(folder, words.evaluation.eval_set, QUIET)
+    assert summary["scoring"]["answer"] == "whole"
+
+
+SAVED = CheckpointConfig(save_every_steps=20)
+
+
+@pytest.mark.parametrize(
+    ("scoring", "refused"),
+    [({"answer": "last_line"}, ("Answers were read with answer 'whole' and 'last_line'.",)), ({"version": ...}, ())],
+)
+def test_only_runs_whose_answers_are_read_alike_are_compared(scoring, refused, spoken, tmp_path):
+    """Whole outputs do not depend on the version of the reader, which earlier versions did not record."""
+
+    def change(values: Values) -> None:
+        read_by(**scoring)(values)
+        if "answer" in scoring:
+            values[layout.CONFIG]["evaluation"] |= scoring
+        for record in values[layout.LOG]:
+            if record["event"] == "scoring":
+                record["fields"] = values[layout.EVAL_SUMMARY]["scoring"]
+
+    other = forge(spoken, tmp_path / "other", change)
+    (pair,) = compare_runs([read_run(spoken), read_run(other)]).pairs
+    assert pair.refused == refused
+    assert [Scoring(answer=name).depends_on_version for name in ("tags", "whole", "choice")] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "keep_best", "pointer"),
+    [
+        ({"every_steps": 5}, None, "/evaluation/every_steps"),
+        ({"eval_set": "eval_v1", "during_items": 4}, None, "/evaluation/during_items"),
+        ({"eval_set": "eval_v1"}, "held_out_loss", "/checkpoint/keep_best"),
+        ({"eval_set": "eval_v1", "temperature": 0.7}, None, "/evaluation/temperature"),
+        ({"eval_set": "eval_v1", "top_k": 5}, None, "/evaluation/top_k"),
+        ({"eval_set": "eval_v1", "top_p": 0.9}, None, "/evaluation/top_p"),
+    ],
+)
+def test_settings_without_effect_are_refused(evaluation, keep_best, pointer, config):
+    settings = {"evaluation": EvaluationConfig(**evaluation), "checkpoint": CheckpointConfig(keep_best=keep_best)}
+    changed = replace(config, **settings)
+    assert [(each.code, each.pointer) for each in find_contradictions(changed)] == [("TP009", pointer)]
+    if "top" in pointer or "temperature" in pointer:
+        assert find_contradictions(replace(changed, evaluation=replace(changed.evaluation, samples=2))) == []
+
+
+def test_samples_are_refused_out_of_range(tmp_path):
+    (tmp_path / "c.yaml").write_text("model: {name: tiny-gpt2}\nevaluation: {samples: 0}\n")
+    with pytest.raises(ProblemError):
+        load_config(tmp_path / "c.yaml")
+
+
+def test_items_are_drawn_from_the_seed_in_the_order_of_the_set():
+    ids = [f"q{n}" for n in range(40)]
+    one, other = draw_ids(ids, 8, 0), draw_ids(ids, 8, 1)
+    assert len(set(one)) == 8
+    assert one == sorted(one, key=ids.index) != other
+    assert draw_ids(ids, 99, 0) == ids
+    assert set(draw_ids(ids, 8, 0)) < set(draw_ids(ids, 9, 0))
