@@ -11,7 +11,7 @@ from tasks import task_of
 from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.data.answers import EvalShape
-from trainer.loop.programs import programs_of
+from trainer.loop.programs import list_programs
 from trainer.recorder import environment as module
 from trainer.recorder.environment import environment, level_of, request_level
 from trainer.replay.place import compare_environment
@@ -183,7 +183,7 @@ def is_of_vector(line: str) -> bool:
 def test_all_matrix_products_take_one_path(chosen):
     if level_of("x86-64-v3").name != "x86-64-v3":
         pytest.skip("this processor does not have the level")
-    programs = programs_of(task_of(settings(*chosen)), asked=EvalShape(prompts=2, longest_tokens=20))
+    programs = list_programs(task_of(settings(*chosen)), asked=EvalShape(prompts=2, longest_tokens=20))
     for name in ("train", "decode"):
         text = programs[name].compile().executable.as_text()
         assert "__ynn_fusion" in text

@@ -20,8 +20,7 @@ from schemas.problems import ProblemError
 from schemas.render import as_text
 from trainer import runtime
 from trainer.config.tree import Config, MethodConfig, PrecisionConfig
-from trainer.loop.compilation import Program
-from trainer.loop.effective import donation
+from trainer.loop.compilation import Program, donation
 from trainer.recorder.cache_folder import size_bytes
 from trainer.recorder.environment import environment
 from trainer.runtime import (

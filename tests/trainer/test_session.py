@@ -109,7 +109,7 @@ def test_a_run_whose_session_ends_is_interrupted_and_evaluated_by_the_next(asked
     assert manifest["status"] == "interrupted"
     assert manifest["exit"]["message"] == "--session kaggle-tpu ends, before the evaluation was complete"
     [said] = logged(first, "evaluation_left")
-    assert said["message"].endswith(f"it is made by: trainproof train --resume {first}")
+    assert said["message"].endswith(f"To complete the evaluation: trainproof train --resume {first}")
     assert len(logged(first, "session")) == 1
     assert not (first / layout.EVAL_SUMMARY).exists()
     assert errors_of(first) == []

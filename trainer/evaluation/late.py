@@ -34,12 +34,11 @@ from trainer.evaluation.recorded import (
     read_summary,
     require_checkpoint,
 )
-from trainer.loop.base import refuse_other_tokenizer
 from trainer.loop.checkpoints import latest_step, restored_state
-from trainer.loop.mesh import build_mesh
 from trainer.loop.session import SessionLimit, StopRequest
+from trainer.loop.state import refuse_other_tokenizer
 from trainer.loop.step import TrainState
-from trainer.loop.task import Task
+from trainer.loop.task import Task, build_mesh
 from trainer.model.model import build_model
 from trainer.model.source import resolve
 from trainer.model.stacks import Params

@@ -18,7 +18,7 @@ from trainer.data.encode import EncodedRow
 from trainer.generate.groups import row_keys
 from trainer.loop.rollouts import Rollouts, completion_text, reward_attempt, rollout_size
 from trainer.loop.step import Params, TrainState
-from trainer.loop.task import without_reference
+from trainer.loop.task import drop_reference_params
 from trainer.model.model import combine
 from trainer.recorder.memory import MemoryWatch
 from trainer.recorder.recorder import Recorder
@@ -107,7 +107,7 @@ def measure_headroom(
     numbers = [str(number) for number in range(len(examples))]
     chosen = [int(number) for number in draw_ids(numbers, config.objective.headroom_items, config.seed)]
     key = jax.random.fold_in(jax.random.key(config.seed), HEADROOM)
-    params = combine(state.trained, without_reference(frozen))
+    params = combine(state.trained, drop_reference_params(frozen))
     groups: list[list[tuple[dict[str, float | None], float | None]]] = []
     for first in range(0, len(chosen), size.prompts):
         asked = chosen[first : first + size.prompts]

@@ -26,11 +26,11 @@ from trainer.data.rows import RowFile
 from trainer.evaluation.answers import Sampler
 from trainer.evaluation.recorded import logged_scoring, recorded_items
 from trainer.inputs import read_inputs
-from trainer.loop.base import REFUSED
 from trainer.loop.programs import Steps
 from trainer.loop.record import model_group, training_group
+from trainer.loop.state import REFUSED
 from trainer.loop.step import TrainState
-from trainer.loop.task import Task, without_reference
+from trainer.loop.task import Task, drop_reference_params
 from trainer.model.source import hint_model_path
 from trainer.model.stacks import Params
 from trainer.objectives.data import Data
@@ -215,7 +215,7 @@ def start_differences(
 ) -> Iterator[str]:
     """Yield the recorded facts about model, program and data that differ in the state before the first step."""
     task, data = setup.task, setup.data
-    of_model, weights = without_reference(frozen), run.manifest["model"]["weights"]
+    of_model, weights = drop_reference_params(frozen), run.manifest["model"]["weights"]
     here = {
         "model": model_group(task, steps.longest, state, of_model, weights=weights),
         "training": training_group(task, steps.longest, state, of_model, forced=False),

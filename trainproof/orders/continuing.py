@@ -13,7 +13,7 @@ from schemas.problems import ProblemError
 from schemas.render import as_dicts, as_sentence
 from trainer.evaluation.late import evaluate_run
 from trainer.recorder.progress import Watch
-from trainer.resumable import AUTO, UNFIT, awaits_evaluation, find_runs, free_folder, own_folder
+from trainer.resume import AUTO, UNFIT, awaits_evaluation, find_runs, free_folder, own_folder
 from trainer.run import RunRequest, check, run
 from trainer.runtime import use_compilation_cache
 from trainproof.orders.train import RUNS, TrainFlags, order_of

@@ -19,7 +19,7 @@ from evidence.run import read_run
 from schemas.problems import Problem, ProblemError, problem_of
 from trainer.config.load import load_config
 from trainer.export_run import export_run
-from trainer.loop.base import REFUSED
+from trainer.loop.state import REFUSED
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
 from trainproof.orders.replay import ReplayFlags, run_replay

@@ -15,7 +15,7 @@ from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.loop.session import session_limit
 from trainer.planning.smoke_shape import resolve_shape_here
-from trainer.resumable import AUTO
+from trainer.resume import AUTO
 from trainer.run import RunRequest
 from trainer.runtime import init_runtime
 

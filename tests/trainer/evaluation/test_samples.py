@@ -24,8 +24,7 @@ from trainer.config.load import load_config
 from trainer.config.tree import Config, DataConfig, EvaluationConfig, LimitsConfig
 from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.evaluation.recorded import load_run_params
-from trainer.loop.mesh import build_mesh
-from trainer.loop.task import Task
+from trainer.loop.task import Task, build_mesh
 from trainer.model.source import resolve
 from trainer.objectives.settings import find_contradictions
 from trainer.play import run_sampler

@@ -8,11 +8,9 @@ import pytest
 
 from schemas.problems import ProblemError
 from trainer.config.tree import BatchConfig, Config, DataConfig, MemoryConfig, ModelConfig, PrecisionConfig
-from trainer.loop.attending import attention_of
-from trainer.loop.effective import attention_kind
-from trainer.loop.mesh import build_mesh
+from trainer.loop.compilation import attention_kind
 from trainer.loop.programs import train_program
-from trainer.loop.task import Task
+from trainer.loop.task import Task, build_mesh, choose_attention
 from trainer.model.source import resolve
 from trainer.planning.subject import read_subject
 from trainer.replay.place import replay_config
@@ -29,15 +27,15 @@ def of(attention: str = "auto", **groups) -> Config:
 
 def test_auto_takes_what_the_device_has_from_a_length_on():
     found = {
-        (platform, length): attention_of(of(length=length), platform=platform)
+        (platform, length): choose_attention(of(length=length), platform=platform)
         for platform in ("tpu", "gpu", "cpu", None)
         for length in (1023, 1024, 2047, 2048)
     }
     others = {("tpu", 1024): "splash", ("tpu", 2047): "splash", ("tpu", 2048): "splash", ("gpu", 2048): "blockwise"}
     assert found == dict.fromkeys(found, "plain") | others
-    assert attention_of(of(length=4096, layers="scanned"), platform="tpu") == "blockwise"
-    assert attention_of(of("blockwise"), platform="cpu") == "blockwise"
-    assert attention_of(of("blockwise"), platform=None) == "plain", "answers are made with a cache"
+    assert choose_attention(of(length=4096, layers="scanned"), platform="tpu") == "blockwise"
+    assert choose_attention(of("blockwise"), platform="cpu") == "blockwise"
+    assert choose_attention(of("blockwise"), platform=None) == "plain", "answers are made with a cache"
 
 
 def test_splash_is_refused_where_it_does_not_work():

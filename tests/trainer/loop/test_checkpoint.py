@@ -138,7 +138,7 @@ SLOW = pytest.mark.slow
 )
 def test_the_newest_whole_checkpoint_is_exported_and_a_damaged_one_named(damage, reason, folder, capfd):
     damage(newest(folder))
-    line, _ = damage_of(folder, reason, "Step 2 is the newest whole one and is used instead.")
+    line, _ = damage_of(folder, reason, "The newest undamaged one, at step 2, is used instead.")
     newest(folder).with_name("4.orbax-checkpoint-tmp").mkdir()
     watch = Listening()
     assert export_run(folder, None, watch) == folder / layout.EXPORT
@@ -149,14 +149,14 @@ def test_the_newest_whole_checkpoint_is_exported_and_a_damaged_one_named(damage,
 def test_resume_uses_the_newest_whole_checkpoint_and_evaluation_refuses_an_earlier_step(folder, config, order_of):
     flip_bits(newest(folder))
     continued = f"trainproof train --resume {folder} --output NEW_FOLDER"
-    then = f"Continue from step 2, which is the newest whole one: {continued}."
+    then = f"Resume from the newest undamaged one, at step 2: {continued}."
     assert refusal(lambda: evaluate_run(folder, "eval_v1", QUIET)) == damage_of(folder, OTHER_STATE, then)[1]
     assert not (folder / layout.EVAL_SUMMARY).exists()
     # The damaged one is of the last step: as many steps are left as the whole one lacks.
     order = order_of(replace(config, limits=LimitsConfig(steps=4)), "rest", resume=folder)
     watch = Listening()
     assert run(order, watch) == 0
-    line, _ = damage_of(folder, OTHER_STATE, "Step 2 is the newest whole one and is used instead.")
+    line, _ = damage_of(folder, OTHER_STATE, "The newest undamaged one, at step 2, is used instead.")
     assert watch.lines.count(line) == 1
     before, after = ({row["step"]: row for row in rows(each, layout.CHAIN)} for each in (folder, order.folder))
     assert manifest_of(order.folder)["parent"] == {"run_id": "run", "step": 2, "link": hash_entry(before[2])}
@@ -168,7 +168,7 @@ def test_no_whole_checkpoint_is_refused_without_deleting_any(folder):
     flip_bits(newest(folder))
     empty(folder / layout.CHECKPOINTS / "2")
     there = folder / layout.CHECKPOINTS
-    then = f"No checkpoint here is whole. Each was read back when it was saved, so copy {there} again from there."
+    then = f"All checkpoints here are damaged. Each was read back when it was saved, so copy {there} again."
     text = refusal(lambda: export_run(folder, None, QUIET))
     assert text.startswith(damage_of(folder, OTHER_STATE, then)[1])
     assert text.count("TP053") == 2

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
+from tasks import task_of
 from whole_runs import errors_of, logged, manifest_of, refusal, rows, saved_steps
 
 from evidence import layout
@@ -16,7 +17,6 @@ from evidence.hashes import Chain
 from trainer.config.tree import CheckpointConfig, Config, RecordingConfig
 from trainer.loop.chain import StateWriter
 from trainer.loop.checkpoints import Checkpoints, state_sha256, to_stored
-from trainer.loop.loop import Loop
 from trainer.loop.step import TrainState
 
 
@@ -40,12 +40,9 @@ class HeldRecorder:
     def sync(self) -> None: ...
 
 
-def test_the_loop_goes_on_and_the_entry_is_of_the_state_and_rows_that_were_taken():
+def test_the_loop_goes_on_and_the_entry_is_of_the_state_and_rows_that_were_taken(config):
     recorder = HeldRecorder()
-    position = {3: 12}.__getitem__
-    entries = StateWriter(
-        recorder=recorder, checkpoints=None, kept=None, memory=None, data_position=position, asynchronous=True
-    )
+    entries = StateWriter(task=task_of(config), recorder=recorder, asynchronous=True)
     state = TrainState(step=jnp.int32(3), trained={"a": jnp.arange(4.0)}, opt_state=(jnp.ones((2, 2), jnp.bfloat16),))
     expected = state_sha256(to_stored(state))
     recorder.chain.row(b"one\n")
@@ -59,7 +56,8 @@ def test_the_loop_goes_on_and_the_entry_is_of_the_state_and_rows_that_were_taken
         assert recorder.chain.entries == []
         recorder.may.set()
     [entry] = recorder.chain.entries
-    assert (entry["step"], entry["data_position"], entry["state_sha256"]) == (3, 12, expected)
+    assert (entry["step"], entry["state_sha256"]) == (3, expected)
+    assert entry["data_position"] == 3 * config.batch.microbatch_size
     assert (entry["rows"], entry["rows_sha256"]) == then
 
 
@@ -80,7 +78,7 @@ def in_place(saving: Config, finished: Callable[[Config], Path]) -> Path:
 @pytest.fixture
 def beside(in_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Write entries in a thread beside the steps, of every run that begins after `in_place`."""
-    monkeypatch.setattr("trainer.run.Loop", lambda **fields: Loop(**fields | {"asynchronous": True}))
+    monkeypatch.setattr("trainer.run.StateWriter", lambda **fields: StateWriter(**fields | {"asynchronous": True}))
 
 
 def entries_of(folder: Path) -> list[Any]:

@@ -99,8 +99,7 @@ def test_a_run_whose_checkpoints_have_no_room_is_refused(every, what, small, con
     free = shutil.disk_usage(small).free
     told = refused(lambda: run(RunRequest(config=saving, folder=folder, command=["-"]), QUIET), 2)
     assert told.splitlines()[0] == (
-        f"error TP722: {folder}: The disk has no room for the run: it will hold {what} at a time, and {free:,} are "
-        "free."
+        f"error TP722: {folder}: The run needs disk space for {what}, and {free:,} bytes are free."
     )
     assert not folder.exists()
 

@@ -30,7 +30,7 @@ from trainer.config.tree import (
     OptimizerConfig,
     PrecisionConfig,
 )
-from trainer.loop.effective import rematerialised_blocks
+from trainer.loop.compilation import count_remat_blocks
 from trainer.loop.programs import train_program
 from trainer.loop.state import initial_state
 from trainer.model.stacks import is_stack, unstack_layers
@@ -121,7 +121,7 @@ def test_rematerialisation_inside_a_loop_is_read_back(remat, seven):
     task, _ = inputs_of(replace(seven, memory=MemoryConfig(remat=remat)))
     program = train_program(task)
     jaxpr = program.function.trace(*program.arguments).jaxpr
-    assert (rematerialised_blocks(jaxpr) > task.objective.rematerialised_blocks) == (remat == "layer")
+    assert (count_remat_blocks(jaxpr) > task.objective.rematerialised_blocks) == (remat == "layer")
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +149,7 @@ def test_a_continued_run_ends_in_the_same_bits(run, seven, train):
     assert logged(second, "continued")[0]["level"] == "info"
     third = train(laid(seven, "unrolled"), "third", resume=first)
     [said] = logged(third, "continued")
-    assert said["message"].endswith('computed otherwise: memory.layers was "auto", is "unrolled"')
+    assert said["message"].endswith('changed settings: memory.layers "auto" → "unrolled"')
     assert rows(third)[-1]["loss"] == pytest.approx(rows(run)[-1]["loss"], rel=1e-4)
 
 

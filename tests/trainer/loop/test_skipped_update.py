@@ -176,11 +176,11 @@ def test_skippable_steps_take_no_more_gpu_memory(monkeypatch):
 
 def spoil(monkeypatch: pytest.MonkeyPatch, config: Config, *steps: int) -> None:
     """Let the loss of these steps' batches, counted from 0, be infinite, whoever learns from them."""
-    real, source = programs.loss_fn_of, inputs_of(config)[1].source
+    real, source = programs.build_loss_fn, inputs_of(config)[1].source
     sums = [int(source.batch(each)["tokens"].sum()) for each in steps]
     assert len({int(source.batch(each)["tokens"].sum()) for each in range(4)}) == 4
 
-    def loss_fn_of(task: Any) -> Any:
+    def build_loss_fn(task: Any) -> Any:
         def spoiled(trained: Any, frozen: Any, batch: Any, key: Any) -> LossSums:
             found = real(task)(trained, frozen, batch, key)
             is_bad = jnp.isin(jnp.sum(batch["tokens"]), jnp.array(sums, jnp.int32))
@@ -188,7 +188,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch, config: Config, *steps: int) -> None:
 
         return spoiled
 
-    monkeypatch.setattr(programs, "loss_fn_of", loss_fn_of)
+    monkeypatch.setattr(programs, "build_loss_fn", build_loss_fn)
 
 
 @pytest.mark.slow

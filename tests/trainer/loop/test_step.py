@@ -8,7 +8,7 @@ import pytest
 
 from trainer.config.tree import OptimizerConfig
 from trainer.loop.moments import stochastic_round
-from trainer.loop.optimizer import build_optimizer, build_schedule, detect_optimizer, learning_rate_at
+from trainer.loop.optimizer import build_optimizer, build_schedule, detect_optimizer, evaluate_schedule
 from trainer.loop.step import Batch, build_step, first_state
 from trainer.objectives.cross_entropy import next_token_targets
 from trainer.objectives.objective import LossSums
@@ -195,7 +195,7 @@ def test_schedules_rise_to_the_peak_and_end_at_the_final_fraction(schedule, warm
         learning_rate=1.0, schedule=schedule, warmup_steps=warmup, final_learning_rate_fraction=0.2
     )
     built = build_schedule(settings, steps=5)
-    assert [learning_rate_at(built, step) for step in range(5)] == pytest.approx(expected)
+    assert [evaluate_schedule(built, step) for step in range(5)] == pytest.approx(expected)
 
 
 def test_stochastic_rounding_keeps_the_mean_where_nearest_rounding_loses_the_update():
