@@ -192,16 +192,6 @@ def test_settings_that_do_not_change_the_state_may_change(config, train, finishe
 
 
 @pytest.mark.slow
-def test_a_run_continued_without_changes_logs_none(config, train, finished):
-    constant = replace(config, optimizer=replace(config.optimizer, schedule="constant"))
-    parent = finished(constant)
-    folder = train(replace(constant, limits=LimitsConfig(steps=3)), "more", resume=parent)
-    [said] = logged(folder, "continued")
-    assert (said["level"], said["message"]) == ("info", "resumed from step 2 of run")
-    assert said["fields"] == {"parent": {"run_id": "run", "step": 2, "link": link_at(parent, 2)}, "changes": []}
-
-
-@pytest.mark.slow
 def test_a_continued_run_makes_no_first_state_and_needs_no_weights(config, train, order_of, tmp_path, monkeypatch):
     model = tmp_path / "model"
     export(model, first_state_of(config).trained, resolve("tiny-gpt2"))

@@ -2,7 +2,6 @@
 
 import errno
 import fcntl
-import json
 import os
 import shutil
 import subprocess
@@ -223,28 +222,3 @@ def test_an_exception_seals_the_run_and_is_explained(error, kind, code, text, co
     assert not (order.folder / layout.LOCK).exists()
     [said] = [row for row in rows(order.folder, layout.LOG) if row["level"] == "error"]
     assert ("traceback" in said["fields"]) == (kind == "KeyError")
-
-
-@pytest.mark.slow
-def test_a_full_disk_keeps_what_was_written(config, order_of, monkeypatch):
-    """The disk fills after the second row: the rows before stay, and the run fails with the reason."""
-    real = Recorder.metric
-
-    def until_full(self, row):
-        if row["step"] == 3:
-            raise OSError(28, "No space left on device", str(self.folder / layout.METRICS))
-        real(self, row)
-
-    monkeypatch.setattr(Recorder, "metric", until_full)
-    order = order_of(replace(config, limits=LimitsConfig(steps=5)))
-    what = "The disk is full; the run cannot be recorded any further."
-    assert refusal(order)[1].startswith(f"error TP722: {order.folder / layout.METRICS}: {what}\n")
-    assert [row["step"] for row in rows(order.folder)] == [1, 2]
-    assert manifest_of(order.folder)["training"]["steps_done"] == 2
-
-
-def test_a_killed_run_is_shown_as_interrupted(config, finished, tmp_path):
-    folder = shutil.copytree(finished(config), tmp_path / "run")
-    (folder / layout.MANIFEST).write_text(json.dumps(manifest_of(folder) | {"status": "running", "exit": None}))
-    (folder / layout.LOCK).write_text("1\n")
-    assert read_run(folder).status == "interrupted"

@@ -1,4 +1,4 @@
-"""States written down beside the devices are those that are written in place, and no error of a thread is lost."""
+"""The loop: states written by a thread, model FLOPs utilization, and profiles."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,15 +9,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.profiler import ProfileData
 from tasks import task_of
 from whole_runs import errors_of, logged, manifest_of, refusal, rows, saved_steps
 
 from evidence import layout
+from evidence.bundle.contents import files_of_run
 from evidence.hashes import Chain
+from evidence.layout import PROFILE
 from trainer.config.tree import CheckpointConfig, Config, RecordingConfig
 from trainer.loop.chain import StateWriter
 from trainer.loop.checkpoints import Checkpoints, state_sha256, to_stored
 from trainer.loop.step import TrainState
+from trainer.replay.difference import MACHINE_FIELDS
 
 
 class HeldRecorder:
@@ -120,3 +124,34 @@ def test_a_full_disk_ends_an_asynchronous_run_and_its_checkpoint_is_continued(
     monkeypatch.setattr(Checkpoints, "save", real)
     resumed = train(saving, "resumed", resume=order.folder)
     assert entries_of(resumed)[-1][2:] == entries_of(in_place)[-1][2:]
+
+
+@pytest.mark.slow
+def test_rows_have_the_share_of_the_peak_as_mfu(config, train, monkeypatch):
+    monkeypatch.setattr("trainer.run.ideal_seconds", lambda task, target: 0.001)
+    folder = train(config)
+    assert all(row["mfu"] * row["step_seconds"] == pytest.approx(0.001) for row in rows(folder))
+    assert errors_of(folder) == []
+    assert "mfu" in MACHINE_FIELDS
+
+
+def test_rows_have_no_mfu_without_a_known_peak(config, finished):
+    assert not any("mfu" in row for row in rows(finished(config)))
+
+
+def traced_steps(folder: Path) -> list[int]:
+    [file] = (folder / PROFILE).rglob("*.xplane.pb")
+    planes = ProfileData.from_file(str(file)).planes
+    found = [event for plane in planes for line in plane.lines for event in line.events if event.name == "step"]
+    return sorted(dict(event.stats)["step_num"] for event in found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("asked", "expected"), [(2, [2, 3]), (9, [2, 3, 4])])
+def test_a_trace_has_the_steps_after_the_first_and_is_not_packed(asked, expected, config, train):
+    folder = train(replace(config, limits=replace(config.limits, steps=4)), profile_steps=asked)
+    assert traced_steps(folder) == expected
+    [row] = logged(folder, "profiled")
+    assert row["message"] == f"profile of {len(expected)} steps: .profile"
+    assert errors_of(folder) == []
+    assert not any(PROFILE in name for name in files_of_run(folder).packed)
