@@ -118,7 +118,7 @@ def run(request: RunRequest, watch: Watch) -> int:
         wait = record_start(recorder, request, inputs)
         record_plan(recorder, plan, request.session, steps=config.limits.steps - inputs.first_step)
         stamp_start(recorder, config.recording.time_authority)
-        states, frozen = restored or initial_state(task, programs.beginning)
+        states, frozen = restored or initial_state(task, programs.initial)
         of_model = drop_reference_params(frozen)
         before = (None if resume is None else read_manifest(resume)) or {}
         origin = (before.get("model") or {}).get("weights") or task.model.origin

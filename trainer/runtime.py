@@ -365,10 +365,8 @@ def refuse_absent_types(config: Config, *, kind: str, element_types: Collection[
     for key in ("params", "compute"):
         value = getattr(config.precision, key)
         if element_types is not None and value not in element_types:
-            what, expected = (
-                f"precision.{key} is {value}, which {kind} does not have.",
-                join_words(sorted(element_types)),
-            )
+            what = f"precision.{key} is {value}, which {kind} does not have."
+            expected = join_words(sorted(element_types))
             then = f"Use --set precision.{key}={half_type(key, config, element_types)}."
             problems.append(
                 problem_of("TP730", file=kind, pointer=f"/precision/{key}", what=what, expected=expected, next=then)

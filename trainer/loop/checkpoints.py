@@ -265,8 +265,7 @@ def require_space(folder: Path, state: TrainState) -> None:
 
 def check_disk_space(run_folder: Path, task: Task) -> None:
     """Raise `ProblemError` with exit code 2 if the disk lacks room for the checkpoints of a run."""
-    existing = next(folder for folder in (run_folder, *run_folder.resolve().parents) if folder.is_dir())
-    free = shutil.disk_usage(existing).free
+    free = shutil.disk_usage(next(each for each in (run_folder, *run_folder.resolve().parents) if each.is_dir())).free
     each, count = state_bytes(state_shapes(task)), max_checkpoints(task.config)
     if free >= each * count:
         return

@@ -31,8 +31,7 @@ from trainer.generate.sampling import evaluation_sampling
 from trainer.loop.compilation import Compiled, Program, jitted
 from trainer.loop.rollouts import rollout_programs
 from trainer.loop.state import (
-    Beginning,
-    compiled_beginning,
+    compile_initial,
     draw_program,
     start_program,
     state_shapes,
@@ -81,13 +80,13 @@ class RunPrograms:
     """The compiled programs of a run.
 
     Attributes:
-        beginning: Make the initial state, or None if it comes from a checkpoint.
+        initial: Make the initial state (`compile_initial`); empty if it comes from a checkpoint.
         steps: Train steps.
         decode: Answers a batch of prompts, or None without evaluation. `generate` finds it by its shapes.
         rollout: Sample completions. `GroupPrograms` finds them by their shapes.
     """
 
-    beginning: Beginning | None
+    initial: Mapping[str, Compiled]
     steps: Steps
     decode: Compiled | None
     rollout: tuple[Compiled, ...] = ()
@@ -95,9 +94,8 @@ class RunPrograms:
     @property
     def by_name(self) -> Mapping[str, tuple[Compiled, ...]]:
         """The programs by their names in a plan; those with one name never run together."""
-        begin = self.beginning
         programs = {
-            "start": () if begin is None else tuple(each for each in (begin.draw, begin.start) if each is not None),
+            "start": tuple(self.initial.values()),
             "train": tuple(self.steps.by_length.values()),
             "decode": () if self.decode is None else (self.decode,),
             "rollout": self.rollout,
@@ -122,12 +120,9 @@ class RunPrograms:
 
             return replace(program, call=call)
 
-        begin = self.beginning
-        if begin is not None:
-            draw = None if begin.draw is None else observed("start", begin.draw)
-            begin = Beginning(draw=draw, start=observed("start", begin.start))
+        initial = {name: observed("start", program) for name, program in self.initial.items()}
         steps = {length: observed("train", step) for length, step in self.steps.by_length.items()}
-        return replace(self, beginning=begin, steps=Steps(by_length=steps))
+        return replace(self, initial=initial, steps=Steps(by_length=steps))
 
 
 def compiled_run(task: Task, lengths: Sequence[int], *, asked: EvalShape | None, resumed: bool) -> RunPrograms:
@@ -140,7 +135,7 @@ def compiled_run(task: Task, lengths: Sequence[int], *, asked: EvalShape | None,
         resumed: Whether the state comes from a checkpoint.
     """
     return RunPrograms(
-        beginning=None if resumed else compiled_beginning(task),
+        initial={} if resumed else compile_initial(task),
         steps=compiled_steps(task, lengths),
         decode=None if asked is None else decode_program(task, asked).compile(),
         rollout=tuple(each.compile() for each in rollout_programs(task).values()),

@@ -7,7 +7,7 @@ A state is passed in a one-element list, so that the loop has the only reference
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -94,44 +94,29 @@ def start_program(task: Task) -> Program:
     return Program(function=function, arguments=(state.trained,), settings={}, donated=(0,))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Beginning:
-    """Compiled programs that make the initial state of a run.
-
-    Attributes:
-        draw: Computes random parameters (all, or only adapters), or None if files have all parameters.
-        start: Makes the state.
-    """
-
-    draw: Compiled | None
-    start: Compiled
+def compile_initial(task: Task) -> dict[str, Compiled]:
+    """Compile the programs that make the initial state: `start`, and `draw` unless files have all parameters."""
+    reads_weights, programs = task.model.reads_weights, {}
+    if not reads_weights or task.model.adapters:
+        programs["draw"] = draw_program(task, lambda name: is_lora(name) or not reads_weights).compile()
+    return programs | {"start": start_program(task).compile()}
 
 
-def compiled_beginning(task: Task) -> Beginning:
-    """Compile the programs that make the initial state of a run."""
-    draw = None
-    if not task.model.reads_weights:
-        draw = draw_program(task, lambda name: True).compile()
-    elif task.model.adapters:
-        draw = draw_program(task, is_lora).compile()
-    return Beginning(draw=draw, start=start_program(task).compile())
-
-
-def initial_state(task: Task, beginning: Beginning | None = None) -> tuple[list[TrainState], Params]:
+def initial_state(task: Task, programs: Mapping[str, Compiled] | None = None) -> tuple[list[TrainState], Params]:
     """Return the initial state in a one-element list, and the frozen parameters.
 
     Args:
         task: The task.
-        beginning: Programs that make it, or None to compile them.
+        programs: Programs from `compile_initial`, or None to compile them.
 
     Raises:
         ProblemError: exit code 2; the model's files cannot be used.
     """
-    beginning = beginning or compiled_beginning(task)
-    trained, frozen = partition(task.model.method, initial_params(task, beginning.draw))
+    programs = programs or compile_initial(task)
+    trained, frozen = partition(task.model.method, initial_params(task, programs.get("draw")))
     if task.reference:
         frozen |= copy_reference_params(trained)  # before they are donated
-    state: TrainState = beginning.start.call(trained)
+    state: TrainState = programs["start"].call(trained)
     return [state], frozen
 
 

@@ -97,12 +97,6 @@ def test_bfloat16_params_keep_a_float32_optimizer_state():
     assert {str(leaf.dtype) for leaf in moments} == {"float32"}
 
 
-@pytest.mark.parametrize("name", ["adamw", "adafactor"])
-def test_the_optimizer_is_recognised_by_its_state(name):
-    optimizer = build_optimizer(OptimizerConfig(name=name), steps=10)
-    assert detect_optimizer(optimizer.init(table())) == name
-
-
 def test_adamw_is_the_papers_on_a_hand_worked_step():
     """Step 1 of AdamW moves each entry by -lr (g / (|g| + eps) + decay · p): both moments are unbiased to g and g²."""
     settings = OptimizerConfig(learning_rate=0.1, schedule="constant", weight_decay=0.5, epsilon=1e-8)
@@ -165,20 +159,6 @@ def test_adafactors_weight_decay_is_a_share_per_unit_of_learning_rate():
             np.testing.assert_allclose(
                 params[name], expected[name][step], rtol=2e-5, atol=near_zero, err_msg=f"{name} {step}"
             )
-
-
-def test_adafactors_weight_decay_takes_no_memory():
-    matrix = {"matrix": jnp.zeros((256, 256), jnp.float32)}
-    with_decay, without = (
-        sum(
-            leaf.nbytes
-            for leaf in jax.tree.leaves(
-                build_optimizer(OptimizerConfig(name="adafactor", weight_decay=decay), steps=10).init(matrix)
-            )
-        )
-        for decay in (0.1, 0.0)
-    )
-    assert with_decay == without
 
 
 @pytest.mark.parametrize(
