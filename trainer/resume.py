@@ -65,7 +65,7 @@ def read_parent(resume: Path | None, config: Config, *, step: int | None = None)
         step: Step of the newest undamaged checkpoint, or None to assume the newest one.
 
     Raises:
-        ProblemError: exit code 2; there is no checkpoint or no step left, or the configuration does not fit.
+        ProblemError: exit code 2; checkpoint or steps are missing, or the configuration does not fit.
     """
     if resume is None:
         return None
@@ -136,10 +136,7 @@ def record_parent(recorder: Recorder, resume: Path, config: Config) -> None:
 def refuse_other_rows(resume: Path | None, dataset: dict[str, Any], *, batch_size: int) -> None:
     """Refuse to resume a run with a changed dataset or batch size.
 
-    Args:
-        resume: Folder of the run to resume, or None.
-        dataset: The manifest's group `dataset` of the new run.
-        batch_size: Sequences per step of the new run, over all devices.
+    `dataset` is a group of the new run's manifest; `batch_size` counts sequences per step over all devices.
 
     Raises:
         ProblemError: exit code 2, with both values.

@@ -23,7 +23,7 @@ from trainer.evaluation.evaluate import Evaluator, ModelAnswers, build_evaluator
 from trainer.inputs import read_inputs
 from trainer.loop.chain import StateWriter, describe_saved_artifacts, save_trained_params, select_kept_steps
 from trainer.loop.checkpoints import Checkpoints, check_disk_space, restore, restored_state
-from trainer.loop.loop import Loop, MetricLog, Outcome, train, with_trace
+from trainer.loop.loop import Loop, MetricLog, Outcome, trace_steps, train
 from trainer.loop.record import record_program
 from trainer.loop.rollouts import StepCompletions, build_rollouts
 from trainer.loop.session import SessionLimit, StopRequest, closing_seconds
@@ -131,7 +131,7 @@ def run(request: RunRequest, watch: Watch) -> int:
         generate = None if rollouts is None else StepCompletions(rollouts, recorder)
         loop = Loop(
             task=task,
-            step=with_trace(programs.steps, recorder, steps=request.profile_steps),
+            step=trace_steps(programs.steps, recorder, steps=request.profile_steps),
             frozen=frozen,
             source=data.source,
             stop=stop,

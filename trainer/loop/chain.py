@@ -99,13 +99,7 @@ class SegmentSpan:
 
 
 def split_segments(first: int, last: int, chained: Collection[int]) -> tuple[Segment, ...]:
-    """Return the segments of a run, in order.
-
-    Args:
-        first: Step from which the run begins.
-        last: Last step of the run.
-        chained: Steps with an entry in the chain; if empty, the segments have equal length.
-    """
+    """Split a run into segments at the steps with an entry in the chain, or into equal ones if there are no entries."""
     inner = chained or range(first, last, max(1, -(-(last - first) // SEGMENTS_WITHOUT_CHAIN)))
     steps = sorted({first, last, *(step for step in inner if first < step < last)})
     return tuple(Segment(number=number, first_step=a, last_step=b) for number, (a, b) in enumerate(pairwise(steps)))
@@ -228,12 +222,7 @@ class StateWriter:
         self._running = self._thread.submit(self._write, copy, self.recorder.rows_so_far(), saved=saved)
 
     def write(self, state: TrainState, *, saved: bool, params: str | None = None) -> None:
-        """Write an entry, and a checkpoint if `saved`, and wait for it.
-
-        Args:
-            state: Train state.
-            saved: Whether to save a checkpoint.
-            params: Hash of all parameters, if it is known.
+        """Write an entry, with the hash of all parameters if it is known, and a checkpoint if `saved`; wait for both.
 
         Raises:
             OSError: The state could not be written, for example because the disk is full.
@@ -313,7 +302,7 @@ def save_trained_params(folder: Path, trained: Params, task: Task) -> None:
 
 
 def load_trained_params(folder: Path, task: Task) -> Params | None:
-    """Load the trained parameters of a run folder, or return None if it has none.
+    """Load the trained parameters of a run folder, or return None if the file is missing.
 
     Raises:
         ProblemError: exit code 2; the file is not in safetensors format, or its arrays do not match the run.
@@ -365,12 +354,8 @@ def steps_to_keep(config: Config, state_size: int, *, first: int) -> frozenset[i
     """Return the steps whose states a run saves: as many as fit into `recording.states_mib`, at most four.
 
     The start of the last span comes first; the others are spread evenly before it. Of 2,800 steps in ten spans of 280,
-    with room for four, those of the steps 560, 1,120, 1,680 and 2,520 are saved.
-
-    Args:
-        config: Configuration of the run.
-        state_size: Size of its state in bytes.
-        first: Step from which it begins.
+    with room for four, the states of the steps 560, 1,120, 1,680 and 2,520 are saved. `state_size` is in bytes; the run
+    begins at step `first`.
     """
     last, every = config.limits.steps, chain_interval(config)
     starts = [span.first_step for span in split_spans(split_segments(first, last, range(0, last, every)))][1:]

@@ -301,15 +301,12 @@ def latest_step(run_folder: Path) -> int | None:
 
 
 def restore(run_folder: Path, like: TrainState, say: Callable[[str], None] | None = None) -> TrainState:
-    """Return the newest undamaged checkpoint.
+    """Return the newest undamaged checkpoint, with the shapes, dtypes and shardings of `like`.
 
-    Args:
-        run_folder: Run folder.
-        like: State with the shapes, dtypes and shardings to restore, arrays or `ShapeDtypeStruct`s.
-        say: Shows newer damaged checkpoints, or None to raise if the newest one is damaged.
+    `say` shows newer damaged checkpoints; without it a damaged newest one raises.
 
     Raises:
-        ProblemError: exit code 2; there is no checkpoint, or all are damaged. Exit code 4: the device ran out of
+        ProblemError: exit code 2; every checkpoint is missing or damaged. Exit code 4: the device ran out of
             memory.
     """
     damaged: list[tuple[int, str]] = []
@@ -401,7 +398,7 @@ def restored_state(
     Args:
         folder: Run folder.
         task: Task of the run.
-        to_train: Include the parameters of the reference model, which only a train step needs.
+        to_train: Include the reference model, which only a train step needs.
         say: Shows newer damaged checkpoints; see `restore`.
 
     Raises:

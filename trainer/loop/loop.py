@@ -244,7 +244,7 @@ class MetricLog:
 
 @dataclass(kw_only=True)
 class Loop:
-    """The training loop of a run, or of a part of it that is replayed."""
+    """The training loop of a run or a replayed segment."""
 
     task: Task
     step: Step
@@ -381,7 +381,7 @@ def train(loop: Loop, states: list[TrainState], recorder: Recorder) -> Outcome:
     return outcome
 
 
-def with_trace(step: Step, recorder: Recorder, *, steps: int | None) -> Step:
+def trace_steps(step: Step, recorder: Recorder, *, steps: int | None) -> Step:
     """Return a step that traces `steps` calls from the second one on into the run folder; None traces nothing."""
     if steps is None:
         return step
@@ -404,12 +404,12 @@ def with_trace(step: Step, recorder: Recorder, *, steps: int | None) -> Step:
             trace.close()
         return done
 
-    def end() -> None:
+    def finish() -> None:
         trace.close()
         message = f"profile of {quantity(traced, 'step')}: {PROFILE}" if traced else "no profile: one step is too few"
         recorder.log("info", "profiled", message, steps=traced)
 
-    recorder.before_seal.append(end)
+    recorder.before_seal.append(finish)
     return traced_step
 
 

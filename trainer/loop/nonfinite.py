@@ -142,12 +142,7 @@ def find_nonfinite(
 ) -> NonfiniteError | None:
     """Return why the metrics of a step end the run, or None.
 
-    Args:
-        loss: Loss of the step.
-        grad_norm: Gradient norm of the step.
-        named: Further metrics of the step.
-        step: Number of the step, from 1.
-        rows: Returns the dataset rows of a step by its number from 0.
+    `step` counts from 1; `rows` returns the dataset rows of a step counted from 0.
     """
     is_scaled = LOSS_SCALE in named
     if beyond := int(named.get(SKIPPED_BEYOND, 0)):

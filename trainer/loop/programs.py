@@ -29,13 +29,13 @@ from trainer.data.answers import EvalShape
 from trainer.generate.decode import decode_under, padded, prompt_rows, prompts_at_a_time
 from trainer.generate.sampling import evaluation_sampling
 from trainer.loop.compilation import Compiled, Program, jitted
+from trainer.loop.optimizer import build_optimizer
 from trainer.loop.rollouts import rollout_programs
 from trainer.loop.state import (
     compile_initial,
     draw_program,
     start_program,
     state_shapes,
-    task_optimizer,
     tree_shardings,
 )
 from trainer.loop.step import Batch, LossFn, Params, StepMetrics, TrainState, build_step
@@ -126,14 +126,7 @@ class RunPrograms:
 
 
 def compiled_run(task: Task, lengths: Sequence[int], *, asked: EvalShape | None, resumed: bool) -> RunPrograms:
-    """Compile all programs of a run.
-
-    Args:
-        task: The task; only shapes are used.
-        lengths: Sequence lengths of the data, a part of `task.lengths`.
-        asked: Shape of the evaluation, or None without one.
-        resumed: Whether the state comes from a checkpoint.
-    """
+    """Compile all programs of a run for the sequence lengths of its data and the shape of its evaluation, if any."""
     return RunPrograms(
         initial={} if resumed else compile_initial(task),
         steps=compiled_steps(task, lengths),
@@ -187,16 +180,11 @@ def export_params(params: Params, task: Task) -> Params:
 
 
 def train_program(task: Task, length: int | None = None) -> Program:
-    """Return the program of an optimizer step.
-
-    Args:
-        task: The task.
-        length: Padded sequence length, one of `task.lengths`, or None for the longest.
-    """
+    """Return the program of an optimizer step for sequences of `length`, by default the longest of `task.lengths`."""
     state, config = state_shapes(task), task.config
     step = build_step(
         build_loss_fn(task),
-        task_optimizer(task),
+        build_optimizer(config.optimizer, steps=config.limits.steps),
         max_grad_norm=config.optimizer.max_grad_norm,
         seed=config.seed,
         max_nonfinite_steps=config.optimizer.max_nonfinite_steps,

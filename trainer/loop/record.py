@@ -41,17 +41,9 @@ def record_program(
     weights: str,
     forced: bool,
 ) -> None:
-    """Record the model and the effective settings of the compiled steps.
+    """Record the model and the effective settings of the compiled steps, given the state before the first one.
 
-    Args:
-        recorder: Recorder of the run.
-        steps: Compiled steps.
-        state: State before the run's first step.
-        frozen: Frozen parameters.
-        task: Task of the run.
-        data: Data of the run.
-        weights: Origin of the parameters, pretrained or random.
-        forced: Whether --force overrode a refusal.
+    `weights` is the origin of the parameters, pretrained or random; `forced` tells whether --force overrode a refusal.
     """
     program = steps.longest
     model = model_group(task, program, state, frozen, weights=weights)

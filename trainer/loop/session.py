@@ -150,12 +150,12 @@ def exit_on_interrupt(verb: str, *, how: str = "before it began; nothing was wri
     No exception is raised, because libraries do not survive one while they are imported or compile.
     """
 
-    def end(number: int, frame: FrameType | None) -> None:
+    def exit_now(number: int, frame: FrameType | None) -> None:
         os.write(sys.stderr.fileno(), f"{verb} was stopped {how}.\n".encode())
         remove_scratch()
         os._exit(128 + number)
 
-    before = signal.signal(signal.SIGINT, end)
+    before = signal.signal(signal.SIGINT, exit_now)
     try:
         yield
     finally:

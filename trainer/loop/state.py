@@ -12,7 +12,6 @@ from functools import lru_cache
 from typing import Any
 
 import jax
-import optax
 
 from schemas.problems import Problem, ProblemError, problem_of
 from trainer.config.tree import OptimizerConfig
@@ -66,11 +65,6 @@ def _init_state(optimizer: OptimizerConfig, steps: int, trained: Params, *, scal
     return first_state(trained, build_optimizer(optimizer, steps=steps), scale, skipped)
 
 
-def task_optimizer(task: Task) -> optax.GradientTransformation:
-    """Build the optimizer of a task."""
-    return build_optimizer(task.config.optimizer, steps=task.config.limits.steps)
-
-
 def draw_program(task: Task, wanted: Callable[[str], bool]) -> Program:
     """Return the program that computes random initial parameters, equal for equal seeds, whose names are `wanted`."""
     decoder = replace(task.model.decoder, runs=task.model.runs if task.is_scanned else ())
@@ -103,11 +97,7 @@ def compile_initial(task: Task) -> dict[str, Compiled]:
 
 
 def initial_state(task: Task, programs: Mapping[str, Compiled] | None = None) -> tuple[list[TrainState], Params]:
-    """Return the initial state in a one-element list, and the frozen parameters.
-
-    Args:
-        task: The task.
-        programs: Programs from `compile_initial`, or None to compile them.
+    """Return the initial state in a one-element list, and the frozen parameters; see `compile_initial`.
 
     Raises:
         ProblemError: exit code 2; the model's files cannot be used.
@@ -126,12 +116,9 @@ def initial_params(task: Task, draw: Compiled | None = None) -> Params:
 
 
 def some_params(task: Task, wanted: Callable[[str], bool], draw: Compiled | None = None) -> Params:
-    """Return the initial parameters whose names are `wanted`, sorted by name, from files or random.
+    """Return the initial parameters whose names are `wanted`, sorted by name.
 
-    Args:
-        task: The task.
-        wanted: Whether to include a parameter.
-        draw: Computes those that no files have, or None to compile that program.
+    They are read from files, or computed by `draw` or a program compiled here.
 
     Raises:
         ProblemError: exit code 2; the model's files cannot be used.
@@ -152,11 +139,7 @@ def some_params(task: Task, wanted: Callable[[str], bool], draw: Compiled | None
 def refuse_other_base(manifest: Mapping[str, Any], task: Task, *, file: str, trains: bool) -> None:
     """Refuse a base model with another tokenizer or other weights than a run's, because every result would differ.
 
-    Args:
-        manifest: Manifest of the run.
-        task: Task with the model found here.
-        file: Run for problems.
-        trains: Whether to compare all initial parameters instead of the frozen ones only.
+    Only frozen parameters are compared, or all initial ones if it `trains` again. `file` names the run in problems.
 
     Raises:
         ProblemError: exit code 3; with both hashes.
