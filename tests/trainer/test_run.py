@@ -20,12 +20,13 @@ from whole_runs import carried_out, errors_of, logged, manifest_of, refusal, row
 from evidence import layout
 from evidence.grade import check_run
 from evidence.run import read_run
+from evidence.scores.recompute import compute_result
 from trainer.config.load import load_config
 from trainer.config.tree import CheckpointConfig, LimitsConfig
 from trainer.loop.loop import Loop
 from trainer.loop.record import record_program
 from trainer.loop.session import StopRequest
-from trainer.recorder.recorder import Recorder
+from trainer.recorder.recorder import Recorder, RunningResult
 
 SMOKE = "trainer/configs/smoke_tiny.yaml"
 
@@ -42,6 +43,15 @@ def test_a_smoke_run_is_valid_evidence(config, train):
     # The states that a judge can start from are of the role `other`.
     expected = {*roles.split(), "trained_params", "other"}
     assert {artifact["role"] for artifact in manifest_of(folder)["artifacts"]} == expected
+
+
+@pytest.mark.parametrize("losses", [[], [None], [4.0, 1.0, None, 1.0, 0.1, 0.1], [0.1] * 3 + [1e16, -1e16, 3e-9]])
+def test_the_result_needs_no_rows_in_memory(losses):
+    result, rows = RunningResult(), []
+    for step, loss in enumerate(losses, 1):
+        rows.append({"step": step, "loss": loss, "tokens_seen": 7 * step})
+        result.add(rows[-1])
+        assert result.document() == compute_result(rows)
 
 
 @pytest.mark.parametrize("how", ["moved", "removed", "another in its place"])
