@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath
@@ -48,7 +48,8 @@ STEP_KEYS = (
 """Prefixes of the settings that determine the bits of a step."""
 
 DATA_KEYS = ("shuffle", "generated_rows", "max_length", "packing", "buckets", "kind", "supervise")
-"""Settings of the group `data` that determine the rows of a step."""
+ROW_KEYS = ("seed", *(f"data.{key}" for key in DATA_KEYS))
+"""Settings that determine the rows of a step."""
 
 
 def read_manifest(resume: Path) -> dict[str, Any] | None:
@@ -79,7 +80,7 @@ def read_parent(resume: Path | None, config: Config, *, step: int | None = None)
     if (resume / CONFIG).is_file():
         before = load_config(resume / CONFIG)
         problems += [_changed(resume, "TP052", *change) for change in state_changes(before, config)]
-        problems += [_changed(resume, "TP054", *change) for change in _row_changes(before, config)]
+        problems += [_changed(resume, "TP054", *change) for change in _differences(before, config, ROW_KEYS)]
     if problems:
         raise ProblemError(problems, exit_code=2)
     entries = read_run(resume).rows(layout.CHAIN).values
@@ -100,11 +101,7 @@ def state_changes(before: Config, after: Config) -> Iterator[tuple[str, Any, Any
         yield "optimizer.weight_decay", old.weight_decay, new.weight_decay
 
 
-def _row_changes(before: Config, after: Config) -> Iterator[tuple[str, Any, Any]]:
-    yield from _differences(before, after, ["seed", *(f"data.{key}" for key in DATA_KEYS)])
-
-
-def _differences(before: Config, after: Config, keys: list[str]) -> Iterator[tuple[str, Any, Any]]:
+def _differences(before: Config, after: Config, keys: Iterable[str]) -> Iterator[tuple[str, Any, Any]]:
     """Yield key, value before and value after of the keys whose values differ."""
     old, new = flatten(asdict(before)), flatten(asdict(after))
     yield from ((key, old[key], new[key]) for key in keys if old[key] != new[key])
@@ -206,7 +203,8 @@ def find_runs(config: Config, beside: Path) -> FoundRuns:
     folders, skipped, others = [], [], 0
     complete: set[str] = set()  # ids of runs that were resumed and completed
     manifests = [(folder, read_manifest(folder)) for folder in _run_folders(beside)]
-    for folder, manifest in sorted(manifests, key=lambda each: _start_time(each[1]), reverse=True):
+    started = {folder: datetime.fromisoformat(each["started_at"]).timestamp() for folder, each in manifests if each}
+    for folder, manifest in sorted(manifests, key=lambda each: started.get(each[0], 0), reverse=True):
         try:
             before = load_config(folder / CONFIG)
         except ProblemError as error:
@@ -281,11 +279,6 @@ def own_folder(folder: Path, output: Path) -> Path:
     except OSError as error:
         raise write_error(error, copy, what="The copy of the attached run") from error
     return copy
-
-
-def _start_time(manifest: dict[str, Any] | None) -> float:
-    """Return the start of a run in seconds since 1970, or 0 without a manifest."""
-    return 0.0 if manifest is None else datetime.fromisoformat(manifest["started_at"]).timestamp()
 
 
 def _run_folders(beside: Path) -> Iterator[Path]:
