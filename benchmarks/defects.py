@@ -1,4 +1,4 @@
-"""CPU seconds of work that an earlier version repeated, before and after: writes `results/trainer_defects.json`.
+"""CPU seconds and memory that an earlier version wasted, before and after: writes `results/trainer_defects.json`.
 
 `python -m benchmarks.defects OLD` compares this tree with a checkout of commit `d3d1d486` in the folder OLD. Each
 measurement runs in a process of its own. Run it on an idle machine; only the ratios are meaningful elsewhere.
@@ -21,7 +21,10 @@ TITLES = {
     "tokens_before": "2,000 counts of the tokens before a step, 200,000 rows",
     "rows": "read, check, encode and batch 4,000 rows of a file that is kept on disk",
     "batches": "50 batches of 64 sequences of 2,048 tokens",
+    "metric_rows": "memory that a recorder holds after 50,000 rows",
 }
+MEMORY = ("metric_rows",)
+"""Measurements in MiB; the others are CPU seconds."""
 
 PROGRAM = r"""
 import json, sys, tempfile, time
@@ -98,15 +101,29 @@ def rows():
         assert not problems
     return run
 
+def metric_rows():
+    import tracemalloc
+    from trainer.recorder.recorder import Recorder
+    recorder = Recorder(Path(tempfile.mkdtemp()) / "run", say=print)
+    recorder.folder.mkdir()
+    def run():
+        with recorder:
+            tracemalloc.start()
+            for step in range(1, 50_001):
+                figures = ["grad_norm", "step_seconds", "tokens_per_second", "padding_fraction", "learning_rate"]
+                recorder.metric({"step": step, "loss": 1.0 + 1 / step, **{name: step / 7 for name in figures}})
+            return tracemalloc.get_traced_memory()[0] / 2**20
+    return run
+
 work = globals()[sys.argv[1]]()
 start = time.process_time()
-work()
-print(time.process_time() - start)
+held = work()
+print(held if isinstance(held, float) else time.process_time() - start)
 """
 
 
 def measure(name: str, tree: Path) -> float:
-    """Return the CPU seconds of a measurement in a source tree: the least of several processes."""
+    """Return the CPU seconds or MiB of a measurement in a source tree: the least of several processes."""
     environment = {**os.environ, "PYTHONPATH": str(tree), "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", PROGRAM, name, str(tree)]
     runs = [
@@ -116,16 +133,18 @@ def measure(name: str, tree: Path) -> float:
     return min(float(each.stdout.split()[-1]) for each in runs)
 
 
-def main(old: Path) -> None:
-    """Measure both trees, print the ratios, and write the result."""
+def main(old: Path, *names: str) -> None:
+    """Measure both trees, print the ratios, and write the result; `names` limits the measurements."""
     here = Path(__file__).resolve().parents[1]
     found = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {"measurements": {}}
     for name, title in TITLES.items():
-        before, after = measure(name, old), measure(name, here)
+        if names and name not in names:
+            continue
+        before, after, unit = measure(name, old), measure(name, here), "mib" if name in MEMORY else "seconds"
         ratio = round(before / after, 1)
-        values = {"before_seconds": round(before, 4), "after_seconds": round(after, 4), "ratio": ratio}
+        values = {f"before_{unit}": round(before, 4), f"after_{unit}": round(after, 4), "ratio": ratio}
         found["measurements"][name] = {"title": title, **values}
-        print(f"{ratio:8.1f} x  {before:8.3f} s  {after:8.3f} s  {title}")
+        print(f"{ratio:8.1f} x  {before:8.3f}  {after:8.3f} {unit}  {title}")
     found["machine"] = {"cpu": platform.processor() or platform.machine(), "count": os.cpu_count()}
     found["versions"] = {name: version(name) for name in ("numpy", "transformers", "tokenizers")}
     found["versions"]["python"] = platform.python_version()
@@ -134,4 +153,4 @@ def main(old: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]).resolve())
+    main(Path(sys.argv[1]).resolve(), *sys.argv[2:])

@@ -30,9 +30,8 @@ from evidence.targets import load_target
 from trainer.config.load import parse_setting
 from trainer.config.seed_names import set_path
 from trainer.config.tree import Config, config_of
-from trainer.loop.mesh import build_mesh, shapes_mesh
-from trainer.loop.programs import programs_of
-from trainer.loop.task import Task
+from trainer.loop.programs import list_programs
+from trainer.loop.task import Task, build_mesh, shapes_mesh
 from trainer.model.source import resolve
 from trainer.planning.compile.ahead import Compiler
 from trainer.planning.formula import FORMULA_ERROR, estimate, total_bytes
@@ -88,7 +87,7 @@ def compiled(case: Case, config: Config) -> dict[str, Any]:
     began = time.perf_counter()
     if case.chips is None:
         task = task_of(config, build_mesh(choose_devices("cpu", 1).list))
-        analysis = programs_of(task, asked=case.asked)[case.program].compile().executable.memory_analysis()
+        analysis = list_programs(task, asked=case.asked)[case.program].compile().executable.memory_analysis()
         need = (
             analysis.argument_size_in_bytes
             + analysis.output_size_in_bytes

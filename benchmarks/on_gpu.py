@@ -93,8 +93,7 @@ def build_task(settings: str, sequences: int, length: int, *, tiny: bool) -> Any
     from trainer.config.load import parse_setting
     from trainer.config.seed_names import set_path
     from trainer.config.tree import config_of
-    from trainer.loop.mesh import build_mesh
-    from trainer.loop.task import Task
+    from trainer.loop.task import Task, build_mesh
     from trainer.model.source import resolve_for_planning
 
     document: dict[str, Any] = {"model": {"name": "demo" if tiny else GEMMA, "weights": "random"}}

@@ -30,10 +30,8 @@ from trainer.evaluation.recorded import (
     recorded_items,
 )
 from trainer.generate.decode import stream_tokens
-from trainer.loop.base import refuse_other_base, refuse_other_tokenizer
-from trainer.loop.mesh import build_mesh
-from trainer.loop.state import initial_params
-from trainer.loop.task import Task
+from trainer.loop.state import initial_params, refuse_other_base, refuse_other_tokenizer
+from trainer.loop.task import Task, build_mesh
 from trainer.model.source import resolve
 from trainer.model.stacks import Params, unstack_on_devices
 from trainer.recorder.progress import Watch

@@ -1,186 +1,170 @@
-"""The run that another continues: whether it can be continued so, and what the new run states of it.
+"""Resume runs: check whether one can be resumed with a configuration, and find one for `--resume auto`.
 
-Everything here is read from names, config.yaml and manifest; `loop/restoring.py` opens the checkpoint itself.
+`--resume auto` looks next to the output folder and in attached folders, for example on Kaggle. It takes the newest run
+of the same name and mode that is not complete and that `--resume RUN` would accept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from evidence import layout
 from evidence.effective import flatten
 from evidence.hashes import hash_entry
-from evidence.layout import CONFIG, MANIFEST
+from evidence.layout import CHECKPOINTS, CONFIG, MANIFEST
+from evidence.lock import is_alive
 from evidence.run import read_run
-from schemas.formats import format_value
+from evidence.writing import write_error
+from schemas.formats import format_value, quantity
 from schemas.problems import Problem, ProblemError, problem_of
 from trainer.config.load import load_config
 from trainer.config.tree import Config, document_of
 from trainer.evaluation.recorded import is_evaluated
-from trainer.loop.checkpoints import checkpoint_steps, no_checkpoint
+from trainer.loop.checkpoints import checkpoint_steps, latest_step, missing_checkpoint
 from trainer.model.model import choose_method
-from trainer.recorder.recorder import Recorder, check_run_name
+from trainer.recorder.attached import attached_folder, walk_attached
+from trainer.recorder.recorder import Recorder, refuse_folder, unfit_name
 
-ROWS_FOLLOW = "These settings determine the rows of every step, including the steps before."
+AUTO = "auto"
+"""Value of `--resume` that searches for a run."""
+
+UNFIT = frozenset({"TP050", "TP051", "TP052", "TP053", "TP054", "TP055"})
+"""Problems of a run to resume that are found before anything is written; `--resume auto` then tries the next run."""
+
+NONFINITE = "non_finite"
+"""Prefix of failures that would happen again after resuming."""
+
+STEP_KEYS = (
+    *("model.revision", "method.", "objective.", "optimizer.", "batch.", "precision.compute"),
+    *("memory.remat", "memory.layers", "memory.attention", "memory.loss_chunk_tokens", "memory.mlp_chunk_tokens"),
+    "mesh.shard_params",
+)
+"""Prefixes of the settings that determine the bits of a step."""
+
+DATA_KEYS = ("shuffle", "generated_rows", "max_length", "packing", "buckets", "kind", "supervise")
+ROW_KEYS = ("seed", *(f"data.{key}" for key in DATA_KEYS))
+"""Settings that determine the rows of a step."""
 
 
-def parent_of(resume: Path | None, config: Config, *, step: int | None = None) -> dict[str, Any] | None:
-    """Return the manifest's group `parent`: the run and step that this one continues from.
+def read_manifest(resume: Path) -> dict[str, Any] | None:
+    """Return the manifest of a run, or None if it is missing or invalid."""
+    return read_run(resume).manifest
+
+
+def read_parent(resume: Path | None, config: Config, *, step: int | None = None) -> dict[str, Any] | None:
+    """Return the manifest's group `parent`: the run and step to resume from.
 
     Args:
-        resume: folder of the run to continue. None: this one begins anew.
-        config: of the run that continues it.
-        step: of the newest whole checkpoint. None: not known, and the newest is taken for whole; where it leaves no
-            step, an earlier one may.
+        resume: Folder of the run to resume, or None.
+        config: Configuration to resume it with.
+        step: Step of the newest undamaged checkpoint, or None to assume the newest one.
 
     Raises:
-        ProblemError: exit code 2; there is no checkpoint, no step left, or another train state than the new run's.
+        ProblemError: exit code 2; checkpoint or steps are missing, or the configuration does not fit.
     """
     if resume is None:
         return None
     steps = checkpoint_steps(resume) if step is None else [step]
     if not steps:
-        raise ProblemError([no_checkpoint(resume)], exit_code=2)
+        raise ProblemError([missing_checkpoint(resume)], exit_code=2)
     step = steps[0]
-    problems = check_run_name(resume, "--resume")
+    problems = unfit_name(resume, "--resume")
     if steps[-1] >= config.limits.steps:
-        problems.append(no_step_left(resume, step, config))
+        problems.append(_no_step_left(resume, step, config))
     if (resume / CONFIG).is_file():
         before = load_config(resume / CONFIG)
-        problems += [another_state(resume, *change) for change in changes_of_state(before, config)]
-        problems += [other_rows(resume, *change) for change in changes_of_rows(before, config)]
+        problems += [_changed(resume, "TP052", *change) for change in state_changes(before, config)]
+        problems += [_changed(resume, "TP054", *change) for change in _differences(before, config, ROW_KEYS)]
     if problems:
         raise ProblemError(problems, exit_code=2)
-    link = link_at(resume, step)
+    entries = read_run(resume).rows(layout.CHAIN).values
+    link = next((hash_entry(entry) for entry in reversed(entries) if entry["step"] == step), None)
     return {"run_id": resume.resolve().name, "step": step, **({} if link is None else {"link": link})}
 
 
-def link_at(resume: Path, step: int) -> str | None:
-    """Return the link of a run's last entry of the chain at a step, or None if it is missing."""
-    entries = read_run(resume).rows(layout.CHAIN).values
-    return next((hash_entry(entry) for entry in reversed(entries) if entry["step"] == step), None)
-
-
-def changes_of_state(before: Config, after: Config) -> Iterator[tuple[str, Any, Any]]:
-    """Yield what makes the train state of two configurations differ: key, value before, value after."""
-    # A model may lie in another folder on the machine where the run is continued.
+def state_changes(before: Config, after: Config) -> Iterator[tuple[str, Any, Any]]:
+    """Yield settings that give two configurations different train states: key, value before, value after."""
+    # The model's folder may be elsewhere on this machine.
     if PurePosixPath(before.model.name).name != PurePosixPath(after.model.name).name:
         yield "model.name", before.model.name, after.model.name
-    if before.model.weights != after.model.weights:
-        yield "model.weights", before.model.weights, after.model.weights
-    old, new = asdict(before.method), asdict(after.method)
-    yield from (
-        (f"method.{key}", old[key], new[key]) for key in choose_method(after).shape_keys if old[key] != new[key]
-    )
-    if before.optimizer.name != after.optimizer.name:
-        yield "optimizer.name", before.optimizer.name, after.optimizer.name
-    elif after.optimizer.name == "adafactor" and bool(before.optimizer.weight_decay) != bool(
-        after.optimizer.weight_decay
-    ):
-        # Adafactor without decay has no place for it in its state.
-        yield "optimizer.weight_decay", before.optimizer.weight_decay, after.optimizer.weight_decay
-    if before.optimizer.state != after.optimizer.state:
-        yield "optimizer.state", before.optimizer.state, after.optimizer.state
-    if before.precision.params != after.precision.params:
-        yield "precision.params", before.precision.params, after.precision.params
+    keys = ["model.weights", *(f"method.{key}" for key in choose_method(after).shape_keys), "optimizer.name"]
+    yield from _differences(before, after, [*keys, "optimizer.state", "precision.params"])
+    old, new = before.optimizer, after.optimizer
+    # Adafactor has no state for weight decay if there is none.
+    if old.name == new.name == "adafactor" and bool(old.weight_decay) != bool(new.weight_decay):
+        yield "optimizer.weight_decay", old.weight_decay, new.weight_decay
 
 
-def changes_of_rows(before: Config, after: Config) -> Iterator[tuple[str, Any, Any]]:
-    """Yield what makes the rows of a step differ in two configurations: key, value before, value after."""
-    if before.seed != after.seed:
-        yield "seed", before.seed, after.seed
-    for key in ("shuffle", "generated_rows", "max_length", "packing", "buckets", "kind", "supervise"):
-        if getattr(before.data, key) != getattr(after.data, key):
-            yield f"data.{key}", getattr(before.data, key), getattr(after.data, key)
-
-
-OF_A_STEP = (
-    *("model.revision", "method.", "objective.", "optimizer.", "batch.", "precision.compute"),
-    *("memory.remat", "memory.layers", "memory.attention", "memory.loss_chunk_tokens", "memory.mlp_chunk_tokens"),
-    "mesh.shard_params",
-)
-"""Beginnings of the keys by which a step computes what it computes, in every bit of it."""
-
-
-def changes_of_steps(resume: Path, config: Config, devices: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what makes the steps from here on others than those before: `key`, `before` and `after` of each change.
-
-    They are allowed, since a run may have to go on with another device or a lower learning rate, and reported, since no
-    run of one configuration would have given what comes of it.
-
-    Args:
-        resume: folder of the run to continue.
-        config: of the run that continues it.
-        devices: the manifest's group `devices` of the run that continues it.
-    """
-    before = load_config(resume / CONFIG) if (resume / CONFIG).is_file() else config
-    old, new = flatten(document_of(before)), flatten(document_of(config))
-    keys = [key for key in new if key.startswith(OF_A_STEP)]
-    if config.optimizer.schedule != "constant":
-        keys.append("limits.steps")  # a schedule ends with the last step
-    changes = [{"key": key, "before": old[key], "after": new[key]} for key in keys if old[key] != new[key]]
-    manifest = manifest_of(resume)
-    if manifest is not None:
-        then, now = (f"{found['count']} × {found['kind']}" for found in (manifest["devices"], devices))
-        changes += [{"key": "devices", "before": then, "after": now}] if then != now else []
-    return changes
+def _differences(before: Config, after: Config, keys: Iterable[str]) -> Iterator[tuple[str, Any, Any]]:
+    """Yield key, value before and value after of the keys whose values differ."""
+    old, new = flatten(asdict(before)), flatten(asdict(after))
+    yield from ((key, old[key], new[key]) for key in keys if old[key] != new[key])
 
 
 def record_parent(recorder: Recorder, resume: Path, config: Config) -> None:
-    """Write down what the run goes on from, and what makes its steps others than those before."""
-    parent = recorder.manifest["parent"]
-    changes = changes_of_steps(resume, config, recorder.manifest["devices"])
-    what = f"goes on from step {parent['step']} of {parent['run_id']}"
+    """Log where the run resumes, and which settings of its steps changed.
+
+    Changes are allowed, because a run may have to continue on another device or with a lower learning rate. They are
+    recorded, because no single configuration gives the same result.
+    """
+    parent, devices = recorder.manifest["parent"], recorder.manifest["devices"]
+    before = load_config(resume / CONFIG) if (resume / CONFIG).is_file() else config
+    keys = [key for key in flatten(document_of(config)) if key.startswith(STEP_KEYS)]
+    if config.optimizer.schedule != "constant":
+        keys.append("limits.steps")  # a schedule ends with the last step
+    old, new = flatten(document_of(before)), flatten(document_of(config))
+    changes = [{"key": key, "before": old[key], "after": new[key]} for key in keys if old[key] != new[key]]
+    if (manifest := read_manifest(resume)) is not None:
+        there, here = (f"{group['count']} × {group['kind']}" for group in (manifest["devices"], devices))
+        changes += [{"key": "devices", "before": there, "after": here}] if there != here else []
+    message = f"resumed from step {parent['step']} of {parent['run_id']}"
     if changes:
-        named = "; ".join(
-            f"{each['key']} was {format_value(each['before'])}, is {format_value(each['after'])}" for each in changes
-        )
-        what += f", whose steps were computed otherwise: {named}"
-    recorder.log("warning" if changes else "info", "continued", what, parent=parent, changes=changes)
-
-
-def weights_of(resume: Path | None) -> str | None:
-    """Return where the parameters of the run to continue first came from, as far as its manifest states it."""
-    model = None if resume is None else (manifest_of(resume) or {}).get("model")
-    return model["weights"] if model else None
-
-
-def manifest_of(resume: Path) -> dict[str, Any] | None:
-    """Return the manifest of the run to continue, None where there is no valid one."""
-    return read_run(resume).manifest
+        shown = (f"{each['key']} {format_value(each['before'])} → {format_value(each['after'])}" for each in changes)
+        message += f" with changed settings: {'; '.join(shown)}"
+    recorder.log("warning" if changes else "info", "continued", message, parent=parent, changes=changes)
 
 
 def refuse_other_rows(resume: Path | None, dataset: dict[str, Any], *, batch_size: int) -> None:
-    """Refuse to continue a run with a dataset that changed since, or with another number of sequences in a step.
+    """Refuse to resume a run with a changed dataset or batch size.
 
-    Args:
-        resume: folder of the run to continue. None: this one begins anew.
-        dataset: the manifest's group `dataset` of the run that continues it.
-        batch_size: of the run that continues it, over all devices.
+    `dataset` is a group of the new run's manifest; `batch_size` counts sequences per step over all devices.
 
     Raises:
         ProblemError: exit code 2, with both values.
     """
-    manifest = None if resume is None else manifest_of(resume)
+    manifest = None if resume is None else read_manifest(resume)
     if resume is None or manifest is None:
         return
-    problems = []
-    if dataset["sha256"] != manifest["dataset"]["sha256"]:
-        problems.append(other_dataset(resume, manifest["dataset"], dataset))
-    before = (manifest["training"] or {}).get("batch_size", batch_size)
-    if before != batch_size:
-        problems.append(other_batch(resume, before, batch_size))
+    problems, file, before = [], str(resume / MANIFEST), manifest["dataset"]
+    if dataset["sha256"] != before["sha256"]:
+        what = (
+            f"The dataset {dataset['name']} has {dataset['rows']} rows, SHA-256 {dataset['sha256']}; the run was "
+            f"trained on {before['name']}, {before['rows']} rows, {before['sha256']}."
+        )
+        then = "Use the same dataset, or start a new run without --resume."
+        problems.append(problem_of("TP054", file=file, pointer="/dataset/sha256", what=what, next=then))
+    size = (manifest["training"] or {}).get("batch_size", batch_size)
+    if size != batch_size:
+        what = f"A step has {batch_size} sequences over all devices; the run had {size}."
+        then = (
+            f"Set batch.microbatch_size and batch.accumulation_steps so that {size} sequences result on these devices, "
+            "or start a new run without --resume."
+        )
+        problems.append(problem_of("TP054", file=file, pointer="/training/batch_size", what=what, next=then))
     if problems:
         raise ProblemError(problems, exit_code=2)
 
 
-def no_step_left(resume: Path, step: int, config: Config) -> Problem:
-    """Return the problem of a run that has all its steps; it may have been stopped before its evaluation."""
-    unasked = config.evaluation.eval_set is not None and not is_evaluated(resume)
-    evaluate = f" To answer {config.evaluation.eval_set} as it is: trainproof evaluate {resume}." if unasked else ""
+def _no_step_left(resume: Path, step: int, config: Config) -> Problem:
+    """Return the problem of a run with all its steps; it may have been stopped before its evaluation."""
+    lacks_evaluation = config.evaluation.eval_set is not None and not is_evaluated(resume)
+    evaluate = f" To evaluate it as it is, run trainproof evaluate {resume}." if lacks_evaluation else ""
     return problem_of(
         "TP051",
         file=str(resume),
@@ -190,49 +174,128 @@ def no_step_left(resume: Path, step: int, config: Config) -> Problem:
     )
 
 
-def another_state(resume: Path, key: str, before: Any, after: Any) -> Problem:
-    """Return the problem of a setting under which the checkpoint cannot be the new run's."""
-    as_given = format_value(before).strip('"')
+def _changed(resume: Path, code: str, key: str, before: Any, after: Any) -> Problem:
+    """Return the problem of a setting that must be the same as in the run to resume."""
     return problem_of(
-        "TP052",
+        code,
         file=str(resume / CONFIG),
         pointer="/" + key.replace(".", "/"),
-        what=f"{key} is {format_value(after)}; the run to continue has {format_value(before)}.",
-        next=f"Continue it with --set {key}={as_given}, or leave --resume out to begin anew.",
+        what=f"{key} is {format_value(after)}; the run to resume has {format_value(before)}.",
+        next=f"Pass --set {key}={format_value(before).strip(chr(34))}, or start a new run without --resume.",
     )
 
 
-def other_rows(resume: Path, key: str, before: Any, after: Any) -> Problem:
-    """Return the problem of a setting under which the steps before would have seen other rows."""
-    return problem_of(
-        "TP054",
-        file=str(resume / CONFIG),
-        pointer="/" + key.replace(".", "/"),
-        what=f"{key} is {format_value(after)}; the run to continue has {format_value(before)}.",
-        next=f"Continue it with --set {key}={format_value(before)}, or leave --resume out to begin anew.",
-    )
+@dataclass(frozen=True, kw_only=True)
+class FoundRuns:
+    """Runs found by `--resume auto`.
+
+    Attributes:
+        folders: Runs that can be resumed according to their documents, newest first.
+        said: One line for each other run.
+    """
+
+    folders: tuple[Path, ...]
+    said: tuple[str, ...]
 
 
-def other_dataset(resume: Path, before: dict[str, Any], after: dict[str, Any]) -> Problem:
-    """Return the problem of a dataset that is not the one that the run to continue read."""
-    return problem_of(
-        "TP054",
-        file=str(resume / MANIFEST),
-        pointer="/dataset/sha256",
-        what=f"The dataset {after['name']} has {after['rows']} rows with the SHA-256 {after['sha256']}; the run to "
-        f"continue read {before['name']}, {before['rows']} rows with the SHA-256 {before['sha256']}.",
-        why="Which rows a step sees follows from the dataset for every step of the run, those before too.",
-        next="Name the dataset as it was, or leave --resume out to begin anew.",
-    )
+def find_runs(config: Config, beside: Path) -> FoundRuns:
+    """Find runs in a folder and in attached folders that a configuration can resume."""
+    folders, skipped, others = [], [], 0
+    complete: set[str] = set()  # ids of runs that were resumed and completed
+    manifests = [(folder, read_manifest(folder)) for folder in _run_folders(beside)]
+    started = {folder: datetime.fromisoformat(each["started_at"]).timestamp() for folder, each in manifests if each}
+    for folder, manifest in sorted(manifests, key=lambda each: started.get(each[0], 0), reverse=True):
+        try:
+            before = load_config(folder / CONFIG)
+        except ProblemError as error:
+            skipped.append(f"skipping {folder}: its configuration cannot be read: {error.problems[0].what}")
+            continue
+        if (before.name, before.mode) != (config.name, config.mode):
+            others += 1
+        elif reason := _reason_to_skip(folder, manifest, config, complete):
+            skipped.append(f"skipping {folder}: {reason}")
+        else:
+            folders.append(folder)
+    if others:
+        skipped.append(
+            f"skipping {quantity(others, 'run')} with another name or mode than {config.name}, {config.mode}"
+        )
+    return FoundRuns(folders=tuple(folders), said=tuple(skipped))
 
 
-def other_batch(resume: Path, before: int, after: int) -> Problem:
-    """Return the problem of steps with another number of sequences, as on another number of devices."""
-    return problem_of(
-        "TP054",
-        file=str(resume / MANIFEST),
-        pointer="/training/batch_size",
-        what=f"A step has {after} sequences over all devices; the run to continue has {before}.",
-        next=f"Set batch.microbatch_size and batch.accumulation_steps so that with the number of devices they make "
-        f"{before}, or leave --resume out to begin anew.",
-    )
+def _reason_to_skip(folder: Path, manifest: dict[str, Any] | None, config: Config, complete: set[str]) -> str | None:
+    """Return why a run cannot be resumed, or None; adds the parent of a complete run to `complete`."""
+    if manifest is None:
+        return f"its {MANIFEST} is damaged"
+    is_resumed = manifest["run_id"] in complete
+    if is_resumed or _is_complete(folder, manifest, config):
+        complete.update({manifest["parent"]["run_id"]} if manifest["parent"] else ())
+        return "already resumed and completed" if is_resumed else "already complete"
+    if is_alive(folder):
+        return "still running"
+    if manifest["exit"] and (manifest["exit"]["error"] or "").startswith(NONFINITE):
+        return "it failed because of non-finite values, and would fail again"
+    return "no complete checkpoint" if latest_step(folder) is None else None
+
+
+def _is_complete(folder: Path, manifest: dict[str, Any], config: Config) -> bool:
+    """Return whether a run has all steps, and its evaluation if one is configured."""
+    done = max(latest_step(folder) or 0, (manifest["training"] or {}).get("steps_done") or 0)
+    return done >= config.limits.steps and (config.evaluation.eval_set is None or is_evaluated(folder))
+
+
+def awaits_evaluation(folder: Path, config: Config) -> bool:
+    """Return whether a run has all steps of a configuration and lacks only the evaluation that both configure."""
+    if config.evaluation.eval_set is None or (latest_step(folder) or 0) < config.limits.steps or is_evaluated(folder):
+        return False
+    try:
+        return load_config(folder / CONFIG).evaluation.eval_set == config.evaluation.eval_set
+    except ProblemError:
+        return False
+
+
+def own_folder(folder: Path, output: Path) -> Path:
+    """Return a run's folder, or for a read-only attached one a copy next to `output` with the newest checkpoint.
+
+    Raises:
+        ProblemError: exit code 2; a file or another run is in the way.
+    """
+    if attached_folder().resolve() not in folder.resolve().parents:
+        return folder
+    copy = output.with_name(folder.resolve().name)
+    refuse_folder(copy)
+    newest, part = str(latest_step(folder)), copy.with_name(f".{copy.name}.part")
+    checkpoints = str(folder / CHECKPOINTS)
+
+    def older(parent: str, names: list[str]) -> list[str]:
+        return [name for name in names if name.isdecimal() and name != newest] if parent == checkpoints else []
+
+    try:
+        shutil.rmtree(part, ignore_errors=True)  # left by a session that ended while copying
+        shutil.copytree(folder, part, ignore=older, copy_function=shutil.copyfile)
+        for parent, _, _ in os.walk(part):
+            Path(parent).chmod(0o755)  # copytree copies the read-only mode
+        part.rename(copy)
+    except OSError as error:
+        raise write_error(error, copy, what="The copy of the attached run") from error
+    return copy
+
+
+def _run_folders(beside: Path) -> Iterator[Path]:
+    """Yield the run folders in a folder and in attached folders."""
+    if beside.is_dir():
+        yield from (path for path in sorted(beside.iterdir()) if (path / MANIFEST).is_file())
+    for folder, folders, files in walk_attached():
+        if MANIFEST in files:
+            folders.clear()
+            if folder.parent.resolve() != beside.resolve():
+                yield folder
+
+
+def free_folder(folder: Path) -> Path:
+    """Return a folder for a new run: `folder` itself, or if it is not empty the next free name, such as `full-2`."""
+    number, free = 1, folder
+    while free.is_dir() and any(free.iterdir()):
+        number += 1
+        free = folder.with_name(f"{folder.name}-{number}")
+    return free

@@ -29,14 +29,9 @@ from evidence.targets import THIS_MACHINE, Target, find_target
 from schemas.formats import join_words, quantity, size
 from schemas.problems import Problem, ProblemError, problem_of
 from trainer.config.tree import Config, ElementType
-from trainer.recorder.environment import (
-    cache_folder,
-    cache_limit_bytes,
-    cpu_name,
-    processor,
-    request_level,
-    walk_attached,
-)
+from trainer.recorder.attached import walk_attached
+from trainer.recorder.cache_folder import folder, size_bytes
+from trainer.recorder.environment import cpu_name, processor, request_level
 from trainer.recorder.recorder import Recorder
 
 Platform = Literal["cpu", "gpu", "tpu"]
@@ -54,7 +49,7 @@ CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/
 """Memory limit of a container on Linux, in cgroup version 2 and 1."""
 
 PROCESS_BYTES = 450 * 2**20
-"""Memory of a process on a CPU besides the run's arrays: libraries, tokenizers, rows, and compiled programs."""
+"""Memory of a process on a CPU in addition to the run's arrays: libraries, tokenizers, rows, and compiled programs."""
 
 CUDA_BYTES = 900 * 2**20
 """Left to CUDA: its context, the kernels of its libraries, and workspace of cuDNN and cuBLAS (0.4 to 0.7 GiB)."""
@@ -120,7 +115,7 @@ def gpu_memories() -> list[int]:
 
 
 def use_compilation_cache(room: Path | None = None) -> list[str]:
-    """Set up JAX's compilation cache in a folder for this processor and these versions, which JAX's key leaves out.
+    """Set up JAX's compilation cache in a folder for this processor and these versions, which JAX's own key omits.
 
     `JAX_COMPILATION_CACHE_DIR` and a size limit of 0 leave the cache as it is.
 
@@ -131,10 +126,10 @@ def use_compilation_cache(room: Path | None = None) -> list[str]:
     Returns:
         One line about each attached folder.
     """
-    limit = cache_limit_bytes()
+    limit = size_bytes()
     if jax.config.values["jax_compilation_cache_dir"] or not limit:
         return []
-    parent = room or cache_folder() / "programs"
+    parent = room or folder() / "programs"
     own = parent / machine_key()
     try:
         remove_unused(parent, but=own)
@@ -223,15 +218,9 @@ class Devices:
 
     def document(self) -> dict[str, Any]:
         """Return the manifest's group `devices`."""
-        return {
-            "requested": self.requested,
-            "platform": self.platform,
-            "kind": self.kind,
-            "count": len(self.list),
-            "memory_bytes": self.memory_bytes,
-            "chosen_because": self.chosen_because,
-            "list": [{"id": device.id, "kind": device.device_kind} for device in self.list],
-        }
+        names = ("requested", "platform", "kind", "memory_bytes", "chosen_because")
+        devices = [{"id": device.id, "kind": device.device_kind} for device in self.list]
+        return {name: getattr(self, name) for name in names} | {"count": len(self.list), "list": devices}
 
     def record(self, recorder: Recorder) -> None:
         """Log which devices were chosen and why."""
@@ -275,15 +264,14 @@ def _choose_platform(requested: str) -> tuple[Platform, str]:
     for platform in present:
         if platform == requested:
             return platform, f"requested with --device {requested}"
-    what = "No device was found" if requested == "auto" else f"No {requested} device was found"
+    device = "device" if requested == "auto" else f"{requested} device"
+    what, expected = f"No {device} was found", f"at least one {device}"
     if present:
         what, why, then = f"{what}; JAX sees only: {', '.join(sorted(present))}.", None, ADVICE[requested]
     else:
         what += f"; with JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')} JAX sees none at all."
         why = "JAX_PLATFORMS lists the platforms that JAX may use, and none of them is available."
-        extras = "trainproof[cuda12], trainproof[cuda13] or trainproof[tpu]"
-        then = f"Unset JAX_PLATFORMS, or install JAX for it: {extras}."
-    expected = f"at least one {'' if requested == 'auto' else f'{requested} '}device"
+        then = "Unset JAX_PLATFORMS, or install JAX for it: trainproof[cuda12], trainproof[cuda13] or trainproof[tpu]."
     problem = problem_of("TP701", file="--device", what=what, why=why, expected=expected, next=then)
     raise ProblemError([problem], exit_code=REFUSED)
 
@@ -298,14 +286,8 @@ def list_devices(platform: str) -> list[Any]:
 
 def too_few_devices(count: int, found: int, there: str) -> Problem:
     """Return the problem of a `mesh.devices` above the number of devices."""
-    return problem_of(
-        "TP702",
-        file="mesh.devices",
-        what=f"mesh.devices is {count}, but {there}.",
-        why=None,
-        expected=f"at most {found}",
-        next=f"Use --set mesh.devices={found}, or leave it out to use all devices.",
-    )
+    what, then = f"mesh.devices is {count}, but {there}.", f"Use --set mesh.devices={found}, or omit it to use all."
+    return problem_of("TP702", file="mesh.devices", what=what, why=None, expected=f"at most {found}", next=then)
 
 
 def usable_memory(device: Any, platform: str, *, sharing: int) -> tuple[int | None, str]:
@@ -374,29 +356,21 @@ def supported_types(devices: Devices) -> tuple[ElementType, ...] | None:
 
 
 def refuse_absent_types(config: Config, *, kind: str, element_types: Collection[str] | None) -> None:
-    """Refuse element types that a device does not support.
-
-    Args:
-        config: The run.
-        kind: Name of the device.
-        element_types: Types that it supports, or None for all.
+    """Refuse element types that a device named `kind` does not support; None supports all.
 
     Raises:
         ProblemError: Exit code 3, with the setting and its replacement.
     """
-    declared = {"params": config.precision.params, "compute": config.precision.compute}
-    problems = [
-        problem_of(
-            "TP730",
-            file=kind,
-            pointer=f"/precision/{key}",
-            what=f"precision.{key} is {value}, which {kind} does not have.",
-            expected=join_words(sorted(element_types)),
-            next=f"Use --set precision.{key}={half_type(key, config, element_types)}.",
-        )
-        for key, value in declared.items()
-        if element_types is not None and value not in element_types
-    ]
+    problems = []
+    for key in ("params", "compute"):
+        value = getattr(config.precision, key)
+        if element_types is not None and value not in element_types:
+            what = f"precision.{key} is {value}, which {kind} does not have."
+            expected = join_words(sorted(element_types))
+            then = f"Use --set precision.{key}={half_type(key, config, element_types)}."
+            problems.append(
+                problem_of("TP730", file=kind, pointer=f"/precision/{key}", what=what, expected=expected, next=then)
+            )
     if problems:
         raise ProblemError(problems, exit_code=REFUSED)
 

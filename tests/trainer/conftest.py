@@ -32,9 +32,8 @@ from trainer.config.tree import (
 from trainer.data.conversations import Tokenizer
 from trainer.run import RunRequest
 
-# From Python 3.12 on, isinstance does not see attributes that tokenizers compute when they are asked.
-for protocol in (Tokenizer, Tokenizer):
-    protocol.register(PreTrainedTokenizerBase)
+# From Python 3.12 on, isinstance does not see attributes that tokenizers compute on access.
+Tokenizer.register(PreTrainedTokenizerBase)
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -116,9 +115,8 @@ def finished(shared_folder: Path) -> Callable[[Config], Path]:
         with FileLock(f"{folder}.lock"):
             if not (folder / "succeeded").exists():
                 shutil.rmtree(folder, ignore_errors=True)
-                assert (
-                    carried_out(RunRequest(config=config, folder=folder / "run", command=["trainproof", "train"])) == 0
-                )
+                request = RunRequest(config=config, folder=folder / "run", command=["trainproof", "train"])
+                assert carried_out(request) == 0
                 (folder / "succeeded").touch()
         return folder / "run"
 

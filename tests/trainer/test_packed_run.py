@@ -72,4 +72,4 @@ def test_tokens_that_the_rows_do_not_take_in_are_found(line, changes, code, pack
 @pytest.mark.slow
 def test_a_run_cannot_be_continued_packed(packed, config, order_of, train):
     first = train(replace(packed, data=config.data, limits=LimitsConfig(steps=1)), "first")
-    assert "data.packing is true; the run to continue has false." in refusal(order_of(packed, "rest", resume=first))[1]
+    assert "data.packing is true; the run to resume has false." in refusal(order_of(packed, "rest", resume=first))[1]

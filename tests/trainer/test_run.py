@@ -2,7 +2,6 @@
 
 import errno
 import fcntl
-import json
 import os
 import shutil
 import subprocess
@@ -21,12 +20,13 @@ from whole_runs import carried_out, errors_of, logged, manifest_of, refusal, row
 from evidence import layout
 from evidence.grade import check_run
 from evidence.run import read_run
+from evidence.scores.recompute import compute_result
 from trainer.config.load import load_config
 from trainer.config.tree import CheckpointConfig, LimitsConfig
 from trainer.loop.loop import Loop
 from trainer.loop.record import record_program
 from trainer.loop.session import StopRequest
-from trainer.recorder.recorder import Recorder
+from trainer.recorder.recorder import Recorder, RunningResult
 
 SMOKE = "trainer/configs/smoke_tiny.yaml"
 
@@ -43,6 +43,15 @@ def test_a_smoke_run_is_valid_evidence(config, train):
     # The states that a judge can start from are of the role `other`.
     expected = {*roles.split(), "trained_params", "other"}
     assert {artifact["role"] for artifact in manifest_of(folder)["artifacts"]} == expected
+
+
+@pytest.mark.parametrize("losses", [[], [None], [4.0, 1.0, None, 1.0, 0.1, 0.1], [0.1] * 3 + [1e16, -1e16, 3e-9]])
+def test_the_result_needs_no_rows_in_memory(losses):
+    result, rows = RunningResult(), []
+    for step, loss in enumerate(losses, 1):
+        rows.append({"step": step, "loss": loss, "tokens_seen": 7 * step})
+        result.add(rows[-1])
+        assert result.document() == compute_result(rows)
 
 
 @pytest.mark.parametrize("how", ["moved", "removed", "another in its place"])
@@ -223,28 +232,3 @@ def test_an_exception_seals_the_run_and_is_explained(error, kind, code, text, co
     assert not (order.folder / layout.LOCK).exists()
     [said] = [row for row in rows(order.folder, layout.LOG) if row["level"] == "error"]
     assert ("traceback" in said["fields"]) == (kind == "KeyError")
-
-
-@pytest.mark.slow
-def test_a_full_disk_keeps_what_was_written(config, order_of, monkeypatch):
-    """The disk fills after the second row: the rows before stay, and the run fails with the reason."""
-    real = Recorder.metric
-
-    def until_full(self, row):
-        if row["step"] == 3:
-            raise OSError(28, "No space left on device", str(self.folder / layout.METRICS))
-        real(self, row)
-
-    monkeypatch.setattr(Recorder, "metric", until_full)
-    order = order_of(replace(config, limits=LimitsConfig(steps=5)))
-    what = "The disk is full; the run cannot be recorded any further."
-    assert refusal(order)[1].startswith(f"error TP722: {order.folder / layout.METRICS}: {what}\n")
-    assert [row["step"] for row in rows(order.folder)] == [1, 2]
-    assert manifest_of(order.folder)["training"]["steps_done"] == 2
-
-
-def test_a_killed_run_is_shown_as_interrupted(config, finished, tmp_path):
-    folder = shutil.copytree(finished(config), tmp_path / "run")
-    (folder / layout.MANIFEST).write_text(json.dumps(manifest_of(folder) | {"status": "running", "exit": None}))
-    (folder / layout.LOCK).write_text("1\n")
-    assert read_run(folder).status == "interrupted"

@@ -14,7 +14,7 @@ from evidence import layout
 from evidence.targets import targets
 from schemas.problems import ProblemError
 from trainer.config.tree import Config, LimitsConfig
-from trainer.evaluation.evaluate import evaluate_run
+from trainer.evaluation.late import evaluate_run
 from trainer.loop.session import (
     BUNDLE_SECONDS,
     SESSION_STARTED,
@@ -25,7 +25,7 @@ from trainer.loop.session import (
     session_limit,
 )
 from trainer.recorder.progress import Watch
-from trainproof.cli.train import SessionName
+from trainproof.verbs.options import SessionName
 
 QUIET = Watch(quiet=True)
 PLAN = {
@@ -109,7 +109,7 @@ def test_a_run_whose_session_ends_is_interrupted_and_evaluated_by_the_next(asked
     assert manifest["status"] == "interrupted"
     assert manifest["exit"]["message"] == "--session kaggle-tpu ends, before the evaluation was complete"
     [said] = logged(first, "evaluation_left")
-    assert said["message"].endswith(f"it is made by: trainproof train --resume {first}")
+    assert said["message"].endswith(f"To complete the evaluation: trainproof train --resume {first}")
     assert len(logged(first, "session")) == 1
     assert not (first / layout.EVAL_SUMMARY).exists()
     assert errors_of(first) == []

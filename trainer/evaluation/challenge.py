@@ -34,9 +34,8 @@ from trainer.evaluation.recorded import (
     read_sampler,
     recorded_items,
 )
-from trainer.loop.base import refuse_other_base
-from trainer.loop.mesh import build_mesh
-from trainer.loop.task import Task
+from trainer.loop.state import refuse_other_base
+from trainer.loop.task import Task, build_mesh
 from trainer.objectives.data import read_training_rows
 from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import build_receipt

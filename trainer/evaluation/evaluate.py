@@ -56,7 +56,7 @@ from trainer.loop.loop import HeldOutPoint
 from trainer.loop.mesh import build_mesh
 from trainer.loop.session import SessionLimit, StopRequest
 from trainer.loop.step import TrainState
-from trainer.loop.task import Task, without_reference
+from trainer.loop.task import Task, drop_reference_params
 from trainer.model.decoder import params_sha256
 from trainer.model.model import combine
 from trainer.model.source import resolve
@@ -237,7 +237,7 @@ class HeldOut:
     def measure(self, done: int, state: TrainState, frozen: Params) -> HeldOutPoint:
         """Return score, loss (nats per token of the expected answers) and answers after `done` steps."""
         began = time.perf_counter()
-        params = unstack_on_devices(combine(state.trained, without_reference(frozen)))
+        params = unstack_on_devices(combine(state.trained, drop_reference_params(frozen)))
         rows = tuple(
             {"step": done} | {key: row[key] for key in HELD_OUT_FIELDS if key in row}
             for row in answer_items(self.sampler, params, self.items.rows, self.prompts, like=self.like)

@@ -25,9 +25,9 @@ from trainer.data.rows import AS_WRITTEN, WITH_NEWLINE, RowFile, read_eval_set
 from trainer.evaluation.answers import Sampler, item_fields
 from trainer.loop.base import REFUSED, other_base
 from trainer.loop.chain import load_trained_params, params_bytes
-from trainer.loop.checkpoints import latest_step, no_checkpoint, restored_state
-from trainer.loop.state import initial_params, some_params, with_shardings
-from trainer.loop.task import Task, without_reference
+from trainer.loop.checkpoints import latest_step, missing_checkpoint, restored_state
+from trainer.loop.state import base_mismatch, initial_params, some_params
+from trainer.loop.task import Task, add_shardings, drop_reference_params
 from trainer.model.decoder import params_sha256
 from trainer.model.load import load_params
 from trainer.model.lora import lora_names
@@ -63,7 +63,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 def require_checkpoint(folder: Path) -> None:
     """Raise `ProblemError` with exit code 2 if a run folder lacks a checkpoint."""
     if latest_step(folder) is None:
-        raise ProblemError([no_checkpoint(folder)], exit_code=2)
+        raise ProblemError([missing_checkpoint(folder)], exit_code=2)
 
 
 def read_summary(folder: Path) -> dict[str, Any] | None:
@@ -231,7 +231,7 @@ def param_readers(folder: Path, task: Task) -> Iterator[tuple[str, Callable[[], 
     if task.model.adapters and adapter.is_dir():
         yield f"{layout.ADAPTER}/", lambda: _add_frozen(_adapter_params(adapter, task), task)
     if not task.model.adapters and exported.is_dir():
-        yield f"{layout.EXPORT}/", lambda: load_params(resolve(str(exported)), with_shardings(task.model.base, task))
+        yield f"{layout.EXPORT}/", lambda: load_params(resolve(str(exported)), add_shardings(task.model.base, task))
     if latest_step(folder) is not None:
         yield f"{layout.CHECKPOINTS}/", lambda: _checkpoint_params(folder, task)
 
@@ -258,4 +258,4 @@ def _adapter_params(folder: Path, task: Task) -> Params:
 
 def _checkpoint_params(folder: Path, task: Task) -> Params:
     [state], frozen = restored_state(folder, task)
-    return combine(state.trained, without_reference(frozen))
+    return combine(state.trained, drop_reference_params(frozen))

@@ -1,1 +1,1 @@
-"""The training loop: one step (`step`), its optimizer (`optimizer`), the loop around it (`train`), checkpoints."""
+"""The training loop (`loop`), one step of it (`step`), its optimizer, compiled programs and checkpoints."""

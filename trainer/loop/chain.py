@@ -6,10 +6,10 @@ with the hash of its entry in the chain.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
@@ -27,10 +27,12 @@ from evidence.writing import write_bytes
 from schemas.formats import quantity, size
 from schemas.problems import ProblemError, problem_of
 from trainer.config.tree import Config
+from trainer.data.order import global_batch_size
 from trainer.loop.checkpoints import Checkpoints, StoredState, from_stored, state_bytes, state_sha256, to_stored
-from trainer.loop.state import state_shapes, with_shardings
+from trainer.loop.rollouts import RolloutRecorder
+from trainer.loop.state import state_shapes
 from trainer.loop.step import TrainState
-from trainer.loop.task import Task
+from trainer.loop.task import Task, add_shardings
 from trainer.model.stacks import Params, device_copy, unstack_layers
 from trainer.recorder.memory import MemoryWatch
 
@@ -53,16 +55,8 @@ MAX_HEADER_BYTES = 100 << 20
 """Largest header of a safetensors file, as the format limits it."""
 
 DTYPES: Mapping[str, Any] = {
-    "F64": np.float64,
-    "F32": np.float32,
-    "F16": np.float16,
-    "BF16": jnp.bfloat16,
-    "I64": np.int64,
-    "I32": np.int32,
-    "U32": np.uint32,
-    "I8": np.int8,
-    "U8": np.uint8,
-    "BOOL": np.bool_,
+    **{"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": jnp.bfloat16},
+    **{"I64": np.int64, "I32": np.int32, "U32": np.uint32, "I8": np.int8, "U8": np.uint8, "BOOL": np.bool_},
 }
 """Dtypes of a run's arrays by their safetensors names."""
 
@@ -75,7 +69,6 @@ class Segment:
     first_step: int
     """Step after which the segment begins."""
     last_step: int
-    """Last step of the segment."""
 
     @property
     def name(self) -> str:
@@ -106,13 +99,7 @@ class SegmentSpan:
 
 
 def split_segments(first: int, last: int, chained: Collection[int]) -> tuple[Segment, ...]:
-    """Return the segments of a run, in order.
-
-    Args:
-        first: Step from which the run begins.
-        last: Last step of the run.
-        chained: Steps with an entry in the chain; if empty, the segments have equal length.
-    """
+    """Split a run into segments at the steps with an entry in the chain, or into equal ones if there are no entries."""
     inner = chained or range(first, last, max(1, -(-(last - first) // SEGMENTS_WITHOUT_CHAIN)))
     steps = sorted({first, last, *(step for step in inner if first < step < last)})
     return tuple(Segment(number=number, first_step=a, last_step=b) for number, (a, b) in enumerate(pairwise(steps)))
@@ -141,25 +128,20 @@ def chain_interval(config: Config) -> int:
     return config.recording.chain_every_steps or max(1, config.limits.steps // ENTRIES)
 
 
-class StateWriterRecorder(Protocol):
-    """Records entries of the chain and events."""
+class LoopRecorder(RolloutRecorder, Protocol):
+    """Records what a loop reports; a run's `Recorder` is one."""
+
+    def metric(self, row: dict[str, Any]) -> None:
+        """Record the row of a step."""
+
+    def answers(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Record held-out answers."""
 
     def rows_so_far(self) -> RowsSoFar | None:
-        """Return a summary of the rows before the next entry."""
+        """Return a summary of the rows before the next entry of the chain."""
 
-    def link(
-        self,
-        *,
-        step: int,
-        data_position: int,
-        state_sha256: str,
-        params_sha256: str | None = None,
-        rows: RowsSoFar | None = None,
-    ) -> None:
-        """Record an entry of the chain, for the given rows or for all rows so far."""
-
-    def log(self, level: str, event: str, message: str, **fields: Any) -> None:
-        """Record an event."""
+    def link(self, *_: Any, **entry: Any) -> None:
+        """Record an entry of the chain; see `evidence.hashes.Chain.entry`."""
 
     def sync(self) -> None:
         """Flush everything to disk."""
@@ -167,22 +149,27 @@ class StateWriterRecorder(Protocol):
 
 @dataclass(kw_only=True)
 class StateWriter:
-    """Writes states: an entry of the chain, a checkpoint, and a file for judges.
+    """Hook that writes states: an entry of the chain, a checkpoint, and a file for judges.
 
     On a CPU this happens in place. Accelerators continue meanwhile: the loop waits until the state is copied to host
     memory, and a thread hashes and writes the copy, one at a time. Its errors are raised by the next call.
     Used as a context manager, it has written everything at the end.
+
+    Attributes:
+        checkpoints: Checkpoints of the run, or None to save none.
+        kept_steps: Steps whose states are saved for judges, in `folder`.
+        asynchronous: Whether to write in a thread.
     """
 
-    recorder: StateWriterRecorder
-    checkpoints: Checkpoints | None
-    kept: KeptStates | None
-    memory: MemoryWatch | None
-    data_position: Callable[[int], int]
-    """Returns the sequences consumed up to a step."""
-    asynchronous: bool
+    task: Task
+    recorder: LoopRecorder
+    checkpoints: Checkpoints | None = None
+    folder: Path = Path()
+    kept_steps: frozenset[int] = frozenset()
+    memory: MemoryWatch | None = None
+    asynchronous: bool = False
     _thread: ThreadPoolExecutor | None = None
-    _running: Future[int | None] | None = field(default=None)
+    _running: Future[int | None] | None = None
 
     def __enter__(self) -> Self:
         if self.asynchronous:
@@ -202,8 +189,23 @@ class StateWriter:
                 self._thread.shutdown()
             self._thread, self._running = None, None
 
+    @property
+    def seconds(self) -> float:
+        """Duration of the last checkpoint."""
+        return 0.0 if self.checkpoints is None else self.checkpoints.seconds
+
+    def is_saved(self, done: int) -> bool:
+        """Return whether a checkpoint follows a step; the last one is saved after the loop."""
+        config = self.task.config
+        every = config.checkpoint.save_every_steps
+        return every > 0 and done % every == 0 and done < config.limits.steps
+
+    def is_chained(self, done: int) -> bool:
+        """Return whether an entry of the chain follows a step; checkpoints and the end have one anyway."""
+        return done % chain_interval(self.task.config) == 0 and done < self.task.config.limits.steps
+
     def keep_best(self, step: int) -> None:
-        """Keep the checkpoint of a step besides the newest from now on."""
+        """Keep the checkpoint of a step, even when it is not among the newest."""
         self.wait()
         if self.checkpoints is not None:
             self.checkpoints.best_step = step
@@ -217,16 +219,10 @@ class StateWriter:
         self._sync(saved=saved)
         with self._measured(saved=saved):
             copy = host_copy(state)
-        rows = self.recorder.rows_so_far()
-        self._running = self._thread.submit(self._write, copy, rows, saved=saved)
+        self._running = self._thread.submit(self._write, copy, self.recorder.rows_so_far(), saved=saved)
 
     def write(self, state: TrainState, *, saved: bool, params: str | None = None) -> None:
-        """Write an entry, and a checkpoint if `saved`, and wait for it.
-
-        Args:
-            state: Train state.
-            saved: Whether to save a checkpoint.
-            params: Hash of all parameters, if it is known.
+        """Write an entry, with the hash of all parameters if it is known, and a checkpoint if `saved`; wait for both.
 
         Raises:
             OSError: The state could not be written, for example because the disk is full.
@@ -254,13 +250,13 @@ class StateWriter:
         The entry comes first, so that every checkpoint has one when a run is resumed.
         """
         step, sha256, saved_step = int(state.step), state_sha256(to_stored(state)), None
-        position = self.data_position(step)
+        position = step * global_batch_size(self.task.config, devices=self.task.mesh.size)
         self.recorder.link(step=step, data_position=position, state_sha256=sha256, params_sha256=params, rows=rows)
         if saved and self.checkpoints is not None:
             with self._measured(saved=rows is None):
                 saved_step = self.checkpoints.save(state, sha256=sha256)
-        if self.kept is not None and step in self.kept.steps:
-            write_state(self.kept.folder, state)
+        if step in self.kept_steps:
+            write_state(self.folder, state)
         return saved_step
 
     def _sync(self, *, saved: bool) -> None:
@@ -272,9 +268,9 @@ class StateWriter:
         return self.memory.during("save") if saved and self.memory is not None else nullcontext()
 
     def _log(self, step: int | None) -> None:
-        if step is not None and self.checkpoints is not None:
-            seconds = self.checkpoints.seconds
-            self.recorder.log("info", "checkpoint_saved", f"checkpoint at step {step}", step=step, seconds=seconds)
+        if step is not None:
+            message = f"checkpoint at step {step}"
+            self.recorder.log("info", "checkpoint_saved", message, step=step, seconds=self.seconds)
 
 
 def host_copy(state: TrainState) -> TrainState:
@@ -306,47 +302,42 @@ def save_trained_params(folder: Path, trained: Params, task: Task) -> None:
 
 
 def load_trained_params(folder: Path, task: Task) -> Params | None:
-    """Load the trained parameters of a run folder, or return None if it has none.
+    """Load the trained parameters of a run folder, or return None if the file is missing.
 
     Raises:
-        ProblemError: exit code 2; the file is not in safetensors format, or its arrays are not those of the run.
+        ProblemError: exit code 2; the file is not in safetensors format, or its arrays do not match the run.
     """
-    path, wanted = folder / layout.TRAINED_PARAMS, with_shardings(task.model.trained, task)
+    path, wanted = folder / layout.TRAINED_PARAMS, add_shardings(task.model.trained, task)
     if not path.is_file():  # a pipe or device would never end
         return None
-
-    def invalid(what: str) -> ProblemError:
-        return ProblemError([problem_of("TP056", file=str(path), what=what)], exit_code=2)
-
-    limit = params_bytes(task.model.trained) + MAX_HEADER_BYTES
     try:
-        if (found_bytes := path.stat().st_size) > limit:
-            what = f"{layout.TRAINED_PARAMS} has {size(found_bytes)}; what was trained has at most {size(limit)}."
-            raise invalid(what)
-        arrays = _read_safetensors(path.read_bytes())
+        arrays = _read_safetensors(path, max_bytes=params_bytes(task.model.trained))
+        found, expected = _signatures(arrays), _signatures(wanted)
+        if others := sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name)):
+            what = f"{len(others):,} arrays do not match the configuration, the first is {others[0]}."
+            raise ProblemError([problem_of("TP056", file=str(path), what=what)], exit_code=2)
     except FileNotFoundError:
         return None
     except (SafetensorError, ValueError, KeyError, OverflowError) as error:
         what = f"{layout.TRAINED_PARAMS} cannot be read: {error}."
-        raise invalid(what) from error
-    found, expected = _signatures(arrays), _signatures(wanted)
-    if found != expected:
-        others = sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name))
-        what = f"{len(others):,} arrays are not as the configuration has them, the first is {others[0]}."
-        raise invalid(what)
+        raise ProblemError([problem_of("TP056", file=str(path), what=what)], exit_code=2) from error
     return {name: device_copy(jax.device_put(arrays[name], wanted[name].sharding)) for name in wanted}
 
 
-def _read_safetensors(content: bytes) -> Params:
+def _read_safetensors(path: Path, *, max_bytes: int) -> Params:
     """Return the arrays of a safetensors file; the library's own NumPy reader does not support bfloat16.
 
     Raises:
         SafetensorError: The file is damaged or has another format.
+        ValueError: The file is larger than its arrays can be.
         KeyError: An array has an unknown dtype.
     """
+    if (found := path.stat().st_size) > max_bytes + MAX_HEADER_BYTES:
+        message = f"it has {size(found)}, and its arrays have {size(max_bytes)}"
+        raise ValueError(message)
     return {
         name: np.frombuffer(each["data"], DTYPES[each["dtype"]]).reshape(each["shape"])
-        for name, each in deserialize(content)
+        for name, each in deserialize(path.read_bytes())
     }
 
 
@@ -354,36 +345,17 @@ def _signatures(arrays: Mapping[str, Any]) -> dict[str, tuple[tuple[int, ...], s
     return {name: (tuple(value.shape), str(value.dtype)) for name, value in arrays.items()}
 
 
-class StateFileError(ValueError):
-    """A file that is not a state of the run."""
-
-    def __str__(self) -> str:
-        return "its arrays are not those of a state of this run"
-
-
-@dataclass(frozen=True, kw_only=True)
-class KeptStates:
-    """Steps whose states are saved for judges."""
-
-    folder: Path
-    steps: frozenset[int]
-
-
-def select_kept_states(task: Task, folder: Path, *, first: int) -> KeptStates:
-    """Select the states that a run saves for judges; the run begins at step `first`."""
-    return KeptStates(folder=folder, steps=steps_to_keep(task.config, state_bytes(state_shapes(task)), first=first))
+def select_kept_steps(task: Task, *, first: int) -> frozenset[int]:
+    """Return the steps whose states a run saves for judges; the run begins at step `first`."""
+    return steps_to_keep(task.config, state_bytes(state_shapes(task)), first=first)
 
 
 def steps_to_keep(config: Config, state_size: int, *, first: int) -> frozenset[int]:
     """Return the steps whose states a run saves: as many as fit into `recording.states_mib`, at most four.
 
     The start of the last span comes first; the others are spread evenly before it. Of 2,800 steps in ten spans of 280,
-    with room for four, those of the steps 560, 1,120, 1,680 and 2,520 are saved.
-
-    Args:
-        config: Configuration of the run.
-        state_size: Size of its state in bytes.
-        first: Step from which it begins.
+    with room for four, the states of the steps 560, 1,120, 1,680 and 2,520 are saved. `state_size` is in bytes; the run
+    begins at step `first`.
     """
     last, every = config.limits.steps, chain_interval(config)
     starts = [span.first_step for span in split_spans(split_segments(first, last, range(0, last, every)))][1:]
@@ -415,16 +387,15 @@ def read_state(path: Path, like: TrainState) -> TrainState:
     """Read a saved state with the shapes and shardings of `like`.
 
     Raises:
-        StateFileError: The file is too large or has other arrays.
+        ValueError: The file is too large or has other arrays.
         OSError: The file cannot be read.
         SafetensorError: The file is damaged.
     """
     shapes = _named_leaves(to_stored(like))
-    if path.stat().st_size > state_bytes(like) + MAX_HEADER_BYTES:
-        raise StateFileError
-    arrays = _read_safetensors(path.read_bytes())
+    arrays = _read_safetensors(path, max_bytes=state_bytes(like))
     if _signatures(arrays) != _signatures(shapes):
-        raise StateFileError
+        message = "its arrays do not match the state of this run"
+        raise ValueError(message)
     leaves = [
         device_copy(jax.device_put(arrays[name], shape.sharding or like.step.sharding))
         for name, shape in shapes.items()
@@ -439,18 +410,16 @@ def _named_leaves(state: StoredState) -> dict[str, Any]:
 
 def describe_saved_artifacts(task: Task, *, first: int = 0) -> str:
     """Return what a run saves for judges, in one line; the run begins at step `first`."""
-    params, config = size(params_bytes(task.model.trained)), task.config.recording
-    if saves_params(task):
-        text = f"trained parameters saved ({params}); others can query the model"
-    else:
-        text = (
-            f"trained parameters not saved ({params}, limit recording.params_mib={config.params_mib}); pack with "
-            "--with-weights to let others query the model"
-        )
-    each = state_bytes(state_shapes(task))
+    params, config, each = (
+        size(params_bytes(task.model.trained)),
+        task.config.recording,
+        state_bytes(state_shapes(task)),
+    )
+    text = f"trained parameters saved ({params}); others can query the model"
+    if not saves_params(task):
+        text = f"trained parameters not saved ({params}, limit recording.params_mib={config.params_mib})"
+        text += "; pack with --with-weights to let others query the model"
     if count := len(steps_to_keep(task.config, each, first=first)):
         return f"{text}; {quantity(count, 'train state')} saved ({size(each)} each); others can replay the end"
-    return (
-        f"{text}; no train state saved ({size(each)} each, limit recording.states_mib={config.states_mib}); judges can "
-        "request them"
-    )
+    limit = f"limit recording.states_mib={config.states_mib}"
+    return f"{text}; no train state saved ({size(each)} each, {limit}); judges can request them"

@@ -32,7 +32,7 @@ import orbax.checkpoint as ocp
 
 from evidence.layout import CHECKPOINTS, CONFIG
 from schemas.problems import Problem, ProblemError, problem_of
-from schemas.render import render_sentence
+from schemas.render import as_sentence
 from trainer.config.tree import Config
 from trainer.loop.nonfinite import initial_loss_scale, initial_skipped_steps
 from trainer.loop.state import initial_params, some_params, state_shapes
@@ -40,7 +40,7 @@ from trainer.loop.step import TrainState
 from trainer.loop.task import REFERENCE, Task
 from trainer.model.decoder import params_sha256
 from trainer.model.stacks import Params, device_copy, stack_tree, unstack_tree
-from trainer.recorder.recorder import explain_full_device
+from trainer.recorder.failure import explain_full_device
 
 STATE_HASH = "state_sha256"
 """Metadata of a checkpoint: hash of the state."""
@@ -122,18 +122,14 @@ def state_bytes(state: TrainState) -> int:
 
 
 class Checkpoints:
-    """The checkpoints of a run folder; the newest `keep` remain."""
+    """The checkpoints of a run folder; the newest `keep` remain.
+
+    `frozen_sha256` is the hash of the frozen parameters, which are not saved.
+    """
 
     def __init__(self, run_folder: Path, *, keep: int, frozen_sha256: str | None = None) -> None:
-        """Open the folder for checkpoints.
-
-        Args:
-            run_folder: Run folder.
-            keep: Number of checkpoints to keep.
-            frozen_sha256: Hash of the frozen parameters, which are not saved, or None.
-        """
         self.best_step: int | None = None
-        """Step of a checkpoint to keep besides the newest."""
+        """Step of a checkpoint to keep in addition to the newest."""
         self._metadata = {FROZEN_HASH: frozen_sha256} if frozen_sha256 else {}
         self._keep = keep
         self._folder = (run_folder / CHECKPOINTS).absolute()
@@ -144,11 +140,7 @@ class Checkpoints:
         """Duration of the last save."""
 
     def save(self, state: TrainState, *, sha256: str | None = None) -> int:
-        """Write a state, wait until it is on disk, and return its step.
-
-        Args:
-            state: State to save.
-            sha256: Its hash, if it is known already.
+        """Write a state, whose hash may be known, wait until it is on disk, and return its step.
 
         Raises:
             OSError: The state could not be written, for example because the disk is full; earlier checkpoints remain.
@@ -185,24 +177,20 @@ class Checkpoints:
             if number is None:
                 raise
             return OSError(number, os.strerror(number), str(self._folder))
-        if not self._is_complete(step, stored):
+        try:
+            found = self._manager.metadata(step).item_metadata.tree
+        except UNREADABLE:
+            found = None
+        written, read = (
+            sorted((each.shape, str(each.dtype)) for each in jax.tree.leaves(tree)) for tree in (stored, found)
+        )
+        if written != read:
             what = f"the checkpoint at step {step} cannot be read back as it was written"
             return OSError(errno.EIO, what, str(self._folder))
         for old in sorted(self._manager.all_steps())[: -self._keep]:
             if old != self.best_step:
                 self._manager.delete(old)
         return None
-
-    def _is_complete(self, step: int, stored: StoredState) -> bool:
-        """Return whether the metadata of every array of a new checkpoint can be read back."""
-        try:
-            found = self._manager.metadata(step).item_metadata.tree
-        except UNREADABLE:
-            return False
-        saved, read = (
-            sorted((each.shape, str(each.dtype)) for each in jax.tree.leaves(tree)) for tree in (stored, found)
-        )
-        return saved == read
 
     def close(self) -> None:
         """Close the checkpoint manager."""
@@ -277,21 +265,16 @@ def require_space(folder: Path, state: TrainState) -> None:
 
 def check_disk_space(run_folder: Path, task: Task) -> None:
     """Raise `ProblemError` with exit code 2 if the disk lacks room for the checkpoints of a run."""
-    existing = next(folder for folder in (run_folder, *run_folder.resolve().parents) if folder.is_dir())
-    free = shutil.disk_usage(existing).free
+    free = shutil.disk_usage(next(each for each in (run_folder, *run_folder.resolve().parents) if each.is_dir())).free
     each, count = state_bytes(state_shapes(task)), max_checkpoints(task.config)
     if free >= each * count:
         return
     size = f"{count} checkpoints of {each:,} bytes" if count > 1 else f"a checkpoint of {each:,} bytes"
     fewer = ", keep fewer with --set checkpoint.keep=1," if count > 2 else ""
-    problem = problem_of(
-        "TP722",
-        file=str(run_folder),
-        what=f"The disk has no room for the run: it will hold {size} at a time, and {free:,} are free.",
-        why="A run whose last state cannot be saved would be spent for nothing.",
-        next=f"Free space there{fewer} or give --output a folder on another disk.",
-    )
-    raise ProblemError([problem], exit_code=2)
+    what = f"The run needs disk space for {size}, and {free:,} bytes are free."
+    then = f"Free space there{fewer} or give --output a folder on another disk."
+    why = "A run whose last state cannot be saved is lost."
+    raise ProblemError([problem_of("TP722", file=str(run_folder), what=what, why=why, next=then)], exit_code=2)
 
 
 def max_checkpoints(config: Config) -> int:
@@ -318,15 +301,12 @@ def latest_step(run_folder: Path) -> int | None:
 
 
 def restore(run_folder: Path, like: TrainState, say: Callable[[str], None] | None = None) -> TrainState:
-    """Return the newest undamaged checkpoint.
+    """Return the newest undamaged checkpoint, with the shapes, dtypes and shardings of `like`.
 
-    Args:
-        run_folder: Run folder.
-        like: State with the shapes, dtypes and shardings to restore, arrays or `ShapeDtypeStruct`s.
-        say: Shows newer damaged checkpoints, or None to raise if the newest one is damaged.
+    `say` shows newer damaged checkpoints; without it a damaged newest one raises.
 
     Raises:
-        ProblemError: exit code 2; there is no checkpoint, or all are damaged. Exit code 4: the device ran out of
+        ProblemError: exit code 2; every checkpoint is missing or damaged. Exit code 4: the device ran out of
             memory.
     """
     damaged: list[tuple[int, str]] = []
@@ -344,10 +324,10 @@ def restore(run_folder: Path, like: TrainState, say: Callable[[str], None] | Non
         for problem in (_damaged(run_folder, *each, older=step, is_used=say is not None) for each in damaged):
             if say is None:
                 raise ProblemError([problem], exit_code=2)
-            say(f"{problem.code}: {render_sentence(problem)}")
+            say(f"{problem.code}: {as_sentence(problem)}")
         return state
     if not damaged:
-        raise ProblemError([no_checkpoint(run_folder)], exit_code=2)
+        raise ProblemError([missing_checkpoint(run_folder)], exit_code=2)
     raise ProblemError([_damaged(run_folder, *each, older=None) for each in damaged], exit_code=2)
 
 
@@ -390,26 +370,22 @@ def _stored_shapes(like: TrainState, *, has: Container[str]) -> StoredState:
     return shapes
 
 
-def no_checkpoint(run_folder: Path) -> Problem:
+def missing_checkpoint(run_folder: Path) -> Problem:
     """Return the problem of a run without a complete checkpoint."""
-    return problem_of(
-        "TP050",
-        file=str(run_folder),
-        what="The run has no complete checkpoint to continue from.",
-        why=None,
-        expected=f"a numbered folder under {CHECKPOINTS}/; checkpoints are not committed or packed",
-        next=f"Use the machine and folder where it ran, or start anew with --config {run_folder / CONFIG}.",
-    )
+    expected = f"a numbered folder under {CHECKPOINTS}/; checkpoints are not committed or packed"
+    then = f"Use the machine and folder where it ran, or start a new run with --config {run_folder / CONFIG}."
+    what = "The run has no complete checkpoint to resume from."
+    return problem_of("TP050", file=str(run_folder), what=what, why=None, expected=expected, next=then)
 
 
 def _damaged(run_folder: Path, step: int, reason: str, *, older: int | None, is_used: bool = False) -> Problem:
     folder, command = run_folder / CHECKPOINTS, f"trainproof train --resume {run_folder} --output NEW_FOLDER"
     if older is None:
-        then = f"No checkpoint here is whole. Each was read back when it was saved, so copy {folder} again from there."
+        then = f"All checkpoints here are damaged. Each was read back when it was saved, so copy {folder} again."
     elif is_used:
-        then = f"Step {older} is the newest whole one and is used instead."
+        then = f"The newest undamaged one, at step {older}, is used instead."
     else:
-        then = f"Continue from step {older}, which is the newest whole one: {command}."
+        then = f"Resume from the newest undamaged one, at step {older}: {command}."
     what = f"The checkpoint at step {step} is damaged: {reason}."
     return problem_of("TP053", file=str(folder / str(step)), what=what, next=then)
 
@@ -421,8 +397,8 @@ def restored_state(
 
     Args:
         folder: Run folder.
-        task: What the run trains.
-        to_train: Include the parameters of the reference model, which only a train step needs.
+        task: Task of the run.
+        to_train: Include the reference model, which only a train step needs.
         say: Shows newer damaged checkpoints; see `restore`.
 
     Raises:
@@ -441,9 +417,7 @@ def restored_state(
         saved: str | None = (manager.metadata(int(state.step)).custom_metadata or {}).get(FROZEN_HASH)
     found = params_sha256(frozen)
     if saved is not None and saved != found:
-        what = (
-            f"The frozen parameters of {task.model.source.name} are not those beside which the checkpoint was trained: "
-            f"they have the SHA-256 {found}, and those had {saved}."
-        )
+        name = task.model.source.name
+        what = f"The frozen parameters of {name} have the SHA-256 {found}; the checkpoint was trained with {saved}."
         raise ProblemError([problem_of("TP055", file=str(folder), what=what)], exit_code=3)
     return [state], frozen

@@ -12,13 +12,13 @@ from evidence.rewards import Attempt, Reward, pass_rates
 from evidence.scores.recompute import draw_ids, share_with_interval
 from schemas.formats import quantity
 from schemas.problems import Problem, problem_of
-from schemas.render import render_sentence
+from schemas.render import as_sentence
 from trainer.data.conversations import row_prompt
 from trainer.data.encode import EncodedRow
 from trainer.generate.groups import row_keys
 from trainer.loop.rollouts import Rollouts, completion_text, reward_attempt, rollout_size
 from trainer.loop.step import Params, TrainState
-from trainer.loop.task import without_reference
+from trainer.loop.task import drop_reference_params
 from trainer.model.model import combine
 from trainer.recorder.memory import MemoryWatch
 from trainer.recorder.recorder import Recorder
@@ -85,7 +85,7 @@ def record_headroom(
     recorder.update("result", headroom=found)
     recorder.log("info", "headroom", in_words(found), **found)
     for problem in headroom_problems(found, file=rollouts.task.config.name):
-        recorder.log("warning", "no_headroom", f"{problem.code}: {render_sentence(problem)}", code=problem.code)
+        recorder.log("warning", "no_headroom", f"{problem.code}: {as_sentence(problem)}", code=problem.code)
 
 
 def measure_headroom(
@@ -107,7 +107,7 @@ def measure_headroom(
     numbers = [str(number) for number in range(len(examples))]
     chosen = [int(number) for number in draw_ids(numbers, config.objective.headroom_items, config.seed)]
     key = jax.random.fold_in(jax.random.key(config.seed), HEADROOM)
-    params = combine(state.trained, without_reference(frozen))
+    params = combine(state.trained, drop_reference_params(frozen))
     groups: list[list[tuple[dict[str, float | None], float | None]]] = []
     for first in range(0, len(chosen), size.prompts):
         asked = chosen[first : first + size.prompts]

@@ -18,7 +18,7 @@ and a GPU every dequantized moment, so there a loop updates pieces of an array i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -33,11 +33,8 @@ StateType = Literal["float32", "bfloat16", "int8"]
 ROUNDING_STREAM = 0x6D6F_6D73
 """Seed of stochastic rounding; the noise depends on the number of the update and the position of the array alone."""
 
-CPU_PIECE = 1 << 18
-"""Numbers of an array that a CPU updates at a time."""
-
-GPU_PIECE = 1 << 22
-"""Numbers of an array that a GPU updates at a time."""
+CPU_PIECE, GPU_PIECE = 1 << 18, 1 << 22
+"""Numbers of an array that a CPU and a GPU update at a time."""
 
 BLOCK = 256
 MIN_BLOCK = 16
@@ -82,17 +79,16 @@ def round_like(values: Float32[Array, ...], stored: Array, key: PRNGKeyArray) ->
 
 
 def scale_by_narrow_adam(b1: float, b2: float, eps: float, *, kind: StateType) -> optax.GradientTransformation:
-    """Return `optax.scale_by_adam` for a dictionary of parameters, with moments in bfloat16 or int8.
-
-    Args:
-        b1: Decay of the first moment.
-        b2: Decay of the second moment.
-        eps: Added to the denominator.
-        kind: Dtype of the moments, bfloat16 or int8.
-    """
+    """Return `optax.scale_by_adam` for a dictionary of parameters, with moments of dtype `kind`, bfloat16 or int8."""
 
     def zeros(params: dict[str, Array]) -> Any:
-        return zero_moment(params) if kind == "int8" else optax.tree.zeros_like(params, dtype=jnp.bfloat16)
+        if kind == "bfloat16":
+            return optax.tree.zeros_like(params, dtype=jnp.bfloat16)
+        shapes = {name: scales_shape(name, value.shape) for name, value in params.items()}
+        # The code of 0 differs between the moments, but with a scale of 0 every code means 0.
+        dtypes = {name: jnp.uint8 if shape else jnp.float32 for name, shape in shapes.items()}
+        codes = {name: jnp.zeros(params[name].shape, dtype) for name, dtype in dtypes.items()}
+        return CodedMoment(codes, {name: jnp.zeros(shape, jnp.float32) for name, shape in shapes.items() if shape})
 
     def init(params: dict[str, Array]) -> optax.ScaleByAdamState:
         return optax.ScaleByAdamState(count=jnp.int32(0), mu=zeros(params), nu=zeros(params))
@@ -113,7 +109,7 @@ def scale_by_narrow_adam(b1: float, b2: float, eps: float, *, kind: StateType) -
             slope, *stored = before
             scales: Any = None
             if len(stored[0]) == 2:
-                scales = tuple(block_scales(each) for each in next_moments(before))
+                scales = tuple(jnp.maximum(jnp.max(jnp.abs(each), axis=1), MIN_SCALE) for each in next_moments(before))
                 # Without the barrier a compiler would keep both float32 moments until their scales are known, instead
                 # of computing them twice.
                 stored = jax.lax.optimization_barrier(stored)
@@ -153,11 +149,8 @@ def _update_in_pieces(update: Update, before: Moments, key: Key[Array, ""]) -> M
 def _loop_over_pieces(update: Update, view: tuple[int, ...], *, limit: int, isolate: bool) -> Update:
     """Return an update that changes pieces of arrays in place, or the update itself for small arrays.
 
-    Args:
-        update: Update of one parameter.
-        view: Shape of the parameter with blocks along axis 1; cut along the first axis and, for kernels, the last.
-        limit: Largest piece.
-        isolate: Keep the compiler from fusing a piece with reads and writes of the whole array, which a CPU copies.
+    A `view` has blocks along axis 1 and is cut along the first axis and, for kernels, the last. `isolate` keeps the
+    compiler from fusing a piece with reads and writes of the whole array, which a CPU copies.
     """
     width = view[-1] if len(view) < 3 else _largest_divisor(view[-1], limit // view[1])
     rows = max(1, min(view[0], limit // max(1, math.prod(view[1:-1]) * width)))
@@ -228,38 +221,28 @@ def _join(like: Any, stored: dict[str, Stored]) -> Any:
 
 
 def _widen(stored: Stored, *, signed: bool) -> Float32[Array, ...]:
-    return dequantize(*stored, signed=signed) if len(stored) == 2 else stored[0].astype(jnp.float32)
+    if len(stored) == 1:
+        return stored[0].astype(jnp.float32)
+    return code_values(stored[0], signed=signed) * jnp.expand_dims(stored[1], 1)
 
 
 def _narrow(
     values: tuple[Array, Array], like: Any, scales: tuple[Array, Array] | None, key: Key[Array, ""]
 ) -> tuple[Stored, Stored]:
-    """Return both moments of one parameter as they are stored.
+    """Return both float32 moments of one parameter as they are stored; `like` was stored before.
 
-    Args:
-        values: Both moments in float32.
-        like: What was stored before.
-        scales: Scales of the blocks of both moments, or None if they are not quantized.
-        key: Key of stochastic rounding.
+    The moments are quantized if `scales` of their blocks are given; the first one has a sign.
     """
     if scales is not None:
-        (first, second), (first_scales, second_scales) = values, scales
-        return (
-            (quantize(first, first_scales, signed=True), first_scales),
-            (quantize(second, second_scales, signed=False), second_scales),
+        fractions = (value * jnp.expand_dims(1 / scale, 1) for value, scale in zip(values, scales, strict=True))
+        first, second = (
+            nearest_codes(each, signed=signed) for each, signed in zip(fractions, (True, False), strict=True)
         )
+        return (first, scales[0]), (second, scales[1])
     if like[0][0].dtype == jnp.float32:
         return (values[0],), (values[1],)
     noise = jax.random.bits(key, values[0].shape, jnp.uint32)
     return (_round_with_noise(values[0], noise >> 16),), (_round_with_noise(values[1], noise & 0xFFFF),)
-
-
-def zero_moment(params: Mapping[str, Array]) -> CodedMoment:
-    """Return an 8-bit moment of zeros for float32 parameters."""
-    shapes = {name: scales_shape(name, value.shape) for name, value in params.items()}
-    # The code of 0 differs between the moments, but with a scale of 0 every code means 0.
-    codes = {name: jnp.zeros(params[name].shape, jnp.uint8 if shape else jnp.float32) for name, shape in shapes.items()}
-    return CodedMoment(codes, {name: jnp.zeros(shape, jnp.float32) for name, shape in shapes.items() if shape})
 
 
 def scales_shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -283,21 +266,6 @@ def _block_view(shape: tuple[int, ...], scales: tuple[int, ...]) -> tuple[int, .
     if len(scales) < len(shape):
         return (math.prod(scales), shape[-1])
     return (math.prod(scales[:-1]), shape[-2] // scales[-2], shape[-1])
-
-
-def block_scales(blocks: Float32[Array, ...]) -> Float32[Array, ...]:
-    """Return the largest magnitude of each block along axis 1."""
-    return jnp.maximum(jnp.max(jnp.abs(blocks), axis=1), MIN_SCALE)
-
-
-def quantize(blocks: Float32[Array, ...], scales: Float32[Array, ...], *, signed: bool) -> UInt8[Array, ...]:
-    """Return the codes of numbers in blocks along axis 1, given the scales of the blocks."""
-    return nearest_codes(blocks * jnp.expand_dims(1 / scales, 1), signed=signed)
-
-
-def dequantize(codes: UInt8[Array, ...], scales: Float32[Array, ...], *, signed: bool) -> Float32[Array, ...]:
-    """Return the numbers of codes in blocks along axis 1."""
-    return code_values(codes, signed=signed) * jnp.expand_dims(scales, 1)
 
 
 def nearest_codes(fractions: Float32[Array, ...], *, signed: bool) -> UInt8[Array, ...]:

@@ -31,17 +31,9 @@ GROWTH_INTERVAL = 2000
 MIN_SCALE = 1.0
 """A run ends below this scale: unscaled gradients overflow float16 too."""
 
-LOSS_SCALE = "loss_scale"
-"""Metric: factor of the loss in this step."""
-
-SKIPPED = "skipped_steps"
-"""Metric: steps skipped since the start of training, this one included."""
-
-SKIPPED_IN_A_ROW = "skipped_in_a_row"
-"""Metric: skipped steps in a row, up to this one."""
-
-SKIPPED_BEYOND = "skipped_beyond"
-"""Metric: skipped steps in a row beyond the limit."""
+LOSS_SCALE, SKIPPED = "loss_scale", "skipped_steps"
+SKIPPED_IN_A_ROW, SKIPPED_BEYOND = "skipped_in_a_row", "skipped_beyond"
+"""Metrics: the factor of the loss, and steps skipped in total, in a row, and in a row beyond the limit."""
 
 MAX_LISTED = 32
 """Rows of a batch that a message lists."""
@@ -114,13 +106,8 @@ def conditional_update(
     """Apply an update if a condition holds, in place.
 
     With `jax.lax.cond` CUDA, and with `jnp.where` or `fori_loop` a CPU keeps both versions of parameters and moments
-    in memory. A `while_loop` of at most one iteration updates them in place on CPU, GPU and TPU.
-
-    Args:
-        condition: Whether to apply the update.
-        update: Function from parameters and optimizer state to their new values.
-        params: Parameters.
-        opt_state: Optimizer state; its schedule advances in either case.
+    in memory. A `while_loop` of at most one iteration updates them in place on CPU, GPU and TPU. `update` maps
+    parameters and optimizer state to their new values; the schedule advances in either case.
     """
 
     def once(carry: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
@@ -155,31 +142,21 @@ def find_nonfinite(
 ) -> NonfiniteError | None:
     """Return why the metrics of a step end the run, or None.
 
-    Args:
-        loss: Loss of the step.
-        grad_norm: Gradient norm of the step.
-        named: Further metrics of the step.
-        step: Number of the step, from 1.
-        rows: Returns the dataset rows of a step by its number from 0.
+    `step` counts from 1; `rows` returns the dataset rows of a step counted from 0.
     """
-    if SKIPPED_BEYOND in named:
-        if beyond := int(named[SKIPPED_BEYOND]):
-            return _too_many_skipped(beyond, int(named[SKIPPED_IN_A_ROW]), step, rows)
-        return _collapsed(named, step)
-    if not math.isfinite(loss):
+    is_scaled = LOSS_SCALE in named
+    if beyond := int(named.get(SKIPPED_BEYOND, 0)):
+        return _too_many_skipped(beyond, int(named[SKIPPED_IN_A_ROW]), step, rows)
+    if SKIPPED_BEYOND not in named and not math.isfinite(loss):
         # The loss scale does not act on the forward pass.
-        why = f": activations may be beyond 65,504, where float16 ends; {REMEDY}" if LOSS_SCALE in named else ""
+        why = f": activations may be beyond 65,504, where float16 ends; {REMEDY}" if is_scaled else ""
         return NonfiniteError("non_finite_loss", f"the loss at step {step} is not finite{why}")
-    if LOSS_SCALE not in named and not math.isfinite(grad_norm):
+    if SKIPPED_BEYOND not in named and not is_scaled and not math.isfinite(grad_norm):
         return NonfiniteError("non_finite_gradient", f"the gradient at step {step} is not finite")
-    return _collapsed(named, step)
-
-
-def _collapsed(named: Mapping[str, Any], step: int) -> NonfiniteError | None:
-    if LOSS_SCALE not in named or (scale := float(named[LOSS_SCALE])) >= MIN_SCALE:
-        return None
-    what = f"the loss scale at step {step} is {scale:g}: gradients are beyond float16 without scaling too"
-    return NonfiniteError("loss_scale_collapsed", f"{what}; {REMEDY}")
+    if is_scaled and (scale := float(named[LOSS_SCALE])) < MIN_SCALE:
+        what = f"the loss scale at step {step} is {scale:g}: gradients are beyond float16 without scaling too"
+        return NonfiniteError("loss_scale_collapsed", f"{what}; {REMEDY}")
+    return None
 
 
 def _too_many_skipped(beyond: int, in_a_row: int, step: int, rows: Callable[[int], Sequence[int]]) -> NonfiniteError:

@@ -6,7 +6,7 @@ Gradient clipping is part of `step.py`, which needs the norm for the metrics.
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 import jax
@@ -26,17 +26,12 @@ def build_schedule(optimizer: OptimizerConfig, *, steps: int) -> optax.Schedule:
     the final fraction f: linear `peak · (1 − (1 − f) p)`, cosine `peak · (f + (1 − f) (1 + cos πp) / 2)`.
     For peak 1, w = 2, 5 steps, linear, f = 0: 0.5, 1, 1, 0.5, 0.
     """
-    peak = optimizer.learning_rate
-    warmup = optimizer.warmup_steps
+    peak, warmup, final = optimizer.learning_rate, optimizer.warmup_steps, optimizer.final_learning_rate_fraction
     decay_steps = max(steps - warmup - 1, 1)
     after = {
         "constant": lambda: optax.constant_schedule(peak),
-        "linear": lambda: optax.linear_schedule(
-            peak, peak * optimizer.final_learning_rate_fraction, transition_steps=decay_steps
-        ),
-        "cosine": lambda: optax.cosine_decay_schedule(
-            peak, decay_steps=decay_steps, alpha=optimizer.final_learning_rate_fraction
-        ),
+        "linear": lambda: optax.linear_schedule(peak, peak * final, transition_steps=decay_steps),
+        "cosine": lambda: optax.cosine_decay_schedule(peak, decay_steps=decay_steps, alpha=final),
     }[optimizer.schedule]()
     if warmup == 0:
         return after
@@ -44,21 +39,16 @@ def build_schedule(optimizer: OptimizerConfig, *, steps: int) -> optax.Schedule:
     return optax.join_schedules([rise, after], boundaries=[warmup])
 
 
-def learning_rate_at(schedule: optax.Schedule, step: int) -> float:
+def evaluate_schedule(schedule: optax.Schedule, step: int) -> float:
     """Return the learning rate of a step, counted from 0, as the shortest decimal of its float32 value.
 
     It is computed on the CPU if there is a CPU backend, so that it does not wait for the step that an accelerator runs.
     """
-    with _cpu_if_available(), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+    device: AbstractContextManager[Any] = nullcontext()
+    with suppress(RuntimeError):
+        device = jax.default_device(jax.local_devices(backend="cpu")[0])
+    with device, jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         return float(str(np.float32(schedule(jnp.int32(step)))))
-
-
-def _cpu_if_available() -> AbstractContextManager[Any]:
-    try:
-        cpu: AbstractContextManager[Any] = jax.default_device(jax.local_devices(backend="cpu")[0])
-    except RuntimeError:
-        return nullcontext()
-    return cpu
 
 
 def build_optimizer(optimizer: OptimizerConfig, *, steps: int) -> optax.GradientTransformation:
@@ -69,25 +59,16 @@ def build_optimizer(optimizer: OptimizerConfig, *, steps: int) -> optax.Gradient
     is relative: 1e-3 moves a parameter by about a thousandth of its size.
     """
     schedule = build_schedule(optimizer, steps=steps)
-    if optimizer.name == "adamw" and optimizer.state != "float32":
-        # The parts of `optax.adamw`.
-        adamw = optax.chain(
-            scale_by_narrow_adam(optimizer.beta1, optimizer.beta2, optimizer.epsilon, kind=optimizer.state),
-            optax.add_decayed_weights(optimizer.weight_decay, mask=weight_decay_mask),
-            optax.scale_by_learning_rate(schedule),
-        )
-        return allow_type_promotion(adamw)
-    if optimizer.name == "adamw":
-        adamw = optax.adamw(
-            schedule,
-            b1=optimizer.beta1,
-            b2=optimizer.beta2,
-            eps=optimizer.epsilon,
-            weight_decay=optimizer.weight_decay,
-            mask=weight_decay_mask,
-        )
-        return allow_type_promotion(adamw)
-    return allow_type_promotion(build_adafactor(schedule, weight_decay=optimizer.weight_decay))
+    if optimizer.name == "adafactor":
+        return allow_type_promotion(build_adafactor(schedule, weight_decay=optimizer.weight_decay))
+    betas = optimizer.beta1, optimizer.beta2, optimizer.epsilon
+    if optimizer.state == "float32":
+        scale = optax.scale_by_adam(*betas)
+    else:
+        scale = scale_by_narrow_adam(*betas, kind=optimizer.state)
+    # The parts of `optax.adamw`.
+    decay = optax.add_decayed_weights(optimizer.weight_decay, mask=weight_decay_mask)
+    return allow_type_promotion(optax.chain(scale, decay, optax.scale_by_learning_rate(schedule)))
 
 
 def build_adafactor(schedule: optax.Schedule, *, weight_decay: float) -> optax.GradientTransformation:
@@ -122,16 +103,17 @@ def allow_type_promotion(optimizer: optax.GradientTransformation) -> optax.Gradi
 
 def weight_decay_mask(params: Any) -> Any:
     """Return a tree with True for parameters of two or more axes, not counting the axis of stacked layers."""
-    return jax.tree_util.tree_map_with_path(lambda path, leaf: jnp.ndim(leaf) - _is_of_stack(path) >= 2, params)
 
+    def is_decayed(path: tuple[Any, ...], leaf: Any) -> bool:
+        is_stacked = any(isinstance(part, jax.tree_util.DictKey) and is_stack(str(part.key)) for part in path)
+        return jnp.ndim(leaf) - is_stacked >= 2
 
-def _is_of_stack(path: tuple[Any, ...]) -> bool:
-    return any(isinstance(part, jax.tree_util.DictKey) and is_stack(str(part.key)) for part in path)
+    return jax.tree_util.tree_map_with_path(is_decayed, params)
 
 
 def detect_optimizer(opt_state: Any) -> str:
     """Return the name of the optimizer that runs, according to the structure of its state."""
-    kinds = {type(node).__name__ for node in nodes_of(opt_state)}
+    kinds = {type(node).__name__ for node in _state_nodes(opt_state)}
     if "ScaleByAdamState" in kinds:
         return "adamw"
     if "FactoredState" in kinds:
@@ -145,13 +127,12 @@ def detect_state_dtype(opt_state: Any) -> str:
     sizes = Counter[str]()
     for leaf in jax.tree.leaves(opt_state):
         sizes[str(leaf.dtype)] += leaf.size
-    [(found, _)] = sizes.most_common(1)
-    return {"uint8": "int8"}.get(found, found)
+    return sizes.most_common(1)[0][0].replace("uint8", "int8")
 
 
-def nodes_of(tree: Any) -> list[Any]:
+def _state_nodes(tree: Any) -> list[Any]:
     """Return the named tuples of an optax state, outermost first."""
     if not isinstance(tree, tuple):
         return []
     here = [tree] if hasattr(tree, "_fields") else []
-    return here + [node for child in tree for node in nodes_of(child)]
+    return here + [node for child in tree for node in _state_nodes(child)]

@@ -1,18 +1,18 @@
-"""The programs of a run by name, each built from shapes: a plan can compile the list that a run calls.
+"""The programs of a run by name, built from shapes, so that a plan compiles exactly what a run executes.
 
-| name | from | to |
+| name | inputs | outputs |
 |---|---|---|
-| draw | – | random parameters: all where no files hold them, else those of adapters |
-| restore | – | the frozen ones of them, where no files hold them; the state comes from a checkpoint |
-| start | trained parameters, used up | the state before the first step |
-| train | state (used up where it is donated), frozen parameters, batch | the next state, what the step measured |
-| train_64 | the same for a batch of shorter sequences, one program for each of `data.buckets` but the longest | |
-| decode | all parameters, prompts | what the model writes |
-| rollout | all parameters, prompts | the first token of each completion, keys and values of all |
-| rollout_further | all parameters, what came of the tokens before (used up) | further tokens; they are few at a time |
-| rollout_taken | what came of the tokens before | the same of half the rows |
-| rollout_half | as rollout_further, of half the rows | as there |
-| export | all parameters, used up | those of the plain model that they make together |
+| draw | – | random parameters: all, or only adapters if files have the base model |
+| restore | – | random frozen parameters, for a state from a checkpoint |
+| start | trained parameters (donated) | the initial state |
+| train | state (donated on request), frozen parameters, batch | the next state, metrics |
+| train_64 | the same for a batch of shorter sequences, one program for each length in `data.buckets` | |
+| decode | all parameters, prompts | answers |
+| rollout | all parameters, prompts | the first token of each completion, and the cache |
+| rollout_further | all parameters, the state of the rollout (donated) | the next tokens |
+| rollout_taken | the state of the rollout | the same for half of the rows |
+| rollout_half | as rollout_further, for half of the rows | |
+| export | all parameters (donated) | parameters of the equivalent plain model |
 """
 
 from __future__ import annotations
@@ -29,20 +29,17 @@ from trainer.data.answers import EvalShape
 from trainer.generate.decode import decode_under, padded, prompt_rows, prompts_at_a_time
 from trainer.generate.sampling import evaluation_sampling
 from trainer.loop.compilation import Compiled, Program, jitted
-from trainer.loop.mesh import batch_sharding, rows_sharding
+from trainer.loop.optimizer import build_optimizer
 from trainer.loop.rollouts import rollout_programs
 from trainer.loop.state import (
-    Beginning,
-    compiled_beginning,
+    compile_initial,
     draw_program,
-    optimizer_of,
-    shardings_of,
     start_program,
     state_shapes,
-    with_shardings,
+    tree_shardings,
 )
 from trainer.loop.step import Batch, LossFn, Params, StepMetrics, TrainState, build_step
-from trainer.loop.task import REFERENCE, Task, without_reference
+from trainer.loop.task import REFERENCE, Task, add_shardings, batch_sharding, drop_reference_params, rows_sharding
 from trainer.model.decoder import Decoder, bind, disable_adapters, set_attention
 from trainer.model.lora import is_lora
 from trainer.model.model import combine
@@ -52,169 +49,142 @@ from trainer.recorder.memory import MemoryWatch, Part
 
 @dataclass(frozen=True, kw_only=True)
 class Steps:
-    """Compiled steps that differ in nothing but the length of the sequences that they take."""
+    """Compiled train steps that differ only in the sequence length of their batches."""
 
     by_length: Mapping[int, Compiled]
-    """By tokens of a sequence, padding included, ascending."""
+    """Steps by padded sequence length, ascending."""
 
     def __call__(self, state: TrainState, frozen: Params, batch: Batch) -> tuple[TrainState, StepMetrics]:
-        """Run the step that is compiled for the batch's length."""
+        """Run the step for the length of a batch."""
         done: tuple[TrainState, StepMetrics] = self.by_length[batch["tokens"].shape[-1]].call(state, frozen, batch)
         return done
 
     @property
     def longest(self) -> Compiled:
-        """The step of the longest sequences, which needs the most memory."""
+        """The step for the longest sequences, which needs the most memory."""
         return self.by_length[max(self.by_length)]
 
     @property
     def seconds(self) -> float:
-        """How long tracing and compiling all of them took."""
+        """Total time of tracing and compiling."""
         return sum(step.seconds for step in self.by_length.values())
 
 
 def compiled_steps(task: Task, lengths: Sequence[int]) -> Steps:
-    """Return the steps of a run, compiled.
-
-    Args:
-        task: what is trained.
-        lengths: tokens of the sequences that its data has, each one of `task.lengths`.
-    """
+    """Compile the train steps for the sequence lengths of the data, a part of `task.lengths`."""
     return Steps(by_length={length: train_program(task, length).compile() for length in sorted(lengths)})
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunPrograms:
-    """The programs of a run, in the order in which they run."""
+    """The compiled programs of a run.
 
-    beginning: Beginning | None
-    """None: the state comes from a checkpoint."""
+    Attributes:
+        initial: Make the initial state (`compile_initial`); empty if it comes from a checkpoint.
+        steps: Train steps.
+        decode: Answers a batch of prompts, or None without evaluation. `generate` finds it by its shapes.
+        rollout: Sample completions. `GroupPrograms` finds them by their shapes.
+    """
+
+    initial: Mapping[str, Compiled]
     steps: Steps
     decode: Compiled | None
-    """Answers one batch of prompts. None: nothing is evaluated. `generate` finds it by its shapes."""
     rollout: tuple[Compiled, ...] = ()
-    """Draw the completions of a step. Empty: none are drawn. `GroupPrograms` finds them by their shapes."""
 
     @property
     def by_name(self) -> Mapping[str, tuple[Compiled, ...]]:
-        """The programs under the names that a plan gives them; those of one name never run together."""
-        begins = self.beginning
-        found = {
-            "start": () if begins is None else tuple(each for each in (begins.draw, begins.start) if each is not None),
+        """The programs by their names in a plan; those with one name never run together."""
+        programs = {
+            "start": tuple(self.initial.values()),
             "train": tuple(self.steps.by_length.values()),
             "decode": () if self.decode is None else (self.decode,),
             "rollout": self.rollout,
         }
-        return {name: programs for name, programs in found.items() if programs}
+        return {name: each for name, each in programs.items() if each}
 
     @property
     def compiled_before(self) -> list[str]:
-        """The names of those that were read from the cache of compiled programs."""
+        """Names of the programs that were loaded from the compilation cache."""
         return [name for name, programs in self.by_name.items() if all(each.is_kept for each in programs)]
 
-    def observed_by(self, memory: MemoryWatch) -> RunPrograms:
-        """Return the programs with each counted as a part of the run from its first call on."""
-        begins = self.beginning
-        if begins is not None:
-            draw = None if begins.draw is None else _observe("start", begins.draw, memory)
-            begins = Beginning(draw=draw, start=_observe("start", begins.start, memory))
-        steps = {length: _observe("train", step, memory) for length, step in self.steps.by_length.items()}
-        return replace(self, beginning=begins, steps=Steps(by_length=steps))
+    def observe(self, memory: MemoryWatch) -> RunPrograms:
+        """Return the programs with a phase of the memory measurement starting at the first call of each."""
 
+        def observed(part: Part, program: Compiled) -> Compiled:
+            pending = [part]
 
-def _observe(part: Part, program: Compiled, memory: MemoryWatch) -> Compiled:
-    """Return a program at whose first call a part of the run begins."""
-    seen: list[str] = []
+            def call(*arguments: Any) -> Any:
+                if pending:
+                    memory.begins(pending.pop())
+                return program.call(*arguments)
 
-    def call(*arguments: Any) -> Any:
-        if not seen:
-            memory.begins(part)
-            seen.append(part)
-        return program.call(*arguments)
+            return replace(program, call=call)
 
-    return replace(program, call=call)
+        initial = {name: observed("start", program) for name, program in self.initial.items()}
+        steps = {length: observed("train", step) for length, step in self.steps.by_length.items()}
+        return replace(self, initial=initial, steps=Steps(by_length=steps))
 
 
 def compiled_run(task: Task, lengths: Sequence[int], *, asked: EvalShape | None, resumed: bool) -> RunPrograms:
-    """Return all programs of a run, compiled for its devices.
-
-    Args:
-        task: what is trained; only shapes of its parameters are looked at.
-        lengths: tokens of the sequences that its data has, each one of `task.lengths`.
-        asked: the prompts of the evaluation. None: nothing is evaluated.
-        resumed: whether the state comes from a checkpoint.
-    """
+    """Compile all programs of a run for the sequence lengths of its data and the shape of its evaluation, if any."""
     return RunPrograms(
-        beginning=None if resumed else compiled_beginning(task),
+        initial={} if resumed else compile_initial(task),
         steps=compiled_steps(task, lengths),
         decode=None if asked is None else decode_program(task, asked).compile(),
         rollout=tuple(each.compile() for each in rollout_programs(task).values()),
     )
 
 
-def programs_of(task: Task, *, asked: EvalShape | None = None) -> dict[str, Program]:
-    """Return the programs of a run: `decode` where something is evaluated, `restore` where no files are read.
-
-    Where completions are drawn, `rollout` and those that follow it.
-    """
-    found = {
+def list_programs(task: Task, *, asked: EvalShape | None = None) -> dict[str, Program]:
+    """Return the programs of a run by name; `asked` is the shape of the evaluation, if there is one."""
+    model = task.model
+    programs = {
         "start": start_program(task),
         "train": train_program(task),
         **{f"train_{length}": train_program(task, length) for length in task.lengths[:-1]},
         **rollout_programs(task),
         "export": export_program(task),
+        "draw": draw_program(task, lambda name: is_lora(name) or not model.reads_weights),
     }
-    model = task.model
-    if model.reads_weights:
-        found["draw"] = draw_program(task, is_lora)
-    else:
-        found["draw"] = draw_program(task, lambda name: True)
-        found["restore"] = draw_program(task, lambda name: bool(task.reference) or not model.method.is_trained(name))
+    if not model.reads_weights:
+        programs["restore"] = draw_program(task, lambda name: bool(task.reference) or not model.method.is_trained(name))
     if asked is not None:
-        found["decode"] = decode_program(task, asked)
-    return found
+        programs["decode"] = decode_program(task, asked)
+    return programs
 
 
 def export_program(task: Task) -> Program:
-    """Return the parameters of the plain model that trained and frozen ones make together."""
+    """Return the program that merges all parameters into a plain model."""
     plain = jax.eval_shape(task.model.merged, task.model.shapes)
-    kept, added = split_plain(with_shardings(task.model.shapes, task), plain)
     function = jitted(
         task,
         lambda kept, added: task.model.merged({**kept, **added}),
         donate_argnums=(0,),
-        out_shardings=shardings_of(with_shardings(plain, task)),
+        out_shardings=tree_shardings(add_shardings(plain, task)),
     )
-    return Program(function=function, arguments=(kept, added), settings={}, donated=(0,))
+    arguments = _split_plain(add_shardings(task.model.shapes, task), plain)
+    return Program(function=function, arguments=arguments, settings={}, donated=(0,))
 
 
-def split_plain(params: Params, plain: Params) -> tuple[Params, Params]:
-    """Return the parameters that a plain model has too, and the others."""
+def _split_plain(params: Params, plain: Params) -> tuple[Params, Params]:
+    """Split parameters into those that a plain model has too, and the others."""
     kept = {name: value for name, value in params.items() if name in plain}
     return kept, {name: value for name, value in params.items() if name not in plain}
 
 
 def export_params(params: Params, task: Task) -> Params:
-    """Return the parameters of the plain model that all of these make together; they are used up."""
+    """Return the parameters of the equivalent plain model; `params` are donated."""
     plain: Params = jax.eval_shape(task.model.merged, task.model.shapes)
-    found: Params = export_program(task).compile().call(*split_plain(params, plain))
-    return found
+    exported: Params = export_program(task).compile().call(*_split_plain(params, plain))
+    return exported
 
 
 def train_program(task: Task, length: int | None = None) -> Program:
-    """Return one optimizer step.
-
-    Args:
-        task: what is trained.
-        length: tokens of each sequence, one of `task.lengths`. None: the longest.
-    """
-    state = state_shapes(task)
-    frozen = with_shardings(task.frozen, task)
-    optimizer = optimizer_of(task)
-    config = task.config
+    """Return the program of an optimizer step for sequences of `length`, by default the longest of `task.lengths`."""
+    state, config = state_shapes(task), task.config
     step = build_step(
-        loss_fn_of(task),
-        optimizer,
+        build_loss_fn(task),
+        build_optimizer(config.optimizer, steps=config.limits.steps),
         max_grad_norm=config.optimizer.max_grad_norm,
         seed=config.seed,
         max_nonfinite_steps=config.optimizer.max_nonfinite_steps,
@@ -225,50 +195,50 @@ def train_program(task: Task, length: int | None = None) -> Program:
         for name, shape in task.objective.described(config.batch.microbatch_size * task.mesh.size, length).items()
     }
     donated = (0,) if config.memory.donate else ()
-    function = jitted(task, step, donate_argnums=donated, out_shardings=(shardings_of(state), None))
-    return Program(function=function, arguments=(state, frozen, batch), settings={}, donated=donated)
+    function = jitted(task, step, donate_argnums=donated, out_shardings=(tree_shardings(state), None))
+    arguments = (state, add_shardings(task.frozen, task), batch)
+    return Program(function=function, arguments=arguments, settings={}, donated=donated)
 
 
 def decode_program(task: Task, asked: EvalShape) -> Program:
-    """Return the answer to one batch of prompts, as `generate` requests it."""
-    of, width = task.config.evaluation, padded(asked.longest_tokens)
-    over = rows_sharding(task.mesh) if task.mesh.size > 1 else None
-    rows = prompt_rows(prompts_at_a_time(of.batch_size, of.samples, task.mesh.size), asked.prompts, task.mesh.size)
-    described: Any = jax.ShapeDtypeStruct
-    drawn = [] if of.samples == 1 else [described((rows * of.samples,), jax.eval_shape(jax.random.key, 0).dtype)]
-    sampling = {} if of.samples == 1 else {"sampling": evaluation_sampling(of)}
+    """Return the program that answers a batch of prompts, as `generate` calls it."""
+    settings, width, devices = task.config.evaluation, padded(asked.longest_tokens), task.mesh.size
+    sharding = rows_sharding(task.mesh) if devices > 1 else None
+    rows = prompt_rows(prompts_at_a_time(settings.batch_size, settings.samples, devices), asked.prompts, devices)
+    shape: Any = jax.ShapeDtypeStruct
+    is_sampled = settings.samples > 1
+    keys = [shape((rows * settings.samples,), jax.eval_shape(jax.random.key, 0).dtype)] if is_sampled else []
+    sampling = {"sampling": evaluation_sampling(settings)} if is_sampled else {}
     return Program(
         function=decode_under(task.compiler_options),
         arguments=(
             task.model.graphdef,
-            with_shardings(task.model.shapes, task),
-            described((rows, width), jnp.int32, sharding=over),
-            described((rows,), jnp.int32, sharding=over),
-            described((), jnp.int32),
-            *drawn,
+            add_shardings(task.model.shapes, task),
+            shape((rows, width), jnp.int32, sharding=sharding),
+            shape((rows,), jnp.int32, sharding=sharding),
+            shape((), jnp.int32),
+            *keys,
         ),
-        settings={"max_new_tokens": of.max_new_tokens, "over": over, **sampling},
+        settings={"max_new_tokens": settings.max_new_tokens, "over": sharding, **sampling},
         static=(0,),
     )
 
 
-def loss_fn_of(task: Task) -> LossFn:
-    """Return the objective's sums as a function of the model's parameters."""
+def build_loss_fn(task: Task) -> LossFn:
+    """Return the objective's loss as a function of the model's parameters."""
     model, objective = task.model, task.objective
-    drops = any(lora.dropout > 0 for lora in model.adapters.values())
+    has_dropout = any(lora.dropout > 0 for lora in model.adapters.values())
 
     def loss_fn(trained: Params, frozen: Params, batch: Microbatch, key: Key[Array, ""]) -> LossSums:
-        decoder = set_attention(bind(task.graphdef, combine(trained, without_reference(frozen))), task.kernel)
-        dropout_key = key if drops else None
-        if not objective.needs_reference:
-            return objective.loss_fn(decoder, batch, dropout_key)
-        return objective.loss_fn(decoder, batch, dropout_key, reference_model(task, trained, frozen))
+        decoder = set_attention(bind(task.graphdef, combine(trained, drop_reference_params(frozen))), task.kernel)
+        reference = (_reference_model(task, trained, frozen),) if objective.needs_reference else ()
+        return objective.loss_fn(decoder, batch, key if has_dropout else None, *reference)
 
     return loss_fn
 
 
-def reference_model(task: Task, trained: Params, frozen: Params) -> Decoder:
-    """Return the model as it was before training: its adapters switched off, or with the parameters kept of then."""
+def _reference_model(task: Task, trained: Params, frozen: Params) -> Decoder:
+    """Return the model before training: with the stored initial parameters, or with its adapters disabled."""
     kept = {name.removeprefix(REFERENCE): value for name, value in frozen.items() if name.startswith(REFERENCE)}
-    found = bind(task.graphdef, kept) if kept else disable_adapters(bind(task.graphdef, combine(trained, frozen)))
-    return set_attention(found, task.kernel)
+    model = bind(task.graphdef, kept) if kept else disable_adapters(bind(task.graphdef, combine(trained, frozen)))
+    return set_attention(model, task.kernel)

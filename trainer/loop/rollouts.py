@@ -36,10 +36,8 @@ from trainer.data.order import BatchSource, HostBatch, global_batch_size
 from trainer.generate.decode import Completion
 from trainer.generate.groups import DrawnCompletion, GroupPrograms, group_functions, half_rows, row_keys
 from trainer.loop.compilation import Program
-from trainer.loop.mesh import rows_sharding
-from trainer.loop.state import with_shardings
 from trainer.loop.step import Params, TrainState
-from trainer.loop.task import Task, without_reference
+from trainer.loop.task import Task, add_shardings, drop_reference_params, rows_sharding
 from trainer.model.model import combine
 from trainer.objectives.data import Data
 from trainer.objectives.grpo import GroupPolicy
@@ -108,7 +106,7 @@ def rollout_programs(task: Task) -> dict[str, Program]:
     rows = rows_sharding(task.mesh)
     first, further, take = group_functions(task.compiler_options, rows)
     shape: Any = jax.ShapeDtypeStruct
-    graphdef, params = task.model.graphdef, with_shardings(task.model.shapes, task)
+    graphdef, params = task.model.graphdef, add_shardings(task.model.shapes, task)
     stop, half = shape((), jnp.int32), half_rows(size.rows, rows)
     counter = shape((), jnp.int32, sharding=NamedSharding(task.mesh, PartitionSpec()))
     prompts = shape((size.prompts, size.width), jnp.int32, sharding=rows)
@@ -186,7 +184,7 @@ class Rollouts:
         tokens, lengths, rows = prompts["prompts"][0], prompts["lengths"][0], prompts["rows"][0].tolist()
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(self.task.config.seed), ROLLOUT_STREAM), step)
         keys = row_keys(key, draw_numbers(rows, len(self.rows)), self.objective.sequences_each)
-        drawn = self.programs.draw(combine(state.trained, without_reference(frozen)), tokens, lengths, keys=keys)
+        drawn = self.programs.draw(combine(state.trained, drop_reference_params(frozen)), tokens, lengths, keys=keys)
         written, failures = self._reward(step + 1, rows, drawn)
         return Rollout(
             batch=self._batch(tokens, lengths, drawn, written),

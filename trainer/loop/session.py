@@ -32,14 +32,17 @@ BUNDLE_SECONDS = 600.0
 
 @dataclass(frozen=True, kw_only=True)
 class SessionLimit:
-    """The end of a session on a platform."""
+    """The end of a session on a platform.
+
+    Attributes:
+        name: A key of `SESSIONS`.
+        seconds: Length of the session.
+        ends: When a run must be done by `time.monotonic`: `BUNDLE_SECONDS` before the session ends.
+    """
 
     name: str
-    """A key of `SESSIONS`."""
     seconds: float
-    """Length of the session."""
     ends: float
-    """When a run must be done by `time.monotonic`: `BUNDLE_SECONDS` before the session ends."""
 
     @property
     def left_seconds(self) -> float:
@@ -47,12 +50,11 @@ class SessionLimit:
         return self.ends - time.monotonic()
 
     def describe(self, plan: Mapping[str, Any], *, steps: int) -> str:
-        """Return the time left, what is reserved of it, and whether so many steps of a plan fit."""
+        """Describe the time left, the time reserved, and whether so many steps of a plan fit."""
         left, reserved = self.left_seconds, closing_seconds(plan, evaluation_seconds=None)
-        text = (
-            f"--session {self.name}: {format_hours(left + BUNDLE_SECONDS)} of {self.seconds / 3600:g} h left, "
-            f"{format_hours(reserved + BUNDLE_SECONDS)} reserved for the last save, the evaluation and the bundle"
-        )
+        session, closing = (format_hours(each + BUNDLE_SECONDS) for each in (left, reserved))
+        text = f"--session {self.name}: {session} of {self.seconds / 3600:g} h left, {closing} reserved"
+        text += " for the last save, the evaluation and the bundle"
         if plan.get("time") is None:
             return text
         low, high = (plan["time"]["step_seconds"][end] * steps for end in ("low", "high"))
@@ -95,7 +97,6 @@ class StopRequest:
     """
 
     def __init__(self, *, max_minutes: float | None, session: SessionLimit | None = None) -> None:
-        """Start the clock of `max_minutes`; None means no limit."""
         self.session = session
         self.closing_seconds = 0.0
         """Time that the session must still have after the current work."""
@@ -144,21 +145,17 @@ class StopRequest:
 
 @contextmanager
 def exit_on_interrupt(verb: str, *, how: str = "before it began; nothing was written") -> Iterator[None]:
-    """Exit with code 130 and a message on Ctrl-C while nothing has been written yet.
+    """Exit with code 130 on Ctrl-C, with a message about the command `verb`, while nothing has been written yet.
 
-    Libraries that are being imported or that compile do not survive an exception, so none is raised.
-
-    Args:
-        verb: Name of the command.
-        how: End of the message.
+    No exception is raised, because libraries do not survive one while they are imported or compile.
     """
 
-    def end(number: int, frame: FrameType | None) -> None:
+    def exit_now(number: int, frame: FrameType | None) -> None:
         os.write(sys.stderr.fileno(), f"{verb} was stopped {how}.\n".encode())
         remove_scratch()
         os._exit(128 + number)
 
-    before = signal.signal(signal.SIGINT, end)
+    before = signal.signal(signal.SIGINT, exit_now)
     try:
         yield
     finally:

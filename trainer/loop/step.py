@@ -40,7 +40,7 @@ LossFn = Callable[[Params, Params, Microbatch, Key[Array, ""]], LossSums]
 """Function from `(trained, frozen, microbatch, key)` to sums; the key is for dropout."""
 
 LOSS_STREAM = 0x6472_6F70
-"""Separates the keys of the loss from those of stochastic rounding."""
+"""Separates the keys of the loss from the keys of stochastic rounding."""
 
 
 class TrainState(NamedTuple):
@@ -227,5 +227,5 @@ def apply_updates(params: Params, updates: Params, key: Array) -> Params:
 
 
 def cast_to_fp32(params: Params) -> Params:
-    """Cast every leaf to float32; float32 leaves are not copied."""
+    """Cast every leaf to float32."""
     return jax.tree.map(lambda leaf: leaf.astype(jnp.float32), params)

@@ -1,17 +1,21 @@
-"""What is trained, toward what, and where: all that decides the programs of a run."""
+"""What a run trains, and on which devices: everything that decides its compiled programs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
-from jax.sharding import Mesh
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
+from schemas.problems import Problem, problem_of
 from trainer.config.tree import Config
 from trainer.data.packing import bucket_lengths
-from trainer.loop.attending import attention_of
-from trainer.loop.layout import is_scanned
+from trainer.loop.moments import CodedMoment
 from trainer.model.attention import AttentionKernel, AttentionKind
 from trainer.model.decoder import Decoder
 from trainer.model.model import Model, build_model, partition
@@ -19,45 +23,57 @@ from trainer.model.source import ModelSource
 from trainer.model.stacks import Params
 from trainer.objectives import build_objective
 from trainer.objectives.objective import Objective
-from trainer.recorder.environment import CompilerOptions, select_level
+from trainer.recorder.environment import CompilerOptions, level_of
+
+AXIS = "devices"
+"""The only axis of a mesh: it splits the batch and, with `mesh.shard_params`, parameters and optimizer state."""
 
 REFERENCE = "reference."
-"""Begins the names of first parameters that are kept beside those which learn."""
+"""Prefix of the initial parameters that a loss compares with."""
+
+SPLASH_FROM = 1024
+"""Sequence length from which `memory.attention: auto` uses splash attention on a TPU."""
+
+BLOCKWISE_FROM = 2048
+"""Sequence length from which `memory.attention: auto` uses blockwise attention on other accelerators."""
+
+MIN_LAYERS_SAVED = 6
+"""Layers that stacking must remove from a program for `memory.layers: auto`; compiling fewer takes a second or two."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """The model as its method adapts it, the objective, and the devices that share the work."""
+    """A model with its training method, its objective, and a mesh of devices."""
 
     config: Config
     model: Model
     objective: Objective
     mesh: Mesh
     is_scanned: bool = False
-    """Whether equal layers lie stacked while it is trained; checkpoints and evaluation have them apart."""
+    """Whether equal layers are stacked in training; checkpoints and evaluation always have them unstacked."""
     platform: str | None = None
-    """cpu, gpu or tpu, where the model is trained. None: it is not."""
+    """cpu, gpu or tpu, or None if nothing is trained."""
     is_remat_open: bool = False
-    """Whether the configuration left open what is computed again; `config` has what became of it."""
+    """Whether the configuration had `memory.remat: auto`; `config` has the resolved value."""
 
     @classmethod
     def of(cls, config: Config, source: ModelSource, mesh: Mesh, *, platform: str | None = None) -> Task:
-        """Return the task of a configuration on a model.
+        """Return the task of a configuration.
 
         Args:
-            config: the run.
-            source: the model's shape, tokenizer and files.
-            mesh: devices that share the work; `shapes_mesh` where nothing is to run.
-            platform: cpu, gpu or tpu, where the model is trained: equal layers are stacked as the run has them.
-                None: each layer lies apart and attention is plain, as for evaluation and export.
+            config: Configuration of the run.
+            source: Shape, tokenizer and files of the model.
+            mesh: Devices, or `shapes_mesh` if nothing is executed.
+            platform: cpu, gpu or tpu for training, or None for evaluation and export, which use unstacked layers and
+                plain attention.
 
         Raises:
-            ProblemError: exit code 2; the model has no place for the method's adapters, or settings defeat each other.
+            ProblemError: exit code 2; the model lacks projections that the method needs, or settings conflict.
         """
         model = build_model(config, source)
-        stacked = platform is not None and is_scanned(config, model, platform=platform, devices=mesh.size)
+        is_scanned = platform is not None and uses_scan(config, model, platform=platform, devices=mesh.size)
         objective = build_objective(config)
-        return cls(config=config, model=model, objective=objective, mesh=mesh, is_scanned=stacked, platform=platform)
+        return cls(config=config, model=model, objective=objective, mesh=mesh, is_scanned=is_scanned, platform=platform)
 
     @property
     def declared(self) -> Config:
@@ -68,75 +84,200 @@ class Task:
 
     @property
     def graphdef(self) -> nnx.GraphDef[Decoder]:
-        """The structure of the decoder that is trained."""
+        """Structure of the decoder in training."""
         return self.model.stacked.graphdef if self.is_scanned else self.model.graphdef
 
     @property
     def attention(self) -> AttentionKind:
-        """How whole sequences are read while it is trained."""
-        return attention_of(self.config, platform=self.platform)
+        """Attention over whole sequences in training."""
+        return choose_attention(self.config, platform=self.platform)
 
     @property
     def kernel(self) -> AttentionKernel | None:
-        """What reads them, None where they are read the plain way."""
+        """Kernel of the attention in training, or None for plain attention."""
         kind = self.attention
         return None if kind == "plain" else AttentionKernel(kind=kind, mesh=self.mesh if self.mesh.size > 1 else None)
 
     @property
     def shapes(self) -> Params:
-        """The shapes of all its parameters, as they lie while it is trained."""
+        """Shapes of all parameters in training."""
         return self.model.stacked.shapes if self.is_scanned else self.model.shapes
 
     @property
     def trained(self) -> Params:
-        """The shapes of the parameters that learn, as they lie then."""
+        """Shapes of the trained parameters."""
         return partition(self.model.method, self.shapes)[0]
 
     @property
-    def tokens_per_step(self) -> int:
-        """Tokens of one optimizer step over all devices, padding included, where sequences have the full length."""
-        sequences = self.config.batch.microbatch_size * self.mesh.size
-        tokens: int = self.objective.described(sequences)["tokens"].size
-        return self.config.batch.accumulation_steps * tokens
-
-    @property
-    def lengths(self) -> tuple[int, ...]:
-        """Lengths that sequences are padded to, ascending: a train step is compiled for each."""
-        return bucket_lengths(self.config.data.max_length, self.config.data.buckets)
-
-    @property
-    def compiler_options(self) -> CompilerOptions:
-        """Compiler options about the instructions that it may use; nothing if the devices are not CPUs."""
-        # A plan that only adds up has a mesh without devices.
-        on_cpu = isinstance(self.mesh, Mesh) and self.mesh.devices.flat[0].platform == "cpu"
-        return select_level(self.config.precision.cpu_isa).options if on_cpu else ()
-
-    @property
     def reference(self) -> Params:
-        """The shapes of the first parameters, where the loss needs them and training changes them.
+        """Shapes of the initial parameters, if the loss needs them and training overwrites them.
 
-        Under adapters the frozen model is what it was, and nothing is kept besides.
+        With adapters, the frozen base model is the reference, so nothing is stored.
         """
         kept = self.objective.needs_reference and not self.model.adapters
         return {f"{REFERENCE}{name}": shape for name, shape in self.shapes.items()} if kept else {}
 
     @property
     def frozen(self) -> Params:
-        """The shapes of all that a step reads and does not change: frozen parameters, and the reference's."""
+        """Shapes of everything that a step reads without changing it: frozen and reference parameters."""
         return {**partition(self.model.method, self.shapes)[1], **self.reference}
 
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens of an optimizer step over all devices, with every sequence padded to the full length."""
+        sequences = self.config.batch.microbatch_size * self.mesh.size
+        tokens: int = self.objective.described(sequences)["tokens"].size
+        return self.config.batch.accumulation_steps * tokens
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Padded sequence lengths, ascending; a train step is compiled for each."""
+        return bucket_lengths(self.config.data.max_length, self.config.data.buckets)
+
+    @property
+    def compiler_options(self) -> CompilerOptions:
+        """Compiler options for the CPU instruction level; empty on other devices."""
+        # The mesh of a plan has no devices.
+        on_cpu = isinstance(self.mesh, Mesh) and self.mesh.devices.flat[0].platform == "cpu"
+        return level_of(self.config.precision.cpu_isa).options if on_cpu else ()
+
     def changed(self, config: Config) -> Task:
-        """Return the task under another configuration of the same model, on the same devices."""
+        """Return the task of another configuration with the same model and devices."""
         return replace(
             Task.of(config, self.model.source, self.mesh), is_scanned=self.is_scanned, platform=self.platform
         )
 
 
-def reference_of(trained: Params) -> Params:
-    """Return a copy of parameters under the names of the reference's."""
+def copy_reference_params(trained: Params) -> Params:
+    """Copy parameters under the names of the reference model."""
     return {f"{REFERENCE}{name}": jnp.copy(value) for name, value in trained.items()}
 
 
-def without_reference(frozen: Params) -> Params:
-    """Return the frozen parameters of the model alone."""
+def drop_reference_params(frozen: Params) -> Params:
+    """Return the frozen parameters without the reference model."""
     return {name: value for name, value in frozen.items() if not name.startswith(REFERENCE)}
+
+
+def uses_scan(config: Config, model: Model, *, platform: str, devices: int) -> bool:
+    """Return whether equal layers are stacked in training (`memory.layers`).
+
+    A stack is compiled once, and the gradients of its layers exist together. A CPU compiler keeps all gradients anyway,
+    and before jax 0.11.1 it undoes rematerialization of consecutive layers but not inside a loop. So stacking on a CPU
+    takes less time to compile, less memory and no more time to run. An accelerator could otherwise apply each layer's
+    update as soon as its gradient exists: Gemma 2B takes 13.3 GiB of a TPU unrolled and 22.6 GiB stacked. Decoding
+    always uses unstacked layers, because a loop would copy each layer's weights for every token; so do runs that sample
+    completions.
+    """
+    if build_objective(config).updates_per_rollout:
+        return False
+    if config.memory.layers != "auto":
+        return config.memory.layers == "scanned"
+    saved = model.source.spec.layers - len(model.runs)
+    return platform == "cpu" and saved >= MIN_LAYERS_SAVED and not _obstacles_to_scan(config, devices=devices)
+
+
+def _obstacles_to_scan(config: Config, *, devices: int) -> list[str]:
+    obstacles = [f"{devices} devices share the work"] if devices > 1 else []
+    return obstacles + (["optimizer.name is adafactor"] if config.optimizer.name == "adafactor" else [])
+
+
+def scan_problems(config: Config, *, devices: int) -> list[Problem]:
+    """Return the problem of `memory.layers: scanned` if layers cannot be stacked."""
+    if config.memory.layers != "scanned" or not (obstacles := _obstacles_to_scan(config, devices=devices)):
+        return []
+    what = f"memory.layers is scanned and {' and '.join(obstacles)}."
+    return [problem_of("TP706", file=config.name, pointer="/memory/layers", what=what)]
+
+
+def choose_attention(config: Config, *, platform: str | None) -> AttentionKind:
+    """Return the attention over whole sequences in training (`memory.attention`); see docs/decisions/attention.md.
+
+    Decoding uses plain attention with a cache; pass `platform=None` for it.
+    """
+    if platform is None:
+        return "plain"
+    if config.memory.attention != "auto":
+        return config.memory.attention
+    length = config.data.max_length
+    if length >= SPLASH_FROM and not _obstacles_to_splash(config, platform=platform):
+        return "splash"
+    return "blockwise" if platform != "cpu" and length >= BLOCKWISE_FROM else "plain"
+
+
+def _obstacles_to_splash(config: Config, *, platform: str) -> list[str]:
+    obstacles = [f"the device is a {platform.upper()}"] if platform != "tpu" else []
+    obstacles += ["precision.compute is float16"] if config.precision.compute == "float16" else []
+    return obstacles + (["memory.layers is scanned"] if config.memory.layers == "scanned" else [])
+
+
+def attention_problems(config: Config, *, platform: str) -> list[Problem]:
+    """Return the problem of `memory.attention: splash` if it is not supported."""
+    if config.memory.attention != "splash" or not (obstacles := _obstacles_to_splash(config, platform=platform)):
+        return []
+    what = f"memory.attention is splash and {' and '.join(obstacles)}."
+    return [problem_of("TP707", file=config.name, pointer="/memory/attention", what=what)]
+
+
+def build_mesh(devices: Sequence[Any]) -> Mesh:
+    """Return a mesh with one axis over the devices."""
+    return Mesh(np.array(devices), (AXIS,))
+
+
+def shapes_mesh(devices: int) -> Mesh:
+    """Return a mesh without real devices, to trace programs that are not executed."""
+    # Without axis_types, jax 0.12 and later expect every sharding to be explicit.
+    return cast(Mesh, AbstractMesh((devices,), (AXIS,), axis_types=(AxisType.Auto,)))
+
+
+def state_shardings(state: Any, mesh: Mesh, *, shard_params: bool) -> Any:
+    """Return a sharding for each array of a train state: split along its longest divisible axis, or replicated.
+
+    Splitting the state over the devices that split the batch is fully sharded data parallelism (ZeRO stage 3, arXiv
+    1910.02054); the compiler inserts the gathers. Scales of 8-bit moments are split like their codes if the devices
+    divide them, and replicated otherwise.
+    """
+
+    def sharding(leaf: Any, like: Any = None) -> NamedSharding:
+        if not shard_params or mesh.size == 1:
+            return NamedSharding(mesh, PartitionSpec())
+        spec = longest_axis((leaf if like is None else like).shape, mesh.size)[: leaf.ndim]
+        divides = all(axis is None or size % mesh.size == 0 for axis, size in zip(spec, leaf.shape, strict=False))
+        return NamedSharding(mesh, PartitionSpec(*spec) if divides else PartitionSpec())
+
+    def shardings(node: Any) -> Any:
+        if not isinstance(node, CodedMoment):
+            return sharding(node)
+        scales = {name: sharding(scale, node.codes[name]) for name, scale in node.scales.items()}
+        return CodedMoment({name: sharding(codes) for name, codes in node.codes.items()}, scales)
+
+    return jax.tree.map(shardings, state, is_leaf=lambda node: isinstance(node, CodedMoment))
+
+
+def longest_axis(shape: Sequence[int], devices: int) -> PartitionSpec:
+    """Split an array along its longest axis that the number of devices divides, or replicate it.
+
+    `longest_axis((100, 64), 8)` splits the second axis.
+    """
+    divisible = [axis for axis, length in enumerate(shape) if length >= devices and length % devices == 0]
+    if not divisible:
+        return PartitionSpec()
+    longest = max(divisible, key=lambda axis: shape[axis])
+    return PartitionSpec(*[AXIS if axis == longest else None for axis in range(len(shape))])
+
+
+def batch_sharding(mesh: Mesh) -> NamedSharding:
+    """Return the sharding of `[accum batch …]`, split over the devices along `batch`."""
+    return NamedSharding(mesh, PartitionSpec(None, AXIS))
+
+
+def rows_sharding(mesh: Mesh) -> NamedSharding:
+    """Return the sharding of `[rows …]`, split over the devices along `rows`."""
+    return NamedSharding(mesh, PartitionSpec(AXIS))
+
+
+def add_shardings(shapes: Any, task: Task) -> Any:
+    """Add the shardings of a run's arrays to shapes."""
+    shardings = state_shardings(shapes, task.mesh, shard_params=task.config.mesh.shard_params)
+    return jax.tree.map(
+        lambda shape, sharding: jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=sharding), shapes, shardings
+    )

@@ -13,8 +13,7 @@ from evidence.run import Run, read_existing_run
 from evidence.targets import Target, find_target
 from schemas.problems import ProblemError
 from trainer.config.tree import config_of
-from trainer.loop.mesh import shapes_mesh
-from trainer.loop.task import Task
+from trainer.loop.task import Task, shapes_mesh
 from trainer.model.source import resolve_for_planning
 from trainer.planning.duration import predict_step
 from trainer.planning.memory import Estimator

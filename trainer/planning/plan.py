@@ -25,8 +25,7 @@ from trainer.data.answers import EvalShape
 from trainer.loop.chain import describe_saved_artifacts
 from trainer.loop.checkpoints import max_checkpoints
 from trainer.loop.checkpoints import state_bytes as state_bytes_of
-from trainer.loop.compilation import Compiled
-from trainer.loop.effective import donation
+from trainer.loop.compilation import Compiled, donation
 from trainer.loop.programs import RunPrograms, compiled_run
 from trainer.loop.session import SessionLimit
 from trainer.loop.state import state_shapes

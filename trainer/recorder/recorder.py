@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -67,6 +68,30 @@ def clock_seconds() -> float:
     return round(time.monotonic(), 3)
 
 
+class RunningResult:
+    """Computes the figures of `compute_result` row by row, without keeping the rows."""
+
+    def __init__(self) -> None:
+        self.last: dict[str, Any] = {}
+        """The last row."""
+        self._first: dict[str, Any] = {}
+        self._best: dict[str, Any] = {}
+        self._sum, self._count = Fraction(), 0  # exact, as the mean is rounded once
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Add a row of metrics.jsonl."""
+        self._first, self.last, loss = self._first or row, row, row["loss"]
+        if loss is not None:
+            self._sum, self._count = self._sum + Fraction(loss), self._count + 1
+            if not self._best or loss < self._best["loss"]:
+                self._best = row
+
+    def document(self) -> dict[str, Any]:
+        """Return the fields of the manifest's `result`."""
+        result = compute_result([row for row in (self._first, self._best, self.last) if row])
+        return result | {"mean_loss": float(self._sum) / self._count if self._count else None}
+
+
 class Recorder:
     """Writes one run folder.
 
@@ -79,7 +104,7 @@ class Recorder:
         self.folder = folder
         self.run_id = folder.resolve().name
         self.manifest: dict[str, Any] = {}
-        self.metric_rows: list[dict[str, Any]] = []
+        self.result = RunningResult()
         self.chain = Chain()
         self.before_seal: list[Callable[[], None]] = []
         """Callbacks that finish files of the run before they are hashed."""
@@ -164,7 +189,7 @@ class Recorder:
         """Append a row to metrics.jsonl, with the time of a monotonic clock."""
         row = row | {"clock_seconds": clock_seconds()}
         self.chain.row(self._metrics.append(row))
-        self.metric_rows.append(row)
+        self.result.add(row)
 
     def rows_so_far(self) -> RowsSoFar:
         """Return the summary of the rows so far for the next entry of the chain."""
@@ -199,7 +224,7 @@ class Recorder:
 
     def record_result(self, **measured: Any) -> None:
         """Write the result into the manifest: figures computed from the rows, and those measured by the run."""
-        self.update("result", **compute_result(self.metric_rows), **measured)
+        self.update("result", **self.result.document(), **measured)
 
     def seal(self, status: str, *, exit_code: int, error: str | None = None, message: str | None = None) -> None:
         """Seal the run: set the status, log the manifest's hash, then write the manifest with the hash of every file.

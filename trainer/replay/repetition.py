@@ -22,16 +22,15 @@ from safetensors import SafetensorError
 from evidence import layout
 from schemas.problems import ProblemError, problem_of
 from trainer.evaluation.evaluate import build_held_out
-from trainer.loop.base import REFUSED
-from trainer.loop.chain import Segment, read_state, saved_state_steps, state_path
+from trainer.loop.chain import Segment, StateWriter, read_state, saved_state_steps, state_path
 from trainer.loop.checkpoints import UNREADABLE, checkpoint_steps, restore_checkpoint, state_sha256, to_stored
-from trainer.loop.loop import Loop
+from trainer.loop.loop import Loop, MetricLog
 from trainer.loop.programs import Steps
-from trainer.loop.rollouts import build_rollouts
+from trainer.loop.rollouts import StepCompletions, build_rollouts
 from trainer.loop.session import StopRequest
-from trainer.loop.state import initial_params, start_program, state_shapes
+from trainer.loop.state import REFUSED, initial_params, start_program, state_shapes
 from trainer.loop.step import TrainState
-from trainer.loop.task import Task, reference_of, without_reference
+from trainer.loop.task import Task, copy_reference_params, drop_reference_params
 from trainer.model.decoder import params_sha256
 from trainer.model.model import combine, partition
 from trainer.model.stacks import Params, unstack_on_devices
@@ -145,7 +144,7 @@ class RecordedStates:
         if not self.task.frozen:
             return {}
         trained, frozen = partition(self.task.model.method, initial_params(self.task))
-        return frozen | (reference_of(trained) if self.task.reference else {})
+        return frozen | (copy_reference_params(trained) if self.task.reference else {})
 
     @property
     def steps(self) -> list[int]:
@@ -200,7 +199,7 @@ class RecordedStates:
 
     def model_params(self, state: TrainState) -> Params:
         """Return all parameters of the model in a state, with unstacked layers."""
-        return unstack_on_devices(combine(state.trained, without_reference(self.frozen)))
+        return unstack_on_devices(combine(state.trained, drop_reference_params(self.frozen)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -323,19 +322,25 @@ class Repetition:
         if self._state is None:
             return None
         began, recorder = time.perf_counter(), InMemoryRecorder()
+        generate = None if self.rollouts is None else StepCompletions(self.rollouts, recorder)
         loop = Loop(
             task=self.task,
             step=self.steps,
             frozen=self.states.frozen,
             source=self.data.source,
-            rollouts=self.rollouts,
-            held_out=self.held_out,
-            recorder=recorder,
-            checkpoints=None,
             stop=self.stop,
-            progress=self.progress,
+            generate=generate,
+            log=MetricLog(
+                task=self.task,
+                source=self.data.source,
+                recorder=recorder,
+                progress=self.progress,
+                logged_at=self.run.rows,
+                generate=generate,
+            ),
+            evaluate=self.held_out,
+            save=StateWriter(task=self.task, recorder=recorder),
             last_step=segment.last_step,
-            logged_at=self.run.rows,
         )
         states, self._state = [self._state], None  # the list has the only reference, so that donation can free it
         outcome = loop.run(states)

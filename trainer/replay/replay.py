@@ -15,13 +15,13 @@ from trainer.data.conversations import untrusted_model
 from trainer.evaluation.answers import Sampler
 from trainer.evaluation.reanswer import VerifiedAnswer, verify_answers
 from trainer.evaluation.recorded import recorded_items
-from trainer.loop.base import REFUSED, refuse_other_base
 from trainer.loop.chain import Segment, load_trained_params, split_spans, write_state
 from trainer.loop.checkpoints import state_sha256, to_stored
 from trainer.loop.programs import compiled_steps
 from trainer.loop.session import StopRequest
+from trainer.loop.state import REFUSED, refuse_other_base
 from trainer.loop.step import TrainState
-from trainer.loop.task import without_reference
+from trainer.loop.task import drop_reference_params
 from trainer.model.decoder import params_sha256
 from trainer.model.model import combine
 from trainer.model.stacks import Params, unstack_on_devices
@@ -216,7 +216,7 @@ def find_trained_params(run: RecordedRun, states: RecordedStates, final: TrainSt
             states.warnings.append(f"{layout.TRAINED_PARAMS} cannot be used: {error.problems[0].what}")
         else:
             if trained is not None:
-                yield combine(trained, unstack_on_devices(without_reference(states.frozen)))
+                yield combine(trained, unstack_on_devices(drop_reference_params(states.frozen)))
 
     expected = None if run.summary is None else run.summary["checkpoint"]["params_sha256"]
     for params in candidates():

@@ -15,8 +15,8 @@ from typing import Any, Literal
 from evidence.proof.receipts import REPRODUCED
 from evidence.proof.signatures import refuse
 from trainer.evaluation.reanswer import VerifiedAnswer, receipt_items
-from trainer.loop.base import REFUSED
 from trainer.loop.chain import SegmentSpan, saved_state_steps, split_spans
+from trainer.loop.state import REFUSED
 from trainer.replay.recorded import RecordedRun, ReplayRequest
 from trainer.replay.repetition import SegmentResult
 

@@ -55,40 +55,23 @@ def empty(checkpoint: Path) -> None:
     checkpoint.mkdir()
 
 
-def cut_off(checkpoint: Path) -> None:
-    for path in checkpoint.rglob("*"):
-        if path.is_file() and path.stat().st_size > 4000:
-            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+def changing(pattern: str, change: Callable[[bytes], bytes | None]) -> Callable[[Path], None]:
+    """Return a damage that changes the content of files, or removes them for None."""
+
+    def damage(checkpoint: Path) -> None:
+        for path in [path for path in checkpoint.rglob(pattern) if path.is_file()]:
+            content = change(path.read_bytes())
+            if content is None:
+                path.unlink()
+            else:
+                path.write_bytes(content)
+
+    return damage
 
 
-def remove_metadata(checkpoint: Path) -> None:
-    for path in checkpoint.rglob("*METADATA*"):
-        path.unlink()
-
-
-def change_metadata(checkpoint: Path) -> None:
-    [path] = checkpoint.rglob("default/_METADATA")
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 255
-    path.write_bytes(content)
-
-
-def remove_a_file(checkpoint: Path) -> None:
-    (checkpoint / "default" / "manifest.ocdbt").unlink()
-
-
-def truncate(checkpoint: Path) -> None:
-    for path in checkpoint.rglob("d/*"):
-        path.write_bytes(b"")
-
-
-def remove_hash(checkpoint: Path) -> None:
-    (checkpoint / "_CHECKPOINT_METADATA").write_bytes(b"{")
-
-
-def write_junk(checkpoint: Path) -> None:
-    for path in checkpoint.rglob("ocdbt.process_0/d/*"):
-        path.write_bytes(bytes(range(256)) * (path.stat().st_size // 256))
+def flip_middle(content: bytes) -> bytes:
+    middle = len(content) // 2
+    return content[:middle] + bytes([content[middle] ^ 255]) + content[middle + 1 :]
 
 
 def refusal(work: Callable[[], object]) -> str:
@@ -126,19 +109,27 @@ SLOW = pytest.mark.slow
     ("damage", "reason"),
     [
         (flip_bits, OTHER_STATE),
-        (write_junk, f"{UNREADABLE} (ValueError)"),
+        (
+            changing("ocdbt.process_0/d/*", lambda old: bytes(range(256)) * (len(old) // 256)),
+            f"{UNREADABLE} (ValueError)",
+        ),
         pytest.param(empty, NO_METADATA, marks=SLOW),
-        pytest.param(cut_off, f"{UNREADABLE} (JSONDecodeError)", marks=SLOW),
-        pytest.param(remove_metadata, NO_METADATA, marks=SLOW),
-        pytest.param(change_metadata, f"{UNREADABLE} (UnicodeDecodeError)", marks=SLOW),
-        pytest.param(remove_a_file, f"{UNREADABLE} (ValueError)", marks=SLOW),
-        pytest.param(truncate, f"{UNREADABLE} (ValueError)", marks=SLOW),
-        pytest.param(remove_hash, NO_METADATA, marks=SLOW),
+        *(
+            pytest.param(changing(pattern, change), reason, marks=SLOW)
+            for pattern, change, reason in (
+                ("*", lambda old: old[: len(old) // 2] if len(old) > 4000 else old, f"{UNREADABLE} (JSONDecodeError)"),
+                ("*METADATA*", lambda old: None, NO_METADATA),
+                ("default/_METADATA", flip_middle, f"{UNREADABLE} (UnicodeDecodeError)"),
+                ("default/manifest.ocdbt", lambda old: None, f"{UNREADABLE} (ValueError)"),
+                ("d/*", lambda old: b"", f"{UNREADABLE} (ValueError)"),
+                ("_CHECKPOINT_METADATA", lambda old: b"{", NO_METADATA),
+            )
+        ),
     ],
 )
 def test_the_newest_whole_checkpoint_is_exported_and_a_damaged_one_named(damage, reason, folder, capfd):
     damage(newest(folder))
-    line, _ = damage_of(folder, reason, "Step 2 is the newest whole one and is used instead.")
+    line, _ = damage_of(folder, reason, "The newest undamaged one, at step 2, is used instead.")
     newest(folder).with_name("4.orbax-checkpoint-tmp").mkdir()
     watch = Listening()
     assert export_run(folder, None, watch) == folder / layout.EXPORT
@@ -149,14 +140,14 @@ def test_the_newest_whole_checkpoint_is_exported_and_a_damaged_one_named(damage,
 def test_resume_uses_the_newest_whole_checkpoint_and_evaluation_refuses_an_earlier_step(folder, config, order_of):
     flip_bits(newest(folder))
     continued = f"trainproof train --resume {folder} --output NEW_FOLDER"
-    then = f"Continue from step 2, which is the newest whole one: {continued}."
+    then = f"Resume from the newest undamaged one, at step 2: {continued}."
     assert refusal(lambda: evaluate_run(folder, "eval_v1", QUIET)) == damage_of(folder, OTHER_STATE, then)[1]
     assert not (folder / layout.EVAL_SUMMARY).exists()
     # The damaged one is of the last step: as many steps are left as the whole one lacks.
     order = order_of(replace(config, limits=LimitsConfig(steps=4)), "rest", resume=folder)
     watch = Listening()
     assert run(order, watch) == 0
-    line, _ = damage_of(folder, OTHER_STATE, "Step 2 is the newest whole one and is used instead.")
+    line, _ = damage_of(folder, OTHER_STATE, "The newest undamaged one, at step 2, is used instead.")
     assert watch.lines.count(line) == 1
     before, after = ({row["step"]: row for row in rows(each, layout.CHAIN)} for each in (folder, order.folder))
     assert manifest_of(order.folder)["parent"] == {"run_id": "run", "step": 2, "link": hash_entry(before[2])}
@@ -168,7 +159,7 @@ def test_no_whole_checkpoint_is_refused_without_deleting_any(folder):
     flip_bits(newest(folder))
     empty(folder / layout.CHECKPOINTS / "2")
     there = folder / layout.CHECKPOINTS
-    then = f"No checkpoint here is whole. Each was read back when it was saved, so copy {there} again from there."
+    then = f"All checkpoints here are damaged. Each was read back when it was saved, so copy {there} again."
     text = refusal(lambda: export_run(folder, None, QUIET))
     assert text.startswith(damage_of(folder, OTHER_STATE, then)[1])
     assert text.count("TP053") == 2

@@ -99,8 +99,7 @@ def test_a_run_whose_checkpoints_have_no_room_is_refused(every, what, small, con
     free = shutil.disk_usage(small).free
     told = refused(lambda: run(RunRequest(config=saving, folder=folder, command=["-"]), QUIET), 2)
     assert told.splitlines()[0] == (
-        f"error TP722: {folder}: The disk has no room for the run: it will hold {what} at a time, and {free:,} are "
-        "free."
+        f"error TP722: {folder}: The run needs disk space for {what}, and {free:,} bytes are free."
     )
     assert not folder.exists()
 
@@ -203,46 +202,38 @@ def test_a_recorder_that_fills_the_disk_keeps_every_row_before(small):
     assert json.loads((folder / "run_manifest.json").read_text()) == {"status": "running"}
 
 
-def test_a_bundle_that_does_not_fit_leaves_the_old_one(small, trained):
+def bundle(small: Path, trained: Path, theirs: Path) -> tuple[Callable[[], object], str]:
     output = small / "run.zip"
     build_bundle([trained], output)
-    fill(small, leave_bytes=50_000)
-    before = files(small)
-    told = refused(lambda: build_bundle([trained], output), 2)
-    assert told.startswith(f"error TP848: {output}: The bundle cannot be written: No space left on device.\n")
-    assert files(small) == before
+    return lambda: build_bundle([trained], output), f"TP848: {output}: The bundle cannot be written: No space left on"
 
 
-def test_an_import_that_does_not_fit_leaves_nothing(small, tmp_path):
-    theirs = tmp_path / "theirs"
+def imported(small: Path, trained: Path, theirs: Path) -> tuple[Callable[[], object], str]:
     shutil.copytree(Path(__file__).parents[2] / "cases/foreign/hf_trainer/folder", theirs)
     (theirs / "notes.txt").write_bytes(b"x" * 100_000)
-    fill(small, leave_bytes=50_000)
-    before = files(small)
-    told = refused(lambda: import_run(theirs, name="theirs", root=small, now=datetime.now(UTC)), 2)
-    assert told.startswith(f"error TP089: {small}: The import could not be written: the disk is full.\n")
-    assert f"Free some space ({shutil.disk_usage(small).free:,} bytes are left)" in told
-    assert files(small) == before
+    told = f"TP089: {small}: The import could not be written: the disk is full."
+    return lambda: import_run(theirs, name="theirs", root=small, now=datetime.now(UTC)), told
 
 
-def test_an_export_that_does_not_fit_leaves_nothing(small, trained):
-    fill(small, leave_bytes=100_000)
-    before = files(small)
+def exported(small: Path, trained: Path, theirs: Path) -> tuple[Callable[[], object], str]:
     target = small / "model"
-    assert refused(lambda: export_run(trained, target, QUIET), 2).startswith(
-        f"error TP089: {target}: The export could not be written: the disk is full.\n"
-    )
-    assert files(small) == before
-    assert not target.exists()
+    return lambda: export_run(trained, target, QUIET), f"TP089: {target}: The export could not be written: the disk is"
 
 
-def test_an_evaluation_that_does_not_fit_leaves_the_run_as_it_was(small, trained):
+def evaluated(small: Path, trained: Path, theirs: Path) -> tuple[Callable[[], object], str]:
     folder = small / "run"
     shutil.copytree(trained, folder, ignore=shutil.ignore_patterns("checkpoints"))
     (folder / "checkpoints").symlink_to(trained / "checkpoints")
-    fill(small, leave_bytes=5_000)
-    before = files(folder)
-    assert refused(lambda: evaluate_run(folder, "eval_v1", QUIET), 2).startswith(
-        f"error TP089: {folder}: The evaluation could not be written: the disk is full.\n"
-    )
-    assert files(folder) == before
+    return lambda: evaluate_run(folder, "eval_v1", QUIET), f"TP089: {folder}: The evaluation could not be written: the"
+
+
+@pytest.mark.parametrize(
+    ("prepare", "room"), [(bundle, 50_000), (imported, 50_000), (exported, 100_000), (evaluated, 5_000)]
+)
+def test_what_does_not_fit_leaves_the_disk_as_it_was(prepare, room, small, trained, tmp_path):
+    act, told = prepare(small, trained, tmp_path / "theirs")
+    fill(small, leave_bytes=room)
+    before = files(small)
+    assert refused(act, 2).startswith(f"error {told}")
+    assert files(small) == before
+    assert not (small / "model").exists()

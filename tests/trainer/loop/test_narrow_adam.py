@@ -15,12 +15,12 @@ from jax.sharding import PartitionSpec
 
 from trainer.config.tree import Config, ModelConfig, OptimizerConfig
 from trainer.loop import moments
-from trainer.loop.mesh import shapes_mesh, state_shardings
 from trainer.loop.moments import CodedMoment, code_values, nearest_codes, scales_shape
 from trainer.loop.optimizer import allow_type_promotion, build_optimizer, detect_state_dtype
+from trainer.loop.task import shapes_mesh, state_shardings
 from trainer.model.stacks import unstack_tree
 from trainer.objectives.settings import find_contradictions
-from trainer.resume import changes_of_state
+from trainer.resume import state_changes
 
 CASE = json.loads((Path(__file__).parents[2] / "cases" / "optimizer_state" / "torchao.json").read_text())
 SHAPES = {"layers.0.mlp.up.kernel": (512, 16), "tokens.table": (16, 320), "final_norm.kernel": (8, 8)}
@@ -180,7 +180,7 @@ def test_a_checkpoint_of_another_type_is_another_state():
     narrow, wide = (
         Config(model=ModelConfig(name="demo"), optimizer=OptimizerConfig(state=state)) for state in ("int8", "float32")
     )
-    assert list(changes_of_state(wide, narrow)) == [("optimizer.state", "float32", "int8")]
+    assert list(state_changes(wide, narrow)) == [("optimizer.state", "float32", "int8")]
 
 
 def test_adafactor_has_no_moments_to_narrow():

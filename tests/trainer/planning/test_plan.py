@@ -433,8 +433,8 @@ def test_the_readme_states_what_is_planned_for_the_submission_preset():
 def test_the_formula_of_drawing_is_near_this_compiler():
     from jax import devices
 
-    from trainer.loop.mesh import build_mesh
     from trainer.loop.rollouts import rollout_programs
+    from trainer.loop.task import build_mesh
     from trainer.model.source import resolve_for_planning
 
     config = replace(

@@ -29,7 +29,8 @@ from trainer.config.tree import (
     Config,
     RecordingConfig,
 )
-from trainer.loop.loop import Loop
+from trainer.loop.chain import StateWriter
+from trainer.loop.loop import Loop, MetricLog
 from trainer.loop.programs import compiled_steps
 from trainer.loop.session import StopRequest
 from trainer.loop.state import initial_state
@@ -89,16 +90,15 @@ class Replayer:
             step=self.steps if is_same_step else compiled_steps(task, data.source.lengths_in_use),
             frozen=frozen,
             source=data.source,
-            recorder=recorder,
-            checkpoints=None,
             stop=StopRequest(max_minutes=None),
-            progress=lambda done, total, loss: None,
+            log=MetricLog(task=task, source=data.source, recorder=recorder),
+            save=StateWriter(task=task, recorder=recorder),
             last_step=to,
         )
         if start is None:
-            loop.writer.write(states[0], saved=False)
+            loop.save.write(states[0], saved=False)
         outcome = loop.run(states)
-        loop.writer.write(outcome.state, saved=False)
+        loop.save.write(outcome.state, saved=False)
         return recorder, outcome.state
 
 

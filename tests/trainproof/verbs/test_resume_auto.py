@@ -124,16 +124,16 @@ def test_every_run_that_is_not_continued_is_named_with_the_reason(session: Path)
         code, said = trained(**AUTO)
     assert code == 0
     assert manifest_of(session / "runs" / "full-2")["parent"]["run_id"] == "full"
-    named = [line for line in said if "continue" in line]
+    named = [line for line in said if "continue" in line or "skipping" in line]
     assert named[:6] == [
-        "not continued: runs/spoiled: it failed because its numbers were not finite, and its continuation would too",
-        "not continued: runs/bare: it has no complete checkpoint",
+        "skipping runs/spoiled: it failed because of non-finite values, and would fail again",
+        "skipping runs/bare: no complete checkpoint",
         named[2],
-        "not continued: runs/written: a process is writing it",
-        "not continued: runs/unsealed: its run_manifest.json is damaged",
-        "not continued: 1 run of another name or mode than tiny, full",
+        "skipping runs/written: still running",
+        "skipping runs/unsealed: its run_manifest.json is damaged",
+        "skipping 1 run with another name or mode than tiny, full",
     ]
-    assert named[2].startswith("not continued: runs/torn: its configuration cannot be read: ")
+    assert named[2].startswith("skipping runs/torn: its configuration cannot be read: ")
     assert named[6] == "--resume auto: continues runs/changed"
     assert named[7].startswith("not continued: runs/changed: TP054: ")
     assert named[8] == "--resume auto: continues runs/damaged"
@@ -167,4 +167,4 @@ def test_a_run_that_lacks_its_evaluation_is_given_that(session: Path):
     shutil.move(session / "input" / "runs", session / "runs")
     assert trained(resume=Path("runs/full"), config=None)[0] == 0
     assert errors_of(full) == []
-    assert "not continued: runs/full: it has reached its end" in trained(**AUTO)[1]
+    assert "skipping runs/full: already complete" in trained(**AUTO)[1]

@@ -22,9 +22,8 @@ import jax
 
 from trainer.config.tree import config_of
 from trainer.data.answers import EvalShape
-from trainer.loop.mesh import build_mesh
-from trainer.loop.programs import programs_of
-from trainer.loop.task import Task
+from trainer.loop.programs import list_programs
+from trainer.loop.task import Task, build_mesh
 from trainer.model.source import resolve_for_planning
 from trainer.planning.compile import cache
 from trainer.planning.compile.buffers import is_complete, read_memory
@@ -63,7 +62,7 @@ def compile_order(order: dict[str, Any], folder: Path) -> dict[str, Any]:
         config, source, build_mesh(list_devices(machine)[: machine["devices"]]), platform=machine["platform"]
     )
     asked = EvalShape(**order["asked"]) if order["asked"] else None
-    program = programs_of(task, asked=asked)[order["program"]]
+    program = list_programs(task, asked=asked)[order["program"]]
     lowered = program.function.trace(*program.arguments, **program.settings).lower()
     key = cache.cache_key(lowered.as_text(), machine=machine, options=task.compiler_options)
     if (known := cache.load(key)) is not None:

@@ -1,9 +1,10 @@
-"""Runs whose equal layers are stacked: the same training as with layers apart, and nothing else on the disk."""
+"""What a task resolves: stacked layers and attention, and the same training either way."""
 
 import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -14,6 +15,7 @@ from tasks import inputs_of
 from whole_runs import errors_of, logged, manifest_of, rows
 
 from evidence import layout
+from evidence.targets import load_target
 from schemas.problems import ProblemError
 from trainer.config.tree import (
     BatchConfig,
@@ -30,11 +32,15 @@ from trainer.config.tree import (
     OptimizerConfig,
     PrecisionConfig,
 )
-from trainer.loop.effective import rematerialised_blocks
+from trainer.loop.compilation import attention_kind, count_remat_blocks
 from trainer.loop.programs import train_program
 from trainer.loop.state import initial_state
+from trainer.loop.task import Task, build_mesh, choose_attention
+from trainer.model.source import resolve
 from trainer.model.stacks import is_stack, unstack_layers
 from trainer.planning.formula import estimate, total_bytes
+from trainer.planning.subject import read_subject
+from trainer.replay.place import replay_config
 from trainer.replay.replay import ReplayRequest, replay
 
 LAYERS = 7
@@ -121,7 +127,7 @@ def test_rematerialisation_inside_a_loop_is_read_back(remat, seven):
     task, _ = inputs_of(replace(seven, memory=MemoryConfig(remat=remat)))
     program = train_program(task)
     jaxpr = program.function.trace(*program.arguments).jaxpr
-    assert (rematerialised_blocks(jaxpr) > task.objective.rematerialised_blocks) == (remat == "layer")
+    assert (count_remat_blocks(jaxpr) > task.objective.rematerialised_blocks) == (remat == "layer")
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +155,7 @@ def test_a_continued_run_ends_in_the_same_bits(run, seven, train):
     assert logged(second, "continued")[0]["level"] == "info"
     third = train(laid(seven, "unrolled"), "third", resume=first)
     [said] = logged(third, "continued")
-    assert said["message"].endswith('computed otherwise: memory.layers was "auto", is "unrolled"')
+    assert said["message"].endswith('changed settings: memory.layers "auto" → "unrolled"')
     assert rows(third)[-1]["loss"] == pytest.approx(rows(run)[-1]["loss"], rel=1e-4)
 
 
@@ -186,3 +192,54 @@ def test_the_formula_is_near_the_compilers_peak(method, remat, activation, seven
     task, _ = inputs_of(large)
     peak = train_program(task).compile().peak_bytes
     assert total_bytes(estimate(task, platform="cpu")["train"]) == pytest.approx(peak, rel=0.4)
+
+
+CONFIG = Config(model=ModelConfig(name="tiny-gpt2"), batch=BatchConfig(microbatch_size=2))
+
+
+def of(attention: str = "auto", **groups) -> Config:
+    length = groups.pop("length", 64)
+    memory = MemoryConfig(attention=attention, layers=groups.pop("layers", "auto"))
+    return replace(CONFIG, data=DataConfig(max_length=length), memory=memory, **groups)
+
+
+def test_auto_takes_what_the_device_has_from_a_length_on():
+    found = {
+        (platform, length): choose_attention(of(length=length), platform=platform)
+        for platform in ("tpu", "gpu", "cpu", None)
+        for length in (1023, 1024, 2047, 2048)
+    }
+    others = {("tpu", 1024): "splash", ("tpu", 2047): "splash", ("tpu", 2048): "splash", ("gpu", 2048): "blockwise"}
+    assert found == dict.fromkeys(found, "plain") | others
+    assert choose_attention(of(length=4096, layers="scanned"), platform="tpu") == "blockwise"
+    assert choose_attention(of("blockwise"), platform="cpu") == "blockwise"
+    assert choose_attention(of("blockwise"), platform=None) == "plain", "answers are made with a cache"
+
+
+def test_splash_is_refused_where_it_does_not_work():
+    half = PrecisionConfig(compute="float16")
+    with pytest.raises(ProblemError) as refused:
+        read_subject(of("splash", layers="scanned", precision=half), load_target("t4"))
+    [problem] = refused.value.problems
+    assert (problem.code, refused.value.exit_code, problem.pointer) == ("TP707", 2, "/memory/attention")
+    assert problem.what == (
+        "memory.attention is splash and the device is a GPU and precision.compute is float16 and "
+        "memory.layers is scanned."
+    )
+
+
+@pytest.mark.parametrize(("kind", "platform"), [("plain", "cpu"), ("blockwise", "cpu"), ("splash", "tpu")])
+def test_the_traced_step_shows_which_it_is(kind, platform):
+    task = Task.of(of(kind), resolve("tiny-gpt2"), build_mesh(jax.devices("cpu")[:1]), platform=platform)
+    program = train_program(task)
+    assert attention_kind(program.function.trace(*program.arguments).jaxpr) == kind == task.attention
+    assert task.changed(of("plain")).attention == "plain"
+
+
+def test_a_replay_attends_as_the_run_did_and_earlier_runs_were_plain(tmp_path):
+    def repeated(memory: dict[str, str]) -> str:
+        manifest = {"effective": {"memory": memory}, "devices": {"count": 1}}
+        run = SimpleNamespace(manifest=manifest, config=CONFIG)
+        return replay_config(run, ReplayRequest(folder=tmp_path)).memory.attention  # type: ignore[arg-type]
+
+    assert (repeated({}), repeated({"attention": "blockwise"})) == ("plain", "blockwise")

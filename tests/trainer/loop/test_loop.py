@@ -1,4 +1,4 @@
-"""States written down beside the devices are those that are written in place, and no error of a thread is lost."""
+"""The loop: states written by a thread, model FLOPs utilization, and profiles."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,15 +9,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.profiler import ProfileData
+from tasks import task_of
 from whole_runs import errors_of, logged, manifest_of, refusal, rows, saved_steps
 
 from evidence import layout
+from evidence.bundle.contents import files_of_run
 from evidence.hashes import Chain
+from evidence.layout import PROFILE
 from trainer.config.tree import CheckpointConfig, Config, RecordingConfig
 from trainer.loop.chain import StateWriter
 from trainer.loop.checkpoints import Checkpoints, state_sha256, to_stored
-from trainer.loop.loop import Loop
 from trainer.loop.step import TrainState
+from trainer.replay.difference import MACHINE_FIELDS
 
 
 class HeldRecorder:
@@ -40,12 +44,9 @@ class HeldRecorder:
     def sync(self) -> None: ...
 
 
-def test_the_loop_goes_on_and_the_entry_is_of_the_state_and_rows_that_were_taken():
+def test_the_loop_goes_on_and_the_entry_is_of_the_state_and_rows_that_were_taken(config):
     recorder = HeldRecorder()
-    position = {3: 12}.__getitem__
-    entries = StateWriter(
-        recorder=recorder, checkpoints=None, kept=None, memory=None, data_position=position, asynchronous=True
-    )
+    entries = StateWriter(task=task_of(config), recorder=recorder, asynchronous=True)
     state = TrainState(step=jnp.int32(3), trained={"a": jnp.arange(4.0)}, opt_state=(jnp.ones((2, 2), jnp.bfloat16),))
     expected = state_sha256(to_stored(state))
     recorder.chain.row(b"one\n")
@@ -59,7 +60,8 @@ def test_the_loop_goes_on_and_the_entry_is_of_the_state_and_rows_that_were_taken
         assert recorder.chain.entries == []
         recorder.may.set()
     [entry] = recorder.chain.entries
-    assert (entry["step"], entry["data_position"], entry["state_sha256"]) == (3, 12, expected)
+    assert (entry["step"], entry["state_sha256"]) == (3, expected)
+    assert entry["data_position"] == 3 * config.batch.microbatch_size
     assert (entry["rows"], entry["rows_sha256"]) == then
 
 
@@ -80,7 +82,7 @@ def in_place(saving: Config, finished: Callable[[Config], Path]) -> Path:
 @pytest.fixture
 def beside(in_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Write entries in a thread beside the steps, of every run that begins after `in_place`."""
-    monkeypatch.setattr("trainer.run.Loop", lambda **fields: Loop(**fields | {"asynchronous": True}))
+    monkeypatch.setattr("trainer.run.StateWriter", lambda **fields: StateWriter(**fields | {"asynchronous": True}))
 
 
 def entries_of(folder: Path) -> list[Any]:
@@ -122,3 +124,34 @@ def test_a_full_disk_ends_an_asynchronous_run_and_its_checkpoint_is_continued(
     monkeypatch.setattr(Checkpoints, "save", real)
     resumed = train(saving, "resumed", resume=order.folder)
     assert entries_of(resumed)[-1][2:] == entries_of(in_place)[-1][2:]
+
+
+@pytest.mark.slow
+def test_rows_have_the_share_of_the_peak_as_mfu(config, train, monkeypatch):
+    monkeypatch.setattr("trainer.run.ideal_seconds", lambda task, target: 0.001)
+    folder = train(config)
+    assert all(row["mfu"] * row["step_seconds"] == pytest.approx(0.001) for row in rows(folder))
+    assert errors_of(folder) == []
+    assert "mfu" in MACHINE_FIELDS
+
+
+def test_rows_have_no_mfu_without_a_known_peak(config, finished):
+    assert not any("mfu" in row for row in rows(finished(config)))
+
+
+def traced_steps(folder: Path) -> list[int]:
+    [file] = (folder / PROFILE).rglob("*.xplane.pb")
+    planes = ProfileData.from_file(str(file)).planes
+    found = [event for plane in planes for line in plane.lines for event in line.events if event.name == "step"]
+    return sorted(dict(event.stats)["step_num"] for event in found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("asked", "expected"), [(2, [2, 3]), (9, [2, 3, 4])])
+def test_a_trace_has_the_steps_after_the_first_and_is_not_packed(asked, expected, config, train):
+    folder = train(replace(config, limits=replace(config.limits, steps=4)), profile_steps=asked)
+    assert traced_steps(folder) == expected
+    [row] = logged(folder, "profiled")
+    assert row["message"] == f"profile of {len(expected)} steps: .profile"
+    assert errors_of(folder) == []
+    assert not any(PROFILE in name for name in files_of_run(folder).packed)
