@@ -92,7 +92,8 @@ def changes_of_rows(before: Config, after: Config) -> Iterator[tuple[str, Any, A
     """Yield what makes the rows of a step differ in two configurations: key, value before, value after."""
     if before.seed != after.seed:
         yield "seed", before.seed, after.seed
-    for key in ("shuffle", "generated_rows", "max_length", "packing", "buckets", "kind", "supervise"):
+    keys = ("shuffle", "generated_rows", "max_length", "packing", "buckets", "kind", "supervise", "system_prompt")
+    for key in keys:
         if getattr(before.data, key) != getattr(after.data, key):
             yield f"data.{key}", getattr(before.data, key), getattr(after.data, key)
 

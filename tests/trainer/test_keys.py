@@ -169,6 +169,7 @@ EFFECTS: dict[str, tuple[Any, ...]] = {
     "data.kind": ("text", in_counts("supervised_tokens"), "data.dataset=tests/cases/rows/either.jsonl"),
     "data.supervise": ("all", in_counts("supervised_tokens"), "data.dataset=tests/cases/rows/talks.jsonl"),
     "data.template": ("Q: {prompt}", in_counts("prompt_tokens"), PAIRS),
+    "data.system_prompt": ("Be brief.", in_counts("prompt_tokens"), PAIRS),
     "data.shuffle": ("false", learned),
     "method.kind": ("lora", adapters),
     "method.rank": ("4", adapters, LORA),

@@ -61,6 +61,7 @@ class DataConfig:
     buckets: int = 1
     supervise: Literal["last", "all"] = "last"
     template: str | None = None
+    system_prompt: str | None = None
     shuffle: bool = True
 
 

@@ -715,6 +715,26 @@ def find_template(row: Mapping[str, Any], template: str | None) -> str | None:
     return default_template(kind) if template is None else template
 
 
+def add_system_prompt(rows: Sequence[Row], system_prompt: str | None) -> Sequence[Row]:
+    """Return converted rows with the key `system_prompt`, which rendering adds to their prompts."""
+    if system_prompt is None:
+        return rows
+    extra = {"system_prompt": system_prompt}
+
+    def extend(number: int) -> Row:
+        row = rows[number]
+        return row | extra | {side: row[side] | extra for side in SIDES if side in row}
+
+    return LazySequence(len(rows), extend)
+
+
+def takes_system_prompt(row: Mapping[str, Any]) -> bool:
+    """Return whether a converted row has a prompt, and no system turn of its own."""
+    if "messages" in row:
+        return bool(row["messages"][0]["role"] != "system")
+    return row_kind(row) in ("trace", "pair", "task")
+
+
 def check_kinds(kinds: Counter[Kind], template: str | None, file: str) -> Iterator[Problem]:
     """Yield an error if no row uses the configured template, and a warning if rows are of several kinds."""
     # Runs of earlier versions record WITH_NEWLINE without having been configured so.
