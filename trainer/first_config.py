@@ -27,6 +27,7 @@ from schemas.catalog import DATASETS, EVAL_SETS, GYM, MODELS
 from schemas.formats import join_words, quantity, short_count, size
 from schemas.problems import Problem, ProblemError, collect_problems, problem_of, rule, truncate_problems
 from schemas.reading import write_yaml
+from trainer.config.convert import Conversion, convert
 from trainer.config.load import USAGE
 from trainer.config.names import EVAL_SETS_BY_DATASET, model_path, no_dataset, no_eval_set
 from trainer.config.tree import (
@@ -653,6 +654,17 @@ def write_first_config(order: Order) -> WrittenConfig:
     return WrittenConfig(
         order=order, looked=inputs, choice=choice, reasons=reasons, written=tuple(files), warnings=warnings
     )
+
+
+def write_conversion(source: Path, settings: Sequence[str], output: Path, *, force: bool) -> Conversion:
+    """Convert a configuration of another trainer and write it, or raise a ProblemError with exit code 2."""
+    problems = refuse_outputs([output], [source], force=force)
+    with collect_problems(problems):
+        converted = convert(source, settings)
+    if problems:
+        raise ProblemError(problems, exit_code=USAGE)
+    write_files({output: [converted.text()]})
+    return converted
 
 
 def base_config(model: str, data: str, eval_set: str | None, name: str) -> Config:

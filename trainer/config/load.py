@@ -59,8 +59,22 @@ def load_config(
         ]
         problems += [problem for problem in found if (problem.file, problem.pointer) not in known]
     if problems:
-        raise ProblemError(problems, exit_code=USAGE)
+        raise ProblemError(advise_conversion(problems), exit_code=USAGE)
     return config_of(document)
+
+
+def advise_conversion(problems: Sequence[Problem]) -> list[Problem]:
+    """Return problems with the advice to convert a file whose unknown keys are those of another trainer."""
+    from trainer.config.convert import is_foreign_key
+
+    unknown = [each for each in problems if each.code == "TP123"]
+    foreign = {each.file for each in unknown if is_foreign_key(str(each.pointer).removeprefix("/"))}
+    return [
+        replace(each, next=f"Convert the file: `trainproof init --from {each.file}`.")
+        if each in unknown and each.file in foreign
+        else each
+        for each in problems
+    ]
 
 
 def iter_settings(flags: Mapping[str, Any], settings: Sequence[str]) -> Iterator[tuple[str, str, Any]]:

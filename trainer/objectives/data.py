@@ -101,10 +101,12 @@ class Data:
 
     def effective(self) -> dict[str, dict[str, Any]]:
         """Return the settings that follow from the rows, by group of the configuration."""
-        template = {} if self.form.conversation else {"template": self.form.template}
-        system_prompt = {} if self.settings.system_prompt is None else {"system_prompt": self.form.system}
-        data = {"data": template | system_prompt} if template or system_prompt else {}
-        return data | {"evaluation": {"answer": self.scoring.answer, "compare": self.scoring.compare}}
+        data: dict[str, Any] = {} if self.form.conversation else {"template": self.form.template}
+        if self.settings.system_prompt is not None:
+            data["system_prompt"] = self.form.system
+        return ({"data": data} if data else {}) | {
+            "evaluation": {"answer": self.scoring.answer, "compare": self.scoring.compare}
+        }
 
     def first_examples(self, count: int, *, run_id: str) -> dict[str, Any]:
         """Build `first_examples.json` with at most `count` of the rows of the first step."""

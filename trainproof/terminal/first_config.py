@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 from schemas.formats import join_words, quantity, short_count, size
 from schemas.render import as_text
+from trainer.config.convert import Conversion
 from trainer.first_config import WrittenConfig, percentiles
 
 WHAT = (
@@ -27,6 +30,29 @@ def made_text(made: WrittenConfig) -> str:
     commands = made.commands()
     width = max(map(len, commands))
     lines += ["Next:", *(f"  {each:{width}}  {what}".rstrip() for each, what in zip(commands, WHAT, strict=True))]
+    return "\n".join(lines) + "\n"
+
+
+def conversion_text(converted: Conversion, output: Path) -> str:
+    """Return the number of converted keys, the keys without an equivalent by reason, and the next commands as text."""
+    settings = quantity(len(converted.settings), "setting")
+    lines = [
+        f"{converted.source} ({converted.form}): {settings} converted; {output} says where each value is from.",
+        "",
+    ]
+    reasons: dict[str, list[str]] = {}
+    for each in converted.unconverted:
+        reasons.setdefault(each.reason, []).append(each.name)
+    if reasons:
+        lines += ["Without an equivalent:", *(f"  {', '.join(names)}: {why}" for why, names in reasons.items()), ""]
+    config = shlex.quote(str(output))
+    lines += [
+        f"Written: {output}.",
+        "",
+        "Next:",
+        f"  trainproof train --config {config} --check          reads everything and trains nothing",
+        f"  trainproof train --config {config} --smoke_steps 2  two steps: all of it works",
+    ]
     return "\n".join(lines) + "\n"
 
 

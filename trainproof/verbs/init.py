@@ -13,8 +13,19 @@ from trainproof.verbs.options import AsJson
 
 
 def init(
-    model: Annotated[str, typer.Argument(help="Folder of the model, built-in name, or name on the Hugging Face hub.")],
-    data: Annotated[str, typer.Argument(help="Rows to learn from: JSONL, Parquet, text, folder, or a built-in name.")],
+    model: Annotated[
+        str | None, typer.Argument(help="Folder of the model, built-in name, or name on the Hugging Face hub.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Argument(help="Rows to learn from: JSONL, Parquet, text, folder, or a built-in name.")
+    ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", help="Convert a configuration of TRL, axolotl, LLaMA-Factory or transformers instead."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="With --from: a key, as limits.steps=200.")
+    ] = None,
     output: Annotated[Path, typer.Option(help="The configuration; rows that are split are written beside it.")] = Path(
         "config.yaml"
     ),
@@ -26,15 +37,28 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Replace files of the same names.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Look at a model and rows, and write a first configuration that states why each value stands there."""
+    """Write a configuration for a model and rows with the reason for each value, or convert another trainer's."""
+    if source is None and (model is None or data is None or settings):
+        message = (
+            "Name a model and rows; --set is for --from." if settings else "Name a model and rows, or use --from FILE."
+        )
+        raise typer.BadParameter(message)
+    if source is not None and (model or data or eval_file or on):
+        message = "--from takes no model, rows, --eval or --on; pass changes as --set key=value."
+        raise typer.BadParameter(message)
     need("init", "train")
     from trainer.loop.session import exit_on_interrupt
 
     with exit_on_interrupt("init"):
         from evidence.writing import as_json_text
-        from trainer.first_config import Order, write_first_config
-        from trainproof.terminal.first_config import made_text
+        from trainer.first_config import Order, write_conversion, write_first_config
+        from trainproof.terminal.first_config import conversion_text, made_text
 
-        order = Order(model=model, data=data, eval_set=eval_file, on=on, output=output, force=force)
-        made = write_first_config(order)
-    sys.stdout.write(as_json_text(made.document()) if as_json else made_text(made))
+        if source is not None:
+            converted = write_conversion(source, settings or (), output, force=force)
+            text = as_json_text(converted.document()) if as_json else conversion_text(converted, output)
+        else:
+            order = Order(model=str(model), data=str(data), eval_set=eval_file, on=on, output=output, force=force)
+            made = write_first_config(order)
+            text = as_json_text(made.document()) if as_json else made_text(made)
+    sys.stdout.write(text)
