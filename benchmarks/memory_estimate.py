@@ -27,8 +27,7 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 from memory_estimate_parts.cases import CPU_CASES, TPU_CASES, Case
 
 from evidence.targets import load_target
-from trainer.config.load import parse_setting
-from trainer.config.seed_names import set_path
+from trainer.config.load import parse_setting, set_path
 from trainer.config.tree import Config, config_of
 from trainer.loop.mesh import build_mesh, shapes_mesh
 from trainer.loop.programs import programs_of

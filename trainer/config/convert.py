@@ -22,8 +22,8 @@ from schemas.problems import Lines, Problem, ProblemError, collect_problems, poi
 from schemas.reading import MOST_CHARACTERS, parse_json, parse_yaml, too_large, write_yaml
 from schemas.validate import check_value
 from trainer.config import load
+from trainer.config.load import CURRENT_NAMES, set_path
 from trainer.config.names import no_dataset, no_model
-from trainer.config.seed_names import CURRENT_NAMES, set_path
 from trainer.config.tree import Config, config_of
 
 Names = tuple[str, ...]
@@ -655,9 +655,9 @@ class _Converter:
         sequences = self.number("batch.microbatch_size") * self.number("batch.accumulation_steps") * devices
         if (rows := self.count_rows()) is None:
             is_packed = self.get("data.packing") is True or self.get("data.kind") == "text"
-            why = "rows are packed" if is_packed else "the number of rows is unknown"
+            why = "packed rows do not fill a known number of steps" if is_packed else "the number of rows is unknown"
             more = f": epochs × rows{f' × {each}' if each > 1 else ''} ÷ {sequences} sequences a step"
-            what = f"{epochs.name} is {format_value(epochs.value)}, which is no number of steps as long as {why}."
+            what = f"{epochs.name} is {format_value(epochs.value)}, but {why}."
             self.decide("limits.steps", what, ["STEPS"], epochs, more)
             return
         self.steps_per_epoch = per_epoch = math.ceil(rows * each / sequences)

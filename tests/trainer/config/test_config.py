@@ -11,7 +11,7 @@ from schemas.catalog import schema
 from schemas.problems import ProblemError
 from schemas.render import as_text
 from trainer.config.load import config_text, load_config
-from trainer.config.seed_names import CURRENT_NAMES
+from trainer.config.load import CURRENT_NAMES
 from trainer.config.tree import GROUPS, Config, ModelConfig, config_of, document_of
 
 CONFIGS = Path("trainer/configs")
