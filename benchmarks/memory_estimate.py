@@ -28,7 +28,7 @@ from memory_estimate_parts.cases import CPU_CASES, TPU_CASES, Case
 
 from evidence.targets import load_target
 from trainer.config.load import parse_setting, set_path
-from trainer.config.tree import Config, config_of
+from trainer.config.tree import Config, build_config
 from trainer.loop.mesh import build_mesh, shapes_mesh
 from trainer.loop.programs import programs_of
 from trainer.loop.task import Task
@@ -60,7 +60,7 @@ def configured(case: Case, folder: Path) -> Config:
     for text in (*case.settings.split(), f"memory.attention={case.attention}"):
         key, _, value = text.partition("=")
         set_path(document, key, parse_setting(value))
-    return config_of(document)
+    return build_config(document)
 
 
 def task_of(config: Config, mesh: Any, platform: str | None = None) -> Task:

@@ -29,7 +29,7 @@ from schemas.problems import Problem, ProblemError, collect_problems, problem_of
 from schemas.reading import write_yaml
 from trainer.config.convert import Conversion, convert
 from trainer.config.load import USAGE
-from trainer.config.names import EVAL_SETS_BY_DATASET, model_path, no_dataset, no_eval_set
+from trainer.config.names import EVAL_SETS_BY_DATASET, missing_dataset, missing_eval_set, model_path
 from trainer.config.tree import (
     BatchConfig,
     Config,
@@ -130,10 +130,10 @@ class EvalChoice:
     because: str
     items: Sequence[dict[str, Any]] = ()
     questions: frozenset[str] = frozenset()
-    """Keys of the questions that are held out of the rows."""
+    """Keys of the held-out questions."""
 
     def holds_out(self, texts: RowTexts) -> bool:
-        """Return whether a row asks a question that is held out."""
+        """Return whether a row contains a held-out question."""
         return any(question_key(question) in self.questions for question in texts[0])
 
 
@@ -149,7 +149,7 @@ class RowsShape:
 
 def read_shape(name: str, problems: list[Problem]) -> RowsShape | None:
     """Return what a built-in dataset or a file contains, or None after adding to `problems`."""
-    if (missing := no_dataset(name)) is not None:
+    if (missing := missing_dataset(name)) is not None:
         problems.append(replace(missing, next=missing.next.replace("--dataset", "the second argument as")))
         return None
     if name.startswith(GYM):
@@ -179,7 +179,7 @@ def read_shape(name: str, problems: list[Problem]) -> RowsShape | None:
 
 
 def split_rows(rows: RowsShape) -> EvalChoice:
-    """Hold out the questions with the smallest SHA-256, whatever the order of the file; 20 of 200 questions."""
+    """Select a tenth of the questions for evaluation by their SHA-256, independent of the file's order."""
     found: dict[str, tuple[int, tuple[str, str]]] = {}
     answered, total = 0, len(rows.table)
     for number, row in enumerate(rows.table) if rows.kind == "rows" else ():
@@ -187,7 +187,7 @@ def split_rows(rows: RowsShape) -> EvalChoice:
             answered += 1
             found.setdefault(question_key(pair[0]), (rows.table.line_of(number), pair))
     if rows.kind != "rows":
-        because = f"rows with {' and '.join(rows.columns)} have no answer that could be right or wrong"
+        because = f"rows with {' and '.join(rows.columns)} cannot be scored"
     elif 2 * answered < total:
         count = answered or "none"
         because = f"{count} of the {total:,} rows have an answer to compare with (tags, ####, or a short line)"
@@ -216,7 +216,7 @@ def choose_eval_set(eval_set: str | None, rows: RowsShape | None, problems: list
         if rows is None or rows.name not in DATASETS:
             return None if rows is None else split_rows(rows)
         name, because = EVAL_SETS_BY_DATASET[rows.name], f"the built-in set that belongs to {rows.name}"
-    if (missing := no_eval_set(name)) is not None:
+    if (missing := missing_eval_set(name)) is not None:
         problems.append(replace(missing, next=missing.next.replace("--set evaluation.eval_set", "--eval")))
         return None
     if name in EVAL_SETS or not _has_training_rows(Path(name)):
@@ -228,7 +228,7 @@ def choose_eval_set(eval_set: str | None, rows: RowsShape | None, problems: list
     pairs = [(shape.table.line_of(number), find_answer(row)) for number, row in enumerate(shape.table)]
     answered = [(line, pair) for line, pair in pairs if pair is not None]
     if lacking := len(pairs) - len(answered):
-        what = f"{lacking:,} of {quantity(len(pairs), 'row')} have no answer to compare outputs with."
+        what = f"{lacking:,} of {quantity(len(pairs), 'row')} lack an answer to compare outputs with."
         problems.append(problem_of("TP036", file=name, what=what))
         return None
     return EvalChoice(name=None, because=f"the rows of {name} as items", items=_to_items(answered))
@@ -382,7 +382,7 @@ def candidates(config: Config, inputs: ModelAndData, target: Target) -> Iterator
     most = max(1, min(most, TOKENS_PER_MICROBATCH[target.platform] // config.data.max_length))
     sizes = [2**power for power in range(int(math.log2(most)), -1, -1) if 2**power >= each] or [each]
     for method, remat, size_ in product(methods, remats, sizes):
-        # Every GPU holds the whole frozen model: gathering a sharded one would take longer than the step.
+        # Every GPU has a full copy of the frozen model: gathering shards would take longer than the step.
         shard = method.kind == "full" or target.platform != "gpu" or target.devices == 1
         candidate = replace(
             config,
@@ -476,14 +476,14 @@ COMMENTS = {
     "method.rank": "usual; 8 is smaller, 64 learns more",
     "method.alpha": "twice the rank, as usual",
     "method.base": "the frozen model does not fit in 16 bits",
-    "optimizer.learning_rate": "usual for this method; if the loss jumps, use a third of it",
+    "optimizer.learning_rate": "usual for this method; use a third if the loss jumps",
     "optimizer.warmup_steps": "a twentieth of the steps",
     "batch.microbatch_size": "the run needs about {need}{available} on {machine}; `trainproof plan` asks the compiler",
     "batch.accumulation_steps": "{batch} a step on {devices}",
     "precision.params": "of the frozen model; adapters are trained in float32",
     "precision.compute": "the fastest type of {machine} that the model can use",
     "memory.remat": "layer saves most of the memory of activations and takes a third more time",
-    "mesh.shard_params": "each card holds the frozen model; gathering parts of it would take longer than the step",
+    "mesh.shard_params": "every GPU has all of the frozen model; gathering shards would take longer than the step",
     "checkpoint.save_every_steps": "`trainproof train --resume RUN` continues from there",
     "recording.log_every_steps": "about a hundred points on each curve",
     "evaluation.eval_set": "{because}",
@@ -514,7 +514,7 @@ def explain(choice: Choice, inputs: ModelAndData, target: Target) -> Iterator[Re
     available = choice.need.available_bytes
     rows = f"{quantity(len(inputs.rows.table), 'row')} with {join_words(inputs.rows.columns, last='and')}"
     rows += f"; {quantity(repeated, 'row')} with a question of an earlier one" if repeated else ""
-    rows += "; the evaluation set was taken out of them" if inputs.evaluated.questions else ""
+    rows += "; the evaluation set was split off" if inputs.evaluated.questions else ""
     facts = {
         "parameters": short_count(choice.parameters),
         "trained": short_count(choice.trained),
@@ -649,7 +649,7 @@ def base_config(model: str, data: str, eval_set: str | None, name: str) -> Confi
 
 
 def training_lines(rows: RowsShape, evaluated: EvalChoice) -> Iterator[str]:
-    """Yield the rows that are not held out, as lines of JSON."""
+    """Yield the training rows as lines of JSON."""
     for row in rows.table:
         found = find_shape(row, "rows")
         assert found is not None, "every row was checked"
@@ -675,8 +675,8 @@ def may_not_fit(choice: Choice, inputs: ModelAndData, order: Order) -> Problem:
 def config_text(reasons: Iterable[Reason], *, model: str, data: str) -> str:
     """Return the configuration as YAML, each key after its comment."""
     title = (
-        f"A first configuration for the model {model} and the rows {data}, made by `trainproof init`. It has "
-        "not been tried. Keys that are left out have their default: docs/reference/configuration.md explains every key."
+        f"A first configuration for the model {model} and the rows {data}, written by `trainproof init`. "
+        "It has not been tried. Other keys have their defaults: see docs/reference/configuration.md."
     )
     lines = [*_comment(title, ""), ""]
     for group, members in groupby(reasons, key=lambda reason: reason.key.partition(".")[0]):

@@ -18,7 +18,7 @@ from evidence.run import read_run
 from schemas.formats import format_value
 from schemas.problems import Problem, ProblemError, problem_of
 from trainer.config.load import load_config
-from trainer.config.tree import Config, document_of
+from trainer.config.tree import Config, to_document
 from trainer.evaluation.recorded import is_evaluated
 from trainer.loop.checkpoints import checkpoint_steps, no_checkpoint
 from trainer.model.model import choose_method
@@ -118,7 +118,7 @@ def changes_of_steps(resume: Path, config: Config, devices: dict[str, Any]) -> l
         devices: the manifest's group `devices` of the run that continues it.
     """
     before = load_config(resume / CONFIG) if (resume / CONFIG).is_file() else config
-    old, new = flatten(document_of(before)), flatten(document_of(config))
+    old, new = flatten(to_document(before)), flatten(to_document(config))
     keys = [key for key in new if key.startswith(OF_A_STEP)]
     if config.optimizer.schedule != "constant":
         keys.append("limits.steps")  # a schedule ends with the last step

@@ -251,7 +251,7 @@ def test_an_evaluation_without_answers_is_refused(model: str, tmp_path: Path):
     data = write_rows(tmp_path / "rows.jsonl", sums(60))
     held = write_rows(tmp_path / "held.jsonl", [{"prompt": "Tell.", "completion": "Once upon a time. " * 5}, *sums(1)])
     assert refused(model, data, tmp_path / "config.yaml", eval_set=str(held)) == (
-        f"error TP036: {held}: 1 of 2 rows have no answer to compare outputs with.\n"
+        f"error TP036: {held}: 1 of 2 rows lack an answer to compare outputs with.\n"
         "  Each item needs a prompt and its one correct answer.\n"
         '  Next: Write one {"id": …, "prompt": …, "expected": …} per line, or rows with short or tagged answers.\n'
     )
@@ -340,7 +340,7 @@ def test_the_order_of_a_file_decides_nothing(tmp_path: Path):
             [{"prompt": f"Tale {number}.", "completion": "a long tale " * 9} for number in range(40)],
             "none of the 40 rows have an answer to compare with (tags, ####, or a short line)",
         ),
-        ([{"text": "x"}] * 40, "rows with text have no answer that could be right or wrong"),
+        ([{"text": "x"}] * 40, "rows with text cannot be scored"),
     ],
 )
 def test_why_nothing_is_held_back(tmp_path: Path, rows, because):

@@ -23,8 +23,8 @@ from schemas.reading import MOST_CHARACTERS, parse_json, parse_yaml, too_large, 
 from schemas.validate import check_value
 from trainer.config import load
 from trainer.config.load import CURRENT_NAMES, set_path
-from trainer.config.names import no_dataset, no_model
-from trainer.config.tree import Config, config_of
+from trainer.config.names import missing_dataset, missing_model
+from trainer.config.tree import Config, build_config
 
 Names = tuple[str, ...]
 """Path of a key."""
@@ -52,7 +52,7 @@ class Origin:
     @property
     def number(self) -> Any:
         """The value; a number that is written as text, such as "2e-5", as a number."""
-        return as_number(self.value)
+        return parse_number(self.value)
 
     def __str__(self) -> str:
         return f"default of {self.tool}" if self.tool else f"from {join_words([self.name, *self.others], last='and')}"
@@ -79,7 +79,7 @@ class Unconverted:
 
 @dataclass(frozen=True, kw_only=True)
 class Conversion:
-    """A converted configuration, and the keys that have no equivalent."""
+    """A converted configuration and the keys without an equivalent."""
 
     source: Path
     form: str
@@ -120,7 +120,7 @@ def _one_line(text: str) -> str:
     return plain if len(plain) <= MAX_COMMENT else plain[:MAX_COMMENT] + "…"
 
 
-def as_number(value: Any) -> Any:
+def parse_number(value: Any) -> Any:
     """Return a number that is written as text as a number, and other values unchanged."""
     if not isinstance(value, str) or not re.fullmatch(r"[+-]?(\d[\d_]*\.?\d*|\.\d+)(e[+-]?\d+)?", value.strip(), re.I):
         return value
@@ -180,7 +180,7 @@ def concept(form: str, path: Names) -> str | None:
 
 
 def reason(path: Names) -> str | None:
-    """Return why a key has no equivalent, or None if it is unknown."""
+    """Return the reason for a missing equivalent, or None for an unknown key."""
     names = [".".join(map(_plain, path)), *_names(path), _plain(path[-1])]
     for text, patterns in _tables()["reasons"].items():
         if any(fnmatchcase(name, pattern) for name in names for pattern in patterns):
@@ -200,7 +200,7 @@ def _walk(document: Mapping[Any, Any], path: Names = ()) -> Iterator[tuple[Names
 
 
 def recognize(document: Any) -> str | None:
-    """Return the form of another trainer's configuration, or None: `{"base_model": …, "datasets": …}` is axolotl."""
+    """Recognize a trainer by its keys, or return None: `{"base_model": …, "datasets": …}` is for axolotl."""
     if not isinstance(document, dict):
         return None
     forms, paths = _tables()["forms"], [path for path, _ in _walk(document)]
@@ -287,7 +287,7 @@ def read_document(path: Path) -> tuple[dict[str, Any], Lines]:
 
 @dataclass(kw_only=True)
 class _Converter:
-    """Collects values by what they mean, and computes settings from them."""
+    """Groups values by meaning, and computes settings from them."""
 
     file: str
     form: str
@@ -348,7 +348,7 @@ class _Converter:
 
     def number(self, key: str) -> Any:
         """Return a positive number, or the default (1 without one) if the value, reported elsewhere, is not one."""
-        value = as_number(self.get(key))
+        value = parse_number(self.get(key))
         is_number = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e12
         return value if is_number else keys()[key]["default"] or 1
 
@@ -396,7 +396,7 @@ class _Converter:
             self.settings.setdefault(key, Setting(key=key, value=self.get(key), comment="not in the file: default"))
 
     def add_defaults(self, *groups: str) -> None:
-        """Add the trainer's own defaults of what the file leaves out."""
+        """Add the defaults of the trainer for missing values."""
         form = _tables()["forms"][self.form]
         for what, value in (pair for group in groups for pair in form.get(group, {}).items()):
             self.found.setdefault(what, [Origin(path=(what,), value=value, tool=form["title"])])
@@ -439,7 +439,7 @@ class _Converter:
             self.set(key, value, str(origin), origin)
 
     def find_objective(self) -> str:
-        """Return the objective: that of the file, or the one that has its keys."""
+        """Return the objective that the file names, or whose keys it has."""
         marks = _tables()["forms"][self.form].get("objective", {})
         self.look_up("objective")
         if "objective.kind" not in self.settings and "objective.kind" not in self.given:
@@ -465,7 +465,7 @@ class _Converter:
         model = self.get("model.name")
         if model is None:
             self.decide("model.name", "The file names no model.", ["MODEL"])
-        elif isinstance(model, str) and (missing := no_model(model)) is not None:
+        elif isinstance(model, str) and (missing := missing_model(model)) is not None:
             self.problems.append(replace(missing, next=f"{missing.next} Pass `--set model.name=MODEL`."))
         self.copy("seed")
         for each in self.found.pop("data_seed", []):
@@ -604,7 +604,7 @@ class _Converter:
         else:
             self.decide("data.dataset", "The file names no dataset.", [*others, "FILE"])
         name = self.settings["data.dataset"].value if "data.dataset" in self.settings else ""
-        if name and (missing := no_dataset(name)) is not None:
+        if name and (missing := missing_dataset(name)) is not None:
             is_hub = re.fullmatch(r"[\w.-]+/[\w.-]+", name) and Path(name).suffix not in (".json", ".jsonl", ".parquet")
             fix = f"Download it with `hf download --repo-type dataset {name} --local-dir FOLDER`. " if is_hub else ""
             what, fix = f"The dataset {name} is not on this machine.", f"{fix}Pass `--set data.dataset=FILE_OR_FOLDER`."
@@ -678,7 +678,7 @@ class _Converter:
         if not name or is_packed or name.startswith(GYM) or not path.exists():
             return None
         with collect_problems(self.problems):
-            return len(open_table(path)) + int(as_number(self.get("data.generated_rows")))
+            return len(open_table(path)) + int(parse_number(self.get("data.generated_rows")))
         return None
 
     def convert_optimizer(self) -> None:
@@ -686,7 +686,7 @@ class _Converter:
         schedule = self.settings.get("optimizer.schedule")
         if schedule and schedule.origin and _plain(schedule.origin.value) == "constant":
             for what in ("optimizer.warmup_steps", "warmup_ratio"):
-                self.take(what, drop="the schedule constant has no warm-up in transformers")
+                self.take(what, drop="transformers ignores the warm-up of a constant schedule")
         if self.found.get("optimizer.warmup_steps") and any(
             each.number for each in self.found["optimizer.warmup_steps"]
         ):
@@ -695,7 +695,7 @@ class _Converter:
             self.take("optimizer.warmup_steps", drop="warmup_ratio is used")
         if (betas := self.take("betas", "optimizer.beta1")) is not None:
             for number, value in enumerate(betas.value if isinstance(betas.value, list) else [], start=1):
-                self.set(f"optimizer.beta{number}", as_number(value), str(betas), betas)
+                self.set(f"optimizer.beta{number}", parse_number(value), str(betas), betas)
         self.copy("optimizer.learning_rate")
         fraction = "optimizer.final_learning_rate_fraction"
         if (least := self.take("min_lr", fraction)) is not None:
@@ -755,7 +755,7 @@ class _Converter:
         if not found and not self.problems:
             from trainer.objectives.settings import find_contradictions
 
-            config = config_of(document)
+            config = build_config(document)
             found = [replace(each, file=self.file) for each in find_contradictions(config)]
         self.problems += [load.locate_problem(each, document, [first, *self.sources]) for each in found]
         if self.problems:

@@ -18,7 +18,7 @@ from schemas.formats import format_value
 from schemas.problems import Lines, Problem, ProblemError, pointer_to, problem_of, unknown_lines
 from schemas.reading import MOST_DIGITS, parse_yaml, write_yaml
 from schemas.validate import check_value
-from trainer.config.tree import Config, config_of, document_of
+from trainer.config.tree import Config, build_config, to_document
 
 USAGE = 2
 """Exit code for an invalid configuration."""
@@ -59,7 +59,7 @@ CURRENT_NAMES = {
 """Current key by the name in the project's first YAML files."""
 
 MISSING = object()
-"""Returned by `get_path` if there is no value; null is a value."""
+"""Returned by `get_path` instead of a missing value; null is a value."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,12 +107,12 @@ def load_config(
         problems += [problem for problem in found if (problem.file, problem.pointer) not in known]
     if problems:
         raise ProblemError(advise_conversion(problems), exit_code=USAGE)
-    return config_of(document)
+    return build_config(document)
 
 
 def config_text(config: Config) -> str:
     """Return a configuration as YAML; loading it gives the same `Config`."""
-    return write_yaml(document_of(config))
+    return write_yaml(to_document(config))
 
 
 def read_file(path: Path, problems: list[Problem]) -> ConfigSource | None:
@@ -223,7 +223,7 @@ def locate_problem(problem: Problem, document: dict[str, Any], sources: Sequence
 
 
 def advise_conversion(problems: Sequence[Problem]) -> list[Problem]:
-    """Return problems with the advice to convert a file whose unknown keys are those of another trainer."""
+    """Return problems; a file with the keys of another trainer gets the advice to convert it."""
     from trainer.config.convert import is_foreign_key
 
     unknown = [each for each in problems if each.code == "TP123"]

@@ -236,7 +236,7 @@ GROUPS: dict[str, type] = {
 """Dataclass of each group."""
 
 
-def config_of(document: dict[str, Any]) -> Config:
+def build_config(document: dict[str, Any]) -> Config:
     """Build a configuration from a document that is valid for `train_config.schema.json`."""
     document = add_newer_keys(document)
     values = {key: _build_group(GROUPS[key], value) if key in GROUPS else value for key, value in document.items()}
@@ -253,6 +253,6 @@ def _build_group(group: type[T], values: dict[str, Any]) -> T:
     return group(**values | converted)
 
 
-def document_of(config: Config) -> dict[str, Any]:
+def to_document(config: Config) -> dict[str, Any]:
     """Return a configuration as a document, defaults included."""
     return asdict(config)

@@ -35,7 +35,7 @@ from schemas.catalog import DATASETS, EVAL_SETS, GYM, schema
 from schemas.formats import format_value, join_words
 from schemas.problems import Problem, ProblemError, problem_of, truncate_problems
 from schemas.validate import check_value
-from trainer.config.names import no_dataset, no_eval_set
+from trainer.config.names import missing_dataset, missing_eval_set
 from trainer.data.builtin import FOLDER
 from trainer.data.builtin.reasoning_gym import gym_tasks
 from trainer.data.files import JsonArray, JsonLines, LazySequence, Row, RowTable, open_table
@@ -591,7 +591,7 @@ def read_dataset(name: str, kind: RowKind = "rows") -> RowFile:
         ProblemError: Exit code 2; the file is missing or empty, or a row has another form or a conversation that does
             not end with the assistant's turn.
     """
-    if (missing := no_dataset(name)) is not None:
+    if (missing := missing_dataset(name)) is not None:
         raise ProblemError([missing], exit_code=2)
     if name.startswith(GYM):
         return RowFile(name=name, path=Path(name), lines=(), warnings=(), **gym_tasks(name))
@@ -635,7 +635,7 @@ def read_eval_set(name: str) -> RowFile:
     Raises:
         ProblemError: Exit code 2; the file is missing or empty, an item has another form, or an id occurs twice.
     """
-    if (missing := no_eval_set(name)) is not None:
+    if (missing := missing_eval_set(name)) is not None:
         raise ProblemError([missing], exit_code=2)
     path = FOLDER / f"{name}.jsonl" if name in EVAL_SETS else Path(name)
     file = read_table(name if name in EVAL_SETS else path.name, path, "items", "evaluation set")

@@ -18,7 +18,7 @@ from evidence.scores.reading import read_scoring
 from schemas.formats import format_value
 from schemas.problems import Problem, ProblemError, problem_of
 from schemas.validate import read_document
-from trainer.config.names import no_eval_set
+from trainer.config.names import missing_eval_set
 from trainer.config.tree import Config
 from trainer.data.answers import scoring_document
 from trainer.data.conversations import rendered_at
@@ -188,7 +188,7 @@ def _recorded_eval_set(run: RecordedRun) -> RowFile | None:
     Its ids, prompts and expected answers are compared with the hashes in the summary as in every run.
     """
     name = run.config.evaluation.eval_set
-    if run.summary is None or name is None or no_eval_set(name) is None:
+    if run.summary is None or name is None or missing_eval_set(name) is None:
         return None
     recorded = run.summary["eval_set"]
     if recorded["name"] != Path(name).name:

@@ -11,7 +11,7 @@ from evidence import layout
 from evidence.run import Run, read_run
 from schemas.formats import quantity
 from schemas.problems import Problem, problem_of
-from trainer.config.tree import Config, config_of
+from trainer.config.tree import Config, build_config
 from trainer.data.order import global_batch_size
 from trainer.data.rows import read_dataset
 from trainer.loop.headroom import headroom_problems, in_words
@@ -59,7 +59,7 @@ def measured_before(config: Config, runs: Path) -> Iterator[Run]:
         run = read_run(path.parent)
         if run.manifest is None or run.config is None or "headroom" not in run.manifest["result"]:
             continue
-        then = config_of(run.config)
+        then = build_config(run.config)
         is_same = (
             (then.model.name, then.model.revision) == (config.model.name, config.model.revision)
             and (run.manifest["model"]["weights"] == "pretrained" or then.seed == config.seed)

@@ -12,7 +12,7 @@ from evidence.hashes import sha256_json
 from evidence.targets import THIS_MACHINE, Target, load_target, targets
 from schemas.catalog import VERSION
 from trainer.config.load import load_config
-from trainer.config.tree import Config, document_of
+from trainer.config.tree import Config, to_document
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +104,7 @@ def where(config: Config, flags: PlanFlags) -> dict[str, Any]:
     """Return one configuration on every target of the table, side by side."""
     return {
         "schema_version": VERSION,
-        "config_sha256": sha256_json(document_of(config)),
+        "config_sha256": sha256_json(to_document(config)),
         "where": [row(name, config, flags) for name in targets()],
     }
 

@@ -1,4 +1,4 @@
-"""`trainproof init`: what was found and chosen, what is odd, and what to run next."""
+"""Output of `trainproof init`: findings, warnings and the next commands."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from schemas.render import as_text
 from trainer.config.convert import Conversion
 from trainer.first_config import WrittenConfig, percentiles
 
-WHAT = (
-    "reads everything and trains nothing",
-    "says whether it fits, and what it takes",
-    "two steps: all of it works",
-    "the run",
-    "one file to hand in",
+DESCRIPTIONS = (
+    "validate the configuration, model and data",
+    "memory and time",
+    "smoke run: two steps through the whole pipeline",
+    "train",
+    "one file to submit",
     "",
 )
-"""Behind the commands of `Made.commands`."""
+"""Descriptions of `WrittenConfig.commands`."""
 
 
 def made_text(made: WrittenConfig) -> str:
@@ -29,7 +29,10 @@ def made_text(made: WrittenConfig) -> str:
         lines += [*as_text(made.warnings).splitlines(), ""]
     commands = made.commands()
     width = max(map(len, commands))
-    lines += ["Next:", *(f"  {each:{width}}  {what}".rstrip() for each, what in zip(commands, WHAT, strict=True))]
+    lines += [
+        "Next:",
+        *(f"  {each:{width}}  {what}".rstrip() for each, what in zip(commands, DESCRIPTIONS, strict=True)),
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -50,14 +53,14 @@ def conversion_text(converted: Conversion, output: Path) -> str:
         f"Written: {output}.",
         "",
         "Next:",
-        f"  trainproof train --config {config} --check          reads everything and trains nothing",
-        f"  trainproof train --config {config} --smoke_steps 2  two steps: all of it works",
+        f"  trainproof train --config {config} --check          validate the configuration, model and data",
+        f"  trainproof train --config {config} --smoke_steps 2  smoke run: two steps through the whole pipeline",
     ]
     return "\n".join(lines) + "\n"
 
 
 def found_lines(made: WrittenConfig) -> Iterator[str]:
-    """Yield what there is, a line each: model, rows, lengths, evaluation, memory."""
+    """Yield a line each for model, rows, lengths, evaluation and memory."""
     looked, choice, config = made.looked, made.choice, made.choice.config
     lengths, rows, need = percentiles(looked.widths), looked.rows, made.choice.need
     learned = (
@@ -65,7 +68,7 @@ def found_lines(made: WrittenConfig) -> Iterator[str]:
     )
     yield f"model       {made.order.model}: {looked.model.source.spec.family}, {learned}"
     repeated = looked.data.document()["duplicates"]
-    twice = f", {quantity(repeated, 'question')} asked again" if repeated else ""
+    twice = f", {quantity(repeated, 'question')} repeated" if repeated else ""
     yield f"rows        {quantity(len(rows.table), 'row')} with {join_words(rows.columns, last='and')}{twice}"
     spread = ", ".join(f"{share} % at most {lengths[f'p{share}']:,}" for share in (50, 90, 99))
     length = f"sequences of {config.data.max_length:,}{', packed' if config.data.packing else ''}"

@@ -1,4 +1,4 @@
-"""The verb `init`."""
+"""The command `trainproof init`."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def init(
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="With --from: a key, as limits.steps=200.")
     ] = None,
-    output: Annotated[Path, typer.Option(help="The configuration; rows that are split are written beside it.")] = Path(
-        "config.yaml"
-    ),
+    output: Annotated[
+        Path, typer.Option(help="Path of the configuration; split rows are written to the same folder.")
+    ] = Path("config.yaml"),
     eval_file: Annotated[
-        str | None, typer.Option("--eval", help="Evaluation set. Default: some rows with answers are held back.")
+        str | None, typer.Option("--eval", help="Evaluation set. Default: a split of rows with answers.")
     ] = None,
-    on: Annotated[str | None, typer.Option(help="Machine to fit, as of `plan --on`. Default: this machine.")] = None,
+    on: Annotated[str | None, typer.Option(help="Machine to fit, as in `plan --on`. Default: this machine.")] = None,
     *,
     force: Annotated[bool, typer.Option("--force", help="Replace files of the same names.")] = False,
     as_json: AsJson = False,

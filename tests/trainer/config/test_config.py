@@ -10,9 +10,8 @@ import pytest
 from schemas.catalog import schema
 from schemas.problems import ProblemError
 from schemas.render import as_text
-from trainer.config.load import config_text, load_config
-from trainer.config.load import CURRENT_NAMES
-from trainer.config.tree import GROUPS, Config, ModelConfig, config_of, document_of
+from trainer.config.load import CURRENT_NAMES, config_text, load_config
+from trainer.config.tree import GROUPS, Config, ModelConfig, build_config, to_document
 
 CONFIGS = Path("trainer/configs")
 
@@ -121,7 +120,7 @@ def test_every_old_name_sets_the_present_key(old: str, new: str, tmp_path: Path)
     group, key = old.split(".")
     document = {"model": {"name": "demo"}}
     document.setdefault(group, {})[key] = values[new]
-    config = document_of(load_config(written(tmp_path, json.dumps(document))))
+    config = to_document(load_config(written(tmp_path, json.dumps(document))))
     for part in new.split("."):
         config = config[part]
     assert config == values[new]
@@ -259,4 +258,4 @@ def test_whole_numbers_of_the_first_level_are_whole_numbers(tmp_path: Path):
 
 def test_a_tree_of_a_document_is_that_document():
     config = Config(model=ModelConfig(name="demo"))
-    assert config_of(document_of(config)) == config
+    assert build_config(to_document(config)) == config

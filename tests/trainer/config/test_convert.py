@@ -14,7 +14,7 @@ from whole_runs import carried_out, manifest_of
 from schemas.problems import ProblemError
 from schemas.render import as_text
 from trainer.config import convert as module
-from trainer.config.convert import as_number, concept, convert, recognize
+from trainer.config.convert import concept, convert, parse_number, recognize
 from trainer.config.load import load_config
 from trainer.first_config import write_conversion
 from trainer.run import RunRequest
@@ -321,8 +321,14 @@ def test_the_form_is_recognized_by_its_keys(document: Any, form: str | None):
 
 
 def test_numbers_in_texts_are_numbers():
-    assert [as_number(text) for text in ("2e-5", "1_000", "8", "0.5", "-1")] == [2e-5, 1000, 8, 0.5, -1]
-    assert [as_number(value) for value in ("1e-5x", "0x10", True, None, "nan")] == ["1e-5x", "0x10", True, None, "nan"]
+    assert [parse_number(text) for text in ("2e-5", "1_000", "8", "0.5", "-1")] == [2e-5, 1000, 8, 0.5, -1]
+    assert [parse_number(value) for value in ("1e-5x", "0x10", True, None, "nan")] == [
+        "1e-5x",
+        "0x10",
+        True,
+        None,
+        "nan",
+    ]
 
 
 def test_a_file_of_another_trainer_is_not_loaded_as_it_is_but_named_with_the_command(tmp_path: Path):

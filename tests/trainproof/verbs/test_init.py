@@ -23,7 +23,7 @@ def test_what_was_found_and_what_to_run_next(folder: Path, monkeypatch, capsys):
     said = capsys.readouterr().out.splitlines()
     assert said[:2] == [
         "model       my-model: gpt2, method full, 170 k of 170 k parameters",
-        "rows        203 rows with prompt and completion, 3 questions asked again",
+        "rows        203 rows with prompt and completion, 3 questions repeated",
     ]
     assert said[3] == "evaluation  20 items, drawn from 200 questions by the hash of each"
     assert said[4].endswith("by formulas: fits")
