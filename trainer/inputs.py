@@ -48,6 +48,8 @@ def read_inputs(
     )
     if problems or model is None or data is None:
         raise ProblemError(problems, exit_code=2)
-    scanned = is_scanned(config, model, platform=devices.platform, devices=len(devices.list))
-    shared = {"mesh": build_mesh(devices.list), "is_scanned": scanned, "platform": devices.platform}
-    return Task(config=config, model=model, objective=objective, **shared), data
+    platform, count = devices.platform, len(devices.list)
+    scanned = is_scanned(config, model, platform=platform, devices=count)
+    mesh = build_mesh(devices.list)
+    task = Task(config=config, model=model, objective=objective, mesh=mesh, is_scanned=scanned, platform=platform)
+    return task, data
