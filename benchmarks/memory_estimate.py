@@ -60,7 +60,7 @@ def configured(case: Case, folder: Path) -> Config:
     for text in (*case.settings.split(), f"memory.attention={case.attention}"):
         key, _, value = text.partition("=")
         set_path(document, key, parse_setting(value))
-    return config_of(document)
+    return build_config(document)
 
 
 def task_of(config: Config, mesh: Any, platform: str | None = None) -> Task:

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evidence.registry import known_model_folder
-from trainer.config.tree import config_of
+from trainer.config.tree import build_config
 from trainer.model import files
 from trainer.model.export import SHARD_BYTES, write_weights
 from trainer.model.model import build_model
@@ -152,7 +152,7 @@ def model_files(name: str, folder: Path, element_type: str = "float32") -> Path:
     shapes = known_model_folder(name)
     assert shapes is not None, "the shapes ship"
     source = resolve_for_planning(name)
-    model = build_model(config_of({"model": {"name": name}}), source)
+    model = build_model(build_config({"model": {"name": name}}), source)
     generator = np.random.default_rng(0)
     params = {
         name: jnp.asarray(generator.normal(0, 0.02, shape.shape), shape.dtype) for name, shape in model.shapes.items()

@@ -101,7 +101,7 @@ def build_task(settings: str, sequences: int, length: int, *, tiny: bool) -> Any
     for text in (*settings.split(), *shape.split()):
         key, _, value = text.partition("=")
         set_path(document, key, parse_setting(value))
-    device, config = choose_device(tiny=tiny), config_of(document)
+    device, config = choose_device(tiny=tiny), build_config(document)
     return Task.of(config, resolve_for_planning(config.model.name), build_mesh([device]), platform=device.platform)
 
 

@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,8 +27,9 @@ from schemas.catalog import DATASETS, EVAL_SETS, GYM, MODELS
 from schemas.formats import join_words, quantity, short_count, size
 from schemas.problems import Problem, ProblemError, collect_problems, problem_of, rule, truncate_problems
 from schemas.reading import write_yaml
+from trainer.config.convert import Conversion, convert
 from trainer.config.load import USAGE
-from trainer.config.names import EVAL_SETS_BY_DATASET, model_path, no_dataset, no_eval_set
+from trainer.config.names import EVAL_SETS_BY_DATASET, missing_dataset, missing_eval_set, model_path
 from trainer.config.tree import (
     BatchConfig,
     Config,
@@ -46,7 +47,8 @@ from trainer.data.answers import EvalShape
 from trainer.data.builtin import FOLDER
 from trainer.data.files import RowTable, open_table
 from trainer.data.rows import RowKind, find_shape, no_rows, read_eval_set, scan_rows
-from trainer.loop.task import Task, shapes_mesh
+from trainer.loop.mesh import shapes_mesh
+from trainer.loop.task import Task
 from trainer.model.decoder import parameter_count
 from trainer.model.model import Model, read_model
 from trainer.model.stacks import Remat
@@ -86,37 +88,28 @@ class Order:
     """Replace existing files."""
 
 
-# The evaluation set: a split of the rows by the hash of their questions, or the rows of another file.
-
-
 def find_answer(row: dict[str, Any]) -> tuple[str, str] | None:
     """Return question and expected answer of a row, or None; a conversation must have a single question."""
-    found = find_shape(row, "rows")
-    if found is None:
+    if (found := find_shape(row, "rows")) is None:
         return None
     converted = found[1].convert(row)
     if isinstance(turns := converted.get("messages"), list):
-        if [turn.get("role") for turn in turns][-2:] != ["user", "assistant"] or len(turns) > 3:
-            return None
-        if len(turns) == 3 and turns[0].get("role") != "system":
+        if [turn.get("role") for turn in turns] not in (["user", "assistant"], ["system", "user", "assistant"]):
             return None
         question, answer = turns[-2].get("content"), _read_answer(turns[-1].get("content"))
     else:
         question = converted.get("prompt")
         answer = converted["final_answer"] if "final_answer" in converted else _read_answer(converted.get("completion"))
-    if not isinstance(question, str) or not isinstance(answer, str) or not (question.strip() and answer.strip()):
-        return None
-    return question, answer.strip()
+    is_pair = isinstance(question, str) and isinstance(answer, str) and question.strip() and answer.strip()
+    return (str(question), str(answer).strip()) if is_pair else None
 
 
 def _read_answer(text: Any) -> str | None:
     """Return the answer of a completion: tagged, boxed, marked as in GSM8K, or all of a short line."""
     if not isinstance(text, str):
         return None
-    if ANSWER_OPEN in text:
-        return extract_answer(text)
-    if "\\boxed" in text:
-        return last_boxed(text)
+    if ANSWER_OPEN in text or "\\boxed" in text:
+        return extract_answer(text) if ANSWER_OPEN in text else last_boxed(text)
     if marked := _MARKED.search(text):
         return marked[1]
     plain = text.strip()
@@ -137,10 +130,10 @@ class EvalChoice:
     because: str
     items: Sequence[dict[str, Any]] = ()
     questions: frozenset[str] = frozenset()
-    """Keys of the questions that are held out of the rows."""
+    """Keys of the held-out questions."""
 
     def holds_out(self, texts: RowTexts) -> bool:
-        """Return whether a row asks a question that is held out."""
+        """Return whether a row contains a held-out question."""
         return any(question_key(question) in self.questions for question in texts[0])
 
 
@@ -156,7 +149,7 @@ class RowsShape:
 
 def read_shape(name: str, problems: list[Problem]) -> RowsShape | None:
     """Return what a built-in dataset or a file contains, or None after adding to `problems`."""
-    if (missing := no_dataset(name)) is not None:
+    if (missing := missing_dataset(name)) is not None:
         problems.append(replace(missing, next=missing.next.replace("--dataset", "the second argument as")))
         return None
     if name.startswith(GYM):
@@ -164,14 +157,11 @@ def read_shape(name: str, problems: list[Problem]) -> RowsShape | None:
         fix = "Write the configuration by hand: objective.kind grpo with the reward reasoning_gym."
         problems.append(problem_of("TP010", file=name, what=what, why=None, next=fix))
         return None
-    table: RowTable | None = None
-    path = FOLDER / f"{name}.jsonl" if name in DATASETS else Path(name)
+    path, table = FOLDER / f"{name}.jsonl" if name in DATASETS else Path(name), None
     with collect_problems(problems):
         table = open_table(path)
-    if table is None:
-        return None
-    if not len(table):
-        problems.append(no_rows(path, "dataset"))
+    if table is None or not len(table):
+        problems += [] if table is None else [no_rows(path, "dataset")]
         return None
     scan = scan_rows(table, "pairs", "rows", "text")
     problems += truncate_problems(scan.problems)
@@ -181,8 +171,7 @@ def read_shape(name: str, problems: list[Problem]) -> RowsShape | None:
             f"{table.line_of(rows[0])})"
             for (_, columns), rows in scan.shapes.items()
         ]
-        what = f"The file contains {join_words(each, last='and')}."
-        problems.append(problem_of("TP033", file=str(path), what=what))
+        problems.append(problem_of("TP033", file=str(path), what=f"The file contains {join_words(each, last='and')}."))
     if scan.problems or len(scan.shapes) != 1:
         return None
     [(kind, columns)] = scan.shapes
@@ -190,30 +179,30 @@ def read_shape(name: str, problems: list[Problem]) -> RowsShape | None:
 
 
 def split_rows(rows: RowsShape) -> EvalChoice:
-    """Hold out the questions with the smallest SHA-256, whatever the order of the file; 20 of 200 questions."""
-    if rows.kind != "rows":
-        because = f"rows with {' and '.join(rows.columns)} have no answer that could be right or wrong"
-        return EvalChoice(name=None, because=because)
+    """Select a tenth of the questions for evaluation by their SHA-256, independent of the file's order."""
     found: dict[str, tuple[int, tuple[str, str]]] = {}
-    answered = 0
-    for number, row in enumerate(rows.table):
+    answered, total = 0, len(rows.table)
+    for number, row in enumerate(rows.table) if rows.kind == "rows" else ():
         if (pair := find_answer(row)) is not None:
             answered += 1
             found.setdefault(question_key(pair[0]), (rows.table.line_of(number), pair))
-    total = len(rows.table)
-    if 2 * answered < total:
-        because = (
-            f"{answered or 'none'} of the {total:,} rows have an answer to compare with (tags, ####, or a short line)"
-        )
-        return EvalChoice(name=None, because=because)
-    if len(found) < MIN_QUESTIONS:
+    if rows.kind != "rows":
+        because = f"rows with {' and '.join(rows.columns)} cannot be scored"
+    elif 2 * answered < total:
+        count = answered or "none"
+        because = f"{count} of the {total:,} rows have an answer to compare with (tags, ####, or a short line)"
+    elif len(found) < MIN_QUESTIONS:
         because = f"the rows ask {len(found):,} different questions, too few for a split (at least {MIN_QUESTIONS})"
-        return EvalChoice(name=None, because=because)
-    count = min(MAX_ITEMS, max(MIN_ITEMS, len(found) // HELD_OUT))
-    drawn = sorted(found, key=lambda key: hashlib.sha256(key.encode()).hexdigest())[:count]
-    items = _to_items(sorted((found[key] for key in drawn), key=lambda each: each[0]))
-    because = f"drawn from {len(found):,} questions by the hash of each"
-    return EvalChoice(name=None, because=because, items=items, questions=frozenset(drawn))
+    else:
+        items = min(MAX_ITEMS, max(MIN_ITEMS, len(found) // HELD_OUT))
+        drawn = sorted(found, key=lambda key: hashlib.sha256(key.encode()).hexdigest())[:items]
+        return EvalChoice(
+            name=None,
+            because=f"drawn from {len(found):,} questions by the hash of each",
+            items=_to_items(sorted((found[key] for key in drawn), key=lambda each: each[0])),
+            questions=frozenset(drawn),
+        )
+    return EvalChoice(name=None, because=because)
 
 
 def _to_items(answered: Iterable[tuple[int, tuple[str, str]]]) -> list[dict[str, Any]]:
@@ -222,31 +211,27 @@ def _to_items(answered: Iterable[tuple[int, tuple[str, str]]]) -> list[dict[str,
 
 def choose_eval_set(eval_set: str | None, rows: RowsShape | None, problems: list[Problem]) -> EvalChoice | None:
     """Return the named evaluation set, the set of a built-in dataset, or a split of the rows."""
-    if eval_set is None:
-        if rows is None:
-            return None
-        if rows.name not in DATASETS:
-            return split_rows(rows)
-        name = EVAL_SETS_BY_DATASET[rows.name]
-        because = f"the built-in set that belongs to {rows.name}"
-        return EvalChoice(name=name, because=because, items=read_eval_set(name).rows)
-    if (missing := no_eval_set(eval_set)) is not None:
+    name, because = eval_set, "the set that you named"
+    if name is None:
+        if rows is None or rows.name not in DATASETS:
+            return None if rows is None else split_rows(rows)
+        name, because = EVAL_SETS_BY_DATASET[rows.name], f"the built-in set that belongs to {rows.name}"
+    if (missing := missing_eval_set(name)) is not None:
         problems.append(replace(missing, next=missing.next.replace("--set evaluation.eval_set", "--eval")))
         return None
-    if eval_set in EVAL_SETS or not _has_training_rows(Path(eval_set)):
+    if name in EVAL_SETS or not _has_training_rows(Path(name)):
         with collect_problems(problems):
-            return EvalChoice(name=eval_set, because="the set that you named", items=read_eval_set(eval_set).rows)
+            return EvalChoice(name=name, because=because, items=read_eval_set(name).rows)
         return None
-    shape = read_shape(eval_set, problems)
-    if shape is None:
+    if (shape := read_shape(name, problems)) is None:
         return None
     pairs = [(shape.table.line_of(number), find_answer(row)) for number, row in enumerate(shape.table)]
     answered = [(line, pair) for line, pair in pairs if pair is not None]
     if lacking := len(pairs) - len(answered):
-        what = f"{lacking:,} of {quantity(len(pairs), 'row')} have no answer to compare outputs with."
-        problems.append(problem_of("TP036", file=eval_set, what=what))
+        what = f"{lacking:,} of {quantity(len(pairs), 'row')} lack an answer to compare outputs with."
+        problems.append(problem_of("TP036", file=name, what=what))
         return None
-    return EvalChoice(name=None, because=f"the rows of {eval_set} as items", items=_to_items(answered))
+    return EvalChoice(name=None, because=f"the rows of {name} as items", items=_to_items(answered))
 
 
 def _has_training_rows(path: Path) -> bool:
@@ -254,9 +239,6 @@ def _has_training_rows(path: Path) -> bool:
         return all("expected" not in row and find_shape(row, "rows") for row in open_table(path))
     except ProblemError:
         return False  # reported by `read_eval_set`
-
-
-# Reading model and data.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,20 +262,23 @@ class ModelAndData:
 def read_inputs(order: Order, problems: list[Problem]) -> ModelAndData | None:
     """Read model, rows and evaluation set, or return None after adding to `problems`."""
     plain = Config(model=ModelConfig(name=order.model))
-    with_weights = order.model in MODELS or model_path(order.model) is not None
-    model = read_model(plain, problems, with_weights=with_weights)  # weights on the hub are not downloaded
+    is_local = order.model in MODELS or model_path(order.model) is not None
+    model = read_model(plain, problems, with_weights=is_local)  # weights on the hub are not downloaded
     rows = read_shape(order.data, problems)
     evaluated = choose_eval_set(order.eval_set, rows, problems)
-    if model is None:
-        return None
     with collect_problems(problems):
-        model.source.tokenizer()
-    if rows is None or evaluated is None or problems:
+        if model is not None:
+            model.source.tokenizer()
+    if model is None or rows is None or evaluated is None or problems:
         return None
-    pairs, longest = rows.kind == "pairs", model.source.spec.max_positions
+    pairs = rows.kind == "pairs"
     draft = replace(
         plain,
-        data=DataConfig(dataset=order.data, kind="text" if rows.kind == "text" else "rows", max_length=longest),
+        data=DataConfig(
+            dataset=order.data,
+            kind="text" if rows.kind == "text" else "rows",
+            max_length=model.source.spec.max_positions,
+        ),
         objective=ObjectiveConfig(kind="dpo" if pairs else "supervised"),
         evaluation=EvaluationConfig(eval_set=evaluated.name, max_new_tokens=1),
     )
@@ -301,15 +286,13 @@ def read_inputs(order: Order, problems: list[Problem]) -> ModelAndData | None:
     problems += data.refused if data else []
     if problems or data is None:
         return None
-    warnings = [*data.warnings, *_overlap(evaluated, data, order.eval_set or order.data, problems)]
-    answers = [0] if pairs else [each.learned_count for each in data.encoded.encoded]
     return ModelAndData(
         model=model,
         rows=rows,
         data=data,
         evaluated=evaluated,
-        longest_answer=max(answers, default=0),
-        warnings=tuple(warnings),
+        longest_answer=0 if pairs else max((each.learned_count for each in data.encoded.encoded), default=0),
+        warnings=(*data.warnings, *_overlap(evaluated, data, order.eval_set or order.data, problems)),
     )
 
 
@@ -317,19 +300,14 @@ def _overlap(evaluated: EvalChoice, data: Data, file: str, problems: list[Proble
     """Return warnings about items that are training rows; if all are, add an error to `problems`."""
     if not evaluated.items:
         return []
-    overlap = find_overlap(
-        evaluated.items, (texts for texts in map(row_texts, data.rows) if not evaluated.holds_out(texts))
-    )
-    total = len(evaluated.items)
+    texts = (texts for texts in map(row_texts, data.rows) if not evaluated.holds_out(texts))
+    overlap, total = find_overlap(evaluated.items, texts), len(evaluated.items)
     if len(overlap.items_same) == total:
         what = f"The training rows contain all of its {quantity(total, 'item')}."
         problems.append(problem_of("TP034", file=file, what=what))
         return []
     found = describe_overlap(overlap.document(), items=total)
     return [problem_of(code, file=file, what=what, severity="warning") for code, what in found]
-
-
-# Choosing settings.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -358,22 +336,19 @@ class Choice:
 
 def choose(inputs: ModelAndData, target: Target, config: Config) -> Choice:
     """Return the first candidate that fits the machine, or else the one that needs least."""
-    length, packing = choose_length(inputs)
-    kind, positions = inputs.rows.kind, inputs.model.source.spec.max_positions
+    (length, packing), kind = choose_length(inputs), inputs.rows.kind
     if config.evaluation.eval_set is not None:
-        room = max(8, min(math.ceil(1.25 * inputs.longest_answer / 8) * 8, positions // 2))
+        longest = math.ceil(1.25 * inputs.longest_answer / 8) * 8
+        room = max(8, min(longest, inputs.model.source.spec.max_positions // 2))
         config = replace(config, evaluation=replace(config.evaluation, max_new_tokens=room))
     data = replace(config.data, kind="text" if kind == "text" else "rows", max_length=length, packing=packing)
     config = replace(config, data=data, objective=ObjectiveConfig(kind="dpo" if kind == "pairs" else "supervised"))
-    least: Choice | None = None
+    tried: list[Choice] = []
     for candidate in candidates(config, inputs, target):
-        choice = measure(candidate, inputs, target)
-        if choice.fits:
-            return choice
-        if least is None or choice.need.peak_bytes <= least.need.peak_bytes:
-            least = choice
-    assert least is not None, "there is always a candidate"
-    return least
+        tried.append(measure(candidate, inputs, target))
+        if tried[-1].fits:
+            return tried[-1]
+    return min(reversed(tried), key=lambda choice: choice.need.peak_bytes)
 
 
 def choose_length(inputs: ModelAndData) -> tuple[int, bool]:
@@ -403,21 +378,21 @@ def candidates(config: Config, inputs: ModelAndData, target: Target) -> Iterator
     methods += [MethodConfig(kind="lora", rank=16, alpha=32.0, base=base) for base in bases if reads_weights]
     remats: list[Remat] = ["none", "layer"] if is_cpu else ["layer"]  # a CPU has much memory for its speed
     each = 2 if inputs.rows.kind == "pairs" else 1
-    for method in methods:
-        # Every GPU holds the whole frozen model: gathering a sharded one would take longer than the step.
+    most = math.ceil(_step_sequences(config, inputs, target) / target.devices)
+    most = max(1, min(most, TOKENS_PER_MICROBATCH[target.platform] // config.data.max_length))
+    sizes = [2**power for power in range(int(math.log2(most)), -1, -1) if 2**power >= each] or [each]
+    for method, remat, size_ in product(methods, remats, sizes):
+        # Every GPU has a full copy of the frozen model: gathering shards would take longer than the step.
         shard = method.kind == "full" or target.platform != "gpu" or target.devices == 1
-        adapted = replace(config, method=method, mesh=replace(config.mesh, shard_params=shard))
-        adapted = replace(adapted, precision=choose_precision(method, inputs, target))
-        most = math.ceil(_step_sequences(config, inputs, target) / target.devices)
-        tokens = TOKENS_PER_MICROBATCH[target.platform] // config.data.max_length
-        largest = 2 ** int(math.log2(max(1, min(most, tokens))))
-        for remat in remats:
-            size_ = largest
-            while size_ >= 1:
-                batch = BatchConfig(microbatch_size=max(size_, each))
-                memory = replace(adapted.memory, remat=remat)
-                yield _with_steps(replace(adapted, memory=memory, batch=batch), inputs, target)
-                size_ = 0 if size_ <= each else size_ // 2
+        candidate = replace(
+            config,
+            method=method,
+            mesh=replace(config.mesh, shard_params=shard),
+            precision=choose_precision(method, inputs, target),
+            memory=replace(config.memory, remat=remat),
+            batch=BatchConfig(microbatch_size=size_),
+        )
+        yield _with_steps(candidate, inputs, target)
 
 
 def choose_precision(method: MethodConfig, inputs: ModelAndData, target: Target) -> PrecisionConfig:
@@ -488,9 +463,6 @@ def measure(config: Config, inputs: ModelAndData, target: Target) -> Choice:
     )
 
 
-# Writing.
-
-
 COMMENTS = {
     "name": "the run's folder begins with it",
     "seed": "another seed gives other random choices; repeat with 1, 2, …",
@@ -504,14 +476,14 @@ COMMENTS = {
     "method.rank": "usual; 8 is smaller, 64 learns more",
     "method.alpha": "twice the rank, as usual",
     "method.base": "the frozen model does not fit in 16 bits",
-    "optimizer.learning_rate": "usual for this method; if the loss jumps, use a third of it",
+    "optimizer.learning_rate": "usual for this method; use a third if the loss jumps",
     "optimizer.warmup_steps": "a twentieth of the steps",
     "batch.microbatch_size": "the run needs about {need}{available} on {machine}; `trainproof plan` asks the compiler",
     "batch.accumulation_steps": "{batch} a step on {devices}",
     "precision.params": "of the frozen model; adapters are trained in float32",
     "precision.compute": "the fastest type of {machine} that the model can use",
     "memory.remat": "layer saves most of the memory of activations and takes a third more time",
-    "mesh.shard_params": "each card holds the frozen model; gathering parts of it would take longer than the step",
+    "mesh.shard_params": "every GPU has all of the frozen model; gathering shards would take longer than the step",
     "checkpoint.save_every_steps": "`trainproof train --resume RUN` continues from there",
     "recording.log_every_steps": "about a hundred points on each curve",
     "evaluation.eval_set": "{because}",
@@ -538,17 +510,18 @@ class Reason:
 
 def explain(choice: Choice, inputs: ModelAndData, target: Target) -> Iterator[Reason]:
     """Yield the settings of the file in order, each with its comment."""
-    config, spec, rows = choice.config, inputs.model.source.spec, inputs.rows
-    available, repeated = choice.need.available_bytes, inputs.data.duplicates
+    config, spec, repeated = choice.config, inputs.model.source.spec, inputs.data.duplicates
+    available = choice.need.available_bytes
+    rows = f"{quantity(len(inputs.rows.table), 'row')} with {join_words(inputs.rows.columns, last='and')}"
+    rows += f"; {quantity(repeated, 'row')} with a question of an earlier one" if repeated else ""
+    rows += "; the evaluation set was split off" if inputs.evaluated.questions else ""
     facts = {
         "parameters": short_count(choice.parameters),
         "trained": short_count(choice.trained),
         "family": spec.family,
         "positions": spec.max_positions,
         "weights": "pretrained" if inputs.model.reads_weights else "random",
-        "rows": f"{quantity(len(rows.table), 'row')} with {join_words(rows.columns, last='and')}"
-        + (f"; {quantity(repeated, 'row')} with a question of an earlier one" if repeated else "")
-        + ("; the evaluation set was taken out of them" if inputs.evaluated.questions else ""),
+        "rows": rows,
         **percentiles(inputs.widths),
         "filled": 100 * min(float(inputs.widths.mean()) / config.data.max_length, 1),
         "need": size(choice.need.peak_bytes),
@@ -654,6 +627,17 @@ def write_first_config(order: Order) -> WrittenConfig:
     )
 
 
+def write_conversion(source: Path, settings: Sequence[str], output: Path, *, force: bool) -> Conversion:
+    """Convert a configuration of another trainer and write it, or raise a ProblemError with exit code 2."""
+    problems = refuse_outputs([output], [source], force=force)
+    with collect_problems(problems):
+        converted = convert(source, settings)
+    if problems:
+        raise ProblemError(problems, exit_code=USAGE)
+    write_files({output: [converted.text()]})
+    return converted
+
+
 def base_config(model: str, data: str, eval_set: str | None, name: str) -> Config:
     """Return a configuration with names and defaults."""
     return Config(
@@ -665,7 +649,7 @@ def base_config(model: str, data: str, eval_set: str | None, name: str) -> Confi
 
 
 def training_lines(rows: RowsShape, evaluated: EvalChoice) -> Iterator[str]:
-    """Yield the rows that are not held out, as lines of JSON."""
+    """Yield the training rows as lines of JSON."""
     for row in rows.table:
         found = find_shape(row, "rows")
         assert found is not None, "every row was checked"
@@ -690,23 +674,23 @@ def may_not_fit(choice: Choice, inputs: ModelAndData, order: Order) -> Problem:
 
 def config_text(reasons: Iterable[Reason], *, model: str, data: str) -> str:
     """Return the configuration as YAML, each key after its comment."""
-
-    def comment(text: str, indent: str) -> list[str]:
-        return textwrap.wrap(text, 100, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
-
     title = (
-        f"A first configuration for the model {model} and the rows {data}, made by `trainproof init`. It has "
-        "not been tried. Keys that are left out have their default: docs/reference/configuration.md explains every key."
+        f"A first configuration for the model {model} and the rows {data}, written by `trainproof init`. "
+        "It has not been tried. Other keys have their defaults: see docs/reference/configuration.md."
     )
-    lines = [*comment(title, ""), ""]
+    lines = [*_comment(title, ""), ""]
     for group, members in groupby(reasons, key=lambda reason: reason.key.partition(".")[0]):
         settings = list(members)
         is_group = settings[0].key != group
         lines += ["", f"{group}:"] if is_group else []
         for reason in settings:
-            indent, key = ("  ", reason.key.partition(".")[2]) if is_group else ("", group)
-            lines += [*comment(reason.because, indent), indent + write_yaml({key: reason.value}).rstrip("\n")]
+            indent, key = "  " * is_group, reason.key.rpartition(".")[2]
+            lines += [*_comment(reason.because, indent), indent + write_yaml({key: reason.value}).rstrip("\n")]
     return "\n".join(lines) + "\n"
+
+
+def _comment(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(text, 100, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
 
 
 def refuse_outputs(outputs: Sequence[Path], given: Sequence[Path], *, force: bool) -> list[Problem]:

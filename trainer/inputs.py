@@ -1,11 +1,14 @@
-"""What a run works with: its task and its data, read and checked together before anything is spent."""
+"""Task and data of a run, read and checked before anything is compiled."""
 
 from __future__ import annotations
 
 from schemas.problems import ProblemError
 from trainer.config.tree import Config
 from trainer.data.rows import RowFile
-from trainer.loop.task import Task, attention_problems, build_mesh, scan_problems, uses_scan
+from trainer.loop.attending import cannot_attend
+from trainer.loop.layout import cannot_stack, is_scanned
+from trainer.loop.mesh import build_mesh
+from trainer.loop.task import Task
 from trainer.model.model import read_model
 from trainer.objectives import build_objective
 from trainer.objectives.data import Data, read_data
@@ -21,24 +24,20 @@ def read_inputs(
     asked: RowFile | None = None,
     rendered_at: str | None = None,
 ) -> tuple[Task, Data]:
-    """Return what is trained, and what it learns from.
+    """Read model, rows and evaluation set, and check that they fit together.
 
     Args:
-        config: the run.
-        devices: where it is to run.
-        with_weights: see that the model's weights can be read; a run that is continued has them in its checkpoint.
-        asked: the evaluation set. None: as the configuration names it.
-        rendered_at: the time that the chat template writes where it writes one. None: the present.
+        config: The run.
+        devices: Devices of the run.
+        with_weights: Check the model's weight files; a resumed run has the weights in its checkpoint.
+        asked: Evaluation set, by default the one in the configuration.
+        rendered_at: Time that the chat template writes, or None for the present.
 
     Raises:
-        ProblemError: exit code 2; settings that do not go together, or else all that is wrong with model, dataset and
-            evaluation set at once, as far as one can be judged without the other. Exit code 3; the device does not have
-            an element type of the run.
+        ProblemError: Exit code 2 with contradicting settings, or else with all problems of model, dataset and items;
+            exit code 3 if the device lacks an element type.
     """
-    refused = (
-        *scan_problems(config, devices=len(devices.list)),
-        *attention_problems(config, platform=devices.platform),
-    )
+    refused = (*cannot_stack(config, devices=len(devices.list)), *cannot_attend(config, platform=devices.platform))
     if problems := [*find_contradictions(config), *refused]:
         raise ProblemError(problems, exit_code=2)
     refuse_absent_types(config, kind=devices.kind, element_types=supported_types(devices))
@@ -49,7 +48,8 @@ def read_inputs(
     )
     if problems or model is None or data is None:
         raise ProblemError(problems, exit_code=2)
-    scanned = uses_scan(config, model, platform=(platform := devices.platform), devices=len(devices.list))
+    platform, count = devices.platform, len(devices.list)
+    scanned = is_scanned(config, model, platform=platform, devices=count)
     mesh = build_mesh(devices.list)
     task = Task(config=config, model=model, objective=objective, mesh=mesh, is_scanned=scanned, platform=platform)
     return task, data

@@ -24,7 +24,7 @@ from evidence.writing import write_error
 from schemas.formats import format_value, quantity
 from schemas.problems import Problem, ProblemError, problem_of
 from trainer.config.load import load_config
-from trainer.config.tree import Config, document_of
+from trainer.config.tree import Config, to_document
 from trainer.evaluation.recorded import is_evaluated
 from trainer.loop.checkpoints import checkpoint_steps, latest_step, missing_checkpoint
 from trainer.model.model import choose_method

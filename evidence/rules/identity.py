@@ -151,6 +151,7 @@ def logged_results(run: ValidRun, check: Checker) -> None:
             if fields.get("conversation") is False:
                 # Logs of version 1.1 do not name the template, which had one form then.
                 logged = fields.get("template", "{prompt}\n")
+                logged = f"{system}\n\n{logged}" if (system := fields.get("system")) else logged
                 check.equal(LOG, "/fields/template", logged, template, "eval_summary.json", line=line)
 
 
@@ -227,7 +228,10 @@ def example_counts(run: ValidRun, check: Checker) -> None:
 @rule("TP366", "first_examples")
 def examples(run: ValidRun, check: Checker) -> None:
     """Check that each example supervises one completion, and that its tokens and template fit its text and prompt."""
-    every_turn, declared = (get_path(run.config, "data", key) for key in ("supervise", "template"))
+    keys = ("supervise", "template", "system_prompt")
+    every_turn, declared, system_prompt = (get_path(run.config, "data", key) for key in keys)
+    if declared is not None and system_prompt is not None:
+        declared = f"{system_prompt}\n\n{declared}"
     for index, example in enumerate(run.first_examples["examples"]):
         row, pointer, template = example["row"], f"/examples/{index}", example.get("template")
         supervised = [token["supervised"] for token in example["tokens"]]

@@ -24,7 +24,6 @@ from evidence.grade import check_run
 from evidence.run import read_run
 from evidence.targets import load_target
 from schemas.problems import Problem, ProblemError
-from schemas.render import render_text
 from trainer.config.tree import (
     Config,
     DataConfig,
@@ -39,7 +38,7 @@ from trainer.model.source import resolve
 from trainer.planning.subject import read_subject
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, check, run
-from trainproof.cli.inspect import run_text
+from trainproof.terminal.runs import run_text
 
 
 def refused(config: Config) -> list[Problem]:
@@ -187,17 +186,17 @@ def test_a_row_longer_than_the_model_is_not_advised_to_be_kept_whole(config, tmp
     assert problem.next == "Shorten or remove rows: the longest has 602 tokens, the model 512 positions."
 
 
-def test_every_setting_beyond_the_positions_is_named_at_once(config):
+def test_every_setting_beyond_the_positions_is_reported(config):
     evaluation = EvaluationConfig(eval_set="eval_v1", max_new_tokens=512)
     both = replace(config, data=replace(config.data, max_length=513), evaluation=evaluation)
-    assert render_text(refused(both)) == (
-        "error TP061: tiny-gpt2 at /data/max_length: data.max_length is 513; tiny-gpt2 has 512 positions.\n"
-        "  Next: Set data.max_length to at most 512.\n"
-        "error TP062: tiny-gpt2 at /evaluation/max_new_tokens: evaluation.max_new_tokens is 512 and the "
-        "shortest prompt of eval_v1 has 6 tokens; tiny-gpt2 has 512 positions.\n"
-        "  Prompt and output share the model's context, so no item could be answered.\n"
-        "  Next: Set evaluation.max_new_tokens to at most 506; up to 496 leave room for every prompt.\n"
-    )
+    assert [(each.code, each.pointer, each.next) for each in refused(both)] == [
+        ("TP061", "/data/max_length", "Set data.max_length to at most 512."),
+        (
+            "TP062",
+            "/evaluation/max_new_tokens",
+            "Set evaluation.max_new_tokens to at most 506; up to 496 leave room for every prompt.",
+        ),
+    ]
 
 
 def test_missing_weight_files_are_named_beside_every_other_problem(config, tmp_path):
@@ -296,4 +295,4 @@ def test_a_check_reports_what_would_begin_and_writes_nothing(config, order_of, t
     assert [one["code"] for one in found["findings"]] == ["TP408"]
     finding, last = capsys.readouterr().out.splitlines()
     assert finding.startswith(f"TP408: {dataset}: Training rows contain 1 of the 2 evaluation items (1 row): 0. ")
-    assert last == "Configuration OK: 1 training row, 2 evaluation items. Run `trainproof plan` to check memory."
+    assert last == "It can begin: 1 training row, 2 evaluation items. Whether it fits: `trainproof plan`."

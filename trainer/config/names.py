@@ -18,74 +18,69 @@ EVAL_SETS_BY_DATASET = dict(
 )
 """Evaluation set of each built-in dataset."""
 
+_REWRITE = (
+    "write it again with transformers{version}: `AutoModelForCausalLM.from_pretrained({source}).save_pretrained(NEW)`"
+)
 _PICKLE = (
-    "a PyTorch pickle, which can run code when it is read",
-    (
-        "If you trust it, let transformers write it anew, `AutoModelForCausalLM.from_pretrained(folder)` and "
-        "`.save_pretrained(other)`, and name that folder."
-    ),
+    "a PyTorch pickle, which can run code when it is loaded",
+    f"If you trust it, {_REWRITE.format(version='', source='FOLDER')}. Then name the folder NEW.",
 )
-_GRAPH = ("a compiled graph, made to be run and not to be trained", "Name the model that it was made from.")
 _OTHER_FRAMEWORK = (
-    "a checkpoint of TensorFlow or Flax",
-    (
-        "Let transformers 4 write it anew, `from_pretrained(folder, from_tf=True)` or `from_flax=True` and "
-        "`.save_pretrained(other)`, and name that folder."
-    ),
+    "a TensorFlow or Flax checkpoint",
+    f"Please {_REWRITE.format(version=' 4', source='FOLDER, from_flax=True')}, or with from_tf=True.",
 )
+_GRAPH = ("a compiled graph, which cannot be trained", "Name the model that it was made from.")
 OTHER_FORMATS = {
-    ".safetensors": ("weights without a config.json", "Name the folder that has them with config.json and tokenizer."),
+    ".safetensors": ("weights without a config.json", "Name a folder with weights, config.json and tokenizer."),
     **dict.fromkeys((".bin", ".pt", ".pth", ".ckpt"), _PICKLE),
     **dict.fromkeys((".onnx", ".tflite", ".mlmodel", ".mlpackage", ".pte", ".engine"), _GRAPH),
     **dict.fromkeys((".h5", ".msgpack"), _OTHER_FRAMEWORK),
-    ".npz": (
-        "arrays of NumPy, as MLX keeps models",
-        "Write it as safetensors, `mlx_lm.convert --dequantize`, and name that folder.",
-    ),
-    ".ggml": ("a file of llama.cpp before GGUF", "Take the model's GGUF file."),
+    ".npz": ("NumPy arrays, as MLX saves models", "Run `mlx_lm.convert --dequantize`, and name the new folder."),
+    ".ggml": ("a llama.cpp file from before GGUF", "Use the model's GGUF file."),
 }
 """Description of files that are not models, and advice, by suffix."""
 
 
-def no_dataset(name: str) -> Problem | None:
-    """Return why a dataset is not found, or None if it is built in, generated, a file or a folder."""
-    return None if name.startswith(GYM) else _no_rows(name, DATASETS, "dataset", "--dataset")
+def missing_dataset(name: str) -> Problem | None:
+    """Return the problem of an unknown dataset, or None if it is built in, generated, a file or a folder."""
+    return None if name.startswith(GYM) else _missing_rows(name, DATASETS, "dataset", "--dataset")
 
 
-def no_eval_set(name: str) -> Problem | None:
-    """Return why an evaluation set is not found, or None if it is built in or a file."""
-    return _no_rows(name, EVAL_SETS, "evaluation set", "--set evaluation.eval_set")
+def missing_eval_set(name: str) -> Problem | None:
+    """Return the problem of an unknown evaluation set, or None if it is built in or a file."""
+    return _missing_rows(name, EVAL_SETS, "evaluation set", "--set evaluation.eval_set")
 
 
-def _no_rows(name: str, builtin: tuple[str, ...], what: str, flag: str) -> Problem | None:
+def _missing_rows(name: str, builtin: tuple[str, ...], what: str, flag: str) -> Problem | None:
     if name in builtin or (name and Path(name).exists()):
         return None
     near = difflib.get_close_matches(name, builtin, n=1)
-    hint = f"Did you mean {near[0]}? Else give" if near else "Give"
     return problem_of(
         "TP010",
         file=name,
         what=f"There is no {what} {name!r}: it is not built in, and no such file exists.",
         why=None,
         expected=f"a built-in name ({', '.join(builtin)}) or the path of a file or folder of rows",
-        next=f"{hint} {flag} one of these.",
+        next=f"Did you mean {near[0]}? Otherwise pass {flag} with a path."
+        if near
+        else f"Pass {flag} with a name or path.",
     )
 
 
-def no_model(name: str) -> Problem | None:
-    """Return why a model is not found, or None if it is built in, on this machine, or named like one on the hub."""
+def missing_model(name: str) -> Problem | None:
+    """Return the problem of an unknown model, or None if it is built in, a local path, or named like one on the hub."""
     path = model_path(name)
-    if path is not None and (form := other_format(path)) is not None:
+    if path is not None and (form := describe_other_format(path)) is not None:
         kind, advice = form
-        what = f"{name} is {kind}." if path.is_file() else f"{name} has no config.json; what it holds is {kind}."
+        what = f"{name} is {kind}." if path.is_file() else f"{name} has no config.json; it contains {kind}."
         why = "A model is a folder with config.json and safetensors, or a GGUF file."
         return problem_of("TP040", file=name, what=what, why=why, next=advice)
     if name in MODELS or path is not None or re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", name):
         return None
-    return problem_of("TP040", file=name, what=f"There is no model {name}.", next=other_models(name))
+    return problem_of("TP040", file=name, what=f"There is no model {name}.", next=suggest_models(name))
 
 
-def other_models(name: str) -> str:
+def suggest_models(name: str) -> str:
     """Return advice on valid model names, with the most similar built-in model."""
     near = difflib.get_close_matches(name, MODELS, n=1)
     question = f"Did you mean {near[0]}? " if near else ""
@@ -114,7 +109,7 @@ def _gguf_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix.lower() == ".gguf")
 
 
-def other_format(path: Path) -> tuple[str, str] | None:
+def describe_other_format(path: Path) -> tuple[str, str] | None:
     """Describe a file or folder that is not a model, with advice, or return None if it is one."""
     if path.is_file():
         return OTHER_FORMATS.get(path.suffix.lower())
@@ -123,17 +118,19 @@ def other_format(path: Path) -> tuple[str, str] | None:
     if (path / "run_manifest.json").is_file():
         export = path / "export"
         is_exported = (export / "config.json").is_file()
-        way = f"Name {export}." if is_exported else f"Write {export}: `trainproof export {path}`."
-        return "a run of trainproof", way
+        return (
+            "a run of trainproof",
+            f"Name {export}." if is_exported else f"Run `trainproof export {path}`, then name {export}.",
+        )
     if (adapter := path / "adapter_config.json").is_file():
         base = "its base model"
         with suppress(OSError, ValueError, AttributeError):
             base = str(json.loads(adapter.read_text(encoding="utf-8")).get("base_model_name_or_path") or base)
-        way = f"Name {base}, or the two in one: `trainproof export {base} --merge {path} --output merged`."
-        return f"a LoRA adapter of {base}", way
+        merge = f"`trainproof merge {base} {path} --output merged`"
+        return f"a LoRA adapter of {base}", f"Name {base}, or merge both: {merge}."
     if below := folders_below(path):
         names = ", ".join(map(str, below[:3]))
-        return f"a model in {names}", f"Name {'that folder' if len(below) == 1 else 'one of them'}."
+        return f"a model in {names}", f"Name {names if len(below) == 1 else 'one of these folders'}."
     if found:
         return f"{len(found)} GGUF files ({', '.join(each.name for each in found[:3])})", "Name one of the files."
     forms = (OTHER_FORMATS.get(each.suffix.lower()) for each in sorted(path.iterdir()))

@@ -9,8 +9,8 @@ and the version that introduced the key (`x-since`). A document without a versio
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal, TypeVar
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from typing import Any, Literal, TypeVar, get_type_hints
 
 from schemas.catalog import VERSION, resolve_node, schema
 
@@ -34,8 +34,6 @@ def _complete(document: dict[str, Any], node: dict[str, Any], version: str) -> d
 
 
 T = TypeVar("T")
-
-
 ElementType = Literal["float32", "bfloat16", "float16"]
 
 
@@ -61,6 +59,7 @@ class DataConfig:
     buckets: int = 1
     supervise: Literal["last", "all"] = "last"
     template: str | None = None
+    system_prompt: str | None = None
     shuffle: bool = True
 
 
@@ -232,23 +231,12 @@ class Config:
 
 
 GROUPS: dict[str, type] = {
-    "model": ModelConfig,
-    "data": DataConfig,
-    "method": MethodConfig,
-    "objective": ObjectiveConfig,
-    "optimizer": OptimizerConfig,
-    "batch": BatchConfig,
-    "precision": PrecisionConfig,
-    "memory": MemoryConfig,
-    "mesh": MeshConfig,
-    "checkpoint": CheckpointConfig,
-    "recording": RecordingConfig,
-    "evaluation": EvaluationConfig,
-    "limits": LimitsConfig,
+    name: hint for name, hint in get_type_hints(Config).items() if isinstance(hint, type) and is_dataclass(hint)
 }
+"""Dataclass of each group."""
 
 
-def config_of(document: dict[str, Any]) -> Config:
+def build_config(document: dict[str, Any]) -> Config:
     """Build a configuration from a document that is valid for `train_config.schema.json`."""
     document = add_newer_keys(document)
     values = {key: _build_group(GROUPS[key], value) if key in GROUPS else value for key, value in document.items()}
@@ -258,15 +246,13 @@ def config_of(document: dict[str, Any]) -> Config:
 def _build_group(group: type[T], values: dict[str, Any]) -> T:
     """Build a dataclass; numbers are converted to the field's type, since JSON Schema accepts 5.0 as an integer."""
     kinds = {entry.name: str(entry.type) for entry in fields(group)}  # type: ignore[arg-type]  # T is always a dataclass
-    return group(**{key: _convert_number(kinds[key], value) for key, value in values.items()})
+    numbers = {
+        key: each for key, each in values.items() if isinstance(each, int | float) and not isinstance(each, bool)
+    }
+    converted = {key: float(each) if kinds[key].startswith("float") else int(each) for key, each in numbers.items()}
+    return group(**values | converted)
 
 
-def _convert_number(kind: str, value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return value
-    return float(value) if kind.startswith("float") else int(value)
-
-
-def document_of(config: Config) -> dict[str, Any]:
+def to_document(config: Config) -> dict[str, Any]:
     """Return a configuration as a document, defaults included."""
     return asdict(config)

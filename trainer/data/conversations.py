@@ -24,7 +24,16 @@ import numpy as np
 from schemas.formats import format_value
 from schemas.problems import Problem, ProblemError, problem_of
 from trainer.config.names import limit_tokenizer_size
-from trainer.data.rows import AS_WRITTEN, SIDES, Kind, default_template, find_template, row_kind, split_sides
+from trainer.data.rows import (
+    AS_WRITTEN,
+    SIDES,
+    Kind,
+    default_template,
+    find_template,
+    row_kind,
+    split_sides,
+    takes_system_prompt,
+)
 
 MAX_CHARACTERS = 2**24
 """Longest text that a chat template may write."""
@@ -212,6 +221,8 @@ class TemplateFacts:
     turn_end_id: int | None
     opens_turn: bool
     """Whether there is a generation prompt, which begins the assistant's turn."""
+    has_system_turn: bool
+    """Whether the template writes system turns."""
 
 
 _facts: WeakKeyDictionary[Any, TemplateFacts] = WeakKeyDictionary()
@@ -239,11 +250,19 @@ def _find_facts(tokenizer: Tokenizer) -> TemplateFacts:
         opens_turn = closed != opened
     except (TemplateRefusedError, TemplateBrokenError):
         pass
+    try:
+        has_system_turn = PROBE in apply_chat_template([{"role": "system", "content": PROBE}, question], tokenizer)
+    except (TemplateRefusedError, TemplateBrokenError):
+        has_system_turn = False
     ids = {token.content: number for number, token in reversed(list(tokenizer.added_tokens_decoder.items()))}
     texts = (text for text in ids if text.strip() and after.lstrip().startswith(text))
     end = max(texts, key=len, default=None)
     return TemplateFacts(
-        template=template, turn_end=end, turn_end_id=None if end is None else ids[end], opens_turn=opens_turn
+        template=template,
+        turn_end=end,
+        turn_end_id=None if end is None else ids[end],
+        opens_turn=opens_turn,
+        has_system_turn=has_system_turn,
     )
 
 
@@ -332,7 +351,7 @@ class PromptForm:
 
     conversation: bool
     system: str | None = None
-    """System prompt of every conversation."""
+    """System prompt of every prompt."""
     template: str = AS_WRITTEN
     """Template of plain prompts."""
     thinks: bool | None = False
@@ -342,9 +361,9 @@ class PromptForm:
     def render(self, prompt: str, tokenizer: Tokenizer) -> str:
         """Return the text that the model is given; for "{prompt}" it is the template in eval_summary.json."""
         if not self.conversation:
-            return self.template.replace("{prompt}", prompt)
-        system = [] if self.system is None else [{"role": "system", "content": self.system}]
-        return render_prompt_turns([*system, {"role": "user", "content": prompt}], tokenizer, thinks=self.thinks)
+            return with_system_text(self.system, self.template.replace("{prompt}", prompt))
+        turns = with_system_turn(self.system, [{"role": "user", "content": prompt}], tokenizer)
+        return render_prompt_turns(turns, tokenizer, thinks=self.thinks)
 
     def templated(self, tokenizer: Tokenizer) -> bool:
         """Return whether a chat template writes prompts."""
@@ -376,19 +395,23 @@ class RowSummary:
     form: PromptForm
     duplicates: int
     """Rows with the prompt of an earlier row."""
+    takes_system_prompt: bool
+    """Whether any row takes the configured system prompt."""
 
 
 def summarize_rows(rows: Sequence[Mapping[str, Any]], template: str | None = None) -> RowSummary:
     """Count kinds and duplicates, and infer the form of prompts.
 
-    Most rows decide the form; in case of a tie it is plain. A system prompt is part of the form if all conversations
-    begin with the same one.
+    Most rows decide the form; in case of a tie it is plain. A system prompt is part of the form if it is configured or
+    if all conversations begin with the same one.
 
     Args:
         rows: Converted rows.
         template: Template of plain prompts, or None for the default of the most frequent kind of plain row.
     """
     systems: set[str | None] = set()
+    configured: str | None = None
+    takes_configured = False
     conversations = thoughts = 0
     kinds: Counter[Kind] = Counter()
     prompts = np.zeros(len(rows), np.int64)
@@ -396,19 +419,22 @@ def summarize_rows(rows: Sequence[Mapping[str, Any]], template: str | None = Non
         prompts[number] = hash(row_prompt(row))
         first = row.get("chosen", row)
         kinds[row_kind(first)] += 1
+        configured = first.get("system_prompt")
+        takes_configured = takes_configured or takes_system_prompt(first)
         if "messages" in first:
             turn = first["messages"][0]
             systems.add(turn["content"] if turn["role"] == "system" else None)
             conversations += 1
             thoughts += "</think>" in first["messages"][-1]["content"]
     if 2 * conversations > len(rows):
-        system = next(iter(systems)) if len(systems) == 1 else None
-        form = PromptForm(conversation=True, system=system, thinks=2 * thoughts > conversations)
+        common = next(iter(systems)) if len(systems) == 1 else None
+        form = PromptForm(conversation=True, system=configured or common, thinks=2 * thoughts > conversations)
     else:
         plain = [(count, kind) for kind, count in kinds.items() if kind != "conversation"]
         usual = default_template(max(plain)[1]) if plain else AS_WRITTEN
-        form = PromptForm(conversation=False, template=usual if template is None else template)
-    return RowSummary(kinds=kinds, form=form, duplicates=len(rows) - len(np.unique(prompts)))
+        form = PromptForm(conversation=False, system=configured, template=usual if template is None else template)
+    duplicates = len(rows) - len(np.unique(prompts))
+    return RowSummary(kinds=kinds, form=form, duplicates=duplicates, takes_system_prompt=takes_configured)
 
 
 def infer_form(rows: Sequence[Mapping[str, Any]], template: str | None = None) -> PromptForm:
@@ -452,6 +478,7 @@ def render_row(
     if "begun" in row:
         return Example(prompt=row["begun"], templated=False, completion=row["completion"], answer=None)
     prompt = (find_template(row, template) or AS_WRITTEN).replace("{prompt}", row["prompt"])
+    prompt = with_system_text(row.get("system_prompt"), prompt)
     return Example(prompt=prompt, templated=False, completion=learned_text(row), answer=row.get("final_answer"))
 
 
@@ -459,16 +486,18 @@ def render_question(row: dict[str, Any], tokenizer: Tokenizer, *, template: str 
     """Render a row as a prompt for sampling: of a conversation, the turns before its answer."""
     if "messages" not in row:
         return render_row(row, tokenizer, template=template)
-    prompt = render_prompt_turns(row["messages"][:-1], tokenizer, thinks=None, variables=_variables(row))
+    turns = with_system_turn(row.get("system_prompt"), row["messages"][:-1], tokenizer)
+    prompt = render_prompt_turns(turns, tokenizer, thinks=None, variables=_variables(row))
     return Example(prompt=prompt, templated=has_template(tokenizer), completion="", answer=None)
 
 
 def render_conversation(row: Mapping[str, Any], tokenizer: Tokenizer, *, every_turn: bool) -> Example:
     """Split the text of a conversation into prompts and learned turns."""
-    conversation = Conversation(row["messages"], tokenizer, _variables(row))
-    last, written = len(row["messages"]) - 1, 0
+    messages = with_system_turn(row.get("system_prompt"), row["messages"], tokenizer)
+    conversation = Conversation(messages, tokenizer, _variables(row))
+    last, written = len(messages) - 1, 0
     turns: list[tuple[str, str, bool]] = []
-    for place, turn in enumerate(row["messages"]):
+    for place, turn in enumerate(messages):
         if place == last or (every_turn and turn["role"] == "assistant"):
             start, stop, end = conversation.find_turn(place)
             if start < written:
@@ -576,6 +605,24 @@ def render_prompt_turns(
     answer = {"role": "assistant", "content": THOUGHT if thinks else PROBE}
     conversation = Conversation([*messages, answer], tokenizer, variables)
     return conversation.text[: conversation.find_start(len(messages))]
+
+
+def with_system_text(system_prompt: str | None, prompt: str) -> str:
+    """Return a plain prompt after the system prompt and a blank line."""
+    return prompt if system_prompt is None else f"{system_prompt}\n\n{prompt}"
+
+
+def with_system_turn(system_prompt: str | None, messages: Sequence[Turn], tokenizer: Tokenizer) -> Sequence[Turn]:
+    """Return turns that begin with the system prompt, unless they have their own.
+
+    If the chat template has no system turn, as in Gemma 2, the system prompt precedes the text of the first turn.
+    """
+    if system_prompt is None or messages[0]["role"] == "system":
+        return messages
+    if not has_template(tokenizer) or template_facts(tokenizer).has_system_turn:
+        return [{"role": "system", "content": system_prompt}, *messages]
+    first, *rest = messages
+    return [{**first, "content": with_system_text(system_prompt, first["content"])}, *rest]
 
 
 def join_turns(messages: Sequence[Turn]) -> str:

@@ -33,6 +33,7 @@ from trainer.data.conversations import (
     render_question,
     render_sides,
     row_texts,
+    with_system_text,
 )
 from trainer.data.files import LazySequence
 from trainer.data.rows import find_template, split_sides
@@ -597,6 +598,7 @@ def _show_prompt(
 ) -> dict[str, Any]:
     row, every_turn = rows[encoded.row], settings.supervise == "all"
     template = find_template(split_sides(row)[0], settings.template)
+    template = None if template is None else with_system_text(settings.system_prompt, template)
     if encoded.spans:
         example = render_sides(row, tokenizer, every_turn=every_turn, template=settings.template)[0]
     else:

@@ -35,7 +35,7 @@ from schemas.catalog import DATASETS, EVAL_SETS, GYM, schema
 from schemas.formats import format_value, join_words
 from schemas.problems import Problem, ProblemError, problem_of, truncate_problems
 from schemas.validate import check_value
-from trainer.config.names import no_dataset, no_eval_set
+from trainer.config.names import missing_dataset, missing_eval_set
 from trainer.data.builtin import FOLDER
 from trainer.data.builtin.reasoning_gym import gym_tasks
 from trainer.data.files import JsonArray, JsonLines, LazySequence, Row, RowTable, open_table
@@ -591,7 +591,7 @@ def read_dataset(name: str, kind: RowKind = "rows") -> RowFile:
         ProblemError: Exit code 2; the file is missing or empty, or a row has another form or a conversation that does
             not end with the assistant's turn.
     """
-    if (missing := no_dataset(name)) is not None:
+    if (missing := missing_dataset(name)) is not None:
         raise ProblemError([missing], exit_code=2)
     if name.startswith(GYM):
         return RowFile(name=name, path=Path(name), lines=(), warnings=(), **gym_tasks(name))
@@ -635,7 +635,7 @@ def read_eval_set(name: str) -> RowFile:
     Raises:
         ProblemError: Exit code 2; the file is missing or empty, an item has another form, or an id occurs twice.
     """
-    if (missing := no_eval_set(name)) is not None:
+    if (missing := missing_eval_set(name)) is not None:
         raise ProblemError([missing], exit_code=2)
     path = FOLDER / f"{name}.jsonl" if name in EVAL_SETS else Path(name)
     file = read_table(name if name in EVAL_SETS else path.name, path, "items", "evaluation set")
@@ -713,6 +713,26 @@ def find_template(row: Mapping[str, Any], template: str | None) -> str | None:
     if kind not in ("trace", "pair", "task"):
         return None
     return default_template(kind) if template is None else template
+
+
+def add_system_prompt(rows: Sequence[Row], system_prompt: str | None) -> Sequence[Row]:
+    """Return converted rows with the key `system_prompt`, which rendering adds to their prompts."""
+    if system_prompt is None:
+        return rows
+    extra = {"system_prompt": system_prompt}
+
+    def extend(number: int) -> Row:
+        row = rows[number]
+        return row | extra | {side: row[side] | extra for side in SIDES if side in row}
+
+    return LazySequence(len(rows), extend)
+
+
+def takes_system_prompt(row: Mapping[str, Any]) -> bool:
+    """Return whether a converted row has a prompt, and no system turn of its own."""
+    if "messages" in row:
+        return bool(row["messages"][0]["role"] != "system")
+    return row_kind(row) in ("trace", "pair", "task")
 
 
 def check_kinds(kinds: Counter[Kind], template: str | None, file: str) -> Iterator[Problem]:

@@ -57,7 +57,7 @@ def calibrate_from_run(folder: Path) -> Calibration | str:
     grade, findings = (report := check_run(run)).grade.name, report.findings
     if grade not in GRADES or run.manifest is None or run.config is None:
         return f"its grade is {grade}" + (f": {findings[0].what}" if findings else "")
-    config, manifest = config_of(run.config), run.manifest
+    config, manifest = build_config(run.config), run.manifest
     rows = run.rows(layout.METRICS).values[1:]
     # Where completions are drawn, only the update is predicted from the compiled step.
     times = [float(row.get("update_seconds") or row["step_seconds"]) for row in rows]

@@ -20,7 +20,7 @@ from evidence.targets import Target
 from schemas.catalog import VERSION
 from schemas.formats import size
 from schemas.problems import Problem, ProblemError, collect_problems, first_line, problem_of
-from trainer.config.tree import Config, document_of
+from trainer.config.tree import Config, to_document
 from trainer.data.answers import EvalShape
 from trainer.loop.chain import describe_saved_artifacts
 from trainer.loop.checkpoints import max_checkpoints
@@ -217,7 +217,7 @@ def _head(config: Config, machine: dict[str, Any], available: int | None) -> dic
     return {
         "schema_version": VERSION,
         "made_at": now(),
-        "config_sha256": sha256_json(document_of(config)),
+        "config_sha256": sha256_json(to_document(config)),
         "target": machine,
         "available_bytes": available,
     }

@@ -4,15 +4,16 @@ import json
 import typing
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from schemas.catalog import schema
+from schemas.catalog import VERSION, schema
 from schemas.problems import ProblemError
-from schemas.render import render_text
-from trainer.config.load import config_text, load_config
-from trainer.config.seed_names import CURRENT_NAMES
-from trainer.config.tree import GROUPS, Config, ModelConfig, config_of, document_of
+from schemas.render import as_text
+from trainer.config import tree
+from trainer.config.load import CURRENT_NAMES, config_text, get_path, load_config
+from trainer.config.tree import GROUPS, Config, build_config, to_document
 
 CONFIGS = Path("trainer/configs")
 
@@ -62,14 +63,10 @@ def test_the_top_level_has_the_defaults_of_the_schema():
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.name)
-def test_every_configuration_that_we_ship_loads(path: Path):
-    assert load_config(path).model.name
-
-
-@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.name)
-def test_the_resolved_configuration_loads_as_itself(path: Path, tmp_path: Path):
+def test_a_shipped_configuration_loads_and_resolves_to_itself(path: Path, tmp_path: Path):
     config = load_config(path)
     assert load_config(written(tmp_path, config_text(config))) == config
+    assert build_config(to_document(config)) == config
 
 
 def test_the_weakest_to_the_strongest_source(tmp_path: Path):
@@ -81,50 +78,28 @@ def test_the_weakest_to_the_strongest_source(tmp_path: Path):
     assert config.mode == "full"
 
 
-def test_a_setting_is_read_as_a_number_null_or_text(tmp_path: Path):
-    base = written(tmp_path, "model: {name: demo}\n")
-    config = load_config(
-        base,
-        settings=["optimizer.learning_rate=1e-5", "optimizer.max_grad_norm=null", "data.shuffle=false", "name=run-1"],
-    )
-    assert config.optimizer.learning_rate == 1e-5
-    assert config.optimizer.max_grad_norm is None
-    assert config.data.shuffle is False
-
-
-def test_a_whole_number_given_for_a_fraction_becomes_a_float_and_the_reverse(tmp_path: Path):
-    config = load_config(
-        written(tmp_path, "model: {name: demo}\noptimizer: {learning_rate: 1}\nlimits: {steps: 5.0}\n")
-    )
-    assert isinstance(config.optimizer.learning_rate, float)
-    assert isinstance(config.limits.steps, int)
+def test_settings_are_json_or_text_and_numbers_get_the_type_of_their_key(tmp_path: Path):
+    base = written(tmp_path, "model: {name: demo}\noptimizer: {learning_rate: 1}\nlimits: {steps: 5.0}\n")
+    settings = ["optimizer.beta1=1e-5", "optimizer.max_grad_norm=null", "data.shuffle=false", "name=run-1", "seed=5.0"]
+    config = load_config(base, settings=settings)
+    assert (config.optimizer.beta1, config.optimizer.max_grad_norm, config.data.shuffle) == (1e-5, None, False)
+    assert [repr(each) for each in (config.optimizer.learning_rate, config.limits.steps, config.seed)] == [
+        "1.0",
+        "5",
+        "5",
+    ]
 
 
 @pytest.mark.parametrize(("old", "new"), CURRENT_NAMES.items())
 def test_every_old_name_sets_the_present_key(old: str, new: str, tmp_path: Path):
-    values = {
-        "data.max_length": 64,
-        "limits.steps": 9,
-        "batch.microbatch_size": 3,
-        "batch.accumulation_steps": 2,
-        "optimizer.name": "adafactor",
-        "optimizer.learning_rate": 0.5,
-        "optimizer.warmup_steps": 4,
-        "optimizer.weight_decay": 0.25,
-        "optimizer.max_grad_norm": 2.5,
-        "optimizer.schedule": "linear",
-        "precision.compute": "bfloat16",
-        "mesh.device": "cpu",
-        "checkpoint.save_every_steps": 11,
-        "seed": 5,
-    }
+    numbers = {"optimizer.weight_decay": 0.25, "data.max_length": 64}
+    texts = {"optimizer.name": "adafactor", "optimizer.schedule": "linear", "precision.compute": "bfloat16"}
+    value = ({"mesh.device": "cpu"} | numbers | texts).get(new, 3)
     group, key = old.split(".")
-    document = {"model": {"name": "demo"}}
-    document.setdefault(group, {})[key] = values[new]
-    config = document_of(load_config(written(tmp_path, json.dumps(document))))
-    for part in new.split("."):
-        config = config[part]
-    assert config == values[new]
+    document: dict = {"model": {"name": "demo"}}
+    document.setdefault(group, {})[key] = value
+    config = to_document(load_config(written(tmp_path, json.dumps(document))))
+    assert get_path(config, new.split(".")) == value
 
 
 def test_the_first_projects_file_is_accepted_as_it_stands(tmp_path: Path):
@@ -150,7 +125,7 @@ def refusal(path: Path, **options) -> str:
     with pytest.raises(ProblemError) as caught:
         load_config(path, **options)
     assert caught.value.exit_code == 2
-    return render_text(caught.value.problems).replace(str(path), "CONFIG")
+    return as_text(caught.value.problems).replace(str(path), "CONFIG")
 
 
 def test_a_fact_stated_under_two_names_is_refused(tmp_path: Path):
@@ -172,27 +147,34 @@ def test_every_problem_is_named_at_once_with_its_line(tmp_path: Path):
     assert '"many" is not a whole number.' in text
 
 
-def test_a_missing_file_is_named(tmp_path: Path):
-    assert refusal(tmp_path / "none.yaml") == (
-        "error TP001: CONFIG: The configuration cannot be read: No such file or directory.\n"
-        "  Next: Name a YAML file; trainer/configs/demo.yaml is a complete one.\n"
-    )
-
-
-def test_a_document_that_is_no_mapping_is_refused_wherever_it_stands(tmp_path: Path):
-    base, overlay = written(tmp_path, "model: {name: demo}\n"), tmp_path / "smoke.yaml"
-    overlay.write_text("- limits\n- steps\n")
-    assert refusal(base, overlay=overlay) == (
-        f"error TP113: {overlay}: The document is a list of 2 items.\n"
-        "  Expected: lines of the form `key: value`.\n"
-        "  Next: Put the values under their keys.\n"
-    )
-    base.write_text("# nothing yet\n")
-    assert refusal(base) == (
-        "error TP113: CONFIG: The document is empty.\n"
-        "  Expected: lines of the form `key: value`.\n"
-        "  Next: Put the values under their keys.\n"
-    )
+@pytest.mark.parametrize(
+    ("base", "overlay", "error"),
+    [
+        (None, None, "error TP001: CONFIG: The configuration cannot be read: No such file or directory."),
+        ("model: {name: demo}\n", "- limits\n", "error TP113: SMOKE: The document is a list of 1 item."),
+        ("# nothing yet\n", "- limits\n", "error TP113: CONFIG: The document is empty."),
+        (
+            "seed: 1\nmodel:\n  revision: null\n",
+            "model: {weights: null}\n",
+            'error TP122: CONFIG at model (line 2): The key "name" is missing.',
+        ),
+        (
+            "model: {name: demo}\noptimizer: {max_grad_norm: null}\ntraining: {max_grad_norm: 1.0}\n",
+            None,
+            (
+                "error TP005: CONFIG at training.max_grad_norm (line 3): training.max_grad_norm is 1.0, but "
+                "optimizer.max_grad_norm, which is the same setting, is null."
+            ),
+        ),
+    ],
+)
+def test_the_file_with_the_mistake_is_named(base: str | None, overlay: str | None, error: str, tmp_path: Path):
+    path, smoke = tmp_path / "config.yaml", tmp_path / "smoke.yaml"
+    for file, text in ((path, base), (smoke, overlay)):
+        if text is not None:
+            file.write_text(text)
+    said = refusal(path, overlay=smoke if overlay else None).replace(str(smoke), "SMOKE")
+    assert error in said.splitlines()
 
 
 def test_each_value_is_blamed_on_who_stated_it(tmp_path: Path):
@@ -226,16 +208,6 @@ def test_a_whole_number_of_thousands_of_digits_is_refused(tmp_path: Path):
         assert refusal(base, settings=[f"seed={'9' * digits}"]) == said
 
 
-def test_null_is_a_value_that_another_name_may_not_replace(tmp_path: Path):
-    path = written(tmp_path, "model: {name: demo}\noptimizer: {max_grad_norm: null}\ntraining: {max_grad_norm: 1.0}\n")
-    assert refusal(path) == (
-        "error TP005: CONFIG at training.max_grad_norm (line 3): training.max_grad_norm is 1.0, but "
-        "optimizer.max_grad_norm, which is the same setting, is null.\n"
-        "  Expected: one value.\n"
-        "  Next: Keep optimizer.max_grad_norm and remove training.max_grad_norm.\n"
-    )
-
-
 @pytest.mark.parametrize("more", [{}, {"settings": ["optimizer.learning_rate=0.1"]}])
 def test_a_group_that_is_no_mapping_is_not_replaced_in_silence(more: dict, tmp_path: Path):
     old = "" if more else "training: {learning_rate: 0.1}\n"
@@ -244,19 +216,35 @@ def test_a_group_that_is_no_mapping_is_not_replaced_in_silence(more: dict, tmp_p
     assert text.count("error") == 1
 
 
-def test_a_key_that_is_missing_is_missed_in_the_file_that_has_the_group(tmp_path: Path):
-    base, overlay = written(tmp_path, "seed: 1\nmodel:\n  revision: null\n"), tmp_path / "smoke.yaml"
-    overlay.write_text("model: {weights: null}\n")
-    assert refusal(base, overlay=overlay).startswith(
-        'error TP122: CONFIG at model (line 2): The key "name" is missing.'
-    )
+SCHEMA: dict[str, Any] = {
+    "properties": {
+        "data": {
+            "properties": {
+                "kind": {"x-since": "1.1", "default": "rows"},
+                "template": {"x-since": "1.2", "default": "as-written", "x-before": "with-newline"},
+            }
+        }
+    }
+}
 
 
-def test_whole_numbers_of_the_first_level_are_whole_numbers(tmp_path: Path):
-    config = load_config(written(tmp_path, "model: {name: demo}\n"), settings=["seed=5.0"])
-    assert repr(config.seed) == "5"
+@pytest.fixture
+def earlier(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree, "schema", lambda _kind: SCHEMA)
 
 
-def test_a_tree_of_a_document_is_that_document():
-    config = Config(model=ModelConfig(name="demo"))
-    assert config_of(document_of(config)) == config
+@pytest.mark.usefixtures("earlier")
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_a_missing_key_means_what_the_version_did(version: str) -> None:
+    document = {"schema_version": version, "data": {"kind": "text"}}
+    expected = {"schema_version": version, "data": {"kind": "text", "template": "with-newline"}}
+    assert tree.add_newer_keys(document) == expected
+    assert tree.add_newer_keys({"schema_version": version})["data"] == {"template": "with-newline"}
+
+
+@pytest.mark.usefixtures("earlier")
+@pytest.mark.parametrize(
+    "document", [{}, {"schema_version": VERSION}, {"schema_version": "1.0", "data": {"template": "as-written"}}]
+)
+def test_a_new_document_and_a_stated_key_stay(document: dict[str, Any]) -> None:
+    assert tree.add_newer_keys(document) == document

@@ -56,10 +56,10 @@ def test_what_is_set_is_not_told():
 
 
 def test_a_configuration_of_an_earlier_version_reads_tags():
-    earlier = document_of(Config(model=ModelConfig(name="tiny-gpt2"))) | {"schema_version": "1.1"}
+    earlier = to_document(Config(model=ModelConfig(name="tiny-gpt2"))) | {"schema_version": "1.1"}
     for key in ("answer", "answer_regex", "compare", "tolerance"):
         del earlier["evaluation"][key]
-    assert infer_scoring(config_of(earlier).evaluation, [NUMBER], items("5")) == Scoring()
+    assert infer_scoring(build_config(earlier).evaluation, [NUMBER], items("5")) == Scoring()
 
 
 def asked(folder: Path, rows: list, expected: list, **settings: Any) -> Config:

@@ -9,7 +9,7 @@ from tasks import inputs_of
 from schemas.problems import ProblemError
 from schemas.render import render_text
 from trainer.config.load import load_config
-from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig, config_of, document_of
+from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig, build_config, to_document
 from trainer.data.conversations import PromptForm, infer_form, render_row
 from trainer.data.encode import encode_rows
 from trainer.data.rows import check_kinds
@@ -115,9 +115,9 @@ def test_rows_of_several_kinds_are_told(tmp_path: Path):
 
 def test_an_earlier_configuration_writes_every_prompt_with_a_line_break(tmp_path: Path):
     """Its conversations too are taken without complaint, although they use no template."""
-    earlier = document_of(of_rows(tmp_path, [PAIR])) | {"schema_version": "1.1"}
+    earlier = to_document(of_rows(tmp_path, [PAIR])) | {"schema_version": "1.1"}
     del earlier["data"]["template"]
-    config = config_of(earlier)
+    config = build_config(earlier)
     assert config.data.template == "{prompt}\n"
     assert render_row(PAIR, resolve("tiny-gpt2").tokenizer(), template=config.data.template).prompt[-2:] == " \n"
     assert list(check_kinds({"conversation": 3}, config.data.template, "rows")) == []

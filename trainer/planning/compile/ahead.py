@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from trainer.config.tree import Config, document_of
+from trainer.config.tree import Config, to_document
 from trainer.data.answers import EvalShape
 from trainer.planning.compile.buffers import Buffer, CompiledMemory
 from trainer.planning.compile.machines import Machine
@@ -110,7 +110,7 @@ class Compiler:
         assert process.stdin is not None, "stdin is a pipe"
         order: dict[str, Any] = {
             "program": program,
-            "config": document_of(config),
+            "config": to_document(config),
             "machine": machine.order(),
             "asked": None if asked is None else asdict(asked),
             "limit_seconds": limit_seconds,

@@ -20,7 +20,7 @@ from typing import Any
 
 import jax
 
-from trainer.config.tree import config_of
+from trainer.config.tree import build_config
 from trainer.data.answers import EvalShape
 from trainer.loop.programs import list_programs
 from trainer.loop.task import Task, build_mesh
@@ -56,7 +56,7 @@ def list_devices(machine: dict[str, Any]) -> list[Any]:
 
 def compile_order(order: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Lower the program of an order and compile it, unless the cache has its answer."""
-    config, machine = config_of(order["config"]), order["machine"]
+    config, machine = build_config(order["config"]), order["machine"]
     source = resolve_for_planning(config.model.name, config.model.revision)
     task = Task.of(
         config, source, build_mesh(list_devices(machine)[: machine["devices"]]), platform=machine["platform"]

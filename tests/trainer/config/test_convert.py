@@ -1,0 +1,365 @@
+"""`trainproof init --from`: configurations of other trainers become ours, and nothing is guessed or lost."""
+
+import dataclasses
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from transformers import TrainingArguments
+from whole_runs import carried_out, manifest_of
+
+from schemas.problems import ProblemError
+from schemas.render import as_text
+from trainer.config import convert as module
+from trainer.config.convert import concept, convert, parse_number, recognize
+from trainer.config.load import load_config
+from trainer.first_config import write_conversion
+from trainer.run import RunRequest
+from trainproof.command import main
+
+CASES = Path("tests/cases/other_trainers")
+SETTINGS = {
+    "chart_grpo.yaml": ["objective.rewards=countdown"],
+    "axolotl_qlora.yml": ["limits.steps=20"],
+}
+"""Settings that the user has to decide."""
+
+
+def leaves(document: dict, path: str = "") -> list[str]:
+    """Return the dotted name of each value; lists of groups are one value."""
+    found = []
+    for key, value in document.items():
+        found += leaves(value, f"{path}{key}.") if isinstance(value, dict) and value else [f"{path}{key}"]
+    return found
+
+
+@pytest.mark.parametrize("path", sorted(path for path in CASES.rglob("*.*")), ids=lambda path: path.name)
+def test_files_of_every_form_convert_and_load_strictly(path: Path, tmp_path: Path):
+    output = tmp_path / "config.yaml"
+    converted = write_conversion(path, SETTINGS.get(path.name, []), output, force=False)
+    assert load_config(output) == converted.config
+    lines = [line for line in output.read_text().splitlines() if line and not line.startswith("#")]
+    assert all("  # " in line or line.endswith(":") for line in lines)
+    text = output.read_text()
+    groups = [f"{each.name}." for each in converted.unconverted]
+    names = [name for name in leaves(yaml.safe_load(path.read_text())) if not name.startswith(tuple(groups))]
+    assert [name for name in names if name not in text] == []
+    assert {each.reason for each in converted.unconverted}.isdisjoint({"unknown key"})
+
+
+def test_there_are_twelve_files_of_the_first_form():
+    assert len(list((CASES / "seeds").iterdir())) == 12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["smoke_tiny.yaml", "tpu_memory_safe.yaml", "local_gpu.yaml"])
+def test_a_converted_file_trains(name: str, tmp_path: Path):
+    settings = ["model.name=tiny-gpt2", "limits.steps=2", "mesh.device=cpu", "data.max_length=160"]
+    settings += ["optimizer.warmup_steps=0", "precision.compute=float32"]
+    converted = convert(CASES / "seeds" / name, settings)
+    carried_out(RunRequest(config=converted.config, folder=tmp_path / "run", command=["trainproof"]))
+    manifest = manifest_of(tmp_path / "run")
+    assert (manifest["status"], manifest["training"]["steps_done"]) == ("succeeded", 2)
+    assert manifest["effective"]["data"].get("system_prompt") == converted.config.data.system_prompt
+
+
+HF = {"model_name_or_path": "gpt2", "train_file": "dev-reasoning-v2", "max_steps": 100}
+TRL = {"model_name_or_path": "gpt2", "dataset_name": "dev-reasoning-v2", "max_steps": 100, "packing": False}
+AXOLOTL = {"base_model": "gpt2", "datasets": [{"path": "dev-reasoning-v2"}], "max_steps": 100}
+FACTORY = {"model_name_or_path": "gpt2", "stage": "sft", "dataset": "dev-reasoning-v2", "max_steps": 100}
+PAIRS = "tests/cases/rows/pairs.jsonl"
+
+
+def converted(folder: Path, document: Any, *settings: str) -> dict[str, Any]:
+    """Return the values of a conversion by key."""
+    path = folder / "old.yaml"
+    path.write_text(document if isinstance(document, str) else yaml.safe_dump(document))
+    return {each.key: each.value for each in convert(path, settings).settings}
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        # Defaults of each trainer, where the file leaves a value out.
+        (HF, {"optimizer.learning_rate": 5e-5, "optimizer.schedule": "linear", "batch.microbatch_size": 8, "seed": 42}),
+        (TRL, {"optimizer.learning_rate": 2e-5, "data.max_length": 1024, "objective.kind": "supervised"}),
+        (TRL | {"beta": 0.1, "dataset_name": PAIRS}, {"optimizer.learning_rate": 1e-6, "objective.kind": "dpo"}),
+        (AXOLOTL, {"batch.microbatch_size": 1, "optimizer.schedule": "cosine", "data.max_length": 512}),
+        (FACTORY, {"method.kind": "lora", "method.rank": 8, "method.alpha": 16, "data.max_length": 2048}),
+        # Batches: per device, and all devices together; pairs have two sequences.
+        (AXOLOTL | {"micro_batch_size": 2, "batch_size": 8}, {"batch.accumulation_steps": 4}),
+        (HF | {"total_batch_size": 64, "num_gpus": 4}, {"batch.accumulation_steps": 2, "mesh.devices": 4}),
+        (
+            TRL | {"beta": 0.1, "dataset_name": PAIRS, "per_device_train_batch_size": 3},
+            {"batch.microbatch_size": 6, "objective.beta": 0.1},
+        ),
+        # 550 rows ÷ (8 sequences × 2 devices) are 35 steps an epoch.
+        (HF | {"max_steps": -1, "num_train_epochs": 2, "num_gpus": 2}, {"limits.steps": 70}),
+        (HF | {"max_steps": -1, "warmup_ratio": 0.1}, {"limits.steps": 207, "optimizer.warmup_steps": 21}),
+        (
+            HF | {"warmup_steps": 0.05, "save_steps": 0.5, "logging_steps": 5},
+            {"optimizer.warmup_steps": 5, "checkpoint.save_every_steps": 50, "recording.log_every_steps": 5},
+        ),
+        (HF | {"save_strategy": "no", "save_steps": 10}, {"checkpoint.save_every_steps": 0}),
+        (AXOLOTL | {"num_epochs": 4, "saves_per_epoch": 2}, {"checkpoint.save_every_steps": 13}),
+        # Optimizers and schedules.
+        (HF | {"optim": "paged_adamw_8bit"}, {"optimizer.name": "adamw", "optimizer.state": "int8"}),
+        (
+            HF | {"lr_scheduler_type": "constant", "warmup_steps": 9},
+            {"optimizer.schedule": "constant", "optimizer.warmup_steps": None},
+        ),
+        (HF | {"lr_scheduler_type": "constant_with_warmup", "warmup_steps": 9}, {"optimizer.warmup_steps": 9}),
+        (
+            HF | {"lr_scheduler_kwargs": {"min_lr": 1e-5}, "learning_rate": "1e-4"},
+            {"optimizer.final_learning_rate_fraction": 0.1},
+        ),
+        (
+            {**HF, "optimizer": {"type": "AdamW", "lr": "3e-4", "betas": [0.8, 0.9]}},
+            {"optimizer.learning_rate": 3e-4, "optimizer.beta1": 0.8, "optimizer.beta2": 0.9},
+        ),
+        (HF | {"max_grad_norm": 0}, {"optimizer.max_grad_norm": None}),
+        # Precision.
+        (HF | {"bf16": True, "fp16": False}, {"precision.compute": "bfloat16", "precision.params": None}),
+        (HF | {"torch_dtype": "torch.bfloat16"}, {"precision.params": "bfloat16", "precision.compute": "bfloat16"}),
+        (HF | {"mixed_precision": "fp16"}, {"precision.compute": "float16"}),
+        (HF | {"torch_dtype": "auto"}, {"precision.params": None, "precision.compute": None}),
+        # Adapters.
+        (TRL | {"lora_r": 64}, {"method.kind": None, "method.rank": None}),
+        (
+            TRL | {"use_peft": True, "lora_target_modules": "all-linear"},
+            {"method.rank": 16, "method.targets": "all", "method.dropout": 0.05},
+        ),
+        (
+            FACTORY | {"quantization_bit": 8, "lora_target": "q_proj,v_proj"},
+            {"method.base": "int8", "method.targets": "q_proj,v_proj"},
+        ),
+        (FACTORY | {"finetuning_type": "full", "lora_rank": 8}, {"method.kind": "full", "method.rank": None}),
+        (
+            AXOLOTL | {"adapter": "lora", "load_in_4bit": False, "lora_r": 4, "lora_target_linear": True},
+            {"method.base": "plain", "method.targets": "all"},
+        ),
+        # Data.
+        (FACTORY | {"stage": "pt"}, {"objective.kind": "supervised", "data.kind": "text"}),
+        (
+            AXOLOTL | {"datasets": [{"path": "dev-stories-v1", "type": "completion"}]},
+            {"data.dataset": "dev-stories-v1", "data.kind": "text"},
+        ),
+        (
+            FACTORY | {"default_system": "Be brief.", "mask_history": False},
+            {"data.system_prompt": "Be brief.", "data.supervise": "all"},
+        ),
+        (HF | {"packing": True, "disable_shuffling": True}, {"data.packing": True, "data.shuffle": False}),
+        # GRPO: a prompt and its completion share data.max_length.
+        (
+            TRL
+            | {
+                "dataset_name": "countdown-v1",
+                "num_generations": 4,
+                "max_prompt_length": 64,
+                "beta": 0.0,
+                "scale_rewards": False,
+                "importance_sampling_level": "sequence",
+                "loss_type": "grpo",
+            },
+            {
+                "objective.kind": "grpo",
+                "data.max_length": 576,
+                "objective.scale_rewards": "none",
+                "objective.loss_type": "gspo",
+                "objective.mask_truncated": False,
+            },
+        ),
+    ],
+)
+def test_values_mean_the_same(document: dict, expected: dict, tmp_path: Path):
+    found = converted(tmp_path, document, *["objective.rewards=countdown"] * ("num_generations" in document))
+    assert {key: found.get(key) for key in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("document", "settings"),
+    [
+        (HF | {"max_steps": None, "packing": True}, ["limits.steps=STEPS"]),
+        (HF | {"train_file": None}, ["data.dataset=FILE"]),
+        (HF | {"train_file": "no/such/file.jsonl"}, ["data.dataset=FILE_OR_FOLDER"]),
+        (HF | {"model_name_or_path": "./no/such/folder"}, ["model.name=MODEL"]),
+        (HF | {"model_name_or_path": None}, ["model.name=MODEL"]),
+        (HF | {"optim": "lion_8bit"}, ["optimizer.name=adamw", "optimizer.name=adafactor"]),
+        (HF | {"lr_scheduler_type": "inverse_sqrt"}, ["optimizer.schedule=linear", "optimizer.schedule=cosine"]),
+        (HF | {"bf16": True, "fp16": True}, ["precision.compute=bfloat16", "precision.compute=float16"]),
+        (HF | {"max_length": 64, "max_seq_length": 128}, ["data.max_length=64", "data.max_length=128"]),
+        (HF | {"total_batch_size": 12}, ["batch.accumulation_steps=2"]),
+        (HF | {"use_peft": True}, ["method.targets=q_proj,v_proj", "method.targets=all"]),
+        (FACTORY | {"lora_target": "layers\\.[0-3]\\..*"}, ["method.targets=q_proj,v_proj"]),
+        (FACTORY | {"stage": "kto"}, ["objective.kind=supervised", "objective.kind=dpo"]),
+        (FACTORY | {"dataset": "identity,alpaca"}, ["data.dataset=identity", "data.dataset=alpaca"]),
+        (
+            {**TRL, "packing": None, "use_peft": False} | {"packing": None},
+            ["objective.kind=supervised", "objective.kind=dpo"],
+        ),
+        (TRL | {"num_generations": 8, "reward_funcs": ["think"]}, ["objective.rewards=exact"]),
+        (TRL | {"beta": 0.1, "loss_type": "ipo"}, ["objective.kind=dpo"]),
+        (
+            {"model": {"name": "gpt2"}, "training": {"max_steps": 5}, "meta": {"dataset": "a.jsonl"}},
+            ["data.dataset=a.jsonl"],
+        ),
+    ],
+)
+def test_what_has_several_readings_is_asked_with_its_flags(document: dict, settings: list[str], tmp_path: Path):
+    if document.get("packing", 0) is None:
+        document = {key: value for key, value in document.items() if key != "packing"}
+    with pytest.raises(ProblemError) as caught:
+        converted(tmp_path, document)
+    text = as_text(caught.value.problems)
+    assert caught.value.exit_code == 2
+    assert [setting for setting in settings if f"--set {setting}" not in text] == []
+
+
+def test_set_decides_and_is_not_asked_again(tmp_path: Path):
+    document = HF | {"train_file": "owner/rows", "optim": "lion", "max_steps": -1, "revision": "main"}
+    settings = ("data.dataset=dev-stories-v1", "optimizer.name=adamw", "limits.steps=9", "model.name=demo")
+    found = converted(tmp_path, document, *settings)
+    assert (found["data.dataset"], found["optimizer.name"], found["limits.steps"]) == ("dev-stories-v1", "adamw", 9)
+    assert "model.revision" not in found
+    with pytest.raises(ProblemError) as caught:
+        converted(tmp_path, document, "limits.stepz=9", "data.max_length=few", "nothing")
+    assert {each.code for each in caught.value.problems} >= {"TP002", "TP010", "TP120", "TP123", "TP191"}
+
+
+def test_an_invalid_value_is_reported_at_its_own_key_and_line(tmp_path: Path):
+    text = "model_name_or_path: gpt2\ntrain_file: dev-reasoning-v2\nmax_steps: 5\nlearning_rate: fast\nseed: -1\n"
+    with pytest.raises(ProblemError) as caught:
+        converted(tmp_path, text)
+    found = {(each.code, each.pointer, each.line) for each in caught.value.problems}
+    assert found == {("TP120", "/learning_rate", 4), ("TP125", "/seed", 5)}
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("", "TP102"),
+        ("- a\n- b\n", "TP113"),
+        ("a: [1, 2\n", None),
+        ("a: 1\na: 2\n", None),
+        ("just text", None),
+        ("model_name_or_path: !!python/object:os.system x\n", None),
+        ("color: red\n", "TP190"),
+        ("compute_environment: LOCAL_MACHINE\nnum_processes: 2\n", "TP190"),
+        ("model: {name: demo}\nlimits: {steps: 2}\n", "TP190"),
+        ("x: " + "y" * (5 << 20), "TP133"),
+        ("a: " + "[" * 3000, None),
+    ],
+)
+def test_other_files_are_refused(text: str, code: str | None, tmp_path: Path):
+    with pytest.raises(ProblemError) as caught:
+        converted(tmp_path, text)
+    assert caught.value.exit_code == 2
+    assert code is None or code in {each.code for each in caught.value.problems}
+
+
+def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path):
+    for path in (tmp_path / "none.yaml", tmp_path):
+        with pytest.raises(ProblemError) as caught:
+            convert(path)
+        assert [each.code for each in caught.value.problems] == ["TP001"]
+
+
+@pytest.mark.parametrize("value", [None, True, -1, 1e300, "", "2e-5", [1, {}], {"a": {"b": None}}])
+def test_odd_values_of_any_key_give_problems_and_no_crash(value: Any, tmp_path: Path):
+    path = tmp_path / "old.json"
+    names = {name.rpartition(".")[2] for name, *_ in module._tables()["keys"].values()}
+    for base in (HF, TRL | {"use_peft": True}, TRL | {"num_generations": 4}, TRL | {"beta": 0.1}, FACTORY):
+        for name in names:
+            path.write_text(json.dumps(base | {name: value}))
+            with suppress(ProblemError):
+                convert(path, ["objective.rewards=countdown"] if "num_generations" in base else [])
+
+
+def test_the_tables_know_every_field_of_training_arguments():
+    fields = [each.name for each in dataclasses.fields(TrainingArguments) if not each.name.startswith("_")]
+    unknown = [name for name in fields if concept("transformers", (name,)) is None and module.reason((name,)) is None]
+    assert unknown == []
+    # And what is converted of them is still called so.
+    converted_names = {
+        "learning_rate", "per_device_train_batch_size", "gradient_accumulation_steps", "num_train_epochs", "max_steps",
+        "lr_scheduler_type", "warmup_steps", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "optim",
+        "max_grad_norm", "seed", "data_seed", "bf16", "fp16", "gradient_checkpointing", "save_steps", "save_strategy",
+        "save_total_limit", "logging_steps", "use_cpu", "run_name",
+    }  # fmt: skip
+    assert converted_names <= {*fields}
+    assert [name for name in converted_names if concept("transformers", (name,)) is None] == []
+
+
+def test_the_tables_name_keys_of_trainproof_and_each_name_once():
+    tables = module._tables()
+    names = [name for names in tables["keys"].values() for name in names]
+    assert len(names) == len({*names})
+    keys = [key for key in tables["keys"] if "." in key] + [key for key, *_ in tables["flags"].values()]
+    keys += [key for key, _ in tables["tables"].values()] + [*tables["shares"].values()]
+    assert {*keys} <= {*module.keys()}
+    for form in tables["forms"].values():
+        assert {*form.get("defaults", {})} <= {*tables["keys"]}
+
+
+@pytest.mark.parametrize(
+    ("document", "form"),
+    [
+        (HF, "transformers"),
+        (TRL, "trl"),
+        (AXOLOTL, "axolotl"),
+        (FACTORY, "llama-factory"),
+        ({"model": {"model_id": "gpt2"}, "training": {"num_epochs": 1, "save_steps": 2}}, "grouped"),
+        ({"color": "red", "size": 3}, None),
+        ([], None),
+    ],
+)
+def test_the_form_is_recognized_by_its_keys(document: Any, form: str | None):
+    assert recognize(document) == form
+
+
+def test_numbers_in_texts_are_numbers():
+    assert [parse_number(text) for text in ("2e-5", "1_000", "8", "0.5", "-1")] == [2e-5, 1000, 8, 0.5, -1]
+    assert [parse_number(value) for value in ("1e-5x", "0x10", True, None, "nan")] == [
+        "1e-5x",
+        "0x10",
+        True,
+        None,
+        "nan",
+    ]
+
+
+def test_a_file_of_another_trainer_is_not_loaded_as_it_is_but_named_with_the_command(tmp_path: Path):
+    path = CASES / "seeds" / "tpu_memory_safe.yaml"
+    with pytest.raises(ProblemError) as caught:
+        load_config(path)
+    assert f"trainproof init --from {path}" in as_text(caught.value.problems)
+    own = tmp_path / "own.yaml"
+    own.write_text("model: {name: demo}\noptimizer: {learnig_rate: 1}\n")
+    with pytest.raises(ProblemError) as caught:
+        load_config(own)
+    assert "init --from" not in as_text(caught.value.problems)
+
+
+def run_command(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(["init", *arguments])
+    return ended.value.code or 0
+
+
+def test_the_command_writes_once_and_reports_what_has_no_equivalent(tmp_path: Path, capsys):
+    source, output = CASES / "seeds" / "smoke_tiny.yaml", tmp_path / "config.yaml"
+    assert run_command("--from", str(source), "--output", str(output)) == 0
+    said = capsys.readouterr().out
+    assert "data.format: rows are recognized by their columns" in said
+    assert f"trainproof train --config {output} --check" in said
+    assert run_command("--from", str(source), "--output", str(output)) == 2
+    assert "TP035" in capsys.readouterr().err
+    flags = ("--output", str(output), "--force", "--json", "--set", "limits.steps=7")
+    assert run_command("--from", str(source), *flags) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {"key": "limits.steps", "value": 7, "from": "from --set limits.steps"} in document["settings"]
+    assert run_command("--from", str(output), "--output", str(output), "--force") == 2
+    assert run_command("demo") == run_command("demo", "rows.jsonl", "--from", str(source)) == 2

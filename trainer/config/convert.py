@@ -1,0 +1,763 @@
+"""`trainproof init --from`: convert a configuration of another trainer. `convert.toml` has the names of its keys."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib.resources import files
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from schemas.catalog import DATASETS, GYM, resolve_node, schema
+from schemas.formats import format_value, join_words, quantity
+from schemas.problems import Lines, Problem, ProblemError, collect_problems, pointer_to, problem_of
+from schemas.reading import MOST_CHARACTERS, parse_json, parse_yaml, too_large, write_yaml
+from schemas.validate import check_value
+from trainer.config import load
+from trainer.config.load import CURRENT_NAMES, set_path
+from trainer.config.names import missing_dataset, missing_model
+from trainer.config.tree import Config, build_config
+
+Names = tuple[str, ...]
+"""Path of a key."""
+MAX_BYTES = 4 * MOST_CHARACTERS
+MAX_COMMENT = 300
+ROWS_BY_COLUMNS = "rows are recognized by their columns"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """A value of the other configuration, or a default of its trainer."""
+
+    path: Names
+    value: Any
+    tool: str | None = None
+    """Trainer that has the default, or None if the file has the value."""
+    others: tuple[str, ...] = ()
+    """Names of further keys with the same value."""
+
+    @property
+    def name(self) -> str:
+        """Dotted name of the key."""
+        return ".".join(self.path)
+
+    @property
+    def number(self) -> Any:
+        """The value; a number that is written as text, such as "2e-5", as a number."""
+        return parse_number(self.value)
+
+    def __str__(self) -> str:
+        return f"default of {self.tool}" if self.tool else f"from {join_words([self.name, *self.others], last='and')}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A key of the new configuration, with the value that it comes from."""
+
+    key: str
+    value: Any
+    comment: str
+    origin: Origin | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unconverted:
+    """A key of the other configuration without an equivalent."""
+
+    name: str
+    value: Any
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conversion:
+    """A converted configuration and the keys without an equivalent."""
+
+    source: Path
+    form: str
+    """Trainer that the other configuration is for."""
+    settings: tuple[Setting, ...]
+    unconverted: tuple[Unconverted, ...]
+    config: Config
+
+    def document(self) -> dict[str, Any]:
+        """Return the output of `trainproof init --from FILE --json`."""
+        return {
+            "source": str(self.source),
+            "form": self.form,
+            "settings": [{"key": each.key, "value": each.value, "from": each.comment} for each in self.settings],
+            "unconverted": [vars(each) for each in self.unconverted],
+        }
+
+    def text(self) -> str:
+        """Return the configuration as YAML, with the origin of each value."""
+        lines = [f"# Converted from {self.source.name} ({self.form}) by `trainproof init --from`."]
+        for group, members in groupby(self.settings, key=lambda each: each.key.partition(".")[0]):
+            settings = list(members)
+            is_group = settings[0].key != group
+            lines += [f"{group}:"] if is_group else []
+            for each in settings:
+                line = write_yaml({each.key.rpartition(".")[2]: each.value}).rstrip("\n")
+                if "\n" in line:  # a long text
+                    line = f"{each.key.rpartition('.')[2]}: {json.dumps(each.value, ensure_ascii=False)}"
+                lines.append(f"{'  ' * is_group}{line}  # {_one_line(each.comment)}")
+        if self.unconverted:
+            lines += ["", "# Without an equivalent:"]
+            lines += [f"#   {_one_line(f'{each.name}: {each.value} ({each.reason})')}" for each in self.unconverted]
+        return "\n".join(lines) + "\n"
+
+
+def _one_line(text: str) -> str:
+    plain = " ".join(text.split())
+    return plain if len(plain) <= MAX_COMMENT else plain[:MAX_COMMENT] + "…"
+
+
+def parse_number(value: Any) -> Any:
+    """Return a number that is written as text as a number, and other values unchanged."""
+    if not isinstance(value, str) or not re.fullmatch(r"[+-]?(\d[\d_]*\.?\d*|\.\d+)(e[+-]?\d+)?", value.strip(), re.I):
+        return value
+    number = float(value.replace("_", ""))
+    return int(number) if number.is_integer() and abs(number) < 2**53 else number
+
+
+def is_true(value: Any) -> bool:
+    """Return whether a flag is on; `auto` is, since trainers then use what the device has."""
+    return value is True or _plain(value) in ("true", "yes", "on", "1", "auto")
+
+
+def _plain(name: Any) -> str:
+    return str(name).strip().lower().replace("-", "_")
+
+
+# Tables of key names.
+
+
+@cache
+def _tables() -> dict[str, Any]:
+    tables = tomllib.loads(files("trainer.config").joinpath("convert.toml").read_text(encoding="utf-8"))
+    tables["group_of"] = {name: group for group, names in tables["groups"].items() for name in names}
+    return tables
+
+
+@cache
+def _concepts(form: str) -> dict[str, str]:
+    """Return what each name means: a key of trainproof, or a quantity that one is computed from."""
+    tables = (_tables()["keys"], _tables()["forms"][form].get("keys", {}))
+    return {name: concept for table in tables for concept, names in table.items() for name in names}
+
+
+@cache
+def keys() -> dict[str, dict[str, Any]]:
+    """Return the JSON Schema of each key of trainproof, in order."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, node in schema("train_config")["properties"].items():
+        nodes = {f"{name}.{key}": inner for key, inner in node["properties"].items()} if "properties" in node else {}
+        found |= nodes or {name: node}
+    return {key: node | resolve_node(node, schema("train_config")) for key, node in found.items()}
+
+
+def _names(path: Names) -> list[str]:
+    """Return the names under which a key is looked up, most specific first; none inside of an unknown group."""
+    *above, key = map(_plain, path)
+    groups = [_tables()["group_of"].get(each) for each in above]
+    if None in groups:
+        return []
+    is_strict = any(group in _tables()["strict"] for group in groups)
+    return [f"{group}.{key}" for group in reversed(groups or ["top"])] + ([] if is_strict else [key])
+
+
+def concept(form: str, path: Names) -> str | None:
+    """Return what a key means: `training.lr` and `learning_rate` are `optimizer.learning_rate`."""
+    return next((_concepts(form)[name] for name in _names(path) if name in _concepts(form)), None)
+
+
+def reason(path: Names) -> str | None:
+    """Return the reason for a missing equivalent, or None for an unknown key."""
+    names = [".".join(map(_plain, path)), *_names(path), _plain(path[-1])]
+    for text, patterns in _tables()["reasons"].items():
+        if any(fnmatchcase(name, pattern) for name in names for pattern in patterns):
+            return str(text)
+    return None
+
+
+def _walk(document: Mapping[Any, Any], path: Names = ()) -> Iterator[tuple[Names, Any]]:
+    """Yield the path and value of each key; a group without any equivalent is one value."""
+    for key, value in document.items():
+        here, name = (*path, str(key)), _plain(key)
+        is_group = isinstance(value, dict) and value and name != "dataset_mixer"
+        if is_group and (name in _tables()["group_of"] or reason(here) is None):
+            yield from _walk(value, here)
+        else:
+            yield here, value
+
+
+def recognize(document: Any) -> str | None:
+    """Recognize a trainer by its keys, or return None: `{"base_model": …, "datasets": …}` is for axolotl."""
+    if not isinstance(document, dict):
+        return None
+    forms, paths = _tables()["forms"], [path for path, _ in _walk(document)]
+    names = {_plain(path[-1]) for path in paths if _names(path)}
+    found = {form: len(names.intersection(tables["marks"])) for form, tables in forms.items()}
+    best = max(("axolotl", "llama-factory", "trl"), key=lambda form: found[form])
+    is_grouped = any(len(path) > 1 and _plain(path[0]) in ("training", "train") for path in paths)
+    if found["transformers"] + found[best] and not (is_grouped and not names & {*forms["transformers"]["sure"]}):
+        return best if found[best] else "transformers"
+    return "grouped" if sum(concept("grouped", path) is not None for path in paths) > 1 else None
+
+
+def is_foreign_key(name: str) -> bool:
+    """Return whether a key of the first level is known from other trainers."""
+    is_group = _plain(name) in _tables()["group_of"]
+    return is_group or any(concept(form, (name,)) for form in _tables()["forms"]) or reason((name,)) is not None
+
+
+def form_title(form: str) -> str:
+    """Return the name of the trainer of a form."""
+    return str(_tables()["forms"][form]["title"])
+
+
+# Conversion.
+
+
+def convert(path: Path, settings: Sequence[str] = ()) -> Conversion:
+    """Convert a YAML or JSON configuration of another trainer.
+
+    Args:
+        path: The other configuration.
+        settings: `key=value` arguments of `--set` with keys of trainproof, which take precedence.
+
+    Raises:
+        ProblemError: Exit code 2, with all problems: the file cannot be read or is of an unknown form, a value has
+            several readings or no equivalent, or the result is not valid.
+    """
+    document, lines = read_document(path)
+    form = recognize(document)
+    if form is None or {*document} & {"limits", "batch", "method", "recording"}:
+        what = "No keys of a known trainer were found." if form is None else "This is a configuration of trainproof."
+        raise ProblemError([problem_of("TP190", file=str(path), what=what)], exit_code=load.USAGE)
+    converter = _Converter(file=str(path), form=form, lines=lines)
+    converter.problems += [load.invalid_setting(text) for text in settings if not load.SETTING.fullmatch(text)]
+    for name, key, value in load.iter_settings({}, settings):
+        current = CURRENT_NAMES.get(key, key)
+        converter.sources.append(load.setting_source(name, key, value))
+        converter.given[current] = Setting(key=current, value=value, comment=f"from {name} {key}")
+    for names, value in _walk(document):
+        converter.add(names, value)
+    converter.compute(path.stem)
+    config = converter.validate()
+    found = {**converter.settings, **converter.given}
+    return Conversion(
+        source=path,
+        form=form_title(form),
+        settings=tuple(found[key] for key in keys() if key in found),
+        unconverted=tuple(converter.unconverted),
+        config=config,
+    )
+
+
+def read_document(path: Path) -> tuple[dict[str, Any], Lines]:
+    """Read a YAML or JSON file, or raise a ProblemError if it is not a training configuration."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ProblemError([load.unreadable(path, error)], exit_code=load.USAGE) from error
+    if len(data) > MAX_BYTES:
+        problem = too_large(f"The file has more than {MAX_BYTES:,} bytes", "a configuration", file=str(path))
+        raise ProblemError([problem], exit_code=load.USAGE)
+    parsed = (parse_json if path.suffix.lower() == ".json" else parse_yaml)(data, file=str(path))
+    problems = [each for each in parsed.problems if each.severity == "error"]
+    if parsed.is_read and not isinstance(parsed.value, dict):
+        problems += check_value("train_config", parsed.value, file=str(path))
+    elif parsed.is_read:
+        others = [title for key, title in _tables()["refused"].items() if key in parsed.value]
+        problems += [problem_of("TP190", file=str(path), what=f"The file is {title}.") for title in others]
+    if problems:
+        raise ProblemError(problems, exit_code=load.USAGE)
+    return parsed.value, parsed.lines
+
+
+@dataclass(kw_only=True)
+class _Converter:
+    """Groups values by meaning, and computes settings from them."""
+
+    file: str
+    form: str
+    lines: Lines
+    given: dict[str, Setting] = field(default_factory=dict)
+    """Settings of `--set`."""
+    sources: list[load.ConfigSource] = field(default_factory=list)
+    found: dict[str, list[Origin]] = field(default_factory=dict)
+    """Values that are not converted yet."""
+    settings: dict[str, Setting] = field(default_factory=dict)
+    unconverted: list[Unconverted] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    steps_per_epoch: float | None = None
+
+    def add(self, path: Names, value: Any) -> None:
+        """Sort in a value of the file."""
+        origin, what = Origin(path=path, value=value), concept(self.form, path)
+        if value is None or what is None:
+            self.drop(origin, "not set" if value is None else reason(path) or "unknown key")
+        else:
+            self.found.setdefault(what, []).append(origin)
+
+    def drop(self, origin: Origin, why: str) -> None:
+        """List a value without an equivalent."""
+        if origin.tool is None:
+            value = quantity(len(origin.value), "key") if isinstance(origin.value, dict) else format_value(origin.value)
+            self.unconverted.append(Unconverted(name=origin.name, value=value, reason=why))
+
+    def take(self, concept: str, key: str | None = None, *, drop: str | None = None) -> Origin | None:
+        """Return a value and remove it, or list it with the reason `drop`; further values must agree with the first."""
+        origins = self.found.pop(concept, [])
+        if drop or (key or concept) in self.given:
+            for origin in origins:
+                self.drop(origin, drop or f"replaced by --set {key or concept}")
+            return None
+        for other in origins[1:]:
+            if other.number != origins[0].number:
+                self.conflict(key or concept, origins[0], other, origins[0].value, other.value)
+        return replace(origins[0], others=tuple(each.name for each in origins[1:])) if origins else None
+
+    def set(self, key: str, value: Any, comment: str, origin: Origin | None = None) -> None:
+        """Set a key; `--set` takes precedence, and another value from the file is a conflict."""
+        if key in self.given:
+            return
+        setting, before = Setting(key=key, value=value, comment=comment, origin=origin), self.settings.get(key)
+        if before is None:
+            self.settings[key] = setting
+        elif origin and not origin.tool:
+            if before.value == value:
+                self.settings[key] = replace(before, comment=f"{before.comment}; {comment}")
+            elif before.origin and not before.origin.tool:
+                self.conflict(key, before.origin, origin, before.value, value)
+
+    def get(self, key: str) -> Any:
+        """Return the value of a key: from `--set`, the file or the default."""
+        setting = self.given.get(key) or self.settings.get(key)
+        return keys()[key].get("default") if setting is None else setting.value
+
+    def number(self, key: str) -> Any:
+        """Return a positive number, or the default (1 without one) if the value, reported elsewhere, is not one."""
+        value = parse_number(self.get(key))
+        is_number = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e12
+        return value if is_number else keys()[key]["default"] or 1
+
+    def decide(self, key: str, what: str, choices: Sequence[Any], origin: Origin | None = None, more: str = "") -> None:
+        """Report that the user has to choose a value, unless `--set` has it."""
+        if key in self.given:
+            return
+        pointer = pointer_to(origin.path) if origin and not origin.tool else None
+        line = None if pointer is None else self.lines(pointer)
+        fix = f"Pass {join_words([f'`--set {key}={choice}`' for choice in dict.fromkeys(choices)], last='or')}{more}."
+        self.problems.append(problem_of("TP191", file=self.file, pointer=pointer, line=line, what=what, next=fix))
+
+    def conflict(self, key: str, one: Origin, other: Origin, *values: Any) -> None:
+        """Report two values of one setting."""
+        shown = [f"{each.name} is {format_value(each.value)}" for each in (one, other)]
+        key = key if key in keys() else {"epochs": "limits.steps"}.get(key, key)
+        self.decide(key, f"{shown[0]}, but {shown[1]}: both set {key}.", list(map(str, values)), other)
+
+    def compute(self, stem: str) -> None:
+        """Convert all values."""
+        tables = _tables()
+        objective = self.find_objective()
+        each = {"dpo": 2, "grpo": self.number("objective.group_size")}.get(objective, 1)
+        self.add_defaults("defaults", objective)
+        self.convert_method()
+        for condition, concepts in tables["only"].items():
+            key, _, value = condition.partition("=")
+            for what in concepts if self.get(key) != value else ():
+                self.take(what, drop=f"only used with {key} {value}")
+        self.convert_names(stem)
+        self.convert_objective(objective)
+        self.convert_precision()
+        for what in (*tables["tables"], *tables["flags"]):
+            self.look_up(what)
+        self.convert_batch(2 if objective == "dpo" else 1)
+        self.convert_dataset()
+        self.convert_steps(each)
+        self.convert_optimizer()
+        self.convert_saving()
+        for what, key in tables["shares"].items():
+            self.convert_share(what, key)
+        for what in [*self.found]:
+            self.copy(what) if what in keys() else self.take(what, drop="not used with the other settings")
+        for key in ("optimizer.learning_rate", "optimizer.schedule"):
+            self.settings.setdefault(key, Setting(key=key, value=self.get(key), comment="not in the file: default"))
+
+    def add_defaults(self, *groups: str) -> None:
+        """Add the defaults of the trainer for missing values."""
+        form = _tables()["forms"][self.form]
+        for what, value in (pair for group in groups for pair in form.get(group, {}).items()):
+            self.found.setdefault(what, [Origin(path=(what,), value=value, tool=form["title"])])
+
+    def look_up(self, what: str) -> None:
+        """Convert a flag, or a value by its table."""
+        tables = _tables()
+        if what in tables["flags"]:
+            key, on, *off = tables["flags"][what]
+            if (origin := self.take(what, key)) is not None:
+                note = "; set float16 for a GPU without bfloat16" if _plain(origin.value) == "auto" else ""
+                if is_true(origin.value):
+                    self.set(key, on, f"{origin}{note}", origin)
+                elif off and key not in self.settings:
+                    # Without origin: another flag may still set the key.
+                    self.settings[key] = Setting(key=key, value=off[0], comment=str(origin))
+                else:
+                    self.drop(origin, "off")
+            return
+        key, name = tables["tables"][what]
+        if (origin := self.take(what, key)) is None:
+            return
+        values = tables["values"][name]
+        value, *further = values.get(_plain(origin.value), "").split() or [None]
+        if value is None:
+            what = f"{origin.name} is {format_value(origin.value)}, which trainproof does not have."
+            self.decide(key, what, [text.split()[0] for text in values.values()], origin)
+            return
+        self.set(key, value, str(origin), origin)
+        for other, _, text in (each.partition("=") for each in further):
+            self.set(other, text, str(origin), origin)
+
+    def copy(self, key: str) -> None:
+        """Copy a value; numbers and booleans may be written as text."""
+        if (origin := self.take(key)) is not None:
+            types = keys()[key].get("type", ())
+            value = origin.value if types == "string" or "string" in types else origin.number
+            if types == "boolean" and _plain(value) in ("true", "false", "yes", "no"):
+                value = is_true(value)
+            self.set(key, value, str(origin), origin)
+
+    def find_objective(self) -> str:
+        """Return the objective that the file names, or whose keys it has."""
+        marks = _tables()["forms"][self.form].get("objective", {})
+        self.look_up("objective")
+        if "objective.kind" not in self.settings and "objective.kind" not in self.given:
+            names = {_plain(each.path[-1]) for origins in self.found.values() for each in origins}
+            names |= {_plain(each.name.rpartition(".")[2]) for each in self.unconverted}
+            marks = marks or {"grpo": ["num_generations", "reward_funcs", "max_completion_length"]}
+            signs = {kind: sorted(names.intersection(each)) for kind, each in marks.items()}
+            for kind, [sign, *_] in ((kind, each) for kind, each in signs.items() if each):
+                self.set("objective.kind", kind, f"the file has {sign}")
+            if "supervised" in marks and "objective.kind" not in self.settings:
+                what = "No key of the file tells whether it is for SFT, DPO or GRPO."
+                self.decide("objective.kind", what, ("supervised", "dpo", "grpo"))
+        return str(self.get("objective.kind"))
+
+    def convert_names(self, stem: str) -> None:
+        """Convert the names of run and model, and seeds."""
+        name = self.take("name")
+        text = re.sub(r"[^A-Za-z0-9._-]+", "-", str(name.value if name else stem)).strip("._-")[:64]
+        self.set("name", text or "run", str(name or "name of the file"), name)
+        if "model.name" in self.given:
+            self.take("model.revision", drop="of the model that --set replaces")
+        self.copy("model.name")
+        model = self.get("model.name")
+        if model is None:
+            self.decide("model.name", "The file names no model.", ["MODEL"])
+        elif isinstance(model, str) and (missing := missing_model(model)) is not None:
+            self.problems.append(replace(missing, next=f"{missing.next} Pass `--set model.name=MODEL`."))
+        self.copy("seed")
+        for each in self.found.pop("data_seed", []):
+            same = each.number == self.get("seed")
+            self.drop(
+                each,
+                "seed also decides the order of rows" if same else "seed, another number, decides the order of rows",
+            )
+
+    def convert_objective(self, objective: str) -> None:
+        """Convert losses of DPO and GRPO."""
+        beta = self.take("beta", drop=None if objective in ("dpo", "grpo") else "only used with DPO and GRPO")
+        if beta is not None:
+            self.set("objective.beta" if objective == "dpo" else "objective.kl_beta", beta.number, str(beta), beta)
+        loss = self.take("loss_type", "objective.loss_type")
+        kind = loss.value[0] if loss and isinstance(loss.value, list) and len(loss.value) == 1 else loss and loss.value
+        if loss is not None and objective == "grpo":
+            level = self.take("importance_sampling_level", "objective.loss_type")
+            kind = "gspo" if level and level.value == "sequence" else kind
+            self.set("objective.loss_type", kind, str(loss), loss)
+        elif loss is not None and kind != ("sigmoid" if objective == "dpo" else "nll"):
+            what = f"{loss.name} is {format_value(kind)}; trainproof has the losses nll (supervised) and sigmoid (dpo)."
+            self.decide("objective.kind", what, [objective], loss, " to use this loss instead")
+        elif loss is not None:
+            self.drop(loss, "the only loss of this objective")
+        prompt = self.take(
+            "max_prompt_length",
+            "data.max_length",
+            drop=None if objective == "grpo" else "data.max_length limits prompt and answer together",
+        )
+        if objective == "grpo":
+            self.copy("objective.max_completion_tokens")
+            tokens = self.number("objective.max_completion_tokens")
+            if prompt is not None and isinstance(prompt.number, int):
+                self.take("data.max_length", drop="replaced by max_prompt_length plus max_completion_length")
+                self.set(
+                    "data.max_length", prompt.number + tokens, f"{prompt}, plus {tokens} completion tokens", prompt
+                )
+            rewards = self.take("rewards", "objective.rewards")
+            what = "Reward functions are code; trainproof takes the names of its rewards or a function of yours."
+            self.decide("objective.rewards", what, ["exact", "module:function"], rewards)
+
+    def convert_method(self) -> None:
+        """Convert the method and its settings."""
+        adapters = [*self.found.get("method.rank", []), *self.found.get("method.targets", [])]
+        is_named = self.form not in ("grouped", "transformers") and all(len(each.path) == 1 for each in adapters)
+        if adapters and not is_named and not {"method", "use_lora"} & self.found.keys():
+            self.set("method.kind", "lora", str(adapters[0]), adapters[0])
+        for what in ("method", "use_lora", "use_qlora"):
+            self.look_up(what)
+        if self.get("method.kind") == "lora":
+            self.add_defaults("lora")
+            self.convert_adapters()
+
+    def convert_adapters(self) -> None:
+        """Convert rank, scale, quantization and projections of adapters."""
+        self.copy("method.rank")
+        if self.form == "llama-factory" and "method.alpha" not in self.found:
+            self.set("method.alpha", 2 * self.number("method.rank"), "twice the rank: default of LLaMA-Factory")
+        kind = self.take("quant_type", "method.base")
+        if kind is not None and _plain(kind.value) != "nf4":
+            what = f"{kind.name} is {format_value(kind.value)}, which trainproof does not have."
+            self.decide("method.base", what, ["nf4", "int8", "plain"], kind)
+        elif kind is not None:
+            self.drop(kind, "the only type of 4 bits")
+        if any(is_true(each.value) for each in self.found.get("lora_target_linear", [])):
+            self.take("method.targets", drop="lora_target_linear stands for every projection")
+            return
+        choices, targets = ("q_proj,v_proj", "all"), self.take("method.targets")
+        if targets is None and self.form != "llama-factory":
+            what = "The file does not name the projections that get adapters."
+            self.decide("method.targets", what, choices, more=": PEFT's choice for most models, or every projection")
+        elif targets is not None:
+            value = targets.value if isinstance(targets.value, list) else _plain(targets.value).split(",")
+            names = ["all" if _plain(name) in ("all", "all_linear") else str(name).strip() for name in value]
+            if not all(re.fullmatch(r"[\w.]+", name) for name in names):
+                what = f"{targets.name} is the pattern {format_value(targets.value)}; trainproof takes names."
+                self.decide("method.targets", what, choices, targets)
+            self.set("method.targets", "all" if "all" in names else ",".join(names), str(targets), targets)
+
+    def convert_precision(self) -> None:
+        """Convert element types; computations have the type of the parameters unless the file has another."""
+        if any(_plain(each.value) == "auto" for each in self.found.get("precision.params", [])):
+            self.take("precision.params", drop="parameters are float32 unless precision.params is set")
+        self.look_up("precision.params")
+        for what in ("compute_dtype", "bf16", "fp16"):
+            self.look_up(what)
+        dtype = self.get("precision.params")
+        if dtype != "float32" and "precision.compute" not in self.settings:
+            self.set("precision.compute", dtype, "element type of the parameters")
+
+    def convert_batch(self, each: int) -> None:
+        """Convert batch sizes; an example has `each` sequences."""
+        size, accumulation = "batch.microbatch_size", "batch.accumulation_steps"
+        if (micro := self.take(size)) is not None:
+            examples = "sequences" if each == 1 else "pairs, 2 sequences each,"
+            value = micro.number * each if isinstance(micro.number, int) else micro.number
+            self.set(size, value, f"{micro}: {examples} per device", micro)
+        self.copy("mesh.devices")
+        self.copy(accumulation)
+        devices = self.number("mesh.devices")
+        pass_ = self.number(size) * devices
+        if (total := self.take("total_batch_size", accumulation)) is not None:
+            sequences = total.number * each if isinstance(total.number, int) else 0
+            if sequences < pass_ or sequences % pass_:
+                what = f"{total.name} is {format_value(total.value)}, not a multiple of {pass_} sequences per pass."
+                self.decide(accumulation, what, [max(1, round(sequences / pass_))], total)
+            else:
+                note = f"{total} ÷ {self.number(size)} sequences ÷ {quantity(devices, 'device')}"
+                self.set(accumulation, sequences // pass_, note, total)
+        if (setting := self.settings.get(accumulation)) is not None:
+            step = quantity(pass_ * self.number(accumulation), "sequence")
+            note = f"{step} a step on {quantity(devices, 'device')}" + (
+                "" if self.get("mesh.devices") else ", N × on N"
+            )
+            self.settings[accumulation] = replace(setting, comment=f"{setting.comment}: {note}")
+
+    def convert_dataset(self) -> None:
+        """Convert the dataset, which must be a single one on this machine."""
+        self.copy("data.packing")
+        origin = self.take("data.dataset")
+        names = [] if origin is None else list(self.iter_datasets(origin))
+        others = [
+            each.value.strip('"')
+            for each in self.unconverted
+            if each.name.endswith("dataset") and each.reason != "not set"
+        ]
+        default = keys()["data.dataset"]["default"]
+        if origin is not None and len(names) == 1:
+            self.set("data.dataset", names[0], str(origin), origin)
+        elif names:
+            what = f"The file names {len(names)} datasets: {join_words(names[:5], last='and')}."
+            self.decide("data.dataset", what, names[:5], origin, ", or the file of all rows")
+        elif self.form == "grouped" and not others:
+            self.set("data.dataset", default, "not in the file: default")
+        else:
+            self.decide("data.dataset", "The file names no dataset.", [*others, "FILE"])
+        name = self.settings["data.dataset"].value if "data.dataset" in self.settings else ""
+        if name and (missing := missing_dataset(name)) is not None:
+            is_hub = re.fullmatch(r"[\w.-]+/[\w.-]+", name) and Path(name).suffix not in (".json", ".jsonl", ".parquet")
+            fix = f"Download it with `hf download --repo-type dataset {name} --local-dir FOLDER`. " if is_hub else ""
+            what, fix = f"The dataset {name} is not on this machine.", f"{fix}Pass `--set data.dataset=FILE_OR_FOLDER`."
+            self.problems.append(replace(missing, file=self.file, what=what, next=fix))
+
+    def iter_datasets(self, origin: Origin) -> Iterator[str]:
+        """Yield names of datasets: text with commas, a list of names or of groups with a path, or names with shares."""
+        if isinstance(origin.value, str):
+            yield from (name.strip() for name in origin.value.split(",") if name.strip())
+            return
+        for place, each in enumerate(origin.value if isinstance(origin.value, list | dict) else [origin.value]):
+            group = each if isinstance(each, dict) else {"path": each}
+            name = next((key for key in ("data_files", "path", "id", "dataset", "name") if group.get(key)), None)
+            for key, value in group.items():
+                if key == "type" and value in ("completion", "pretrain"):
+                    self.set("data.kind", "text", f"from {origin.name}[{place}].type", origin)
+                elif key != name:
+                    path = (*origin.path[:-1], f"{origin.path[-1]}[{place}]", str(key))
+                    self.drop(Origin(path=path, value=value), ROWS_BY_COLUMNS)
+            if name is not None:
+                yield from map(str, group[name] if isinstance(group[name], list) else [group[name]])
+
+    def convert_steps(self, each: int) -> None:
+        """Convert steps or epochs; an example has `each` sequences."""
+        steps = self.take("limits.steps")
+        if steps is not None and (steps.number == -1 or steps.number == 0):
+            self.drop(steps, "not set")
+            steps = None
+        epochs = next(iter(self.found.get("epochs", [])), None)
+        count = epochs.number if epochs and isinstance(epochs.number, int | float) and epochs.number > 0 else None
+        if steps is not None or "limits.steps" in self.given:
+            name = steps.name if steps else "--set limits.steps"
+            self.take("epochs", drop=f"{name} takes precedence")
+            if steps is not None:
+                self.set("limits.steps", steps.number, str(steps), steps)
+            self.steps_per_epoch = self.number("limits.steps") / count if count else None
+            return
+        self.take("epochs", "limits.steps")
+        if epochs is None or count is None:
+            what = (
+                f"{epochs.name} is {format_value(epochs.value)}."
+                if epochs
+                else "The file has neither steps nor epochs."
+            )
+            self.decide("limits.steps", what, ["STEPS"], epochs)
+            return
+        devices = self.number("mesh.devices")
+        sequences = self.number("batch.microbatch_size") * self.number("batch.accumulation_steps") * devices
+        if (rows := self.count_rows()) is None:
+            is_packed = self.get("data.packing") is True or self.get("data.kind") == "text"
+            why = "packed rows do not fill a known number of steps" if is_packed else "the number of rows is unknown"
+            more = f": epochs × rows{f' × {each}' if each > 1 else ''} ÷ {sequences} sequences a step"
+            what = f"{epochs.name} is {format_value(epochs.value)}, but {why}."
+            self.decide("limits.steps", what, ["STEPS"], epochs, more)
+            return
+        self.steps_per_epoch = per_epoch = math.ceil(rows * each / sequences)
+        each_epoch = f"{quantity(per_epoch, 'step')} an epoch for {quantity(rows, 'row')}"
+        note = f"{each_epoch} on {quantity(devices, 'device')}{'' if self.get('mesh.devices') else '; fewer on more'}"
+        steps_ = max(1, math.ceil(count * per_epoch))
+        self.set("limits.steps", steps_, f"{epochs}, {count:g}: {note}", epochs)
+
+    def count_rows(self) -> int | None:
+        """Return the number of rows, or None if it is unknown or sequences hold several rows."""
+        from trainer.data.builtin import FOLDER
+        from trainer.data.files import open_table
+
+        setting = self.given.get("data.dataset") or self.settings.get("data.dataset")
+        name = "" if setting is None else str(setting.value)
+        path = FOLDER / f"{name}.jsonl" if name in DATASETS else Path(name)
+        is_packed = self.get("data.packing") is True or self.get("data.kind") == "text"
+        if not name or is_packed or name.startswith(GYM) or not path.exists():
+            return None
+        with collect_problems(self.problems):
+            return len(open_table(path)) + int(parse_number(self.get("data.generated_rows")))
+        return None
+
+    def convert_optimizer(self) -> None:
+        """Convert settings of optimizer and schedule that are written in other units."""
+        schedule = self.settings.get("optimizer.schedule")
+        if schedule and schedule.origin and _plain(schedule.origin.value) == "constant":
+            for what in ("optimizer.warmup_steps", "warmup_ratio"):
+                self.take(what, drop="transformers ignores the warm-up of a constant schedule")
+        if self.found.get("optimizer.warmup_steps") and any(
+            each.number for each in self.found["optimizer.warmup_steps"]
+        ):
+            self.take("warmup_ratio", drop="warmup_steps takes precedence")
+        elif self.found.get("warmup_ratio"):
+            self.take("optimizer.warmup_steps", drop="warmup_ratio is used")
+        if (betas := self.take("betas", "optimizer.beta1")) is not None:
+            for number, value in enumerate(betas.value if isinstance(betas.value, list) else [], start=1):
+                self.set(f"optimizer.beta{number}", parse_number(value), str(betas), betas)
+        self.copy("optimizer.learning_rate")
+        fraction = "optimizer.final_learning_rate_fraction"
+        if (least := self.take("min_lr", fraction)) is not None:
+            value = (
+                least.number / self.number("optimizer.learning_rate")
+                if isinstance(least.number, int | float)
+                else least.value
+            )
+            self.set(fraction, value, f"{least} ÷ the learning rate", least)
+        if (limit := self.take("optimizer.max_grad_norm")) is not None:
+            self.set("optimizer.max_grad_norm", limit.number or None, str(limit), limit)
+
+    def convert_saving(self) -> None:
+        """Convert how often checkpoints are saved."""
+        key = "checkpoint.save_every_steps"
+        strategy, per_epoch = self.take("save_strategy", key), self.take("saves_per_epoch", key)
+        is_off = strategy is not None and _plain(strategy.value) in ("no", "false")
+        every = per_epoch or (strategy if strategy and _plain(strategy.value) == "epoch" else None)
+        if is_off or (per_epoch is not None and per_epoch.number == 0):
+            self.set(key, 0, str(strategy if is_off else per_epoch))
+        elif every is not None and self.steps_per_epoch is not None:
+            count = per_epoch.number if per_epoch and isinstance(per_epoch.number, int | float) else 1
+            self.set(
+                key, math.ceil(self.steps_per_epoch / count), f"{every}: an epoch has {self.steps_per_epoch:g} steps"
+            )
+        elif every is not None or strategy is not None:
+            reason_ = "the steps of an epoch are not known" if every else "checkpoints are saved every so many steps"
+            self.drop(every or strategy, reason_)  # type: ignore[arg-type]  # one is not None
+        if key in self.settings:
+            self.take("save_steps", drop="not used with the other settings")
+        if (keep := self.take("checkpoint.keep")) is not None:
+            self.set("checkpoint.keep", keep.number or 1, str(keep), keep)
+
+    def convert_share(self, what: str, key: str) -> None:
+        """Convert a number of steps, or a share of all steps below 1."""
+        if (origin := self.take(what, key)) is not None:
+            value, steps = origin.number, self.number("limits.steps")
+            is_share = isinstance(value, float) and 0 < value < 1
+            note = f" × {steps} steps" if is_share else ""
+            self.set(key, math.ceil(value * steps) if is_share else value, f"{origin}{note}", origin)
+
+    def validate(self) -> Config:
+        """Return the configuration, or raise a ProblemError with all problems; they name the keys of the other file."""
+        document: dict[str, Any] = {}
+        for each in self.settings.values():
+            set_path(document, each.key, each.value)
+        original = {
+            pointer_to(each.key.split(".")): pointer_to(each.origin.path)
+            for each in self.settings.values()
+            if each.origin and not each.origin.tool
+        }
+        first = load.ConfigSource(name=self.file, document=deepcopy(document), original=original, lines=self.lines)
+        for each in self.given.values():
+            set_path(document, each.key, each.value)
+        known = bool(self.problems) and self.get("model.name") is None
+        found = [] if known else check_value("train_config", document, file=self.file)
+        if not found and not self.problems:
+            from trainer.objectives.settings import find_contradictions
+
+            config = build_config(document)
+            found = [replace(each, file=self.file) for each in find_contradictions(config)]
+        self.problems += [load.locate_problem(each, document, [first, *self.sources]) for each in found]
+        if self.problems:
+            raise ProblemError(self.problems, exit_code=load.USAGE)
+        return config
