@@ -27,9 +27,8 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 from memory_estimate_parts.cases import CPU_CASES, TPU_CASES, Case
 
 from evidence.targets import load_target
-from trainer.config.load import parse_setting
-from trainer.config.seed_names import set_path
-from trainer.config.tree import Config, config_of
+from trainer.config.load import parse_setting, set_path
+from trainer.config.tree import Config, build_config
 from trainer.loop.programs import list_programs
 from trainer.loop.task import Task, build_mesh, shapes_mesh
 from trainer.model.source import resolve

@@ -90,9 +90,8 @@ def measure_products(*, tiny: bool) -> dict[str, Any]:
 
 def build_task(settings: str, sequences: int, length: int, *, tiny: bool) -> Any:
     """Build the task of a run of Gemma-2B, or of the demo model if tiny."""
-    from trainer.config.load import parse_setting
-    from trainer.config.seed_names import set_path
-    from trainer.config.tree import config_of
+    from trainer.config.load import parse_setting, set_path
+    from trainer.config.tree import build_config
     from trainer.loop.task import Task, build_mesh
     from trainer.model.source import resolve_for_planning
 

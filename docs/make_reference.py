@@ -13,7 +13,7 @@ from typer.main import get_command
 from schemas.catalog import node_types, resolve_node, schema
 from schemas.problems import Rule, all_rules
 from trainer.config.load import FLAGS
-from trainer.recorder.cache_folder import DEFAULT_MIB
+from trainer.recorder.environment import DEFAULT_CACHE_MIB
 from trainproof.cli.app import app
 
 FOLDER = Path(__file__).parent / "reference"

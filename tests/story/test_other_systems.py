@@ -96,6 +96,7 @@ print(json.dumps([[str(one.value) for one in app.exception], len(app.main)]))
 """
 IMPORTS = """
 import pkgutil
+from trainproof.cli import app as command
 for package in ("schemas", "evidence", "launch", "trainer", "dashboard", "trainproof"):
     for module in pkgutil.walk_packages([f"{sys.argv[2]}/{package}"], f"{package}."):
         # A page draws itself when it is imported, and `__main__` starts the command.

@@ -29,7 +29,7 @@ from trainer.loop.chain import load_trained_params
 from trainer.model.decoder import params_sha256
 from trainer.model.source import resolve
 from trainer.recorder.progress import Watch
-from trainproof.command import main
+from trainproof.cli.app import main
 
 QUIET = Watch(quiet=True)
 

@@ -17,7 +17,7 @@ from trainer.config.tree import Config, EvaluationConfig, MemoryConfig, MethodCo
 from trainer.export_run import export_run
 from trainer.play import open_models
 from trainer.recorder.progress import Watch
-from trainproof.command import main
+from trainproof.cli.app import main
 
 ASKED = EvaluationConfig(eval_set="eval_v1", baseline=True, max_new_tokens=6, batch_size=25)
 METHODS = {

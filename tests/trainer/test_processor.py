@@ -13,8 +13,8 @@ from trainer.config.tree import Config
 from trainer.data.answers import EvalShape
 from trainer.loop.programs import list_programs
 from trainer.recorder import environment as module
-from trainer.recorder.environment import environment, level_of, request_level
-from trainer.replay.place import compare_environment
+from trainer.recorder.environment import environment, request_level, select_level
+from trainer.replay.recorded import compare_environment
 from trainer.runtime import choose_devices
 
 HASWELL = "sse4_1 sse4_2 fma movbe avx f16c abm bmi1 avx2 bmi2 fsgsbase"
@@ -43,20 +43,20 @@ def on(tmp_path, monkeypatch):
 
 def test_the_configured_level_is_used_where_the_processor_has_it(on):
     on(x86(ZEN_4))
-    assert (level_of("x86-64-v3").name, level_of("x86-64-v3").why) == ("x86-64-v3", "")
-    assert "xla_disable_hlo_passes" in dict(level_of("x86-64-v3").options)
-    assert (level_of("native").name, level_of("native").options) == ("native", ())
+    assert (select_level("x86-64-v3").name, select_level("x86-64-v3").why) == ("x86-64-v3", "")
+    assert "xla_disable_hlo_passes" in dict(select_level("x86-64-v3").options)
+    assert (select_level("native").name, select_level("native").options) == ("native", ())
 
 
 def test_the_level_is_requested_before_jax_starts(on, monkeypatch):
     on(x86(ZEN_4))
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
-    assert level_of("x86-64-v3").why == "JAX had started for all that the processor has"
+    assert select_level("x86-64-v3").why == "JAX had started for all that the processor has"
     request_level("native")
-    assert level_of("x86-64-v3").name == "native"
+    assert select_level("x86-64-v3").name == "native"
     request_level("x86-64-v3")
     request_level("x86-64-v3")
-    assert level_of("x86-64-v3").name == "x86-64-v3"
+    assert select_level("x86-64-v3").name == "x86-64-v3"
     assert environment("x86-64-v3")["flags"]["XLA_FLAGS"] == "--xla_force_host_platform_device_count=8"
     assert environment("native")["flags"]["XLA_FLAGS"].split()[1:] == ["--xla_cpu_max_isa=AVX2"]
     on(x86("sse4_2 avx"))
@@ -75,7 +75,7 @@ def test_the_level_is_requested_before_jax_starts(on, monkeypatch):
 )
 def test_an_unavailable_level_has_a_reason(on, text, why):
     on(text)
-    level = level_of("x86-64-v3")
+    level = select_level("x86-64-v3")
     assert (level.name, level.options) == ("native", ())
     assert re.fullmatch(why, level.why)
 
@@ -84,9 +84,9 @@ def test_xla_flags_of_the_user_win(on, monkeypatch):
     on(x86(ZEN_4))
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_max_isa=AVX512 --xla_force_host_platform_device_count=8")
     request_level("x86-64-v3")
-    assert level_of("x86-64-v3").why == "XLA_FLAGS states --xla_cpu_max_isa=AVX512"
+    assert select_level("x86-64-v3").why == "XLA_FLAGS states --xla_cpu_max_isa=AVX512"
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_max_isa=AVX2 --xla_cpu_enable_platform_dependent_math=true")
-    assert level_of("x86-64-v3").why == "XLA_FLAGS states --xla_cpu_enable_platform_dependent_math=true"
+    assert select_level("x86-64-v3").why == "XLA_FLAGS states --xla_cpu_enable_platform_dependent_math=true"
 
 
 def test_the_processor_is_recorded_by_numbers_and_instructions(on):
@@ -181,7 +181,7 @@ def is_of_vector(line: str) -> bool:
     ids=" ".join,
 )
 def test_all_matrix_products_take_one_path(chosen):
-    if level_of("x86-64-v3").name != "x86-64-v3":
+    if select_level("x86-64-v3").name != "x86-64-v3":
         pytest.skip("this processor does not have the level")
     programs = list_programs(task_of(settings(*chosen)), asked=EvalShape(prompts=2, longest_tokens=20))
     for name in ("train", "decode"):

@@ -17,12 +17,11 @@ import pytest
 
 from evidence import layout
 from schemas.problems import ProblemError
-from schemas.render import as_text
+from schemas.render import render_text
 from trainer import runtime
 from trainer.config.tree import Config, MethodConfig, PrecisionConfig
 from trainer.loop.compilation import Program, donation
-from trainer.recorder.cache_folder import size_bytes
-from trainer.recorder.environment import environment
+from trainer.recorder.environment import cache_limit_bytes, environment
 from trainer.runtime import (
     GPU_FRACTION,
     OLDER_GPU_FRACTION,
@@ -194,7 +193,7 @@ def test_the_size_limit_is_a_setting(monkeypatch: pytest.MonkeyPatch):
         monkeypatch.delenv("TRAINPROOF_CACHE_MIB", raising=False)
         if stated is not None:
             monkeypatch.setenv("TRAINPROOF_CACHE_MIB", stated)
-        assert size_bytes() == expected << 20
+        assert cache_limit_bytes() == expected << 20
 
 
 @pytest.mark.slow
@@ -265,7 +264,7 @@ def test_bfloat16_on_a_t4_is_refused_with_its_replacement(config: Config):
     with pytest.raises(ProblemError) as caught:
         refuse_absent_types(adapters, kind="Tesla T4", element_types=T4)
     assert caught.value.exit_code == 3
-    assert as_text(caught.value.problems[:1]) == (
+    assert render_text(caught.value.problems[:1]) == (
         "error TP730: Tesla T4 at /precision/params: precision.params is bfloat16, which Tesla T4 does not have.\n"
         "  The matrix units of the device do not support this type: the compiler rejects it, or uses a slower one.\n"
         "  Expected: float16 or float32.\n"

@@ -14,7 +14,7 @@ from evidence import layout
 from evidence.targets import targets
 from schemas.problems import ProblemError
 from trainer.config.tree import Config, LimitsConfig
-from trainer.evaluation.late import evaluate_run
+from trainer.evaluation.evaluate import evaluate_run
 from trainer.loop.session import (
     BUNDLE_SECONDS,
     SESSION_STARTED,
@@ -25,7 +25,7 @@ from trainer.loop.session import (
     session_limit,
 )
 from trainer.recorder.progress import Watch
-from trainproof.verbs.options import SessionName
+from trainproof.cli.train import SessionName
 
 QUIET = Watch(quiet=True)
 PLAN = {

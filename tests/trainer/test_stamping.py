@@ -25,7 +25,7 @@ from evidence.index.index import check_paths
 from trainer.config.load import load_config
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
-from trainproof import command
+from trainproof.cli import app as command
 
 CONFIG = """
 model: {name: tiny-gpt2}

@@ -27,7 +27,7 @@ from evidence.scores.recompute import compute_scores, describe_form_losses, desc
 from evidence.writing import RowWriter, write_error, write_json
 from schemas.catalog import VERSION
 from schemas.problems import Problem, ProblemError, problem_of
-from schemas.render import as_sentence
+from schemas.render import render_sentence
 from trainer.config.tree import Config
 from trainer.data.answers import (
     check_items,
@@ -50,13 +50,12 @@ from trainer.evaluation.recorded import (
     read_summary,
     require_checkpoint,
 )
-from trainer.loop.base import refuse_other_tokenizer
 from trainer.loop.checkpoints import latest_step, restored_state
 from trainer.loop.loop import HeldOutPoint
-from trainer.loop.mesh import build_mesh
 from trainer.loop.session import SessionLimit, StopRequest
+from trainer.loop.state import refuse_other_tokenizer
 from trainer.loop.step import TrainState
-from trainer.loop.task import Task, drop_reference_params
+from trainer.loop.task import Task, build_mesh, drop_reference_params
 from trainer.model.decoder import params_sha256
 from trainer.model.model import combine
 from trainer.model.source import resolve
@@ -139,7 +138,7 @@ class Evaluator:
             params_sha256=summary["checkpoint"]["params_sha256"],
         )
         for problem in self.unread_answers(trained):
-            recorder.log("warning", "answers_unread", f"{problem.code}: {as_sentence(problem)}", code=problem.code)
+            recorder.log("warning", "answers_unread", f"{problem.code}: {render_sentence(problem)}", code=problem.code)
         for sentence in describe_form_losses(summary, ()):
             recorder.log("warning", "answers_of_another_form", sentence)
         return trained.complete
@@ -328,7 +327,7 @@ def evaluate_run(
     if problems := [*problems, *unreadable_items(items, scoring)]:
         raise ProblemError(problems, exit_code=2)
     for problem in check_items(items, sampler.tokenizer, prompts, scoring, max_prompt_tokens=sampler.max_prompt_tokens):
-        watch.say(f"{problem.code}: {as_sentence(problem)}")
+        watch.say(f"{problem.code}: {render_sentence(problem)}")
     with RunLock(folder), StopRequest(max_minutes=None, session=session) as stop:
         finish_or_undo(folder)  # left by a process that was killed
         _refuse_second_evaluation(folder)  # one that ended since the first look
@@ -400,7 +399,7 @@ def _evaluate_unsealed(folder: Path, evaluator: Evaluator, state: TrainState, fr
     if not trained.complete:
         raise _stopped(folder, evaluator.stop.reason())
     for problem in evaluator.unread_answers(trained):
-        evaluator.watch.say(f"{problem.code}: {as_sentence(problem)}")
+        evaluator.watch.say(f"{problem.code}: {render_sentence(problem)}")
     summary = evaluator.summary(trained, None, run_id=folder.resolve().name)
     summary["predictions"]["path"] = layout.PREDICTIONS
     # An evaluation that was stopped had the complete answers of the untrained model.

@@ -23,10 +23,9 @@ from trainer.data.answers import SCORING, infer_scoring
 from trainer.data.conversations import FORM, PromptForm, infer_form, rendered_at
 from trainer.data.rows import AS_WRITTEN, WITH_NEWLINE, RowFile, read_eval_set
 from trainer.evaluation.answers import Sampler, item_fields
-from trainer.loop.base import REFUSED, other_base
 from trainer.loop.chain import load_trained_params, params_bytes
 from trainer.loop.checkpoints import latest_step, missing_checkpoint, restored_state
-from trainer.loop.state import base_mismatch, initial_params, some_params
+from trainer.loop.state import REFUSED, base_mismatch, initial_params, some_params
 from trainer.loop.task import Task, add_shardings, drop_reference_params
 from trainer.model.decoder import params_sha256
 from trainer.model.load import load_params
@@ -209,7 +208,7 @@ def load_run_params(folder: Path, task: Task, *, sha256: str | None) -> tuple[Pa
         # Earlier versions recorded one hash of adapters and base together, which cannot tell which of them differs.
         found, stated = params_sha256(initial_params(task)), manifest["model"]["weights_sha256"]
         if found != stated:
-            raise ProblemError([other_base(manifest, "weights", stated, found, str(folder))], exit_code=REFUSED)
+            raise ProblemError([base_mismatch(manifest, "weights", stated, found, str(folder))], exit_code=REFUSED)
     what = f"The answers were given by parameters with SHA-256 {str(sha256)[:12]}…; {', '.join(others)}."
     raise refuse(folder, "TP058", what=what, exit_code=1)
 

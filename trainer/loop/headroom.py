@@ -12,10 +12,10 @@ from evidence.rewards import Attempt, Reward, pass_rates
 from evidence.scores.recompute import draw_ids, share_with_interval
 from schemas.formats import quantity
 from schemas.problems import Problem, problem_of
-from schemas.render import as_sentence
+from schemas.render import render_sentence
 from trainer.data.conversations import row_prompt
 from trainer.data.encode import EncodedRow
-from trainer.generate.groups import row_keys
+from trainer.generate.decode import row_keys
 from trainer.loop.rollouts import Rollouts, completion_text, reward_attempt, rollout_size
 from trainer.loop.step import Params, TrainState
 from trainer.loop.task import drop_reference_params
@@ -85,7 +85,7 @@ def record_headroom(
     recorder.update("result", headroom=found)
     recorder.log("info", "headroom", in_words(found), **found)
     for problem in headroom_problems(found, file=rollouts.task.config.name):
-        recorder.log("warning", "no_headroom", f"{problem.code}: {as_sentence(problem)}", code=problem.code)
+        recorder.log("warning", "no_headroom", f"{problem.code}: {render_sentence(problem)}", code=problem.code)
 
 
 def measure_headroom(

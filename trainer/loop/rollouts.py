@@ -33,8 +33,7 @@ from schemas.problems import Problem, ProblemError, problem_of
 from schemas.render import render_sentence
 from trainer.data.conversations import Tokenizer, end_token_id, row_prompt
 from trainer.data.order import BatchSource, HostBatch, global_batch_size
-from trainer.generate.decode import Completion
-from trainer.generate.groups import DrawnCompletion, GroupPrograms, group_functions, half_rows, row_keys
+from trainer.generate.decode import Completion, DrawnCompletion, GroupPrograms, group_functions, half_rows, row_keys
 from trainer.loop.compilation import Program
 from trainer.loop.step import Params, TrainState
 from trainer.loop.task import Task, add_shardings, drop_reference_params, rows_sharding

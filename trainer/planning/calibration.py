@@ -12,7 +12,7 @@ from evidence.grade import check_run
 from evidence.run import Run, read_existing_run
 from evidence.targets import Target, find_target
 from schemas.problems import ProblemError
-from trainer.config.tree import config_of
+from trainer.config.tree import build_config
 from trainer.loop.task import Task, shapes_mesh
 from trainer.model.source import resolve_for_planning
 from trainer.planning.duration import predict_step

@@ -345,7 +345,7 @@ def explanation(failure: OutOfMemory, config: Config | None = None) -> dict[str,
 
 def _general_changes(failure: OutOfMemory) -> list[dict[str, Any]]:
     """Return what usually helps, cheapest first, without a configuration."""
-    from trainer.planning.changes import setting_cost
+    from trainer.planning.words import setting_cost
 
     twice = failure.parts.get("output", 0) - (failure.shared_bytes or 0) if failure.holds_state_twice else None
     settings = {

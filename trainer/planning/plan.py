@@ -31,9 +31,9 @@ from trainer.loop.session import SessionLimit
 from trainer.loop.state import state_shapes
 from trainer.loop.task import Task
 from trainer.objectives.data import Data
-from trainer.planning.changes import Change, advise, list_changes
+from trainer.planning.changes import Change, advise, grid, largest_microbatch, list_changes
 from trainer.planning.compile.ahead import LIMIT_SECONDS, Compiler
-from trainer.planning.compile.machines import find_machine
+from trainer.planning.compile.machines import find_machine, missing_compiler
 from trainer.planning.duration import (
     CompileTime,
     Work,
@@ -51,7 +51,6 @@ from trainer.planning.memory import (
     Estimator,
     ProgramMemory,
     deciding,
-    missing_compiler,
     parts_document,
     remat_candidates,
     resident_bytes,
@@ -60,7 +59,6 @@ from trainer.planning.memory import (
     worst,
 )
 from trainer.planning.out_of_memory import parse
-from trainer.planning.sizes import grid, largest_microbatch
 from trainer.planning.subject import Subject, devices_used, read_subject, summarize_data
 from trainer.planning.words import advice, does_not_fit, in_words
 from trainer.recorder.recorder import FAILED, Recorder, is_out_of_memory, now

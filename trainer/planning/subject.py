@@ -19,9 +19,8 @@ from trainer.data.rows import read_eval_set
 from trainer.loop.task import Task, attention_problems, scan_problems, shapes_mesh
 from trainer.model.model import build_model
 from trainer.model.source import resolve_for_planning
-from trainer.objectives import build_objective
+from trainer.objectives import build_objective, find_contradictions
 from trainer.objectives.data import Data, read_data, read_training_rows, too_long_sequences
-from trainer.objectives.settings import find_contradictions
 from trainer.runtime import too_few_devices
 
 CHARACTERS_PER_TOKEN = 3.5

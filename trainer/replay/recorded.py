@@ -23,7 +23,7 @@ from schemas.formats import format_value
 from schemas.problems import Problem, ProblemError, problem_of
 from schemas.validate import read_document
 from trainer.config.load import load_config
-from trainer.config.names import no_eval_set
+from trainer.config.names import missing_eval_set
 from trainer.config.tree import Config
 from trainer.data.answers import scoring_document
 from trainer.data.conversations import rendered_at
@@ -31,12 +31,12 @@ from trainer.data.rows import RowFile
 from trainer.evaluation.answers import Sampler
 from trainer.evaluation.recorded import logged_scoring, recorded_items
 from trainer.inputs import read_inputs
-from trainer.loop.base import REFUSED
 from trainer.loop.chain import Segment, split_segments
 from trainer.loop.programs import Steps
 from trainer.loop.record import model_group, training_group
+from trainer.loop.state import REFUSED
 from trainer.loop.step import TrainState
-from trainer.loop.task import Task, without_reference
+from trainer.loop.task import Task, drop_reference_params
 from trainer.model.source import hint_model_path
 from trainer.model.stacks import Params
 from trainer.objectives.data import Data
@@ -304,7 +304,7 @@ def _recorded_eval_set(run: RecordedRun) -> RowFile | None:
     Its ids, prompts and expected answers are compared with the hashes in the summary as in every run.
     """
     name = run.config.evaluation.eval_set
-    if run.summary is None or name is None or no_eval_set(name) is None:
+    if run.summary is None or name is None or missing_eval_set(name) is None:
         return None
     recorded = run.summary["eval_set"]
     if recorded["name"] != Path(name).name:
@@ -331,7 +331,7 @@ def start_differences(
 ) -> Iterator[str]:
     """Yield the recorded facts about model, program and data that differ in the state before the first step."""
     task, data = setup.task, setup.data
-    of_model, weights = without_reference(frozen), run.manifest["model"]["weights"]
+    of_model, weights = drop_reference_params(frozen), run.manifest["model"]["weights"]
     here = {
         "model": model_group(task, steps.longest, state, of_model, weights=weights),
         "training": training_group(task, steps.longest, state, of_model, forced=False),

@@ -142,7 +142,7 @@ def plan_everywhere(
     from evidence.targets import targets
     from schemas.catalog import VERSION
     from trainer.config.load import load_config
-    from trainer.config.tree import document_of
+    from trainer.config.tree import to_document
 
     loaded = load_config(config, flags={"mesh.device": device}, settings=settings)
     anywhere = replace(loaded, mesh=replace(loaded.mesh, devices=None))
@@ -152,7 +152,7 @@ def plan_everywhere(
     ]
     return {
         "schema_version": VERSION,
-        "config_sha256": sha256_json(document_of(loaded)),
+        "config_sha256": sha256_json(to_document(loaded)),
         "where": [_where_row(target, plan, loaded.limits.steps) for target, plan in plans],
     }
 

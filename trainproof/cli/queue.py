@@ -34,11 +34,11 @@ def add(
     need("queue", "train")
     from launch.queue import start
     from trainer.config.load import load_config
-    from trainer.config.tree import document_of
+    from trainer.config.tree import to_document
 
     mode = {"mode": "smoke"} if smoke_config else {}
     loaded = load_config(config, overlay=smoke_config, flags=mode, settings=settings or ())
-    _print_queued(start(root, document_of(loaded), force=force, place=place))
+    _print_queued(start(root, to_document(loaded), force=force, place=place))
 
 
 @queue.command("list")

@@ -18,6 +18,7 @@ from trainproof.cli.options import RUNS, AsJson, Force, Root, Settings, SmokeCon
 from trainproof.output import print_json
 
 if TYPE_CHECKING:
+    from trainer.config.convert import Conversion
     from trainer.first_config import WrittenConfig
     from trainer.play import ChatModel, Question
     from trainer.recorder.progress import Watch
@@ -30,8 +31,19 @@ AUTO = Path("auto")
 
 
 def init(
-    model: Annotated[str, typer.Argument(help="Folder of the model, built-in name, or name on the Hugging Face hub.")],
-    data: Annotated[str, typer.Argument(help="Training rows: JSONL, Parquet, text, a folder, or a built-in name.")],
+    model: Annotated[
+        str | None, typer.Argument(help="Folder of the model, built-in name, or name on the Hugging Face hub.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Argument(help="Training rows: JSONL, Parquet, text, a folder, or a built-in name.")
+    ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", help="Convert a configuration of TRL, axolotl, LLaMA-Factory or transformers instead."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="With --from: set a key, such as --set limits.steps=200.")
+    ] = None,
     output: Annotated[Path, typer.Option(help="Configuration to write; split rows are written next to it.")] = Path(
         "config.yaml"
     ),
@@ -43,16 +55,52 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a first configuration for a model and a dataset."""
+    """Write a first configuration for a model and a dataset, or convert one of another trainer."""
+    if source is None and (model is None or data is None or settings):
+        hint = "; --set needs --from." if settings else ", or --from FILE."
+        message = f"Pass a model and a dataset{hint}"
+        raise typer.BadParameter(message)
+    if source is not None and (model or data or eval_file or on):
+        message = "--from takes no model, dataset, --eval or --on; change keys with --set key=value."
+        raise typer.BadParameter(message)
     with using_trainer("init"):
-        from trainer.first_config import Order, write_first_config
+        from trainer.first_config import Order, write_conversion, write_first_config
 
-        order = Order(model=model, data=data, eval_set=eval_file, on=on, output=output, force=force)
-        made = write_first_config(order)
+        if source is not None:
+            converted = write_conversion(source, settings or (), output, force=force)
+            document, text = converted.document(), conversion_text(converted, output)
+        else:
+            order = Order(model=str(model), data=str(data), eval_set=eval_file, on=on, output=output, force=force)
+            made = write_first_config(order)
+            document, text = made.document(), first_config_text(made)
     if as_json:
-        print_json(made.document())
+        print_json(document)
     else:
-        sys.stdout.write(first_config_text(made))
+        sys.stdout.write(text)
+
+
+def conversion_text(converted: Conversion, output: Path) -> str:
+    """Format how many keys were converted, the keys without an equivalent by reason, and the next commands."""
+    import shlex
+
+    from schemas.formats import quantity
+
+    count = quantity(len(converted.settings), "setting")
+    lines = [f"{converted.source} ({converted.form}): {count} converted, with their origin in {output}.", ""]
+    reasons: dict[str, list[str]] = {}
+    for each in converted.unconverted:
+        reasons.setdefault(each.reason, []).append(each.name)
+    if reasons:
+        lines += ["Without an equivalent:", *(f"  {', '.join(names)}: {why}" for why, names in reasons.items()), ""]
+    command = f"  trainproof train --config {shlex.quote(str(output))}"
+    lines += [
+        f"Written: {output}.",
+        "",
+        "Next:",
+        f"{command} --check          reads everything and trains nothing",
+        f"{command} --smoke_steps 2  trains two steps to test everything",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 NEXT_COMMANDS = (
@@ -249,7 +297,7 @@ def run_or_resume(request: RunRequest, watch: Watch) -> int:
     """
     from evidence.layout import PROGRAMS
     from schemas.render import render_sentence
-    from trainer.resumable import UNFIT
+    from trainer.resume import UNFIT
     from trainer.runtime import use_compilation_cache
 
     if request.session is not None:
@@ -268,7 +316,7 @@ def run_or_resume(request: RunRequest, watch: Watch) -> int:
 
 def resume_candidates(request: RunRequest, watch: Watch) -> Iterator[RunRequest]:
     """Yield the request, or with `--resume auto` one for each run that may be continued, and then for a new run."""
-    from trainer.resumable import find_runs, free_folder
+    from trainer.resume import find_runs, free_folder
 
     if request.resume != AUTO:
         yield request
@@ -286,8 +334,8 @@ def resume_candidates(request: RunRequest, watch: Watch) -> Iterator[RunRequest]
 
 def _continue(request: RunRequest, watch: Watch) -> int:
     """Carry out a request. A run that lacks only its evaluation is evaluated instead."""
-    from trainer.evaluation.late import evaluate_run
-    from trainer.resumable import awaits_evaluation, own_folder
+    from trainer.evaluation.evaluate import evaluate_run
+    from trainer.resume import awaits_evaluation, own_folder
     from trainer.run import run
 
     if request.resume is None or not awaits_evaluation(request.resume, request.config):
@@ -420,7 +468,7 @@ def _train_once(
 
 def _replay_demo(folder: Path, watch: Watch) -> int:
     """Replay a whole run and return the exit code; a run of other package versions is skipped."""
-    from trainer.loop.base import REFUSED
+    from trainer.loop.state import REFUSED
     from trainer.replay.recorded import ReplayRequest
     from trainproof.cli.judge import run_replay
 
@@ -454,7 +502,7 @@ def evaluate(
 ) -> None:
     """Evaluate a run's newest checkpoint. The result becomes part of the run."""
     with using_trainer("evaluate"):
-        from trainer.evaluation.late import evaluate_run
+        from trainer.evaluation.evaluate import evaluate_run
         from trainer.recorder.progress import Watch
 
         with Watch(quiet=as_json) as watch:

@@ -10,7 +10,7 @@ from tasks import inputs_of
 from evidence.scores.reading import Scoring
 from schemas.problems import ProblemError
 from schemas.render import render_text
-from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig, config_of, document_of
+from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig, build_config, to_document
 from trainer.data.answers import infer_scoring, never_stopped, none_read
 
 TRACE = {"prompt": "2 + 2?", "steps": [{"i": 0, "type": "compute", "content": "4."}], "final_answer": "4"}

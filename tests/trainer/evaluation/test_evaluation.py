@@ -38,10 +38,9 @@ from trainer.evaluation.evaluate import describe_summary, evaluate_run
 from trainer.evaluation.reanswer import changed_score
 from trainer.evaluation.recorded import load_run_params, read_sampler
 from trainer.loop.checkpoints import checkpoint_steps
-from trainer.loop.mesh import build_mesh
-from trainer.loop.task import Task
+from trainer.loop.task import Task, build_mesh
 from trainer.model.source import resolve
-from trainer.objectives.settings import find_contradictions
+from trainer.objectives import find_contradictions
 from trainer.recorder.progress import Watch
 from trainer.replay.recorded import ReplayRequest
 from trainer.replay.replay import replay

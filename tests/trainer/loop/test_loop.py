@@ -21,7 +21,7 @@ from trainer.config.tree import CheckpointConfig, Config, RecordingConfig
 from trainer.loop.chain import StateWriter
 from trainer.loop.checkpoints import Checkpoints, state_sha256, to_stored
 from trainer.loop.step import TrainState
-from trainer.replay.difference import MACHINE_FIELDS
+from trainer.replay.repetition import MACHINE_FIELDS
 
 
 class HeldRecorder:

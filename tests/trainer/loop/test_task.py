@@ -40,7 +40,7 @@ from trainer.model.source import resolve
 from trainer.model.stacks import is_stack, unstack_layers
 from trainer.planning.formula import estimate, total_bytes
 from trainer.planning.subject import read_subject
-from trainer.replay.place import replay_config
+from trainer.replay.recorded import replay_config
 from trainer.replay.replay import ReplayRequest, replay
 
 LAYERS = 7

@@ -35,12 +35,11 @@ from trainer.loop.checkpoints import max_checkpoints
 from trainer.loop.task import Task
 from trainer.model.model import build_model
 from trainer.model.source import known_source
-from trainer.planning.changes import advise, list_changes
+from trainer.planning.changes import advise, grid, largest_microbatch, list_changes
 from trainer.planning.compile.machines import V5E_1, find_machine
 from trainer.planning.formula import estimate
 from trainer.planning.memory import Estimator, ProgramMemory, deciding
 from trainer.planning.plan import PlanOptions, open_estimator, plan_config, refuse_what_does_not_fit
-from trainer.planning.sizes import grid, largest_microbatch
 from trainer.planning.subject import Subject, read_subject
 from trainproof.cli.plan import max_batch_text, time_lines
 

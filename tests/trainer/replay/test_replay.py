@@ -14,6 +14,7 @@ from forging import forged, read_manifest, read_rows
 from model_folders import row_file
 from replays import record, refusal, replay_run, small_config
 from tasks import inputs_of
+from trainproof.orders.replay import ReplayFlags
 
 from evidence import layout
 from evidence.bundle.build import build_bundle
@@ -39,7 +40,7 @@ from trainer.replay import repetition
 from trainer.replay.recorded import ReplayRequest, read_recorded
 from trainer.replay.repetition import InMemoryRecorder, RecordedStates, Repetition, SegmentResult, Tolerance
 from trainer.replay.replay import replay
-from trainproof.orders.replay import ReplayFlags, run_replay
+from trainproof.cli.judge import run_replay
 
 SEGMENTS = ((0, 2), (2, 3), (3, 4), (4, 6), (6, 8))
 

@@ -27,7 +27,7 @@ from trainer.recorder.progress import Watch
 from trainer.replay.recorded import ReplayRequest, read_recorded
 from trainer.replay.replay import write_states
 from trainer.replay.report import request_states
-from trainproof.command import main
+from trainproof.cli.app import main
 
 STEPS = 12
 
