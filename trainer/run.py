@@ -23,7 +23,6 @@ from trainer.evaluation.evaluate import Evaluator, ModelAnswers, build_evaluator
 from trainer.inputs import read_inputs
 from trainer.loop.chain import describe_saved_artifacts, save_trained_params, select_kept_states
 from trainer.loop.checkpoints import Checkpoints, check_disk_space, restore, restored_state
-from trainer.loop.headroom import record_headroom
 from trainer.loop.loop import Loop, Outcome, train, with_trace
 from trainer.loop.record import record_program
 from trainer.loop.rollouts import Rollouts, build_rollouts
@@ -99,7 +98,6 @@ def run(request: RunRequest, watch: Watch) -> int:
         origin = weights_of(resume) or task.model.origin
         record_program(recorder, programs.steps, states[0], of_model, task, data, weights=origin, forced=request.forced)
         recorder.update("result", compiled_before=programs.compiled_before)
-        record_headroom(read.rollouts, data.source.examples, states[0], of_model, recorder, memory)
         evaluator = build_evaluator(task, data, recorder, stop, watch, on_start=partial(memory.begins, "decode"))
         baseline = evaluator.evaluate_untrained(states[0], of_model, recorder) if evaluator else None
         hashed = frozen_sha256(task, frozen, recorder)

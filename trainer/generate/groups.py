@@ -7,9 +7,8 @@ devices share the rows, each has whole groups, and all have equally many rows in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from typing import Any
 
 import jax
@@ -18,7 +17,7 @@ import numpy as np
 from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Int, Key
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from trainer.generate.decode import Completion, DecodeState, Draws, completion, decode_loop, prefill
 from trainer.generate.sampling import Sampling
@@ -112,10 +111,17 @@ class GroupPrograms:
         return DrawnCompletion(written=text, log_probs=log_probs[:count], entropies=entropies[:count])
 
 
-def row_keys(key: Key[Array, ""], rows: Sequence[int], group_size: int) -> Key[Array, " sequences"]:
-    """Return one key per completion, derived from the data row and the number within its group."""
+def row_keys(key: Key[Array, ""], rows: ArrayLike, group_size: int) -> Key[Array, " sequences"]:
+    """Return one key per completion, derived from its row and its number within the group.
+
+    Args:
+        key: Key of the rollout or evaluation.
+        rows: A 32-bit number of each row, `[rows]`, or several, `[rows words]`, such as the words of a hash.
+        group_size: Completions per row.
+    """
+    words = jnp.asarray(rows, jnp.uint32)
+    by_row = jax.vmap(lambda row: reduce(jax.random.fold_in, row, key))(words.reshape(len(words), -1))
     numbers = jnp.arange(group_size, dtype=jnp.uint32)
-    by_row = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.asarray(rows, jnp.uint32))
     each = jax.vmap(lambda one: jax.vmap(lambda number: jax.random.fold_in(one, number))(numbers))(by_row)
     keys: Key[Array, " sequences"] = each.reshape(-1)
     return keys

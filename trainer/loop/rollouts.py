@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, pstdev
 from typing import Any, Protocol
@@ -31,6 +31,7 @@ from evidence.rewards import (
 )
 from schemas.problems import Problem, ProblemError, problem_of
 from schemas.render import as_sentence
+from trainer.config.tree import ObjectiveConfig
 from trainer.data.conversations import Tokenizer, end_token_id, row_prompt
 from trainer.data.order import BatchSource, HostBatch, global_batch_size
 from trainer.generate.decode import Completion
@@ -154,6 +155,17 @@ class Rollout:
     """Problems of completions whose reward could not be computed."""
 
 
+def assign_advantages(rows: Sequence[dict[str, Any]], settings: ObjectiveConfig) -> None:
+    """Set `advantage` and `is_used` of the rows of a step, whose groups are consecutive."""
+    groups = [rows[first : first + settings.group_size] for first in range(0, len(rows), settings.group_size)]
+    rewarded = [[row for row in group if row["reward"] is not None] for group in groups]
+    found = advantages([[row["reward"] for row in group] for group in rewarded], settings.scale_rewards)
+    for group, values in zip(rewarded, found, strict=True):
+        for row, advantage in zip(group, values, strict=True):
+            is_masked = settings.mask_truncated and row["finish_reason"] == "length"
+            row["advantage"], row["is_used"] = advantage, any(values) and not is_masked
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rollouts:
     """Samples and rewards the completions of steps."""
@@ -165,6 +177,8 @@ class Rollouts:
     tokenizer: Tokenizer
     programs: GroupPrograms
     rewards: tuple[Reward, ...]
+    assign_advantages: Callable[[Sequence[dict[str, Any]], ObjectiveConfig], None] = assign_advantages
+    """Sets `advantage` and `is_used` of a step's rows, as `assign_advantages` does."""
 
     def is_due(self, step: int) -> bool:
         """Return whether the update after `step` steps needs new completions."""
@@ -235,19 +249,8 @@ class Rollouts:
             )
             problem = problem_of("TP926", file=self.task.config.name, pointer="/objective/rewards", what=what)
             raise ProblemError([problem, *failures[:3]])
-        self._add_advantages(written)
+        self.assign_advantages(written, self.objective.settings)
         return written, failures
-
-    def _add_advantages(self, written: Sequence[dict[str, Any]]) -> None:
-        """Set advantage and `is_used` of each row of a step."""
-        settings, size = self.objective.settings, self.objective.sequences_each
-        groups = [written[first : first + size] for first in range(0, len(written), size)]
-        rewarded = [[row for row in group if row["reward"] is not None] for group in groups]
-        found = advantages([[row["reward"] for row in group] for group in rewarded], settings.scale_rewards)
-        for group, values in zip(rewarded, found, strict=True):
-            for row, advantage in zip(group, values, strict=True):
-                is_masked = settings.mask_truncated and row["finish_reason"] == "length"
-                row["advantage"], row["is_used"] = advantage, any(values) and not is_masked
 
     def _batch(
         self,

@@ -57,18 +57,7 @@ def answer_of(flags: PlanFlags) -> dict[str, Any]:
     else:
         target = load_target(flags.on)
         config = resolve_shape(config, target)
-    return with_headroom(make_plan(config, target, flags), config)
-
-
-def with_headroom(plan: dict[str, Any], config: Config) -> dict[str, Any]:
-    """Return a plan with what is known now of what a model has to gain from rewards."""
-    if config.objective.kind != "grpo":
-        return plan
-    from trainer.planning.plan import finding
-    from trainproof.orders.headroom import headroom_findings
-
-    found = headroom_findings(config, plan, Path("submission_runs"))
-    return plan | {"findings": [*plan["findings"], *map(finding, found)]}
+    return make_plan(config, target, flags)
 
 
 def plan_of(config: Path, *, device: str | None, settings: Sequence[str]) -> dict[str, Any]:
