@@ -72,11 +72,11 @@ MEMORISED_TASKS, MEMORISING_STEPS, MEMORISING_RATE = 600, 200, 1.5e-3
 def measure(rollouts: Rollouts, params: Params) -> dict[str, str]:
     """Answer the held-out items; return the correct ones of 16 answers to each, and of one greedy answer."""
     rows = [row for _, row in countdown.held_out_tasks()]
-    prompts = [rollouts.tokenizer.encode(row["prompt"], add_special_tokens=True) for row in rows]
+    prompts = [rollouts.data.tokenizer.encode(row["prompt"], add_special_tokens=True) for row in rows]
     programs = replace(rollouts.programs, group_size=ANSWERS)
 
     def is_right(row: dict[str, Any], written: Completion) -> bool:
-        text, finished = completion_text(written, rollouts.tokenizer), written.finish_reason == "stop"
+        text, finished = completion_text(written, rollouts.data.tokenizer), written.finish_reason == "stop"
         attempt = Attempt(prompt=row["prompt"], text=text, row=row, finished=finished)
         return rollouts.rewards[0].score(attempt) == 1
 

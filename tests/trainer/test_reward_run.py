@@ -27,7 +27,7 @@ from trainer.config.tree import (
     RecordingConfig,
 )
 from trainer.loop.programs import compiled_steps, train_program
-from trainer.loop.rollouts import Rollouts, build_rollouts, draw_numbers
+from trainer.loop.rollouts import Rollouts, build_rollouts, distinct_numbers
 from trainer.loop.state import initial_state
 from trainer.objectives.settings import find_contradictions
 from trainer.replay.recorded import ReplayRequest, read_recorded
@@ -237,7 +237,7 @@ def test_rewards_that_raise_end_a_run_with_the_prompt(rewarded, order_of):
 
 
 def test_a_row_that_is_twice_in_a_step_draws_twice():
-    assert draw_numbers([4, 1, 4, 4], 10) == [4, 1, 14, 24]
+    assert distinct_numbers([4, 1, 4, 4], 10) == [4, 1, 14, 24]
 
 
 @pytest.mark.parametrize(
