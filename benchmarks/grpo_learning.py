@@ -39,8 +39,7 @@ from evidence.hashes import sha256_file
 from evidence.rewards import Attempt
 from trainer.config.load import load_config
 from trainer.config.tree import Config, ObjectiveConfig
-from trainer.generate.decode import Completion, generate, pad_left
-from trainer.generate.groups import row_keys
+from trainer.generate.decode import Completion, generate, pad_left, row_keys
 from trainer.inputs import read_inputs
 from trainer.loop.programs import train_program
 from trainer.loop.rollouts import Rollouts, StepCompletions, assign_advantages, build_rollouts, completion_text

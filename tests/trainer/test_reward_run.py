@@ -1,6 +1,5 @@
 """A run that learns from rewards from end to end: it learns, is recorded, continued and repeated bit for bit."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from model_folders import row_file
-from tasks import inputs_of, plan_of
-from whole_runs import logged, manifest_of, refusal, rows
+from tasks import inputs_of
+from whole_runs import manifest_of, refusal, rows
 
 from evidence import layout
 from evidence.grade import check_run

@@ -23,8 +23,7 @@ from trainer.config.tree import EvaluationConfig
 from trainer.data.answers import encode_items
 from trainer.data.conversations import PromptForm, Tokenizer, end_token_id
 from trainer.data.rows import RowFile
-from trainer.generate.decode import Completion, generate
-from trainer.generate.groups import row_keys
+from trainer.generate.decode import Completion, generate, row_keys
 from trainer.generate.sampling import DrawKeys, Sampling, evaluation_sampling
 from trainer.loop.task import Task
 from trainer.model.decoder import Decoder

@@ -37,8 +37,7 @@ from schemas.render import as_sentence
 from trainer.config.tree import ObjectiveConfig
 from trainer.data.conversations import Tokenizer, end_token_id, row_prompt
 from trainer.data.order import BatchSource, HostBatch, global_batch_size
-from trainer.generate.decode import Completion
-from trainer.generate.groups import DrawnCompletion, GroupPrograms, group_functions, half_rows, row_keys
+from trainer.generate.decode import Completion, DrawnCompletion, GroupPrograms, group_functions, half_rows, row_keys
 from trainer.loop.compilation import Program
 from trainer.loop.mesh import rows_sharding
 from trainer.loop.state import with_shardings

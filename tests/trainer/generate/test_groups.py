@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from tiny_models import logits, random_model
 
-from trainer.generate import groups
-from trainer.generate.decode import pad_left
-from trainer.generate.groups import GroupPrograms, row_keys
+from trainer.generate import decode
+from trainer.generate.decode import GroupPrograms, pad_left, row_keys
 from trainer.generate.sampling import Sampling
 
 PROMPTS = [[5, 17, 8], [3], [4, 2, 9, 6, 13, 13, 12, 9], [7, 7, 7, 7, 7]]
@@ -52,14 +51,14 @@ def test_draws_differ_within_a_group_between_rows_and_between_seeds(spec):
 def test_rows_that_go_on_in_half_the_rows_write_the_same(spec, monkeypatch):
     whole = draw(spec, PROMPTS, [0, 1, 2, 3], temperature=0.7)
     shapes = []
-    first, further, taken = groups.group_functions((), None)
+    first, further, taken = decode.group_functions((), None)
 
     def counted(graphdef, params, state, *given, **settings):
         shapes.append(len(state.last))
         return further(graphdef, params, state, *given, **settings)
 
-    monkeypatch.setattr(groups, "CHUNK_TOKENS", 2)
-    monkeypatch.setattr(groups, "group_functions", lambda *_: (first, counted, taken))
+    monkeypatch.setattr(decode, "CHUNK_TOKENS", 2)
+    monkeypatch.setattr(decode, "group_functions", lambda *_: (first, counted, taken))
     cut = draw(spec, PROMPTS, [0, 1, 2, 3], temperature=0.7)
     assert texts(cut) == texts(whole)
     for one, other in zip(cut, whole, strict=True):

@@ -28,7 +28,7 @@ from trainer.config.tree import (
     MethodConfig,
     ObjectiveConfig,
 )
-from trainer.generate.groups import GroupPrograms
+from trainer.generate.decode import GroupPrograms
 from trainer.loop.compilation import Program
 from trainer.loop.programs import Steps, compiled_run
 from trainer.planning.plan import PlanOptions, RunEstimator, compiled_plan, plan_config
@@ -141,7 +141,7 @@ def test_what_draws_completions_is_compiled_before_the_first_step_and_planned_fr
         return draw(self, *given, **named)
 
     monkeypatch.setattr(GroupPrograms, "draw", twice)
-    monkeypatch.setattr("trainer.generate.groups.CHUNK_TOKENS", 2)
+    monkeypatch.setattr("trainer.generate.decode.CHUNK_TOKENS", 2)
     order = order_of(replace(rewarded, mesh=MeshConfig(device="cpu", devices=devices)))
     assert carried_out(order) == 0
     assert {name: found[0][f"jit({name})"] for name in ROLLOUT} == ROLLOUT
