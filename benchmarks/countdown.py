@@ -36,7 +36,8 @@ START_ROWS = 1200 * 128
 """Rows that the start learns from: its steps times its batch size."""
 TASKS = 150 * 32
 """Tasks of `countdown-v2`: the steps of the demo times its prompts per step."""
-EVAL_ITEMS = 600
+HELD_OUT, EVAL_ITEMS = 600, 300
+"""Held-out items that `grpo_learning.py` measures, and those of them in `eval_countdown_v2`."""
 DATASET, EVAL_SET = "countdown-v2", "eval_countdown_v2"
 
 _PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2}
@@ -121,9 +122,9 @@ def tasks() -> list[dict[str, Any]]:
 
 
 def held_out_tasks() -> list[tuple[Item, dict[str, Any]]]:
-    """Return the items of `eval_countdown_v2`, each with its task."""
+    """Return held-out items, each with its task."""
     rng = random.Random(SEED + 1)
-    return [(item, item.task(rng)) for item in rng.sample(items("held_out"), EVAL_ITEMS)]
+    return [(item, item.task(rng)) for item in rng.sample(items("held_out"), HELD_OUT)]
 
 
 def eval_items() -> list[dict[str, Any]]:
@@ -136,7 +137,7 @@ def eval_items() -> list[dict[str, Any]]:
             "section": "core",
             "category": "countdown",
         }
-        for number, (item, task) in enumerate(held_out_tasks(), start=1)
+        for number, (item, task) in enumerate(held_out_tasks()[:EVAL_ITEMS], start=1)
     ]
 
 
