@@ -241,6 +241,8 @@ def format_table(summary: Mapping[str, Any]) -> str:
         gains = " / ".join(f"{100 * gain:+.1f} ± {100 * half:.1f}" for gain, half in figures["gains"])
         mean = f"{100 * figures['gain']:+.1f}" if gains else ""
         seconds = f"{figures['cpu_seconds']:.0f}" if gains else ""
+        if "before" in figures:
+            name += f" (before: {100 * figures['before']['pass_1']:.1f})"  # noqa: PLW2901
         one, greedy, most = (100 * figures[key] for key in ("pass_1", "greedy", f"pass_{ANSWERS}"))
         lines.append(f"| {name} | {one:.1f} | {gains} | {mean} | {greedy:.1f} | {most:.1f} | {seconds} |")
     return "\n".join(lines)
