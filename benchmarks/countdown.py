@@ -37,7 +37,7 @@ START_ROWS = 1200 * 128
 TASKS = 150 * 32
 """Tasks of `countdown-v2`: the steps of the demo times its prompts per step."""
 HELD_OUT, EVAL_ITEMS = 600, 300
-"""Held-out items that `grpo_learning.py` measures, and those of them in `eval_countdown_v2`."""
+"""Number of held-out items in `grpo_learning.py`, and in `eval_countdown_v2`, which has the first of them."""
 DATASET, EVAL_SET = "countdown-v2", "eval_countdown_v2"
 
 _PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2}
@@ -47,7 +47,7 @@ _Part = tuple[Fraction, str, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """Three numbers in ascending order, and a target that needs all of them."""
+    """Three numbers in ascending order and a target that cannot be reached with fewer."""
 
     numbers: tuple[int, ...]
     target: int

@@ -29,6 +29,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import fmean
+from types import SimpleNamespace
 from typing import Any
 
 import countdown
@@ -118,16 +119,6 @@ def keep_correct(rows: Sequence[dict[str, Any]], _: ObjectiveConfig) -> None:
         row["is_used"], row["advantage"] = row["reward"] == 1, 1.0
 
 
-class NullRecorder:
-    """Record nothing."""
-
-    def completions(self, rows: Any) -> None:
-        """Ignore completions."""
-
-    def log(self, level: str, event: str, message: str, **fields: Any) -> None:
-        """Ignore an event."""
-
-
 def build_config(seed: int, **data: Any) -> Config:
     """Return the configuration of the demo with another seed and without evaluation."""
     config = load_config(CONFIG, settings=[f"seed={seed}", "evaluation.eval_set=null"])
@@ -141,7 +132,8 @@ def train(config: Config, assign: Any = assign_advantages, initial: Params | Non
     if initial is not None:
         state = state._replace(trained=initial)
     rollouts = build_rollouts(task, data)
-    completions = rollouts and StepCompletions(replace(rollouts, assign_advantages=assign), NullRecorder())
+    recorder: Any = SimpleNamespace(completions=lambda rows: None, log=lambda *event, **fields: None)
+    completions = rollouts and StepCompletions(replace(rollouts, assign_advantages=assign), recorder)
     update = train_program(task).compile().call
     for step in range(config.limits.steps):
         batch = completions.batch(data.source, step, state, frozen) if completions else data.source.batch(step)

@@ -10,9 +10,8 @@ from trainer.loop.layout import cannot_stack, is_scanned
 from trainer.loop.mesh import build_mesh
 from trainer.loop.task import Task
 from trainer.model.model import read_model
-from trainer.objectives import build_objective
+from trainer.objectives import build_objective, find_contradictions
 from trainer.objectives.data import Data, read_data
-from trainer.objectives.settings import find_contradictions
 from trainer.runtime import Devices, refuse_absent_types, supported_types
 
 

@@ -31,8 +31,8 @@ from trainer.loop.state import initial_state, state_shapes
 from trainer.loop.task import Task, without_reference
 from trainer.model.decoder import params_sha256
 from trainer.model.stacks import Params
+from trainer.objectives import find_contradictions
 from trainer.objectives.data import Data, record_data
-from trainer.objectives.settings import find_contradictions
 from trainer.planning.duration import ideal_seconds
 from trainer.planning.plan import compiled_plan, record_plan
 from trainer.recorder.environment import level_of

@@ -28,7 +28,7 @@ from trainer.config.tree import (
 from trainer.loop.programs import compiled_steps, train_program
 from trainer.loop.rollouts import Rollouts, build_rollouts, distinct_numbers
 from trainer.loop.state import initial_state
-from trainer.objectives.settings import find_contradictions
+from trainer.objectives import find_contradictions
 from trainer.replay.recorded import ReplayRequest, read_recorded
 from trainer.replay.repetition import RecordedStates, Repetition
 from trainer.replay.replay import replay

@@ -42,7 +42,6 @@ class Completion:
 
     tokens: tuple[int, ...]
     """Includes the stop token if it was generated."""
-
     finish_reason: Literal["stop", "length"]
     """`stop` if the last token is the stop token, `length` if `max_new_tokens` was reached first."""
 
@@ -52,10 +51,8 @@ class Draws(NamedTuple):
 
     keys: Key[Array, " batch"]
     """One key for all tokens of a row."""
-
     log_probs: Float[Array, "batch max_new_tokens"]
     """Log-probability of each token, in nats."""
-
     entropies: Float[Array, "batch max_new_tokens"]
     """Entropy of the distribution of each token, in nats."""
 
@@ -65,18 +62,13 @@ class DecodeState(NamedTuple):
 
     written: Array
     """New tokens, `[batch max_new_tokens]`, zero-padded."""
-
     new_tokens: Array
     """New tokens per row so far, `[]`."""
-
     last: Array
     """Newest token of each row, `[batch]`."""
-
     done: Array
     """Whether a row has its stop token, `[batch]`."""
-
     caches: list[KeyValues]
-
     draws: Draws | None = None
     """None for greedy decoding."""
 
@@ -99,7 +91,7 @@ def generate(
     finish_reason `stop`; with `max_new_tokens=2` they give `(5, 6)` with `length`. Ties go to the smallest id.
 
     Args:
-        graphdef: Structure of the model, from `params.flatten`.
+        graphdef: Structure of the model, from `decoder.flatten`.
         params: Parameters by name; if they are sharded, the devices share the rows.
         prompts: Token ids, none empty, each leaving room for `max_new_tokens` positions.
         max_new_tokens: Most new tokens per prompt, stop token included; at least 1.
@@ -149,9 +141,9 @@ def stream_tokens(
     like: Sequence[Sequence[int]] = (),
     options: CompilerOptions = (),
 ) -> Iterator[int]:
-    """Yield the new tokens of one prompt as they are chosen, the stop token included; the tokens of `generate`.
+    """Stream the greedy completion of one prompt token by token, including the stop token.
 
-    `batch_size` and `like` are those of `generate`, whose program has as many rows.
+    The tokens equal those of `generate` with the same `batch_size` and `like`, because the batch has the same shape.
     """
     width = padded(max(map(len, (prompt, *like))))
     tokens, lengths = pad_left([prompt] * min(batch_size, max(len(like), 1)), width)
@@ -229,7 +221,7 @@ def decode(
     run's evaluation and a script give the same tokens.
 
     Args:
-        graphdef: Structure of the model, from `params.flatten`.
+        graphdef: Structure of the model, from `decoder.flatten`.
         params: Parameters by name.
         prompts: Token ids.
         lengths: Length of each prompt.
@@ -371,7 +363,7 @@ class GroupPrograms:
         *,
         keys: Key[Array, " rows"],
     ) -> list[DrawnCompletion]:
-        """Return the completions of left-padded prompts; those of a group are consecutive.
+        """Sample the completions of left-padded prompts, group by group.
 
         Args:
             params: Parameters by name; may be sharded.
@@ -408,14 +400,12 @@ class GroupPrograms:
                 rows = rows[kept]
                 state, repeated = take(params, state, repeated, jnp.asarray(kept))
         collect()
-        return [self._completion(*(each[number] for each in written)) for number in range(len(keys))]
-
-    def _completion(
-        self, tokens: NDArray[np.int32], log_probs: NDArray[np.float32], entropies: NDArray[np.float32]
-    ) -> DrawnCompletion:
-        text = completion(tokens.tolist(), self.stop_token_id)
-        count = len(text.tokens)
-        return DrawnCompletion(written=text, log_probs=log_probs[:count], entropies=entropies[:count])
+        drawn = []
+        for tokens, log_probs, entropies in zip(*written, strict=True):
+            text = completion(tokens.tolist(), self.stop_token_id)
+            count = len(text.tokens)
+            drawn.append(DrawnCompletion(written=text, log_probs=log_probs[:count], entropies=entropies[:count]))
+        return drawn
 
 
 def row_keys(key: Key[Array, ""], rows: ArrayLike, group_size: int) -> Key[Array, " sequences"]:
@@ -486,9 +476,9 @@ def take_rows(
 
 @cache
 def group_functions(options: CompilerOptions, sharding: NamedSharding | None) -> tuple[Any, Any, Any]:
-    """Return `first_tokens`, `further_tokens`, which donates its state, and `take_rows` under `jax.jit`.
+    """Compile `first_tokens`, `further_tokens` (which donates its state) and `take_rows`.
 
-    `sharding` is that of the rows of their results, or None for one device.
+    Their results have rows with this sharding; None means one device.
     """
     state, lengths = dict[str, Any](), dict[str, Any]()
     if sharding is not None:

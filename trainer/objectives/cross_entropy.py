@@ -65,10 +65,9 @@ def chunked_cross_entropy(
     *,
     chunk_positions: int | None,
 ) -> Float[Array, ""]:
-    """Return the summed cross-entropy in nats, with the logits of `chunk_positions` positions of `seq` at a time.
+    """Return the summed cross-entropy in nats, computing logits for `chunk_positions` positions of `seq` at a time.
 
-    Equal to `summed_cross_entropy(logits_of(hidden), …)` up to the order of additions. `chunk_positions` is None for
-    all positions at once.
+    Equal to `summed_cross_entropy(logits_of(hidden), …)` up to the order of additions; None means a single chunk.
     """
     return sum_chunks(summed_cross_entropy, hidden, targets, mask, logits_of, chunk_positions)
 

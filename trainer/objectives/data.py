@@ -89,9 +89,9 @@ class Data:
         """Warnings about evaluation items that are in the training rows."""
         if self.overlap is None or self.items is None:
             return ()
+        found = describe_overlap(self.overlap.document(), items=len(self.items.file.rows))
         return tuple(
-            problem_of(code, file=str(self.dataset.path), what=what, severity="warning")
-            for code, what in describe_overlap(self.overlap.document(), items=len(self.items.file.rows))
+            problem_of(code, file=str(self.dataset.path), what=what, severity="warning") for code, what in found
         )
 
     @property
@@ -108,9 +108,8 @@ class Data:
         """Build `first_examples.json` with at most `count` of the rows of the first step."""
         # A batch with more sequences than there are rows repeats rows.
         order = list(dict.fromkeys(self.source.rows(0)))[:count]
-        return first_examples(
-            self.encoded, order, self.tokenizer, run_id=run_id, rows=self.rows, settings=self.settings
-        )
+        settings: dict[str, Any] = {"run_id": run_id, "rows": self.rows, "settings": self.settings}
+        return first_examples(self.encoded, order, self.tokenizer, **settings)
 
 
 def read_training_rows(config: Config) -> tuple[RowFile, Sequence[dict[str, Any]]]:
@@ -144,14 +143,11 @@ def read_data(
         asked: Evaluation set, by default the one in the configuration.
         rendered_at: Time that the chat template writes, or None for the present.
     """
-    tokenizer, dataset, items, encoded, file = None, None, None, None, asked
-    is_too_long = False
+    tokenizer, dataset, items, encoded, file, too_long = None, None, None, None, asked, list[Problem]()
     if model is not None:
         with collect_problems(problems):
             tokenizer = model.source.tokenizer(rendered_at)
-        too_long = too_long_sequences(config, model)
-        problems += too_long
-        is_too_long = bool(too_long)
+        problems += (too_long := too_long_sequences(config, model))
     with collect_problems(problems):
         dataset, rows = read_training_rows(config)
     if file is None and config.evaluation.eval_set:
@@ -159,30 +155,45 @@ def read_data(
             file = read_eval_set(config.evaluation.eval_set)
     if dataset is None or model is None or tokenizer is None:
         return None
-    path, positions = str(dataset.path), model.source.spec.max_positions
+    path, positions, settings = str(dataset.path), model.source.spec.max_positions, config.data
     problems += unused_variables(dataset, tokenizer)
-    summary = summarize_rows(rows, config.data.template)
-    kinds = list(check_kinds(summary.kinds, config.data.template, path))
+    summary = summarize_rows(rows, settings.template)
+    kinds = list(check_kinds(summary.kinds, settings.template, path))
     problems += [each for each in kinds if each.severity == "error"]
     form = replace(summary.form, thinks=None) if objective.updates_per_rollout else summary.form
     scoring = infer_scoring(config.evaluation, rows, file.rows if file else ())
     if file is not None:
         with collect_problems(problems):
             items = read_items(config, file, rows, form, tokenizer, scoring, problems, max_positions=positions)
-    if not is_too_long:  # encoding would report the same rows again
+    if not too_long:  # encoding would report the same rows again
         with collect_problems(problems):
-            where: dict[str, Any] = {"file": path, "lines": dataset.lines, "max_positions": positions}
-            encoded = objective.encode(rows, tokenizer, form=form, **where)
+            encoded = objective.encode(
+                rows, tokenizer, form=form, file=path, lines=dataset.lines, max_positions=positions
+            )
     if encoded is None:
         return None
     return Data(
-        settings=config.data,
+        settings=settings,
         dataset=dataset,
         rows=rows,
         generator_seed=config.seed + GENERATOR_SEED_OFFSET if config.data.generated_rows else None,
         tokenizer=tokenizer,
         encoded=encoded,
-        source=build_source(encoded, objective, config, devices=devices),
+        source=RowSource(
+            examples=encoded.encoded,
+            sequences=pack_rows(encoded.lengths, settings.max_length, in_order=not settings.shuffle)
+            if settings.packing
+            else one_each(len(encoded.encoded)),
+            lengths=encoded.lengths,
+            widths=encoded.widths,
+            collate=objective.collate,
+            shapes=bucket_lengths(settings.max_length, settings.buckets),
+            batch_size=global_batch_size(config, devices=devices) // objective.sequences_each,
+            # The prompts of a rollout are one microbatch.
+            accumulation_steps=1 if objective.updates_per_rollout else config.batch.accumulation_steps,
+            seed=config.seed,
+            shuffle=settings.shuffle,
+        ),
         sequences_each=objective.sequences_each,
         form=form,
         scoring=scoring,
@@ -195,7 +206,7 @@ def read_data(
 
 
 def unused_variables(dataset: RowFile, tokenizer: Tokenizer) -> list[Problem]:
-    """Return problems of variables, such as tools, that rows give to a chat template that does not use them."""
+    """Return a problem for each variable of the rows, such as tools, that the chat template does not use."""
     template = tokenizer.chat_template
     text = str(template.get("default") if isinstance(template, dict) else template)
     return [
@@ -209,25 +220,6 @@ def unused_variables(dataset: RowFile, tokenizer: Tokenizer) -> list[Problem]:
         for name, number in dataset.variables.items()
         if not re.search(rf"\b{re.escape(name)}\b", text)
     ]
-
-
-def build_source(encoded: EncodedData, objective: Objective, config: Config, *, devices: int) -> RowSource:
-    """Return the batches of encoded rows; prompts for sampling form one microbatch."""
-    data = config.data
-    return RowSource(
-        examples=encoded.encoded,
-        sequences=pack_rows(encoded.lengths, data.max_length, in_order=not data.shuffle)
-        if data.packing
-        else one_each(len(encoded.encoded)),
-        lengths=encoded.lengths,
-        widths=encoded.widths,
-        collate=objective.collate,
-        shapes=bucket_lengths(data.max_length, data.buckets),
-        batch_size=global_batch_size(config, devices=devices) // objective.sequences_each,
-        accumulation_steps=1 if objective.updates_per_rollout else config.batch.accumulation_steps,
-        seed=config.seed,
-        shuffle=data.shuffle,
-    )
 
 
 def record_data(recorder: Recorder, data: Data, *, examples: int) -> None:

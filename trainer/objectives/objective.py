@@ -53,27 +53,18 @@ class Objective(ABC):
     """Positions of each sequence whose logits exist at the same time, or None for all."""
     template: str | None = None
     """Template of plain prompts, or None for the default of each kind of row."""
+    sequences_each: int = 1
+    """Sequences of an example: 2 for a pair, the group size for sampled completions."""
+    updates_per_rollout: int = 0
+    """Optimizer steps on the same sampled completions, or 0 if nothing is sampled."""
+    needs_reference: bool = False
+    """Whether the loss needs the model before training."""
     kind: ClassVar[str]
     """Name in `objective.kind`."""
     can_pack: ClassVar[bool] = False
     """Whether a sequence may hold several examples."""
     takes_pairs: ClassVar[bool] = False
     """Whether rows are pairs of answers."""
-
-    @property
-    def sequences_each(self) -> int:
-        """Sequences of an example: 2 for a pair, the group size for sampled completions."""
-        return 1
-
-    @property
-    def updates_per_rollout(self) -> int:
-        """Optimizer steps on the same sampled completions, or 0 if nothing is sampled."""
-        return 0
-
-    @property
-    def needs_reference(self) -> bool:
-        """Whether the loss needs the model before training."""
-        return False
 
     @property
     def rematerialised_blocks(self) -> int:

@@ -51,7 +51,7 @@ class PolicyLoss:
         advantages: Float[Array, " batch"],
         reference_log_probs: Float[Array, "batch seq"] | None,
     ) -> LossSums:
-        """Return the sums of completions; loss divided by weight is the loss of a step.
+        """Return the sums of a microbatch; the loss of a step is loss / weight.
 
         For the log-probabilities above, one sequence, A = 1 and β = 0, dapo is −2.0333 of weight 2, grpo −1.0167 of
         weight 1, dr_grpo −2.0333 of weight `max_completion_tokens`. If the model itself sampled all sequences, the

@@ -22,9 +22,8 @@ from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
 from trainer.model.model import build_model
 from trainer.model.source import resolve_for_planning
-from trainer.objectives import build_objective
+from trainer.objectives import build_objective, find_contradictions
 from trainer.objectives.data import Data, read_data, read_training_rows, too_long_sequences
-from trainer.objectives.settings import find_contradictions
 from trainer.runtime import too_few_devices
 
 CHARACTERS_PER_TOKEN = 3.5

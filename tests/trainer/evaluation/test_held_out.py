@@ -28,7 +28,7 @@ from trainer.config.tree import (
     RecordingConfig,
 )
 from trainer.loop.checkpoints import checkpoint_steps
-from trainer.objectives.settings import find_contradictions
+from trainer.objectives import find_contradictions
 from trainer.replay.recorded import ReplayRequest
 from trainer.replay.replay import replay
 

@@ -27,7 +27,7 @@ from trainer.evaluation.recorded import load_run_params
 from trainer.loop.mesh import build_mesh
 from trainer.loop.task import Task
 from trainer.model.source import resolve
-from trainer.objectives.settings import find_contradictions
+from trainer.objectives import find_contradictions
 from trainer.play import run_sampler
 from trainer.recorder.progress import Watch
 from trainer.replay.recorded import ReplayRequest

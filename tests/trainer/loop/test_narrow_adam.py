@@ -19,7 +19,7 @@ from trainer.loop.mesh import shapes_mesh, state_shardings
 from trainer.loop.moments import CodedMoment, code_values, nearest_codes, scales_shape
 from trainer.loop.optimizer import allow_type_promotion, build_optimizer, detect_state_dtype
 from trainer.model.stacks import unstack_tree
-from trainer.objectives.settings import find_contradictions
+from trainer.objectives import find_contradictions
 from trainer.resume import changes_of_state
 
 CASE = json.loads((Path(__file__).parents[2] / "cases" / "optimizer_state" / "torchao.json").read_text())
