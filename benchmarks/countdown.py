@@ -1,10 +1,11 @@
-"""Countdown: reach a target with three given numbers. Generator of tasks, solutions and held-out items.
+"""Countdown: reach a target with three given numbers. Tasks, solutions and held-out items from one generator.
 
-`python -m benchmarks.countdown` rewrites `countdown-v1` (tasks for the reward `countdown`),
-`countdown-solved-v1` (the same items with solutions) and `eval_countdown_v1` (items that are in neither).
-`python -m benchmarks.countdown rows.jsonl` writes the rows of `trainer/configs/countdown_start.yaml`.
+`python -m benchmarks.countdown` rewrites the built-in `countdown-v2` (tasks for the reward `countdown`) and
+`eval_countdown_v2` (held-out items with their solutions). `python -m benchmarks.countdown rows.jsonl` writes the
+solved rows of `trainer/configs/countdown_start.yaml`.
 
-An item is three numbers, in any order, and a target. Its SHA-256 decides whether it is held out.
+An item is three numbers, in any order, and a target. Its SHA-256 decides its split, so the model that starts
+`trainer/configs/grpo_demo.yaml` has never seen a task of `countdown-v2`, and neither has seen a held-out item.
 """
 
 from __future__ import annotations
@@ -20,20 +21,24 @@ from fractions import Fraction
 from functools import cache
 from itertools import combinations, combinations_with_replacement, permutations
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from trainer.data.builtin import FOLDER
 
-MAX_NUMBER = 12
-MAX_TARGET = 60
-HELD_OUT = 10
-"""One item in this many is held out."""
-SOLVED_ORDERS = 2
-"""Orders of the numbers of each item in `countdown-solved-v1`."""
-START_SOLUTIONS = 4
-"""Solutions for each order of an item in the rows of `countdown_start.yaml`."""
+Split = Literal["held_out", "start", "tasks"]
+
+MAX_NUMBER = 25
+MAX_TARGET = 99
+SPLITS: tuple[Split, ...] = ("held_out", *["start"] * 4, *["tasks"] * 5)
+"""Split by the last decimal digit of an item's SHA-256."""
 SEED = 29
-EVAL_SET = "eval_countdown_v1"
+START_ROWS = 1200 * 128
+"""Rows that the start learns from: its steps times its batch size."""
+TASKS = 150 * 32
+"""Tasks of `countdown-v2`: the steps of the demo times its prompts per step."""
+HELD_OUT, EVAL_ITEMS = 600, 300
+"""Number of held-out items in `grpo_learning.py`, and in `eval_countdown_v2`, which has the first of them."""
+DATASET, EVAL_SET = "countdown-v2", "eval_countdown_v2"
 
 _PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2}
 _Part = tuple[Fraction, str, int]
@@ -41,37 +46,40 @@ _Part = tuple[Fraction, str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class CountdownItem:
-    """Three numbers in ascending order, and a target that needs all of them."""
+class Item:
+    """Three numbers in ascending order and a target that cannot be reached with fewer."""
 
     numbers: tuple[int, ...]
     target: int
 
     @property
-    def is_held_out(self) -> bool:
-        """Whether no training row may use the item."""
+    def split(self) -> Split:
+        """The split of the item."""
         text = f"{' '.join(map(str, self.numbers))} {self.target}"
-        return int(hashlib.sha256(text.encode()).hexdigest(), 16) % HELD_OUT == 0
+        return SPLITS[int(hashlib.sha256(text.encode()).hexdigest(), 16) % len(SPLITS)]
 
-    def prompt(self, numbers: tuple[int, ...]) -> str:
-        """Return the task with its numbers in this order: `numbers 3 7 2 target 13 = `."""
-        return f"numbers {' '.join(map(str, numbers))} target {self.target} = "
+    def task(self, rng: random.Random) -> dict[str, Any]:
+        """Return the item as a dataset row without an answer, with its numbers in a random order."""
+        numbers = rng.sample(self.numbers, len(self.numbers))
+        prompt = f"numbers {' '.join(map(str, numbers))} target {self.target} = "
+        return {"prompt": prompt, "task": {"kind": "countdown", "numbers": numbers, "target": self.target}}
 
 
-@cache
-def all_items() -> tuple[CountdownItem, ...]:
-    """Return every item: numbers from 1 to 12, and targets from 1 to 60 that need all three."""
-    found = []
+def all_items() -> Iterator[Item]:
+    """Yield every item: numbers from 1 to 25, and targets from 1 to 99 that need all three."""
     for numbers in combinations_with_replacement(range(1, MAX_NUMBER + 1), 3):
         reached = {value for pair in combinations(numbers, 2) for value in expressions(pair)} | set(numbers)
         targets = {int(value) for value in expressions(numbers) if value.denominator == 1} - reached
-        found += [
-            CountdownItem(numbers=numbers, target=target) for target in sorted(targets) if 1 <= target <= MAX_TARGET
-        ]
-    return tuple(found)
+        yield from (Item(numbers=numbers, target=target) for target in sorted(targets) if 1 <= target <= MAX_TARGET)
 
 
-def solutions(item: CountdownItem) -> list[str]:
+@cache
+def items(split: Split) -> tuple[Item, ...]:
+    """Return the items of a split."""
+    return tuple(item for item in all_items() if item.split == split)
+
+
+def solutions(item: Item) -> list[str]:
     """Return all solutions with the fewest brackets, sorted.
 
     Numbers 2, 3 and 7 with target 13 give `2*3+7`, `3*2+7`, `7+2*3` and `7+3*2`.
@@ -107,92 +115,50 @@ def _join(left: _Part, right: _Part) -> Iterator[_Part]:
         yield value, f"{first}{sign}{b_text if is_bare else f'({b_text})'}", precedence
 
 
-def task_rows() -> list[dict[str, Any]]:
-    """Return the rows of `countdown-v1`: every item that is not held out, its numbers in one order."""
+def tasks() -> list[dict[str, Any]]:
+    """Return the rows of `countdown-v2`."""
     rng = random.Random(SEED)
-    return [task_row(item, shuffled(item.numbers, rng)) for item in _training_items(rng)]
+    return [item.task(rng) for item in rng.sample(items("tasks"), TASKS)]
 
 
-def solved_rows() -> list[dict[str, Any]]:
-    """Return the rows of `countdown-solved-v1`: the same items in several orders, each with one solution."""
+def held_out_tasks() -> list[tuple[Item, dict[str, Any]]]:
+    """Return held-out items, each with its task."""
     rng = random.Random(SEED + 1)
-    found = []
-    for item in _training_items(rng):
-        orders = sorted(set(permutations(item.numbers)))
-        chosen = rng.sample(orders, min(SOLVED_ORDERS, len(orders)))
-        found += [{"prompt": item.prompt(numbers), "completion": rng.choice(solutions(item))} for numbers in chosen]
-    return rng.sample(found, len(found))
-
-
-def start_rows() -> list[dict[str, Any]]:
-    """Return the rows of `countdown_start.yaml`: each training item in every order, with several solutions."""
-    rng = random.Random(SEED + 3)
-    found = []
-    for item in _training_items(rng):
-        known = solutions(item)
-        for numbers in sorted(set(permutations(item.numbers))):
-            chosen = rng.sample(known, min(START_SOLUTIONS, len(known)))
-            found += [{"prompt": item.prompt(numbers), "completion": text} for text in chosen]
-    return rng.sample(found, len(found))
+    return [(item, item.task(rng)) for item in rng.sample(items("held_out"), HELD_OUT)]
 
 
 def eval_items() -> list[dict[str, Any]]:
-    """Return the items of `eval_countdown_v1`: all held-out items, with all their solutions."""
-    rng = random.Random(SEED + 2)
+    """Return the rows of `eval_countdown_v2`, with all solutions of each item."""
     return [
         {
             "id": f"{EVAL_SET}-{number:03}",
-            "prompt": item.prompt(shuffled(item.numbers, rng)),
+            "prompt": task["prompt"],
             "expected": solutions(item),
             "section": "core",
             "category": "countdown",
         }
-        for number, item in enumerate((item for item in all_items() if item.is_held_out), start=1)
+        for number, (item, task) in enumerate(held_out_tasks()[:EVAL_ITEMS], start=1)
     ]
 
 
-def task_row(item: CountdownItem, numbers: tuple[int, ...]) -> dict[str, Any]:
-    """Return an item as a task without an answer."""
-    return {
-        "prompt": item.prompt(numbers),
-        "task": {"kind": "countdown", "numbers": list(numbers), "target": item.target},
-    }
+def solved(split_items: tuple[Item, ...], count: int, seed: int) -> list[dict[str, Any]]:
+    """Return rows with a random item, order of its numbers and solution each."""
+    rng = random.Random(seed)
+    return [
+        {"prompt": item.task(rng)["prompt"], "completion": rng.choice(solutions(item))}
+        for item in rng.choices(split_items, k=count)
+    ]
 
 
-def shuffled(numbers: tuple[int, ...], rng: random.Random) -> tuple[int, ...]:
-    """Return numbers in a random order."""
-    return tuple(rng.sample(numbers, len(numbers)))
-
-
-def _training_items(rng: random.Random) -> list[CountdownItem]:
-    items = [item for item in all_items() if not item.is_held_out]
-    return rng.sample(items, len(items))
-
-
-def file_texts() -> dict[str, str]:
-    """Return the text of each committed file by its name."""
-    files = {"countdown-v1": task_rows(), "countdown-solved-v1": solved_rows(), EVAL_SET: eval_items()}
-    return {f"{name}.jsonl": _to_jsonl(rows) for name, rows in files.items()}
-
-
-def write_start(path: Path) -> Path:
-    """Write the rows of `countdown_start.yaml`, and return the path."""
-    path.write_text(_to_jsonl(start_rows()), encoding="utf-8", newline="\n")
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
+    """Write rows as JSONL, and return the path."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8", newline="\n")
     return path
 
 
-def _to_jsonl(rows: list[dict[str, Any]]) -> str:
-    return "".join(json.dumps(row) + "\n" for row in rows)
-
-
-def main(arguments: list[str], folder: Path = FOLDER) -> None:
-    """Write the rows of `countdown_start.yaml` to the given file, or else the committed files."""
-    if arguments:
-        write_start(Path(arguments[0]))
-        return
-    for name, text in file_texts().items():
-        (folder / name).write_text(text, encoding="utf-8", newline="\n")
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    if sys.argv[1:]:
+        write_rows(Path(sys.argv[1]), solved(items("start"), START_ROWS, SEED + 2))
+    else:
+        write_rows(FOLDER / f"{DATASET}.jsonl", tasks())
+        write_rows(FOLDER / f"{EVAL_SET}.jsonl", eval_items())

@@ -36,11 +36,15 @@ from harness import (
 if TYPE_CHECKING:
     from evidence.rewards import Attempt
 
+KEYS = (
+    *("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim"),
+    *("intermediate_size", "vocab_size"),
+)
 SHAPES = {
-    "tiny": {"embed": 128, "layers": 4, "heads": 4, "kv_heads": 2, "head_dim": 32, "mlp": 512, "vocab": 576},
-    "small": {"embed": 256, "layers": 6, "heads": 8, "kv_heads": 4, "head_dim": 32, "mlp": 768, "vocab": 8192},
+    size: dict(zip(KEYS, values, strict=True)) | {"max_position_embeddings": 512, "tie_word_embeddings": True}
+    for size, values in {"tiny": (128, 4, 4, 2, 32, 512, 576), "small": (256, 6, 8, 4, 32, 768, 8192)}.items()
 }
-"""Llama shapes; embeddings are tied to the output layer, everything is float32."""
+"""Llama shapes as keys of config.json; everything is float32."""
 SHAPES["uneven"] = SHAPES["tiny"]
 STOP_SCALE = 10.0
 """Factor of the end token's embedding in `uneven`; about every 50th token is the end token."""
@@ -57,22 +61,6 @@ PARTS = ("rollout", "update", "step")
 CLOCKS = ("cpu", "wall")
 
 
-def model_config(size: str) -> dict[str, Any]:
-    """Return the model as keys of config.json."""
-    shape = SHAPES[size]
-    return {
-        "vocab_size": shape["vocab"],
-        "hidden_size": shape["embed"],
-        "intermediate_size": shape["mlp"],
-        "num_hidden_layers": shape["layers"],
-        "num_attention_heads": shape["heads"],
-        "num_key_value_heads": shape["kv_heads"],
-        "head_dim": shape["head_dim"],
-        "max_position_embeddings": 512,
-        "tie_word_embeddings": True,
-    }
-
-
 def make_prompts(size: str) -> list[str]:
     """Return 64 prompts of nearly equal length; in `uneven` of one to three times that length."""
     repeats = 5 if size == "uneven" else 1
@@ -87,8 +75,8 @@ def make_weights(size: str, end_token: int) -> dict[str, Any]:
     import numpy as np
 
     shape, random = SHAPES[size], np.random.default_rng(0)
-    embed, mlp = shape["embed"], shape["mlp"]
-    query, key_value = (shape[name] * shape["head_dim"] for name in ("heads", "kv_heads"))
+    embed, mlp = shape["hidden_size"], shape["intermediate_size"]
+    query, key_value = (shape[f"num_{name}_heads"] * shape["head_dim"] for name in ("attention", "key_value"))
     kernels = {
         "self_attn.q_proj": (query, embed),
         "self_attn.k_proj": (key_value, embed),
@@ -98,11 +86,11 @@ def make_weights(size: str, end_token: int) -> dict[str, Any]:
         "mlp.up_proj": (mlp, embed),
         "mlp.down_proj": (embed, mlp),
     }
-    weights = {"model.embed_tokens.weight": random.normal(0, 0.02, (shape["vocab"], embed))}
+    weights = {"model.embed_tokens.weight": random.normal(0, 0.02, (shape["vocab_size"], embed))}
     if size == "uneven":
         weights["model.embed_tokens.weight"][end_token] *= STOP_SCALE
     weights["model.norm.weight"] = np.ones(embed)
-    for layer in range(shape["layers"]):
+    for layer in range(shape["num_hidden_layers"]):
         for name, lengths in kernels.items():
             weights[f"model.layers.{layer}.{name}.weight"] = random.normal(0, 0.02, lengths)
         for name in ("input_layernorm", "post_attention_layernorm"):
@@ -140,7 +128,7 @@ def trainproof_loop(size: str, tokenizer: str) -> None:
     with TemporaryDirectory() as scratch:
         model, prompts = Path(scratch) / "model", Path(scratch) / "prompts.jsonl"
         copy_tokenizer(model)
-        (model / "config.json").write_text(json.dumps({"model_type": "llama", **model_config(size)}))
+        (model / "config.json").write_text(json.dumps({"model_type": "llama", **SHAPES[size]}))
         save_file(make_weights(size, end_token), model / "model.safetensors")
         rows = [json.dumps({"prompt": prompt, "completion": "0"}) for prompt in make_prompts(size)]
         prompts.write_text("\n".join(rows) + "\n")
@@ -194,9 +182,7 @@ def trl_loop(size: str, tokenizer_folder: str) -> None:
     prompts = make_prompts(size)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(tokenizer_folder)
     end = tokenizer.eos_token_id if size == "uneven" else None
-    model = LlamaForCausalLM(
-        LlamaConfig(**model_config(size), eos_token_id=end, bos_token_id=None, pad_token_id=0)
-    ).float()
+    model = LlamaForCausalLM(LlamaConfig(**SHAPES[size], eos_token_id=end, bos_token_id=None, pad_token_id=0)).float()
     weights = make_weights(size, tokenizer.eos_token_id)
     model.load_state_dict({name: torch.from_numpy(value) for name, value in weights.items()}, strict=False)
     server = StepServer(

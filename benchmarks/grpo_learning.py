@@ -1,52 +1,49 @@
-"""Train a model with rewards, beside controls with the same start, number of updates and number of sequences.
+"""Train `trainer/configs/grpo_demo.yaml` with rewards, beside controls with as many updates on as many sequences.
 
-    python benchmarks/grpo_learning.py            # three seeds; prints a table and writes results/grpo_learning.json
-    python benchmarks/grpo_learning.py --seeds 0 --arms grpo --steps 20
+    python benchmarks/grpo_learning.py [--seeds 0 1 2] [--result FILE]
 
-The task has a checker and no gold answers: reach a number from three given ones. Held-out items are chosen by SHA-256.
+The task has a checker: reach a number from three given ones. SHA-256 splits its items into those of the start, of GRPO,
+and held-out ones, so no task of GRPO was ever taught.
 
 | arm | trains on |
 |---|---|
-| grpo | the correct reward |
-| shuffled | the same rewards, permuted over the step |
+| grpo | the correct rewards |
 | rejection | its own correct answers, as supervised data |
-| more | further supervised steps on solutions, for which this task has a solver |
+| more | further solutions of the items of the start, for which this task has a solver |
+| shuffled | the same rewards, permuted over the step |
+| memorised | the correct rewards, but both start and GRPO are taught the same few tasks |
 
-Before and after, 16 answers to each held-out item give pass@1 with its interval over items, and pass@16. Each arm is
-stored when it ends and not run again, so an interrupted benchmark continues, and several processes with different
-seeds can fill one file. `learning_plot.py` draws the result.
+Before and after, each held-out item is answered once greedily and 16 times at temperature 1. Gains are paired by item;
+intervals are 95 % over items. Each arm is stored when it ends and not run again, so an interrupted benchmark continues.
+Prints the table of docs/rewards.md and writes benchmarks/results/grpo_learning.json.
 """
 
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
-import os
-import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
+from types import SimpleNamespace
 from typing import Any
 
 import countdown
 import jax
 import numpy as np
-from countdown import task_row
 
 from evidence.hashes import sha256_file
 from evidence.rewards import Attempt
 from trainer.config.load import load_config
 from trainer.config.tree import Config, ObjectiveConfig
-from trainer.generate.decode import pad_left, row_keys
+from trainer.generate.decode import Completion, generate, pad_left, row_keys
 from trainer.inputs import read_inputs
 from trainer.loop.programs import train_program
-from trainer.loop.rollouts import Rollouts, StepCompletions, build_rollouts, completion_text
+from trainer.loop.rollouts import Rollouts, StepCompletions, assign_advantages, build_rollouts, completion_text
 from trainer.loop.state import initial_state
 from trainer.loop.step import TrainState
 from trainer.model.model import combine
@@ -57,209 +54,225 @@ from trainer.runtime import choose_devices
 CONFIG = Path(__file__).parents[1] / "trainer" / "configs" / "grpo_demo.yaml"
 RESULT = Path(__file__).parent / "results" / "grpo_learning.json"
 WEIGHTS = CONFIG.parent / "countdown_start" / "model.safetensors"
-START = "start"
-ARMS = ("grpo", "shuffled", "rejection", "more")
-ANSWERS = 16
-"""Answers per held-out item."""
+ARMS = {
+    "grpo": "GRPO",
+    "rejection": "own correct answers",
+    "more": "more solutions",
+    "shuffled": "shuffled rewards",
+    "memorised": "GRPO on memorised tasks",
+}
+ANSWERS, AT_A_TIME = 16, 150
+"""Sampled answers per held-out item, and items per batch."""
+DIGITS = "0123456789abcdefg"
+"""Correct answers of an item, as one character."""
 EVALUATION_SEED = 7
+MEMORISED_TASKS, MEMORISING_STEPS, MEMORISING_RATE = 600, 200, 1.5e-3
 
 
-def held_out_rows() -> list[dict[str, Any]]:
-    """Return the tasks that are in no training row."""
-    draw = random.Random(countdown.SEED + 2)
-    items = [item for item in countdown.all_items() if item.is_held_out]
-    return [task_row(item, countdown.shuffled(item.numbers, draw)) for item in items]
+def measure(rollouts: Rollouts, params: Params) -> dict[str, str]:
+    """Answer the held-out items; return the correct ones of 16 answers to each, and of one greedy answer."""
+    rows = [row for _, row in countdown.held_out_tasks()]
+    prompts = [rollouts.data.tokenizer.encode(row["prompt"], add_special_tokens=True) for row in rows]
+    programs = replace(rollouts.programs, group_size=ANSWERS)
 
+    def is_right(row: dict[str, Any], written: Completion) -> bool:
+        text, finished = completion_text(written, rollouts.data.tokenizer), written.finish_reason == "stop"
+        attempt = Attempt(prompt=row["prompt"], text=text, row=row, finished=finished)
+        return rollouts.rewards[0].score(attempt) == 1
 
-def measure(rollouts: Rollouts, params: Params, rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Return pass@1 with its interval over items, and pass@16."""
-    prompts = [rollouts.tokenizer.encode(row["prompt"], add_special_tokens=True) for row in rows]
-    tokens, lengths = pad_left(prompts, max(map(len, prompts)))
-    keys = row_keys(jax.random.key(EVALUATION_SEED), range(len(rows)), ANSWERS)
-    drawn = replace(rollouts.programs, group_size=ANSWERS).draw(params, tokens, lengths, keys=keys)
-    scores = np.zeros((len(rows), ANSWERS))
-    for number, each in enumerate(drawn):
-        item, answer = divmod(number, ANSWERS)
-        attempt = Attempt(
-            prompt=rows[item]["prompt"],
-            text=completion_text(each.written, rollouts.tokenizer),
-            row=rows[item],
-            finished=each.written.finish_reason == "stop",
-        )
-        scores[item, answer] = rollouts.rewards[0].score(attempt)
-    means = scores.mean(axis=1)
-    mean, error = float(means.mean()), 1.96 * float(means.std(ddof=1)) / len(rows) ** 0.5
+    right = []
+    for first in range(0, len(rows), AT_A_TIME):
+        part = range(first, first + AT_A_TIME)
+        tokens, lengths = pad_left([prompts[item] for item in part], max(map(len, prompts)))
+        drawn = programs.draw(params, tokens, lengths, keys=row_keys(jax.random.key(EVALUATION_SEED), part, ANSWERS))
+        right += [is_right(rows[first + number // ANSWERS], each.written) for number, each in enumerate(drawn)]
+    greedy = generate(
+        programs.graphdef,
+        params,
+        prompts,
+        max_new_tokens=programs.max_new_tokens,
+        stop_token_id=programs.stop_token_id,
+        batch_size=AT_A_TIME,
+    )
+    counts = np.sum(np.reshape(right, (len(rows), ANSWERS)), axis=1)
     return {
-        "pass_1": mean,
-        "pass_1_low": mean - error,
-        "pass_1_high": mean + error,
-        f"pass_{ANSWERS}": float(scores.max(axis=1).mean()),
+        "right": "".join(DIGITS[count] for count in counts),
+        "greedy_right": "".join(str(int(is_right(*each))) for each in zip(rows, greedy, strict=True)),
     }
 
 
-def replace_advantages(rollouts: Rollouts, assign: Callable[[Any, Callable[[Any], None]], None]) -> Rollouts:
-    """Return the same rollouts with other advantages; `assign` gets the rows of a step and the original assignment."""
-    original = Rollouts._add_advantages
-
-    class ChangedRollouts(Rollouts):
-        def _add_advantages(self, written: Any) -> None:
-            assign(written, partial(original, self))
-
-    return ChangedRollouts(**vars(rollouts))
-
-
-def shuffle_rewards(rollouts: Rollouts, seed: int) -> Rollouts:
-    """Return the same rollouts with their rewards permuted over the step."""
+def shuffle_rewards(seed: int) -> Any:
+    """Return an assignment of advantages with the rewards of a step permuted."""
     permute = np.random.default_rng(seed).permutation
 
-    def assign(written: Any, original: Callable[[Any], None]) -> None:
-        for row, reward in zip(written, permute([row["reward"] for row in written]), strict=True):
+    def assign(rows: Sequence[dict[str, Any]], settings: ObjectiveConfig) -> None:
+        for row, reward in zip(rows, permute([row["reward"] for row in rows]), strict=True):
             row["reward"] = float(reward)
-        original(written)
+        assign_advantages(rows, settings)
 
-    return replace_advantages(rollouts, assign)
-
-
-def reject_wrong(rollouts: Rollouts) -> Rollouts:
-    """Return the same rollouts, learning only from correct completions, each with weight 1."""
-
-    def assign(written: Any, _: Callable[[Any], None]) -> None:
-        for row in written:
-            row["is_used"], row["advantage"] = row["reward"] == 1, 1.0
-
-    return replace_advantages(rollouts, assign)
+    return assign
 
 
-class NullRecorder:
-    """Record nothing."""
-
-    def completions(self, rows: Any) -> None:
-        """Ignore completions."""
-
-    def log(self, level: str, event: str, message: str, **fields: Any) -> None:
-        """Ignore an event."""
+def keep_correct(rows: Sequence[dict[str, Any]], _: ObjectiveConfig) -> None:
+    """Learn from correct completions only, each with weight 1."""
+    for row in rows:
+        row["is_used"], row["advantage"] = row["reward"] == 1, 1.0
 
 
-def build_config(seed: int, steps: int) -> Config:
-    """Return the configuration of the GRPO demo with another seed and without evaluation."""
-    settings = {"seed": seed, "limits.steps": steps, "evaluation.eval_set": None}
-    return load_config(CONFIG, settings=[f"{key}={json.dumps(value)}" for key, value in settings.items()])
+def build_config(seed: int, **data: Any) -> Config:
+    """Return the configuration of the demo with another seed and without evaluation."""
+    config = load_config(CONFIG, settings=[f"seed={seed}", "evaluation.eval_set=null"])
+    return replace(config, data=replace(config.data, **data))
 
 
-def train_arm(arm: str, seed: int, steps: int) -> tuple[TrainState, Params, Rollouts, list[float]]:
-    """Train an arm; return its state, the frozen parameters, the rollouts and the mean reward of each step."""
-    config = build_config(seed, max(steps, 1))
+def train(config: Config, assign: Any = assign_advantages, initial: Params | None = None) -> tuple[TrainState, Params]:
+    """Train as configured, from other parameters if given; return the state and the frozen parameters."""
     task, data = read_inputs(config, choose_devices(config.mesh.device, config.mesh.devices))
+    [state], frozen = initial_state(task)
+    if initial is not None:
+        state = state._replace(trained=initial)
     rollouts = build_rollouts(task, data)
-    assert rollouts is not None, "the demo learns from rewards"
-    if arm == "more":
-        return *train_supervised(seed, steps), rollouts, []
-    [state], frozen = initial_state(task)
-    used = rollouts
-    if arm == "shuffled":
-        used = shuffle_rewards(rollouts, seed)
-    elif arm == "rejection":
-        used = reject_wrong(rollouts)
-    completions = StepCompletions(used, NullRecorder())
-    update, rewards = train_program(task).compile().call, []
-    for step in range(steps):
-        batch = completions.batch(data.source, step, state, frozen)
-        state, _ = update(state, frozen, batch)
-        rewards.append(float(completions.row(step + 1, {"sampler_gap": 0.0}, update_seconds=0)["reward_mean"] or 0))
-        if step % 20 == 19:
-            print(f"seed {seed}  {arm:10} step {step + 1}: reward {fmean(rewards[-20:]):.3f}", file=sys.stderr)
-    return state, frozen, rollouts, rewards
-
-
-def train_supervised(seed: int, steps: int) -> tuple[TrainState, Params]:
-    """Train on as many sequences of the supervised start; return the state and the frozen parameters."""
-    config = build_config(seed, steps)
-    with tempfile.TemporaryDirectory() as folder:
-        dataset = countdown.write_start(Path(folder) / "countdown_start.jsonl")
-        config = replace(config, objective=ObjectiveConfig(), data=replace(config.data, dataset=str(dataset)))
-        task, data = read_inputs(config, choose_devices(config.mesh.device, config.mesh.devices))
-    [state], frozen = initial_state(task)
+    recorder: Any = SimpleNamespace(completions=lambda rows: None, log=lambda *event, **fields: None)
+    completions = rollouts and StepCompletions(replace(rollouts, assign_advantages=assign), recorder)
     update = train_program(task).compile().call
-    for step in range(steps):
-        state, _ = update(state, frozen, data.source.batch(step))
+    for step in range(config.limits.steps):
+        batch = completions.batch(data.source, step, state, frozen) if completions else data.source.batch(step)
+        state, _ = update(state, frozen, batch)
     return state, frozen
 
 
-def run_arm(arm: str, seed: int, steps: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Train and evaluate an arm; `start` is the model that all arms begin with."""
-    cpu, wall = time.process_time(), time.perf_counter()
-    state, frozen, rollouts, rewards = train_arm("grpo" if arm == START else arm, seed, 0 if arm == START else steps)
-    seconds = {"cpu_seconds": time.process_time() - cpu, "wall_seconds": time.perf_counter() - wall}
-    figures: dict[str, Any] = measure(rollouts, combine(state.trained, frozen), rows) | seconds
-    return figures | ({"rewards": [round(reward, 4) for reward in rewards]} if rewards else {})
+def train_supervised(config: Config, rows: list[dict[str, Any]], folder: Path) -> tuple[TrainState, Params]:
+    """Train on solved rows, with the other settings of a configuration."""
+    dataset = countdown.write_rows(folder / "solved.jsonl", rows)
+    return train(replace(config, objective=ObjectiveConfig(), data=replace(config.data, dataset=str(dataset))))
 
 
-def summarize(seeds: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str, Any]:
-    """Return the gain of each arm over the start, for the seeds that have both."""
-    summary: dict[str, Any] = {}
+def run_arm(arm: str, seed: int, rollouts: Rollouts, folder: Path) -> dict[str, Any]:
+    """Train and evaluate an arm under a seed."""
+    config, before = build_config(seed), {}
+    initial = None
+    if arm == "memorised":
+        # The start learns the first tasks of GRPO by heart; GRPO then gets the same tasks, several times.
+        tasks = countdown.tasks()[:MEMORISED_TASKS]
+        given = [row["task"] for row in tasks]
+        known = [countdown.Item(numbers=tuple(sorted(task["numbers"])), target=task["target"]) for task in given]
+        optimizer = replace(config.optimizer, learning_rate=MEMORISING_RATE, schedule="constant")
+        memorising = replace(
+            config,
+            optimizer=optimizer,
+            batch=replace(config.batch, microbatch_size=128),
+            limits=replace(config.limits, steps=MEMORISING_STEPS),
+        )
+        rows = countdown.solved(tuple(known), MEMORISING_STEPS * 128, seed)
+        state, frozen = train_supervised(memorising, rows, folder)
+        initial, before = state.trained, {"before": measure(rollouts, combine(state.trained, frozen))}
+        config = build_config(seed, dataset=str(countdown.write_rows(folder / "tasks.jsonl", tasks)))
+    began = time.process_time()
+    if arm == "more":
+        count = config.limits.steps * config.batch.microbatch_size
+        state, frozen = train_supervised(config, countdown.solved(countdown.items("start"), count, seed), folder)
+    else:
+        assign = {"shuffled": shuffle_rewards(seed), "rejection": keep_correct}.get(arm, assign_advantages)
+        state, frozen = train(config, assign, initial)
+    seconds = time.process_time() - began
+    return {"cpu_seconds": seconds, **before, **measure(rollouts, combine(state.trained, frozen))}
+
+
+def shares(answers: Mapping[str, str], name: str) -> Any:
+    """Return the share of correct answers to each item."""
+    return np.array([DIGITS.index(digit) for digit in answers[name]]) / (ANSWERS if name == "right" else 1)
+
+
+def mean_interval(values: Any) -> tuple[float, float]:
+    """Return the mean over items and half of its 95 % interval."""
+    return float(np.mean(values)), float(1.96 * np.std(values, ddof=1) / len(values) ** 0.5)
+
+
+def rates(answers: Mapping[str, str]) -> dict[str, float]:
+    """Return pass@1 with its interval, pass@16 and the share of correct greedy answers."""
+    right = shares(answers, "right")
+    mean, half = mean_interval(right)
+    return {
+        "pass_1": mean,
+        "pass_1_half_interval": half,
+        f"pass_{ANSWERS}": float(np.mean(right > 0)),
+        "greedy": float(np.mean(shares(answers, "greedy_right"))),
+    }
+
+
+def summarize(start: Mapping[str, Any], seeds: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the mean figures of the start and of each arm, and its gain under each seed, paired by item."""
+    summary: dict[str, Any] = {"start": rates(start)}
     for arm in ARMS:
-        pairs = [(arms[arm], arms[START]) for arms in seeds.values() if {arm, START} <= arms.keys()]
-        gains = {
-            name: [after[name] - before[name] for after, before in pairs] for name in ("pass_1", f"pass_{ANSWERS}")
-        }
-        if pairs:
-            summary[arm] = {f"{name}_gain": fmean(values) for name, values in gains.items()}
-            summary[arm]["pass_1_gains"] = gains["pass_1"]
+        found = [arms[arm] for arms in seeds.values() if arm in arms]
+        if not found:
+            continue
+        each = [rates(one) for one in found]
+        summary[arm] = {name: fmean(one[name] for one in each) for name in each[0]}
+        befores = [one.get("before", start) for one in found]
+        for name, gain in (("right", "gain"), ("greedy_right", "greedy_gain")):
+            pairs = zip(found, befores, strict=True)
+            gains = [mean_interval(shares(one, name) - shares(before, name)) for one, before in pairs]
+            summary[arm] |= {gain: fmean(mean for mean, _ in gains), f"{gain}s": gains}
+        if "before" in found[0]:
+            before = [rates(one["before"]) for one in found]
+            summary[arm]["before"] = {name: fmean(one[name] for one in before) for name in before[0]}
+        summary[arm]["cpu_seconds"] = fmean(one["cpu_seconds"] for one in found)
     return summary
 
 
-def store(result: Path, conditions: Mapping[str, Any], seed: str, arm: str, figures: Mapping[str, Any]) -> None:
-    """Add an arm to the result, under a lock because other processes may write to it."""
-    folder = os.open(result.parent, os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
-        seeds = load_arms(result, conditions)
-        seeds.setdefault(seed, {})[arm] = dict(figures)
-        document = {"environment": environment(), **conditions, "summary": summarize(seeds)}
-        temporary = result.with_suffix(".tmp")
-        temporary.write_text(json.dumps(document | {"seeds": dict(sorted(seeds.items()))}, indent=1) + "\n")
-        temporary.replace(result)
-    finally:
-        os.close(folder)
-
-
-def load_arms(result: Path, conditions: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Load the stored arms of each seed, and refuse a result that was measured under other conditions."""
-    document = json.loads(result.read_text()) if result.exists() else conditions
-    if different := [name for name, value in conditions.items() if document.get(name) != value]:
-        message = f"{result} was measured with another {different[0]}. Delete it, or pass another file by --result."
-        raise SystemExit(message)
-    return dict(document.get("seeds", {}))
+def format_table(summary: Mapping[str, Any]) -> str:
+    """Return the figures as Markdown: percentages, and gains in points under each seed."""
+    lines = [
+        f"| arm | pass@1 | gain under each seed | mean gain | greedy | pass@{ANSWERS} | CPU s |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    start = summary["start"] | {"gains": []}
+    before = {"before": start} | {name: summary[arm] for arm, name in ARMS.items() if arm in summary}
+    for name, figures in before.items():
+        gains = " / ".join(f"{100 * gain:+.1f} ± {100 * half:.1f}" for gain, half in figures["gains"])
+        mean = f"{100 * figures['gain']:+.1f}" if gains else ""
+        seconds = f"{figures['cpu_seconds']:.0f}" if gains else ""
+        if "before" in figures:
+            name += f" (before: {100 * figures['before']['pass_1']:.1f})"  # noqa: PLW2901
+        one, greedy, most = (100 * figures[key] for key in ("pass_1", "greedy", f"pass_{ANSWERS}"))
+        lines.append(f"| {name} | {one:.1f} | {gains} | {mean} | {greedy:.1f} | {most:.1f} | {seconds} |")
+    return "\n".join(lines)
 
 
 def main() -> None:
-    """Run the missing arms of each seed, store each, and print the gains."""
+    """Run the missing arms of each seed, store each, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS)
-    parser.add_argument("--steps", type=int)
     parser.add_argument("--result", type=Path, default=RESULT)
     args = parser.parse_args()
-    config, rows = load_config(CONFIG), held_out_rows()
-    steps = args.steps or config.limits.steps
+    config = build_config(0)
     conditions = {
-        "steps": steps,
-        "answers": ANSWERS,
         "start_sha256": sha256_file(WEIGHTS),
-        **{name: asdict(getattr(config, name)) for name in ("objective", "optimizer", "batch")},
-        "held_out": len(rows),
+        **{name: asdict(getattr(config, name)) for name in ("objective", "optimizer", "batch", "limits")},
     }
-    for seed in map(str, args.seeds):
-        for arm in (START, *args.arms):
-            if arm not in load_arms(args.result, conditions).get(seed, {}):
-                figures = run_arm(arm, int(seed), steps, rows)
-                store(args.result, conditions, seed, arm, figures)
-                rate, best = figures["pass_1"], figures[f"pass_{ANSWERS}"]
-                print(f"seed {seed}  {arm:10} pass@1 {rate:.3f}  pass@{ANSWERS} {best:.3f}", flush=True)
-    for arm, gained in summarize(load_arms(args.result, conditions)).items():
-        gains = gained["pass_1_gains"]
-        spread = f" ± {stdev(gains):.3f}" if len(gains) > 1 else ""
-        print(f"{arm:10} pass@1 {fmean(gains):+.3f}{spread}  pass@{ANSWERS} {gained[f'pass_{ANSWERS}_gain']:+.3f}")
+    document = json.loads(args.result.read_text()) if args.result.exists() else conditions
+    if any(document.get(name) != value for name, value in conditions.items()):
+        message = f"{args.result} was measured with other settings. Delete it, or pass --result."
+        raise SystemExit(message)
+    task, data = read_inputs(config, choose_devices(config.mesh.device, config.mesh.devices))
+    rollouts = build_rollouts(task, data)
+    assert rollouts is not None, "the demo learns from rewards"
+    [state], frozen = initial_state(task)
+    start = document.get("start") or measure(rollouts, combine(state.trained, frozen))
+    seeds: dict[str, Any] = document.get("seeds", {})
+    for arm, seed in ((arm, seed) for arm in ARMS for seed in args.seeds):
+        done = seeds.setdefault(str(seed), {})
+        if arm not in done:
+            with tempfile.TemporaryDirectory() as folder:
+                done[arm] = run_arm(arm, seed, rollouts, Path(folder))
+            figures = rates(done[arm])
+            print(f"seed {seed}  {arm:10} " + "  ".join(f"{name} {value:.3f}" for name, value in figures.items()))
+            print(f"{done[arm]['cpu_seconds']:.0f} CPU s", file=sys.stderr)
+        summary = summarize(start, seeds)
+        document = conditions | {"environment": environment(), "summary": summary, "start": start, "seeds": seeds}
+        args.result.write_text(json.dumps(document, indent=1) + "\n")
+    print(format_table(document["summary"]))
 
 
 if __name__ == "__main__":

@@ -67,10 +67,10 @@ METRIC_ROW = "metric_row"
 TIME = "time"
 """The only field of a metric row that is not a number."""
 
-DATASETS = ("dev-reasoning-v2", "dev-stories-v1", "countdown-v1", "countdown-solved-v1")
+DATASETS = ("dev-reasoning-v2", "dev-stories-v1", "countdown-v2")
 """Built-in datasets."""
 
-EVAL_SETS = ("eval_v1", "eval_v2", "eval_stories_v1", "eval_countdown_v1")
+EVAL_SETS = ("eval_v1", "eval_v2", "eval_stories_v1", "eval_countdown_v2")
 """Built-in evaluation sets."""
 
 MODELS = ("demo", "tiny-gpt2")

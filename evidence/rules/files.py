@@ -221,7 +221,6 @@ def recorded_fields(run: ValidRun, check: Checker) -> None:
         "without rollouts": not rollouts,
         "rollouts": rollouts,
         "one update per rollout": rollouts and objective.get("updates_per_rollout") == 1,
-        "headroom": rollouts and objective.get("headroom_items") and not run.manifest["parent"],
         "evaluation": run.manifest["dataset"]["overlap_with_eval"] is not None,
     }
     conditions = {condition for condition, holds in recorded.items() if holds}

@@ -8,7 +8,6 @@ from pathlib import PurePath
 import numpy as np
 
 from evidence.layout import EVAL_SUMMARY, FIRST_EXAMPLES, LOG, MANIFEST, METRICS, PLAN
-from evidence.rewards import pass_rates
 from evidence.rules.checker import Checker, ValidRun, rule
 from evidence.run import Document, Run, where
 from schemas.formats import format_value, join_words
@@ -315,13 +314,6 @@ def result_figures(run: ValidRun, check: Checker) -> None:
         if compiled and abs(seconds - stated) > 0.011 * len(compiled):
             source = "compiling the programs of plan.json"
             check.equal(MANIFEST, "/result/compile_seconds", stated, round(seconds, 2), source)
-    if headroom := result.get("headroom"):
-        right, samples = headroom["right"], headroom["samples"]
-        what = f"{max(right)} of {samples} samples are right."
-        check.require(max(right) <= samples, MANIFEST, what, "/result/headroom/right")
-        for name, rate in pass_rates(right, samples).items() if max(right) <= samples else ():
-            source = "result.headroom.right"
-            check.equal(MANIFEST, f"/result/headroom/{name}", headroom[name], rate, source)
 
 
 @rule("TP307", "manifest")

@@ -1,14 +1,15 @@
-"""What learning from rewards costs beside TRL: what was measured stands in a file."""
+"""Stored results of GRPO: its cost beside TRL, and what it learns beside its controls."""
 
 import json
-import re
 import sys
 from pathlib import Path
 
 import pytest
 
+from evidence.hashes import sha256_file
+
 sys.path.append(BENCHMARKS := str(Path(__file__).parents[2] / "benchmarks"))
-from learning_plot import LEFT, WIDTH, draw, format_table
+from grpo_learning import format_table, summarize
 
 sys.path.remove(BENCHMARKS)
 
@@ -48,31 +49,31 @@ def test_rolling_out_and_a_step_are_ahead_in_every_round(size: str):
         assert MEASURED["trl_over_trainproof"][size][part]["cpu"]["min"] > 1, part
 
 
-def test_the_picture_of_learning_has_a_dot_for_each_arm_and_seed():
-    def arm(one: float, every: float) -> dict[str, float]:
-        return {"pass_1": one, "pass_1_low": one - 0.1, "pass_1_high": one + 0.1, "pass_4": every}
-
-    seeds = {"0": {"start": arm(0.3, 0.8), "grpo": arm(0.4, 0.6)}, "1": {"start": arm(0.3, 0.8), "grpo": arm(0.6, 0.6)}}
-    picture = draw({"answers": 4, "steps": 2, "held_out": 9, "seeds": seeds})
-    places = [float(x) for x in re.findall(r'<circle cx="([\d.]+)"', picture)]
-    assert [round((x - LEFT) / WIDTH, 3) for x in places[:4]] == [0.3, 0.3, 0.4, 0.6]
-    assert len(places) == 8
-    lines = re.findall(r'<path d="M([\d.]+) [\d.]+H([\d.]+)"', picture)
-    assert [round((float(x) - LEFT) / WIDTH, 3) for x in lines[2]] == [0.3, 0.5]
-    assert ">50.0</text>" in picture, "the mean of both seeds"
-    assert "GRPO" in picture
-    assert "shuffled" not in picture, "an arm that was not run is left out"
+def test_gains_are_paired_by_item_with_intervals():
+    start = {"right": "0088", "greedy_right": "0001"}
+    seeds = {
+        "0": {"grpo": {"cpu_seconds": 2.0, "right": "00gg", "greedy_right": "0011"}},
+        "1": {"grpo": {"cpu_seconds": 4.0, "right": "44cc", "greedy_right": "1111"}},
+    }
+    found = summarize(start, seeds)
+    assert (found["start"]["pass_1"], found["start"]["pass_16"], found["start"]["greedy"]) == (0.25, 0.5, 0.25)
+    # Items gain 0, 0, 1/2 and 1/2 under one seed; all gain 1/4 under the other.
+    half = 1.96 * (1 / 12) ** 0.5 / 2
+    assert found["grpo"]["gains"] == [(0.25, pytest.approx(half)), (0.25, 0.0)]
+    assert (found["grpo"]["greedy_gain"], found["grpo"]["cpu_seconds"]) == (0.5, 3.0)
 
 
-def test_picture_table_and_summary_are_of_the_stored_figures():
-    results = Path(BENCHMARKS) / "results"
-    document = json.loads((results / "grpo_learning.json").read_text())
-    assert (results / "grpo_learning.svg").read_text() == draw(document)
-    assert format_table(document) in (Path(BENCHMARKS).parent / "docs" / "rewards.md").read_text()
-    for arm, gained in document["summary"].items():
-        of = [found for found in document["seeds"].values() if arm in found]
-        gains = [found[arm]["pass_1"] - found["start"]["pass_1"] for found in of]
-        assert gained["pass_1_gain"] == pytest.approx(sum(gains) / len(gains))
+def test_the_learning_results_are_consistent_and_in_the_documentation():
+    document = json.loads((Path(BENCHMARKS) / "results" / "grpo_learning.json").read_text())
+    summary = document["summary"]
+    assert json.loads(json.dumps(summarize(document["start"], document["seeds"]))) == summary
+    assert format_table(summary) in (Path(BENCHMARKS).parent / "docs" / "rewards.md").read_text()
+    for (gain, half), arms in zip(summary["grpo"]["gains"], document["seeds"].values(), strict=True):
+        assert gain - half > 0.1
+        assert arms["grpo"]["cpu_seconds"] < 150
+    assert summary["memorised"]["gain"] < summary["grpo"]["gain"] / 2
+    weights = Path(BENCHMARKS).parent / "trainer" / "configs" / "countdown_start" / "model.safetensors"
+    assert document["start_sha256"] == sha256_file(weights)
 
 
 def test_with_uneven_lengths_a_step_is_ahead_though_it_draws_more():

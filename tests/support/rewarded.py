@@ -1,9 +1,11 @@
-"""Synthetic runs that learned from rewards: countdown tasks, answered as a test states, with figures from NumPy."""
+"""Synthetic runs that learned from rewards: countdown tasks with the answers of a test, and figures from NumPy."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from itertools import permutations, product
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +14,22 @@ from synthetic import seal, write_rows, write_run
 
 from evidence import layout, registry
 
-ROWS = [json.loads(line) for line in Path("trainer/data/builtin/countdown-v1.jsonl").read_text("utf-8").splitlines()]
-SOLVED = {
-    tuple(row["prompt"].split()[-2:] + sorted(row["prompt"].split()[1:4])): row["completion"]
-    for row in map(json.loads, Path("trainer/data/builtin/countdown-solved-v1.jsonl").read_text("utf-8").splitlines())
-}
+DATASET = "countdown-v2"
+ROWS = [json.loads(line) for line in Path(f"trainer/data/builtin/{DATASET}.jsonl").read_text("utf-8").splitlines()]
 
 Written = tuple[str, float, bool]
-"""Text, its countdown reward, and whether it has its end token."""
+"""Text, its countdown reward, and whether it ended."""
 
 
 def solution(row: Mapping[str, Any]) -> str:
-    """Return a solution of a countdown row, from the built-in solved rows."""
-    words = row["prompt"].split()
-    return SOLVED[tuple(words[-2:] + sorted(words[1:4]))]
+    """Return the first solution of a countdown row that brute force finds."""
+    target = row["task"]["target"]
+    for (a, b, c), one, other in product(permutations(row["task"]["numbers"]), "+-*/", "+-*/"):
+        for text in (f"({a}{one}{b}){other}{c}", f"{a}{one}({b}{other}{c})"):
+            with suppress(ZeroDivisionError):
+                if abs(eval(text) - target) < 1e-9:
+                    return text
+    raise AssertionError(row)
 
 
 def solve_every_other(step: int, group: int, sample: int, row: Mapping[str, Any]) -> Written:
@@ -48,21 +52,11 @@ def write_rewarded_run(
     figures: Callable[[int], Mapping[str, float]] = lambda step: {},
     **changes: Any,
 ) -> Path:
-    """Write a GRPO run with the roll-outs of every step.
+    """Write a GRPO run with the rollouts of every step.
 
-    Args:
-        root: Folder of runs.
-        name: Name of the run.
-        write: Returns a completion from step, group, sample and dataset row.
-        steps: Number of steps.
-        groups: Prompts per step.
-        size: Completions per prompt.
-        rewards: `objective.rewards`.
-        worth: Returns the rewards of a text from its countdown reward.
-        total: Returns the weighted sum of the rewards.
-        objective: Further settings of the objective.
-        figures: Returns further fields of the metric row of a step.
-        changes: As for `write_run`.
+    `write` returns a completion from step, group, sample and dataset row, `worth` the rewards of a text from its
+    countdown reward, `total` their weighted sum, and `figures` further fields of a step's metric row. `groups` and
+    `size` are prompts per step and completions per prompt; `changes` are those of `write_run`.
     """
     settings = {
         "kind": "grpo",
@@ -72,15 +66,9 @@ def write_rewarded_run(
         "mask_truncated": True,
         "max_completion_tokens": 16,
     } | dict(objective or {})
-    known = registry.built_in_dataset("countdown-v1") or {}
-    changes["config"] = {"data": {"dataset": "countdown-v1"}, "objective": settings} | dict(changes.get("config", {}))
-    dataset = {
-        "name": "countdown-v1",
-        "rows": known["rows"],
-        "sha256": known["sha256"],
-        "duplicates": 0,
-        "split": "all",
-    }
+    known = registry.built_in_dataset(DATASET) or {}
+    changes["config"] = {"data": {"dataset": DATASET}, "objective": settings} | dict(changes.get("config", {}))
+    dataset = {"name": DATASET, "rows": len(ROWS), "sha256": known["sha256"], "duplicates": 0, "split": "all"}
     changes["manifest"] = {"dataset": dataset} | dict(changes.get("manifest", {}))
     changes["first_examples"] = {"counts": {"rows": len(ROWS)}}
     folder = write_run(root, name, steps=steps, items=0, **changes)
@@ -103,7 +91,7 @@ def write_rewarded_run(
 def _rollouts(
     step: int, groups: int, settings: Mapping[str, Any], write: Any, worth: Any, total: Any
 ) -> list[dict[str, Any]]:
-    """Return the roll-outs of a step, with advantages computed by NumPy."""
+    """Return the rollouts of a step, with advantages computed by NumPy."""
     rows, size = [], settings["group_size"]
     for group in range(groups):
         number = ((step - 1) * groups + group) % len(ROWS)

@@ -1,6 +1,5 @@
 """A run that learns from rewards from end to end: it learns, is recorded, continued and repeated bit for bit."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from model_folders import row_file
-from tasks import inputs_of, plan_of
-from trainproof.orders.headroom import headroom_findings
-from whole_runs import logged, manifest_of, refusal, rows
+from tasks import inputs_of
+from whole_runs import manifest_of, refusal, rows
 
 from evidence import layout
 from evidence.grade import check_run
@@ -28,7 +26,7 @@ from trainer.config.tree import (
     RecordingConfig,
 )
 from trainer.loop.programs import compiled_steps, train_program
-from trainer.loop.rollouts import Rollouts, build_rollouts, draw_numbers
+from trainer.loop.rollouts import Rollouts, build_rollouts, distinct_numbers
 from trainer.loop.state import initial_state
 from trainer.objectives import find_contradictions
 from trainer.replay.recorded import ReplayRequest, read_recorded
@@ -143,41 +141,6 @@ def test_other_draws_on_another_processor_are_not_judged(is_exact, verdict, rewa
     assert ("other tokens are sampled" in came[1].difference) == (verdict == "not tried")
 
 
-@pytest.mark.slow
-def test_headroom_is_measured_once_and_changes_nothing(rewarded, train, tmp_path):
-    config = rewarding(rewarded, "starts_low", steps=2, headroom_items=6)
-    without = replace(config.objective, headroom_items=0)
-    # Four groups are a roll-out, so the six prompts are two, of which the second is filled up.
-    assert headroom_findings(config, plan_of(config), tmp_path)[0].what.endswith("as long as 2 roll-outs.")
-    whole, plain = train(config, "whole"), train(replace(config, objective=without), "plain")
-    rest = train(replace(config, limits=LimitsConfig(steps=3)), "rest", resume=whole)
-    assert exact(whole) == exact(plain)
-    assert rows(whole, layout.ROLLOUTS) == rows(plain, layout.ROLLOUTS)
-    found, *others = (manifest_of(folder)["result"].get("headroom") for folder in (whole, plain, rest))
-    assert others == [None, None]
-    assert [errors(folder) for folder in (whole, plain, rest)] == [set(), set(), set()]
-    assert (found["samples"], len(found["right"])) == (4, 6)
-    assert found["pass_1"] == pytest.approx(sum(found["right"]) / 24)
-    assert found["pass_k"] == pytest.approx(sum(count > 0 for count in found["right"]) / 6)
-    assert 0 < found["pass_1"] < found["pass_k"]
-    [known] = headroom_findings(config, plan_of(config), tmp_path)
-    assert f"pass@1 is {found['pass_1']:.3f}" in known.what
-    assert known.what.endswith("measured by the run whole.")
-    for change in ({"pass_k": 0.99}, {"right": [5] * 6}, None):
-        document = manifest_of(whole)
-        document["result"].pop("headroom")
-        document["result"] |= {} if change is None else {"headroom": found | change}
-        (whole / layout.MANIFEST).write_text(json.dumps(document))
-        assert ("TP306" if change else "TP525") in errors(whole)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("rewards", "codes"), [("unlike", ["TP927"]), ("anything", ["TP928"]), ("share_of_e", [])])
-def test_a_start_with_nothing_to_learn_is_reported(rewards, codes, rewarded, train):
-    folder = train(rewarding(rewarded, rewards, steps=1, headroom_items=4))
-    assert [row["fields"]["code"] for row in logged(folder, "no_headroom")] == codes
-
-
 def test_it_learns_what_is_rewarded(rewarded, train):
     folder = train(replace(rewarded, limits=LimitsConfig(steps=30)))
     found = rows(folder)
@@ -273,7 +236,7 @@ def test_rewards_that_raise_end_a_run_with_the_prompt(rewarded, order_of):
 
 
 def test_a_row_that_is_twice_in_a_step_draws_twice():
-    assert draw_numbers([4, 1, 4, 4], 10) == [4, 1, 14, 24]
+    assert distinct_numbers([4, 1, 4, 4], 10) == [4, 1, 14, 24]
 
 
 @pytest.mark.parametrize(

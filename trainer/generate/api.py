@@ -46,15 +46,15 @@ class LanguageModel:
             ids: Token ids, `[batch seq]`, or `[seq]` for a batch of one.
 
         Raises:
-            ProblemError: An id is outside the vocabulary, a text is longer than the model's positions, or the rows
-                differ in length.
+            ProblemError: An id is outside the vocabulary, a row is longer than the model's positions, or rows differ in
+                length.
         """
         try:
             tokens = np.atleast_2d(np.asarray(ids))
         except ValueError as error:
-            what = "The texts are of several lengths, and logits are computed for texts of one length."
-            then = "Call the model once for each text, or use `generate`, which takes several lengths."
-            raise ProblemError([problem_of("TP065", file="ids", what=what, next=then)], exit_code=2) from error
+            what = "The rows of ids differ in length, but logits are computed for rows of one length."
+            then = "Call the model once per row, or use `generate`, which accepts rows of different lengths."
+            raise refuse(what, then) from error
         self.check(tokens)
         # GPUs and TPUs multiply float32 in lower precision by default.
         with jax.default_matmul_precision("highest"):
@@ -63,26 +63,31 @@ class LanguageModel:
 
     def check(self, tokens: NDArray[Any], further: int = 0) -> None:
         """Raise `ProblemError` for token ids that the model cannot process, with `further` new tokens behind them."""
-        what = then = None
-        length = tokens.shape[-1] + further
+        first, length = str(tokens.flat[0])[:40] if tokens.size else "", tokens.shape[-1] + further
+        then = None
         if tokens.dtype.kind in "US":
-            what = f'"{tokens.flat[0]!s:.40}" is text, and a model takes token ids.'
-            then = "Encode it with the model's tokenizer, for example with AutoTokenizer of transformers."
+            what, then = f'"{first}" is text, not token ids.', "Encode it with the model's tokenizer first."
         elif tokens.size == 0:
-            what, then = "A text is empty, and a model continues one token or more.", "Begin it with a token."
+            what, then = "A row of ids is empty, and a model continues one token or more.", "Begin it with a token."
         elif not np.issubdtype(tokens.dtype, np.integer):
-            what = f"Token ids are whole numbers; {str(tokens.flat[0])[:40]} is of type {tokens.dtype}."
+            what = f"Token ids are integers; {first} is of type {tokens.dtype}."
         elif tokens.ndim != 2:
-            what = f"Token ids are one text, [seq], or several, [batch seq]; these have shape {list(tokens.shape)}."
+            what = f"Token ids have shape [seq] or [batch seq]; these have shape {list(tokens.shape)}."
         elif tokens.min() < 0:
             what = f"Token id {tokens.min()} is below 0."
         elif tokens.max() >= self.spec.vocab:
-            what = f"Token id {tokens.max()} is not below {self.spec.vocab:,}, the model's vocabulary."
+            what = f"Token id {tokens.max()} is not below the vocabulary size, {self.spec.vocab:,}."
         elif self.spec.learned_positions and length > self.spec.max_positions:
             what = f"{length:,} tokens are more than the model's {self.spec.max_positions:,} positions."
-            then = "Give fewer tokens, or a smaller max_new_tokens."
-        if what is not None:
-            raise ProblemError([problem_of("TP065", file="ids", what=what, next=then)], exit_code=2)
+            then = "Pass fewer tokens, or a smaller max_new_tokens."
+        else:
+            return
+        raise refuse(what, then)
+
+
+def refuse(what: str, then: str | None = None, *, argument: str = "ids") -> ProblemError:
+    """Return the error of an argument that a model cannot process."""
+    return ProblemError([problem_of("TP065", file=argument, what=what, next=then)], exit_code=2)
 
 
 def load_model(path_or_name: str | Path, dtype: Dtype = "float32", adapter: str | Path | None = None) -> LanguageModel:
@@ -120,24 +125,23 @@ def generate(
     max_new_tokens: int = 12,
     stop_token_id: int | None = None,
 ) -> NDArray[np.int32]:
-    """Continue texts greedily and return the new tokens.
+    """Continue prompts greedily and return the new tokens.
 
     Args:
         model: Model from `load_model`.
-        ids: Token ids of one text, `[seq]`, or of several, which may differ in length.
-        max_new_tokens: New tokens per text, at least 1.
+        ids: Token ids of one prompt, `[seq]`, or of several, which may differ in length.
+        max_new_tokens: New tokens per prompt, at least 1.
         stop_token_id: Token after which a row is filled with that token, or None.
 
     Returns:
-        `[max_new_tokens]` for one text, `[batch max_new_tokens]` for several.
+        `[max_new_tokens]` for one prompt, `[batch max_new_tokens]` for several.
 
     Raises:
         ProblemError: As for `model(ids)`, or another argument is out of range.
     """
     if type(max_new_tokens) is bool or not isinstance(max_new_tokens, int | np.integer) or max_new_tokens < 1:
-        what = f"max_new_tokens is {max_new_tokens!r}; it is a whole number from 1 on."
-        then = "Ask for one token or more."
-        raise ProblemError([problem_of("TP065", file="max_new_tokens", what=what, why=None, next=then)], exit_code=2)
+        what = f"max_new_tokens is {max_new_tokens!r}; it must be an integer of at least 1."
+        raise refuse(what, "Pass 1 or more.", argument="max_new_tokens")
     if stop_token_id is not None:
         model.check(np.asarray([[stop_token_id]]))
     given: Any = ids
@@ -145,14 +149,13 @@ def generate(
         is_one = isinstance(given, str) or not any(np.ndim(row) for row in given)
         prompts = [np.asarray(row) for row in ([given] if is_one else given)]
     except (TypeError, ValueError) as error:
-        what = f"{str(ids)[:40]} is neither one text, [seq], nor several, [batch seq]."
-        raise ProblemError([problem_of("TP065", file="ids", what=what)], exit_code=2) from error
+        what = f"{str(ids)[:40]} is neither [seq] nor [batch seq]."
+        raise refuse(what) from error
     for prompt in prompts:
         model.check(prompt[None], further=max_new_tokens)
     tokens, lengths = pad_left([prompt.tolist() for prompt in prompts], max(map(len, prompts)))
     stop = jnp.asarray(-1 if stop_token_id is None else stop_token_id, jnp.int32)
-    with jax.default_matmul_precision("highest"):
-        written = decode_under()(model.graphdef, model.params, tokens, lengths, stop, max_new_tokens=max_new_tokens)
+    written = decode_under()(model.graphdef, model.params, tokens, lengths, stop, max_new_tokens=max_new_tokens)
     rows = np.array(jax.device_get(written))
     if stop_token_id is not None:
         stopped = np.cumsum(rows == stop_token_id, axis=1) > 0

@@ -1,15 +1,18 @@
-"""Batched decoding with a key-value cache, greedy or sampled.
+"""Batched decoding with a key-value cache: greedy or sampled, streamed, or in groups for reinforcement learning.
 
 Prompts are padded on the left, so that all rows write their next token into the same slot of the cache. Padding is
 masked, so a row's result does not depend on the other rows. All batches of a call have one shape and are compiled once.
 If the parameters are sharded, devices share the rows, each with their part of the cache.
+
+Groups of completions read each prompt once and repeat its cache. Once half of their rows have ended, the others
+continue in a program of half as many rows, so there are two compiled shapes and no more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial, reduce
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -18,6 +21,7 @@ import numpy as np
 from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, Key
+from numpy.typing import ArrayLike, NDArray
 
 from trainer.generate.sampling import DrawKeys, Sampling, draw_tokens
 from trainer.model.attention import Context, KeyValues
@@ -28,6 +32,9 @@ from trainer.recorder.environment import CompilerOptions
 PROMPT_BUCKET = 32
 """Prompts are padded to a multiple of this, so that sets with similar longest prompts share a program."""
 
+CHUNK_TOKENS = 32
+"""New tokens of a group between two checks how many rows have ended."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Completion:
@@ -35,7 +42,6 @@ class Completion:
 
     tokens: tuple[int, ...]
     """Includes the stop token if it was generated."""
-
     finish_reason: Literal["stop", "length"]
     """`stop` if the last token is the stop token, `length` if `max_new_tokens` was reached first."""
 
@@ -45,10 +51,8 @@ class Draws(NamedTuple):
 
     keys: Key[Array, " batch"]
     """One key for all tokens of a row."""
-
     log_probs: Float[Array, "batch max_new_tokens"]
     """Log-probability of each token, in nats."""
-
     entropies: Float[Array, "batch max_new_tokens"]
     """Entropy of the distribution of each token, in nats."""
 
@@ -58,20 +62,15 @@ class DecodeState(NamedTuple):
 
     written: Array
     """New tokens, `[batch max_new_tokens]`, zero-padded."""
-
     new_tokens: Array
     """New tokens per row so far, `[]`."""
-
     last: Array
     """Newest token of each row, `[batch]`."""
-
     done: Array
     """Whether a row has its stop token, `[batch]`."""
-
     caches: list[KeyValues]
-
     draws: Draws | None = None
-    """Sampling state, or None for greedy decoding."""
+    """None for greedy decoding."""
 
 
 def generate(
@@ -92,7 +91,7 @@ def generate(
     finish_reason `stop`; with `max_new_tokens=2` they give `(5, 6)` with `length`. Ties go to the smallest id.
 
     Args:
-        graphdef: Structure of the model, from `params.flatten`.
+        graphdef: Structure of the model, from `decoder.flatten`.
         params: Parameters by name; if they are sharded, the devices share the rows.
         prompts: Token ids, none empty, each leaving room for `max_new_tokens` positions.
         max_new_tokens: Most new tokens per prompt, stop token included; at least 1.
@@ -142,29 +141,23 @@ def stream_tokens(
     like: Sequence[Sequence[int]] = (),
     options: CompilerOptions = (),
 ) -> Iterator[int]:
-    """Yield the new tokens of one prompt as they are chosen, the stop token included; the tokens of `generate`.
+    """Stream the greedy completion of one prompt token by token, including the stop token.
 
-    Args:
-        graphdef: Structure of the model, from `params.flatten`.
-        params: Parameters by name; may be sharded.
-        prompt: Token ids, at least one, leaving room for `max_new_tokens` positions.
-        max_new_tokens: Most new tokens, stop token included; at least 1.
-        stop_token_id: Token that ends the completion.
-        batch_size: Batch size of `generate`.
-        like: Prompts of the whole set if this one belongs to a set; see `generate`.
-        options: Compiler options.
+    The tokens equal those of `generate` with the same `batch_size` and `like`, because the batch has the same shape.
     """
     width = padded(max(map(len, (prompt, *like))))
     tokens, lengths = pad_left([prompt] * min(batch_size, max(len(like), 1)), width)
     stop = jnp.asarray(stop_token_id, jnp.int32)
-    first, further = _stream_functions(options)
-    state = first(graphdef, params, tokens, lengths, stop, max_new_tokens=max_new_tokens)
+    first, further, _ = group_functions(options, None)
+    with jax.default_matmul_precision("highest"):
+        state = first(graphdef, params, tokens, lengths, stop, max_new_tokens=max_new_tokens)
     for number in range(1, max_new_tokens + 1):
         token = int(state.last[0])
         yield token
         if token == stop_token_id or number == max_new_tokens:
             return
-        state = further(graphdef, params, state, lengths, stop)
+        with jax.default_matmul_precision("highest"):
+            state = further(graphdef, params, state, lengths, stop, state.new_tokens + 1)
 
 
 def prompts_at_a_time(batch_size: int, samples: int, devices: int = 1) -> int:
@@ -224,10 +217,11 @@ def decode(
 ) -> Int[Array, "rows max_new_tokens"]:
     """Return the new tokens of each left-padded prompt; those after a row's first stop token are undefined.
 
-    The cache has a slot for every padded prompt token and every new one. The loop ends when all rows have stopped.
+    The loop ends when all rows have stopped. Products of float32 have full precision on GPUs and TPUs too, so that a
+    run's evaluation and a script give the same tokens.
 
     Args:
-        graphdef: Structure of the model, from `params.flatten`.
+        graphdef: Structure of the model, from `decoder.flatten`.
         params: Parameters by name.
         prompts: Token ids.
         lengths: Length of each prompt.
@@ -237,15 +231,16 @@ def decode(
         sampling: Sampling parameters, if there are keys.
         over: Sharding of rows over devices, or None for one device.
     """
-    decoder = bind(graphdef, params)
-    state = prefill(decoder, prompts, lengths, stop, keys, max_new_tokens=max_new_tokens, sampling=sampling)
-    if over is not None:
-        everywhere = NamedSharding(over.mesh, PartitionSpec())
-        shardings = jax.tree.map(lambda leaf: over if leaf.ndim else everywhere, state)
-        state = jax.lax.with_sharding_constraint(state, shardings)
-    if keys is not None:
-        lengths = jnp.repeat(lengths, len(keys) // len(lengths))
-    return decode_loop(decoder, state, lengths, stop, upto=max_new_tokens, sampling=sampling).written
+    with jax.default_matmul_precision("highest"):
+        decoder = bind(graphdef, params)
+        state = prefill(decoder, prompts, lengths, stop, keys, max_new_tokens=max_new_tokens, sampling=sampling)
+        if over is not None:
+            everywhere = NamedSharding(over.mesh, PartitionSpec())
+            shardings = jax.tree.map(lambda leaf: over if leaf.ndim else everywhere, state)
+            state = jax.lax.with_sharding_constraint(state, shardings)
+        if keys is not None:
+            lengths = jnp.repeat(lengths, len(keys) // len(lengths))
+        return decode_loop(decoder, state, lengths, stop, upto=max_new_tokens, sampling=sampling).written
 
 
 @cache
@@ -265,17 +260,7 @@ def prefill(
     max_new_tokens: int,
     sampling: Sampling | None = None,
 ) -> DecodeState:
-    """Read left-padded prompts once and return the state after the first new token of each row.
-
-    Args:
-        decoder: The model.
-        prompts: Token ids.
-        lengths: Length of each prompt.
-        stop: Token that ends a row.
-        keys: One key per sample, equally many for each prompt, or None for greedy decoding.
-        max_new_tokens: New tokens that the cache has room for.
-        sampling: Sampling parameters, if there are keys.
-    """
+    """Read left-padded prompts once and return the state after the first new token of each row, as in `decode`."""
     batch, width = prompts.shape
     padding = width - lengths
     places = jnp.arange(width, dtype=jnp.int32)[None, :] - padding[:, None]
@@ -304,16 +289,7 @@ def decode_loop(
     upto: int | Int[Array, ""],
     sampling: Sampling | None = None,
 ) -> DecodeState:
-    """Return the state once each row has `upto` new tokens or all rows have stopped.
-
-    Args:
-        decoder: The model.
-        state: State with at least one new token.
-        lengths: Length of each prompt.
-        stop: Token that ends a row.
-        upto: New tokens.
-        sampling: Sampling parameters, or None for greedy decoding.
-    """
+    """Return the state once each row has `upto` new tokens or all rows have stopped."""
     width = state.caches[0].keys.shape[2] - state.written.shape[1]
     padding = width - lengths
 
@@ -352,32 +328,168 @@ def _append_token(
     return DecodeState(put(state.written, token), at + 1, token, done, caches, draws)
 
 
-def _stream_first(
+@dataclass(frozen=True, kw_only=True)
+class DrawnCompletion:
+    """One sampled completion."""
+
+    written: Completion
+    log_probs: NDArray[np.float32]
+    """`[tokens]`: log-probability in nats under the full softmax at the sampling temperature."""
+    entropies: NDArray[np.float32]
+    """`[tokens]`: entropy of that softmax, in nats."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupPrograms:
+    """Samples groups of completions from one model."""
+
+    graphdef: nnx.GraphDef[Decoder]
+    group_size: int
+    """Completions per prompt."""
+    max_new_tokens: int
+    """Most new tokens per completion, stop token included."""
+    stop_token_id: int
+    sampling: Sampling
+    options: CompilerOptions = ()
+    """Compiler options."""
+    sharding: NamedSharding | None = None
+    """Sharding of prompts and rows, or None for one device."""
+
+    def draw(
+        self,
+        params: Params,
+        prompts: Int[np.ndarray, "prompts width"],
+        lengths: Int[np.ndarray, " prompts"],
+        *,
+        keys: Key[Array, " rows"],
+    ) -> list[DrawnCompletion]:
+        """Sample the completions of left-padded prompts, group by group.
+
+        Args:
+            params: Parameters by name; may be sharded.
+            prompts: Token ids, left-padded with zeros.
+            lengths: Length of each prompt.
+            keys: One key per completion, `prompts × group_size`. Equal keys and prompts give equal tokens.
+        """
+        first, further, take = group_functions(self.options, self.sharding)
+        stop = jnp.int32(self.stop_token_id)
+        settings: dict[str, Any] = {"max_new_tokens": self.max_new_tokens, "sampling": self.sampling}
+        arrays = (prompts, lengths, np.repeat(lengths, self.group_size))
+        tokens, lengths, repeated = jax.device_put(arrays, self.sharding)
+        state = first(self.graphdef, params, tokens, lengths, stop, keys, **settings)
+        rows, half = np.arange(len(keys)), half_rows(len(keys), self.sharding)
+        shape = (len(rows), self.max_new_tokens)
+        written = (np.zeros(shape, np.int32), np.zeros(shape, np.float32), np.zeros(shape, np.float32))
+
+        def collect() -> None:
+            assert state.draws is not None, "groups are sampled"
+            found = jax.device_get((state.written, state.draws.log_probs, state.draws.entropies))
+            for into, values in zip(written, found, strict=True):
+                into[rows] = values
+
+        for upto in range(CHUNK_TOKENS, self.max_new_tokens + CHUNK_TOKENS, CHUNK_TOKENS):
+            most = jnp.int32(min(upto, self.max_new_tokens))
+            state = further(self.graphdef, params, state, repeated, stop, most, sampling=self.sampling)
+            done = np.asarray(jax.device_get(state.done))
+            if done.all():
+                break
+            if half < len(rows) == len(keys) and 2 * int(np.sum(~done)) <= len(rows) and upto < self.max_new_tokens:
+                collect()
+                # The unfinished rows, filled up with finished ones: always half as many.
+                kept = np.argsort(done, kind="stable")[:half]
+                rows = rows[kept]
+                state, repeated = take(params, state, repeated, jnp.asarray(kept))
+        collect()
+        drawn = []
+        for tokens, log_probs, entropies in zip(*written, strict=True):
+            text = completion(tokens.tolist(), self.stop_token_id)
+            count = len(text.tokens)
+            drawn.append(DrawnCompletion(written=text, log_probs=log_probs[:count], entropies=entropies[:count]))
+        return drawn
+
+
+def row_keys(key: Key[Array, ""], rows: ArrayLike, group_size: int) -> Key[Array, " sequences"]:
+    """Return one key per completion, derived from its row and its number within the group.
+
+    Args:
+        key: Key of the rollout or evaluation.
+        rows: A 32-bit number of each row, `[rows]`, or several, `[rows words]`, such as the words of a hash.
+        group_size: Completions per row.
+    """
+    words = jnp.asarray(rows, jnp.uint32)
+    by_row = jax.vmap(lambda row: reduce(jax.random.fold_in, row, key))(words.reshape(len(words), -1))
+    numbers = jnp.arange(group_size, dtype=jnp.uint32)
+    each = jax.vmap(lambda one: jax.vmap(lambda number: jax.random.fold_in(one, number))(numbers))(by_row)
+    keys: Key[Array, " sequences"] = each.reshape(-1)
+    return keys
+
+
+def half_rows(rows: int, sharding: NamedSharding | None) -> int:
+    """Return the rows that continue once half have ended, rounded up to equally many on each device.
+
+    24 rows become 12, and 16 on 8 devices.
+    """
+    devices = 1 if sharding is None else sharding.mesh.size
+    return -(-rows // (2 * devices)) * devices
+
+
+def first_tokens(
     graphdef: nnx.GraphDef[Decoder],
     params: Params,
-    prompts: Int[Array, "batch prompt"],
-    lengths: Int[Array, " batch"],
+    prompts: Int[Array, "prompts width"],
+    lengths: Int[Array, " prompts"],
     stop: Int[Array, ""],
+    keys: Key[Array, " rows"] | None = None,
     *,
     max_new_tokens: int,
+    sampling: Sampling | None = None,
 ) -> DecodeState:
-    return prefill(bind(graphdef, params), prompts, lengths, stop, max_new_tokens=max_new_tokens)
+    """Return `prefill` of a model."""
+    decoder = bind(graphdef, params)
+    return prefill(decoder, prompts, lengths, stop, keys, max_new_tokens=max_new_tokens, sampling=sampling)
 
 
-def _stream_next(
+def further_tokens(
     graphdef: nnx.GraphDef[Decoder],
     params: Params,
     state: DecodeState,
-    lengths: Int[Array, " batch"],
+    lengths: Int[Array, " rows"],
     stop: Int[Array, ""],
+    upto: Int[Array, ""],
+    *,
+    sampling: Sampling | None = None,
 ) -> DecodeState:
-    return decode_loop(bind(graphdef, params), state, lengths, stop, upto=state.new_tokens + 1)
+    """Return `decode_loop` of a model."""
+    return decode_loop(bind(graphdef, params), state, lengths, stop, upto=upto, sampling=sampling)
+
+
+def take_rows(
+    params: Params, state: DecodeState, lengths: Int[Array, " rows"], kept: Int[Array, " kept"]
+) -> tuple[DecodeState, Int[Array, " kept"]]:
+    """Select rows of a state and of the prompt lengths.
+
+    The parameters are an argument so that the memory of the compiled program includes them.
+    """
+    some: tuple[DecodeState, Array] = jax.tree.map(lambda each: each[kept] if each.ndim else each, (state, lengths))
+    return some
 
 
 @cache
-def _stream_functions(options: CompilerOptions) -> tuple[Any, Any]:
-    compiler = dict(options) or None
+def group_functions(options: CompilerOptions, sharding: NamedSharding | None) -> tuple[Any, Any, Any]:
+    """Compile `first_tokens`, `further_tokens` (which donates its state) and `take_rows`.
+
+    Their results have rows with this sharding; None means one device.
+    """
+    state, lengths = dict[str, Any](), dict[str, Any]()
+    if sharding is not None:
+        rows: Any = sharding
+        everywhere: Any = NamedSharding(sharding.mesh, PartitionSpec())
+        shardings = DecodeState(rows, everywhere, rows, rows, rows, Draws(rows, rows, rows))
+        state, lengths = {"out_shardings": shardings}, {"out_shardings": (shardings, rows)}
+    jit = partial(jax.jit, compiler_options=dict(options) or None)
+    static = ("graphdef", "sampling")
     return (
-        jax.jit(_stream_first, static_argnames=("graphdef", "max_new_tokens"), compiler_options=compiler),
-        jax.jit(_stream_next, static_argnames=("graphdef",), donate_argnames=("state",), compiler_options=compiler),
+        jit(first_tokens, static_argnames=(*static, "max_new_tokens"), **state),
+        jit(further_tokens, static_argnames=static, donate_argnames=("state",), **state),
+        jit(take_rows, keep_unused=True, **lengths),
     )

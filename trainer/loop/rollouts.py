@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from statistics import fmean, pstdev
 from typing import Any, Protocol
 
@@ -30,13 +33,16 @@ from evidence.rewards import (
     total_reward,
 )
 from schemas.problems import Problem, ProblemError, problem_of
-from schemas.render import render_sentence
+from schemas.render import as_sentence
+from trainer.config.tree import ObjectiveConfig
 from trainer.data.conversations import Tokenizer, end_token_id, row_prompt
 from trainer.data.order import BatchSource, HostBatch, global_batch_size
 from trainer.generate.decode import Completion, DrawnCompletion, GroupPrograms, group_functions, half_rows, row_keys
 from trainer.loop.compilation import Program
+from trainer.loop.mesh import rows_sharding
+from trainer.loop.state import with_shardings
 from trainer.loop.step import Params, TrainState
-from trainer.loop.task import Task, add_shardings, drop_reference_params, rows_sharding
+from trainer.loop.task import Task, without_reference
 from trainer.model.model import combine
 from trainer.objectives.data import Data
 from trainer.objectives.grpo import GroupPolicy
@@ -53,6 +59,11 @@ FLAT_FRACTION = 0.6
 FLAT_ROLLOUTS = 20
 """Rollouts in a row above `FLAT_FRACTION` after which a warning is logged."""
 
+FLAT = (
+    f"in {FLAT_ROLLOUTS} rollouts in a row more than {FLAT_FRACTION:.0%} of the groups had equal rewards, from which "
+    "nothing is learned"
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutSize:
@@ -60,9 +71,8 @@ class RolloutSize:
 
     prompts: int
     width: int
-    """Padded length of prompts in tokens."""
+    """Tokens of padded prompts."""
     group_size: int
-    """Completions per prompt."""
     new_tokens: int
     """Most new tokens per completion."""
     updates: int
@@ -84,10 +94,11 @@ def rollout_size(task: Task) -> RolloutSize | None:
     objective = task.objective
     if not isinstance(objective, GroupPolicy):
         return None
+    size = objective.sequences_each
     return RolloutSize(
-        prompts=global_batch_size(task.config, devices=task.mesh.size) // objective.sequences_each,
+        prompts=global_batch_size(task.config, devices=task.mesh.size) // size,
         width=objective.prompt_width,
-        group_size=objective.sequences_each,
+        group_size=size,
         new_tokens=objective.settings.max_completion_tokens,
         updates=objective.updates_per_rollout,
     )
@@ -104,34 +115,29 @@ def rollout_programs(task: Task) -> dict[str, Program]:
         return {}
     rows = rows_sharding(task.mesh)
     first, further, take = group_functions(task.compiler_options, rows)
+    graphdef, params = task.model.graphdef, with_shardings(task.model.shapes, task)
     shape: Any = jax.ShapeDtypeStruct
-    graphdef, params = task.model.graphdef, add_shardings(task.model.shapes, task)
+    sharded = partial(shape, sharding=rows)
     stop, half = shape((), jnp.int32), half_rows(size.rows, rows)
     counter = shape((), jnp.int32, sharding=NamedSharding(task.mesh, PartitionSpec()))
-    prompts = shape((size.prompts, size.width), jnp.int32, sharding=rows)
-    lengths = shape((size.prompts,), jnp.int32, sharding=rows)
+    prompts, lengths = sharded((size.prompts, size.width), jnp.int32), sharded((size.prompts,), jnp.int32)
     keys = shape((size.rows,), jax.eval_shape(lambda: jax.random.key(0)).dtype)
     sampling: dict[str, Any] = {"sampling": objective.sampling}
     settings = sampling | {"max_new_tokens": size.new_tokens}
-    begin = Program(
-        function=first, arguments=(graphdef, params, prompts, lengths, stop, keys), settings=settings, static=(0,)
-    )
-    state = first.eval_shape(*begin.arguments, **settings)
+    arguments: tuple[Any, ...] = (graphdef, params, prompts, lengths, stop, keys)
+    begin = Program(function=first, arguments=arguments, settings=settings, static=(0,))
+    state = first.eval_shape(*arguments, **settings)
 
     def state_shapes(count: int) -> Any:
-        return jax.tree.map(
-            lambda leaf: shape((count, *leaf.shape[1:]), leaf.dtype, sharding=rows) if leaf.ndim else counter, state
-        )
+        return jax.tree.map(lambda leaf: sharded((count, *leaf.shape[1:]), leaf.dtype) if leaf.ndim else counter, state)
 
     def further_program(count: int) -> Program:
-        row_lengths = shape((count,), jnp.int32, sharding=rows)
-        arguments = (graphdef, params, state_shapes(count), row_lengths, stop, stop)
+        arguments = (graphdef, params, state_shapes(count), sharded((count,), jnp.int32), stop, stop)
         return Program(function=further, arguments=arguments, settings=sampling, donated=(2,), static=(0,))
 
     programs = {"rollout": begin, "rollout_further": further_program(size.rows)}
     if half < size.rows:
-        all_lengths, kept = shape((size.rows,), jnp.int32, sharding=rows), shape((half,), jnp.int32)
-        arguments = (params, state_shapes(size.rows), all_lengths, kept)
+        arguments = (params, state_shapes(size.rows), sharded((size.rows,), jnp.int32), shape((half,), jnp.int32))
         programs["rollout_taken"] = Program(function=take, arguments=arguments, settings={})
         programs["rollout_half"] = further_program(half)
     return programs
@@ -139,16 +145,24 @@ def rollout_programs(task: Task) -> dict[str, Program]:
 
 @dataclass(frozen=True, kw_only=True)
 class Rollout:
-    """Completions of a step."""
+    """Completions of a step: its batch `[accum batch …]`, fields of its metric row, and rows of `rollouts.jsonl`."""
 
     batch: HostBatch
-    """Arrays `[accum batch …]` as the objective describes them."""
     figures: dict[str, float]
-    """Fields of the step's row."""
     rows: tuple[dict[str, Any], ...]
-    """Rows of `rollouts.jsonl`."""
     failures: tuple[Problem, ...]
     """Problems of completions whose reward could not be computed."""
+
+
+def assign_advantages(rows: Sequence[dict[str, Any]], settings: ObjectiveConfig) -> None:
+    """Set `advantage` and `is_used` of the rows of a step, whose groups are consecutive."""
+    groups = [rows[first : first + settings.group_size] for first in range(0, len(rows), settings.group_size)]
+    rewarded = [[row for row in group if row["reward"] is not None] for group in groups]
+    found = advantages([[row["reward"] for row in group] for group in rewarded], settings.scale_rewards)
+    for group, values in zip(rewarded, found, strict=True):
+        for row, advantage in zip(group, values, strict=True):
+            is_masked = settings.mask_truncated and row["finish_reason"] == "length"
+            row["advantage"], row["is_used"] = advantage, any(values) and not is_masked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,18 +171,14 @@ class Rollouts:
 
     objective: GroupPolicy
     task: Task
-    rows: Sequence[dict[str, Any]]
-    """Rows of the dataset."""
-    tokenizer: Tokenizer
+    data: Data
     programs: GroupPrograms
     rewards: tuple[Reward, ...]
-
-    def is_due(self, step: int) -> bool:
-        """Return whether the update after `step` steps needs new completions."""
-        return step % self.objective.updates_per_rollout == 0
+    assign_advantages: Callable[[Sequence[dict[str, Any]], ObjectiveConfig], None] = assign_advantages
+    """Sets `advantage` and `is_used` of a step's rows, as `assign_advantages` does."""
 
     def draw(self, step: int, prompts: HostBatch, state: TrainState, frozen: Params) -> Rollout:
-        """Sample the completions of a step.
+        """Sample and reward the completions of a step.
 
         Args:
             step: Steps done before.
@@ -177,14 +187,15 @@ class Rollouts:
             frozen: Frozen parameters.
 
         Raises:
-            ProblemError: exit code 1; the rewards of too many completions failed.
+            ProblemError: Exit code 1; the rewards of too many completions failed.
         """
         began = time.perf_counter()
-        tokens, lengths, rows = prompts["prompts"][0], prompts["lengths"][0], prompts["rows"][0].tolist()
+        tokens, lengths, rows = (prompts[name][0] for name in ("prompts", "lengths", "rows"))
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(self.task.config.seed), ROLLOUT_STREAM), step)
-        keys = row_keys(key, draw_numbers(rows, len(self.rows)), self.objective.sequences_each)
-        drawn = self.programs.draw(combine(state.trained, drop_reference_params(frozen)), tokens, lengths, keys=keys)
-        written, failures = self._reward(step + 1, rows, drawn)
+        keys = row_keys(key, distinct_numbers(rows.tolist(), len(self.data.rows)), self.objective.sequences_each)
+        drawn = self.programs.draw(combine(state.trained, without_reference(frozen)), tokens, lengths, keys=keys)
+        written, failures = self._reward(step + 1, rows.tolist(), drawn)
+        self.assign_advantages(written, self.objective.settings)
         return Rollout(
             batch=self._batch(tokens, lengths, drawn, written),
             figures={**rollout_figures(written, drawn), "rollout_seconds": time.perf_counter() - began},
@@ -199,26 +210,27 @@ class Rollouts:
         size, failures = self.objective.sequences_each, list[Problem]()
         written = []
         for number, each in enumerate(drawn):
-            row, reason = rows[number // size], each.written.finish_reason
-            attempt = Attempt(
-                prompt=row_prompt(self.rows[row]),
-                text=completion_text(each.written, self.tokenizer),
-                row=self.rows[row],
-                finished=reason == "stop",
-            )
-            parts, total, failed = reward_attempt(self.rewards, attempt)
-            failures += failed
+            place, reason = rows[number // size], each.written.finish_reason
+            row, text = self.data.rows[place], completion_text(each.written, self.data.tokenizer)
+            attempt = Attempt(prompt=row_prompt(row), text=text, row=row, finished=reason == "stop")
+            parts: Mapping[str, float | None]
+            try:
+                parts = scored = score_parts(self.rewards, attempt)
+                total = total_reward(self.rewards, scored)
+            except ProblemError as error:
+                parts, total = dict.fromkeys(reward.name for reward in self.rewards), None
+                failures += error.problems[:1]
             written.append(
                 {
                     "step": step,
                     "group": number // size,
                     "sample": number % size,
-                    "row": row,
+                    "row": place,
                     "prompt": attempt.prompt,
-                    "completion": attempt.text,
+                    "completion": text,
                     "token_ids": list(each.written.tokens),
                     "finish_reason": reason,
-                    "rewards": parts,
+                    "rewards": dict(parts),
                     "reward": total,
                     "advantage": 0.0,
                     "is_used": False,
@@ -226,25 +238,10 @@ class Rollouts:
                 }
             )
         if len(failures) > MAX_FAILED * len(written):
-            what = (
-                f"The rewards of {len(failures)} of {len(written)} completions of a step could not be computed; the "
-                "first follow."
-            )
+            what = f"The rewards of {len(failures)} of {len(written)} completions of step {step} could not be computed."
             problem = problem_of("TP926", file=self.task.config.name, pointer="/objective/rewards", what=what)
             raise ProblemError([problem, *failures[:3]])
-        self._add_advantages(written)
         return written, failures
-
-    def _add_advantages(self, written: Sequence[dict[str, Any]]) -> None:
-        """Set advantage and `is_used` of each row of a step."""
-        settings, size = self.objective.settings, self.objective.sequences_each
-        groups = [written[first : first + size] for first in range(0, len(written), size)]
-        rewarded = [[row for row in group if row["reward"] is not None] for group in groups]
-        found = advantages([[row["reward"] for row in group] for group in rewarded], settings.scale_rewards)
-        for group, values in zip(rewarded, found, strict=True):
-            for row, advantage in zip(group, values, strict=True):
-                is_masked = settings.mask_truncated and row["finish_reason"] == "length"
-                row["advantage"], row["is_used"] = advantage, any(values) and not is_masked
 
     def _batch(
         self,
@@ -254,23 +251,21 @@ class Rollouts:
         written: Sequence[dict[str, Any]],
     ) -> HostBatch:
         """Return the arrays of the train step: each prompt followed by its completion, padded on the right."""
-        size, length = self.objective.sequences_each, self.objective.max_length
-        tokens = np.zeros((len(drawn), length), np.int32)
-        loss_mask = np.zeros((len(drawn), length), np.bool_)
-        old_log_probs = np.zeros((len(drawn), length), np.float32)
-        for number, (each, row) in enumerate(zip(drawn, written, strict=True)):
-            begin = int(lengths[number // size])
-            end = begin + len(each.written.tokens)
-            tokens[number, :begin] = prompts[number // size, prompts.shape[1] - begin :]
-            tokens[number, begin:end] = each.written.tokens
-            old_log_probs[number, begin:end] = each.log_probs
-            loss_mask[number, begin:end] = row["is_used"]
+        shape = (len(drawn), self.objective.max_length)
         arrays = {
-            "tokens": tokens,
-            "loss_mask": loss_mask,
-            "old_log_probs": old_log_probs,
+            "tokens": np.zeros(shape, np.int32),
+            "loss_mask": np.zeros(shape, np.bool_),
+            "old_log_probs": np.zeros(shape, np.float32),
             "advantages": np.array([row["advantage"] for row in written], np.float32),
         }
+        for number, (each, row) in enumerate(zip(drawn, written, strict=True)):
+            group = number // self.objective.sequences_each
+            begin = int(lengths[group])
+            new = slice(begin, begin + len(each.written.tokens))
+            arrays["tokens"][number, :begin] = prompts[group, prompts.shape[1] - begin :]
+            arrays["tokens"][number, new] = each.written.tokens
+            arrays["old_log_probs"][number, new] = each.log_probs
+            arrays["loss_mask"][number, new] = row["is_used"]
         count = self.task.config.batch.accumulation_steps
         return {name: array.reshape(count, -1, *array.shape[1:]) for name, array in arrays.items()}
 
@@ -279,7 +274,7 @@ def build_rollouts(task: Task, data: Data) -> Rollouts | None:
     """Return the rollouts of a run, or None if its objective samples no completions.
 
     Raises:
-        ProblemError: exit code 2; the rewards of the configuration are not valid, or rows lack fields that they need.
+        ProblemError: Exit code 2; the rewards of the configuration are not valid, or rows lack fields that they need.
     """
     objective, file = task.objective, task.config.name
     if not isinstance(objective, GroupPolicy):
@@ -290,8 +285,7 @@ def build_rollouts(task: Task, data: Data) -> Rollouts | None:
     return Rollouts(
         objective=objective,
         task=task,
-        rows=data.rows,
-        tokenizer=data.tokenizer,
+        data=data,
         programs=GroupPrograms(
             graphdef=task.model.graphdef,
             group_size=objective.sequences_each,
@@ -305,10 +299,10 @@ def build_rollouts(task: Task, data: Data) -> Rollouts | None:
     )
 
 
-def draw_numbers(rows: Sequence[int], count: int) -> list[int]:
+def distinct_numbers(rows: Sequence[int], count: int) -> list[int]:
     """Return a distinct number for each row of a step, so that a repeated row gets other samples.
 
-    `draw_numbers([4, 1, 4], 10)` is `[4, 1, 14]`.
+    `distinct_numbers([4, 1, 4], 10)` is `[4, 1, 14]`.
     """
     seen = Counter[int]()
     numbers = []
@@ -316,17 +310,6 @@ def draw_numbers(rows: Sequence[int], count: int) -> list[int]:
         numbers.append(row + count * seen[row])
         seen[row] += 1
     return numbers
-
-
-def reward_attempt(
-    rewards: Sequence[Reward], attempt: Attempt
-) -> tuple[dict[str, float | None], float | None, list[Problem]]:
-    """Return the parts of a completion's reward, their sum, and the problem if they could not be computed."""
-    try:
-        parts = score_parts(rewards, attempt)
-    except ProblemError as error:
-        return {reward.name: None for reward in rewards}, None, list(error.problems[:1])
-    return dict(parts), total_reward(rewards, parts), []
 
 
 def completion_text(written: Completion, tokenizer: Tokenizer) -> str:
@@ -337,14 +320,12 @@ def completion_text(written: Completion, tokenizer: Tokenizer) -> str:
 def rollout_figures(written: Sequence[dict[str, Any]], drawn: Sequence[DrawnCompletion]) -> dict[str, float]:
     """Return the fields of a step's row about its completions."""
     rewards = [row["reward"] for row in written if row["reward"] is not None]
-    groups: dict[int, set[float | None]] = {}
-    for row in written:
-        groups.setdefault(row["group"], set()).add(row["reward"])
+    groups = [{row["reward"] for row in group} for _, group in groupby(written, key=itemgetter("group"))]
     lengths = [len(each.written.tokens) for each in drawn]
     return {
         "reward_mean": fmean(rewards) if rewards else 0.0,
         "reward_std": pstdev(rewards) if rewards else 0.0,
-        "flat_groups": fmean(len(each) == 1 for each in groups.values()),
+        "flat_groups": fmean(len(each) == 1 for each in groups),
         "completion_tokens_mean": fmean(lengths),
         "completion_tokens_max": float(max(lengths)),
         "truncated_share": fmean(row["finish_reason"] == "length" for row in written),
@@ -369,38 +350,31 @@ class StepCompletions:
     def __init__(self, rollouts: Rollouts, recorder: RolloutRecorder) -> None:
         self._rollouts = rollouts
         self._recorder = recorder
+        self._updates = rollouts.objective.updates_per_rollout
+        self._logged = frozenset(logged_rollout_steps(rollouts.task.config.limits.steps, self._updates))
         self._flat = 0
-        steps = rollouts.task.config.limits.steps
-        self._logged = frozenset(logged_rollout_steps(steps, rollouts.objective.updates_per_rollout))
         self._figures: dict[str, float] = {}
 
     def is_due(self, step: int) -> bool:
         """Return whether the update after `step` steps needs new completions."""
-        return self._rollouts.is_due(step)
+        return step % self._updates == 0
 
     def batch(self, source: BatchSource, step: int, state: TrainState, frozen: Params) -> HostBatch:
         """Return the batch of the update after `step` steps: completions of the source's next prompts."""
-        prompts = source.batch(step // self._rollouts.objective.updates_per_rollout)
-        rollout = self._rollouts.draw(step, prompts, state, frozen)
+        rollout = self._rollouts.draw(step, source.batch(step // self._updates), state, frozen)
         self._figures = rollout.figures
         if step + 1 in self._logged:
             self._recorder.completions(rollout.rows)
         for problem in rollout.failures:
-            message = f"{problem.code}: {render_sentence(problem)}"
+            message = f"{problem.code}: {as_sentence(problem)}"
             self._recorder.log("warning", "reward_failed", message, code=problem.code, step=step + 1)
         self._flat = self._flat + 1 if rollout.figures["flat_groups"] > FLAT_FRACTION else 0
         if self._flat == FLAT_ROLLOUTS:
-            self._recorder.log("warning", "flat_rewards", self._describe_flat(), step=step + 1)
+            self._recorder.log("warning", "flat_rewards", FLAT, step=step + 1)
         return rollout.batch
 
     def row(self, done: int, named: dict[str, float | None], *, update_seconds: float) -> dict[str, float | None]:
-        """Return the fields of a step's row about its completions and its update.
-
-        Args:
-            done: Steps done.
-            named: Metrics of the update.
-            update_seconds: Duration of the update.
-        """
+        """Return the fields of a step's row about its completions and its update; `done` counts this step."""
         fields: dict[str, float | None] = {**named, **self._figures, "update_seconds": update_seconds}
         if not self.is_due(done - 1):
             fields["rollout_seconds"] = 0.0
@@ -410,11 +384,4 @@ class StepCompletions:
     @property
     def stops(self) -> str | None:
         """Why the run ends before the next rollout, or None."""
-        is_flat = self._rollouts.objective.settings.stop_when_flat and self._flat >= FLAT_ROLLOUTS
-        return self._describe_flat() if is_flat else None
-
-    def _describe_flat(self) -> str:
-        return (
-            f"in {FLAT_ROLLOUTS} rollouts in a row more than {FLAT_FRACTION:.0%} of the groups had equal rewards, from "
-            "which nothing is learned"
-        )
+        return FLAT if self._rollouts.objective.settings.stop_when_flat and self._flat >= FLAT_ROLLOUTS else None

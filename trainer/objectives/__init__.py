@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from schemas.formats import format_value, join_words
+from schemas.problems import Problem, collect_problems, problem_of
 from trainer.config.tree import Config
+from trainer.data.answers import check_evaluation_settings
+from trainer.data.builtin.reasoning import DATASET_SHARES
+from trainer.data.packing import bucket_lengths
+from trainer.model.model import check_precision_conflicts, choose_method
 from trainer.objectives.dpo import DirectPreference
 from trainer.objectives.grpo import GroupPolicy
 from trainer.objectives.objective import Objective
@@ -29,3 +35,48 @@ def build_objective(config: Config) -> Objective:
         ProblemError: Exit code 2; settings have no effect on the objective, or do not fit it.
     """
     return OBJECTIVES[config.objective.kind](config)
+
+
+def find_contradictions(config: Config) -> list[Problem]:
+    """Return all problems of settings that do not go together."""
+    problems = check_precision_conflicts(config)
+
+    def add(code: str, pointer: str, what: str, fix: str | None = None) -> None:
+        problems.append(problem_of(code, file=config.name, pointer=pointer, what=what, next=fix))
+
+    with collect_problems(problems):
+        choose_method(config)
+    batch, data = config.batch, config.data
+    with collect_problems(problems):
+        objective = build_objective(config)
+        if data.packing and not objective.can_pack:
+            what = f"data.packing is true, but objective.kind {config.objective.kind} needs one example a sequence."
+            add("TP079", "/data/packing", what)
+        sequences, size = batch.microbatch_size * batch.accumulation_steps, objective.sequences_each
+        if objective.updates_per_rollout and sequences % size:
+            what = f"A step has {sequences} sequences per device (batch.microbatch_size {batch.microbatch_size} times "
+            what += f"batch.accumulation_steps {batch.accumulation_steps}), which is not a multiple of the group size "
+            add("TP913", "/batch/microbatch_size", f"{what}{size}.")
+    if config.optimizer.name == "adafactor" and config.optimizer.state != "float32":
+        what = f"optimizer.state is {config.optimizer.state}, but optimizer.name is adafactor."
+        add("TP708", "/optimizer/state", what)
+    if data.buckets > 1 and data.packing:
+        what = (
+            f"data.buckets is {data.buckets} and data.packing is true: packed sequences are full and have one length."
+        )
+        add("TP076", "/data/buckets", what, "Set data.buckets to 1, or data.packing to false.")
+    elif len(bucket_lengths(data.max_length, data.buckets)) < data.buckets:
+        what = (
+            f"data.buckets is {data.buckets}, but {data.max_length} tokens cannot be halved {data.buckets - 1} times."
+        )
+        most = next(few for few in range(data.buckets, 0, -1) if len(bucket_lengths(data.max_length, few)) == few)
+        add("TP076", "/data/buckets", what, f"Set data.buckets to at most {most}, or raise data.max_length.")
+    if data.template is not None and "{prompt}" not in data.template:
+        add("TP004", "/data/template", f"data.template is {format_value(data.template)}, without {{prompt}}.")
+    problems += check_evaluation_settings(config.evaluation, config.name, keep_best=config.checkpoint.keep_best)
+    if data.generated_rows and data.dataset not in DATASET_SHARES:
+        what = f"data.generated_rows is {data.generated_rows}; only {join_words(DATASET_SHARES)} have a generator."
+        fix = "Set data.generated_rows to 0, or train on a built-in dataset."
+        pointer = "/data/generated_rows"
+        problems.append(problem_of("TP013", file=data.dataset, pointer=pointer, what=what, why=None, next=fix))
+    return problems

@@ -52,13 +52,6 @@ def summed_cross_entropy(
     return jnp.sum(cross_entropies(logits, targets, mask))
 
 
-def cross_entropy_of_sequences(
-    logits: Float[Array, "batch seq vocab"], targets: Int32[Array, "batch seq"], mask: Bool[Array, "batch seq"]
-) -> Float[Array, " batch"]:
-    """Return the sum of `cross_entropies` over the positions of each sequence."""
-    return jnp.sum(cross_entropies(logits, targets, mask), axis=1)
-
-
 def is_chunked(seq: int, chunk_positions: int | None) -> bool:
     """Return whether the logits of a sequence are computed in several chunks, with rematerialisation."""
     return chunk_positions is not None and chunk_positions < seq
@@ -72,18 +65,11 @@ def chunked_cross_entropy(
     *,
     chunk_positions: int | None,
 ) -> Float[Array, ""]:
-    """Return the summed cross-entropy, with the logits of `chunk_positions` positions of each sequence at a time.
+    """Return the summed cross-entropy in nats, computing logits for `chunk_positions` positions of `seq` at a time.
 
-    Equal to `summed_cross_entropy(logits_of(hidden), …)` up to the order of additions.
-
-    Args:
-        hidden: Output of the model's last norm.
-        targets: Token ids to predict.
-        mask: True where the loss counts.
-        logits_of: Computes logits from hidden states, position by position.
-        chunk_positions: Positions of `seq` in a chunk, 1 or more, or None for all.
+    Equal to `summed_cross_entropy(logits_of(hidden), …)` up to the order of additions; None means a single chunk.
     """
-    return over_chunks(summed_cross_entropy, hidden, targets, mask, logits_of, chunk_positions=chunk_positions)
+    return sum_chunks(summed_cross_entropy, hidden, targets, mask, logits_of, chunk_positions)
 
 
 def log_probabilities(
@@ -98,16 +84,19 @@ def log_probabilities(
 
     The logits of `chunk_positions` positions exist at a time, as in `chunked_cross_entropy`.
     """
-    return -over_chunks(cross_entropy_of_sequences, hidden, targets, mask, logits_of, chunk_positions=chunk_positions)
+
+    def sum_sequences(*of_chunk: Array) -> Array:
+        return jnp.sum(cross_entropies(*of_chunk), axis=1)
+
+    return -sum_chunks(sum_sequences, hidden, targets, mask, logits_of, chunk_positions)
 
 
-def over_chunks(
-    summed: Callable[[Array, Array, Array], Array],
-    hidden: Float[Array, "batch seq embed"],
-    targets: Int32[Array, "batch seq"],
-    mask: Bool[Array, "batch seq"],
+def sum_chunks(
+    summed: Callable[..., Array],
+    hidden: Array,
+    targets: Array,
+    mask: Array,
     logits_of: LogitsOf,
-    *,
     chunk_positions: int | None,
 ) -> Array:
     """Return `summed(logits_of(hidden), targets, mask)`, summed over chunks of positions."""

@@ -12,7 +12,7 @@ from evidence.rules.plausibility import describe_overlap
 from evidence.scores.overlap import Overlap, find_overlap, row_texts
 from evidence.scores.reading import Scoring
 from schemas.problems import Problem, collect_problems, problem_of
-from schemas.render import render_sentence
+from schemas.render import as_sentence
 from trainer.config.tree import Config, DataConfig
 from trainer.data.answers import SCORING, EvalShape, Items, infer_scoring, read_items, scoring_document
 from trainer.data.builtin.reasoning import generate_rows
@@ -20,7 +20,7 @@ from trainer.data.conversations import FORM, PromptForm, Tokenizer, row_prompt, 
 from trainer.data.encode import EncodedData, first_examples
 from trainer.data.order import RowSource, global_batch_size
 from trainer.data.packing import bucket_lengths, one_each, pack_rows
-from trainer.data.rows import RowFile, add_system_prompt, check_kinds, read_dataset, read_eval_set
+from trainer.data.rows import RowFile, check_kinds, read_dataset, read_eval_set
 from trainer.model.model import Model
 from trainer.objectives import build_objective
 from trainer.objectives.objective import Objective
@@ -89,9 +89,9 @@ class Data:
         """Warnings about evaluation items that are in the training rows."""
         if self.overlap is None or self.items is None:
             return ()
+        found = describe_overlap(self.overlap.document(), items=len(self.items.file.rows))
         return tuple(
-            problem_of(code, file=str(self.dataset.path), what=what, severity="warning")
-            for code, what in describe_overlap(self.overlap.document(), items=len(self.items.file.rows))
+            problem_of(code, file=str(self.dataset.path), what=what, severity="warning") for code, what in found
         )
 
     @property
@@ -101,31 +101,25 @@ class Data:
 
     def effective(self) -> dict[str, dict[str, Any]]:
         """Return the settings that follow from the rows, by group of the configuration."""
-        data: dict[str, Any] = {} if self.form.conversation else {"template": self.form.template}
-        if self.settings.system_prompt is not None:
-            data["system_prompt"] = self.form.system
-        return ({"data": data} if data else {}) | {
-            "evaluation": {"answer": self.scoring.answer, "compare": self.scoring.compare}
-        }
+        template = {} if self.form.conversation else {"data": {"template": self.form.template}}
+        return template | {"evaluation": {"answer": self.scoring.answer, "compare": self.scoring.compare}}
 
     def first_examples(self, count: int, *, run_id: str) -> dict[str, Any]:
         """Build `first_examples.json` with at most `count` of the rows of the first step."""
         # A batch with more sequences than there are rows repeats rows.
         order = list(dict.fromkeys(self.source.rows(0)))[:count]
-        return first_examples(
-            self.encoded, order, self.tokenizer, run_id=run_id, rows=self.rows, settings=self.settings
-        )
+        settings: dict[str, Any] = {"run_id": run_id, "rows": self.rows, "settings": self.settings}
+        return first_examples(self.encoded, order, self.tokenizer, **settings)
 
 
 def read_training_rows(config: Config) -> tuple[RowFile, Sequence[dict[str, Any]]]:
     """Read the dataset; return it, and its rows followed by generated ones."""
     dataset = read_dataset(config.data.dataset, "pairs" if build_objective(config).takes_pairs else config.data.kind)
     count, seed = config.data.generated_rows, config.seed + GENERATOR_SEED_OFFSET
-    rows = dataset.rows
-    if count:
-        prompts = frozenset(row_prompt(row) for row in rows)
-        rows = (*rows, *generate_rows(dataset.name, count, seed, exclude_prompts=prompts))
-    return dataset, add_system_prompt(rows, config.data.system_prompt)
+    if count == 0:
+        return dataset, dataset.rows
+    prompts = frozenset(row_prompt(row) for row in dataset.rows)
+    return dataset, (*dataset.rows, *generate_rows(dataset.name, count, seed, exclude_prompts=prompts))
 
 
 def read_data(
@@ -149,14 +143,11 @@ def read_data(
         asked: Evaluation set, by default the one in the configuration.
         rendered_at: Time that the chat template writes, or None for the present.
     """
-    tokenizer, dataset, items, encoded, file = None, None, None, None, asked
-    is_too_long = False
+    tokenizer, dataset, items, encoded, file, too_long = None, None, None, None, asked, list[Problem]()
     if model is not None:
         with collect_problems(problems):
             tokenizer = model.source.tokenizer(rendered_at)
-        too_long = too_long_sequences(config, model)
-        problems += too_long
-        is_too_long = bool(too_long)
+        problems += (too_long := too_long_sequences(config, model))
     with collect_problems(problems):
         dataset, rows = read_training_rows(config)
     if file is None and config.evaluation.eval_set:
@@ -164,33 +155,45 @@ def read_data(
             file = read_eval_set(config.evaluation.eval_set)
     if dataset is None or model is None or tokenizer is None:
         return None
-    path, positions = str(dataset.path), model.source.spec.max_positions
+    path, positions, settings = str(dataset.path), model.source.spec.max_positions, config.data
     problems += unused_variables(dataset, tokenizer)
-    summary = summarize_rows(rows, config.data.template)
-    kinds = list(check_kinds(summary.kinds, config.data.template, path))
+    summary = summarize_rows(rows, settings.template)
+    kinds = list(check_kinds(summary.kinds, settings.template, path))
     problems += [each for each in kinds if each.severity == "error"]
-    if config.data.system_prompt is not None and not summary.takes_system_prompt:
-        what = "data.system_prompt is set, but no row has a prompt without a system prompt of its own."
-        problems.append(problem_of("TP006", file=path, pointer="/data/system_prompt", what=what))
     form = replace(summary.form, thinks=None) if objective.updates_per_rollout else summary.form
     scoring = infer_scoring(config.evaluation, rows, file.rows if file else ())
     if file is not None:
         with collect_problems(problems):
             items = read_items(config, file, rows, form, tokenizer, scoring, problems, max_positions=positions)
-    if not is_too_long:  # encoding would report the same rows again
+    if not too_long:  # encoding would report the same rows again
         with collect_problems(problems):
-            where: dict[str, Any] = {"file": path, "lines": dataset.lines, "max_positions": positions}
-            encoded = objective.encode(rows, tokenizer, form=form, **where)
+            encoded = objective.encode(
+                rows, tokenizer, form=form, file=path, lines=dataset.lines, max_positions=positions
+            )
     if encoded is None:
         return None
     return Data(
-        settings=config.data,
+        settings=settings,
         dataset=dataset,
         rows=rows,
         generator_seed=config.seed + GENERATOR_SEED_OFFSET if config.data.generated_rows else None,
         tokenizer=tokenizer,
         encoded=encoded,
-        source=build_source(encoded, objective, config, devices=devices),
+        source=RowSource(
+            examples=encoded.encoded,
+            sequences=pack_rows(encoded.lengths, settings.max_length, in_order=not settings.shuffle)
+            if settings.packing
+            else one_each(len(encoded.encoded)),
+            lengths=encoded.lengths,
+            widths=encoded.widths,
+            collate=objective.collate,
+            shapes=bucket_lengths(settings.max_length, settings.buckets),
+            batch_size=global_batch_size(config, devices=devices) // objective.sequences_each,
+            # The prompts of a rollout are one microbatch.
+            accumulation_steps=1 if objective.updates_per_rollout else config.batch.accumulation_steps,
+            seed=config.seed,
+            shuffle=settings.shuffle,
+        ),
         sequences_each=objective.sequences_each,
         form=form,
         scoring=scoring,
@@ -203,7 +206,7 @@ def read_data(
 
 
 def unused_variables(dataset: RowFile, tokenizer: Tokenizer) -> list[Problem]:
-    """Return problems of variables, such as tools, that rows give to a chat template that does not use them."""
+    """Return a problem for each variable of the rows, such as tools, that the chat template does not use."""
     template = tokenizer.chat_template
     text = str(template.get("default") if isinstance(template, dict) else template)
     return [
@@ -219,25 +222,6 @@ def unused_variables(dataset: RowFile, tokenizer: Tokenizer) -> list[Problem]:
     ]
 
 
-def build_source(encoded: EncodedData, objective: Objective, config: Config, *, devices: int) -> RowSource:
-    """Return the batches of encoded rows; prompts for sampling form one microbatch."""
-    data = config.data
-    return RowSource(
-        examples=encoded.encoded,
-        sequences=pack_rows(encoded.lengths, data.max_length, in_order=not data.shuffle)
-        if data.packing
-        else one_each(len(encoded.encoded)),
-        lengths=encoded.lengths,
-        widths=encoded.widths,
-        collate=objective.collate,
-        shapes=bucket_lengths(data.max_length, data.buckets),
-        batch_size=global_batch_size(config, devices=devices) // objective.sequences_each,
-        accumulation_steps=1 if objective.updates_per_rollout else config.batch.accumulation_steps,
-        seed=config.seed,
-        shuffle=data.shuffle,
-    )
-
-
 def record_data(recorder: Recorder, data: Data, *, examples: int) -> None:
     """Record the first training examples, the form of prompts, and warnings about rows."""
     recorder.document(layout.FIRST_EXAMPLES, data.first_examples(examples, run_id=recorder.run_id))
@@ -249,7 +233,7 @@ def record_data(recorder: Recorder, data: Data, *, examples: int) -> None:
     recorder.log("info", FORM, f"prompts {how}", **fields)
     recorder.log("info", SCORING, f"answers are read as {data.scoring.describe()}", **scoring_document(data.scoring))
     for problem in (*data.seen, *data.warnings):
-        what = f"{problem.code}: {render_sentence(problem)}"
+        what = f"{problem.code}: {as_sentence(problem)}"
         level = "info" if problem.severity == "note" else problem.severity
         recorder.note(level, "odd_row", what, code=problem.code, file=problem.file)
 

@@ -40,6 +40,8 @@ class DirectPreference(Objective):
     """Above 0; a larger value keeps the model closer to the reference."""
     label_smoothing: float = 0.0
     """Assumed share of swapped pairs, below 0.5 (conservative DPO, Mitchell 2023)."""
+    sequences_each: int = 2
+    needs_reference: bool = True
     kind: ClassVar[str] = "dpo"
     takes_pairs: ClassVar[bool] = True
 
@@ -60,16 +62,6 @@ class DirectPreference(Objective):
             raise ProblemError(problems, exit_code=2)
         settings = config.objective
         return cls(**common_fields(config), beta=settings.beta, label_smoothing=settings.label_smoothing)
-
-    @property
-    def sequences_each(self) -> int:
-        """Sequences of a pair."""
-        return 2
-
-    @property
-    def needs_reference(self) -> bool:
-        """Whether the loss needs the model before training."""
-        return True
 
     def manifest_entry(self) -> dict[str, Any]:
         """Return kind, beta and label smoothing."""

@@ -73,22 +73,14 @@ class GroupPolicy(Objective):
             beta=settings.kl_beta,
             max_completion_tokens=settings.max_completion_tokens,
         )
-        return cls(**common_fields(config), loss=loss, settings=settings)
-
-    @property
-    def needs_reference(self) -> bool:
-        """Whether the divergence from the model before training is part of the loss."""
-        return self.loss.beta > 0
-
-    @property
-    def sequences_each(self) -> int:
-        """Completions of each prompt."""
-        return self.settings.group_size
-
-    @property
-    def updates_per_rollout(self) -> int:
-        """Optimizer steps on the same completions."""
-        return self.settings.updates_per_rollout
+        return cls(
+            **common_fields(config),
+            sequences_each=settings.group_size,
+            updates_per_rollout=settings.updates_per_rollout,
+            needs_reference=settings.kl_beta > 0,
+            loss=loss,
+            settings=settings,
+        )
 
     @property
     def prompt_width(self) -> int:

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Key
 from schemas.formats import format_value
 from schemas.problems import Problem, problem_of
 from trainer.config.tree import Config, ObjectiveConfig
-from trainer.data.conversations import PromptForm, Tokenizer
+from trainer.data.conversations import Tokenizer
 from trainer.data.encode import EncodedData, encode_rows
 from trainer.data.order import HostBatch
 from trainer.model.decoder import Decoder
@@ -53,27 +53,18 @@ class Objective(ABC):
     """Positions of each sequence whose logits exist at the same time, or None for all."""
     template: str | None = None
     """Template of plain prompts, or None for the default of each kind of row."""
+    sequences_each: int = 1
+    """Sequences of an example: 2 for a pair, the group size for sampled completions."""
+    updates_per_rollout: int = 0
+    """Optimizer steps on the same sampled completions, or 0 if nothing is sampled."""
+    needs_reference: bool = False
+    """Whether the loss needs the model before training."""
     kind: ClassVar[str]
     """Name in `objective.kind`."""
     can_pack: ClassVar[bool] = False
     """Whether a sequence may hold several examples."""
     takes_pairs: ClassVar[bool] = False
     """Whether rows are pairs of answers."""
-
-    @property
-    def sequences_each(self) -> int:
-        """Sequences of an example: 2 for a pair, the group size for sampled completions."""
-        return 1
-
-    @property
-    def updates_per_rollout(self) -> int:
-        """Optimizer steps on the same sampled completions, or 0 if nothing is sampled."""
-        return 0
-
-    @property
-    def needs_reference(self) -> bool:
-        """Whether the loss needs the model before training."""
-        return False
 
     @property
     def rematerialised_blocks(self) -> int:
@@ -84,37 +75,15 @@ class Objective(ABC):
         """Return the objective for the manifest, with the keys of the configuration."""
         return {"kind": self.kind}
 
-    def encode(
-        self,
-        rows: Sequence[dict[str, Any]],
-        tokenizer: Tokenizer,
-        *,
-        file: str,
-        lines: Sequence[int],
-        max_positions: int,
-        form: PromptForm | None = None,
-        every_turn: bool = False,
-    ) -> EncodedData:
-        """Tokenize rows; see `encode_rows` for arguments and errors."""
-        return encode_rows(
-            rows,
-            tokenizer,
-            max_length=self.max_length,
-            file=file,
-            lines=lines,
-            max_positions=max_positions,
-            form=form,
-            every_turn=every_turn,
-            template=self.template,
-        )
+    def encode(self, rows: Sequence[dict[str, Any]], tokenizer: Tokenizer, **options: Any) -> EncodedData:
+        """Tokenize rows; see `encode_rows` for options and errors."""
+        return encode_rows(rows, tokenizer, max_length=self.max_length, template=self.template, **options)
 
     @abstractmethod
     def collate(self, sequences: Sequence[Sequence[Any]], length: int | None = None) -> HostBatch:
-        """Return the arrays of a batch by name, `[sequences …]`, as described by `described`.
+        """Return the arrays of a batch by name, `[sequences …]`, padded to `length` or else to `max_length` tokens.
 
-        Args:
-            sequences: Examples of each sequence: one, or several if rows are packed. A pair makes two sequences.
-            length: Tokens of each sequence with padding, or None for `max_length`.
+        Each sequence has one example, or several if rows are packed. A pair makes two sequences.
         """
 
     def described(self, sequences: int, length: int | None = None) -> dict[str, jax.ShapeDtypeStruct]:
@@ -128,11 +97,7 @@ class Objective(ABC):
     ) -> LossSums:
         """Compute the sums of a microbatch.
 
-        Args:
-            model: Model with the parameters of this step.
-            batch: Arrays of the microbatch.
-            key: Key for dropout, or None for no dropout.
-            reference: Model before training, if the objective needs it.
+        `key` is for dropout, or None without dropout; `reference` is the model before training, if it is needed.
         """
 
 

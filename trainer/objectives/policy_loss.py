@@ -18,7 +18,7 @@ ln [0.45, 0.2] the estimate k3 of the divergence is [0.00536, 0.02314], and k3·
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -27,17 +27,6 @@ from jaxtyping import Array, Bool, Float
 from trainer.objectives.objective import LossSums
 
 LossType = Literal["dapo", "grpo", "dr_grpo", "gspo", "cispo"]
-
-
-class TokenRatios(NamedTuple):
-    """Ratios of the probabilities under the model and when sampled, and where they are clipped."""
-
-    ratios: Float[Array, "batch seq"]
-    """Above 0; with gspo, equal along a sequence."""
-    low: Bool[Array, "batch seq"]
-    """Below the range with a negative advantage: the token has no gradient."""
-    high: Bool[Array, "batch seq"]
-    """Above the range with a positive advantage; with cispo, above the cap with any advantage."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +51,7 @@ class PolicyLoss:
         advantages: Float[Array, " batch"],
         reference_log_probs: Float[Array, "batch seq"] | None,
     ) -> LossSums:
-        """Return the sums of completions; loss divided by weight is the loss of a step.
+        """Return the sums of a microbatch; the loss of a step is loss / weight.
 
         For the log-probabilities above, one sequence, A = 1 and β = 0, dapo is −2.0333 of weight 2, grpo −1.0167 of
         weight 1, dr_grpo −2.0333 of weight `max_completion_tokens`. If the model itself sampled all sequences, the
@@ -73,7 +62,7 @@ class PolicyLoss:
             old_log_probs: Log-probability of each token when it was sampled.
             mask: True at the tokens of completions. Values elsewhere have no effect, even NaN.
             advantages: Advantage of each sequence over its group.
-            reference_log_probs: Log-probabilities under the model before training, if beta is above 0.
+            reference_log_probs: Log-probabilities under the model before training; required if beta is above 0.
 
         Raises:
             ValueError: Beta is above 0 but there is no reference.
@@ -82,59 +71,41 @@ class PolicyLoss:
             message = "beta is above 0: reference_log_probs is missing."
             raise ValueError(message)
         log_probs, old_log_probs = at_completions(log_probs, mask), at_completions(old_log_probs, mask)
-        clipped = self.token_ratios(log_probs - old_log_probs, mask, advantages[:, None])
-        losses = self.token_losses(log_probs, clipped.ratios, advantages[:, None])
-        tokens = jnp.sum(mask, dtype=jnp.float32)
-        means = {"clip_low_share": masked_sum(clipped.low, mask), "clip_high_share": masked_sum(clipped.high, mask)}
+        advantages = advantages[:, None]
+        tokens, log_ratios = jnp.sum(mask, dtype=jnp.float32), log_probs - old_log_probs
+        # At least 1, so that the mean over an empty completion is 0.
+        lengths = jnp.maximum(jnp.sum(mask, axis=1, dtype=jnp.float32), 1)
+        if self.loss_type == "gspo":
+            log_ratios = jnp.broadcast_to((jnp.sum(log_ratios, axis=1) / lengths)[:, None], mask.shape)
+        ratios = jnp.exp(log_ratios)
+        if self.loss_type == "cispo":
+            low, high = jnp.zeros_like(mask), (ratios > self.epsilon_high) & (advantages != 0)
+            losses = -jax.lax.stop_gradient(jnp.minimum(ratios, self.epsilon_high)) * advantages * log_probs
+        else:
+            low = (ratios < 1 - self.epsilon_low) & (advantages < 0)
+            high = (ratios > 1 + self.epsilon_high) & (advantages > 0)
+            clipped = jnp.clip(ratios, 1 - self.epsilon_low, 1 + self.epsilon_high)
+            losses = -jnp.minimum(ratios * advantages, clipped * advantages)
+        means = {"clip_low_share": masked_sum(low, mask), "clip_high_share": masked_sum(high, mask)}
         if reference_log_probs is not None:
             divergences = k3_divergences(log_probs, at_completions(reference_log_probs, mask))
             means["kl"] = masked_sum(divergences, mask)
             if self.beta > 0:
-                losses += self.beta * divergences * clipped.ratios
+                losses += self.beta * divergences * ratios
+        if self.loss_type in ("grpo", "gspo"):
+            loss = jnp.sum(jnp.sum(at_completions(losses, mask), axis=1) / lengths)
+        else:
+            loss = masked_sum(losses, mask)
+        # An empty sequence counts in grpo, gspo and dr_grpo.
+        sequences = jnp.float32(len(mask))
+        weights = {"grpo": sequences, "gspo": sequences, "dr_grpo": sequences * self.max_completion_tokens}
         return LossSums(
-            loss=self.summed_losses(losses, mask),
-            weight=self.weight(mask),
+            loss=loss,
+            weight=weights.get(self.loss_type, tokens),
             named={},
             means={name: (jax.lax.stop_gradient(value), tokens) for name, value in means.items()},
             largest={"sampler_gap": jax.lax.stop_gradient(jnp.max(jnp.abs(log_probs - old_log_probs)))},
         )
-
-    def token_ratios(
-        self, log_ratios: Float[Array, "batch seq"], mask: Bool[Array, "batch seq"], advantages: Float[Array, "batch 1"]
-    ) -> TokenRatios:
-        """Return the ratios, and where they are clipped. Log-ratios are 0 where the mask is false."""
-        if self.loss_type == "gspo":
-            means = jnp.sum(log_ratios, axis=1) / lengths(mask)
-            log_ratios = jnp.broadcast_to(means[:, None], mask.shape)
-        ratios = jnp.exp(log_ratios)
-        if self.loss_type == "cispo":
-            return TokenRatios(ratios, low=jnp.zeros_like(mask), high=(ratios > self.epsilon_high) & (advantages != 0))
-        low = (ratios < 1 - self.epsilon_low) & (advantages < 0)
-        return TokenRatios(ratios, low=low, high=(ratios > 1 + self.epsilon_high) & (advantages > 0))
-
-    def token_losses(
-        self,
-        log_probs: Float[Array, "batch seq"],
-        ratios: Float[Array, "batch seq"],
-        advantages: Float[Array, "batch 1"],
-    ) -> Float[Array, "batch seq"]:
-        """Return the loss of each token, without the divergence from the reference."""
-        if self.loss_type == "cispo":
-            return -jax.lax.stop_gradient(jnp.minimum(ratios, self.epsilon_high)) * advantages * log_probs
-        clipped = jnp.clip(ratios, 1 - self.epsilon_low, 1 + self.epsilon_high)
-        return -jnp.minimum(ratios * advantages, clipped * advantages)
-
-    def summed_losses(self, losses: Float[Array, "batch seq"], mask: Bool[Array, "batch seq"]) -> Float[Array, ""]:
-        """Return the sum over tokens, or the sum over sequences of their mean."""
-        if self.loss_type not in ("grpo", "gspo"):
-            return masked_sum(losses, mask)
-        return jnp.sum(jnp.sum(at_completions(losses, mask), axis=1) / lengths(mask))
-
-    def weight(self, mask: Bool[Array, "batch seq"]) -> Float[Array, ""]:
-        """Return the divisor of the sum. An empty sequence counts in grpo, gspo and dr_grpo."""
-        sequences = len(mask)
-        by_type = {"grpo": sequences, "gspo": sequences, "dr_grpo": sequences * self.max_completion_tokens}
-        return jnp.float32(by_type[self.loss_type]) if self.loss_type in by_type else jnp.sum(mask, dtype=jnp.float32)
 
 
 def k3_divergences(
@@ -152,11 +123,6 @@ def k3_divergences(
 def at_completions(values: Float[Array, "batch seq"], mask: Bool[Array, "batch seq"]) -> Float[Array, "batch seq"]:
     """Return the values where the mask is true, else 0 without a gradient."""
     return jnp.where(mask, values, jnp.float32(0))
-
-
-def lengths(mask: Bool[Array, "batch seq"]) -> Float[Array, " batch"]:
-    """Return the tokens of each completion, at least 1, so that the mean of an empty one is 0."""
-    return jnp.maximum(jnp.sum(mask, axis=1, dtype=jnp.float32), 1)
 
 
 def masked_sum(values: Array, mask: Bool[Array, "batch seq"]) -> Float[Array, ""]:

@@ -40,7 +40,7 @@ class SupervisedLoss(Objective):
         return cls(**common_fields(config), packing=config.data.packing, every_turn=every_turn)
 
     def encode(self, rows: Sequence[dict[str, Any]], tokenizer: Tokenizer, **options: Any) -> EncodedData:
-        """Tokenize rows; see `encode_rows` for arguments and errors."""
+        """Tokenize rows; see `encode_rows` for options and errors."""
         return super().encode(rows, tokenizer, **options, every_turn=self.every_turn)
 
     def collate(self, sequences: Sequence[Sequence[EncodedRow]], length: int | None = None) -> HostBatch:

@@ -177,7 +177,7 @@ def test_user_code_is_noted_and_not_executed(tmp_path: Path, monkeypatch):
 
 
 def test_without_the_dataset_sums_and_advantages_are_computed(tmp_path: Path):
-    dataset = {"name": "gone.jsonl", "rows": 2620, "sha256": "ab" * 32, "duplicates": 0, "split": "all"}
+    dataset = {"name": "gone.jsonl", "rows": 4800, "sha256": "ab" * 32, "duplicates": 0, "split": "all"}
     config = {"data": {"dataset": "gone.jsonl"}}
     [note] = findings(write_rewarded_run(tmp_path, config=config, manifest={"dataset": dataset}))
     assert (note.code, note.severity) == ("TP395", "note")

@@ -56,15 +56,15 @@ def test_continuations_are_those_of_transformers_one_by_one_and_together(model):
 @pytest.mark.parametrize(
     ("ids", "what"),
     [
-        ([[0, 98]], "Token id 98 is not below 98, the model's vocabulary."),
+        ([[0, 98]], "Token id 98 is not below the vocabulary size, 98."),
         ([[0, -1]], "Token id -1 is below 0."),
-        ([[0.5]], "Token ids are whole numbers; 0.5 is of type float64."),
-        ([[True]], "Token ids are whole numbers; True is of type bool."),
-        ([], "A text is empty, and a model continues one token or more."),
-        ([[]], "A text is empty, and a model continues one token or more."),
-        ("two words", '"two words" is text, and a model takes token ids.'),
-        (["two", "words"], '"two" is text, and a model takes token ids.'),
-        ([[[1, 2]]], "Token ids are one text, [seq], or several, [batch seq]; these have shape [1, 1, 2]."),
+        ([[0.5]], "Token ids are integers; 0.5 is of type float64."),
+        ([[True]], "Token ids are integers; True is of type bool."),
+        ([], "A row of ids is empty, and a model continues one token or more."),
+        ([[]], "A row of ids is empty, and a model continues one token or more."),
+        ("two words", '"two words" is text, not token ids.'),
+        (["two", "words"], '"two" is text, not token ids.'),
+        ([[[1, 2]]], "Token ids have shape [seq] or [batch seq]; these have shape [1, 1, 2]."),
     ],
 )
 def test_ids_that_the_model_cannot_take_are_refused(model, ids, what):
@@ -75,18 +75,18 @@ def test_ids_that_the_model_cannot_take_are_refused(model, ids, what):
 @pytest.mark.parametrize(
     ("ids", "more", "what"),
     [
-        ([1], {"max_new_tokens": 0}, "max_new_tokens is 0; it is a whole number from 1 on."),
-        ([1], {"max_new_tokens": -2}, "max_new_tokens is -2; it is a whole number from 1 on."),
-        ([1], {"max_new_tokens": 2.5}, "max_new_tokens is 2.5; it is a whole number from 1 on."),
-        ([1], {"max_new_tokens": True}, "max_new_tokens is True; it is a whole number from 1 on."),
-        ([1], {"stop_token_id": 98}, "Token id 98 is not below 98, the model's vocabulary."),
+        ([1], {"max_new_tokens": 0}, "max_new_tokens is 0; it must be an integer of at least 1."),
+        ([1], {"max_new_tokens": -2}, "max_new_tokens is -2; it must be an integer of at least 1."),
+        ([1], {"max_new_tokens": 2.5}, "max_new_tokens is 2.5; it must be an integer of at least 1."),
+        ([1], {"max_new_tokens": True}, "max_new_tokens is True; it must be an integer of at least 1."),
+        ([1], {"stop_token_id": 98}, "Token id 98 is not below the vocabulary size, 98."),
         ([1], {"stop_token_id": -1}, "Token id -1 is below 0."),
-        ([1], {"stop_token_id": "</s>"}, '"</s>" is text, and a model takes token ids.'),
-        (5, {}, "5 is neither one text, [seq], nor several, [batch seq]."),
-        (None, {}, "None is neither one text, [seq], nor several, [batch seq]."),
-        ([1, [2]], {}, "Token ids are one text, [seq], or several, [batch seq]; these have shape [1]."),
-        ([[1, 2], []], {}, "A text is empty, and a model continues one token or more."),
-        ({"input_ids": [1]}, {}, "Token ids are whole numbers; {'input_ids': [1]} is of type object."),
+        ([1], {"stop_token_id": "</s>"}, '"</s>" is text, not token ids.'),
+        (5, {}, "5 is neither [seq] nor [batch seq]."),
+        (None, {}, "None is neither [seq] nor [batch seq]."),
+        ([1, [2]], {}, "Token ids have shape [seq] or [batch seq]; these have shape [1]."),
+        ([[1, 2], []], {}, "A row of ids is empty, and a model continues one token or more."),
+        ({"input_ids": [1]}, {}, "Token ids are integers; {'input_ids': [1]} is of type object."),
     ],
 )
 def test_what_cannot_be_continued_is_refused(model, ids, more, what):
@@ -100,9 +100,9 @@ def test_logits_of_texts_of_several_lengths_are_refused_with_a_way(model):
     [problem] = raised.value.problems
     assert (problem.code, problem.what) == (
         "TP065",
-        "The texts are of several lengths, and logits are computed for texts of one length.",
+        "The rows of ids differ in length, but logits are computed for rows of one length.",
     )
-    assert problem.next == "Call the model once for each text, or use `generate`, which takes several lengths."
+    assert problem.next == "Call the model once per row, or use `generate`, which accepts rows of different lengths."
 
 
 def test_more_tokens_than_a_table_of_positions_has_are_refused():
