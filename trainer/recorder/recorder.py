@@ -139,9 +139,9 @@ class Recorder:
         try:
             details = {"traceback": failure.traceback} if failure.traceback else {}
             self.log("error", f"run_{failure.status}", message, **details)
-            if self.metric_rows:
-                self.manifest["result"] |= compute_result(self.metric_rows)
-                self.manifest["training"]["steps_done"] = self.metric_rows[-1]["step"]
+            if self.result.last:
+                self.manifest["result"] |= self.result.document()
+                self.manifest["training"]["steps_done"] = self.result.last["step"]
             if self.manifest:
                 self.manifest["result"]["stopped_because"] = message
                 self.seal(failure.status, exit_code=failure.exit_code, error=failure.kind, message=message)
