@@ -20,6 +20,9 @@ from evidence import layout
 from evidence.writing import RowWriter
 from trainer.recorder.recorder import Recorder, clock_seconds, now
 
+SHORTEST_SECONDS = 0.5
+"""Shortest time between the last two rows; the system reports a load of 0 over shorter ones."""
+
 JOIN_SECONDS = 5.0
 """Longest wait for a sample in progress when the run ends."""
 
@@ -163,9 +166,12 @@ class SystemWatch:
     def _sample(self) -> None:
         try:
             # Loads cover the time since the row before, so the first row comes after the first interval.
+            is_empty = True
             while not self._ended.wait(self._every_seconds):
                 self._rows.append(self.row())
-            self._rows.append(self.row())
+                is_empty = False
+            if is_empty or self._clock() - self._before[0] >= SHORTEST_SECONDS:
+                self._rows.append(self.row())
         except OSError as error:
             self.error = error
 

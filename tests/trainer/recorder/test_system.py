@@ -4,6 +4,7 @@ import resource
 import sys
 import time
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -123,7 +124,10 @@ def test_rows_are_valid_and_on_disk_before_the_end(tmp_path):
     assert (read.problems, len(read.values) >= 2) == ((), True)
     watch.stop()
     watch.stop()
-    assert len(read_rows(file, "system_row").values) > len(read.values)
+    written = [row["clock_seconds"] for row in read_rows(file, "system_row").values]
+    assert len(written) >= len(read.values)
+    # The load over some milliseconds would be 0.
+    assert min(late - early for early, late in pairwise(written)) > 0.01
 
 
 def test_a_full_disk_ends_the_rows_and_not_the_run(tmp_path, monkeypatch):
