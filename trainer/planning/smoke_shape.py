@@ -14,7 +14,7 @@ from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
 from trainer.model.source import resolve_for_planning
 from trainer.planning.formula import count_params, estimate, total_bytes
-from trainer.planning.plan import limit_bytes
+from trainer.planning.memory import limit_bytes
 from trainer.planning.subject import assumed_asked, devices_used
 from trainer.runtime import choose_devices, target_from
 

@@ -40,7 +40,7 @@ from trainer.planning.compile.machines import V5E_1, find_machine
 from trainer.planning.formula import estimate
 from trainer.planning.memory import Estimator, ProgramMemory, deciding
 from trainer.planning.plan import PlanOptions, open_estimator, plan_config, refuse_what_does_not_fit
-from trainer.planning.sizes import grid, largest_microbatch
+from trainer.planning.changes import grid, largest_microbatch
 from trainer.planning.subject import Subject, read_subject
 from trainproof.terminal.plans import largest_in_words, time_lines
 

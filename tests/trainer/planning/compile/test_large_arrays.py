@@ -19,14 +19,13 @@ from trainer.config.tree import (
     OptimizerConfig,
     PrecisionConfig,
 )
-from trainer.planning.compile.ahead import Compiler
+from trainer.planning.compile.ahead import ask_compiler
 from trainer.planning.compile.buffers import CompiledMemory
 from trainer.planning.compile.machines import V5E_1, Machine, find_machine
 
 
 def memory_of(config: Config, machine: Machine = V5E_1) -> CompiledMemory:
-    with Compiler() as compiler:
-        memory = compiler.ask("train", config, machine).memory
+    memory = ask_compiler("train", config, machine).memory
     assert memory is not None
     return memory
 
