@@ -224,11 +224,11 @@ def test_compilation_is_measured_or_predicted_by_layers(demo: Subject):
 def test_devices_share_the_prompts_and_each_reads_its_parameters(demo: Subject):
     bound = replace(T4X2, memory_bandwidth=1e6, peak_flops={"float32": 1e15})
     replicated = demo.changed(replace(demo.task.config, mesh=MeshConfig(shard_params=False)))
-    both = [evaluate_part(each, bound).seconds.likely for each in (demo, replicated)]
+    both = [evaluate_part(each, each.asked, bound).seconds.likely for each in (demo, replicated)]
     assert both[1] == pytest.approx(2 * both[0])
     computing = replace(bound, memory_bandwidth=1e30, peak_flops={"float32": 1.0})
     one = replace(replicated, task=replace(replicated.task, mesh=shapes_mesh(1)))
-    reading = [evaluate_part(each, computing).seconds.likely for each in (one, demo, replicated)]
+    reading = [evaluate_part(each, each.asked, computing).seconds.likely for each in (one, demo, replicated)]
     assert reading == pytest.approx([reading[0], reading[0] / 2, reading[0] / 2], rel=1e-3)
 
 
@@ -236,21 +236,21 @@ def test_evaluations_during_training_are_counted(demo: Subject):
     """100 steps, every 20 of them 40 items in batches of 50: 5 batches more."""
     config = demo.task.config
     often = replace(config.evaluation, every_steps=20, during_items=40)
-    parts = [evaluate_part(demo.changed(replace(config, evaluation=each)), T4X2) for each in (config.evaluation, often)]
+    parts = [evaluate_part(demo.changed(replace(config, evaluation=each)), demo.asked, T4X2) for each in (config.evaluation, often)]
     first, second = (int(part.because.partition(" ")[0]) for part in parts)
     assert second - first == 5
 
 
 def test_the_guide_of_the_seeds():
     """40 to 50 hours on two T4s, in sessions of 12 hours and weeks of 30: four to five sessions, two weeks."""
-    begin = SessionPart(name="install", seconds=exactly(0.25 * HOUR), because="")
-    work = SessionPart(name="train", seconds=Band(low=40 * HOUR, likely=45 * HOUR, high=50 * HOUR), because="")
+    begin = SessionPart("install", exactly(0.25 * HOUR), "")
+    work = SessionPart("train", Band(low=40 * HOUR, likely=45 * HOUR, high=50 * HOUR), "")
     assert sessions_needed([begin, work], 12 * HOUR) == (4, 4, 5)
     assert weeks_needed([begin, work], session_seconds=12 * HOUR, week_seconds=30 * HOUR) == 2
 
 
 def test_a_session_that_is_filled_by_its_start_is_never_enough():
-    begin = SessionPart(name="load", seconds=exactly(9 * HOUR), because="")
-    work = SessionPart(name="train", seconds=exactly(60), because="")
+    begin = SessionPart("load", exactly(9 * HOUR), "")
+    work = SessionPart("train", exactly(60), "")
     assert sessions_needed([begin, work], 9 * HOUR) == (None, None, None)
     assert weeks_needed([begin, work], session_seconds=9 * HOUR, week_seconds=20 * HOUR) is None

@@ -14,7 +14,7 @@ from trainer.loop.task import Task
 from trainer.model.source import resolve_for_planning
 from trainer.planning.compile.ahead import CompilerAnswer, CompilerError
 from trainer.planning.compile.buffers import CompiledMemory
-from trainer.planning.compile.machines import V5E_1, Processors
+from trainer.planning.compile.machines import V5E_1, Machine
 from trainer.planning.formula import FORMULA_ERROR, Part, estimate, total_bytes
 from trainer.planning.memory import (
     Estimator,
@@ -48,11 +48,12 @@ class Scripted:
             raise CompilerError(self.error)
         estimates = estimate(task_of(config), platform="tpu", asked=asked)
         need = total_bytes(estimates.get(program.partition("_")[0], estimates["start"]))
-        return CompilerAnswer(memory=None, need_bytes=round(self.times * need), seconds=1.0)
+        return CompilerAnswer(memory=None, peak_bytes=round(self.times * need), seconds=1.0)
 
 
 def estimator(available: int | None, compiler: Any = None, **more: Any) -> Estimator:
-    return Estimator(platform="tpu", available_bytes=available, machine=V5E_1, compiler=compiler or Scripted(), **more)
+    ask = (compiler or Scripted()).ask
+    return Estimator(platform="tpu", available_bytes=available, machine=V5E_1, ask=ask, **more)
 
 
 def test_verdicts_follow_from_the_band_and_a_compiler_refuses_what_is_above():
@@ -63,7 +64,7 @@ def test_verdicts_follow_from_the_band_and_a_compiler_refuses_what_is_above():
 
 
 def test_parts_are_scaled_to_the_compiled_peak():
-    parts = tuple(Part(name=name, bytes=size, because="") for name, size in (("params", 60), ("logits", 30), ("x", 20)))
+    parts = tuple(Part(name, size, "") for name, size in (("params", 60), ("logits", 30), ("x", 20)))
     assert [part.bytes for part in split_peak(100, parts)] == [60, 24, 16]
     for peak in (101, 50, 61):
         assert sum(part.bytes for part in split_peak(peak, parts)) == peak
@@ -103,7 +104,7 @@ def test_the_optimizer_state_is_resident_while_answers_are_generated():
 
 def test_on_this_machine_a_plan_compiles_what_the_run_compiles():
     compiler = Scripted()
-    here = replace(estimator(None, compiler), platform="cpu", machine=Processors(devices=1, count=2, flags=""))
+    here = replace(estimator(None, compiler), platform="cpu", machine=Machine(platform="cpu", devices=1, cores=2))
     buckets = replace(CONFIG, data=DataConfig(max_length=256, buckets=2))
     replace(here, longest=128).programs(task_of(buckets, "cpu"), None)
     assert compiler.asked == ["draw", "start", "train_128"]
@@ -119,12 +120,12 @@ MEMORY = {"peak_bytes": 400 * MIB, "allocated_bytes": 400 * MIB, "largest": ()}
 )
 def test_donation_and_optimizer_are_read_from_a_compiled_step(arguments, aliased, fraction, ratio):
     parts = tuple(
-        Part(name=name, bytes=size * MIB, because="")
+        Part(name, size * MIB, "")
         for name, size in (("params", 100), ("opt_state", 200), ("batch", 1), ("logits", 50))
     )
     memory = CompiledMemory(**MEMORY, arguments_bytes=arguments * MIB, aliased_bytes=aliased * MIB)
     compiler = Scripted()
-    compiler.ask = lambda *_, **__: CompilerAnswer(memory=memory, need_bytes=None, seconds=1.0)  # type: ignore[method-assign]
+    compiler.ask = lambda *_, **__: CompilerAnswer(memory=memory, peak_bytes=memory.peak_bytes, seconds=1.0)  # type: ignore[method-assign]
     found = estimator(None, compiler).program("train", task_of(CONFIG), None, parts)
     assert (found.aliased_fraction, found.opt_state_ratio) == (pytest.approx(fraction), pytest.approx(ratio))
 

@@ -31,7 +31,8 @@ from trainer.config.tree import (
 from trainer.generate.groups import GroupPrograms
 from trainer.loop.compilation import Program
 from trainer.loop.programs import Steps, compiled_run
-from trainer.planning.plan import PlanOptions, RunEstimator, compiled_plan, plan_config
+from trainer.planning.memory import Estimator
+from trainer.planning.plan import PlanOptions, compiled_plan, plan_config
 from trainer.recorder.progress import Watch
 from trainer.replay.place import replay_config
 from trainer.replay.recorded import ReplayRequest, read_recorded
@@ -243,7 +244,7 @@ def test_a_backend_that_reports_no_memory_is_planned_by_formula(config: Config):
     programs = compiled_run(task, data.source.lengths_in_use, asked=None, resumed=True)
     silent = replace(programs.steps.longest, executable=Silent())
     compiled = replace(programs, steps=Steps(by_length={128: silent})).by_name
-    estimator = RunEstimator(platform="cpu", available_bytes=None, compiled=compiled)
+    estimator = Estimator(platform="cpu", available_bytes=None, compiled=compiled)
     found = {each.name: each for each in estimator.programs(task, None)}
     assert found["train"].method == "closed_form"
     assert found["train"].because.endswith("the device's compiler does not report the memory of a program")
