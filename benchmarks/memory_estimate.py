@@ -69,7 +69,7 @@ MACHINES = {
 MEMORY = {"tpu": int(15.75 * GIB), "gpu": load_target("t4").memory_bytes}
 """Usable bytes of a v5e chip, as its compiler states it, and of a T4."""
 COMPILED = ("compiled_bytes", "allocated_bytes", "fits", "largest", "compile_seconds")
-"""What is kept of a stored case; everything else is computed anew."""
+"""Keys of a stored case that are kept; the others are computed again."""
 
 
 class Case(NamedTuple):
@@ -117,7 +117,7 @@ class Case(NamedTuple):
 
 
 def build_task(config: Config, mesh: Any, platform: str | None) -> Task:
-    """Return the task of a configuration with shapes in place of arrays."""
+    """Build the task of a configuration from shapes alone."""
     source = resolve(config.model.name, config.model.revision, with_weights=False)
     return Task.of(config, source, mesh, platform=platform)
 
@@ -271,8 +271,8 @@ def model_files(name: str, folder: Path, element_type: str = "float32") -> Path:
 def compile_public_failure() -> None:
     """Compile the public failure for one TPU v5e chip: Gemma-2B in bfloat16, 1 × 64 tokens, nothing donated.
 
-    It is not a program of this project: optax's AdamW, whose moments have the parameters' type, all logits at once, and
-    no layer recomputed. On the hardware it needed 28.59 GiB of 15.75.
+    The program is not from this project: optax's AdamW, whose moments have the parameters' type, all logits at once,
+    and no layer recomputed. On the hardware it needed 28.59 GiB of 15.75.
     """
     half = {"params": "bfloat16", "compute": "bfloat16"}
     config = config_of({"model": {"name": "google/gemma-2b"}, "precision": half, "memory": {"remat": "none"}})

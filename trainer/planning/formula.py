@@ -179,7 +179,7 @@ class _Formula:
         )
 
     def _activation_residuals(self) -> int:
-        """Return the bytes that a layer's activation function keeps for its derivative.
+        """Return the bytes of the residuals of a layer's activation function.
 
         In a loop over stacked layers JAX stores them with the layer's output. The compiler of unrolled layers computes
         most of them again.

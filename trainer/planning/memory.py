@@ -205,7 +205,8 @@ class Estimator:
         found = [self.program(name, task, asked, parts) for name, parts in estimates.items()]
         if self.platform == "cpu" and task.model.reads_weights:
             reading = self._estimated("start", reading_parts(task), "reading the weights")
-            found = [reading if each.name == "start" and _peak(each) < _peak(reading) else each for each in found]
+            if found[0].peak_bytes < reading.peak_bytes:
+                found[0] = reading
         return found
 
     def program(self, name: str, task: Task, asked: EvalShape | None, parts: Parts) -> ProgramMemory:
@@ -269,10 +270,10 @@ class Estimator:
         )
 
     def _compile(self, name: str, task: Task, asked: EvalShape | None, parts: Parts, machine: Machine) -> ProgramMemory:
-        """Compile a program, or the largest of the programs that a run has for it.
+        """Compile a program; where a run has several for it, the largest counts.
 
         Raises:
-            CompilerError: The compiler has no answer.
+            CompilerError: The compiler failed.
         """
         self.say(f"compiling {name}")
         shape = asked if name == "decode" else None
@@ -321,10 +322,6 @@ class Estimator:
             if self.program("train", found, None, parts).verdict == "fits":
                 break
         return found
-
-
-def _peak(program: ProgramMemory) -> int:
-    return program.peak_bytes
 
 
 def remat_candidates(task: Task, available_bytes: int | None) -> Iterator[Task]:

@@ -287,7 +287,7 @@ _HOST_CHANGES = (
 
 
 def explanation(failure: OutOfMemory, config: Config | None = None) -> dict[str, Any]:
-    """Return the explanation of a failure as plain values, with the configured run beside it if one is given."""
+    """Explain a failure as plain values; with a configuration, estimate its run and its changes."""
     notes, configured = list(failure.notes), None
     if config is not None:
         configured, more, changes = _configured(config, failure)

@@ -74,7 +74,7 @@ def demo() -> Subject:
     return read_subject(Config(model=ModelConfig(name="demo"), evaluation=evaluated), T4X2)
 
 
-def task_of(config: Config, target=TPU):
+def build_task(config: Config, target=TPU):
     return read_subject(config, target).task
 
 
@@ -98,17 +98,17 @@ def test_work_is_that_of_products_and_loops_count_their_rounds():
 
 def test_a_step_has_eight_operations_for_each_parameter_and_token():
     """2 forward, 4 backward, 2 recomputed; attention scores are 2 % more at this length."""
-    assert step_work(task_of(GEMMA)).flops == pytest.approx(8 * PARAMETERS * 4 * 512, rel=0.06)
+    assert step_work(build_task(GEMMA)).flops == pytest.approx(8 * PARAMETERS * 4 * 512, rel=0.06)
 
 
 @pytest.mark.slow
 def test_beside_adapters_no_gradient_of_frozen_weights_is_counted():
     adapted = replace(GEMMA, method=replace(GEMMA.method, kind="lora"))
-    assert step_work(task_of(adapted)).flops == pytest.approx(6 * PARAMETERS * 4 * 512, rel=0.06)
+    assert step_work(build_task(adapted)).flops == pytest.approx(6 * PARAMETERS * 4 * 512, rel=0.06)
 
 
 def test_recomputation_and_unpacking_are_not_useful():
-    task = task_of(GEMMA)
+    task = build_task(GEMMA)
     assert useful_flops(task) == pytest.approx(6 * PARAMETERS * 4 * 512, rel=0.03)
     assert useful_flops(task.changed(replace(GEMMA, memory=MemoryConfig(remat="none")))) == useful_flops(task)
     assert ideal_seconds(task, TPU) == useful_flops(task) / 197e12
@@ -123,7 +123,7 @@ def test_the_scores_of_long_sequences_are_traffic():
     """Llama-3.2-1B, 8,192 tokens: 32 heads × 8,192² × 4 bytes are 8 GiB a layer, moved several times."""
     llama = replace(GEMMA, model=ModelConfig(name="meta-llama/Llama-3.2-1B"), batch=BatchConfig(microbatch_size=1))
     short, long = (
-        step_work(task_of(replace(llama, data=DataConfig(max_length=length)))).moved for length in (1024, 8192)
+        step_work(build_task(replace(llama, data=DataConfig(max_length=length)))).moved for length in (1024, 8192)
     )
     assert 5 < long / (16 * 32 * 4 * 8192**2) < 9
     assert long > 16 * short
@@ -132,7 +132,7 @@ def test_the_scores_of_long_sequences_are_traffic():
 @pytest.mark.slow
 def test_devices_share_the_work_of_a_compiled_step():
     tiny = replace(GEMMA, model=ModelConfig(name="tiny-gpt2"), batch=BatchConfig(microbatch_size=3))
-    eight = task_of(replace(tiny, data=DataConfig(max_length=64)), load_target("kaggle-tpu-v5e-8"))
+    eight = build_task(replace(tiny, data=DataConfig(max_length=64)), load_target("kaggle-tpu-v5e-8"))
     program = train_program(eight)  # tiny-gpt2 has two layers, so nothing is extrapolated
     traced = compiled_work(program.function.trace(*program.arguments, **program.settings).jaxpr, eight)
     assert step_work(eight).flops == traced.flops
@@ -236,7 +236,10 @@ def test_evaluations_during_training_are_counted(demo: Subject):
     """100 steps, every 20 of them 40 items in batches of 50: 5 batches more."""
     config = demo.task.config
     often = replace(config.evaluation, every_steps=20, during_items=40)
-    parts = [evaluate_part(demo.changed(replace(config, evaluation=each)), demo.asked, T4X2) for each in (config.evaluation, often)]
+    parts = [
+        evaluate_part(demo.changed(replace(config, evaluation=each)), demo.asked, T4X2)
+        for each in (config.evaluation, often)
+    ]
     first, second = (int(part.because.partition(" ")[0]) for part in parts)
     assert second - first == 5
 

@@ -35,12 +35,11 @@ from trainer.loop.checkpoints import max_checkpoints
 from trainer.loop.task import Task
 from trainer.model.model import build_model
 from trainer.model.source import known_source
-from trainer.planning.changes import advise, list_changes
+from trainer.planning.changes import advise, grid, largest_microbatch, list_changes
 from trainer.planning.compile.machines import V5E_1, find_machine
 from trainer.planning.formula import estimate
 from trainer.planning.memory import Estimator, ProgramMemory, deciding
 from trainer.planning.plan import PlanOptions, plan_config, refuse_what_does_not_fit
-from trainer.planning.changes import grid, largest_microbatch
 from trainer.planning.subject import Subject, read_subject
 from trainproof.terminal.plans import largest_in_words, time_lines
 
@@ -62,7 +61,7 @@ HALF = PrecisionConfig(params="bfloat16", compute="bfloat16")
 @pytest.fixture(autouse=True)
 def _offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def refused(*_: object, **__: object) -> None:
-        raise AssertionError("the hub was asked")
+        raise AssertionError("the hub was requested")
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", refused)
     monkeypatch.setenv("TRAINPROOF_CACHE", str(tmp_path / "cache"))
@@ -245,7 +244,7 @@ def test_every_change_is_a_setting_that_makes_its_configuration():
 
 
 class Scaled(Estimator):
-    """A compiler that says a multiple of the formula and counts what it was asked."""
+    """Estimator whose programs need a multiple of the formula; it counts the sizes."""
 
     times = 1.0
     asked: ClassVar[list[tuple[int, int]]] = []

@@ -48,7 +48,7 @@ TOO_LARGE = (
 
 @pytest.fixture
 def compiled() -> Iterator[Counter]:
-    """What the compiler is asked for meanwhile, by the names of functions."""
+    """Count compilations by the names of functions."""
     jax.clear_caches()  # Another test of this process may have compiled the same.
     names: Counter[str] = Counter()
 

@@ -90,7 +90,7 @@ def ask_compiler(
         limit_seconds: Time limit.
 
     Raises:
-        CompilerError: There is no answer.
+        CompilerError: The compiler failed or took too long.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
@@ -165,7 +165,7 @@ def _last_words(folder: Path, exit_code: int) -> str:
 
 
 def _run_fork(order: tuple[Any, ...], environment: dict[str, str], folder: Path, sender: Connection) -> None:
-    """Compile a program in this process, and send what becomes of it."""
+    """Compile a program in this process, and send the result."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     output = os.open(folder / OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (1, 2):

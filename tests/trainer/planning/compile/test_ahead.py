@@ -30,7 +30,7 @@ OLDER = "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 28.59G 
 
 
 def run_code(code: str, *arguments: Any) -> None:
-    """Do what the program's name says in Python, in place of a compiler."""
+    """Run the program's name as Python in place of a compiler."""
     exec(code, {"os": os, "signal": signal, "send": arguments[-1], "JaxRuntimeError": JaxRuntimeError})
 
 
