@@ -40,19 +40,11 @@ class Band:
     high: float
 
     def times(self, factor: float) -> Band:
-        """Multiply the band.
-
-        >>> Band(low=1, likely=2, high=4).times(3)
-        Band(low=3, likely=6, high=12)
-        """
+        """Multiply the band."""
         return Band(low=self.low * factor, likely=self.likely * factor, high=self.high * factor)
 
     def plus(self, other: Band) -> Band:
-        """Add two bands.
-
-        >>> Band(low=1, likely=2, high=4).plus(exactly(1))
-        Band(low=2, likely=3, high=5)
-        """
+        """Add two bands."""
         return Band(low=self.low + other.low, likely=self.likely + other.likely, high=self.high + other.high)
 
     def document(self) -> dict[str, float]:

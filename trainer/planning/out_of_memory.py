@@ -78,12 +78,6 @@ class OutOfMemory:
                 return need - there
         return None
 
-    @property
-    def holds_state_twice(self) -> bool:
-        """Whether the results are as large as the arguments that they replace and reuse none of their memory."""
-        given, back = self.parts.get("arguments", 0), self.parts.get("output", 0)
-        return back > given / 2 > 0 and self.shared_bytes is not None and self.shared_bytes < back / 10
-
 
 AMOUNT = r"(?:[\d.]+\s?(?:[KMGT]i?B?|kB|bytes|B)|0B|unknown size)"
 _AMOUNT = re.compile(r"([\d.]+)\s*([KMGTkmgt]?)i?(?:[Bb](?:ytes)?)?")
@@ -314,7 +308,10 @@ def _change(settings: Sequence[str], frees_bytes: int | None) -> dict[str, Any]:
 
 def _general_changes(failure: OutOfMemory) -> list[dict[str, Any]]:
     """Return what usually helps, cheapest first, without a configuration."""
-    twice = failure.parts.get("output", 0) - (failure.shared_bytes or 0) if failure.holds_state_twice else None
+    arguments, output, shared = failure.parts.get("arguments", 0), failure.parts.get("output", 0), failure.shared_bytes
+    # Nothing was donated if results are as large as the arguments that they replace and reuse none of their memory.
+    is_copied = output > arguments / 2 > 0 and shared is not None and shared < output / 10
+    twice = output - (shared or 0) if is_copied else None
     donation = [_change(["memory.donate=true"], twice)] if twice or not failure.parts else []
     others = (
         ("memory.loss_chunk_tokens=256",),
