@@ -1,132 +1,168 @@
-"""The closed-form memory estimate beside the compiler's own figure for the same program.
+"""Compare the closed-form memory estimate with compilers, and planned with observed memory on this CPU.
 
-Compiles a run's real programs, without making a single array, for this CPU and for TPU v5e chips that are not there
-(libtpu needed). Most TPU cases need about as much as a chip has: that is where a verdict can be wrong, and where the
-compiler saves. With memory to spare it computes ahead and takes more than it needs. Each finished case is stored at
-once in benchmarks/results/memory_estimate.json, and a stored case is not compiled again.
+    python benchmarks/memory_estimate.py                   # compile the programs that are not stored, and estimate all
+    python benchmarks/memory_estimate.py --estimate        # compile nothing
+    python benchmarks/memory_estimate.py --observe         # train small models on this CPU
+    python benchmarks/memory_estimate.py --public-failure  # optax's AdamW on Gemma-2B, which ran out of memory
 
-    python benchmarks/memory_estimate.py             # compile what is missing
-    python benchmarks/memory_estimate.py --estimate  # compile nothing, only estimate anew
+The cases are in memory_cases.json. Programs of a run are compiled from shapes for this CPU, TPU v5e chips and T4 GPUs,
+which need not be present. Most TPU cases need about as much as a chip has: a verdict can be wrong there, and with
+memory to spare the compiler takes more than a program needs. Cases are stored in results/memory_estimate.json and
+results/observed_memory.json, and a stored case is not repeated.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
+import resource
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ |= {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from memory_estimate_parts.cases import CPU_CASES, TPU_CASES, Case
-
+from evidence.registry import known_model_folder
 from evidence.targets import load_target
-from trainer.config.load import parse_setting, set_path
-from trainer.config.tree import Config, build_config
-from trainer.loop.programs import list_programs
-from trainer.loop.task import Task, build_mesh, shapes_mesh
-from trainer.model.source import resolve
-from trainer.planning.compile.ahead import Compiler
+from trainer.config.load import parse_setting
+from trainer.config.seed_names import set_path
+from trainer.config.tree import Config, config_of
+from trainer.data.answers import EvalShape
+from trainer.loop.mesh import build_mesh, shapes_mesh
+from trainer.loop.programs import programs_of
+from trainer.loop.task import Task
+from trainer.model.decoder import bind
+from trainer.model.export import SHARD_BYTES, write_weights
+from trainer.model.model import build_model
+from trainer.model.source import BUILTIN_TOKENIZER, resolve, resolve_for_planning
+from trainer.planning.compile.ahead import ask_compiler
+from trainer.planning.compile.machines import V5E_1, V5E_8, Machine, describe_gpu
 from trainer.planning.formula import FORMULA_ERROR, estimate, total_bytes
 from trainer.planning.memory import verdict
 from trainer.recorder.environment import environment
 from trainer.runtime import choose_devices
 
-RESULT = Path(__file__).parent / "results" / "memory_estimate.json"
-MODELS = Path(__file__).parent / "models.json"
+FOLDER = Path(__file__).parent
+CASES = json.loads((FOLDER / "memory_cases.json").read_text("utf-8"))
+RESULT = FOLDER / "results" / "memory_estimate.json"
+OBSERVED = FOLDER / "results" / "observed_memory.json"
 GIB = 2**30
-V5E_BYTES = int(15.75 * GIB)
-"""Usable memory of a v5e chip, as its compiler states it."""
+T4 = describe_gpu(load_target("t4"))
+MACHINES = {
+    "v5e:1x1": V5E_1,
+    "v5e:2x4": V5E_8,
+    "T4": Machine(platform="gpu", devices=1, description=T4),
+    "2 T4": Machine(platform="gpu", devices=2, description=T4),
+}
+MEMORY = {"tpu": int(15.75 * GIB), "gpu": load_target("t4").memory_bytes}
+"""Usable bytes of a v5e chip, as its compiler states it, and of a T4."""
+COMPILED = ("compiled_bytes", "allocated_bytes", "fits", "largest", "compile_seconds")
+"""Keys of a stored case that are kept; the others are computed again."""
 
 
-def configured(case: Case, folder: Path) -> Config:
-    """Return the configuration of a case; its model's `config.json` is written into the folder."""
-    name, _, layers = case.model.partition("/")
-    known = json.loads(MODELS.read_text())
-    document: dict[str, Any] = {"model": {"name": name, "weights": "random"}}
-    if name in known:
-        sizes = known[name]
-        if layers:
-            sizes["n_layer" if "n_layer" in sizes else "num_hidden_layers"] = int(layers)
-        (folder / "config.json").write_text(json.dumps(sizes))
-        document["model"]["name"] = str(folder)
-    for text in (*case.settings.split(), f"memory.attention={case.attention}"):
-        key, _, value = text.partition("=")
-        set_path(document, key, parse_setting(value))
-    return build_config(document)
+class Case(NamedTuple):
+    """One program of one run on one target.
+
+    `model` is a built-in model or a key of models.json, with `/n` for its first n layers; `settings` are `key=value`
+    texts; `asked` are the number of evaluation prompts and the tokens of the longest one.
+    """
+
+    model: str
+    program: str
+    target: str
+    settings: str
+    asked: tuple[int, int] | None = None
+    attention: str = "plain"
+
+    @property
+    def name(self) -> str:
+        """The name under which the case is stored."""
+        target = "CPU" if self.target == "cpu" else self.target
+        asked = "" if self.asked is None else f" {self.asked[0]} prompts of {self.asked[1]}"
+        attention = "" if self.attention == "plain" else f" memory.attention={self.attention}"
+        return f"{self.model} {self.program} {target}{asked}: {self.settings}{attention}"
+
+    @property
+    def shape(self) -> EvalShape | None:
+        """Shape of the evaluation prompts."""
+        return None if self.asked is None else EvalShape(prompts=self.asked[0], longest_tokens=self.asked[1])
+
+    def config(self, folder: Path) -> Config:
+        """Return the configuration; the model's `config.json` is written into the folder."""
+        name, _, layers = self.model.partition("/")
+        known = json.loads((FOLDER / "models.json").read_text())
+        document: dict[str, Any] = {"model": {"name": name, "weights": "random"}}
+        if name in known:
+            sizes = known[name]
+            if layers:
+                sizes["n_layer" if "n_layer" in sizes else "num_hidden_layers"] = int(layers)
+            (folder / "config.json").write_text(json.dumps(sizes))
+            document["model"]["name"] = str(folder)
+        for text in (*self.settings.split(), f"memory.attention={self.attention}"):
+            key, _, value = text.partition("=")
+            set_path(document, key, parse_setting(value))
+        return config_of(document)
 
 
-def task_of(config: Config, mesh: Any, platform: str | None = None) -> Task:
-    """Return the task of a configuration with shapes in place of arrays."""
+def build_task(config: Config, mesh: Any, platform: str | None) -> Task:
+    """Build the task of a configuration from shapes alone."""
     source = resolve(config.model.name, config.model.revision, with_weights=False)
     return Task.of(config, source, mesh, platform=platform)
 
 
-def estimated(case: Case, config: Config) -> dict[str, Any]:
-    """Return what the closed form says of a case."""
-    devices = 1 if case.chips is None else case.chips.devices
-    platform = case.platform
-    # As `compiled` has it: on a CPU every layer by itself.
-    task = task_of(config, shapes_mesh(devices), None if case.chips is None else platform)
-    parts = estimate(task, platform=platform, asked=case.asked)[case.program]
+def estimate_case(case: Case, config: Config) -> dict[str, Any]:
+    """Return the estimate of a case and its verdict."""
+    machine = MACHINES.get(case.target)
+    platform, devices = ("cpu", 1) if machine is None else (machine.platform, machine.devices)
+    task = build_task(config, shapes_mesh(devices), None if machine is None else platform)
+    parts = estimate(task, platform=platform, asked=case.shape)[case.program]
     need = total_bytes(parts)
-    said = {"estimated_bytes": need, "parts": {part.name: part.bytes for part in parts if part.bytes}}
-    there = load_target("t4").memory_bytes or 0 if platform == "gpu" else V5E_BYTES
-    return said if case.chips is None else {**said, "verdict": verdict(need, there, FORMULA_ERROR)}
+    found = {"estimated_bytes": need, "parts": {part.name: part.bytes for part in parts if part.bytes}}
+    return found if machine is None else {**found, "verdict": verdict(need, MEMORY[platform], FORMULA_ERROR)}
 
 
-def compiled(case: Case, config: Config) -> dict[str, Any]:
-    """Return what the compiler says of a case."""
-    began = time.perf_counter()
-    if case.chips is None:
-        task = task_of(config, build_mesh(choose_devices("cpu", 1).list))
-        analysis = list_programs(task, asked=case.asked)[case.program].compile().executable.memory_analysis()
-        need = (
-            analysis.argument_size_in_bytes
-            + analysis.output_size_in_bytes
-            + analysis.temp_size_in_bytes
-            - analysis.alias_size_in_bytes
-        )
+def compile_case(case: Case, config: Config) -> dict[str, Any]:
+    """Return the compiler's figures of a case."""
+    machine = MACHINES.get(case.target)
+    if machine is None:
+        began = time.perf_counter()
+        task = build_task(config, build_mesh(choose_devices("cpu", 1).list), None)
+        need = programs_of(task, asked=case.shape)[case.program].compile().peak_bytes
         return {"compiled_bytes": need, "compile_seconds": round(time.perf_counter() - began, 1)}
-    with Compiler() as compiler:
-        answer = compiler.ask(case.program, config, case.chips, asked=case.asked, limit_seconds=1500)
-    said = {"compile_seconds": round(answer.seconds, 1), "fits": answer.memory is not None}
-    if answer.memory is None:
-        return said | {"compiled_bytes": answer.need_bytes}
-    return said | {
-        "compiled_bytes": answer.peak_bytes,
-        "allocated_bytes": answer.memory.allocated_bytes,
-        "largest": [f"{each.shape} {each.bytes / GIB:.2f} GiB" for each in answer.memory.largest[:4]],
-    }
-
-
-def not_in_the_program(case: Case, row: dict[str, Any]) -> int:
-    """Return what the estimate counts and a program does not have: opt_state, there while answers are made."""
-    return int(row["parts"].get("opt_state", 0)) if case.program == "decode" else 0
+    answer = ask_compiler(case.program, config, machine, asked=case.shape, limit_seconds=1500)
+    found = {"compile_seconds": round(answer.seconds, 1), "fits": answer.memory is not None}
+    if answer.memory is not None:
+        found["allocated_bytes"] = answer.memory.allocated_bytes
+        found["largest"] = [f"{each.shape} {each.bytes / GIB:.2f} GiB" for each in answer.memory.largest[:4]]
+    return found | {"compiled_bytes": answer.peak_bytes}
 
 
 def rows(*, compiling: bool) -> Iterator[dict[str, Any]]:
-    """Yield every case that is stored or, if asked for, compiled now, estimated anew."""
+    """Yield every case that is stored, or compiled now if `compiling`, with a new estimate."""
     stored = {row["case"]: row for row in json.loads(RESULT.read_text())["cases"]} if RESULT.is_file() else {}
-    for case in (*CPU_CASES, *TPU_CASES):
+    for document in CASES["programs"]:
+        case = Case(**document)
         known = {key: stored[case.name][key] for key in COMPILED if key in stored.get(case.name, {})}
         if not known and not compiling:
             continue
         with tempfile.TemporaryDirectory() as name:
-            config = configured(case, Path(name))
-            row = {"case": case.name, **estimated(case, config), **(known or compiled(case, config))}
-        there = row["compiled_bytes"] + not_in_the_program(case, row)
-        yield row | {"error_fraction": round((row["estimated_bytes"] - there) / there, 4)}
-
-
-COMPILED = ("compiled_bytes", "allocated_bytes", "fits", "largest", "compile_seconds")
-"""What a stored case keeps; everything else is computed anew."""
+            config = case.config(Path(name))
+            row = {"case": case.name, **estimate_case(case, config), **(known or compile_case(case, config))}
+        # The estimate of decoding counts the optimizer state, which is not an argument of the program.
+        need = row["compiled_bytes"] + (row["parts"].get("opt_state", 0) if case.program == "decode" else 0)
+        yield row | {"error_fraction": round((row["estimated_bytes"] - need) / need, 4)}
 
 
 def summary(cases: list[dict[str, Any]]) -> dict[str, Any]:
@@ -146,18 +182,135 @@ def summary(cases: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Go through the cases, print their rows, write the file after each."""
+def compare_programs(*, compiling: bool) -> None:
+    """Compare all cases, print their rows, and write the file after each."""
     found: list[dict[str, Any]] = []
-    for row in rows(compiling="--estimate" not in sys.argv):
+    for row in rows(compiling=compiling):
         found.append(row)
-        figures = (
-            f"{row['estimated_bytes'] / GIB:8.3f} {row['compiled_bytes'] / GIB:8.3f} {row['error_fraction']:+7.1%}"
-        )
-        print(f"{figures}  {row.get('verdict', ''):<12} {row['case']}", flush=True)
+        sizes = f"{row['estimated_bytes'] / GIB:8.3f} {row['compiled_bytes'] / GIB:8.3f} {row['error_fraction']:+7.1%}"
+        print(f"{sizes}  {row.get('verdict', ''):<12} {row['case']}", flush=True)
         document = {"environment": environment(), "summary": summary(found), "cases": found}
         RESULT.write_text(json.dumps(document, indent=1) + "\n")
     print(json.dumps(summary(found), indent=1))
+
+
+def observe_runs() -> None:
+    """Run every case that is not stored, and compare plan.json with the growth of the process."""
+    found: dict[str, Any] = json.loads(OBSERVED.read_text())["cases"] if OBSERVED.is_file() else {}
+    for name, case in CASES["runs"].items():
+        if name in found:
+            continue
+        found[name] = observe_run(case["model"], case["settings"])
+        print(name, json.dumps(found[name]), flush=True)
+        errors = [row["process_error_fraction"] for row in found.values()]
+        document = {
+            "environment": environment(),
+            "cases": found,
+            "median_error_fraction": round(statistics.median(map(abs, errors)), 4),
+            "least_error_fraction": min(errors),
+            "most_error_fraction": max(errors),
+        }
+        OBSERVED.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def observe_run(model: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Train three steps as a user would, and return planned and observed memory.
+
+    Models of public shapes are read from files of random weights, because reading them takes memory too.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        if "/" in model:
+            model = str(model_files(model, folder / "model"))
+        items = folder / "items.jsonl"
+        questions = ({"id": f"i{n}", "prompt": f"What is {n} + 5?", "expected": str(n + 5)} for n in range(8))
+        items.write_text("".join(json.dumps(row) + "\n" for row in questions))
+        (folder / "config.yaml").write_text(json.dumps({"model": {"name": model}}))
+        evaluation = {"eval_set": str(items), "max_new_tokens": 16, "batch_size": 8}
+        settings = {"limits.steps": 3, **{f"evaluation.{key}": value for key, value in evaluation.items()}, **settings}
+        command = [str(Path(sys.executable).parent / "trainproof"), "train", "--config", "config.yaml"]
+        command += ["--output", "run", *(f"--set={key}={json.dumps(value)}" for key, value in settings.items())]
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        plan = json.loads((folder / "run" / "plan.json").read_text())
+        manifest = json.loads((folder / "run" / "run_manifest.json").read_text())
+    observed = manifest["result"]["observed_memory"]
+    process = plan["need_bytes"] + plan["target"]["process_bytes"]
+    return {
+        "parameters": manifest["model"]["parameters"],
+        "arrays_bytes": plan["need_bytes"],
+        "process_bytes": process,
+        "observed_bytes": observed["bytes"],
+        "observed_parts": {each["name"]: each["bytes"] for each in observed["parts"]},
+        "held_before_bytes": observed["held_before_bytes"],
+        "process_error_fraction": round(process / observed["bytes"] - 1, 4),
+        "programs": {each["name"]: each["peak_bytes"] for each in plan["programs"]},
+        "cpu_seconds": round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1),
+    }
+
+
+def model_files(name: str, folder: Path, element_type: str = "float32") -> Path:
+    """Write a model of public shapes with random weights and the built-in tokenizer, and return its folder."""
+    shapes = known_model_folder(name)
+    assert shapes is not None, "the shapes ship"
+    source = resolve_for_planning(name)
+    model = build_model(config_of({"model": {"name": name}}), source)
+    generator = np.random.default_rng(0)
+    params = {
+        name: jnp.asarray(generator.normal(0, 0.02, shape.shape), shape.dtype) for name, shape in model.shapes.items()
+    }
+    folder.mkdir()
+    write_weights(folder, params, source.family.links(source.spec), element_type, SHARD_BYTES, lambda: None)
+    (folder / "config.json").write_text((shapes / "config.json").read_text())
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / file).write_text((BUILTIN_TOKENIZER / file).read_text())
+    return folder
+
+
+def compile_public_failure() -> None:
+    """Compile the public failure for one TPU v5e chip: Gemma-2B in bfloat16, 1 × 64 tokens, nothing donated.
+
+    The program is not from this project: optax's AdamW, whose moments have the parameters' type, all logits at once,
+    and no layer recomputed. On the hardware it needed 28.59 GiB of 15.75.
+    """
+    half = {"params": "bfloat16", "compute": "bfloat16"}
+    config = config_of({"model": {"name": "google/gemma-2b"}, "precision": half, "memory": {"remat": "none"}})
+    model = build_model(config, resolve_for_planning(config.model.name))
+    here = NamedSharding(Mesh(np.array(V5E_1.list_devices()), ("devices",)), PartitionSpec())
+    optimizer = optax.adamw(5e-5)
+
+    def step(params: Any, opt_state: Any, tokens: Any) -> Any:
+        def loss(params: Any) -> Any:
+            decoder = bind(model.graphdef, params)
+            logits = decoder.logits(decoder.hidden(tokens))
+            return optax.softmax_cross_entropy_with_integer_labels(logits[:, :-1], tokens[:, 1:]).mean()
+
+        value, gradients = jax.value_and_grad(loss)(params)
+        updates, opt_state = optimizer.update(gradients, opt_state, params)
+        return optax.apply_updates(params, updates), opt_state, value
+
+    params = dict(model.shapes)
+    arguments = (params, jax.eval_shape(optimizer.init, params), jax.ShapeDtypeStruct((1, 64), jnp.int32))
+    placed = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=here), arguments)
+    try:
+        jax.jit(step).lower(*placed).compile()
+    except jax.errors.JaxRuntimeError as error:
+        print(str(error).partition("\n")[0])
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for flag in ("--estimate", "--observe", "--public-failure"):
+        parser.add_argument(flag, action="store_true")
+    flags = parser.parse_args()
+    if flags.public_failure:
+        compile_public_failure()
+    elif flags.observe:
+        observe_runs()
+    else:
+        compare_programs(compiling=not flags.estimate)
 
 
 if __name__ == "__main__":

@@ -184,7 +184,7 @@ def _is_peak(declared: float, peak: float, effective: Mapping[str, Any]) -> bool
 
 
 PROCESS_ERROR = 0.3
-"""Relative error of the planned memory of a CPU process (at most 28 % in benchmarks/observed_memory.py)."""
+"""Relative error of the planned memory of a CPU process (at most 28 % in benchmarks/results/observed_memory.json)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,9 @@ from evidence.grade import check_run
 from evidence.run import Run, read_existing_run
 from evidence.targets import Target, find_target
 from schemas.problems import ProblemError
-from trainer.config.tree import build_config
-from trainer.loop.task import Task, shapes_mesh
+from trainer.config.tree import config_of
+from trainer.loop.mesh import shapes_mesh
+from trainer.loop.task import Task
 from trainer.model.source import resolve_for_planning
 from trainer.planning.duration import predict_step
 from trainer.planning.memory import Estimator
@@ -57,38 +58,15 @@ def calibrate_from_run(folder: Path) -> Calibration | str:
     grade, findings = (report := check_run(run)).grade.name, report.findings
     if grade not in GRADES or run.manifest is None or run.config is None:
         return f"its grade is {grade}" + (f": {findings[0].what}" if findings else "")
-    config, manifest = build_config(run.config), run.manifest
-    rows = run.rows(layout.METRICS).values[1:]
+    config, devices = config_of(run.config), run.manifest["devices"]
     # Where completions are drawn, only the update is predicted from the compiled step.
+    rows = run.rows(layout.METRICS).values[1:]
     times = [float(row.get("update_seconds") or row["step_seconds"]) for row in rows]
     if len(times) < FEWEST_ROWS:
         return f"it has fewer than {FEWEST_ROWS} rows of metrics.jsonl after the first"
     if config.data.buckets > 1:
         return "its steps have several lengths (data.buckets)"
-    target = recorded_target(manifest["devices"])
-    try:
-        source = resolve_for_planning(config.model.name, config.model.revision)
-        task = Task.of(config, source, shapes_mesh(target.devices), platform=target.platform)
-    except ProblemError as error:
-        return error.problems[0].what
-    estimator = Estimator(platform=target.platform, available_bytes=None)
-    train = next(program for program in estimator.programs(task, None) if program.name == "train")
-    # Relative to the prediction, or to a nominal speed if the device's is unknown.
-    predicted = predict_step(task, target, train, step_ratio=1.0).update
-    assert predicted is not None, "a ratio makes the time known"
-    kind = manifest["devices"]["kind"]
-    return Calibration(
-        run=manifest["run_id"],
-        kind=kind,
-        device=kind if target.platform != "cpu" else manifest["environment"].get("cpu") or kind,
-        step_ratio=round(median(times) / predicted.likely, 6),
-        memory_ratio=_memory_ratio(run),
-    )
-
-
-def recorded_target(devices: dict[str, Any]) -> Target:
-    """Return the target of a manifest's devices, without a speed if the table lacks it."""
-    return find_target(devices["kind"], devices["count"]) or Target(
+    target = find_target(devices["kind"], devices["count"]) or Target(
         name=devices["kind"],
         title=devices["kind"],
         platform=devices["platform"],
@@ -100,6 +78,24 @@ def recorded_target(devices: dict[str, Any]) -> Target:
         peak_flops={},
         element_types=(),
     )
+    try:
+        source = resolve_for_planning(config.model.name, config.model.revision)
+        task = Task.of(config, source, shapes_mesh(target.devices), platform=target.platform)
+    except ProblemError as error:
+        return error.problems[0].what
+    programs = Estimator(platform=target.platform, available_bytes=None).programs(task, None)
+    train = next(program for program in programs if program.name == "train")
+    # Relative to the prediction, or to a nominal speed if the device's is unknown.
+    predicted = predict_step(task, target, train, step_ratio=1.0).update
+    assert predicted is not None, "a ratio makes the time known"
+    cpu = run.manifest["environment"].get("cpu") if target.platform == "cpu" else None
+    return Calibration(
+        run=run.manifest["run_id"],
+        kind=devices["kind"],
+        device=cpu or devices["kind"],
+        step_ratio=round(median(times) / predicted.likely, 6),
+        memory_ratio=_memory_ratio(run),
+    )
 
 
 def _memory_ratio(run: Run) -> float | None:
@@ -107,7 +103,6 @@ def _memory_ratio(run: Run) -> float | None:
     observed = (run.manifest or {})["result"].get("observed_memory")
     if observed is None or observed["source"] != BY_DEVICE:
         return None
-    for program in (run.plan or {}).get("programs", ()):
-        if program["name"] == observed["part"]:
-            return float(round(observed["bytes"] / program["peak_bytes"], 6))
-    return None
+    peaks = {program["name"]: program["peak_bytes"] for program in (run.plan or {}).get("programs", ())}
+    peak = peaks.get(observed["part"])
+    return None if peak is None else float(round(observed["bytes"] / peak, 6))

@@ -1,18 +1,20 @@
-"""Changes that make a run smaller, what each costs, and the cheapest ones with which a run fits."""
+"""Changes that make a run smaller, the cheapest ones with which it fits, and the microbatches that fit."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from schemas.problems import ProblemError
 from trainer.config.tree import Config
-from trainer.loop.task import BLOCKWISE_FROM
+from trainer.loop.attending import BLOCKWISE_FROM
 from trainer.model.model import resolve_remat
 from trainer.objectives import build_objective
 from trainer.planning.memory import REMATS, WORST_FIRST, Estimator, ProgramMemory, deciding, worst
 from trainer.planning.subject import Subject
+from trainer.planning.words import setting_cost
 from trainer.runtime import ALL_TYPES, half_type
 
 SMALLEST_LENGTH = 256
@@ -23,33 +25,14 @@ MAX_SETS = 4
 LEAST_FREED = 0.01
 """Share of the need below which a change is not worth naming."""
 
-COSTS = {
-    "memory.donate": "nothing: the memory of the old state is reused",
-    "memory.loss_chunk_tokens": "a few percent of speed",
-    "evaluation.batch_size": "a slower evaluation",
-    "memory.mlp_chunk_tokens": "smaller matrix products; with memory.remat=none the MLP is recomputed",
-    "memory.attention": "attention is computed in blocks and recomputed in the backward pass",
-    "batch.microbatch_size": "smaller matrix products, which are less efficient",
-    "memory.remat=dots": "a few percent more arithmetic: activations and attention are recomputed",
-    "memory.remat": "about a third more arithmetic: layers are recomputed",
-    "precision.compute=bfloat16": "products are rounded to 2 to 3 decimal digits",
-    "precision.compute=float16": "products are rounded to 3 to 4 decimal digits",
-    "precision.params=bfloat16": "weights are rounded to 2 to 3 decimal digits, stochastically if trained",
-    "precision.params=float16": "frozen weights are rounded to 3 to 4 decimal digits",
-    "optimizer.max_grad_norm": "gradients are not clipped",
-    "optimizer.state=bfloat16": "moments are rounded stochastically to 2 to 3 decimal digits",
-    "optimizer.state=int8": "moments are quantised to 8 bits in blocks",
-    "optimizer.name": "another optimizer: tune its learning rate and schedule",
-    "method.kind": "adapters are trained instead of all parameters",
-    "mesh.shard_params": "devices exchange parameters in each step",
-    "data.max_length": "longer rows are cut or refused",
-}
-"""Cost of a setting, or of a setting with this value."""
-
-
-def setting_cost(setting: str) -> str:
-    """Return the cost of a change, written like the argument of `--set`."""
-    return COSTS.get(setting) or COSTS[setting.partition("=")[0]]
+LARGEST = 4096
+"""Sequences of the largest microbatch that is considered."""
+GRID_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+GRID_LENGTHS = (128, 256, 512, 1024, 2048, 4096)
+MAX_ASKED = 4
+"""Sizes that are compiled in one search."""
+CONFIRM_SECONDS = 240.0
+"""Time limit of all compilations of a grid."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,65 +59,66 @@ def smallest_microbatch(config: Config) -> int:
 
 
 def list_changes(config: Config, element_types: Sequence[str] = ALL_TYPES) -> Iterator[Change]:
-    """Yield changes that may save memory, cheapest first. The element types are those that the device supports."""
-    yield from _same_training(config)
-    yield from _other_training(config, element_types)
+    """Yield changes that may save memory, cheapest first.
 
+    Up to `memory.remat` they do not change what is trained.
 
-def _change(config: Config, group: str, **values: Any) -> Change:
-    changed = replace(config, **{group: replace(getattr(config, group), **values)})
-    written = {key: "true" if value is True else "null" if value is None else value for key, value in values.items()}
-    settings = tuple(f"{group}.{key}={value}" for key, value in written.items())
-    return Change(settings=settings, config=changed)
-
-
-def _same_training(config: Config) -> Iterator[Change]:
-    """Yield changes after which the same is trained."""
-    memory, batch = config.memory, config.batch
-    if not memory.donate:
-        yield _change(config, "memory", donate=True)
-    if memory.loss_chunk_tokens is None or memory.loss_chunk_tokens > SMALLEST_CHUNK:
-        yield _change(config, "memory", loss_chunk_tokens=SMALLEST_CHUNK)
-    if config.evaluation.batch_size > 1:
-        yield _change(config, "evaluation", batch_size=1)
-    if (memory.mlp_chunk_tokens or batch.microbatch_size * config.data.max_length) > SMALLEST_MLP_CHUNK:
-        yield _change(config, "memory", mlp_chunk_tokens=SMALLEST_MLP_CHUNK)
-    if memory.attention == "plain":
-        yield _change(config, "memory", attention="auto")
-    elif memory.attention == "auto" and config.data.max_length < BLOCKWISE_FROM:
-        yield _change(config, "memory", attention="blockwise")
-    microbatch, steps = batch.microbatch_size, batch.accumulation_steps
+    Args:
+        config: The run.
+        element_types: Types that the device supports.
+    """
+    memory, batch, optimizer, length = config.memory, config.batch, config.optimizer, config.data.max_length
+    smaller, microbatch = [], batch.microbatch_size
     while microbatch % 2 == 0 and microbatch > smallest_microbatch(config):
-        microbatch, steps = microbatch // 2, steps * 2
-        yield _change(config, "batch", microbatch_size=microbatch, accumulation_steps=steps)
-    for remat in REMATS[REMATS.index(resolve_remat(config)) + 1 :]:
-        yield _change(config, "memory", remat=remat)
-
-
-def _other_training(config: Config, element_types: Sequence[str]) -> Iterator[Change]:
-    """Yield changes of precision, optimizer, method or data."""
-    optimizer = config.optimizer
-    for key, value in (("compute", config.precision.compute), ("params", config.precision.params)):
-        if value == "float32" != (narrow := half_type(key, config, element_types)):
-            yield _change(config, "precision", **{key: narrow})
-    if optimizer.max_grad_norm is not None:
-        yield _change(config, "optimizer", max_grad_norm=None)
-    if optimizer.name == "adamw":
-        for state in {"float32": ("bfloat16", "int8"), "bfloat16": ("int8",)}.get(optimizer.state, ()):
-            yield _change(config, "optimizer", state=state)
-        wide = {} if optimizer.state == "float32" else {"state": "float32"}
-        yield _change(config, "optimizer", name="adafactor", **wide)
-    if config.method.kind == "full":
-        yield _change(config, "method", kind="lora")
-    if config.data.max_length > SMALLEST_LENGTH:
-        yield _change(config, "data", max_length=config.data.max_length // 2)
+        microbatch //= 2
+        steps = batch.accumulation_steps * batch.microbatch_size // microbatch
+        smaller.append({"microbatch_size": microbatch, "accumulation_steps": steps})
+    remats = REMATS[REMATS.index(resolve_remat(config)) + 1 :]
+    compute, params = (half_type(key, config, element_types) for key in ("compute", "params"))
+    states = {"float32": ("bfloat16", "int8"), "bfloat16": ("int8",)}.get(optimizer.state, ())
+    adafactor = {"name": "adafactor"} | ({} if optimizer.state == "float32" else {"state": "float32"})
+    changes: list[tuple[bool, str, dict[str, Any]]] = [
+        (not memory.donate, "memory", {"donate": True}),
+        (
+            memory.loss_chunk_tokens is None or memory.loss_chunk_tokens > SMALLEST_CHUNK,
+            "memory",
+            {"loss_chunk_tokens": SMALLEST_CHUNK},
+        ),
+        (config.evaluation.batch_size > 1, "evaluation", {"batch_size": 1}),
+        (
+            (memory.mlp_chunk_tokens or batch.microbatch_size * length) > SMALLEST_MLP_CHUNK,
+            "memory",
+            {"mlp_chunk_tokens": SMALLEST_MLP_CHUNK},
+        ),
+        (memory.attention == "plain", "memory", {"attention": "auto"}),
+        (memory.attention == "auto" and length < BLOCKWISE_FROM, "memory", {"attention": "blockwise"}),
+        *((True, "batch", values) for values in smaller),
+        *((True, "memory", {"remat": remat}) for remat in remats),
+        (config.precision.compute == "float32" != compute, "precision", {"compute": compute}),
+        (config.precision.params == "float32" != params, "precision", {"params": params}),
+        (optimizer.max_grad_norm is not None, "optimizer", {"max_grad_norm": None}),
+        *((optimizer.name == "adamw", "optimizer", {"state": state}) for state in states),
+        (optimizer.name == "adamw", "optimizer", adafactor),
+        (config.method.kind == "full", "method", {"kind": "lora"}),
+        (length > SMALLEST_LENGTH, "data", {"max_length": length // 2}),
+    ]
+    for is_smaller, group, values in changes:
+        if is_smaller:
+            changed = replace(config, **{group: replace(getattr(config, group), **values)})
+            yield Change(
+                settings=tuple(
+                    f"{group}.{key}={'true' if value is True else 'null' if value is None else value}"
+                    for key, value in values.items()
+                ),
+                config=changed,
+            )
 
 
 def advise(
     subject: Subject,
     estimator: Estimator,
     programs: Sequence[ProgramMemory],
-    candidates: Callable[[Config], list[Change]] = lambda config: list(list_changes(config)),
+    candidates: Callable[[Config], Iterable[Change]] = list_changes,
 ) -> list[dict[str, Any]]:
     """Return sets of changes as in plan.json, those that fit first: single changes, and the cheapest that fit together.
 
@@ -155,19 +139,18 @@ class _Search:
 
     def __init__(self, subject: Subject, estimator: Estimator, need: int) -> None:
         self.subject, self.estimator, self.need = subject, estimator, need
-        self.limit = estimator.available_bytes or 0
-        self.formula, self.scale = estimator.formula_only(), 1.0
+        self.limit, self.scale = estimator.available_bytes or 0, 1.0
         self.scale = need / self.expected(subject.task.config)
 
     def expected(self, config: Config) -> float:
         """Return the scaled estimate; a configuration that cannot be built saves nothing."""
         try:
-            programs = self._programs(config, self.formula)
+            programs = self._programs(config, self.estimator.formula_only())
         except ProblemError:
             return float("inf")
         return self.scale * max(program.peak_bytes for program in programs)
 
-    def single(self, changes: Sequence[Change]) -> Iterator[dict[str, Any]]:
+    def single(self, changes: Iterable[Change]) -> Iterator[dict[str, Any]]:
         """Yield changes that are enough alone, one of each setting."""
         by_kind: dict[str, list[Change]] = {}
         for change in changes:
@@ -180,7 +163,7 @@ class _Search:
                 if found["verdict"] == "fits":
                     break
 
-    def together(self, candidates: Callable[[Config], list[Change]]) -> Iterator[dict[str, Any]]:
+    def together(self, candidates: Callable[[Config], Iterable[Change]]) -> Iterator[dict[str, Any]]:
         """Add the cheapest change that saves memory, and yield each set, until one fits."""
         taken: tuple[Change, ...] = ()
         config, now = self.subject.task.config, float(self.need)
@@ -215,3 +198,101 @@ class _Search:
     def _programs(self, config: Config, estimator: Estimator) -> list[ProgramMemory]:
         changed = self.subject.changed(config)
         return estimator.programs(changed.task, changed.asked)
+
+
+def largest_microbatch(
+    subject: Subject, estimator: Estimator, now: ProgramMemory, *, say: Callable[[str], None]
+) -> dict[str, Any] | None:
+    """Search the largest microbatch that fits at the configured length, with at most `MAX_ASKED` compilations.
+
+    Args:
+        subject: The run.
+        estimator: Decides.
+        now: The program that decides at the configured size.
+        say: Called with lines about progress.
+
+    Returns:
+        Its size, need and method; None if the smallest does not fit or the memory is unknown.
+    """
+    if estimator.available_bytes is None:
+        return None
+    config, formula = subject.task.config, estimator.formula_only()
+    length, each = config.data.max_length, smallest_microbatch(config)  # sizes are counted in pairs if it takes pairs
+    size = config.batch.microbatch_size // each
+    answer, best = now, None
+    fits, refused, asked = 0, LARGEST // each + 1, 0
+    while True:
+        if answer.verdict == "fits":
+            fits, best = size, answer
+        else:
+            refused = size
+        if refused - fits <= max(1, fits // 16) or asked >= MAX_ASKED:
+            break
+        # The formula, scaled to the last answer, proposes the next size.
+        scale = answer.peak_bytes / _decide(subject, formula, each * size, length).peak_bytes
+        low, high = fits, refused - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            need = scale * _decide(subject, formula, each * middle, length).peak_bytes * (1 + answer.error_fraction)
+            low, high = (middle, high) if need <= estimator.available_bytes else (low, middle - 1)
+        size = low if low > fits else min(fits + max(1, fits // 16), refused - 1)
+        say(f"trying {each * size} sequences of {length} tokens")
+        answer, asked = _decide(subject, estimator, each * size, length), asked + 1
+    if best is None:
+        return None
+    return {
+        "microbatch_size": each * fits,
+        "max_length": length,
+        "need_bytes": best.peak_bytes,
+        "method": best.method,
+    }
+
+
+def grid(subject: Subject, estimator: Estimator) -> dict[str, Any]:
+    """Return which microbatches fit at which lengths: by formula, and compiled at the boundary of each length.
+
+    Args:
+        subject: The run; its own size and length are included.
+        estimator: Confirms the largest size that fits at each length, and the next one if it may fit.
+    """
+    config, longest = subject.task.config, subject.task.model.source.spec.max_positions
+    lengths = sorted({*(length for length in GRID_LENGTHS if length <= longest), config.data.max_length})
+    allowed = (size for size in GRID_SIZES if size % smallest_microbatch(config) == 0)
+    sizes = sorted({*allowed, config.batch.microbatch_size})
+    cells = []
+    until = time.monotonic() + CONFIRM_SECONDS
+    for length in lengths:
+        row = [_decide(subject, estimator.formula_only(), size, length) for size in sizes]
+        last = sum(answer.verdict in ("fits", "unknown") for answer in row) - 1
+        # The largest size that fits, the next smaller one if it does not, and the next larger one if it may fit.
+        for at in (last, last - 1, last + 1) if estimator.machine is not None else ():
+            is_open = at == last or (
+                row[last].verdict != "fits" if at < last else row[at:][:1] and row[at].verdict == "tight"
+            )
+            if at >= 0 and is_open and time.monotonic() < until:
+                row[at] = _decide(subject, estimator, sizes[at], length)
+        cells += [
+            {
+                "microbatch_size": size,
+                "max_length": length,
+                "verdict": answer.verdict,
+                "method": answer.method,
+                "need_bytes": answer.peak_bytes,
+                "error_fraction": answer.error_fraction,
+            }
+            for size, answer in zip(sizes, row, strict=True)
+        ]
+    return {
+        "microbatch_sizes": sizes,
+        "max_lengths": lengths,
+        "cells": cells,
+        "available_bytes": estimator.available_bytes,
+    }
+
+
+def _decide(subject: Subject, estimator: Estimator, size: int, length: int) -> ProgramMemory:
+    """Return the program that decides with another microbatch and length."""
+    config = subject.task.config
+    batch, data = replace(config.batch, microbatch_size=size), replace(config.data, max_length=length)
+    changed = subject.changed(replace(config, batch=batch, data=data))
+    return deciding(estimator.programs(changed.task, changed.asked))

@@ -9,19 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
+import jax
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from evidence.targets import Target
 from schemas.formats import quantity
 from trainer.config.tree import Config, MeshConfig
+from trainer.data.answers import EvalShape
 from trainer.generate.decode import padded, prompt_rows, prompts_at_a_time
 from trainer.loop.chain import chain_interval
+from trainer.loop.mesh import shapes_mesh
 from trainer.loop.programs import train_program
 from trainer.loop.rollouts import rollout_size
-from trainer.loop.task import Task, shapes_mesh
+from trainer.loop.task import Task
 from trainer.model.source import ModelSource
 from trainer.planning.formula import ITEM_BYTES, bit_width, count_params, params_bytes
 from trainer.planning.memory import ProgramMemory
@@ -37,25 +40,16 @@ class Band:
     high: float
 
     def times(self, factor: float) -> Band:
-        """Multiply the band.
-
-        >>> Band(low=1, likely=2, high=4).times(3)
-        Band(low=3, likely=6, high=12)
-        """
+        """Multiply the band."""
         return Band(low=self.low * factor, likely=self.likely * factor, high=self.high * factor)
 
     def plus(self, other: Band) -> Band:
-        """Add two bands.
-
-        >>> Band(low=1, likely=2, high=4).plus(exactly(1))
-        Band(low=2, likely=3, high=5)
-        """
+        """Add two bands."""
         return Band(low=self.low + other.low, likely=self.likely + other.likely, high=self.high + other.high)
 
     def document(self) -> dict[str, float]:
         """Return the band as in plan.json, rounded to four digits."""
-        ends = (("low", self.low), ("likely", self.likely), ("high", self.high))
-        return {name: 0.0 if not end else round(end, 3 - math.floor(math.log10(abs(end)))) for name, end in ends}
+        return {name: float(f"{end:.4g}") for name, end in vars(self).items()}
 
 
 def exactly(seconds: float) -> Band:
@@ -136,7 +130,7 @@ def ideal_seconds(task: Task, target: Target) -> float | None:
 
 def compiled_work(jaxpr: Any, task: Task) -> Work:
     """Return the work of one device in a step that was traced for all devices."""
-    whole, devices = needed_work(jaxpr), task.mesh.size
+    whole, devices = _needed_work(jaxpr), task.mesh.size
     return Work(flops=whole.flops / devices, moved=whole.moved / devices + exchanged_bytes(task, divided=True))
 
 
@@ -147,13 +141,13 @@ def _layer_by_layer(config: Config, source: ModelSource) -> Work:
     def traced(layers: int) -> Work:
         fewer = replace(source, spec=replace(source.spec, blocks=source.spec.blocks[:layers]))
         program = train_program(Task.of(config, fewer, shapes_mesh(1)))
-        return needed_work(program.function.trace(*program.arguments, **program.settings).jaxpr)
+        return _needed_work(program.function.trace(*program.arguments, **program.settings).jaxpr)
 
     one, layers = traced(1), source.spec.layers
     return one if layers == 1 else one.plus(traced(2).plus(one, -1.0), layers - 1)
 
 
-def needed_work(jaxpr: Any) -> Work:
+def _needed_work(jaxpr: Any) -> Work:
     """Return the work of a traced program without dead code, such as gradients of frozen weights."""
     inside = jaxpr.jaxpr
     return count_work(dce_jaxpr(inside, [True] * len(inside.outvars))[0])
@@ -174,16 +168,14 @@ def count_work(jaxpr: Any) -> Work:
             moved = sum(math.prod(array.shape) * bit_width(array) / 8 for array in arrays)
             total = total.plus(Work(flops, moved))
         rounds = int(equation.params.get("length", 1)) if equation.primitive.name == "scan" else 1
-        for value in equation.params.values():
-            for inner in _inner_programs(value):
+        for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_program):
+            if _is_program(inner):
                 total = total.plus(count_work(inner), rounds)
     return total
 
 
-def _inner_programs(value: Any) -> list[Any]:
-    if isinstance(value, list | tuple):
-        return [inner for each in value for inner in _inner_programs(each)]
-    return [value] if hasattr(value, "eqns") or hasattr(getattr(value, "jaxpr", None), "eqns") else []
+def _is_program(value: Any) -> bool:
+    return hasattr(getattr(value, "jaxpr", value), "eqns")
 
 
 def exchanged_bytes(task: Task, *, divided: bool) -> float:
@@ -267,11 +259,9 @@ def predict_step(
         likely = (update or _band(work.flops / NOMINAL_FLOPS)).likely * step_ratio
         update = Band(low=likely * (1 - MEASURED_WITHIN), likely=likely, high=likely * (1 + MEASURED_WITHIN))
         because = f"{because}; calibrated with measured runs"
-    if update is None:
-        return PredictedStep(update=None, flops=work.flops, moved_bytes=moved, because=because)
-    drawing, why = _drawing(task, target)
+    drawing, why = _drawing(task, target) if update is not None else (None, "")
     if why and drawing is None:
-        return PredictedStep(update=None, flops=work.flops, moved_bytes=moved, because=why)
+        update, because = None, why
     return PredictedStep(
         update=update, flops=work.flops, moved_bytes=moved, because=because, drawing=drawing, drawing_because=why
     )
@@ -316,8 +306,7 @@ def _drawing(task: Task, target: Target) -> tuple[Band | None, str]:
     return seconds, because + (f", for {size.updates} updates" if size.updates > 1 else "")
 
 
-@dataclass(frozen=True, kw_only=True)
-class SessionPart:
+class SessionPart(NamedTuple):
     """One part of a session: install, compile, load, train, save, evaluate or export."""
 
     name: str
@@ -344,24 +333,22 @@ def session_parts(
 ) -> list[SessionPart]:
     """Return the parts of a run's time, in order."""
     config, model, rows = subject.task.config, subject.task.model, subject.rows
-    parts = []
-    if target.session_seconds is not None:
-        parts.append(SessionPart(name="install", seconds=INSTALL, because="the wheel, and what an image lacks"))
-    parts.append(compile_part(subject.task, programs, compile_time))
+    size, steps = params_bytes(model.base), config.limits.steps
     loading, because = ENCODING.times(rows), f"{quantity(rows, 'row')} × {ENCODING.likely * 1000:g} ms to encode"
     if model.reads_weights:
-        size = params_bytes(model.base)
         loading = loading.plus(at_rate(size, NETWORK))
         because = f"{size / 1e9:.3g} GB at {NETWORK.likely / 1e6:.3g} MB/s; {because}"
-    parts.append(SessionPart(name="load", seconds=loading, because=because))
-    steps = config.limits.steps
-    parts.append(SessionPart(name="train", seconds=step.times(steps), because=f"{steps:,} steps × {step.likely:.3g} s"))
-    parts.append(save_part(config, checkpoint_bytes, asynchronous=target.platform != "cpu"))
+    parts = [
+        SessionPart("install", INSTALL, "the wheel, and what an image lacks"),
+        compile_part(subject.task, programs, compile_time),
+        SessionPart("load", loading, because),
+        SessionPart("train", step.times(steps), f"{steps:,} steps × {step.likely:.3g} s"),
+        save_part(config, checkpoint_bytes, asynchronous=target.platform != "cpu"),
+    ]
     if subject.asked is not None and target.memory_bandwidth is not None:
-        parts.append(evaluate_part(subject, target))
-    size = params_bytes(model.base)
-    parts.append(SessionPart(name="export", seconds=at_rate(size, DISK), because=f"{size / 1e9:.3g} GB to disk"))
-    return parts
+        parts.append(evaluate_part(subject, subject.asked, target))
+    parts.append(SessionPart("export", at_rate(size, DISK), f"{size / 1e9:.3g} GB to disk"))
+    return parts[target.session_seconds is None :]
 
 
 def compile_part(task: Task, programs: Sequence[ProgramMemory], took: CompileTime | None) -> SessionPart:
@@ -369,11 +356,11 @@ def compile_part(task: Task, programs: Sequence[ProgramMemory], took: CompileTim
     if took is not None:
         start = "warm" if took.cached == took.programs else "cold"
         because = f"{start} start: {took.cached} of {quantity(took.programs, 'program')} from the cache"
-        return SessionPart(name="compile", seconds=exactly(took.seconds), because=because)
+        return SessionPart("compile", exactly(took.seconds), because)
     layers = compiled_layers(task)
     further = FURTHER_PROGRAM * sum(program.name in ("decode", "rollout") for program in programs)
     because = f"cold start: {layers} layers × {COMPILE_LAYER.likely:g} s, {further:.0%} more for other programs"
-    return SessionPart(name="compile", seconds=COMPILE_LAYER.times(layers * (1 + further)), because=because)
+    return SessionPart("compile", COMPILE_LAYER.times(layers * (1 + further)), because)
 
 
 def compiled_layers(task: Task) -> int:
@@ -395,13 +382,12 @@ def save_part(config: Config, checkpoint_bytes: int, *, asynchronous: bool) -> S
     if asynchronous:
         seconds = seconds.plus(at_rate(checkpoint_bytes * hashed, COPYING))
         because += "; in the background except the last"
-    return SessionPart(name="save", seconds=seconds, because=because)
+    return SessionPart("save", seconds, because)
 
 
-def evaluate_part(subject: Subject, target: Target) -> SessionPart:
+def evaluate_part(subject: Subject, asked: EvalShape, target: Target) -> SessionPart:
     """Return the time of all evaluations: prefill of each batch, then all parameters are read for each token."""
-    task, asked = subject.task, subject.asked
-    assert asked is not None, "checked by the caller"
+    task = subject.task
     config, model, of, devices = task.config, task.model, task.config.evaluation, task.mesh.size
     at_a_time = prompts_at_a_time(of.batch_size, of.samples, devices)
     rows = prompt_rows(at_a_time, asked.prompts, devices) // devices
@@ -416,15 +402,18 @@ def evaluate_part(subject: Subject, target: Target) -> SessionPart:
     if reading is not None:
         seconds = seconds.plus(_band(max(reading.values())).times(batches))
     because = f"{batches} batches × {of.max_new_tokens} tokens × {token.likely * 1000:.3g} ms, and reading prompts"
-    return SessionPart(name="evaluate", seconds=seconds, because=because)
+    return SessionPart("evaluate", seconds, because)
 
 
 def total_seconds(parts: Sequence[SessionPart]) -> Band:
     """Return the sum of all parts."""
-    total = exactly(0.0)
-    for part in parts:
-        total = total.plus(part.seconds)
-    return total
+    return reduce(Band.plus, (part.seconds for part in parts), exactly(0.0))
+
+
+def _split_session(parts: Sequence[SessionPart]) -> tuple[Band, Band]:
+    """Return the time that each session takes again, and the time that is spent once."""
+    again = [part for part in parts if part.name in ONCE_A_SESSION]
+    return total_seconds(again), total_seconds([part for part in parts if part.name not in ONCE_A_SESSION])
 
 
 def sessions_needed(parts: Sequence[SessionPart], session_seconds: float) -> tuple[int | None, int | None, int | None]:
@@ -433,13 +422,11 @@ def sessions_needed(parts: Sequence[SessionPart], session_seconds: float) -> tup
     Each session installs, compiles and loads again. With 1 hour for these and 25 hours of work, sessions of 12 hours
     have 11 hours each:
 
-    >>> begin = SessionPart(name="load", seconds=exactly(HOUR), because="")
-    >>> work = SessionPart(name="train", seconds=exactly(25 * HOUR), because="")
+    >>> begin, work = SessionPart("load", exactly(HOUR), ""), SessionPart("train", exactly(25 * HOUR), "")
     >>> sessions_needed([begin, work], 12 * HOUR)
     (3, 3, 3)
     """
-    again = total_seconds([part for part in parts if part.name in ONCE_A_SESSION])
-    work = total_seconds([part for part in parts if part.name not in ONCE_A_SESSION])
+    again, work = _split_session(parts)
 
     def enough(again: float, work: float) -> int | None:
         return None if again >= session_seconds else max(1, math.ceil(work / (session_seconds - again)))
@@ -452,17 +439,15 @@ def weeks_needed(parts: Sequence[SessionPart], *, session_seconds: float, week_s
 
     25 hours of work in 3 sessions that begin with 1 hour each are 28 hours: one week of 30 hours, two of 20.
 
-    >>> begin = SessionPart(name="load", seconds=exactly(HOUR), because="")
-    >>> work = SessionPart(name="train", seconds=exactly(25 * HOUR), because="")
+    >>> begin, work = SessionPart("load", exactly(HOUR), ""), SessionPart("train", exactly(25 * HOUR), "")
     >>> [weeks_needed([begin, work], session_seconds=12 * HOUR, week_seconds=hours * HOUR) for hours in (30, 20)]
     [1, 2]
     """
     sessions = sessions_needed(parts, session_seconds)[1]
     if sessions is None:
         return None
-    again = sum(part.seconds.likely for part in parts if part.name in ONCE_A_SESSION)
-    once = sum(part.seconds.likely for part in parts if part.name not in ONCE_A_SESSION)
-    return max(1, math.ceil((once + sessions * again) / week_seconds))
+    again, work = _split_session(parts)
+    return max(1, math.ceil((work.likely + sessions * again.likely) / week_seconds))
 
 
 def time_document(
@@ -471,7 +456,7 @@ def time_document(
     """Return the group `time` of plan.json, or None if the time of a step is unknown."""
     if step.band is None:
         return None
-    total, tokens, fraction = total_seconds(parts), subject.task.tokens_per_step, subject.tokens.real_fraction
+    total, tokens, (fraction, source) = total_seconds(parts), subject.task.tokens_per_step, subject.tokens
     session, week = target.session_seconds, target.week_seconds
     return {
         "step_seconds": step.band.document(),
@@ -479,17 +464,15 @@ def time_document(
         "because": step.because,
         "tokens": tokens,
         "real_tokens": None if fraction is None else round(tokens * fraction, 1),
-        "tokens_source": subject.tokens.source,
+        "tokens_source": source,
         "flops": step.flops,
         "moved_bytes": step.moved_bytes,
         "rollout": step.rollout_document(),
-        "session": [{"name": p.name, "seconds": p.seconds.document(), "because": p.because} for p in parts],
+        "session": [part._asdict() | {"seconds": part.seconds.document()} for part in parts],
         "session_seconds": session,
-        "session_fraction": None if session is None else total.times(1 / session).document(),
+        "session_fraction": session and total.times(1 / session).document(),
         "week_seconds": week,
-        "week_fraction": None if week is None else total.times(1 / week).document(),
-        "sessions": None if session is None else list(sessions_needed(parts, session)),
-        "weeks": None
-        if session is None or week is None
-        else weeks_needed(parts, session_seconds=session, week_seconds=week),
+        "week_fraction": week and total.times(1 / week).document(),
+        "sessions": session and list(sessions_needed(parts, session)),
+        "weeks": session and week and weeks_needed(parts, session_seconds=session, week_seconds=week),
     }

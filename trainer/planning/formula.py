@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -21,7 +20,7 @@ from trainer.loop.rollouts import rollout_size
 from trainer.loop.state import unplaced_state
 from trainer.loop.task import Task
 from trainer.model.attention import BLOCK
-from trainer.model.layers import chunk_count
+from trainer.model.layers import apply_activation, chunk_count
 from trainer.model.lora import is_lora, lora_names
 
 FORMULA_ERROR = 0.3
@@ -34,13 +33,8 @@ QUANTISED = (".codes", ".scales")
 """Suffixes of the arrays of a quantised kernel."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Part:
-    """One use of memory on each device.
-
-    Attributes:
-        because: The multiplication behind the figure.
-    """
+class Part(NamedTuple):
+    """One use of memory on each device; `because` is the multiplication behind the figure."""
 
     name: str
     bytes: int
@@ -83,23 +77,20 @@ def estimate(task: Task, *, platform: str, asked: EvalShape | None = None) -> di
         platform: cpu, gpu or tpu.
         asked: Shape of the evaluation prompts, or None if nothing is evaluated.
     """
-    formula = _Formula(task, platform)
-    found = {"start": formula.start(), "train": formula.train()}
+    formula, devices = _Formula(task, platform), task.mesh.size
+    found = {"start": formula.state, "train": formula.train()}
     if asked is not None:
-        found["decode"] = formula.evaluation(asked, task.mesh.size)
+        of = task.config.evaluation
+        prompts = prompt_rows(prompts_at_a_time(of.batch_size, of.samples, devices), asked.prompts, devices)
+        found["decode"] = formula.decode(
+            of.samples * prompts // devices, padded(asked.longest_tokens), of.max_new_tokens
+        )
     if (size := rollout_size(task)) is not None:
-        rows = size.rows // task.mesh.size
-        found["rollout"] = formula.decode(rows, size.width, size.new_tokens, group=size.group_size)
+        found["rollout"] = formula.decode(size.rows // devices, size.width, size.new_tokens, group=size.group_size)
     if platform == "cpu":
         copied = sum(part.bytes for part in formula.state if part.name in ("params", "opt_state"))
-        found["save"] = (*formula.state, Part(name="copy", bytes=copied, because="the copy that is written to disk"))
+        found["save"] = (*formula.state, Part("copy", copied, "the copy that is written to disk"))
     return {**found, "export": formula.export()}
-
-
-def answering_estimate(task: Task, *, platform: str, asked: EvalShape) -> Parts:
-    """Estimate answering prompts with a loaded model; devices that divide its parameters share the prompts."""
-    formula = _Formula(task, platform)
-    return formula.evaluation(asked, formula.shards)
 
 
 class _Formula:
@@ -107,9 +98,9 @@ class _Formula:
 
     def __init__(self, task: Task, platform: str) -> None:
         config, spec = task.config, task.model.source.spec
-        arrays = task.objective.described(config.batch.microbatch_size)
         self.task, self.config, self.spec = task, config, spec
         self.cpu, self.gpu = platform == "cpu", platform == "gpu"
+        arrays = task.objective.described(config.batch.microbatch_size)
         self.sequences, self.length = arrays["tokens"].shape
         self.tokens = self.sequences * self.length
         self.compute_item = ITEM_BYTES[config.precision.compute]
@@ -120,76 +111,82 @@ class _Formula:
         self.chunk_tokens = min((task.objective.chunk_positions or self.length) * self.sequences, self.tokens)
         chunks = chunk_count(self.sequences, self.length, config.memory.mlp_chunk_tokens)
         self.mlp_tokens = self.sequences * -(-self.length // chunks)
-        batch = sum(array.size * array.dtype.itemsize for array in arrays.values()) * config.batch.accumulation_steps
-        self.batch = Part(
-            name="batch", bytes=batch, because=f"{config.batch.accumulation_steps} × {self.tokens:,} tokens"
-        )
-        self.state = self._state()
-
-    def _state(self) -> Parts:
-        """Return parameters and optimizer state, which are exact."""
-        model, optimizer = self.task.model, self.config.optimizer
-        leaves = jax.tree.leaves(unplaced_state(self.task).opt_state)
-        opt_bytes = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
-        each = opt_bytes / max(count_params(model.trained), 1)
-        because = f"{optimizer.name}: {each:.2f} bytes per parameter{self.split}"
-        opt_state = Part(name="opt_state", bytes=opt_bytes // self.shards, because=because)
-        groups = {"frozen": model.frozen, "reference": self.task.reference}
-        return (
-            self._params("params", model.trained),
-            opt_state,
-            *(self._params(name, params) for name, params in groups.items() if params),
+        steps = config.batch.accumulation_steps
+        batch = sum(array.size * array.dtype.itemsize for array in arrays.values()) * steps
+        self.batch = Part("batch", batch, f"{steps} × {self.tokens:,} tokens")
+        # Parameters and optimizer state are exact.
+        leaves = jax.tree.leaves(unplaced_state(task).opt_state)
+        optimizer = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
+        each = optimizer / max(count_params(task.model.trained), 1)
+        others = {"frozen": task.model.frozen, "reference": task.reference}
+        self.state = (
+            self._params("params", task.model.trained),
+            Part(
+                "opt_state",
+                optimizer // self.shards,
+                f"{config.optimizer.name}: {each:.2f} bytes per parameter{self.split}",
+            ),
+            *(self._params(name, params) for name, params in others.items() if params),
         )
 
     def _params(self, name: str, params: Mapping[str, Any]) -> Part:
         size, count = params_bytes(params), count_params(params)
-        because = f"{count:,} numbers × {size / max(count, 1):.3g} bytes{self.split}"
-        return Part(name=name, bytes=size // self.shards, because=because)
-
-    def start(self) -> Parts:
-        return self.state
+        return Part(name, size // self.shards, f"{count:,} numbers × {size / max(count, 1):.3g} bytes{self.split}")
 
     def train(self) -> Parts:
         """Return the train step at its largest moment: logits, or the first or last layer of the backward pass."""
-        config, layers, tokens = self.config, self.spec.layers, self.tokens
-        second = 0 if config.memory.donate else sum(p.bytes for p in self.state if p.name in ("params", "opt_state"))
-        gradients, all_together = self._gradients()
+        config, spec, layers, tokens = self.config, self.spec, self.spec.layers, self.tokens
+        attention = tokens * (2 * spec.embed + 2 * (spec.heads + spec.kv_heads) * spec.head_dim) * self.item
+        mlp = (4 if spec.gated_mlp else 3) * self.mlp_tokens * spec.mlp * self.item
+        side = {"plain": self.length, "blockwise": min(BLOCK, self.length), "splash": 0}[self.task.attention]
+        scores = self.sequences * spec.heads * side**2 * 4
+
         undone = self.cpu and not CPU_RECOMPUTES and not self.task.is_scanned
         keeps_all = config.memory.remat == "none" or undone
-        attention, mlp, scores = self._layer()
-        whole = attention + mlp + scores * (2 if self.cpu else 1)
-        kept = (layers + self.cpu) * whole if keeps_all else layers * tokens * self.spec.embed * self.item
-        if config.memory.remat == "dots" and not keeps_all:
-            heads = (self.spec.heads + 2 * self.spec.kv_heads) * self.spec.head_dim
-            kept += layers * (tokens * (self.spec.embed + heads) + 2 * self.mlp_tokens * self.spec.mlp) * self.item
+        if keeps_all:
+            kept = (layers + self.cpu) * (attention + mlp + scores * (2 if self.cpu else 1))
+            kept += layers * self._activation_residuals() if self.task.is_scanned else 0
+        else:
+            kept = layers * tokens * spec.embed * self.item
+            if config.memory.remat == "dots":
+                width = spec.embed + (spec.heads + 2 * spec.kv_heads) * spec.head_dim
+                kept += layers * (tokens * width + 2 * self.mlp_tokens * spec.mlp) * self.item
         # Several devices begin the next layer while they wait for each other.
-        overlap = 3 if self.shards > 1 else 2
-        inside = overlap * (attention + max(mlp, scores)) // 2 + scores
-        if self.task.is_scanned:
-            inside += self._layer_weights()
+        inside = (3 if self.shards > 1 else 2) * (attention + max(mlp, scores)) // 2 + scores
+        inside_layers = {name: value for name, value in self.params.items() if name.startswith("layers.")}
+        weights = count_params(inside_layers) // layers * self.item
+        inside += weights if self.task.is_scanned else 0
         if self.shards > 1 or any(name.endswith(".codes") for name in self.params):
-            inside += 2 * self._layer_weights()  # gathered or unpacked: this layer and the next
-        logits = self.chunk_tokens * self.spec.vocab * 4 * (2 if self.cpu else 1)
-        copy = self.spec.vocab * self.spec.embed * self.item if self.shards > 1 or self.chunk_tokens < tokens else 0
-        waiting = gradients if not all_together else gradients // 2
+            inside += 2 * weights  # gathered or unpacked: this layer and the next
+
+        gradients, all_together = self._gradients()
+        logits = self.chunk_tokens * spec.vocab * 4 * (2 if self.cpu else 1)
         at_logits = (0 if all_together and not self.task.is_scanned else gradients, kept, logits)
-        in_backward = (gradients if self.task.is_scanned else waiting, kept + inside, 0)
-        at_the_end = (gradients, inside, 0)
-        gradient_bytes, activations, logit_bytes = max(at_logits, in_backward, at_the_end, key=sum)
+        waiting = gradients // 2 if all_together and not self.task.is_scanned else gradients
+        moments = (at_logits, (waiting, kept + inside, 0), (gradients, inside, 0))
+        gradient_bytes, activations, logit_bytes = max(moments, key=sum)
+        second = 0 if config.memory.donate else sum(p.bytes for p in self.state if p.name in ("params", "opt_state"))
+        copy = spec.vocab * spec.embed * self.item if self.shards > 1 or self.chunk_tokens < tokens else 0
         how = "kept whole" if keeps_all else f"remat {config.memory.remat}"
         return (
             *self.state,
             self.batch,
-            Part(name="second_state", bytes=second, because="not donated: old and new state together"),
-            Part(
-                name="gradients",
-                bytes=gradient_bytes,
-                because=f"of {count_params(self.task.model.trained):,} parameters",
-            ),
-            Part(name="activations", bytes=activations, because=f"{layers} layers ({how}) × {tokens:,} tokens"),
-            Part(name="logits", bytes=logit_bytes, because=f"{self.chunk_tokens:,} tokens × {self.spec.vocab:,} words"),
-            Part(name="weights_copy", bytes=copy, because="the output head in the compute type"),
+            Part("second_state", second, "not donated: old and new state together"),
+            Part("gradients", gradient_bytes, f"of {count_params(self.task.model.trained):,} parameters"),
+            Part("activations", activations, f"{layers} layers ({how}) × {tokens:,} tokens"),
+            Part("logits", logit_bytes, f"{self.chunk_tokens:,} tokens × {spec.vocab:,} words"),
+            Part("weights_copy", copy, "the output head in the compute type"),
         )
+
+    def _activation_residuals(self) -> int:
+        """Return the bytes of the residuals of a layer's activation function.
+
+        In a loop over stacked layers JAX stores them with the layer's output. The compiler of unrolled layers computes
+        most of them again.
+        """
+        x = jax.ShapeDtypeStruct((self.mlp_tokens, self.spec.mlp), f"float{8 * self.item}")
+        residuals = jax.eval_shape(lambda x: jax.vjp(lambda x: apply_activation(self.spec.activation, x), x)[1], x)
+        return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(residuals))
 
     def _gradients(self) -> tuple[int, bool]:
         """Return the bytes of gradients that exist together, and whether those are all gradients."""
@@ -198,53 +195,27 @@ class _Formula:
             return 0, False  # they use the memory of the new state
         accumulated = config.batch.accumulation_steps > 1
         skips = config.precision.compute == "float16" or config.optimizer.max_nonfinite_steps is not None
-        all_together = accumulated or skips or config.optimizer.max_grad_norm is not None or self.task.is_scanned
-        if all_together:
+        if accumulated or skips or config.optimizer.max_grad_norm is not None or self.task.is_scanned:
             item = 4 if self.cpu or accumulated or self.task.is_scanned else self.item
             return count_params(trained) * item // self.shards, True
         table = max(trained.values(), key=lambda value: int(value.size))
         return table.size * (4 if self.cpu else table.dtype.itemsize) // self.shards, False
 
-    def _layer(self) -> tuple[int, int, int]:
-        """Return the bytes of one layer's attention without scores, of its MLP, and of its attention scores."""
-        spec, item = self.spec, self.item
-        attention = self.tokens * (2 * spec.embed + 2 * (spec.heads + spec.kv_heads) * spec.head_dim) * item
-        mlp = (4 if spec.gated_mlp else 3) * self.mlp_tokens * spec.mlp * item
-        side = {"plain": self.length, "blockwise": min(BLOCK, self.length), "splash": 0}[self.task.attention]
-        scores = self.sequences * spec.heads * side**2 * 4
-        return attention, mlp, scores
-
-    def _layer_weights(self) -> int:
-        """Return the bytes of one layer's weights in the compute type."""
-        inside = {name: value for name, value in self.params.items() if name.startswith("layers.")}
-        return count_params(inside) // self.spec.layers * self.item
-
-    def evaluation(self, asked: EvalShape, devices: int) -> Parts:
-        """Return one batch of an evaluation."""
-        of = self.config.evaluation
-        prompts = prompt_rows(prompts_at_a_time(of.batch_size, of.samples, devices), asked.prompts, devices)
-        return self.decode(of.samples * prompts // devices, padded(asked.longest_tokens), of.max_new_tokens)
-
     def decode(self, rows: int, width: int, new_tokens: int, *, group: int = 1) -> Parts:
         """Return the generation of `rows` completions; prompts of a group are read once."""
-        spec, slots = self.spec, width + new_tokens
+        spec, slots, prompts = self.spec, width + new_tokens, rows // group
         cache = rows * slots * 2 * spec.layers * spec.kv_heads * spec.head_dim * self.compute_item
-        wide = sum(int(v.size) for v in self.params.values() if v.dtype.itemsize > self.compute_item)
-        prompts = rows // group
+        wide = sum(int(value.size) for value in self.params.values() if value.dtype.itemsize > self.compute_item)
         scores = prompts * spec.heads * width * slots * 4 * (2 if self.cpu else 1)
         reading = max(scores, 3 * prompts * width * spec.mlp * self.item) + cache // spec.layers
         logits = rows * spec.vocab * 4 * (3 if group > 1 else 1)
-        many = f"{rows:,} rows"
+        copied = f"{wide:,} parameters in the compute type{self.split}"
         return (
             *self.state,
-            Part(name="key_value_cache", bytes=cache, because=f"{many} × {slots:,} tokens × {spec.layers} layers"),
-            Part(name="activations", bytes=reading, because=f"{prompts:,} prompts of {width:,} tokens in one layer"),
-            Part(name="logits", bytes=logits, because=f"{many} × {spec.vocab:,} words"),
-            Part(
-                name="weights_copy",
-                bytes=wide * self.compute_item // self.shards,
-                because=f"{wide:,} parameters in the compute type{self.split}",
-            ),
+            Part("key_value_cache", cache, f"{rows:,} rows × {slots:,} tokens × {spec.layers} layers"),
+            Part("activations", reading, f"{prompts:,} prompts of {width:,} tokens in one layer"),
+            Part("logits", logits, f"{rows:,} rows × {spec.vocab:,} words"),
+            Part("weights_copy", wide * self.compute_item // self.shards, copied),
         )
 
     def export(self) -> Parts:
@@ -256,9 +227,9 @@ class _Formula:
         # A CPU, and devices that gather the factors, make all products first.
         count = sum(products) if self.cpu or self.shards > 1 else max(products, default=0) if self.gpu else 0
         return (
-            Part(name="params", bytes=plain_bytes(self.task) // self.shards, because="the plain model"),
-            Part(name="adapters", bytes=params_bytes(given) // self.shards, because="merged or unpacked into it"),
-            Part(name="merging", bytes=4 * count // self.shards, because=f"{count:,} products of adapters × 4 bytes"),
+            Part("params", plain_bytes(self.task) // self.shards, "the plain model"),
+            Part("adapters", params_bytes(given) // self.shards, "merged or unpacked into it"),
+            Part("merging", 4 * count // self.shards, f"{count:,} products of adapters × 4 bytes"),
         )
 
 

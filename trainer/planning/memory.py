@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
+from evidence.targets import Target
 from trainer.data.answers import EvalShape
+from trainer.loop.compilation import Compiled
+from trainer.loop.effective import donation
 from trainer.loop.rollouts import rollout_programs
+from trainer.loop.state import state_shapes
 from trainer.loop.task import Task
 from trainer.model.stacks import Remat
-from trainer.planning.compile.ahead import LIMIT_SECONDS, Compiler, CompilerError
+from trainer.planning.compile.ahead import LIMIT_SECONDS, CompilerAnswer, CompilerError, ask_compiler
 from trainer.planning.compile.buffers import Buffer
-from trainer.planning.compile.machines import Machine, Processors, to_install
+from trainer.planning.compile.machines import Machine
 from trainer.planning.formula import FORMULA_ERROR, Part, Parts, count_params, estimate, params_bytes, total_bytes
+from trainer.runtime import available_bytes
 
 Verdict = Literal["fits", "tight", "does_not_fit", "unsupported", "unknown"]
 Method = Literal["closed_form", "compiler"]
@@ -32,6 +37,12 @@ REMATS: tuple[Remat, ...] = ("none", "dots", "layer")
 
 EXACT = ("params", "frozen", "reference", "opt_state", "batch", "adapters", "second_state")
 """Parts whose arrays have known shapes; the other parts of a compiled program are scaled to its peak."""
+RESIDENT = {
+    "start": ("frozen", "reference"),
+    "decode": ("opt_state", "reference"),
+    "rollout": ("opt_state", "reference"),
+}
+"""Parts that exist while a program runs and are not among its arguments."""
 BUFFERS = 8
 NOT_COMPILED = {
     "start": "the state comes from a checkpoint",
@@ -44,7 +55,7 @@ WEIGHTS_READING = 704 * 2**20
 """Most memory that a CPU process keeps after reading weights: freed copies that its allocator holds."""
 
 
-def verdict(need_bytes: int, available_bytes: int | None, error: float, method: str = "closed_form") -> Verdict:
+def verdict(need_bytes: int, available_bytes: int | None, error: float, method: Method = "closed_form") -> Verdict:
     """Compare a need, give or take its relative error, with the memory.
 
     `tight` means that the memory lies within the band. A compiler refuses programs above the limit, so the band of a
@@ -80,12 +91,12 @@ class ProgramMemory:
     """
 
     name: str
-    method: Method
+    method: Method = "closed_form"
     peak_bytes: int
     available_bytes: int | None
     error_fraction: float
     because: str
-    seconds: float | None
+    seconds: float | None = None
     parts: Parts
     buffers: tuple[Buffer, ...] = ()
     aliased_fraction: float | None = None
@@ -98,16 +109,11 @@ class ProgramMemory:
 
     def document(self) -> dict[str, Any]:
         """Return the program as in plan.json."""
+        names = ("name", "method", "peak_bytes", "available_bytes", "error_fraction", "because", "seconds")
         return {
-            "name": self.name,
+            **{name: getattr(self, name) for name in names},
             "on": "device",
             "verdict": self.verdict,
-            "method": self.method,
-            "peak_bytes": self.peak_bytes,
-            "available_bytes": self.available_bytes,
-            "error_fraction": self.error_fraction,
-            "because": self.because,
-            "seconds": self.seconds,
             "parts": parts_document(self.parts),
             "buffers": [asdict(buffer) for buffer in self.buffers],
         }
@@ -115,8 +121,7 @@ class ProgramMemory:
 
 def parts_document(parts: Parts) -> list[dict[str, Any]]:
     """Return parts as in plan.json, largest first."""
-    ordered = sorted((part for part in parts if part.bytes), key=lambda part: -part.bytes)
-    return [asdict(part) for part in ordered]
+    return [part._asdict() for part in sorted(parts, key=lambda part: -part.bytes) if part.bytes]
 
 
 def deciding(programs: Sequence[ProgramMemory]) -> ProgramMemory:
@@ -129,23 +134,25 @@ def split_peak(peak: int, parts: Parts) -> Parts:
 
     A peak of 100 with params of 60 and temporaries estimated at 30 and 20 becomes 60, 24 and 16.
     """
+    exact = [part for part in parts if part.name in EXACT]
     loose = [part for part in parts if part.name not in EXACT and part.bytes]
-    left = peak - sum(part.bytes for part in parts if part.name in EXACT)
+    left = peak - total_bytes(tuple(exact))
     if left < 0:
-        loose, left = list(parts), peak
+        exact, loose, left = [], list(parts), peak
     elif not loose:
-        loose = [Part(name="temporaries", bytes=1, because="everything else in the compiled program")]
+        loose = [Part("temporaries", 1, "everything else in the compiled program")]
     total = max(total_bytes(tuple(loose)), 1)
-    scaled = [replace(part, bytes=part.bytes * left // total) for part in loose]
-    scaled[0] = replace(scaled[0], bytes=scaled[0].bytes + left - total_bytes(tuple(scaled)))
-    exact = [part for part in parts if part not in loose and part.name in EXACT]
+    scaled = [part._replace(bytes=part.bytes * left // total) for part in loose]
+    scaled[0] = scaled[0]._replace(bytes=scaled[0].bytes + left - total_bytes(tuple(scaled)))
     return tuple(part for part in (*exact, *scaled) if part.bytes)
 
 
-def resident_bytes(name: str, parts: Parts) -> int:
-    """Return the memory of arrays that exist while a program runs and are not its arguments."""
-    resident = {"start": ("frozen", "reference")}.get(name, ("opt_state", "reference"))
-    return sum(part.bytes for part in parts if part.name in resident) if name in ("start", "decode", "rollout") else 0
+def limit_bytes(task: Task, target: Target) -> int | None:
+    """Return the memory of one device for arrays; on a CPU less what the process keeps after reading weights."""
+    there = available_bytes(target)
+    if there is None or target.platform != "cpu":
+        return there
+    return max(there - weights_kept_bytes(task) // task.mesh.size, 0)
 
 
 def weights_kept_bytes(task: Task) -> int:
@@ -158,32 +165,35 @@ def reading_parts(task: Task) -> Parts:
     base = task.model.base
     copies = max(count_params(base) * 5 - weights_kept_bytes(task), 0)
     return (
-        Part(name="params", bytes=params_bytes(base), because=f"{count_params(base):,} parameters"),
-        Part(name="reading", bytes=copies, because="pages of the weight files, and float32 copies of arrays"),
+        Part("params", params_bytes(base), f"{count_params(base):,} parameters"),
+        Part("reading", copies, "pages of the weight files, and float32 copies of arrays"),
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimator:
-    """Estimates program memory by compiling, or by formula if no compiler is available.
+    """Estimates program memory from compiled programs, by compiling, or by formula.
 
     Attributes:
         available_bytes: Memory of each device, or None if unknown.
-        machine: The devices as their compiler knows them, or None to use the formula.
+        machine: The devices as their compiler knows them, or None to compile nothing.
+        compiled: Programs that a run has compiled for its own devices, by the names of a plan, or None.
         exact: Compile programs far from the limit too.
         why_not: Why nothing is compiled.
         longest: Longest sequence of the data, or None if the data was not read.
+        ask: Compiles a program and returns its memory.
     """
 
     platform: str
     available_bytes: int | None
     machine: Machine | None = None
-    compiler: Compiler | None = None
+    compiled: Mapping[str, Sequence[Compiled]] | None = None
     exact: bool = False
     limit_seconds: float = LIMIT_SECONDS
     say: Callable[[str], None] = field(default=lambda line: None)
     why_not: str = "nothing was compiled"
     longest: int | None = None
+    ask: Callable[..., CompilerAnswer] = ask_compiler
 
     def formula_only(self) -> Estimator:
         """Return an estimator that compiles nothing."""
@@ -194,88 +204,111 @@ class Estimator:
         estimates = estimate(task, platform=self.platform, asked=asked)
         found = [self.program(name, task, asked, parts) for name, parts in estimates.items()]
         if self.platform == "cpu" and task.model.reads_weights:
-            reading = self._formula("start", reading_parts(task), "reading the weights")
-            found = [max(each, reading, key=_peak) if each.name == "start" else each for each in found]
+            reading = self._estimated("start", reading_parts(task), "reading the weights")
+            if found[0].peak_bytes < reading.peak_bytes:
+                found[0] = reading
         return found
 
     def program(self, name: str, task: Task, asked: EvalShape | None, parts: Parts) -> ProgramMemory:
         """Return the memory of one program."""
         need, limit = total_bytes(parts), self.available_bytes
-        if self.machine is None or self.compiler is None:
-            return self._formula(name, parts, self.why_not)
-        if isinstance(self.machine, Processors) and name in ("save", "export"):
-            return self._formula(name, parts, NOT_COMPILED[name])
+        if self.compiled is not None:
+            return self._of_run(name, task, parts, self.compiled.get(name, ()))
+        if self.machine is None:
+            return self._estimated(name, parts, self.why_not)
+        if self.machine.platform == "cpu" and name in ("save", "export"):
+            return self._estimated(name, parts, NOT_COMPILED[name])
         if limit is not None and not self.exact and not FAR_BELOW * limit <= need <= FAR_ABOVE * limit:
             side = f"below {FAR_BELOW:.0%}" if need < limit else f"above {FAR_ABOVE:.0%}"
-            return self._formula(name, parts, f"{side} of the memory, not compiled")
+            return self._estimated(name, parts, f"{side} of the memory, not compiled")
         try:
-            return self._compiled(name, task, asked, parts, self.machine, self.compiler)
+            return self._compile(name, task, asked, parts, self.machine)
         except CompilerError as error:
-            return self._formula(name, parts, " ".join(str(error).split())[:400])
+            return self._estimated(name, parts, " ".join(str(error).split())[:400])
 
-    def _formula(self, name: str, parts: Parts, why: str) -> ProgramMemory:
+    def _estimated(self, name: str, parts: Parts, why: str) -> ProgramMemory:
         return ProgramMemory(
             name=name,
-            method="closed_form",
             peak_bytes=total_bytes(parts),
             available_bytes=self.available_bytes,
             error_fraction=FORMULA_ERROR,
             because=f"estimated by formula: {why}",
-            seconds=None,
             parts=parts,
         )
 
-    def _compiled(
-        self, name: str, task: Task, asked: EvalShape | None, parts: Parts, machine: Machine, compiler: Compiler
-    ) -> ProgramMemory:
-        """Compile a program, or the largest of the programs that a run has for it.
-
-        Raises:
-            CompilerError: The compiler has no answer.
-        """
-        self.say(f"compiling {name}")
-        answers = [
-            compiler.ask(
-                each,
-                task.config,
-                machine,
-                asked=asked if name == "decode" else None,
-                limit_seconds=self.limit_seconds,
-            )
-            for each in self._names_in_run(name, task)
-        ]
-        answer = max(answers, key=lambda each: each.peak_bytes)
-        peak = answer.peak_bytes + resident_bytes(name, parts)
-        found = ProgramMemory(
+    def _measured(self, name: str, parts: Parts, peak: int, **more: Any) -> ProgramMemory:
+        peak += sum(part.bytes for part in parts if part.name in RESIDENT.get(name, ()))
+        return ProgramMemory(
             name=name,
             method="compiler",
             peak_bytes=peak,
             available_bytes=self.available_bytes,
+            parts=split_peak(peak, parts),
+            **more,
+        )
+
+    def _of_run(self, name: str, task: Task, parts: Parts, programs: Sequence[Compiled]) -> ProgramMemory:
+        """Return the memory of the largest of a run's own programs with a name; they never run together."""
+        peaks = [each.peak_bytes for each in programs if each.peak_bytes is not None]
+        if not programs:
+            return self._estimated(name, parts, NOT_COMPILED.get(name, self.why_not))
+        if len(peaks) < len(programs):
+            return self._estimated(name, parts, "the device's compiler does not report the memory of a program")
+        aliased = None
+        if name == "train":
+            read = donation(programs[peaks.index(max(peaks))].executable, state_shapes(task))
+            if read["aliased_bytes"] is not None and read["state_bytes"]:
+                aliased = read["aliased_bytes"] / read["state_bytes"]
+        return self._measured(
+            name,
+            parts,
+            max(peaks),
+            error_fraction=COMPILED_ERROR,
+            because="the compiled program that the run calls",
+            seconds=round(sum(each.seconds for each in programs), 2),
+            aliased_fraction=aliased,
+        )
+
+    def _compile(self, name: str, task: Task, asked: EvalShape | None, parts: Parts, machine: Machine) -> ProgramMemory:
+        """Compile a program; where a run has several for it, the largest counts.
+
+        Raises:
+            CompilerError: The compiler failed.
+        """
+        self.say(f"compiling {name}")
+        shape = asked if name == "decode" else None
+        answers = [
+            self.ask(each, task.config, machine, asked=shape, limit_seconds=self.limit_seconds)
+            for each in self._names_in_run(name, task)
+        ]
+        answer = max(answers, key=lambda each: each.peak_bytes)
+        found = self._measured(
+            name,
+            parts,
+            answer.peak_bytes,
             error_fraction=GPU_COMPILED_ERROR if self.platform == "gpu" else COMPILED_ERROR,
             because="the program was compiled",
             seconds=round(sum(each.seconds for each in answers), 2),
-            parts=split_peak(peak, parts),
             buffers=() if answer.memory is None else answer.memory.largest[:BUFFERS],
         )
-        held = {part.name: part.bytes for part in parts}
-        if name != "train" or answer.memory is None or not held["opt_state"]:
+        sizes = {part.name: part.bytes for part in parts}
+        if name != "train" or answer.memory is None or not sizes["opt_state"]:
             return found
-        others = sum(held.get(each, 0) for each in ("params", "frozen", "reference", "batch"))
+        others = sum(sizes.get(each, 0) for each in ("params", "frozen", "reference", "batch"))
         return replace(
             found,
-            aliased_fraction=answer.memory.aliased_bytes / (held["params"] + held["opt_state"]),
-            opt_state_ratio=max(answer.memory.arguments_bytes - others, 0) / held["opt_state"],
+            aliased_fraction=answer.memory.aliased_bytes / (sizes["params"] + sizes["opt_state"]),
+            opt_state_ratio=max(answer.memory.arguments_bytes - others, 0) / sizes["opt_state"],
         )
 
     def _names_in_run(self, name: str, task: Task) -> tuple[str, ...]:
-        """Return the names in `loop/programs.py` of what a run compiles for a program."""
+        """Return the names in `loop/programs.py` of the programs that a run compiles for one of a plan."""
         if name == "rollout":  # half the rows need no more than all of them
             return tuple(each for each in rollout_programs(task) if each != "rollout_half")
-        if isinstance(self.machine, Processors):
-            if name == "start" and (task.model.adapters or not task.model.reads_weights):
-                return ("draw", "start")
-            if name == "train" and self.longest in task.lengths[:-1]:
-                return (f"train_{self.longest}",)
+        if self.platform == "cpu" and name == "start" and (task.model.adapters or not task.model.reads_weights):
+            return ("draw", "start")
+        if self.platform == "cpu" and name == "train" and self.longest in task.lengths[:-1]:
+            return (f"train_{self.longest}",)
         return (name,)
 
     def resolve_remat(self, task: Task) -> Task:
@@ -291,10 +324,6 @@ class Estimator:
         return found
 
 
-def _peak(program: ProgramMemory) -> int:
-    return program.peak_bytes
-
-
 def remat_candidates(task: Task, available_bytes: int | None) -> Iterator[Task]:
     """Yield the task with each candidate of `memory.remat: auto`, or the task itself if it is not auto.
 
@@ -307,10 +336,3 @@ def remat_candidates(task: Task, available_bytes: int | None) -> Iterator[Task]:
     for remat in REMATS[task.config.method.base != "plain" :] if available_bytes is not None else REMATS[-1:]:
         changed = task.changed(replace(task.config, memory=replace(task.config.memory, remat=remat)))
         yield replace(changed, is_remat_open=True)
-
-
-def missing_compiler(platform: str) -> str:
-    """Return why a platform's compiler cannot be used, and how to install it."""
-    if platform == "cpu":
-        return "another machine's CPU cannot be compiled for"
-    return f"the {platform.upper()} compiler is not installed ({to_install(platform)})"

@@ -1,17 +1,19 @@
 """Explain a pasted out-of-memory error: what was needed, what there is, the largest buffers, and what to change.
 
-Recognized are XLA on TPU, GPU and CPU, PyTorch on CUDA, and a process that ended because main memory was full.
+Recognized are errors of XLA on TPU, GPU and CPU, and processes that ended because main memory was full.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from schemas.formats import size
 from schemas.problems import ProblemError, problem_of
+from trainer.planning.words import setting_cost
 
 if TYPE_CHECKING:
     from trainer.config.tree import Config
@@ -32,13 +34,12 @@ PLACES = {
 WHEN = {"compile": "the compiler refused the program", "run": "an allocation failed while the program ran"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Allocation:
+class Allocation(NamedTuple):
     """A listed buffer."""
 
     bytes: int
-    shape: str | None = None
-    operator: str | None = None
+    shape: str | None
+    operator: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,12 +77,6 @@ class OutOfMemory:
             if need is not None and there is not None and need > there:
                 return need - there
         return None
-
-    @property
-    def holds_state_twice(self) -> bool:
-        """Whether the results are as large as the arguments that they replace and reuse none of their memory."""
-        given, back = self.parts.get("arguments", 0), self.parts.get("output", 0)
-        return back > given / 2 > 0 and self.shared_bytes is not None and self.shared_bytes < back / 10
 
 
 AMOUNT = r"(?:[\d.]+\s?(?:[KMGT]i?B?|kB|bytes|B)|0B|unknown size)"
@@ -165,51 +160,15 @@ def _tpu(text: str) -> OutOfMemory | None:
     return None
 
 
-def _buffers(blocks: Any) -> tuple[Allocation, ...]:
+def _buffers(blocks: Iterable[tuple[str, str]]) -> tuple[Allocation, ...]:
     """Return the buffers of a list of (size, description), largest first."""
     found = []
     for amount, rest in blocks:
         shape = re.search(r"(?:Shape|Entry Parameter Subshape):\s*\(?(\w+\[[\d,]*\])", rest)
         operator = re.search(r'op_name="([^"]+)', rest) or re.search(r"XLA label:\s*(\S+)", rest)
         if (held := parse_bytes(amount)) is not None:
-            found.append(
-                Allocation(bytes=held, shape=shape[1] if shape else None, operator=operator[1] if operator else None)
-            )
+            found.append(Allocation(held, shape and shape[1], operator and operator[1]))
     return tuple(sorted(found, key=lambda each: -each.bytes))
-
-
-_PYTORCH = re.compile(rf"(?:CUDA|HIP)?[^.\n]{{0,40}}out of memory\.\s+Tried to allocate ({AMOUNT})", re.IGNORECASE)
-
-
-def _pytorch(text: str) -> OutOfMemory | None:
-    joined = " ".join(text.split())
-    found = _PYTORCH.search(joined)
-    if found is None:
-        return None
-    tried = parse_bytes(found[1])
-    capacity = re.search(rf"total capac\w*\s+of\s+({AMOUNT})\s+of\s+which\s+({AMOUNT})\s+is\s+free", joined)
-    allocated = _first(rf"allocated memory ({AMOUNT}) is allocated by PyTorch", joined)
-    unused = _first(rf"({AMOUNT}) is reserved by PyTorch but unallocated", joined)
-    in_use = _first(rf"this process has ({AMOUNT}) memory in use", joined)
-    if in_use is None and allocated is not None:
-        in_use = allocated + (unused or 0)
-    others = sum(parse_bytes(each) or 0 for each in re.findall(rf"Process \d+ has ({AMOUNT}) memory in use", joined))
-    notes = []
-    if others > 2**26:
-        notes.append(f"Other processes use {size(others)} of this device. End them, such as an earlier notebook run.")
-    if unused and tried and unused > tried:
-        notes.append(f"{size(unused)} are reserved in pieces. Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.")
-    return OutOfMemory(
-        memory="gpu",
-        when="run",
-        said=found[0].strip(),
-        need_bytes=None if in_use is None or tried is None else in_use + tried,
-        cap_bytes=parse_bytes(capacity[1]) if capacity else None,
-        tried_bytes=tried,
-        free_bytes=parse_bytes(capacity[2]) if capacity else None,
-        parts={name: held for name, held in (("allocated", allocated), ("allocator's reserve", unused)) if held},
-        notes=tuple(notes),
-    )
 
 
 _XLA_CPU = re.compile(r"RESOURCE_EXHAUSTED: Out of memory allocating (\d+) bytes")
@@ -288,7 +247,7 @@ def parse(text: str) -> OutOfMemory | None:
     """Return the failure in a text, or None if it has none. A device comes before the host, which often fails after."""
     colorless = re.sub(r"\x1b\[[\d;]*m", "", text[-MAX_CHARACTERS:].replace("\r\n", "\n"))
     plain = _PREFIX.sub("", colorless)
-    return next((found for read in (_tpu, _pytorch, _xla, _host) if (found := read(plain)) is not None), None)
+    return next((found for read in (_tpu, _xla, _host) if (found := read(plain)) is not None), None)
 
 
 def read_out_of_memory(text: str, *, source: str) -> OutOfMemory:
@@ -309,7 +268,7 @@ def read_out_of_memory(text: str, *, source: str) -> OutOfMemory:
         file=source,
         what="No out-of-memory error found in this text." if last else "The text is empty.",
         why=f"Its last line is: {last}" if last else None,
-        expected="an error of JAX, PyTorch, or a machine whose main memory was full",
+        expected="an error of JAX, or of a machine whose main memory was full",
     )
     raise ProblemError([problem], exit_code=1)
 
@@ -322,9 +281,8 @@ _HOST_CHANGES = (
 
 
 def explanation(failure: OutOfMemory, config: Config | None = None) -> dict[str, Any]:
-    """Return the explanation of a failure as plain values, with the configured run beside it if one is given."""
+    """Explain a failure as plain values; with a configuration, estimate its run and its changes."""
     notes, configured = list(failure.notes), None
-    changes: list[dict[str, Any]]
     if config is not None:
         configured, more, changes = _configured(config, failure)
         notes += more
@@ -332,69 +290,68 @@ def explanation(failure: OutOfMemory, config: Config | None = None) -> dict[str,
         changes = [{"what": what, "set": None, "frees_bytes": None, "costs": costs} for what, costs in _HOST_CHANGES]
     else:
         changes = _general_changes(failure)
-    buffers = Counter(failure.largest)
     return {
-        **{key: value for key, value in asdict(failure).items() if key not in ("largest", "notes")},
+        **{key: value for key, value in vars(failure).items() if key not in ("largest", "notes")},
         "missing_bytes": failure.missing_bytes,
-        "largest": [{**asdict(each), "count": count} for each, count in buffers.items()],
+        "largest": [each._asdict() | {"count": count} for each, count in Counter(failure.largest).items()],
         "notes": notes,
         "configuration": configured,
         "changes": changes,
     }
 
 
+def _change(settings: Sequence[str], frees_bytes: int | None) -> dict[str, Any]:
+    keys = " and ".join(setting.partition("=")[0] for setting in settings)
+    costs = setting_cost(settings[0])
+    return {"what": f"Set {keys}.", "set": " ".join(settings), "frees_bytes": frees_bytes, "costs": costs}
+
+
 def _general_changes(failure: OutOfMemory) -> list[dict[str, Any]]:
     """Return what usually helps, cheapest first, without a configuration."""
-    from trainer.planning.words import setting_cost
-
-    twice = failure.parts.get("output", 0) - (failure.shared_bytes or 0) if failure.holds_state_twice else None
-    settings = {
-        **({"memory.donate=true": twice} if twice or not failure.parts else {}),
-        "memory.loss_chunk_tokens=256": None,
-        "batch.microbatch_size=<half> batch.accumulation_steps=<double>": None,
-        "memory.remat=layer": None,
-        **({"mesh.shard_params=true": None} if failure.memory == "tpu" else {}),
-        "optimizer.name=adafactor": None,
-        "method.kind=lora": None,
-    }
-    return [
-        {
-            "what": f"Set {setting.partition('=')[0]}.",
-            "set": setting,
-            "frees_bytes": frees,
-            "costs": setting_cost(setting),
-        }
-        for setting, frees in settings.items()
-    ]
+    arguments, output, shared = failure.parts.get("arguments", 0), failure.parts.get("output", 0), failure.shared_bytes
+    # Nothing was donated if results are as large as the arguments that they replace and reuse none of their memory.
+    is_copied = output > arguments / 2 > 0 and shared is not None and shared < output / 10
+    twice = output - (shared or 0) if is_copied else None
+    donation = [_change(["memory.donate=true"], twice)] if twice or not failure.parts else []
+    others = (
+        ("memory.loss_chunk_tokens=256",),
+        ("batch.microbatch_size=<half>", "batch.accumulation_steps=<double>"),
+        ("memory.remat=layer",),
+        *((("mesh.shard_params=true",),) if failure.memory == "tpu" else ()),
+        ("optimizer.name=adafactor",),
+        ("method.kind=lora",),
+    )
+    return donation + [_change(settings, None) for settings in others]
 
 
 def _configured(config: Config, failure: OutOfMemory) -> tuple[list[dict[str, Any]], list[str], list[dict[str, Any]]]:
     """Return the estimated parts of the configured run, notes, and its changes with what they free."""
-    from trainer.loop.task import Task, shapes_mesh
+    from trainer.loop.mesh import shapes_mesh
+    from trainer.loop.task import Task
     from trainer.model.source import resolve_for_planning
     from trainer.planning.changes import list_changes
-    from trainer.planning.formula import FORMULA_ERROR, estimate, total_bytes
+    from trainer.planning.formula import FORMULA_ERROR, Parts, estimate, total_bytes
+    from trainer.planning.memory import parts_document
 
     platform = failure.memory if failure.memory in ("tpu", "cpu") else "gpu"
     source = resolve_for_planning(config.model.name, config.model.revision)
     task = Task.of(config, source, shapes_mesh(config.mesh.devices or 1), platform=platform)
-    parts = max(estimate(task, platform=platform).values(), key=total_bytes)
-    expected = total_bytes(parts)
+
+    def largest_program(task: Task) -> Parts:
+        return max(estimate(task, platform=platform).values(), key=total_bytes)
+
+    expected = total_bytes(parts := largest_program(task))
     notes = [f"The configured run needs about {size(expected)} on each device (±{FORMULA_ERROR:.0%})."]
     if failure.need_bytes and abs(failure.need_bytes - expected) > CONFIGURED_WITHIN * expected:
         notes.append(
             f"The text says {size(failure.need_bytes)}, so the program that failed is probably not the configured one: "
             "check its optimizer, donation, and number of devices."
         )
-    changes = []
-    for change in list_changes(config):
-        changed = max(estimate(task.changed(change.config), platform=platform).values(), key=total_bytes)
-        if (freed := expected - total_bytes(changed)) > 0:
-            what = f"Set {' and '.join(setting.partition('=')[0] for setting in change.settings)}."
-            settings = " ".join(change.settings)
-            changes.append({"what": what, "set": settings, "frees_bytes": freed, "costs": change.costs})
-    ordered = sorted((part for part in parts if part.bytes), key=lambda part: -part.bytes)
-    return [asdict(part) for part in ordered], notes, changes
+    freed = [
+        _change(change.settings, expected - total_bytes(largest_program(task.changed(change.config))))
+        for change in list_changes(config)
+    ]
+    return parts_document(parts), notes, [change for change in freed if change["frees_bytes"] > 0]
 
 
 def explanation_text(answer: dict[str, Any]) -> str:

@@ -6,11 +6,13 @@ The choice is written into the recorded configuration, so that the run can be re
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from evidence.targets import Target
 from schemas.problems import ProblemError
 from trainer.config.tree import Config
-from trainer.loop.task import Task, shapes_mesh
+from trainer.loop.mesh import shapes_mesh
+from trainer.loop.task import Task
 from trainer.model.source import resolve_for_planning
 from trainer.planning.formula import count_params, estimate, total_bytes
 from trainer.planning.memory import limit_bytes
@@ -57,10 +59,10 @@ def resolve_shape(config: Config, target: Target) -> Config:
 
 
 def _fits_and_is_quick(config: Config, target: Target) -> bool:
-    devices = devices_used(config, target)
+    devices, asked = devices_used(config, target), assumed_asked(config)
     source = resolve_for_planning(config.model.name, config.model.revision)
     task = Task.of(config, source, shapes_mesh(devices), platform=target.platform)
-    parts = estimate(task, platform=target.platform, asked=(asked := assumed_asked(config)))
+    parts = estimate(task, platform=target.platform, asked=asked)
     need = max(total_bytes(program) for name, program in parts.items() if name != "export")
     tokens = 4 * config.limits.steps * task.tokens_per_step  # forward, backward and recomputation
     if asked is not None:
@@ -74,15 +76,15 @@ def _fits_and_is_quick(config: Config, target: Target) -> bool:
 
 def shrink(config: Config) -> Config:
     """Return a smoke run with a small model, and less of everything else."""
-    batch, data, evaluation = config.batch, config.data, config.evaluation
+
+    def least(group: str, **most: int) -> Any:
+        values = getattr(config, group)
+        return replace(values, **{key: min(getattr(values, key), value) for key, value in most.items()})
+
     return replace(
         config,
         model=replace(config.model, shape="small", weights=None),
-        data=replace(data, generated_rows=min(data.generated_rows, 1_000)),
-        batch=replace(
-            batch, microbatch_size=min(batch.microbatch_size, 4), accumulation_steps=min(batch.accumulation_steps, 2)
-        ),
-        evaluation=replace(
-            evaluation, max_new_tokens=min(evaluation.max_new_tokens, 16), batch_size=min(evaluation.batch_size, 50)
-        ),
+        data=least("data", generated_rows=1_000),
+        batch=least("batch", microbatch_size=4, accumulation_steps=2),
+        evaluation=least("evaluation", max_new_tokens=16, batch_size=50),
     )

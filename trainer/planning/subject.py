@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -14,13 +14,16 @@ from evidence.targets import Target
 from schemas.problems import Problem, ProblemError
 from trainer.config.tree import Config
 from trainer.data.answers import EvalShape
-from trainer.data.conversations import row_prompt
 from trainer.data.rows import read_eval_set
-from trainer.loop.task import Task, attention_problems, scan_problems, shapes_mesh
+from trainer.loop.attending import cannot_attend
+from trainer.loop.layout import cannot_stack
+from trainer.loop.mesh import shapes_mesh
+from trainer.loop.task import Task
 from trainer.model.model import build_model
 from trainer.model.source import resolve_for_planning
-from trainer.objectives import build_objective, find_contradictions
+from trainer.objectives import build_objective
 from trainer.objectives.data import Data, read_data, read_training_rows, too_long_sequences
+from trainer.objectives.settings import find_contradictions
 from trainer.runtime import too_few_devices
 
 CHARACTERS_PER_TOKEN = 3.5
@@ -29,17 +32,7 @@ ASSUMED_FROM_ROWS = 2_000
 """Generated rows that an assumption is based on."""
 PACKED_FRACTION = 0.95
 """Assumed share of real tokens in packed sequences."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tokens:
-    """Share of the tokens of a step that are not padding, or None if unknown, and where it is from."""
-
-    real_fraction: float | None
-    source: str
-
-
-UNKNOWN_TOKENS = Tokens(real_fraction=None, source="completions are drawn during the run; their length is unknown")
+DRAWN = (None, "completions are drawn during the run; their length is unknown")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +41,7 @@ class Dataset:
 
     Attributes:
         asked: Shape of the evaluation prompts, or None if nothing is evaluated.
+        tokens: Share of the tokens of a step that are not padding, or None if unknown, and how it was found.
         longest: Longest sequence of the rows, one of `task.lengths`, or None if the rows were not tokenized.
         rows: Rows of the dataset, including generated ones.
         warnings: Problems of rows.
@@ -55,7 +49,7 @@ class Dataset:
     """
 
     asked: EvalShape | None
-    tokens: Tokens
+    tokens: tuple[float | None, str]
     longest: int | None = None
     rows: int = 0
     warnings: tuple[Problem, ...] = ()
@@ -81,7 +75,7 @@ def read_subject(config: Config, target: Target, *, say: Callable[[str], None] =
             devices.
     """
     devices = devices_used(config, target)
-    refused = (*scan_problems(config, devices=devices), *attention_problems(config, platform=target.platform))
+    refused = (*cannot_stack(config, devices=devices), *cannot_attend(config, platform=target.platform))
     if problems := [*find_contradictions(config), *refused]:
         raise ProblemError(problems, exit_code=2)
     source = resolve_for_planning(config.model.name, config.model.revision)
@@ -101,8 +95,7 @@ def _read_dataset(config: Config) -> Dataset:
     """
     model = build_model(config, resolve_for_planning(config.model.name, config.model.revision))
     if not model.source.has_tokenizer:
-        tokens, rows = assumed_tokens(config)
-        return Dataset(asked=assumed_asked(config), tokens=tokens, rows=rows)
+        return _assume_dataset(config)
     problems: list[Problem] = []
     data = read_data(config, model, build_objective(config), problems, devices=1)
     problems += data.refused if data else []
@@ -112,10 +105,13 @@ def _read_dataset(config: Config) -> Dataset:
 
 
 def summarize_data(config: Config, data: Data) -> Dataset:
-    """Return what a plan needs of data that was read."""
+    """Return what a plan needs of tokenized data."""
+    total = len(data.source.sequences) * config.data.max_length
+    real = min(data.source.tokens_per_pass / total, 1.0) if total else None
+    counted = (real, f"counted in {len(data.rows):,} rows with the model's tokenizer")
     return Dataset(
         asked=data.asked,
-        tokens=counted_tokens(config, data),
+        tokens=DRAWN if build_objective(config).updates_per_rollout else counted,
         longest=max(data.source.lengths_in_use),
         rows=len(data.rows),
         warnings=data.warnings,
@@ -136,56 +132,42 @@ def devices_used(config: Config, target: Target) -> int:
     return count
 
 
-def counted_tokens(config: Config, data: Data) -> Tokens:
-    """Return the share of real tokens in tokenized rows."""
-    if build_objective(config).updates_per_rollout:
-        return UNKNOWN_TOKENS
-    longest = config.data.max_length
-    total = len(data.source.sequences) * longest
-    real = min(data.source.tokens_per_pass / total, 1.0) if total else None
-    return Tokens(real_fraction=real, source=f"counted in {len(data.rows):,} rows with the model's tokenizer")
-
-
 def assumed_asked(config: Config) -> EvalShape | None:
     """Return the shape of the evaluation prompts with token counts assumed from characters, or None without a set."""
     if config.evaluation.eval_set is None:
         return None
     rows = read_eval_set(config.evaluation.eval_set).rows
-    return EvalShape(prompts=len(rows), longest_tokens=max(assumed_count([row["prompt"] for row in rows])))
+    return EvalShape(prompts=len(rows), longest_tokens=max(_assume_counts([row["prompt"] for row in rows])))
 
 
-def assumed_tokens(config: Config) -> tuple[Tokens, int]:
-    """Return the share of real tokens, assumed from the characters of the rows, and the number of rows."""
+def _assume_dataset(config: Config) -> Dataset:
+    """Return the data of a model whose tokenizer is missing, with token counts assumed from characters."""
     few = min(config.data.generated_rows, ASSUMED_FROM_ROWS)
     _, rows = read_training_rows(replace(config, data=replace(config.data, generated_rows=few)))
-    count = len(rows) + config.data.generated_rows - few
-    if build_objective(config).updates_per_rollout:
-        return UNKNOWN_TOKENS, count
-    longest = config.data.max_length
-    counts = np.minimum(assumed_count([row_text(row) for row in rows]), longest)
-    fraction = PACKED_FRACTION if config.data.packing else float(counts.mean() / longest)
-    how = f"assumed: {CHARACTERS_PER_TOKEN:g} characters a token in {len(rows):,} rows"
+    longest, how = config.data.max_length, f"assumed: {CHARACTERS_PER_TOKEN:g} characters a token in {len(rows):,} rows"
+    fraction = float(np.minimum(_assume_counts(["".join(_texts(row)) for row in rows]), longest).mean() / longest)
     if config.data.packing:
-        how += f", sequences packed to {PACKED_FRACTION:.0%}"
-    return Tokens(real_fraction=fraction, source=f"{how}; the model's tokenizer is not on this machine"), count
-
-
-def assumed_count(texts: Sequence[str]) -> list[int]:
-    """Return assumed token counts: `assumed_count(["seven is"])` is `[3]`."""
-    return [max(1, math.ceil(len(text) / CHARACTERS_PER_TOKEN)) for text in texts]
-
-
-def row_text(row: dict[str, Any]) -> str:
-    """Return all text of a row, whatever its shape."""
-    return row_prompt(row) + " ".join(
-        _texts({key: value for key, value in row.items() if key not in ("prompt", "meta")})
+        fraction, how = PACKED_FRACTION, f"{how}, sequences packed to {PACKED_FRACTION:.0%}"
+    assumed = (fraction, f"{how}; the model's tokenizer is not on this machine")
+    return Dataset(
+        asked=assumed_asked(config),
+        tokens=DRAWN if build_objective(config).updates_per_rollout else assumed,
+        rows=len(rows) + config.data.generated_rows - few,
     )
 
 
-def _texts(value: Any) -> list[str]:
-    """Return all strings in a value."""
-    if isinstance(value, dict):
-        return [text for inner in value.values() for text in _texts(inner)]
-    if isinstance(value, list):
-        return [text for inner in value for text in _texts(inner)]
-    return [value] if isinstance(value, str) else []
+def _assume_counts(texts: Sequence[str]) -> list[int]:
+    """Return assumed token counts: `_assume_counts(["seven is"])` is `[3]`."""
+    return [max(1, math.ceil(len(text) / CHARACTERS_PER_TOKEN)) for text in texts]
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield all strings in a row except its metadata."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from () if key == "meta" else _texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)

@@ -27,8 +27,8 @@ from trainer.config.tree import (
     OptimizerConfig,
     PrecisionConfig,
 )
+from trainer.loop.mesh import shapes_mesh
 from trainer.loop.programs import train_program
-from trainer.loop.task import shapes_mesh
 from trainer.planning import duration
 from trainer.planning.duration import (
     COMPILE_LAYER,
@@ -74,7 +74,7 @@ def demo() -> Subject:
     return read_subject(Config(model=ModelConfig(name="demo"), evaluation=evaluated), T4X2)
 
 
-def task_of(config: Config, target=TPU):
+def build_task(config: Config, target=TPU):
     return read_subject(config, target).task
 
 
@@ -98,17 +98,17 @@ def test_work_is_that_of_products_and_loops_count_their_rounds():
 
 def test_a_step_has_eight_operations_for_each_parameter_and_token():
     """2 forward, 4 backward, 2 recomputed; attention scores are 2 % more at this length."""
-    assert step_work(task_of(GEMMA)).flops == pytest.approx(8 * PARAMETERS * 4 * 512, rel=0.06)
+    assert step_work(build_task(GEMMA)).flops == pytest.approx(8 * PARAMETERS * 4 * 512, rel=0.06)
 
 
 @pytest.mark.slow
 def test_beside_adapters_no_gradient_of_frozen_weights_is_counted():
     adapted = replace(GEMMA, method=replace(GEMMA.method, kind="lora"))
-    assert step_work(task_of(adapted)).flops == pytest.approx(6 * PARAMETERS * 4 * 512, rel=0.06)
+    assert step_work(build_task(adapted)).flops == pytest.approx(6 * PARAMETERS * 4 * 512, rel=0.06)
 
 
 def test_recomputation_and_unpacking_are_not_useful():
-    task = task_of(GEMMA)
+    task = build_task(GEMMA)
     assert useful_flops(task) == pytest.approx(6 * PARAMETERS * 4 * 512, rel=0.03)
     assert useful_flops(task.changed(replace(GEMMA, memory=MemoryConfig(remat="none")))) == useful_flops(task)
     assert ideal_seconds(task, TPU) == useful_flops(task) / 197e12
@@ -123,7 +123,7 @@ def test_the_scores_of_long_sequences_are_traffic():
     """Llama-3.2-1B, 8,192 tokens: 32 heads × 8,192² × 4 bytes are 8 GiB a layer, moved several times."""
     llama = replace(GEMMA, model=ModelConfig(name="meta-llama/Llama-3.2-1B"), batch=BatchConfig(microbatch_size=1))
     short, long = (
-        step_work(task_of(replace(llama, data=DataConfig(max_length=length)))).moved for length in (1024, 8192)
+        step_work(build_task(replace(llama, data=DataConfig(max_length=length)))).moved for length in (1024, 8192)
     )
     assert 5 < long / (16 * 32 * 4 * 8192**2) < 9
     assert long > 16 * short
@@ -132,7 +132,7 @@ def test_the_scores_of_long_sequences_are_traffic():
 @pytest.mark.slow
 def test_devices_share_the_work_of_a_compiled_step():
     tiny = replace(GEMMA, model=ModelConfig(name="tiny-gpt2"), batch=BatchConfig(microbatch_size=3))
-    eight = task_of(replace(tiny, data=DataConfig(max_length=64)), load_target("kaggle-tpu-v5e-8"))
+    eight = build_task(replace(tiny, data=DataConfig(max_length=64)), load_target("kaggle-tpu-v5e-8"))
     program = train_program(eight)  # tiny-gpt2 has two layers, so nothing is extrapolated
     traced = compiled_work(program.function.trace(*program.arguments, **program.settings).jaxpr, eight)
     assert step_work(eight).flops == traced.flops
@@ -224,11 +224,11 @@ def test_compilation_is_measured_or_predicted_by_layers(demo: Subject):
 def test_devices_share_the_prompts_and_each_reads_its_parameters(demo: Subject):
     bound = replace(T4X2, memory_bandwidth=1e6, peak_flops={"float32": 1e15})
     replicated = demo.changed(replace(demo.task.config, mesh=MeshConfig(shard_params=False)))
-    both = [evaluate_part(each, bound).seconds.likely for each in (demo, replicated)]
+    both = [evaluate_part(each, each.asked, bound).seconds.likely for each in (demo, replicated)]
     assert both[1] == pytest.approx(2 * both[0])
     computing = replace(bound, memory_bandwidth=1e30, peak_flops={"float32": 1.0})
     one = replace(replicated, task=replace(replicated.task, mesh=shapes_mesh(1)))
-    reading = [evaluate_part(each, computing).seconds.likely for each in (one, demo, replicated)]
+    reading = [evaluate_part(each, each.asked, computing).seconds.likely for each in (one, demo, replicated)]
     assert reading == pytest.approx([reading[0], reading[0] / 2, reading[0] / 2], rel=1e-3)
 
 
@@ -236,21 +236,24 @@ def test_evaluations_during_training_are_counted(demo: Subject):
     """100 steps, every 20 of them 40 items in batches of 50: 5 batches more."""
     config = demo.task.config
     often = replace(config.evaluation, every_steps=20, during_items=40)
-    parts = [evaluate_part(demo.changed(replace(config, evaluation=each)), T4X2) for each in (config.evaluation, often)]
+    parts = [
+        evaluate_part(demo.changed(replace(config, evaluation=each)), demo.asked, T4X2)
+        for each in (config.evaluation, often)
+    ]
     first, second = (int(part.because.partition(" ")[0]) for part in parts)
     assert second - first == 5
 
 
 def test_the_guide_of_the_seeds():
     """40 to 50 hours on two T4s, in sessions of 12 hours and weeks of 30: four to five sessions, two weeks."""
-    begin = SessionPart(name="install", seconds=exactly(0.25 * HOUR), because="")
-    work = SessionPart(name="train", seconds=Band(low=40 * HOUR, likely=45 * HOUR, high=50 * HOUR), because="")
+    begin = SessionPart("install", exactly(0.25 * HOUR), "")
+    work = SessionPart("train", Band(low=40 * HOUR, likely=45 * HOUR, high=50 * HOUR), "")
     assert sessions_needed([begin, work], 12 * HOUR) == (4, 4, 5)
     assert weeks_needed([begin, work], session_seconds=12 * HOUR, week_seconds=30 * HOUR) == 2
 
 
 def test_a_session_that_is_filled_by_its_start_is_never_enough():
-    begin = SessionPart(name="load", seconds=exactly(9 * HOUR), because="")
-    work = SessionPart(name="train", seconds=exactly(60), because="")
+    begin = SessionPart("load", exactly(9 * HOUR), "")
+    work = SessionPart("train", exactly(60), "")
     assert sessions_needed([begin, work], 9 * HOUR) == (None, None, None)
     assert weeks_needed([begin, work], session_seconds=9 * HOUR, week_seconds=20 * HOUR) is None

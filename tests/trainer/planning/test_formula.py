@@ -20,7 +20,8 @@ from trainer.config.tree import (
     PrecisionConfig,
 )
 from trainer.data.answers import EvalShape
-from trainer.loop.task import Task, shapes_mesh
+from trainer.loop.mesh import shapes_mesh
+from trainer.loop.task import Task
 from trainer.model.model import Model, build_model
 from trainer.model.source import known_source
 from trainer.objectives import build_objective
@@ -43,19 +44,19 @@ GEMMA = Config(
 
 
 @cache
-def model_for(precision: PrecisionConfig, method: MethodConfig) -> Model:
+def build_gemma(precision: PrecisionConfig, method: MethodConfig) -> Model:
     source = known_source("google/gemma-2b")
     assert source is not None
     return build_model(replace(GEMMA, precision=precision, method=method), source)
 
 
-def task_of(config: Config, devices: int = 1) -> Task:
-    model = model_for(config.precision, config.method)
+def build_task(config: Config, devices: int = 1) -> Task:
+    model = build_gemma(config.precision, config.method)
     return Task(config=config, model=model, objective=build_objective(config), mesh=shapes_mesh(devices))
 
 
 def parts(program: str = "train", devices: int = 1, platform: str = "tpu", asked=None, **groups) -> dict[str, int]:
-    found = estimate(task_of(replace(GEMMA, **groups), devices), platform=platform, asked=asked)
+    found = estimate(build_task(replace(GEMMA, **groups), devices), platform=platform, asked=asked)
     return {part.name: part.bytes for part in found[program]}
 
 
@@ -118,12 +119,12 @@ def test_an_evaluation_counts_its_cache_and_a_copy_of_wider_weights():
 def test_saving_on_a_cpu_copies_the_state():
     state = parts("start", platform="cpu")
     assert parts("save", platform="cpu")["copy"] == state["params"] + state["opt_state"]
-    assert "save" not in estimate(task_of(GEMMA), platform="tpu")
+    assert "save" not in estimate(build_task(GEMMA), platform="tpu")
 
 
 def test_a_quantised_base_is_exported_in_the_type_of_its_table():
     nf4 = replace(GEMMA, method=MethodConfig(kind="lora", base="nf4"), precision=PrecisionConfig(params="bfloat16"))
-    assert plain_bytes(task_of(nf4)) == 2 * PARAMETERS
+    assert plain_bytes(build_task(nf4)) == 2 * PARAMETERS
 
 
 def test_more_recomputation_needs_less():

@@ -9,11 +9,12 @@ from model_folders import llama_folder
 
 from trainer.config.tree import BatchConfig, Config, DataConfig, MemoryConfig, MethodConfig, ModelConfig
 from trainer.data.answers import EvalShape
-from trainer.loop.task import Task, shapes_mesh
+from trainer.loop.mesh import shapes_mesh
+from trainer.loop.task import Task
 from trainer.model.source import resolve_for_planning
 from trainer.planning.compile.ahead import CompilerAnswer, CompilerError
 from trainer.planning.compile.buffers import CompiledMemory
-from trainer.planning.compile.machines import V5E_1, Processors
+from trainer.planning.compile.machines import V5E_1, Machine
 from trainer.planning.formula import FORMULA_ERROR, Part, estimate, total_bytes
 from trainer.planning.memory import (
     Estimator,
@@ -29,13 +30,13 @@ MIB = 2**20
 CONFIG = Config(model=ModelConfig(name="demo"), data=DataConfig(max_length=128), batch=BatchConfig(microbatch_size=4))
 
 
-def task_of(config: Config, platform: str = "tpu") -> Task:
+def build_task(config: Config, platform: str = "tpu") -> Task:
     source = resolve_for_planning(config.model.name, config.model.revision)
     return Task.of(config, source, shapes_mesh(1), platform=platform)
 
 
 class Scripted:
-    """A compiler that answers with a multiple of the formula, and counts what it was asked."""
+    """Compiler whose answers are a multiple of the formula; it counts the programs."""
 
     def __init__(self, times: float = 1.0, error: str | None = None) -> None:
         self.times, self.error = times, error
@@ -45,13 +46,14 @@ class Scripted:
         self.asked.append(program)
         if self.error:
             raise CompilerError(self.error)
-        estimates = estimate(task_of(config), platform="tpu", asked=asked)
+        estimates = estimate(build_task(config), platform="tpu", asked=asked)
         need = total_bytes(estimates.get(program.partition("_")[0], estimates["start"]))
-        return CompilerAnswer(memory=None, need_bytes=round(self.times * need), seconds=1.0)
+        return CompilerAnswer(memory=None, peak_bytes=round(self.times * need), seconds=1.0)
 
 
 def estimator(available: int | None, compiler: Any = None, **more: Any) -> Estimator:
-    return Estimator(platform="tpu", available_bytes=available, machine=V5E_1, compiler=compiler or Scripted(), **more)
+    ask = (compiler or Scripted()).ask
+    return Estimator(platform="tpu", available_bytes=available, machine=V5E_1, ask=ask, **more)
 
 
 def test_verdicts_follow_from_the_band_and_a_compiler_refuses_what_is_above():
@@ -62,7 +64,7 @@ def test_verdicts_follow_from_the_band_and_a_compiler_refuses_what_is_above():
 
 
 def test_parts_are_scaled_to_the_compiled_peak():
-    parts = tuple(Part(name=name, bytes=size, because="") for name, size in (("params", 60), ("logits", 30), ("x", 20)))
+    parts = tuple(Part(name, size, "") for name, size in (("params", 60), ("logits", 30), ("x", 20)))
     assert [part.bytes for part in split_peak(100, parts)] == [60, 24, 16]
     for peak in (101, 50, 61):
         assert sum(part.bytes for part in split_peak(peak, parts)) == peak
@@ -74,17 +76,19 @@ def test_parts_are_scaled_to_the_compiled_peak():
     [(0.59, False, False), (0.61, False, True), (1.99, False, True), (2.01, False, False), (0.1, True, True)],
 )
 def test_the_formula_answers_far_from_the_limit(share: float, exact: bool, compiled: bool):
-    need = total_bytes(estimate(task_of(CONFIG), platform="tpu")["train"])
+    need = total_bytes(estimate(build_task(CONFIG), platform="tpu")["train"])
     asking = estimator(round(need / share), exact=exact)
-    train = next(each for each in asking.programs(task_of(CONFIG), None) if each.name == "train")
+    train = next(each for each in asking.programs(build_task(CONFIG), None) if each.name == "train")
     assert train.method == ("compiler" if compiled else "closed_form")
     assert train.error_fraction == (0.02 if compiled else FORMULA_ERROR)
     assert sum(part.bytes for part in train.parts) == train.peak_bytes
 
 
 def test_a_compiler_without_an_answer_leaves_the_formula_with_the_reason():
-    need = total_bytes(estimate(task_of(CONFIG), platform="tpu")["train"])
-    programs = estimator(need, Scripted(error="The compiler gave no answer within 1 s")).programs(task_of(CONFIG), None)
+    need = total_bytes(estimate(build_task(CONFIG), platform="tpu")["train"])
+    programs = estimator(need, Scripted(error="The compiler gave no answer within 1 s")).programs(
+        build_task(CONFIG), None
+    )
     train = next(each for each in programs if each.name == "train")
     assert (train.method, train.because) == (
         "closed_form",
@@ -94,17 +98,17 @@ def test_a_compiler_without_an_answer_leaves_the_formula_with_the_reason():
 
 def test_the_optimizer_state_is_resident_while_answers_are_generated():
     asked = EvalShape(prompts=8, longest_tokens=32)
-    parts = estimate(task_of(CONFIG), platform="tpu", asked=asked)["decode"]
-    decode = next(each for each in estimator(None).programs(task_of(CONFIG), asked) if each.name == "decode")
+    parts = estimate(build_task(CONFIG), platform="tpu", asked=asked)["decode"]
+    decode = next(each for each in estimator(None).programs(build_task(CONFIG), asked) if each.name == "decode")
     opt_state = next(part.bytes for part in parts if part.name == "opt_state")
     assert decode.peak_bytes == total_bytes(parts) + opt_state
 
 
 def test_on_this_machine_a_plan_compiles_what_the_run_compiles():
     compiler = Scripted()
-    here = replace(estimator(None, compiler), platform="cpu", machine=Processors(devices=1, count=2, flags=""))
+    here = replace(estimator(None, compiler), platform="cpu", machine=Machine(platform="cpu", devices=1, cores=2))
     buckets = replace(CONFIG, data=DataConfig(max_length=256, buckets=2))
-    replace(here, longest=128).programs(task_of(buckets, "cpu"), None)
+    replace(here, longest=128).programs(build_task(buckets, "cpu"), None)
     assert compiler.asked == ["draw", "start", "train_128"]
 
 
@@ -118,13 +122,12 @@ MEMORY = {"peak_bytes": 400 * MIB, "allocated_bytes": 400 * MIB, "largest": ()}
 )
 def test_donation_and_optimizer_are_read_from_a_compiled_step(arguments, aliased, fraction, ratio):
     parts = tuple(
-        Part(name=name, bytes=size * MIB, because="")
-        for name, size in (("params", 100), ("opt_state", 200), ("batch", 1), ("logits", 50))
+        Part(name, size * MIB, "") for name, size in (("params", 100), ("opt_state", 200), ("batch", 1), ("logits", 50))
     )
     memory = CompiledMemory(**MEMORY, arguments_bytes=arguments * MIB, aliased_bytes=aliased * MIB)
     compiler = Scripted()
-    compiler.ask = lambda *_, **__: CompilerAnswer(memory=memory, need_bytes=None, seconds=1.0)  # type: ignore[method-assign]
-    found = estimator(None, compiler).program("train", task_of(CONFIG), None, parts)
+    compiler.ask = lambda *_, **__: CompilerAnswer(memory=memory, peak_bytes=memory.peak_bytes, seconds=1.0)  # type: ignore[method-assign]
+    found = estimator(None, compiler).program("train", build_task(CONFIG), None, parts)
     assert (found.aliased_fraction, found.opt_state_ratio) == (pytest.approx(fraction), pytest.approx(ratio))
 
 
@@ -135,27 +138,27 @@ AUTO = replace(CONFIG, batch=BatchConfig(microbatch_size=64), memory=MemoryConfi
 def test_auto_is_the_first_candidate_that_the_compiler_says_fits(kind: str):
     def need(remat: Any) -> int:
         config = replace(AUTO, memory=MemoryConfig(remat=remat))
-        return total_bytes(estimate(task_of(config), platform="tpu")["train"])
+        return total_bytes(estimate(build_task(config), platform="tpu")["train"])
 
     compiler = Scripted(times=1.5)
-    found = estimator(round(1.5 * 1.03 * need(kind)), compiler, exact=True).resolve_remat(task_of(AUTO))
+    found = estimator(round(1.5 * 1.03 * need(kind)), compiler, exact=True).resolve_remat(build_task(AUTO))
     assert found.config.memory.remat == kind
     assert found.declared == AUTO
     assert compiler.asked == ["train"] * min(1 + ("none", "dots", "layer").index(kind), 2), "layer is the last resort"
 
 
 def test_auto_is_layer_without_a_known_memory_and_never_none_beside_a_quantised_base():
-    assert estimator(None).resolve_remat(task_of(AUTO)).config.memory.remat == "layer"
+    assert estimator(None).resolve_remat(build_task(AUTO)).config.memory.remat == "layer"
     quantised = replace(AUTO, method=MethodConfig(kind="lora", base="nf4"))
-    assert estimator(10**15).resolve_remat(task_of(quantised)).config.memory.remat == "dots"
+    assert estimator(10**15).resolve_remat(build_task(quantised)).config.memory.remat == "dots"
     declared = replace(AUTO, memory=MemoryConfig(remat="dots"))
-    assert estimator(10**15).resolve_remat(task_of(declared)).config == declared
+    assert estimator(10**15).resolve_remat(build_task(declared)).config == declared
 
 
 def test_a_cpu_plan_counts_reading_the_weights(tmp_path: Path):
     """SmolLM2-135M: 514 MiB of weights; reading took 1,438 MiB of the process, 450 MiB of which are not the run's."""
     smol = replace(CONFIG, model=ModelConfig(name="HuggingFaceTB/SmolLM2-135M"), method=MethodConfig(kind="lora"))
-    task = task_of(smol, "cpu")
+    task = build_task(smol, "cpu")
     assert task.model.reads_weights
     reading = total_bytes(reading_parts(task))
     assert (450 * MIB + weights_kept_bytes(task) + reading) / MIB == pytest.approx(1438, rel=0.2)
@@ -163,11 +166,11 @@ def test_a_cpu_plan_counts_reading_the_weights(tmp_path: Path):
     start = Estimator(platform="cpu", available_bytes=None).programs(task, None)[0]
     assert (start.name, start.peak_bytes >= reading) == ("start", True)
     random = replace(smol, model=ModelConfig(name=llama_folder(tmp_path, layers=1), weights="random"))
-    assert weights_kept_bytes(task_of(random, "cpu")) == 0
+    assert weights_kept_bytes(build_task(random, "cpu")) == 0
 
 
 def test_the_worst_verdict_decides_then_the_largest_need():
-    programs = estimator(None).programs(task_of(CONFIG), None)
+    programs = estimator(None).programs(build_task(CONFIG), None)
     small, large = sorted(programs, key=lambda each: each.peak_bytes)[:: len(programs) - 1]
     assert deciding(programs) == large
     refused = replace(small, available_bytes=1, error_fraction=0.0)

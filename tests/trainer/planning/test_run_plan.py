@@ -16,7 +16,7 @@ from whole_runs import errors_of, manifest_of
 
 from evidence import layout
 from schemas.problems import ProblemError
-from schemas.render import render_text
+from schemas.render import as_text
 from schemas.validate import check_value
 from trainer.config.tree import (
     BatchConfig,
@@ -28,12 +28,14 @@ from trainer.config.tree import (
     MethodConfig,
     ObjectiveConfig,
 )
-from trainer.generate.decode import GroupPrograms
+from trainer.generate.groups import GroupPrograms
 from trainer.loop.compilation import Program
 from trainer.loop.programs import Steps, compiled_run
-from trainer.planning.plan import PlanOptions, RunEstimator, compiled_plan, plan_config
+from trainer.planning.memory import Estimator
+from trainer.planning.plan import PlanOptions, compiled_plan, plan_config
 from trainer.recorder.progress import Watch
-from trainer.replay.recorded import ReplayRequest, read_recorded, replay_config
+from trainer.replay.place import replay_config
+from trainer.replay.recorded import ReplayRequest, read_recorded
 from trainer.run import RunRequest, run
 from trainer.runtime import Devices, choose_devices, this_machine
 
@@ -46,7 +48,7 @@ TOO_LARGE = (
 
 @pytest.fixture
 def compiled() -> Iterator[Counter]:
-    """What the compiler is asked for meanwhile, by the names of functions."""
+    """Count compilations by the names of functions."""
     jax.clear_caches()  # Another test of this process may have compiled the same.
     names: Counter[str] = Counter()
 
@@ -77,7 +79,7 @@ def refusal(order: RunRequest) -> tuple[int, str]:
     with pytest.raises(ProblemError) as caught:
         carried_out(order)
     assert not order.folder.exists()
-    return caught.value.exit_code, render_text(caught.value.problems)
+    return caught.value.exit_code, as_text(caught.value.problems)
 
 
 @pytest.mark.slow
@@ -140,7 +142,7 @@ def test_what_draws_completions_is_compiled_before_the_first_step_and_planned_fr
         return draw(self, *given, **named)
 
     monkeypatch.setattr(GroupPrograms, "draw", twice)
-    monkeypatch.setattr("trainer.generate.decode.CHUNK_TOKENS", 2)
+    monkeypatch.setattr("trainer.generate.groups.CHUNK_TOKENS", 2)
     order = order_of(replace(rewarded, mesh=MeshConfig(device="cpu", devices=devices)))
     assert carried_out(order) == 0
     assert {name: found[0][f"jit({name})"] for name in ROLLOUT} == ROLLOUT
@@ -242,7 +244,7 @@ def test_a_backend_that_reports_no_memory_is_planned_by_formula(config: Config):
     programs = compiled_run(task, data.source.lengths_in_use, asked=None, resumed=True)
     silent = replace(programs.steps.longest, executable=Silent())
     compiled = replace(programs, steps=Steps(by_length={128: silent})).by_name
-    estimator = RunEstimator(platform="cpu", available_bytes=None, compiled=compiled)
+    estimator = Estimator(platform="cpu", available_bytes=None, compiled=compiled)
     found = {each.name: each for each in estimator.programs(task, None)}
     assert found["train"].method == "closed_form"
     assert found["train"].because.endswith("the device's compiler does not report the memory of a program")

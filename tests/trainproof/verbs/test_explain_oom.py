@@ -31,12 +31,12 @@ def test_the_whole_answer(capsys):
 
 
 def test_from_a_pipe_as_json(capsys, monkeypatch):
-    text = (CASES / "torch_2.txt").read_bytes()
+    text = (CASES / "gpu_t4_gemma_2b_2026.txt").read_bytes()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text + b"\xff\n")))
     code, out, _ = run(capsys, "--explain-oom", "-", "--json")
     answer = json.loads(out)
     assert code == 0
-    assert answer["cap_bytes"] == round(23.65 * 2**30)
+    assert answer["memory"] == "gpu"
     assert answer["configuration"] is None
 
 
@@ -124,7 +124,7 @@ def test_a_run_that_ran_out_of_memory_is_explained_from_its_folder(tmp_path, cap
 
 
 def test_of_a_long_log_the_end_is_read(capsys, tmp_path):
-    log, text = tmp_path / "log.txt", (CASES / "torch_2.txt").read_bytes()
+    log, text = tmp_path / "log.txt", (CASES / "gpu_t4_gemma_2b_2026.txt").read_bytes()
     log.write_bytes(b"step 1 loss 2.0\n" * 400_000 + text)
     code, out, err = run(capsys, "--explain-oom", str(log))
     assert (code, err) == (0, f"Only the last 4,000,000 of {6_400_000 + len(text):,} bytes are read.\n")

@@ -1,40 +1,56 @@
-"""Ask a compiler for the memory of one program on a device that is not here."""
+"""Compile programs for devices that are not here, and read how much memory they need.
+
+A server process of `multiprocessing` imports JAX and the trainer once. Each program is compiled in a fork of it,
+because a compiler can only be stopped with its process. The fork is ended as soon as XLA has written its memory
+reports, which takes seconds; machine code would take minutes. Answers are cached by the lowered program, the device,
+and the versions that compile it.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import multiprocessing
 import os
-import select
 import signal
-import subprocess
-import sys
 import tempfile
+import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from types import TracebackType
-from typing import Any, Self
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
 
-from trainer.config.tree import Config, to_document
+import jax
+
+from trainer.config.tree import Config
 from trainer.data.answers import EvalShape
-from trainer.planning.compile.buffers import Buffer, CompiledMemory
+from trainer.loop.mesh import build_mesh
+from trainer.loop.programs import programs_of
+from trainer.loop.task import Task
+from trainer.model.source import resolve_for_planning
+from trainer.planning.compile.buffers import Buffer, CompiledMemory, is_complete, read_memory
 from trainer.planning.compile.machines import Machine
+from trainer.planning.out_of_memory import parse
+from trainer.recorder.cache_folder import folder as cache_folder
+from trainer.runtime import versions
 
 LIMIT_SECONDS = 600.0
+POLL_SECONDS = 0.05
 GRACE_SECONDS = 30.0
-"""Time for the child process to import JAX, and to end."""
+"""Time limit for the end of a process that has closed its output."""
 
+FLAGS = "--xla_dump_to={} --xla_dump_hlo_as_text --xla_dump_hlo_pass_re="
+OUTPUT = "output.txt"
 ENVIRONMENT = {
-    "JAX_PLATFORMS": "cpu",
     "TPU_SKIP_MDS_QUERY": "1",
     # It only compiles, so it does not disturb a process that uses a real TPU.
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "TPU_LOG_DIR": "disabled",
-    "PYTHONDONTWRITEBYTECODE": "1",
-    # A program from JAX's own cache is not compiled and leaves no reports.
-    "JAX_ENABLE_COMPILATION_CACHE": "false",
 }
-"""Environment of the child process: no network, no devices."""
+"""Environment of the compiling process: no network, no devices."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,130 +58,175 @@ class CompilerAnswer:
     """The compiler's answer about one program.
 
     Attributes:
-        memory: Memory of the program, or None if it does not fit.
-        need_bytes: The compiler's figure if it does not fit.
+        peak_bytes: Need of the program, whether it fits or not.
+        memory: Memory of the program, or None if the compiler refused it because it does not fit.
         seconds: Time until the reports were written.
-        in_one_piece: Whether the device allocates the memory of a program at once with its gaps, as GPUs and CPUs do.
     """
 
+    peak_bytes: int
     memory: CompiledMemory | None
-    need_bytes: int | None
     seconds: float
-    in_one_piece: bool = False
-
-    @property
-    def peak_bytes(self) -> int:
-        """The need of the program, whether it fits or not."""
-        if self.memory is None:
-            return self.need_bytes or 0
-        return self.memory.allocated_bytes if self.in_one_piece else self.memory.peak_bytes
 
 
 class CompilerError(RuntimeError):
     """The compiler is missing, took too long, or failed for another reason than memory."""
 
 
-class Compiler:
-    """A child process that compiles programs one after the other; use it as a context manager."""
+def ask_compiler(
+    program: str,
+    config: Config,
+    machine: Machine,
+    *,
+    asked: EvalShape | None = None,
+    limit_seconds: float = LIMIT_SECONDS,
+) -> CompilerAnswer:
+    """Compile one program of a run from shapes; no weights are read.
 
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
+    Args:
+        program: Its name in `loop/programs.py`.
+        config: The run; `model.name` may be a folder with only a `config.json`.
+        machine: The devices.
+        asked: Shape of the evaluation prompts, for `decode`.
+        limit_seconds: Time limit.
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._process is not None:
-            assert self._process.stdin is not None, "stdin is a pipe"
-            with suppress(BrokenPipeError):
-                self._process.stdin.close()
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(GRACE_SECONDS)
-        self._kill()
-        self._errors.close()
-
-    def ask(
-        self,
-        program: str,
-        config: Config,
-        machine: Machine,
-        *,
-        asked: EvalShape | None = None,
-        limit_seconds: float = LIMIT_SECONDS,
-    ) -> CompilerAnswer:
-        """Compile one program of a run from shapes; no weights are read.
-
-        Args:
-            program: Its name in `loop/programs.py`.
-            config: The run; `model.name` may be a folder with only a `config.json`.
-            machine: The devices.
-            asked: Shape of the evaluation prompts, for `decode`.
-            limit_seconds: Time limit.
-
-        Raises:
-            CompilerError: There is no answer.
-        """
-        process = self.start()
-        assert process.stdin is not None, "stdin is a pipe"
-        order: dict[str, Any] = {
-            "program": program,
-            "config": to_document(config),
-            "machine": machine.order(),
-            "asked": None if asked is None else asdict(asked),
-            "limit_seconds": limit_seconds,
-        }
+    Raises:
+        CompilerError: The compiler failed or took too long.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    receiver, sender = context.Pipe(duplex=False)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="trainproof-compile-", ignore_cleanup_errors=True) as name, receiver:
+        folder = Path(name)
+        environment = {**os.environ, **ENVIRONMENT, "XLA_FLAGS": f"{machine.flags} {FLAGS.format(folder)}"}
+        order = (compile_program, program, config, machine, asked)
+        process = context.Process(target=_run_fork, args=(order, environment, folder, sender), daemon=True)
+        process.start()
+        sender.close()
+        said: dict[str, Any] = {}
         try:
-            with suppress(BrokenPipeError):
-                process.stdin.write(json.dumps(order).encode() + b"\n")
-                process.stdin.flush()
-            said = self._read_answer(process, time.monotonic() + limit_seconds + GRACE_SECONDS)
-        except BaseException:
-            self._kill()  # a later answer would belong to an earlier question
-            raise
-        if "failure" in said:
-            raise CompilerError(said["failure"])
-        answer = said["answer"]
-        if answer["memory"] is not None:
-            largest = tuple(Buffer(**buffer) for buffer in answer["memory"]["largest"])
-            answer["memory"] = CompiledMemory(**{**answer["memory"], "largest": largest})
-        return CompilerAnswer(**answer)
-
-    def start(self) -> subprocess.Popen[bytes]:
-        """Start the child process, unless it runs."""
-        if self._process is None or self._process.poll() is not None:
-            self._kill()
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "trainer.planning.compile.child"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._errors,
-                env=os.environ | ENVIRONMENT,
-                start_new_session=True,
-            )
-        return self._process
-
-    def _read_answer(self, process: subprocess.Popen[bytes], until: float) -> dict[str, Any]:
-        assert process.stdout is not None, "stdout is a pipe"
-        line = b""
-        while not line.endswith(b"\n"):
-            ready, _, _ = select.select([process.stdout], [], [], max(until - time.monotonic(), 0))
-            piece = os.read(process.stdout.fileno(), 1 << 16) if ready else b""
-            if not piece:
-                self._errors.seek(0)
-                last = self._errors.read().decode("utf-8", errors="replace").strip().rpartition("\n")[2][-300:]
-                what = "ended" if ready else "does not answer"
-                message = f"The compiler process {what}: {last or 'it printed nothing'}"
-                raise CompilerError(message)
-            line += piece
-        answer: dict[str, Any] = json.loads(line)
+            while not is_complete(folder) and time.monotonic() - began < limit_seconds:
+                if receiver.poll(POLL_SECONDS):
+                    said |= receiver.recv()
+        except EOFError:
+            process.join(GRACE_SECONDS)
+        finally:
+            exit_code = process.exitcode
+            process.kill()
+            process.join()
+        answer = _read_answer(said, folder, machine, seconds=time.monotonic() - began)
+        if answer is None and exit_code is None:
+            message = f"The compiler gave no answer within {limit_seconds:.0f} s"
+            raise CompilerError(message)
+        if answer is None:
+            message = f"The compiler gave no answer: {_last_words(folder, exit_code or 0)}"
+            raise CompilerError(message)
+        if "key" in said:
+            save_answer(said["key"], answer)
         return answer
 
-    def _kill(self) -> None:
-        """End the child process and its forks."""
-        if self._process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            with suppress(BrokenPipeError):  # closes the pipes and waits
-                self._process.__exit__(None, None, None)
-            self._process = None
+
+def _read_answer(said: dict[str, Any], folder: Path, machine: Machine, *, seconds: float) -> CompilerAnswer | None:
+    """Return the answer of a fork: from the cache, from the reports, or from the compiler's refusal.
+
+    Raises:
+        CompilerError: The reports cannot be read, or the program was refused for another reason than memory.
+    """
+    if "answer" in said:
+        found: CompilerAnswer = said["answer"]
+        return found
+    if is_complete(folder):
+        try:
+            memory = read_memory(folder)
+        except ValueError as error:
+            raise CompilerError(str(error)) from error
+        # GPUs and CPUs allocate the memory of a program at once, with its gaps.
+        peak = memory.peak_bytes if machine.platform == "tpu" else memory.allocated_bytes
+        return CompilerAnswer(peak_bytes=peak, memory=memory, seconds=seconds)
+    if "refusal" not in said:
+        return None
+    failure = parse(said["refusal"])
+    if failure is None or failure.need_bytes is None:
+        message = f"The compiler refused the program: {' '.join(said['refusal'].split())[-300:]}"
+        raise CompilerError(message)
+    return CompilerAnswer(peak_bytes=failure.need_bytes, memory=None, seconds=seconds)
+
+
+def _last_words(folder: Path, exit_code: int) -> str:
+    """Describe the end of a process that gave no answer."""
+    output = folder / OUTPUT
+    text = output.read_text(encoding="utf-8", errors="replace") if output.is_file() else ""
+    last = text.strip().rpartition("\n")[2][-300:]
+    if exit_code >= 0:
+        return last or "the compiler process exited without output"
+    name = signal.Signals(-exit_code).name
+    cause = " (usually out of host memory)" if name == "SIGKILL" else ""
+    return f"the compiler process was ended by {name}{cause}" + (f"; its last output: {last}" if last else "")
+
+
+def _run_fork(order: tuple[Any, ...], environment: dict[str, str], folder: Path, sender: Connection) -> None:
+    """Compile a program in this process, and send the result."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    output = os.open(folder / OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for stream in (1, 2):
+        os.dup2(output, stream)
+    os.environ.update(environment)
+    # A program from JAX's own cache is not compiled and leaves no reports.
+    for name, value in {"jax_platforms": "cpu", "jax_enable_compilation_cache": False}.items():
+        jax.config.update(name, value)
+    compile_program, *arguments = order
+    try:
+        compile_program(*arguments, sender.send)
+    except jax.errors.JaxRuntimeError as error:
+        sender.send({"refusal": str(error)})
+    os._exit(0)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "this process is a fork"
+    parent.join()
+    os._exit(1)
+
+
+def compile_program(
+    program: str, config: Config, machine: Machine, asked: EvalShape | None, send: Callable[[dict[str, Any]], None]
+) -> None:
+    """Lower a program and compile it, unless the cache has its answer."""
+    source = resolve_for_planning(config.model.name, config.model.revision)
+    task = Task.of(config, source, build_mesh(machine.list_devices()), platform=machine.platform)
+    found = programs_of(task, asked=asked)[program]
+    lowered = found.function.trace(*found.arguments, **found.settings).lower()
+    key = cache_key(lowered.as_text(), machine=asdict(machine), options=task.compiler_options)
+    if (known := load_answer(key)) is not None:
+        send({"answer": known})
+        return
+    send({"key": key})
+    lowered.compile()
+
+
+def cache_key(stablehlo: str, **device: Any) -> str:
+    """Return the key of a lowered program for a device and compiler options."""
+    program = hashlib.sha256(stablehlo.encode()).hexdigest()
+    return hashlib.sha256(json.dumps([program, device, versions()], sort_keys=True).encode()).hexdigest()
+
+
+def load_answer(key: str) -> CompilerAnswer | None:
+    """Return a cached answer, or None if there is none or it cannot be read."""
+    with suppress(OSError, ValueError, TypeError):
+        found = json.loads((cache_folder() / "plans" / f"{key}.json").read_text(encoding="utf-8"))
+        if found["memory"] is not None:
+            largest = tuple(Buffer(**buffer) for buffer in found["memory"].pop("largest"))
+            found["memory"] = CompiledMemory(**found["memory"], largest=largest)
+        return CompilerAnswer(**found)
+    return None
+
+
+def save_answer(key: str, answer: CompilerAnswer) -> None:
+    """Cache an answer, unless the cache folder is read-only."""
+    plans = cache_folder() / "plans"
+    with suppress(OSError):
+        plans.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=plans, suffix=".new", delete=False, encoding="utf-8") as file:
+            json.dump(asdict(answer), file)
+        Path(file.name).replace(plans / f"{key}.json")

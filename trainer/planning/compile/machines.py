@@ -3,98 +3,91 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
-from evidence.targets import THIS_MACHINE, Target
+import jax
 
-TPU_PACKAGE = "libtpu"
-CUDA_PACKAGES = ("jax_cuda12_plugin", "jax_cuda13_plugin")
+from evidence.targets import THIS_MACHINE, Platform, Target
+
+COMPILERS = {"tpu": ("libtpu",), "gpu": ("jax_cuda12_plugin", "jax_cuda13_plugin")}
+"""Packages with the compiler of a platform."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chips:
-    """TPU chips as libtpu names them.
+class Machine:
+    """Devices that a program is compiled for.
 
     Attributes:
-        topology: Kind and arrangement, `v5e:2x4`.
-        chips_per_host: Bounds, or None for libtpu's default.
+        topology: Kind and arrangement of TPU chips as libtpu names them, `v5e:2x4`.
+        chips_per_host: Bounds of a host's chips, or None for libtpu's default.
         chip_config: `megacore` (two cores are one device), or None for libtpu's default.
+        description: `GpuTargetConfigProto` of a CUDA GPU as text.
+        cores: Cores of this CPU that one program uses.
+        flags: XLA_FLAGS of this CPU, which decide its number of devices.
     """
 
-    topology: str
+    platform: Platform
     devices: int
+    topology: str = ""
     chips_per_host: tuple[int, ...] | None = None
     chip_config: str | None = None
+    description: str = ""
+    cores: int = 1
+    flags: str = ""
 
-    def order(self) -> dict[str, Any]:
-        """Return the description for the compiling process."""
-        return {"platform": "tpu", **asdict(self)}
+    def list_devices(self) -> list[Any]:
+        """Return the JAX devices, none of which is present unless they are this CPU's."""
+        if self.platform == "cpu":
+            return jax.devices("cpu")[: self.devices]
+        from jax.experimental import topologies
 
-
-@dataclass(frozen=True, kw_only=True)
-class Cards:
-    """CUDA GPUs of one kind; `description` is a `GpuTargetConfigProto` as text."""
-
-    description: str
-    devices: int
-
-    def order(self) -> dict[str, Any]:
-        """Return the description for the compiling process."""
-        return {"platform": "gpu", **asdict(self)}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Processors:
-    """The CPU of this machine as JAX devices.
-
-    Attributes:
-        count: Cores that one program uses.
-        flags: XLA_FLAGS, which decide the number of devices.
-    """
-
-    devices: int
-    count: int
-    flags: str
-
-    def order(self) -> dict[str, Any]:
-        """Return the description for the compiling process."""
-        return {"platform": "cpu", **asdict(self)}
+        if self.platform == "gpu":
+            found = topologies.get_topology_desc(
+                "g", "cuda", target_config=self.description, topology=f"1x1x{self.devices}"
+            )
+        else:
+            options = {"chips_per_host_bounds": self.chips_per_host, "chip_config_name": self.chip_config}
+            stated = {name: value for name, value in options.items() if value is not None}
+            found = topologies.get_topology_desc(self.topology, "tpu", **stated)
+        return list(found.devices)[: self.devices]
 
 
-Machine = Chips | Cards | Processors
-
-V5E_1 = Chips(topology="v5e:1x1", devices=1, chips_per_host=(1, 1, 1))
-V5E_8 = Chips(topology="v5e:2x4", devices=8)
+V5E_1 = Machine(platform="tpu", topology="v5e:1x1", devices=1, chips_per_host=(1, 1, 1))
+V5E_8 = Machine(platform="tpu", topology="v5e:2x4", devices=8)
 
 
 def find_machine(target: Target, *, devices: int) -> Machine | None:
     """Return how to compile for a target, or None if its compiler is unknown or not installed."""
     if target.platform == "cpu" and target.name == THIS_MACHINE:
-        return Processors(devices=devices, count=os.cpu_count() or 1, flags=os.environ.get("XLA_FLAGS", ""))
+        flags = os.environ.get("XLA_FLAGS", "")
+        return Machine(platform="cpu", devices=devices, cores=os.cpu_count() or 1, flags=flags)
     if target.compiler is None or not has_compiler(target.platform):
         return None
-    if target.platform == "tpu":
-        bounds = target.compiler["chips_per_host"]
-        return Chips(
-            topology=target.compiler["topology"],
-            devices=devices,
-            chips_per_host=None if bounds is None else tuple(int(number) for number in bounds.split("x")),
-            chip_config=target.compiler["chip_config"],
-        )
-    return Cards(description=describe_gpu(target), devices=devices)
+    if target.platform == "gpu":
+        return Machine(platform="gpu", devices=devices, description=describe_gpu(target))
+    bounds = target.compiler["chips_per_host"]
+    return Machine(
+        platform="tpu",
+        devices=devices,
+        topology=target.compiler["topology"],
+        chips_per_host=None if bounds is None else tuple(int(number) for number in bounds.split("x")),
+        chip_config=target.compiler["chip_config"],
+    )
 
 
 def has_compiler(platform: str) -> bool:
     """Return whether the compiler of a platform is installed; its devices need not be present."""
-    packages = {"tpu": (TPU_PACKAGE,), "gpu": CUDA_PACKAGES}.get(platform, ())
-    return any(find_spec(package) is not None for package in packages)
+    return any(find_spec(package) is not None for package in COMPILERS.get(platform, ()))
 
 
-def to_install(platform: str) -> str:
-    """Return the command that installs the compiler of a platform."""
-    return "pip install 'trainproof[plan]'" if platform == "tpu" else "pip install 'trainproof[plan-cuda]'"
+def missing_compiler(platform: str) -> str:
+    """Return why a platform's compiler cannot be used, and how to install it."""
+    if platform == "cpu":
+        return "another machine's CPU cannot be compiled for"
+    extra = "plan" if platform == "tpu" else "plan-cuda"
+    return f"the {platform.upper()} compiler is not installed (pip install 'trainproof[{extra}]')"
 
 
 def describe_gpu(target: Target) -> str:
@@ -103,7 +96,6 @@ def describe_gpu(target: Target) -> str:
     card = target.compiler
     major, minor = card["compute_capability"].split(".")
     shared = _SHARED_KIB.get(card["compute_capability"], 100) * 1024
-    memory, bandwidth = target.memory_bytes or 0, int(target.memory_bandwidth or 0)
     return f"""
 gpu_device_info {{
   threads_per_block_limit: 1024
@@ -117,10 +109,10 @@ gpu_device_info {{
   block_dim_limit_x: 2147483647
   block_dim_limit_y: 65535
   block_dim_limit_z: 65535
-  memory_bandwidth: {bandwidth}
+  memory_bandwidth: {int(target.memory_bandwidth or 0)}
   l2_cache_size: {int(card["l2_cache_mib"] * 2**20)}
   clock_rate_ghz: {card["clock_ghz"]}
-  device_memory_size: {memory}
+  device_memory_size: {target.memory_bytes or 0}
   cuda_compute_capability {{ major: {major} minor: {minor} }}
   registers_per_core_limit: 65536
   registers_per_block_limit: 65536

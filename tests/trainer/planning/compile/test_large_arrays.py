@@ -1,4 +1,4 @@
-"""Compiled steps for devices that are not here: what large arrays exist in them."""
+"""Compiled steps for devices that are not here: the large arrays in them."""
 
 import json
 from pathlib import Path
@@ -19,14 +19,13 @@ from trainer.config.tree import (
     OptimizerConfig,
     PrecisionConfig,
 )
-from trainer.planning.compile.ahead import Compiler
+from trainer.planning.compile.ahead import ask_compiler
 from trainer.planning.compile.buffers import CompiledMemory
 from trainer.planning.compile.machines import V5E_1, Machine, find_machine
 
 
-def memory_of(config: Config, machine: Machine = V5E_1) -> CompiledMemory:
-    with Compiler() as compiler:
-        memory = compiler.ask("train", config, machine).memory
+def compile_step(config: Config, machine: Machine = V5E_1) -> CompiledMemory:
+    memory = ask_compiler("train", config, machine).memory
     assert memory is not None
     return memory
 
@@ -45,7 +44,7 @@ def test_a_layer_of_gemma_2b_keeps_one_array_beside_frozen_weights(tmp_path: Pat
     rows, length, embed = 16, 1024, 2048
 
     def temporaries(layers: int) -> int:
-        memory = memory_of(
+        memory = compile_step(
             Config(
                 model=first_layers("google/gemma-2b", layers, tmp_path),
                 data=DataConfig(max_length=length),
@@ -65,7 +64,7 @@ def test_a_layer_of_gemma_2b_keeps_one_array_beside_frozen_weights(tmp_path: Pat
 @pytest.mark.compiler("tpu")
 def test_llama_3_2_1b_has_no_scores_of_whole_sequences_of_8192_tokens(tmp_path: Path):
     heads, length = 32, 8192
-    memory = memory_of(
+    memory = compile_step(
         Config(
             model=first_layers("meta-llama/Llama-3.2-1B", 2, tmp_path),
             data=DataConfig(max_length=length, packing=True),
@@ -100,7 +99,7 @@ def quantised(base: Any, dtype: Any, folder: Path, *, layers: int) -> Config:
 @pytest.mark.compiler("tpu")
 @pytest.mark.parametrize(("base", "bytes_each"), BASES)
 def test_no_dense_kernels_of_a_layer_exist_on_a_tpu(base: str, bytes_each: float, tmp_path: Path):
-    memory = memory_of(quantised(base, "bfloat16", tmp_path, layers=2))
+    memory = compile_step(quantised(base, "bfloat16", tmp_path, layers=2))
     assert memory.peak_bytes - memory.arguments_bytes < 2 * LAYER / 4
     # Codes and scales, the table in bfloat16, and adapters with two moments in float32.
     adapters = 12 * RANK * 2 * (4 * 2 * EMBED + 3 * (EMBED + MLP))
@@ -111,9 +110,9 @@ def test_no_dense_kernels_of_a_layer_exist_on_a_tpu(base: str, bytes_each: float
 @pytest.mark.compiler("gpu")
 @pytest.mark.parametrize(("base", "bytes_each"), BASES)
 def test_dense_kernels_exist_one_layer_after_the_other_on_a_t4(base: str, bytes_each: float, tmp_path: Path):
-    """cuBLAS multiplies dense kernels only: measured 1.1 layers of them in nf4, 1.6 in int8, whatever the depth."""
+    """cuBLAS multiplies dense kernels only: measured 1.1 layers of them in nf4, 1.6 in int8, at any depth."""
     machine = find_machine(load_target("t4"), devices=1)
     assert machine is not None
-    memory = memory_of(quantised(base, "float16", tmp_path, layers=4), machine)
+    memory = compile_step(quantised(base, "float16", tmp_path, layers=4), machine)
     assert memory.peak_bytes - memory.arguments_bytes < 1.8 * 2 * LAYER
     assert memory.peak_bytes < 4 * 2 * LAYER * (bytes_each / 2 + 0.5)

@@ -1,1 +1,0 @@
-"""The cases of `memory_estimate.py`."""
