@@ -49,16 +49,12 @@ from trainer.objectives.grpo import GroupPolicy
 
 ROLLOUT_STREAM = 0x726F6C6C
 """Folded into the run's key, so that rollouts are independent of every other use of the seed."""
-
 MAX_FAILED = 0.05
 """Fraction of a step's completions whose reward may fail before the run does."""
-
 FLAT_FRACTION = 0.6
 """Fraction of groups with equal rewards above which little is learned."""
-
 FLAT_ROLLOUTS = 20
 """Rollouts in a row above `FLAT_FRACTION` after which a warning is logged."""
-
 FLAT = (
     f"in {FLAT_ROLLOUTS} rollouts in a row more than {FLAT_FRACTION:.0%} of the groups had equal rewards, from which "
     "nothing is learned"
