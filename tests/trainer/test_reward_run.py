@@ -247,6 +247,7 @@ def test_a_row_that_is_twice_in_a_step_draws_twice():
         ({"objective": {"group_size": 3}}, "TP913"),
         ({"objective": {"updates_per_rollout": 3}}, "TP914"),
         ({"objective": {"beta": 0.3}}, "TP078"),
+        ({"objective": {"kind": "supervised"}}, "TP078"),
         ({"memory": {"layers": "scanned"}}, "TP078"),
         ({"data": {"kind": "text"}}, "TP078"),
         ({"data": {"packing": True}}, "TP079"),
@@ -265,8 +266,3 @@ def test_a_prompt_without_room_is_named_with_its_line(rewarded):
     first = caught.value.problems[0]
     assert (first.code, first.line) == ("TP911", 1)
     assert "leaves room for 1." in first.what
-
-
-def test_rewards_of_a_supervised_run_are_refused(config):
-    stray = replace(config, objective=replace(config.objective, rewards="exact"))
-    assert [problem.code for problem in find_contradictions(stray)] == ["TP078"]

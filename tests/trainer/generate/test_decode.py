@@ -9,7 +9,7 @@ from tiny_models import counting_model, logits, random_model
 
 from trainer.generate.decode import Completion, decode_under, find_rows_sharding, generate, pad_left
 from trainer.generate.sampling import DrawKeys, Sampling
-from trainer.loop.task import build_mesh, rows_sharding, state_shardings
+from trainer.loop.mesh import build_mesh, rows_sharding, state_shardings
 
 PROMPTS = [[5, 17, 8], [3], [4, 2, 9, 6, 13, 13, 12, 9], [7, 7, 7, 7, 7], [21], [0, 22, 1]]
 
@@ -29,26 +29,17 @@ def naive(graphdef, params, prompt, *, max_new_tokens=12, stop_token_id=7):
     return Completion(tokens=written, finish_reason="stop" if written[-1] == stop_token_id else "length")
 
 
-def test_counts_until_the_stop_token_or_the_limit():
-    graphdef, params = counting_model(10)
-    assert completions(graphdef, params, [[3, 4], [9], [6], [7], [8, 1, 0]], max_new_tokens=5) == [
-        Completion(tokens=(5, 6, 7), finish_reason="stop"),
-        Completion(tokens=(0, 1, 2, 3, 4), finish_reason="length"),
-        Completion(tokens=(7,), finish_reason="stop"),
-        Completion(tokens=(8, 9, 0, 1, 2), finish_reason="length"),
-        Completion(tokens=(1, 2, 3, 4, 5), finish_reason="length"),
-    ]
-
-
-def test_one_new_token_and_a_stop_at_the_limit():
-    graphdef, params = counting_model(10)
-    assert completions(graphdef, params, [[3], [6]], max_new_tokens=1) == [
-        Completion(tokens=(4,), finish_reason="length"),
-        Completion(tokens=(7,), finish_reason="stop"),
-    ]
-    assert completions(graphdef, params, [[4]], max_new_tokens=3) == [
-        Completion(tokens=(5, 6, 7), finish_reason="stop")
-    ]
+@pytest.mark.parametrize(
+    ("prompts", "limit", "expected"),
+    [
+        ([[3, 4], [9], [7]], 5, [((5, 6, 7), "stop"), ((0, 1, 2, 3, 4), "length"), ((8, 9, 0, 1, 2), "length")]),
+        ([[3], [6]], 1, [((4,), "length"), ((7,), "stop")]),
+        ([[4], [8, 1, 0]], 3, [((5, 6, 7), "stop"), ((1, 2, 3), "length")]),
+    ],
+)
+def test_counts_until_the_stop_token_or_the_limit(prompts, limit, expected):
+    found = completions(*counting_model(10), prompts, max_new_tokens=limit)
+    assert [(one.tokens, one.finish_reason) for one in found] == expected
 
 
 def test_of_equally_likely_tokens_the_first_is_taken(spec):
@@ -84,12 +75,6 @@ def test_neighbours_and_padding_change_nothing(spec):
     assert completions(graphdef, params, PROMPTS[::-1], batch_size=4) == together[::-1]
     beside_a_long_one = completions(graphdef, params, [*PROMPTS, [1] * 40], batch_size=7)
     assert beside_a_long_one[:6] == together
-
-
-def test_a_prefix_of_a_longer_output(spec):
-    graphdef, params = random_model(spec, seed=1)
-    long, short = (completions(graphdef, params, PROMPTS, max_new_tokens=limit) for limit in (12, 4))
-    assert [one.tokens[:4] for one in long] == [one.tokens for one in short]
 
 
 def test_one_program_for_all_batches_and_for_nearly_equal_sets(spec):
