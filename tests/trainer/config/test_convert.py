@@ -124,6 +124,7 @@ def converted(folder: Path, document: Any, *settings: str) -> dict[str, Any]:
         # Precision.
         (HF | {"bf16": True, "fp16": False}, {"precision.compute": "bfloat16", "precision.params": None}),
         (HF | {"torch_dtype": "torch.bfloat16"}, {"precision.params": "bfloat16", "precision.compute": "bfloat16"}),
+        (HF | {"bf16": False, "fp16": True}, {"precision.compute": "float16"}),
         (HF | {"mixed_precision": "fp16"}, {"precision.compute": "float16"}),
         (HF | {"torch_dtype": "auto"}, {"precision.params": None, "precision.compute": None}),
         # Adapters.
