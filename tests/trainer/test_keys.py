@@ -25,7 +25,7 @@ from schemas.problems import ProblemError
 from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.evaluation import answers
-from trainer.loop import compilation
+from trainer.loop import effective
 from trainer.loop.optimizer import build_optimizer
 from trainer.loop.programs import train_program
 from trainer.loop.record import training_group
@@ -37,7 +37,7 @@ from trainer.model.source import resolve
 from trainer.objectives.data import Data
 from trainer.run import RunRequest
 from trainer.runtime import choose_devices
-from trainproof.cli.train import train_request
+from trainproof.orders.train import TrainFlags, order_of
 
 pytestmark = pytest.mark.slow
 
@@ -96,7 +96,7 @@ def compiled(config: Config) -> dict[str, Any]:
     program = train_program(task).compile()
     group = training_group(task, program, state, frozen, forced=False)
     return group | {
-        "compute": compilation.compute_dtype(program.jaxpr),
+        "compute": effective.compute_dtype(program.jaxpr),
         "params": sorted({str(value.dtype) for value in state.trained.values()}),
         "products": program.executable.as_text().count("__ynn_fusion"),
         "loops": str(program.jaxpr).count(" scan["),
@@ -233,6 +233,7 @@ ELSEWHERE = {
     "test_mask_and_advantages_of_a_group": ["objective.mask_truncated"],
     "test_a_prompt_without_room_is_named_with_its_line": ["objective.max_completion_tokens"],
     "test_groups_with_equal_rewards_teach_nothing_and_stop_the_run": ["objective.stop_when_flat"],
+    "test_headroom_is_measured_once_and_changes_nothing": ["objective.headroom_items"],
     "test_the_name_begins_the_run_id": ["name"],
     "test_a_smoke_run_of_a_model_too_large_for_here_passes_every_stage_and_pairs_with_it": ["model.shape"],
     "test_settings_that_do_not_fit_the_model_are_refused": ["model.revision"],
@@ -268,7 +269,7 @@ def test_a_key_has_an_effect(key, tmp_path, runs):
 
 def test_the_name_begins_the_run_id(tmp_path):
     (tmp_path / "c.yaml").write_text(BASE)
-    order = train_request(config=tmp_path / "c.yaml", settings=["name=mine"])
+    order = order_of(TrainFlags(config=tmp_path / "c.yaml", settings=["name=mine"]))
     assert order.folder.name.startswith("mine-")
 
 
@@ -331,7 +332,7 @@ def test_remat_is_read_back_with_and_without_loss_chunks(remat, chunk, tmp_path)
     task = task_of(configured(tmp_path, *settings, f"memory.loss_chunk_tokens={json.dumps(chunk)}"))
     program = train_program(task)
     traced = program.function.trace(*program.arguments).jaxpr
-    assert compilation.remat_kind(traced, besides=task.objective.rematerialised_blocks) == remat
+    assert effective.remat_kind(traced, besides=task.objective.rematerialised_blocks) == remat
 
 
 def test_sharding_splits_the_state(tmp_path):

@@ -239,9 +239,10 @@ def convert(path: Path, settings: Sequence[str] = ()) -> Conversion:
             several readings or no equivalent, or the result is not valid.
     """
     document, lines = read_document(path)
-    form = recognize(document)
-    if form is None or {*document} & {"limits", "batch", "method", "recording"}:
-        what = "No keys of a known trainer were found." if form is None else "This is a configuration of trainproof."
+    form, unknown = recognize(document), check_value("train_config", document, file=str(path))
+    is_ours = bool(document) and not any(problem.code == "TP123" for problem in unknown)
+    if form is None or is_ours:
+        what = "This is a configuration of trainproof." if is_ours else "No keys of a known trainer were found."
         raise ProblemError([problem_of("TP190", file=str(path), what=what)], exit_code=load.USAGE)
     converter = _Converter(file=str(path), form=form, lines=lines)
     converter.problems += [load.invalid_setting(text) for text in settings if not load.SETTING.fullmatch(text)]
@@ -333,8 +334,8 @@ class _Converter:
         if key in self.given:
             return
         setting, before = Setting(key=key, value=value, comment=comment, origin=origin), self.settings.get(key)
-        if before is None:
-            self.settings[key] = setting
+        if before is None or (before.origin is None and origin is not None and before.value != value):
+            self.settings[key] = setting  # a flag that is on replaces one that is off
         elif origin and not origin.tool:
             if before.value == value:
                 self.settings[key] = replace(before, comment=f"{before.comment}; {comment}")
@@ -411,7 +412,7 @@ class _Converter:
                 if is_true(origin.value):
                     self.set(key, on, f"{origin}{note}", origin)
                 elif off and key not in self.settings:
-                    # Without origin: another flag may still set the key.
+                    # Without an origin, so that another flag replaces it.
                     self.settings[key] = Setting(key=key, value=off[0], comment=str(origin))
                 else:
                     self.drop(origin, "off")
@@ -567,17 +568,17 @@ class _Converter:
         self.copy("mesh.devices")
         self.copy(accumulation)
         devices = self.number("mesh.devices")
-        pass_ = self.number(size) * devices
+        per_pass = self.number(size) * devices
         if (total := self.take("total_batch_size", accumulation)) is not None:
             sequences = total.number * each if isinstance(total.number, int) else 0
-            if sequences < pass_ or sequences % pass_:
-                what = f"{total.name} is {format_value(total.value)}, not a multiple of {pass_} sequences per pass."
-                self.decide(accumulation, what, [max(1, round(sequences / pass_))], total)
+            if sequences < per_pass or sequences % per_pass:
+                what = f"{total.name} is {format_value(total.value)}, not a multiple of {per_pass} sequences per pass."
+                self.decide(accumulation, what, [max(1, round(sequences / per_pass))], total)
             else:
                 note = f"{total} ÷ {self.number(size)} sequences ÷ {quantity(devices, 'device')}"
-                self.set(accumulation, sequences // pass_, note, total)
+                self.set(accumulation, sequences // per_pass, note, total)
         if (setting := self.settings.get(accumulation)) is not None:
-            step = quantity(pass_ * self.number(accumulation), "sequence")
+            step = quantity(per_pass * self.number(accumulation), "sequence")
             note = f"{step} a step on {quantity(devices, 'device')}" + (
                 "" if self.get("mesh.devices") else ", N × on N"
             )
@@ -663,8 +664,8 @@ class _Converter:
         self.steps_per_epoch = per_epoch = math.ceil(rows * each / sequences)
         each_epoch = f"{quantity(per_epoch, 'step')} an epoch for {quantity(rows, 'row')}"
         note = f"{each_epoch} on {quantity(devices, 'device')}{'' if self.get('mesh.devices') else '; fewer on more'}"
-        steps_ = max(1, math.ceil(count * per_epoch))
-        self.set("limits.steps", steps_, f"{epochs}, {count:g}: {note}", epochs)
+        total = max(1, math.ceil(count * per_epoch))
+        self.set("limits.steps", total, f"{epochs}, {count:g}: {note}", epochs)
 
     def count_rows(self) -> int | None:
         """Return the number of rows, or None if it is unknown or sequences hold several rows."""
@@ -722,8 +723,8 @@ class _Converter:
                 key, math.ceil(self.steps_per_epoch / count), f"{every}: an epoch has {self.steps_per_epoch:g} steps"
             )
         elif every is not None or strategy is not None:
-            reason_ = "the steps of an epoch are not known" if every else "checkpoints are saved every so many steps"
-            self.drop(every or strategy, reason_)  # type: ignore[arg-type]  # one is not None
+            why = "the steps of an epoch are not known" if every else "checkpoints are saved every so many steps"
+            self.drop(every or strategy, why)  # type: ignore[arg-type]  # one is not None
         if key in self.settings:
             self.take("save_steps", drop="not used with the other settings")
         if (keep := self.take("checkpoint.keep")) is not None:
@@ -753,7 +754,7 @@ class _Converter:
         known = bool(self.problems) and self.get("model.name") is None
         found = [] if known else check_value("train_config", document, file=self.file)
         if not found and not self.problems:
-            from trainer.objectives import find_contradictions
+            from trainer.objectives.settings import find_contradictions
 
             config = build_config(document)
             found = [replace(each, file=self.file) for each in find_contradictions(config)]
