@@ -23,7 +23,7 @@ from trainer.model.source import ModelSource
 from trainer.model.stacks import Params
 from trainer.objectives import build_objective
 from trainer.objectives.objective import Objective
-from trainer.recorder.environment import CompilerOptions, select_level
+from trainer.recorder.environment import CompilerOptions, level_of
 
 AXIS = "devices"
 """The only axis of a mesh: it splits the batch and, with `mesh.shard_params`, parameters and optimizer state."""
@@ -139,7 +139,7 @@ class Task:
         """Compiler options for the CPU instruction level; empty on other devices."""
         # The mesh of a plan has no devices.
         on_cpu = isinstance(self.mesh, Mesh) and self.mesh.devices.flat[0].platform == "cpu"
-        return select_level(self.config.precision.cpu_isa).options if on_cpu else ()
+        return level_of(self.config.precision.cpu_isa).options if on_cpu else ()
 
     def changed(self, config: Config) -> Task:
         """Return the task of another configuration with the same model and devices."""
