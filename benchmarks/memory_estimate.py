@@ -36,13 +36,11 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from evidence.registry import known_model_folder
 from evidence.targets import load_target
-from trainer.config.load import parse_setting
-from trainer.config.seed_names import set_path
-from trainer.config.tree import Config, config_of
+from trainer.config.load import parse_setting, set_path
+from trainer.config.tree import Config, build_config
 from trainer.data.answers import EvalShape
-from trainer.loop.mesh import build_mesh, shapes_mesh
-from trainer.loop.programs import programs_of
-from trainer.loop.task import Task
+from trainer.loop.programs import list_programs
+from trainer.loop.task import Task, build_mesh, shapes_mesh
 from trainer.model.decoder import bind
 from trainer.model.export import SHARD_BYTES, write_weights
 from trainer.model.model import build_model
@@ -113,7 +111,7 @@ class Case(NamedTuple):
         for text in (*self.settings.split(), f"memory.attention={self.attention}"):
             key, _, value = text.partition("=")
             set_path(document, key, parse_setting(value))
-        return config_of(document)
+        return build_config(document)
 
 
 def build_task(config: Config, mesh: Any, platform: str | None) -> Task:
@@ -139,7 +137,7 @@ def compile_case(case: Case, config: Config) -> dict[str, Any]:
     if machine is None:
         began = time.perf_counter()
         task = build_task(config, build_mesh(choose_devices("cpu", 1).list), None)
-        need = programs_of(task, asked=case.shape)[case.program].compile().peak_bytes
+        need = list_programs(task, asked=case.shape)[case.program].compile().peak_bytes
         return {"compiled_bytes": need, "compile_seconds": round(time.perf_counter() - began, 1)}
     answer = ask_compiler(case.program, config, machine, asked=case.shape, limit_seconds=1500)
     found = {"compile_seconds": round(answer.seconds, 1), "fits": answer.memory is not None}
@@ -255,7 +253,7 @@ def model_files(name: str, folder: Path, element_type: str = "float32") -> Path:
     shapes = known_model_folder(name)
     assert shapes is not None, "the shapes ship"
     source = resolve_for_planning(name)
-    model = build_model(config_of({"model": {"name": name}}), source)
+    model = build_model(build_config({"model": {"name": name}}), source)
     generator = np.random.default_rng(0)
     params = {
         name: jnp.asarray(generator.normal(0, 0.02, shape.shape), shape.dtype) for name, shape in model.shapes.items()
@@ -275,7 +273,7 @@ def compile_public_failure() -> None:
     and no layer recomputed. On the hardware it needed 28.59 GiB of 15.75.
     """
     half = {"params": "bfloat16", "compute": "bfloat16"}
-    config = config_of({"model": {"name": "google/gemma-2b"}, "precision": half, "memory": {"remat": "none"}})
+    config = build_config({"model": {"name": "google/gemma-2b"}, "precision": half, "memory": {"remat": "none"}})
     model = build_model(config, resolve_for_planning(config.model.name))
     here = NamedSharding(Mesh(np.array(V5E_1.list_devices()), ("devices",)), PartitionSpec())
     optimizer = optax.adamw(5e-5)

@@ -47,8 +47,7 @@ from trainer.data.answers import EvalShape
 from trainer.data.builtin import FOLDER
 from trainer.data.files import RowTable, open_table
 from trainer.data.rows import RowKind, find_shape, no_rows, read_eval_set, scan_rows
-from trainer.loop.mesh import shapes_mesh
-from trainer.loop.task import Task
+from trainer.loop.task import Task, shapes_mesh
 from trainer.model.decoder import parameter_count
 from trainer.model.model import Model, read_model
 from trainer.model.stacks import Remat

@@ -5,14 +5,10 @@ from __future__ import annotations
 from schemas.problems import ProblemError
 from trainer.config.tree import Config
 from trainer.data.rows import RowFile
-from trainer.loop.attending import cannot_attend
-from trainer.loop.layout import cannot_stack, is_scanned
-from trainer.loop.mesh import build_mesh
-from trainer.loop.task import Task
+from trainer.loop.task import Task, attention_problems, build_mesh, scan_problems, uses_scan
 from trainer.model.model import read_model
-from trainer.objectives import build_objective
+from trainer.objectives import build_objective, find_contradictions
 from trainer.objectives.data import Data, read_data
-from trainer.objectives.settings import find_contradictions
 from trainer.runtime import Devices, refuse_absent_types, supported_types
 
 
@@ -37,7 +33,10 @@ def read_inputs(
         ProblemError: Exit code 2 with contradicting settings, or else with all problems of model, dataset and items;
             exit code 3 if the device lacks an element type.
     """
-    refused = (*cannot_stack(config, devices=len(devices.list)), *cannot_attend(config, platform=devices.platform))
+    refused = (
+        *scan_problems(config, devices=len(devices.list)),
+        *attention_problems(config, platform=devices.platform),
+    )
     if problems := [*find_contradictions(config), *refused]:
         raise ProblemError(problems, exit_code=2)
     refuse_absent_types(config, kind=devices.kind, element_types=supported_types(devices))
@@ -49,7 +48,7 @@ def read_inputs(
     if problems or model is None or data is None:
         raise ProblemError(problems, exit_code=2)
     platform, count = devices.platform, len(devices.list)
-    scanned = is_scanned(config, model, platform=platform, devices=count)
+    scanned = uses_scan(config, model, platform=platform, devices=count)
     mesh = build_mesh(devices.list)
     task = Task(config=config, model=model, objective=objective, mesh=mesh, is_scanned=scanned, platform=platform)
     return task, data

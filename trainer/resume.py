@@ -24,12 +24,12 @@ from evidence.writing import write_error
 from schemas.formats import format_value, quantity
 from schemas.problems import Problem, ProblemError, problem_of
 from trainer.config.load import load_config
-from trainer.config.tree import Config, document_of
+from trainer.config.tree import Config, to_document
 from trainer.evaluation.recorded import is_evaluated
 from trainer.loop.checkpoints import checkpoint_steps, latest_step, missing_checkpoint
 from trainer.model.model import choose_method
-from trainer.recorder.attached import attached_folder, walk_attached
-from trainer.recorder.recorder import Recorder, refuse_folder, unfit_name
+from trainer.recorder.environment import attached_folder, walk_attached
+from trainer.recorder.recorder import Recorder, check_run_name, refuse_folder
 
 AUTO = "auto"
 """Value of `--resume` that searches for a run."""
@@ -74,7 +74,7 @@ def read_parent(resume: Path | None, config: Config, *, step: int | None = None)
     if not steps:
         raise ProblemError([missing_checkpoint(resume)], exit_code=2)
     step = steps[0]
-    problems = unfit_name(resume, "--resume")
+    problems = check_run_name(resume, "--resume")
     if steps[-1] >= config.limits.steps:
         problems.append(_no_step_left(resume, step, config))
     if (resume / CONFIG).is_file():
@@ -115,10 +115,10 @@ def record_parent(recorder: Recorder, resume: Path, config: Config) -> None:
     """
     parent, devices = recorder.manifest["parent"], recorder.manifest["devices"]
     before = load_config(resume / CONFIG) if (resume / CONFIG).is_file() else config
-    keys = [key for key in flatten(document_of(config)) if key.startswith(STEP_KEYS)]
+    keys = [key for key in flatten(to_document(config)) if key.startswith(STEP_KEYS)]
     if config.optimizer.schedule != "constant":
         keys.append("limits.steps")  # a schedule ends with the last step
-    old, new = flatten(document_of(before)), flatten(document_of(config))
+    old, new = flatten(to_document(before)), flatten(to_document(config))
     changes = [{"key": key, "before": old[key], "after": new[key]} for key in keys if old[key] != new[key]]
     if (manifest := read_manifest(resume)) is not None:
         there, here = (f"{group['count']} × {group['kind']}" for group in (manifest["devices"], devices))

@@ -14,7 +14,7 @@ from typing import Any
 from evidence import layout
 from schemas.formats import quantity
 from schemas.problems import ProblemError, collect_problems
-from schemas.render import as_dicts, as_sentence
+from schemas.render import render_json, render_sentence
 from trainer.config.load import config_text
 from trainer.config.tree import Config
 from trainer.data.conversations import rendered_at
@@ -31,18 +31,26 @@ from trainer.loop.state import initial_state, state_shapes
 from trainer.loop.task import Task, drop_reference_params
 from trainer.model.decoder import params_sha256
 from trainer.model.stacks import Params
+from trainer.objectives import find_contradictions
 from trainer.objectives.data import Data, record_data
-from trainer.objectives.settings import find_contradictions
 from trainer.planning.duration import ideal_seconds
 from trainer.planning.plan import compiled_plan, record_plan
-from trainer.recorder.environment import level_of
-from trainer.recorder.failure import FAILED, INTERRUPTED
-from trainer.recorder.manifest import first_manifest
+from trainer.recorder.environment import select_level
 from trainer.recorder.memory import MemoryWatch
 from trainer.recorder.progress import Watch
-from trainer.recorder.recorder import Recorder, claim, now, refuse_folder
+from trainer.recorder.recorder import (
+    FAILED,
+    INTERRUPTED,
+    Recorder,
+    claim,
+    first_manifest,
+    now,
+    refuse_authority,
+    refuse_folder,
+    stamp_end,
+    stamp_start,
+)
 from trainer.recorder.sensors import DataWait, observe
-from trainer.recorder.stamping import refuse_authority, stamp_end, stamp_start
 from trainer.resume import read_manifest, read_parent, record_parent, refuse_other_rows
 from trainer.runtime import Devices, choose_devices, init_runtime, target_from
 
@@ -197,7 +205,7 @@ def load_inputs(request: RunRequest, watch: Watch) -> RunInputs:
     if data.refused and resume is None:
         raise ProblemError(data.refused, exit_code=2)
     for problem in (*data.seen, *data.warnings):
-        watch.say(f"{problem.code}: {as_sentence(problem)}")
+        watch.say(f"{problem.code}: {render_sentence(problem)}")
     if parent is not None and resume is not None and parent["step"] >= config.limits.steps:
         step = int(restore(resume, state_shapes(task), lambda _: None).step)
         parent = read_parent(resume, config, step=step)
@@ -222,7 +230,7 @@ def check(request: RunRequest, watch: Watch) -> dict[str, Any]:
         "can_begin": True,
         "training_rows": len(data.rows),
         "evaluation_items": items,
-        "findings": as_dicts((*data.seen, *data.warnings)),
+        "findings": render_json((*data.seen, *data.warnings)),
         "model": inputs.task.model.document(),
         "dataset": data.document(),
         "first_examples": data.first_examples(CHECKED_ROWS, run_id=request.folder.name),
@@ -247,7 +255,7 @@ def record_start(recorder: Recorder, request: RunRequest, inputs: RunInputs) -> 
     if request.resume is not None:
         record_parent(recorder, request.resume, config)
     devices.record(recorder)
-    level = level_of(config.precision.cpu_isa)
+    level = select_level(config.precision.cpu_isa)
     if devices.platform == "cpu" and level.why:
         message = f"compiling for {level.name} instead of {config.precision.cpu_isa} instructions: {level.why}"
         recorder.log("warning", "compiled_natively", message)

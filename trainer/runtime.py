@@ -29,9 +29,14 @@ from evidence.targets import THIS_MACHINE, Target, find_target
 from schemas.formats import join_words, quantity, size
 from schemas.problems import Problem, ProblemError, problem_of
 from trainer.config.tree import Config, ElementType
-from trainer.recorder.attached import walk_attached
-from trainer.recorder.cache_folder import folder, size_bytes
-from trainer.recorder.environment import cpu_name, processor, request_level
+from trainer.recorder.environment import (
+    cache_folder,
+    cache_limit_bytes,
+    cpu_name,
+    processor,
+    request_level,
+    walk_attached,
+)
 from trainer.recorder.recorder import Recorder
 
 Platform = Literal["cpu", "gpu", "tpu"]
@@ -126,10 +131,10 @@ def use_compilation_cache(room: Path | None = None) -> list[str]:
     Returns:
         One line about each attached folder.
     """
-    limit = size_bytes()
+    limit = cache_limit_bytes()
     if jax.config.values["jax_compilation_cache_dir"] or not limit:
         return []
-    parent = room or folder() / "programs"
+    parent = room or cache_folder() / "programs"
     own = parent / machine_key()
     try:
         remove_unused(parent, but=own)

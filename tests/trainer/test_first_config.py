@@ -12,7 +12,7 @@ from model_folders import chat, llama_folder
 
 from evidence.targets import load_target
 from schemas.problems import ProblemError
-from schemas.render import as_text
+from schemas.render import render_text
 from trainer.config.load import load_config
 from trainer.config.tree import BatchConfig, Config, EvaluationConfig, ModelConfig
 from trainer.first_config import (
@@ -51,7 +51,7 @@ def refused(*arguments, **fields) -> str:
     with pytest.raises(ProblemError) as error:
         made(*arguments, **fields)
     assert error.value.exit_code == 2
-    return as_text(error.value.problems)
+    return render_text(error.value.problems)
 
 
 @pytest.fixture(scope="module")

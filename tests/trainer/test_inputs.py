@@ -38,7 +38,7 @@ from trainer.model.source import resolve
 from trainer.planning.subject import read_subject
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, check, run
-from trainproof.terminal.runs import run_text
+from trainproof.cli.inspect import run_text
 
 
 def refused(config: Config) -> list[Problem]:

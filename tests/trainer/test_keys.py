@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import pytest
 from model_folders import model_folder, row_file
 from tasks import first_state_of, inputs_of, task_of
+from trainproof.orders.train import TrainFlags
 from whole_runs import carried_out, manifest_of, rows, saved_steps
 
 from evidence import layout
@@ -25,7 +26,7 @@ from schemas.problems import ProblemError
 from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.evaluation import answers
-from trainer.loop import effective
+from trainer.loop import compilation
 from trainer.loop.optimizer import build_optimizer
 from trainer.loop.programs import train_program
 from trainer.loop.record import training_group
@@ -37,7 +38,7 @@ from trainer.model.source import resolve
 from trainer.objectives.data import Data
 from trainer.run import RunRequest
 from trainer.runtime import choose_devices
-from trainproof.orders.train import TrainFlags, order_of
+from trainproof.cli.train import train_request
 
 pytestmark = pytest.mark.slow
 
@@ -96,7 +97,7 @@ def compiled(config: Config) -> dict[str, Any]:
     program = train_program(task).compile()
     group = training_group(task, program, state, frozen, forced=False)
     return group | {
-        "compute": effective.compute_dtype(program.jaxpr),
+        "compute": compilation.compute_dtype(program.jaxpr),
         "params": sorted({str(value.dtype) for value in state.trained.values()}),
         "products": program.executable.as_text().count("__ynn_fusion"),
         "loops": str(program.jaxpr).count(" scan["),
@@ -269,7 +270,7 @@ def test_a_key_has_an_effect(key, tmp_path, runs):
 
 def test_the_name_begins_the_run_id(tmp_path):
     (tmp_path / "c.yaml").write_text(BASE)
-    order = order_of(TrainFlags(config=tmp_path / "c.yaml", settings=["name=mine"]))
+    order = train_request(TrainFlags(config=tmp_path / "c.yaml", settings=["name=mine"]))
     assert order.folder.name.startswith("mine-")
 
 
@@ -332,7 +333,7 @@ def test_remat_is_read_back_with_and_without_loss_chunks(remat, chunk, tmp_path)
     task = task_of(configured(tmp_path, *settings, f"memory.loss_chunk_tokens={json.dumps(chunk)}"))
     program = train_program(task)
     traced = program.function.trace(*program.arguments).jaxpr
-    assert effective.remat_kind(traced, besides=task.objective.rematerialised_blocks) == remat
+    assert compilation.remat_kind(traced, besides=task.objective.rematerialised_blocks) == remat
 
 
 def test_sharding_splits_the_state(tmp_path):

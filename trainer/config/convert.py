@@ -754,7 +754,7 @@ class _Converter:
         known = bool(self.problems) and self.get("model.name") is None
         found = [] if known else check_value("train_config", document, file=self.file)
         if not found and not self.problems:
-            from trainer.objectives.settings import find_contradictions
+            from trainer.objectives import find_contradictions
 
             config = build_config(document)
             found = [replace(each, file=self.file) for each in find_contradictions(config)]

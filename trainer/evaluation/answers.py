@@ -81,7 +81,8 @@ class Sampler:
 
         An item therefore gets the same samples whichever other items are answered with it.
         """
-        numbers = [int.from_bytes(hashlib.sha256(each.encode()).digest()[:4]) for each in ids]
+        digests = [hashlib.sha256(each.encode()).digest() for each in ids]
+        numbers = [(int.from_bytes(digest[:4]), int.from_bytes(digest[4:8])) for digest in digests]
         key = jax.random.fold_in(jax.random.key(self.task.config.seed), EVALUATION_STREAM)
         keys: Key[Array, "items samples"] = row_keys(key, numbers, self.settings.samples)
         return keys.reshape(len(numbers), self.settings.samples)

@@ -32,7 +32,7 @@ import orbax.checkpoint as ocp
 
 from evidence.layout import CHECKPOINTS, CONFIG
 from schemas.problems import Problem, ProblemError, problem_of
-from schemas.render import as_sentence
+from schemas.render import render_sentence
 from trainer.config.tree import Config
 from trainer.loop.nonfinite import initial_loss_scale, initial_skipped_steps
 from trainer.loop.state import initial_params, some_params, state_shapes
@@ -40,7 +40,7 @@ from trainer.loop.step import TrainState
 from trainer.loop.task import REFERENCE, Task
 from trainer.model.decoder import params_sha256
 from trainer.model.stacks import Params, device_copy, stack_tree, unstack_tree
-from trainer.recorder.failure import explain_full_device
+from trainer.recorder.recorder import explain_full_device
 
 STATE_HASH = "state_sha256"
 """Metadata of a checkpoint: hash of the state."""
@@ -324,7 +324,7 @@ def restore(run_folder: Path, like: TrainState, say: Callable[[str], None] | Non
         for problem in (_damaged(run_folder, *each, older=step, is_used=say is not None) for each in damaged):
             if say is None:
                 raise ProblemError([problem], exit_code=2)
-            say(f"{problem.code}: {as_sentence(problem)}")
+            say(f"{problem.code}: {render_sentence(problem)}")
         return state
     if not damaged:
         raise ProblemError([missing_checkpoint(run_folder)], exit_code=2)

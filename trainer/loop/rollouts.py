@@ -33,16 +33,14 @@ from evidence.rewards import (
     total_reward,
 )
 from schemas.problems import Problem, ProblemError, problem_of
-from schemas.render import as_sentence
+from schemas.render import render_sentence
 from trainer.config.tree import ObjectiveConfig
 from trainer.data.conversations import Tokenizer, end_token_id, row_prompt
 from trainer.data.order import BatchSource, HostBatch, global_batch_size
 from trainer.generate.decode import Completion, DrawnCompletion, GroupPrograms, group_functions, half_rows, row_keys
 from trainer.loop.compilation import Program
-from trainer.loop.mesh import rows_sharding
-from trainer.loop.state import with_shardings
 from trainer.loop.step import Params, TrainState
-from trainer.loop.task import Task, without_reference
+from trainer.loop.task import Task, add_shardings, drop_reference_params, rows_sharding
 from trainer.model.model import combine
 from trainer.objectives.data import Data
 from trainer.objectives.grpo import GroupPolicy
@@ -111,7 +109,7 @@ def rollout_programs(task: Task) -> dict[str, Program]:
         return {}
     rows = rows_sharding(task.mesh)
     first, further, take = group_functions(task.compiler_options, rows)
-    graphdef, params = task.model.graphdef, with_shardings(task.model.shapes, task)
+    graphdef, params = task.model.graphdef, add_shardings(task.model.shapes, task)
     shape: Any = jax.ShapeDtypeStruct
     sharded = partial(shape, sharding=rows)
     stop, half = shape((), jnp.int32), half_rows(size.rows, rows)
@@ -189,7 +187,7 @@ class Rollouts:
         tokens, lengths, rows = (prompts[name][0] for name in ("prompts", "lengths", "rows"))
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(self.task.config.seed), ROLLOUT_STREAM), step)
         keys = row_keys(key, distinct_numbers(rows.tolist(), len(self.data.rows)), self.objective.sequences_each)
-        drawn = self.programs.draw(combine(state.trained, without_reference(frozen)), tokens, lengths, keys=keys)
+        drawn = self.programs.draw(combine(state.trained, drop_reference_params(frozen)), tokens, lengths, keys=keys)
         written, failures = self._reward(step + 1, rows.tolist(), drawn)
         self.assign_advantages(written, self.objective.settings)
         return Rollout(
@@ -362,7 +360,7 @@ class StepCompletions:
         if step + 1 in self._logged:
             self._recorder.completions(rollout.rows)
         for problem in rollout.failures:
-            message = f"{problem.code}: {as_sentence(problem)}"
+            message = f"{problem.code}: {render_sentence(problem)}"
             self._recorder.log("warning", "reward_failed", message, code=problem.code, step=step + 1)
         self._flat = self._flat + 1 if rollout.figures["flat_groups"] > FLAT_FRACTION else 0
         if self._flat == FLAT_ROLLOUTS:

@@ -23,7 +23,7 @@ from trainer.model.source import ModelSource
 from trainer.model.stacks import Params
 from trainer.objectives import build_objective
 from trainer.objectives.objective import Objective
-from trainer.recorder.environment import CompilerOptions, level_of
+from trainer.recorder.environment import CompilerOptions, select_level
 
 AXIS = "devices"
 """The only axis of a mesh: it splits the batch and, with `mesh.shard_params`, parameters and optimizer state."""
@@ -70,7 +70,7 @@ class Task:
         Raises:
             ProblemError: exit code 2; the model lacks projections that the method needs, or settings conflict.
         """
-        model = build_model(config, source)
+        model = build_model(config, source, on_cpu=platform in (None, "cpu"))
         is_scanned = platform is not None and uses_scan(config, model, platform=platform, devices=mesh.size)
         objective = build_objective(config)
         return cls(config=config, model=model, objective=objective, mesh=mesh, is_scanned=is_scanned, platform=platform)
@@ -139,7 +139,7 @@ class Task:
         """Compiler options for the CPU instruction level; empty on other devices."""
         # The mesh of a plan has no devices.
         on_cpu = isinstance(self.mesh, Mesh) and self.mesh.devices.flat[0].platform == "cpu"
-        return level_of(self.config.precision.cpu_isa).options if on_cpu else ()
+        return select_level(self.config.precision.cpu_isa).options if on_cpu else ()
 
     def changed(self, config: Config) -> Task:
         """Return the task of another configuration with the same model and devices."""

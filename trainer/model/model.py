@@ -288,8 +288,13 @@ class Model:
         return merge_loras(params, self.adapters) if self.adapters or self.quantised else params
 
 
-def build_model(config: Config, source: ModelSource) -> Model:
+def build_model(config: Config, source: ModelSource, *, on_cpu: bool = True) -> Model:
     """Return the model of a configuration, with a smaller shape if `model.shape` is small.
+
+    Args:
+        config: Configuration of the run.
+        source: Shape, tokenizer and files of the model.
+        on_cpu: Whether it runs on a CPU, where matrix products add in an order that every processor can follow.
 
     Raises:
         ProblemError: Exit code 2; the model lacks requested projections, or settings conflict.
@@ -303,7 +308,7 @@ def build_model(config: Config, source: ModelSource) -> Model:
         params_dtype=precision.params,
         compute_dtype=precision.compute,
         remat=resolve_remat(config),
-        deterministic=precision.cpu_isa != NATIVE,
+        deterministic=on_cpu and precision.cpu_isa != NATIVE,
         mlp_chunk_tokens=config.memory.mlp_chunk_tokens,
         adapters=method.adapters(source),
     )

@@ -12,7 +12,7 @@ from evidence.rules.plausibility import describe_overlap
 from evidence.scores.overlap import Overlap, find_overlap, row_texts
 from evidence.scores.reading import Scoring
 from schemas.problems import Problem, collect_problems, problem_of
-from schemas.render import as_sentence
+from schemas.render import render_sentence
 from trainer.config.tree import Config, DataConfig
 from trainer.data.answers import SCORING, EvalShape, Items, infer_scoring, read_items, scoring_document
 from trainer.data.builtin.reasoning import generate_rows
@@ -233,7 +233,7 @@ def record_data(recorder: Recorder, data: Data, *, examples: int) -> None:
     recorder.log("info", FORM, f"prompts {how}", **fields)
     recorder.log("info", SCORING, f"answers are read as {data.scoring.describe()}", **scoring_document(data.scoring))
     for problem in (*data.seen, *data.warnings):
-        what = f"{problem.code}: {as_sentence(problem)}"
+        what = f"{problem.code}: {render_sentence(problem)}"
         level = "info" if problem.severity == "note" else problem.severity
         recorder.note(level, "odd_row", what, code=problem.code, file=problem.file)
 

@@ -98,14 +98,12 @@ class GroupPolicy(Objective):
         values = {key: getattr(self.settings, key) for key in keys}
         return {"kind": self.kind, **values, "epsilon_high": self.loss.epsilon_high}
 
-    def encode(
-        self, rows: Sequence[dict[str, Any]], tokenizer: Tokenizer, *, max_positions: int, **options: Any
-    ) -> EncodedData:
+    def encode(self, rows: Sequence[dict[str, Any]], tokenizer: Tokenizer, **options: Any) -> EncodedData:
         """Tokenize the prompts of rows; see `encode_prompts` for errors."""
         return encode_prompts(
             rows,
             tokenizer,
-            max_length=min(self.max_length, max_positions),
+            max_length=min(self.max_length, options["max_positions"]),
             max_completion_tokens=self.settings.max_completion_tokens,
             file=options["file"],
             lines=options["lines"],

@@ -12,9 +12,8 @@ from evidence.grade import check_run
 from evidence.run import Run, read_existing_run
 from evidence.targets import Target, find_target
 from schemas.problems import ProblemError
-from trainer.config.tree import config_of
-from trainer.loop.mesh import shapes_mesh
-from trainer.loop.task import Task
+from trainer.config.tree import build_config
+from trainer.loop.task import Task, shapes_mesh
 from trainer.model.source import resolve_for_planning
 from trainer.planning.duration import predict_step
 from trainer.planning.memory import Estimator
@@ -58,7 +57,7 @@ def calibrate_from_run(folder: Path) -> Calibration | str:
     grade, findings = (report := check_run(run)).grade.name, report.findings
     if grade not in GRADES or run.manifest is None or run.config is None:
         return f"its grade is {grade}" + (f": {findings[0].what}" if findings else "")
-    config, devices = config_of(run.config), run.manifest["devices"]
+    config, devices = build_config(run.config), run.manifest["devices"]
     # Where completions are drawn, only the update is predicted from the compiled step.
     rows = run.rows(layout.METRICS).values[1:]
     times = [float(row.get("update_seconds") or row["step_seconds"]) for row in rows]

@@ -9,7 +9,7 @@ from typing import Any
 
 from schemas.problems import ProblemError
 from trainer.config.tree import Config
-from trainer.loop.attending import BLOCKWISE_FROM
+from trainer.loop.task import BLOCKWISE_FROM
 from trainer.model.model import resolve_remat
 from trainer.objectives import build_objective
 from trainer.planning.memory import REMATS, WORST_FIRST, Estimator, ProgramMemory, deciding, worst

@@ -21,10 +21,9 @@ from trainer.config.tree import Config, MeshConfig
 from trainer.data.answers import EvalShape
 from trainer.generate.decode import padded, prompt_rows, prompts_at_a_time
 from trainer.loop.chain import chain_interval
-from trainer.loop.mesh import shapes_mesh
 from trainer.loop.programs import train_program
 from trainer.loop.rollouts import rollout_size
-from trainer.loop.task import Task
+from trainer.loop.task import Task, shapes_mesh
 from trainer.model.source import ModelSource
 from trainer.planning.formula import ITEM_BYTES, bit_width, count_params, params_bytes
 from trainer.planning.memory import ProgramMemory

@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 from evidence.targets import Target
 from trainer.data.answers import EvalShape
-from trainer.loop.compilation import Compiled
-from trainer.loop.effective import donation
+from trainer.loop.compilation import Compiled, donation
 from trainer.loop.rollouts import rollout_programs
 from trainer.loop.state import state_shapes
 from trainer.loop.task import Task

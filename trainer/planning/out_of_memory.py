@@ -326,8 +326,7 @@ def _general_changes(failure: OutOfMemory) -> list[dict[str, Any]]:
 
 def _configured(config: Config, failure: OutOfMemory) -> tuple[list[dict[str, Any]], list[str], list[dict[str, Any]]]:
     """Return the estimated parts of the configured run, notes, and its changes with what they free."""
-    from trainer.loop.mesh import shapes_mesh
-    from trainer.loop.task import Task
+    from trainer.loop.task import Task, shapes_mesh
     from trainer.model.source import resolve_for_planning
     from trainer.planning.changes import list_changes
     from trainer.planning.formula import FORMULA_ERROR, Parts, estimate, total_bytes

@@ -18,7 +18,7 @@ from evidence.targets import Target
 from schemas.catalog import VERSION
 from schemas.formats import size
 from schemas.problems import Problem, ProblemError, collect_problems, first_line, problem_of
-from trainer.config.tree import Config, document_of
+from trainer.config.tree import Config, to_document
 from trainer.loop.chain import describe_saved_artifacts
 from trainer.loop.checkpoints import max_checkpoints
 from trainer.loop.checkpoints import state_bytes as state_bytes_of
@@ -46,8 +46,7 @@ from trainer.planning.memory import (
 from trainer.planning.out_of_memory import parse
 from trainer.planning.subject import Subject, devices_used, read_subject, summarize_data
 from trainer.planning.words import advice, does_not_fit, in_words
-from trainer.recorder.failure import FAILED, is_out_of_memory
-from trainer.recorder.recorder import Recorder, now
+from trainer.recorder.recorder import FAILED, Recorder, is_out_of_memory, now
 from trainer.runtime import (
     CUDA_BYTES,
     PROCESS_BYTES,
@@ -195,7 +194,7 @@ def _document(config: Config, target: Target, *, devices: int, kept_bytes: int =
     return {
         "schema_version": VERSION,
         "made_at": now(),
-        "config_sha256": sha256_json(document_of(config)),
+        "config_sha256": sha256_json(to_document(config)),
         "target": {
             "name": target.kind,
             "title": target.title,

@@ -11,8 +11,7 @@ from typing import Any
 from evidence.targets import Target
 from schemas.problems import ProblemError
 from trainer.config.tree import Config
-from trainer.loop.mesh import shapes_mesh
-from trainer.loop.task import Task
+from trainer.loop.task import Task, shapes_mesh
 from trainer.model.source import resolve_for_planning
 from trainer.planning.formula import count_params, estimate, total_bytes
 from trainer.planning.memory import limit_bytes

@@ -15,15 +15,11 @@ from schemas.problems import Problem, ProblemError
 from trainer.config.tree import Config
 from trainer.data.answers import EvalShape
 from trainer.data.rows import read_eval_set
-from trainer.loop.attending import cannot_attend
-from trainer.loop.layout import cannot_stack
-from trainer.loop.mesh import shapes_mesh
-from trainer.loop.task import Task
+from trainer.loop.task import Task, attention_problems, scan_problems, shapes_mesh
 from trainer.model.model import build_model
 from trainer.model.source import resolve_for_planning
-from trainer.objectives import build_objective
+from trainer.objectives import build_objective, find_contradictions
 from trainer.objectives.data import Data, read_data, read_training_rows, too_long_sequences
-from trainer.objectives.settings import find_contradictions
 from trainer.runtime import too_few_devices
 
 CHARACTERS_PER_TOKEN = 3.5
@@ -75,7 +71,7 @@ def read_subject(config: Config, target: Target, *, say: Callable[[str], None] =
             devices.
     """
     devices = devices_used(config, target)
-    refused = (*cannot_stack(config, devices=devices), *cannot_attend(config, platform=target.platform))
+    refused = (*scan_problems(config, devices=devices), *attention_problems(config, platform=target.platform))
     if problems := [*find_contradictions(config), *refused]:
         raise ProblemError(problems, exit_code=2)
     source = resolve_for_planning(config.model.name, config.model.revision)

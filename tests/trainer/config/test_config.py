@@ -10,7 +10,7 @@ import pytest
 
 from schemas.catalog import VERSION, schema
 from schemas.problems import ProblemError
-from schemas.render import as_text
+from schemas.render import render_text
 from trainer.config import tree
 from trainer.config.load import CURRENT_NAMES, config_text, get_path, load_config
 from trainer.config.tree import GROUPS, Config, build_config, to_document
@@ -125,7 +125,7 @@ def refusal(path: Path, **options) -> str:
     with pytest.raises(ProblemError) as caught:
         load_config(path, **options)
     assert caught.value.exit_code == 2
-    return as_text(caught.value.problems).replace(str(path), "CONFIG")
+    return render_text(caught.value.problems).replace(str(path), "CONFIG")
 
 
 def test_a_fact_stated_under_two_names_is_refused(tmp_path: Path):

@@ -12,13 +12,13 @@ from transformers import TrainingArguments
 from whole_runs import carried_out, manifest_of
 
 from schemas.problems import ProblemError
-from schemas.render import as_text
+from schemas.render import render_text
 from trainer.config import convert as module
 from trainer.config.convert import concept, convert, parse_number, recognize
 from trainer.config.load import load_config
 from trainer.first_config import write_conversion
 from trainer.run import RunRequest
-from trainproof.command import main
+from trainproof.cli.app import main
 
 CASES = Path("tests/cases/other_trainers")
 SETTINGS = {
@@ -214,7 +214,7 @@ def test_what_has_several_readings_is_asked_with_its_flags(document: dict, setti
         document = {key: value for key, value in document.items() if key != "packing"}
     with pytest.raises(ProblemError) as caught:
         converted(tmp_path, document)
-    text = as_text(caught.value.problems)
+    text = render_text(caught.value.problems)
     assert caught.value.exit_code == 2
     assert [setting for setting in settings if f"--set {setting}" not in text] == []
 
@@ -336,12 +336,12 @@ def test_a_file_of_another_trainer_is_not_loaded_as_it_is_but_named_with_the_com
     path = CASES / "seeds" / "tpu_memory_safe.yaml"
     with pytest.raises(ProblemError) as caught:
         load_config(path)
-    assert f"trainproof init --from {path}" in as_text(caught.value.problems)
+    assert f"trainproof init --from {path}" in render_text(caught.value.problems)
     own = tmp_path / "own.yaml"
     own.write_text("model: {name: demo}\noptimizer: {learnig_rate: 1}\n")
     with pytest.raises(ProblemError) as caught:
         load_config(own)
-    assert "init --from" not in as_text(caught.value.problems)
+    assert "init --from" not in render_text(caught.value.problems)
 
 
 def run_command(*arguments: str) -> int:

@@ -9,7 +9,7 @@ from tiny_models import counting_model, logits, random_model
 
 from trainer.generate.decode import Completion, decode_under, find_rows_sharding, generate, pad_left
 from trainer.generate.sampling import DrawKeys, Sampling
-from trainer.loop.mesh import build_mesh, rows_sharding, state_shardings
+from trainer.loop.task import build_mesh, rows_sharding, state_shardings
 
 PROMPTS = [[5, 17, 8], [3], [4, 2, 9, 6, 13, 13, 12, 9], [7, 7, 7, 7, 7], [21], [0, 22, 1]]
 

@@ -16,7 +16,7 @@ from tasks import inputs_of
 
 from schemas.problems import ProblemError
 from trainer.config.tree import BatchConfig, Config, DataConfig, MeshConfig, MethodConfig, ObjectiveConfig
-from trainer.loop.programs import loss_fn_of, train_program
+from trainer.loop.programs import build_loss_fn, train_program
 from trainer.loop.state import initial_state
 from trainer.loop.task import REFERENCE, Task
 from trainer.model.decoder import abstract, bind, flatten
@@ -163,11 +163,11 @@ def test_the_reference_of_adapters_is_the_model_without_them(pairs: Config):
         for (name, value), key in zip(state.trained.items(), keys, strict=True)
     }
     batch = {name: jnp.asarray(array[0]) for name, array in data.source.batch(0).items()}
-    adapted = loss_fn_of(lora)(trained, frozen, batch, jax.random.key(0))
+    adapted = build_loss_fn(lora)(trained, frozen, batch, jax.random.key(0))
     full, _ = inputs_of(pairs)
     kept = {f"{REFERENCE}{name}": value for name, value in frozen.items()}
     merged = lora.model.merged(combine(trained, frozen))
-    expected = loss_fn_of(full)(merged, kept, batch, jax.random.key(0))
+    expected = build_loss_fn(full)(merged, kept, batch, jax.random.key(0))
     assert float(adapted.loss) == pytest.approx(float(expected.loss), rel=EXACT)
     assert float(adapted.loss) != pytest.approx(2 * np.log(2), rel=1e-3)
     for name, value in expected.named.items():

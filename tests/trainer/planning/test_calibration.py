@@ -17,7 +17,7 @@ from trainer.config.tree import BatchConfig, Config, DataConfig, LimitsConfig, M
 from trainer.planning.calibration import calibrate_from_run
 from trainer.planning.plan import PlanOptions, plan_config
 from trainer.runtime import this_machine
-from trainproof.orders.calibrate import calibrate_plans, calibration_text, step_ratio
+from trainproof.cli.plan import calibrate_plans, calibration_text, step_ratio
 
 pytestmark = pytest.mark.slow
 

@@ -27,8 +27,8 @@ from trainer.config.tree import (
     OptimizerConfig,
     PrecisionConfig,
 )
-from trainer.loop.mesh import shapes_mesh
 from trainer.loop.programs import train_program
+from trainer.loop.task import shapes_mesh
 from trainer.planning import duration
 from trainer.planning.duration import (
     COMPILE_LAYER,

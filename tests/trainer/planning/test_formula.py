@@ -20,8 +20,7 @@ from trainer.config.tree import (
     PrecisionConfig,
 )
 from trainer.data.answers import EvalShape
-from trainer.loop.mesh import shapes_mesh
-from trainer.loop.task import Task
+from trainer.loop.task import Task, shapes_mesh
 from trainer.model.model import Model, build_model
 from trainer.model.source import known_source
 from trainer.objectives import build_objective

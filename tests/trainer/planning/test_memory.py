@@ -9,8 +9,7 @@ from model_folders import llama_folder
 
 from trainer.config.tree import BatchConfig, Config, DataConfig, MemoryConfig, MethodConfig, ModelConfig
 from trainer.data.answers import EvalShape
-from trainer.loop.mesh import shapes_mesh
-from trainer.loop.task import Task
+from trainer.loop.task import Task, shapes_mesh
 from trainer.model.source import resolve_for_planning
 from trainer.planning.compile.ahead import CompilerAnswer, CompilerError
 from trainer.planning.compile.buffers import CompiledMemory

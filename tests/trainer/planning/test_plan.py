@@ -41,7 +41,7 @@ from trainer.planning.formula import estimate
 from trainer.planning.memory import Estimator, ProgramMemory, deciding
 from trainer.planning.plan import PlanOptions, plan_config, refuse_what_does_not_fit
 from trainer.planning.subject import Subject, read_subject
-from trainproof.terminal.plans import largest_in_words, time_lines
+from trainproof.cli.plan import max_batch_text, time_lines
 
 GIB, MIB = 2**30, 2**20
 QUICK = PlanOptions(quick=True, advice=False)
@@ -297,7 +297,7 @@ def test_no_largest_microbatch_is_explained(available: int | None, said: str, de
     estimator = Scaled(platform="tpu", available_bytes=available)
     now = deciding(estimator.programs(demo.task, None))
     most = largest_microbatch(demo, estimator, now, say=lambda line: None)
-    assert largest_in_words({"max_batch": most, "available_bytes": available}) == said
+    assert max_batch_text({"max_batch": most, "available_bytes": available}) == said
 
 
 def test_a_grid_grows_with_size_and_length_and_contains_the_configured_cell():
@@ -432,8 +432,8 @@ def test_the_readme_states_what_is_planned_for_the_submission_preset():
 def test_the_formula_of_drawing_is_near_this_compiler():
     from jax import devices
 
-    from trainer.loop.mesh import build_mesh
     from trainer.loop.rollouts import rollout_programs
+    from trainer.loop.task import build_mesh
     from trainer.model.source import resolve_for_planning
 
     config = replace(

@@ -16,7 +16,7 @@ from whole_runs import errors_of, manifest_of
 
 from evidence import layout
 from schemas.problems import ProblemError
-from schemas.render import as_text
+from schemas.render import render_text
 from schemas.validate import check_value
 from trainer.config.tree import (
     BatchConfig,
@@ -28,14 +28,13 @@ from trainer.config.tree import (
     MethodConfig,
     ObjectiveConfig,
 )
-from trainer.generate.groups import GroupPrograms
+from trainer.generate.decode import GroupPrograms
 from trainer.loop.compilation import Program
 from trainer.loop.programs import Steps, compiled_run
 from trainer.planning.memory import Estimator
 from trainer.planning.plan import PlanOptions, compiled_plan, plan_config
 from trainer.recorder.progress import Watch
-from trainer.replay.place import replay_config
-from trainer.replay.recorded import ReplayRequest, read_recorded
+from trainer.replay.recorded import ReplayRequest, read_recorded, replay_config
 from trainer.run import RunRequest, run
 from trainer.runtime import Devices, choose_devices, this_machine
 
@@ -79,7 +78,7 @@ def refusal(order: RunRequest) -> tuple[int, str]:
     with pytest.raises(ProblemError) as caught:
         carried_out(order)
     assert not order.folder.exists()
-    return caught.value.exit_code, as_text(caught.value.problems)
+    return caught.value.exit_code, render_text(caught.value.problems)
 
 
 @pytest.mark.slow
@@ -142,7 +141,7 @@ def test_what_draws_completions_is_compiled_before_the_first_step_and_planned_fr
         return draw(self, *given, **named)
 
     monkeypatch.setattr(GroupPrograms, "draw", twice)
-    monkeypatch.setattr("trainer.generate.groups.CHUNK_TOKENS", 2)
+    monkeypatch.setattr("trainer.generate.decode.CHUNK_TOKENS", 2)
     order = order_of(replace(rewarded, mesh=MeshConfig(device="cpu", devices=devices)))
     assert carried_out(order) == 0
     assert {name: found[0][f"jit({name})"] for name in ROLLOUT} == ROLLOUT

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from model_folders import model_folder
+from trainproof.orders.train import TrainFlags
 
 from evidence.compare.smoke import find_lineage, find_smoke_runs, run_stages
 from evidence.grade import check_run
@@ -20,7 +21,7 @@ from trainer.model.source import describe_shrinking, known_source, shrink
 from trainer.planning.smoke_shape import resolve_shape
 from trainer.recorder.progress import Watch
 from trainer.run import run
-from trainproof.orders.train import TrainFlags, order_of
+from trainproof.cli.train import train_request
 
 LARGE = """
 name: gemma
@@ -48,7 +49,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_a_smoke_run_of_a_model_too_large_for_here_passes_every_stage_and_pairs_with_it(large: Path, tmp_path: Path):
-    order = order_of(TrainFlags(config=large, smoke_steps=2, output=tmp_path / "smoke"))
+    order = train_request(TrainFlags(config=large, smoke_steps=2, output=tmp_path / "smoke"))
     assert run(order, Watch(quiet=True)) == 0
     smoke = read_run(tmp_path / "smoke")
     stages = run_stages(smoke)
@@ -83,12 +84,14 @@ def settings_of_full(path: Path) -> dict[str, object]:
 
 def test_an_absent_device_is_refused_where_a_flag_asks_for_it(large: Path):
     with pytest.raises(ProblemError) as caught:
-        order_of(TrainFlags(config=large, smoke_steps=2, device="tpu"))
+        train_request(TrainFlags(config=large, smoke_steps=2, device="tpu"))
     assert caught.value.exit_code == 3
 
 
 def test_a_quick_model_is_rehearsed_itself(tmp_path: Path):
-    config = order_of(TrainFlags(config=Path("trainer/configs/demo.yaml"), smoke_steps=2, output=tmp_path / "s")).config
+    config = train_request(
+        TrainFlags(config=Path("trainer/configs/demo.yaml"), smoke_steps=2, output=tmp_path / "s")
+    ).config
     own = load_config(Path("trainer/configs/demo.yaml"))
     assert config.model == own.model
     assert (config.batch, config.data) == (own.batch, own.data)

@@ -27,14 +27,13 @@ import jax
 
 from trainer.config.tree import Config
 from trainer.data.answers import EvalShape
-from trainer.loop.mesh import build_mesh
-from trainer.loop.programs import programs_of
-from trainer.loop.task import Task
+from trainer.loop.programs import list_programs
+from trainer.loop.task import Task, build_mesh
 from trainer.model.source import resolve_for_planning
 from trainer.planning.compile.buffers import Buffer, CompiledMemory, is_complete, read_memory
 from trainer.planning.compile.machines import Machine
 from trainer.planning.out_of_memory import parse
-from trainer.recorder.cache_folder import folder as cache_folder
+from trainer.recorder.environment import cache_folder as cache_folder
 from trainer.runtime import versions
 
 LIMIT_SECONDS = 600.0
@@ -195,7 +194,7 @@ def compile_program(
     """Lower a program and compile it, unless the cache has its answer."""
     source = resolve_for_planning(config.model.name, config.model.revision)
     task = Task.of(config, source, build_mesh(machine.list_devices()), platform=machine.platform)
-    found = programs_of(task, asked=asked)[program]
+    found = list_programs(task, asked=asked)[program]
     lowered = found.function.trace(*found.arguments, **found.settings).lower()
     key = cache_key(lowered.as_text(), machine=asdict(machine), options=task.compiler_options)
     if (known := load_answer(key)) is not None:
