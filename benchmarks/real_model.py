@@ -188,8 +188,8 @@ def judge(terminal: Terminal, maker: Path, folder: Path, model: str) -> dict[str
     }
 
 
-def compare_scores(run: Path, tasks: dict[str, str]) -> dict[str, Any]:
-    """Return correct answers before and after training with 95 % intervals, and the gain, given each prompt's task."""
+def compare_scores(run: Path) -> dict[str, Any]:
+    """Return correct answers before and after training with 95 % intervals, and the gain."""
     from evidence import layout
     from evidence.scores.intervals import PairedTable, paired_difference_interval, wilson_interval
 
@@ -202,7 +202,7 @@ def compare_scores(run: Path, tasks: dict[str, str]) -> dict[str, Any]:
         {row["id"]: row for row in map(json.loads, (run / name).read_text().splitlines())}
         for name in (layout.BASELINE_PREDICTIONS, layout.PREDICTIONS)
     )
-    scores: dict[str, Any] = {"items": len(after), "kinds": {}}
+    scores: dict[str, Any] = {"items": len(after)}
     for reading, key in READINGS.items():
         pairs = [(before[name][key], after[name][key]) for name in after]
         table = PairedTable(
@@ -216,15 +216,6 @@ def compare_scores(run: Path, tasks: dict[str, str]) -> dict[str, Any]:
             "untrained": share([row[key] for row in before.values()]),
             "trained": share([row[key] for row in after.values()]),
             "gain": {"value": round(table.difference, 4), "low": round(low, 4), "high": round(high, 4)},
-        }
-    for task in sorted({tasks[row["prompt"]] for row in after.values()}):
-        names = [name for name, row in after.items() if tasks[row["prompt"]] == task]
-        scores["kinds"][task] = {"items": len(names)} | {
-            reading: {
-                "untrained": sum(before[name][key] for name in names),
-                "trained": sum(after[name][key] for name in names),
-            }
-            for reading, key in READINGS.items()
         }
     return scores
 
@@ -249,12 +240,11 @@ def run_proof(environments: Path, folder: Path) -> dict[str, Any]:
     terminal = Terminal(home=home)
     train(terminal, maker, model)
     judged = judge(terminal, maker, folder / "judge", model)
-    tasks = {row["prompt"]: row["kind"] for row in map(json.loads, (maker / "rows.jsonl").read_text().splitlines())}
     return {
         "model": {"file": model, "sha256": sha256_file(maker / model), "package": ENVIRONMENTS["smollm2"][-1]},
         "rows": rows | {"training": len((maker / "train.jsonl").read_text().splitlines())},
         "settings": SETTINGS,
-        "score": compare_scores(maker / RUN, tasks),
+        "score": compare_scores(maker / RUN),
         "judge": judged,
         "phases": terminal.phases,
         "cpu_minutes": round(sum(phase["cpu_seconds"] for phase in terminal.phases.values()) / 60, 1),

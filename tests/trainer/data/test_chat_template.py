@@ -9,18 +9,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from model_folders import BOS_ID, GEMMA_TEMPLATE, PLAIN_TEMPLATE, TURN_END_ID, chat, chat_model_folder, row_file
+from model_folders import GEMMA_TEMPLATE, PLAIN_TEMPLATE, TURN_END_ID, chat, chat_model_folder, row_file
 from tasks import inputs_of
 
-from evidence import layout
 from evidence.grade import check_run
 from evidence.run import read_run
 from schemas.problems import ProblemError
 from schemas.render import as_text
 from trainer.config.names import limit_tokenizer_size
 from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig
-from trainer.data.conversations import PromptForm, infer_form, row_texts, untrusted_model
-from trainer.data.encode import SpecialTokens, encode_prompt, encode_rows
+from trainer.data.conversations import PromptForm, infer_form, untrusted_model
+from trainer.data.encode import encode_rows
 from trainer.data.rows import read_dataset
 from trainer.evaluation.late import evaluate_run
 from trainer.export_run import export_run
@@ -42,26 +41,6 @@ def refusal_of(rows: list[dict], tokenizer) -> str:
         encode_rows(rows, tokenizer, max_length=128, file="rows.jsonl")
     assert caught.value.exit_code == 2
     return as_text(caught.value.problems)
-
-
-def test_a_templated_prompt_has_the_ids_that_transformers_gives_it(tmp_path: Path):
-    tokenizer = chat_tokenizer(tmp_path)
-    data = encode_rows([TALK], tokenizer, max_length=128, file="rows.jsonl")
-    [row] = data.encoded
-    prompt = list(row.token_ids[: row.spans[0][0]])
-    theirs = tokenizer.apply_chat_template(
-        TALK["messages"][:1], tokenize=True, add_generation_prompt=True, return_dict=False
-    )
-    assert prompt == list(theirs)
-    assert prompt.count(BOS_ID) == 1
-    assert prompt[0] == BOS_ID
-
-
-def test_a_plain_prompt_has_the_tokenizers_begin_token(tmp_path: Path):
-    tokenizer = chat_tokenizer(tmp_path)
-    data = encode_rows([PAIR], tokenizer, max_length=128, file="rows.jsonl")
-    assert list(data.encoded[0].token_ids).count(BOS_ID) == 1
-    assert encode_prompt("a\n", tokenizer, templated=False)[0] == BOS_ID
 
 
 def test_a_turn_of_its_own_end_token_stays_in_a_templated_prompt(tmp_path: Path):
@@ -156,19 +135,6 @@ def test_a_question_that_follows_a_turn_of_the_system_is_seen_in_the_evaluation_
     assert (document["overlap_with_eval"], document["duplicates"]) == (2, 0)
 
 
-@pytest.mark.slow
-def test_the_summary_states_the_template_and_the_run_stands(
-    config: Config, order_of: Callable[..., RunRequest], tmp_path: Path
-):
-    order = order_of(chat_config(config, tmp_path, template=GEMMA_TEMPLATE, prompt="Say ho."))
-    with Watch(quiet=True) as watch:
-        assert run(order, watch) == 0
-    summary = json.loads((order.folder / layout.EVAL_SUMMARY).read_text())
-    assert summary["generation"]["prompt_template"] == "<bos><turn>user\n{prompt}</turn>\n<turn>model\n"
-    findings = check_run(read_run(order.folder)).findings
-    assert [problem.what for problem in findings if problem.severity == "error"] == []
-
-
 def test_a_run_and_what_comes_of_it_stop_where_the_template_ends_a_turn(
     config: Config, order_of: Callable[..., RunRequest], tmp_path: Path
 ):
@@ -187,13 +153,6 @@ def test_a_run_and_what_comes_of_it_stop_where_the_template_ends_a_turn(
     assert json.loads((exported / "generation_config.json").read_text()) == {"eos_token_id": [1, TURN_END_ID]}
 
 
-def test_without_a_template_an_item_is_a_line_of_the_users_turn(tmp_path: Path):
-    tokenizer = resolve("tiny-gpt2").tokenizer()
-    form = PromptForm(conversation=True, system="Be kind.")
-    assert form.render("{prompt}", tokenizer) == "system: Be kind.\nuser: {prompt}\nassistant: "
-    assert not form.templated(tokenizer)
-
-
 def test_what_the_template_refuses_is_told_in_its_words_with_the_lines(tmp_path: Path):
     system = chat(("system", "s"), ("user", "u"), ("assistant", "a"))
     assert refusal_of([TALK, *[system] * 6], chat_tokenizer(tmp_path)) == (
@@ -205,7 +164,7 @@ def test_what_the_template_refuses_is_told_in_its_words_with_the_lines(tmp_path:
             for index in range(1, 6)
         )
         + "error TP022: rows.jsonl: The model's chat template refuses 1 further rows.\n"
-        "  Next: Write them as the template wants them, or remove them.\n"
+        "  Next: Correct or remove them.\n"
     )
 
 
@@ -218,26 +177,6 @@ def test_an_item_that_the_template_refuses_is_told_before_anything_is_spent(conf
         f"error TP022: {tmp_path / 'items.jsonl'} (line 1): The model's chat template refuses row 0: Not no.\n"
         "  This is the template's own message; it says which turns the model was trained for.\n"
         "  Next: Change the row to what the template supports, or remove it.\n"
-    )
-
-
-def test_a_broken_template_is_told_once(tmp_path: Path):
-    assert refusal_of([TALK, TALK], chat_tokenizer(tmp_path, "{% for m in messages %}{{ m['content'] ")) == (
-        "error TP022: rows.jsonl: The model's chat template cannot be used: line 1 of the template: "
-        "unexpected end of template, expected 'end of print statement'.\n"
-        "  It writes rows with messages; it is chat_template of the model's tokenizer.\n"
-        "  Next: Correct chat_template in the model's tokenizer_config.json, or remove it: turns are then "
-        "lines of text.\n"
-    )
-
-
-def test_without_the_package_that_runs_templates_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    tokenizer = chat_tokenizer(tmp_path)
-    monkeypatch.setitem(sys.modules, "jinja2", None)
-    assert refusal_of([TALK], tokenizer) == (
-        "error TP022: rows.jsonl: The model's chat template cannot be used: jinja2, which runs it, is not installed.\n"
-        "  It writes rows with messages; it is chat_template of the model's tokenizer.\n"
-        "  Next: Install it: `pip install jinja2`.\n"
     )
 
 
@@ -286,12 +225,6 @@ def test_other_special_tokens_in_a_text_are_told(config: Config, tmp_path: Path)
     )
 
 
-def test_marks_that_are_no_special_tokens_are_text():
-    special = SpecialTokens(resolve("tiny-gpt2").tokenizer())
-    special.add(0, row_texts({"prompt": "Use <answer>.", "completion": "<answer>4</answer>"}))
-    assert special.problems("rows.jsonl", [1]) == []
-
-
 @pytest.mark.parametrize("template", ["{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"])
 def test_a_template_of_another_run_has_limited_time(template: str, tmp_path: Path):
     tokenizer = chat_tokenizer(tmp_path, template)
@@ -320,3 +253,15 @@ def test_a_large_tokenizer_of_another_run_is_refused(tmp_path: Path):
     with limit_tokenizer_size(100), pytest.raises(ProblemError) as caught:
         source.tokenizer()
     assert "at most 100 are read" in caught.value.problems[0].what
+
+
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_broken_template_is_reported_once(is_installed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    tokenizer = chat_tokenizer(tmp_path, "{% for m in messages %}{{ m['content'] ")
+    if not is_installed:
+        monkeypatch.setitem(sys.modules, "jinja2", None)
+    said = refusal_of([TALK, TALK], tokenizer)
+    assert said.count("error TP022") == 1
+    assert (
+        "line 1 of the template: unexpected end" if is_installed else "jinja2, which runs it, is not installed"
+    ) in said

@@ -49,7 +49,7 @@ def aside(file: RowFile) -> list[str]:
 def test_pairs_of_ultrafeedback_are_read_and_proposed(tmp_path: Path):
     file = read(tmp_path, ULTRAFEEDBACK, kind="pairs")
     assert list(file.rows) == [{"chosen": TALK, "rejected": SEVEN}]
-    assert aside(file) == ["Left aside: the columns prompt_id, messages, score_chosen and score_rejected."]
+    assert aside(file) == ["Ignored: the columns prompt_id, messages, score_chosen and score_rejected."]
     shapes = read_shape(str(file.path), [])
     assert shapes is not None
     assert shapes.kind == "pairs"
@@ -141,7 +141,7 @@ def test_a_column_that_changes_what_is_learned_is_refused(
 @pytest.mark.parametrize("more", [{"weight": 1.0}, {"weight": 1}, {"label": "bird"}, {"loss": True}, {"question": "?"}])
 def test_what_changes_nothing_is_only_named(more: dict[str, Any], tmp_path: Path):
     file = read(tmp_path, PAIR | more)
-    assert aside(file) == [f"Left aside: the column {next(iter(more))}."]
+    assert aside(file) == [f"Ignored: the column {next(iter(more))}."]
 
 
 @pytest.mark.parametrize("name", ["messages", "conversations"])
@@ -184,19 +184,11 @@ def test_columns_of_a_conversation_that_are_no_such(row: dict[str, Any], what: s
     assert [problem.what for problem in refusal(tmp_path, row)] == [what]
 
 
-def test_a_column_in_some_rows_is_left_aside_in_either_order(tmp_path: Path):
-    rows = [PAIR, PAIR | {"source": "me"}]
-    for order in (rows, rows[::-1]):
-        file = read(tmp_path, *order)
-        assert list(file.rows) == [PAIR, PAIR]
-        assert aside(file) == ["Left aside: the column source."]
-
-
 def test_unknown_columns_of_items_are_left_aside_too(tmp_path: Path):
     item = {"id": "a", "prompt": "2 + 2?", "expected": "4"}
     file = read_eval_set(row_file(tmp_path / "items.jsonl", item, item | {"id": "b", "note": "x"}))
     assert list(file.rows) == [item, item | {"id": "b"}]
-    assert aside(file) == ["Left aside: the column note."]
+    assert aside(file) == ["Ignored: the column note."]
     (tmp_path / "items.json").write_text(json.dumps([item]))
     assert list(read_eval_set(str(tmp_path / "items.json")).rows) == [item]
 

@@ -15,12 +15,10 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import chat_template_utils
 
-from evidence.scores.reading import Scoring
 from schemas.problems import ProblemError
 from schemas.render import as_text
-from trainer.config.tree import DataConfig
 from trainer.data.conversations import PROBE, PromptForm, infer_form, render_row
-from trainer.data.encode import encode_prompt, encode_prompts, encode_rows, first_examples
+from trainer.data.encode import encode_prompt, encode_prompts, encode_rows
 from trainer.data.rows import split_pair
 
 TEMPLATES = {path.stem: path for path in sorted((Path(__file__).parents[2] / "cases" / "chat_templates").iterdir())}
@@ -195,17 +193,6 @@ def test_where_the_turn_begins(name: str, talk: str, given: str, learned: str):
     assert example.completion == learned
 
 
-def test_first_examples_show_what_is_given_and_learned():
-    tokenizer, row = named("qwen-3-thinking-2507"), TALKS["thought"]
-    data = encode_rows([row], tokenizer, max_length=4096, file="rows.jsonl")
-    [shown] = first_examples(data, [0], tokenizer, run_id="a", rows=[row], settings=DataConfig(dataset="a"))["examples"]
-    assert shown["text"].count("<think>") == 1
-    assert (
-        bytes.fromhex(shown["prompt_utf8"]).decode()
-        == "<|im_start|>user\n2+3?<|im_end|>\n<|im_start|>assistant\n<think>\n"
-    )
-
-
 def template_of(turn: str, opening: str = "", before: str = "") -> str:
     """Return a template that writes each turn so, and a generation prompt."""
     opened = f"{{% if add_generation_prompt %}}{opening}{{% endif %}}"
@@ -235,21 +222,10 @@ def test_a_turn_that_cannot_be_found_is_refused_with_both_texts():
     )
 
 
-def test_an_answer_that_the_template_changes_is_refused_with_both_texts():
-    upper = template_of("[{{ m.role }}]{{ m.content | upper }}</s>", "[assistant]")
-    row = chat(("user", "2+3?"), ("assistant", "five"))
-    assert 'it writes "FIVE</s>" for "five".' in refusal_of(row, tokenizer_for(upper))
-
-
 def test_turns_in_another_order_cannot_all_be_learned():
     tokenizer = tokenizer_for(template_of("{{ m.role }}: {{ m.content }}</s>").replace("messages", "messages[::-1]"))
     with pytest.raises(ProblemError, match="in another order"):
         encoded(TALKS["several turns"], tokenizer, every_turn=True)
-
-
-@pytest.mark.parametrize("text", ["<think>\n\n</think>\n\n5", "\n</think>\n\n5", "5"])
-def test_a_whole_answer_stands_behind_the_thought_that_the_template_writes(text: str):
-    assert Scoring(answer="whole").read(text) == "5"
 
 
 def test_a_turn_ends_in_an_added_token_that_is_not_flagged_as_special():

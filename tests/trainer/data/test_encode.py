@@ -79,26 +79,6 @@ def test_counts_are_those_of_the_arrays(tokenizer):
     }
 
 
-def test_a_row_that_loses_its_answer_is_refused_with_the_length_it_needs(tokenizer):
-    with pytest.raises(ProblemError) as caught:
-        encode_rows([PAIR, TRACE], tokenizer, max_length=12, file="rows.jsonl")
-    needed = len(encode_rows([TRACE], tokenizer, max_length=128, file="").encoded[0].token_ids)
-    assert as_text(caught.value.problems) == (
-        "error TP021: rows.jsonl (line 2): data.max_length is 12, but 1 of 2 examples lose their answer at that "
-        "length: row 1.\n"
-        "  The model would learn the question and never the answer.\n"
-        f"  Next: Set data.max_length to at least {needed}, or shorten or remove rows.\n"
-    )
-
-
-def test_many_lost_answers_are_counted_not_listed(tokenizer):
-    with pytest.raises(ProblemError) as caught:
-        encode_rows([TRACE] * 9, tokenizer, max_length=12, file="rows.jsonl")
-    [problem] = caught.value.problems
-    assert "9 of 9 examples lose their answer at that length: row 0, row 1" in problem.what
-    assert problem.what.endswith("row 4 and others.")
-
-
 def with_unknown_words(folder: Path, *known: str):
     """Return a tokenizer of a few words, which takes every other one for `[UNK]`."""
     formats = {word: number for number, word in enumerate(("<eos>", "[UNK]", *known))}
@@ -125,13 +105,6 @@ def test_answers_that_the_tokenizer_does_not_know_are_refused(tmp_path: Path):
         "  Next: Use the tokenizer that the model was trained with, or write the row in text that it knows.\n"
     )
     assert caught.value.problems[-1].what.endswith("There are 1 more like it.")
-
-
-def test_a_cut_conversation_is_counted(tokenizer):
-    long = {"prompt": "Say hi.", "completion": "Hi there. " * 20}
-    data = encode_rows([long, PAIR], tokenizer, max_length=32, file="rows.jsonl")
-    assert data.counts["truncated_rows"] == 1
-    assert padded(data.encoded, 32)[1][0].sum() == 32 - data.encoded[0].spans[0][0]
 
 
 def test_where_most_examples_are_cut_a_run_does_not_begin(tokenizer):
@@ -178,11 +151,6 @@ def test_a_pair_is_cut_where_either_side_is(rows: list[dict], tokenizer, tmp_pat
     assert [each.code for each in data.warnings] == ["TP455"]
 
 
-def test_a_text_that_is_taken_in_parts_loses_nothing(tokenizer):
-    data = encode_rows([{"text": "Hi there. " * 50}], tokenizer, max_length=32, file="rows.jsonl")
-    assert (len(data.encoded) > 2, data.counts["truncated_rows"], data.warnings) == (True, 0, ())
-
-
 def test_of_several_turns_those_that_are_cut_are_counted(tokenizer):
     [whole] = encode_rows([LONG_TALK], tokenizer, max_length=128, file="", every_turn=True).encoded
     (_, first_ends), (second_begins, second_ends) = whole.spans
@@ -200,14 +168,6 @@ def test_rows_that_the_tokenizer_writes_otherwise_are_counted_with_the_first(tmp
     assert (told.code, told.line) == ("TP456", 2)
     assert told.what.startswith("3 of 5 rows are changed by the tokenizer: ")
     assert told.what.endswith('"In all of Paris" becomes "in all of paris".')
-
-
-def test_a_tokenizer_without_an_end_token_is_refused(tokenizer):
-    endless = resolve("tiny-gpt2").tokenizer()
-    endless.eos_token = None
-    with pytest.raises(ProblemError) as caught:
-        encode_rows([PAIR], endless, max_length=32, file="rows.jsonl")
-    assert caught.value.problems[0].what == "The model's tokenizer has no end token."
 
 
 def test_first_examples_show_each_token_once(tokenizer):
@@ -241,3 +201,15 @@ def test_all_turns_of_the_assistant_are_learned_when_asked(tokenizer):
     ]
     whole = "user: Say hi.\nassistant: Hi there.<eos>\nuser: And bye?\nassistant: Goodbye.<eos>"
     assert tokenizer.decode(every.token_ids) == whole
+
+
+def test_lost_answers_are_refused_with_the_length_they_need(tokenizer):
+    with pytest.raises(ProblemError) as caught:
+        encode_rows([PAIR] + [TRACE] * 6, tokenizer, max_length=12, file="rows.jsonl")
+    needed = len(encode_rows([TRACE], tokenizer, max_length=128, file="").encoded[0].token_ids)
+    assert as_text(caught.value.problems) == (
+        "error TP021: rows.jsonl (line 2): data.max_length is 12, but 6 of 7 examples lose their answer at that "
+        "length: row 1, row 2, row 3, row 4, row 5 and others.\n"
+        "  The model would learn the question and never the answer.\n"
+        f"  Next: Set data.max_length to at least {needed}, or shorten or remove rows.\n"
+    )

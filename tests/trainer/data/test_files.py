@@ -97,11 +97,6 @@ def test_rows_are_taken_by_the_names_of_their_columns(write: Write, row: dict, t
     assert [file.rows[4], file.rows[0]] == [taken, taken]
 
 
-def test_an_alpaca_row_without_input_is_its_instruction(tmp_path: Path):
-    path = as_jsonl(tmp_path / "rows", [{"instruction": "Say hi.", "input": "", "output": "Hi."}])
-    assert rows_of(read_dataset(str(path))) == [PAIR]
-
-
 @pytest.mark.parametrize("write", WRITERS)
 def test_other_columns_are_named(write: Write, tmp_path: Path):
     path = write(tmp_path / "rows", [{"question": "2 + 2?", "answer": "4"}])
@@ -114,32 +109,6 @@ def test_other_columns_are_named(write: Write, tmp_path: Path):
         "conversations (ShareGPT); or instruction and output (Alpaca).\n"
         "  Next: Rename the columns, or convert the file.\n"
     )
-
-
-def test_plain_text_under_rows_is_told_how_to_be_learned(tmp_path: Path):
-    path = as_jsonl(tmp_path / "rows", [{"text": "Once."}])
-    assert "  Next: To learn plain text: --set data.kind=text.\n" in refusal(path)
-    assert "The row has the columns prompt and completion" in refusal(as_jsonl(tmp_path / "pairs", [PAIR]), "text")
-
-
-def test_a_speaker_that_nobody_knows_is_refused_with_its_name(tmp_path: Path):
-    turns = [{"from": "human", "value": "2 + 2?"}, {"from": "function_call", "value": "add"}]
-    path = as_jsonl(tmp_path / "rows", [{"conversations": turns}])
-    assert '"function_call"' in refusal(path)
-
-
-def test_a_conversation_that_ends_with_the_user_is_refused(tmp_path: Path):
-    path = as_jsonl(tmp_path / "rows", [SHARE_GPT | {"conversations": SHARE_GPT["conversations"][:2]}] * 9)
-    assert "The last turn is by the user." in refusal(path)
-    assert "There are 4 more like it." in refusal(path)
-
-
-@pytest.mark.parametrize("write", WRITERS)
-def test_text_is_taken_from_its_column(write: Write, tmp_path: Path):
-    file = read_dataset(
-        str(write(tmp_path / "rows", [{"text": "One.", "id": "1"}, {"text": "Two.", "id": "2"}])), "text"
-    )
-    assert rows_of(file) == [{"text": "One."}, {"text": "Two."}]
 
 
 def test_a_text_file_is_one_text(tmp_path: Path):
@@ -173,48 +142,6 @@ def test_a_damaged_file_is_named(write: Write, tmp_path: Path):
     for file in files:
         file.write_bytes(file.read_bytes()[:20])
     assert refusal(path).startswith(f"error TP016: {files[0]}: It cannot be read: ")
-
-
-def test_a_folder_of_several_splits_names_them(tmp_path: Path):
-    for split in ("easy", "hard"):
-        as_folder(tmp_path / split, [PAIR])
-    (tmp_path / "dataset_dict.json").write_text('{"splits": ["easy", "hard"]}')
-    assert refusal(tmp_path) == (
-        f"error TP017: {tmp_path}: {tmp_path.name} contains the datasets easy and hard.\n"
-        "  The folder contains several datasets, and a run trains on one.\n"
-        f"  Next: Name one of them, as in {tmp_path / 'easy'}.\n"
-    )
-
-
-def test_without_pyarrow_a_sentence_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    path = as_parquet(tmp_path / "rows", [PAIR])
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert refusal(path) == (
-        f"error TP015: {path}: Reading rows.parquet needs pyarrow, which is not installed.\n"
-        "  Parquet files and folders of the datasets library are read with pyarrow.\n"
-        "  Next: Install it: `pip install pyarrow`.\n"
-    )
-
-
-def test_a_large_file_of_ours_stays_on_disk_and_reads_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    rows = [{"prompt": f"Say {number}.", "completion": str(number)} for number in range(20)]
-    path = as_jsonl(tmp_path / "rows", rows)
-    path.write_text(path.read_text().replace("\n", "\n\n", 1))
-    small = read_dataset(str(path))
-    monkeypatch.setattr("trainer.data.rows.MAX_BYTES_IN_MEMORY", 10)
-    large = read_dataset(str(path))
-    assert large.rows._file is not None
-    assert rows_of(large) == rows_of(small) == rows
-    assert list(large.lines) == list(small.lines) == [1, *range(3, 22)]
-    assert large.sha256 == small.sha256
-
-
-def test_a_line_of_a_large_file_that_is_wrong_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("trainer.data.rows.MAX_BYTES_IN_MEMORY", 10)
-    path = as_jsonl(tmp_path / "rows", [PAIR, {"prompt": "a", "completion": ""}])
-    assert f"{path} at /completion (line 2)" in refusal(path)
-    path.write_text(json.dumps(PAIR) + "\n{\n")
-    assert f"error TP107: {path} (line 2): This is not JSON" in refusal(path)
 
 
 def test_encoded_rows_come_back_from_disk_as_they_went(tmp_path: Path):
@@ -270,7 +197,7 @@ def test_problems_of_an_array_name_the_line(tmp_path: Path):
     path = as_array(tmp_path / "rows", [PAIR, PAIR | {"completion": ""}])
     assert f"{path} at /completion (line 6)" in refusal(path)
     path.write_text('[{"prompt": "a", "completion": "b"}, 3]')
-    assert "The array holds 3, not an object." in refusal(path)
+    assert "The array contains 3, not an object." in refusal(path)
     path.write_text('[\n{"prompt": "a",\n')
     assert f"error TP107: {path} (line 3): This is not JSON" in refusal(path)
 
@@ -359,14 +286,14 @@ def test_a_folder_of_files_is_read_in_order(names: list[str], read: list[int], a
     (tmp_path / "dataset_infos.json").write_text("{}")
     file = read_dataset(str(tmp_path))
     assert [row["prompt"] for row in file.rows] == [f"{number}?" for number in read]
-    assert [problem.what for problem in file.warnings] == ([f"Left aside: {aside}."] if aside else [])
+    assert [problem.what for problem in file.warnings] == ([f"Ignored: {aside}."] if aside else [])
 
 
 @pytest.mark.parametrize(
     ("names", "said"),
     [
         (["test.jsonl"], "contains only held-out splits: test.jsonl."),
-        (["README.jso"], "has no row files."),
+        (["README.jso"], "does not contain row files."),
         (["train-00000-of-00003.jsonl", "train-00001-of-00003.jsonl"], "has 2 of 3 files of train.jsonl."),
         (["train_sft.jsonl", "train_prefs.jsonl"], "contains the datasets train_prefs.jsonl and train_sft.jsonl."),
         (["main/train.jsonl", "socratic/train.jsonl"], "the datasets main/train.jsonl and socratic/train.jsonl."),
@@ -384,7 +311,7 @@ def test_a_folder_saved_with_splits_gives_its_training_rows(tmp_path: Path):
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
     file = read_dataset(str(tmp_path))
     assert rows_of(file) == [PAIR]
-    assert file.warnings[0].what == "Left aside: the file test."
+    assert file.warnings[0].what == "Ignored: the file test."
 
 
 def test_a_row_of_a_shard_is_named_with_its_file(tmp_path: Path):
@@ -410,3 +337,26 @@ def test_what_lies_in_place_of_rows_is_named(name: str, content: bytes, what: st
         return
     assert f"{name} is {what}" in (said := refusal(path))
     assert next_ in said
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind", "what"),
+    [
+        ([{"text": "Once."}], "rows", "To learn plain text: --set data.kind=text."),
+        ([PAIR], "text", "The row has the columns prompt and completion"),
+        (
+            [{"conversations": [{"from": "human", "value": "?"}, {"from": "function_call", "value": "add"}]}],
+            "rows",
+            '"function_call"',
+        ),
+        ([SHARE_GPT | {"conversations": SHARE_GPT["conversations"][:2]}] * 9, "rows", "There are 4 more like it."),
+    ],
+)
+def test_unusable_rows_are_refused(rows: list[dict], kind: str, what: str, tmp_path: Path):
+    assert what in refusal(as_jsonl(tmp_path / "rows", rows), kind)
+
+
+def test_missing_pyarrow_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = as_parquet(tmp_path / "rows", [PAIR])
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert f"error TP015: {path}: Reading rows.parquet needs pyarrow, which is not installed." in refusal(path)

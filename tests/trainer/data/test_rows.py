@@ -1,20 +1,13 @@
 """Files of rows that people write by hand: blank lines, and the lines that messages name."""
 
-import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from evidence import layout
 from schemas.problems import ProblemError
 from schemas.render import as_text
-from trainer.config.tree import Config, DataConfig
 from trainer.data.rows import read_dataset, read_eval_set
-from trainer.recorder.progress import Watch
-from trainer.run import RunRequest, run
-from trainproof.orders.plan import plan_of
 
 PAIR = '{"prompt": "a", "completion": "b"}\n'
 
@@ -57,25 +50,3 @@ def test_a_repeated_id_is_named_with_the_lines_of_the_file(tmp_path: Path):
         "  Expected: an id that no other item has.\n"
         "  Next: Give each item its own id.\n"
     )
-
-
-@pytest.mark.slow
-def test_a_run_and_a_plan_show_the_warning(
-    config: Config, order_of: Callable[..., RunRequest], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    path = tmp_path / "rows.jsonl"
-    path.write_text(PAIR + "\n")
-    order = order_of(replace(config, data=DataConfig(dataset=str(path), max_length=16)))
-    with Watch() as watch:
-        assert run(order, watch) == 0
-    said = (
-        f"TP131: {path} (line 2): The line is blank and was skipped. "
-        "Next: Delete it; each line of a JSONL file holds one object."
-    )
-    assert said in capsys.readouterr().out
-    log = [json.loads(line) for line in (order.folder / layout.LOG).read_text().splitlines()]
-    assert [row["message"] for row in log if row["level"] == "warning"] == [said]
-    for _ in range(2):  # the second one was kept
-        plan = plan_of(order.folder / layout.CONFIG, device="cpu", settings=())
-        [told] = [each["what"] for each in plan["findings"] if each["code"] == "TP131"]
-        assert told == f"{path} (line 2): The line is blank and was skipped."

@@ -404,10 +404,10 @@ def prompt_key(prompt: str) -> str:
 
 
 def draw_problems(seed: int, shares: Shares, *, excluded_keys: frozenset[str]) -> Iterator[Drawn]:
-    """Yield problems without end, in their shares, no two with the same `prompt_key`.
+    """Yield problems endlessly, in their shares, each with another `prompt_key`.
 
     Raises:
-        ValueError: There is no new prompt left.
+        ValueError: All prompts were drawn.
     """
     rng = random.Random(seed)  # noqa: S311 - data, not secrets
     kinds, percent = zip(*shares, strict=True)
@@ -536,7 +536,7 @@ def fresh_items(
                 excluded += 1
             else:
                 yield drawn
-        message = f"a kind of problem has no new prompt left after {most:,} draws."
+        message = f"a kind of problem is exhausted after {most:,} draws."
         raise ValueError(message)
 
     chosen = take_shares(draw_new(), shares, count)
