@@ -267,22 +267,13 @@ class SpecialTokens:
 
     def problems(self, file: str, lines: Sequence[int | None]) -> list[Problem]:
         """Return an error for each of the first rows with an end token, and a warning about other tokens."""
-        problems = [
-            problem_of(
-                "TP023",
-                file=file,
-                line=lines[index],
-                pointer=pointer,
-                what=f"Row {index} has {token} in the text to be learned; the tokenizer reads it as the end token.",
-                why="The model would learn to stop there. The end token is appended to every completion anyway.",
-                next=f"Remove {token} from the row.",
-            )
-            for index, pointer, token in self._early[:MAX_SHOWN_ROWS]
-        ]
-        if rest := self._early[MAX_SHOWN_ROWS:]:
-            token = " or ".join(sorted({token for _, _, token in rest}))
-            what, fix = f"{len(rest)} further texts to be learned contain {token}.", f"Remove {token} from them."
-            problems.append(problem_of("TP023", file=file, what=what, next=fix, why=None))
+        problems = []
+        for index, pointer, token in self._early[:MAX_SHOWN_ROWS]:
+            what = f"Row {index} has the end token {token} in the text to be learned."
+            problems.append(problem_of("TP023", file=file, line=lines[index], pointer=pointer, what=what))
+        if rest := len(self._early) - len(problems):
+            what = f"{rest} further texts to be learned contain an end token."
+            problems.append(problem_of("TP023", file=file, what=what, why=None))
         if self._others:
             have = f"{quantity(len(self._others), 'row')} {'has' if len(self._others) == 1 else 'have'}"
             what = f"{have} the text of special tokens in it, the first here: {', '.join(sorted(self._tokens))}."
@@ -379,14 +370,9 @@ class _RowChecks:
             what += f"their answer at that length: {join_words(names, last='and')}."
             fix, line = self._fix_length(self.totals["longest_cut"]), self.lines[min(self.cut)]
             problems.append(problem_of("TP021", file=self.file, line=line, what=what, next=fix))
+        what = "The model's tokenizer changes the answer of row {} to {}."
         unknown = (
-            problem_of(
-                "TP025",
-                file=self.file,
-                line=self.lines[index],
-                what=f"The model's tokenizer changes the answer of row {index} to {format_value(text)}.",
-                next="Use the tokenizer that the model was trained with, or write the row in text that it knows.",
-            )
+            problem_of("TP025", file=self.file, line=self.lines[index], what=what.format(index, format_value(text)))
             for index, text in self.unknown.items()
         )
         return [*problems, *truncate_problems(unknown)]

@@ -79,27 +79,6 @@ def refusal_of(config: Config) -> str:
     return as_text(caught.value.problems)
 
 
-UNREADABLE = (
-    "  Every output to this item would count as wrong, whatever it says.\n"
-    "  Next: Choose another evaluation.answer or evaluation.compare, or correct the item.\n"
-)
-
-
-def test_rows_that_end_with_expected_words_and_are_never_read_as_them_are_told(tmp_path: Path):
-    sentence = {"prompt": "Who?", "completion": "It was Bob."}
-    _, data = inputs_of(asked(tmp_path, [sentence, sentence | {"prompt": "Who was it?"}], ["Bob", "Ann"]))
-    [told] = [each.what for each in data.warnings if each.code == "TP087"]
-    assert "none of 2 training rows has one that an item expects, although 2 of the first 2 end with one" in told
-
-
-def test_the_stop_text_ends_rows_as_it_ends_outputs(tmp_path: Path):
-    row = {"prompt": "Q: 2 + 3? A:", "completion": " 5\nQ: next"}
-    _, data = inputs_of(asked(tmp_path, [row], ["5"], answer="whole", stop="\nQ:"))
-    assert [each.what for each in data.warnings if each.code == "TP087"] == []
-    _, data = inputs_of(asked(tmp_path, [row], ["5"], answer="whole", stop="\\nQ:"))
-    assert [each.code for each in data.warnings if each.code == "TP087"] == ["TP087"]
-
-
 @pytest.mark.parametrize(
     ("settings", "expected", "what"),
     [

@@ -57,12 +57,7 @@ def test_a_turn_ends_in_the_special_token_that_the_template_writes_there(tmp_pat
     assert [row.token_ids[-1] for row in data.encoded] == [TURN_END_ID] * 3
     assert data.counts["end_token_supervised"] is True
     early = chat(("user", "u"), ("assistant", "Hi.</turn> Ho."))
-    assert refusal_of([early], tokenizer) == (
-        "error TP023: rows.jsonl at /messages/1/content (line 1): "
-        "Row 0 has </turn> in the text to be learned; the tokenizer reads it as the end token.\n"
-        "  The model would learn to stop there. The end token is appended to every completion anyway.\n"
-        "  Next: Remove </turn> from the row.\n"
-    )
+    assert "Row 0 has the end token </turn> in the text to be learned." in refusal_of([early], tokenizer)
 
 
 @pytest.mark.parametrize(
@@ -173,11 +168,7 @@ def test_an_item_that_the_template_refuses_is_told_before_anything_is_spent(conf
     changed = chat_config(config, tmp_path, template=template, prompt="no")
     with pytest.raises(ProblemError) as caught:
         inputs_of(changed)
-    assert as_text(caught.value.problems) == (
-        f"error TP022: {tmp_path / 'items.jsonl'} (line 1): The model's chat template refuses row 0: Not no.\n"
-        "  This is the template's own message; it says which turns the model was trained for.\n"
-        "  Next: Change the row to what the template supports, or remove it.\n"
-    )
+    assert [(each.code, each.line) for each in caught.value.problems] == [("TP022", 1)]
 
 
 def test_a_conversation_that_ends_with_another_turn_is_refused_with_its_line(tmp_path: Path):
@@ -196,16 +187,15 @@ def test_an_end_token_in_the_text_to_be_learned_is_refused(tmp_path: Path):
     tokenizer = resolve("tiny-gpt2").tokenizer()
     early = chat(("user", "u"), ("assistant", "<eos>"))
     rows = [PAIR, {"prompt": "a", "completion": "The token <eos> ends a text."}, *[early] * 5]
+    fix = "  Next: Remove it; the end token is appended to every completion.\n"
+    why = "  The completion contains the text of the end token, so the model would learn to stop there.\n"
     assert refusal_of(rows, tokenizer) == (
         "".join(
             f"error TP023: rows.jsonl at {pointer} (line {index + 1}): "
-            f"Row {index} has <eos> in the text to be learned; the tokenizer reads it as the end token.\n"
-            "  The model would learn to stop there. The end token is appended to every completion anyway.\n"
-            "  Next: Remove <eos> from the row.\n"
+            f"Row {index} has the end token <eos> in the text to be learned.\n{why}{fix}"
             for index, pointer in [(1, "/completion"), *[(index, "/messages/1/content") for index in range(2, 6)]]
         )
-        + "error TP023: rows.jsonl: 1 further texts to be learned contain <eos>.\n"
-        "  Next: Remove <eos> from them.\n"
+        + f"error TP023: rows.jsonl: 1 further texts to be learned contain an end token.\n{fix}"
     )
 
 

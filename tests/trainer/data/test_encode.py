@@ -8,7 +8,6 @@ import pytest
 import tokenizers
 from model_folders import case_folding_folder, model_folder
 
-from schemas.formats import format_value
 from schemas.problems import ProblemError
 from schemas.render import as_text
 from trainer.config.tree import DataConfig
@@ -96,14 +95,7 @@ def test_answers_that_the_tokenizer_does_not_know_are_refused(tmp_path: Path):
     with pytest.raises(ProblemError) as caught:
         encode_rows([PAIR, TRACE, *[far] * 5], own, max_length=64, file="rows.jsonl")
     assert [problem.code for problem in caught.value.problems] == ["TP025"] * 5
-    written = own.encode("<reasoning>2 + 2 = 4.</reasoning>\n<answer>4</answer>")
-    trace = own.decode([*written, own.eos_token_id], clean_up_tokenization_spaces=False)
-    assert as_text(caught.value.problems[:1]) == (
-        "error TP025: rows.jsonl (line 2): The model's tokenizer changes the answer of row 1 to "
-        f"{format_value(trace)}.\n"
-        "  A model can only learn and write what its tokenizer can encode.\n"
-        "  Next: Use the tokenizer that the model was trained with, or write the row in text that it knows.\n"
-    )
+    assert caught.value.problems[0].what.startswith("The model's tokenizer changes the answer of row 1 to ")
     assert caught.value.problems[-1].what.endswith("There are 1 more like it.")
 
 
