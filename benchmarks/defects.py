@@ -77,7 +77,7 @@ def batches():
 
 def rows():
     import trainer.data.rows as module
-    setattr(module, "MAX_BYTES_IN_MEMORY" if new() else "LARGEST_IN_MEMORY", 0)
+    module.LARGEST_IN_MEMORY = 0  # of the old tree
     from trainer.config.tree import Config, DataConfig, ModelConfig
     from trainer.methods.model import read_model
     if new():

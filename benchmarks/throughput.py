@@ -188,7 +188,8 @@ def main() -> int:
     """Create environments, measure, print and write the result."""
     args = build_parser(__doc__, list(LOOPS), rounds=5, steps=2).parse_args()
     facts, rounds, about = run_loops(args, {name: LOOPS[name] for name in args.only or LOOPS}, ENVIRONMENTS)
-    ratios, below = {}, []
+    ratios: dict[str, Any] = {}
+    below: list[str] = []
     for (first, second), target in TARGETS.items():
         if first in facts and second in facts:
             pair = f"{first} / {second}"

@@ -267,7 +267,8 @@ def render_each(
     problems = []
     for index, error in refused[:MAX_SHOWN_ROWS]:
         what = f"The model's chat template refuses row {index}: "
-        why, fix = "This is the template's own message; it says which turns the model was trained for.", None
+        why = "This is the template's own message; it says which turns the model was trained for."
+        fix: str | None = None
         if isinstance(error, TurnNotFoundError):
             what = f"The answer of row {index} cannot be found in the output of the model's chat template: "
             why = "Prompt and answer together must be the text that the template writes for the whole conversation."

@@ -674,7 +674,7 @@ _KINDS: tuple[tuple[str, Kind, str], ...] = (
 def row_kind(row: Mapping[str, Any]) -> Kind:
     """Return the kind of a converted row, or of the chosen answer of a pair."""
     row = row.get("chosen", row)
-    return next(kind for column, kind, _ in _KINDS if column in row)
+    return next((kind for column, kind, _ in _KINDS if column in row), "trace")
 
 
 def default_template(kind: Kind) -> str:

@@ -1,4 +1,4 @@
-"""How the reader of answers is told from rows, and what is said before anything is spent."""
+"""Readers of answers: inferred from rows, and checked before training."""
 
 import json
 from pathlib import Path
@@ -45,11 +45,11 @@ def items(*expected: Any) -> list[dict[str, Any]]:
         ([{"text": "A story."}], ["4"], "whole", "exact"),
     ],
 )
-def test_the_reader_is_told_from_the_rows(rows: list, expected: list, answer: str, compare: str):
+def test_reader_is_inferred_from_rows(rows: list, expected: list, answer: str, compare: str):
     assert infer_scoring(EvaluationConfig(), rows, items(*expected)) == Scoring(answer=answer, compare=compare)
 
 
-def test_what_is_set_is_not_told():
+def test_configured_reader_is_kept():
     settings = EvaluationConfig(answer="regex", answer_regex="#### (.*)", compare="numeric", tolerance=0.1)
     scoring = infer_scoring(settings, [TRACE], items("4"))
     assert scoring == Scoring(answer="regex", answer_regex="#### (.*)", compare="numeric", tolerance=0.1)

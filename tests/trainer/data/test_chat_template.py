@@ -1,4 +1,4 @@
-"""Conversations: written by the model's own template, asked as they were taught, refused with the row's line."""
+"""Conversations in the model's chat template: training and evaluation prompts, end tokens, refusals."""
 
 import json
 import signal
@@ -43,13 +43,13 @@ def refusal_of(rows: list[dict], tokenizer) -> str:
     return as_text(caught.value.problems)
 
 
-def test_a_turn_of_its_own_end_token_stays_in_a_templated_prompt(tmp_path: Path):
+def test_end_tokens_that_the_template_writes_stay_in_the_prompt(tmp_path: Path):
     tokenizer = chat_tokenizer(tmp_path, "{% for m in messages %}{{ m['content'] }}{{ eos_token }}{% endfor %}")
     [row] = encode_rows([TALK], tokenizer, max_length=128, file="rows.jsonl").encoded
     assert tokenizer.decode(row.token_ids) == "Say hi.<eos>Hi there.<eos>"
 
 
-def test_a_turn_ends_in_the_special_token_that_the_template_writes_there(tmp_path: Path):
+def test_turns_end_with_the_token_of_the_template(tmp_path: Path):
     tokenizer = chat_tokenizer(tmp_path, turn_end="</turn>")
     data = encode_rows([TALK, TALK, PAIR], tokenizer, max_length=128, file="rows.jsonl")
     theirs = tokenizer.apply_chat_template(TALK["messages"], tokenize=True, return_dict=False)
@@ -72,9 +72,7 @@ def test_a_turn_ends_in_the_special_token_that_the_template_writes_there(tmp_pat
         ("{% broken", "</turn>", "<eos>"),
     ],
 )
-def test_the_end_of_an_output_is_that_of_a_turn_if_it_is_a_token(
-    template: str, turn_end: str | None, end: str, tmp_path: Path
-):
+def test_end_token_of_a_form(template: str, turn_end: str | None, end: str, tmp_path: Path):
     tokenizer = chat_tokenizer(tmp_path, template, turn_end=turn_end)
     assert PromptForm(conversation=True).end_token(tokenizer) == end
     assert PLAIN.end_token(tokenizer) == "<eos>"
@@ -91,7 +89,7 @@ def test_the_end_of_an_output_is_that_of_a_turn_if_it_is_a_token(
         ([chat(("system", "s"), ("user", "u"), ("assistant", "a")), TALK], PromptForm(conversation=True)),
     ],
 )
-def test_the_form_of_the_questions_is_that_of_most_rows(rows: list[dict], form: PromptForm):
+def test_most_rows_decide_the_form_of_prompts(rows: list[dict], form: PromptForm):
     assert infer_form(rows) == form
 
 
@@ -108,7 +106,7 @@ def chat_config(config: Config, folder: Path, *, template: str, prompt: str, tur
     )
 
 
-def test_an_item_is_asked_as_a_row_of_the_same_words_was_taught(config: Config, tmp_path: Path):
+def test_evaluation_prompt_equals_training_prompt(config: Config, tmp_path: Path):
     _, data = inputs_of(chat_config(config, tmp_path, template=GEMMA_TEMPLATE, prompt="Say hi."))
     taught = data.encoded.encoded[0]
     assert data.items is not None
@@ -116,7 +114,7 @@ def test_an_item_is_asked_as_a_row_of_the_same_words_was_taught(config: Config, 
     assert asked == list(taught.token_ids[: taught.spans[0][0]])
 
 
-def test_a_question_that_follows_a_turn_of_the_system_is_seen_in_the_evaluation_set(config: Config, tmp_path: Path):
+def test_overlap_with_the_evaluation_set_ignores_system_turns(config: Config, tmp_path: Path):
     taught = chat(("system", "Be kind."), ("user", "Say hi."), ("assistant", "Hi."))
     changed = replace(
         config,
@@ -148,7 +146,7 @@ def test_a_run_and_what_comes_of_it_stop_where_the_template_ends_a_turn(
     assert json.loads((exported / "generation_config.json").read_text()) == {"eos_token_id": [1, TURN_END_ID]}
 
 
-def test_what_the_template_refuses_is_told_in_its_words_with_the_lines(tmp_path: Path):
+def test_rows_refused_by_the_template_are_reported_with_lines(tmp_path: Path):
     system = chat(("system", "s"), ("user", "u"), ("assistant", "a"))
     assert refusal_of([TALK, *[system] * 6], chat_tokenizer(tmp_path)) == (
         "".join(
@@ -163,7 +161,7 @@ def test_what_the_template_refuses_is_told_in_its_words_with_the_lines(tmp_path:
     )
 
 
-def test_an_item_that_the_template_refuses_is_told_before_anything_is_spent(config: Config, tmp_path: Path):
+def test_items_refused_by_the_template_are_reported_first(config: Config, tmp_path: Path):
     template = PLAIN_TEMPLATE + "{% if 'no' in messages[0]['content'] %}{{ raise_exception('Not no.') }}{% endif %}"
     changed = chat_config(config, tmp_path, template=template, prompt="no")
     with pytest.raises(ProblemError) as caught:
@@ -171,7 +169,7 @@ def test_an_item_that_the_template_refuses_is_told_before_anything_is_spent(conf
     assert [(each.code, each.line) for each in caught.value.problems] == [("TP022", 1)]
 
 
-def test_a_conversation_that_ends_with_another_turn_is_refused_with_its_line(tmp_path: Path):
+def test_conversation_must_end_with_the_assistant(tmp_path: Path):
     path = row_file(tmp_path / "rows.jsonl", TALK, chat(("user", "u"), ("user", "I am the user")))
     with pytest.raises(ProblemError) as caught:
         read_dataset(path)
@@ -183,7 +181,7 @@ def test_a_conversation_that_ends_with_another_turn_is_refused_with_its_line(tmp
     )
 
 
-def test_an_end_token_in_the_text_to_be_learned_is_refused(tmp_path: Path):
+def test_end_token_in_a_completion_is_refused(tmp_path: Path):
     tokenizer = resolve("tiny-gpt2").tokenizer()
     early = chat(("user", "u"), ("assistant", "<eos>"))
     rows = [PAIR, {"prompt": "a", "completion": "The token <eos> ends a text."}, *[early] * 5]
@@ -199,7 +197,7 @@ def test_an_end_token_in_the_text_to_be_learned_is_refused(tmp_path: Path):
     )
 
 
-def test_other_special_tokens_in_a_text_are_told(config: Config, tmp_path: Path):
+def test_special_tokens_in_texts_are_reported(config: Config, tmp_path: Path):
     rows = row_file(tmp_path / "rows.jsonl", PAIR, {"prompt": "<eos> a <pad>", "completion": "b <pad>"})
     items = row_file(tmp_path / "items.jsonl", {"id": "1", "prompt": "<eos>", "expected": "x"})
     changed = replace(
@@ -216,14 +214,14 @@ def test_other_special_tokens_in_a_text_are_told(config: Config, tmp_path: Path)
 
 
 @pytest.mark.parametrize("template", ["{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"])
-def test_a_template_of_another_run_has_limited_time(template: str, tmp_path: Path):
+def test_untrusted_template_has_limited_time(template: str, tmp_path: Path):
     tokenizer = chat_tokenizer(tmp_path, template)
     with untrusted_model(template_seconds=0.2):
         said = refusal_of([TALK], tokenizer)
     assert "cannot be used: it takes more than 0.2 seconds of CPU time for one conversation." in said
 
 
-def test_a_template_that_never_returns_to_python_ends_the_process(tmp_path: Path):
+def test_untrusted_template_in_c_code_ends_the_process(tmp_path: Path):
     program = f"""
 from trainer.data.conversations import apply_chat_template, untrusted_model
 from trainer.model.source import resolve
@@ -236,7 +234,7 @@ with untrusted_model(template_seconds=0.2):
     assert done.returncode == -signal.SIGVTALRM
 
 
-def test_a_large_tokenizer_of_another_run_is_refused(tmp_path: Path):
+def test_large_untrusted_tokenizer_is_refused(tmp_path: Path):
     folder = chat_model_folder(tmp_path / "model", GEMMA_TEMPLATE)
     source = resolve(str(folder))
     source.tokenizer()

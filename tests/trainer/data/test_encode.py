@@ -1,4 +1,4 @@
-"""What the model sees of a row: which tokens are supervised, what is cut, and what is refused."""
+"""Encoding of rows: supervised tokens, truncation and refusals."""
 
 import json
 from pathlib import Path
@@ -43,16 +43,16 @@ def supervised_text(row: dict, tokenizer, max_length: int = 128) -> str:
     return tokenizer.decode(tokens[0][loss_mask[0]])
 
 
-def test_a_trace_is_reasoning_then_answer_then_the_end_token(tokenizer):
+def test_trace_is_reasoning_answer_and_end_token(tokenizer):
     assert supervised_text(TRACE, tokenizer) == "<reasoning>2 + 2 = 4.</reasoning>\n<answer>4</answer><eos>"
 
 
 @pytest.mark.parametrize("row", [PAIR, CHAT], ids=["pair", "chat"])
-def test_a_completion_is_supervised_with_its_end_token(row: dict, tokenizer):
+def test_completion_and_end_token_are_supervised(row: dict, tokenizer):
     assert supervised_text(row, tokenizer) == "Hi there.<eos>"
 
 
-def test_a_conversation_without_a_template_is_one_line_a_turn(tokenizer):
+def test_conversation_without_template_is_one_line_per_turn(tokenizer):
     assert render_row(CHAT, tokenizer).prompt == "user: Say hi.\nassistant: "
 
 
@@ -66,7 +66,7 @@ def test_prompts_and_padding_are_not_supervised(tokenizer):
     assert not loss_mask[0, length:].any()
 
 
-def test_counts_are_those_of_the_arrays(tokenizer):
+def test_counts_equal_the_arrays(tokenizer):
     data = encode_rows([TRACE, PAIR, CHAT], tokenizer, max_length=128, file="rows.jsonl")
     assert data.counts == {
         "rows": 3,
@@ -88,7 +88,7 @@ def with_unknown_words(folder: Path, *known: str):
     return resolve(str(folder)).tokenizer()
 
 
-def test_answers_that_the_tokenizer_does_not_know_are_refused(tmp_path: Path):
+def test_unknown_answers_are_refused(tmp_path: Path):
     own = with_unknown_words(tmp_path / "model", "Hi", "there")
     far = {"prompt": "Say ho.", "completion": "Ho ho."}
     assert encode_rows([PAIR], own, max_length=64, file="rows.jsonl").counts["rows"] == 1
@@ -99,7 +99,7 @@ def test_answers_that_the_tokenizer_does_not_know_are_refused(tmp_path: Path):
     assert caught.value.problems[-1].what.endswith("There are 1 more like it.")
 
 
-def test_where_most_examples_are_cut_a_run_does_not_begin(tokenizer):
+def test_truncating_most_examples_is_an_error(tokenizer):
     long = {"prompt": "Say hi.", "completion": "Hi there. " * 20}
     [whole] = encode_rows([long], tokenizer, max_length=512, file="").encoded
     lost = 3 * (len(whole) - 32)
@@ -127,7 +127,7 @@ def test_where_most_examples_are_cut_a_run_does_not_begin(tokenizer):
     ],
     ids=["chosen", "rejected"],
 )
-def test_a_pair_is_cut_where_either_side_is(rows: list[dict], tokenizer, tmp_path: Path):
+def test_pair_is_truncated_if_either_answer_is(rows: list[dict], tokenizer, tmp_path: Path):
     path = tmp_path / "pairs.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, PAIR_OF_ANSWERS, PAIR_OF_ANSWERS]))
     file = read_dataset(str(path), "pairs")
@@ -143,7 +143,7 @@ def test_a_pair_is_cut_where_either_side_is(rows: list[dict], tokenizer, tmp_pat
     assert [each.code for each in data.warnings] == ["TP455"]
 
 
-def test_of_several_turns_those_that_are_cut_are_counted(tokenizer):
+def test_truncated_turns_are_counted(tokenizer):
     [whole] = encode_rows([LONG_TALK], tokenizer, max_length=128, file="", every_turn=True).encoded
     (_, first_ends), (second_begins, second_ends) = whole.spans
     data = encode_rows([LONG_TALK, PAIR], tokenizer, max_length=first_ends + 2, file="", every_turn=True)
@@ -151,7 +151,7 @@ def test_of_several_turns_those_that_are_cut_are_counted(tokenizer):
     assert data.counts["longest_row_tokens"] == second_ends
 
 
-def test_rows_that_the_tokenizer_writes_otherwise_are_counted_with_the_first(tmp_path: Path):
+def test_rows_changed_by_the_tokenizer_are_counted(tmp_path: Path):
     own = resolve(str(case_folding_folder(tmp_path / "model"))).tokenizer()
     rows = [PAIR | {"completion": text} for text in ("yes", "In all of Paris", "½", "2 <unit>kg")]
     data = encode_rows([*rows, {"text": "all small"}], own, max_length=64, file="rows.jsonl")
@@ -183,7 +183,7 @@ LONG_TALK = {
 }
 
 
-def test_all_turns_of_the_assistant_are_learned_when_asked(tokenizer):
+def test_every_turn_is_supervised_on_request(tokenizer):
     [last] = encode_rows([LONG_TALK], tokenizer, max_length=128, file="rows.jsonl").encoded
     [every] = encode_rows([LONG_TALK], tokenizer, max_length=128, file="rows.jsonl", every_turn=True).encoded
     assert tokenizer.decode(last.learned) == "Goodbye.<eos>"

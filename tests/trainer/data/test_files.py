@@ -1,4 +1,4 @@
-"""Rows of every file that a student may have: what is taken of it, and what is said where nothing can be."""
+"""Row files of every format, and their refusals."""
 
 import json
 import sys
@@ -90,7 +90,7 @@ def rows_of(file: RowFile) -> list[dict]:
         (TALK, TALK),
     ],
 )
-def test_rows_are_taken_by_the_names_of_their_columns(write: Write, row: dict, taken: dict, tmp_path: Path):
+def test_column_names_decide_the_format(write: Write, row: dict, taken: dict, tmp_path: Path):
     file = read_dataset(str(write(tmp_path / "rows", [row] * 5)))
     assert rows_of(file) == [taken] * 5
     assert list(file.lines) == [1, 2, 3, 4, 5]
@@ -98,7 +98,7 @@ def test_rows_are_taken_by_the_names_of_their_columns(write: Write, row: dict, t
 
 
 @pytest.mark.parametrize("write", WRITERS)
-def test_other_columns_are_named(write: Write, tmp_path: Path):
+def test_unknown_columns_are_refused(write: Write, tmp_path: Path):
     path = write(tmp_path / "rows", [{"question": "2 + 2?", "answer": "4"}])
     file = path / "data-00000-of-00002.arrow" if path.is_dir() else path
     assert refusal(path) == (
@@ -111,7 +111,7 @@ def test_other_columns_are_named(write: Write, tmp_path: Path):
     )
 
 
-def test_a_text_file_is_one_text(tmp_path: Path):
+def test_text_file_is_one_row(tmp_path: Path):
     path = tmp_path / "book.txt"
     path.write_text("One.\n\nTwo.\n")
     assert rows_of(read_dataset(str(path), "text")) == [{"text": "One.\n\nTwo.\n"}]
@@ -119,7 +119,7 @@ def test_a_text_file_is_one_text(tmp_path: Path):
     assert "TP016" in refusal(path, "text")
 
 
-def test_a_text_is_learned_whole_each_token_once(tmp_path: Path):
+def test_each_token_of_a_text_is_supervised_once(tmp_path: Path):
     tokenizer = resolve("tiny-gpt2").tokenizer()
     text = "The sun rises in the east and sets in the west. " * 9
     ids = [*tokenizer.encode(text, add_special_tokens=True), tokenizer.eos_token_id]
@@ -136,7 +136,7 @@ def test_a_text_is_learned_whole_each_token_once(tmp_path: Path):
 
 
 @pytest.mark.parametrize("write", [as_parquet, as_folder])
-def test_a_damaged_file_is_named(write: Write, tmp_path: Path):
+def test_damaged_file_is_refused(write: Write, tmp_path: Path):
     path = write(tmp_path / "rows", [PAIR])
     files = sorted(path.glob("*.arrow")) if path.is_dir() else [path]
     for file in files:
@@ -144,7 +144,7 @@ def test_a_damaged_file_is_named(write: Write, tmp_path: Path):
     assert refusal(path).startswith(f"error TP016: {files[0]}: It cannot be read: ")
 
 
-def test_encoded_rows_come_back_from_disk_as_they_went(tmp_path: Path):
+def test_token_file_round_trip(tmp_path: Path):
     tokenizer = resolve("tiny-gpt2").tokenizer()
     data = encode_rows([PAIR, SUM, {"text": "A text."}], tokenizer, max_length=64, file="rows.jsonl")
     again = TokenFile(data.encoded)
@@ -177,7 +177,7 @@ def as_array(path: Path, rows: list[dict]) -> Path:
     ],
 )
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
-def test_a_json_array_is_read(text: str, mark: str, tmp_path: Path):
+def test_json_document_is_read(text: str, mark: str, tmp_path: Path):
     path = tmp_path / "rows.json"
     path.write_text(mark + text, encoding="utf-8")
     assert rows_of(read_dataset(str(path))) == [PAIR, PAIR]
@@ -186,14 +186,14 @@ def test_a_json_array_is_read(text: str, mark: str, tmp_path: Path):
     assert list(shapes.table) == [PAIR, PAIR]
 
 
-def test_one_row_in_a_json_file_is_a_row(tmp_path: Path):
+def test_json_object_is_one_row(tmp_path: Path):
     path = tmp_path / "rows.json"
     for indent in (None, 1):
         path.write_text(json.dumps(TALK, indent=indent))
         assert rows_of(read_dataset(str(path))) == [TALK]
 
 
-def test_problems_of_an_array_name_the_line(tmp_path: Path):
+def test_problems_of_a_json_array_have_lines(tmp_path: Path):
     path = as_array(tmp_path / "rows", [PAIR, PAIR | {"completion": ""}])
     assert f"{path} at /completion (line 6)" in refusal(path)
     path.write_text('[{"prompt": "a", "completion": "b"}, 3]')
@@ -207,7 +207,7 @@ ROWS_BY_LAYOUT = (PAIR, ALPACA, SHARE_GPT, TALK)
 
 @pytest.mark.parametrize("row", ROWS_BY_LAYOUT)
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.json"])
-def test_marks_keys_and_numbers_are_treated_alike_in_all_layouts(row: dict, name: str, tmp_path: Path):
+def test_json_rules_hold_in_every_format(row: dict, name: str, tmp_path: Path):
     path, text = tmp_path / name, json.dumps(row)
 
     def write(*lines: str) -> Path:
@@ -234,7 +234,7 @@ def test_nan_is_never_text(write: Write, tmp_path: Path):
     assert "The row has the columns prompt, which data.kind rows does not recognise. Empty: completion" in said
 
 
-def test_columns_of_extension_types_are_read_as_what_they_hold(tmp_path: Path):
+def test_arrow_extension_types(tmp_path: Path):
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
@@ -250,7 +250,7 @@ def test_columns_of_extension_types_are_read_as_what_they_hold(tmp_path: Path):
     )
 
 
-def test_a_column_that_stands_twice_is_refused(tmp_path: Path):
+def test_duplicate_column_is_refused(tmp_path: Path):
     pyarrow = pytest.importorskip("pyarrow")
     path = tmp_path / "rows.arrow"
     table = pyarrow.table([["a"], ["b"], ["c"]], names=["prompt", "completion", "completion"])
@@ -281,7 +281,7 @@ def hub(folder: Path, names: list[str]) -> None:
         (["shard-10.jsonl", "shard-2.jsonl", "shard-1.jsonl"], [2, 1, 0], ""),
     ],
 )
-def test_a_folder_of_files_is_read_in_order(names: list[str], read: list[int], aside: str, tmp_path: Path):
+def test_files_of_a_folder_are_read_in_order(names: list[str], read: list[int], aside: str, tmp_path: Path):
     hub(tmp_path, names)
     (tmp_path / "dataset_infos.json").write_text("{}")
     file = read_dataset(str(tmp_path))
@@ -300,12 +300,12 @@ def test_a_folder_of_files_is_read_in_order(names: list[str], read: list[int], a
         (["a.jsonl", "a.parquet"], "contains the datasets *.jsonl and *.parquet."),
     ],
 )
-def test_a_folder_that_is_not_one_dataset_says_what_it_holds(names: list[str], said: str, tmp_path: Path):
+def test_folder_of_several_datasets_is_refused(names: list[str], said: str, tmp_path: Path):
     hub(tmp_path, [name for name in names if name != "README.jso"])
     assert said in refusal(tmp_path)
 
 
-def test_a_folder_saved_with_splits_gives_its_training_rows(tmp_path: Path):
+def test_saved_dataset_dict_gives_its_training_split(tmp_path: Path):
     for split in ("test", "train"):
         as_folder(tmp_path / split, [PAIR] if split == "train" else [SUM])
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
@@ -314,7 +314,7 @@ def test_a_folder_saved_with_splits_gives_its_training_rows(tmp_path: Path):
     assert file.warnings[0].what == "Ignored: the file test."
 
 
-def test_a_row_of_a_shard_is_named_with_its_file(tmp_path: Path):
+def test_problem_names_the_shard(tmp_path: Path):
     as_jsonl(tmp_path / "0", [PAIR, PAIR])
     as_jsonl(tmp_path / "1", [PAIR, PAIR | {"completion": ""}])
     assert f"{tmp_path / '1.jsonl'} at /completion (line 2)" in refusal(tmp_path)
@@ -329,7 +329,7 @@ def test_a_row_of_a_shard_is_named_with_its_file(tmp_path: Path):
         (b"\x1f\x8b\x08\x00", "compressed with gzip", "`gunzip`"),
     ],
 )
-def test_what_lies_in_place_of_rows_is_named(name: str, content: bytes, what: str, next_: str, tmp_path: Path):
+def test_other_content_is_recognised(name: str, content: bytes, what: str, next_: str, tmp_path: Path):
     path = tmp_path / name
     path.write_bytes(content)
     if name == "rows.txt" and content.startswith(b"<"):

@@ -29,7 +29,7 @@ def step_rows(step: int, *, rows: int, batch_size: int, seed: int, shuffle: bool
     return batch_indices(order, step, rows=rows, batch_size=batch_size)
 
 
-def test_in_file_order_a_pass_follows_a_pass():
+def test_passes_without_shuffling():
     steps = [step_rows(step, rows=5, batch_size=2, seed=0, shuffle=False).tolist() for step in range(3)]
     assert steps == [[0, 1], [2, 3], [4, 0]]
 
@@ -44,7 +44,7 @@ def test_every_row_is_used_once_before_any_is_used_twice(rows: int, batch_size: 
         assert sorted(stream[number * rows : (number + 1) * rows]) == list(range(rows))
 
 
-def test_passes_and_seeds_have_orders_of_their_own():
+def test_order_depends_on_pass_and_seed():
     def first_pass(seed: int, step: int) -> list[int]:
         return step_rows(step, rows=50, batch_size=50, seed=seed, shuffle=True).tolist()
 
@@ -58,14 +58,14 @@ def groups(lengths: list[int], capacity: int, *, in_order: bool = False) -> list
     return [found[number].tolist() for number in range(len(found))]
 
 
-def test_rows_go_where_they_fit_best():
+def test_packing_by_hand():
     assert groups([5, 3, 2, 4], 7) == [[0, 2], [3, 1]]
     assert groups([5, 3, 2, 4], 7, in_order=True) == [[0], [1, 2], [3]]
     assert groups([7, 7], 7) == [[0], [1]]
 
 
 @given(lengths=LENGTHS, in_order=st.booleans())
-def test_every_row_is_in_one_sequence_and_whole(lengths: list[int], in_order: bool):
+def test_packing_keeps_every_row_whole(lengths: list[int], in_order: bool):
     found = groups(lengths, 30, in_order=in_order)
     assert sorted(row for rows in found for row in rows) == list(range(len(lengths)))
     assert all(sum(lengths[row] for row in rows) <= 30 for rows in found)
@@ -76,7 +76,7 @@ def test_every_row_is_in_one_sequence_and_whole(lengths: list[int], in_order: bo
 
 
 @given(lengths=LENGTHS)
-def test_no_two_sequences_would_fit_into_one(lengths: list[int]):
+def test_no_two_packed_sequences_fit_into_one(lengths: list[int]):
     filled = sorted(sum(lengths[row] for row in rows) for rows in groups(lengths, 30))
     assert len(filled) < 2 or filled[0] + filled[1] > 30
 
@@ -86,7 +86,7 @@ def packed_config(config: Config, **data) -> Config:
 
 
 @pytest.mark.slow
-def test_a_packed_batch_has_the_loss_and_the_gradient_of_its_rows_alone(config: Config):
+def test_packed_batch_has_the_loss_and_gradient_of_its_rows(config: Config):
     """Sums over the rows of one packed step, and over the same rows a sequence each."""
     task, data = inputs_of(packed_config(config))
     alone, _ = inputs_of(config)
@@ -114,7 +114,7 @@ def test_a_packed_batch_has_the_loss_and_the_gradient_of_its_rows_alone(config: 
         np.testing.assert_allclose(value, same_gradient[name], atol=1e-6 * scale, rtol=0, err_msg=name)
 
 
-def test_the_first_token_of_a_row_is_not_asked_of_the_row_before(config: Config):
+def test_first_token_of_a_packed_row_is_not_supervised(config: Config):
     _, data = inputs_of(packed_config(config))
     batch = data.source.batch(0)
     segments, mask = batch["segments"], batch["loss_mask"]
@@ -125,7 +125,7 @@ def test_the_first_token_of_a_row_is_not_asked_of_the_row_before(config: Config)
     assert not mask[segments == 0].any()
 
 
-def test_tokens_are_counted_without_padding_and_follow_from_the_step(config: Config):
+def test_tokens_before_a_step_exclude_padding(config: Config):
     for packing in (False, True):
         _, data = inputs_of(replace(config, data=replace(config.data, packing=packing)))
         source, seen = data.source, 0
@@ -135,7 +135,7 @@ def test_tokens_are_counted_without_padding_and_follow_from_the_step(config: Con
         assert source.tokens_per_pass == sum(map(len, data.encoded.encoded))
 
 
-def test_a_batch_made_ahead_is_the_batch_made_when_it_is_asked_for(config: Config):
+def test_prefetched_batch_equals_the_batch(config: Config):
     _, data = inputs_of(packed_config(config))
     with PrefetchingSource(data.source, steps=5) as ahead:
         for step in (0, 1, 2, 4, 3, 4):  # a resumed run begins anywhere
@@ -144,7 +144,7 @@ def test_a_batch_made_ahead_is_the_batch_made_when_it_is_asked_for(config: Confi
         assert ahead.tokens_before(3) == data.source.tokens_before(3)
 
 
-def test_what_cannot_make_a_batch_says_so_when_the_batch_is_asked_for():
+def test_prefetching_raises_errors_with_their_batch():
     class Broken:
         def batch(self, step: int):
             if step == 1:
@@ -163,7 +163,7 @@ def test_what_cannot_make_a_batch_says_so_when_the_batch_is_asked_for():
             ahead.batch(1)
 
 
-def test_the_order_of_sequences_is_that_of_rows(config: Config):
+def test_sequences_are_shuffled_like_rows(config: Config):
     _, data = inputs_of(packed_config(config))
     source = data.source
     numbers = step_rows(3, rows=len(source.sequences), batch_size=4, seed=config.seed, shuffle=True)
@@ -183,7 +183,7 @@ def with_buckets(config: Config, buckets: int, **data: Any) -> Config:
         (2048, 8, (16, 32, 64, 128, 256, 512, 1024, 2048)),
     ],
 )
-def test_lengths_are_halved(max_length: int, buckets: int, lengths: tuple[int, ...]):
+def test_bucket_lengths(max_length: int, buckets: int, lengths: tuple[int, ...]):
     assert bucket_lengths(max_length, buckets) == lengths
 
 
@@ -218,7 +218,7 @@ def test_batches_of_one_bucket_by_hand():
 
 
 @pytest.mark.slow
-def test_a_batch_has_the_smallest_length_that_holds_it_and_the_same_loss(config: Config):
+def test_bucketed_batch_is_short_and_has_the_same_loss(config: Config):
     bucketed, data = inputs_of(with_buckets(config, 3))
     plain, _ = inputs_of(config)
     [state], frozen = initial_state(plain)
@@ -245,7 +245,7 @@ def test_a_batch_has_the_smallest_length_that_holds_it_and_the_same_loss(config:
     assert len(seen) > 1
 
 
-def test_padding_falls_and_a_program_stands_for_each_length(config: Config):
+def test_buckets_reduce_padding_and_add_programs(config: Config):
     task, data = inputs_of(with_buckets(config, 3))
     assert {"train", "train_32", "train_64"} <= set(programs_of(task))
     assert programs_of(task)["train_32"].arguments[2]["tokens"].shape == (1, 4, 32)

@@ -1,4 +1,4 @@
-"""Files of pairs in TRL's layouts: what is given, what is learned, and what is refused by line."""
+"""Preference pairs in the layouts of TRL."""
 
 import json
 from dataclasses import replace
@@ -38,7 +38,7 @@ def problems_of(folder: Path, *rows: Any) -> list[Problem]:
 
 
 @pytest.mark.parametrize("row", TALKS)
-def test_every_layout_of_turns_gives_the_same_pair(row: dict[str, Any], tmp_path: Path):
+def test_pairs_of_turns(row: dict[str, Any], tmp_path: Path):
     file = read_dataset(str(written(tmp_path, row)), "pairs")
     assert list(file.rows) == [{"chosen": {"messages": [USER, BLUE]}, "rejected": {"messages": [USER, RED]}}]
     assert (infer_form(file.rows).conversation, row_prompt(file.rows[0]), row_texts(file.rows[0])[0][0]) == (
@@ -47,7 +47,7 @@ def test_every_layout_of_turns_gives_the_same_pair(row: dict[str, Any], tmp_path
     )
 
 
-def test_texts_with_a_prompt_and_without(tmp_path: Path):
+def test_pairs_of_texts(tmp_path: Path):
     with_prompt = {"prompt": "Sky?", "chosen": "Blue.", "rejected": "Red.", "source": "x"}
     file = read_dataset(
         str(written(tmp_path, with_prompt, {"chosen": "The sky is blue", "rejected": "The sky is black"})), "pairs"
@@ -66,7 +66,7 @@ def test_texts_with_a_prompt_and_without(tmp_path: Path):
         ("", "a b", ""),
     ],
 )
-def test_a_common_beginning_ends_before_a_word(chosen: str, rejected: str, begun: str):
+def test_common_text_ends_before_a_word(chosen: str, rejected: str, begun: str):
     assert common_text(chosen, rejected) == common_text(rejected, chosen) == begun
 
 
@@ -74,7 +74,7 @@ def run_on(config: Config, path: Path, **data: Any) -> Config:
     return replace(config, data=DataConfig(dataset=str(path), **data), objective=ObjectiveConfig(kind="dpo"))
 
 
-def test_a_pair_is_two_sequences_with_one_prompt(config: Config, tmp_path: Path):
+def test_pair_is_two_sequences_with_one_prompt(config: Config, tmp_path: Path):
     path = written(
         tmp_path, *({"prompt": f"{n} + 1?", "chosen": f"{n + 1}.", "rejected": "No idea."} for n in range(4))
     )
@@ -97,7 +97,7 @@ def test_a_pair_is_two_sequences_with_one_prompt(config: Config, tmp_path: Path)
     assert data.encoded.counts["end_token_supervised"] is True
 
 
-def test_answers_that_become_the_same_tokens_are_refused(config: Config, tmp_path: Path):
+def test_answers_with_equal_tokens_are_refused(config: Config, tmp_path: Path):
     same = " and so on" * 9
     path = written(
         tmp_path,

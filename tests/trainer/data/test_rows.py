@@ -1,4 +1,4 @@
-"""Files of rows that people write by hand: blank lines, and the lines that messages name."""
+"""Blank lines, empty files and duplicate ids."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +20,7 @@ def refusal(reader: Callable, path: Path, text: str) -> str:
     return as_text(caught.value.problems)
 
 
-def test_blank_lines_are_skipped_with_a_warning_also_at_the_end(tmp_path: Path):
+def test_blank_lines_are_skipped_with_a_warning(tmp_path: Path):
     path = tmp_path / "rows.jsonl"
     path.write_text(PAIR + "\n" + PAIR + "\n")
     read = read_dataset(str(path))
@@ -33,7 +33,7 @@ def test_blank_lines_are_skipped_with_a_warning_also_at_the_end(tmp_path: Path):
     )
 
 
-def test_a_file_of_blank_lines_has_no_rows(tmp_path: Path):
+def test_file_of_blank_lines_is_refused(tmp_path: Path):
     path = tmp_path / "rows.jsonl"
     assert refusal(read_dataset, path, "\n\n") == (
         f"error TP011: {path}: The dataset has no rows.\n"
@@ -42,7 +42,7 @@ def test_a_file_of_blank_lines_has_no_rows(tmp_path: Path):
     )
 
 
-def test_a_repeated_id_is_named_with_the_lines_of_the_file(tmp_path: Path):
+def test_duplicate_id_is_refused_with_both_lines(tmp_path: Path):
     path = tmp_path / "items.jsonl"
     item = '{"id": "a", "prompt": "x", "expected": "y"}\n'
     assert refusal(read_eval_set, path, "\n" + item + "\n" + item) == (

@@ -1,4 +1,4 @@
-"""How a prompt is written: as the row has it, by the setting, and as earlier versions wrote it."""
+"""Prompt templates: defaults, the setting, and earlier versions."""
 
 import json
 from pathlib import Path
@@ -38,7 +38,7 @@ def tokenizer():
         ({"begun": "Sky is", "completion": " blue"}, "Q: {prompt}", "Sky is blue<eos>"),
     ],
 )
-def test_a_row_is_learned_as_its_template_writes_it(row, template, written: str, tokenizer):
+def test_templates_of_rows(row, template, written: str, tokenizer):
     [encoded] = encode_rows([row], tokenizer, max_length=128, file="rows.jsonl", template=template).encoded
     assert tokenizer.decode(encoded.token_ids) == written
 
@@ -54,7 +54,7 @@ def test_a_row_is_learned_as_its_template_writes_it(row, template, written: str,
         ([{"chosen": PAIR, "rejected": PAIR}], None, "{prompt}"),
     ],
 )
-def test_an_evaluation_asks_as_most_rows_do(rows, template, asked: str, tokenizer):
+def test_evaluation_uses_the_template_of_most_rows(rows, template, asked: str, tokenizer):
     assert infer_form(rows, template).render("{prompt}", tokenizer) == asked
 
 
@@ -69,7 +69,7 @@ def of_rows(folder: Path, rows: list, template: str | None = None) -> Config:
     return Config(model=ModelConfig(name="tiny-gpt2"), data=data, evaluation=EvaluationConfig(max_new_tokens=4))
 
 
-def test_an_earlier_configuration_writes_every_prompt_with_a_line_break(tmp_path: Path):
+def test_earlier_configuration_ends_prompts_with_a_newline(tmp_path: Path):
     """Its conversations too are taken without complaint, although they use no template."""
     earlier = document_of(of_rows(tmp_path, [PAIR])) | {"schema_version": "1.1"}
     del earlier["data"]["template"]
@@ -88,7 +88,7 @@ def test_an_earlier_configuration_writes_every_prompt_with_a_line_break(tmp_path
         ({"conversation": True, "system": None, "thinks": True}, PromptForm(conversation=True, thinks=True)),
     ],
 )
-def test_the_form_is_read_back_from_the_log(fields: dict, form: PromptForm, tmp_path: Path):
+def test_form_is_read_from_the_log(fields: dict, form: PromptForm, tmp_path: Path):
     record = {"time": "2026-11-24T12:00:00Z", "level": "info", "event": "prompt_form", "message": "m", "fields": fields}
     written(tmp_path, [record], "log.jsonl")
     assert logged_form(tmp_path) == form
