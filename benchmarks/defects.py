@@ -47,12 +47,12 @@ def stop_token():
 
 def source(rows, length, batch, examples=None):
     if new():
-        from trainer.data.order import RowSource
+        from trainer.data.batches import RowSource, one_each
         from trainer.data.encode import collate as laid_out
     else:
+        from trainer.data.packing import one_each
         from trainer.data.source import RowSource
         from trainer.data.files.encoded import laid_out
-    from trainer.data.packing import one_each
     def collate(sequences, length):
         tokens, mask, _ = laid_out(sequences, length)
         return {"tokens": tokens, "mask": mask}

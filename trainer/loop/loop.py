@@ -21,7 +21,7 @@ import numpy as np
 from evidence.layout import PROFILE
 from schemas.catalog import row_fields
 from schemas.formats import quantity
-from trainer.data.order import BatchSource, HostBatch, PrefetchingSource, global_batch_size
+from trainer.data.batches import BatchSource, HostBatch, PrefetchingSource, global_batch_size
 from trainer.loop.chain import KeptStates, StateWriter, StateWriterRecorder, chain_interval
 from trainer.loop.checkpoints import Checkpoints
 from trainer.loop.mesh import batch_sharding

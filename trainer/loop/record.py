@@ -15,7 +15,7 @@ import optax
 
 from evidence.effective import settings_in_manifest
 from trainer.config.tree import Config
-from trainer.data.order import global_batch_size
+from trainer.data.batches import global_batch_size
 from trainer.loop import effective
 from trainer.loop.compilation import Compiled
 from trainer.loop.optimizer import build_schedule, detect_optimizer, detect_state_dtype, learning_rate_at

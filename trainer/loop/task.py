@@ -9,7 +9,7 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from trainer.config.tree import Config
-from trainer.data.packing import bucket_lengths
+from trainer.data.batches import bucket_lengths
 from trainer.loop.attending import attention_of
 from trainer.loop.layout import is_scanned
 from trainer.model.attention import AttentionKernel, AttentionKind

@@ -14,9 +14,9 @@ from jaxtyping import Array, Float, Key
 from schemas.formats import format_value
 from schemas.problems import Problem, problem_of
 from trainer.config.tree import Config, ObjectiveConfig
+from trainer.data.batches import HostBatch
 from trainer.data.conversations import PromptForm, Tokenizer
 from trainer.data.encode import EncodedData, encode_rows
-from trainer.data.order import HostBatch
 from trainer.model.decoder import Decoder
 from trainer.objectives.cross_entropy import is_chunked
 

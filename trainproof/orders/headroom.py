@@ -12,7 +12,7 @@ from evidence.run import Run, read_run
 from schemas.formats import quantity
 from schemas.problems import Problem, problem_of
 from trainer.config.tree import Config, config_of
-from trainer.data.order import global_batch_size
+from trainer.data.batches import global_batch_size
 from trainer.data.rows import read_dataset
 from trainer.loop.headroom import headroom_problems, in_words
 

@@ -1,4 +1,4 @@
-"""Prompts and completions against `tokenizer.apply_chat_template` of transformers, for the templates of many families."""
+"""Prompts and completions against `apply_chat_template` of transformers, for the templates of many families."""
 
 from __future__ import annotations
 

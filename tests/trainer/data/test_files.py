@@ -10,7 +10,7 @@ import pytest
 from schemas.problems import ProblemError
 from schemas.render import as_text
 from trainer.data.encode import TokenFile, encode_rows
-from trainer.data.rows import RowFile, read_dataset
+from trainer.data.rows import RowFile, read_dataset, read_eval_set
 from trainer.first_config import read_shape
 from trainer.model.source import resolve
 
@@ -360,3 +360,31 @@ def test_missing_pyarrow_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path = as_parquet(tmp_path / "rows", [PAIR])
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert f"error TP015: {path}: Reading rows.parquet needs pyarrow, which is not installed." in refusal(path)
+
+
+def test_blank_lines_are_skipped_with_a_warning(tmp_path: Path):
+    path, line = tmp_path / "rows.jsonl", json.dumps(PAIR) + "\n"
+    path.write_text(line + "\n" + line + "\n")
+    file = read_dataset(str(path))
+    assert list(file.lines) == [1, 3]
+    assert [(each.code, each.line) for each in file.warnings] == [("TP131", 2), ("TP131", 4)]
+
+
+def test_file_of_blank_lines_is_refused(tmp_path: Path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n\n")
+    assert refusal(path) == (
+        f"error TP011: {path}: The dataset has no rows.\n"
+        "  Expected: at least one line of JSON.\n"
+        "  Next: Write one row per line; schemas/documents/v1 describes the shapes.\n"
+    )
+
+
+def test_duplicate_id_is_refused_with_both_lines(tmp_path: Path):
+    path, item = tmp_path / "items.jsonl", '{"id": "a", "prompt": "x", "expected": "y"}\n'
+    path.write_text("\n" + item + "\n" + item)
+    with pytest.raises(ProblemError) as caught:
+        read_eval_set(str(path))
+    [problem] = caught.value.problems
+    assert (problem.code, problem.line, problem.pointer) == ("TP012", 4, "/id")
+    assert problem.what == "The id 'a' is already used in line 2."

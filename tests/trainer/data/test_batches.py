@@ -13,8 +13,14 @@ from tasks import inputs_of
 
 from schemas.problems import ProblemError
 from trainer.config.tree import Config
-from trainer.data.order import PrefetchingSource, batch_indices, pass_order
-from trainer.data.packing import bucket_lengths, group_by_bucket, pack_rows
+from trainer.data.batches import (
+    PrefetchingSource,
+    batch_indices,
+    bucket_lengths,
+    group_by_bucket,
+    pack_rows,
+    pass_order,
+)
 from trainer.loop.programs import loss_fn_of, programs_of
 from trainer.loop.state import initial_params, initial_state
 
