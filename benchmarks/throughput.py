@@ -84,13 +84,8 @@ def torch_loop(family: str, attention: str, mode: str = "as_written") -> None:
     model = transformers.AutoModelForCausalLM.from_config(
         config, dtype=torch.float32, attn_implementation=attention
     ).train()
-    optimizer = torch.optim.AdamW(
-        model.parameters(),
-        lr=ADAMW["learning_rate"],
-        betas=(ADAMW["beta1"], ADAMW["beta2"]),
-        eps=ADAMW["epsilon"],
-        weight_decay=ADAMW["weight_decay"],
-    )
+    rate, beta1, beta2, epsilon, decay = ADAMW.values()
+    optimizer = torch.optim.AdamW(model.parameters(), rate, betas=(beta1, beta2), eps=epsilon, weight_decay=decay)
     forward = torch.compile(model) if mode == "compiled" else model
     data = [torch.from_numpy(tokens).long() for tokens in make_batches()]
 
@@ -134,13 +129,8 @@ def tunix_loop() -> None:
         use_tied_embedding=True,
     )
     model = qwen3.Qwen3(config, rngs=nnx.Rngs(0))
-    optimizer = optax.adamw(
-        ADAMW["learning_rate"],
-        b1=ADAMW["beta1"],
-        b2=ADAMW["beta2"],
-        eps=ADAMW["epsilon"],
-        weight_decay=ADAMW["weight_decay"],
-    )
+    rate, beta1, beta2, epsilon, decay = ADAMW.values()
+    optimizer = optax.adamw(rate, beta1, beta2, epsilon, weight_decay=decay)
     trainer = peft_trainer.PeftTrainer(model, optimizer, peft_trainer.TrainingConfig(eval_every_n_steps=10**9))
     train_step, _ = trainer.jit_train_and_eval_step(cache_nnx_graph=True)
     batch, seq = SHAPE["batch"], SHAPE["seq"]

@@ -106,7 +106,7 @@ _template_seconds: ContextVar[float | None] = ContextVar("template_seconds", def
 def untrusted_model(template_seconds: float = 10.0) -> Iterator[None]:
     """Limit the size of tokenizer files and the CPU time of each rendered conversation of an untrusted run.
 
-    Windows has no timer of CPU time.
+    Windows lacks a timer of CPU time.
     """
     token = _template_seconds.set(template_seconds)
     try:
@@ -494,7 +494,7 @@ class Conversation:
         start, end = self.find_start(place), template_facts(self._tokenizer).turn_end or ""
         stop = self.text.find(end, start) if end and is_last else -1
         if stop < 0:
-            _, _, after = self._render_with(place, PROBE).partition(PROBE)
+            _, _, after = self._render_changed(place, PROBE).partition(PROBE)
             closing = after.lstrip() if end and after.lstrip().startswith(end) else after
             stop = len(self.text) - len(closing) if self.text.endswith(after) else start
         learned, expected = squeeze(self.text[:stop]), squeeze(content)
@@ -518,8 +518,8 @@ class Conversation:
         follows = bool(prompt) and self.text.startswith(prompt)
         if follows and template_facts(self._tokenizer).opens_turn:
             return len(prompt)
-        plain = self._render_with(place, PROBE)
-        shared = commonprefix([plain, self._render_with(place, THOUGHT)])  # noqa: RUF071 - of texts
+        plain = self._render_changed(place, PROBE)
+        shared = commonprefix([plain, self._render_changed(place, THOUGHT)])  # noqa: RUF071 - of texts
         added = squeeze(plain[len(shared) :].partition(PROBE)[0])
         if not self.text.startswith(shared) or added not in ("", "</think>"):
             at = max(len(commonprefix([prompt, self.text])) - 20, 0)  # noqa: RUF071 - of texts
@@ -530,7 +530,7 @@ class Conversation:
             return len(prompt)
         return len(shared.rstrip(" "))
 
-    def _render_with(self, place: int, content: str) -> str:
+    def _render_changed(self, place: int, content: str) -> str:
         changed = {**self._messages[place], "content": content}
         return self._render([*self._messages[:place], changed, *self._messages[place + 1 :]])
 

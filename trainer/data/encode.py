@@ -185,9 +185,9 @@ def encode_rows(
         template: Template of plain prompts, or None for the default of each kind.
 
     Raises:
-        ProblemError: Exit code 2; the tokenizer has no end token or does not know an answer, its chat template refuses
-            a row, a completion contains an end token, or a row lost its answer. If most rows are cut, there is an error
-            among the warnings.
+        ProblemError: Exit code 2; the tokenizer lacks an end token or does not know an answer, its chat template
+            refuses a row, a completion contains an end token, or a row lost its answer. If most rows are cut, there is
+            an error among the warnings.
     """
     require_end_token(tokenizer, file)
     form, lines = form or infer_form(rows), row_lines(len(rows), lines)
@@ -491,8 +491,8 @@ def encode_prompts(
         template: Template of plain prompts, or None for the default of each kind.
 
     Raises:
-        ProblemError: Exit code 2; the tokenizer has no end token, its chat template refuses a row, or a prompt has no
-            token or no room for a completion.
+        ProblemError: Exit code 2; the tokenizer lacks an end token, its chat template refuses a row, or a prompt is
+            empty or leaves too little room for a completion.
     """
     require_end_token(tokenizer, file)
     lines, special = row_lines(len(rows), lines), SpecialTokens(tokenizer)
