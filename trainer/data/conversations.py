@@ -265,15 +265,15 @@ def render_each(
             problem = problem_of("TP022", file=file, what=what, why=why, next=error.advice)
             raise ProblemError([problem], exit_code=2) from error
     problems = []
-    for index, error in refused[:MAX_SHOWN_ROWS]:
+    for index, refusal in refused[:MAX_SHOWN_ROWS]:
         what = f"The model's chat template refuses row {index}: "
         why = "This is the template's own message; it says which turns the model was trained for."
         fix: str | None = None
-        if isinstance(error, TurnNotFoundError):
+        if isinstance(refusal, TurnNotFoundError):
             what = f"The answer of row {index} cannot be found in the output of the model's chat template: "
             why = "Prompt and answer together must be the text that the template writes for the whole conversation."
             fix = "Correct the template, or write the row as prompt and completion."
-        what += f"{str(error).rstrip('.')}."
+        what += f"{str(refusal).rstrip('.')}."
         problems.append(problem_of("TP022", file=file, line=lines[index], what=what, why=why, next=fix))
     if rest := len(refused) - len(problems):
         what, fix = f"The model's chat template refuses {rest} further rows.", "Correct or remove them."
