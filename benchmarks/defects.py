@@ -50,12 +50,12 @@ def stop_token():
 
 def source(rows, length, batch, examples=None):
     if new():
-        from trainer.data.order import RowSource
+        from trainer.data.batches import RowSource, one_each
         from trainer.data.encode import collate as laid_out
     else:
+        from trainer.data.packing import one_each
         from trainer.data.source import RowSource
         from trainer.data.files.encoded import laid_out
-    from trainer.data.packing import one_each
     def collate(sequences, length):
         tokens, mask, _ = laid_out(sequences, length)
         return {"tokens": tokens, "mask": mask}
@@ -80,7 +80,7 @@ def batches():
 
 def rows():
     import trainer.data.rows as module
-    setattr(module, "MAX_BYTES_IN_MEMORY" if new() else "LARGEST_IN_MEMORY", 0)
+    module.LARGEST_IN_MEMORY = 0  # of the old tree
     from trainer.config.tree import Config, DataConfig, ModelConfig
     from trainer.methods.model import read_model
     if new():

@@ -84,44 +84,23 @@ def take_steps(process: subprocess.Popen[str], steps: int) -> dict[str, float]:
 
 
 def measure(
-    loops: Mapping[str, Loop], environments: Path, *, rounds: int, steps: int, restart: bool = False
+    loops: Mapping[str, Loop], environments: Path, *, rounds: int, steps: int
 ) -> tuple[dict[str, dict[str, Any]], list[Costs]]:
-    """Measure all loops in every round, in alternating order.
-
-    Args:
-        loops: by name.
-        environments: folder of the environments.
-        rounds: number of rounds.
-        steps: steps of each loop in each round.
-        restart: Start each loop anew in each round, so that only one is in memory at a time.
-
-    Returns:
-        The facts of each loop, and the costs of each round.
-    """
-    started = {} if restart else {name: loop.start(environments) for name, loop in loops.items()}
-    facts = {name: answer for name, (_, answer) in started.items()}
+    """Measure all loops in every round, in alternating order; return the facts by loop, and the costs of each round."""
+    started = {name: loop.start(environments) for name, loop in loops.items()}
     measured: list[Costs] = []
     for number in range(rounds):
-        costs: Costs = {}
-        for name in list(loops) if number % 2 == 0 else list(loops)[::-1]:
-            process, facts[name] = started.get(name) or loops[name].start(environments)
-            costs[name] = take_steps(process, steps)
-            if restart:
-                process.communicate()
-        measured.append(costs)
-        figures = ", ".join(f"{name}: {costs[name]['cpu']:.2f}" for name in loops)
+        names = list(loops) if number % 2 == 0 else list(loops)[::-1]
+        measured.append({name: take_steps(started[name][0], steps) for name in names})
+        figures = ", ".join(f"{name}: {measured[-1][name]['cpu']:.2f}" for name in loops)
         print(f"round {number + 1}/{rounds}, CPU seconds per step: {figures}", flush=True)
     for process, _ in started.values():
         process.communicate()
-    return facts, measured
+    return {name: facts for name, (_, facts) in started.items()}, measured
 
 
 class StepServer:
-    """Take the steps that the parent process requests and report their cost.
-
-    Args:
-        facts: printed after the warm-up, such as versions and the number of parameters.
-    """
+    """Take the steps that the parent process requests and report their cost; `facts` are printed after the warm-up."""
 
     def __init__(self, **facts: Any) -> None:
         self.facts = facts
@@ -171,28 +150,22 @@ def serve(step: Callable[[int], float], **facts: Any) -> None:
         number += 1
 
 
-def serve_trainer(config: Any, make_batches: Callable[[int], Sequence[Any]] | None = None) -> None:
-    """Serve this trainer's step, as a run calls it.
-
-    Args:
-        config: the configuration.
-        make_batches: makes batches of tokens for a vocabulary size, or None to use the rows of the configuration.
-    """
+def serve_trainer(config: Any, make_batches: Callable[[int], Sequence[Any]]) -> None:
+    """Serve this trainer's step, as a run calls it, on batches of tokens that are made for a vocabulary size."""
     import jax
 
-    task, data, state, frozen, program = compile_step(config)
-    source, batches = data.source, make_batches(task.model.source.spec.vocab) if make_batches else None
+    task, _, state, frozen, program = compile_step(config)
+    batches = make_batches(task.model.source.spec.vocab)
 
     def step(number: int) -> float:
-        batch = full_batch(batches[number % len(batches)]) if batches else source.batch(number)
-        state[0], metrics = program.call(state[0], frozen, batch)
+        state[0], metrics = program.call(state[0], frozen, full_batch(batches[number % len(batches)]))
         return float(metrics.loss)
 
     serve(
         step,
         parameters=sum(prod(shape.shape) for shape in task.model.shapes.values()),
         trained=sum(value.size for value in state[0].trained.values()),
-        tokens_per_step=batches[0].size if batches else source.tokens_before(1000) / 1000,
+        tokens_per_step=batches[0].size,
         versions=installed("jax", "flax", "optax"),
         devices=str(jax.devices()),
     )
@@ -288,11 +261,7 @@ def make_environments(folder: Path, wanted: Mapping[str, Sequence[str]], wheels:
 def run_loops(
     args: argparse.Namespace, loops: Mapping[str, Loop], environments: Mapping[str, Sequence[str]]
 ) -> tuple[dict[str, dict[str, Any]], list[Costs], dict[str, Any]]:
-    """Create the environments of loops and measure those that are installed.
-
-    Returns:
-        Facts and costs as `measure` does, and the conditions of the measurement.
-    """
+    """Create environments, measure the loops that are installed, and return facts, costs and the conditions."""
     from trainer.recorder.environment import environment
 
     used = {loop.environment for loop in loops.values()}

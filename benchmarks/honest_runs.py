@@ -3,12 +3,9 @@
     python benchmarks/honest_runs.py --keep FOLDER --runs 200          # trains missing runs, 30 minutes on two cores
     python benchmarks/honest_runs.py --keep FOLDER --judge             # only checks the runs in FOLDER
     python benchmarks/honest_runs.py --keep FOLDER --runs 66 --again   # adds the findings of new runs, not their curves
-    python benchmarks/honest_runs.py --unusual                         # unusual runs instead
 
 The runs are tiny, with settings drawn from a fixed seed. Writes benchmarks/results/honest_runs.json, whose curves
-evidence/rules/plausibility and its tests use. The unusual runs are: one step; three resumes in a row; the same training
-whole; stopped by a non-finite loss; evaluated later; LoRA, merged, and LoRA on the merged model. They are checked
-together; writes benchmarks/results/honest_odd.json.
+evidence/rules/plausibility and its tests use.
 """
 
 from __future__ import annotations
@@ -18,7 +15,6 @@ import json
 import os
 import random
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,15 +26,6 @@ BASE = Path(__file__).parents[1] / "trainer" / "configs" / "tiny.yaml"
 ITEMS = (("What is 2 + 3?", "5"), ("Is 4 smaller than 9?", "yes"), ("Add 10 and 7.", "17"))
 ROWS = (1, 3, 40)
 """Sizes of the datasets; the loss of a single row falls at every step."""
-UNUSUAL = {
-    "data.max_length": 96,
-    "batch.microbatch_size": 2,
-    "optimizer.schedule": "constant",
-    "checkpoint.save_every_steps": 2,
-    "evaluation.max_new_tokens": 4,
-    "memory.remat": "none",
-}
-"""Settings of all unusual runs."""
 
 
 def draw_settings(number: int, folder: Path) -> dict[str, Any]:
@@ -87,7 +74,7 @@ def write_rows(folder: Path) -> None:
     (folder / "items.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
 
 
-def train(folder: Path, settings: Mapping[str, Any], *, resume: Path | None = None) -> None:
+def train(folder: Path, settings: Mapping[str, Any]) -> None:
     """Train a run; a failed run is sealed as failed and kept."""
     from schemas.problems import ProblemError
     from trainer.config.load import load_config
@@ -96,12 +83,12 @@ def train(folder: Path, settings: Mapping[str, Any], *, resume: Path | None = No
 
     words = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in settings.items()]
     command = ["trainproof", "train", "--config", str(BASE), *(part for word in words for part in ("--set", word))]
-    command += ["--output", str(folder), *(["--resume", str(resume)] if resume else [])]
+    command += ["--output", str(folder)]
     folder.parent.mkdir(exist_ok=True)
     try:
         with Watch(quiet=True) as watch:
             config = load_config(BASE, settings=words)
-            run(RunRequest(config=config, folder=folder, command=command, resume=resume), watch)
+            run(RunRequest(config=config, folder=folder, command=command), watch)
     except ProblemError as error:
         print(f"{folder.name}: {error}")
 
@@ -116,39 +103,6 @@ def train_drawn(folder: Path, runs: int) -> None:
         if not (run / "run_manifest.json").is_file():
             train(run, draw_settings(number, folder))
             shutil.rmtree(run / "checkpoints", ignore_errors=True)
-
-
-def train_unusual(root: Path) -> None:
-    """Train the unusual runs."""
-    from trainproof.cli.app import main as trainproof
-
-    def call(*arguments: str) -> None:
-        try:
-            trainproof(list(arguments))
-        except SystemExit as end:
-            if end.code:
-                raise
-
-    items = root.parent / "items.jsonl"
-    write_rows(root.parent)
-    plain = UNUSUAL | {"evaluation.eval_set": str(items)}
-    train(root / "one-step", plain | {"limits.steps": 1})
-    before = None
-    for part in range(4):
-        train(root / f"part-{part}", plain | {"limits.steps": 2 * (part + 1)}, resume=before)
-        before = root / f"part-{part}"
-    train(root / "whole", plain | {"limits.steps": 8})
-    growing = {"optimizer.learning_rate": 10, "optimizer.weight_decay": 1, "optimizer.max_grad_norm": None}
-    train(root / "not-finite", plain | growing | {"limits.steps": 80})
-    train(root / "evaluated-later", UNUSUAL | {"evaluation.eval_set": None, "limits.steps": 2})
-    call("evaluate", str(root / "evaluated-later"), "--eval-set", str(items))
-    call("export", str(root / "one-step"))
-    base, merged = root / "one-step" / "export", root.parent / "merged"
-    lora = plain | {"method.kind": "lora", "method.rank": 2, "limits.steps": 2}
-    train(root / "adapter", lora | {"model.name": str(base)})
-    call("export", str(root / "adapter"), "--adapter")
-    call("merge", str(base), str(root / "adapter" / "adapter"), "--output", str(merged))
-    train(root / "adapter-on-merged", lora | {"model.name": str(merged)})
 
 
 def check_drawn(folder: Path) -> dict[str, Any]:
@@ -189,38 +143,14 @@ def check_drawn(folder: Path) -> dict[str, Any]:
     }
 
 
-def check_unusual(root: Path) -> dict[str, Any]:
-    """Check the unusual runs together; return grade, findings and status of each."""
-    from evidence.index.index import check_paths
-
-    return {
-        report.path.name: {
-            "grade": report.grade.name,
-            "found": [f"{each.code} {each.severity}" for each in report.findings],
-            "status": json.loads((report.path / "run_manifest.json").read_text("utf-8"))["status"],
-        }
-        for report in check_paths([root]).runs
-    }
-
-
 def main() -> None:
     """Train missing runs, check all and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--keep", type=Path, help="folder of the runs")
+    parser.add_argument("--keep", type=Path, required=True, help="folder of the runs")
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--judge", action="store_true", help="train nothing")
     parser.add_argument("--again", action="store_true", help="add the findings to the stored result")
-    parser.add_argument("--unusual", action="store_true", help="train and check the unusual runs")
     args = parser.parse_args()
-    if args.unusual:
-        with tempfile.TemporaryDirectory() as scratch:
-            train_unusual(Path(scratch) / "runs")
-            unusual = check_unusual(Path(scratch) / "runs")
-        print(json.dumps(unusual, indent=2))
-        (RESULTS / "honest_odd.json").write_text(json.dumps(unusual, indent=2) + "\n")
-        return
-    if args.keep is None:
-        parser.error("--keep is required without --unusual")
     if not args.judge:
         train_drawn(args.keep, args.runs)
     result = check_drawn(args.keep)

@@ -30,15 +30,10 @@ def summarize(outcomes: list[dict[str, Any]]) -> dict[str, Any]:
         "faster_than_the_kill": sum(outcome["ended"] == 0 for outcome in outcomes),
         "before_the_folder": len(outcomes) - len(runs),
         "rows_lost": sum(sum(outcome["lost"].values()) for outcome in runs),
-        "status_and_grade": count(f"{outcome['status']}, {outcome['grade']}" for outcome in runs),
-        "codes_found": count(" ".join(outcome["codes"]) or "none" for outcome in runs),
-        "newest_file": count(outcome["last_file"] or "none" for outcome in runs),
+        "status_and_grade": Counter(f"{outcome['status']}, {outcome['grade']}" for outcome in runs),
+        "codes_found": Counter(" ".join(outcome["codes"]) or "none" for outcome in runs),
+        "newest_file": Counter(outcome["last_file"] or "none" for outcome in runs),
     }
-
-
-def count(values: Any) -> dict[str, int]:
-    """Return how often each value occurs, most frequent first."""
-    return dict(Counter(values).most_common())
 
 
 def main() -> None:

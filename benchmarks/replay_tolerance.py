@@ -22,7 +22,7 @@ from typing import Any
 from harness import RESULTS, write_json
 
 from trainer.config import tree
-from trainer.replay.repetition import FLOOR
+from trainer.replay.difference import FLOOR
 
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "trainer" / "replay" / "tolerances.json"
@@ -63,8 +63,7 @@ def build_config(model: str, compute: str) -> tree.Config:
 def train(model: str, compute: str) -> list[dict[str, Any]]:
     """Train in this process and return the metric rows."""
     from trainer.inputs import read_inputs
-    from trainer.loop.chain import StateWriter
-    from trainer.loop.loop import Loop, MetricLog
+    from trainer.loop.loop import Loop
     from trainer.loop.programs import compiled_steps
     from trainer.loop.session import StopRequest
     from trainer.loop.state import initial_state
@@ -79,9 +78,10 @@ def train(model: str, compute: str) -> list[dict[str, Any]]:
         step=compiled_steps(task, data.source.lengths_in_use),
         frozen=frozen,
         source=data.source,
+        recorder=recorder,
+        checkpoints=None,
         stop=StopRequest(max_minutes=None),
-        log=MetricLog(task=task, source=data.source, recorder=recorder),
-        save=StateWriter(task=task, recorder=recorder),
+        progress=lambda done, total, loss: None,
     )
     loop.run(states)
     return recorder.rows
@@ -97,19 +97,21 @@ def train_variant(variant: str, model: str, compute: str) -> list[dict[str, Any]
     return rows
 
 
-def relative_difference(one: float | None, other: float | None) -> float:
-    """Return the difference relative to the larger value; 1 if only one is finite."""
-    if one is None or other is None:
-        return float(one is not other)
-    return abs(one - other) / max(abs(one), abs(other), FLOOR)
-
-
 def compare(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> dict[str, list[tuple[int, float]]]:
-    """Return the largest relative difference of each field over the first steps."""
+    """Return the largest difference of each field over the first steps, relative to the larger value.
+
+    It is 1 where only one value is finite.
+    """
+
+    def relative(first: float | None, second: float | None) -> float:
+        if first is None or second is None:
+            return float(first is not second)
+        return abs(first - second) / max(abs(first), abs(second), FLOOR)
+
     differences = {}
     for field in (field for field in FIELDS if field in one[0]):
-        relative = [relative_difference(a[field], b[field]) for a, b in zip(one, other, strict=True)]
-        differences[field] = [(steps, max(relative[:steps])) for steps in STEPS]
+        each = [relative(a[field], b[field]) for a, b in zip(one, other, strict=True)]
+        differences[field] = [(steps, max(each[:steps])) for steps in STEPS]
     return differences
 
 

@@ -2,10 +2,9 @@
 
     python benchmarks/start.py
 
-The model has the shapes of SmolLM2-135M with random bfloat16 weights and LoRA adapters of rank 16. Cases are scanned
-(`auto`) and unrolled layers, with one row of 128 tokens, where a step is nearly all start-up, and four rows. CPU
-seconds are counted until the first metric row is written, and for the whole command. Rounds alternate between the
-cases. Writes benchmarks/results/start.json after each case. The exit code is 1 if a start takes longer than its limit.
+The model has the shapes of SmolLM2-135M with random bfloat16 weights and LoRA adapters of rank 16; a step has one row
+of 128 tokens. CPU seconds are counted until the first metric row is written, with scanned (`auto`) and unrolled layers.
+Writes benchmarks/results/start.json. The exit code is 1 if a start takes longer than its limit.
 """
 
 from __future__ import annotations
@@ -18,34 +17,39 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 import psutil
-from harness import RESULTS, write_json
-from memory_estimate import model_files
+from harness import RESULTS, spread, write_json
+from observed_memory import model_files
 
 from trainer.recorder.environment import environment
 
 MODEL = "HuggingFaceTB/SmolLM2-135M"
 LIMITS = {"first": 25.0, "again": 10.0}
-"""Maximum median CPU seconds until the first step, for one row with `auto`."""
-ROUNDS = {(1, "auto"): 3, (1, "unrolled"): 2, (4, "auto"): 1, (4, "unrolled"): 1}
-"""Number of rounds by rows and `memory.layers`."""
+"""Maximum median CPU seconds until the first step with `memory.layers: auto`."""
+ROUNDS = 3
 REMOVED = ("JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE", "PYTHONDONTWRITEBYTECODE")
 """Environment variables that would move the cache, or make Python compile our sources at every start."""
-SETTINGS = {"data.max_length": 128, "method.kind": "lora", "method.rank": 16, "method.alpha": 32, "limits.steps": 1}
+SETTINGS = {
+    "data.max_length": 128,
+    "batch.microbatch_size": 1,
+    "method.kind": "lora",
+    "method.rank": 16,
+    "method.alpha": 32,
+    "limits.steps": 1,
+}
 POLL_SECONDS = 0.02
 
 
-def measure_start(folder: Path, model: Path, rows: int, layers: str, which: str) -> dict[str, Any]:
+def measure_start(folder: Path, model: Path, layers: str, start: str) -> dict[str, Any]:
     """Run a command and return its times and memory."""
-    run, config = folder / which, folder / "config.yaml"
+    run, config = folder / start, folder / "config.yaml"
     config.write_text(json.dumps({"model": {"name": str(model)}}))
     command = [str(Path(sys.executable).parent / "trainproof"), "train", "--config", str(config), "--output", str(run)]
-    for key, value in {**SETTINGS, "batch.microbatch_size": rows, "memory.layers": layers}.items():
+    for key, value in {**SETTINGS, "memory.layers": layers}.items():
         command += ["--set", f"{key}={value}"]
     variables = {name: value for name, value in os.environ.items() if name not in REMOVED}
     variables["TRAINPROOF_CACHE"] = str(folder / "cache")
@@ -55,9 +59,8 @@ def measure_start(folder: Path, model: Path, rows: int, layers: str, which: str)
     manifest = json.loads((run / "run_manifest.json").read_text())
     programs = json.loads((run / "plan.json").read_text())["programs"]
     return {
-        "rows": rows,
         "layers": manifest["training"]["layers"],
-        "start": which,
+        "start": start,
         "cpu_seconds": round(first_step, 2),
         "whole_cpu_seconds": round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 2),
         "compiled_before": manifest["result"]["compiled_before"],
@@ -82,29 +85,21 @@ def run_until_first_row(command: list[str], variables: dict[str, str], rows: Pat
 
 
 def summarize(starts: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the limits, the starts by case, and the ratios of unrolled to scanned layers."""
-    cases: dict[tuple[int, str, str], list[dict[str, Any]]] = {}
-    for start in starts:
-        cases.setdefault((start["rows"], start["layers"], start["start"]), []).append(start)
-    seconds: dict[tuple[int, str, str], dict[str, Any]] = {}
-    for case, several in cases.items():
-        values = [start["cpu_seconds"] for start in several]
-        seconds[case] = {
-            "median": round(median(values), 2),
-            "least": min(values),
-            "most": max(values),
-            "n": len(values),
-        }
+    """Return the limits, the last start of each case, and the ratios of unrolled to scanned layers."""
+    cases: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for each in starts:
+        cases.setdefault((each["layers"], each["start"]), []).append(each)
+    seconds = {case: spread([each["cpu_seconds"] for each in several], 2) for case, several in cases.items()}
     return {
         "environment": environment(),
         "model": MODEL,
-        "bars": {
-            which: {"most": limit, "cpu_seconds": seconds[1, "scanned", which]} for which, limit in LIMITS.items()
+        "limits": {
+            start: {"limit": limit, "cpu_seconds": seconds["scanned", start]} for start, limit in LIMITS.items()
         },
         "unrolled_to_scanned": {
-            f"{rows} × 128, {which}": round(spread["median"] / seconds[rows, "scanned", which]["median"], 2)
-            for (rows, layers, which), spread in seconds.items()
-            if layers == "unrolled"
+            start: round(seconds["unrolled", start]["median"] / seconds["scanned", start]["median"], 2)
+            for start in LIMITS
+            if ("unrolled", start) in seconds
         },
         "starts": [several[-1] | {"cpu_seconds": seconds[case]} for case, several in cases.items()],
     }
@@ -115,17 +110,15 @@ def main() -> int:
     starts: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as scratch:
         model = model_files(MODEL, Path(scratch) / "model", "bfloat16")
-        for number in range(max(ROUNDS.values())):
-            for rows, layers in (case for case, rounds in ROUNDS.items() if number < rounds):
+        for _ in range(ROUNDS):
+            for layers in ("auto", "unrolled"):
                 with tempfile.TemporaryDirectory(dir=scratch) as folder:
-                    for which in LIMITS:
-                        start = measure_start(Path(folder), model, rows, layers, which)
-                        seconds = f"{start['cpu_seconds']:.1f} CPU s until the first step"
-                        print(f"{rows} × 128, {start['layers']}, {which}: {seconds}", flush=True)
-                        starts.append(start)
-                result = summarize(starts)
-                write_json(RESULTS / "start.json", result)
-    return int(any(bar["cpu_seconds"]["median"] > bar["most"] for bar in result["bars"].values()))
+                    for start in LIMITS:
+                        starts.append(measure_start(Path(folder), model, layers, start))
+                        print(json.dumps(starts[-1]), flush=True)
+    result = summarize(starts)
+    write_json(RESULTS / "start.json", result)
+    return int(any(each["cpu_seconds"]["median"] > each["limit"] for each in result["limits"].values()))
 
 
 if __name__ == "__main__":

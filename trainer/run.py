@@ -17,8 +17,8 @@ from schemas.problems import ProblemError, collect_problems
 from schemas.render import render_json, render_sentence
 from trainer.config.load import config_text
 from trainer.config.tree import Config
+from trainer.data.batches import global_batch_size
 from trainer.data.conversations import rendered_at
-from trainer.data.order import global_batch_size
 from trainer.evaluation.evaluate import Evaluator, ModelAnswers, build_evaluator, build_held_out
 from trainer.inputs import read_inputs
 from trainer.loop.chain import StateWriter, describe_saved_artifacts, save_trained_params, select_kept_steps

@@ -77,15 +77,7 @@ def read_items(
 ) -> Items:
     """Tokenize the prompts of an evaluation set and check its items.
 
-    Args:
-        config: The run.
-        file: The evaluation set.
-        rows: Training rows.
-        form: Form of the prompts.
-        tokenizer: The model's tokenizer.
-        scoring: How answers are read.
-        problems: Receives errors that concern all items, and expected answers that cannot be read.
-        max_positions: Positions of the model.
+    Errors that concern all items, and expected answers that cannot be read, are added to `problems`.
 
     Raises:
         ProblemError: Exit code 2; the chat template refuses items.

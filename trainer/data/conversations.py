@@ -10,7 +10,7 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from schemas.formats import format_value
-from schemas.problems import Problem, ProblemError, problem_of
+from schemas.problems import ProblemError, problem_of
 from trainer.config.names import limit_tokenizer_size
 from trainer.data.rows import (
     AS_WRITTEN,
@@ -113,9 +113,9 @@ _template_seconds: ContextVar[float | None] = ContextVar("template_seconds", def
 
 @contextmanager
 def untrusted_model(template_seconds: float = 10.0) -> Iterator[None]:
-    """Limit the size of tokenizer files and the CPU time of each rendered conversation; for runs of others.
+    """Limit the size of tokenizer files and the CPU time of each rendered conversation of an untrusted run.
 
-    Windows has no timer of CPU time.
+    Windows lacks a timer of CPU time.
     """
     token = _template_seconds.set(template_seconds)
     try:
@@ -231,39 +231,30 @@ _facts: WeakKeyDictionary[Any, TemplateFacts] = WeakKeyDictionary()
 def template_facts(tokenizer: Tokenizer) -> TemplateFacts:
     """Return the properties of a chat template; they are found once for each tokenizer."""
     facts = _facts.get(tokenizer)
-    if facts is None or facts.template != tokenizer.chat_template:
-        facts = _facts[tokenizer] = _find_facts(tokenizer)
-    return facts
-
-
-def _find_facts(tokenizer: Tokenizer) -> TemplateFacts:
-    template, after = tokenizer.chat_template, ""
-    question = {"role": "user", "content": "A question."}
-    opens_turn = True
-    try:
+    if facts is not None and facts.template == tokenizer.chat_template:
+        return facts
+    question, after, opens_turn = {"role": "user", "content": "A question."}, "", True
+    refusals = (TemplateRefusedError, TemplateBrokenError)  # reported with the first row that it refuses
+    with suppress(*refusals):
         turns = [question, {"role": "assistant", "content": PROBE}]
         _, _, after = apply_chat_template(turns, tokenizer, opened=False).partition(PROBE)
-    except (TemplateRefusedError, TemplateBrokenError):
-        pass  # reported with the first row that it refuses
-    try:
+    with suppress(*refusals):
         closed, opened = (apply_chat_template([question], tokenizer, opened=opened) for opened in (False, True))
         opens_turn = closed != opened
-    except (TemplateRefusedError, TemplateBrokenError):
-        pass
-    try:
+    has_system_turn = False
+    with suppress(*refusals):
         has_system_turn = PROBE in apply_chat_template([{"role": "system", "content": PROBE}, question], tokenizer)
-    except (TemplateRefusedError, TemplateBrokenError):
-        has_system_turn = False
     ids = {token.content: number for number, token in reversed(list(tokenizer.added_tokens_decoder.items()))}
-    texts = (text for text in ids if text.strip() and after.lstrip().startswith(text))
-    end = max(texts, key=len, default=None)
-    return TemplateFacts(
-        template=template,
+    end = max((text for text in ids if text.strip() and after.lstrip().startswith(text)), key=len, default=None)
+    facts = TemplateFacts(
+        template=tokenizer.chat_template,
         turn_end=end,
         turn_end_id=None if end is None else ids[end],
         opens_turn=opens_turn,
         has_system_turn=has_system_turn,
     )
+    _facts[tokenizer] = facts
+    return facts
 
 
 def render_each(
@@ -292,29 +283,22 @@ def render_each(
             why = "It writes rows with messages; it is chat_template of the model's tokenizer."
             problem = problem_of("TP022", file=file, what=what, why=why, next=error.advice)
             raise ProblemError([problem], exit_code=2) from error
-    if refused:
-        problems = [_refused_row(index, error, file, lines[index]) for index, error in refused[:MAX_SHOWN_ROWS]]
-        if rest := len(refused) - len(problems):
-            what = f"The model's chat template refuses {rest} further rows."
-            fix = "Write them as the template wants them, or remove them."
-            problems.append(problem_of("TP022", file=file, what=what, next=fix, why=None))
+    problems = []
+    for index, refusal in refused[:MAX_SHOWN_ROWS]:
+        what = f"The model's chat template refuses row {index}: "
+        why = "This is the template's own message; it says which turns the model was trained for."
+        fix: str | None = None
+        if isinstance(refusal, TurnNotFoundError):
+            what = f"The answer of row {index} cannot be found in the output of the model's chat template: "
+            why = "Prompt and answer together must be the text that the template writes for the whole conversation."
+            fix = "Correct the template, or write the row as prompt and completion."
+        what += f"{str(refusal).rstrip('.')}."
+        problems.append(problem_of("TP022", file=file, line=lines[index], what=what, why=why, next=fix))
+    if rest := len(refused) - len(problems):
+        what, fix = f"The model's chat template refuses {rest} further rows.", "Correct or remove them."
+        problems.append(problem_of("TP022", file=file, what=what, next=fix, why=None))
+    if problems:
         raise ProblemError(problems, exit_code=2)
-
-
-def _refused_row(index: int, error: TemplateRefusedError, file: str, line: int | None) -> Problem:
-    reason = str(error).rstrip(".")
-    if isinstance(error, TurnNotFoundError):
-        return problem_of(
-            "TP022",
-            file=file,
-            line=line,
-            what=f"The answer of row {index} cannot be found in the output of the model's chat template: {reason}.",
-            why="Prompt and answer together must be the text that the template writes for the whole conversation.",
-            next="Correct the template, or write the row as prompt and completion.",
-        )
-    what = f"The model's chat template refuses row {index}: {reason}."
-    why = "This is the template's own message; it says which turns the model was trained for."
-    return problem_of("TP022", file=file, line=line, what=what, why=why)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -539,7 +523,7 @@ class Conversation:
         start, end = self.find_start(place), template_facts(self._tokenizer).turn_end or ""
         stop = self.text.find(end, start) if end and is_last else -1
         if stop < 0:
-            _, _, after = self._render_with(place, PROBE).partition(PROBE)
+            _, _, after = self._render_changed(place, PROBE).partition(PROBE)
             closing = after.lstrip() if end and after.lstrip().startswith(end) else after
             stop = len(self.text) - len(closing) if self.text.endswith(after) else start
         learned, expected = squeeze(self.text[:stop]), squeeze(content)
@@ -563,8 +547,8 @@ class Conversation:
         follows = bool(prompt) and self.text.startswith(prompt)
         if follows and template_facts(self._tokenizer).opens_turn:
             return len(prompt)
-        plain = self._render_with(place, PROBE)
-        shared = commonprefix([plain, self._render_with(place, THOUGHT)])  # noqa: RUF071 - of texts
+        plain = self._render_changed(place, PROBE)
+        shared = commonprefix([plain, self._render_changed(place, THOUGHT)])  # noqa: RUF071 - of texts
         added = squeeze(plain[len(shared) :].partition(PROBE)[0])
         if not self.text.startswith(shared) or added not in ("", "</think>"):
             at = max(len(commonprefix([prompt, self.text])) - 20, 0)  # noqa: RUF071 - of texts
@@ -575,7 +559,7 @@ class Conversation:
             return len(prompt)
         return len(shared.rstrip(" "))
 
-    def _render_with(self, place: int, content: str) -> str:
+    def _render_changed(self, place: int, content: str) -> str:
         changed = {**self._messages[place], "content": content}
         return self._render([*self._messages[:place], changed, *self._messages[place + 1 :]])
 

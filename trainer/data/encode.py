@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import tempfile
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -185,12 +186,11 @@ def encode_rows(
         template: Template of plain prompts, or None for the default of each kind.
 
     Raises:
-        ProblemError: Exit code 2; the tokenizer has no end token or does not know an answer, its chat template refuses
-            a row, a completion contains an end token, or a row lost its answer. If most rows are cut, there is an error
-            among the warnings.
+        ProblemError: Exit code 2; the tokenizer lacks an end token or does not know an answer, its chat template
+            refuses a row, a completion contains an end token, or a row lost its answer. If most rows are cut, there is
+            an error among the warnings.
     """
-    if tokenizer.eos_token_id is None:
-        raise ProblemError([no_end_token(file)], exit_code=2)
+    require_end_token(tokenizer, file)
     form, lines = form or infer_form(rows), row_lines(len(rows), lines)
     end_id = end_token_id(tokenizer, form)
     special = SpecialTokens(tokenizer, ends=(form.end_token(tokenizer), tokenizer.eos_token))
@@ -225,10 +225,12 @@ def encode_rows(
     return EncodedData(encoded=encoded, lengths=lengths, widths=lengths, counts=counts, warnings=tuple(warnings))
 
 
-def no_end_token(file: str) -> Problem:
-    """Build the problem of a tokenizer without an end token."""
-    what = "The model's tokenizer has no end token."
-    return problem_of("TP020", file=file, what=what, expected="eos_token in tokenizer_config.json")
+def require_end_token(tokenizer: Tokenizer, file: str) -> None:
+    """Raise a ProblemError with exit code 2 if the tokenizer lacks an end token."""
+    if tokenizer.eos_token_id is None:
+        what = "The model's tokenizer has no end token."
+        problem = problem_of("TP020", file=file, what=what, expected="eos_token in tokenizer_config.json")
+        raise ProblemError([problem], exit_code=2)
 
 
 class SpecialTokens:
@@ -266,38 +268,18 @@ class SpecialTokens:
 
     def problems(self, file: str, lines: Sequence[int | None]) -> list[Problem]:
         """Return an error for each of the first rows with an end token, and a warning about other tokens."""
-        problems = [
-            problem_of(
-                "TP023",
-                file=file,
-                line=lines[index],
-                pointer=pointer,
-                what=f"Row {index} has {token} in the text to be learned; the tokenizer reads it as the end token.",
-                why="The model would learn to stop there. The end token is appended to every completion anyway.",
-                next=f"Remove {token} from the row.",
-            )
-            for index, pointer, token in self._early[:MAX_SHOWN_ROWS]
-        ]
-        if rest := self._early[MAX_SHOWN_ROWS:]:
-            token = " or ".join(sorted({token for _, _, token in rest}))
-            what, fix = f"{len(rest)} further texts to be learned contain {token}.", f"Remove {token} from them."
-            problems.append(problem_of("TP023", file=file, what=what, next=fix, why=None))
+        problems = []
+        for index, pointer, token in self._early[:MAX_SHOWN_ROWS]:
+            what = f"Row {index} has the end token {token} in the text to be learned."
+            problems.append(problem_of("TP023", file=file, line=lines[index], pointer=pointer, what=what))
+        if rest := len(self._early) - len(problems):
+            what = f"{rest} further texts to be learned contain an end token."
+            problems.append(problem_of("TP023", file=file, what=what, why=None))
         if self._others:
             have = f"{quantity(len(self._others), 'row')} {'has' if len(self._others) == 1 else 'have'}"
             what = f"{have} the text of special tokens in it, the first here: {', '.join(sorted(self._tokens))}."
             problems.append(problem_of("TP024", file=file, line=lines[min(self._others)], what=what))
         return problems
-
-
-@dataclass(kw_only=True)
-class _Counts:
-    tokens: int = 0
-    learned: int = 0
-    truncated: int = 0
-    whole: int = 0
-    ended: int = 0
-    lost: int = 0
-    longest_cut: int = 0
 
 
 @dataclass
@@ -310,7 +292,7 @@ class _RowChecks:
     max_positions: int | None = field(kw_only=True)
     file: str = field(kw_only=True)
     lines: Sequence[int | None] = field(kw_only=True)
-    totals: _Counts = field(default_factory=_Counts)
+    totals: Counter[str] = field(default_factory=Counter)
     cut: set[int] = field(default_factory=set)
     unknown: dict[int, str] = field(default_factory=dict)
     tasks: list[int] = field(default_factory=list)
@@ -320,13 +302,12 @@ class _RowChecks:
     def count(self, parts: Sequence[EncodedRow], *, is_pair: bool) -> None:
         """Count the sequences of a row: parts of a text, or two answers."""
         totals = self.totals
-        totals.tokens += sum(map(len, parts))
-        totals.learned += sum(part.learned_count for part in parts)
+        totals["tokens"] += sum(map(len, parts))
+        totals["learned"] += sum(part.learned_count for part in parts)
         if last := parts if is_pair else parts[-1:]:
             truncated = any(part.truncated for part in last)
-            totals.truncated += truncated
-            totals.whole += not truncated
-            totals.ended += not truncated and all(part.ends_with(self.end_id) for part in last)
+            totals["truncated" if truncated else "whole"] += 1
+            totals["ended"] += not truncated and all(part.ends_with(self.end_id) for part in last)
 
     def add(
         self, index: int, example: Example, parts: Sequence[EncodedRow], ids: Sequence[int], spans: Sequence[Span]
@@ -335,35 +316,45 @@ class _RowChecks:
         if not parts:  # a blank text
             return
         if parts[-1].truncated:
-            self.totals.longest_cut = max(self.totals.longest_cut, len(ids))
-            self.totals.lost += sum(last - first for first, last in spans) - parts[-1].learned_count
+            self.totals["longest_cut"] = max(self.totals["longest_cut"], len(ids))
+            self.totals["lost"] += sum(last - first for first, last in spans) - parts[-1].learned_count
         if not example.completion:
             self.tasks.append(index)
             return
         for (first, last), text in zip(spans, example.learned, strict=True):
-            decoded = str(self.tokenizer.decode(ids[first : last - 1], clean_up_tokenization_spaces=False))
+            decoded = self._decode(ids[first : last - 1])
             if decoded.strip() != text.strip():
                 self.changed.setdefault(index, ("", "") if self.changed else (text, decoded))
-        if any(has_answer(example, part, self.tokenizer) for part in parts):
+        if any(self._has_answer(example, part) for part in parts):
             return
         if parts[-1].truncated:
             self.cut.add(index)
         else:
-            self.unknown[index] = decode_learned(parts[-1], self.tokenizer)
+            self.unknown[index] = self._decode(parts[-1].learned)
+
+    def _has_answer(self, example: Example, row: EncodedRow) -> bool:
+        """Return whether the learned text has the answer; without a known answer, whether it has any known token."""
+        if example.answer is not None:
+            return f"<answer>{example.answer}</answer>" in self._decode(row.learned)
+        spans = ((first, last - (not row.truncated)) for first, last in row.spans)
+        return any(bool((row.token_ids[first:last] != self.tokenizer.unk_token_id).any()) for first, last in spans)
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        return str(self.tokenizer.decode(ids, clean_up_tokenization_spaces=False))
 
     def counts(self, rows: int) -> dict[str, int | bool]:
         """Return the counts of `first_examples.json`; if every row was cut, no end is learned."""
         totals = self.totals
         counts: dict[str, int | bool] = {
             "rows": rows,
-            "prompt_tokens": totals.tokens - totals.learned,
-            "supervised_tokens": totals.learned,
-            "truncated_rows": totals.truncated,
+            "prompt_tokens": totals["tokens"] - totals["learned"],
+            "supervised_tokens": totals["learned"],
+            "truncated_rows": totals["truncated"],
             "rows_without_answer": 0,  # they are refused
-            "end_token_supervised": 0 < totals.whole == totals.ended,
+            "end_token_supervised": 0 < totals["whole"] == totals["ended"],
         }
-        if totals.longest_cut:
-            counts |= {"supervised_tokens_lost": totals.lost, "longest_row_tokens": totals.longest_cut}
+        if totals["longest_cut"]:
+            counts |= {"supervised_tokens_lost": totals["lost"], "longest_row_tokens": totals["longest_cut"]}
         return counts | ({"rows_written_otherwise": len(self.changed)} if self.changed else {})
 
     def errors(self) -> list[Problem]:
@@ -378,16 +369,11 @@ class _RowChecks:
             names += ["others"] * (len(self.cut) > MAX_SHOWN_ROWS)
             what = f"data.max_length is {self.max_length}, but {len(self.cut):,} of {len(self.lines):,} examples lose "
             what += f"their answer at that length: {join_words(names, last='and')}."
-            fix, line = self._fix_length(self.totals.longest_cut), self.lines[min(self.cut)]
+            fix, line = self._fix_length(self.totals["longest_cut"]), self.lines[min(self.cut)]
             problems.append(problem_of("TP021", file=self.file, line=line, what=what, next=fix))
+        what = "The model's tokenizer changes the answer of row {} to {}."
         unknown = (
-            problem_of(
-                "TP025",
-                file=self.file,
-                line=self.lines[index],
-                what=f"The model's tokenizer changes the answer of row {index} to {format_value(text)}.",
-                next="Use the tokenizer that the model was trained with, or write the row in text that it knows.",
-            )
+            problem_of("TP025", file=self.file, line=self.lines[index], what=what.format(index, format_value(text)))
             for index, text in self.unknown.items()
         )
         return [*problems, *truncate_problems(unknown)]
@@ -401,11 +387,8 @@ class _RowChecks:
             yield problem_of("TP456", file=self.file, line=self.lines[first], what=what)
         if counts["truncated_rows"]:
             code = "TP026" if 2 * counts["truncated_rows"] > counts["rows"] else "TP455"
-            fix, what = (
-                self._fix_length(counts["longest_row_tokens"]),
-                describe_truncation(dict(counts), self.max_length),
-            )
-            yield problem_of(code, file=self.file, what=what, next=fix)
+            what = describe_truncation(dict(counts), self.max_length)
+            yield problem_of(code, file=self.file, what=what, next=self._fix_length(counts["longest_row_tokens"]))
 
     def _fix_length(self, tokens: int) -> str:
         if self.max_positions is None or tokens <= self.max_positions:
@@ -487,19 +470,6 @@ def encode_prompt(prompt: str, tokenizer: Tokenizer, *, templated: bool) -> list
     return ids if ids.count(ids[-1]) == plain.count(ids[-1]) else ids[:-1]
 
 
-def has_answer(example: Example, row: EncodedRow, tokenizer: Tokenizer) -> bool:
-    """Return whether the learned text contains the answer; without a known answer, whether it has any known token."""
-    if example.answer is not None:
-        return f"<answer>{example.answer}</answer>" in decode_learned(row, tokenizer)
-    ends = 0 if row.truncated else 1
-    return any(bool((row.token_ids[first : last - ends] != tokenizer.unk_token_id).any()) for first, last in row.spans)
-
-
-def decode_learned(row: EncodedRow, tokenizer: Tokenizer) -> str:
-    """Return the learned text of a sequence, without clean-up."""
-    return str(tokenizer.decode(row.learned, clean_up_tokenization_spaces=False))
-
-
 def encode_prompts(
     rows: Sequence[dict[str, Any]],
     tokenizer: Tokenizer,
@@ -522,11 +492,10 @@ def encode_prompts(
         template: Template of plain prompts, or None for the default of each kind.
 
     Raises:
-        ProblemError: Exit code 2; the tokenizer has no end token, its chat template refuses a row, or a prompt has no
-            token or no room for a completion.
+        ProblemError: Exit code 2; the tokenizer lacks an end token, its chat template refuses a row, or a prompt is
+            empty or leaves too little room for a completion.
     """
-    if tokenizer.eos_token_id is None:
-        raise ProblemError([no_end_token(file)], exit_code=2)
+    require_end_token(tokenizer, file)
     lines, special = row_lines(len(rows), lines), SpecialTokens(tokenizer)
 
     def render(numbered: tuple[int, dict[str, Any]]) -> Example:
@@ -583,39 +552,29 @@ def first_examples(
         rows: All converted rows.
         settings: Settings with which they were rendered.
     """
+
+    def show(encoded: EncodedRow) -> dict[str, Any]:
+        row, ids = rows[encoded.row], encoded.token_ids.tolist()
+        if encoded.spans:
+            every_turn = settings.supervise == "all"
+            example = render_sides(row, tokenizer, every_turn=every_turn, template=settings.template)[0]
+        else:
+            example = render_question(row, tokenizer, template=settings.template)
+        learned = {place for first, last in encoded.spans for place in range(max(first, 1), last)}
+        template = find_template(split_sides(row)[0], settings.template)
+        return {
+            "row": encoded.row,
+            "text": str(tokenizer.decode(ids)),
+            "tokens": [
+                {"id": token, "text": str(tokenizer.decode([token])), "supervised": place in learned}
+                for place, token in enumerate(ids)
+            ],
+            "truncated": encoded.truncated,
+            **({} if template is None else {"template": template}),
+            "prompt_utf8": example.first_prompt.encode("utf-8", "surrogatepass").hex(),
+        }
+
     chosen = [data.encoded[index] for index in order]
     sequences = [row for each in chosen for row in ((each,) if isinstance(each, EncodedRow) else each)]
-    return {
-        "schema_version": VERSION,
-        "run_id": run_id,
-        "examples": [_show_row(row, tokenizer) | _show_prompt(row, rows, tokenizer, settings) for row in sequences],
-        "counts": data.counts,
-    }
-
-
-def _show_prompt(
-    encoded: EncodedRow, rows: Sequence[dict[str, Any]], tokenizer: Tokenizer, settings: DataConfig
-) -> dict[str, Any]:
-    row, every_turn = rows[encoded.row], settings.supervise == "all"
-    template = find_template(split_sides(row)[0], settings.template)
-    template = None if template is None else with_system_text(settings.system_prompt, template)
-    if encoded.spans:
-        example = render_sides(row, tokenizer, every_turn=every_turn, template=settings.template)[0]
-    else:
-        example = render_question(row, tokenizer, template=settings.template)
-    known = {} if template is None else {"template": template}
-    return {**known, "prompt_utf8": example.first_prompt.encode("utf-8", "surrogatepass").hex()}
-
-
-def _show_row(row: EncodedRow, tokenizer: Tokenizer) -> dict[str, Any]:
-    learned = {place for first, last in row.spans for place in range(max(first, 1), last)}
-    ids = row.token_ids.tolist()
-    return {
-        "row": row.row,
-        "text": str(tokenizer.decode(ids)),
-        "tokens": [
-            {"id": token, "text": str(tokenizer.decode([token])), "supervised": place in learned}
-            for place, token in enumerate(ids)
-        ],
-        "truncated": row.truncated,
-    }
+    examples = [show(row) for row in sequences]
+    return {"schema_version": VERSION, "run_id": run_id, "examples": examples, "counts": data.counts}

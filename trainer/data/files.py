@@ -156,7 +156,7 @@ class JsonLines(RowTable):
         end = self._text.find(b"\n", first)
         value, _ = parse_value(self._text[first : end if end >= 0 else len(self._text)], self.path, line)
         if not isinstance(value, dict):
-            raise unreadable(self.path, f"The line holds {format_value(value)}, not an object.", line=line)
+            raise unreadable(self.path, f"The line contains {format_value(value)}, not an object.", line=line)
         return value
 
 
@@ -182,7 +182,7 @@ class JsonArray(RowTable):
     def row(self, number: int) -> Row:
         """Return an element of the array."""
         if not isinstance(value := self._rows[number], dict):
-            what = f"The array holds {format_value(value)}, not an object."
+            what = f"The array contains {format_value(value)}, not an object."
             raise unreadable(self.path, what, line=self.line_of(number))
         return value
 
@@ -276,7 +276,7 @@ def open_table(path: Path) -> RowTable:
     """Open a file or folder of rows, recognised by content and then by suffix.
 
     Raises:
-        ProblemError: Exit code 2; it cannot be read, needs a package, or holds several datasets.
+        ProblemError: Exit code 2; it cannot be read, needs a package, or contains several datasets.
     """
     if path.is_dir():
         return open_folder(path)
@@ -311,7 +311,7 @@ def open_folder(path: Path) -> RowTable:
     Splits are recognised by name. If there is a training split, it is read and the others are ignored.
 
     Raises:
-        ProblemError: Exit code 2; it has no row files, only held-out splits, or several datasets.
+        ProblemError: Exit code 2; it lacks row files, or contains only held-out splits or several datasets.
     """
     if (path / STATE).is_file():
         with reading(path):
@@ -319,8 +319,8 @@ def open_folder(path: Path) -> RowTable:
         return Folder(path, [path / name for name in names])
     found = sorted(child for child in path.iterdir() if (child / STATE).is_file()) or list_row_files(path)
     if not found:
-        fix = f"Name a file of rows, or a folder with files that end in {join_words(SUFFIXES)}."
-        raise unreadable(path, f"{path} has no row files.", fix=fix)
+        fix = f"Pass a file of rows, or a folder with files that end in {join_words(SUFFIXES)}."
+        raise unreadable(path, f"{path} does not contain row files.", fix=fix)
     by_split: dict[str, list[Path]] = {"train": [], "": [], "test": []}
     for file in found:
         by_split[find_split(file.relative_to(path).as_posix())].append(file)
@@ -334,9 +334,9 @@ def open_folder(path: Path) -> RowTable:
     if not chosen or len(datasets) > 1:
         listed = join_words(datasets or (str(file.relative_to(path)) for file in found), last="and")
         what = f"{path.name} contains {'the datasets' if chosen else 'only held-out splits:'} {listed}."
-        fix = f"Name one of them, as in {found[0]}."
+        fix = f"Pass one of the datasets, such as {found[0]}."
         if any(len(files) > 1 for files in datasets.values()):
-            fix = "Copy or link the files of one of them into a folder of their own, and name that folder."
+            fix = "Copy or link the files of one dataset into a separate folder, and pass that folder."
         raise ProblemError([problem_of("TP017", file=str(path), what=what, next=fix)], exit_code=2)
     if (shard := SHARD.fullmatch(chosen[0].stem)) and len(chosen) != int(shard["count"]):
         what = f"{path.name} has {len(chosen)} of {int(shard['count'])} files of {next(iter(datasets))}."

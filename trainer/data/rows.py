@@ -38,14 +38,12 @@ from schemas.validate import check_value
 from trainer.config.names import missing_dataset, missing_eval_set
 from trainer.data.builtin import FOLDER
 from trainer.data.builtin.reasoning_gym import gym_tasks
-from trainer.data.files import JsonArray, JsonLines, LazySequence, Row, RowTable, open_table
+from trainer.data.files import LazySequence, Row, RowTable, open_table
 
 RowKind = Literal["rows", "text", "pairs", "items"]
 """How a file is read: `data.kind`, pairs of answers, or evaluation items."""
 
 SIDES = ("chosen", "rejected")
-MAX_BYTES_IN_MEMORY = 64 << 20
-"""Largest JSON file whose rows are kept in memory, where they take several times as much."""
 MAX_EXPLAINED_ROWS = 100
 """Rows with problems after which the rest of a file is not checked."""
 
@@ -291,17 +289,17 @@ def find_pair_mistakes(row: Row) -> Iterator[tuple[str, str]]:
     elif not isinstance(row.get("prompt", ""), str):
         yield "/prompt", "The answers are texts, so the prompt must be one."
     elif "prompt" not in row and row["chosen"] != row["rejected"]:
-        yield from find_text_mistakes(row["chosen"], row["rejected"])
+        yield from find_text_mistakes(row)
 
 
-def find_text_mistakes(chosen: str, rejected: str) -> Iterator[tuple[str, str]]:
+def find_text_mistakes(row: Row) -> Iterator[tuple[str, str]]:
     """Yield reasons why two texts without a prompt are not a pair."""
-    begun = common_text(chosen, rejected)
+    begun = common_text(row["chosen"], row["rejected"])
     if not begun.strip():
-        yield "/prompt", "The row has no prompt, and its answers have no first words in common."
-    for side, text in (("chosen", chosen), ("rejected", rejected)):
-        if not text[len(begun) :].strip():
-            yield f"/{side}", f"{side} has no text after the words with which both answers begin."
+        yield "/prompt", "The row lacks a prompt, and its answers begin with different words."
+    for side in SIDES:
+        if not row[side][len(begun) :].strip():
+            yield f"/{side}", f"{side} adds nothing to the words with which both answers begin."
 
 
 def find_turn_mistakes(row: Row) -> Iterator[tuple[str, str]]:
@@ -389,7 +387,7 @@ def find_refused_columns(row: Row, kind: RowKind, shape: Shape) -> Iterator[Prob
             yield refuse_column(name, f"{name} is not {_CONTEXT[name][1]}.", "Correct it, or remove the column.")
         elif name == "system" and turns and (first := turns[0]).get("role") == name and first.get("content") != value:
             what = "The row has two system prompts, one as a column and one as a turn."
-            yield refuse_column(name, what, "Remove one of them.")
+            yield refuse_column(name, what, "Keep only one.")
     yield from find_refused_keys(row, shape)
 
 
@@ -470,37 +468,26 @@ class RowFile:
 
 
 class StoredRows(LazySequence[Row]):
-    """Rows that are appended once, then frozen: a list, or JSON in an unnamed temporary file, decoded on access.
+    """Rows that are appended once, then frozen: JSON in an unnamed temporary file, decoded on access."""
 
-    Args:
-        in_memory: Keep the rows in a list.
-    """
-
-    def __init__(self, *, in_memory: bool) -> None:
+    def __init__(self) -> None:
         super().__init__(0, self._load)
-        self._rows: list[Row] = []
-        self._file = None if in_memory else tempfile.TemporaryFile()  # noqa: SIM115 - closed by `freeze`
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `freeze`
         self._ends, self._bytes = array("q", [0]), np.zeros(0, np.uint8)
 
     def append(self, row: Row) -> None:
         """Add a row."""
         self._length += 1
-        if self._file is None:
-            self._rows.append(row)
-        else:
-            self._ends.append(self._ends[-1] + self._file.write(json.dumps(row).encode("ascii")))
+        self._ends.append(self._ends[-1] + self._file.write(json.dumps(row).encode("ascii")))
 
     def freeze(self) -> None:
         """Map the file, which stays after it is closed."""
-        if self._file is not None:
-            self._file.flush()
-            if self._ends[-1]:
-                self._bytes = np.memmap(self._file, np.uint8, "r").view(np.ndarray)
-            self._file.close()
+        self._file.flush()
+        if self._ends[-1]:
+            self._bytes = np.memmap(self._file, np.uint8, "r").view(np.ndarray)
+        self._file.close()
 
     def _load(self, number: int) -> Row:
-        if self._file is None:
-            return self._rows[number]
         row: Row = json.loads(self._bytes[self._ends[number] : self._ends[number + 1]].tobytes())
         return row
 
@@ -509,7 +496,7 @@ class StoredRows(LazySequence[Row]):
 class RowScan:
     """Rows of a file, checked and converted."""
 
-    rows: StoredRows
+    rows: StoredRows = field(default_factory=StoredRows)
     shapes: dict[tuple[RowKind, tuple[str, ...]], list[int]] = field(default_factory=dict)
     """Kind and identifying columns, with the rows that have them."""
     problems: list[Problem] = field(default_factory=list)
@@ -566,8 +553,7 @@ class RowScan:
 
 def scan_rows(table: RowTable, *kinds: RowKind) -> RowScan:
     """Check and convert every row of a file, as the first kind that fits."""
-    is_small = isinstance(table, JsonLines | JsonArray) and table.path.stat().st_size <= MAX_BYTES_IN_MEMORY
-    scan = RowScan(rows=StoredRows(in_memory=is_small))
+    scan = RowScan()
     for number in range(len(table)):
         try:
             scan.add(table, number, kinds)
@@ -616,7 +602,7 @@ def read_table(name: str, path: Path, kind: RowKind, what: str) -> RowFile:
         for noun, names in (("column", scan.ignored), ("file", table.ignored_files))
         if names
     ]
-    note = f"Left aside: the {' and the '.join(ignored)}."
+    note = f"Ignored: the {' and the '.join(ignored)}."
     notes = [problem_of("TP182", file=str(path), what=note, why=None)] if ignored else []
     return RowFile(
         name=name,
@@ -653,7 +639,7 @@ def read_eval_set(name: str) -> RowFile:
 
 
 def no_rows(path: Path, what: str) -> Problem:
-    """Build the problem of a file without rows."""
+    """Build the problem of an empty file."""
     return problem_of(
         "TP011",
         file=str(path),
@@ -674,27 +660,21 @@ AS_WRITTEN = "{prompt}"
 WITH_NEWLINE = "{prompt}\n"
 """Template of the prompts of traces; up to schema version 1.1, of any plain prompt."""
 
-_KIND_NAMES: Mapping[Kind, str] = {
-    "trace": "reasoning traces",
-    "pair": "prompts with completions",
-    "conversation": "conversations",
-    "task": "tasks",
-    "text": "plain texts",
-    "begun": "answers without a prompt",
-}
+_KINDS: tuple[tuple[str, Kind, str], ...] = (
+    ("messages", "conversation", "conversations"),
+    ("text", "text", "plain texts"),
+    ("begun", "begun", "answers without a prompt"),
+    ("completion", "pair", "prompts with completions"),
+    ("task", "task", "tasks"),
+    ("steps", "trace", "reasoning traces"),
+)
+"""The first column that a row has, its kind, and the name of the kind in messages."""
 
 
 def row_kind(row: Mapping[str, Any]) -> Kind:
     """Return the kind of a converted row, or of the chosen answer of a pair."""
     row = row.get("chosen", row)
-    columns: tuple[tuple[str, Kind], ...] = (
-        ("messages", "conversation"),
-        ("text", "text"),
-        ("begun", "begun"),
-        ("completion", "pair"),
-        ("task", "task"),
-    )
-    return next((kind for column, kind in columns if column in row), "trace")
+    return next((kind for column, kind, _ in _KINDS if column in row), "trace")
 
 
 def default_template(kind: Kind) -> str:
@@ -742,5 +722,6 @@ def check_kinds(kinds: Counter[Kind], template: str | None, file: str) -> Iterat
         what = f"data.template is {format_value(template)}, but every row is a conversation, which the chat template "
         yield problem_of("TP006", file=file, pointer="/data/template", what=f"{what}writes.")
     if len(kinds) > 1:
-        counts = ", ".join(f"{count:,} {_KIND_NAMES[kind]}" for kind, count in kinds.most_common())
+        names = {kind: name for _, kind, name in _KINDS}
+        counts = ", ".join(f"{count:,} {names[kind]}" for kind, count in kinds.most_common())
         yield problem_of("TP027", file=file, what=f"The rows are of several kinds: {counts}.")

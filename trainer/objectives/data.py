@@ -15,11 +15,10 @@ from schemas.problems import Problem, collect_problems, problem_of
 from schemas.render import render_sentence
 from trainer.config.tree import Config, DataConfig
 from trainer.data.answers import SCORING, EvalShape, Items, infer_scoring, read_items, scoring_document
+from trainer.data.batches import RowSource, bucket_lengths, global_batch_size, one_each, pack_rows
 from trainer.data.builtin.reasoning import generate_rows
 from trainer.data.conversations import FORM, PromptForm, Tokenizer, row_prompt, summarize_rows, writes_date
 from trainer.data.encode import EncodedData, first_examples
-from trainer.data.order import RowSource, global_batch_size
-from trainer.data.packing import bucket_lengths, one_each, pack_rows
 from trainer.data.rows import RowFile, check_kinds, read_dataset, read_eval_set
 from trainer.model.model import Model
 from trainer.objectives import build_objective

@@ -17,10 +17,10 @@ from jaxtyping import Array, Float, Key
 
 from schemas.problems import ProblemError, problem_of, truncate_problems
 from trainer.config.tree import Config
+from trainer.data.batches import HostBatch
 from trainer.data.conversations import Tokenizer
 from trainer.data.encode import EncodedData, EncodedRow, collate, row_lines
 from trainer.data.files import LazySequence
-from trainer.data.order import HostBatch
 from trainer.model.decoder import Decoder
 from trainer.objectives.cross_entropy import log_probabilities, next_token_targets
 from trainer.objectives.objective import LossSums, Microbatch, Objective, common_fields, unused_settings

@@ -18,9 +18,9 @@ from jaxtyping import Array, Key
 from evidence.rewards import parse_terms
 from schemas.problems import ProblemError, collect_problems, problem_of
 from trainer.config.tree import Config, ObjectiveConfig
+from trainer.data.batches import HostBatch
 from trainer.data.conversations import Tokenizer
 from trainer.data.encode import EncodedData, EncodedRow, encode_prompts
-from trainer.data.order import HostBatch
 from trainer.generate.decode import padded
 from trainer.generate.sampling import Sampling
 from trainer.model.decoder import Decoder

@@ -16,7 +16,6 @@ from schemas.problems import Problem, problem_of
 from trainer.config.tree import Config, ObjectiveConfig
 from trainer.data.conversations import Tokenizer
 from trainer.data.encode import EncodedData, encode_rows
-from trainer.data.order import HostBatch
 from trainer.model.decoder import Decoder
 from trainer.objectives.cross_entropy import is_chunked
 

@@ -12,9 +12,9 @@ from jaxtyping import Array, Key
 
 from schemas.problems import ProblemError
 from trainer.config.tree import Config
+from trainer.data.batches import HostBatch
 from trainer.data.conversations import Tokenizer
 from trainer.data.encode import EncodedData, EncodedRow, collate
-from trainer.data.order import HostBatch
 from trainer.model.decoder import Decoder
 from trainer.objectives.cross_entropy import chunked_cross_entropy, next_token_targets
 from trainer.objectives.objective import LossSums, Microbatch, Objective, common_fields, unused_settings

@@ -1,4 +1,4 @@
-"""Conversations: written by the model's own template, asked as they were taught, refused with the row's line."""
+"""Conversations in the model's chat template: training and evaluation prompts, end tokens, refusals."""
 
 import json
 import signal
@@ -9,20 +9,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from model_folders import BOS_ID, GEMMA_TEMPLATE, PLAIN_TEMPLATE, TURN_END_ID, chat, chat_model_folder, row_file
+from model_folders import GEMMA_TEMPLATE, PLAIN_TEMPLATE, TURN_END_ID, chat, chat_model_folder, row_file
 from tasks import inputs_of
 
-from evidence import layout
 from evidence.grade import check_run
 from evidence.run import read_run
 from schemas.problems import ProblemError
-from schemas.render import render_text
+from schemas.render import as_text
 from trainer.config.names import limit_tokenizer_size
 from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig
-from trainer.data.conversations import PromptForm, infer_form, row_texts, untrusted_model
-from trainer.data.encode import SpecialTokens, encode_prompt, encode_rows
+from trainer.data.conversations import PromptForm, infer_form, untrusted_model
+from trainer.data.encode import encode_rows
 from trainer.data.rows import read_dataset
-from trainer.evaluation.evaluate import evaluate_run
+from trainer.evaluation.late import evaluate_run
 from trainer.export_run import export_run
 from trainer.model.source import resolve
 from trainer.recorder.progress import Watch
@@ -41,36 +40,16 @@ def refusal_of(rows: list[dict], tokenizer) -> str:
     with pytest.raises(ProblemError) as caught:
         encode_rows(rows, tokenizer, max_length=128, file="rows.jsonl")
     assert caught.value.exit_code == 2
-    return render_text(caught.value.problems)
+    return as_text(caught.value.problems)
 
 
-def test_a_templated_prompt_has_the_ids_that_transformers_gives_it(tmp_path: Path):
-    tokenizer = chat_tokenizer(tmp_path)
-    data = encode_rows([TALK], tokenizer, max_length=128, file="rows.jsonl")
-    [row] = data.encoded
-    prompt = list(row.token_ids[: row.spans[0][0]])
-    theirs = tokenizer.apply_chat_template(
-        TALK["messages"][:1], tokenize=True, add_generation_prompt=True, return_dict=False
-    )
-    assert prompt == list(theirs)
-    assert prompt.count(BOS_ID) == 1
-    assert prompt[0] == BOS_ID
-
-
-def test_a_plain_prompt_has_the_tokenizers_begin_token(tmp_path: Path):
-    tokenizer = chat_tokenizer(tmp_path)
-    data = encode_rows([PAIR], tokenizer, max_length=128, file="rows.jsonl")
-    assert list(data.encoded[0].token_ids).count(BOS_ID) == 1
-    assert encode_prompt("a\n", tokenizer, templated=False)[0] == BOS_ID
-
-
-def test_a_turn_of_its_own_end_token_stays_in_a_templated_prompt(tmp_path: Path):
+def test_end_tokens_that_the_template_writes_stay_in_the_prompt(tmp_path: Path):
     tokenizer = chat_tokenizer(tmp_path, "{% for m in messages %}{{ m['content'] }}{{ eos_token }}{% endfor %}")
     [row] = encode_rows([TALK], tokenizer, max_length=128, file="rows.jsonl").encoded
     assert tokenizer.decode(row.token_ids) == "Say hi.<eos>Hi there.<eos>"
 
 
-def test_a_turn_ends_in_the_special_token_that_the_template_writes_there(tmp_path: Path):
+def test_turns_end_with_the_token_of_the_template(tmp_path: Path):
     tokenizer = chat_tokenizer(tmp_path, turn_end="</turn>")
     data = encode_rows([TALK, TALK, PAIR], tokenizer, max_length=128, file="rows.jsonl")
     theirs = tokenizer.apply_chat_template(TALK["messages"], tokenize=True, return_dict=False)
@@ -78,12 +57,7 @@ def test_a_turn_ends_in_the_special_token_that_the_template_writes_there(tmp_pat
     assert [row.token_ids[-1] for row in data.encoded] == [TURN_END_ID] * 3
     assert data.counts["end_token_supervised"] is True
     early = chat(("user", "u"), ("assistant", "Hi.</turn> Ho."))
-    assert refusal_of([early], tokenizer) == (
-        "error TP023: rows.jsonl at /messages/1/content (line 1): "
-        "Row 0 has </turn> in the text to be learned; the tokenizer reads it as the end token.\n"
-        "  The model would learn to stop there. The end token is appended to every completion anyway.\n"
-        "  Next: Remove </turn> from the row.\n"
-    )
+    assert "Row 0 has the end token </turn> in the text to be learned." in refusal_of([early], tokenizer)
 
 
 @pytest.mark.parametrize(
@@ -98,9 +72,7 @@ def test_a_turn_ends_in_the_special_token_that_the_template_writes_there(tmp_pat
         ("{% broken", "</turn>", "<eos>"),
     ],
 )
-def test_the_end_of_an_output_is_that_of_a_turn_if_it_is_a_token(
-    template: str, turn_end: str | None, end: str, tmp_path: Path
-):
+def test_end_token_of_a_form(template: str, turn_end: str | None, end: str, tmp_path: Path):
     tokenizer = chat_tokenizer(tmp_path, template, turn_end=turn_end)
     assert PromptForm(conversation=True).end_token(tokenizer) == end
     assert PLAIN.end_token(tokenizer) == "<eos>"
@@ -117,7 +89,7 @@ def test_the_end_of_an_output_is_that_of_a_turn_if_it_is_a_token(
         ([chat(("system", "s"), ("user", "u"), ("assistant", "a")), TALK], PromptForm(conversation=True)),
     ],
 )
-def test_the_form_of_the_questions_is_that_of_most_rows(rows: list[dict], form: PromptForm):
+def test_most_rows_decide_the_form_of_prompts(rows: list[dict], form: PromptForm):
     assert infer_form(rows) == form
 
 
@@ -134,7 +106,7 @@ def chat_config(config: Config, folder: Path, *, template: str, prompt: str, tur
     )
 
 
-def test_an_item_is_asked_as_a_row_of_the_same_words_was_taught(config: Config, tmp_path: Path):
+def test_evaluation_prompt_equals_training_prompt(config: Config, tmp_path: Path):
     _, data = inputs_of(chat_config(config, tmp_path, template=GEMMA_TEMPLATE, prompt="Say hi."))
     taught = data.encoded.encoded[0]
     assert data.items is not None
@@ -142,7 +114,7 @@ def test_an_item_is_asked_as_a_row_of_the_same_words_was_taught(config: Config, 
     assert asked == list(taught.token_ids[: taught.spans[0][0]])
 
 
-def test_a_question_that_follows_a_turn_of_the_system_is_seen_in_the_evaluation_set(config: Config, tmp_path: Path):
+def test_overlap_with_the_evaluation_set_ignores_system_turns(config: Config, tmp_path: Path):
     taught = chat(("system", "Be kind."), ("user", "Say hi."), ("assistant", "Hi."))
     changed = replace(
         config,
@@ -154,19 +126,6 @@ def test_a_question_that_follows_a_turn_of_the_system_is_seen_in_the_evaluation_
     )
     document = inputs_of(changed)[1].document()
     assert (document["overlap_with_eval"], document["duplicates"]) == (2, 0)
-
-
-@pytest.mark.slow
-def test_the_summary_states_the_template_and_the_run_stands(
-    config: Config, order_of: Callable[..., RunRequest], tmp_path: Path
-):
-    order = order_of(chat_config(config, tmp_path, template=GEMMA_TEMPLATE, prompt="Say ho."))
-    with Watch(quiet=True) as watch:
-        assert run(order, watch) == 0
-    summary = json.loads((order.folder / layout.EVAL_SUMMARY).read_text())
-    assert summary["generation"]["prompt_template"] == "<bos><turn>user\n{prompt}</turn>\n<turn>model\n"
-    findings = check_run(read_run(order.folder)).findings
-    assert [problem.what for problem in findings if problem.severity == "error"] == []
 
 
 def test_a_run_and_what_comes_of_it_stop_where_the_template_ends_a_turn(
@@ -187,14 +146,7 @@ def test_a_run_and_what_comes_of_it_stop_where_the_template_ends_a_turn(
     assert json.loads((exported / "generation_config.json").read_text()) == {"eos_token_id": [1, TURN_END_ID]}
 
 
-def test_without_a_template_an_item_is_a_line_of_the_users_turn(tmp_path: Path):
-    tokenizer = resolve("tiny-gpt2").tokenizer()
-    form = PromptForm(conversation=True, system="Be kind.")
-    assert form.render("{prompt}", tokenizer) == "system: Be kind.\nuser: {prompt}\nassistant: "
-    assert not form.templated(tokenizer)
-
-
-def test_what_the_template_refuses_is_told_in_its_words_with_the_lines(tmp_path: Path):
+def test_rows_refused_by_the_template_are_reported_with_lines(tmp_path: Path):
     system = chat(("system", "s"), ("user", "u"), ("assistant", "a"))
     assert refusal_of([TALK, *[system] * 6], chat_tokenizer(tmp_path)) == (
         "".join(
@@ -205,47 +157,23 @@ def test_what_the_template_refuses_is_told_in_its_words_with_the_lines(tmp_path:
             for index in range(1, 6)
         )
         + "error TP022: rows.jsonl: The model's chat template refuses 1 further rows.\n"
-        "  Next: Write them as the template wants them, or remove them.\n"
+        "  Next: Correct or remove them.\n"
     )
 
 
-def test_an_item_that_the_template_refuses_is_told_before_anything_is_spent(config: Config, tmp_path: Path):
+def test_items_refused_by_the_template_are_reported_first(config: Config, tmp_path: Path):
     template = PLAIN_TEMPLATE + "{% if 'no' in messages[0]['content'] %}{{ raise_exception('Not no.') }}{% endif %}"
     changed = chat_config(config, tmp_path, template=template, prompt="no")
     with pytest.raises(ProblemError) as caught:
         inputs_of(changed)
-    assert render_text(caught.value.problems) == (
-        f"error TP022: {tmp_path / 'items.jsonl'} (line 1): The model's chat template refuses row 0: Not no.\n"
-        "  This is the template's own message; it says which turns the model was trained for.\n"
-        "  Next: Change the row to what the template supports, or remove it.\n"
-    )
+    assert [(each.code, each.line) for each in caught.value.problems] == [("TP022", 1)]
 
 
-def test_a_broken_template_is_told_once(tmp_path: Path):
-    assert refusal_of([TALK, TALK], chat_tokenizer(tmp_path, "{% for m in messages %}{{ m['content'] ")) == (
-        "error TP022: rows.jsonl: The model's chat template cannot be used: line 1 of the template: "
-        "unexpected end of template, expected 'end of print statement'.\n"
-        "  It writes rows with messages; it is chat_template of the model's tokenizer.\n"
-        "  Next: Correct chat_template in the model's tokenizer_config.json, or remove it: turns are then "
-        "lines of text.\n"
-    )
-
-
-def test_without_the_package_that_runs_templates_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    tokenizer = chat_tokenizer(tmp_path)
-    monkeypatch.setitem(sys.modules, "jinja2", None)
-    assert refusal_of([TALK], tokenizer) == (
-        "error TP022: rows.jsonl: The model's chat template cannot be used: jinja2, which runs it, is not installed.\n"
-        "  It writes rows with messages; it is chat_template of the model's tokenizer.\n"
-        "  Next: Install it: `pip install jinja2`.\n"
-    )
-
-
-def test_a_conversation_that_ends_with_another_turn_is_refused_with_its_line(tmp_path: Path):
+def test_conversation_must_end_with_the_assistant(tmp_path: Path):
     path = row_file(tmp_path / "rows.jsonl", TALK, chat(("user", "u"), ("user", "I am the user")))
     with pytest.raises(ProblemError) as caught:
         read_dataset(path)
-    assert render_text(caught.value.problems) == (
+    assert as_text(caught.value.problems) == (
         f"error TP014: {path} at /messages/1/role (line 2): The last turn is by the user.\n"
         "  The model learns to write the last turn, so it would learn to write for another role.\n"
         "  Expected: assistant.\n"
@@ -253,24 +181,23 @@ def test_a_conversation_that_ends_with_another_turn_is_refused_with_its_line(tmp
     )
 
 
-def test_an_end_token_in_the_text_to_be_learned_is_refused(tmp_path: Path):
+def test_end_token_in_a_completion_is_refused(tmp_path: Path):
     tokenizer = resolve("tiny-gpt2").tokenizer()
     early = chat(("user", "u"), ("assistant", "<eos>"))
     rows = [PAIR, {"prompt": "a", "completion": "The token <eos> ends a text."}, *[early] * 5]
+    fix = "  Next: Remove it; the end token is appended to every completion.\n"
+    why = "  The completion contains the text of the end token, so the model would learn to stop there.\n"
     assert refusal_of(rows, tokenizer) == (
         "".join(
             f"error TP023: rows.jsonl at {pointer} (line {index + 1}): "
-            f"Row {index} has <eos> in the text to be learned; the tokenizer reads it as the end token.\n"
-            "  The model would learn to stop there. The end token is appended to every completion anyway.\n"
-            "  Next: Remove <eos> from the row.\n"
+            f"Row {index} has the end token <eos> in the text to be learned.\n{why}{fix}"
             for index, pointer in [(1, "/completion"), *[(index, "/messages/1/content") for index in range(2, 6)]]
         )
-        + "error TP023: rows.jsonl: 1 further texts to be learned contain <eos>.\n"
-        "  Next: Remove <eos> from them.\n"
+        + f"error TP023: rows.jsonl: 1 further texts to be learned contain an end token.\n{fix}"
     )
 
 
-def test_other_special_tokens_in_a_text_are_told(config: Config, tmp_path: Path):
+def test_special_tokens_in_texts_are_reported(config: Config, tmp_path: Path):
     rows = row_file(tmp_path / "rows.jsonl", PAIR, {"prompt": "<eos> a <pad>", "completion": "b <pad>"})
     items = row_file(tmp_path / "items.jsonl", {"id": "1", "prompt": "<eos>", "expected": "x"})
     changed = replace(
@@ -278,7 +205,7 @@ def test_other_special_tokens_in_a_text_are_told(config: Config, tmp_path: Path)
         data=DataConfig(dataset=rows, max_length=32),
         evaluation=EvaluationConfig(eval_set=items, max_new_tokens=4),
     )
-    assert render_text(inputs_of(changed)[1].warnings) == "".join(
+    assert as_text(inputs_of(changed)[1].warnings) == "".join(
         f"warning TP024: {file} (line {line}): 1 row has the text of special tokens in it, the first here: {tokens}.\n"
         "  The tokenizer encodes this text as a special token, not as characters.\n"
         "  Next: No action needed if this is intended. Otherwise change the text, for example with a space inside.\n"
@@ -286,21 +213,15 @@ def test_other_special_tokens_in_a_text_are_told(config: Config, tmp_path: Path)
     )
 
 
-def test_marks_that_are_no_special_tokens_are_text():
-    special = SpecialTokens(resolve("tiny-gpt2").tokenizer())
-    special.add(0, row_texts({"prompt": "Use <answer>.", "completion": "<answer>4</answer>"}))
-    assert special.problems("rows.jsonl", [1]) == []
-
-
 @pytest.mark.parametrize("template", ["{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"])
-def test_a_template_of_another_run_has_limited_time(template: str, tmp_path: Path):
+def test_untrusted_template_has_limited_time(template: str, tmp_path: Path):
     tokenizer = chat_tokenizer(tmp_path, template)
     with untrusted_model(template_seconds=0.2):
         said = refusal_of([TALK], tokenizer)
     assert "cannot be used: it takes more than 0.2 seconds of CPU time for one conversation." in said
 
 
-def test_a_template_that_never_returns_to_python_ends_the_process(tmp_path: Path):
+def test_untrusted_template_in_c_code_ends_the_process(tmp_path: Path):
     program = f"""
 from trainer.data.conversations import apply_chat_template, untrusted_model
 from trainer.model.source import resolve
@@ -313,10 +234,22 @@ with untrusted_model(template_seconds=0.2):
     assert done.returncode == -signal.SIGVTALRM
 
 
-def test_a_large_tokenizer_of_another_run_is_refused(tmp_path: Path):
+def test_large_untrusted_tokenizer_is_refused(tmp_path: Path):
     folder = chat_model_folder(tmp_path / "model", GEMMA_TEMPLATE)
     source = resolve(str(folder))
     source.tokenizer()
     with limit_tokenizer_size(100), pytest.raises(ProblemError) as caught:
         source.tokenizer()
     assert "at most 100 are read" in caught.value.problems[0].what
+
+
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_broken_template_is_reported_once(is_installed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    tokenizer = chat_tokenizer(tmp_path, "{% for m in messages %}{{ m['content'] ")
+    if not is_installed:
+        monkeypatch.setitem(sys.modules, "jinja2", None)
+    said = refusal_of([TALK, TALK], tokenizer)
+    assert said.count("error TP022") == 1
+    assert (
+        "line 1 of the template: unexpected end" if is_installed else "jinja2, which runs it, is not installed"
+    ) in said

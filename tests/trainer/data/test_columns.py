@@ -1,4 +1,4 @@
-"""Columns of strangers' files: those that are used, those that are named and left aside, those that are refused."""
+"""Columns that are used, ignored or refused."""
 
 import json
 from dataclasses import replace
@@ -46,10 +46,10 @@ def aside(file: RowFile) -> list[str]:
     return [problem.what for problem in file.warnings if problem.code == "TP182"]
 
 
-def test_pairs_of_ultrafeedback_are_read_and_proposed(tmp_path: Path):
+def test_ultrafeedback_is_read_as_pairs(tmp_path: Path):
     file = read(tmp_path, ULTRAFEEDBACK, kind="pairs")
     assert list(file.rows) == [{"chosen": TALK, "rejected": SEVEN}]
-    assert aside(file) == ["Left aside: the columns prompt_id, messages, score_chosen and score_rejected."]
+    assert aside(file) == ["Ignored: the columns prompt_id, messages, score_chosen and score_rejected."]
     shapes = read_shape(str(file.path), [])
     assert shapes is not None
     assert shapes.kind == "pairs"
@@ -63,7 +63,7 @@ def test_pairs_of_ultrafeedback_are_read_and_proposed(tmp_path: Path):
         {"prompt": "Name a bird.", "chosen": "A robin.", "rejected": "Seven."},
     ],
 )
-def test_the_instruction_of_a_pair_is_its_prompt(row: dict[str, Any], tmp_path: Path):
+def test_instruction_is_the_prompt_of_a_pair(row: dict[str, Any], tmp_path: Path):
     assert read(tmp_path, row, kind="pairs").rows[0]["rejected"] == {"prompt": "Name a bird.", "completion": "Seven."}
 
 
@@ -75,7 +75,7 @@ def test_the_instruction_of_a_pair_is_its_prompt(row: dict[str, Any], tmp_path: 
     ],
 )
 @pytest.mark.parametrize("before", [{"conversations": SHARE_GPT["conversations"][:1]}, SHARE_GPT])
-def test_the_conversation_of_a_pair_is_its_prompt(before: dict[str, Any], answers: dict[str, Any], tmp_path: Path):
+def test_conversation_is_the_prompt_of_a_pair(before: dict[str, Any], answers: dict[str, Any], tmp_path: Path):
     file = read(tmp_path, before | answers | {"system": "Be short."}, kind="pairs")
     system = {"role": "system", "content": "Be short."}
     assert list(file.rows) == [
@@ -88,7 +88,7 @@ def test_the_conversation_of_a_pair_is_its_prompt(before: dict[str, Any], answer
 @pytest.mark.parametrize(
     "history", [[["Hi.", "Hello."]], chat(("user", "Hi."), ("assistant", "Hello."))["messages"]], ids=["pairs", "turns"]
 )
-def test_system_history_and_tools_stand_before_the_conversation(row: dict[str, Any], history: Any, tmp_path: Path):
+def test_system_history_and_tools_precede_the_conversation(row: dict[str, Any], history: Any, tmp_path: Path):
     more = {"system": "Be short.", "history": history, "tools": json.dumps(TOOLS)}
     file = read(tmp_path, row | more)
     turns = chat(("system", "Be short."), ("user", "Hi."), ("assistant", "Hello."))["messages"]
@@ -105,7 +105,7 @@ def test_empty_columns_change_nothing(empty: Any, tmp_path: Path):
     assert list(read(tmp_path, SHARE_GPT | columns).rows) == [TALK]
 
 
-def test_instructions_are_conversations_where_one_of_them_is(tmp_path: Path):
+def test_one_history_makes_all_instructions_conversations(tmp_path: Path):
     """In either order of the rows: a prompt is written in one way."""
     earlier = ALPACA | {"history": [["Hi.", "Hello."]]}
     for rows in ([ALPACA, earlier], [earlier, ALPACA]):
@@ -129,9 +129,7 @@ def test_instructions_are_conversations_where_one_of_them_is(tmp_path: Path):
         ({"context": "Birds fly."}, "/context", "prompt"),
     ],
 )
-def test_a_column_that_changes_what_is_learned_is_refused(
-    more: dict[str, Any], pointer: str, next_: str, tmp_path: Path
-):
+def test_column_that_changes_the_training_is_refused(more: dict[str, Any], pointer: str, next_: str, tmp_path: Path):
     [found] = refusal(tmp_path, PAIR, PAIR | more)
     assert (found.code, found.line, found.pointer) == ("TP181", 2, pointer)
     assert pointer[1:] in found.what
@@ -139,9 +137,9 @@ def test_a_column_that_changes_what_is_learned_is_refused(
 
 
 @pytest.mark.parametrize("more", [{"weight": 1.0}, {"weight": 1}, {"label": "bird"}, {"loss": True}, {"question": "?"}])
-def test_what_changes_nothing_is_only_named(more: dict[str, Any], tmp_path: Path):
+def test_column_without_effect_is_ignored(more: dict[str, Any], tmp_path: Path):
     file = read(tmp_path, PAIR | more)
-    assert aside(file) == [f"Left aside: the column {next(iter(more))}."]
+    assert aside(file) == [f"Ignored: the column {next(iter(more))}."]
 
 
 @pytest.mark.parametrize("name", ["messages", "conversations"])
@@ -180,29 +178,21 @@ def test_flags_of_turns(name: str, flags: tuple[dict[str, Any], ...], refused: s
         ),
     ],
 )
-def test_columns_of_a_conversation_that_are_no_such(row: dict[str, Any], what: str, tmp_path: Path):
+def test_invalid_columns_of_a_conversation_are_refused(row: dict[str, Any], what: str, tmp_path: Path):
     assert [problem.what for problem in refusal(tmp_path, row)] == [what]
 
 
-def test_a_column_in_some_rows_is_left_aside_in_either_order(tmp_path: Path):
-    rows = [PAIR, PAIR | {"source": "me"}]
-    for order in (rows, rows[::-1]):
-        file = read(tmp_path, *order)
-        assert list(file.rows) == [PAIR, PAIR]
-        assert aside(file) == ["Left aside: the column source."]
-
-
-def test_unknown_columns_of_items_are_left_aside_too(tmp_path: Path):
+def test_unknown_columns_of_items_are_ignored(tmp_path: Path):
     item = {"id": "a", "prompt": "2 + 2?", "expected": "4"}
     file = read_eval_set(row_file(tmp_path / "items.jsonl", item, item | {"id": "b", "note": "x"}))
     assert list(file.rows) == [item, item | {"id": "b"}]
-    assert aside(file) == ["Left aside: the column note."]
+    assert aside(file) == ["Ignored: the column note."]
     (tmp_path / "items.json").write_text(json.dumps([item]))
     assert list(read_eval_set(str(tmp_path / "items.json")).rows) == [item]
 
 
 @pytest.mark.parametrize("name", ["tools", "chat_template_kwargs"])
-def test_a_template_that_does_not_write_the_tools_is_refused(config: Config, name: str, tmp_path: Path):
+def test_template_must_use_tools_and_variables(config: Config, name: str, tmp_path: Path):
     value, variable = (TOOLS, "tools") if name == "tools" else ({"style": "dry"}, "style")
     rows = row_file(tmp_path / "rows.jsonl", TALK, TALK | {name: value})
     writes = "{% if " + variable + " %}{{ " + variable + " | tojson }}{% endif %}" + PLAIN_TEMPLATE

@@ -1,7 +1,4 @@
-"""What is given and learned of a conversation is the beginning of what its chat template writes.
-
-Independent truth is `tokenizer.apply_chat_template` of transformers, for the structure of many families' templates.
-"""
+"""Prompts and completions against `apply_chat_template` of transformers, for the templates of many families."""
 
 from __future__ import annotations
 
@@ -15,12 +12,10 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import chat_template_utils
 
-from evidence.scores.reading import Scoring
 from schemas.problems import ProblemError
-from schemas.render import render_text
-from trainer.config.tree import DataConfig
+from schemas.render import as_text
 from trainer.data.conversations import PROBE, PromptForm, infer_form, render_row
-from trainer.data.encode import encode_prompt, encode_prompts, encode_rows, first_examples
+from trainer.data.encode import encode_prompt, encode_prompts, encode_rows
 from trainer.data.rows import split_pair
 
 TEMPLATES = {path.stem: path for path in sorted((Path(__file__).parents[2] / "cases" / "chat_templates").iterdir())}
@@ -91,7 +86,7 @@ def encoded(row: dict, tokenizer: PreTrainedTokenizerFast, *, every_turn: bool =
 def refusal_of(row: dict, tokenizer: PreTrainedTokenizerFast) -> str:
     with pytest.raises(ProblemError) as caught:
         encoded(row, tokenizer)
-    return render_text(caught.value.problems)
+    return as_text(caught.value.problems)
 
 
 REFUSED = {
@@ -106,7 +101,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("name", "talk"), [*product(TEMPLATES, TALKS)])
-def test_given_and_learned_are_the_beginning_of_what_transformers_writes(name: str, talk: str):
+def test_tokens_equal_apply_chat_template(name: str, talk: str):
     tokenizer, row = named(name), TALKS[talk]
     if (name, talk) in REFUSED:
         assert REFUSED[name, talk] in refusal_of(row, tokenizer)
@@ -124,7 +119,7 @@ def test_given_and_learned_are_the_beginning_of_what_transformers_writes(name: s
 @pytest.mark.parametrize(
     ("name", "talk"), [*product(TEMPLATES, ("several turns", "same answers", "white space", "thoughts", "tools"))]
 )
-def test_every_turn_is_learned_as_the_whole_conversation_has_it(name: str, talk: str):
+def test_every_turn_equals_apply_chat_template(name: str, talk: str):
     tokenizer, row = named(name), TALKS[talk]
     if (name, talk) in REFUSED:
         return
@@ -143,7 +138,7 @@ def test_every_turn_is_learned_as_the_whole_conversation_has_it(name: str, talk:
 
 
 @pytest.mark.parametrize(("name", "talk"), [*product(TEMPLATES, ("one turn", "system", "thought"))])
-def test_an_item_is_asked_as_the_row_of_the_same_turns_was_taught(name: str, talk: str):
+def test_evaluation_prompt_equals_training_prompt(name: str, talk: str):
     tokenizer, row = named(name), TALKS[talk]
     if (name, talk) in REFUSED:
         return
@@ -157,7 +152,7 @@ WITHOUT_ONE = {"chatml-without-header": "<|im_start|>assistant\n", "zephyr": ""}
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_completions_are_drawn_to_the_generation_prompt(name: str):
+def test_sampling_starts_after_the_generation_prompt(name: str):
     tokenizer, row = named(name), TALKS["one turn"]
     [found] = encode_prompts(
         [row], tokenizer, max_length=900, max_completion_tokens=9, file="rows.jsonl", lines=[1]
@@ -188,22 +183,11 @@ def test_completions_are_drawn_to_the_generation_prompt(name: str):
         ("llama-3.2", "white space", "<|start_header_id|>assistant<|end_header_id|>\n\n", "5\n6"),
     ],
 )
-def test_where_the_turn_begins(name: str, talk: str, given: str, learned: str):
+def test_start_of_the_assistant_turn(name: str, talk: str, given: str, learned: str):
     tokenizer = named(name)
     example = render_row(TALKS[talk], tokenizer)
     assert example.prompt.endswith(given)
     assert example.completion == learned
-
-
-def test_first_examples_show_what_is_given_and_learned():
-    tokenizer, row = named("qwen-3-thinking-2507"), TALKS["thought"]
-    data = encode_rows([row], tokenizer, max_length=4096, file="rows.jsonl")
-    [shown] = first_examples(data, [0], tokenizer, run_id="a", rows=[row], settings=DataConfig(dataset="a"))["examples"]
-    assert shown["text"].count("<think>") == 1
-    assert (
-        bytes.fromhex(shown["prompt_utf8"]).decode()
-        == "<|im_start|>user\n2+3?<|im_end|>\n<|im_start|>assistant\n<think>\n"
-    )
 
 
 def template_of(turn: str, opening: str = "", before: str = "") -> str:
@@ -212,7 +196,7 @@ def template_of(turn: str, opening: str = "", before: str = "") -> str:
     return f"{before}{{% for m in messages %}}{turn}{{% endfor %}}{opened}"
 
 
-def test_a_turn_that_goes_on_in_another_way_than_it_is_opened_is_found():
+def test_turn_with_another_header_than_the_generation_prompt():
     tokenizer = tokenizer_for(
         template_of("<{{ m.role }} of {{ messages | length }}>{{ m.content }}</s>", "<assistant>")
     )
@@ -222,7 +206,7 @@ def test_a_turn_that_goes_on_in_another_way_than_it_is_opened_is_found():
     assert tokenizer.decode(found.learned) == "5</s>"
 
 
-def test_a_turn_that_cannot_be_found_is_refused_with_both_texts():
+def test_turn_that_cannot_be_located_is_refused():
     length = "{{ messages[-1].content | length }}"
     template = template_of("<{{ m.role }}>{{ m.content }}</s>", "<assistant>", before=length)
     assert refusal_of(TALKS["one turn"], tokenizer_for(template)) == (
@@ -235,24 +219,13 @@ def test_a_turn_that_cannot_be_found_is_refused_with_both_texts():
     )
 
 
-def test_an_answer_that_the_template_changes_is_refused_with_both_texts():
-    upper = template_of("[{{ m.role }}]{{ m.content | upper }}</s>", "[assistant]")
-    row = chat(("user", "2+3?"), ("assistant", "five"))
-    assert 'it writes "FIVE</s>" for "five".' in refusal_of(row, tokenizer_for(upper))
-
-
-def test_turns_in_another_order_cannot_all_be_learned():
+def test_reordered_turns_are_refused():
     tokenizer = tokenizer_for(template_of("{{ m.role }}: {{ m.content }}</s>").replace("messages", "messages[::-1]"))
     with pytest.raises(ProblemError, match="in another order"):
         encoded(TALKS["several turns"], tokenizer, every_turn=True)
 
 
-@pytest.mark.parametrize("text", ["<think>\n\n</think>\n\n5", "\n</think>\n\n5", "5"])
-def test_a_whole_answer_stands_behind_the_thought_that_the_template_writes(text: str):
-    assert Scoring(answer="whole").read(text) == "5"
-
-
-def test_a_turn_ends_in_an_added_token_that_is_not_flagged_as_special():
+def test_turn_ends_with_an_added_token_without_special_flag():
     tokenizer = tokenizer_for(TEMPLATES["qwen-2.5"].read_text(encoding="utf-8"), flagged=False)
     found = encoded(TALKS["several turns"], tokenizer, every_turn=True)
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
@@ -262,7 +235,7 @@ def test_a_turn_ends_in_an_added_token_that_is_not_flagged_as_special():
     assert "TP023" in refusal_of(early, tokenizer)
 
 
-def test_a_template_whose_mark_is_text_writes_no_end_token_between_turns():
+def test_template_without_end_token_between_turns():
     lines = template_of("{{ m.role }}: {{ m.content }}\n", "assistant: ")
     tokenizer = tokenizer_for(lines)
     found = encoded(TALKS["several turns"], tokenizer, every_turn=True)
@@ -271,7 +244,7 @@ def test_a_template_whose_mark_is_text_writes_no_end_token_between_turns():
 
 
 @pytest.mark.parametrize("name", ["qwen-3", "smollm-3"])
-def test_thinking_is_turned_off_by_the_row(name: str):
+def test_template_variables_of_a_row(name: str):
     tokenizer, row = named(name), TALKS["one turn"] | {"chat_template_kwargs": {"enable_thinking": False}}
     example = render_row(row, tokenizer)
     theirs = tokenizer.apply_chat_template(
@@ -280,7 +253,7 @@ def test_thinking_is_turned_off_by_the_row(name: str):
     assert (example.prompt, example.completion) == (theirs, "5")
 
 
-def test_both_answers_of_a_pair_have_one_prompt():
+def test_answers_of_a_pair_share_the_prompt():
     tokenizer = named("chatml-opens-thought")
     before = [{"role": "user", "content": "2+3?"}]
     chosen, rejected = ([{"role": "assistant", "content": text}] for text in (THOUGHT, "6"))
@@ -292,7 +265,7 @@ def test_both_answers_of_a_pair_have_one_prompt():
 
 
 @pytest.mark.parametrize("name", ["llama-3.2", "smollm-3", "mistral-small"])
-def test_the_date_is_that_of_the_run(name: str, monkeypatch: pytest.MonkeyPatch):
+def test_template_writes_the_date_of_the_run(name: str, monkeypatch: pytest.MonkeyPatch):
     tokenizer, row = named(name), TALKS["one turn"]
     tokenizer.rendered_at = "2031-02-03T23:59:59.000+00:00"
 
@@ -310,7 +283,7 @@ def test_the_date_is_that_of_the_run(name: str, monkeypatch: pytest.MonkeyPatch)
     assert asked == tokenizer.apply_chat_template(row["messages"][:-1], tokenize=False, add_generation_prompt=True)
 
 
-def test_a_tokenizer_that_begins_texts_with_a_space_learns_none_that_the_template_does_not_write():
+def test_tokenizer_with_prefix_space_equals_apply_chat_template():
     vocab = [
         "<unk>",
         "<s>",

@@ -1,4 +1,4 @@
-"""docs/data.md in a folder with its files: each command's rows are read as a run reads them, and are what it says."""
+"""Commands and files of docs/data.md, read as a run reads them."""
 
 from __future__ import annotations
 
@@ -45,21 +45,21 @@ def data_of(command: str) -> Data:
     return inputs_of(replace(config, mesh=MeshConfig(device="cpu", devices=1)))[1]
 
 
-def test_every_file_of_the_page_is_used():
+def test_page_uses_all_its_files():
     assert len(FILES) == len({name for name, _ in FILES}) == 8
     used = " ".join(COMMANDS) + "pairs.jsonl"
     assert [name for name, _ in FILES if name not in used] == []
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_of_the_page_reads_its_rows(folder: Path, command: str):
+def test_commands_of_the_page_read_their_rows(folder: Path, command: str):
     data = data_of(command)
     assert len(data.rows) >= 1
     assert (data.items is not None) == ("eval_set" in command)
 
 
 @pytest.mark.parametrize(("command", "given", "learned"), STATED, ids=[command for command, _, _ in STATED])
-def test_what_is_given_and_what_is_learned_is_so(folder: Path, command: str, given: str, learned: str):
+def test_given_and_learned_texts_of_the_page(folder: Path, command: str, given: str, learned: str):
     assert len(STATED) == 6
     data = data_of(command)
     row = data.encoded.encoded[0]
@@ -68,5 +68,5 @@ def test_what_is_given_and_what_is_learned_is_so(folder: Path, command: str, giv
     assert [text.replace("\n", "⏎") for text in texts] == [given, learned]
 
 
-def test_the_page_names_what_is_built_in():
+def test_page_lists_builtin_data():
     assert {name for name in (*DATASETS, *EVAL_SETS) if f"`{name}`" not in PAGE} == set()

@@ -1,4 +1,4 @@
-"""What the model sees of a row: which tokens are supervised, what is cut, and what is refused."""
+"""Encoding of rows: supervised tokens, truncation and refusals."""
 
 import json
 from pathlib import Path
@@ -8,9 +8,8 @@ import pytest
 import tokenizers
 from model_folders import case_folding_folder, model_folder
 
-from schemas.formats import format_value
 from schemas.problems import ProblemError
-from schemas.render import render_text
+from schemas.render import as_text
 from trainer.config.tree import DataConfig
 from trainer.data.conversations import render_row
 from trainer.data.encode import collate, encode_rows, first_examples
@@ -44,16 +43,16 @@ def supervised_text(row: dict, tokenizer, max_length: int = 128) -> str:
     return tokenizer.decode(tokens[0][loss_mask[0]])
 
 
-def test_a_trace_is_reasoning_then_answer_then_the_end_token(tokenizer):
+def test_trace_is_reasoning_answer_and_end_token(tokenizer):
     assert supervised_text(TRACE, tokenizer) == "<reasoning>2 + 2 = 4.</reasoning>\n<answer>4</answer><eos>"
 
 
 @pytest.mark.parametrize("row", [PAIR, CHAT], ids=["pair", "chat"])
-def test_a_completion_is_supervised_with_its_end_token(row: dict, tokenizer):
+def test_completion_and_end_token_are_supervised(row: dict, tokenizer):
     assert supervised_text(row, tokenizer) == "Hi there.<eos>"
 
 
-def test_a_conversation_without_a_template_is_one_line_a_turn(tokenizer):
+def test_conversation_without_template_is_one_line_per_turn(tokenizer):
     assert render_row(CHAT, tokenizer).prompt == "user: Say hi.\nassistant: "
 
 
@@ -67,7 +66,7 @@ def test_prompts_and_padding_are_not_supervised(tokenizer):
     assert not loss_mask[0, length:].any()
 
 
-def test_counts_are_those_of_the_arrays(tokenizer):
+def test_counts_equal_the_arrays(tokenizer):
     data = encode_rows([TRACE, PAIR, CHAT], tokenizer, max_length=128, file="rows.jsonl")
     assert data.counts == {
         "rows": 3,
@@ -77,26 +76,6 @@ def test_counts_are_those_of_the_arrays(tokenizer):
         "rows_without_answer": 0,
         "end_token_supervised": True,
     }
-
-
-def test_a_row_that_loses_its_answer_is_refused_with_the_length_it_needs(tokenizer):
-    with pytest.raises(ProblemError) as caught:
-        encode_rows([PAIR, TRACE], tokenizer, max_length=12, file="rows.jsonl")
-    needed = len(encode_rows([TRACE], tokenizer, max_length=128, file="").encoded[0].token_ids)
-    assert render_text(caught.value.problems) == (
-        "error TP021: rows.jsonl (line 2): data.max_length is 12, but 1 of 2 examples lose their answer at that "
-        "length: row 1.\n"
-        "  The model would learn the question and never the answer.\n"
-        f"  Next: Set data.max_length to at least {needed}, or shorten or remove rows.\n"
-    )
-
-
-def test_many_lost_answers_are_counted_not_listed(tokenizer):
-    with pytest.raises(ProblemError) as caught:
-        encode_rows([TRACE] * 9, tokenizer, max_length=12, file="rows.jsonl")
-    [problem] = caught.value.problems
-    assert "9 of 9 examples lose their answer at that length: row 0, row 1" in problem.what
-    assert problem.what.endswith("row 4 and others.")
 
 
 def with_unknown_words(folder: Path, *known: str):
@@ -109,32 +88,18 @@ def with_unknown_words(folder: Path, *known: str):
     return resolve(str(folder)).tokenizer()
 
 
-def test_answers_that_the_tokenizer_does_not_know_are_refused(tmp_path: Path):
+def test_unknown_answers_are_refused(tmp_path: Path):
     own = with_unknown_words(tmp_path / "model", "Hi", "there")
     far = {"prompt": "Say ho.", "completion": "Ho ho."}
     assert encode_rows([PAIR], own, max_length=64, file="rows.jsonl").counts["rows"] == 1
     with pytest.raises(ProblemError) as caught:
         encode_rows([PAIR, TRACE, *[far] * 5], own, max_length=64, file="rows.jsonl")
     assert [problem.code for problem in caught.value.problems] == ["TP025"] * 5
-    written = own.encode("<reasoning>2 + 2 = 4.</reasoning>\n<answer>4</answer>")
-    trace = own.decode([*written, own.eos_token_id], clean_up_tokenization_spaces=False)
-    assert render_text(caught.value.problems[:1]) == (
-        "error TP025: rows.jsonl (line 2): The model's tokenizer changes the answer of row 1 to "
-        f"{format_value(trace)}.\n"
-        "  A model can only learn and write what its tokenizer can encode.\n"
-        "  Next: Use the tokenizer that the model was trained with, or write the row in text that it knows.\n"
-    )
+    assert caught.value.problems[0].what.startswith("The model's tokenizer changes the answer of row 1 to ")
     assert caught.value.problems[-1].what.endswith("There are 1 more like it.")
 
 
-def test_a_cut_conversation_is_counted(tokenizer):
-    long = {"prompt": "Say hi.", "completion": "Hi there. " * 20}
-    data = encode_rows([long, PAIR], tokenizer, max_length=32, file="rows.jsonl")
-    assert data.counts["truncated_rows"] == 1
-    assert padded(data.encoded, 32)[1][0].sum() == 32 - data.encoded[0].spans[0][0]
-
-
-def test_where_most_examples_are_cut_a_run_does_not_begin(tokenizer):
+def test_truncating_most_examples_is_an_error(tokenizer):
     long = {"prompt": "Say hi.", "completion": "Hi there. " * 20}
     [whole] = encode_rows([long], tokenizer, max_length=512, file="").encoded
     lost = 3 * (len(whole) - 32)
@@ -143,7 +108,7 @@ def test_where_most_examples_are_cut_a_run_does_not_begin(tokenizer):
     )
     short = len(encode_rows([PAIR], tokenizer, max_length=32, file="").encoded[0].learned)
     taught = 3 * len(whole.learned) + 2 * short
-    assert render_text(most.warnings) == (
+    assert as_text(most.warnings) == (
         "error TP026: rows.jsonl: data.max_length is 32, but 3 of 5 examples lose their answer or its end at that "
         f"length; {lost / taught:.1%} of the supervised tokens are cut off. The longest example has {len(whole)} "
         "tokens.\n"
@@ -162,7 +127,7 @@ def test_where_most_examples_are_cut_a_run_does_not_begin(tokenizer):
     ],
     ids=["chosen", "rejected"],
 )
-def test_a_pair_is_cut_where_either_side_is(rows: list[dict], tokenizer, tmp_path: Path):
+def test_pair_is_truncated_if_either_answer_is(rows: list[dict], tokenizer, tmp_path: Path):
     path = tmp_path / "pairs.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, PAIR_OF_ANSWERS, PAIR_OF_ANSWERS]))
     file = read_dataset(str(path), "pairs")
@@ -178,12 +143,7 @@ def test_a_pair_is_cut_where_either_side_is(rows: list[dict], tokenizer, tmp_pat
     assert [each.code for each in data.warnings] == ["TP455"]
 
 
-def test_a_text_that_is_taken_in_parts_loses_nothing(tokenizer):
-    data = encode_rows([{"text": "Hi there. " * 50}], tokenizer, max_length=32, file="rows.jsonl")
-    assert (len(data.encoded) > 2, data.counts["truncated_rows"], data.warnings) == (True, 0, ())
-
-
-def test_of_several_turns_those_that_are_cut_are_counted(tokenizer):
+def test_truncated_turns_are_counted(tokenizer):
     [whole] = encode_rows([LONG_TALK], tokenizer, max_length=128, file="", every_turn=True).encoded
     (_, first_ends), (second_begins, second_ends) = whole.spans
     data = encode_rows([LONG_TALK, PAIR], tokenizer, max_length=first_ends + 2, file="", every_turn=True)
@@ -191,7 +151,7 @@ def test_of_several_turns_those_that_are_cut_are_counted(tokenizer):
     assert data.counts["longest_row_tokens"] == second_ends
 
 
-def test_rows_that_the_tokenizer_writes_otherwise_are_counted_with_the_first(tmp_path: Path):
+def test_rows_changed_by_the_tokenizer_are_counted(tmp_path: Path):
     own = resolve(str(case_folding_folder(tmp_path / "model"))).tokenizer()
     rows = [PAIR | {"completion": text} for text in ("yes", "In all of Paris", "½", "2 <unit>kg")]
     data = encode_rows([*rows, {"text": "all small"}], own, max_length=64, file="rows.jsonl")
@@ -200,14 +160,6 @@ def test_rows_that_the_tokenizer_writes_otherwise_are_counted_with_the_first(tmp
     assert (told.code, told.line) == ("TP456", 2)
     assert told.what.startswith("3 of 5 rows are changed by the tokenizer: ")
     assert told.what.endswith('"In all of Paris" becomes "in all of paris".')
-
-
-def test_a_tokenizer_without_an_end_token_is_refused(tokenizer):
-    endless = resolve("tiny-gpt2").tokenizer()
-    endless.eos_token = None
-    with pytest.raises(ProblemError) as caught:
-        encode_rows([PAIR], endless, max_length=32, file="rows.jsonl")
-    assert caught.value.problems[0].what == "The model's tokenizer has no end token."
 
 
 def test_first_examples_show_each_token_once(tokenizer):
@@ -231,7 +183,7 @@ LONG_TALK = {
 }
 
 
-def test_all_turns_of_the_assistant_are_learned_when_asked(tokenizer):
+def test_every_turn_is_supervised_on_request(tokenizer):
     [last] = encode_rows([LONG_TALK], tokenizer, max_length=128, file="rows.jsonl").encoded
     [every] = encode_rows([LONG_TALK], tokenizer, max_length=128, file="rows.jsonl", every_turn=True).encoded
     assert tokenizer.decode(last.learned) == "Goodbye.<eos>"
@@ -241,3 +193,15 @@ def test_all_turns_of_the_assistant_are_learned_when_asked(tokenizer):
     ]
     whole = "user: Say hi.\nassistant: Hi there.<eos>\nuser: And bye?\nassistant: Goodbye.<eos>"
     assert tokenizer.decode(every.token_ids) == whole
+
+
+def test_lost_answers_are_refused_with_the_length_they_need(tokenizer):
+    with pytest.raises(ProblemError) as caught:
+        encode_rows([PAIR] + [TRACE] * 6, tokenizer, max_length=12, file="rows.jsonl")
+    needed = len(encode_rows([TRACE], tokenizer, max_length=128, file="").encoded[0].token_ids)
+    assert as_text(caught.value.problems) == (
+        "error TP021: rows.jsonl (line 2): data.max_length is 12, but 6 of 7 examples lose their answer at that "
+        "length: row 1, row 2, row 3, row 4, row 5 and others.\n"
+        "  The model would learn the question and never the answer.\n"
+        f"  Next: Set data.max_length to at least {needed}, or shorten or remove rows.\n"
+    )

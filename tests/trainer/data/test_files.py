@@ -1,4 +1,4 @@
-"""Rows of every file that a student may have: what is taken of it, and what is said where nothing can be."""
+"""Row files of every format, and their refusals."""
 
 import json
 import sys
@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from schemas.problems import ProblemError
-from schemas.render import render_text
+from schemas.render import as_text
 from trainer.data.encode import TokenFile, encode_rows
-from trainer.data.rows import RowFile, read_dataset
+from trainer.data.rows import RowFile, read_dataset, read_eval_set
 from trainer.first_config import read_shape
 from trainer.model.source import resolve
 
@@ -72,7 +72,7 @@ def refusal(path: Path, kind: str = "rows") -> str:
     with pytest.raises(ProblemError) as caught:
         read_dataset(str(path), kind)
     assert caught.value.exit_code == 2
-    return render_text(caught.value.problems)
+    return as_text(caught.value.problems)
 
 
 def rows_of(file: RowFile) -> list[dict]:
@@ -90,20 +90,15 @@ def rows_of(file: RowFile) -> list[dict]:
         (TALK, TALK),
     ],
 )
-def test_rows_are_taken_by_the_names_of_their_columns(write: Write, row: dict, taken: dict, tmp_path: Path):
+def test_column_names_decide_the_format(write: Write, row: dict, taken: dict, tmp_path: Path):
     file = read_dataset(str(write(tmp_path / "rows", [row] * 5)))
     assert rows_of(file) == [taken] * 5
     assert list(file.lines) == [1, 2, 3, 4, 5]
     assert [file.rows[4], file.rows[0]] == [taken, taken]
 
 
-def test_an_alpaca_row_without_input_is_its_instruction(tmp_path: Path):
-    path = as_jsonl(tmp_path / "rows", [{"instruction": "Say hi.", "input": "", "output": "Hi."}])
-    assert rows_of(read_dataset(str(path))) == [PAIR]
-
-
 @pytest.mark.parametrize("write", WRITERS)
-def test_other_columns_are_named(write: Write, tmp_path: Path):
+def test_unknown_columns_are_refused(write: Write, tmp_path: Path):
     path = write(tmp_path / "rows", [{"question": "2 + 2?", "answer": "4"}])
     file = path / "data-00000-of-00002.arrow" if path.is_dir() else path
     assert refusal(path) == (
@@ -116,33 +111,7 @@ def test_other_columns_are_named(write: Write, tmp_path: Path):
     )
 
 
-def test_plain_text_under_rows_is_told_how_to_be_learned(tmp_path: Path):
-    path = as_jsonl(tmp_path / "rows", [{"text": "Once."}])
-    assert "  Next: To learn plain text: --set data.kind=text.\n" in refusal(path)
-    assert "The row has the columns prompt and completion" in refusal(as_jsonl(tmp_path / "pairs", [PAIR]), "text")
-
-
-def test_a_speaker_that_nobody_knows_is_refused_with_its_name(tmp_path: Path):
-    turns = [{"from": "human", "value": "2 + 2?"}, {"from": "function_call", "value": "add"}]
-    path = as_jsonl(tmp_path / "rows", [{"conversations": turns}])
-    assert '"function_call"' in refusal(path)
-
-
-def test_a_conversation_that_ends_with_the_user_is_refused(tmp_path: Path):
-    path = as_jsonl(tmp_path / "rows", [SHARE_GPT | {"conversations": SHARE_GPT["conversations"][:2]}] * 9)
-    assert "The last turn is by the user." in refusal(path)
-    assert "There are 4 more like it." in refusal(path)
-
-
-@pytest.mark.parametrize("write", WRITERS)
-def test_text_is_taken_from_its_column(write: Write, tmp_path: Path):
-    file = read_dataset(
-        str(write(tmp_path / "rows", [{"text": "One.", "id": "1"}, {"text": "Two.", "id": "2"}])), "text"
-    )
-    assert rows_of(file) == [{"text": "One."}, {"text": "Two."}]
-
-
-def test_a_text_file_is_one_text(tmp_path: Path):
+def test_text_file_is_one_row(tmp_path: Path):
     path = tmp_path / "book.txt"
     path.write_text("One.\n\nTwo.\n")
     assert rows_of(read_dataset(str(path), "text")) == [{"text": "One.\n\nTwo.\n"}]
@@ -150,7 +119,7 @@ def test_a_text_file_is_one_text(tmp_path: Path):
     assert "TP016" in refusal(path, "text")
 
 
-def test_a_text_is_learned_whole_each_token_once(tmp_path: Path):
+def test_each_token_of_a_text_is_supervised_once(tmp_path: Path):
     tokenizer = resolve("tiny-gpt2").tokenizer()
     text = "The sun rises in the east and sets in the west. " * 9
     ids = [*tokenizer.encode(text, add_special_tokens=True), tokenizer.eos_token_id]
@@ -167,7 +136,7 @@ def test_a_text_is_learned_whole_each_token_once(tmp_path: Path):
 
 
 @pytest.mark.parametrize("write", [as_parquet, as_folder])
-def test_a_damaged_file_is_named(write: Write, tmp_path: Path):
+def test_damaged_file_is_refused(write: Write, tmp_path: Path):
     path = write(tmp_path / "rows", [PAIR])
     files = sorted(path.glob("*.arrow")) if path.is_dir() else [path]
     for file in files:
@@ -175,49 +144,7 @@ def test_a_damaged_file_is_named(write: Write, tmp_path: Path):
     assert refusal(path).startswith(f"error TP016: {files[0]}: It cannot be read: ")
 
 
-def test_a_folder_of_several_splits_names_them(tmp_path: Path):
-    for split in ("easy", "hard"):
-        as_folder(tmp_path / split, [PAIR])
-    (tmp_path / "dataset_dict.json").write_text('{"splits": ["easy", "hard"]}')
-    assert refusal(tmp_path) == (
-        f"error TP017: {tmp_path}: {tmp_path.name} contains the datasets easy and hard.\n"
-        "  The folder contains several datasets, and a run trains on one.\n"
-        f"  Next: Name one of them, as in {tmp_path / 'easy'}.\n"
-    )
-
-
-def test_without_pyarrow_a_sentence_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    path = as_parquet(tmp_path / "rows", [PAIR])
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert refusal(path) == (
-        f"error TP015: {path}: Reading rows.parquet needs pyarrow, which is not installed.\n"
-        "  Parquet files and folders of the datasets library are read with pyarrow.\n"
-        "  Next: Install it: `pip install pyarrow`.\n"
-    )
-
-
-def test_a_large_file_of_ours_stays_on_disk_and_reads_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    rows = [{"prompt": f"Say {number}.", "completion": str(number)} for number in range(20)]
-    path = as_jsonl(tmp_path / "rows", rows)
-    path.write_text(path.read_text().replace("\n", "\n\n", 1))
-    small = read_dataset(str(path))
-    monkeypatch.setattr("trainer.data.rows.MAX_BYTES_IN_MEMORY", 10)
-    large = read_dataset(str(path))
-    assert large.rows._file is not None
-    assert rows_of(large) == rows_of(small) == rows
-    assert list(large.lines) == list(small.lines) == [1, *range(3, 22)]
-    assert large.sha256 == small.sha256
-
-
-def test_a_line_of_a_large_file_that_is_wrong_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("trainer.data.rows.MAX_BYTES_IN_MEMORY", 10)
-    path = as_jsonl(tmp_path / "rows", [PAIR, {"prompt": "a", "completion": ""}])
-    assert f"{path} at /completion (line 2)" in refusal(path)
-    path.write_text(json.dumps(PAIR) + "\n{\n")
-    assert f"error TP107: {path} (line 2): This is not JSON" in refusal(path)
-
-
-def test_encoded_rows_come_back_from_disk_as_they_went(tmp_path: Path):
+def test_token_file_round_trip(tmp_path: Path):
     tokenizer = resolve("tiny-gpt2").tokenizer()
     data = encode_rows([PAIR, SUM, {"text": "A text."}], tokenizer, max_length=64, file="rows.jsonl")
     again = TokenFile(data.encoded)
@@ -250,7 +177,7 @@ def as_array(path: Path, rows: list[dict]) -> Path:
     ],
 )
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
-def test_a_json_array_is_read(text: str, mark: str, tmp_path: Path):
+def test_json_document_is_read(text: str, mark: str, tmp_path: Path):
     path = tmp_path / "rows.json"
     path.write_text(mark + text, encoding="utf-8")
     assert rows_of(read_dataset(str(path))) == [PAIR, PAIR]
@@ -259,18 +186,18 @@ def test_a_json_array_is_read(text: str, mark: str, tmp_path: Path):
     assert list(shapes.table) == [PAIR, PAIR]
 
 
-def test_one_row_in_a_json_file_is_a_row(tmp_path: Path):
+def test_json_object_is_one_row(tmp_path: Path):
     path = tmp_path / "rows.json"
     for indent in (None, 1):
         path.write_text(json.dumps(TALK, indent=indent))
         assert rows_of(read_dataset(str(path))) == [TALK]
 
 
-def test_problems_of_an_array_name_the_line(tmp_path: Path):
+def test_problems_of_a_json_array_have_lines(tmp_path: Path):
     path = as_array(tmp_path / "rows", [PAIR, PAIR | {"completion": ""}])
     assert f"{path} at /completion (line 6)" in refusal(path)
     path.write_text('[{"prompt": "a", "completion": "b"}, 3]')
-    assert "The array holds 3, not an object." in refusal(path)
+    assert "The array contains 3, not an object." in refusal(path)
     path.write_text('[\n{"prompt": "a",\n')
     assert f"error TP107: {path} (line 3): This is not JSON" in refusal(path)
 
@@ -280,7 +207,7 @@ ROWS_BY_LAYOUT = (PAIR, ALPACA, SHARE_GPT, TALK)
 
 @pytest.mark.parametrize("row", ROWS_BY_LAYOUT)
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.json"])
-def test_marks_keys_and_numbers_are_treated_alike_in_all_layouts(row: dict, name: str, tmp_path: Path):
+def test_json_rules_hold_in_every_format(row: dict, name: str, tmp_path: Path):
     path, text = tmp_path / name, json.dumps(row)
 
     def write(*lines: str) -> Path:
@@ -307,7 +234,7 @@ def test_nan_is_never_text(write: Write, tmp_path: Path):
     assert "The row has the columns prompt, which data.kind rows does not recognise. Empty: completion" in said
 
 
-def test_columns_of_extension_types_are_read_as_what_they_hold(tmp_path: Path):
+def test_arrow_extension_types(tmp_path: Path):
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
@@ -323,7 +250,7 @@ def test_columns_of_extension_types_are_read_as_what_they_hold(tmp_path: Path):
     )
 
 
-def test_a_column_that_stands_twice_is_refused(tmp_path: Path):
+def test_duplicate_column_is_refused(tmp_path: Path):
     pyarrow = pytest.importorskip("pyarrow")
     path = tmp_path / "rows.arrow"
     table = pyarrow.table([["a"], ["b"], ["c"]], names=["prompt", "completion", "completion"])
@@ -354,40 +281,40 @@ def hub(folder: Path, names: list[str]) -> None:
         (["shard-10.jsonl", "shard-2.jsonl", "shard-1.jsonl"], [2, 1, 0], ""),
     ],
 )
-def test_a_folder_of_files_is_read_in_order(names: list[str], read: list[int], aside: str, tmp_path: Path):
+def test_files_of_a_folder_are_read_in_order(names: list[str], read: list[int], aside: str, tmp_path: Path):
     hub(tmp_path, names)
     (tmp_path / "dataset_infos.json").write_text("{}")
     file = read_dataset(str(tmp_path))
     assert [row["prompt"] for row in file.rows] == [f"{number}?" for number in read]
-    assert [problem.what for problem in file.warnings] == ([f"Left aside: {aside}."] if aside else [])
+    assert [problem.what for problem in file.warnings] == ([f"Ignored: {aside}."] if aside else [])
 
 
 @pytest.mark.parametrize(
     ("names", "said"),
     [
         (["test.jsonl"], "contains only held-out splits: test.jsonl."),
-        (["README.jso"], "has no row files."),
+        (["README.jso"], "does not contain row files."),
         (["train-00000-of-00003.jsonl", "train-00001-of-00003.jsonl"], "has 2 of 3 files of train.jsonl."),
         (["train_sft.jsonl", "train_prefs.jsonl"], "contains the datasets train_prefs.jsonl and train_sft.jsonl."),
         (["main/train.jsonl", "socratic/train.jsonl"], "the datasets main/train.jsonl and socratic/train.jsonl."),
         (["a.jsonl", "a.parquet"], "contains the datasets *.jsonl and *.parquet."),
     ],
 )
-def test_a_folder_that_is_not_one_dataset_says_what_it_holds(names: list[str], said: str, tmp_path: Path):
+def test_folder_of_several_datasets_is_refused(names: list[str], said: str, tmp_path: Path):
     hub(tmp_path, [name for name in names if name != "README.jso"])
     assert said in refusal(tmp_path)
 
 
-def test_a_folder_saved_with_splits_gives_its_training_rows(tmp_path: Path):
+def test_saved_dataset_dict_gives_its_training_split(tmp_path: Path):
     for split in ("test", "train"):
         as_folder(tmp_path / split, [PAIR] if split == "train" else [SUM])
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
     file = read_dataset(str(tmp_path))
     assert rows_of(file) == [PAIR]
-    assert file.warnings[0].what == "Left aside: the file test."
+    assert file.warnings[0].what == "Ignored: the file test."
 
 
-def test_a_row_of_a_shard_is_named_with_its_file(tmp_path: Path):
+def test_problem_names_the_shard(tmp_path: Path):
     as_jsonl(tmp_path / "0", [PAIR, PAIR])
     as_jsonl(tmp_path / "1", [PAIR, PAIR | {"completion": ""}])
     assert f"{tmp_path / '1.jsonl'} at /completion (line 2)" in refusal(tmp_path)
@@ -402,7 +329,7 @@ def test_a_row_of_a_shard_is_named_with_its_file(tmp_path: Path):
         (b"\x1f\x8b\x08\x00", "compressed with gzip", "`gunzip`"),
     ],
 )
-def test_what_lies_in_place_of_rows_is_named(name: str, content: bytes, what: str, next_: str, tmp_path: Path):
+def test_other_content_is_recognised(name: str, content: bytes, what: str, next_: str, tmp_path: Path):
     path = tmp_path / name
     path.write_bytes(content)
     if name == "rows.txt" and content.startswith(b"<"):
@@ -410,3 +337,54 @@ def test_what_lies_in_place_of_rows_is_named(name: str, content: bytes, what: st
         return
     assert f"{name} is {what}" in (said := refusal(path))
     assert next_ in said
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind", "what"),
+    [
+        ([{"text": "Once."}], "rows", "To learn plain text: --set data.kind=text."),
+        ([PAIR], "text", "The row has the columns prompt and completion"),
+        (
+            [{"conversations": [{"from": "human", "value": "?"}, {"from": "function_call", "value": "add"}]}],
+            "rows",
+            '"function_call"',
+        ),
+        ([SHARE_GPT | {"conversations": SHARE_GPT["conversations"][:2]}] * 9, "rows", "There are 4 more like it."),
+    ],
+)
+def test_unusable_rows_are_refused(rows: list[dict], kind: str, what: str, tmp_path: Path):
+    assert what in refusal(as_jsonl(tmp_path / "rows", rows), kind)
+
+
+def test_missing_pyarrow_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = as_parquet(tmp_path / "rows", [PAIR])
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert f"error TP015: {path}: Reading rows.parquet needs pyarrow, which is not installed." in refusal(path)
+
+
+def test_blank_lines_are_skipped_with_a_warning(tmp_path: Path):
+    path, line = tmp_path / "rows.jsonl", json.dumps(PAIR) + "\n"
+    path.write_text(line + "\n" + line + "\n")
+    file = read_dataset(str(path))
+    assert list(file.lines) == [1, 3]
+    assert [(each.code, each.line) for each in file.warnings] == [("TP131", 2), ("TP131", 4)]
+
+
+def test_file_of_blank_lines_is_refused(tmp_path: Path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n\n")
+    assert refusal(path) == (
+        f"error TP011: {path}: The dataset has no rows.\n"
+        "  Expected: at least one line of JSON.\n"
+        "  Next: Write one row per line; schemas/documents/v1 describes the shapes.\n"
+    )
+
+
+def test_duplicate_id_is_refused_with_both_lines(tmp_path: Path):
+    path, item = tmp_path / "items.jsonl", '{"id": "a", "prompt": "x", "expected": "y"}\n'
+    path.write_text("\n" + item + "\n" + item)
+    with pytest.raises(ProblemError) as caught:
+        read_eval_set(str(path))
+    [problem] = caught.value.problems
+    assert (problem.code, problem.line, problem.pointer) == ("TP012", 4, "/id")
+    assert problem.what == "The id 'a' is already used in line 2."

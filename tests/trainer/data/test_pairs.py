@@ -1,4 +1,4 @@
-"""Files of pairs in TRL's layouts: what is given, what is learned, and what is refused by line."""
+"""Preference pairs in the layouts of TRL."""
 
 import json
 from dataclasses import replace
@@ -38,7 +38,7 @@ def problems_of(folder: Path, *rows: Any) -> list[Problem]:
 
 
 @pytest.mark.parametrize("row", TALKS)
-def test_every_layout_of_turns_gives_the_same_pair(row: dict[str, Any], tmp_path: Path):
+def test_pairs_of_turns(row: dict[str, Any], tmp_path: Path):
     file = read_dataset(str(written(tmp_path, row)), "pairs")
     assert list(file.rows) == [{"chosen": {"messages": [USER, BLUE]}, "rejected": {"messages": [USER, RED]}}]
     assert (infer_form(file.rows).conversation, row_prompt(file.rows[0]), row_texts(file.rows[0])[0][0]) == (
@@ -47,7 +47,7 @@ def test_every_layout_of_turns_gives_the_same_pair(row: dict[str, Any], tmp_path
     )
 
 
-def test_texts_with_a_prompt_and_without(tmp_path: Path):
+def test_pairs_of_texts(tmp_path: Path):
     with_prompt = {"prompt": "Sky?", "chosen": "Blue.", "rejected": "Red.", "source": "x"}
     file = read_dataset(
         str(written(tmp_path, with_prompt, {"chosen": "The sky is blue", "rejected": "The sky is black"})), "pairs"
@@ -66,85 +66,15 @@ def test_texts_with_a_prompt_and_without(tmp_path: Path):
         ("", "a b", ""),
     ],
 )
-def test_a_common_beginning_ends_before_a_word(chosen: str, rejected: str, begun: str):
+def test_common_text_ends_before_a_word(chosen: str, rejected: str, begun: str):
     assert common_text(chosen, rejected) == common_text(rejected, chosen) == begun
-
-
-@pytest.mark.parametrize(
-    ("row", "code", "pointer", "said"),
-    [
-        (
-            {"prompt": "a", "chosen": "b"},
-            "TP029",
-            "/rejected",
-            "The row has prompt and chosen, but no rejected answer.",
-        ),
-        (
-            {"prompt": "a", "rejected": "b"},
-            "TP029",
-            "/chosen",
-            "The row has prompt and rejected, but no chosen answer.",
-        ),
-        ({"prompt": "a", "chosen": "", "rejected": "b"}, "TP029", "/chosen", "The answer chosen is empty."),
-        ({"prompt": "a", "chosen": "b", "rejected": []}, "TP029", "/rejected", "The answer rejected is empty."),
-        (
-            {"prompt": "a", "chosen": "b", "rejected": "b"},
-            "TP028",
-            "/rejected",
-            "The answers chosen and rejected are the",
-        ),
-        ({"prompt": "", "chosen": "b", "rejected": "c"}, "TP126", "/prompt", "The text is empty."),
-        ({"prompt": "a", "chosen": 3, "rejected": "c"}, "TP029", "/chosen", "chosen is neither a text nor a list of"),
-        ({"prompt": ["a"], "chosen": "b", "rejected": "c"}, "TP029", "/prompt", "The answers are texts, so the prompt"),
-        ({"chosen": "b", "rejected": "c"}, "TP029", "/prompt", "The row has no prompt, and its answers have no first"),
-        (
-            {"chosen": "b", "rejected": [RED]},
-            "TP029",
-            "/rejected",
-            "One answer is a text and the other a list of turns.",
-        ),
-        ({"chosen": [BLUE], "rejected": [USER, RED]}, "TP029", "/rejected", "rejected adds 2 turns to those that both"),
-        (
-            {"prompt": [USER], "chosen": [USER], "rejected": [RED]},
-            "TP029",
-            "/chosen/0/role",
-            "The last turn of chosen is",
-        ),
-        (
-            {"prompt": [USER], "chosen": ["x"], "rejected": [RED]},
-            "TP029",
-            "/chosen",
-            "A turn is not an object with role",
-        ),
-        (
-            {"completion": "b", "prompt": "c"},
-            "TP018",
-            None,
-            "The row has the columns completion and prompt, which an",
-        ),
-    ],
-)
-def test_a_row_that_is_no_pair_is_refused_with_its_line(
-    row: dict[str, Any], code: str, pointer: str | None, said: str, tmp_path: Path
-):
-    whole = {"prompt": "a", "chosen": "b", "rejected": "c"}
-    [found] = problems_of(tmp_path, whole, row, whole)
-    assert (found.code, found.pointer, found.line) == (code, pointer, 2)
-    assert found.what.startswith(said)
-
-
-def test_pairs_are_no_rows_and_say_what_they_are(tmp_path: Path):
-    with pytest.raises(ProblemError) as caught:
-        read_dataset(str(written(tmp_path, {"prompt": "a", "chosen": "b", "rejected": "c"})))
-    [found] = caught.value.problems
-    assert found.next == "To learn which answer is preferred: --set objective.kind=dpo."
 
 
 def run_on(config: Config, path: Path, **data: Any) -> Config:
     return replace(config, data=DataConfig(dataset=str(path), **data), objective=ObjectiveConfig(kind="dpo"))
 
 
-def test_a_pair_is_two_sequences_with_one_prompt(config: Config, tmp_path: Path):
+def test_pair_is_two_sequences_with_one_prompt(config: Config, tmp_path: Path):
     path = written(
         tmp_path, *({"prompt": f"{n} + 1?", "chosen": f"{n + 1}.", "rejected": "No idea."} for n in range(4))
     )
@@ -167,7 +97,7 @@ def test_a_pair_is_two_sequences_with_one_prompt(config: Config, tmp_path: Path)
     assert data.encoded.counts["end_token_supervised"] is True
 
 
-def test_answers_that_become_the_same_tokens_are_refused(config: Config, tmp_path: Path):
+def test_answers_with_equal_tokens_are_refused(config: Config, tmp_path: Path):
     same = " and so on" * 9
     path = written(
         tmp_path,
@@ -179,3 +109,28 @@ def test_answers_that_become_the_same_tokens_are_refused(config: Config, tmp_pat
     [found] = caught.value.problems
     assert (found.code, found.line) == ("TP028", 2)
     assert found.what == "Both answers of row 1 have the same 16 tokens at 16."
+
+
+@pytest.mark.parametrize(
+    ("row", "code", "pointer"),
+    [
+        ({"prompt": "a", "chosen": "b"}, "TP029", "/rejected"),
+        ({"prompt": "a", "rejected": "b"}, "TP029", "/chosen"),
+        ({"prompt": "a", "chosen": "", "rejected": "b"}, "TP029", "/chosen"),
+        ({"prompt": "a", "chosen": "b", "rejected": []}, "TP029", "/rejected"),
+        ({"prompt": "a", "chosen": "b", "rejected": "b"}, "TP028", "/rejected"),
+        ({"prompt": "", "chosen": "b", "rejected": "c"}, "TP126", "/prompt"),
+        ({"prompt": "a", "chosen": 3, "rejected": "c"}, "TP029", "/chosen"),
+        ({"prompt": ["a"], "chosen": "b", "rejected": "c"}, "TP029", "/prompt"),
+        ({"chosen": "b", "rejected": "c"}, "TP029", "/prompt"),
+        ({"chosen": "b", "rejected": [RED]}, "TP029", "/rejected"),
+        ({"chosen": [BLUE], "rejected": [USER, RED]}, "TP029", "/rejected"),
+        ({"prompt": [USER], "chosen": [USER], "rejected": [RED]}, "TP029", "/chosen/0/role"),
+        ({"prompt": [USER], "chosen": ["x"], "rejected": [RED]}, "TP029", "/chosen"),
+        ({"completion": "b", "prompt": "c"}, "TP018", None),
+    ],
+)
+def test_an_invalid_pair_is_refused_with_its_line(row: dict[str, Any], code: str, pointer: str | None, tmp_path: Path):
+    whole = {"prompt": "a", "chosen": "b", "rejected": "c"}
+    [found] = problems_of(tmp_path, whole, row, whole)
+    assert (found.code, found.pointer, found.line) == (code, pointer, 2)

@@ -1,4 +1,4 @@
-"""How a prompt is written: as the row has it, by the setting, and as earlier versions wrote it."""
+"""Prompt templates: defaults, the setting, and earlier versions."""
 
 import json
 from pathlib import Path
@@ -7,9 +7,7 @@ import pytest
 from tasks import inputs_of
 
 from schemas.problems import ProblemError
-from schemas.render import render_text
-from trainer.config.load import load_config
-from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig, build_config, to_document
+from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig, config_of, document_of
 from trainer.data.conversations import PromptForm, infer_form, render_row
 from trainer.data.encode import encode_rows
 from trainer.data.rows import check_kinds
@@ -40,7 +38,7 @@ def tokenizer():
         ({"begun": "Sky is", "completion": " blue"}, "Q: {prompt}", "Sky is blue<eos>"),
     ],
 )
-def test_a_row_is_learned_as_its_template_writes_it(row, template, written: str, tokenizer):
+def test_templates_of_rows(row, template, written: str, tokenizer):
     [encoded] = encode_rows([row], tokenizer, max_length=128, file="rows.jsonl", template=template).encoded
     assert tokenizer.decode(encoded.token_ids) == written
 
@@ -56,7 +54,7 @@ def test_a_row_is_learned_as_its_template_writes_it(row, template, written: str,
         ([{"chosen": PAIR, "rejected": PAIR}], None, "{prompt}"),
     ],
 )
-def test_an_evaluation_asks_as_most_rows_do(rows, template, asked: str, tokenizer):
+def test_evaluation_uses_the_template_of_most_rows(rows, template, asked: str, tokenizer):
     assert infer_form(rows, template).render("{prompt}", tokenizer) == asked
 
 
@@ -71,53 +69,11 @@ def of_rows(folder: Path, rows: list, template: str | None = None) -> Config:
     return Config(model=ModelConfig(name="tiny-gpt2"), data=data, evaluation=EvaluationConfig(max_new_tokens=4))
 
 
-@pytest.mark.parametrize(("template", "after"), [(None, ""), ("{prompt}\n", "\n")])
-def test_the_first_examples_state_template_and_bytes(template: str | None, after: str, tmp_path: Path):
-    _, data = inputs_of(of_rows(tmp_path, [PAIR], template))
-    [example] = data.first_examples(4, run_id="r")["examples"]
-    assert example["template"] == "{prompt}" + after
-    assert bytes.fromhex(example["prompt_utf8"]).decode() == PAIR["prompt"] + after
-    assert data.effective()["data"] == {"template": "{prompt}" + after}
-
-
-def test_a_conversation_has_no_template_and_all_that_stands_before_what_is_learned(tmp_path: Path):
-    _, data = inputs_of(of_rows(tmp_path, [TALK]))
-    [example] = data.first_examples(4, run_id="r")["examples"]
-    assert "template" not in example
-    assert bytes.fromhex(example["prompt_utf8"]) == b"user: Hi.\nassistant: "
-    assert data.effective().get("data") is None
-
-
-def test_a_template_without_a_prompt_and_one_that_no_row_uses_are_refused(tmp_path: Path):
-    with pytest.raises(ProblemError) as caught:
-        inputs_of(of_rows(tmp_path, [PAIR], "Question:"))
-    assert render_text(caught.value.problems) == (
-        'error TP004: run at /data/template: data.template is "Question:", without {prompt}.\n'
-        "  data.template formats every row, so without {prompt} all rows would have the same prompt.\n"
-        "  Next: Add {prompt} to data.template, or set it to null to use the rows unchanged.\n"
-    )
-    with pytest.raises(ProblemError) as caught:
-        inputs_of(of_rows(tmp_path, [TALK], "Q: {prompt}"))
-    assert [each.what for each in caught.value.problems] == [
-        'data.template is "Q: {prompt}", but every row is a conversation, which the chat template writes.'
-    ]
-
-
-def test_rows_of_several_kinds_are_told(tmp_path: Path):
-    _, data = inputs_of(of_rows(tmp_path, [PAIR, TRACE, PAIR]))
-    assert render_text([each for each in data.warnings if each.code == "TP027"]) == (
-        f"warning TP027: {tmp_path / 'rows.jsonl'}: The rows are of several kinds: 2 prompts with completions, "
-        "1 reasoning traces.\n"
-        "  Each kind is formatted differently, and the evaluation uses the format of most rows.\n"
-        "  Next: No action needed if this is intended. Otherwise use one kind, or train on each kind separately.\n"
-    )
-
-
-def test_an_earlier_configuration_writes_every_prompt_with_a_line_break(tmp_path: Path):
+def test_earlier_configuration_ends_prompts_with_a_newline(tmp_path: Path):
     """Its conversations too are taken without complaint, although they use no template."""
-    earlier = to_document(of_rows(tmp_path, [PAIR])) | {"schema_version": "1.1"}
+    earlier = document_of(of_rows(tmp_path, [PAIR])) | {"schema_version": "1.1"}
     del earlier["data"]["template"]
-    config = build_config(earlier)
+    config = config_of(earlier)
     assert config.data.template == "{prompt}\n"
     assert render_row(PAIR, resolve("tiny-gpt2").tokenizer(), template=config.data.template).prompt[-2:] == " \n"
     assert list(check_kinds({"conversation": 3}, config.data.template, "rows")) == []
@@ -132,12 +88,35 @@ def test_an_earlier_configuration_writes_every_prompt_with_a_line_break(tmp_path
         ({"conversation": True, "system": None, "thinks": True}, PromptForm(conversation=True, thinks=True)),
     ],
 )
-def test_the_form_is_read_back_from_the_log(fields: dict, form: PromptForm, tmp_path: Path):
+def test_form_is_read_from_the_log(fields: dict, form: PromptForm, tmp_path: Path):
     record = {"time": "2026-11-24T12:00:00Z", "level": "info", "event": "prompt_form", "message": "m", "fields": fields}
     written(tmp_path, [record], "log.jsonl")
     assert logged_form(tmp_path) == form
 
 
-def test_the_setting_is_read_from_yaml(tmp_path: Path):
-    (tmp_path / "c.yaml").write_text("model: {name: tiny-gpt2}\ndata: {template: 'Q: {prompt} '}\n")
-    assert load_config(tmp_path / "c.yaml").data.template == "Q: {prompt} "
+@pytest.mark.parametrize(
+    ("row", "template", "written", "prompt"),
+    [
+        (PAIR, None, "{prompt}", PAIR["prompt"]),
+        (PAIR, "{prompt}\n", "{prompt}\n", PAIR["prompt"] + "\n"),
+        (TALK, None, None, "user: Hi.\nassistant: "),
+    ],
+)
+def test_first_examples_have_template_and_prompt(row, template, written: str | None, prompt: str, tmp_path: Path):
+    _, data = inputs_of(of_rows(tmp_path, [row], template))
+    [example] = data.first_examples(4, run_id="r")["examples"]
+    assert (example.get("template"), bytes.fromhex(example["prompt_utf8"]).decode()) == (written, prompt)
+    assert data.effective().get("data") == (written and {"template": written})
+
+
+@pytest.mark.parametrize(("row", "template", "code"), [(PAIR, "Question:", "TP004"), (TALK, "Q: {prompt}", "TP006")])
+def test_template_without_effect_is_refused(row, template: str, code: str, tmp_path: Path):
+    with pytest.raises(ProblemError) as caught:
+        inputs_of(of_rows(tmp_path, [row], template))
+    assert [each.code for each in caught.value.problems] == [code]
+
+
+def test_several_kinds_of_rows_are_counted(tmp_path: Path):
+    _, data = inputs_of(of_rows(tmp_path, [PAIR, TRACE, PAIR]))
+    [found] = [each.what for each in data.warnings if each.code == "TP027"]
+    assert found == "The rows are of several kinds: 2 prompts with completions, 1 reasoning traces."

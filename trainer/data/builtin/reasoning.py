@@ -404,10 +404,10 @@ def prompt_key(prompt: str) -> str:
 
 
 def draw_problems(seed: int, shares: Shares, *, excluded_keys: frozenset[str]) -> Iterator[Drawn]:
-    """Yield problems without end, in their shares, no two with the same `prompt_key`.
+    """Yield problems endlessly, in their shares, each with another `prompt_key`.
 
     Raises:
-        ValueError: There is no new prompt left.
+        ValueError: All prompts were drawn.
     """
     rng = random.Random(seed)  # noqa: S311 - data, not secrets
     kinds, percent = zip(*shares, strict=True)
@@ -462,17 +462,6 @@ def to_row(drawn: Drawn) -> dict[str, Any]:
         "steps": [{"i": i, "type": type_, "content": content} for i, (type_, content) in enumerate(problem.steps)],
         "meta": {"category": kind.category, "kind": kind.name, "difficulty": difficulty},
     }
-
-
-def build_eval_sets() -> dict[str, list[dict[str, Any]]]:
-    """Build the items of each committed evaluation set; no prompt is in two sets."""
-    sets: dict[str, list[dict[str, Any]]] = {}
-    taken: frozenset[str] = frozenset()
-    for name, (shares, count, seed) in EVAL_FILES.items():
-        problems = take_shares(draw_problems(seed, shares, excluded_keys=taken), shares, count)
-        sets[name] = [to_item(name, number, drawn) for number, drawn in enumerate(problems, 1)]
-        taken |= {prompt_key(item["prompt"]) for item in sets[name]}
-    return sets
 
 
 def eval_prompts() -> frozenset[str]:
@@ -536,28 +525,25 @@ def fresh_items(
                 excluded += 1
             else:
                 yield drawn
-        message = f"a kind of problem has no new prompt left after {most:,} draws."
+        message = f"a kind of problem is exhausted after {most:,} draws."
         raise ValueError(message)
 
     chosen = take_shares(draw_new(), shares, count)
     return [to_item(f"seed-{seed}", number, each) for number, each in enumerate(chosen, 1)], excluded
 
 
-def file_texts() -> dict[str, str]:
-    """Return the text of each committed file by its name."""
-    sets = build_eval_sets()
-    prompts = frozenset(item["prompt"] for items in sets.values() for item in items)
-    datasets = {name: build_rows(name, *arguments, prompts) for name, arguments in DATASET_FILES.items()}
-    return {
-        f"{name}.jsonl": "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        for name, rows in {**datasets, **sets}.items()
-    }
-
-
 def main(folder: Path = FOLDER) -> None:
-    """Write the committed files."""
-    for name, text in file_texts().items():
-        (folder / name).write_text(text, encoding="utf-8", newline="\n")
+    """Write the committed files; no two rows or items have the same `prompt_key`."""
+    files: dict[str, list[dict[str, Any]]] = {}
+    taken: frozenset[str] = frozenset()
+    for name, (shares, count, seed) in EVAL_FILES.items():
+        problems = take_shares(draw_problems(seed, shares, excluded_keys=taken), shares, count)
+        files[name] = [to_item(name, number, drawn) for number, drawn in enumerate(problems, 1)]
+        taken |= {prompt_key(item["prompt"]) for item in files[name]}
+    files |= {name: build_rows(name, *arguments, taken) for name, arguments in DATASET_FILES.items()}
+    for name, rows in files.items():
+        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        (folder / f"{name}.jsonl").write_text(text, encoding="utf-8", newline="\n")
 
 
 if __name__ == "__main__":

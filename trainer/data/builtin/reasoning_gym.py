@@ -29,7 +29,7 @@ def gym_tasks(name: str) -> dict[str, Any]:
         `rows`; `sha256` over the entries as lines of JSON; and `generator`, as the manifest records it.
 
     Raises:
-        ProblemError: Exit code 2; the package is not installed, has no such task, or refuses its settings.
+        ProblemError: Exit code 2; the package is not installed, the task is unknown, or its settings are invalid.
     """
     try:
         known = importlib.import_module(f"{GYM_PACKAGE}.factory").DATASETS

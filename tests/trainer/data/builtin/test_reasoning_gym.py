@@ -1,4 +1,4 @@
-"""Tasks of reasoning-gym: with a package of the same interface in its place, and with itself where it is installed."""
+"""Tasks of reasoning-gym, with a stand-in package and, if installed, with the package."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_task_becomes_rows_with_their_configuration(gym):
     assert len(read_dataset("reasoning-gym:sums").rows) == 500
 
 
-def test_the_reward_of_the_same_name_judges_them(gym):
+def test_reward_scores_the_tasks(gym):
     rows = read_dataset("reasoning-gym:sums?size=2").rows
     rewards = build_rewards(["reasoning_gym"], Scoring(answer="whole"), file="c")
     assert find_unusable_rows(rewards, rows, file="d") == []
@@ -98,7 +98,7 @@ def test_the_reward_of_the_same_name_judges_them(gym):
         ("sums?smallest=0", "unexpected keyword argument 'smallest'", None),
     ],
 )
-def test_a_name_that_makes_no_task(gym, name, what, next_):
+def test_invalid_task_names(gym, name, what, next_):
     with pytest.raises(ProblemError) as raised:
         read_dataset(f"reasoning-gym:{name}")
     [problem] = raised.value.problems
@@ -107,7 +107,7 @@ def test_a_name_that_makes_no_task(gym, name, what, next_):
     assert next_ is None or problem.next == next_
 
 
-def test_without_the_package_it_is_named(monkeypatch):
+def test_missing_package_is_reported(monkeypatch):
     monkeypatch.setattr(reasoning_gym, "GYM_PACKAGE", "no_package_of_this_name")
     with pytest.raises(ProblemError) as raised:
         read_dataset("reasoning-gym:leg_counting")

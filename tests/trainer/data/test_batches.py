@@ -13,9 +13,15 @@ from tasks import inputs_of
 
 from schemas.problems import ProblemError
 from trainer.config.tree import Config
-from trainer.data.order import PrefetchingSource, batch_indices, pass_order
-from trainer.data.packing import bucket_lengths, group_by_bucket, pack_rows
-from trainer.loop.programs import build_loss_fn, list_programs
+from trainer.data.batches import (
+    PrefetchingSource,
+    batch_indices,
+    bucket_lengths,
+    group_by_bucket,
+    pack_rows,
+    pass_order,
+)
+from trainer.loop.programs import loss_fn_of, programs_of
 from trainer.loop.state import initial_params, initial_state
 
 LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=60)
@@ -29,7 +35,7 @@ def step_rows(step: int, *, rows: int, batch_size: int, seed: int, shuffle: bool
     return batch_indices(order, step, rows=rows, batch_size=batch_size)
 
 
-def test_in_file_order_a_pass_follows_a_pass():
+def test_passes_without_shuffling():
     steps = [step_rows(step, rows=5, batch_size=2, seed=0, shuffle=False).tolist() for step in range(3)]
     assert steps == [[0, 1], [2, 3], [4, 0]]
 
@@ -44,7 +50,7 @@ def test_every_row_is_used_once_before_any_is_used_twice(rows: int, batch_size: 
         assert sorted(stream[number * rows : (number + 1) * rows]) == list(range(rows))
 
 
-def test_passes_and_seeds_have_orders_of_their_own():
+def test_order_depends_on_pass_and_seed():
     def first_pass(seed: int, step: int) -> list[int]:
         return step_rows(step, rows=50, batch_size=50, seed=seed, shuffle=True).tolist()
 
@@ -58,14 +64,14 @@ def groups(lengths: list[int], capacity: int, *, in_order: bool = False) -> list
     return [found[number].tolist() for number in range(len(found))]
 
 
-def test_rows_go_where_they_fit_best():
+def test_packing_by_hand():
     assert groups([5, 3, 2, 4], 7) == [[0, 2], [3, 1]]
     assert groups([5, 3, 2, 4], 7, in_order=True) == [[0], [1, 2], [3]]
     assert groups([7, 7], 7) == [[0], [1]]
 
 
 @given(lengths=LENGTHS, in_order=st.booleans())
-def test_every_row_is_in_one_sequence_and_whole(lengths: list[int], in_order: bool):
+def test_packing_keeps_every_row_whole(lengths: list[int], in_order: bool):
     found = groups(lengths, 30, in_order=in_order)
     assert sorted(row for rows in found for row in rows) == list(range(len(lengths)))
     assert all(sum(lengths[row] for row in rows) <= 30 for rows in found)
@@ -76,7 +82,7 @@ def test_every_row_is_in_one_sequence_and_whole(lengths: list[int], in_order: bo
 
 
 @given(lengths=LENGTHS)
-def test_no_two_sequences_would_fit_into_one(lengths: list[int]):
+def test_no_two_packed_sequences_fit_into_one(lengths: list[int]):
     filled = sorted(sum(lengths[row] for row in rows) for rows in groups(lengths, 30))
     assert len(filled) < 2 or filled[0] + filled[1] > 30
 
@@ -86,7 +92,7 @@ def packed_config(config: Config, **data) -> Config:
 
 
 @pytest.mark.slow
-def test_a_packed_batch_has_the_loss_and_the_gradient_of_its_rows_alone(config: Config):
+def test_packed_batch_has_the_loss_and_gradient_of_its_rows(config: Config):
     """Sums over the rows of one packed step, and over the same rows a sequence each."""
     task, data = inputs_of(packed_config(config))
     alone, _ = inputs_of(config)
@@ -95,7 +101,7 @@ def test_a_packed_batch_has_the_loss_and_the_gradient_of_its_rows_alone(config: 
     params = initial_params(task)
 
     def sums(which, batch):
-        loss = build_loss_fn(which)
+        loss = loss_fn_of(which)
 
         def total(params):
             found = loss(params, {}, {name: jnp.asarray(array) for name, array in batch.items()}, jax.random.key(0))
@@ -114,7 +120,7 @@ def test_a_packed_batch_has_the_loss_and_the_gradient_of_its_rows_alone(config: 
         np.testing.assert_allclose(value, same_gradient[name], atol=1e-6 * scale, rtol=0, err_msg=name)
 
 
-def test_the_first_token_of_a_row_is_not_asked_of_the_row_before(config: Config):
+def test_first_token_of_a_packed_row_is_not_supervised(config: Config):
     _, data = inputs_of(packed_config(config))
     batch = data.source.batch(0)
     segments, mask = batch["segments"], batch["loss_mask"]
@@ -125,7 +131,7 @@ def test_the_first_token_of_a_row_is_not_asked_of_the_row_before(config: Config)
     assert not mask[segments == 0].any()
 
 
-def test_tokens_are_counted_without_padding_and_follow_from_the_step(config: Config):
+def test_tokens_before_a_step_exclude_padding(config: Config):
     for packing in (False, True):
         _, data = inputs_of(replace(config, data=replace(config.data, packing=packing)))
         source, seen = data.source, 0
@@ -135,7 +141,7 @@ def test_tokens_are_counted_without_padding_and_follow_from_the_step(config: Con
         assert source.tokens_per_pass == sum(map(len, data.encoded.encoded))
 
 
-def test_a_batch_made_ahead_is_the_batch_made_when_it_is_asked_for(config: Config):
+def test_prefetched_batch_equals_the_batch(config: Config):
     _, data = inputs_of(packed_config(config))
     with PrefetchingSource(data.source, steps=5) as ahead:
         for step in (0, 1, 2, 4, 3, 4):  # a resumed run begins anywhere
@@ -144,7 +150,7 @@ def test_a_batch_made_ahead_is_the_batch_made_when_it_is_asked_for(config: Confi
         assert ahead.tokens_before(3) == data.source.tokens_before(3)
 
 
-def test_what_cannot_make_a_batch_says_so_when_the_batch_is_asked_for():
+def test_prefetching_raises_errors_with_their_batch():
     class Broken:
         def batch(self, step: int):
             if step == 1:
@@ -163,13 +169,7 @@ def test_what_cannot_make_a_batch_says_so_when_the_batch_is_asked_for():
             ahead.batch(1)
 
 
-def test_in_file_order_packed_rows_keep_it(config: Config):
-    _, data = inputs_of(packed_config(config, shuffle=False))
-    taken = data.source.rows(0) + data.source.rows(1)
-    assert taken == list(range(len(taken)))
-
-
-def test_the_order_of_sequences_is_that_of_rows(config: Config):
+def test_sequences_are_shuffled_like_rows(config: Config):
     _, data = inputs_of(packed_config(config))
     source = data.source
     numbers = step_rows(3, rows=len(source.sequences), batch_size=4, seed=config.seed, shuffle=True)
@@ -189,7 +189,7 @@ def with_buckets(config: Config, buckets: int, **data: Any) -> Config:
         (2048, 8, (16, 32, 64, 128, 256, 512, 1024, 2048)),
     ],
 )
-def test_lengths_are_halved(max_length: int, buckets: int, lengths: tuple[int, ...]):
+def test_bucket_lengths(max_length: int, buckets: int, lengths: tuple[int, ...]):
     assert bucket_lengths(max_length, buckets) == lengths
 
 
@@ -224,12 +224,12 @@ def test_batches_of_one_bucket_by_hand():
 
 
 @pytest.mark.slow
-def test_a_batch_has_the_smallest_length_that_holds_it_and_the_same_loss(config: Config):
+def test_bucketed_batch_is_short_and_has_the_same_loss(config: Config):
     bucketed, data = inputs_of(with_buckets(config, 3))
     plain, _ = inputs_of(config)
     [state], frozen = initial_state(plain)
     loss = jax.jit(
-        jax.value_and_grad(lambda params, batch: build_loss_fn(plain)(params, frozen, batch, jax.random.key(0)).loss)
+        jax.value_and_grad(lambda params, batch: loss_fn_of(plain)(params, frozen, batch, jax.random.key(0)).loss)
     )
     seen = set()
     for step in range(6):
@@ -251,37 +251,25 @@ def test_a_batch_has_the_smallest_length_that_holds_it_and_the_same_loss(config:
     assert len(seen) > 1
 
 
-def test_bucketed_rows_keep_their_order_without_shuffling(config: Config):
-    _, data = inputs_of(with_buckets(config, 3, shuffle=False))
-    assert data.source.rows(0) + data.source.rows(1) == list(range(8))
-
-
-def test_padding_falls_and_a_program_stands_for_each_length(config: Config):
+def test_buckets_reduce_padding_and_add_programs(config: Config):
     task, data = inputs_of(with_buckets(config, 3))
-    assert {"train", "train_32", "train_64"} <= set(list_programs(task))
-    assert list_programs(task)["train_32"].arguments[2]["tokens"].shape == (1, 4, 32)
-    assert list_programs(task)["train"].arguments[2]["tokens"].shape == (1, 4, 128)
+    assert {"train", "train_32", "train_64"} <= set(programs_of(task))
+    assert programs_of(task)["train_32"].arguments[2]["tokens"].shape == (1, 4, 32)
+    assert programs_of(task)["train"].arguments[2]["tokens"].shape == (1, 4, 128)
     _, plain = inputs_of(config)
     computed = [sum(source.batch(step)["tokens"].size for step in range(100)) for source in (data.source, plain.source)]
     assert computed[0] < 0.45 * computed[1]
 
 
-@pytest.mark.parametrize(
-    ("data", "said", "fix"),
-    [
-        (
-            {"buckets": 2, "packing": True},
-            "data.buckets is 2 and data.packing is true: packed sequences are full and have one length.",
-            "Set data.buckets to 1, or data.packing to false.",
-        ),
-        (
-            {"buckets": 6, "max_length": 96},
-            "data.buckets is 6, but 96 tokens cannot be halved 5 times.",
-            "Set data.buckets to at most 5, or raise data.max_length.",
-        ),
-    ],
-)
-def test_lengths_of_no_use_are_refused(data: dict[str, Any], said: str, fix: str, config: Config):
+@pytest.mark.parametrize("data", [{"buckets": 2, "packing": True}, {"buckets": 6, "max_length": 96}])
+def test_useless_buckets_are_refused(data: dict[str, Any], config: Config):
     with pytest.raises(ProblemError) as caught:
         inputs_of(replace(config, data=replace(config.data, **data)))
-    assert [(problem.code, problem.what, problem.next) for problem in caught.value.problems] == [("TP076", said, fix)]
+    assert [problem.code for problem in caught.value.problems] == ["TP076"]
+
+
+@pytest.mark.parametrize("data", [{"packing": True}, {"buckets": 3}])
+def test_rows_keep_the_order_of_the_file_without_shuffling(data: dict[str, Any], config: Config):
+    _, found = inputs_of(replace(config, data=replace(config.data, shuffle=False, **data)))
+    taken = found.source.rows(0) + found.source.rows(1)
+    assert taken == list(range(len(taken)))
