@@ -318,7 +318,7 @@ def _check_values(check: _Checker, *, is_gemma3: bool) -> None:
 
 def _check_rope(rope: _Checker) -> None:
     name = "rope_type" if "rope_type" in rope.config else "type"
-    if rope.config.get(name, "default") not in ROPE_TYPES:
+    if (rope.config.get(name) or "default") not in ROPE_TYPES:
         rope.note(name, f"one of {', '.join(ROPE_TYPES)}")
         return
     rope.require("partial_rotary_factor", (1.0, 1))

@@ -81,14 +81,6 @@ def test_a_local_folder():
     assert source.family.model_type == "gemma"
 
 
-def test_a_name_near_a_built_in_one(monkeypatch):
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", unreachable)
-    problem = refusal("dmo")
-    assert (problem.code, problem.file) == ("TP045", "dmo")
-    assert problem.what == "dmo is not on this machine and could not be downloaded."
-    assert problem.next == f"Did you mean demo? {OFFLINE} Or try again with a connection."
-
-
 @pytest.mark.parametrize(
     "name", ["./models/nowhere", "", "~nobody/model", "a b", "a/b/c", "../demo", "/", "owner/", "https://host/a/b"]
 )
@@ -362,10 +354,3 @@ def test_an_index_a_gguf_file_and_an_adapter_that_were_not_fetched_are_named(tmp
         load_params(source, {})
     with pytest.raises(ProblemError, match=r"adapter_config\.json is a Git LFS pointer"):
         read_adapter_config(tmp_path)
-
-
-def test_a_damaged_adapter_is_not_advised_to_be_drawn(tmp_path: Path):
-    (tmp_path / "adapter_model.safetensors").write_bytes(b"\x08")
-    with ExitStack() as stack, pytest.raises(ProblemError) as caught:
-        open_safetensors(tmp_path / "adapter_model.safetensors", stack)
-    assert caught.value.problems[0].next == "Download or export the adapter again."
