@@ -15,7 +15,7 @@ from evidence.index.index import check_document
 from schemas.problems import ProblemError
 from trainer.config.tree import DataConfig, EvaluationConfig, MethodConfig, ModelConfig
 from trainer.evaluation.challenge import ChallengeRequest, challenge_run
-from trainer.evaluation.evaluate import evaluate_run
+from trainer.evaluation.late import evaluate_run
 from trainer.evaluation.recorded import read_config
 from trainer.export_run import NEW_TOKENS, equal_tokens, export_run
 from trainer.generate.api import load_model
@@ -113,7 +113,9 @@ def test_a_judge_with_another_gguf_is_refused_with_both_hashes(base, trained):
             act()
         [problem] = caught.value.problems
         assert (caught.value.exit_code, problem.code, problem.pointer) == (3, "TP765", "/model")
-        assert problem.what == (f"The weights of the base model here have the SHA-256 {found}; the run used {stated}.")
+        assert problem.what == (
+            f"The weights of the base model here have the SHA-256 {found}; the run states {stated}."
+        )
     assert not [line for line in said if "compiling" in str(line)], "before anything is computed"
     receipt = challenge_run(replace(asked, model=str(base)), QUIET, lambda event: None)
     assert receipt["covered"]["items"]["identical"] == 1

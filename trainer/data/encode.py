@@ -562,6 +562,7 @@ def first_examples(
             example = render_question(row, tokenizer, template=settings.template)
         learned = {place for first, last in encoded.spans for place in range(max(first, 1), last)}
         template = find_template(split_sides(row)[0], settings.template)
+        template = None if template is None else with_system_text(settings.system_prompt, template)
         return {
             "row": encoded.row,
             "text": str(tokenizer.decode(ids)),

@@ -12,11 +12,11 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from schemas.problems import Problem, ProblemError, first_line, problem_of
+from schemas.problems import Problem, ProblemError, problem_of
 from trainer.model.spec import Activation, BlockSpec, Dynamic, LinearScaling, Llama3, LongRope, ModelSpec, Rope, Yarn
 
 
@@ -55,8 +55,6 @@ class Family:
     """Fields of `ModelSpec` that no config of the family states."""
     block: Mapping[str, bool] = field(default_factory=dict)
     """Fields of `BlockSpec` that no config of the family states."""
-    fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Modules with several projections, which replace the separate ones."""
 
     @property
     def config_class(self) -> str:
@@ -66,18 +64,10 @@ class Family:
     def links(self, spec: ModelSpec) -> tuple[TensorLink, ...]:
         """List the tensors of a model, each parameter once."""
         is_gpt2 = spec.family == "gpt2"
-        names = GPT2_NAMES if is_gpt2 else LLAMA_NAMES
-        linears: dict[str, tuple[str, ...]] = {
-            **self.fused,
-            **{
-                tensor: (name,)
-                for tensor, name in (GPT2_LINEARS if is_gpt2 else LINEARS).items()
-                if not any(name in fused for fused in self.fused.values())
-            },
-        }
+        names, linears = (GPT2_NAMES, GPT2_LINEARS) if is_gpt2 else (LLAMA_NAMES, LINEARS)
         links = [TensorLink(tensor=f"{names['tokens']}.weight", params=("tokens.table",))]
         if spec.learned_positions:
-            links.append(TensorLink(tensor=f"{names['positions']}.weight", params=("positions.table",)))
+            links.append(TensorLink(tensor="transformer.wpe.weight", params=("positions.table",)))
         links += _norm_links(spec, names["norm"], "final_norm")
         for index, block in enumerate(spec.blocks):
             file, ours = f"{names['layers']}.{index}", f"layers.{index}"
@@ -100,23 +90,20 @@ def _norm_links(spec: ModelSpec, tensor: str, norm: str) -> list[TensorLink]:
 
 
 LLAMA_NAMES = {"tokens": "model.embed_tokens", "norm": "model.norm", "layers": "model.layers"}
-GPT2_NAMES = {
-    "tokens": "transformer.wte",
-    "positions": "transformer.wpe",
-    "norm": "transformer.ln_f",
-    "layers": "transformer.h",
+GPT2_NAMES = {"tokens": "transformer.wte", "norm": "transformer.ln_f", "layers": "transformer.h"}
+LINEARS: Mapping[str, tuple[str, ...]] = {
+    "self_attn.q_proj": ("attention.query",),
+    "self_attn.k_proj": ("attention.key",),
+    "self_attn.v_proj": ("attention.value",),
+    "self_attn.o_proj": ("attention.out",),
+    **{f"mlp.{name}_proj": (f"mlp.{name}",) for name in ("gate", "up", "down")},
 }
-LINEARS = {
-    "self_attn.q_proj": "attention.query",
-    "self_attn.k_proj": "attention.key",
-    "self_attn.v_proj": "attention.value",
-    "self_attn.o_proj": "attention.out",
-    "mlp.gate_proj": "mlp.gate",
-    "mlp.up_proj": "mlp.up",
-    "mlp.down_proj": "mlp.down",
+GPT2_LINEARS: Mapping[str, tuple[str, ...]] = {
+    "attn.c_attn": ("attention.query", "attention.key", "attention.value"),
+    "attn.c_proj": ("attention.out",),
+    "mlp.c_fc": ("mlp.up",),
+    "mlp.c_proj": ("mlp.down",),
 }
-GPT2_LINEARS = {"attn.c_proj": "attention.out", "mlp.c_fc": "mlp.up", "mlp.c_proj": "mlp.down"}
-GPT2_FUSED = {"attn.c_attn": ("attention.query", "attention.key", "attention.value")}
 GPT2_NORMS = {"ln_1": "attention_norm", "ln_2": "mlp_norm"}
 NORMS = {"input_layernorm": "attention_norm", "post_attention_layernorm": "mlp_norm"}
 POST_NORMS = {
@@ -158,9 +145,12 @@ _ALL = (
     Family(
         model_type="gpt2",
         architecture="GPT2LMHeadModel",
-        fused=GPT2_FUSED,
         prefix="transformer.",
         buffers=r"h\.\d+\.attn\.(bias|masked_bias)",
+        choices={
+            **{"norm": "layer", "learned_positions": True, "gated_mlp": False, "scale_residual_init": True},
+            **dict.fromkeys(("attention_bias", "output_bias", "mlp_bias"), True),
+        },
     ),
     Family(model_type="llama", architecture="LlamaForCausalLM"),
     Family(model_type="mistral", architecture="MistralForCausalLM"),
@@ -202,19 +192,13 @@ NUMBERS = (
 )
 OLDER_KEYS = ("rope_scaling", "rope_theta", "rope_local_base_freq", "sliding_window_pattern")
 """Keys that transformers still reads and that its classes do not declare."""
-
-ROPE_KEYS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "default": ((), ()),
-    "linear": (("factor",), ()),
-    "dynamic": (("factor",), ()),
-    "llama3": (("factor", "low_freq_factor", "high_freq_factor"), ()),
-    "yarn": ((), ("factor", "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate")),
-    "longrope": (("short_factor", "long_factor"), ("factor", "attention_factor")),
+ROPE_TYPES = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
+ROPE_KEYS = {
+    *("rope_type", "type", "rope_theta", "original_max_position_embeddings", "partial_rotary_factor", "finetuned"),
+    *("factor", "low_freq_factor", "high_freq_factor", "attention_factor", "short_factor", "long_factor"),
+    *("beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate"),
 }
-"""Required and optional keys of each `rope_type`."""
-COMMON_ROPE_KEYS = {
-    *("rope_type", "type", "rope_theta", "original_max_position_embeddings", "partial_rotary_factor", "finetuned")
-}
+"""Rotary parameters that are implemented; transformers checks which a `rope_type` requires."""
 LAYER_KINDS = ("full_attention", "sliding_attention")
 
 
@@ -233,45 +217,44 @@ def spec_from_config(config: Mapping[str, Any], *, file: str = "config.json") ->
         raise ProblemError([_unknown_family(model_type, file)], exit_code=2)
     family = FAMILIES[model_type]
     check = _Checker(config, file)
-    _check_quantisation(check)
+    if config.get("quantization") is not None:  # MLX's key; newer files repeat it as quantization_config
+        check.note("quantization", "absent: convert the weights with `mlx_lm.convert --dequantize`")
+    elif config.get("quantization_config") is not None:
+        quantisation = check.enter("quantization_config")
+        if quantisation.config.get("quant_method") != "bitsandbytes":
+            quantisation.note("quant_method", "bitsandbytes")
+        quantisation.require("bnb_4bit_quant_type", ("nf4", "fp4"))
     if family.text_key is not None:
         check = check.enter(family.text_key)
-        if check.config.get("model_type", family.config_class) != family.config_class:
-            check.note("model_type", family.config_class)
-    _check_values(check)
+        check.require("model_type", (family.config_class,))
+    _check_values(check, is_gemma3=family.config_class == "gemma3_text")
     check.finish()
-    hf = _parse(check, family.config_class)
-    spec = _gpt2_spec(hf, check) if model_type == "gpt2" else _llama_spec(hf, check, family)
+    spec = _build_spec(_parse(check, family.config_class), check, family)
     check.finish()
     return spec
 
 
 def _unknown_family(model_type: object, file: str) -> Problem:
-    known = ", ".join(sorted(FAMILIES))
-    near = difflib.get_close_matches(str(model_type), FAMILIES, n=1)
+    near = difflib.get_close_matches(str(model_type).strip().lower(), FAMILIES, n=1)
     hint = f"The most similar name is {near[0]}, a different architecture. " if near else ""
-    if str(model_type).strip().lower() in FAMILIES:
-        hint = f"Write {str(model_type).strip().lower()} in lower case if you mean that family. "
     return problem_of(
         "TP041",
         file=file,
         pointer="/model_type",
         what="`model_type` is missing." if model_type is None else f"`model_type` {model_type!r} is not supported.",
-        expected=known,
+        expected=", ".join(sorted(FAMILIES)),
         next=f"{hint}Choose a model of a supported family, or a built-in model.",
     )
 
 
+@dataclass(frozen=True)
 class _Checker:
     """Collects the problems of one config.json, so that all are reported together."""
 
-    def __init__(
-        self, config: Mapping[str, Any], file: str, path: str = "", problems: list[Problem] | None = None
-    ) -> None:
-        self.config = config
-        self.file = file
-        self.path = path
-        self.problems: list[Problem] = [] if problems is None else problems
+    config: Mapping[str, Any]
+    file: str
+    path: str = ""
+    problems: list[Problem] = field(default_factory=list)
 
     def enter(self, key: str) -> _Checker:
         """Return a checker of the object under a key, which adds to the same problems."""
@@ -287,8 +270,7 @@ class _Checker:
             return
         text = json.dumps(self.config[key], default=str) if key in self.config else "missing"
         text = text if len(text) <= 60 else text[:57] + "..."
-        name = pointer[1:].replace("/", ".")
-        what = f"`{name}` is {text}, but must be {expected}."
+        what = f"`{pointer[1:].replace('/', '.')}` is {text}, but must be {expected}."
         self.problems.append(problem_of("TP042", file=self.file, pointer=pointer, what=what, expected=expected))
 
     def require(self, key: str, allowed: tuple[Any, ...]) -> None:
@@ -299,8 +281,7 @@ class _Checker:
 
     def require_number(self, key: str) -> None:
         """Note a value that is neither null nor a finite number above 0."""
-        value = self.config.get(key)
-        if value is not None and not is_positive(value):
+        if self.config.get(key) is not None and not _is_number(self.config[key]):
             self.note(key, "a number above 0")
 
     def finish(self) -> None:
@@ -309,28 +290,15 @@ class _Checker:
             raise ProblemError(self.problems, exit_code=2)
 
 
-def is_positive(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     """Return whether a value is a number above 0 that fits a float: Infinity is a number in Python's JSON."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= sys.float_info.max
 
 
-def _check_quantisation(check: _Checker) -> None:
-    if check.config.get("quantization") is not None:  # MLX's key; newer files repeat it as quantization_config
-        check.note("quantization", "absent: convert the weights with `mlx_lm.convert --dequantize`")
-    elif check.config.get("quantization_config") is not None:
-        stated = check.enter("quantization_config")
-        if stated.config.get("quant_method") != "bitsandbytes":
-            stated.note("quant_method", "bitsandbytes")
-        stated.require("bnb_4bit_quant_type", ("nf4", "fp4"))
-
-
-def _check_values(check: _Checker) -> None:
+def _check_values(check: _Checker, *, is_gemma3: bool) -> None:
     """Note values out of range and options that are not implemented, before transformers sees the config."""
-    for key, limit in (
-        *dict.fromkeys(SIZES, MAX_SIZE).items(),
-        ("num_hidden_layers", MAX_LAYERS),
-        ("n_layer", MAX_LAYERS),
-    ):
+    limits = dict.fromkeys(SIZES, MAX_SIZE) | {"num_hidden_layers": MAX_LAYERS, "n_layer": MAX_LAYERS}
+    for key, limit in limits.items():
         value = check.config.get(key)
         if value is not None and (type(value) is not int or value <= 0):
             check.note(key, "a whole number above 0")
@@ -340,43 +308,29 @@ def _check_values(check: _Checker) -> None:
         check.require_number(key)
     for key, allowed in UNSUPPORTED.items():
         check.require(key, allowed)
-    for rope in _rope_objects(check):
-        _check_rope(rope)
-
-
-def _rope_objects(check: _Checker) -> Iterator[_Checker]:
-    """Yield the objects with rotary parameters; newer configs of Gemma 3 have one for each kind of layer."""
     for key in ("rope_scaling", "rope_parameters"):
-        stated = check.enter(key)
-        kinds = [kind for kind in LAYER_KINDS if kind in stated.config]
-        if kinds and "gemma3" in str(check.config.get("model_type", "gemma3")):
-            yield from (stated.enter(kind) for kind in kinds)
-        elif stated.config:
-            yield stated
+        rope = check.enter(key)
+        # Newer configs of Gemma 3 have rotary parameters for each kind of layer.
+        kinds = [kind for kind in LAYER_KINDS if kind in rope.config and is_gemma3]
+        for each in [rope.enter(kind) for kind in kinds] or [rope]:
+            _check_rope(each)
 
 
 def _check_rope(rope: _Checker) -> None:
-    kind = rope.config.get("rope_type") or rope.config.get("type") or "default"
-    if not isinstance(kind, str) or kind not in ROPE_KEYS:
-        rope.note("rope_type" if "rope_type" in rope.config else "type", f"one of {', '.join(ROPE_KEYS)}")
+    name = "rope_type" if "rope_type" in rope.config else "type"
+    if (rope.config.get(name) or "default") not in ROPE_TYPES:
+        rope.note(name, f"one of {', '.join(ROPE_TYPES)}")
         return
-    required, optional = ROPE_KEYS[kind]
-    for key in required:
-        if rope.config.get(key) is None:
-            rope.note(key, "given")
-    for key, value in rope.config.items():
-        if key not in (*required, *optional, *COMMON_ROPE_KEYS):
-            rope.require(key, ())
-        elif key in ("short_factor", "long_factor"):
-            if not isinstance(value, list) or not all(map(is_positive, value)):
-                rope.note(key, "a list of numbers above 0")
-        elif key not in ("rope_type", "type", "truncate", "finetuned"):
-            rope.require_number(key)
     rope.require("partial_rotary_factor", (1.0, 1))
+    for key, value in rope.config.items():
+        if key not in ROPE_KEYS:
+            rope.require(key, ())
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            rope.require_number(key)
 
 
 def _parse(check: _Checker, model_type: str) -> Any:
-    """Return transformers' configuration object."""
+    """Return transformers' configuration object, which checks types and required rotary parameters."""
     # transformers otherwise advises to install torch, which is not needed for configurations and tokenizers.
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     from huggingface_hub.errors import StrictDataclassError
@@ -384,7 +338,7 @@ def _parse(check: _Checker, model_type: str) -> Any:
 
     cls = CONFIG_MAPPING[model_type]
     # `head_dim` is read by the models of all families, also if the class does not declare it.
-    known = {field.name for field in fields(cls)} - {"dtype", "id2label", "label2id", "problem_type"} | {"head_dim"}
+    known = {each.name for each in fields(cls)} - {"dtype", "id2label", "label2id", "problem_type"} | {"head_dim"}
     given = {key: value for key, value in check.config.items() if key in known or key in OLDER_KEYS}
     for key in ("rope_scaling", "rope_parameters"):
         if isinstance(rope := given.get(key), dict):  # transformers changes it in place
@@ -393,107 +347,73 @@ def _parse(check: _Checker, model_type: str) -> Any:
     try:
         return cls(**given)
     except (StrictDataclassError, ValueError, TypeError, LookupError, AttributeError) as error:
-        text = " ".join(str(error).split()) or first_line(error)
-        key = next((key for key in given if f"'{key}'" in text or f"`{key}`" in text), "")
-        what = f"transformers cannot read this config: {text.strip(chr(34))}"
-        pointer = f"{check.path}/{key}" if key else check.path
-        problem = problem_of("TP042", file=check.file, pointer=pointer, what=what)
+        text = " ".join(str(error).split()).strip('"') or type(error).__name__
+        key = next((f"/{key}" for key in given if f"'{key}'" in text or f"`{key}`" in text), "")
+        what = f"transformers cannot read this config: {text}"
+        problem = problem_of("TP042", file=check.file, pointer=check.path + key, what=what)
         raise ProblemError([problem], exit_code=2) from error
 
 
-def _activation(check: _Checker, key: str, name: str) -> Activation:
-    if name not in ACTIVATIONS:
-        check.note(key, "one of " + ", ".join(ACTIVATIONS))
-    return ACTIVATIONS.get(name, "gelu")
+def _build_spec(hf: Any, check: _Checker, family: Family) -> ModelSpec:
+    """Return the spec of a configuration that transformers has completed.
 
-
-def _gpt2_spec(hf: Any, check: _Checker) -> ModelSpec:
-    """Return the spec of GPT-2 (Radford et al. 2019). Dropout is not used: training here runs without."""
-    if hf.n_embd % hf.n_head:
-        check.note("n_head", f"a divisor of `n_embd`, {hf.n_embd}")
-    return ModelSpec(
-        family="gpt2",
-        vocab=hf.vocab_size,
-        blocks=(BlockSpec(),) * hf.n_layer,
-        embed=hf.n_embd,
-        heads=hf.n_head,
-        kv_heads=hf.n_head,
-        head_dim=hf.n_embd // hf.n_head,
-        mlp=hf.n_inner or 4 * hf.n_embd,
-        max_positions=hf.n_positions,
-        learned_positions=True,
-        norm="layer",
-        norm_epsilon=hf.layer_norm_epsilon,
-        activation=_activation(check, "activation_function", hf.activation_function),
-        gated_mlp=False,
-        attention_bias=True,
-        output_bias=True,
-        mlp_bias=True,
-        tied_head=hf.tie_word_embeddings,
-        initializer_std=hf.initializer_range,
-        scale_residual_init=True,
-    )
-
-
-def _llama_spec(hf: Any, check: _Checker, family: Family) -> ModelSpec:
-    """Return the spec of a family with rotary positions, RMS norms and a gated MLP."""
-    name, heads = family.config_class, hf.num_attention_heads
-    kv_heads = hf.num_key_value_heads or heads
-    if getattr(hf, "head_dim", None) is None and hf.hidden_size % heads:
-        check.note("num_attention_heads", f"a divisor of `hidden_size`, {hf.hidden_size}")
-    head_dim = getattr(hf, "head_dim", None) or hf.hidden_size // heads
-    if head_dim % 2 or not head_dim:
+    GPT-2's dropout is not used: training here runs without.
+    """
+    name, embed, heads = family.config_class, hf.hidden_size, hf.num_attention_heads
+    is_gpt2 = name == "gpt2"
+    kv_heads = getattr(hf, "num_key_value_heads", None) or heads
+    head_dim = None if is_gpt2 else getattr(hf, "head_dim", None)
+    if head_dim is None and embed % heads:
+        check.note("n_head" if is_gpt2 else "num_attention_heads", f"a divisor of the width, {embed}")
+    head_dim = head_dim or embed // heads
+    if not is_gpt2 and (head_dim % 2 or not head_dim):
         check.note("head_dim", "an even number")
     if heads % kv_heads:
         check.note("num_key_value_heads", f"a divisor of `num_attention_heads`, {heads}")
-    choices = dict(family.choices)
+    bias = getattr(hf, "attention_bias", False)
+    choices: dict[str, Any] = {"norm": "rms", "gated_mlp": True, "attention_bias": bias, "output_bias": bias}
+    choices |= {"mlp_bias": getattr(hf, "mlp_bias", False), **family.choices}
     if name in ("gemma2", "gemma3_text"):
         choices |= {"query_scale": hf.query_pre_attn_scalar**-0.5, "final_softcap": hf.final_logit_softcapping}
     if name == "gemma2":
         choices["attention_softcap"] = hf.attn_logit_softcapping
     if name == "gemma3_text":
         check.require("attn_logit_softcapping", ())  # transformers has the key and does not compute it
-    bias = getattr(hf, "attention_bias", False)
-    common: dict[str, Any] = {
-        "norm": "rms",
-        "activation": _gated_activation(hf, check, name),
-        "gated_mlp": True,
-        "attention_bias": bias,
-        "output_bias": bias,
-        "mlp_bias": getattr(hf, "mlp_bias", False),
-    }
     return ModelSpec(
         family=family.model_type,
         vocab=hf.vocab_size,
-        blocks=_blocks(hf, check, family, head_dim),
-        embed=hf.hidden_size,
+        blocks=(BlockSpec(),) * hf.n_layer if is_gpt2 else _blocks(hf, check, family, head_dim),
+        embed=embed,
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
-        mlp=hf.intermediate_size,
+        mlp=(hf.n_inner or 4 * embed) if is_gpt2 else hf.intermediate_size,
         max_positions=hf.max_position_embeddings,
-        norm_epsilon=hf.rms_norm_eps,
+        norm_epsilon=hf.layer_norm_epsilon if is_gpt2 else hf.rms_norm_eps,
+        activation=_activation(hf, check, name),
         tied_head=bool(hf.tie_word_embeddings),
         initializer_std=hf.initializer_range,
-        **(common | choices),
+        **choices,
     )
 
 
-def _gated_activation(hf: Any, check: _Checker, name: str) -> Activation:
+def _activation(hf: Any, check: _Checker, name: str) -> Activation:
     """Return the activation of the MLP.
 
-    Early files of Gemma state `hidden_act: gelu` and mean its tanh form; transformers 5 reads them so. Their older
-    key `hidden_activation` counts in transformers 4 only: a contradiction is refused.
+    Early files of Gemma have `hidden_act: gelu` and mean its tanh form; transformers 5 reads them so. Their older key
+    `hidden_activation` counts in transformers 4 only: a contradiction is refused.
     """
-    if name in ("gemma2", "gemma3_text"):
-        return _activation(check, "hidden_activation", hf.hidden_activation)
-    found = _activation(check, "hidden_act", hf.hidden_act)
+    keys = {"gpt2": "activation_function", "gemma2": "hidden_activation", "gemma3_text": "hidden_activation"}
+    key = keys.get(name, "hidden_act")
+    activation = getattr(hf, key)
     if name == "gemma":
-        found = "gelu_tanh" if found == "gelu" else found
+        activation = "gelu_new" if activation == "gelu" else activation
         older = check.config.get("hidden_activation")
-        if older is not None and _activation(check, "hidden_activation", str(older)) != found:
+        if older is not None and ACTIVATIONS.get(str(older)) != ACTIVATIONS.get(activation):
             check.note("hidden_activation", f"the same as `hidden_act`, {hf.hidden_act}")
-    return found
+    if activation not in ACTIVATIONS:
+        check.note(key, "one of " + ", ".join(ACTIVATIONS))
+    return ACTIVATIONS.get(activation, "gelu")
 
 
 def _blocks(hf: Any, check: _Checker, family: Family, head_dim: int) -> tuple[BlockSpec, ...]:
@@ -557,16 +477,14 @@ def _rope(stated: Mapping[str, Any], hf: Any, check: _Checker, head_dim: int) ->
 
 
 def _yarn(stated: Mapping[str, Any], factor: float, trained: int) -> Yarn:
-    def growth(weight: float) -> float:
-        return 0.1 * weight * math.log(factor) + 1.0 if factor > 1 else 1.0
-
-    default = growth(1.0)
+    weights = (1.0, 0.0)
     if stated.get("mscale") and stated.get("mscale_all_dim"):
-        default = growth(stated["mscale"]) / growth(stated["mscale_all_dim"])
+        weights = (stated["mscale"], stated["mscale_all_dim"])
+    over, under = (0.1 * weight * math.log(factor) + 1.0 if factor > 1 else 1.0 for weight in weights)
     return Yarn(
         factor=factor,
         positions=trained,
-        attention_factor=float(stated.get("attention_factor") or default),
+        attention_factor=float(stated.get("attention_factor") or over / under),
         beta_fast=float(stated.get("beta_fast") or 32.0),
         beta_slow=float(stated.get("beta_slow") or 1.0),
         truncate=stated.get("truncate", True),
@@ -575,8 +493,9 @@ def _yarn(stated: Mapping[str, Any], factor: float, trained: int) -> Yarn:
 
 def _longrope(stated: Mapping[str, Any], check: _Checker, factor: float, trained: int, pairs: int) -> LongRope:
     for key in ("short_factor", "long_factor"):
-        if len(stated[key]) != pairs:
-            check.note("rope_scaling", f"with a {key} of {pairs} numbers")
+        if not isinstance(stated[key], list) or len(stated[key]) != pairs or not all(map(_is_number, stated[key])):
+            check.note("rope_scaling", f"with a {key} of {pairs} numbers above 0")
+            return LongRope(short_factors=(), long_factors=(), positions=trained, attention_factor=1.0)
     growth = math.sqrt(1 + math.log(factor) / math.log(trained)) if factor > 1 < trained else 1.0
     return LongRope(
         short_factors=tuple(map(float, stated["short_factor"])),

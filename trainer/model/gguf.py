@@ -14,7 +14,7 @@ import math
 import mmap
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, runtime_checkable
 
@@ -29,10 +29,7 @@ from trainer.model.spec import Llama3, ModelSpec
 
 MAX_HEADER_BYTES = 64 * 2**20
 """Longest accepted header; vocabularies of 262,144 tokens take less than 10 MiB."""
-MAX_STRINGS = 2**22
-"""Largest accepted list of strings; the largest vocabularies have a tenth."""
 MAX_TENSORS = 2**16
-MAX_DIMENSIONS = 4
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 """Codes of `struct` and NumPy by the type numbers of the format."""
 STRING, ARRAY = 8, 9
@@ -125,7 +122,7 @@ def read_gguf(path: Path) -> Gguf:
         refuse_other_content(path, "TP038")
         state = path.stat()
         return _read_header(path, state.st_size, state.st_mtime_ns)
-    except (GgufError, OSError) as error:
+    except (GgufError, UnicodeDecodeError, OSError) as error:
         what = f"{path.name} cannot be read: {error}."
         raise ProblemError([problem_of("TP038", file=str(path), what=what)], exit_code=2) from error
 
@@ -135,100 +132,97 @@ def _read_header(path: Path, size: int, _modified: int) -> Gguf:
     if size < 24:
         _fail(f"it has {size} bytes, and a GGUF file at least 24")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        cursor = _Cursor(data, min(size, MAX_HEADER_BYTES))
-        if cursor.take(4, "the magic number") != b"GGUF":
+        header = _Header(data, min(size, MAX_HEADER_BYTES))
+        if header.take(4) != b"GGUF":
             _fail("it does not start with GGUF")
-        if (version := cursor.number("I", "the version")) not in (2, 3):
+        if (version := header.number("I")) not in (2, 3):
             order = ", written on a machine of the other byte order" if version & 0xFFFF == 0 else ""
             _fail(f"version {version} is not supported{order}")
-        tensor_count, key_count = cursor.number("Q", "the tensor count"), cursor.number("Q", "the key count")
-        cursor.need(13 * key_count, f"a list of {key_count:,} keys")  # at least a length, a type and one byte
+        tensor_count, key_count = header.number(), header.number()
         metadata: dict[str, Any] = {}
         for _ in range(key_count):
-            if (key := cursor.text("a key")) in metadata:
+            if (key := header.text()) in metadata:
                 _fail(f"the key {key} is repeated")
-            metadata[key] = cursor.value(key)
+            metadata[key] = header.value(key)
         if (parts := metadata.get("split.count", 1)) not in (0, 1):
             _fail(f"it is one of {parts} parts; join them with llama.cpp's `llama-gguf-split --merge`")
-        tensors = _read_tensors(cursor, tensor_count, path=path, size=size, metadata=metadata)
-    return Gguf(path=path, metadata=metadata, tensors=tensors)
+        if tensor_count > MAX_TENSORS:
+            _fail(f"it has {tensor_count:,} tensors, more than {MAX_TENSORS:,}")
+        rows = [header.tensor() for _ in range(tensor_count)]
+    alignment = metadata.get("general.alignment", 32)
+    if not isinstance(alignment, int) or alignment not in [2**power for power in range(3, 17)]:
+        _fail(f"general.alignment is {alignment!r}, but must be a power of two from 8 to 65,536")
+    start = -(-header.position // alignment) * alignment
+    return Gguf(path=path, metadata=metadata, tensors=_locate_tensors(rows, path=path, size=size, start=start))
 
 
-class _Cursor:
-    """Position in a header. Checks that the bytes exist before it reads or allocates anything."""
+class _Header:
+    """A position in a header. Nothing is read or allocated beyond its end."""
 
     def __init__(self, data: mmap.mmap, end: int) -> None:
         self.data, self.end, self.position = data, end, 0
 
-    def need(self, count: int, what: str) -> None:
-        """Fail unless so many bytes remain."""
-        if count > self.end - self.position:
-            _fail(f"{what} at byte {self.position:,} needs {count:,} bytes, and {self.end - self.position:,} remain")
-
-    def take(self, count: int, what: str) -> bytes:
+    def take(self, count: int) -> bytes:
         """Return the next bytes."""
-        self.need(count, what)
+        if count > self.end - self.position:
+            _fail(f"its header is damaged or truncated at byte {self.position:,}")
         self.position += count
         return self.data[self.position - count : self.position]
 
-    def number(self, code: str, what: str) -> Any:
+    def number(self, code: str = "Q") -> Any:
         """Return the next number; 32-bit floats with no more digits than they have."""
-        [value] = struct.unpack("<" + code, self.take(struct.calcsize("<" + code), what))
+        [value] = struct.unpack("<" + code, self.take(struct.calcsize("<" + code)))
         return float(str(np.float32(value))) if code == "f" else value
 
-    def text(self, what: str) -> str:
+    def text(self) -> str:
         """Return the next string."""
-        start = self.position
-        try:
-            return self.take(self.number("Q", f"the length of {what}"), what).decode("utf-8")
-        except UnicodeDecodeError:
-            _fail(f"{what} at byte {start:,} is not UTF-8")
+        return self.take(self.number()).decode("utf-8")
 
     def value(self, key: str) -> Any:
-        """Return the next value, with its type in front."""
-        kind = self.number("I", f"the type of {key}")
+        """Return the next value, which starts with its type."""
+        kind = self.number("I")
         if kind in SCALARS:
-            return self.number(SCALARS[kind], key)
+            return self.number(SCALARS[kind])
         if kind == STRING:
-            return self.text(key)
-        if kind != ARRAY:
-            _fail(f"the key {key} has the unknown type {kind}")
-        element, count = self.number("I", key), self.number("Q", key)
+            return self.text()
+        element, count = (self.number("I"), self.number()) if kind == ARRAY else (None, 0)
         if element in SCALARS:
             dtype = np.dtype("<" + SCALARS[element])
-            return np.frombuffer(self.take(count * dtype.itemsize, f"the list {key} of {count:,} numbers"), dtype)
+            return np.frombuffer(self.take(count * dtype.itemsize), dtype)
         if element != STRING:
-            _fail(f"the key {key} is a list of the unsupported type {element}")
-        if count > MAX_STRINGS:
-            _fail(f"the list {key} has {count:,} strings, more than {MAX_STRINGS:,}")
-        self.need(8 * count, f"the list {key} of {count:,} strings")
-        return [self.text(key) for _ in range(count)]
+            _fail(f"the key {key} has an unsupported type")
+        return [self.text() for _ in range(count)]
+
+    def tensor(self) -> tuple[str, tuple[int, ...], int, int]:
+        """Return name, dimensions, type and offset of the next tensor."""
+        name, axes = self.text(), self.number("I")
+        if not 1 <= axes <= 4:
+            _fail(f"the tensor {name} has {axes:,} dimensions instead of 1 to 4")
+        dimensions = tuple(self.number() for _ in range(axes))
+        if 0 in dimensions:
+            _fail(f"the tensor {name} has a dimension of 0")
+        return name, dimensions, self.number("I"), self.number()
 
 
+@functools.cache
 def block_types() -> dict[int, tuple[str, int, int]]:
     """Return the readable tensor types by number: name, and numbers and bytes of a block."""
     from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
-    return {
-        kind.value: (kind.name, *GGML_QUANT_SIZES[kind])
-        for kind in (GGMLQuantizationType[name] for name in READABLE_TYPES)
-    }
+    kinds = (GGMLQuantizationType[name] for name in READABLE_TYPES)
+    return {kind.value: (kind.name, *GGML_QUANT_SIZES[kind]) for kind in kinds}
 
 
-def _read_tensors(
-    cursor: _Cursor, count: int, *, path: Path, size: int, metadata: Mapping[str, Any]
+def _locate_tensors(
+    rows: list[tuple[str, tuple[int, ...], int, int]], *, path: Path, size: int, start: int
 ) -> dict[str, GgufTensor]:
     """Return the tensors by name, each completely inside the file."""
-    if count > MAX_TENSORS:
-        _fail(f"it has {count:,} tensors, more than {MAX_TENSORS:,}")
-    rows = [_tensor_row(cursor) for _ in range(count)]
-    alignment = metadata.get("general.alignment", 32)
-    if not isinstance(alignment, int) or alignment not in [2**power for power in range(3, 17)]:
-        _fail(f"general.alignment is {alignment!r}, but must be a power of two from 8 to 65,536")
-    start = -(-cursor.position // alignment) * alignment
-    types = block_types()
-    if unknown := {number for _, _, number, _ in rows if number not in types}:
-        _fail(f"it has tensors of unsupported types ({', '.join(map(_type_name, sorted(unknown)))})")
+    from gguf.constants import GGMLQuantizationType
+
+    types, names = block_types(), {kind.value: kind.name for kind in GGMLQuantizationType}
+    if unknown := sorted({number for _, _, number, _ in rows if number not in types}):
+        named = ", ".join(names.get(number, f"number {number}") for number in unknown)
+        _fail(f"it has tensors of unsupported types ({named})")
     tensors: dict[str, GgufTensor] = {}
     for name, dimensions, number, offset in rows:
         kind, block, block_bytes = types[number]
@@ -241,24 +235,6 @@ def _read_tensors(
             _fail(f"it is truncated: the tensor {name} ends at byte {end:,} of {size:,}")
         tensors[name] = GgufTensor(path=path, kind=kind, shape=dimensions[::-1], offset=start + offset, size=stored)
     return tensors
-
-
-def _tensor_row(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
-    """Return name, dimensions, type and offset of the next tensor."""
-    name = cursor.text("the name of a tensor")
-    count = cursor.number("I", f"the number of dimensions of {name}")
-    if not 1 <= count <= MAX_DIMENSIONS:
-        _fail(f"the tensor {name} has {count:,} dimensions instead of 1 to {MAX_DIMENSIONS}")
-    dimensions = tuple(cursor.number("Q", f"a dimension of {name}") for _ in range(count))
-    if 0 in dimensions:
-        _fail(f"the tensor {name} has a dimension of 0")
-    return name, dimensions, cursor.number("I", f"the type of {name}"), cursor.number("Q", f"the offset of {name}")
-
-
-def _type_name(number: int) -> str:
-    from gguf.constants import GGMLQuantizationType
-
-    return next((kind.name for kind in GGMLQuantizationType if kind.value == number), f"number {number}")
 
 
 # Tensors: llama.cpp's names and layouts
@@ -431,8 +407,15 @@ def config_from_gguf(gguf: Gguf) -> dict[str, Any]:
 
 def _rope_scaling(gguf: Gguf, theta: float) -> dict[str, Any] | None:
     """Return the context extension as `rope_scaling`."""
-    if ROPE_DIVISORS in gguf.tensors:
-        return _llama3_scaling(gguf, theta)
+    if ROPE_DIVISORS in gguf.tensors:  # all published models interpolate from 1 to 4 turns in 8,192 positions
+        divisors = gguf.tensors[ROPE_DIVISORS].read()
+        stretch = Llama3(factor=float(divisors.max()), low_freq_factor=1.0, high_freq_factor=4.0, positions=8192)
+        if divisors.ndim != 1 or not np.allclose(
+            divisors, llama3_divisors(stretch, theta, 2 * divisors.size), rtol=1e-4
+        ):
+            raise _unsupported(gguf, f"its {ROPE_DIVISORS} differs from Llama 3.1's")
+        own = asdict(stretch)
+        return {"rope_type": "llama3", "original_max_position_embeddings": own.pop("positions"), **own}
     kind, factor = gguf.get("rope.scaling.type"), gguf.get("rope.scaling.factor")
     trained = gguf.get("rope.scaling.original_context_length")
     if kind in (None, "none") or (kind == "linear" and factor in (None, 1.0)):
@@ -442,21 +425,6 @@ def _rope_scaling(gguf: Gguf, theta: float) -> dict[str, Any] | None:
     if kind == "yarn" and factor is not None and trained is not None:
         return {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": trained}
     raise _unsupported(gguf, f"its context extension is {kind!r}; linear, yarn and Llama 3's are supported")
-
-
-def _llama3_scaling(gguf: Gguf, theta: float) -> dict[str, Any]:
-    """Return Llama 3.1's parameters from the divisors: all published models interpolate from 1 to 4 turns in 8,192."""
-    divisors = gguf.tensors[ROPE_DIVISORS].read()
-    stretch = Llama3(factor=float(divisors.max()), low_freq_factor=1.0, high_freq_factor=4.0, positions=8192)
-    if divisors.ndim != 1 or not np.allclose(divisors, llama3_divisors(stretch, theta, 2 * len(divisors)), rtol=1e-4):
-        raise _unsupported(gguf, f"its {ROPE_DIVISORS} differs from Llama 3.1's")
-    return {
-        "rope_type": "llama3",
-        "factor": stretch.factor,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 8192,
-    }
 
 
 def llama3_divisors(stretch: Llama3, theta: float, head_dim: int) -> NDArray[np.float32]:

@@ -179,7 +179,7 @@ def test_a_header_longer_than_any_is_not_read_to_its_end(tmp_path, monkeypatch):
     monkeypatch.setattr("trainer.model.gguf.MAX_HEADER_BYTES", 1000)
     content = header(keys=1) + text("a") + struct.pack("<IIQ", ARRAY, U32, 500) + bytes(2000)
     assert refusal(tmp_path / "m.gguf", content) == (
-        "m.gguf cannot be read: the list a of 500 numbers at byte 49 needs 2,000 bytes, and 951 remain."
+        "m.gguf cannot be read: its header is damaged or truncated at byte 49."
     )
 
 

@@ -8,7 +8,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from schemas.problems import ProblemError
 from trainer.model.gguf import read_gguf
-from trainer.model.gguf_tokenizer import GgufTokenizerError, build_tokenizer, implied_merges
+from trainer.model.gguf_tokenizer import GgufTokenizerError, build_tokenizer
 from trainer.model.source import resolve
 
 CASES = Path(__file__).parents[2] / "cases" / "models"
@@ -108,12 +108,6 @@ def test_pieces_are_merged_by_their_scores(tmp_path):
     assert got.decode(got("abc cé  b").input_ids, skip_special_tokens=True) == "abc cé  b"
     plain = built(tmp_path, PIECES | {"tokenizer.ggml.add_space_prefix": False, "tokenizer.ggml.add_eos_token": True})
     assert plain.convert_ids_to_tokens(plain("ab").input_ids) == ["<s>", "ab", "</s>"]
-
-
-def test_merges_of_the_docstring():
-    tokens = ["a", "b", "c", "bc", "abc"]
-    vocab = {token: number for number, token in enumerate(tokens)}
-    assert implied_merges(tokens, [0.0, -1.0, -2.0, -3.0, -4.0], vocab) == [("b", "c"), ("a", "bc")]
 
 
 @pytest.mark.parametrize(

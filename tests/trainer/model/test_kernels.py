@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from tiny_models import GEMMA, equal_layers, random_model
 
-from trainer.loop.task import build_mesh
+from trainer.loop.mesh import build_mesh
 from trainer.model import attention as blocks
-from trainer.model.attention import AttentionKernel, Context, attend, splash_block, visible
+from trainer.model.attention import AttentionKernel, Context, attend, visible
 from trainer.model.decoder import bind, set_attention
 from trainer.model.families import spec_from_config
 
@@ -88,10 +88,6 @@ def test_what_no_query_sees_is_not_in_the_loop():
     assert len(plan(window=33).pairs()) == 4 + 3
     assert len(plan(window=34).pairs()) == 4 + 3 + 2
     assert plan(window=1).pairs().tolist() == [[row, row] for row in range(4)]
-
-
-def test_blocks_of_splash_add_an_eighth_at_most():
-    assert [splash_block(length) for length in (8192, 1000, 700, 100)] == [512, 512, 256, 128]
 
 
 def losses(decoder, params, kernel):

@@ -119,11 +119,6 @@ def test_values_and_gradients_are_those_of_einsum(form: str, batch: tuple[int, .
         np.testing.assert_allclose(found, known, rtol=1e-5, atol=1e-6)
 
 
-def test_the_worked_examples():
-    assert matmul(jnp.asarray([[1.0, 2.0]]), jnp.asarray([[3.0], [4.0]])).tolist() == [[11.0]]
-    assert matmul_nt(jnp.asarray([[1.0, 2.0]]), jnp.asarray([[3.0, 4.0]])).tolist() == [[11.0]]
-
-
 def test_narrow_factors_may_be_added_up_in_float32_and_keep_their_gradients_narrow():
     first, second = jnp.ones((2, 300), jnp.bfloat16), jnp.ones((3, 300), jnp.bfloat16) * 1.0078125
 
