@@ -93,7 +93,7 @@ class Score:
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """One answer of the model. Fields are None if the file does not state them."""
+    """One answer of the model; fields that the file does not have are None."""
 
     source: Citation
     id: str | None = None

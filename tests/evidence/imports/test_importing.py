@@ -165,8 +165,8 @@ def test_skipped_files_are_named(tmp_path: Path) -> None:
         (theirs / name).write_text("step 1 loss: 2.0\n")
     made = import_run(theirs, name="x", root=tmp_path / "runs", now=NOW)
     assert [(note.code, note.severity, note.what) for note in made.notes] == [
-        ("TP524", "warning", "back\\slash.log and bad\\xff.log were skipped: not every system allows such a name."),
-        ("TP524", "note", ".hidden, venv/ and x.tmp were skipped: hidden, temporary or of packages."),
+        ("TP524", "warning", "back\\slash.log was skipped: not every system allows such a name."),
+        ("TP524", "warning", "bad\\xff.log was skipped: not every system allows such a name."),
     ]
     assert [problem.what for problem in check_run(read_run(theirs)).findings if problem.code == "TP524"] == [
         note.what for note in made.notes
