@@ -34,14 +34,7 @@ _OUR_ROWS = {"metric_row": layout.METRICS, "prediction_row": layout.PREDICTIONS}
 
 @dataclass(frozen=True, kw_only=True)
 class ImportResult:
-    """Result of an import.
-
-    Attributes:
-        path: The new run folder.
-        view: What was read from its originals.
-        document: Value of its import.json.
-        notes: What was not copied, and why.
-    """
+    """The new run folder, the contents of its originals, its import.json, and what was not copied and why."""
 
     path: Path
     view: ImportedRun
