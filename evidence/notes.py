@@ -28,7 +28,7 @@ _TAG = re.compile(schema("notes")["properties"]["tags"]["items"]["pattern"])
 
 @dataclass(frozen=True, kw_only=True)
 class Notes:
-    """Contents of notes.json; empty if the file is missing. `archived_at` is None unless the run is archived."""
+    """Contents of notes.json, empty if the file is missing; `archived_at` is only set for archived runs."""
 
     tags: tuple[str, ...] = ()
     note: str = ""

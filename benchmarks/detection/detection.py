@@ -1,6 +1,6 @@
-"""Count which lies `trainproof check` finds: about a real run, in a forged one, and in folders of other tools.
+"""Count which false statements `trainproof check` finds, in copies of a real run and in folders of other tools.
 
-Each lie is told in a copy of a real run, and every hash, the chain's too, is made to fit.
+All hashes are recomputed after each change, including those of the chain.
 `python benchmarks/detection/detection.py` writes adversary.json and foreign.json in benchmarks/results, in seconds.
 """
 
@@ -50,7 +50,7 @@ def check_lies(root: Path) -> Iterator[tuple[str, str, str, set[str], set[str]]]
 
 
 def count(root: Path) -> dict[str, Any]:
-    """Return how many lies of each family are found, by what, and which are not."""
+    """Count the lies of each family that are found, with the codes that find them, and list the others."""
     families: dict[str, Any] = {}
     for family, name, grade, errors, warnings in check_lies(root):
         counts = families.setdefault(

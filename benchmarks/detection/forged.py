@@ -1,4 +1,4 @@
-"""A run that nobody trained, Gemma 2B on a TPU chip and consistent with itself, and absurd variants of it."""
+"""An invented, self-consistent run (Gemma 2B on a TPU chip), and implausible variants of it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _manifest(group: str, **values: Any) -> dict[str, Any]:
 EVAL_V2 = {"config": {"evaluation": {"eval_set": "eval_v2"}}, "eval_summary": {"eval_set": {"name": "eval_v2"}}}
 UNKNOWN_CHIP = _manifest("devices", kind="Quantum v9", list=[{"id": 0, "kind": "Quantum v9"}])
 VARIANTS: dict[str, dict[str, Any]] = {
-    "as told": {},
+    "unchanged": {},
     "7,000 parameters": _manifest("model", parameters=7000, trainable_parameters=7000),
     "a trillion parameters": _manifest("model", parameters=10**12, trainable_parameters=10**12),
     "one byte of memory": _manifest("result", peak_memory_bytes=1),
@@ -77,7 +77,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "an unknown commit": _manifest("code", commit="f" * 40),
     "version 99": _manifest("code", version="99.0"),
     "jax 0.0.1 on Python 2.7": _manifest("environment", python="2.7", packages={"jax": "0.0.1"}),
-    "a chip of no table": {**UNKNOWN_CHIP, "plan": {"target": {"name": "Quantum v9"}}},
+    "an unknown chip": {**UNKNOWN_CHIP, "plan": {"target": {"name": "Quantum v9"}}},
     "generated rows of another seed": _manifest("dataset", generated_rows=100, generator_seed=1),
     "evaluation items in the training data": _manifest("dataset", overlap_with_eval=12),
 }

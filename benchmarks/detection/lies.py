@@ -1,7 +1,7 @@
-"""Lies about a real run: what a careful liar changes, and everything that follows from it.
+"""False statements about a real run, each with the other changes that a careful forger would make.
 
-*Single*: one value. *Deep*: what follows from it is computed anew. *Wide*: every place that states it. *Absurd*: values
-that no run has. Lies marked *again* are by a second author, who had not seen the first one's.
+*Single*: one value changes. *Deep*: values computed from it change too. *Wide*: every copy of the value changes.
+*Absurd*: impossible values. The families marked *again* were written by a second author independently.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CHAIN, EXAMPLES, BOTH = "chain.jsonl", "first_examples.json", ("predictions.json
 
 
 def tell(forger: Forger, lie: Tell) -> Path:
-    """Tell a lie in the copy of a run, make every hash and the chain fit, and return the folder."""
+    """Apply a lie to the copy of a run, recompute every hash and the chain, and return the folder."""
     forger.restore()
     original, forger.values = forger.values, deepcopy(forger.values)
     path = forger.folder / CHAIN
@@ -73,7 +73,7 @@ def rows(change: Callable[[Row], object], *files: str) -> Tell:
 
 
 def both(*lies: Tell) -> Tell:
-    """Tell several lies one after another."""
+    """Apply several lies in order."""
     return lambda values: [lie(values) for lie in lies]
 
 
@@ -111,12 +111,12 @@ def answers(change: Callable[[Row], object], *files: str) -> Tell:
 
 
 def event(name: str, **fields: Any) -> Tell:
-    """Change what an event of the log states."""
+    """Change fields of a log event."""
     return lambda values: [record["fields"].update(fields) for record in values[LOG] if record["event"] == name]
 
 
 def times(days: float) -> Tell:
-    """Move everything by a number of days."""
+    """Shift every time by a number of days."""
 
     def later(value: Any) -> Any:
         if isinstance(value, dict):
@@ -130,7 +130,7 @@ def times(days: float) -> Tell:
 
 
 def setting(key: str, value: object) -> Tell:
-    """State another setting in the configuration and in the effective settings."""
+    """Change a setting in the configuration and in the effective settings."""
 
     def lie(values: Values) -> None:
         group, name = key.split("/")
@@ -142,12 +142,12 @@ def setting(key: str, value: object) -> Tell:
 
 
 def seed(number: int) -> Tell:
-    """State another seed everywhere."""
+    """Change every copy of the seed."""
     return put(f"{CONFIG}/seed", f"{MANIFEST}/training/seed", f"{MANIFEST}/effective/seed", value=number)
 
 
 def generation(key: str, value: object) -> Tell:
-    """State another way of generating answers, with its hash."""
+    """Change a generation setting, and its hash."""
 
     def lie(values: Values) -> None:
         stated = {name: old for name, old in values[SUMMARY]["generation"].items() if name != "sha256"} | {key: value}
@@ -157,7 +157,7 @@ def generation(key: str, value: object) -> Tell:
 
 
 def device(kind: str, platform: str) -> Tell:
-    """State another device everywhere."""
+    """Change every copy of the device."""
     stated = {"platform": platform, "kind": kind, "list": [{"id": 0, "kind": kind}]}
     return both(
         put(f"{MANIFEST}/devices", value=lambda old: old | stated),
@@ -167,7 +167,7 @@ def device(kind: str, platform: str) -> Tell:
 
 
 def memory(size: int) -> Tell:
-    """State another peak memory everywhere."""
+    """Change every copy of the peak memory."""
     return both(
         put(f"{MANIFEST}/result/peak_memory_bytes", value=size),
         rows(lambda row: row.update(device_memory_bytes=size), METRICS),
@@ -182,7 +182,7 @@ def right(row: Row) -> None:
 
 
 def right_in_its_tokens(row: Row) -> None:
-    """Make an answer the expected one, but leave its length, tokens and ending."""
+    """Make an answer the expected one, but keep its stated length, tokens and finish reason."""
     row["output_text"] = f"<answer>{row['expected']}</answer>"
 
 
@@ -196,7 +196,7 @@ def swap(file: str, name: str) -> Tell:
     return lie
 
 
-def without_wrong_answers(values: Values) -> None:
+def delete_wrong_answers(values: Values) -> None:
     """Delete two thirds of the wrong answers."""
     kept = [row["correct"] or place % 3 == 0 for place, row in enumerate(values[PREDICTIONS])]
     for file in BOTH:
@@ -205,7 +205,7 @@ def without_wrong_answers(values: Values) -> None:
 
 
 def warmer(values: Values) -> None:
-    """State twice the learning rate everywhere."""
+    """Double every copy of the learning rate."""
     for place in (CONFIG, f"{MANIFEST}/effective"):
         put(f"{place}/optimizer/learning_rate", value=lambda old: 2 * old)(values)
     for key in ("peak_learning_rate", "final_learning_rate"):
@@ -214,7 +214,7 @@ def warmer(values: Values) -> None:
 
 
 def accumulated(values: Values) -> None:
-    """State everywhere that a batch was taken in two halves."""
+    """State two accumulation steps with half the microbatch everywhere."""
     batch = {"microbatch_size": values[CONFIG]["batch"]["microbatch_size"] // 2, "accumulation_steps": 2}
     for holder in (values[CONFIG]["batch"], values[MANIFEST]["effective"]["batch"], values[MANIFEST]["training"]):
         holder.update(batch)
@@ -228,14 +228,14 @@ def error_in_the_log(values: Values) -> None:
 
 
 def fast_steps(values: Values, factor: float = 0.5) -> None:
-    """Let every step take a fraction of its time, without changing when it ended."""
+    """Shorten every step time, but keep the time stamps."""
     for row in values[METRICS]:
         row["step_seconds"] *= factor
         row["tokens_per_second"] /= factor
 
 
 def untrained(values: Values) -> None:
-    """Let the run end with the parameters of its start."""
+    """State the initial parameters as the final ones."""
     start = values[CHAIN][0]["params_sha256"]
     values[CHAIN][-1]["params_sha256"] = values[SUMMARY]["checkpoint"]["params_sha256"] = start
     event("evaluated", params_sha256=start)(values)
@@ -327,19 +327,19 @@ LIES: dict[str, dict[str, Tell]] = {
         "a tenth of the memory": both(
             put(f"{M}/result/peak_memory_bytes", value=HALF), event("trained", peak_memory_bytes=HALF)
         ),
-        "compiled at once": both(
+        "a tenth of the compile time": both(
             put(f"{M}/result/compile_seconds", value=lambda old: old / 10),
             lambda values: event("compiled", compile_seconds=values[M]["result"]["compile_seconds"])(values),
         ),
         "losses 3 % lower": losses(lambda all_: [loss * 0.97 for loss in all_]),
         "second half lower at random": losses(lower_at_random),
         "losses of two rows exchanged": losses(lambda all_: [all_[1], all_[0], *all_[2:]]),
-        "losses fall a hundredfold at once": losses(lambda all_: [all_[0], *(x / 100 for x in all_[1:])]),
+        "losses drop to a hundredth after one step": losses(lambda all_: [all_[0], *(x / 100 for x in all_[1:])]),
         "gradient norms a millionfold": rows(
             lambda row: row.update(grad_norm=float(np.float32(row["grad_norm"] * 1e6))), METRICS
         ),
-        "wrong answers deleted": without_wrong_answers,
-        "expected answers bent to what was said": answers(
+        "wrong answers deleted": delete_wrong_answers,
+        "expected answers replaced by the outputs": answers(
             lambda row: row.update(expected=row["output_text"].strip() or row["expected"]), *BOTH
         ),
         "ten wrong answers right": answers(lambda row: right(row) if row["id"] < "eval_v1-011" else None),
@@ -377,14 +377,14 @@ LIES: dict[str, dict[str, Tell]] = {
         ),
         "a first loss of 80": losses(lambda all_: [80.0, *all_[1:]]),
         "losses of next to nothing": losses(lambda all_: [1e-12 * (place + 1) for place in range(len(all_))]),
-        "more memory than there is": memory(80 << 30),
+        "more memory than the device has": memory(80 << 30),
         "100 kB of memory": memory(100_000),
         "the year 1987": times(-39 * 365),
         "the year 2090": times(64 * 365),
         "steps of a microsecond": lambda values: fast_steps(values, 1e-6),
         "Python 2.7": put(f"{M}/environment/python", value="2.7.18"),
         "jax 0.1": put(f"{M}/environment/packages/jax", f"{M}/environment/packages/jaxlib", value="0.1.0"),
-        "a card of no name": device("Quantum Z1", "gpu"),
+        "an unknown GPU": device("Quantum Z1", "gpu"),
         "50 answers in no time": lambda values: values[S].update(finished_at=values[S]["started_at"]),
         "one gradient norm": rows(lambda row: row.update(grad_norm=1.0), METRICS),
         "a half that comes again": losses(lambda all_: [*all_[: len(all_) // 2]] * 2),

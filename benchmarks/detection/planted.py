@@ -1,4 +1,4 @@
-"""Contradictions planted in folders of other tools, each one fact told twice and once falsely; and honest folders."""
+"""Folders of other tools with one planted contradiction each, and honest folders."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def board(name: str, first: float, last: float, **summary: Any) -> Folder:
 
 
 def predictions(**summary: Any) -> Folder:
-    """Return fifty marked answers of which thirty are right, and a summary of them."""
+    """Return fifty graded answers, thirty of them correct, and their summary."""
     rows = [{"id": i, "expected": str(i), "response": str(i if i < 30 else -1), "correct": i < 30} for i in range(50)]
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     return add({"predictions.jsonl": lines}, "summary.json", {"accuracy": 0.6, "n": 50} | summary)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -94,7 +94,13 @@ def sent_states(path: Path | None, run_sha256: str | None) -> Iterator[Path | No
     with scratch_folder("trainproof-states-") as scratch:
         try:
             with open_bundle(path) as files:
-                if problem := _answer_problem(list(files.sizes)):
+                strange = [name for name in files.sizes if name != ANSWER and not _STATE_NAME.fullmatch(name)]
+                problem = f"It holds {strange[0]}, which is not a state." if strange else ""
+                if ANSWER not in files.sizes:
+                    problem = f"{ANSWER} is missing."
+                elif len(files.sizes) > MOST_STATES + 1:
+                    problem = f"It holds more than {MOST_STATES} states."
+                if problem:
                     raise ProblemError([bundle_problem("TP858", str(path), problem)], exit_code=2)
                 files.write_to(scratch, lambda _: True)
             stated = json.loads((scratch / ANSWER).read_text(encoding="utf-8"))
@@ -107,13 +113,3 @@ def sent_states(path: Path | None, run_sha256: str | None) -> Iterator[Path | No
             what = f"The answer is not for the run whose manifest has SHA-256 {run_sha256}."
             raise ProblemError([bundle_problem("TP858", str(path), what)], exit_code=2)
         yield scratch
-
-
-def _answer_problem(names: Sequence[str]) -> str | None:
-    """Return why files are not an answer, or None."""
-    if ANSWER not in names:
-        return f"{ANSWER} is missing."
-    if len(names) > MOST_STATES + 1:
-        return f"It holds more than {MOST_STATES} states."
-    strange = [name for name in names if name != ANSWER and not _STATE_NAME.fullmatch(name)]
-    return f"It holds {strange[0]}, which is not a state." if strange else None

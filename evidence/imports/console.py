@@ -1,4 +1,4 @@
-"""Read console logs: printed loss rows, settings, devices, scores, errors and the end of the run."""
+"""Read console logs: printed losses, scores, settings, errors and the end of the run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field, replace
 
 from evidence.imports import keys
-from evidence.imports.huggingface import MEAN_NOTE, SUMMARY_FACTS, is_trainer_summary
+from evidence.imports.documents import MEAN_NOTE, SUMMARY_FACTS, is_trainer_summary
 from evidence.imports.run import CONSOLE, Citation, Fact, FileReading, How, MetricRow, Scalar, Score
 from evidence.imports.text import NUMBER, Line, Text, is_example_file, split_templates, to_number
 from schemas.formats import quantity
@@ -42,9 +42,6 @@ _FINAL_LOSS = re.compile(
     r"\b(final|last|mean|average|avg|best|lowest)[ _](?:train(?:ing)?[ _])?loss\b\s*[:=]\s*(\S+)", re.IGNORECASE
 )
 _LOSS_KINDS = {"final": "last", "last": "last", "best": "best", "lowest": "best"}
-_PLATFORM_WORD = re.compile(r"\b(?:cpu|gpu|tpu|cuda|rocm|metal|mps|xla)\b", re.IGNORECASE)
-_JAX_DEVICE = re.compile(r"\b(Tpu|Cuda|Rocm|Gpu|Cpu)Device\(id=\d+")
-_OUT_OF_MEMORY = re.compile(r"RESOURCE_EXHAUSTED|CUDA out of memory|Ran out of memory in memory space|OutOfMemoryError")
 _RUN_ENDED = re.compile(
     r"^\W*(?:\w+ )?(?:training|run|fine-?tuning) (?:(?:is )?(completed?|finished|succeeded|done)|(?:has )?failed)\b",
     re.I,
@@ -102,36 +99,35 @@ class _Log:
             is_training = _TRAINING.search(heading.group(1)) is not None
             self.in_evaluation = not is_training and (self.in_evaluation or keys.is_evaluation(heading.group(1)))
             self.stage_ended |= "Running training" in heading.group(1)
-        if members := _dict_numbers(line.text):
-            self._add_dict(members, line)
+        members = _dict_numbers(line.text)
+        if is_trainer_summary(members):
+            for key, name in SUMMARY_FACTS.items():
+                if (number := members.get(key)) is not None:
+                    self.add(name, number, line, note=MEAN_NOTE if key == "train_loss" else None)
+            self.stage_ended = True
+        elif members:
+            self._add_row({keys.metric_name(key): value for key, value in members.items()}, line)
         elif row := _row_in_words(line.text):
             values, planned = row
             if planned is not None:
                 self.add("training.steps_planned", planned, line, inferred_from="The number behind the step.")
             self._add_row(values, line)
         else:
-            self._read_result(line)
-            self._read_device(line)
+            self._read_statement(line)
 
     def add(self, name: str, value: Scalar, line: Line, *, note: str | None = None, inferred_from: str = "") -> None:
         """Add a fact, unless the same was stated before."""
         name = keys.EVALUATION_NAMES.get(name, name) if self.in_evaluation else name
         name = "device.remark" if keys.is_unused_device(name, value) else name
         how: How = "inferred" if inferred_from else "stated"
-        fact = Fact(name=name, value=value, source=self._cite(line), how=how, note=inferred_from or note)
+        fact = Fact(
+            name=name,
+            value=value,
+            source=Citation(file=self.file, line=line.number),
+            how=how,
+            note=inferred_from or note,
+        )
         self.facts.setdefault((name, value), fact)
-
-    def _cite(self, line: Line) -> Citation:
-        return Citation(file=self.file, line=line.number)
-
-    def _add_dict(self, members: dict[str, float | None], line: Line) -> None:
-        if not is_trainer_summary(members):
-            self._add_row({keys.metric_name(key): value for key, value in members.items()}, line)
-            return
-        for key, name in SUMMARY_FACTS.items():
-            if (value := members.get(key)) is not None:
-                self.add(name, value, line, note=MEAN_NOTE if key == "train_loss" else None)
-        self.stage_ended = True
 
     def _add_row(self, values: dict[str, float | None], line: Line) -> None:
         """Add a row; a new stage begins after a summary, and where the step or the epoch goes back."""
@@ -142,44 +138,30 @@ class _Log:
             return  # Printed twice, by the program and by its logger.
         if last is not None and _BAR.search(line.text) and last.values.get("step") == values.get("step"):
             self.rows.pop()  # A bar is drawn again with the same count.
-        goes_back = last is not None and any(
-            _is_below(values.get(key), last.values.get(key)) for key in ("step", "epoch")
-        )
-        stage = 1 if last is None else last.stage + (self.stage_ended or goes_back)
+        stage = 1
+        if last is not None:
+            pairs = ((values.get(key), last.values.get(key)) for key in ("step", "epoch"))
+            goes_back = any(now is not None and before is not None and now < before for now, before in pairs)
+            stage = last.stage + (self.stage_ended or goes_back)
         self.stage_ended = False
-        self.rows.append(MetricRow(values=values, source=self._cite(line), stage=stage))
+        self.rows.append(MetricRow(values=values, source=Citation(file=self.file, line=line.number), stage=stage))
 
-    def _read_result(self, line: Line) -> None:
-        """Read scores, losses and settings."""
+    def _read_statement(self, line: Line) -> None:
+        """Read a score, a final loss, the end of the run, or settings."""
         if score := _parse_score(line.text):
             name, value, note = score
-            self.scores.append(Score(name=name, value=value, source=self._cite(line), note=note))
+            source = Citation(file=self.file, line=line.number)
+            self.scores.append(Score(name=name, value=value, source=source, note=note))
         elif final := _FINAL_LOSS.search(line.text):
             if (number := to_number(final.group(2).rstrip(",;)"))) is not None:
                 self.add(f"result.{_LOSS_KINDS.get(final.group(1).lower(), 'mean')}_loss", number, line)
+        elif ended := _RUN_ENDED.search(line.text):
+            status = "completed" if ended.group(1) else "failed"
+            self.add("run.status", status, line, note=f"The log says: {line.text.strip()[:80]}")
         else:
             for piece in _PIECES.split(line.text):
                 if setting := _parse_setting(piece):
                     self.add(*setting, line)
-
-    def _read_device(self, line: Line) -> None:
-        """Read the devices that JAX prints, and how the run ended."""
-        if found := _JAX_DEVICE.search(line.text):
-            word = found.group(1).lower()
-            platform = {"cuda": "gpu", "rocm": "gpu"}.get(word, word)
-            self.add("device.platform", platform, line, inferred_from="The kind of device that JAX prints.")
-            if "[" in line.text[: found.start()]:
-                count = len(_JAX_DEVICE.findall(line.text))
-                self.add("device.count", count, line, inferred_from="Devices in the list that JAX prints.")
-        if _OUT_OF_MEMORY.search(line.text):
-            self.add("failure.out_of_memory", line.text.strip()[:200], line)
-        if ended := _RUN_ENDED.search(line.text):
-            status = "completed" if ended.group(1) else "failed"
-            self.add("run.status", status, line, note=f"The log says: {line.text.strip()[:80]}")
-
-
-def _is_below(one: float | None, two: float | None) -> bool:
-    return one is not None and two is not None and one < two
 
 
 def _dict_numbers(text: str) -> dict[str, float | None]:
@@ -235,8 +217,7 @@ def _parse_setting(text: str) -> tuple[str, Scalar] | None:
     if match is None:
         return None
     key, value = match.groups()
-    is_platform = keys.plain(key) == "platform" and _PLATFORM_WORD.search(value)
-    name = "device.platform" if is_platform else keys.fact_name(key)
+    name = keys.fact_name(key)
     if name is None or name.startswith("run."):
         return None
     word = value.split(" (")[0].strip().strip("`'\"")

@@ -11,21 +11,21 @@ import shutil
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
 from evidence import layout
 from evidence.imports.folder import is_weights, read_tool_folder, walk_files
 from evidence.imports.run import ImportedRun
-from evidence.imports.trackers import name_store
+from evidence.imports.trackers import UNREAD_STORES
 from evidence.run import read_run
 from evidence.writing import write_error, write_json
 from schemas.catalog import VERSION, schema
 from schemas.problems import Problem, ProblemError, problem_of
 from schemas.reading import read_rows
 
-READERS = 5
+READERS = 6
 """Version of the readers: raised whenever the same files would be read in another way."""
 
 _BLOCK = 1 << 20
@@ -34,14 +34,7 @@ _OUR_ROWS = {"metric_row": layout.METRICS, "prediction_row": layout.PREDICTIONS}
 
 @dataclass(frozen=True, kw_only=True)
 class ImportResult:
-    """Result of an import.
-
-    Attributes:
-        path: The new run folder.
-        view: What was read from its originals.
-        document: Value of its import.json.
-        notes: What was not copied, and why.
-    """
+    """The new run folder, the contents of its originals, its import.json, and what was not copied and why."""
 
     path: Path
     view: ImportedRun
@@ -136,15 +129,11 @@ def _refusal(folder: Path, what: str, then: str) -> Problem:
 
 def _unread_stores(folder: Path, paths: Iterable[Path]) -> list[Problem]:
     """Return a problem that names the first store of another tracker that cannot be read."""
-    for path in paths:
-        try:
-            store = name_store(path)
-        except OSError:
-            continue
-        if store:
+    for path, (pattern, (store, export)) in product(paths, UNREAD_STORES.items()):
+        if re.search(pattern, path.as_posix()):
             name = path.relative_to(folder).as_posix() if path != folder else path.name
-            then = f"Export its metrics as CSV{store[1]}, and import the folder with that file."
-            return [_refusal(folder, f"{name} is {store[0]}, which trainproof cannot read.", then)]
+            then = f"Export its metrics as CSV{export}, and import the folder with that file."
+            return [_refusal(folder, f"{name} is {store}, which trainproof cannot read.", then)]
     return []
 
 
@@ -152,7 +141,7 @@ def _copy(folder: Path, target: Path) -> tuple[list[dict[str, Any]], list[Proble
     """Copy the files and return the list of originals; weights are only hashed."""
     originals: list[dict[str, Any]] = []
     notes: list[Problem] = []
-    for name, _ in walk_files(folder, notes):
+    for name in walk_files(folder, notes):
         try:
             source = (folder / name).open("rb")
         except OSError as error:

@@ -61,7 +61,6 @@ class MetricRow:
 
     Attributes:
         values: Numbers by our names (`step`, `epoch`, `loss`, `learning_rate`); None for NaN and infinity.
-        source: Where the row is.
         stage: Number of the training within its file, counted from 1.
     """
 
@@ -75,12 +74,9 @@ class Score:
     """One score of an evaluation.
 
     Attributes:
-        name: Name in lower case with underscores, after the groups that it is in: `gsm8k.exact_match`.
+        name: Name in lower case with underscores, prefixed by its groups: `gsm8k.exact_match`.
         value: Value as the file has it; a value with a percent sign as a fraction.
-        source: Where it is stated.
         checkpoint: Checkpoint or step that was evaluated, or None if it is not stated.
-        how: Whether it is stated or inferred.
-        note: How to read it.
     """
 
     name: str
@@ -93,7 +89,7 @@ class Score:
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """One answer of the model. Fields are None if the file does not state them."""
+    """One answer of the model; fields that the file does not have are None."""
 
     source: Citation
     id: str | None = None
@@ -107,18 +103,12 @@ class Prediction:
 
 @dataclass(frozen=True, kw_only=True)
 class FileReading:
-    """Contents of one file.
+    """Contents of one file, in the order of the file.
 
     Attributes:
         tool: What wrote it, or None if it was not recognised.
-        encoding: Encoding of a text file.
-        template: Whether the file is an example or has placeholders that nobody filled in.
+        template: Whether the file is an example or has unfilled placeholders.
         needs_package: Whether it was not read because an optional package is missing.
-        facts: Facts about the run.
-        metrics: Metric rows in the order of the file.
-        scores: Scores.
-        predictions: Answers of the model.
-        problems: Findings about the file.
     """
 
     tool: str | None = None

@@ -1,4 +1,4 @@
-"""Decode text of any encoding, parse printed numbers, and recognise templates that nobody filled in."""
+"""Decode text of any encoding, parse printed numbers, and recognise templates with unfilled placeholders."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from schemas.problems import Problem, pointer_to, problem_of
-from schemas.reading import UTF8_BOM, detect_utf16
+from schemas.problems import pointer_to
+from schemas.reading import UTF8_BOM, other_encoding
 
 NUMBER = (
     r"[-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|(?:nan|inf(?:inity)?)\b)"
@@ -91,11 +91,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Text:
-    """A decoded file, the name of its encoding and a note if that is not UTF-8."""
+    """A decoded file and the name of its encoding."""
 
     text: str
     encoding: str
-    problems: tuple[Problem, ...] = ()
 
     def lines(self) -> Iterator[Line]:
         """Yield the lines that are not blank, split at carriage returns."""
@@ -105,22 +104,20 @@ class Text:
                     yield Line(number, text)
 
 
-def decode_text(data: bytes, *, file: str) -> Text:
+def decode_text(data: bytes) -> Text:
     """Decode a file: UTF-16 and UTF-32 by mark or NUL bytes, then UTF-8, then Windows-1252."""
     if data.startswith(UTF8_BOM):
-        text, encoding = data[3:].decode("utf-8", "replace"), "UTF-8 with a byte order mark"
-    elif wide := detect_utf16(data):
+        return Text(data[3:].decode("utf-8", "replace"), "UTF-8 with a byte order mark")
+    if wide := other_encoding(data):
         is_marked = data[:2] in (b"\xff\xfe", b"\xfe\xff") or data[:4] == b"\x00\x00\xfe\xff"
         # Without a mark, a leading NUL byte is the high half of an ASCII character.
         little = data[:2] == b"\xff\xfe" if is_marked else data[:1] != b"\x00"
         text = data.decode(f"{wide.lower()}-{'le' if little else 'be'}", "replace").removeprefix("\ufeff")
-        encoding = f"{wide}, {'little' if little else 'big'} endian"
-    else:
-        try:
-            return Text(data.decode("utf-8"), "UTF-8")
-        except UnicodeDecodeError:
-            text, encoding = data.decode("cp1252", "replace"), "not UTF-8, read as Windows-1252"
-    return Text(text, encoding, (problem_of("TP622", file=file, what=f"The file is {encoding}."),))
+        return Text(text, f"{wide}, {'little' if little else 'big'} endian")
+    try:
+        return Text(data.decode("utf-8"), "UTF-8")
+    except UnicodeDecodeError:
+        return Text(data.decode("cp1252", "replace"), "not UTF-8, read as Windows-1252")
 
 
 _TEMPLATE_LINE = re.compile(
@@ -179,17 +176,13 @@ def split_templates(lines: Iterable[Line]) -> tuple[list[Line], list[Line], Line
             openings.append(line)
         else:
             regions[-1].append(line)
-            if openings[-1] is None and _has_placeholder(line.text):
+            # A TODO in a library's warning is not a placeholder.
+            is_value = not _TODO.search(line.text) or re.search(r"[:=]\s*(?:TODO|FIXME)\W*$", line.text)
+            if openings[-1] is None and is_value and PLACEHOLDER.search(line.text):
                 openings[-1] = line  # The region is a template as a whole.
     kept = [line for opening, region in zip(openings, regions, strict=True) if opening is None for line in region]
     left_out = [line for opening, region in zip(openings, regions, strict=True) if opening for line in region]
     return kept, left_out, next(filter(None, openings), None)
-
-
-def _has_placeholder(text: str) -> bool:
-    # A TODO in a library's warning is not a placeholder.
-    is_value = not _TODO.search(text) or re.search(r"[:=]\s*(?:TODO|FIXME)\W*$", text)
-    return PLACEHOLDER.search(text) is not None and bool(is_value)
 
 
 def template_remark(document: Any) -> str | None:

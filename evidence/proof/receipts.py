@@ -113,14 +113,11 @@ def _sealed_bytes(receipt: dict[str, Any]) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class RunExtent:
-    """Steps of a run, and number of answers of its model after (`trained`) and before training.
-
-    `evaluated_step` is None if the run was not evaluated.
-    """
+    """Steps of a run, and number of answers of its model after (`trained`) and before training (`untrained`)."""
 
     first_step: int = 0
     last_step: int = 0
-    evaluated_step: int | None = None
+    evaluated_step: int | None = None  # None without an evaluation
     trained: int = 0
     untrained: int = 0
 

@@ -16,7 +16,7 @@ from evidence.bundle.verdict import AttestationCheck, BundleVerdict, SignatureCh
 from evidence.grade import Grade, RunReport, check_run
 from evidence.hashes import sha256_file
 from evidence.layout import STAMPS
-from evidence.proof.attestations import Attestation, load_attestation_roots, verify_attestations
+from evidence.proof.attestations import load_attestation_roots, verify_attestations
 from evidence.proof.receipts import (
     Coverage,
     RunExtent,
@@ -259,7 +259,8 @@ def check_attestation(verdict: BundleVerdict, path: Path, root: Path | None, rep
         return replace(verdict, attestation=AttestationCheck(path=path, problems=(found,)))
     zip_sha256 = sha256_file(verdict.path) if verdict.path.is_file() else None
     for attestation in found:
-        covered = [run for run in verdict.runs if _is_attested(run, attestation, zip_sha256)]
+        subjects = [run for run in verdict.runs if not attestation.digests.isdisjoint({zip_sha256, run.run_sha256})]
+        covered = [run for run in subjects if run.commit == attestation.commit]
         if covered:
             workflow = f"a workflow of {visible(repository)} at commit {attestation.commit[:12]}"
             sentence = f"Made by {workflow}, on a machine of GitHub."
@@ -272,10 +273,6 @@ def check_attestation(verdict: BundleVerdict, path: Path, root: Path | None, rep
     what = f"The attestation is for {subject}; the zip has {zip_sha256}."
     problem = problem_of("TP864", file=visible(str(path)), what=what)
     return replace(verdict, attestation=AttestationCheck(path=path, problems=(problem,)))
-
-
-def _is_attested(run: VerifiedRun, attestation: Attestation, zip_sha256: str | None) -> bool:
-    return run.commit == attestation.commit and not attestation.digests.isdisjoint({zip_sha256, run.run_sha256})
 
 
 def _apply_to_run(run: VerifiedRun, proof: Proof) -> VerifiedRun:

@@ -18,8 +18,8 @@ from synthetic import seal, write_run
 from evidence.grade import GRADES, check_run
 from evidence.index.index import index_runs
 from evidence.run import read_run
-from schemas.render import render_text
-from trainproof.cli.inspect import run_json, run_text, runs_json, runs_text
+from schemas.render import as_text
+from trainproof.terminal.runs import run_json, run_text, runs_json, runs_text
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +48,7 @@ def survives(folder: Path) -> None:
     report = check_run(run)
     findings = report.findings
     assert report.grade.name in GRADES
-    render_text(findings)
+    as_text(findings)
     run_text(run)
     json.dumps(run_json(run))
     summaries = index_runs(folder.parent)

@@ -210,10 +210,6 @@ PLANTED: dict[str, tuple[Case, str]] = {
         lambda: changed(tools.axolotl(), "adapter_config.json", lambda one: one.update(r=64)),
         "TP371 config.yml: lora.rank is 64 in adapter_config.json",
     ),
-    "model on the command line": (
-        lambda: add_documents(tools.wandb(), args={"args": ["--model_name_or_path", "google/gemma-2b"]}),
-        'model.name is "google/gemma-2b"',
-    ),
     "planned steps": (lambda: tools.llama_factory(steps=900), "training.steps_planned is "),
     "chip": (
         lambda: {**tools.unsloth(), "run.json": tools.document({"gpu": "NVIDIA A100-SXM4-40GB"})},

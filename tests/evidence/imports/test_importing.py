@@ -22,8 +22,8 @@ from evidence.index.index import check_paths, index_runs
 from evidence.run import read_run
 from schemas.problems import ProblemError
 from schemas.validate import read_document
-from trainproof.cli import app as command
-from trainproof.cli.inspect import run_text
+from trainproof import command
+from trainproof.terminal.runs import run_text
 
 CASES = Path(__file__).parents[2] / "cases" / "foreign"
 NOW = datetime(2026, 11, 20, 15, 30, 12, tzinfo=UTC)
@@ -165,8 +165,8 @@ def test_skipped_files_are_named(tmp_path: Path) -> None:
         (theirs / name).write_text("step 1 loss: 2.0\n")
     made = import_run(theirs, name="x", root=tmp_path / "runs", now=NOW)
     assert [(note.code, note.severity, note.what) for note in made.notes] == [
-        ("TP524", "warning", "back\\slash.log and bad\\xff.log were skipped: not every system allows such a name."),
-        ("TP524", "note", ".hidden, venv/ and x.tmp were skipped: hidden, temporary or of packages."),
+        ("TP524", "warning", "back\\slash.log was skipped: not every system allows such a name."),
+        ("TP524", "warning", "bad\\xff.log was skipped: not every system allows such a name."),
     ]
     assert [problem.what for problem in check_run(read_run(theirs)).findings if problem.code == "TP524"] == [
         note.what for note in made.notes

@@ -22,7 +22,7 @@ from evidence.layout import RECEIPTS
 from evidence.proof import trust
 from evidence.proof.signatures import create_key
 from evidence.proof.trust import allowed_signers_path, trust_path
-from trainproof.cli import app as command
+from trainproof import command
 
 Capture = pytest.CaptureFixture[str]
 
@@ -299,7 +299,7 @@ def receipted(keys: Path, tmp_path: Path, capsys: Capture) -> Path:
 
 
 def read_grade(capsys: Capture, folder: Path) -> tuple[str, list[str]]:
-    [found] = json.loads(good(capsys, "check", folder, "--json"))["runs"]
+    [found] = json.loads(good(capsys, "grade", folder, "--json"))
     return found["grade"], found["reasons"]
 
 

@@ -1,26 +1,30 @@
-"""Read JSON, JSON lines, YAML and CSV of any shape by the keys in `keys.toml`."""
+"""Read JSON, JSON lines, YAML and CSV by the keys in `keys.toml`: settings, metric rows, scores and answers.
+
+The files of the Hugging Face Trainer are recognised by their contents.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 import re
-import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from evidence.imports import keys
-from evidence.imports.huggingface import (
-    MEAN_NOTE,
-    SUMMARY_FACTS,
-    is_trainer_state,
-    is_trainer_summary,
-    read_trainer_state,
-)
 from evidence.imports.keys import RESULTS, TABLE, plain
-from evidence.imports.predictions import find_predictions, read_predictions
-from evidence.imports.run import CONFIGURATION, TRAINER, Citation, Fact, FileReading, MetricRow, Scalar, Score
+from evidence.imports.run import (
+    CONFIGURATION,
+    TRAINER,
+    Citation,
+    Fact,
+    FileReading,
+    MetricRow,
+    Prediction,
+    Scalar,
+    Score,
+)
 from evidence.imports.text import PLACEHOLDER, Text, is_example_file, placeholders, template_remark, to_number
 from schemas.formats import format_value, quantity
 from schemas.problems import Lines, Problem, pointer_to, problem_of, truncate_problems
@@ -31,8 +35,6 @@ Path = tuple[str | int, ...]
 MAX_DEPTH = 40
 """Nested groups that are read."""
 
-_LONGEST_COMMAND = 20_000
-_COMMANDS = {"args", "argv", "command", "cmd", "command_line", "commandline", "sys_argv"}
 _CHECKPOINT = re.compile(r"(?:checkpoint|ckpt|step|epoch|iter)[-_ ]?\d+", re.IGNORECASE)
 _PRETRAINED = re.compile(r"\bpretrained=([^,\s]+)")
 _OTHER_SUBJECT = re.compile(
@@ -131,7 +133,7 @@ def read_rows(values: Sequence[tuple[int, Any]], file: str, *, tool: str = "JSON
 
 def read_value(value: Any, lines: Lines, file: str, where: str, *, tool: str = "JSON document") -> FileReading:
     """Read a parsed document."""
-    if is_trainer_state(value):
+    if isinstance(value, dict) and isinstance(value.get("log_history"), list) and "global_step" in value:
         return read_trainer_state(value, lines, file)
     if isinstance(value, dict) and isinstance(value.get("loss"), list) and not is_example_file(file):
         # A list for each metric, as Keras' History has them.
@@ -178,10 +180,10 @@ def _is_evaluation(value: Any, file: str) -> bool:
 
 @dataclass
 class _Document:
-    """State of reading a document.
+    """Collect facts, metric rows and scores while a document is read.
 
-    An evaluation has its own seed, device and model, and a model's dtype and lengths are not those of a training.
-    Results of an example or a template are only counted (`withheld`); `missing` has the pointers of null results.
+    Settings of an evaluation or of a model's config.json are not those of the training. Results of an example or a
+    template are only counted (`withheld`); `missing` has the pointers of null results.
     """
 
     file: str
@@ -216,22 +218,14 @@ class _Document:
                 self._read_leaf(key, item, place, checkpoint, is_summary=is_summary)
 
     def _read_special_keys(self, value: dict[str, Any], path: Path) -> dict[str, Any]:
-        """Read command lines, PEFT's rank `r` and lm-eval's model, and return the other keys."""
+        """Read PEFT's rank `r` and lm-eval's model, and return the other keys."""
         if "peft_type" in value and isinstance(value.get("r"), int):
             self._add_fact("lora.rank", value["r"], (*path, "r"))
         if isinstance(arguments := value.get("model_args"), str) and (named := _PRETRAINED.search(arguments)):
             # In results of lm-eval, `model` is only the kind of backend.
             self._add_fact("model.name", named.group(1), (*path, "model_args"))
             value = {key: item for key, item in value.items() if key != "model"}
-        commands = {
-            key: item
-            for key, item in value.items()
-            if key.lower().strip("_") in _COMMANDS and isinstance(item, list | str) and "--" in str(item)
-        }
-        for key, command in commands.items():
-            for name, given in _parse_command(command):
-                self._add_fact(name, given, (*path, key))
-        return {key: item for key, item in value.items() if key not in commands}
+        return value
 
     def _read_item(self, item: dict[str, Any], path: Path, checkpoint: str | None) -> None:
         """Read one item of a list: a metric row, the scores of a checkpoint, or a group."""
@@ -318,25 +312,127 @@ class _Document:
             yield problem_of("TP518", file=where, what=what, pointer=self.missing[0])
 
 
-def _parse_command(command: Any) -> Iterator[tuple[str, Scalar]]:
-    """Yield the facts that a command line sets, by our names.
+# Files of the Hugging Face Trainer
 
-    Example:
-        >>> list(_parse_command(["train.py", "--model_name_or_path", "gpt2", "--seed=3", "--fp16"]))
-        [('model.name', 'gpt2'), ('training.seed', 3)]
-    """
-    try:
-        words = (
-            [str(word) for word in command] if isinstance(command, list) else shlex.split(command[:_LONGEST_COMMAND])
-        )
-    except ValueError:
-        words = command.split()
-    for word, following in zip(words, [*words[1:], ""], strict=True):
-        key, equals, given = word.removeprefix("--").partition("=")
-        value = given if equals else following
-        name = keys.fact_name(key.replace("-", "_").rpartition(".")[2]) if word.startswith("--") else None
-        if name is None or not value or value.startswith("--") or name in RESULTS or name.startswith("run."):
+MEAN_NOTE = "The Hugging Face Trainer's train_loss is the mean over the whole run, not the loss of its last step."
+
+SUMMARY_FACTS = {"train_loss": "result.mean_loss", "train_runtime": "result.train_seconds"}
+_STATE_FACTS = {
+    "global_step": "training.steps_done",
+    "max_steps": "training.steps_planned",
+    "num_train_epochs": "training.epochs_planned",
+    "epoch": "training.epochs_done",
+    "train_batch_size": "training.process_batch_size",
+    "save_steps": "training.save_steps",
+    "best_metric": "result.best_metric",
+    "num_input_tokens_seen": "result.tokens_seen",
+}
+
+
+def is_trainer_summary(value: Mapping[str, Any]) -> bool:
+    """Return whether a dict is what the Trainer writes at the end of training."""
+    return not value.keys().isdisjoint({"train_runtime", "train_samples_per_second", "train_steps_per_second"})
+
+
+def read_trainer_state(value: dict[str, Any], lines: Lines, file: str) -> FileReading:
+    """Read the settings and the log; the last row of a finished run holds the mean loss, not the last one."""
+
+    def collect_facts(part: Mapping[str, Any], names: Mapping[str, str], place: str) -> Iterator[Fact]:
+        for key, name in names.items():
+            number, pointer = to_number(part.get(key)), f"{place}/{key}"
+            if number is not None and not (name == "result.tokens_seen" and number == 0):
+                note = MEAN_NOTE if key == "train_loss" else None
+                yield Fact(name=name, value=number, source=Citation.at(file, lines, pointer), note=note)
+
+    facts = list(collect_facts(value, _STATE_FACTS, ""))
+    rows = []
+    for index, item in enumerate(value["log_history"]):
+        pointer = f"/log_history/{index}"
+        if not isinstance(item, dict):
             continue
-        number = to_number(value)
-        if name in keys.TEXT_FACTS or number is not None:
-            yield name, value if name in keys.TEXT_FACTS or number is None else number
+        if is_trainer_summary(item):
+            facts += collect_facts(item, SUMMARY_FACTS, pointer)
+        elif values := keys.row_values(item):
+            rows.append(MetricRow(values=values, source=Citation.at(file, lines, pointer)))
+    return FileReading(tool=TRAINER, facts=tuple(facts), metrics=tuple(rows))
+
+
+# Answers of the model
+
+FIELDS: dict[str, list[str]] = TABLE["predictions"]
+_JUDGED = {*FIELDS["expected"], *FIELDS["correct"]}
+_IDENTIFIED = {*FIELDS["id"], *FIELDS["prompt"]}
+_TRUTH = {"true": True, "yes": True, "1": True, "1.0": True, "false": False, "no": False, "0": False, "0.0": False}
+
+_ANSWER_FILE = re.compile(r"pred|output|generat|respons|answer|eval|result|sample", re.IGNORECASE)
+"""Names of files in which `answer` and `final_answer` are the model's output."""
+
+
+def find_predictions(value: Any, file: str, lines: Lines) -> tuple[str | None, tuple[Prediction, ...]]:
+    """Find the list of answers in a document, and return its key and the answers.
+
+    The key is empty if the document itself is the list, and None if there is no list.
+    """
+    document = value if isinstance(value, dict) else {"": value}
+    for key, items in document.items():
+        if isinstance(items, list) and (key == "" or plain(key) in TABLE["paths"]["prediction_lists"]):
+            prefix = f"/{key}" if key else ""
+            places = [Citation.at(file, lines, f"{prefix}/{index}") for index in range(len(items))]
+            if rows := read_predictions(items, file, places):
+                return key, rows
+    return None, ()
+
+
+def read_predictions(items: Sequence[Any], file: str, places: Sequence[Citation]) -> tuple[Prediction, ...]:
+    """Read the answers of a list, or nothing if its items are something else."""
+    rows = [_flatten(item) for item in items if isinstance(item, dict)]
+    if not rows or len(rows) < len(items):
+        return ()
+    names = set().union(*rows)
+    output = _output_key(names, file)
+    is_marked = names & {*FIELDS["correct"]} and names & _IDENTIFIED
+    if output is None and not names & {*FIELDS["extracted_answer"]} and not is_marked:
+        return ()
+    if not names & {*_IDENTIFIED, *_JUDGED, "answer"}:
+        return ()
+    return tuple(_prediction(row, output, place) for row, place in zip(rows, places, strict=True))
+
+
+def _output_key(names: set[str], file: str) -> str | None:
+    """Return the field that holds the output; `answer` only if another field holds the right one."""
+    for name in FIELDS["output_text"]:
+        if name in names and not (name == "output" and "instruction" in names and not names & _JUDGED):
+            return name
+    is_answer_file = _ANSWER_FILE.search(file.rpartition("/")[2]) is not None
+    if is_answer_file and "final_answer" in names:
+        return "final_answer"
+    return "answer" if is_answer_file and "answer" in names and (names & _JUDGED or "model" in names) else None
+
+
+def _prediction(row: dict[str, Any], output: str | None, source: Citation) -> Prediction:
+    found = {name: next((row[key] for key in keys if row.get(key) is not None), None) for name, keys in FIELDS.items()}
+    if found["expected"] is None and output not in (None, "answer"):
+        found["expected"] = row.get("answer")
+    found["output_text"] = row.get(output) if output else None
+    correct = found.pop("correct")
+    correct = _TRUTH.get(correct.strip().lower()) if isinstance(correct, str) else correct
+    is_truth = isinstance(correct, bool | int | float) and correct in (0, 1)
+    texts = {name: _text(value) for name, value in found.items()}
+    return Prediction(source=source, correct=bool(correct) if is_truth else None, **texts)
+
+
+def _flatten(item: dict[str, Any]) -> dict[str, Any]:
+    """Return a row by plain names, joined with its group `meta`, `metadata`, `info` or `item`."""
+    row = {plain(str(key)): value for key, value in item.items()}
+    for group in ("meta", "metadata", "info", "item"):
+        if isinstance(row.get(group), dict):
+            row = {plain(str(key)): value for key, value in row[group].items()} | row
+    return row
+
+
+def _text(value: Any) -> str | None:
+    """Return text, numbers as they are written, and the text in a list of one; None for other values."""
+    while isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    is_short = isinstance(value, str | bool | float) or (isinstance(value, int) and abs(value) < 10**300)
+    return str(value) if is_short else None
