@@ -91,11 +91,9 @@ def measure_products(*, tiny: bool) -> dict[str, Any]:
 
 def build_task(settings: str, sequences: int, length: int, *, tiny: bool) -> Any:
     """Build the task of a run of Gemma-2B, or of the demo model if tiny."""
-    from trainer.config.load import parse_setting
-    from trainer.config.seed_names import set_path
-    from trainer.config.tree import config_of
-    from trainer.loop.mesh import build_mesh
-    from trainer.loop.task import Task
+    from trainer.config.load import parse_setting, set_path
+    from trainer.config.tree import build_config
+    from trainer.loop.task import Task, build_mesh
     from trainer.model.source import resolve_for_planning
 
     document: dict[str, Any] = {"model": {"name": "demo" if tiny else GEMMA, "weights": "random"}}
@@ -103,7 +101,7 @@ def build_task(settings: str, sequences: int, length: int, *, tiny: bool) -> Any
     for text in (*settings.split(), *shape.split()):
         key, _, value = text.partition("=")
         set_path(document, key, parse_setting(value))
-    device, config = choose_device(tiny=tiny), config_of(document)
+    device, config = choose_device(tiny=tiny), build_config(document)
     return Task.of(config, resolve_for_planning(config.model.name), build_mesh([device]), platform=device.platform)
 
 

@@ -22,7 +22,7 @@ from typing import Any
 from harness import RESULTS, write_json
 
 from trainer.config import tree
-from trainer.replay.difference import FLOOR
+from trainer.replay.repetition import FLOOR
 
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "trainer" / "replay" / "tolerances.json"

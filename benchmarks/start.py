@@ -23,7 +23,7 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 
 import psutil
 from harness import RESULTS, spread, write_json
-from observed_memory import model_files
+from memory_estimate import model_files
 
 from trainer.recorder.environment import environment
 

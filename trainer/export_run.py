@@ -19,10 +19,9 @@ from trainer.data.conversations import end_token_id
 from trainer.evaluation.recorded import logged_form, read_config, require_checkpoint
 from trainer.generate.api import LanguageModel, generate, load_model
 from trainer.loop.checkpoints import restored_state
-from trainer.loop.mesh import build_mesh
 from trainer.loop.programs import export_params
 from trainer.loop.session import StopRequest
-from trainer.loop.task import Task
+from trainer.loop.task import Task, build_mesh
 from trainer.model.decoder import abstract, flatten
 from trainer.model.export import Form, export, export_gguf, refuse_taken
 from trainer.model.gguf_tokenizer import tokenizer_probes

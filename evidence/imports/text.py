@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from schemas.problems import pointer_to
-from schemas.reading import UTF8_BOM, other_encoding
+from schemas.reading import UTF8_BOM, detect_utf16
 
 NUMBER = (
     r"[-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|(?:nan|inf(?:inity)?)\b)"
@@ -108,7 +108,7 @@ def decode_text(data: bytes) -> Text:
     """Decode a file: UTF-16 and UTF-32 by mark or NUL bytes, then UTF-8, then Windows-1252."""
     if data.startswith(UTF8_BOM):
         return Text(data[3:].decode("utf-8", "replace"), "UTF-8 with a byte order mark")
-    if wide := other_encoding(data):
+    if wide := detect_utf16(data):
         is_marked = data[:2] in (b"\xff\xfe", b"\xfe\xff") or data[:4] == b"\x00\x00\xfe\xff"
         # Without a mark, a leading NUL byte is the high half of an ASCII character.
         little = data[:2] == b"\xff\xfe" if is_marked else data[:1] != b"\x00"

@@ -20,7 +20,7 @@ from evidence.hashes import sha256_file
 from evidence.proof.verification import check_signature
 from evidence.run import read_run
 from schemas.problems import Problem
-from schemas.render import as_text
+from schemas.render import render_text
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 VERSIONS = sorted(path.parent for path in CORPUS.glob("*/expected.json"))
@@ -83,7 +83,7 @@ def test_bundle_of_a_later_version_is_refused_in_plain_words(version: str, tmp_p
     files["bundle_manifest.json"] = json.dumps(manifest | {"schema_version": version, "wrapped": True}).encode()
     verdict = verify_bundle(pack(files, tmp_path / "later.zip"))
     assert not verdict.ok
-    assert as_text([each for each in verdict.findings if each.code == "TP115"]) == (
+    assert render_text([each for each in verdict.findings if each.code == "TP115"]) == (
         "error TP115: bundle_manifest.json at /schema_version (line 1): "
         f"The document has schema version {version}; nothing else was checked.\n"
         "  The meaning of its fields may differ.\n"

@@ -14,12 +14,13 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from synthetic import seal, write_run
+from trainproof.terminal.runs import runs_text
 
 from evidence.grade import GRADES, check_run
 from evidence.index.index import index_runs
 from evidence.run import read_run
-from schemas.render import as_text
-from trainproof.terminal.runs import run_json, run_text, runs_json, runs_text
+from schemas.render import render_text
+from trainproof.cli.inspect import run_json, run_text, runs_json
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +49,7 @@ def survives(folder: Path) -> None:
     report = check_run(run)
     findings = report.findings
     assert report.grade.name in GRADES
-    as_text(findings)
+    render_text(findings)
     run_text(run)
     json.dumps(run_json(run))
     summaries = index_runs(folder.parent)

@@ -17,7 +17,7 @@ from evidence.index.index import check_paths, index_runs
 from evidence.notes import Notes, NotesEdit, change_notes, read_notes
 from schemas.problems import ProblemError
 from schemas.validate import read_document
-from trainproof.command import main
+from trainproof.cli.app import main
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 WRITTEN = "2026-11-21T12:00:00.000+00:00"

@@ -28,7 +28,7 @@ from evidence.layout import LOCK
 from evidence.lock import RunLock, is_alive, refuse_without_locks
 from evidence.writing import RowWriter, write_json, write_text
 from schemas.problems import ProblemError
-from trainer.recorder import cache_folder
+from trainer.recorder import environment
 
 WRITE_ROWS = """
 import sys
@@ -245,7 +245,7 @@ def homeless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     def unknown(_user: int) -> None:
         raise KeyError
 
-    for name in ("HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", cache_folder.FOLDER):
+    for name in ("HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", environment.CACHE_FOLDER):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(pwd, "getpwuid", unknown)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -256,7 +256,7 @@ def homeless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_user_without_a_home_gets_a_private_temporary_folder(homeless: Path):
     home = homeless / f"trainproof-{os.getuid()}"
-    assert cache_folder.folder() == home / ".cache" / "trainproof"
+    assert environment.cache_folder() == home / ".cache" / "trainproof"
     assert cache.default_folder() == home / ".cache" / "trainproof" / "entries"
     assert layout.user_data_folder() == home / ".local" / "share" / "trainproof"
     assert home.stat().st_mode & 0o777 == 0o700
@@ -275,11 +275,11 @@ def test_temporary_home_of_somebody_else_is_not_used(how: str, homeless: Path):
         usual.symlink_to(homeless / "theirs")
     else:
         usual.write_text("")
-    found = cache_folder.folder()
+    found = environment.cache_folder()
     assert usual not in found.parents
     assert homeless in found.parents
     assert found.parents[1].stat().st_mode & 0o777 == 0o700
-    assert cache_folder.folder() == found
+    assert environment.cache_folder() == found
 
 
 FOLDER = "/home/me/train proof"

@@ -15,7 +15,7 @@ from evidence.index.index import check_document
 from schemas.problems import ProblemError
 from trainer.config.tree import DataConfig, EvaluationConfig, MethodConfig, ModelConfig
 from trainer.evaluation.challenge import ChallengeRequest, challenge_run
-from trainer.evaluation.late import evaluate_run
+from trainer.evaluation.evaluate import evaluate_run
 from trainer.evaluation.recorded import read_config
 from trainer.export_run import NEW_TOKENS, equal_tokens, export_run
 from trainer.generate.api import load_model

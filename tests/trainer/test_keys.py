@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import pytest
 from model_folders import model_folder, row_file
 from tasks import first_state_of, inputs_of, task_of
-from trainproof.orders.train import TrainFlags
 from whole_runs import carried_out, manifest_of, rows, saved_steps
 
 from evidence import layout
@@ -270,7 +269,7 @@ def test_a_key_has_an_effect(key, tmp_path, runs):
 
 def test_the_name_begins_the_run_id(tmp_path):
     (tmp_path / "c.yaml").write_text(BASE)
-    order = train_request(TrainFlags(config=tmp_path / "c.yaml", settings=["name=mine"]))
+    order = train_request(config=tmp_path / "c.yaml", settings=["name=mine"])
     assert order.folder.name.startswith("mine-")
 
 

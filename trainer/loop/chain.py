@@ -27,7 +27,7 @@ from evidence.writing import write_bytes
 from schemas.formats import quantity, size
 from schemas.problems import ProblemError, problem_of
 from trainer.config.tree import Config
-from trainer.data.order import global_batch_size
+from trainer.data.batches import global_batch_size
 from trainer.loop.checkpoints import Checkpoints, StoredState, from_stored, state_bytes, state_sha256, to_stored
 from trainer.loop.rollouts import RolloutRecorder
 from trainer.loop.state import state_shapes

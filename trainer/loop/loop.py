@@ -21,7 +21,7 @@ import numpy as np
 from evidence.layout import PROFILE
 from schemas.catalog import row_fields
 from schemas.formats import quantity
-from trainer.data.order import BatchSource, HostBatch, PrefetchingSource
+from trainer.data.batches import BatchSource, HostBatch, PrefetchingSource
 from trainer.loop.chain import LoopRecorder, StateWriter
 from trainer.loop.nonfinite import NonfiniteError, find_nonfinite
 from trainer.loop.optimizer import build_schedule, evaluate_schedule

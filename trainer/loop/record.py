@@ -14,7 +14,7 @@ import jax
 
 from evidence.effective import settings_in_manifest
 from trainer.config.tree import Config
-from trainer.data.order import global_batch_size
+from trainer.data.batches import global_batch_size
 from trainer.loop import compilation
 from trainer.loop.compilation import Compiled
 from trainer.loop.optimizer import build_schedule, detect_optimizer, detect_state_dtype, evaluate_schedule

@@ -35,8 +35,8 @@ from evidence.rewards import (
 from schemas.problems import Problem, ProblemError, problem_of
 from schemas.render import render_sentence
 from trainer.config.tree import ObjectiveConfig
+from trainer.data.batches import BatchSource, HostBatch, global_batch_size
 from trainer.data.conversations import Tokenizer, end_token_id, row_prompt
-from trainer.data.order import BatchSource, HostBatch, global_batch_size
 from trainer.generate.decode import Completion, DrawnCompletion, GroupPrograms, group_functions, half_rows, row_keys
 from trainer.loop.compilation import Program
 from trainer.loop.step import Params, TrainState

@@ -14,7 +14,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 
 from schemas.problems import Problem, problem_of
 from trainer.config.tree import Config
-from trainer.data.packing import bucket_lengths
+from trainer.data.batches import bucket_lengths
 from trainer.loop.moments import CodedMoment
 from trainer.model.attention import AttentionKernel, AttentionKind
 from trainer.model.decoder import Decoder

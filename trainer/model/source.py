@@ -22,7 +22,7 @@ from tokenizers.models import WordLevel, WordPiece
 from evidence.registry import known_model_folder
 from schemas.catalog import MODELS
 from schemas.problems import ProblemError, problem_of
-from trainer.config.names import gguf_file, model_path, no_model, other_models, refuse_other_content
+from trainer.config.names import gguf_file, missing_model, model_path, refuse_other_content, suggest_models
 from trainer.model.families import FAMILIES, Family, spec_from_config
 from trainer.model.gguf import Gguf, config_from_gguf, read_gguf
 from trainer.model.gguf_tokenizer import GgufTokenizerError, build_tokenizer
@@ -170,7 +170,7 @@ def resolve(name: str, revision: str | None = None, *, with_weights: bool = True
         ProblemError: Exit code 2; there is no such model, the hub cannot be reached, or the model is not supported.
     """
     path = None if name in MODELS else model_path(name)
-    if name not in MODELS and (problem := no_model(name)) is not None:
+    if name not in MODELS and (problem := missing_model(name)) is not None:
         raise ProblemError([problem], exit_code=2)
     if revision is not None and (name in MODELS or path is not None):
         kind = "a built-in model" if path is None else "a local folder" if path.is_dir() else "a local file"
@@ -206,7 +206,7 @@ def read_source(
     except (OSError, ValueError, RecursionError) as error:
         what = f"The config.json of {name} cannot be read: {_describe(error)}."
         why = "It describes the model: family, sizes, activation."
-        problem = problem_of("TP040", file=str(file), what=what, why=why, next=other_models(name))
+        problem = problem_of("TP040", file=str(file), what=what, why=why, next=suggest_models(name))
         raise ProblemError([problem], exit_code=2) from error
     return ModelSource(
         name=name,
@@ -287,7 +287,7 @@ def _download(name: str, revision: str | None, *, with_weights: bool) -> Path:
 
     patterns = [CONFIG, GENERATION_CONFIG, *TOKENIZER_FILES]
     patterns += [WEIGHTS, "model-*.safetensors", WEIGHTS_INDEX] if with_weights else []
-    local_only, other = _local_only.get(), other_models(name)
+    local_only, other = _local_only.get(), suggest_models(name)
     version = f"{name} at revision {revision}" if revision else name
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=patterns, local_files_only=local_only))

@@ -12,8 +12,8 @@ from schemas.formats import format_value, join_words
 from schemas.problems import Problem, collect_problems, problem_of
 from trainer.config.tree import Config
 from trainer.data.answers import check_evaluation_settings
+from trainer.data.batches import bucket_lengths
 from trainer.data.builtin.reasoning import DATASET_SHARES
-from trainer.data.packing import bucket_lengths
 from trainer.model.model import check_precision_conflicts, choose_method
 from trainer.objectives.dpo import DirectPreference
 from trainer.objectives.grpo import GroupPolicy

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Key
 from schemas.formats import format_value
 from schemas.problems import Problem, problem_of
 from trainer.config.tree import Config, ObjectiveConfig
+from trainer.data.batches import HostBatch
 from trainer.data.conversations import Tokenizer
 from trainer.data.encode import EncodedData, encode_rows
 from trainer.model.decoder import Decoder

@@ -21,7 +21,7 @@ from evidence.grade import check_run
 from evidence.lock import RunLock
 from evidence.run import read_run
 from schemas.problems import Problem, ProblemError
-from schemas.render import as_text
+from schemas.render import render_text
 
 
 def refused(folders: list[Path], output: Path, **options: bool) -> ProblemError:
@@ -122,7 +122,7 @@ def test_omitted_files_and_report(tmp_path: Path) -> None:
 
 def test_partial_runs_are_packed_with_a_label(tmp_path: Path) -> None:
     run = write_run(tmp_path, "cut", status="interrupted")
-    assert as_text(refused([run], tmp_path / "o" / "cut.zip").problems) == (
+    assert render_text(refused([run], tmp_path / "o" / "cut.zip").problems) == (
         f"error TP841: {run}: The run is graded partial: The run was interrupted after 10 of 20 steps.\n"
         "  Only consistent and measured runs are packed without a label.\n"
         "  Next: Finish or repair the run, or pass `--allow-partial` to pack it with the label `partial`.\n"

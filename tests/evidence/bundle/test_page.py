@@ -16,7 +16,7 @@ from evidence.bundle.build import build_bundle
 from evidence.bundle.page import MAX_POINTS, line_plot, shared_report, thin, write_report
 from evidence.layout import CONFIG
 from schemas.problems import ProblemError
-from trainproof.command import main
+from trainproof.cli.app import main
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>&amp;\u202e"

@@ -22,8 +22,8 @@ from evidence.bundle.reading import read_content, read_entries
 from evidence.bundle.unpacked import unpacked_run
 from evidence.bundle.verify import verify_bundle
 from schemas.problems import Problem, ProblemError
-from schemas.render import as_text
-from trainproof.command import main
+from schemas.render import render_text
+from trainproof.cli.app import main
 
 NOT_HOSTILE = {"no_entries", "not_a_bundle"}
 WHOLE_ARCHIVE = {
@@ -83,7 +83,7 @@ def test_hostile_archives_are_refused_before_anything_is_written(
 def test_message_about_a_hostile_archive(tmp_path: Path) -> None:
     path = tmp_path / "hostile.zip"
     path.write_bytes(CASES["climbs"]())
-    assert as_text(verify_bundle(path).findings) == (
+    assert render_text(verify_bundle(path).findings) == (
         "error TP802: ../evil.txt: Path traversal: the name contains `..`.\n"
         "  The entry is a link or encrypted, its name is unsafe or not unique, or programs would read it in different "
         "ways.\n  Next: Ask for the bundle again, or build it with `trainproof package`.\n"

@@ -28,7 +28,7 @@ from evidence.bundle.secrets import (
 )
 from evidence.bundle.verify import verify_bundle
 from schemas.problems import ProblemError
-from trainproof.terminal.bundles import build_text, verdict_text
+from trainproof.cli.submit import build_text, verdict_text
 
 DETAILS = (
     "loading /home/ada/data/train.jsonl",

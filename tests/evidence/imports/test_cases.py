@@ -15,7 +15,7 @@ from evidence.grade import check_run
 from evidence.imports.folder import read_tool_folder
 from evidence.imports.run import ImportedRun
 from evidence.run import read_run
-from schemas.render import as_text
+from schemas.render import render_text
 
 CASES = sorted(path.parent for path in (Path(__file__).parents[2] / "cases" / "foreign").glob("*/folder"))
 
@@ -49,7 +49,7 @@ def test_folder_is_read_and_graded(case: Path, monkeypatch: pytest.MonkeyPatch) 
         "",
         *describe(read_tool_folder(Path("folder"))),
         "",
-        as_text(report.findings),
+        render_text(report.findings),
     ]
     text = "\n".join(parts)
     if os.environ.get("WRITE_CASES"):

@@ -15,9 +15,9 @@ from evidence.imports.folder import read_tool_folder
 from evidence.imports.importing import contents
 from evidence.index.workers import read_entry
 from evidence.run import read_run
-from schemas.render import as_text
+from schemas.render import render_text
 from schemas.validate import check_value
-from trainproof.terminal.runs import run_json, run_text
+from trainproof.cli.inspect import run_json, run_text
 
 pytestmark = pytest.mark.slow
 
@@ -76,7 +76,7 @@ def survives(name: str, content: bytes) -> None:
         run = read_run(folder)
         report = check_run(run)
         assert report.grade.name in GRADES
-        as_text(report.findings)
+        render_text(report.findings)
         run_text(run)
         json.dumps(run_json(run))
         read_entry(folder)

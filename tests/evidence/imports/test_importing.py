@@ -22,8 +22,8 @@ from evidence.index.index import check_paths, index_runs
 from evidence.run import read_run
 from schemas.problems import ProblemError
 from schemas.validate import read_document
-from trainproof import command
-from trainproof.terminal.runs import run_text
+from trainproof.cli import app as command
+from trainproof.cli.inspect import run_text
 
 CASES = Path(__file__).parents[2] / "cases" / "foreign"
 NOW = datetime(2026, 11, 20, 15, 30, 12, tzinfo=UTC)

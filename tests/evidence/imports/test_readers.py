@@ -24,7 +24,7 @@ from evidence.imports.text import decode_text
 from evidence.run import read_run
 from schemas.problems import ProblemError
 from schemas.reading import LARGEST_DOCUMENT, MOST_VALUES
-from trainproof.terminal.runs import run_text
+from trainproof.cli.inspect import run_text
 
 CASES = Path(__file__).parents[2] / "cases"
 NOW = datetime(2026, 11, 26, tzinfo=UTC)

@@ -19,7 +19,7 @@ from own_sigstore import OwnSigstore, Workflow, statement_about
 from evidence.proof.attestations import Attestation, verify_attestations
 from evidence.proof.trust import load_sigstore_roots
 from schemas.problems import Problem, ProblemError
-from trainproof import command
+from trainproof.cli import app as command
 
 Capture = pytest.CaptureFixture[str]
 DIGEST = "ab" * 32

@@ -22,7 +22,7 @@ from evidence.layout import RECEIPTS
 from evidence.proof import trust
 from evidence.proof.signatures import create_key
 from evidence.proof.trust import allowed_signers_path, trust_path
-from trainproof import command
+from trainproof.cli import app as command
 
 Capture = pytest.CaptureFixture[str]
 

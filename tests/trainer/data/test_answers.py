@@ -9,8 +9,8 @@ from tasks import inputs_of
 
 from evidence.scores.reading import Scoring
 from schemas.problems import ProblemError
-from schemas.render import as_text
-from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig, config_of, document_of
+from schemas.render import render_text
+from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig, build_config, to_document
 from trainer.data.answers import infer_scoring, never_stopped, none_read
 
 TRACE = {"prompt": "2 + 2?", "steps": [{"i": 0, "type": "compute", "content": "4."}], "final_answer": "4"}
@@ -56,10 +56,10 @@ def test_configured_reader_is_kept():
 
 
 def test_a_configuration_of_an_earlier_version_reads_tags():
-    earlier = document_of(Config(model=ModelConfig(name="tiny-gpt2"))) | {"schema_version": "1.1"}
+    earlier = to_document(Config(model=ModelConfig(name="tiny-gpt2"))) | {"schema_version": "1.1"}
     for key in ("answer", "answer_regex", "compare", "tolerance"):
         del earlier["evaluation"][key]
-    assert infer_scoring(config_of(earlier).evaluation, [NUMBER], items("5")) == Scoring()
+    assert infer_scoring(build_config(earlier).evaluation, [NUMBER], items("5")) == Scoring()
 
 
 def asked(folder: Path, rows: list, expected: list, **settings: Any) -> Config:
@@ -76,7 +76,7 @@ def refusal_of(config: Config) -> str:
     with pytest.raises(ProblemError) as caught:
         inputs_of(config)
     assert caught.value.exit_code == 2
-    return as_text(caught.value.problems)
+    return render_text(caught.value.problems)
 
 
 @pytest.mark.parametrize(

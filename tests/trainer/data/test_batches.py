@@ -21,7 +21,7 @@ from trainer.data.batches import (
     pack_rows,
     pass_order,
 )
-from trainer.loop.programs import loss_fn_of, programs_of
+from trainer.loop.programs import build_loss_fn, list_programs
 from trainer.loop.state import initial_params, initial_state
 
 LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=60)
@@ -101,7 +101,7 @@ def test_packed_batch_has_the_loss_and_gradient_of_its_rows(config: Config):
     params = initial_params(task)
 
     def sums(which, batch):
-        loss = loss_fn_of(which)
+        loss = build_loss_fn(which)
 
         def total(params):
             found = loss(params, {}, {name: jnp.asarray(array) for name, array in batch.items()}, jax.random.key(0))
@@ -229,7 +229,7 @@ def test_bucketed_batch_is_short_and_has_the_same_loss(config: Config):
     plain, _ = inputs_of(config)
     [state], frozen = initial_state(plain)
     loss = jax.jit(
-        jax.value_and_grad(lambda params, batch: loss_fn_of(plain)(params, frozen, batch, jax.random.key(0)).loss)
+        jax.value_and_grad(lambda params, batch: build_loss_fn(plain)(params, frozen, batch, jax.random.key(0)).loss)
     )
     seen = set()
     for step in range(6):
@@ -253,9 +253,9 @@ def test_bucketed_batch_is_short_and_has_the_same_loss(config: Config):
 
 def test_buckets_reduce_padding_and_add_programs(config: Config):
     task, data = inputs_of(with_buckets(config, 3))
-    assert {"train", "train_32", "train_64"} <= set(programs_of(task))
-    assert programs_of(task)["train_32"].arguments[2]["tokens"].shape == (1, 4, 32)
-    assert programs_of(task)["train"].arguments[2]["tokens"].shape == (1, 4, 128)
+    assert {"train", "train_32", "train_64"} <= set(list_programs(task))
+    assert list_programs(task)["train_32"].arguments[2]["tokens"].shape == (1, 4, 32)
+    assert list_programs(task)["train"].arguments[2]["tokens"].shape == (1, 4, 128)
     _, plain = inputs_of(config)
     computed = [sum(source.batch(step)["tokens"].size for step in range(100)) for source in (data.source, plain.source)]
     assert computed[0] < 0.45 * computed[1]

@@ -15,13 +15,13 @@ from tasks import inputs_of
 from evidence.grade import check_run
 from evidence.run import read_run
 from schemas.problems import ProblemError
-from schemas.render import as_text
+from schemas.render import render_text
 from trainer.config.names import limit_tokenizer_size
 from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig
 from trainer.data.conversations import PromptForm, infer_form, untrusted_model
 from trainer.data.encode import encode_rows
 from trainer.data.rows import read_dataset
-from trainer.evaluation.late import evaluate_run
+from trainer.evaluation.evaluate import evaluate_run
 from trainer.export_run import export_run
 from trainer.model.source import resolve
 from trainer.recorder.progress import Watch
@@ -40,7 +40,7 @@ def refusal_of(rows: list[dict], tokenizer) -> str:
     with pytest.raises(ProblemError) as caught:
         encode_rows(rows, tokenizer, max_length=128, file="rows.jsonl")
     assert caught.value.exit_code == 2
-    return as_text(caught.value.problems)
+    return render_text(caught.value.problems)
 
 
 def test_end_tokens_that_the_template_writes_stay_in_the_prompt(tmp_path: Path):
@@ -173,7 +173,7 @@ def test_conversation_must_end_with_the_assistant(tmp_path: Path):
     path = row_file(tmp_path / "rows.jsonl", TALK, chat(("user", "u"), ("user", "I am the user")))
     with pytest.raises(ProblemError) as caught:
         read_dataset(path)
-    assert as_text(caught.value.problems) == (
+    assert render_text(caught.value.problems) == (
         f"error TP014: {path} at /messages/1/role (line 2): The last turn is by the user.\n"
         "  The model learns to write the last turn, so it would learn to write for another role.\n"
         "  Expected: assistant.\n"
@@ -205,7 +205,7 @@ def test_special_tokens_in_texts_are_reported(config: Config, tmp_path: Path):
         data=DataConfig(dataset=rows, max_length=32),
         evaluation=EvaluationConfig(eval_set=items, max_new_tokens=4),
     )
-    assert as_text(inputs_of(changed)[1].warnings) == "".join(
+    assert render_text(inputs_of(changed)[1].warnings) == "".join(
         f"warning TP024: {file} (line {line}): 1 row has the text of special tokens in it, the first here: {tokens}.\n"
         "  The tokenizer encodes this text as a special token, not as characters.\n"
         "  Next: No action needed if this is intended. Otherwise change the text, for example with a space inside.\n"

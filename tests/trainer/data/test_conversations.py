@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 from transformers.utils import chat_template_utils
 
 from schemas.problems import ProblemError
-from schemas.render import as_text
+from schemas.render import render_text
 from trainer.data.conversations import PROBE, PromptForm, infer_form, render_row
 from trainer.data.encode import encode_prompt, encode_prompts, encode_rows
 from trainer.data.rows import split_pair
@@ -86,7 +86,7 @@ def encoded(row: dict, tokenizer: PreTrainedTokenizerFast, *, every_turn: bool =
 def refusal_of(row: dict, tokenizer: PreTrainedTokenizerFast) -> str:
     with pytest.raises(ProblemError) as caught:
         encoded(row, tokenizer)
-    return as_text(caught.value.problems)
+    return render_text(caught.value.problems)
 
 
 REFUSED = {

@@ -9,7 +9,7 @@ import tokenizers
 from model_folders import case_folding_folder, model_folder
 
 from schemas.problems import ProblemError
-from schemas.render import as_text
+from schemas.render import render_text
 from trainer.config.tree import DataConfig
 from trainer.data.conversations import render_row
 from trainer.data.encode import collate, encode_rows, first_examples
@@ -108,7 +108,7 @@ def test_truncating_most_examples_is_an_error(tokenizer):
     )
     short = len(encode_rows([PAIR], tokenizer, max_length=32, file="").encoded[0].learned)
     taught = 3 * len(whole.learned) + 2 * short
-    assert as_text(most.warnings) == (
+    assert render_text(most.warnings) == (
         "error TP026: rows.jsonl: data.max_length is 32, but 3 of 5 examples lose their answer or its end at that "
         f"length; {lost / taught:.1%} of the supervised tokens are cut off. The longest example has {len(whole)} "
         "tokens.\n"
@@ -199,7 +199,7 @@ def test_lost_answers_are_refused_with_the_length_they_need(tokenizer):
     with pytest.raises(ProblemError) as caught:
         encode_rows([PAIR] + [TRACE] * 6, tokenizer, max_length=12, file="rows.jsonl")
     needed = len(encode_rows([TRACE], tokenizer, max_length=128, file="").encoded[0].token_ids)
-    assert as_text(caught.value.problems) == (
+    assert render_text(caught.value.problems) == (
         "error TP021: rows.jsonl (line 2): data.max_length is 12, but 6 of 7 examples lose their answer at that "
         "length: row 1, row 2, row 3, row 4, row 5 and others.\n"
         "  The model would learn the question and never the answer.\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from schemas.problems import ProblemError
-from schemas.render import as_text
+from schemas.render import render_text
 from trainer.data.encode import TokenFile, encode_rows
 from trainer.data.rows import RowFile, read_dataset, read_eval_set
 from trainer.first_config import read_shape
@@ -72,7 +72,7 @@ def refusal(path: Path, kind: str = "rows") -> str:
     with pytest.raises(ProblemError) as caught:
         read_dataset(str(path), kind)
     assert caught.value.exit_code == 2
-    return as_text(caught.value.problems)
+    return render_text(caught.value.problems)
 
 
 def rows_of(file: RowFile) -> list[dict]:

@@ -7,7 +7,7 @@ import pytest
 from tasks import inputs_of
 
 from schemas.problems import ProblemError
-from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig, config_of, document_of
+from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig, build_config, to_document
 from trainer.data.conversations import PromptForm, infer_form, render_row
 from trainer.data.encode import encode_rows
 from trainer.data.rows import check_kinds
@@ -71,9 +71,9 @@ def of_rows(folder: Path, rows: list, template: str | None = None) -> Config:
 
 def test_earlier_configuration_ends_prompts_with_a_newline(tmp_path: Path):
     """Its conversations too are taken without complaint, although they use no template."""
-    earlier = document_of(of_rows(tmp_path, [PAIR])) | {"schema_version": "1.1"}
+    earlier = to_document(of_rows(tmp_path, [PAIR])) | {"schema_version": "1.1"}
     del earlier["data"]["template"]
-    config = config_of(earlier)
+    config = build_config(earlier)
     assert config.data.template == "{prompt}\n"
     assert render_row(PAIR, resolve("tiny-gpt2").tokenizer(), template=config.data.template).prompt[-2:] == " \n"
     assert list(check_kinds({"conversation": 3}, config.data.template, "rows")) == []

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tiny_models import GEMMA, GPT2, equal_layers, random_model
 
-from trainer.loop.effective import rematerialised_blocks
+from trainer.loop.compilation import count_remat_blocks
 from trainer.model.decoder import abstract, bind, build, flatten
 from trainer.model.families import spec_from_config
 from trainer.model.layers import chunk_count, map_chunks
@@ -95,7 +95,7 @@ def test_chunks_are_not_taken_for_layers_that_are_computed_again(remat):
     spec = spec_from_config(GEMMA)
     graphdef, params = flatten(abstract(spec, **TYPES, remat=remat, mlp_chunk_tokens=10))
     jaxpr = jax.make_jaxpr(gradient_of(graphdef))(params, TOKENS)
-    assert (rematerialised_blocks(jaxpr) > 0) == (remat == "layer")
+    assert (count_remat_blocks(jaxpr) > 0) == (remat == "layer")
 
 
 def test_the_inside_is_computed_twice_and_no_third_time_where_a_layer_is_recomputed():

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tiny_models import GEMMA, equal_layers, random_model
 
-from trainer.loop.mesh import build_mesh
+from trainer.loop.task import build_mesh
 from trainer.model import attention as blocks
 from trainer.model.attention import AttentionKernel, Context, attend, visible
 from trainer.model.decoder import bind, set_attention

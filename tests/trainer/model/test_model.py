@@ -19,7 +19,7 @@ from evidence import layout
 from evidence.grade import check_run
 from evidence.run import read_run
 from schemas.problems import ProblemError
-from schemas.render import as_text
+from schemas.render import render_text
 from trainer.config.tree import (
     CheckpointConfig,
     Config,
@@ -69,7 +69,7 @@ def refusal(work: Callable[[], object], exit_code: int = 2) -> str:
     with pytest.raises(ProblemError) as caught:
         work()
     assert caught.value.exit_code == exit_code
-    return as_text(caught.value.problems)
+    return render_text(caught.value.problems)
 
 
 def test_only_adapters_are_differentiated_updated_and_saved(low: Config):

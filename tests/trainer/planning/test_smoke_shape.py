@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from model_folders import model_folder
-from trainproof.orders.train import TrainFlags
 
 from evidence.compare.smoke import find_lineage, find_smoke_runs, run_stages
 from evidence.grade import check_run
@@ -49,7 +48,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_a_smoke_run_of_a_model_too_large_for_here_passes_every_stage_and_pairs_with_it(large: Path, tmp_path: Path):
-    order = train_request(TrainFlags(config=large, smoke_steps=2, output=tmp_path / "smoke"))
+    order = train_request(config=large, smoke_steps=2, output=tmp_path / "smoke")
     assert run(order, Watch(quiet=True)) == 0
     smoke = read_run(tmp_path / "smoke")
     stages = run_stages(smoke)
@@ -84,14 +83,12 @@ def settings_of_full(path: Path) -> dict[str, object]:
 
 def test_an_absent_device_is_refused_where_a_flag_asks_for_it(large: Path):
     with pytest.raises(ProblemError) as caught:
-        train_request(TrainFlags(config=large, smoke_steps=2, device="tpu"))
+        train_request(config=large, smoke_steps=2, device="tpu")
     assert caught.value.exit_code == 3
 
 
 def test_a_quick_model_is_rehearsed_itself(tmp_path: Path):
-    config = train_request(
-        TrainFlags(config=Path("trainer/configs/demo.yaml"), smoke_steps=2, output=tmp_path / "s")
-    ).config
+    config = train_request(config=Path("trainer/configs/demo.yaml"), smoke_steps=2, output=tmp_path / "s").config
     own = load_config(Path("trainer/configs/demo.yaml"))
     assert config.model == own.model
     assert (config.batch, config.data) == (own.batch, own.data)
