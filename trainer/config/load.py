@@ -224,7 +224,7 @@ def locate_problem(problem: Problem, document: dict[str, Any], sources: Sequence
 
 def advise_conversion(problems: Sequence[Problem]) -> list[Problem]:
     """Return problems; a file with the keys of another trainer gets the advice to convert it."""
-    from trainer.config.convert import is_foreign_key
+    from trainer.convert import is_foreign_key
 
     unknown = [each for each in problems if each.code == "TP123"]
     foreign = {each.file for each in unknown if is_foreign_key(str(each.pointer).removeprefix("/"))}

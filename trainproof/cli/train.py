@@ -18,7 +18,7 @@ from trainproof.cli.options import RUNS, AsJson, Force, Root, Settings, SmokeCon
 from trainproof.output import print_json
 
 if TYPE_CHECKING:
-    from trainer.config.convert import Conversion
+    from trainer.convert import Conversion
     from trainer.first_config import WrittenConfig
     from trainer.play import ChatModel, Question
     from trainer.recorder.progress import Watch

@@ -142,7 +142,7 @@ def _plain(name: Any) -> str:
 
 @cache
 def _tables() -> dict[str, Any]:
-    tables = tomllib.loads(files("trainer.config").joinpath("convert.toml").read_text(encoding="utf-8"))
+    tables = tomllib.loads(files("trainer").joinpath("convert.toml").read_text(encoding="utf-8"))
     tables["group_of"] = {name: group for group, names in tables["groups"].items() for name in names}
     return tables
 
