@@ -63,7 +63,8 @@ def build_config(model: str, compute: str) -> tree.Config:
 def train(model: str, compute: str) -> list[dict[str, Any]]:
     """Train in this process and return the metric rows."""
     from trainer.inputs import read_inputs
-    from trainer.loop.loop import Loop
+    from trainer.loop.chain import StateWriter
+    from trainer.loop.loop import Loop, MetricLog
     from trainer.loop.programs import compiled_steps
     from trainer.loop.session import StopRequest
     from trainer.loop.state import initial_state
@@ -78,10 +79,9 @@ def train(model: str, compute: str) -> list[dict[str, Any]]:
         step=compiled_steps(task, data.source.lengths_in_use),
         frozen=frozen,
         source=data.source,
-        recorder=recorder,
-        checkpoints=None,
         stop=StopRequest(max_minutes=None),
-        progress=lambda done, total, loss: None,
+        log=MetricLog(task=task, source=data.source, recorder=recorder),
+        save=StateWriter(task=task, recorder=recorder),
     )
     loop.run(states)
     return recorder.rows

@@ -213,12 +213,6 @@ def recognize(document: Any) -> str | None:
     return "grouped" if sum(concept("grouped", path) is not None for path in paths) > 1 else None
 
 
-def is_foreign_key(name: str) -> bool:
-    """Return whether a key of the first level is known from other trainers."""
-    is_group = _plain(name) in _tables()["group_of"]
-    return is_group or any(concept(form, (name,)) for form in _tables()["forms"]) or reason((name,)) is not None
-
-
 def form_title(form: str) -> str:
     """Return the name of the trainer of a form."""
     return str(_tables()["forms"][form]["title"])

@@ -27,7 +27,6 @@ from schemas.catalog import DATASETS, EVAL_SETS, GYM, MODELS
 from schemas.formats import join_words, quantity, short_count, size
 from schemas.problems import Problem, ProblemError, collect_problems, problem_of, rule, truncate_problems
 from schemas.reading import write_yaml
-from trainer.convert import Conversion, convert
 from trainer.config.load import USAGE
 from trainer.config.names import EVAL_SETS_BY_DATASET, missing_dataset, missing_eval_set, model_path
 from trainer.config.tree import (
@@ -43,6 +42,7 @@ from trainer.config.tree import (
     OptimizerConfig,
     PrecisionConfig,
 )
+from trainer.convert import Conversion, convert
 from trainer.data.answers import EvalShape
 from trainer.data.builtin import FOLDER
 from trainer.data.files import RowTable, open_table

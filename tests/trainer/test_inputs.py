@@ -155,7 +155,7 @@ def test_items_that_cannot_be_asked_or_be_right_are_reported_before_a_run(config
     assert told_by_check(folded, order_of)["TP459"][0] == 2  # `½` is still written 1⁄2
 
 
-@pytest.mark.parametrize("name", ["eval_v1", "eval_v2", "eval_stories_v1", "eval_countdown_v1"])
+@pytest.mark.parametrize("name", ["eval_v1", "eval_v2", "eval_stories_v1", "eval_countdown_v2"])
 def test_every_item_of_a_built_in_set_can_be_right(name, config, order_of):
     told = told_by_check(replace(config, evaluation=EvaluationConfig(eval_set=name)), order_of)
     assert not told.keys() & {"TP455", "TP456", "TP457", "TP458", "TP459"}

@@ -27,7 +27,7 @@ def test_a_folder_with_a_run_is_left_alone(config, order_of, finished):
     shutil.copytree(finished(config), order.folder)
     before = {path: path.read_bytes() for path in order.folder.iterdir() if path.is_file()}
     code, text = refusal(order)
-    assert (code, text.splitlines()[0]) == (2, f"error TP031: {order.folder}: The folder already holds a run.")
+    assert (code, text.splitlines()[0]) == (2, f"error TP031: {order.folder}: The folder already contains a run.")
     assert f"--resume {order.folder}" in text
     assert {path: path.read_bytes() for path in order.folder.iterdir() if path.is_file()} == before
 
@@ -38,7 +38,7 @@ def test_a_folder_whose_name_is_no_run_id_is_refused(name, suggested, config, or
     order = order_of(config, name)
     code, text = refusal(order)
     assert (code, text[:12]) == (2, "error TP032:")
-    assert text.endswith(f"  Next: Give --output a folder with such a name, for example {suggested}.\n")
+    assert text.endswith(f"  Next: Use --output with a valid name, for example {suggested}.\n")
     assert not order.folder.exists()
 
 
@@ -53,10 +53,10 @@ def test_every_problem_of_a_folder_is_reported_at_once(config, order_of):
             f"error TP032: {order.folder}: The folder's name 'my run' cannot be the id of a run.\n"
             "  The name becomes the run id, which is part of every document and of bundles.\n"
             "  Expected: letters, digits, dot, underscore and hyphen, a letter or digit first, at most 128.\n"
-            "  Next: Give --output a folder with such a name, for example my-run.\n"
-            f"error TP031: {order.folder}: The folder is not empty: it holds thesis.tex.\n"
+            "  Next: Use --output with a valid name, for example my-run.\n"
+            f"error TP031: {order.folder}: The folder is not empty: it contains thesis.tex.\n"
             "  A run never overwrites files.\n"
-            "  Next: Give --output another folder.\n"
+            "  Next: Pass another folder with --output.\n"
         ),
     )
 
@@ -75,7 +75,7 @@ def test_a_run_whose_name_is_no_run_id_cannot_be_continued(config, order_of, tmp
     (copy / layout.CHECKPOINTS / "1").mkdir(parents=True)
     code, text = refusal(replace(order_of(config), resume=copy))
     assert (code, text[:12]) == (2, "error TP032:")
-    assert text.endswith("  Next: Give --resume a folder with such a name, for example copy-of-run.\n")
+    assert text.endswith("  Next: Use --resume with a valid name, for example copy-of-run.\n")
 
 
 def test_an_output_that_cannot_be_made_is_refused(config, order_of, tmp_path):

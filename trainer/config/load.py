@@ -223,14 +223,13 @@ def locate_problem(problem: Problem, document: dict[str, Any], sources: Sequence
 
 
 def advise_conversion(problems: Sequence[Problem]) -> list[Problem]:
-    """Return problems; a file with the keys of another trainer gets the advice to convert it."""
-    from trainer.convert import is_foreign_key
-
-    unknown = [each for each in problems if each.code == "TP123"]
-    foreign = {each.file for each in unknown if is_foreign_key(str(each.pointer).removeprefix("/"))}
+    """Return problems; unknown keys and groups that resemble none of ours get the advice to convert the file."""
     return [
-        replace(each, next=f"Convert the file: `trainproof init --from {each.file}`.")
-        if each in unknown and each.file in foreign
+        replace(each, next=f"If it is the configuration of another trainer: `trainproof init --from {each.file}`.")
+        if each.code == "TP123"
+        and each.line
+        and str(each.pointer).count("/") == 1
+        and "Did you mean" not in str(each.next)
         else each
         for each in problems
     ]

@@ -13,9 +13,7 @@ from pathlib import Path
 from schemas.catalog import DATASETS, EVAL_SETS, GYM, MODELS
 from schemas.problems import Problem, ProblemError, problem_of
 
-EVAL_SETS_BY_DATASET = dict(
-    zip(DATASETS, ("eval_v2", "eval_stories_v1", "eval_countdown_v1", "eval_countdown_v1"), strict=True)
-)
+EVAL_SETS_BY_DATASET = dict(zip(DATASETS, ("eval_v2", "eval_stories_v1", "eval_countdown_v2"), strict=True))
 """Evaluation set of each built-in dataset."""
 
 _REWRITE = (

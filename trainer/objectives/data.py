@@ -19,7 +19,7 @@ from trainer.data.batches import RowSource, bucket_lengths, global_batch_size, o
 from trainer.data.builtin.reasoning import generate_rows
 from trainer.data.conversations import FORM, PromptForm, Tokenizer, row_prompt, summarize_rows, writes_date
 from trainer.data.encode import EncodedData, first_examples
-from trainer.data.rows import RowFile, check_kinds, read_dataset, read_eval_set
+from trainer.data.rows import RowFile, add_system_prompt, check_kinds, read_dataset, read_eval_set
 from trainer.model.model import Model
 from trainer.objectives import build_objective
 from trainer.objectives.objective import Objective
@@ -100,8 +100,12 @@ class Data:
 
     def effective(self) -> dict[str, dict[str, Any]]:
         """Return the settings that follow from the rows, by group of the configuration."""
-        template = {} if self.form.conversation else {"data": {"template": self.form.template}}
-        return template | {"evaluation": {"answer": self.scoring.answer, "compare": self.scoring.compare}}
+        data: dict[str, Any] = {} if self.form.conversation else {"template": self.form.template}
+        if self.settings.system_prompt is not None:
+            data["system_prompt"] = self.form.system
+        return ({"data": data} if data else {}) | {
+            "evaluation": {"answer": self.scoring.answer, "compare": self.scoring.compare}
+        }
 
     def first_examples(self, count: int, *, run_id: str) -> dict[str, Any]:
         """Build `first_examples.json` with at most `count` of the rows of the first step."""
@@ -115,10 +119,11 @@ def read_training_rows(config: Config) -> tuple[RowFile, Sequence[dict[str, Any]
     """Read the dataset; return it, and its rows followed by generated ones."""
     dataset = read_dataset(config.data.dataset, "pairs" if build_objective(config).takes_pairs else config.data.kind)
     count, seed = config.data.generated_rows, config.seed + GENERATOR_SEED_OFFSET
-    if count == 0:
-        return dataset, dataset.rows
-    prompts = frozenset(row_prompt(row) for row in dataset.rows)
-    return dataset, (*dataset.rows, *generate_rows(dataset.name, count, seed, exclude_prompts=prompts))
+    rows = dataset.rows
+    if count:
+        prompts = frozenset(row_prompt(row) for row in rows)
+        rows = (*rows, *generate_rows(dataset.name, count, seed, exclude_prompts=prompts))
+    return dataset, add_system_prompt(rows, config.data.system_prompt)
 
 
 def read_data(
@@ -159,6 +164,9 @@ def read_data(
     summary = summarize_rows(rows, settings.template)
     kinds = list(check_kinds(summary.kinds, settings.template, path))
     problems += [each for each in kinds if each.severity == "error"]
+    if settings.system_prompt is not None and not summary.takes_system_prompt:
+        what = "data.system_prompt is set, but no row has a prompt without a system prompt of its own."
+        problems.append(problem_of("TP006", file=path, pointer="/data/system_prompt", what=what))
     form = replace(summary.form, thinks=None) if objective.updates_per_rollout else summary.form
     scoring = infer_scoring(config.evaluation, rows, file.rows if file else ())
     if file is not None:

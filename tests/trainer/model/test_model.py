@@ -167,24 +167,24 @@ def test_a_checkpoint_beside_another_base_is_refused(low: Config, order_of: Call
     stated = json.loads((first.folder / layout.MANIFEST).read_text())["model"]["frozen_sha256"]
     found = params_sha256(initial_params(plain))  # of the loop's last, whose files lie in the other folder
     assert refusal(lambda: run(rest, QUIET), exit_code=3) == (
-        f"error TP055: {first.folder}: The frozen parameters of {name} are not those beside which the checkpoint was "
-        f"trained: they have the SHA-256 {found}, and those had {stated}.\n"
+        f"error TP055: {first.folder}: The frozen parameters of {name} have the SHA-256 {found}; the checkpoint was "
+        f"trained with {stated}.\n"
         "  The checkpoint contains only what was trained on top of its base model.\n"
         "  Next: Pass the original base model, or start again.\n"
     )
     higher = replace(mine, method=replace(LORA, rank=5, alpha=9.0), limits=LimitsConfig(steps=3))
     text = refusal(lambda: run(order_of(higher, "higher", resume=first.folder), QUIET))
     assert text.startswith(
-        f"error TP052: {first.folder / layout.CONFIG} at method.rank: method.rank is 5; the run to continue has 4.\n"
+        f"error TP052: {first.folder / layout.CONFIG} at method.rank: method.rank is 5; the run to resume has 4.\n"
     )
     assert text.count("error") == 1
     said: list[str] = []
     request = ReplayRequest(folder=first.folder, model=name)
     assert refusal(lambda: replay(request, said.append, said.append), exit_code=3) == (
         f"error TP765: {first.folder} at /model: The weights of the base model here have the SHA-256 {found}; the run "
-        f"states {stated}.\n"
+        f"used {stated}.\n"
         "  With another base model every number differs, which would prove nothing.\n"
-        f"  Next: Fetch {mine.model.name}, as the run had it, and give its folder with --model.\n"
+        f"  Next: Download {mine.model.name} and pass its folder with --model.\n"
     )
     assert not [line for line in said if "compiling" in line], "before anything is computed"
 

@@ -241,9 +241,9 @@ def test_a_name_that_a_stranger_wrote_is_only_looked_for_here_unless_asked(monke
     ("file", "kind"),
     [
         ("model.safetensors", "weights without a config.json"),
-        ("pytorch_model.bin", "a PyTorch pickle, which can run code when it is read"),
-        ("m.onnx", "a compiled graph, made to be run and not to be trained"),
-        ("weights.npz", "arrays of NumPy, as MLX keeps models"),
+        ("pytorch_model.bin", "a PyTorch pickle, which can run code when it is loaded"),
+        ("m.onnx", "a compiled graph, which cannot be trained"),
+        ("weights.npz", "NumPy arrays, as MLX saves models"),
     ],
 )
 def test_other_formats_are_named(file, kind, tmp_path):
@@ -251,7 +251,7 @@ def test_other_formats_are_named(file, kind, tmp_path):
     path.write_bytes(b"\0" * 64)
     for name, what in (
         (str(path), f"{path} is {kind}."),
-        (str(tmp_path), f"{tmp_path} has no config.json; what it holds is {kind}."),
+        (str(tmp_path), f"{tmp_path} has no config.json; it contains {kind}."),
     ):
         problem = refusal(name)
         assert (problem.code, problem.file, problem.what) == ("TP040", name, what)
@@ -265,7 +265,7 @@ def test_a_gguf_file_is_found_by_its_name_and_alone_in_a_folder(tmp_path):
     assert refusal(str(path), "main").what == f"model.revision is main, but {path} is a local file."
     shutil.copy(path, tmp_path / "other.gguf")
     problem = refusal(str(tmp_path))
-    assert problem.what == f"{tmp_path} has no config.json; what it holds is 2 GGUF files (m.gguf, other.gguf)."
+    assert problem.what == f"{tmp_path} has no config.json; it contains 2 GGUF files (m.gguf, other.gguf)."
     assert problem.next == "Name one of the files."
 
 
@@ -286,8 +286,8 @@ def test_a_folder_above_a_model_names_the_one_below(below: str, tmp_path: Path):
     folder = model_folder(tmp_path / below)
     found = load_refusal(tmp_path)
     assert found.code == "TP040"
-    assert found.what == f"{tmp_path} has no config.json; what it holds is a model in {folder}."
-    assert found.next == "Name that folder."
+    assert found.what == f"{tmp_path} has no config.json; it contains a model in {folder}."
+    assert found.next == f"Name {folder}."
 
 
 def test_of_the_snapshots_of_a_cache_the_current_one_is_named(tmp_path: Path):
@@ -302,7 +302,7 @@ def test_an_adapter_names_its_model(tmp_path: Path):
     (tmp_path / "adapter_model.safetensors").touch()
     (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "me/tiny"}')
     found = load_refusal(tmp_path)
-    assert found.what == f"{tmp_path} has no config.json; what it holds is a LoRA adapter of me/tiny."
+    assert found.what == f"{tmp_path} has no config.json; it contains a LoRA adapter of me/tiny."
     assert f"`trainproof merge me/tiny {tmp_path} --output merged`" in found.next
     (tmp_path / "adapter_config.json").write_text("{")
     assert "a LoRA adapter of its base model." in load_refusal(tmp_path).what
@@ -311,8 +311,8 @@ def test_an_adapter_names_its_model(tmp_path: Path):
 def test_a_run_names_its_export(tmp_path: Path):
     (tmp_path / "run_manifest.json").write_text("{}")
     (tmp_path / "adapter").mkdir()
-    assert load_refusal(tmp_path).what == f"{tmp_path} has no config.json; what it holds is a run of trainproof."
-    assert load_refusal(tmp_path).next == f"Write {tmp_path / 'export'}: `trainproof export {tmp_path}`."
+    assert load_refusal(tmp_path).what == f"{tmp_path} has no config.json; it contains a run of trainproof."
+    assert load_refusal(tmp_path).next == f"Run `trainproof export {tmp_path}`, then name {tmp_path / 'export'}."
     model_folder(tmp_path / "export")
     assert load_refusal(tmp_path).next == f"Name {tmp_path / 'export'}."
 

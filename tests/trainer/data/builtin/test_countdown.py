@@ -1,7 +1,8 @@
-"""Countdown tasks: solutions by Python's own arithmetic, completeness by brute force, and nothing held out leaks."""
+"""Countdown: solutions by Python's own arithmetic, completeness by brute force, and splits that share no item."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import json
@@ -17,20 +18,19 @@ from evidence.rewards import Attempt, build_rewards
 from evidence.scores.reading import Scoring
 from schemas.problems import ProblemError
 from trainer.config.load import load_config
-from trainer.data.builtin import FOLDER
 from trainer.data.rows import read_dataset, read_eval_set
 
-sys.path.append(FOLDER_OF_GENERATOR := str(Path(__file__).parents[4] / "benchmarks"))  # for this import only
+sys.path.append(BENCHMARKS := str(Path(__file__).parents[4] / "benchmarks"))
 import countdown
 
-sys.path.remove(FOLDER_OF_GENERATOR)
+sys.path.remove(BENCHMARKS)
 
 PROMPT = re.compile(r"numbers (\d+) (\d+) (\d+) target (\d+) = ")
 
 
-def parts(prompt: str) -> tuple[tuple[int, ...], int]:
+def item_of(prompt: str) -> countdown.Item:
     *numbers, target = map(int, PROMPT.fullmatch(prompt).groups())
-    return tuple(sorted(numbers)), target
+    return countdown.Item(numbers=tuple(sorted(numbers)), target=target)
 
 
 def exactly(expression: str) -> Fraction:
@@ -38,71 +38,64 @@ def exactly(expression: str) -> Fraction:
 
 
 def test_the_committed_files_are_those_of_the_generator():
-    for name, text in countdown.file_texts().items():
-        assert (FOLDER / name).read_text(encoding="utf-8") == text
+    assert list(read_dataset(countdown.DATASET).rows) == countdown.tasks()
+    assert [dict(row) for row in read_eval_set(countdown.EVAL_SET).rows] == countdown.eval_items()
 
 
 def test_solutions_use_each_number_once_and_reach_the_target():
-    for item in countdown.all_items()[::7]:
+    for item in countdown.items("held_out")[::17]:
         for text in countdown.solutions(item):
             assert tuple(sorted(map(int, re.findall(r"\d+", text)))) == item.numbers
             assert exactly(text) == item.target
 
 
-@pytest.mark.parametrize("numbers", [(2, 3, 7), (1, 1, 12), (4, 6, 9), (5, 5, 5)])
+@pytest.mark.parametrize("numbers", [(2, 3, 7), (1, 1, 12), (4, 6, 25), (5, 5, 5)])
 def test_no_solution_is_missing_and_no_two_numbers_suffice(numbers):
     # By another way: every order, both places for brackets, computed with Fractions.
     reached, by_two = set(), set(map(Fraction, numbers))
     for a, b, c in itertools.permutations(numbers):
-        for one in "+-*/":
+        for one, other in itertools.product("+-*/", repeat=2):
             by_two.add(exactly(f"{a}{one}{b}"))
-            for other in "+-*/":
-                for text in (f"({a}{one}{b}){other}{c}", f"{a}{one}({b}{other}{c})"):
-                    try:
-                        reached.add(exactly(text))
-                    except ZeroDivisionError:
-                        continue
-    right = {int(value) for value in reached - by_two if value.denominator == 1 and 1 <= value <= 60}
+            for text in (f"({a}{one}{b}){other}{c}", f"{a}{one}({b}{other}{c})"):
+                with contextlib.suppress(ZeroDivisionError):
+                    reached.add(exactly(text))
+    right = {int(value) for value in reached - by_two if value.denominator == 1 and 1 <= value <= countdown.MAX_TARGET}
     assert {item.target for item in countdown.all_items() if item.numbers == numbers} == right
 
 
 def test_the_worked_example():
-    item = countdown.CountdownItem(numbers=(2, 3, 7), target=13)
+    item = countdown.Item(numbers=(2, 3, 7), target=13)
     assert countdown.solutions(item) == ["2*3+7", "3*2+7", "7+2*3", "7+3*2"]
 
 
-def test_the_hash_of_an_item_decides_whether_it_is_held_out():
-    items = countdown.all_items()
-    held_out = [item for item in items if item.is_held_out]
-    assert 0.07 < len(held_out) / len(items) < 0.13
-    [a, b, c] = held_out[0].numbers
-    digest = hashlib.sha256(f"{a} {b} {c} {held_out[0].target}".encode()).hexdigest()
-    assert int(digest, 16) % 10 == 0
+def test_the_hash_of_an_item_decides_its_split():
+    sizes = [len(countdown.items(split)) for split in ("held_out", "start", "tasks")]
+    assert [round(10 * size / sum(sizes)) for size in sizes] == [1, 4, 5]
+    for split, digits in (("held_out", {0}), ("start", {1, 2, 3, 4}), ("tasks", {5, 6, 7, 8, 9})):
+        item = countdown.items(split)[0]
+        digest = hashlib.sha256(f"{' '.join(map(str, item.numbers))} {item.target}".encode()).hexdigest()
+        assert int(digest, 16) % 10 in digits
 
 
-def test_no_training_row_is_an_evaluation_item_in_another_order():
-    held_out = {parts(item["prompt"]) for item in read_eval_set("eval_countdown_v1").rows}
-    for name in ("countdown-v1", "countdown-solved-v1"):
-        rows = read_dataset(name).rows
-        assert len({row["prompt"] for row in rows}) == len(rows)
-        assert held_out.isdisjoint(parts(row["prompt"]) for row in rows)
-    assert len(held_out) == len(read_eval_set("eval_countdown_v1").rows) == 271
+def test_start_tasks_and_evaluation_share_no_item():
+    tasks = {item_of(row["prompt"]) for row in read_dataset(countdown.DATASET).rows}
+    held_out = {item_of(item["prompt"]) for item in read_eval_set(countdown.EVAL_SET).rows}
+    start = {item_of(row["prompt"]) for row in countdown.solved(countdown.items("start"), 2000, seed=0)}
+    assert (len(tasks), len(held_out)) == (countdown.TASKS, countdown.EVAL_ITEMS)
+    assert [{item.split for item in each} for each in (tasks, held_out, start)] == [{"tasks"}, {"held_out"}, {"start"}]
 
 
-def test_the_reward_pays_for_every_solution_and_only_for_the_items_own():
+def test_the_reward_is_for_solutions_of_the_item():
     [reward] = build_rewards(["countdown"], Scoring(answer="whole"), file="c")
-    rows = read_dataset("countdown-v1").rows
-    solved = {parts(row["prompt"]): row["completion"] for row in read_dataset("countdown-solved-v1").rows}
-    for row, other in itertools.pairwise(rows[:500]):
-        text = solved[parts(row["prompt"])]
-        assert reward.score(Attempt(prompt=row["prompt"], text=text, row=row, finished=True)) == 1.0
-        if parts(other["prompt"]) != parts(row["prompt"]):
-            assert reward.score(Attempt(prompt="", text=text, row=other, finished=True)) == 0.0
-    for item in read_eval_set("eval_countdown_v1").rows:
-        numbers, target = parts(item["prompt"])
-        row = {"prompt": item["prompt"], "task": {"kind": "countdown", "numbers": list(numbers), "target": target}}
-        for text in item["expected"]:
-            assert reward.score(Attempt(prompt="", text=text, row=row, finished=True)) == 1.0
+
+    def score(row: dict, text: str) -> float:
+        return reward.score(Attempt(prompt=row["prompt"], text=text, row=row, finished=True))
+
+    for row, other in itertools.pairwise(countdown.tasks()[:500]):
+        [text] = countdown.solutions(item_of(row["prompt"]))[:1]
+        assert (score(row, text), score(other, text)) == (1.0, 0.0)
+    for item, row in countdown.held_out_tasks():
+        assert {score(row, text) for text in countdown.solutions(item)} == {1.0}
 
 
 def config_of(tmp_path, **data):
@@ -113,13 +106,13 @@ def config_of(tmp_path, **data):
 
 
 def test_solved_rows_are_learned_and_tasks_are_refused(tmp_path):
-    config = config_of(tmp_path, dataset="countdown-solved-v1", max_length=32)
-    data = inputs_of(config)[1]
+    rows = countdown.write_rows(tmp_path / "rows.jsonl", countdown.solved(countdown.items("start"), 8, seed=0))
+    data = inputs_of(config_of(tmp_path, dataset=str(rows), max_length=34))[1]
     assert data.scoring.answer == "whole"
     with pytest.raises(ProblemError) as raised:
-        inputs_of(config_of(tmp_path, dataset="countdown-v1", max_length=32))
+        inputs_of(config_of(tmp_path, dataset=countdown.DATASET, max_length=34))
     [problem] = [each for each in raised.value.problems if each.code == "TP908"]
-    assert (problem.line, problem.what) == (1, "Row 0 is a task; so are 2,619 more.")
+    assert (problem.line, problem.what) == (1, "Row 0 is a task; so are 4,799 more.")
 
 
 def test_a_task_of_a_foreign_file_keeps_its_task_and_answer(tmp_path):
@@ -128,21 +121,3 @@ def test_a_task_of_a_foreign_file_keeps_its_task_and_answer(tmp_path):
     path.write_text(json.dumps(row) + "\n", encoding="utf-8")
     del row["id"]
     assert list(read_dataset(str(path)).rows) == [row]
-
-
-def test_the_start_is_taught_every_order_of_the_training_items_and_no_row_twice():
-    rows = countdown.start_rows()
-    assert len({(row["prompt"], row["completion"]) for row in rows}) == len(rows)
-    orders = {parts(row["prompt"]): set() for row in read_dataset("countdown-v1").rows}
-    for row in rows:
-        orders[parts(row["prompt"])].add(row["prompt"])
-    assert all(len(found) == len(set(itertools.permutations(item[0]))) for item, found in orders.items())
-
-
-@pytest.mark.parametrize("made", [countdown.solved_rows, countdown.start_rows])
-def test_the_solver_makes_rows_of_items_that_are_not_held_out(made):
-    rows = made()
-    assert not any(
-        countdown.CountdownItem(numbers=n, target=t).is_held_out for n, t in (parts(r["prompt"]) for r in rows)
-    )
-    assert all(exactly(row["completion"]) == parts(row["prompt"])[1] for row in rows[::41])
