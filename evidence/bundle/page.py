@@ -182,8 +182,8 @@ def _introduction(count: int, compared: Sequence[str] | None) -> str:
     if compared is None:
         return (
             f'<p class="soft">{runs}. This page was written when the bundle was built, and nothing checks it. Run '
-            "<code>trainproof verify</code> on the bundle to check the runs, and <code>trainproof report</code> to "
-            "write this page again.</p>\n"
+            "<code>trainproof verify</code> on the bundle to check the runs, and "
+            "<code>trainproof compare --html</code> to write this page again.</p>\n"
         )
     return (
         f'<p class="soft">{runs}. This page shows the run files and proves nothing by itself. Run '

@@ -159,7 +159,7 @@ class BundleVerdict:
             others = len(self.unchecked) - len(names)
             names += [quantity(others, "other file")] if others else []
             yield f"Not checked: {join_words(names, 'and')}."
-            yield "Run `trainproof report` on the bundle to write the page from the checked runs."
+            yield "Run `trainproof compare --html` on the bundle to write the page from the checked runs."
         unproven = [run.run_id for run in self.runs if run.grade != "verified"]
         covered = "; ".join(f"{run.run_id} ({run.coverage})" for run in self.runs if run.coverage)
         if unproven:

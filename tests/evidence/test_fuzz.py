@@ -14,13 +14,12 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from synthetic import seal, write_run
-from trainproof.terminal.runs import runs_text
 
 from evidence.grade import GRADES, check_run
 from evidence.index.index import index_runs
 from evidence.run import read_run
 from schemas.render import render_text
-from trainproof.cli.inspect import run_json, run_text, runs_json
+from trainproof.cli.inspect import run_json, run_text, runs_json, runs_text
 
 pytestmark = pytest.mark.slow
 

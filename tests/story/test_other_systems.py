@@ -44,7 +44,7 @@ for module, names in {HIDDEN_NAMES!r}.items():
 VERBS = """
 import io, json
 from contextlib import redirect_stderr, redirect_stdout
-from trainproof import command
+from trainproof.cli import app as command
 ended = []
 for line in json.loads(sys.argv[2]):
     out, errors, code = io.StringIO(), io.StringIO(), 0

@@ -13,7 +13,7 @@ from whole_runs import carried_out, manifest_of
 
 from schemas.problems import ProblemError
 from schemas.render import render_text
-from trainer.config import convert as module
+from trainer import convert as module
 from trainer.config.load import load_config
 from trainer.convert import concept, convert, parse_number, recognize
 from trainer.first_config import write_conversion

@@ -124,7 +124,7 @@ def describe_other_format(path: Path) -> tuple[str, str] | None:
         base = "its base model"
         with suppress(OSError, ValueError, AttributeError):
             base = str(json.loads(adapter.read_text(encoding="utf-8")).get("base_model_name_or_path") or base)
-        merge = f"`trainproof merge {base} {path} --output merged`"
+        merge = f"`trainproof export {base} --merge {path} --output merged`"
         return f"a LoRA adapter of {base}", f"Name {base}, or merge both: {merge}."
     if below := folders_below(path):
         names = ", ".join(map(str, below[:3]))

@@ -175,7 +175,7 @@ def draw_parts(run: RecordedRun, states: RecordedStates, request: ReplayRequest)
         states.require_sent_states()
         if missing := [str(part.first_step) for part in draw.selected if part.first_step not in starts]:
             what = f"Seed {draw.seed} requires states that are missing: steps {', '.join(missing)}."
-            then = f"Ask the author to run `trainproof answer RUN --states {','.join(missing)}`."
+            then = f"Ask the author to run `trainproof replay RUN --pack-states {','.join(missing)}`."
             raise refuse(run.folder, "TP760", what=what, next=then, exit_code=REFUSED)
     return draw
 

@@ -148,7 +148,7 @@ class StateRequest:
             yield "All states for these parts are available: replay the run with this seed."
             return
         steps = ",".join(map(str, self.steps))
-        yield f"Ask the author to run: trainproof answer RUN --states {steps} --output states.zip"
+        yield f"Ask the author to run: trainproof replay RUN --pack-states {steps} --output states.zip"
         yield f"Then run: trainproof replay {name} --seed {self.draw.seed} --states states.zip"
 
 

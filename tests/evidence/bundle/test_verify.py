@@ -48,8 +48,9 @@ def test_bundle_verifies(bundle: Path) -> None:
     ]
     assert verdict.proven == (
         "The bundle is intact: every file has its listed hash, and every grade follows from the files inside. "
-        "Not checked: REPORT.html. Run `trainproof report` on the bundle to write the page from the checked runs. "
-        "Nobody you trust has reproduced demo-1. Run `trainproof replay` to check. Not signed: the author is unknown."
+        "Not checked: REPORT.html. Run `trainproof compare --html` on the bundle to write the page from the checked "
+        "runs. Nobody you trust has reproduced demo-1. Run `trainproof replay` to check. Not signed: the author is "
+        "unknown."
     )
 
 

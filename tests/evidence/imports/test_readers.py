@@ -43,7 +43,7 @@ def test_a_course_that_ends_in_nan_has_no_last_loss() -> None:
     folder = CASES / "foreign" / "not_finite_to_the_end" / "folder"
     found = tool_figures(read_tool_folder(folder))
     assert (found.steps_done, tuple(found.losses), found.last_loss) == (50, (2.9, 2.8), None)
-    assert "not finite; the last that is: 2.8000\n" in run_text(read_run(folder))
+    assert "not finite; the last finite one is 2.8000\n" in run_text(read_run(folder))
 
 
 @pytest.mark.parametrize(

@@ -299,7 +299,7 @@ def receipted(keys: Path, tmp_path: Path, capsys: Capture) -> Path:
 
 
 def read_grade(capsys: Capture, folder: Path) -> tuple[str, list[str]]:
-    [found] = json.loads(good(capsys, "grade", folder, "--json"))
+    [found] = json.loads(good(capsys, "check", folder, "--json"))["runs"]
     return found["grade"], found["reasons"]
 
 

@@ -123,7 +123,7 @@ def test_a_checkpoint_that_finds_the_disk_full_leaves_none(small, whole, tmp_pat
     saving = replace(whole, checkpoint=CheckpointConfig(save_every_steps=1))
     (tmp_path / "config.yaml").write_text(config_text(saving))
     trial = f"""
-from trainproof.command import main
+from trainproof.cli.app import main
 from trainer import run
 from trainer.loop import checkpoints
 checkpoints.require_space = lambda folder, state: None

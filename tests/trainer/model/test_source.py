@@ -303,7 +303,7 @@ def test_an_adapter_names_its_model(tmp_path: Path):
     (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "me/tiny"}')
     found = load_refusal(tmp_path)
     assert found.what == f"{tmp_path} has no config.json; it contains a LoRA adapter of me/tiny."
-    assert f"`trainproof merge me/tiny {tmp_path} --output merged`" in found.next
+    assert f"`trainproof export me/tiny --merge {tmp_path} --output merged`" in found.next
     (tmp_path / "adapter_config.json").write_text("{")
     assert "a LoRA adapter of its base model." in load_refusal(tmp_path).what
 

@@ -14,7 +14,6 @@ from forging import forged, read_manifest, read_rows
 from model_folders import row_file
 from replays import record, refusal, replay_run, small_config
 from tasks import inputs_of
-from trainproof.orders.replay import ReplayFlags
 
 from evidence import layout
 from evidence.bundle.build import build_bundle
@@ -419,8 +418,8 @@ def test_a_bundle_is_replayed_and_verified_by_its_receipt(
 ):
     bundle, output = tmp_path / "honest.zip", tmp_path / "receipt.json"
     build_bundle([honest], bundle)
-    flags = ReplayFlags(whole=False, segments=0, items=2, minutes=None, seed=5)
-    receipt, code = run_replay(bundle, flags, output=output, quiet=True, lines=True)
+    request = ReplayRequest(folder=bundle, segments=0, items=2, seed=5)
+    receipt, code = run_replay(request, output=output, quiet=True, lines=True)
     assert code == 0
     assert receipt["run_sha256"] == sha256_file(honest / layout.MANIFEST)
     events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]

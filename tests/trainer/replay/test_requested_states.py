@@ -102,7 +102,7 @@ def test_requested_states_are_sent_and_suffice(honest: Path, copy: Path, tmp_pat
     assert set(asking.steps) == {part.first_step for part in asking.draw.selected} - {0, 2, 5, 8, 11}
     named = ",".join(map(str, asking.steps))
     assert list(asking.lines("theirs.zip"))[-2:] == [
-        f"Ask the author to run: trainproof answer RUN --states {named} --output states.zip",
+        f"Ask the author to run: trainproof replay RUN --pack-states {named} --output states.zip",
         "Then run: trainproof replay theirs.zip --seed 4711 --states states.zip",
     ]
     sha256 = write_states(honest, asking.steps, tmp_path, lambda line: None)
