@@ -237,7 +237,7 @@ from pathlib import Path
 from schemas.catalog import is_rows
 from schemas.explain import _PythonValidator, compile_validator
 from schemas.reading import read_rows
-from schemas.render import as_text
+from schemas.render import render_text
 from schemas.validate import read_document
 
 assert isinstance(compile_validator("plan"), _PythonValidator)
@@ -246,7 +246,7 @@ for path in sorted(Path().glob("*/*[!t]")):
     read = read_rows if is_rows(kind) else read_document
     stated = path.with_suffix(".problem.txt")
     expected = stated.read_text(encoding="utf-8") if stated.exists() else ""
-    if as_text(read(path, kind).problems).replace(f"{path.parent}/", "") != expected:
+    if render_text(read(path, kind).problems).replace(f"{path.parent}/", "") != expected:
         print(path)
 """
 

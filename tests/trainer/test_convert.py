@@ -157,7 +157,7 @@ def converted(folder: Path, document: Any, *settings: str) -> dict[str, Any]:
         (
             TRL
             | {
-                "dataset_name": "countdown-v1",
+                "dataset_name": "countdown-v2",
                 "num_generations": 4,
                 "max_prompt_length": 64,
                 "beta": 0.0,

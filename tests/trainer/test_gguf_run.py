@@ -113,9 +113,7 @@ def test_a_judge_with_another_gguf_is_refused_with_both_hashes(base, trained):
             act()
         [problem] = caught.value.problems
         assert (caught.value.exit_code, problem.code, problem.pointer) == (3, "TP765", "/model")
-        assert problem.what == (
-            f"The weights of the base model here have the SHA-256 {found}; the run states {stated}."
-        )
+        assert problem.what == (f"The weights of the base model here have the SHA-256 {found}; the run used {stated}.")
     assert not [line for line in said if "compiling" in str(line)], "before anything is computed"
     receipt = challenge_run(replace(asked, model=str(base)), QUIET, lambda event: None)
     assert receipt["covered"]["items"]["identical"] == 1

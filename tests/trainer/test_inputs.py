@@ -295,4 +295,4 @@ def test_a_check_reports_what_would_begin_and_writes_nothing(config, order_of, t
     assert [one["code"] for one in found["findings"]] == ["TP408"]
     finding, last = capsys.readouterr().out.splitlines()
     assert finding.startswith(f"TP408: {dataset}: Training rows contain 1 of the 2 evaluation items (1 row): 0. ")
-    assert last == "It can begin: 1 training row, 2 evaluation items. Whether it fits: `trainproof plan`."
+    assert last == "Configuration OK: 1 training row, 2 evaluation items. Run `trainproof plan` to check memory."

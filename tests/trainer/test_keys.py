@@ -233,7 +233,6 @@ ELSEWHERE = {
     "test_mask_and_advantages_of_a_group": ["objective.mask_truncated"],
     "test_a_prompt_without_room_is_named_with_its_line": ["objective.max_completion_tokens"],
     "test_groups_with_equal_rewards_teach_nothing_and_stop_the_run": ["objective.stop_when_flat"],
-    "test_headroom_is_measured_once_and_changes_nothing": ["objective.headroom_items"],
     "test_the_name_begins_the_run_id": ["name"],
     "test_a_smoke_run_of_a_model_too_large_for_here_passes_every_stage_and_pairs_with_it": ["model.shape"],
     "test_settings_that_do_not_fit_the_model_are_refused": ["model.revision"],
@@ -394,9 +393,7 @@ def test_how_answers_are_drawn(tmp_path):
 
     def texts(**settings: Any) -> list[str]:
         of = replace(task.config.evaluation, max_new_tokens=12, batch_size=4, **settings)
-        sampler = replace(
-            answers.Sampler.for_task(task, form=data.form, scoring=data.scoring, tokenizer=data.tokenizer), settings=of
-        )
+        sampler = replace(answers.Sampler.for_task(task, data), settings=of)
         [found] = sampler.answer(params, {item["id"]: data.items.prompts[0]})
         return [sampler.decode_answer(each.tokens) for each in found]
 

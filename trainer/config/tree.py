@@ -97,7 +97,6 @@ class ObjectiveConfig:
     top_k: int = 0
     top_p: float = 1.0
     stop_when_flat: bool = False
-    headroom_items: int = 32
 
 
 @dataclass(frozen=True, kw_only=True)

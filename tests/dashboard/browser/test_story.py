@@ -68,12 +68,12 @@ def test_look_sort_open_compare_and_package(three: str, tmp_path: Path, page: Pa
     click_grid(page, x=NAME, row=1)
     expect(page).to_have_url(re.compile(r"/run\?run=alpha"))
     page.get_by_role("link", name="Runs").click()
-    expect(page.get_by_text("3 of 3 shown")).to_be_visible()
+    expect(page.get_by_text("3 of 3 runs")).to_be_visible()
 
     search = page.get_by_role("textbox", name="Search")
     search.fill("loss<100 -mode:smoke steps>250")
     search.press("Enter")
-    expect(page.get_by_text("1 of 3 shown")).to_be_visible()
+    expect(page.get_by_text("1 of 3 runs")).to_be_visible()
     assert "q=" in page.url
 
     click_grid(page, x=NAME, row=1)
@@ -90,15 +90,15 @@ def test_look_sort_open_compare_and_package(three: str, tmp_path: Path, page: Pa
 
     page.get_by_role("link", name="Runs").click()
     # Coming back, the reader finds the search as it was left.
-    expect(page.get_by_text("1 of 3 shown")).to_be_visible()
+    expect(page.get_by_text("1 of 3 runs")).to_be_visible()
     search.fill("")
     search.press("Enter")
-    expect(page.get_by_text("3 of 3 shown")).to_be_visible()
+    expect(page.get_by_text("3 of 3 runs")).to_be_visible()
     settled(page)
     click_grid(page, x=TICK, row=1)
-    expect(page.get_by_text("1 chosen")).to_be_visible()
+    expect(page.get_by_text("1 selected")).to_be_visible()
     click_grid(page, x=TICK, row=2)
-    expect(page.get_by_text("2 chosen")).to_be_visible()
+    expect(page.get_by_text("2 selected")).to_be_visible()
     page.get_by_role("button", name="Compare").click()
     expect(page.get_by_role("heading", name="Compare")).to_be_visible()
     expect(page.get_by_text("Settings that differ")).to_be_visible()
@@ -108,7 +108,7 @@ def test_look_sort_open_compare_and_package(three: str, tmp_path: Path, page: Pa
     keep(page, "compare")
 
     page.get_by_role("link", name="Runs").click()
-    expect(page.get_by_text("2 chosen")).to_be_visible()
+    expect(page.get_by_text("2 selected")).to_be_visible()
     page.get_by_test_id("stMain").get_by_role("button", name="Package").click()
     expect(page).to_have_url(re.compile("/package"))
     page.get_by_role("button", name="Build", exact=True).click()
