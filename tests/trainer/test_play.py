@@ -123,7 +123,7 @@ def test_the_terminal_reads_prompts_from_standard_input(
     with pytest.raises(SystemExit):
         main(["play", str(run_of())])
     notice, empty, name, *text, ended, blank, refused = capsys.readouterr().out.splitlines()
-    assert notice == "Play is never evidence: nothing is recorded, and nothing here counts for a grade."
+    assert notice == "Nothing is recorded, and nothing here counts for a grade."
     assert (empty, name, blank) == ("", "run:", "")
     assert text
     assert ended == "[6 tokens, cut off]"

@@ -162,7 +162,7 @@ def test_hostile_archives_and_those_of_another_run_are_refused(copy: Path, tmp_p
 def test_states_that_are_not_in_the_chain_are_not_packed(copy: Path, tmp_path: Path):
     said = ["TP760 The chain lacks a state for step 400."]
     assert refusal(lambda: write_states(copy, [2, 400], tmp_path, print)) == (2, said)
-    assert main_ends(["answer", str(copy), "--states", "2,2"]) == 2
+    assert main_ends(["replay", str(copy), "--pack-states", "2,2"]) == 2
 
 
 def main_ends(arguments: list[str]) -> Any:
@@ -176,8 +176,8 @@ def test_the_commands_print_the_request_and_pack_states(copy: Path, tmp_path: Pa
     assert main_ends(["replay", str(tmp_path / "run.zip"), "--seed", "4711", "--ask", "--json"]) in (0, None)
     asked = json.loads(capsys.readouterr().out)
     assert (asked["number"], asked["parts"][0], asked["parts"][-1]) == (4711, [0, 1], [11, 12])
-    assert main_ends(["answer", str(copy), "--states", "5,11", "--output", str(tmp_path / "s.zip")]) in (0, None)
-    assert capsys.readouterr().out.endswith("s.zip: 2 of the states of run, as its chain states them.\n")
+    assert main_ends(["replay", str(copy), "--pack-states", "5,11", "--output", str(tmp_path / "s.zip")]) in (0, None)
+    assert capsys.readouterr().out.endswith("s.zip: 2 states of run, checked against its chain.\n")
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """Programs compiled for a TPU that is not here: memory, refusals, missing answers, and the cache."""
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -10,7 +9,7 @@ from typing import Any
 
 import psutil
 import pytest
-from jax.errors import JaxRuntimeError
+from stand_in_compiler import run_code
 
 from trainer.config.tree import BatchConfig, Config, DataConfig, ModelConfig
 from trainer.planning.compile import ahead
@@ -27,11 +26,6 @@ NEWER = (
     "temporaries (11.44G) exceeds available HBM (10.25G). HLO module: jit_step."
 )
 OLDER = "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 28.59G of 15.75G hbm."
-
-
-def run_code(code: str, *arguments: Any) -> None:
-    """Run the program's name as Python in place of a compiler."""
-    exec(code, {"os": os, "signal": signal, "send": arguments[-1], "JaxRuntimeError": JaxRuntimeError})
 
 
 @pytest.fixture(autouse=True)
@@ -79,12 +73,19 @@ def test_a_compiler_that_takes_too_long_is_stopped_and_the_next_program_is_compi
 def test_a_compiling_process_ends_with_the_one_that_asked(tmp_path: Path):
     file = tmp_path / "pid"
     code = f"open({str(file)!r}, 'w').write(str(os.getpid())); signal.pause()"
-    script = f"from {__name__} import *; ahead.compile_program = run_code; ask_compiler({code!r}, CONFIG, V5E_1)"
-    path = os.pathsep.join([str(Path.cwd()), *sys.path])
-    process = subprocess.Popen([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": path})
+    script = f"""
+from stand_in_compiler import run_code
+from trainer.config.tree import Config, ModelConfig
+from trainer.planning.compile import ahead, machines
+ahead.compile_program = run_code
+ahead.ask_compiler({code!r}, Config(model=ModelConfig(name="tiny-gpt2")), machines.V5E_1)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen([sys.executable, "-c", script], env=environment)
     until = time.monotonic() + 60
     while not file.is_file() or not file.read_text():
         assert time.monotonic() < until
+        assert process.poll() is None
         time.sleep(0.1)
     process.kill()
     process.wait()
