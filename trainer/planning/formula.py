@@ -220,9 +220,9 @@ class _Formula:
 
     def export(self) -> Parts:
         """Return the plain model, the adapters or quantised kernels it is made of, and the products of adapters."""
-        model = self.task.model
-        given = {name: value for name, value in model.shapes.items() if is_lora(name) or name.endswith(QUANTISED)}
-        factors = [[model.shapes[each].shape for each in lora_names(name)] for name in model.adapters]
+        shapes, adapters = self.task.model.shapes, self.task.model.adapters
+        given = {name: value for name, value in shapes.items() if is_lora(name) or name.endswith(QUANTISED)}
+        factors = [[shapes[each].shape for each in lora_names(name)] for name in adapters]
         products = [first[0] * second[1] for first, second in factors]
         # A CPU, and devices that gather the factors, make all products first.
         count = sum(products) if self.cpu or self.shards > 1 else max(products, default=0) if self.gpu else 0
