@@ -16,6 +16,8 @@ from itertools import islice
 from typing import Literal
 
 Severity = Literal["error", "warning", "note"]
+Action = Literal["allow_partial", "redact", "resume"]
+"""What trainproof can do about a problem: an option or command on the terminal, a button on a page."""
 
 Lines = Callable[[str], int | None]
 """Maps a JSON Pointer to the line of that value, counted from 1, or to None if it is unknown."""
@@ -48,6 +50,7 @@ class Problem:
         expected: What would have been right, as a noun phrase without a full stop.
         line: Line of the file, counted from 1.
         pointer: JSON Pointer (RFC 6901) to the value; the empty string is the whole document.
+        action: What trainproof can do about it.
     """
 
     code: str
@@ -59,6 +62,7 @@ class Problem:
     expected: str | None = None
     line: int | None = None
     pointer: str | None = None
+    action: Action | None = None
 
     @property
     def key_path(self) -> str:
@@ -121,13 +125,14 @@ def unknown_lines(_pointer: str) -> int | None:
 
 @dataclass(frozen=True)
 class Rule:
-    """Title, reason and fix of a code, and the default severity of its problems."""
+    """Title, reason, fix and action of a code, and the default severity of its problems."""
 
     code: str
     title: str
     why: str
     fix: str
     severity: Severity = "error"
+    action: Action | None = None
 
 
 @cache
@@ -178,6 +183,7 @@ def problem_of(
         next=next or texts.fix,
         line=line,
         pointer=pointer,
+        action=None if next else texts.action,
     )
 
 

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from schemas.formats import visible
-from schemas.problems import Problem, all_rules
+from schemas.problems import Action, Problem, all_rules
 
-FIELDS = ("code", "severity", "file", "line", "pointer", "what", "why", "expected", "next")
+FIELDS = ("code", "severity", "file", "line", "pointer", "what", "why", "expected", "next", "action")
+ACTIONS: Mapping[Action, str] = {
+    "allow_partial": "To pack it, pass `--allow-partial`.",
+    "redact": "To mask it, pass `--redact`.",
+    "resume": "To resume it, run `trainproof train --resume RUN`.",
+}
+"""How the command line offers each action."""
 
 
 def render_text(problems: Iterable[Problem]) -> str:
@@ -67,8 +73,13 @@ def _details(problem: Problem) -> list[str]:
     details = [_sentence(problem.why)] if problem.why else []
     if problem.expected:
         details.append(_sentence(f"Expected: {problem.expected}"))
-    details.append(_sentence(f"Next: {problem.next}"))
+    details.append(f"Next: {next_step(problem.next, problem.action)}")
     return details
+
+
+def next_step(advice: str, action: Action | None, actions: Mapping[Action, str] = ACTIONS) -> str:
+    """Return what to do, followed by how an action is offered."""
+    return _sentence(advice) + (f" {actions[action]}" if action else "")
 
 
 def _paragraph(problem: Problem) -> str:

@@ -45,7 +45,7 @@ from evidence.rules.files import unlisted_files
 from evidence.writing import as_json_text, scratch_folder
 from schemas.catalog import VERSION
 from schemas.formats import quantity, visible
-from schemas.problems import Problem, ProblemError
+from schemas.problems import Action, Problem, ProblemError
 from schemas.reading import get_str
 
 PROGRAM = "trainproof"
@@ -95,6 +95,7 @@ class ChecklistItem:
     state: State
     detail: str
     next: str = ""
+    action: Action | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +189,7 @@ def _inspect(run: CheckedRun, files: RunFiles, scanned: Sequence[Problem]) -> In
         if grade in GRADES_PACKED | GRADES_LABELLED:
             unless_partial.append(bundle_problem("TP842", name, what))
         elif grade != "not a run":
-            fix = "Run `trainproof check` on the folder and fix the errors."
+            fix = "Fix the errors that `trainproof check` lists."
             blocking.append(bundle_problem("TP842", name, what, next=fix))
     return Inspection(
         checked=run,
@@ -228,7 +229,7 @@ def _checklist_of_run(inspection: Inspection) -> Iterator[ChecklistItem]:
     left_out = f" Left out: {', '.join(files.left_out)}." if files.left_out else ""
     for what, codes, fine in (
         ("grade", ("TP853", "TP852", "TP841"), f"The run is graded {inspection.checked.grade.name}."),
-        ("errors", ("TP842",), "`trainproof check` finds no error."),
+        ("errors", ("TP842",), "No error was found."),
         ("end of the run", ("TP843",), "No process writes to the folder."),
         ("secrets", (SECRET,), "No known kind of secret was found."),
         ("files", ("TP844", "TP845", _UNREADABLE), f"{quantity(len(files.packed), 'file')}, {size:,} bytes.{left_out}"),
@@ -242,7 +243,7 @@ def _checklist_of_run(inspection: Inspection) -> Iterator[ChecklistItem]:
 
 def _item(run: str, what: str, problem: Problem) -> ChecklistItem:
     detail = problem.what if problem.file in {"", run} else f"{problem.file}: {problem.what}"
-    return ChecklistItem(run=run, what=what, state="blocked", detail=detail, next=problem.next)
+    return ChecklistItem(run=run, what=what, state="blocked", detail=detail, next=problem.next, action=problem.action)
 
 
 def challenge_item(inspection: Inspection) -> list[ChecklistItem]:

@@ -37,6 +37,7 @@ from schemas import formats
 from schemas.formats import quantity, visible
 from schemas.problems import Problem, ProblemError
 from schemas.reading import get_str
+from schemas.render import next_step
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --soft: #59636e; --rule: #d5dae0; --paper: #fff; --line: #1f5fbf;
@@ -331,7 +332,7 @@ def _problems(findings: Sequence[Problem]) -> str:
         pointer, line = f" at {each.key_path}" if each.pointer else "", f", line {each.line:,}" if each.line else ""
         severity = f'<span class="{each.severity}">{each.code} {each.severity}</span>'
         place = f"<code>{_text(f'{each.file}{pointer}{line}')}</code>"
-        items += f"<li>{severity} {place}<br>{_text(each.what)} {_text(each.next)}</li>"
+        items += f"<li>{severity} {place}<br>{_text(each.what)} {_text(next_step(each.next, each.action))}</li>"
     return f"<h3>Problems</h3>\n{f'<ul>{items}</ul>' if items else '<p>None.</p>'}\n"
 
 

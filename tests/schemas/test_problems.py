@@ -191,6 +191,7 @@ def test_dicts():
             "why": None,
             "expected": None,
             "next": "Wait.",
+            "action": None,
         }
     ]
     assert list(render_json([SCORE])[0]) == list(FIELDS)

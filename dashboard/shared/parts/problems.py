@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import streamlit as st
 
 from dashboard.shared.parts.markup import safe, words
-from dashboard.shared.words.text import on_page
-from schemas.problems import Problem, worst_first
+from schemas.problems import Action, Problem, worst_first
+from schemas.render import next_step
 
 _EDGES = {"error": "tp-edge-bad", "warning": "tp-edge-poor", "note": ""}
 SHOWN = 50
 """Problems drawn at most; a broken file can have one in every line."""
+ACTIONS: Mapping[Action, str] = {
+    "allow_partial": "To pack it, tick “Label as partial”.",
+    "redact": "To mask it, tick “Mask secrets and home folders”.",
+    "resume": "To resume it, press Resume on its page.",
+}
+"""How the dashboard offers each action."""
 
 
 def show(problems: Iterable[Problem]) -> None:
@@ -40,7 +46,7 @@ def _markup(problem: Problem) -> str:
         said.append(f"<p>{words(problem.why)}</p>")
     if problem.expected:
         said.append(f"<p>Expected: {words(problem.expected)}.</p>")
-    said.append(f"<p>Next: {words(on_page(problem.next))}</p>")
+    said.append(f"<p>Next: {words(next_step(problem.next, problem.action, ACTIONS))}</p>")
     if place:
         said.append(f'<p class="tp-place">{safe(place)}</p>')
     return f'<div class="tp-problem {_EDGES[problem.severity]}">{"".join(said)}</div>'

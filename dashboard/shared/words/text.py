@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import Literal
 
@@ -19,17 +19,6 @@ LONGEST = 2000
 """Letters of texts whose difference is looked for; beyond, it takes longer than a reader waits."""
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#+!|~$:^=.-])")
 _LONGEST_SECRET = 8192
-_BUTTONS: Mapping[str, str] = {
-    "pass `--allow-partial` to pack it with the label `partial`": "tick “Label as partial” below",
-    "or pass `--allow-partial`": "or tick “Label as partial” below",
-    "pass `--allow-partial` if": "tick “Label as partial” if",
-    "pass `--redact`": "tick “Mask secrets and home folders” below",
-    "`trainproof check` finds": "The check finds",
-    "Run `trainproof check` on the folder and repair what it names": "Repair what the tab Problems of the run names",
-    "Continue it with `trainproof train --resume`": "Press Resume",
-    "continue the run with `trainproof train --resume`": "press Resume",
-}
-"""What a message states to type, and what a page has for it."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -39,13 +28,6 @@ def plain(text: str) -> str:
     Colons, dollars and brackets are escaped too, since `:red[…]`, `:material/…:` and `$…$` mean something there.
     """
     return _MARKDOWN.sub(r"\\\1", strip_invisible(text).replace("\n", " "))
-
-
-def on_page(text: str) -> str:
-    """Return what a message of the command line states to do, in the words of a page: its buttons, not options."""
-    for option, button in _BUTTONS.items():
-        text = text.replace(option, button)
-    return text
 
 
 def findable(names: Iterable[str]) -> list[str]:

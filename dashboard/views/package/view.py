@@ -16,7 +16,6 @@ from dashboard.shared.parts.run_box import choose_runs
 from dashboard.shared.session import reading
 from dashboard.shared.words import evidence
 from dashboard.shared.words.grades import GRADES, Sign, label
-from dashboard.shared.words.text import on_page
 from dashboard.views.package.logic import bundles
 from dashboard.views.package.parts import verdict
 from evidence.bundle.build import ChecklistItem, build_bundle, checklist
@@ -28,6 +27,7 @@ from evidence.rules import across
 from schemas import formats
 from schemas.formats import quantity
 from schemas.problems import ProblemError
+from schemas.render import next_step
 
 _SIGNS = {
     "ok": Sign(symbol="✓", tone="good", meaning="Nothing to do."),
@@ -152,7 +152,8 @@ def _checklist(items: Sequence[ChecklistItem], runs: Sequence[RunSummary]) -> No
                     f"{_SIGNS[item.state].symbol} {item.state}",
                     item.run,
                     item.what,
-                    *(markup.words(on_page(text)) for text in (item.detail, item.next)),
+                    markup.words(item.detail),
+                    markup.words(next_step(item.next, item.action, problems.ACTIONS) if item.next else ""),
                 )
                 for item in (*open_items, *(item for item in items if item.state in ("ok", "note")))
             ],

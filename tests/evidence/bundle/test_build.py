@@ -125,7 +125,7 @@ def test_partial_runs_are_packed_with_a_label(tmp_path: Path) -> None:
     assert render_text(refused([run], tmp_path / "o" / "cut.zip").problems) == (
         f"error TP841: {run}: The run is graded partial: The run was interrupted after 10 of 20 steps.\n"
         "  Only consistent and measured runs are packed without a label.\n"
-        "  Next: Finish or repair the run, or pass `--allow-partial` to pack it with the label `partial`.\n"
+        "  Next: Finish or repair the run, or pack it with the label `partial`. To pack it, pass `--allow-partial`.\n"
     )
     report = build_bundle([run], tmp_path / "cut.zip", allow_partial=True)
     verdict = verify_bundle(report.output)
@@ -282,7 +282,7 @@ def test_checklist_of_bad_runs(tmp_path: Path) -> None:
     assert found["files", "blocked"] == "link: This is a symbolic link."
     apply(forged := write_run(tmp_path, "forged"), FORGED)
     advice = {item.what: (item.state, item.next) for item in checklist([forged])}
-    assert advice["errors"] == ("blocked", "Run `trainproof check` on the folder and fix the errors.")
+    assert advice["errors"] == ("blocked", "Fix the errors that `trainproof check` lists.")
     (item,) = checklist([tmp_path / "nothing"])
     assert (item.run, item.what, item.state) == ("", "folder", "blocked")
 
