@@ -36,6 +36,7 @@ def main() -> None:
     if chosen.url_path != RUN.url_path:
         playing.leave()
     chosen.run()
+    st.html(HERE / "static" / "opened.html", unsafe_allow_javascript=True)
     announcements.show(root(), at_work())
     signed_in()
     follow_theme()

@@ -92,7 +92,7 @@ import json
 from streamlit.testing.v1 import AppTest
 import dashboard.app
 app = AppTest.from_file(dashboard.app.__file__, default_timeout=60).run()
-print(json.dumps([[str(one.value) for one in app.exception], len(command.main)]))
+print(json.dumps([[str(one.value) for one in app.exception], len(app.main)]))
 """
 IMPORTS = """
 import pkgutil

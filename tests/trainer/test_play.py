@@ -113,7 +113,7 @@ def test_a_checkpoint_without_a_run_answers_as_the_run_that_exported_it(
     for wrong in (("--model", exported, "--untrained"), ("--model", exported, folder), ()):
         code, said = refusal(capsys, *wrong)
         assert code == 2
-        assert "Name a run, or --model alone" in " ".join(said.replace("│", " ").split())
+        assert "Pass a run, or --model alone" in " ".join(said.replace("│", " ").split())
 
 
 def test_the_terminal_reads_prompts_from_standard_input(

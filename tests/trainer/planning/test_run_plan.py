@@ -87,7 +87,7 @@ def test_each_program_is_compiled_once_and_planned_from(
 ):
     order = order_of(replace(config, evaluation=replace(config.evaluation, eval_set="eval_v1")))
     assert carried_out(order) == 0
-    ours = ("drawn", "<lambda>", "train_step", "decode")
+    ours = ("draw", "start", "train_step", "decode")
     assert {name: compiled[f"jit({name})"] for name in ours} == dict.fromkeys(ours, 1)
     plan = json.loads((order.folder / layout.PLAN).read_text())
     assert check_value("plan", plan, file="plan.json") == []
