@@ -55,6 +55,8 @@ class Family:
     """Fields of `ModelSpec` that no config of the family states."""
     block: Mapping[str, bool] = field(default_factory=dict)
     """Fields of `BlockSpec` that no config of the family states."""
+    linears: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: LINEARS)
+    """Linear layers of a block by name in the file, each with the projections that it holds side by side."""
 
     @property
     def config_class(self) -> str:
@@ -64,7 +66,7 @@ class Family:
     def links(self, spec: ModelSpec) -> tuple[TensorLink, ...]:
         """List the tensors of a model, each parameter once."""
         is_gpt2 = spec.family == "gpt2"
-        names, linears = (GPT2_NAMES, GPT2_LINEARS) if is_gpt2 else (LLAMA_NAMES, LINEARS)
+        names = GPT2_NAMES if is_gpt2 else LLAMA_NAMES
         links = [TensorLink(tensor=f"{names['tokens']}.weight", params=("tokens.table",))]
         if spec.learned_positions:
             links.append(TensorLink(tensor="transformer.wpe.weight", params=("positions.table",)))
@@ -74,7 +76,7 @@ class Family:
             norms = GPT2_NORMS if is_gpt2 else POST_NORMS if block.post_norms else NORMS
             for tensor, norm in (norms | (QUERY_KEY_NORMS if block.query_key_norm else {})).items():
                 links += _norm_links(spec, f"{file}.{tensor}", f"{ours}.{norm}")
-            for tensor, parts in linears.items():
+            for tensor, parts in self.linears.items():
                 kernels, biases = (tuple(f"{ours}.{part}.{end}" for part in parts) for end in ("kernel", "bias"))
                 # torch's Linear stores `[outputs inputs]`, GPT-2's Conv1D `[inputs outputs]` as we do.
                 links.append(TensorLink(tensor=f"{file}.{tensor}.weight", params=kernels, transposed=not is_gpt2))
@@ -151,6 +153,7 @@ _ALL = (
             **{"norm": "layer", "learned_positions": True, "gated_mlp": False, "scale_residual_init": True},
             **dict.fromkeys(("attention_bias", "output_bias", "mlp_bias"), True),
         },
+        linears=GPT2_LINEARS,
     ),
     Family(model_type="llama", architecture="LlamaForCausalLM"),
     Family(model_type="mistral", architecture="MistralForCausalLM"),
