@@ -12,12 +12,14 @@ import hashlib
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -40,6 +42,9 @@ LIMIT_SECONDS = 600.0
 POLL_SECONDS = 0.05
 GRACE_SECONDS = 30.0
 """Time limit for the end of a process that has closed its output."""
+
+REMOVALS = 100
+"""Attempts to remove a folder to which the compiler still writes."""
 
 FLAGS = "--xla_dump_to={} --xla_dump_hlo_as_text --xla_dump_hlo_pass_re="
 OUTPUT = "output.txt"
@@ -95,8 +100,7 @@ def ask_compiler(
     context.set_forkserver_preload([__name__])
     receiver, sender = context.Pipe(duplex=False)
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="trainproof-compile-", ignore_cleanup_errors=True) as name, receiver:
-        folder = Path(name)
+    with _temporary_name() as folder, receiver:
         environment = {**os.environ, **ENVIRONMENT, "XLA_FLAGS": f"{machine.flags} {FLAGS.format(folder)}"}
         order = (compile_program, program, config, machine, asked)
         process = context.Process(target=_run_fork, args=(order, environment, folder, sender), daemon=True)
@@ -123,6 +127,16 @@ def ask_compiler(
         if "key" in said:
             save_answer(said["key"], answer)
         return answer
+
+
+@contextmanager
+def _temporary_name() -> Iterator[Path]:
+    """Yield the name of a folder for the fork to make, so that none is left if this process is killed before."""
+    folder = Path(tempfile.gettempdir(), f"trainproof-compile-{uuid.uuid4().hex}")
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _read_answer(said: dict[str, Any], folder: Path, machine: Machine, *, seconds: float) -> CompilerAnswer | None:
@@ -165,7 +179,8 @@ def _last_words(folder: Path, exit_code: int) -> str:
 
 def _run_fork(order: tuple[Any, ...], environment: dict[str, str], folder: Path, sender: Connection) -> None:
     """Compile a program in this process, and send the result."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(folder,), daemon=True).start()
+    folder.mkdir(mode=0o700)
     output = os.open(folder / OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (1, 2):
         os.dup2(output, stream)
@@ -181,10 +196,15 @@ def _run_fork(order: tuple[Any, ...], environment: dict[str, str], folder: Path,
     os._exit(0)
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(folder: Path) -> None:
+    """Remove the folder and end this process when the one that asked has ended."""
     parent = multiprocessing.parent_process()
     assert parent is not None, "this process is a fork"
     parent.join()
+    for _ in range(REMOVALS):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            break
     os._exit(1)
 
 

@@ -65,7 +65,7 @@ def is_complete(folder: Path) -> bool:
 
     Since jax 0.12 the CPU compiler writes its reports in several threads, and its options once more at the end.
     """
-    files = list(folder.iterdir())
+    files = list(folder.iterdir()) if folder.is_dir() else []
     if not any(file.name.endswith(COMPLETE) for file in files):
         return False
     reports = [file.stat().st_mtime_ns for file in files if ".cpu_after_optimizations" in file.name]
