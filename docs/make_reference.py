@@ -195,7 +195,7 @@ def rules() -> str:
 
 def rule_row(rule: Rule) -> str:
     """Return a rule as a row of its table."""
-    cells = (rule.code, rule.severity, rule.title, rule.why, rule.fix)
+    cells = (rule.code, rule.severity, rule.title, rule.why, next_step(rule.fix, rule.action))
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 

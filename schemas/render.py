@@ -12,9 +12,9 @@ from schemas.problems import Action, Problem, all_rules
 
 FIELDS = ("code", "severity", "file", "line", "pointer", "what", "why", "expected", "next", "action")
 ACTIONS: Mapping[Action, str] = {
-    "allow_partial": "To pack it, pass `--allow-partial`.",
-    "redact": "To mask it, pass `--redact`.",
-    "resume": "To resume it, run `trainproof train --resume RUN`.",
+    "allow_partial": "Or pass `--allow-partial` to pack it with the label `partial`.",
+    "redact": "Or pass `--redact` to mask it.",
+    "resume": "To resume, run `trainproof train --resume RUN`.",
 }
 """How the command line offers each action."""
 
@@ -113,7 +113,7 @@ def _sarif_rule(code: str) -> dict[str, Any]:
         "id": code,
         "shortDescription": {"text": rule.title},
         "fullDescription": {"text": rule.why},
-        "help": {"text": rule.fix},
+        "help": {"text": next_step(rule.fix, rule.action)},
         "defaultConfiguration": {"level": rule.severity},
     }
 

@@ -93,6 +93,9 @@ def anew(folder: Path | None = None) -> Iterator[None]:
     def use(enabled: bool, path: str | None) -> None:
         jax.config.update("jax_enable_compilation_cache", enabled)
         jax.config.update("jax_compilation_cache_dir", path)
+        # A plugin may have imported JAX before its environment was set.
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
         compilation_cache.reset_cache()
 
     before = jax.config.jax_enable_compilation_cache, jax.config.jax_compilation_cache_dir

@@ -14,9 +14,9 @@ _EDGES = {"error": "tp-edge-bad", "warning": "tp-edge-poor", "note": ""}
 SHOWN = 50
 """Problems drawn at most; a broken file can have one in every line."""
 ACTIONS: Mapping[Action, str] = {
-    "allow_partial": "To pack it, tick “Label as partial”.",
-    "redact": "To mask it, tick “Mask secrets and home folders”.",
-    "resume": "To resume it, press Resume on its page.",
+    "allow_partial": "Or tick “Label as partial” on the Package page.",
+    "redact": "Or tick “Mask secrets and home folders” on the Package page.",
+    "resume": "The button Resume on its page does that.",
 }
 """How the dashboard offers each action."""
 

@@ -125,7 +125,7 @@ def test_partial_runs_are_packed_with_a_label(tmp_path: Path) -> None:
     assert render_text(refused([run], tmp_path / "o" / "cut.zip").problems) == (
         f"error TP841: {run}: The run is graded partial: The run was interrupted after 10 of 20 steps.\n"
         "  Only consistent and measured runs are packed without a label.\n"
-        "  Next: Finish or repair the run, or pack it with the label `partial`. To pack it, pass `--allow-partial`.\n"
+        "  Next: Finish or repair the run. Or pass `--allow-partial` to pack it with the label `partial`.\n"
     )
     report = build_bundle([run], tmp_path / "cut.zip", allow_partial=True)
     verdict = verify_bundle(report.output)

@@ -42,7 +42,7 @@ runs/killed  partial: 1 warning
 warning TP513: runs/killed/run_manifest.json at /status (line 5): \
 The run was killed; metrics.jsonl has 10 rows.
   The manifest says running, but no process holds the folder.
-  Next: Resume it, or keep it as an unfinished run. To resume it, run `trainproof train --resume RUN`.
+  Next: Keep it as an unfinished run, or resume it. To resume, run `trainproof train --resume RUN`.
 3 runs: 1 consistent, 1 partial, 1 contradictory; 1 error, 1 warning.
 """
 
