@@ -12,6 +12,7 @@ from typer.main import get_command
 
 from schemas.catalog import node_types, resolve_node, schema
 from schemas.problems import Rule, all_rules
+from schemas.render import next_step
 from trainer.config.load import FLAGS
 from trainer.recorder.environment import DEFAULT_CACHE_MIB
 from trainproof.cli.app import app
