@@ -115,7 +115,9 @@ def test_a_run_whose_disk_fills_up_is_sealed_as_failed(small, config, monkeypatc
     found = read_run(folder)
     end = (found.status, len(found.rows(layout.METRICS).values), found.manifest["exit"]["error"])
     assert end == ("failed", 1, "disk_full")
-    assert report_text(check_paths([folder])).endswith("\n1 run: 1 partial; nothing found.\n")
+    assert report_text(check_paths([folder])) == (
+        f"{folder}  partial\n  The run failed after 1 of 2 steps.\n1 run: 1 partial; nothing found.\n"
+    )
 
 
 def test_a_checkpoint_that_finds_the_disk_full_leaves_none(small, whole, tmp_path):
