@@ -64,7 +64,7 @@ ARMS = {
 ANSWERS, AT_A_TIME = 16, 150
 """Sampled answers per held-out item, and items per batch."""
 DIGITS = "0123456789abcdefg"
-"""Correct answers of an item, as one character."""
+"""A digit states how many of the 16 answers to an item were correct, from 0 to g."""
 EVALUATION_SEED = 7
 MEMORISED_TASKS, MEMORISING_STEPS, MEMORISING_RATE = 600, 200, 1.5e-3
 

@@ -200,7 +200,7 @@ def _walk(document: Mapping[Any, Any], path: Names = ()) -> Iterator[tuple[Names
 
 
 def recognize(document: Any) -> str | None:
-    """Recognize a trainer by its keys, or return None: `{"base_model": …, "datasets": …}` is for axolotl."""
+    """Return the trainer that a configuration is for, by its keys, or None: `base_model` and `datasets` give axolotl."""
     if not isinstance(document, dict):
         return None
     forms, paths = _tables()["forms"], [path for path, _ in _walk(document)]
