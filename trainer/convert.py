@@ -200,7 +200,7 @@ def _walk(document: Mapping[Any, Any], path: Names = ()) -> Iterator[tuple[Names
 
 
 def recognize(document: Any) -> str | None:
-    """Return the trainer that a configuration is for, by its keys, or None: `base_model` and `datasets` give axolotl."""
+    """Return the trainer whose keys a configuration has, or None: `base_model` and `datasets` are those of axolotl."""
     if not isinstance(document, dict):
         return None
     forms, paths = _tables()["forms"], [path for path, _ in _walk(document)]
