@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Iterator
 
 import compiled
+import jax
 import packaging_stamp
 import portions
 import pytest
@@ -14,7 +15,7 @@ from trainer.planning.compile.machines import has_compiler
 
 pytest_plugins = ["seconds"]
 
-# Set before anything imports jax, which reads them once.
+# Set before JAX starts, for this process and for those that tests start.
 os.environ["JAX_PLATFORMS"] = "cpu"
 # Tests beside each other load the TPU's compiler, which otherwise only one process may.
 os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"
@@ -26,6 +27,11 @@ COMPILED = compiled.prepare(os.environ["XLA_FLAGS"])
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(COMPILED)
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+# What JAX reads when it is imported, which a plugin may have done already.
+jax.config.update("jax_platforms", "cpu")
+jax.config.update("jax_compilation_cache_dir", str(COMPILED))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 os.environ["HF_HUB_OFFLINE"] = "1"
 # Receipts and the secret of whoever runs the tests stay as they are.
 OWN = tempfile.TemporaryDirectory(prefix="trainproof-tests-")
@@ -39,9 +45,12 @@ settings.load_profile("repeatable")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Clean up what earlier sessions compiled, once a session."""
-    if not hasattr(config, "workerinput"):
-        compiled.clean(COMPILED)
+    """Clean up what earlier sessions compiled, once a session, and let reports have the names of tests."""
+    if hasattr(config, "workerinput"):
+        return
+    compiled.clean(COMPILED)
+    if config.getoption("dist", "no") == "loadgroup":
+        config.pluginmanager.register(portions.PlainNames(), "trainproof-names")
 
 
 @pytest.fixture(autouse=True)

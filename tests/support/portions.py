@@ -44,11 +44,19 @@ def divide(items: list[pytest.Item], *, grouped: bool) -> None:
         else:
             portion = f"{file}-{seen[str(item.path)] // TOGETHER}"
             seen[str(item.path)] += 1
-        portions[item] = f"{item.path.parent.name}/{portion}"
+        portions[item] = f"{item.path.parent.name}/{portion}".replace("@", "")
         lasting[portions[item]] += seconds.get(item.nodeid.partition("::")[0], 0)
         if grouped:
             item._id = NodeId.parse(f"{item.nodeid}@{portions[item]}")
     items.sort(key=lambda item: -lasting[portions[item]])
+
+
+class PlainNames:
+    """Takes the portion off the names in reports, by which pytest remembers what failed: `--last-failed` needs them."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        report.nodeid = report.nodeid.rpartition("@")[0] or report.nodeid
 
 
 def _shares(item: Any) -> bool:

@@ -71,8 +71,7 @@ class Writer:
         self.outcomes: Counter[str] = Counter()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        name = report.nodeid.rsplit("]", 1)[0] + "]" if "]@" in report.nodeid else report.nodeid.split("@")[0]
-        self.spent[name] += Counter(processor=report.processor_seconds, wall=report.duration)
+        self.spent[report.nodeid] += Counter(processor=report.processor_seconds, wall=report.duration)
         if report.when == "call" or report.outcome != "passed":
             self.outcomes[report.outcome] += 1
 

@@ -106,11 +106,11 @@ def click(page: Page, at: tuple[float, float], then: str) -> None:
     for attempt in range(3):
         page.wait_for_timeout(350)
         page.mouse.move(at[0] - 60, at[1] - 60)
-        expect(page.locator(".hoverlayer .hovertext")).to_have_count(0)
-        page.mouse.move(*at)
-        expect(page.locator(".hoverlayer .hovertext")).to_have_count(1)
-        page.mouse.click(*at)
         try:
+            expect(page.locator(".hoverlayer .hovertext")).to_have_count(0)
+            page.mouse.move(*at)
+            expect(page.locator(".hoverlayer .hovertext")).to_have_count(1, timeout=10_000)
+            page.mouse.click(*at)
             expect(page.get_by_text(then)).to_be_visible(timeout=10_000)
         except AssertionError:
             if attempt == 2:
