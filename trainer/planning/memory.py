@@ -155,7 +155,7 @@ def limit_bytes(task: Task, target: Target) -> int | None:
 
 
 def weights_kept_bytes(task: Task) -> int:
-    """Return what a CPU process keeps after reading weights (docs/decisions/memory-estimate.md)."""
+    """Return what a CPU process keeps after reading weights (docs/decisions/memory.md)."""
     return min(count_params(task.model.base) * 4 * 27 // 20, WEIGHTS_READING) if task.model.reads_weights else 0
 
 
