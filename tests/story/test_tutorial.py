@@ -1,4 +1,4 @@
-"""docs/getting-started.md as a student follows it: a small model folder, the rows of the page, its commands in order."""
+"""The commands of docs/getting-started.md in order, with a small model folder and the rows of the page."""
 
 from __future__ import annotations
 

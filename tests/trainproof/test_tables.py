@@ -19,7 +19,9 @@ REPOSITORY = Path(__file__).parents[2]
 
 def test_the_example_of_the_documentation_runs(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
     monkeypatch.chdir(REPOSITORY)
-    (code,) = re.findall(r"```python\n(.*?)```", (REPOSITORY / "docs" / "guides" / "notebooks.md").read_text(), re.DOTALL)
+    (code,) = re.findall(
+        r"```python\n(.*?)```", (REPOSITORY / "docs" / "guides" / "notebooks.md").read_text(), re.DOTALL
+    )
     exec(compile(code, "docs/guides/notebooks.md", "exec"), {})
     assert "consistent" in capsys.readouterr().out
 
