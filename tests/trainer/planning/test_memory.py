@@ -41,7 +41,9 @@ class Scripted:
         self.times, self.error = times, error
         self.asked: list[str] = []
 
-    def ask(self, program: str, config: Config, machine: Any, *, eval_shape: EvalShape | None, limit_seconds: float) -> Any:
+    def ask(
+        self, program: str, config: Config, machine: Any, *, eval_shape: EvalShape | None, limit_seconds: float
+    ) -> Any:
         self.asked.append(program)
         if self.error:
             raise CompilerError(self.error)
