@@ -1,4 +1,4 @@
-"""The figures that a reader of a run wants first, each with the one detail that gives it meaning."""
+"""The main figures of a run, each with a detail."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dashboard.shared.reading.series import Series
+from evidence.effective import peak_memory, planned_memory
 from schemas import formats
 from schemas.reading import get_number, get_str, seconds_between
 
@@ -15,7 +16,7 @@ Document = Mapping[str, Any] | None
 
 @dataclass(frozen=True)
 class HeadlineFigure:
-    """A label, a value with its unit, and a detail in a smaller type (empty for none)."""
+    """A label, a value with its unit, and a detail, which may be empty."""
 
     label: str
     value: str
@@ -25,9 +26,14 @@ class HeadlineFigure:
 def figures(
     manifest: Document, eval_summary: Document, plan: Document, series: Series, *, is_sound: bool = True
 ) -> list[HeadlineFigure]:
-    """Return the headline of a run; what was not measured is a dash, never a zero.
+    """Return the main figures of a run, with a dash for those that were not measured.
 
-    The manifest is without what is withheld (`evidence.judge.record.traced`); until it states figures, the rows do.
+    Args:
+        manifest: The manifest without withheld figures, see `evidence.report.trace`.
+        eval_summary: The eval summary, or None if it is missing or withheld.
+        plan: The plan.
+        series: The metric rows, from which the figures of a running run are read.
+        is_sound: Whether the metric rows may be shown.
     """
     live = series if is_sound and get_str(manifest, "status") in {None, "running"} else None
     return [
@@ -42,14 +48,14 @@ def figures(
 
 
 def progress(series: Series, planned: float) -> tuple[float, str]:
-    """Return how far a running run is: the share of its steps from 0 to 1, and steps, loss and time left in words."""
+    """Return the fraction of steps that a running run has done, and a text with steps, loss and remaining time."""
     done, loss, seconds = series.last("step") or 0, series.last("loss"), series.last("step_seconds")
-    said = f"{formats.count(done)} of {formats.count(planned)} steps"
+    text = f"{formats.count(done)} of {formats.count(planned)} steps"
     if loss is not None:
-        said += f", loss {formats.number(loss)}"
+        text += f", loss {formats.number(loss)}"
     if seconds is not None and done < planned:
-        said += f", about {formats.duration((planned - done) * seconds)} of training left"
-    return min(1.0, done / planned), said
+        text += f", about {formats.duration((planned - done) * seconds)} of training left"
+    return min(1.0, done / planned), text
 
 
 def _steps(manifest: Document, series: Series) -> HeadlineFigure:
@@ -70,7 +76,7 @@ def _loss(manifest: Document, live: Series | None) -> HeadlineFigure:
 
 
 def _reward(series: Series) -> HeadlineFigure:
-    """Return the reward of a run that learns from rewards: its loss is about 0 at every step, whatever it learns."""
+    """Return the last reward of a GRPO run, whose loss is about 0 at every step."""
     rewards = series.columns["reward_mean"]
     return HeadlineFigure("Last reward", formats.number(rewards[-1]), f"from {formats.number(rewards[0])}")
 
@@ -88,7 +94,7 @@ def _score(eval_summary: Document) -> HeadlineFigure:
     if (lenient := get_number(eval_summary, "metrics", "lenient_match", "value")) is not None:
         untrained = get_number(eval_summary, "baseline", "metrics", "lenient_match", "value")
         before = "" if untrained is None else f", untrained {formats.percent(untrained)}"
-        details.append(f"leniently {formats.percent(lenient)}{before}")
+        details.append(f"lenient {formats.percent(lenient)}{before}")
     return HeadlineFigure(
         "Exact match", formats.percent(get_number(eval_summary, "metrics", "exact_match", "value")), "; ".join(details)
     )
@@ -103,7 +109,7 @@ def _tokens(manifest: Document, live: Series | None) -> HeadlineFigure:
 
 
 def _speed(manifest: Document, live: Series | None) -> HeadlineFigure:
-    """Return tokens by training time, as a comparison does; while the run is at work, those of its last row."""
+    """Return the mean speed of a finished run, or the speed of the last step of a running one."""
     tokens, seconds = get_number(manifest, "result", "tokens_seen"), get_number(manifest, "result", "train_seconds")
     steps = get_number(manifest, "training", "steps_done")
     if tokens and seconds and steps:
@@ -120,12 +126,12 @@ def _speed(manifest: Document, live: Series | None) -> HeadlineFigure:
 
 
 def _memory(manifest: Document, plan: Document) -> HeadlineFigure:
-    peak, planned = get_number(manifest, "result", "peak_memory_bytes"), get_number(plan, "need_bytes")
-    is_whole_process = get_str(manifest, "devices", "platform") == "cpu"
-    details = ["of the whole process" if is_whole_process else "on a device"] if peak is not None else []
-    if planned is not None:
-        details.append(f"planned {formats.size(planned)}" + (" for its arrays" if is_whole_process else ""))
-    return HeadlineFigure("Peak memory", formats.size(peak), ", ".join(details))
+    peak = peak_memory(manifest)
+    if peak is None:
+        return HeadlineFigure("Peak memory", formats.NOTHING)
+    planned = planned_memory(plan, peak.scope)
+    detail = peak.scope if planned is None else f"{peak.scope}, planned {formats.size(planned.bytes)}"
+    return HeadlineFigure("Peak memory", formats.size(peak.bytes), detail)
 
 
 def _duration(manifest: Document, series: Series) -> HeadlineFigure:
