@@ -348,7 +348,7 @@ def judge_pairs(compared: Comparison) -> tuple[PairVerdict, ...]:
                 derived=derived,
                 sameness=_describe_sameness(derived, stated, pair) if have_configs and not changed else "",
                 costs=tuple(
-                    (one, other)
+                    (replace(one, scope=None), other)
                     for name in _COSTS
                     for one, other in stated
                     if one.name == name and one.scope == other.scope

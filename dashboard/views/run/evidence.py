@@ -18,10 +18,10 @@ from dashboard.shared.words.grades import GRADES
 from dashboard.shared.words.text import glimpse
 from evidence.bundle.secrets import strip_invisible
 from evidence.index.summary import RunSummary
-from evidence.layout import EVAL_SUMMARY, MANIFEST
 from evidence.report import DocumentState, document_errors
 from evidence.rules.across import CONTRADICTS_COPY
 from evidence.run import Run
+from schemas.catalog import ROWS, document_kind
 from schemas.problems import Problem
 
 _LONGEST_NAMES, _LONGEST_VALUE, _LONGEST_LINE = 200, 2000, 64 * 1024
@@ -105,30 +105,27 @@ def _documents(title: str, names: Sequence[str], run: Run) -> None:
 
 
 def _content(name: str, run: Run, errors: Sequence[Problem]) -> None:
-    """Draw a document as a tree. Of rows, and of a document that is not valid JSON, draw the lines that matter."""
-    value = {MANIFEST: run.manifest, EVAL_SUMMARY: run.eval_summary}.get(name)
-    if value is not None:
-        st.json(_masked(value), expanded=2)
+    """Draw a document as a tree. Of rows, and of a document that is not JSON, draw the wrong or the first lines."""
+    if document := run.raw(name):
+        st.json(_masked(document), expanded=2)
         return
     wrong = {one.line for one in errors if one.line}
-    is_rows = name not in {MANIFEST, EVAL_SUMMARY}
+    is_rows = document_kind(name) in ROWS
     try:
         lines = excerpt(run.path / name, wrong, around=0 if is_rows else _LINES_AROUND)
     except OSError as error:
         markup.note(f"{name} cannot be read: {error.strerror or error}.")
         return
-    if is_rows:
-        markup.note("Rows with errors:" if wrong else "First rows:")
+    if not is_rows:
+        text = "\n".join(f"{number:>6}  {_masked(line)}" for number, line in lines)
+        st.code(text, language=None, wrap_lines=True)
+        return
     for number, line in lines:
         st.caption(f"Line {number:,}{', with errors' if number in wrong else ''}")
         try:
-            row = _masked(json.loads(line)) if is_rows else None
+            st.json(_masked(json.loads(line)), expanded=1)
         except (ValueError, RecursionError):
-            row = None
-        if isinstance(row, dict):
-            st.json(row, expanded=1)
-        else:
-            st.code(glimpse(strip_invisible(line), _LONGEST_VALUE), language=None, wrap_lines=True)
+            st.code(_masked(line), language=None, wrap_lines=True)
 
 
 def excerpt(path: Path, wrong: Collection[int], *, around: int = 0) -> Sequence[tuple[int, str]]:

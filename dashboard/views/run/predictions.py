@@ -142,9 +142,7 @@ def _scores(eval_summary: Row, groups: Mapping[str, Sequence[str]]) -> None:
 
     def filter_by_selection() -> None:
         chosen = [keys[row] for row in st.session_state[key]["selection"]["rows"]]
-        for field in GROUPS:
-            wanted = [] if ("", "") in chosen else [value for name, value in chosen if name == field]
-            st.session_state[field] = [value for value in wanted if value in groups.get(field, ())]
+        st.session_state.update(filters_of(chosen, groups))
 
     st.dataframe(
         frame,
@@ -162,6 +160,12 @@ def _scores(eval_summary: Row, groups: Mapping[str, Sequence[str]]) -> None:
 
 
 # Filters
+
+
+def filters_of(chosen: Sequence[tuple[str, str]], groups: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Return the filter of each field for the chosen fields and values; choosing all items removes every filter."""
+    kept = [] if ("", "") in chosen else [(field, value) for field, value in chosen if value in groups.get(field, ())]
+    return {field: [value for name, value in kept if name == field] for field in GROUPS}
 
 
 def group_values(rows: Sequence[Row]) -> dict[str, list[str]]:

@@ -52,7 +52,7 @@ def section(run: Run) -> None:
             y_label="Groups (%)",
             color=list(_SHARES.values()),
             stack=True,
-            height=240,
+            height=300,
             alt=f"Share of solved groups over the steps. {_describe(shares)}",
         )
     keys = list(zip(groups["Step"], groups["Group"], strict=True))
