@@ -30,7 +30,7 @@ def safe(text: object) -> str:
 
 
 def sign(signs: Mapping[str, Sign], word: str | None, beside: str = "") -> str:
-    """Return a grade or a status as a small label with its symbol, its word and `beside`, and its meaning on hover."""
+    """Return a grade or a status as a label: symbol, word and further text, with the meaning on hover."""
     found, text = signs.get(word or "", UNKNOWN), f"{word or 'unknown'}{f' · {beside}' if beside else ''}"
     return (
         f'<span class="tp-sign tp-{found.tone}" title="{safe(found.meaning)}">'

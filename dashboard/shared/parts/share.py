@@ -12,7 +12,7 @@ from pathlib import Path
 from dashboard.shared.parts import markup
 from evidence.bundle.page import shared_report
 
-_HELP = "Download an HTML page with figures, grades and findings. It has no scripts, and secrets are masked."
+_HELP = "Download figures, grades and findings as one HTML page without scripts. Secrets are masked."
 
 
 def button(folders: Sequence[Path]) -> None:

@@ -29,7 +29,7 @@ def choose() -> StartConfig | None:
         key="source",
         bind="query-params",
         width=420,
-        help="A built-in configuration, or that of an earlier run.",
+        help="A built-in configuration or one of an earlier run.",
     )
     st.session_state[_LAST] = key
     return known[key]

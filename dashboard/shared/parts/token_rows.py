@@ -36,7 +36,7 @@ def _example(example: Mapping[str, Any]) -> None:
     if (left_out := len(tokens) - 2 * _SHOWN_TOKENS) > 0:
         more = f"; the first and last {_SHOWN_TOKENS:,} are shown"
         first, last = ("".join(map(_token, some)) for some in (tokens[:_SHOWN_TOKENS], tokens[-_SHOWN_TOKENS:]))
-        shown = f"{first}\n<i>… {left_out:,} tokens left out …</i>\n{last}"
+        shown = f"{first}\n<i>… {left_out:,} tokens omitted …</i>\n{last}"
     title = f"Row {count(row)}: {len(tokens):,} tokens, {supervised:,} supervised{cut}{more}"
     st.html(f'<p class="tp-sub">{safe(title)}</p><p class="tp-tokens">{shown}</p>')
 

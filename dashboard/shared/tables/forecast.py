@@ -1,9 +1,8 @@
-"""Compare the figures of a plan with those of the run."""
+"""Compare the plan of a run with the run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from dashboard.shared.tables.plan_time import band_at
@@ -13,20 +12,12 @@ from schemas import formats
 from schemas.reading import get_bool, get_number, get_objects, get_str
 
 Document = Mapping[str, Any] | None
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """A planned figure beside the observed one, with a remark."""
-
-    what: str
-    planned: str
-    observed: str
-    remark: str
+Forecast = tuple[str, str, str, str]
+"""A figure, its planned value, its observed value, and a remark."""
 
 
 def forecasts(plan: Document, manifest: Document) -> list[Forecast]:
-    """Return devices, memory, step time and verdict of a plan beside those of the run; empty without a plan."""
+    """Compare devices, memory, step time and verdict of a plan with a run; empty without a plan."""
     if plan is None:
         return []
     return [_device(plan, manifest), _memory(plan, manifest), *_step(plan, manifest), _verdict(plan, manifest)]
@@ -42,22 +33,26 @@ def parts(plan: Document) -> list[tuple[str, str, str]]:
 
 def _device(plan: Document, manifest: Document) -> Forecast:
     planned, observed = get_str(plan, "target", "name"), get_str(manifest, "devices", "kind")
-    return Forecast(
+    remark = "The plan is for another device." if planned and observed and planned != observed else ""
+    return (
         "Device",
         _times(get_number(plan, "target", "devices"), planned),
         _times(get_number(manifest, "devices", "count"), observed),
-        "The plan is for another device." if planned and observed and planned != observed else "",
+        remark,
     )
+
+
+def _times(count: float | None, name: str | None) -> str:
+    return formats.NOTHING if name is None else f"{formats.count(count)} × {name}"
 
 
 def _memory(plan: Document, manifest: Document) -> Forecast:
     peak = peak_memory(manifest)
     planned = planned_memory(plan, peak.scope if peak else "one device")
-    text = formats.NOTHING
+    text, remark = formats.NOTHING, ""
     if planned is not None:
         error = planned.error_fraction
         text = formats.size(planned.bytes) + ("" if error is None else f" ± {error * 100:.0f} %")
-    remark = ""
     if peak is not None and planned is not None and planned.bytes:
         off = (peak.bytes - planned.bytes) / planned.bytes
         is_within = planned.error_fraction is not None and abs(off) <= planned.error_fraction
@@ -66,11 +61,11 @@ def _memory(plan: Document, manifest: Document) -> Forecast:
         remark += f" Peak in {program_name(peak.part)}." if peak.part else ""
     elif peak is not None and peak.scope == "whole process":
         remark = "Not compared, because the process includes Python and all libraries."
-    return Forecast("Peak memory", text, peak.as_text() if peak else formats.NOTHING, remark)
+    return "Peak memory", text, peak.as_text() if peak else formats.NOTHING, remark
 
 
 def _step(plan: Document, manifest: Document) -> list[Forecast]:
-    """Return the step time; empty if the plan has none."""
+    """Return the step time, or nothing if it was not planned."""
     band = band_at(plan, "time", "step_seconds")
     if band is None:
         return []
@@ -81,26 +76,12 @@ def _step(plan: Document, manifest: Document) -> list[Forecast]:
         where = "within" if band.low <= observed <= band.high else "outside"
         ratio = f"{formats.number(observed / band.likely, 3)} × the likely time, " if band.likely else ""
         remark = f"{ratio}{where} the planned range."
-    return [
-        Forecast(
-            "Step time",
-            f"{formats.duration(band.likely)} ({formats.duration(band.low)} to {formats.duration(band.high)})",
-            formats.duration(observed),
-            remark,
-        )
-    ]
+    planned = f"{formats.duration(band.likely)} ({formats.duration(band.low)} to {formats.duration(band.high)})"
+    return [("Step time", planned, formats.duration(observed), remark)]
 
 
 def _verdict(plan: Document, manifest: Document) -> Forecast:
     verdict = (get_str(plan, "verdict") or "unknown").replace("_", " ")
-    stopped = get_str(manifest, "result", "stopped_because")
-    return Forecast(
-        "Fits",
-        f"{verdict}, {formats.size(get_number(plan, 'available_bytes'))} available",
-        stopped or formats.NOTHING,
-        "Started with --force, although the plan does not fit." if get_bool(plan, "forced") is True else "",
-    )
-
-
-def _times(count: float | None, name: str | None) -> str:
-    return formats.NOTHING if name is None else f"{formats.count(count)} × {name}"
+    planned = f"{verdict}, {formats.size(get_number(plan, 'available_bytes'))} available"
+    remark = "Started with --force, although the plan does not fit." if get_bool(plan, "forced") is True else ""
+    return "Fits", planned, get_str(manifest, "result", "stopped_because") or formats.NOTHING, remark

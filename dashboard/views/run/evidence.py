@@ -68,7 +68,7 @@ def _download(folder: Path, name: str, label: str) -> None:
 
 
 def _grade_card(summary: RunSummary, *, is_foreign: bool) -> None:
-    """Draw the grades from lowest to highest with that of the run marked, its reasons, and how to reach the next."""
+    """Draw the ladder of grades, the reasons of the grade, and how to reach the next one."""
     grade, ladder = summary.grade, evidence.LADDER
     items = "".join(
         f'<li class="{"tp-here" if name == grade else ""}" title="{markup.safe(GRADES[name].meaning)}">'
@@ -90,7 +90,7 @@ def _grade_card(summary: RunSummary, *, is_foreign: bool) -> None:
 
 
 def _documents(title: str, names: Sequence[str], run: Run) -> None:
-    """Draw the documents of a card one at a time, each beside its errors."""
+    """Draw one document of a card, chosen by the reader, with its errors."""
     name = names[0]
     if len(names) > 1:
         name = st.segmented_control(title, names, default=names[0], required=True, label_visibility="collapsed")

@@ -1,4 +1,4 @@
-"""The Predictions tab: scores by group, the answers in a table with filters, and one answer beside the expected one.
+"""The Predictions tab: scores by group, a table of answers with filters, and the selected answer in full.
 
 The address holds the filters and the item whose answer is shown.
 """
@@ -142,7 +142,7 @@ def _scores(eval_summary: Row, groups: Mapping[str, Sequence[str]]) -> None:
 
     def filter_by_selection() -> None:
         chosen = [keys[row] for row in st.session_state[key]["selection"]["rows"]]
-        st.session_state.update(filters_of(chosen, groups))
+        st.session_state.update(build_filters(chosen, groups))
 
     st.dataframe(
         frame,
@@ -162,7 +162,7 @@ def _scores(eval_summary: Row, groups: Mapping[str, Sequence[str]]) -> None:
 # Filters
 
 
-def filters_of(chosen: Sequence[tuple[str, str]], groups: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+def build_filters(chosen: Sequence[tuple[str, str]], groups: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """Return the filter of each field for the chosen fields and values; choosing all items removes every filter."""
     kept = [] if ("", "") in chosen else [(field, value) for field, value in chosen if value in groups.get(field, ())]
     return {field: [value for name, value in kept if name == field] for field in GROUPS}

@@ -60,7 +60,7 @@ def section(run: Run) -> None:
     table = st.dataframe(
         groups,
         hide_index=True,
-        key="rollout_groups",
+        key=f"rollout_groups {hash(tuple(keys))}",
         column_config=_GROUP_COLUMNS,
         on_select="rerun",
         selection_mode="single-row-required",

@@ -32,15 +32,12 @@ _MOST_FACTS = 500
 
 
 def plan(run: Run) -> None:
-    """Draw planned beside observed figures, and the planned memory by part."""
+    """Compare the plan with the run, and draw the planned memory by part."""
     if run.plan is None:
         reason = "cannot be read, see Problems" if PLAN in run.files else "is missing; training writes it before step 1"
         markup.empty("No plan", f"plan.json {reason}.")
         return
-    rows = forecast.forecasts(run.plan, run.manifest)
-    markup.table(
-        ["Figure", "Planned", "Observed", "Remark"], [(row.what, row.planned, row.observed, row.remark) for row in rows]
-    )
+    markup.table(["Figure", "Planned", "Observed", "Remark"], forecast.forecasts(run.plan, run.manifest))
     st.header("Planned memory by part", anchor=False)
     peak = peak_memory(run.manifest)
     observed = peak.bytes if peak is not None and peak.scope == "one device" else None
@@ -105,7 +102,7 @@ def examples(run: Run) -> None:
     """Draw the first training examples token by token, and counts over all examples."""
     found = run.raw(layout.FIRST_EXAMPLES)
     if not found:
-        markup.empty("No examples", "This run has no readable first_examples.json.")
+        markup.empty("No examples", "first_examples.json is missing or cannot be read.")
         return
     end_token = get_bool(found, "counts", "end_token_supervised")
     ends = "?" if end_token is None else "yes" if end_token else "no, so the model never learns to stop"
@@ -204,7 +201,7 @@ def files(run: Run) -> None:
     table = st.dataframe(
         frame,
         hide_index=True,
-        key="files",
+        key=f"files {hash(run.files)}",
         placeholder=formats.NOTHING,
         on_select="rerun",
         selection_mode="single-row",
@@ -239,7 +236,7 @@ def machine(run: Run) -> None:
 
 
 def problems(folder: Path) -> None:
-    """Draw the grade and all problems, or the reasons of the grade if there are none."""
+    """Draw the grade, and the problems of the run or else the reasons of the grade."""
     found = reading.check(folder)
     grade = found.grade
     meaning = GRADES[grade.name].meaning

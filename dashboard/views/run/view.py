@@ -131,7 +131,7 @@ def _facts(run: Run) -> tuple[Run, Sequence[str]]:
 def _sections(
     name: str, run: Run, view: ImportedRun | None, known: Mapping[str, RunSummary], *, running: bool
 ) -> Mapping[str, Callable[[], None]]:
-    """Return the tabs of a run; those of another tool's run are fewer."""
+    """Return the functions that draw the tabs, by title. Runs of other tools have fewer tabs."""
     first: dict[str, Callable[[], None]] = {"Curves": lambda: _curves(name, run, known, running=running)}
     last: dict[str, Callable[[], None]] = {
         "Files": lambda: sections.files(run),

@@ -1,4 +1,4 @@
-"""The main figures of a run, its plan beside what was observed, and its peak memory on every page."""
+"""The main figures of a run, the comparison with its plan, and the peak memory on every page."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_figures_of_a_whole_run(tmp_path: Path) -> None:
     assert (found["Steps"].value, found["Steps"].detail) == ("20", "of 20 planned")
     assert found["Exact match"].value == "100.0 %"
     assert found["Exact match"].detail == "72.2–100.0 %, n = 10; untrained 0.0 %"
-    assert found["Speed"].detail == "0.500 s per step, on average"
+    assert found["Speed"].detail == "0.500 s per step"
     assert found["Duration"].detail == "10.0 s of training"
     assert run.manifest is not None
     running = run.manifest | {"status": "running", "result": dict.fromkeys(run.manifest["result"])}
@@ -57,9 +57,7 @@ def test_the_figures_of_nothing_are_dashes(tmp_path: Path) -> None:
         ("cpu", {"peak_memory_bytes": None}, None),
     ],
 )  # fmt: skip
-def test_peak_memory_has_the_scope_that_it_was_measured_in(
-    platform: str, result: dict[str, Any], text: str | None
-) -> None:
+def test_peak_memory_has_a_scope(platform: str, result: dict[str, Any], text: str | None) -> None:
     found = peak_memory({"devices": {"platform": platform}, "result": result})
     assert (found.as_text() if found else None) == text
 
@@ -110,30 +108,29 @@ def test_the_plan_beside_what_was_observed(peak: int, remark: str) -> None:
         "result": {"peak_memory_bytes": peak, "stopped_because": "All steps were done."},
     }
     device, memory, fits = forecast.forecasts(plan, manifest)
-    assert (device.planned, device.observed, device.remark) == ("2 × T4", "2 × T4", "")
-    assert memory.remark == remark
-    assert fits.observed == "All steps were done."
+    assert device == ("Device", "2 × T4", "2 × T4", "")
+    assert memory[3] == remark
+    assert fits[2] == "All steps were done."
     assert forecast.forecasts(None, manifest) == []
 
 
 def test_missing_values_of_a_plan_differ_from_nothing() -> None:
     device, memory, _ = forecast.forecasts({"error_fraction": 0.2}, {"devices": {"kind": "T4", "count": 1}})
-    assert (device.planned, device.remark) == ("–", "")
-    assert memory.planned == "–"
+    assert device == ("Device", "–", "1 × T4", "")
+    assert memory[1] == "–"
 
 
 def test_the_memory_of_a_whole_process_is_not_compared_with_arrays() -> None:
     plan = {"need_bytes": 18 * MIB, "error_fraction": 0.2, "verdict": "fits"}
     memory = forecast.forecasts(plan, {"devices": {"platform": "cpu"}, "result": {"peak_memory_bytes": 512 * MIB}})[1]
-    assert (memory.planned, memory.observed) == ("–", "512.0 MiB, whole process")
-    assert memory.remark == "Not compared, because the process includes Python and all libraries."
+    remark = "Not compared, because the process includes Python and all libraries."
+    assert memory == ("Peak memory", "–", "512.0 MiB, whole process", remark)
 
 
 @pytest.mark.parametrize(("seconds", "where"), [(150.0, "within"), (300.0, "outside")])
 def test_the_planned_step_time_beside_the_mean_one(seconds: float, where: str) -> None:
     plan = {"time": {"step_seconds": {"low": 0.5, "likely": 1.0, "high": 2.0}}}
     manifest = {"result": {"train_seconds": seconds}, "training": {"steps_done": 100}}
-    step = next(one for one in forecast.forecasts(plan, manifest) if one.what == "Step time")
-    assert step.planned == "1.0 s (0.5 s to 2.0 s)"
-    assert step.observed == f"{seconds / 100:.1f} s"
-    assert step.remark == f"{seconds / 100:.2f} × the likely time, {where} the planned range."
+    step = next(row for row in forecast.forecasts(plan, manifest) if row[0] == "Step time")
+    assert step[1:3] == ("1.0 s (0.5 s to 2.0 s)", f"{seconds / 100:.1f} s")
+    assert step[3] == f"{seconds / 100:.2f} × the likely time, {where} the planned range."

@@ -16,7 +16,7 @@ from evidence.layout import ANSWERS_OVER_STEPS, PREDICTIONS
 from evidence.run import read_run
 
 
-def rows_of(folder: Path) -> list[dict[str, Any]]:
+def read_predictions(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / PREDICTIONS).read_text("utf-8").splitlines()]
 
 
@@ -60,9 +60,9 @@ def test_scores_by_group_beside_the_untrained_model(tmp_path: Path) -> None:
 
 def test_selected_groups_become_filters_and_all_items_remove_them() -> None:
     groups = {"section": ["core", "edge"], "difficulty": ["easy"]}
-    found = predictions.filters_of([("section", "edge"), ("difficulty", "easy"), ("difficulty", "unknown")], groups)
+    found = predictions.build_filters([("section", "edge"), ("difficulty", "easy"), ("difficulty", "unknown")], groups)
     assert found == {"section": ["edge"], "category": [], "difficulty": ["easy"]}
-    assert not any(predictions.filters_of([("", ""), ("section", "edge")], groups).values())
+    assert not any(predictions.build_filters([("", ""), ("section", "edge")], groups).values())
 
 
 def test_scores_of_a_contradictory_run_are_not_shown(opened: Open, root: Path) -> None:
@@ -74,7 +74,7 @@ def test_scores_of_a_contradictory_run_are_not_shown(opened: Open, root: Path) -
 
 def test_an_answer_is_compared_with_the_expected_one_letter_by_letter(opened: Open, root: Path) -> None:
     folder = write_run(root, "alpha", items=40)
-    rows = rows_of(folder)
+    rows = read_predictions(folder)
     rows[3] |= {"expected": "118", "extracted_answer": "<u>181", "correct": False, "finish_reason": "length"}
     write_rows(folder / PREDICTIONS, rows)
     app = opened(state.RUN, run="alpha", view="Predictions", finish_reason="length")
@@ -88,7 +88,7 @@ def test_an_answer_is_compared_with_the_expected_one_letter_by_letter(opened: Op
 
 def test_a_link_opens_the_page_of_its_answer_among_thousands(opened: Open, root: Path) -> None:
     folder = write_run(root, "alpha")
-    row = rows_of(folder)[0]
+    row = read_predictions(folder)[0]
     write_rows(folder / PREDICTIONS, [row | {"id": f"q{n}", "output_text": f"said {n}"} for n in range(2500)])
     app = opened(state.RUN, run="alpha", view="Predictions", item="q1700")
     assert "items. The selected answer is shown below." in said(app)
@@ -102,7 +102,7 @@ def test_a_link_opens_the_page_of_its_answer_among_thousands(opened: Open, root:
 @pytest.mark.parametrize(("item", "is_linked"), [("q1", True), ("q" * 201, False), ("q\u2028\u202e", False)])
 def test_only_an_id_that_an_address_can_hold_is_put_there(opened: Open, root: Path, item: str, is_linked: bool) -> None:
     folder = write_run(root, "alpha")
-    write_rows(folder / PREDICTIONS, [rows_of(folder)[0] | {"id": item, "output_text": "the output"}])
+    write_rows(folder / PREDICTIONS, [read_predictions(folder)[0] | {"id": item, "output_text": "the output"}])
     app = opened(state.RUN, run="alpha", view="Predictions")
     for rows in ([0], []):
         app.session_state[f"predictions_table {hash((item,))}"] = selection(*rows)

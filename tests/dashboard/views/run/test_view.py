@@ -91,7 +91,7 @@ def test_a_long_example_is_shown_in_part(opened: Open, root: Path) -> None:
     path.write_text(json.dumps(stated), "utf-8")
     text = said(opened(state.RUN, run="alpha", view="Examples"))
     assert "Row 1,234: 2,500 tokens, 2,500 supervised, truncated to the sequence length; the first and last" in text
-    assert "<i>… 500 tokens left out …</i>" in text
+    assert "<i>… 500 tokens omitted …</i>" in text
 
 
 def test_an_unreadable_plan_is_not_called_missing(opened: Open, root: Path) -> None:
