@@ -12,13 +12,13 @@ from schemas.render import next_step
 
 _EDGES = {"error": "tp-edge-bad", "warning": "tp-edge-poor", "note": ""}
 SHOWN = 50
-"""Largest number of problems drawn; a broken file can have one in every line."""
+"""Problems drawn at most; a broken file can have one in every line."""
 ACTIONS: Mapping[Action, str] = {
     "allow_partial": "Or tick “Label as partial” on the Package page.",
     "redact": "Or tick “Mask secrets and home folders” on the Package page.",
-    "resume": "Or press Resume on its page.",
+    "resume": "The button Resume on its page does that.",
 }
-"""What to do in the dashboard for each action."""
+"""How the dashboard offers each action."""
 
 
 def show(problems: Iterable[Problem]) -> None:

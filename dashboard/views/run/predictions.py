@@ -5,7 +5,6 @@ The address holds the filters and the item whose answer is shown.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +14,6 @@ import streamlit as st
 from dashboard.shared.parts import markup
 from dashboard.shared.words.text import both_ends, glimpse
 from evidence.bundle.secrets import strip_invisible
-from evidence.scores.reading import TAGS
 from schemas import formats
 from schemas.formats import quantity
 from schemas.reading import get_bool, get_number, get_path, get_str
@@ -42,7 +40,6 @@ _PAGE_ROWS = 1000
 _LONGEST_CELL, _LONGEST_TEXT = 300, 8_000
 _ITEM, _LONGEST_ITEM = "item", 200
 """Query parameter with the shown item; longer ids are not put into the address."""
-_TAG = re.compile("(" + "|".join(map(re.escape, TAGS)) + ")")
 
 _SCORE_COLUMNS: Mapping[str, Any] = {
     "Value": st.column_config.TextColumn(width=160),
@@ -301,24 +298,17 @@ def _answer(row: Row) -> None:
             st.code(both_ends(get_str(row, "prompt") or "", _LONGEST_TEXT), language=None, wrap_lines=True)
         with right:
             st.caption("Output, with the answer underlined")
-            classes = {"tag": "tp-dim", "answer": "tp-on", "": ""}
-            parts = "".join(
-                f'<span class="{classes[kind]}">{markup.safe(text)}</span>' for kind, text in output_parts(row)
-            )
-            st.html(f'<p class="tp-tokens">{parts}</p>')
+            before, answer, after = map(markup.safe, split_at_answer(row))
+            st.html(f'<p class="tp-tokens">{before}<span class="tp-on">{answer}</span>{after}</p>')
 
 
-def output_parts(row: Row) -> list[tuple[str, str]]:
-    """Return an output in parts: `tag` of the required format, `answer` that was read, or "" for other text.
+def split_at_answer(row: Row) -> tuple[str, str, str]:
+    """Split an output into the text before the answer, the answer, and the text after it; "" if it has no answer.
 
     Keys and passwords are masked. Only the beginning and the end of a long output are kept.
 
-    >>> output_parts({"output_text": "<answer>4</answer>", "extracted_answer": "4"})
-    [('tag', '<answer>'), ('answer', '4'), ('tag', '</answer>')]
+    >>> split_at_answer({"output_text": "<answer>4</answer>", "extracted_answer": "4"})
+    ('<answer>', '4', '</answer>')
     """
     text, answer = both_ends(get_str(row, "output_text") or "", _LONGEST_TEXT), get_str(row, "extracted_answer")
-    before, found, after = text.rpartition(answer) if answer else ("", "", text)
-    parts = (
-        [("", part) for part in _TAG.split(before)] + [("answer", found)] + [("", part) for part in _TAG.split(after)]
-    )
-    return [("tag" if part in TAGS and not kind else kind, part) for kind, part in parts if part]
+    return text.rpartition(answer) if answer else ("", "", text)
