@@ -254,7 +254,7 @@ def test_cards_state_what_was_read_of_model_and_rows(opened: Open, root: Path) -
         "100 items are evaluated",
     ):
         assert f"<p>{line}</p>" in text
-    assert '<span class="" title="id 1, only read">2 + 2 = &lt;b&gt;</span>' in text
+    assert '<span class="" title="id 1, context">2 + 2 = &lt;b&gt;</span>' in text
     assert '<span class="tp-on" title="id 2, supervised">4</span>' in text
     assert "Row 7" not in said(opened(state.LAUNCH, source="tiny.yaml")), "rows are folded at first"
 
