@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dashboard.shared.tables.plan_time import band_at
+from dashboard.shared.tables.planned import band_at
 from dashboard.shared.words.verdicts import part_name, program_name
 from evidence.effective import observed_memory
 from schemas import formats
