@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dashboard.shared.words.verdicts import method_at, program_name, verdict_at
+from dashboard.shared.words.verdicts import METHODS, method_at, program_name, verdict_at
 from schemas.formats import count, duration, percent, size
 from schemas.problems import Problem, Severity
 from schemas.reading import get_number, get_objects, get_path, get_str
@@ -201,9 +201,12 @@ def _error(plan: Plan) -> str:
 
 
 def _memory_line(plan: Plan) -> str:
-    method = method_at(plan) or "estimated by formula"
     devices, name = get_number(plan, "target", "devices") or 1, get_str(plan, "target", "name") or "unknown device"
-    return f"Memory is {method}{_error(plan)} for {count(devices)} × {name}."
+    method = method_at(plan) or METHODS["closed_form"]
+    largest = max(get_objects(plan, "programs"), key=lambda one: bytes_at(one, "peak_bytes") or 0, default=plan)
+    reason = get_str(largest, "because") or ""  # of a formula: why nothing was compiled
+    how = reason if reason.startswith(method) else method
+    return f"Memory on {count(devices)} × {name}{_error(plan)}: {how}."
 
 
 def _time_line(plan: Plan) -> str:
