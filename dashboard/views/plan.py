@@ -28,7 +28,7 @@ MOST_MACHINES, MOST_SIZES = 40, 24
 """Rows of the table of machines, and rows and columns of the table of sizes; an answer may hold more."""
 
 _FIRST_MACHINE = "kaggle-tpu-v5e-8"
-_MACHINE, _MACHINES = "on", "machines"
+_MACHINE = "on"
 _GIB = 2**30
 _MAX_SIZE = 2**40
 
@@ -125,12 +125,13 @@ def _draw_machines(answer: Mapping[str, Any], plan: Mapping[str, Any] | None, ma
     free = fitting["Machine"][fitting["Weekly quota"].notna()]
     quota = f" Free within a weekly quota: {', '.join(free)}." if len(free) else ""
     markup.note(f"Fits on {len(fitting)} of {len(rows)} machines.{quota} Select a machine to plan for it.")
+    key = f"machines {machine}"  # another machine has no row selected
     st.dataframe(
         rows,
-        key=_MACHINES,
+        key=key,
         hide_index=True,
         placeholder=NOTHING,
-        on_select=lambda: _choose_machine(list(rows["Machine"])),
+        on_select=lambda: _choose_machine(key, list(rows["Machine"])),
         selection_mode="single-row",
         column_config={
             "Memory": column_config.ProgressColumn(min_value=0, max_value=1, format="percent", help="Need / usable"),
@@ -159,8 +160,8 @@ def _machine_row(name: str, one: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _choose_machine(names: list[str]) -> None:
-    for row in st.session_state[_MACHINES].selection.rows:
+def _choose_machine(key: str, names: list[str]) -> None:
+    for row in st.session_state[key].selection.rows:
         if row < len(names) and names[row] in target_names():
             st.session_state[_MACHINE] = names[row]
 

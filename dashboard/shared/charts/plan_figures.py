@@ -91,7 +91,11 @@ def template(colours: Palette) -> go.layout.Template:
         "font": {"family": _FONT, "size": 12, "color": colours.ink},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
-        "hoverlabel": {"bgcolor": colours.paper, "bordercolor": colours.line, "font": {"color": colours.ink}},
+        "hoverlabel": {
+            "bgcolor": colours.paper,
+            "bordercolor": colours.line,
+            "font": {"family": _FONT, "color": colours.ink},
+        },
         "xaxis": axis,
         "yaxis": axis | {"gridcolor": "rgba(0,0,0,0)"},
         "uniformtext": {"minsize": 11, "mode": "hide"},

@@ -206,7 +206,7 @@ def _memory_line(plan: Plan) -> str:
     largest = max(get_objects(plan, "programs"), key=lambda one: bytes_at(one, "peak_bytes") or 0, default=plan)
     reason = get_str(largest, "because") or ""  # of a formula: why nothing was compiled
     how = reason if reason.startswith(method) else method
-    return f"Memory on {count(devices)} × {name}{_error(plan)}: {how}."
+    return f"Memory on {count(devices)} × {name}{_error(plan)}, {how}."
 
 
 def _time_line(plan: Plan) -> str:

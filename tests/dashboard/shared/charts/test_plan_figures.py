@@ -90,4 +90,4 @@ def test_a_run_longer_than_a_session_names_their_number(changed: dict[str, Any],
 def test_a_formula_is_named_with_the_reason_why_nothing_was_compiled() -> None:
     train = program("train", "fits", [part("params", 4)], because="estimated by formula: the compiler is not installed")
     details = planned.details(plan_document(method="closed_form", programs=[train]))
-    assert details[0] == "Memory on 8 × TPU v5 lite ± 3 %: estimated by formula: the compiler is not installed."
+    assert details[0] == "Memory on 8 × TPU v5 lite ± 3 %, estimated by formula: the compiler is not installed."
