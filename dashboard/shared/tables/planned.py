@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dashboard.shared.words.verdicts import METHODS, method_at, program_name, verdict_at
-from schemas.formats import count, duration, percent, size
+from schemas.formats import count, duration, number, percent, size
 from schemas.problems import Problem, Severity
 from schemas.reading import get_number, get_objects, get_path, get_str
 
@@ -181,16 +181,6 @@ def problems(plan: Plan) -> list[Problem]:
     ]
 
 
-def share_in_words(band: Estimate | None, limit: str) -> str:
-    """Format a share of a limit: `57 % of a session of 9 h 00 min (29 to 114 %)`, or "" if it is unknown."""
-    if band is None:
-        return ""
-    low, likely, high = (
-        f"{100 * value:.0f}" if value >= 0.095 else f"{100 * value:.1g}" for value in (band.low, band.likely, band.high)
-    )
-    return f"{likely} % of a {limit}" + (f" ({low} to {high} %)" if low != high else "")
-
-
 def _per_device(plan: Plan) -> str:
     return " per device" if (get_number(plan, "target", "devices") or 1) > 1 else ""
 
@@ -222,30 +212,30 @@ def _time_line(plan: Plan) -> str:
 
 
 def _quota_line(plan: Plan) -> str:
-    shares = [
-        share_in_words(band_at(plan, "time", f"{name}_fraction"), f"{name} of {duration(seconds)}")
-        for name, seconds in time_limits(plan).items()
-    ]
-    text = ", ".join(share for share in shares if share)
+    """Format shares of limits and sessions: `57 % of a session of 9 h 00 min (29 to 114 %), 3 sessions in 2 weeks.`"""
+    parts = []
+    for name, seconds in time_limits(plan).items():
+        if (share := band_at(plan, "time", f"{name}_fraction")) is not None:
+            low, likely, high = (number(100 * value, 2) for value in (share.low, share.likely, share.high))
+            interval = f" ({low} to {high} %)" if low != high else ""
+            parts.append(f"{likely} % of a {name} of {duration(seconds)}{interval}")
     stated = get_path(plan, "time", "sessions")
     if isinstance(stated, list) and len(stated) == 3:
         likely, weeks = stated[1], get_number(plan, "time", "weeks")
         if likely is None:
-            text += "; it cannot finish in any number of sessions"
+            parts.append("cannot finish in any number of sessions")
         elif isinstance(likely, int) and likely > 1:
-            text += f"; {count(likely)} sessions" + (f" in {count(weeks)} weeks" if weeks and weeks > 1 else "")
-    return f"{text}." if text else ""
+            parts.append(f"{count(likely)} sessions" + (f" in {count(weeks)} weeks" if weeks and weeks > 1 else ""))
+    return f"{', '.join(parts)}." if parts else ""
 
 
 def _usage(plan: Plan, key: str, template: str) -> str:
     need, available = bytes_at(plan, key, "need_bytes"), bytes_at(plan, key, "available_bytes")
     if need is None:
         return ""
-    if available is None:
-        return f"{template.format(size(need))}."
-    return (
-        f"{template.format(size(need))}; {size(available)} are available{', too little' if need > available else ''}."
-    )
+    lack = ", too little" if available is not None and need > available else ""
+    limit = "" if available is None else f"; {size(available)} are available{lack}"
+    return f"{template.format(size(need))}{limit}."
 
 
 def _interval(low: float, high: float) -> str:

@@ -78,7 +78,7 @@ def test_an_impossible_estimate_is_none(bad: object) -> None:
     ("changed", "text"),
     [
         ({"sessions": [1, 3, None], "weeks": 2}, "3 sessions in 2 weeks"),
-        ({"sessions": [None, None, None]}, "it cannot finish in any number of sessions"),
+        ({"sessions": [None, None, None]}, "cannot finish in any number of sessions"),
     ],
 )
 def test_a_run_longer_than_a_session_names_their_number(changed: dict[str, Any], text: str) -> None:
