@@ -212,7 +212,7 @@ def _time_line(plan: Plan) -> str:
 
 
 def _quota_line(plan: Plan) -> str:
-    """Format shares of limits and sessions: `57 % of a session of 9 h 00 min (29 to 114 %), 3 sessions in 2 weeks.`"""
+    """Format shares of the limits: `57 % of a session of 9 h 00 min (29 to 114 %)`; and the number of sessions."""
     parts = []
     for name, seconds in time_limits(plan).items():
         if (share := band_at(plan, "time", f"{name}_fraction")) is not None:

@@ -123,7 +123,7 @@ def test_questions_start_one_by_one_and_none_after_a_failure() -> None:
     compiled = PlanQuestion(options=("c",), label="", button="Compile")
     wanted = (quick, where, compiled)
 
-    def following(*states: asking.State) -> PlanQuestion | None:
+    def following(*states: Any) -> PlanQuestion | None:
         return asking._next_question(wanted, dict(zip((("q",), ("w",), ("c",)), states, strict=True)))
 
     assert following("none", "none", "none") == quick
