@@ -87,7 +87,7 @@ def _progress(
         st.rerun()
     following = _next_question(questions, states) if may_ask else None
     if following is not None and time.monotonic() - drawn_at >= SETTLE_SECONDS:
-        _ask(root, config, following)
+        _start(root, config, following)
     running = next((one for one in questions if states[one.options] == "running"), following)
     if running is not None:
         _draw_running(root, config, running, known[running.options], key)
@@ -116,7 +116,7 @@ def _next_question(questions: Sequence[PlanQuestion], states: Mapping[Options, S
     return next((one for one in questions if not one.button and states[one.options] == "none"), None)
 
 
-def _ask(root: Path, config: Mapping[str, Any], question: PlanQuestion) -> None:
+def _start(root: Path, config: Mapping[str, Any], question: PlanQuestion) -> None:
     with trying("The plan could not be started"):
         planning.ask(root, config, question.options)
 
@@ -151,7 +151,7 @@ def _draw_buttons(
         for one in failed or waiting:
             label = "Try again" if failed else one.button or "Estimate"
             if st.button(label, icon=":material/memory:", key=f"{key} {one.label}"):
-                _ask(root, config, one)
+                _start(root, config, one)
                 st.rerun()
         if "answered" in states.values() and st.button("Plan again", icon=":material/refresh:", help=_AGAIN):
             with trying("The earlier plans could not be removed"):

@@ -259,3 +259,12 @@ def test_an_invalid_configuration_is_not_planned(opened: Open) -> None:
     assert "-3 is below 1." in said(app)
     assert "Fix the problems to get a plan." in said(app)
     assert not app.get("status")
+
+
+def test_a_viewer_starts_no_plan(opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dashboard.shared.parts.gate.may_operate", lambda: False)
+    app = opened(state.PLAN, source="tiny.yaml")
+    assert "Not planned yet. An operator who opens this page starts it." in said(app)
+    put_answer(root, tiny(), QUICK, grid_document())
+    assert not {"Plan again", "Estimate"} & set(labels(app.run()))
+    assert not app.get("status")
