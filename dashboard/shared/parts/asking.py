@@ -1,8 +1,7 @@
-"""Asking for plans by itself while a form changes: after a pause, one question at a time, to be cancelled at any time.
+"""Plans that a page asks for: quick ones start by themselves, others when their button is pressed.
 
-A page draws what is known when it is drawn. The part below states how far the rest is; it looks every moment, starts
-what is next once the form has rested, and has the page drawn again when an answer is there. It starts a plan only when
-it looks, never while the page is drawn, so that a page is never slower for it.
+The page draws the answers that it has. The fragment below starts the next plan and reruns the page when an answer
+arrives. It never starts one while the page is drawn, so that a form that is still changing is not planned.
 """
 
 from __future__ import annotations
@@ -18,216 +17,160 @@ import streamlit as st
 
 from dashboard.shared.parts import gate, markup
 from dashboard.shared.parts.launching import trying
+from dashboard.shared.words.text import plain
 from launch import planning
 from launch.asking import PlanRequest, State
 from schemas.formats import duration
 
-PAUSE_SECONDS = 0.8
-"""How long a form must rest before its configuration is planned."""
+SETTLE_SECONDS = 0.8
+"""How long a form must stay unchanged before its configuration is planned."""
 
 TICK_SECONDS = 0.5
-_SHOWN = 90
-_FRESH, _SINCE, _STOPPED, _ASKED, _ENDED = (f"plans {name}" for name in ("fresh", "since", "stopped", "asked", "ended"))
+_MAX_LINE = 90
+_PROBLEM = re.compile(r"(error|warning|note) TP\d{3}: ")
+_PROGRESS = re.compile(r"(?!\w*(Error|Exception|Warning): )[\w.-]+: [a-z]")
+_LIBRARY = re.compile(r"[IWEF]\d{4} [\d:.]+\s+\d+ |WARNING: All log messages before absl")
 
 Options = tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanQuestion:
-    """One plan of a configuration.
+    """A plan that a page wants.
 
     Attributes:
-        options: Options of `trainproof plan` besides the configuration.
-        said: What is done meanwhile: `Compiling for t4`.
-        before: Options of a question whose answer states all of this one and more.
+        options: Options of `trainproof plan` in addition to `--config`.
+        label: Shown while the plan runs: `Compiling for t4`.
+        button: Label of the button that starts it, or "" if it starts by itself.
     """
 
     options: Options
-    said: str
-    before: Options | None = None
+    label: str
+    button: str = ""
 
 
 def answers(root: Path, config: Mapping[str, Any], questions: Sequence[PlanQuestion]) -> dict[Options, PlanRequest]:
-    """Return what is known of each question."""
+    """Return the state of each question, with its answer if there is one."""
     return {one.options: planning.planning(root, config, one.options) for one in questions}
 
 
-def open_questions(questions: Sequence[PlanQuestion], known: Mapping[Options, PlanRequest]) -> list[PlanQuestion]:
-    """Return the questions without those that a later one has already answered."""
-    answered = {options for options, found in known.items() if found.state == "answered"}
-    return [one for one in questions if one.before is None or one.before not in answered]
-
-
-def next_to_ask(states: Sequence[State]) -> int | None:
-    """Return which question to start now, or None: one at a time, and none behind one that failed."""
-    for number, state in enumerate(states):
-        if state in {"running", "failed"}:
-            return None
-        if state in {"none", "cancelled"}:
-            return number
-    return None
-
-
-def is_coming(root: Path, config: Mapping[str, Any], questions: Sequence[PlanQuestion]) -> bool:
-    """Return whether an answer is being looked for, or will be by itself: nothing has failed or was cancelled."""
-    known = answers(root, config, questions)
-    return (
-        "failed" not in {found.state for found in known.values()}
-        and _digest(root, config, questions) not in _stopped_questions()
-    )
-
-
-def _digest(root: Path, config: Mapping[str, Any], questions: Sequence[PlanQuestion]) -> str:
-    return str(planning.folder_of(root, config, questions[-1].options))
-
-
 def show(root: Path, config: Mapping[str, Any], questions: Sequence[PlanQuestion], *, key: str, allowed: bool) -> None:
-    """Draw how far the questions are, what can be done about it, and why there is no answer.
+    """Draw the progress of the questions, their buttons, and why one failed.
 
-    Questions are started in their order; earlier plans of the page `key` that are not wanted any more are ended.
+    Args:
+        root: The root of runs.
+        config: The configuration, complete.
+        questions: In the order in which those without a button start; none starts after one that failed.
+        key: Prefix of the keys of the buttons.
+        allowed: Whether the configuration is valid.
     """
-    known = answers(root, config, questions)
-    wanted = open_questions(questions, known)
-    _end_others(root, config, questions, key=key)
-    digest = _digest(root, config, questions)
-    since, when = st.session_state.get(_SINCE, ("", 0.0))
-    st.session_state[_SINCE] = (digest, when if since == digest else time.monotonic())
-    st.session_state[_FRESH] = True
-    st.session_state[_ENDED] = _ended_questions(known)
-    asking = allowed and gate.may_operate()
-    states = [known[one.options].state for one in wanted]
-    is_busy = "running" in states or (asking and digest not in _stopped_questions() and next_to_ask(states) is not None)
-    tick = TICK_SECONDS if is_busy else None
-    st.fragment(run_every=tick)(_progress)(root, config, tuple(questions), key, digest, asking=asking)
+    states = _states(answers(root, config, questions))
+    may_ask = allowed and gate.may_operate()
+    is_busy = "running" in states.values() or (may_ask and _next_question(questions, states) is not None)
+    fragment = st.fragment(run_every=TICK_SECONDS if is_busy else None)(_progress)
+    fragment(root, config, questions, key, states, time.monotonic(), may_ask=may_ask)
 
 
 def _progress(
-    root: Path, config: Mapping[str, Any], questions: Sequence[PlanQuestion], key: str, digest: str, *, asking: bool
+    root: Path,
+    config: Mapping[str, Any],
+    questions: Sequence[PlanQuestion],
+    key: str,
+    drawn: Mapping[Options, State],
+    drawn_at: float,
+    *,
+    may_ask: bool,
 ) -> None:
-    is_drawn_with_page = st.session_state.pop(_FRESH, False)
     known = answers(root, config, questions)
-    wanted = open_questions(questions, known)
-    states = [known[one.options].state for one in wanted]
-    if not is_drawn_with_page and _ended_questions(known) != st.session_state.get(_ENDED):
+    states = _states(known)
+    if any(states[options] in {"answered", "failed"} and states[options] != drawn[options] for options in states):
         st.rerun()
-    following = next_to_ask(states) if asking and digest not in _stopped_questions() else None
-    if following is not None and not is_drawn_with_page and _has_rested():
-        _ask(root, config, wanted[following], key)
-        known |= answers(root, config, [wanted[following]])
-        states = [known[one.options].state for one in wanted]
-    if "running" in states:
-        number = states.index("running")
-        _running(root, config, wanted[number], known[wanted[number].options], share=number / len(wanted), digest=digest)
-    elif "failed" in states:
-        _draw_failure(known[wanted[states.index("failed")].options])
-        _again(root, config, wanted[states.index("failed")], key, digest, asking=asking)
-    elif following is not None:
-        st.progress(following / len(wanted), text=f"{wanted[following].said}: next")
-    elif next_to_ask(states) is not None and asking:
-        markup.note("Cancelled. Change the form or check again.")
-        _again(root, config, wanted[next_to_ask(states) or 0], key, digest, asking=asking)
-    elif next_to_ask(states) is not None:
-        markup.note(_NOT_ASKED if not gate.may_operate() else "Not checked: fix the problems first.")
-    elif asking and st.button("Check again", icon=":material/refresh:", help=_AGAIN):
-        with trying("The memory could not be checked again"):
-            for one in questions:
-                planning.forget(root, config, one.options)
-        st.rerun()
+    following = _next_question(questions, states) if may_ask else None
+    if following is not None and time.monotonic() - drawn_at >= SETTLE_SECONDS:
+        _start(root, config, following)
+    running = next((one for one in questions if states[one.options] == "running"), following)
+    if running is not None:
+        _draw_running(root, config, running, known[running.options], key)
+        return
+    for found in known.values():
+        if found.state == "failed":
+            _draw_failure(found)
+    if may_ask:
+        _draw_buttons(root, config, questions, states, key)
+    elif "none" in states.values():
+        markup.note(_FIX if gate.may_operate() else "Not planned yet. An operator who opens this page starts it.")
 
 
-_NOT_ASKED = "Not checked yet. An operator who opens this page has it checked."
+_FIX = "Fix the problems to get a plan."
+_AGAIN = "Plans are kept. Plan again if free memory, the model or the data have changed."
 
 
-def _running(
-    root: Path, config: Mapping[str, Any], question: PlanQuestion, found: PlanRequest, *, share: float, digest: str
-) -> None:
-    """Draw how far a question is, and the button that ends it."""
+def _states(known: Mapping[Options, PlanRequest]) -> dict[Options, State]:
+    return {options: found.state for options, found in known.items()}
+
+
+def _next_question(questions: Sequence[PlanQuestion], states: Mapping[Options, State]) -> PlanQuestion | None:
+    """Return the question that starts by itself now, or None."""
+    if not {"running", "failed"}.isdisjoint(states.values()):
+        return None
+    return next((one for one in questions if not one.button and states[one.options] == "none"), None)
+
+
+def _start(root: Path, config: Mapping[str, Any], question: PlanQuestion) -> None:
+    with trying("The plan could not be started"):
+        planning.ask(root, config, question.options)
+
+
+def _draw_running(root: Path, config: Mapping[str, Any], question: PlanQuestion, found: PlanRequest, key: str) -> None:
+    """Draw how long a plan has been running, its last message and a Cancel button."""
     planning.watch(root, config, question.options)
-    said = f"{question.said}, {duration(round(found.seconds or 0))}"
+    elapsed = "" if found.seconds is None else f", {duration(round(found.seconds))}"
+    message = progress_line(found.output)
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.progress(share, text=said)
-        if gate.may_operate() and st.button("Cancel", icon=":material/close:", key="cancel plan"):
-            with trying("It could not be cancelled"):
+        st.status(f"{question.label}{elapsed}" + (f" ({plain(message)})" if message else ""), state="running")
+        may_cancel = found.state == "running" and gate.may_operate()
+        if may_cancel and st.button("Cancel", icon=":material/close:", key=f"{key} cancel"):
+            with trying("The plan could not be cancelled"):
                 planning.cancel(root, config, question.options)
-                st.session_state[_STOPPED] = _stopped_questions() | {digest}
                 st.rerun()
-    if said := last_said(found.output):
-        markup.note(said)
-
-
-def last_said(output: str) -> str:
-    """Return the last line that the program itself printed, empty empty before its first line.
-
-    It states `t4: compiling train`; compilers print lines of any form, also tracebacks, which help no one here.
-    """
-    lines = [line for line in output.splitlines() if _PROGRESS.match(line)]
-    return lines[-1][-_SHOWN:] if lines else ""
-
-
-def why_not(output: str) -> str:
-    """Return why the program gave no answer: its own problems where it named some, else all that was printed."""
-    lines = [line for line in output.splitlines() if not _OF_LIBRARY.match(line)]
-    first = next((number for number, line in enumerate(lines) if _PROBLEM.match(line)), 0)
-    return "\n".join(lines[first:])
-
-
-_PROBLEM = re.compile(r"(error|warning|note) TP\d{3}: ")
-_PROGRESS = re.compile(r"(?!\w*(Error|Exception|Warning): )[\w.-]+: [a-z]")
-_OF_LIBRARY = re.compile(r"[IWEF]\d{4} [\d:.]+\s+\d+ |WARNING: All log messages before absl")
 
 
 def _draw_failure(found: PlanRequest) -> None:
     code = "was stopped" if found.exit_code is None else f"ended with exit code {found.exit_code}"
-    markup.note(f"The check gave no answer: it {code}.")
-    if said := why_not(found.output):
-        st.code(said, language=None, wrap_lines=True)
+    markup.note(f"No plan: the program {code}.")
+    if text := failure_text(found.output):
+        st.code(text, language=None, wrap_lines=True)
 
 
-def _again(
-    root: Path, config: Mapping[str, Any], question: PlanQuestion, key: str, digest: str, *, asking: bool
+def _draw_buttons(
+    root: Path, config: Mapping[str, Any], questions: Sequence[PlanQuestion], states: Mapping[Options, State], key: str
 ) -> None:
-    if asking and st.button("Check again", icon=":material/refresh:", help=_AGAIN):
-        st.session_state[_STOPPED] = _stopped_questions() - {digest}
-        _ask(root, config, question, key)
-        st.rerun()
+    failed = [one for one in questions if states[one.options] == "failed"]
+    waiting = [one for one in questions if states[one.options] in {"none", "cancelled"}]
+    with st.container(horizontal=True):
+        for one in failed or waiting:
+            label = "Try again" if failed else one.button or "Estimate"
+            if st.button(label, icon=":material/memory:", key=f"{key} {one.label}"):
+                _start(root, config, one)
+                st.rerun()
+        if "answered" in states.values() and st.button("Plan again", icon=":material/refresh:", help=_AGAIN):
+            with trying("The earlier plans could not be removed"):
+                for one in questions:
+                    planning.forget(root, config, one.options)
+            st.rerun()
 
 
-_AGAIN = "Answers are kept. How much memory is free, or the program, may have changed since."
+def progress_line(output: str) -> str:
+    """Return the last progress message of the program: `t4: compiling train`; empty before its first.
+
+    Compilers print lines of any form, also tracebacks that were caught.
+    """
+    lines = [line for line in output.splitlines() if _PROGRESS.match(line)]
+    return lines[-1][-_MAX_LINE:] if lines else ""
 
 
-def _ask(root: Path, config: Mapping[str, Any], question: PlanQuestion, key: str) -> None:
-    with trying("The memory could not be checked"):
-        planning.ask(root, config, question.options)
-        asked = st.session_state.get(_ASKED, {})
-        st.session_state[_ASKED] = asked | {key: [*asked.get(key, []), (config, question.options)]}
-
-
-def _end_others(root: Path, config: Mapping[str, Any], questions: Sequence[PlanQuestion], *, key: str) -> None:
-    """End what this page has planned for another form, and forget what has ended."""
-    asked = st.session_state.get(_ASKED, {})
-    wanted = {one.options for one in questions}
-    kept = []
-    for other, options in asked.get(key, []):
-        if planning.planning(root, other, options).state != "running":
-            continue
-        if other == config and options in wanted:
-            kept.append((other, options))
-            continue
-        with trying("What was asked before could not be ended"):
-            planning.cancel(root, other, options)
-    st.session_state[_ASKED] = asked | {key: kept}
-
-
-def _ended_questions(known: Mapping[Options, PlanRequest]) -> dict[Options, bool]:
-    return {options: found.state in {"answered", "failed"} for options, found in known.items()}
-
-
-def _has_rested() -> bool:
-    since: float = st.session_state.get(_SINCE, ("", time.monotonic()))[1]
-    return time.monotonic() - since >= PAUSE_SECONDS
-
-
-def _stopped_questions() -> frozenset[str]:
-    """Return the questions that the reader has cancelled, which are not planned again by themselves."""
-    found: frozenset[str] = st.session_state.get(_STOPPED, frozenset())
-    return found
+def failure_text(output: str) -> str:
+    """Return the problems that the program reported, or all of its output if it reported none."""
+    lines = [line for line in output.splitlines() if not _LIBRARY.match(line)]
+    first = next((number for number, line in enumerate(lines) if _PROBLEM.match(line)), 0)
+    return "\n".join(lines[first:])

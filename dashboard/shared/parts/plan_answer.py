@@ -1,4 +1,4 @@
-"""The answer of a plan: in a sentence, what the memory and the time are for, and what to change, by one click."""
+"""Draw a plan: the answer, its memory, its time, and advice that one click applies."""
 
 from __future__ import annotations
 
@@ -7,118 +7,100 @@ from typing import Any
 
 import streamlit as st
 
-from dashboard.shared.charts.plan_figures import KIND_NAMES
-from dashboard.shared.charts.plan_memory import deciding, kinds, memory, programs
-from dashboard.shared.charts.plan_session import session
+from dashboard.shared.charts import plan as figures
 from dashboard.shared.config import assignments
 from dashboard.shared.parts import config_form, markup, plotted, problems
-from dashboard.shared.tables import forecast, plan_time, planned
-from dashboard.shared.words.verdicts import VERDICTS, verdict_at
+from dashboard.shared.tables import forecast, planned
+from dashboard.shared.words.verdicts import VERDICTS, part_name, verdict_at
 from schemas.formats import duration, percent, size
+from schemas.reading import get_str
 
 _LARGEST = 8
 
 
 def head(plan: Mapping[str, Any]) -> None:
-    """Draw the answer in a sentence, and its figures below."""
-    verdict = verdict_at(plan, "verdict")
-    said = "" if verdict == "unsupported" else planned.need_in_words(plan)
-    lines = "".join(f'<p class="tp-sub">{markup.safe(line)}</p>' for line in planned.figures_in_words(plan))
-    st.html(
-        f'<p class="tp-answer">{markup.safe(planned.sentence(plan))}</p>'
-        f'<div class="tp-head">{markup.sign(VERDICTS, verdict)}<b>{markup.safe(said)}</b></div>{lines}'
-    )
+    """Draw the answer in one sentence, and its details below."""
+    found = VERDICTS[verdict_at(plan, "verdict")]
+    symbol = f'<span class="tp-sign tp-{found.tone}" title="{markup.safe(found.meaning)}">{found.symbol}</span>'
+    lines = "".join(f'<p class="tp-sub">{markup.safe(line)}</p>' for line in planned.details(plan))
+    st.html(f'<p class="tp-answer">{symbol} {markup.safe(planned.sentence(plan))}</p>{lines}')
 
 
 def memory_picture(plan: Mapping[str, Any], *, key: str, observed: float | None = None) -> None:
-    """Draw what the memory of each program is for; nothing where the plan states none.
+    """Draw the memory of each program that runs on the device.
 
-    `observed` is the peak of a run in bytes, or None if it was not measured or of something else.
+    `observed` is the peak memory of the run in bytes, or None if it was not measured.
     """
-    found = programs(plan)
-    if not found:
-        return
-    alt = "; ".join(f"{one.name}: {size(one.peak)} of {size(one.limit)}, {one.verdict}" for one in found)
-    colours = plotted.colours()
-    plotted.show(memory(found, colours, observed=observed), key=key, alt=f"Memory by program. {alt}")
-    legend([(KIND_NAMES[kind], "", colours.parts[kind], "") for kind in kinds(found)])
-    if (most := deciding(found)) is not None and most.because:
-        markup.note(f"{most.name}: {most.because}.")
+    found = [part for part in planned.memory_parts(plan) if not part.is_on_host]
+    if found:
+        programs = {part.program: f"{size(part.peak)} of {size(part.limit)}, {part.verdict}" for part in found}
+        alt = "; ".join(f"{name}: {text}" for name, text in programs.items())
+        figure = figures.memory(found, plotted.colours(), observed=observed)
+        plotted.show(figure, key=key, alt=f"Memory by program. {alt}")
 
 
 def memory_table(plan: Mapping[str, Any], *, key: str) -> None:
-    """Draw the same as a table, folded."""
-    found = programs(plan)
-    table = st.expander("The same as a table", type="compact", key=f"{key} table", on_change="rerun")
+    """Draw the parts of every program as a folded table, with how each was computed."""
+    table = st.expander("Table", type="compact", key=f"{key} table", on_change="rerun")
     if table.open:
+        rows = [
+            (part.program, part_name(part.name), size(part.bytes), percent(part.bytes / part.peak), part.because)
+            for part in planned.memory_parts(plan)
+        ]
         with table:
-            rows = [
-                (one.name, part.name, size(part.bytes), percent(part.bytes / one.peak), part.because)
-                for one in found
-                for part in one.segments[:_LARGEST]
-            ]
-            markup.table(["Program", "Part", "Size on each device", "Share", "Because"], rows, numbers=[2, 3])
+            markup.table(["Program", "Part", "Memory per device", "Share", "Computed as"], rows, numbers=[2, 3])
 
 
 def session_picture(plan: Mapping[str, Any], *, key: str) -> None:
-    """Draw what the time is spent on; nothing where the plan does not know how fast the device is."""
-    found = [part for part in plan_time.parts(plan) if part.seconds.likely > 0]
+    """Draw the phases of the run against the time limits of the target."""
+    found = planned.time_parts(plan)
     if not found:
-        markup.note("How long it takes is not known: the plan states no speed of this device.")
+        markup.note("The time is unknown: the speed of this device is not in the table of machines.")
         return
-    whole = plan_time.total(found)
-    alt = f"Time of the run by part, about {duration(whole.likely)}"
-    colours = plotted.colours()
-    plotted.show(session(found, plan_time.limits(plan), colours), key=key, alt=alt)
-    legend([(part.name, duration(part.seconds.likely), colours.times[part.name], part.because) for part in found])
+    alt = ", ".join(f"{part.name} {duration(part.seconds.likely)}" for part in found)
+    figure = figures.session(found, planned.time_limits(plan), plotted.colours())
+    plotted.show(figure, key=key, alt=f"Time of the run by phase: {alt}")
 
 
 def largest_parts(plan: Mapping[str, Any]) -> None:
     """Draw the largest parts of the program that needs most."""
-    markup.table(["Largest parts", "Size", "Because"], forecast.parts(plan)[:_LARGEST], numbers=[1])
+    markup.table(["Largest parts", "Size", "Computed as"], forecast.parts(plan)[:_LARGEST], numbers=[1])
 
 
 def advice(plan: Mapping[str, Any], *, source: str, config: Mapping[str, Any]) -> None:
-    """Draw what to change, each with a button that puts it into the form."""
+    """Draw settings that need less, each with a button that applies it to the form."""
     found = planned.advice(plan)
-    if not found:
-        return
-    st.html('<p class="tp-sub"><b>What to change</b>, planned again for this device</p>')
+    if found:
+        st.html('<p class="tp-sub"><b>Suggested changes</b>, each planned for this device</p>')
     for number, one in enumerate(found):
+        settings = planned.settings(one)
+        edits = assignments.edits(settings)
         with st.container(horizontal=True, vertical_alignment="center", key=f"advice {number}"):
-            settings = " + ".join(f"<code>{markup.safe(text)}</code>" for text in one.settings)
+            codes = " + ".join(f"<code>{markup.safe(text)}</code>" for text in settings)
             st.html(
-                f'<div class="tp-advice">{markup.sign(VERDICTS, one.verdict)} <span>{settings}</span>'
-                f'<span class="tp-number">{markup.safe(_figures(one))}</span>'
-                f'<span class="tp-dim">{markup.safe(one.costs)}</span></div>'
+                f'<div class="tp-advice">{markup.sign(VERDICTS, verdict_at(one, "verdict"))} <span>{codes}</span>'
+                f'<span class="tp-number">{size(planned.bytes_at(one, "need_bytes"))}</span>'
+                f'<span class="tp-dim">{markup.safe(get_str(one, "costs") or "")}</span></div>'
             )
-            edits = assignments.edits(one.settings)
             st.button(
-                "Put into the form",
-                key=f"put {number}",
-                disabled=not edits or assignments.is_made(config, one.settings),
+                "Apply",
+                key=f"apply {number}",
+                disabled=not edits or assignments.is_made(config, settings),
                 on_click=config_form.put,
                 args=[source, edits],
             )
 
 
 def findings(plan: Mapping[str, Any]) -> None:
-    """Draw what else the run would spend badly."""
+    """Draw what is wrong with the planned run, or wasteful."""
     problems.show(planned.problems(plan))
 
 
 def legend(rows: Sequence[tuple[str, str, str, str]]) -> None:
-    """Draw what colours mean: a name, its figure, its colour, and why it is so on hover."""
+    """Draw the legend of a figure: name, value, color, and an explanation on hover."""
     items = "".join(
         f'<li title="{markup.safe(because)}"><i style="background:{colour}"></i>'
         f"{markup.safe(name)} <b>{markup.safe(figure)}</b></li>"
         for name, figure, colour, because in rows
     )
     st.html(f'<ul class="tp-legend">{items}</ul>')
-
-
-def _figures(one: planned.Advice) -> str:
-    if one.need is None or one.frees is None:
-        return ""
-    word = "frees" if one.frees >= 0 else "takes"
-    return f"{size(one.need)}, {word} {size(abs(one.frees))}"

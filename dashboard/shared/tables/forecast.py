@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dashboard.shared.tables.plan_time import band_at
+from dashboard.shared.tables.planned import band_at
 from dashboard.shared.words.verdicts import part_name, program_name
 from evidence.effective import peak_memory, planned_memory
 from schemas import formats

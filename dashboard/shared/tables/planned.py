@@ -1,4 +1,7 @@
-"""What a plan states in words: the answer in one sentence, its figures, and advice as settings to put into a form."""
+"""Contents of a plan: the answer in one sentence, its figures, programs, time and advice.
+
+Plans come from run folders too, so every value is checked: what is missing or impossible becomes None.
+"""
 
 from __future__ import annotations
 
@@ -6,108 +9,163 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dashboard.shared.tables.plan_time import Estimate, band_at, limits, share_in_words
-from dashboard.shared.words.verdicts import METHODS, method_at, verdict_at
-from schemas.formats import count, duration, percent, size
+from dashboard.shared.words.verdicts import METHODS, method_at, program_name, verdict_at
+from schemas.formats import count, duration, number, percent, size
 from schemas.problems import Problem, Severity
-from schemas.reading import get_bool, get_number, get_objects, get_path, get_str
+from schemas.reading import get_number, get_objects, get_path, get_str
 
-MOST_ADVICE, MOST_FINDINGS = 8, 30
+_MOST_ADVICE, _MOST_FINDINGS, _MOST_PROGRAMS, _MOST_PARTS = 8, 30, 8, 24
+_MAX_BYTES = 2**60
+_MAX_SECONDS = 1e10
+_PHASES = ("install", "compile", "load", "train", "save", "evaluate", "export")
 _HOUR_SECONDS = 3600.0
-_BEGINNINGS: Mapping[str, str] = {
-    "fits": "Yes, it fits on {target}",
-    "tight": "Perhaps: it is tight on {target}",
-    "does not fit": "No, it does not fit on {target}",
-    "unsupported": "No, {target} does not compute what the configuration asks for",
-    "unknown": "How much memory {target} has is not known",
+_ANSWERS: Mapping[str, str] = {
+    "fits": "Fits on {target}",
+    "tight": "May run out of memory on {target}",
+    "does not fit": "Does not fit on {target}",
+    "unsupported": "Cannot run on {target}",
+    "unknown": "The memory of {target} is unknown",
 }
 
 Plan = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Advice:
-    """A set of settings that was planned again.
+class Estimate:
+    """A range and its most likely value."""
 
-    Attributes:
-        settings: As `--set` takes them.
-        need: Bytes on each device with them. None: not stated.
-        frees: Bytes on each device, negative where more are needed. None: not stated.
-    """
+    low: float
+    likely: float
+    high: float
 
-    settings: tuple[str, ...]
+
+@dataclass(frozen=True, kw_only=True)
+class TimePart:
+    """A phase of a run and how long it takes."""
+
+    name: str
+    seconds: Estimate
+    because: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryPart:
+    """A part of the memory of a compiled program at its peak."""
+
+    program: str
+    is_on_host: bool
     verdict: str
-    need: float | None
-    frees: float | None
-    costs: str
-    method: str
+    peak: float
+    limit: float | None
+    name: str
+    bytes: float
+    because: str
 
 
-def target_name(plan: Plan) -> str:
-    """Return what the target of a plan is called: its title in the table, or what the device calls itself."""
-    return get_str(plan, "target", "title") or get_str(plan, "target", "name") or "unknown device"
+def bytes_at(document: Mapping[str, Any] | None, *path: str) -> float | None:
+    """Read a number of bytes, or None if no machine could have so many."""
+    value = get_number(document, *path)
+    return value if value is not None and 0 <= value <= _MAX_BYTES else None
+
+
+def band_at(document: Mapping[str, Any] | None, *path: str) -> Estimate | None:
+    """Read an estimate, or None unless 0 ≤ low ≤ likely ≤ high."""
+    low, likely, high = (get_number(document, *path, end) for end in ("low", "likely", "high"))
+    if low is None or likely is None or high is None or not 0 <= low <= likely <= high <= _MAX_SECONDS:
+        return None
+    return Estimate(low=low, likely=likely, high=high)
 
 
 def sentence(plan: Plan) -> str:
-    """Return the answer: does it fit, how long does it take, and if it does not fit, what would make it fit."""
+    """Answer whether it fits, how long it takes and, if it does not fit, what would make it fit."""
     verdict = verdict_at(plan, "verdict")
-    said = _BEGINNINGS[verdict].format(target=target_name(plan))
-    need, available = get_number(plan, "need_bytes"), get_number(plan, "available_bytes")
-    if verdict in {"does not fit", "tight"} and need is not None and available is not None:
-        said += f": {size(need)} are needed, {size(available)} are usable on each device"
-    hours = hours_of(plan)
-    if verdict in {"fits", "tight"} and hours is not None:
-        said += f", and the whole run takes about {duration(hours.likely * _HOUR_SECONDS)}"
-    cure = next((one for one in advice(plan) if one.verdict == "fits"), None)
+    target = get_str(plan, "target", "title") or get_str(plan, "target", "name") or "an unknown device"
+    answer = _ANSWERS[verdict].format(target=target)
+    if verdict == "unsupported":
+        return f"{answer}."
+    available, hours = bytes_at(plan, "available_bytes"), band_at(plan, "time", "hours")
+    text = f"{answer}: needs {size(bytes_at(plan, 'need_bytes'))}"
+    text += ("" if available is None else f" of {size(available)}") + _per_device(plan)
+    if verdict != "does not fit" and hours is not None:
+        text += f", takes about {duration(hours.likely * _HOUR_SECONDS)}"
+    text += "."
+    cure = next((one for one in advice(plan) if verdict_at(one, "verdict") == "fits"), None)
     if verdict in {"does not fit", "tight"} and cure is not None:
-        said += f". With {' and '.join(cure.settings)} it fits" + (f" in {size(cure.need)}" if cure.need else "")
-    return f"{said}."
+        text += f" It fits with {' and '.join(settings(cure))} ({size(bytes_at(cure, 'need_bytes'))})."
+    return text
 
 
 def need_in_words(plan: Plan) -> str:
-    """Return what is needed: `12.55 GiB needed on each device ± 17 %`."""
-    need, error = get_number(plan, "need_bytes"), get_number(plan, "error_fraction")
-    return f"{size(need)} needed on each device" + (f" ± {error * 100:.0f} %" if error is not None else "")
+    """Return the memory that is needed: `12.55 GiB per device ± 17 %`."""
+    return f"{size(bytes_at(plan, 'need_bytes'))}{_per_device(plan)}{_error(plan)}"
 
 
-def figures_in_words(plan: Plan) -> list[str]:
-    """Return what stands below the sentence, line by line: memory and how it is known, time, sessions, disk."""
+def details(plan: Plan) -> list[str]:
+    """Return a line each for how memory was estimated, the time, quotas, disk and the host."""
+    if verdict_at(plan, "verdict") == "unsupported":
+        return []
+    lines = [
+        _memory_line(plan),
+        _time_line(plan),
+        _quota_line(plan),
+        _usage(plan, "disk", "Checkpoints need {} of disk space"),
+        _usage(plan, "host", "Saving and exporting need {} of host memory"),
+    ]
+    return [line for line in lines if line]
+
+
+def memory_parts(plan: Mapping[str, Any] | None) -> list[MemoryPart]:
+    """Read the parts of every program; plans before version 1.1 only have the largest program."""
+    programs = get_objects(plan, "programs")[:_MOST_PROGRAMS]
+    if not programs and plan is not None:
+        programs = [{**plan, "name": "train", "peak_bytes": plan.get("need_bytes")}]
     return [
-        line for line in (_memory(plan), _time(plan), _shares(plan), _disk(plan), _host(plan), _largest(plan)) if line
+        MemoryPart(
+            program=program_name(get_str(program, "name")),
+            is_on_host=get_str(program, "on") == "host",
+            verdict=verdict_at(program, "verdict"),
+            peak=peak,
+            limit=bytes_at(program, "available_bytes") or None,
+            name=get_str(part, "name") or "?",
+            bytes=value,
+            because=get_str(part, "because") or "",
+        )
+        for program in programs
+        if (peak := bytes_at(program, "peak_bytes"))
+        for part in get_objects(program, "parts")[:_MOST_PARTS]
+        if (value := bytes_at(part, "bytes"))
     ]
 
 
-def hours_of(plan: Plan | None) -> Estimate | None:
-    """Return how many hours the whole run takes."""
-    return band_at(plan, "time", "hours")
+def time_parts(plan: Mapping[str, Any] | None) -> list[TimePart]:
+    """Read the phases of a run in the order in which they happen."""
+    found = {}
+    for one in get_objects(plan, "time", "session"):
+        name, seconds = get_str(one, "name") or "", band_at(one, "seconds")
+        if seconds is not None and seconds.likely > 0:
+            found[name] = TimePart(name=name, seconds=seconds, because=get_str(one, "because") or "")
+    return [found[name] for name in _PHASES if name in found]
 
 
-def advice(plan: Plan) -> list[Advice]:
-    """Return the sets of settings that were planned again; a plan of before 1.1 has single changes."""
-    stated = get_objects(plan, "advice")
-    if stated:
-        return [_advice(one) for one in stated[:MOST_ADVICE] if _settings(one)]
-    need = get_number(plan, "need_bytes")
-    found = []
-    for one in get_objects(plan, "changes")[:MOST_ADVICE]:
-        saves, fits = get_number(one, "saves_bytes"), get_bool(one, "fits")
-        setting = get_str(one, "set")
-        if setting:
-            found.append(
-                Advice(
-                    settings=(setting,),
-                    verdict={True: "fits", False: "does not fit", None: "unknown"}[fits],
-                    need=None if need is None or saves is None else need - saves,
-                    frees=saves,
-                    costs="",
-                    method=method_at(plan),
-                )
-            )
-    return found
+def time_limits(plan: Mapping[str, Any] | None) -> dict[str, float]:
+    """Read how many seconds a session and the quota of a week last, where the target has such limits."""
+    stated = {name: get_number(plan, "time", f"{name}_seconds") for name in ("session", "week")}
+    return {name: seconds for name, seconds in stated.items() if seconds and 0 < seconds < _MAX_SECONDS}
+
+
+def advice(plan: Plan) -> list[Mapping[str, Any]]:
+    """Return the objects of a plan's advice that have settings."""
+    return [one for one in get_objects(plan, "advice")[:_MOST_ADVICE] if settings(one)]
+
+
+def settings(advice: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the settings of an advice as `--set` takes them."""
+    stated = get_path(advice, "set")
+    return tuple(text for text in stated if isinstance(text, str)) if isinstance(stated, list) else ()
 
 
 def problems(plan: Plan) -> list[Problem]:
-    """Return the findings of a plan, or of a check before training."""
+    """Read the findings of a plan, or of `trainproof train --check`."""
     return [
         Problem(
             code=get_str(one, "code") or "?",
@@ -119,97 +177,70 @@ def problems(plan: Plan) -> list[Problem]:
             why=get_str(one, "why"),
             next=get_str(one, "next") or "?",
         )
-        for one in get_objects(plan, "findings")[:MOST_FINDINGS]
+        for one in get_objects(plan, "findings")[:_MOST_FINDINGS]
     ]
 
 
-def _memory(plan: Plan) -> str:
-    target = f"{get_number(plan, 'target', 'devices') or 1:.0f} × {get_str(plan, 'target', 'name') or 'unknown device'}"
-    if verdict_at(plan, "verdict") == "unsupported":
-        return ""
-    how = method_at(plan) or METHODS["closed_form"]
-    each = "each of " if (get_number(plan, "target", "devices") or 1) > 1 else ""
-    return f"{size(get_number(plan, 'available_bytes'))} available on {each}{target}; {how}."
+def _per_device(plan: Plan) -> str:
+    return " per device" if (get_number(plan, "target", "devices") or 1) > 1 else ""
 
 
-def _time(plan: Plan) -> str:
-    hours, step = hours_of(plan), band_at(plan, "time", "step_seconds")
-    if hours is None or step is None:
+def _error(plan: Plan) -> str:
+    error = get_number(plan, "error_fraction")
+    return "" if error is None else f" ± {100 * error:.0f} %"
+
+
+def _memory_line(plan: Plan) -> str:
+    devices, name = get_number(plan, "target", "devices") or 1, get_str(plan, "target", "name") or "unknown device"
+    method = method_at(plan) or METHODS["closed_form"]
+    largest = max(get_objects(plan, "programs"), key=lambda one: bytes_at(one, "peak_bytes") or 0, default=plan)
+    reason = get_str(largest, "because") or ""  # of a formula: why nothing was compiled
+    how = reason if reason.startswith(method) else method
+    return f"Memory on {count(devices)} × {name}{_error(plan)}, {how}."
+
+
+def _time_line(plan: Plan) -> str:
+    step, hours = band_at(plan, "time", "step_seconds"), band_at(plan, "time", "hours")
+    if step is None or hours is None:
         return ""
     tokens, real = get_number(plan, "time", "tokens"), get_number(plan, "time", "real_tokens")
-    said = (
-        f"The whole run takes {_from_to(hours.low * _HOUR_SECONDS, hours.high * _HOUR_SECONDS)}, "
-        f"a step {_from_to(step.low, step.high)}"
-    )
-    if tokens:
-        said += f" for {count(tokens)} tokens" + (f", {percent(real / tokens)} of them real" if real else "")
-    drawn = get_str(plan, "time", "rollout", "because")
-    return f"{said}. {drawn}." if drawn else f"{said}."
+    padding = f" ({percent(1 - real / tokens)} padding)" if tokens and real is not None and real <= tokens else ""
+    batch = f" of {count(tokens)} tokens{padding}" if tokens else ""
+    run = _interval(hours.low * _HOUR_SECONDS, hours.high * _HOUR_SECONDS)
+    rollout = get_str(plan, "time", "rollout", "because")
+    return f"{run} in total, {_interval(step.low, step.high)} per step{batch}." + (f" {rollout}." if rollout else "")
 
 
-def _shares(plan: Plan) -> str:
-    within = {one.name: one.seconds for one in limits(plan)}
-    said = [
-        share_in_words(band_at(plan, "time", f"{name}_fraction"), name, within.get(name))
-        for name in ("session", "week")
-    ]
-    words = ", ".join(one for one in said if one)
+def _quota_line(plan: Plan) -> str:
+    """Format shares of the limits: `57 % of a session of 9 h 00 min (29 to 114 %)`; and the number of sessions."""
+    parts = []
+    for name, seconds in time_limits(plan).items():
+        if (share := band_at(plan, "time", f"{name}_fraction")) is not None:
+            low, likely, high = (number(100 * value, 2) for value in (share.low, share.likely, share.high))
+            interval = f" ({low} to {high} %)" if low != high else ""
+            parts.append(f"{likely} % of a {name} of {duration(seconds)}{interval}")
     stated = get_path(plan, "time", "sessions")
-    sessions = stated[1] if isinstance(stated, list) and len(stated) == 3 and isinstance(stated[1], int) else None
-    if sessions is not None and sessions > 1:
-        weeks = get_number(plan, "time", "weeks")
-        words += f"; it takes {count(sessions)} sessions" + (f" in {count(weeks)} weeks" if weeks and weeks > 1 else "")
-    elif isinstance(stated, list) and sessions is None:
-        words += "; no number of sessions is enough"
-    return f"{words[:1].upper()}{words[1:]}." if words else ""
+    if isinstance(stated, list) and len(stated) == 3:
+        likely, weeks = stated[1], get_number(plan, "time", "weeks")
+        if likely is None:
+            parts.append("cannot finish in any number of sessions")
+        elif isinstance(likely, int) and likely > 1:
+            parts.append(f"{count(likely)} sessions" + (f" in {count(weeks)} weeks" if weeks and weeks > 1 else ""))
+    return f"{', '.join(parts)}." if parts else ""
 
 
-def _disk(plan: Plan) -> str:
-    need, available = get_number(plan, "disk", "need_bytes"), get_number(plan, "disk", "available_bytes")
+def _usage(plan: Plan, key: str, template: str) -> str:
+    need, available = bytes_at(plan, key, "need_bytes"), bytes_at(plan, key, "available_bytes")
     if need is None:
         return ""
-    of = f" of {size(available)}" if available is not None else ""
-    return f"Checkpoints take {size(need)}{of} on disk{': too little' if available and need > available else ''}."
+    lack = ", too little" if available is not None and need > available else ""
+    limit = "" if available is None else f"; {size(available)} are available{lack}"
+    return f"{template.format(size(need))}{limit}."
 
 
-def _host(plan: Plan) -> str:
-    need, available = get_number(plan, "host", "need_bytes"), get_number(plan, "host", "available_bytes")
-    if need is None:
-        return ""
-    of = f" of {size(available)}" if available is not None else ""
-    too_little = ": too little" if available and need > available else ""
-    return f"Saving and exporting take {size(need)}{of} of the machine's own memory{too_little}."
-
-
-def _largest(plan: Plan) -> str:
-    batch, need = get_number(plan, "max_batch", "microbatch_size"), get_number(plan, "max_batch", "need_bytes")
-    length = get_number(plan, "max_batch", "max_length")
-    if not batch or not length:
-        return ""
-    return f"The largest microbatch that fits is {count(batch)} × {count(length)} tokens, {size(need)}."
-
-
-def _from_to(low: float, high: float) -> str:
+def _interval(low: float, high: float) -> str:
     return duration(low) if low == high else f"{duration(low)} to {duration(high)}"
 
 
-def _settings(one: Mapping[str, Any]) -> tuple[str, ...]:
-    stated = get_path(one, "set")
-    return tuple(text for text in stated if isinstance(text, str)) if isinstance(stated, list) else ()
-
-
-def _advice(one: Mapping[str, Any]) -> Advice:
-    return Advice(
-        settings=_settings(one),
-        verdict=verdict_at(one, "verdict"),
-        need=get_number(one, "need_bytes"),
-        frees=get_number(one, "frees_bytes"),
-        costs=get_str(one, "costs") or "",
-        method=method_at(one),
-    )
-
-
 def _severity(stated: str | None) -> Severity:
-    if stated == "error":
-        return "error"
-    return "warning" if stated == "warning" else "note"
+    return "error" if stated == "error" else "warning" if stated == "warning" else "note"

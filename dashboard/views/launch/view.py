@@ -15,7 +15,7 @@ from dashboard.shared.config.settings import as_yaml
 from dashboard.shared.parts import asking, config_form, gate, launching, markup, plan_answer, problems, source_box
 from dashboard.shared.parts.asking import PlanQuestion
 from dashboard.shared.session import reading, state
-from dashboard.shared.tables import plan_time, planned
+from dashboard.shared.tables import planned
 from dashboard.shared.words.text import plain
 from dashboard.shared.words.verdicts import VERDICTS, verdict_at
 from dashboard.views.launch.logic import several
@@ -31,10 +31,10 @@ from schemas.validate import check_value
 
 _WHOLE, _SMOKE = "every step", "two steps, as a smoke run"
 _PLAN_NOW = "configuration to plan beside a run at work"
-READ = PlanQuestion(options=planning.CHECK, said="Reading the model and the rows")
+READ = PlanQuestion(options=planning.CHECK, label="Reading the model and the data")
 HERE = (
-    PlanQuestion(options=("--quick",), said="Estimating by formula", before=()),
-    PlanQuestion(options=(), said="Asking the compiler"),
+    PlanQuestion(options=("--quick",), label="Estimating"),
+    PlanQuestion(options=(), label="Compiling", button="Compile"),
 )
 """What is asked of a configuration for the device that it would run on here: the second answer is the surer one."""
 
@@ -237,7 +237,7 @@ def _details(plan: Mapping[str, Any], source: str, resolved: Mapping[str, Any]) 
     plan_answer.findings(plan)
     plan_answer.memory_picture(plan, key="launch_memory")
     plan_answer.largest_parts(plan)
-    if plan_time.parts(plan):
+    if planned.time_parts(plan):
         plan_answer.session_picture(plan, key="launch_session")
 
 

@@ -1,4 +1,4 @@
-"""A plan in a real browser: asked by itself, cancelled, asked again, answered by the real program."""
+"""A plan in a real browser: started by itself, cancelled, estimated by the real program, chosen in the table."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ LONGEST_MS = 240_000
 """The program loads JAX and counts the rows; a busy machine takes minutes for what takes seconds."""
 
 
-def test_a_plan_is_asked_by_itself_cancelled_and_answered(address: str, root: Path, page: Page, keep) -> None:
+def test_a_plan_starts_by_itself_and_a_row_of_the_table_chooses_the_machine(
+    address: str, root: Path, page: Page, keep
+) -> None:
     page.goto(f"{address}/plan?source=tiny.yaml&on=t4")
-    cancel = page.get_by_role("button", name="Cancel")
-    expect(cancel).to_be_visible()
-    cancel.click()
-    expect(page.get_by_text("Cancelled. Change the form or check again.")).to_be_visible()
-    again = page.get_by_role("button", name="Check again")
-    # What was cancelled takes a moment to end; until then it is not asked again.
-    again.click()
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Estimate").first.click()
     answer = page.locator(".tp-answer")
-    expect(answer).to_contain_text("Yes, it fits on one T4", timeout=LONGEST_MS)
+    expect(answer).to_contain_text("Fits on one T4", timeout=LONGEST_MS)
     expect(page.locator(".js-plotly-plot").first).to_be_visible()
-    # The next question is asked by itself; nobody waits for it here.
-    cancel.click(timeout=LONGEST_MS)
-    expect(page.get_by_text("Cancelled. Change the form or check again.")).to_be_visible()
+    expect(page.get_by_role("button", name="Compile for t4")).to_be_visible(timeout=LONGEST_MS)
+    table = page.get_by_test_id("stDataFrame").first
+    table.click(position={"x": 16, "y": 52})
+    expect(page).not_to_have_url(f"{address}/plan?source=tiny.yaml&on=t4")
+    expect(answer).not_to_contain_text("one T4", timeout=LONGEST_MS)
     settled(page)
     keep(page, "plan")

@@ -81,13 +81,13 @@ def test_another_configuration_is_not_planned_beside_a_run_at_work(opened: Open,
     job = job_in(root)
     app = opened(state.LAUNCH, source="tiny.yaml")
     assert "Not planned beside a-run, which is at work here. Change the form, or plan it now." in said(app)
-    assert not app.get("progress")
-    assert app.get("progress") or press(app, "Plan now").get("progress")
+    assert not app.get("status")
+    assert app.get("status") or press(app, "Plan now").get("status")
     mark_ended(job, 0)
-    assert opened(state.LAUNCH, source="tiny.yaml").get("progress")
+    assert opened(state.LAUNCH, source="tiny.yaml").get("status")
     job_in(root, run="another")
     touched = opened(state.LAUNCH, source="tiny.yaml", set=["limits.steps=7"])
-    assert touched.get("progress")
+    assert touched.get("status")
     assert "Not planned beside" not in said(touched)
 
 
@@ -267,7 +267,7 @@ def test_what_the_check_refuses_is_not_started(opened: Open, root: Path) -> None
     app = opened(state.LAUNCH, source="tiny.yaml")
     assert "Error TP034: The rows are empty." in said(app)
     assert "mine.jsonl line 2" in said(app)
-    assert not app.get("progress"), "what cannot begin is not planned"
+    assert not app.get("status"), "what cannot begin is not planned"
     assert "Start" not in labels(app)
 
 
@@ -328,26 +328,25 @@ def test_values_that_a_setting_cannot_have_start_nothing(opened: Open, root: Pat
 
 def test_the_answer_of_a_plan_is_shown_with_what_would_make_it_smaller(opened: Open, root: Path) -> None:
     resolved = opened(state.LAUNCH, source="tiny.yaml").code[-1].value
-    folder = planning.folder_of(root, yaml.safe_load(resolved))
+    folder = planning.folder_of(root, yaml.safe_load(resolved), ("--quick",))
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text("name: x\n")
     (folder / "answer.json").write_text(
         '{"verdict": "does_not_fit", "need_bytes": 30064771072, "available_bytes": 16911433728, "error_fraction": 0.25,'
         '"method": "compiler", "target": {"name": "TPU v5e", "devices": 8},'
         '"parts": [{"name": "logits", "bytes": 1073741824, "because": "<b>tokens</b> × words"}],'
-        '"changes": [{"set": "memory.donate=true", "saves_bytes": 9663676416, "fits": true}]}'
+        '"advice": [{"set": ["memory.donate=true"], "need_bytes": 15032385536, "verdict": "fits"}]}'
     )
     (folder / "output.log").write_text("")
     asking.mark_ended(folder, 3)
     answer_check(root, resolved, CHECKED)
     app = opened(state.LAUNCH, source="tiny.yaml")
     text = said(app)
-    assert "does not fit" in text
-    assert "28.00 GiB needed on each device ± 25 %" in text
-    assert "15.75 GiB available on each of 8 × TPU v5e; read from the compiled program." in text
+    assert "Does not fit on TPU v5e: needs 28.00 GiB of 15.75 GiB per device." in text
+    assert "28.00 GiB per device ± 25 %" in text
     assert "&lt;b&gt;tokens&lt;/b&gt; × words" in text
     assert "memory.donate=true" in text
-    assert "Check again" in labels(app)
+    assert {"Compile", "Plan again"} <= set(labels(app))
     assert "Start" in labels(app)
 
 
@@ -363,7 +362,7 @@ def test_a_plan_whose_error_reaches_the_limit_is_called_tight(opened: Open, root
     (folder / "output.log").write_text("")
     asking.mark_ended(folder, 0)
     text = said(opened(state.LAUNCH, source="tiny.yaml"))
-    assert "16.70 GiB needed on each device ± 30 %" in text
+    assert "16.70 GiB ± 30 %" in text
     assert 'title="It may run out of memory: the plan&#x27;s error reaches beyond what there is."' in text
     assert "</span>tight</span>" in text
 

@@ -110,7 +110,7 @@ def test_who_leaves_ends_the_process(opened: Open, root: Path, elsewhere: str) -
     session: PlaySession = app.session_state["models that play"]
     assert session.is_alive
     if elsewhere == "page":
-        app.switch_page("views/plan/view.py")
+        app.switch_page("views/plan.py")
     elif elsewhere == "tab":
         app.query_params["view"] = "Log"
         app.session_state["view"] = "Log"

@@ -1,0 +1,202 @@
+"""The plan page: does a configuration fit, where else, with which batch, and how long does it take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+from streamlit import column_config
+
+from dashboard.shared.config import configs, form
+from dashboard.shared.config.missing_names import absent
+from dashboard.shared.parts import asking, config_form, gate, markup, plan_answer, plotted, problems, source_box
+from dashboard.shared.parts.asking import PlanQuestion
+from dashboard.shared.session import state
+from dashboard.shared.tables.planned import band_at, bytes_at
+from dashboard.shared.words.verdicts import VERDICTS, method_at, verdict_at
+from evidence.bundle.secrets import strip_invisible
+from evidence.targets import target_names
+from launch.jobs import program
+from launch.jobs.folder import CONFIG
+from schemas.formats import NOTHING, count, duration, size
+from schemas.reading import get_number, get_objects, get_str
+from schemas.validate import check_value
+
+MOST_MACHINES, MOST_SIZES = 40, 24
+"""Rows of the table of machines, and rows and columns of the table of sizes; an answer may hold more."""
+
+_FIRST_MACHINE = "kaggle-tpu-v5e-8"
+_MACHINE = "on"
+_GIB = 2**30
+_MAX_SIZE = 2**40
+
+
+def page() -> None:
+    """Draw the page."""
+    markup.heading("Plan", lines=["Check memory and time on any machine before you train."])
+    gate.viewer_note()
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        source = source_box.choose()
+        machines = target_names()
+        machine = st.selectbox(
+            "Machine",
+            machines,
+            index=machines.index(_FIRST_MACHINE),
+            key=_MACHINE,
+            bind="query-params",
+            width=280,
+            help="For a machine that is not listed, describe it in a file and run `trainproof plan --on FILE`.",
+        )
+        if source is not None and st.button("Open in Launch", icon=":material/play_circle:"):
+            # The select box of the other page knows the source; a parameter that a widget is bound to cannot be set.
+            changes = st.query_params.get_all(config_form.SET)
+            state.go(state.LAUNCH, **({config_form.SET: changes} if changes else {}))
+    if source is None:
+        markup.empty("No configuration found", f"Add one to {configs.SHIPPED}.")
+        return
+    start = configs.read(source)
+    config_form.read_address(source.key)
+    with st.expander("Change the configuration", key="changing", icon=":material/tune:"):
+        edited = config_form.show(source.key, start)
+    config_form.write_address(start, edited)
+    _draw_plans(source.key, form.with_defaults(edited), machine)
+
+
+def _draw_plans(source: str, config: Mapping[str, Any], machine: str) -> None:
+    found = [*check_value(form.KIND, config, file=CONFIG), *absent(config, file=CONFIG)]
+    is_valid = not any(problem.severity == "error" for problem in found)
+    wanted = [
+        PlanQuestion(options=("--on", machine, "--grid", "--quick"), label=f"Estimating for {machine}"),
+        PlanQuestion(options=("--where", "--quick"), label="Estimating for every machine"),
+        PlanQuestion(options=("--on", machine), label=f"Compiling for {machine}", button=f"Compile for {machine}"),
+    ]
+    known = asking.answers(state.root(), config, wanted)
+    quick, everywhere, compiled = (known[one.options].answer for one in wanted)
+    plan = compiled or quick
+    is_supported = plan is not None and verdict_at(plan, "verdict") != "unsupported"
+    if plan is not None:
+        plan_answer.head(plan)
+    asking.show(state.root(), config, wanted if is_supported else wanted[:2], key="plan", allowed=is_valid)
+    problems.show(found)
+    if plan is not None:
+        plan_answer.advice(plan, source=source, config=config)
+        plan_answer.findings(plan)
+    if plan is not None and is_supported:
+        _draw_memory_and_time(plan)
+    if everywhere is not None:
+        st.header("Where does it fit?", anchor=False)
+        _draw_machines(everywhere, plan if is_supported else None, machine)
+    if quick is not None and is_supported:
+        st.header("Which batch and length fit?", anchor=False)
+        _draw_sizes(quick, config)
+    if is_valid:
+        st.caption("Equivalent command, with the configuration saved in that file")
+        command = ["plan", "--config", f"{config.get('name', 'run')}.yaml", "--on", machine]
+        st.code(strip_invisible(program.as_command_line(command)), language=None, wrap_lines=True)
+
+
+def _draw_memory_and_time(plan: Mapping[str, Any]) -> None:
+    left, right = st.columns(2, gap="large")
+    with left:
+        st.header("Memory", anchor=False)
+        plan_answer.memory_picture(plan, key="plan_memory")
+        plan_answer.memory_table(plan, key="plan_memory")
+    with right:
+        st.header("Time", anchor=False)
+        plan_answer.session_picture(plan, key="plan_session")
+
+
+def _draw_machines(answer: Mapping[str, Any], plan: Mapping[str, Any] | None, machine: str) -> None:
+    """Draw the machines by verdict, then by how much of their memory is used."""
+    found = {get_str(one, "target") or "?": one for one in get_objects(answer, "where")[:MOST_MACHINES]}
+    if plan is not None:
+        times = plan.get("time")
+        found[machine] = {**(times if isinstance(times, Mapping) else {}), **plan}
+    if not found:
+        markup.note("No machines were planned.")
+        return
+    rows = pd.DataFrame([_machine_row(name, one) for name, one in found.items()])
+    order = [f"{sign.symbol} {verdict}" for verdict, sign in VERDICTS.items()]
+    rows["Verdict"] = pd.Categorical(rows["Verdict"], order, ordered=True)
+    rows = rows.sort_values(["Verdict", "Memory"], ignore_index=True)
+    fitting = rows[rows["Verdict"] == order[0]]
+    free = fitting["Machine"][fitting["Weekly quota"].notna()]
+    quota = f" Free within a weekly quota: {', '.join(free)}." if len(free) else ""
+    markup.note(f"Fits on {len(fitting)} of {len(rows)} machines.{quota} Select a machine to plan for it.")
+    key = f"machines {machine}"  # another machine has no row selected
+    st.dataframe(
+        rows,
+        key=key,
+        hide_index=True,
+        placeholder=NOTHING,
+        on_select=lambda: _choose_machine(key, list(rows["Machine"])),
+        selection_mode="single-row",
+        column_config={
+            "Memory": column_config.ProgressColumn(min_value=0, max_value=1, format="percent", help="Need / usable"),
+            "Need": column_config.NumberColumn("Need (GiB)", format="%.2f"),
+            "Usable": column_config.NumberColumn("Usable (GiB)", format="%.2f"),
+            "Session": column_config.NumberColumn(format="percent", help="Share of the longest session"),
+            "Weekly quota": column_config.NumberColumn(format="percent"),
+        },
+    )
+
+
+def _machine_row(name: str, one: Mapping[str, Any]) -> dict[str, Any]:
+    verdict, hours = verdict_at(one, "verdict"), band_at(one, "hours")
+    need, usable = bytes_at(one, "need_bytes") or None, bytes_at(one, "available_bytes") or None
+    session, week = band_at(one, "session_fraction"), band_at(one, "week_fraction")
+    return {
+        "Verdict": f"{VERDICTS[verdict].symbol} {verdict}",
+        "Machine": strip_invisible(name),
+        "Memory": round(need / usable, 3) if need and usable else None,
+        "Need": need / _GIB if need else None,
+        "Usable": usable / _GIB if usable else None,
+        "Time": duration(hours.likely * 3600) if hours and verdict in {"fits", "tight"} else NOTHING,
+        "Session": round(session.likely, 3) if session else None,
+        "Weekly quota": round(week.likely, 3) if week else None,
+        "Note": strip_invisible(get_str(one, "because") or "" if verdict == "unsupported" else method_at(one)),
+    }
+
+
+def _choose_machine(key: str, names: list[str]) -> None:
+    for row in st.session_state[key].selection.rows:
+        if row < len(names) and names[row] in target_names():
+            st.session_state[_MACHINE] = names[row]
+
+
+def _draw_sizes(answer: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    """Draw a table of microbatch sizes by lengths, each cell with its verdict and the memory it needs."""
+    own = (get_number(config, "batch", "microbatch_size"), get_number(config, "data", "max_length"))
+    rows = pd.DataFrame(
+        [
+            {
+                "Microbatch": int(batch),
+                "length": int(length),
+                "tokens": batch * length,
+                "fits": verdict == "fits",
+                "text": f"{VERDICTS[verdict].symbol} {need}{' (yours)' if (batch, length) == own else ''}",
+                "best": f"{count(batch)} × {count(length)} tokens, {need}",
+            }
+            for one in get_objects(answer, "grid", "cells")[: MOST_SIZES**2]
+            for batch, length in [(get_number(one, "microbatch_size"), get_number(one, "max_length"))]
+            for verdict, need in [(verdict_at(one, "verdict"), size(bytes_at(one, "need_bytes")))]
+            if batch and length and 1 <= batch <= _MAX_SIZE and 1 <= length <= _MAX_SIZE
+        ]
+    )
+    if rows.empty:
+        markup.note("No sizes were planned.")
+        return
+    fitting = rows[rows["fits"]].sort_values(["tokens", "length"])
+    limit = size(bytes_at(answer, "grid", "available_bytes"))
+    markup.note("No size fits." if fitting.empty else f"Largest that fits: {fitting['best'].iloc[-1]} of {limit}.")
+    table = rows.pivot_table(index="Microbatch", columns="length", values="text", aggfunc="first", fill_value="")
+    table = table.iloc[:MOST_SIZES, :MOST_SIZES].rename(columns=lambda length: f"{length:,} tokens")
+    backs = plotted.colours().backs
+    tints = {sign.symbol: f"background-color: {backs[sign.tone]}" for sign in VERDICTS.values()}
+    st.dataframe(table.style.map(lambda text: tints.get(text[:1], "")), key="sizes")
+    st.caption(" · ".join(f"{sign.symbol} {verdict}" for verdict, sign in VERDICTS.items() if verdict != "unsupported"))
+
+
+page()

@@ -1,1 +1,0 @@
-"""One configuration planned for a device and for all of them."""

@@ -1,0 +1,270 @@
+"""The plan page: waiting, running, failed, answered, hostile answers; the form that advice and links fill."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pages import Open, labels, press, said
+from plan_answers import GIB, grid_document, place, plan_document, put_answer, too_large, where_document
+from streamlit.testing.v1 import AppTest
+
+from dashboard.shared.config import configs, form
+from dashboard.shared.parts import asking
+from dashboard.shared.parts.asking import PlanQuestion
+from dashboard.shared.session import state
+from launch import planning
+from launch.asking import PlanRequest
+
+COMPILED = ("--on", "kaggle-tpu-v5e-8")
+QUICK = (*COMPILED, "--grid", "--quick")
+WHERE = ("--where", "--quick")
+
+
+def tiny(**changed: object) -> dict[str, object]:
+    source = next(source for source in configs.sources() if source.key == "tiny.yaml")
+    return form.with_defaults(configs.read(source) | changed)
+
+
+def figures(app: AppTest) -> int:
+    return len(app.get("plotly_chart"))
+
+
+def machines(app: AppTest) -> Any:
+    return next(one.value for one in app.dataframe if "Machine" in one.value)
+
+
+def sizes(app: AppTest) -> Any:
+    return next(one.value for one in app.dataframe if one.value.index.name == "Microbatch")
+
+
+def test_nothing_is_planned_while_the_page_is_drawn(opened: Open, root: Path) -> None:
+    app = opened(state.PLAN, source="tiny.yaml")
+    assert [one.label for one in app.get("status")] == ["Estimating for kaggle-tpu-v5e-8"]
+    assert figures(app) == 0
+    assert not (root / ".launch").exists()
+
+
+def test_each_answer_is_drawn_when_it_arrives(opened: Open, root: Path) -> None:
+    put_answer(root, tiny(), QUICK, grid_document() | {"method": "closed_form"})
+    app = opened(state.PLAN, source="tiny.yaml")
+    assert "Fits on Kaggle, TPU v5e-8: needs 9.77 GiB of 15.75 GiB per device, takes about 5 h 12 min." in said(app)
+    assert "58 % of a session of 9 h 00 min (29 to 116 %), 26 % of a week of 20 h 00 min (13 to 52 %)." in said(app)
+    assert "Memory on 8 × TPU v5 lite ± 3 %, estimated by formula." in said(app)
+    assert (figures(app), len(app.dataframe)) == (2, 1)
+    put_answer(root, tiny(), WHERE, where_document())
+    put_answer(root, tiny(), COMPILED, plan_document())
+    app.run()
+    assert "read from the compiled program" in said(app)
+    assert "Fits on 9 of 18 machines. Free within a weekly quota: kaggle-tpu-v5e-8." in said(app)
+    assert len(app.dataframe) == 2
+
+
+def test_compiling_and_planning_again_take_a_click(opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[tuple[str, ...]] = []
+    monkeypatch.setattr(planning, "ask", lambda root, config, options=(): started.append(tuple(options)))
+    for options, document in ((QUICK, grid_document()), (WHERE, where_document())):
+        put_answer(root, tiny(), options, document)
+    app = press(opened(state.PLAN, source="tiny.yaml"), "Compile for kaggle-tpu-v5e-8")
+    assert started == [COMPILED]
+    assert figures(press(app, "Plan again")) == 0
+
+
+def test_an_answer_with_a_foreign_seal_is_not_shown(opened: Open, root: Path) -> None:
+    folder = put_answer(root, tiny(), QUICK, plan_document())
+    (folder / "seal").write_text("0" * 64)
+    app = opened(state.PLAN, source="tiny.yaml")
+    assert "Fits on" not in said(app)
+    assert figures(app) == 0
+
+
+LIBRARIES = """WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
+I0000 00:00:1795478164.347840   30512 cudart_stub.cc:31] Could not find cuda drivers on your machine.
+Traceback (most recent call last):
+  RuntimeError: Unable to load CUDA. Is it installed?
+"""
+ABSENT = "error TP701: --device: No <b>tpu</b> device was found.\n  Next: Use --device auto."
+
+
+def test_a_failure_shows_the_problems_of_the_program_only(opened: Open, root: Path) -> None:
+    put_answer(root, tiny(), QUICK, None, code=3, output=LIBRARIES + ABSENT)
+    app = opened(state.PLAN, source="tiny.yaml")
+    assert "No plan: the program ended with exit code 3." in said(app)
+    assert ABSENT in [block.value for block in app.code]
+    assert "Try again" in labels(app)
+    assert "Unable to load CUDA" in asking.failure_text(LIBRARIES), "without a problem of ours, all of it is shown"
+
+
+def test_progress_is_the_last_line_of_the_program_itself() -> None:
+    assert asking.progress_line(LIBRARIES) == ""
+    assert asking.progress_line(f"t4: compiling train\n{LIBRARIES}") == "t4: compiling train"
+    assert (
+        asking.progress_line("my-4060ti: reading the rows\n  learning/libtpu.cc:370\n") == "my-4060ti: reading the rows"
+    )
+
+
+def test_a_running_plan_shows_its_progress_and_can_be_cancelled(
+    opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cancelled: list[tuple[str, ...]] = []
+    running = PlanRequest(state="running", output="t4: compiling 3 of 18 layers", seconds=42.0)
+    monkeypatch.setattr(planning, "planning", lambda root, config, options=(): running)
+    monkeypatch.setattr(planning, "cancel", lambda root, config, options=(): cancelled.append(tuple(options)))
+    app = opened(state.PLAN, source="tiny.yaml")
+    assert "compiling 3 of 18 layers" in app.get("status")[0].label
+    press(app, "Cancel")
+    assert cancelled == [QUICK]
+
+
+def test_questions_start_one_by_one_and_none_after_a_failure() -> None:
+    quick, where = PlanQuestion(options=("q",), label=""), PlanQuestion(options=("w",), label="")
+    compiled = PlanQuestion(options=("c",), label="", button="Compile")
+    wanted = (quick, where, compiled)
+
+    def following(*states: Any) -> PlanQuestion | None:
+        return asking._next_question(wanted, dict(zip((("q",), ("w",), ("c",)), states, strict=True)))
+
+    assert following("none", "none", "none") == quick
+    assert following("answered", "none", "none") == where
+    assert following("answered", "answered", "none") is None
+    assert following("running", "none", "none") is None
+    assert following("failed", "none", "none") is None
+    assert following("cancelled", "answered", "none") is None
+
+
+def test_an_unsupported_machine_is_named_with_the_reason_and_without_figures(opened: Open, root: Path) -> None:
+    what = "precision.params is bfloat16, which it does not have."
+    finding = {"code": "TP730", "severity": "error", "what": what, "next": "x"}
+    document = plan_document(verdict="unsupported", need_bytes=0, parts=[], programs=[], time=None, findings=[finding])
+    put_answer(root, tiny(), QUICK, document)
+    put_answer(root, tiny(), WHERE, where_document())
+    app = opened(state.PLAN, source="tiny.yaml")
+    assert "Cannot run on Kaggle, TPU v5e-8." in said(app)
+    assert what in said(app)
+    assert "0 B" not in said(app)
+    assert [header.value for header in app.header] == ["Where does it fit?"]
+
+
+def test_machines_are_ordered_by_verdict_and_fill_and_the_plan_replaces_its_row(opened: Open, root: Path) -> None:
+    rows = [
+        place("large", "does_not_fit", 30.0, 15.0, 4.0),
+        place("full", "fits", 12.0, 16.0, 0.5),
+        place("kaggle-empty", "fits", 8.0, 80.0, 6.0),
+        place("absent", "unsupported", 20.0, 16.0, None),
+        place("kaggle-tpu-v5e-8", "fits", 2.0, 16.0, 6 / 3600),
+    ]
+    put_answer(root, tiny(), WHERE, {"where": rows})
+    put_answer(root, tiny(), COMPILED, plan_document(need_bytes=15 * GIB, verdict="tight", available_bytes=16 * GIB))
+    table = machines(opened(state.PLAN, source="tiny.yaml"))
+    assert list(table["Machine"]) == ["kaggle-empty", "full", "kaggle-tpu-v5e-8", "large", "absent"]
+    assert list(table["Verdict"]) == ["✓ fits", "✓ fits", "! tight", "✕ does not fit", "∅ unsupported"]
+    assert list(table["Memory"]) == [0.1, 0.75, 0.938, 2.0, 1.25]
+    assert list(table["Time"]) == ["6 h 00 min", "30 min 00 s", "5 h 12 min", "–", "–"]
+    assert table["Note"].iloc[2] == "read from the compiled program"
+    assert table["Note"].iloc[4] == "no bfloat16 products"
+
+
+def test_sizes_have_a_symbol_and_a_need_and_the_own_size_is_marked(opened: Open, root: Path) -> None:
+    needs = {(1, 100): "fits", (2, 100): "fits", (4, 100): "tight", (1, 200): "fits", (2, 200): "does_not_fit"}
+    cells = [
+        {"microbatch_size": batch, "max_length": length, "verdict": verdict, "need_bytes": batch * length * GIB // 100}
+        for (batch, length), verdict in needs.items()
+    ]
+    config = form.edit(tiny(), {("batch", "microbatch_size"): 2, ("data", "max_length"): 100})
+    put_answer(root, config, QUICK, plan_document(grid={"cells": cells, "available_bytes": 4 * GIB}))
+    app = opened(state.PLAN, source="tiny.yaml", set=["batch.microbatch_size=2", "data.max_length=100"])
+    table = sizes(app)
+    assert list(table.columns) == ["100 tokens", "200 tokens"]
+    assert table.to_numpy().tolist() == [
+        ["✓ 1.00 GiB", "✓ 2.00 GiB"],
+        ["✓ 2.00 GiB (yours)", "✕ 4.00 GiB"],
+        ["! 4.00 GiB", ""],
+    ]
+    # 2 × 100 and 1 × 200 have as many tokens; longer sequences count for more.
+    assert "Largest that fits: 1 × 200 tokens, 2.00 GiB of 4.00 GiB." in said(app)
+
+
+BAD_CELLS = [{"microbatch_size": -1, "max_length": 8}, {"microbatch_size": 10**400, "max_length": 1}, 7, None]
+MANY_CELLS = [{"microbatch_size": number + 1, "max_length": 8, "verdict": "<b>"} for number in range(5000)]
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        {
+            "need_bytes": 1,
+            "programs": [{"name": 5, "peak_bytes": -1, "parts": "all"}],
+            "time": 7,
+            "advice": [{"set": 1}],
+            "grid": {"cells": BAD_CELLS},
+        },
+        {
+            "need_bytes": "<script>",
+            "verdict": "<b>",
+            "target": {"title": "<img src=x onerror=alert(1)>"},
+            "findings": [{}],
+            "grid": {"cells": MANY_CELLS},
+        },
+        plan_document(
+            programs=[],
+            time={"session": [{"name": "train", "seconds": {"low": 9, "likely": 1, "high": 0}}]},
+            grid={"cells": "all"},
+        ),
+        {"need_bytes": 10**400, "available_bytes": 1e308, "parts": [{"name": "x", "bytes": 10**400}], "grid": []},
+    ],
+)
+def test_any_answer_is_drawn_without_its_markup(opened: Open, root: Path, hostile: dict[str, object]) -> None:
+    target = place('<a href="https://evil.example">x</a>', "fits", 1e30, -4, None) | {"hours": "soon", "title": 7}
+    put_answer(root, tiny(), QUICK, hostile)
+    put_answer(root, tiny(), WHERE, {"where": [target, "no target", None, *([place("t", "fits", 1, 2, 3)] * 1000)]})
+    app = opened(state.PLAN, source="tiny.yaml")
+    assert "<script>" not in said(app)
+    assert "<img" not in said(app)
+    assert all(len(one.value) <= 40 for one in app.dataframe)
+
+
+def test_advice_goes_into_the_form_the_address_and_launch(opened: Open, root: Path) -> None:
+    put_answer(root, tiny(), QUICK, too_large())
+    app = opened(state.PLAN, source="tiny.yaml")
+    assert "It fits with optimizer.name=adafactor and memory.donate=true (5.70 GiB)." in said(app)
+    assert "A checkpoint is saved every 17 h; a session is 9 h." in said(app)
+    app = press(app, "apply 0")
+    assert app.query_params["set"] == "optimizer.name=adafactor"
+    app = press(app, "Open in Launch")
+    assert yaml.safe_load(app.code[-1].value)["optimizer"]["name"] == "adafactor"
+
+
+def test_launch_and_plan_open_each_other_with_the_same_configuration(opened: Open) -> None:
+    app = press(opened(state.PLAN, source="tiny.yaml", set="limits.steps=7"), "Open in Launch")
+    assert app.selectbox(key="source").value == "tiny.yaml"
+    assert yaml.safe_load(app.code[-1].value)["limits"]["steps"] == 7
+    app = press(app, "Where else does it fit?")
+    assert "Check memory and time on any machine before you train." in said(app)
+    assert app.selectbox(key="source").value == "tiny.yaml"
+    assert app.query_params["set"] == "limits.steps=7"
+
+
+def test_a_link_shows_the_same_configuration_and_machine(opened: Open, root: Path) -> None:
+    changed = form.edit(tiny(), {("limits", "steps"): 7, ("optimizer", "learning_rate"): 0.5})
+    put_answer(root, changed, ("--on", "t4", "--grid", "--quick"), too_large())
+    settings = ["limits.steps=7", "optimizer.learning_rate=0.5", "no.such=1", "seed=many", "batch"]
+    app = opened(state.PLAN, source="tiny.yaml", on="t4", set=settings)
+    assert "Does not fit on" in said(app)
+
+
+def test_an_invalid_configuration_is_not_planned(opened: Open) -> None:
+    app = opened(state.PLAN, source="tiny.yaml", set="batch.microbatch_size=-3")
+    assert "-3 is below 1." in said(app)
+    assert "Fix the problems to get a plan." in said(app)
+    assert not app.get("status")
+
+
+def test_a_viewer_starts_no_plan(opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dashboard.shared.parts.gate.may_operate", lambda: False)
+    app = opened(state.PLAN, source="tiny.yaml")
+    assert "Not planned yet. An operator who opens this page starts it." in said(app)
+    put_answer(root, tiny(), QUICK, grid_document())
+    assert not {"Plan again", "Estimate"} & set(labels(app.run()))
+    assert not app.get("status")
