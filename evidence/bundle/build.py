@@ -17,7 +17,7 @@ import re
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -48,9 +48,8 @@ from schemas.formats import quantity, visible
 from schemas.problems import Action, Problem, ProblemError
 from schemas.reading import get_str
 
-PROGRAM = "trainproof"
-_PHASES = 4
-"""How often every byte is read: scanned, hashed, written, verified."""
+_PROGRAM = "trainproof"
+_PHASES = 4  # every byte is scanned, hashed, written and verified
 _RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")  # as types.schema.json has it
 _UNREADABLE = "TP854"
 
@@ -61,20 +60,16 @@ Advance = Callable[[int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
-    """A checked run and its files, for packing. Problems name files relative to the run folder.
+    """A checked run, without findings about omitted files, and its files.
 
-    Attributes:
-        checked: The run with its grade; findings about omitted files are dropped.
-        files: What is packed and what is not.
-        blocking_problems: Why the run cannot be packed.
-        problems_unless_partial: Why it can only be packed with the label `partial`.
-        details: Personal details in the packed files.
+    Problems name files relative to the run folder: `blocking` ones prevent packing, those `unless_partial` require the
+    label `partial`, and `details` are personal details in the packed files.
     """
 
     checked: CheckedRun
     files: RunFiles
-    blocking_problems: tuple[Problem, ...]
-    problems_unless_partial: tuple[Problem, ...]
+    blocking: tuple[Problem, ...]
+    unless_partial: tuple[Problem, ...]
     details: tuple[Problem, ...]
 
     @property
@@ -102,13 +97,9 @@ class ChecklistItem:
 class BuildReport:
     """Result of building a bundle.
 
-    Attributes:
-        zip_sha256: Hash of the bytes of the zip; packing the same files again with another program changes it.
-        content_sha256: Content digest, which depends on the files only.
-        files: Number of files.
-        left_out: Files and folders of the runs that were not packed.
-        warnings: Personal details that were packed.
-        challenges: For each run with a score, whether its model can be questioned.
+    Packing the same files again with another program changes `zip_sha256` but not `content_sha256`. `left_out` are
+    files and folders that were not packed, `warnings` are about personal details, and `challenges` state for each run
+    with a score whether its model can be questioned.
     """
 
     output: Path
@@ -169,8 +160,8 @@ def inspect_runs(
 
 def _inspect(run: CheckedRun, files: RunFiles, scanned: Sequence[Problem]) -> Inspection:
     """Sort what was found in a run by whether it prevents packing."""
-    name, grade = run.name, run.grade.name
-    reasons = "; ".join(reason.rstrip(".") for reason in run.grade.reasons)
+    name, grade = run.name, run.folder_grade.name
+    reasons = "; ".join(reason.rstrip(".") for reason in run.folder_grade.reasons)
     graded = f"The run is graded {grade}{f': {reasons}' if reasons else ''}."
     blocking = [problem for problem in (*scanned, *files.problems) if problem.code != DETAIL]
     unless_partial = []
@@ -194,8 +185,8 @@ def _inspect(run: CheckedRun, files: RunFiles, scanned: Sequence[Problem]) -> In
     return Inspection(
         checked=run,
         files=files,
-        blocking_problems=tuple(blocking),
-        problems_unless_partial=tuple(unless_partial),
+        blocking=tuple(blocking),
+        unless_partial=tuple(unless_partial),
         details=tuple(problem for problem in scanned if problem.code == DETAIL),
     )
 
@@ -223,12 +214,15 @@ def checklist(folders: Sequence[Path], *, with_weights: bool = False) -> list[Ch
 
 
 def _checklist_of_run(inspection: Inspection) -> Iterator[ChecklistItem]:
-    name, files = inspection.name, inspection.files
-    problems = [*inspection.blocking_problems, *inspection.problems_unless_partial]
-    size = sum((inspection.checked.folder / path).stat().st_size for path in files.packed)
-    left_out = f" Left out: {', '.join(files.left_out)}." if files.left_out else ""
+    run, files, name = inspection.checked, inspection.files, inspection.name
+    problems = [*inspection.blocking, *inspection.unless_partial]
+    size = sum((run.folder / path).stat().st_size for path in files.packed)
+    left_out = f" Not packed: {', '.join(files.left_out)}." if files.left_out else ""
+    graded = f"The run is graded {run.grade.with_scope}."
+    if run.grade.name != run.folder_grade.name:
+        graded += f" The bundle states {run.folder_grade.with_scope}."
     for what, codes, fine in (
-        ("grade", ("TP853", "TP852", "TP841"), f"The run is graded {inspection.checked.grade.name}."),
+        ("grade", ("TP853", "TP852", "TP841"), graded),
         ("errors", ("TP842",), "No error was found."),
         ("end of the run", ("TP843",), "No process writes to the folder."),
         ("secrets", (SECRET,), "No known kind of secret was found."),
@@ -236,17 +230,16 @@ def _checklist_of_run(inspection: Inspection) -> Iterator[ChecklistItem]:
     ):
         found = [_item(name, what, problem) for problem in problems if problem.code in codes]
         yield from found or [ChecklistItem(run=name, what=what, state="ok", detail=fine)]
-    for problem in inspection.details:
-        yield replace(_item(name, "personal details", problem), state="warning")
-    yield from challenge_item(inspection)
+    yield from (_item(name, "personal details", problem, "warning") for problem in inspection.details)
+    yield from _challenge_item(inspection)
 
 
-def _item(run: str, what: str, problem: Problem) -> ChecklistItem:
+def _item(run: str, what: str, problem: Problem, state: State = "blocked") -> ChecklistItem:
     detail = problem.what if problem.file in {"", run} else f"{problem.file}: {problem.what}"
-    return ChecklistItem(run=run, what=what, state="blocked", detail=detail, next=problem.next, action=problem.action)
+    return ChecklistItem(run=run, what=what, state=state, detail=detail, next=problem.next, action=problem.action)
 
 
-def challenge_item(inspection: Inspection) -> list[ChecklistItem]:
+def _challenge_item(inspection: Inspection) -> list[ChecklistItem]:
     """Return whether anyone who gets the bundle can question the model; nothing for a run without a score."""
     run, files = inspection.checked, inspection.files
     if layout.EVAL_SUMMARY not in files.packed:
@@ -305,8 +298,12 @@ def build_bundle(
         if redact:
             # Copies would not show links, unreadable files or a process that writes.
             codes = {"TP843", "TP844", "TP845", _UNREADABLE}
-            found = [(each, problem) for each in inspections for problem in each.blocking_problems]
-            _refuse([_in_run(problem, each, folders) for each, problem in found if problem.code in codes])
+            _refuse(
+                _in_run(problem, each, folders)
+                for each in inspections
+                for problem in each.blocking
+                if problem.code in codes
+            )
             redactions = tuple(
                 redaction
                 for each in inspections
@@ -317,13 +314,11 @@ def build_bundle(
                 copies, with_weights=with_weights, with_unlisted=with_unlisted, redactions=redactions
             )
         _refuse(
-            [
-                _in_run(problem, each, folders)
-                for each in inspections
-                for problem in (*each.blocking_problems, *(() if allow_partial else each.problems_unless_partial))
-            ]
+            _in_run(problem, each, folders)
+            for each in inspections
+            for problem in (*each.blocking, *(() if allow_partial else each.unless_partial))
         )
-        partial = any(each.problems_unless_partial for each in inspections)
+        partial = any(each.unless_partial for each in inspections)
         files = _collect_files(inspections, advance, partial=partial, redactions=redactions)
         _write_verified(files, output, advance)
     return BuildReport(
@@ -337,13 +332,13 @@ def build_bundle(
         left_out=tuple(f"{each.name}/{name}" for each in inspections for name in each.files.left_out),
         redactions=redactions,
         warnings=tuple(_in_run(problem, each, folders) for each in inspections for problem in each.details),
-        challenges=tuple(item for each in inspections for item in challenge_item(each)),
+        challenges=tuple(item for each in inspections for item in _challenge_item(each)),
     )
 
 
-def _refuse(problems: Sequence[Problem], *, exit_code: int = 1) -> None:
-    if problems:
-        raise ProblemError(problems, exit_code=exit_code)
+def _refuse(problems: Iterable[Problem], *, exit_code: int = 1) -> None:
+    if found := list(problems):
+        raise ProblemError(found, exit_code=exit_code)
 
 
 def _is_zip(path: Path) -> bool:
@@ -387,27 +382,26 @@ def _collect_files(
 
     runs = []
     for each in inspections:
-        folder = each.checked.folder
-        own = tuple(add(f"{RUNS}/{each.name}/{name}", folder / name) for name in each.files.packed)
+        own = tuple(add(f"{RUNS}/{each.name}/{name}", each.checked.folder / name) for name in each.files.packed)
         runs.append(replace(each.checked, files=own))
     add(REPORT, report_html(runs, partial=partial).encode("utf-8"))
     manifest = {
         "schema_version": VERSION,
-        "made_by": {"name": PROGRAM, "version": version(PROGRAM)},
+        "made_by": {"name": _PROGRAM, "version": version(_PROGRAM)},
         "content_sha256": content_sha256(files),
         "partial": partial,
         "runs": [
             {
                 "run_id": run.name,
                 "path": f"{RUNS}/{run.name}",
-                "grade": run.grade.name,
-                "reasons": list(run.grade.reasons),
+                "grade": run.folder_grade.name,
+                "reasons": list(run.folder_grade.reasons),
             }
             for run in runs
         ],
     }
     if redactions:
-        manifest["redactions"] = [each.as_dict() for each in sorted(redactions, key=lambda each: each.path)]
+        manifest["redactions"] = [asdict(each) for each in sorted(redactions, key=lambda each: each.path)]
     add(BUNDLE_MANIFEST, as_json_text(manifest).encode("utf-8"))
     add(HASHES, hash_lines({file.name: file.sha256 for file in files}).encode("utf-8"))
     return sorted(files, key=lambda file: file.name)
@@ -432,7 +426,7 @@ def _write_verified(files: Sequence[PackedFile], output: Path, advance: Advance)
             before = done
 
         verdict = verify_bundle(temporary, progress=tell)
-        _refuse([finding for finding in verdict.findings if finding.severity != "note"])
+        _refuse(finding for finding in verdict.findings if finding.severity != "note")
         temporary.chmod(0o644)
         temporary.replace(output)
     except OSError as error:

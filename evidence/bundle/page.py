@@ -27,7 +27,7 @@ from evidence.effective import flatten
 from evidence.hashes import sha256_file
 from evidence.layout import MANIFEST, RECEIPTS
 from evidence.notes import Notes
-from evidence.proof.receipts import load_extent, measure_coverage, read_receipts, run_sha256, summarize_receipt
+from evidence.proof.receipts import load_extent, measure_coverage, read_receipts, run_sha256
 from evidence.report import build_record, headlines, score_headline
 from evidence.rules.plausibility import score_caveats
 from evidence.run import Run
@@ -198,11 +198,12 @@ def _run(run: CheckedRun) -> str:
     figures = "".join(
         f"<div><dt>{_text(each.name)}</dt><dd>{_text(each.as_text())}</dd></div>" for each in headlines(record)
     )
-    grade = f'<span class="grade {run.grade.name.replace(" ", "-")}">{_text(run.grade.name)}</span>'
+    name = run.folder_grade.name
+    grade = f'<span class="grade {name.replace(" ", "-")}">{name}</span>, from the folder alone'
     parts = [
         f'<section class="run">\n<h2>{_text(run.name)} {grade}</h2>\n',
         f'<p class="soft">{_text(_summary(run.run))}</p>\n',
-        *(f"<p>{_text(reason)}</p>\n" for reason in run.grade.reasons),
+        *(f"<p>{_text(reason)}</p>\n" for reason in run.folder_grade.reasons),
         _receipts(run.folder),
         _notes(run.run.notes),
         f"<dl>{figures}</dl>\n",
@@ -248,7 +249,7 @@ def _receipts(folder: Path) -> str:
     sha256, stated = run_sha256(folder), load_extent(folder)
     found = read_receipts(folder / RECEIPTS, sha256) if sha256 else ()
     lines = [
-        f"{receipt['kind']} of {receipt['made_at'][:10]}: {summarize_receipt(receipt)} "
+        f"{receipt['kind']} of {receipt['made_at'][:10]}: {visible(receipt['said'])} "
         f"{measure_coverage(receipt, stated).description}"
         for _, receipt in found
     ]

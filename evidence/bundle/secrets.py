@@ -11,9 +11,9 @@ import re
 import shutil
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from evidence import layout
 from evidence.bundle.contents import RUNS, bundle_problem
@@ -325,10 +325,6 @@ class Redaction:
     path: str
     count: int
     sha256: str
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the redaction as bundle_manifest.json states it."""
-        return asdict(self)
 
 
 def redact_text(content: bytes) -> tuple[bytes, int]:

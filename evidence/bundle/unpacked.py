@@ -15,8 +15,7 @@ from pathlib import Path
 from evidence.bundle.container import canonical_zip
 from evidence.bundle.contents import RUNS, bundle_problem
 from evidence.bundle.reading import is_unpacked_bundle, open_bundle
-from evidence.bundle.verdict import BundleVerdict
-from evidence.bundle.verify import verify_bundle
+from evidence.bundle.verify import BundleVerdict, verify_bundle
 from evidence.layout import STATES, run_not_found
 from evidence.writing import as_json_text, scratch_folder
 from schemas.problems import ProblemError
@@ -46,7 +45,7 @@ def unpacked_run(path: Path, run_id: str | None = None) -> Iterator[Path]:
         try:
             verdict = verify_bundle(path)
             refuse_invalid(verdict)
-            runs = [run.run_id for run in verdict.runs]
+            runs = [run.name for run in verdict.runs]
             if run_id not in runs if run_id else len(runs) != 1:
                 names = ", ".join(runs) or "none"
                 holds = f"does not contain {run_id!r}" if run_id else f"holds {len(runs)} runs: {names}"

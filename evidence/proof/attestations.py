@@ -24,12 +24,8 @@ if TYPE_CHECKING:
     from cryptography.x509 import Certificate
     from sigstore.models import TrustedRoot
 
-ISSUER = "https://token.actions.githubusercontent.com"
-"""GitHub's identity service for workflows."""
-
-_MAX_ATTESTATIONS = 32
-"""Maximum number of attestations read from a file; a hostile file may contain any number."""
-
+_ISSUER = "https://token.actions.githubusercontent.com"  # GitHub's identity service for workflows
+_MAX_ATTESTATIONS = 32  # read from a file; a hostile one may contain any number
 _RUN_INVOCATION_OID = "1.3.6.1.4.1.57264.1.21"
 
 
@@ -66,7 +62,7 @@ def verify_attestations(
     for part, (name, root), commit in product(parts, roots.items(), commits):
         identity = policy.AllOf(
             [
-                policy.OIDCIssuerV2(ISSUER),
+                policy.OIDCIssuerV2(_ISSUER),
                 policy.OIDCSourceRepositoryURI(f"https://github.com/{repository}"),
                 policy.OIDCSourceRepositoryDigest(commit),
                 policy.OIDCRunnerEnvironment("github-hosted"),

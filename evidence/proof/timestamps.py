@@ -20,7 +20,7 @@ from evidence import layout
 from evidence.extras import install_command, need
 from evidence.hashes import sha256_file
 from evidence.proof.signatures import read_limited, refuse
-from evidence.proof.trust import FetchError, fetch, is_http_url, load_certificate, root_texts
+from evidence.proof.trust import fetch, is_http_url, load_certificate, root_texts
 from evidence.writing import write_json
 from schemas.catalog import VERSION
 from schemas.formats import visible
@@ -45,8 +45,8 @@ _TIME = "%Y-%m-%d %H:%M:%S UTC"
 class Timestamp:
     """One entry of `stamps.json`, or the stamp next to a zip.
 
-    `sha256` is the hash that the subject has now, or None if a file is missing. `authority` is an address, or the name
-    of the `.tsr` file. `response` is a TimeStampResp in DER, or None if the request failed with `failure`.
+    `sha256` is the hash that the subject has now, or None if a file is missing. `authority` is an address or the name
+    of the `.tsr` file, and `response` a TimeStampResp in DER, or None if the request failed with `failure`.
     """
 
     subject: Subject
@@ -85,10 +85,7 @@ def request_timestamp(authority: str, message: bytes) -> bytes:
     if not is_http_url(authority):
         raise refuse(authority, "TP861", what=f"{visible(authority)} is not an address of the form https://HOST/PATH.")
     request = TimestampRequestBuilder(data=message, hash_algorithm=HashAlgorithm.SHA256).build()
-    try:
-        response = fetch(authority, request.as_bytes(), "application/timestamp-query")
-    except FetchError as error:
-        raise refuse(authority, "TP861", what=f"The time authority {error}.", exit_code=4) from None
+    response = fetch(authority, "TP861", query=request.as_bytes(), server="time authority", exit_code=4)
     decoded, digest = _decode(response), hashlib.sha256(message).digest()
     if isinstance(decoded, str):
         raise refuse(authority, "TP861", what=decoded, exit_code=4)
@@ -171,7 +168,7 @@ def load_zip_timestamp(file: Path) -> Timestamp | None:
 
 
 def load_authority_roots(named: Path | None = None) -> dict[str, Certificate]:
-    """Load the root certificate in a file, or those on the trust list, by name."""
+    """Load the root certificate in a file, or those on the trust list."""
     return {name: load_certificate(text, file) for name, text, file in root_texts("time authority", named)}
 
 

@@ -151,7 +151,7 @@ def test_bundle_contains_notes(tmp_path: Path) -> None:
     report = build_bundle([folder], tmp_path / "b.zip")
     verdict = verify_bundle(report.output)
     assert verdict.ok
-    assert [(run.run_id, run.grade) for run in verdict.runs] == [("run", "consistent")]
+    assert [(run.name, run.grade.name) for run in verdict.runs] == [("run", "consistent")]
     with zipfile.ZipFile(report.output) as bundle:
         assert json.loads(bundle.read("runs/run/notes.json"))["tags"] == ["baseline"]
         page = bundle.read("REPORT.html").decode()

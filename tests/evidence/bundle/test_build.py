@@ -129,7 +129,7 @@ def test_partial_runs_are_packed_with_a_label(tmp_path: Path) -> None:
     )
     report = build_bundle([run], tmp_path / "cut.zip", allow_partial=True)
     verdict = verify_bundle(report.output)
-    assert (report.partial, verdict.ok, verdict.partial, verdict.runs[0].grade) == (True, True, True, "partial")
+    assert (report.partial, verdict.ok, verdict.partial, verdict.runs[0].grade.name) == (True, True, True, "partial")
     assert "Partial evidence." in contents(report.output)["REPORT.html"].decode()
 
 
@@ -266,7 +266,7 @@ def test_checklist_of_a_good_run(tmp_path: Path) -> None:
         *((what, "ok") for what in ("grade", "errors", "end of the run", "secrets", "files")),
         ("challenge", "note"),
     ]
-    assert found[4][2] == f"9 files, {size:,} bytes. Left out: checkpoints."
+    assert found[4][2] == f"9 files, {size:,} bytes. Not packed: checkpoints."
     assert "challenge" not in {what for what, _, _ in lines(write_run(tmp_path, "unscored", items=0))}
 
 

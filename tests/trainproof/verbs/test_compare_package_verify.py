@@ -36,7 +36,7 @@ def test_the_command_of_the_seed_documents(capsys: pytest.CaptureFixture[str]):
     assert (code, err) == (0, "")
     assert lines[0].startswith("bundles/m37_v1.zip: ")
     assert lines[0].endswith(" files, verified.")
-    assert lines[1] == "  m37_v1: consistent"
+    assert lines[1] == "  m37_v1: consistent, from the folder alone"
     assert lines[-1] == f"  zip SHA-256    {hashlib.sha256(path.read_bytes()).hexdigest()}"
 
 
@@ -85,7 +85,7 @@ def test_verify_says_what_is_proven_and_what_is_not(capsys: pytest.CaptureFixtur
     lines = out.splitlines()
     assert (code, err) == (0, "")
     assert lines[0].startswith("bundles/m37_v1.zip: valid (")
-    assert lines[1].startswith("  m37_v1: consistent. Finished;")
+    assert lines[1].startswith("  m37_v1: consistent, from the folder alone. Finished;")
     assert lines[-1].endswith("Not signed: the author is unknown.")
 
 
