@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import BinaryIO, Literal
+from zipfile import is_zipfile
 
 from evidence import layout
 from evidence.bundle.container import Progress, StoredFile, central_directory, local_header
@@ -59,23 +60,17 @@ Advance = Callable[[int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inspection:
-    """A checked run, without findings about omitted files, and its files.
+class Inspection(CheckedRun):
+    """A checked run, without findings about omitted files, and what packing it means.
 
     Problems name files relative to the run folder: `blocking` ones prevent packing, those `unless_partial` require the
     label `partial`, and `details` are personal details in the packed files.
     """
 
-    checked: CheckedRun
-    files: RunFiles
+    packing: RunFiles
     blocking: tuple[Problem, ...]
     unless_partial: tuple[Problem, ...]
     details: tuple[Problem, ...]
-
-    @property
-    def name(self) -> str:
-        """Name of the run."""
-        return self.checked.name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,14 +148,14 @@ def inspect_runs(
         unlisted = () if with_unlisted else unlisted_files(run.run)
         files = files_of_run(run.folder, with_weights=with_weights, unlisted=unlisted)
         findings = tuple(finding for finding in run.findings if finding.file not in files.left_out)
-        scanned = list(_scan(run.folder, files.packed, advance))
-        inspections.append(_inspect(replace(run, findings=findings), files, scanned))
+        inspections.append(_inspect(replace(run, findings=findings), files, advance))
     return inspections
 
 
-def _inspect(run: CheckedRun, files: RunFiles, scanned: Sequence[Problem]) -> Inspection:
-    """Sort what was found in a run by whether it prevents packing."""
+def _inspect(run: CheckedRun, files: RunFiles, advance: Advance | None) -> Inspection:
+    """Scan the files of a run, and sort what was found by whether it prevents packing."""
     name, grade = run.name, run.folder_grade.name
+    scanned = list(_scan(run.folder, files.packed, advance))
     reasons = "; ".join(reason.rstrip(".") for reason in run.folder_grade.reasons)
     graded = f"The run is graded {grade}{f': {reasons}' if reasons else ''}."
     blocking = [problem for problem in (*scanned, *files.problems) if problem.code != DETAIL]
@@ -183,8 +178,8 @@ def _inspect(run: CheckedRun, files: RunFiles, scanned: Sequence[Problem]) -> In
             fix = "Fix the errors that `trainproof check` lists."
             blocking.append(bundle_problem("TP842", name, what, next=fix))
     return Inspection(
-        checked=run,
-        files=files,
+        **vars(run),
+        packing=files,
         blocking=tuple(blocking),
         unless_partial=tuple(unless_partial),
         details=tuple(problem for problem in scanned if problem.code == DETAIL),
@@ -213,9 +208,8 @@ def checklist(folders: Sequence[Path], *, with_weights: bool = False) -> list[Ch
     return items
 
 
-def _checklist_of_run(inspection: Inspection) -> Iterator[ChecklistItem]:
-    run, files, name = inspection.checked, inspection.files, inspection.name
-    problems = [*inspection.blocking, *inspection.unless_partial]
+def _checklist_of_run(run: Inspection) -> Iterator[ChecklistItem]:
+    files, problems = run.packing, [*run.blocking, *run.unless_partial]
     size = sum((run.folder / path).stat().st_size for path in files.packed)
     left_out = f" Not packed: {', '.join(files.left_out)}." if files.left_out else ""
     graded = f"The run is graded {run.grade.with_scope}."
@@ -228,10 +222,10 @@ def _checklist_of_run(inspection: Inspection) -> Iterator[ChecklistItem]:
         ("secrets", (SECRET,), "No known kind of secret was found."),
         ("files", ("TP844", "TP845", _UNREADABLE), f"{quantity(len(files.packed), 'file')}, {size:,} bytes.{left_out}"),
     ):
-        found = [_item(name, what, problem) for problem in problems if problem.code in codes]
-        yield from found or [ChecklistItem(run=name, what=what, state="ok", detail=fine)]
-    yield from (_item(name, "personal details", problem, "warning") for problem in inspection.details)
-    yield from _challenge_item(inspection)
+        found = [_item(run.name, what, problem) for problem in problems if problem.code in codes]
+        yield from found or [ChecklistItem(run=run.name, what=what, state="ok", detail=fine)]
+    yield from (_item(run.name, "personal details", problem, "warning") for problem in run.details)
+    yield from _challenge_item(run)
 
 
 def _item(run: str, what: str, problem: Problem, state: State = "blocked") -> ChecklistItem:
@@ -239,28 +233,26 @@ def _item(run: str, what: str, problem: Problem, state: State = "blocked") -> Ch
     return ChecklistItem(run=run, what=what, state=state, detail=detail, next=problem.next, action=problem.action)
 
 
-def _challenge_item(inspection: Inspection) -> list[ChecklistItem]:
-    """Return whether anyone who gets the bundle can question the model; nothing for a run without a score."""
-    run, files = inspection.checked, inspection.files
-    if layout.EVAL_SUMMARY not in files.packed:
-        return []
-    folders = [name for name in layout.WEIGHT_FOLDERS if any(path.startswith(f"{name}/") for path in files.packed)]
-    here = " and ".join(f"{name}/" for name in files.left_out if name in layout.WEIGHT_FOLDERS)
+def _challenge_item(run: Inspection) -> Iterator[ChecklistItem]:
+    """Yield whether anyone who gets the bundle can question the model; nothing for a run without a score."""
+    packed, folders = run.packing.packed, layout.WEIGHT_FOLDERS
+    if layout.EVAL_SUMMARY not in packed:
+        return
     state: State = "note"
-    if layout.TRAINED_PARAMS in files.packed:
+    if layout.TRAINED_PARAMS in packed:
         # TP328 compares its hash. For adapters the manifest's hash covers the base model too, which is not here.
         is_whole = get_str(run.run.manifest, "training", "method") != "lora"
         what = "evaluated parameters" if is_whole else "adapters that the run recorded"
         state, detail, then = "ok", f"possible. {layout.TRAINED_PARAMS} has the hash of the {what}.", ""
-    elif folders:
-        detail = f"unknown. {folders[0]}/ is packed, but not checked against the evaluated weights."
+    elif found := [name for name in folders if any(path.startswith(f"{name}/") for path in packed)]:
+        detail = f"unknown. {found[0]}/ is packed, but not checked against the evaluated weights."
         then = f"Run `trainproof challenge {run.folder} --generate 1` to try."
     else:
         detail = "not possible, since the bundle holds no parameters."
         then = "Set recording.params_mib to keep the trained parameters of future runs."
-        if here:
+        if here := " and ".join(f"{name}/" for name in run.packing.left_out if name in folders):
             then = f"Pack {here} too: `trainproof package {run.folder} --with-weights`."
-    return [ChecklistItem(run=run.name, what="challenge", state=state, detail=f"Challenge: {detail}", next=then)]
+    yield ChecklistItem(run=run.name, what="challenge", state=state, detail=f"Challenge: {detail}", next=then)
 
 
 def build_bundle(
@@ -290,7 +282,8 @@ def build_bundle(
     """
     folders = [Path(folder) for folder in folders]
     problems = folder_problems(folders) if folders else [bundle_problem("TP851", "", "No run folder was given.")]
-    _refuse([*problems, *output_problems(folders, output, "a zip", _is_zip)], exit_code=2)
+    problems += output_problems(folders, output, "a zip", lambda path: path.is_file() and is_zipfile(path))
+    _refuse(problems, exit_code=2)
     advance = _meter(folders, progress, with_weights=with_weights)
     inspections = inspect_runs(folders, with_weights=with_weights, with_unlisted=with_unlisted, advance=advance)
     redactions: tuple[Redaction, ...] = ()
@@ -307,7 +300,7 @@ def build_bundle(
             redactions = tuple(
                 redaction
                 for each in inspections
-                for redaction in redacted_copy(each.checked.folder, each.files.packed, scratch / each.name)
+                for redaction in redacted_copy(each.folder, each.packing.packed, scratch / each.name)
             )
             copies = [scratch / each.name for each in inspections]
             inspections = inspect_runs(
@@ -327,9 +320,9 @@ def build_bundle(
         zip_sha256=sha256_file(output),
         content_sha256=content_sha256(files),
         partial=partial,
-        runs=tuple(each.checked for each in inspections),
+        runs=tuple(inspections),
         files=len(files),
-        left_out=tuple(f"{each.name}/{name}" for each in inspections for name in each.files.left_out),
+        left_out=tuple(f"{each.name}/{name}" for each in inspections for name in each.packing.left_out),
         redactions=redactions,
         warnings=tuple(_in_run(problem, each, folders) for each in inspections for problem in each.details),
         challenges=tuple(item for each in inspections for item in _challenge_item(each)),
@@ -339,14 +332,6 @@ def build_bundle(
 def _refuse(problems: Iterable[Problem], *, exit_code: int = 1) -> None:
     if found := list(problems):
         raise ProblemError(found, exit_code=exit_code)
-
-
-def _is_zip(path: Path) -> bool:
-    """Return whether a path is a regular file that is empty or starts like a zip."""
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.read(4) in {b"", b"PK\x03\x04", b"PK\x05\x06"}
 
 
 def _meter(folders: Sequence[Path], progress: Progress | None, *, with_weights: bool) -> Advance:
@@ -380,10 +365,10 @@ def _collect_files(
         files.append(PackedFile(name=name, size_bytes=0, source=source).measured(advance))
         return files[-1]
 
-    runs = []
+    runs: list[CheckedRun] = []
     for each in inspections:
-        own = tuple(add(f"{RUNS}/{each.name}/{name}", each.checked.folder / name) for name in each.files.packed)
-        runs.append(replace(each.checked, files=own))
+        own = tuple(add(f"{RUNS}/{each.name}/{name}", each.folder / name) for name in each.packing.packed)
+        runs.append(replace(each, files=own))
     add(REPORT, report_html(runs, partial=partial).encode("utf-8"))
     manifest = {
         "schema_version": VERSION,

@@ -23,6 +23,8 @@ from evidence.run import read_run
 from schemas.problems import Problem, ProblemError
 from schemas.render import render_text
 
+EMPTY_ZIP = b"PK\x05\x06" + bytes(18)
+
 
 def refused(folders: list[Path], output: Path, **options: bool) -> ProblemError:
     """Return why a bundle is not built, and check that nothing is left behind."""
@@ -220,8 +222,7 @@ def test_output_replaces_only_a_zip_outside_of_runs(tmp_path: Path) -> None:
     for output, folder in ((run / "x.zip", run), (other / "evidence" / "demo.zip", other)):
         (problem,) = refused([run], output).problems
         assert problem.what == f"The output is inside the run folder {folder}."
-    (tmp_path / "empty.zip").touch()
-    build_bundle([run], tmp_path / "empty.zip")
+    (tmp_path / "empty.zip").write_bytes(EMPTY_ZIP)
     build_bundle([run], tmp_path / "empty.zip")
 
 
@@ -229,7 +230,7 @@ def test_failure_keeps_the_old_bundle(tmp_path: Path, monkeypatch: pytest.Monkey
     run, write = write_run(tmp_path, "demo"), build._write
     output = tmp_path / "o" / "x.zip"
     output.parent.mkdir()
-    output.write_bytes(b"PK\x05\x06old")
+    output.write_bytes(EMPTY_ZIP)
 
     def change_then_write(*arguments: object) -> None:
         with (run / "log.jsonl").open("a") as log:
@@ -250,7 +251,7 @@ def test_failure_keeps_the_old_bundle(tmp_path: Path, monkeypatch: pytest.Monkey
                 build_bundle([run], output)
         assert [(each.code, each.what) for each in caught.value.problems] == [(code, what)]
         assert [path.name for path in output.parent.iterdir()] == ["x.zip"]
-        assert output.read_bytes() == b"PK\x05\x06old"
+        assert output.read_bytes() == EMPTY_ZIP
 
 
 def lines(*folders: Path, with_weights: bool = False) -> list[tuple[str, str, str]]:
