@@ -66,29 +66,24 @@ def trusted_entries(kind: Kind | None = None) -> list[TrustedEntry]:
     if not path.exists():
         return []
     document = read_document(path, "trust")
-    if document.value is None or document.problems:
-        what = f"The trust list is not valid: {document.problems[0].what if document.problems else 'it is empty.'}"
-        raise refuse(path, "TP860", what=what)
-    entries = [TrustedEntry(**each) for each in document.value["trusted"]]
-    for entry in entries:
-        if entry.kind == "key" and not _KEY.match(entry.content):
-            raise refuse(path, "TP860", what=f"The key of {entry.name} is of an earlier version, and not an SSH key.")
+    entries = [TrustedEntry(**each) for each in (document.value or {"trusted": []})["trusted"]]
+    wrong = [problem.what for problem in document.problems]
+    wrong += [f"{each.name} has no SSH key." for each in entries if each.kind == "key" and not _KEY.match(each.content)]
+    if wrong:
+        raise refuse(path, "TP860", what=f"The trust list is not valid: {wrong[0]}")
     return [each for each in entries if kind in (None, each.kind)]
 
 
 def add_trusted(source: str, name: str | None, now: datetime) -> list[TrustedEntry]:
     """Add the keys, certificate or Sigstore root of a source to the trust list, or rename them.
 
-    Args:
-        source: A file, an `https` address, or `github:USER` for the keys that GitHub publishes.
-        name: The user's name for it; by default that of the GitHub user.
-        now: Time of the entry.
+    `source` is a file, an `https` address, or `github:USER` for the keys that GitHub publishes, which need no name.
 
     Raises:
         ProblemError: Exit code 2: the source or the name is not valid, or the list cannot be written.
     """
     github = _GITHUB_USER.fullmatch(source)
-    name = (github[1] if github and name is None else name or "").strip()
+    name = (name if name is not None else github[1] if github else "").strip()
     if not _NAME.fullmatch(name) or name.casefold() in _RESERVED_NAMES:
         allowed = "at most 100 letters, digits, spaces and .@+'()-, beginning with a letter or digit"
         what = f"{format_value(name)} cannot be a name on the trust list."
