@@ -29,13 +29,10 @@ HIDDEN = "[hidden]"
 """Replaces what is masked on a page."""
 NEVER_REDACTED = frozenset({layout.METRICS, layout.PREDICTIONS, layout.BASELINE_PREDICTIONS, layout.EVAL_SUMMARY})
 """Files that results and scores are computed from."""
-MAX_REDACTED_BYTES = 256 << 20
-"""Larger files are not redacted; their secrets prevent packing."""
+MAX_REDACTED_BYTES = 256 << 20  # larger files are not redacted; their secrets prevent packing
 BLOCK_BYTES = 4 << 20
-OVERLAP_BYTES = 8 << 10
-"""How far blocks overlap; no pattern is longer."""
-MAX_PER_FILE = 20
-"""Findings of one code that are listed for one file."""
+OVERLAP_BYTES = 8 << 10  # no pattern is longer
+MAX_PER_FILE = 20  # findings of one code that are listed
 
 HOME = "a home folder"
 _PRIVATE_KEY = re.compile(
@@ -140,7 +137,7 @@ def find_secrets(file: BinaryIO) -> Iterator[tuple[SecretPattern, int, str]]:
     seen: set[tuple[str, int, str]] = set()
     for block, first_line in _read_blocks(file):
         for pattern, start, stop in find_spans(block):
-            line, shown = first_line + block.count(b"\n", 0, start), excerpt(block[start:stop])
+            line, shown = first_line + block.count(b"\n", 0, start), _excerpt(block[start:stop])
             if (pattern.code, line, shown) not in seen:
                 seen.add((pattern.code, line, shown))
                 yield pattern, line, shown
@@ -164,7 +161,7 @@ def scan_file(path: Path, name: str) -> list[Problem]:
     return [*found[SECRET], *found[DETAIL]]
 
 
-def excerpt(secret: bytes) -> str:
+def _excerpt(secret: bytes) -> str:
     """Return the first characters of a secret and its length: `hf_a… (37 characters)`."""
     text = secret.decode("utf-8", "replace")
     return f"{text[: min(4, len(text) // 4)]}… ({len(text)} characters)"

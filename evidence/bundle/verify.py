@@ -39,11 +39,9 @@ GRADES_PACKED = frozenset({"consistent", "measured"})
 """Grades that are packed without a label."""
 GRADES_LABELLED = frozenset({"partial", "template"})
 """Grades that are packed only with the label `partial`; no others are packed."""
-MAX_DOCUMENT_BYTES = 8 << 30
-"""Largest run documents, without weights, that are unpacked to be checked."""
-
-_FORMER_FILES = ("ro-crate-metadata.json", "schemas/")
-"""Files that earlier versions packed."""
+_MAX_DOCUMENT_BYTES = 8 << 30  # of run documents, without weights, that are unpacked to be checked
+_UNCHECKED = (REPORT, "ro-crate-metadata.json", "schemas/")
+"""Files of which only the hash is checked; the last two were packed by earlier versions."""
 _HASH_MISMATCH = ("TP201", "TP231")
 """Findings that a redacted file causes."""
 
@@ -53,14 +51,11 @@ class VerifiedRun:
     """A run folder, perhaps unpacked from a bundle, with its grade and the findings of `trainproof check`.
 
     Attributes:
-        name: Name of the folder.
         folder_grade: Grade that follows from its files alone, as everyone finds it.
         findings: Problems, with files relative to the run folder.
-        manifest_sha256: Hash of the run manifest, or None if it is missing.
-        proofs: This user's receipts, and the signed ones in the folder.
+        proofs: This user's receipts, and those in the folder.
         files: Files with paths relative to the bundle; empty before they are hashed.
         commit: Commit of the code that the run states, or None.
-        stamps: Time stamps of a run in a bundle.
         stated_grade: Grade that the bundle states, under its present name, or None.
     """
 
@@ -99,14 +94,10 @@ class CheckedRun(VerifiedRun):
 
 @dataclass(frozen=True, kw_only=True)
 class SignatureCheck:
-    """Result of checking a signature file.
+    """Result of checking a signature file, which the user requested or which was only found next to the zip.
 
-    Attributes:
-        path: Signature file.
-        problems: Why it is invalid; empty if it is valid.
-        is_requested: Whether the user passed it. One that was only found next to the zip cannot fail the bundle.
-        key_id: Fingerprint of the key that made it, or None if it is invalid.
-        signers: Names on the trust list of the key that signed; None stands for a key that the user passed.
+    `key_id` is the fingerprint of the key that made it, or None if it is invalid. `signers` are the names of that key
+    on the trust list; None stands for a key that the user passed.
     """
 
     path: Path
@@ -162,8 +153,7 @@ class BundleVerdict:
         runs: Its runs by name; empty if the archive was refused.
         content_sha256: Content digest, or None if the bundle does not verify.
         manifest_sha256: Hash of bundle_manifest.json (label, grades and reasons), or None likewise.
-        files: Number of files.
-        size_bytes: Their unpacked size.
+        files: Number of files, which have `size_bytes` unpacked.
         unchecked: Files outside the runs whose content nothing confirms, such as REPORT.html.
     """
 
@@ -268,10 +258,10 @@ def check_runs(folders: Sequence[Path], redactions: Sequence[Redaction] = ()) ->
 
 def relative_to_run(problem: Problem, folder: Path) -> Problem:
     """Return a problem with its file relative to the run folder, or the folder's name for the folder itself."""
-    if problem.file == str(folder):
-        return replace(problem, file=folder.resolve().name)
-    is_inside = Path(problem.file).is_relative_to(folder)
-    return replace(problem, file=Path(problem.file).relative_to(folder).as_posix()) if is_inside else problem
+    path = Path(problem.file)
+    if not path.is_relative_to(folder):
+        return problem
+    return replace(problem, file=path.relative_to(folder).as_posix() if path != folder else folder.resolve().name)
 
 
 def _judge(run: Run, redactions: Sequence[Redaction]) -> RunJudgement:
@@ -298,8 +288,6 @@ def _judge(run: Run, redactions: Sequence[Redaction]) -> RunJudgement:
 
 def verify_bundle(path: Path, *, progress: Progress | None = None) -> BundleVerdict:
     """Verify a bundle: a zip, or the folder that one was unpacked into.
-
-    `progress` is called with the bytes hashed and the total.
 
     Raises:
         OSError: The file cannot be read, or the temporary folder not be written.
@@ -329,7 +317,7 @@ def _check_files(
     """Check a bundle whose files were read once, in an empty private folder."""
     documents = sum(size for name, size in files.sizes.items() if _is_run_document(name))
     lists = ((name, files.sizes.get(name, 0), MAX_LIST_BYTES) for name in (HASHES, BUNDLE_MANIFEST))
-    for name, size, limit in ((RUNS, documents, MAX_DOCUMENT_BYTES), *lists):
+    for name, size, limit in ((RUNS, documents, _MAX_DOCUMENT_BYTES), *lists):
         if size > limit:
             expected = f"at most {limit:,} bytes"
             raise ProblemError([bundle_problem("TP812", name, f"It has {size:,} bytes.", expected=expected)])
@@ -367,7 +355,7 @@ def _check_files(
         redactions=redactions,
         files=len(found),
         size_bytes=sum(each.size_bytes for each in found.values()),
-        unchecked=tuple(name for name in sorted(found) if _is_unchecked(name)),
+        unchecked=tuple(name for name in sorted(found) if name.startswith(_UNCHECKED)),
     )
     return verdict, runs
 
@@ -376,11 +364,6 @@ def _is_run_document(path: str) -> bool:
     """Return whether a file of a bundle is a document of a run, not weights."""
     top, _, rest = path.partition("/")
     return top == RUNS and not is_weight_file(rest.partition("/")[2])
-
-
-def _is_unchecked(path: str) -> bool:
-    """Return whether only the hash of a file is checked."""
-    return path == REPORT or path.startswith(_FORMER_FILES)
 
 
 def _list_problems(found: Mapping[str, StoredFile], content: bytes | None) -> Iterator[Problem]:
@@ -398,7 +381,7 @@ def _list_problems(found: Mapping[str, StoredFile], content: bytes | None) -> It
         if found[path].sha256 != listed[path]:
             what = f"The file has SHA-256 {found[path].sha256}."
             yield bundle_problem("TP823", path, what, expected=f"SHA-256 {listed[path]}")
-        if not (path == BUNDLE_MANIFEST or path.startswith(f"{RUNS}/") or _is_unchecked(path)):
+        if path != BUNDLE_MANIFEST and not path.startswith((f"{RUNS}/", *_UNCHECKED)):
             yield bundle_problem("TP822", path, "The file is listed, but no bundle holds such a file.")
 
 
@@ -436,20 +419,18 @@ def _redaction_problems(
     redactions: Sequence[Redaction], files: BundleFiles, found: Mapping[str, StoredFile]
 ) -> Iterator[Problem]:
     """Yield stated redactions that are impossible or not visible in the file."""
-    seen: set[str] = set()
+    paths = [each.path for each in redactions]
     for each in redactions:
         top, _, rest = each.path.partition("/")
         name = rest.partition("/")[2]
-        if each.path in seen:
-            yield bundle_problem("TP833", BUNDLE_MANIFEST, f"`{each.path}` is listed twice as redacted.")
-        elif top != RUNS or not name or not is_redactable(name) or each.path not in found:
-            yield bundle_problem("TP833", BUNDLE_MANIFEST, f"`{each.path}` cannot be redacted.")
+        if paths.count(each.path) > 1 or top != RUNS or not name or not is_redactable(name) or each.path not in found:
+            what = f"`{each.path}` cannot be redacted, or is listed twice."
+            yield bundle_problem("TP833", BUNDLE_MANIFEST, what)
         elif (masks := _count_masks(files, each.path)) < each.count:
             what = f"`{MASK}` occurs {quantity(masks, 'time')} in the file."
             yield bundle_problem("TP833", each.path, what, expected=f"at least {each.count:,}")
         elif found[each.path].sha256 == each.sha256:
             yield bundle_problem("TP833", each.path, "The file is listed as redacted, but it is the original.")
-        seen.add(each.path)
 
 
 def _count_masks(files: BundleFiles, path: str) -> int:

@@ -31,10 +31,7 @@ _RUN_INVOCATION_OID = "1.3.6.1.4.1.57264.1.21"
 
 @dataclass(frozen=True, kw_only=True)
 class Attestation:
-    """A verified attestation of a workflow that ran on a machine of GitHub.
-
-    `digests` are the SHA-256 of the attested files, and `invocation` is the address of the workflow run.
-    """
+    """A verified attestation, with the SHA-256 of the attested files and the address of the workflow run."""
 
     commit: str
     digests: frozenset[str]
@@ -48,9 +45,6 @@ def verify_attestations(
     """Verify the Sigstore bundles in a file; return the valid ones, or the first problem if none is valid.
 
     The workflow must have run in `repository` (`OWNER/NAME`) at one of the commits.
-
-    Raises:
-        ProblemError: Exit code 2: the file cannot be read, or the extra `witness` is not installed.
     """
     need("verify --attestation", "witness")
     from sigstore.errors import Error
@@ -85,7 +79,7 @@ def verify_attestations(
 
 
 def load_attestation_roots(named: Path | None = None) -> dict[str, TrustedRoot]:
-    """Load the Sigstore roots in a file, or those on the trust list, by name."""
+    """Load the Sigstore roots in a file, or those on the trust list."""
     return {
         name if number == 1 else f"{name} ({number})": root
         for name, text, file in root_texts("attestation root", named)

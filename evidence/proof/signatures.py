@@ -50,10 +50,7 @@ def bundle_message(content_sha256: str, manifest_sha256: str) -> bytes:
 def sign(message: bytes, key: Path, output: Path) -> str:
     """Sign a message into an armored signature file and return the fingerprint of the key.
 
-    `key` is a private SSH key, or a public one whose private key is in the SSH agent.
-
-    Raises:
-        ProblemError: Exit code 2: the key cannot be used, another signature exists, or it cannot be written.
+    `key` is a private SSH key, or a public one whose private key is in the SSH agent. Every problem has exit code 2.
     """
     signed = _ssh_keygen("-Y", "sign", "-n", NAMESPACE, "-f", str(key), message=message)
     if signed.returncode:
@@ -74,9 +71,6 @@ def verify_signature(message: bytes, signature: Path, allowed_signers: Path | No
     """Verify the signature of a message and find its signers in a list of `allowed_signers`, if one is given.
 
     `ssh-keygen` applies the options of that list, such as `valid-before`.
-
-    Raises:
-        ProblemError: Exit code 2: `ssh-keygen` is missing or too old.
     """
     file = visible(str(signature))
     try:
@@ -106,11 +100,7 @@ def verify_signature(message: bytes, signature: Path, allowed_signers: Path | No
 
 
 def create_key(path: Path) -> str:
-    """Create a private Ed25519 key and the public key next to it, and return the fingerprint.
-
-    Raises:
-        ProblemError: Exit code 2: one of the files exists or cannot be written.
-    """
+    """Create a private Ed25519 key and the public key next to it, and return the fingerprint."""
     public = Path(f"{path}.pub")
     if path.exists() or public.exists():  # ssh-keygen would ask
         raise refuse(path, "TP855", what="This key exists, and keys are never overwritten.")
