@@ -188,19 +188,14 @@ class Coverage:
 
     def to_document(self) -> dict[str, Any]:
         """Return the `marks` object of a receipt."""
+        score = {"trained": self.trained, "trained_of": self.of.trained}
+        score |= {"untrained": self.untrained, "untrained_of": self.of.untrained}
+        training = {"steps": self.steps, "steps_of": self.of.steps, "end_reached": self.is_end_reached}
         return {
-            "score": {
-                "repeated": self.is_score_reproduced,
-                "trained": self.trained,
-                "trained_of": self.of.trained,
-                "untrained": self.untrained,
-                "untrained_of": self.of.untrained,
-            },
+            "score": {"repeated": self.is_score_reproduced, **score},
             "training": {
                 "repeated": self.is_training_reproduced,
-                "steps": self.steps,
-                "steps_of": self.of.steps,
-                "end_reached": self.is_end_reached,
+                **training,
                 "caught_half": self.detection_probability,
             },
             "said": self.description,
@@ -211,20 +206,17 @@ class Coverage:
         """Return what is missing for `verified`, as sentences."""
         if self.of.evaluated_step is None:
             return ["The run was not evaluated, so there is no score to reproduce."]
-        reasons = []
-        if not self.is_score_reproduced:
-            reasons.append(
-                "Not every answer of the trained model was given again. `trainproof challenge` and `trainproof replay` "
-                "do this if the run's parameters were kept."
-            )
-        if not self.is_end_reached:
-            reasons.append("The end of the training, whose parameters were evaluated, was not reached.")
-        elif not self.is_training_reproduced:
-            reasons.append(
+        score = (
+            "Not every answer of the trained model was given again. `trainproof challenge` and `trainproof replay` do "
+            "this if the run's parameters were kept."
+        )
+        training = "The end of the training, whose parameters were evaluated, was not reached."
+        if self.is_end_reached:
+            training = (
                 f"Only {self._steps} were repeated, and they were not drawn at random from the whole run. "
                 "`trainproof replay --ask` names the states to ask for; `--all` repeats every step."
             )
-        return reasons
+        return [score] * (not self.is_score_reproduced) + [training] * (not self.is_training_reproduced)
 
     @property
     def _answers(self) -> str:
