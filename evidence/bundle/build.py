@@ -139,10 +139,7 @@ def inspect_runs(
     advance: Advance | None = None,
     redactions: Sequence[Redaction] = (),
 ) -> list[Inspection]:
-    """Check existing run folders together and scan the files that would be packed; return them by name.
-
-    `redactions` lists files in them that were masked for this bundle; see `build_bundle` for the other options.
-    """
+    """Check existing run folders together and scan the files that would be packed; return them by name."""
     inspections = []
     for run in check_runs(folders, redactions):
         unlisted = () if with_unlisted else unlisted_files(run.run)
@@ -170,13 +167,11 @@ def _inspect(run: CheckedRun, files: RunFiles, advance: Advance | None) -> Inspe
         unless_partial.append(bundle_problem("TP841", name, graded))
     elif grade not in GRADES_PACKED:
         blocking.append(bundle_problem("TP852", name, graded))
-    if errors := run.errors:
-        what = f"The run has {quantity(len(errors), 'error')}. First: {errors[0].what}"
-        if grade in GRADES_PACKED | GRADES_LABELLED:
-            unless_partial.append(bundle_problem("TP842", name, what))
-        elif grade != "not a run":
-            fix = "Fix the errors that `trainproof check` lists."
-            blocking.append(bundle_problem("TP842", name, what, next=fix))
+    if run.errors and grade != "not a run":
+        what = f"The run has {quantity(len(run.errors), 'error')}. First: {run.errors[0].what}"
+        is_packable = grade in GRADES_PACKED | GRADES_LABELLED
+        fix = None if is_packable else "Fix the errors that `trainproof check` lists."
+        (unless_partial if is_packable else blocking).append(bundle_problem("TP842", name, what, next=fix))
     return Inspection(
         **vars(run),
         packing=files,

@@ -124,7 +124,7 @@ class RunFiles:
 def files_of_run(folder: Path, *, with_weights: bool = False, unlisted: Collection[str] = ()) -> RunFiles:
     """List the files of a run folder that a bundle takes, without following links.
 
-    It omits the lock, temporary and hidden files, large weights (unless `with_weights`) and the `unlisted` files.
+    It omits the lock, temporary, hidden and `unlisted` files, and large weights unless `with_weights`.
     """
     packed: list[str] = []
     left_out: list[str] = []
@@ -132,14 +132,15 @@ def files_of_run(folder: Path, *, with_weights: bool = False, unlisted: Collecti
     spelled: dict[str, str] = {}
     weights = frozenset(WEIGHT_FOLDERS) if with_weights else _small_weights(folder)
     for name, entry in _walk(folder, "", left_out, problems, weights=weights):
-        reason = name_problem(name)
         if entry.is_symlink() or not entry.is_file(follow_symlinks=False):
             kind = "symbolic link" if entry.is_symlink() else "special file"
             problems.append(bundle_problem("TP844", name, f"This is a {kind}."))
-        elif name in unlisted and not reason:
+        elif reason := name_problem(name):
+            problems.append(bundle_problem("TP845", name, reason))
+        elif name in unlisted:
             left_out.append(name)
-        elif (earlier := spelled.setdefault(portable_form(name), name)) != name or reason:
-            what = reason or f"On Windows and macOS this is the same file as `{earlier}`."
+        elif (earlier := spelled.setdefault(portable_form(name), name)) != name:
+            what = f"On Windows and macOS this is the same file as `{earlier}`."
             problems.append(bundle_problem("TP845", name, what))
         else:
             packed.append(name)

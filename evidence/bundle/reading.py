@@ -422,12 +422,9 @@ def _name_collisions(entries: Sequence[ArchiveEntry]) -> Iterator[Problem]:
 
 def _size_problems(entries: Sequence[ArchiveEntry]) -> Iterator[Problem]:
     """Yield a problem if the entries expand too far."""
-
-    def excess(entry: ArchiveEntry) -> int:
-        return max(0, entry.size_bytes - MAX_RATIO * entry.packed_bytes)
-
-    if sum(map(excess, entries)) > MAX_EXCESS_BYTES:
-        worst = max(entries, key=excess)
+    excess = [max(0, entry.size_bytes - MAX_RATIO * entry.packed_bytes) for entry in entries]
+    if sum(excess) > MAX_EXCESS_BYTES:
+        worst = entries[excess.index(max(excess))]
         what = f"The entry expands from {worst.packed_bytes:,} to {worst.size_bytes:,} bytes."
         yield bundle_problem("TP812", worst.name, what, expected=f"at most {MAX_RATIO} bytes per compressed byte")
     if (total := sum(entry.size_bytes for entry in entries)) > MAX_BYTES:
