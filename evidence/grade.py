@@ -74,7 +74,7 @@ class Grade:
         name: One of `GRADES`.
         reasons: Why it is not better, as sentences; never empty.
         scope: What it rests on: `FOLDER`, or `with receipts from Ada and you`.
-        coverage: How much of the run was reproduced by someone the reader trusts; empty if nothing was.
+        coverage: How much of the run someone the reader trusts has reproduced, or "".
     """
 
     name: GradeName
@@ -92,9 +92,8 @@ class Grade:
         """The grade with its coverage: `verified (score: 100 of 100 answers; training: 20 of 20 steps)`."""
         return f"{self.name} ({self.coverage})" if self.coverage else self.name
 
-    @property
-    def with_scope(self) -> str:
-        """The grade with its coverage and scope: `consistent, from the folder alone`."""
+    def describe(self) -> str:
+        """Format the grade with its coverage and scope: `consistent, from the folder alone`."""
         return f"{self.words}, {'from the folder alone' if self.scope == FOLDER else self.scope}"
 
     def document(self) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def report_text(report: Report) -> str:
 
 
 def _explain_grade(run: RunReport) -> list[str]:
-    """Return by whom a run was verified, or why it is not consistent, except for reasons that repeat a problem."""
+    """Return who verified a run, or why it is not consistent, without reasons that repeat a problem."""
     reasons = run.grade.reasons[: {"verified": 1, "consistent": 0}.get(run.grade.name)]
     return [reason for reason in reasons if not any(problem.what in reason for problem in run.findings)]
 
@@ -133,7 +133,7 @@ class JudgedRecord:
     """A run as it may be shown.
 
     Attributes:
-        facts: The run without its withheld figures; the documents of an import are None.
+        facts: The run without its withheld figures; an import has no documents.
         withheld: Sentences that name the withheld figures, with the reason.
         sources: The files of another tool with all facts, rows and answers, or None for a run of trainproof.
         unscored: Why its answers were not scored, as the end of a sentence, or "" if they were.
@@ -260,8 +260,8 @@ _HASH_DIFFERS = {"TP201", "TP202", "TP210", "TP213"}
 class DocumentState:
     """State of a document of a run, or of the `FACTS`, `SCORES`, `ROWS` or `ANSWERS` of another tool's files.
 
-    `rows` counts rows, facts, scores or answers, and is None for a single document. `version` is the schema version of
-    the document or of the manifest, and `seal` the state of the recorded hash.
+    A single document has no `rows`. `version` is the schema version of the document or of the manifest, and `seal` the
+    state of the recorded hash.
     """
 
     name: str

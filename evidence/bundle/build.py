@@ -207,9 +207,9 @@ def _checklist_of_run(run: Inspection) -> Iterator[ChecklistItem]:
     files, problems = run.packing, [*run.blocking, *run.unless_partial]
     size = sum((run.folder / path).stat().st_size for path in files.packed)
     left_out = f" Not packed: {', '.join(files.left_out)}." if files.left_out else ""
-    graded = f"The run is graded {run.grade.with_scope}."
+    graded = f"The run is graded {run.grade.describe()}."
     if run.grade.name != run.folder_grade.name:
-        graded += f" The bundle states {run.folder_grade.with_scope}."
+        graded += f" The bundle states {run.folder_grade.describe()}."
     for what, codes, fine in (
         ("grade", ("TP853", "TP852", "TP841"), graded),
         ("errors", ("TP842",), "No error was found."),

@@ -133,8 +133,8 @@ class StampCheck:
 class AttestationCheck:
     """Result of checking a workflow attestation.
 
-    `sentence` states who built the bundle and where, and `invocation` is the URL of that workflow run; both are None if
-    the attestation is invalid. `unchecked` is the reason why nothing was checked, or None.
+    A valid one has a `sentence` on who built the bundle and where, and the URL of that workflow run. `unchecked` is the
+    reason if nothing was checked.
     """
 
     path: Path

@@ -68,7 +68,9 @@ def trusted_entries(kind: Kind | None = None) -> list[TrustedEntry]:
     document = read_document(path, "trust")
     entries = [TrustedEntry(**each) for each in (document.value or {"trusted": []})["trusted"]]
     wrong = [problem.what for problem in document.problems]
-    wrong += [f"{each.name} has no SSH key." for each in entries if each.kind == "key" and not _KEY.match(each.content)]
+    wrong += [
+        f"{each.name} needs an SSH key." for each in entries if each.kind == "key" and not _KEY.match(each.content)
+    ]
     if wrong:
         raise refuse(path, "TP860", what=f"The trust list is not valid: {wrong[0]}")
     return [each for each in entries if kind in (None, each.kind)]

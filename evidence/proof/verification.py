@@ -40,8 +40,8 @@ NOT_COVERED = (
 class Proof:
     """A statement about a run from outside of its folder, made at an RFC 3339 time.
 
-    `by` is `you`, the name of a trusted person or service, or None if its author is not trusted. A witness has no
-    coverage.
+    `by` is `you`, the name of a trusted person or service, or None for an author who is not trusted. Only receipts have
+    a coverage.
     """
 
     by: str | None

@@ -104,8 +104,8 @@ def build_json(report: BuildReport) -> dict[str, Any]:
 
 def _graded(run: VerifiedRun) -> str:
     """Format the grade with its scope, and the grade of the folder alone if it is another."""
-    alone = f"; {run.folder_grade.with_scope}" if run.folder_grade.name != run.grade.name else ""
-    return f"{run.grade.with_scope}{alone}"
+    alone = f"; {run.folder_grade.describe()}" if run.folder_grade.name != run.grade.name else ""
+    return f"{run.grade.describe()}{alone}"
 
 
 def _redaction_lines(redactions: Sequence[Redaction]) -> Iterator[str]:

@@ -40,7 +40,7 @@ def show(verdict: BundleVerdict, name: str) -> None:
                 [
                     (
                         run.name,
-                        label(GRADES, run.grade.name) + run.grade.with_scope.removeprefix(run.grade.name),
+                        label(GRADES, run.grade.name) + run.grade.describe().removeprefix(run.grade.name),
                         run.stated_grade or formats.NOTHING,
                         " ".join(run.grade.reasons),
                     )
