@@ -249,15 +249,10 @@ def _unsafe(entry: str, what: str) -> NoReturn:
 
 def _read_directory(file: BinaryIO) -> tuple[list[ArchiveEntry], int]:
     """Return the entries as the central directory lists them, and where it starts (4.3.12 to 4.3.16)."""
-    total = file.seek(0, 2)
-    tail_start = file.seek(max(0, total - _END.size - 0xFFFF))
-    tail = file.read()
-    at = tail.rfind(b"PK\x05\x06")
-    if at < 0 or len(tail) - at < _END.size:
-        _damaged("This is not a zip, or its end is missing.")
-    record, end = _END.unpack_from(tail, at), tail_start + at
-    if record[1] or record[2] or record[7] or end + _END.size != total:
-        _damaged("There are bytes after the end of the archive, or it is split into several files.")
+    end = file.seek(max(0, file.seek(0, 2) - _END.size))
+    record = _END.unpack(file.read().ljust(_END.size))
+    if record[0] != b"PK\x05\x06" or record[1] or record[2] or record[7]:
+        _damaged("This is not a zip, or its end is missing or followed by other bytes.")
     count, size, start = record[4:7]
     if 0xFFFF in record[3:5] or LARGE in record[5:7]:
         end -= _END64.size

@@ -242,7 +242,12 @@ def test_failure_keeps_the_old_bundle(tmp_path: Path, monkeypatch: pytest.Monkey
 
     for broken, name, code, what in (
         (full, "_write", "TP848", "The bundle cannot be written: No space left on device."),
-        (lambda _: b"", "central_directory", "TP801", "This is not a zip, or its end is missing."),
+        (
+            lambda _: b"",
+            "central_directory",
+            "TP801",
+            "This is not a zip, or its end is missing or followed by other bytes.",
+        ),
         (change_then_write, "_write", "TP850", "The file changed while it was packed."),
     ):
         with monkeypatch.context() as patch:

@@ -194,4 +194,7 @@ def test_headline(bundle: Path, tmp_path: Path) -> None:
     changed = verify_bundle(pack(files | {"REPORT.html": b"\n"}, tmp_path / "changed.zip"))
     assert headline(changed) == "REPORT.html changed since the bundle was built."
     (tmp_path / "none.zip").write_text("no zip")
-    assert headline(verify_bundle(tmp_path / "none.zip")) == "This is not a zip, or its end is missing."
+    assert (
+        headline(verify_bundle(tmp_path / "none.zip"))
+        == "This is not a zip, or its end is missing or followed by other bytes."
+    )
