@@ -10,20 +10,14 @@ from schemas.problems import ProblemError, problem_of
 
 Extra = Literal["train", "dashboard", "queue", "frame", "sign", "witness"]
 
-_MOST_NAMED = 3
-
 
 def need(verb: str, *extras: Extra) -> None:
-    """Refuse a command whose extras are not installed, before it starts any work.
-
-    Raises:
-        ProblemError: A package of an extra is not installed (exit code 2).
-    """
+    """Refuse a command whose extras are not installed with exit code 2, before it starts any work."""
     lacking = {extra: packages for extra in extras if (packages := missing(extra))}
     if lacking:
         names = sorted({name for packages in lacking.values() for name in packages})
-        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-        what = f"`trainproof {verb}` needs packages that are not installed: {', '.join(names[:_MOST_NAMED])}{more}."
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        what = f"`trainproof {verb}` needs packages that are not installed: {', '.join(names[:3])}{more}."
         fix = f"Install them: {install_command(*lacking)}."
         raise ProblemError([problem_of("TP095", file="", what=what, next=fix)], exit_code=2)
 

@@ -1,7 +1,7 @@
-"""Check a run and give it one of seven grades, with the reasons.
+"""Check a run and give it one of seven grades, with the reasons and the scope.
 
 The contents of a folder make a run `consistent` at best. `verified` needs someone outside the folder who reproduced or
-witnessed the run: see `evidence.proof`.
+witnessed the run: see `evidence.proof`. So two grades of one run may differ, and each states its scope.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -31,7 +30,21 @@ GradeName = Literal["verified", "consistent", "measured", "partial", "template",
 GRADES: tuple[GradeName, ...] = get_args(GradeName)
 """Every grade, best first."""
 
-FORMER_NAMES: Mapping[str, GradeName] = MappingProxyType({"verified": "consistent"})
+NEXT_STEPS: Mapping[GradeName, str] = {
+    "verified": "",
+    "consistent": "Run `trainproof replay`, or ask someone you trust for a signed receipt.",
+    "measured": "Supply what the reasons name, or run again with it.",
+    "partial": "Finish the run, or restore what is missing.",
+    "template": "Train: nothing was measured yet.",
+    "contradictory": "Restore the files that the run wrote.",
+    "not a run": "Choose a folder that a run wrote.",
+}
+"""What raises each grade."""
+
+FOLDER = "folder"
+"""Scope of a grade that rests on the files of a run alone."""
+
+FORMER_NAMES: Mapping[str, GradeName] = {"verified": "consistent"}
 """Present names of grades in older bundles, where `verified` did not require a reproduction."""
 
 CONSISTENT = "Finished; every document is valid, every hash matches, and every result and score follows from its rows."
@@ -60,32 +73,44 @@ class Grade:
     Attributes:
         name: One of `GRADES`.
         reasons: Why it is not better, as sentences; never empty.
-        coverage: How much of the run was reproduced by someone the reader trusts; empty if nothing was.
+        scope: What it rests on: `FOLDER`, or `with receipts from Ada and you`.
+        coverage: How much of the run someone the reader trusts has reproduced, or "".
     """
 
     name: GradeName
     reasons: tuple[str, ...]
+    scope: str = FOLDER
     coverage: str = ""
+
+    @property
+    def next_step(self) -> str:
+        """What raises the grade."""
+        return NEXT_STEPS[self.name]
 
     @property
     def words(self) -> str:
         """The grade with its coverage: `verified (score: 100 of 100 answers; training: 20 of 20 steps)`."""
         return f"{self.name} ({self.coverage})" if self.coverage else self.name
 
+    def describe(self) -> str:
+        """Format the grade with its coverage and scope: `consistent, from the folder alone`."""
+        return f"{self.words}, {'from the folder alone' if self.scope == FOLDER else self.scope}"
+
     def document(self) -> dict[str, Any]:
         """Return the grade as JSON values."""
-        return {"grade": self.name, "coverage": self.coverage or None, "reasons": list(self.reasons)}
+        return {
+            "grade": self.name,
+            "scope": self.scope,
+            "coverage": self.coverage or None,
+            "reasons": list(self.reasons),
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunReport:
-    """Findings and grade of a run folder.
+    """Grade of a run folder and its problems, worst first.
 
-    Attributes:
-        path: The run folder.
-        grade: Its grade.
-        findings: Its problems, worst first.
-        manifest_sha256: Hash of the manifest of a consistent run, to which proofs refer; None for other runs.
+    `manifest_sha256` is the hash that proofs of a consistent run refer to, and None for other runs.
     """
 
     path: Path
@@ -193,7 +218,7 @@ def _is_measured(run: Run) -> bool:
 
 
 def _unfinished_reasons(run: Run) -> tuple[str, ...]:
-    """Return why the run is not finished; empty if it succeeded or the manifest is missing."""
+    """Return why the run is not finished."""
     if run.manifest is None or run.succeeded:
         return ()
     steps = "before its first step"

@@ -16,14 +16,9 @@ from typing import Self
 from evidence.layout import LOCK
 from schemas.problems import Problem, ProblemError, problem_of
 
-_PATIENCE_SECONDS = 0.5
-"""How long to wait for the lock, because `is_alive` in another process takes it for an instant."""
-
-_PROBES = 3
-"""Attempts of `is_alive`, because two processes may probe at the same moment."""
-
-_OPEN_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-"""Never follow a link, never block on a pipe."""
+_PATIENCE_SECONDS = 0.5  # `is_alive` in another process takes the lock for an instant
+_PROBES = 3  # of `is_alive`, because two processes may probe at the same moment
+_OPEN_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # no links, no blocking on pipes
 
 
 class RunLock:

@@ -20,9 +20,7 @@ from schemas.formats import format_value
 from schemas.problems import Problem, ProblemError, collect_problems, problem_of
 from schemas.validate import read_document
 
-LONGEST_NOTE = 10_000
-"""Largest number of characters of a note."""
-
+LONGEST_NOTE = 10_000  # characters
 _TAG = re.compile(schema("notes")["properties"]["tags"]["items"]["pattern"])
 
 
@@ -56,10 +54,10 @@ def read_notes(folder: Path) -> Notes:
         ProblemError: notes.json exists and is not valid (exit code 1).
     """
     path = folder / layout.NOTES
-    if not path.is_symlink() and not path.exists():
-        return Notes()
-    if path.is_symlink() or not path.is_file():
+    if path.is_symlink() or (path.exists() and not path.is_file()):
         raise ProblemError([_unchanged(path, "notes.json is a link or a folder, not a file.")])
+    if not path.exists():
+        return Notes()
     read = read_document(path, "notes")
     if read.problems or read.value is None:
         raise ProblemError([*read.problems, _unchanged(path, "notes.json is not valid.")])
@@ -122,18 +120,11 @@ def split_tags(text: str) -> tuple[str, ...]:
 def _change_problems(change: NotesEdit) -> list[Problem]:
     expected = "one word of at most 40 characters, without spaces, quotation marks and any of , : ; < > = | \\ `"
     fix = "Write it as one word, for example with a hyphen: first-try."
-    problems = [
-        problem_of(
-            "TP097", file="", what=f"{format_value(tag)} is not a valid tag.", why=None, expected=expected, next=fix
-        )
-        for tag in change.add
-        if not _TAG.search(tag)
-    ]
+    wrong = [(f"{format_value(tag)} is not a valid tag.", expected, fix) for tag in change.add if not _TAG.search(tag)]
     if change.note is not None and len(change.note) > LONGEST_NOTE:
         what, expected = f"The note has {len(change.note):,} characters.", f"at most {LONGEST_NOTE:,} characters"
-        fix = "Shorten it, or keep it in a file next to the runs."
-        problems.append(problem_of("TP097", file="", what=what, why=None, expected=expected, next=fix))
-    return problems
+        wrong.append((what, expected, "Shorten it, or keep it in a file next to the runs."))
+    return [problem_of("TP097", file="", what=what, why=None, expected=then, next=fix) for what, then, fix in wrong]
 
 
 def _unchanged(path: Path, what: str, fix: str = "Correct it or move it away, then change the notes again.") -> Problem:

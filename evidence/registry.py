@@ -26,8 +26,7 @@ BUILT_IN_MODELS: Mapping[str, Mapping[str, Any]] = {
 }
 _DATA = Path(__file__).parents[1] / "trainer" / "data" / "builtin"
 _KNOWN_MODELS = Path(__file__).parent / "known_models"
-_LARGEST_DATASET = 64 * 2**20
-"""Size of the largest file of rows that is read."""
+_LARGEST_DATASET = 64 * 2**20  # bytes of a file of rows that is read
 
 Stamp = tuple[int, int]
 """Size and mtime of a file."""

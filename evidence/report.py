@@ -81,12 +81,10 @@ def report_text(report: Report) -> str:
     return "".join([*parts, join_lines([_totals(report)])])
 
 
-def _explain_grade(run: RunReport) -> Iterator[str]:
-    """Yield by whom a run was verified, or why it is not consistent, except for reasons that repeat a problem."""
-    reasons = run.grade.reasons[:1] if run.grade.name == "verified" else run.grade.reasons
-    for reason in reasons if run.grade.name != "consistent" else ():
-        if not any(problem.what in reason for problem in run.findings):
-            yield reason
+def _explain_grade(run: RunReport) -> list[str]:
+    """Return who verified a run, or why it is not consistent, without reasons that repeat a problem."""
+    reasons = run.grade.reasons[: {"verified": 1, "consistent": 0}.get(run.grade.name)]
+    return [reason for reason in reasons if not any(problem.what in reason for problem in run.findings)]
 
 
 def _totals(report: Report) -> str:
@@ -110,20 +108,17 @@ def report_as(report: Report, forms: Sequence[str]) -> str:
         what = f"{join_words([f'--{form}' for form in forms], last='and')} cannot be combined."
         fix = "Pass only one."
         raise ProblemError([problem_of("TP092", file="", what=what, why=None, next=fix)], exit_code=2)
-    if forms == ["json"]:
-        return as_json_text(report.to_json())
-    return (
-        {"github": render_github, "sarif": render_sarif}[forms[0]](report.all_findings)
-        if forms
-        else report_text(report)
-    )
+    write: dict[str, Callable[[], str]] = {
+        "json": lambda: as_json_text(report.to_json()),
+        "github": lambda: render_github(report.all_findings),
+        "sarif": lambda: render_sarif(report.all_findings),
+    }
+    return write[forms[0]]() if forms else report_text(report)
 
 
 def _count(problems: Iterable[Problem]) -> str:
-    severities = Counter(problem.severity for problem in problems)
-    return ", ".join(
-        quantity(severities[severity], severity) for severity in ("error", "warning", "note") if severities[severity]
-    )
+    counts = Counter(problem.severity for problem in problems)
+    return ", ".join(quantity(counts[name], name) for name in ("error", "warning", "note") if counts[name])
 
 
 _SCORE_FILES = (layout.EVAL_SUMMARY, layout.PREDICTIONS, layout.BASELINE_PREDICTIONS)
@@ -139,12 +134,10 @@ class JudgedRecord:
     """A run as it may be shown.
 
     Attributes:
-        facts: The run without its withheld figures; the documents of an import are None.
-        figures: Main figures.
+        facts: The run without its withheld figures; an import has no documents.
         withheld: Sentences that name the withheld figures, with the reason.
         sources: The files of another tool with all facts, rows and answers, or None for a run of trainproof.
         unscored: Why its answers were not scored, as the end of a sentence, or "" if they were.
-        findings: Problems of the run.
     """
 
     facts: Run
@@ -202,8 +195,7 @@ def _withheld_reasons(run: Run, faulty: set[str], wrong: Sequence[str]) -> Itera
     elif wrong:
         verb = "is" if len(wrong) == 1 else "are"
         yield f"{join_words(wrong, last='and')} {verb} not shown, because {MANIFEST} contradicts the rows."
-    files = [name for name in _SCORE_FILES if name in faulty]
-    if files and EVAL_SUMMARY in run.files:
+    if (files := [name for name in _SCORE_FILES if name in faulty]) and EVAL_SUMMARY in run.files:
         verb = "has" if len(files) == 1 else "have"
         yield f"Scores are not shown, because {join_words(files, last='and')} {verb} errors."
 
@@ -270,16 +262,10 @@ _HASH_DIFFERS = {"TP201", "TP202", "TP210", "TP213"}
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentState:
-    """State of a document of a run, or of the values read from another tool's files.
+    """State of a document of a run, or of the `FACTS`, `SCORES`, `ROWS` or `ANSWERS` of another tool's files.
 
-    Attributes:
-        name: File name, or one of `FACTS`, `SCORES`, `ROWS` and `ANSWERS` for another tool's run.
-        is_there: Whether the file exists, or another tool's files contained any.
-        rows: Number of rows, facts, scores or answers, or None for a single document.
-        schema: Kind of document, or "" without a schema.
-        version: Schema version of the document or of the manifest, or None.
-        errors: Number of errors.
-        seal: State of the recorded hash.
+    A single document has no `rows`. `version` is the schema version of the document or of the manifest, and `seal` the
+    state of the recorded hash.
     """
 
     name: str
@@ -325,11 +311,10 @@ def list_documents(run: Run, view: ImportedRun | None, findings: Iterable[Proble
 
 
 def count_errors(
-    states: Sequence[DocumentState], folder: Path, findings: Iterable[Problem]
+    states: Sequence[DocumentState], folder: Path, findings: Sequence[Problem]
 ) -> tuple[DocumentState, ...]:
     """Return the documents with their numbers of errors."""
-    errors = Counter(problem.file for problem in findings if problem.severity == "error")
-    return tuple(replace(state, errors=errors[str(folder / state.name)]) for state in states)
+    return tuple(replace(state, errors=len(document_errors(folder, state.name, findings))) for state in states)
 
 
 def document_errors(folder: Path, name: str, findings: Iterable[Problem]) -> list[Problem]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -30,19 +30,14 @@ class Target:
     """A machine with one or several devices of one kind. None means an unknown figure or no limit.
 
     Attributes:
-        name: Value of `--on`.
-        title: Name for readers.
+        name: Value of `--on`; `title` is for readers.
         device_kinds: Names that JAX may use for the devices, the usual one first.
-        memory_bytes: Usable memory of one device.
-        memory_source: Source of that figure.
+        memory_bytes: Usable memory of one device, from `memory_source`.
         memory_bandwidth: Bytes per second of one device.
         peak_flops: Operations per second of one device by element type: `bfloat16` → 1.97e14.
-        element_types: Element types that a device supports.
         interconnect: Bytes per second that one device sends to others.
-        session_seconds: Longest session.
-        week_seconds: Weekly quota.
+        session_seconds: Longest session; `week_seconds` is the weekly quota.
         compiler: How the compiler names a device that is not present, or None if it cannot compile for it.
-        document: The source document with references and dates.
     """
 
     name: str
@@ -61,7 +56,6 @@ class Target:
     session_seconds: float | None = None
     week_seconds: float | None = None
     compiler: Mapping[str, Any] | None = None
-    document: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def kind(self) -> str:
@@ -88,7 +82,6 @@ def _target(document: Mapping[str, Any]) -> Target:
         disk_bytes=None if document["disk"] is None else int(convert("disk", GB)),
         session_seconds=convert("session", HOUR_SECONDS),
         week_seconds=convert("weekly_quota", HOUR_SECONDS),
-        document=document,
     )
 
 
@@ -112,11 +105,9 @@ def load_target(name: str) -> Target:
     """
     if (known := targets().get(name)) is not None:
         return known
-    if not Path(name).is_file():
-        raise ProblemError([_not_found(name)], exit_code=2)
-    read = read_document(Path(name), "target")
-    if read.problems or read.value is None:
-        raise ProblemError(read.problems, exit_code=2)
+    read = read_document(Path(name), "target") if Path(name).is_file() else None
+    if read is None or read.problems or read.value is None:
+        raise ProblemError(read.problems if read else [_not_found(name)], exit_code=2)
     return _target(read.value)
 
 
@@ -128,7 +119,6 @@ def find_target(device_kind: str, devices: int | None = None) -> Target | None:
 
 
 def _not_found(name: str) -> Problem:
-    """Return the problem of an unknown target, with similar names."""
     near = difflib.get_close_matches(name.lower(), target_names(), n=3, cutoff=0.4)
     is_file = name.endswith((".yaml", ".yml", ".json"))
     return problem_of(

@@ -21,18 +21,12 @@ from typing import Any, Self
 
 from schemas.problems import ProblemError, problem_of
 
-SYNC_SECONDS = 3.0
-"""Longest time for which appended rows may exist only in the memory of the operating system."""
-
-
-def is_full(error: OSError) -> bool:
-    """Return whether a write failed because the disk is full."""
-    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+SYNC_SECONDS = 3.0  # for which appended rows may exist only in the memory of the operating system
 
 
 def write_error(error: OSError, where: Path, *, what: str) -> ProblemError:
     """Return the error of a command that could not write its output, such as `The export` (exit code 2)."""
-    if is_full(error):
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         folder = next(folder for folder in (where, *where.resolve().parents) if folder.is_dir())
         free = shutil.disk_usage(folder).free
         reason, fix = "the disk is full", f"Free some space ({free:,} bytes are left), or choose another place."
@@ -99,9 +93,6 @@ class RowWriter:
     """Append rows to a JSONL file. A row survives the death of this process once `append` has returned.
 
     Opening an existing file cuts off a torn last line, which a kill in the middle of a row leaves behind.
-
-    Raises:
-        OSError: The file cannot be opened, read or cut.
     """
 
     def __init__(self, path: Path) -> None:
@@ -161,19 +152,18 @@ def _end_of_last_line(file: FileIO) -> int:
     return 0
 
 
-_scratch_folders: list[Path] = []
+_scratch_folders: set[str] = set()
 
 
 @contextmanager
 def scratch_folder(prefix: str) -> Iterator[Path]:
     """Create a temporary folder that only this user can read, and remove it afterwards."""
     with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        _scratch_folders.append(folder)
+        _scratch_folders.add(name)
         try:
-            yield folder
+            yield Path(name)
         finally:
-            _scratch_folders.remove(folder)
+            _scratch_folders.discard(name)
 
 
 def remove_scratch() -> None:

@@ -17,10 +17,11 @@ import re
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import BinaryIO, Literal
+from zipfile import is_zipfile
 
 from evidence import layout
 from evidence.bundle.container import Progress, StoredFile, central_directory, local_header
@@ -48,9 +49,8 @@ from schemas.formats import quantity, visible
 from schemas.problems import Action, Problem, ProblemError
 from schemas.reading import get_str
 
-PROGRAM = "trainproof"
-_PHASES = 4
-"""How often every byte is read: scanned, hashed, written, verified."""
+_PROGRAM = "trainproof"
+_PHASES = 4  # every byte is scanned, hashed, written and verified
 _RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")  # as types.schema.json has it
 _UNREADABLE = "TP854"
 
@@ -60,27 +60,17 @@ Advance = Callable[[int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inspection:
-    """A checked run and its files, for packing. Problems name files relative to the run folder.
+class Inspection(CheckedRun):
+    """A checked run, without findings about omitted files, and what packing it means.
 
-    Attributes:
-        checked: The run with its grade; findings about omitted files are dropped.
-        files: What is packed and what is not.
-        blocking_problems: Why the run cannot be packed.
-        problems_unless_partial: Why it can only be packed with the label `partial`.
-        details: Personal details in the packed files.
+    Problems name files relative to the run folder: `blocking` ones prevent packing, those `unless_partial` require the
+    label `partial`, and `details` are personal details in the packed files.
     """
 
-    checked: CheckedRun
-    files: RunFiles
-    blocking_problems: tuple[Problem, ...]
-    problems_unless_partial: tuple[Problem, ...]
+    packing: RunFiles
+    blocking: tuple[Problem, ...]
+    unless_partial: tuple[Problem, ...]
     details: tuple[Problem, ...]
-
-    @property
-    def name(self) -> str:
-        """Name of the run."""
-        return self.checked.name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,13 +92,9 @@ class ChecklistItem:
 class BuildReport:
     """Result of building a bundle.
 
-    Attributes:
-        zip_sha256: Hash of the bytes of the zip; packing the same files again with another program changes it.
-        content_sha256: Content digest, which depends on the files only.
-        files: Number of files.
-        left_out: Files and folders of the runs that were not packed.
-        warnings: Personal details that were packed.
-        challenges: For each run with a score, whether its model can be questioned.
+    Packing the same files again with another program changes `zip_sha256` but not `content_sha256`. `left_out` are
+    files and folders that were not packed, `warnings` are about personal details, and `challenges` state for each run
+    with a score whether its model can be questioned.
     """
 
     output: Path
@@ -153,24 +139,21 @@ def inspect_runs(
     advance: Advance | None = None,
     redactions: Sequence[Redaction] = (),
 ) -> list[Inspection]:
-    """Check existing run folders together and scan the files that would be packed; return them by name.
-
-    `redactions` lists files in them that were masked for this bundle; see `build_bundle` for the other options.
-    """
+    """Check existing run folders together and scan the files that would be packed; return them by name."""
     inspections = []
     for run in check_runs(folders, redactions):
         unlisted = () if with_unlisted else unlisted_files(run.run)
         files = files_of_run(run.folder, with_weights=with_weights, unlisted=unlisted)
         findings = tuple(finding for finding in run.findings if finding.file not in files.left_out)
-        scanned = list(_scan(run.folder, files.packed, advance))
-        inspections.append(_inspect(replace(run, findings=findings), files, scanned))
+        inspections.append(_inspect(replace(run, findings=findings), files, advance))
     return inspections
 
 
-def _inspect(run: CheckedRun, files: RunFiles, scanned: Sequence[Problem]) -> Inspection:
-    """Sort what was found in a run by whether it prevents packing."""
-    name, grade = run.name, run.grade.name
-    reasons = "; ".join(reason.rstrip(".") for reason in run.grade.reasons)
+def _inspect(run: CheckedRun, files: RunFiles, advance: Advance | None) -> Inspection:
+    """Scan the files of a run, and sort what was found by whether it prevents packing."""
+    name, grade = run.name, run.folder_grade.name
+    scanned = list(_scan(run.folder, files.packed, advance))
+    reasons = "; ".join(reason.rstrip(".") for reason in run.folder_grade.reasons)
     graded = f"The run is graded {grade}{f': {reasons}' if reasons else ''}."
     blocking = [problem for problem in (*scanned, *files.problems) if problem.code != DETAIL]
     unless_partial = []
@@ -184,18 +167,16 @@ def _inspect(run: CheckedRun, files: RunFiles, scanned: Sequence[Problem]) -> In
         unless_partial.append(bundle_problem("TP841", name, graded))
     elif grade not in GRADES_PACKED:
         blocking.append(bundle_problem("TP852", name, graded))
-    if errors := run.errors:
-        what = f"The run has {quantity(len(errors), 'error')}. First: {errors[0].what}"
-        if grade in GRADES_PACKED | GRADES_LABELLED:
-            unless_partial.append(bundle_problem("TP842", name, what))
-        elif grade != "not a run":
-            fix = "Fix the errors that `trainproof check` lists."
-            blocking.append(bundle_problem("TP842", name, what, next=fix))
+    if run.errors and grade != "not a run":
+        what = f"The run has {quantity(len(run.errors), 'error')}. First: {run.errors[0].what}"
+        is_packable = grade in GRADES_PACKED | GRADES_LABELLED
+        fix = None if is_packable else "Fix the errors that `trainproof check` lists."
+        (unless_partial if is_packable else blocking).append(bundle_problem("TP842", name, what, next=fix))
     return Inspection(
-        checked=run,
-        files=files,
-        blocking_problems=tuple(blocking),
-        problems_unless_partial=tuple(unless_partial),
+        **vars(run),
+        packing=files,
+        blocking=tuple(blocking),
+        unless_partial=tuple(unless_partial),
         details=tuple(problem for problem in scanned if problem.code == DETAIL),
     )
 
@@ -222,52 +203,51 @@ def checklist(folders: Sequence[Path], *, with_weights: bool = False) -> list[Ch
     return items
 
 
-def _checklist_of_run(inspection: Inspection) -> Iterator[ChecklistItem]:
-    name, files = inspection.name, inspection.files
-    problems = [*inspection.blocking_problems, *inspection.problems_unless_partial]
-    size = sum((inspection.checked.folder / path).stat().st_size for path in files.packed)
-    left_out = f" Left out: {', '.join(files.left_out)}." if files.left_out else ""
+def _checklist_of_run(run: Inspection) -> Iterator[ChecklistItem]:
+    files, problems = run.packing, [*run.blocking, *run.unless_partial]
+    size = sum((run.folder / path).stat().st_size for path in files.packed)
+    left_out = f" Not packed: {', '.join(files.left_out)}." if files.left_out else ""
+    graded = f"The run is graded {run.grade.describe()}."
+    if run.grade.name != run.folder_grade.name:
+        graded += f" The bundle states {run.folder_grade.describe()}."
     for what, codes, fine in (
-        ("grade", ("TP853", "TP852", "TP841"), f"The run is graded {inspection.checked.grade.name}."),
+        ("grade", ("TP853", "TP852", "TP841"), graded),
         ("errors", ("TP842",), "No error was found."),
         ("end of the run", ("TP843",), "No process writes to the folder."),
         ("secrets", (SECRET,), "No known kind of secret was found."),
         ("files", ("TP844", "TP845", _UNREADABLE), f"{quantity(len(files.packed), 'file')}, {size:,} bytes.{left_out}"),
     ):
-        found = [_item(name, what, problem) for problem in problems if problem.code in codes]
-        yield from found or [ChecklistItem(run=name, what=what, state="ok", detail=fine)]
-    for problem in inspection.details:
-        yield replace(_item(name, "personal details", problem), state="warning")
-    yield from challenge_item(inspection)
+        found = [_item(run.name, what, problem) for problem in problems if problem.code in codes]
+        yield from found or [ChecklistItem(run=run.name, what=what, state="ok", detail=fine)]
+    yield from (_item(run.name, "personal details", problem, "warning") for problem in run.details)
+    yield from _challenge_item(run)
 
 
-def _item(run: str, what: str, problem: Problem) -> ChecklistItem:
+def _item(run: str, what: str, problem: Problem, state: State = "blocked") -> ChecklistItem:
     detail = problem.what if problem.file in {"", run} else f"{problem.file}: {problem.what}"
-    return ChecklistItem(run=run, what=what, state="blocked", detail=detail, next=problem.next, action=problem.action)
+    return ChecklistItem(run=run, what=what, state=state, detail=detail, next=problem.next, action=problem.action)
 
 
-def challenge_item(inspection: Inspection) -> list[ChecklistItem]:
-    """Return whether anyone who gets the bundle can question the model; nothing for a run without a score."""
-    run, files = inspection.checked, inspection.files
-    if layout.EVAL_SUMMARY not in files.packed:
-        return []
-    folders = [name for name in layout.WEIGHT_FOLDERS if any(path.startswith(f"{name}/") for path in files.packed)]
-    here = " and ".join(f"{name}/" for name in files.left_out if name in layout.WEIGHT_FOLDERS)
+def _challenge_item(run: Inspection) -> Iterator[ChecklistItem]:
+    """Yield whether anyone who gets the bundle can question the model; nothing for a run without a score."""
+    packed, folders = run.packing.packed, layout.WEIGHT_FOLDERS
+    if layout.EVAL_SUMMARY not in packed:
+        return
     state: State = "note"
-    if layout.TRAINED_PARAMS in files.packed:
+    if layout.TRAINED_PARAMS in packed:
         # TP328 compares its hash. For adapters the manifest's hash covers the base model too, which is not here.
         is_whole = get_str(run.run.manifest, "training", "method") != "lora"
         what = "evaluated parameters" if is_whole else "adapters that the run recorded"
         state, detail, then = "ok", f"possible. {layout.TRAINED_PARAMS} has the hash of the {what}.", ""
-    elif folders:
-        detail = f"unknown. {folders[0]}/ is packed, but not checked against the evaluated weights."
+    elif found := [name for name in folders if any(path.startswith(f"{name}/") for path in packed)]:
+        detail = f"unknown. {found[0]}/ is packed, but not checked against the evaluated weights."
         then = f"Run `trainproof challenge {run.folder} --generate 1` to try."
     else:
         detail = "not possible, since the bundle holds no parameters."
         then = "Set recording.params_mib to keep the trained parameters of future runs."
-        if here:
+        if here := " and ".join(f"{name}/" for name in run.packing.left_out if name in folders):
             then = f"Pack {here} too: `trainproof package {run.folder} --with-weights`."
-    return [ChecklistItem(run=run.name, what="challenge", state=state, detail=f"Challenge: {detail}", next=then)]
+    yield ChecklistItem(run=run.name, what="challenge", state=state, detail=f"Challenge: {detail}", next=then)
 
 
 def build_bundle(
@@ -297,7 +277,8 @@ def build_bundle(
     """
     folders = [Path(folder) for folder in folders]
     problems = folder_problems(folders) if folders else [bundle_problem("TP851", "", "No run folder was given.")]
-    _refuse([*problems, *output_problems(folders, output, "a zip", _is_zip)], exit_code=2)
+    problems += output_problems(folders, output, "a zip", lambda path: path.is_file() and is_zipfile(path))
+    _refuse(problems, exit_code=2)
     advance = _meter(folders, progress, with_weights=with_weights)
     inspections = inspect_runs(folders, with_weights=with_weights, with_unlisted=with_unlisted, advance=advance)
     redactions: tuple[Redaction, ...] = ()
@@ -305,25 +286,27 @@ def build_bundle(
         if redact:
             # Copies would not show links, unreadable files or a process that writes.
             codes = {"TP843", "TP844", "TP845", _UNREADABLE}
-            found = [(each, problem) for each in inspections for problem in each.blocking_problems]
-            _refuse([_in_run(problem, each, folders) for each, problem in found if problem.code in codes])
+            _refuse(
+                _in_run(problem, each, folders)
+                for each in inspections
+                for problem in each.blocking
+                if problem.code in codes
+            )
             redactions = tuple(
                 redaction
                 for each in inspections
-                for redaction in redacted_copy(each.checked.folder, each.files.packed, scratch / each.name)
+                for redaction in redacted_copy(each.folder, each.packing.packed, scratch / each.name)
             )
             copies = [scratch / each.name for each in inspections]
             inspections = inspect_runs(
                 copies, with_weights=with_weights, with_unlisted=with_unlisted, redactions=redactions
             )
         _refuse(
-            [
-                _in_run(problem, each, folders)
-                for each in inspections
-                for problem in (*each.blocking_problems, *(() if allow_partial else each.problems_unless_partial))
-            ]
+            _in_run(problem, each, folders)
+            for each in inspections
+            for problem in (*each.blocking, *(() if allow_partial else each.unless_partial))
         )
-        partial = any(each.problems_unless_partial for each in inspections)
+        partial = any(each.unless_partial for each in inspections)
         files = _collect_files(inspections, advance, partial=partial, redactions=redactions)
         _write_verified(files, output, advance)
     return BuildReport(
@@ -332,26 +315,18 @@ def build_bundle(
         zip_sha256=sha256_file(output),
         content_sha256=content_sha256(files),
         partial=partial,
-        runs=tuple(each.checked for each in inspections),
+        runs=tuple(inspections),
         files=len(files),
-        left_out=tuple(f"{each.name}/{name}" for each in inspections for name in each.files.left_out),
+        left_out=tuple(f"{each.name}/{name}" for each in inspections for name in each.packing.left_out),
         redactions=redactions,
         warnings=tuple(_in_run(problem, each, folders) for each in inspections for problem in each.details),
-        challenges=tuple(item for each in inspections for item in challenge_item(each)),
+        challenges=tuple(item for each in inspections for item in _challenge_item(each)),
     )
 
 
-def _refuse(problems: Sequence[Problem], *, exit_code: int = 1) -> None:
-    if problems:
-        raise ProblemError(problems, exit_code=exit_code)
-
-
-def _is_zip(path: Path) -> bool:
-    """Return whether a path is a regular file that is empty or starts like a zip."""
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.read(4) in {b"", b"PK\x03\x04", b"PK\x05\x06"}
+def _refuse(problems: Iterable[Problem], *, exit_code: int = 1) -> None:
+    if found := list(problems):
+        raise ProblemError(found, exit_code=exit_code)
 
 
 def _meter(folders: Sequence[Path], progress: Progress | None, *, with_weights: bool) -> Advance:
@@ -385,29 +360,28 @@ def _collect_files(
         files.append(PackedFile(name=name, size_bytes=0, source=source).measured(advance))
         return files[-1]
 
-    runs = []
+    runs: list[CheckedRun] = []
     for each in inspections:
-        folder = each.checked.folder
-        own = tuple(add(f"{RUNS}/{each.name}/{name}", folder / name) for name in each.files.packed)
-        runs.append(replace(each.checked, files=own))
+        own = tuple(add(f"{RUNS}/{each.name}/{name}", each.folder / name) for name in each.packing.packed)
+        runs.append(replace(each, files=own))
     add(REPORT, report_html(runs, partial=partial).encode("utf-8"))
     manifest = {
         "schema_version": VERSION,
-        "made_by": {"name": PROGRAM, "version": version(PROGRAM)},
+        "made_by": {"name": _PROGRAM, "version": version(_PROGRAM)},
         "content_sha256": content_sha256(files),
         "partial": partial,
         "runs": [
             {
                 "run_id": run.name,
                 "path": f"{RUNS}/{run.name}",
-                "grade": run.grade.name,
-                "reasons": list(run.grade.reasons),
+                "grade": run.folder_grade.name,
+                "reasons": list(run.folder_grade.reasons),
             }
             for run in runs
         ],
     }
     if redactions:
-        manifest["redactions"] = [each.as_dict() for each in sorted(redactions, key=lambda each: each.path)]
+        manifest["redactions"] = [asdict(each) for each in sorted(redactions, key=lambda each: each.path)]
     add(BUNDLE_MANIFEST, as_json_text(manifest).encode("utf-8"))
     add(HASHES, hash_lines({file.name: file.sha256 for file in files}).encode("utf-8"))
     return sorted(files, key=lambda file: file.name)
@@ -432,7 +406,7 @@ def _write_verified(files: Sequence[PackedFile], output: Path, advance: Advance)
             before = done
 
         verdict = verify_bundle(temporary, progress=tell)
-        _refuse([finding for finding in verdict.findings if finding.severity != "note"])
+        _refuse(finding for finding in verdict.findings if finding.severity != "note")
         temporary.chmod(0o644)
         temporary.replace(output)
     except OSError as error:

@@ -29,16 +29,32 @@ REPORT = "REPORT.html"
 BUNDLE_MANIFEST = "bundle_manifest.json"
 RUNS = "runs"
 
-MAX_PATH_CHARS = 1024
-MAX_PART_BYTES = 255
-SMALL_WEIGHTS_BYTES = 32 << 20
-"""Largest adapter or export that is packed without `--with-weights`."""
+_MAX_PART_BYTES = 255
+_SMALL_WEIGHTS_BYTES = 32 << 20  # of an adapter or export that is packed without `--with-weights`
 
-_DRIVE = re.compile(r"[A-Za-z]:")
-_RESERVED = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|clock\$|com[0-9¹²³]|lpt[0-9¹²³])\s*(\..*)?", re.IGNORECASE)
-_NOT_ON_WINDOWS = re.compile(r'[<>:"|?*]')
-# Control characters, and those that are not shown or change the reading direction, so that one name looks like another.
-_INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+_UNSAFE_NAMES = [
+    (re.compile(pattern, re.DOTALL | re.IGNORECASE), reason)
+    for pattern, reason in (
+        (r"(^|[/\\])\.\.([/\\]|$)", "Path traversal: the name contains `..`."),
+        (r"^([/\\]|[a-z]:)", "The name is an absolute path."),
+        (r"^$", "The name is empty."),
+        # Control characters, and those that are not shown or change the reading direction.
+        (
+            "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]",
+            "The name contains a control or invisible character.",
+        ),
+        (r"\\", "The name contains a backslash, which only Windows treats as a separator."),
+        (r"^.{1025}", "The name is longer than 1,024 characters."),
+        (r"(^|/)\.?(/|$)", "The name contains an empty part or `.`."),
+        (r"[. ](/|$)|(^|/) ", "A part of the name ends in a dot, or starts or ends with a space; Windows drops these."),
+        (
+            r"(^|/)(con|prn|aux|nul|conin\$|conout\$|clock\$|com[0-9¹²³]|lpt[0-9¹²³])\s*(\.[^/]*)?(/|$)",
+            "A part of the name is a reserved device name on Windows.",
+        ),
+        (r'[<>:"|?*]', "The name contains a character that Windows does not allow."),
+    )
+]
+"""Names that are unsafe to unpack, or that differ between operating systems."""
 _HASH_LINE = re.compile(r"([0-9a-f]{64})  (\S.*)")
 
 
@@ -78,33 +94,10 @@ def portable_form(path: str) -> str:
 
 def name_problem(path: str) -> str | None:
     """Return why a path is unsafe to unpack or differs between operating systems, or None."""
-    if ".." in re.split(r"[/\\]", path):
-        return "Path traversal: the name contains `..`."
-    if path.startswith(("/", "\\")) or _DRIVE.match(path):
-        return "The name is an absolute path."
-    if not path:
-        return "The name is empty."
-    if _INVISIBLE.search(path):
-        return "The name contains a control or invisible character."
-    if "\\" in path:
-        return "The name contains a backslash, which only Windows treats as a separator."
-    if len(path) > MAX_PATH_CHARS:
-        return f"The name has {len(path):,} characters; the limit is {MAX_PATH_CHARS:,}."
-    return next(filter(None, map(_part_problem, path.split("/"))), None)
-
-
-def _part_problem(part: str) -> str | None:
-    if part in {"", "."}:
-        return "The name contains an empty part or `.`."
-    if part.endswith((".", " ")) or part.startswith(" "):
-        return "A part of the name ends in a dot, or starts or ends with a space; Windows drops these."
-    if _RESERVED.fullmatch(part):
-        return f"`{part}` is a reserved device name on Windows."
-    if match := _NOT_ON_WINDOWS.search(part):
-        return f"The name contains `{match.group()}`, which Windows does not allow."
-    if len(part.encode("utf-8")) > MAX_PART_BYTES:
-        return f"A part of the name is longer than {MAX_PART_BYTES} bytes."
-    return None
+    if reason := next((reason for pattern, reason in _UNSAFE_NAMES if pattern.search(path)), None):
+        return reason
+    is_long = any(len(part.encode("utf-8")) > _MAX_PART_BYTES for part in path.split("/"))
+    return f"A part of the name is longer than {_MAX_PART_BYTES} bytes." if is_long else None
 
 
 def folder_problems(folders: Sequence[Path]) -> list[Problem]:
@@ -131,7 +124,7 @@ class RunFiles:
 def files_of_run(folder: Path, *, with_weights: bool = False, unlisted: Collection[str] = ()) -> RunFiles:
     """List the files of a run folder that a bundle takes, without following links.
 
-    It omits the lock, temporary and hidden files, large weights (unless `with_weights`) and the `unlisted` files.
+    It omits the lock, temporary, hidden and `unlisted` files, and large weights unless `with_weights`.
     """
     packed: list[str] = []
     left_out: list[str] = []
@@ -161,7 +154,7 @@ def _small_weights(folder: Path) -> frozenset[str]:
     for name in (ADAPTER, EXPORT):
         files = [path for path in (folder / name).rglob("*") if path.is_file() and not path.is_symlink()]
         if files:
-            is_small = sum(path.stat().st_size for path in files) <= SMALL_WEIGHTS_BYTES
+            is_small = sum(path.stat().st_size for path in files) <= _SMALL_WEIGHTS_BYTES
             return frozenset({name} if is_small else ())
     return frozenset()
 

@@ -27,7 +27,7 @@ from evidence.effective import flatten
 from evidence.hashes import sha256_file
 from evidence.layout import MANIFEST, RECEIPTS
 from evidence.notes import Notes
-from evidence.proof.receipts import load_extent, measure_coverage, read_receipts, run_sha256, summarize_receipt
+from evidence.proof.receipts import load_extent, measure_coverage, read_receipts, run_sha256
 from evidence.report import build_record, headlines, score_headline
 from evidence.rules.plausibility import score_caveats
 from evidence.run import Run
@@ -45,21 +45,17 @@ STYLE = """
 @media (prefers-color-scheme: dark) { :root { --ink: #e7eaee; --soft: #9ba5b0; --rule: #39414a; --paper: #14171b;
   --line: #7fb0ff; --fair: #e0b050; --poor: #ff8a80; } }
 @media print { :root { color-scheme: light; --ink: #000; --soft: #444; --rule: #bbb; --paper: #fff; --line: #1f5fbf; }
-  .run { break-before: page; } figure, tr, dl > div { break-inside: avoid; } }
+  section { break-before: page; } figure, tr, dl > div { break-inside: avoid; } }
 body { margin: 0 auto; padding: 2rem 1.5rem; max-width: 60rem; background: var(--paper); color: var(--ink);
   font: 15px/1.5 system-ui, sans-serif; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
-h2 { margin-top: 3rem; } h3 { font-size: 1rem; margin: 2rem 0 .5rem; } .soft, dt, figcaption { color: var(--soft); }
-.grade { padding: 0 .55rem; border: 1px solid currentColor; border-radius: 1rem; font-size: .8rem; }
+h2 { margin-top: 3rem; } .soft, dt, figcaption, th { color: var(--soft); }
 .consistent, .measured { color: var(--line); } .partial, .template, .warning { color: var(--fair); }
 .contradictory, .not-a-run, .error { color: var(--poor); }
-.label { border-left: 4px solid var(--fair); padding: .5rem .9rem; }
-dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(13rem, 1fr)); gap: .8rem; } dd { margin: 0; }
-svg { width: 100%; max-width: 44rem; } svg text { fill: var(--soft); font-size: 12px; } figure { margin: 0; }
+dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(13rem, 1fr)); gap: .8rem; }
+dd, figure { margin: 0; } svg { width: 100%; max-width: 44rem; } svg text { fill: var(--soft); font-size: 12px; }
 .grid { stroke: var(--rule); } .line { stroke: var(--line); fill: none; stroke-width: 1.6; } .dot { fill: var(--line); }
 table { border-collapse: collapse; width: 100%; font-size: .88rem; }
 th, td { text-align: left; padding: .28rem .6rem .28rem 0; border-bottom: 1px solid var(--rule); vertical-align: top; }
-th { color: var(--soft); font-weight: 500; } .right { text-align: right; } code, .hash { font-family: ui-monospace,
-  monospace; font-size: .8rem; }
 """
 
 
@@ -68,19 +64,29 @@ def report_html(runs: Sequence[CheckedRun], *, partial: bool = False, compared: 
 
     `compared` are sentences on how the runs compare, or None for the page of a bundle.
     """
-    names = ", ".join(run.name for run in runs)
+    names, count = ", ".join(run.name for run in runs), quantity(len(runs), "run")
+    if compared is None:
+        introduction = (
+            f'<p class="soft">{count}. This page was written when the bundle was built, and nothing checks it. Run '
+            "<code>trainproof verify</code> on the bundle to check the runs, and "
+            "<code>trainproof compare --html</code> to write this page again.</p>\n"
+        )
+    else:
+        introduction = (
+            f'<p class="soft">{count}. This page shows the run files and proves nothing by itself. Run '
+            "<code>trainproof check</code> on the folder, or <code>trainproof verify</code> on its bundle.</p>\n"
+        ) + "".join(f"<p><strong>{_text(sentence)}</strong></p>\n" for sentence in compared)
     label = (
-        '<p class="label"><strong>Partial evidence.</strong> This bundle holds runs that are unfinished, empty or have '
-        "errors. They were packed on request and are not results.</p>\n"
+        '<p class="warning"><strong>Partial evidence.</strong> This bundle holds runs that are unfinished, empty or '
+        "have errors. They were packed on request and are not results.</p>\n"
     )
-    body = "".join(map(_run, sorted(runs, key=lambda run: run.name)))
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>Training evidence: {_text(names)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
-        f"<h1>Training evidence</h1>\n{label if partial else ''}{_introduction(len(runs), compared)}{body}"
-        "</body>\n</html>\n"
+        f"<h1>Training evidence</h1>\n{label if partial else ''}{introduction}"
+        f"{''.join(map(_run, sorted(runs, key=lambda run: run.name)))}</body>\n</html>\n"
     )
 
 
@@ -94,11 +100,14 @@ def shared_report(paths: Sequence[Path]) -> bytes:
     with ExitStack() as stack:
         bundles = [path for path in paths if not path.is_dir() or is_unpacked_bundle(path)]
         runs = check_runs([path for path in paths if path not in bundles])
-        runs = [replace(run, files=_hash_files(run.folder, run.name)) for run in runs]
+        runs = [
+            replace(run, files=tuple(_hash(run.folder / name, f"{RUNS}/{run.name}/{name}") for name in packed))
+            for run, packed in ((run, files_of_run(run.folder).packed) for run in runs)
+        ]
         for path in bundles:
-            verdict, packed = stack.enter_context(verified_runs(path))
+            verdict, unpacked = stack.enter_context(verified_runs(path))
             refuse_invalid(verdict)
-            runs += packed
+            runs += unpacked
         # A smoke run's score means nothing for a full run.
         modes = {each.name: get_str(each.run.manifest, "mode") for each in runs}
         pairs = compare_runs([each.run for each in runs]).pairs if len(runs) > 1 else ()
@@ -145,10 +154,9 @@ def describe_pair(pair: Pair) -> str:
     score, names = pair.score, f"{pair.first} and {pair.second}"
     if score is None:
         return f"{names}: {' '.join(pair.refused) or 'their scores cannot be compared.'}"
-    word = "better" if score.difference > 0 else "worse"
-    is_significant = score.adjusted_p_value < ALPHA
-    verdict = f"{pair.second} is {word} than {pair.first}" if is_significant else f"{names}: no significant difference"
-    limit = ""
+    verdict, limit = f"{names}: no significant difference", ""
+    if score.adjusted_p_value < ALPHA:
+        verdict = f"{pair.second} is {'better' if score.difference > 0 else 'worse'} than {pair.first}"
     if score.detectable_difference is not None:
         least = 100 * score.detectable_difference
         limit = f" With this many items, differences below {least:.1f} points cannot be detected reliably."
@@ -158,12 +166,8 @@ def describe_pair(pair: Pair) -> str:
     )
 
 
-def _hash_files(folder: Path, name: str) -> tuple[StoredFile, ...]:
-    paths = {f"{RUNS}/{name}/{file}": folder / file for file in files_of_run(folder).packed}
-    return tuple(
-        StoredFile(name=place, size_bytes=path.stat().st_size, sha256=sha256_file(path))
-        for place, path in paths.items()
-    )
+def _hash(path: Path, name: str) -> StoredFile:
+    return StoredFile(name=name, size_bytes=path.stat().st_size, sha256=sha256_file(path))
 
 
 def _text(value: object) -> str:
@@ -171,57 +175,31 @@ def _text(value: object) -> str:
     return html.escape(visible(str(value)))
 
 
+def _paragraphs(sentences: Iterable[str]) -> str:
+    return "".join(f"<p>{_text(sentence)}</p>\n" for sentence in sentences)
+
+
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Build a table of cells that are HTML already."""
-    lines = [f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in rows]
-    names = "".join(f"<th>{_text(name)}</th>" for name in head)
-    return f"<table>{f'<tr>{names}</tr>' if head else ''}{''.join(lines)}</table>\n"
-
-
-def _introduction(count: int, compared: Sequence[str] | None) -> str:
-    runs = quantity(count, "run")
-    if compared is None:
-        return (
-            f'<p class="soft">{runs}. This page was written when the bundle was built, and nothing checks it. Run '
-            "<code>trainproof verify</code> on the bundle to check the runs, and "
-            "<code>trainproof compare --html</code> to write this page again.</p>\n"
-        )
-    return (
-        f'<p class="soft">{runs}. This page shows the run files and proves nothing by itself. Run '
-        "<code>trainproof check</code> on the folder, or <code>trainproof verify</code> on its bundle.</p>\n"
-        + "".join(f"<p><strong>{_text(sentence)}</strong></p>\n" for sentence in compared)
-    )
+    lines = (f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in rows)
+    return f"<table><tr><th>{'</th><th>'.join(head)}</th></tr>{''.join(lines)}</table>\n"
 
 
 def _run(run: CheckedRun) -> str:
-    record = build_record(run.run, run.findings)
+    record, name = build_record(run.run, run.findings), run.folder_grade.name
     figures = "".join(
         f"<div><dt>{_text(each.name)}</dt><dd>{_text(each.as_text())}</dd></div>" for each in headlines(record)
     )
-    grade = f'<span class="grade {run.grade.name.replace(" ", "-")}">{_text(run.grade.name)}</span>'
-    parts = [
-        f'<section class="run">\n<h2>{_text(run.name)} {grade}</h2>\n',
-        f'<p class="soft">{_text(_summary(run.run))}</p>\n',
-        *(f"<p>{_text(reason)}</p>\n" for reason in run.grade.reasons),
-        _receipts(run.folder),
-        _notes(run.run.notes),
-        f"<dl>{figures}</dl>\n",
-        *(f"<p>{_text(sentence)}</p>\n" for sentence in _caveats(record.facts)),
-        _loss(run.run),
-        _scores(record.facts),
-        _settings(run.run.manifest),
-        _problems(run.findings),
-        "<h3>Files</h3>\n",
-        _table(
-            ["path", "size", "SHA-256"],
-            (
-                (_text(file.name), formats.size(file.size_bytes), f'<span class="hash">{file.sha256}</span>')
-                for file in sorted(run.files, key=lambda file: file.name)
-            ),
-        ),
-        "</section>\n",
-    ]
-    return "".join(parts)
+    files = sorted(run.files, key=lambda file: file.name)
+    rows = ((_text(file.name), formats.size(file.size_bytes), f"<code>{file.sha256}</code>") for file in files)
+    grade = f'<span class="{name.replace(" ", "-")}">{name}</span>, from the folder alone'
+    return (
+        f"<section>\n<h2>{_text(run.name)}: {grade}</h2>\n"
+        f'<p class="soft">{_text(_summary(run.run))}</p>\n{_paragraphs(run.folder_grade.reasons)}'
+        f"{_receipts(run.folder)}{_notes(run.run.notes)}<dl>{figures}</dl>\n{_paragraphs(_caveats(record.facts))}"
+        f"{_loss(run.run)}{_scores(record.facts)}{_settings(run.run.manifest)}{_problems(run.findings)}"
+        f"<h3>Files</h3>\n{_table(['path', 'size', 'SHA-256'], rows)}</section>\n"
+    )
 
 
 def _summary(facts: Run) -> str:
@@ -229,31 +207,27 @@ def _summary(facts: Run) -> str:
     manifest, model = facts.manifest, facts.model
     if manifest is None:
         return "The run manifest is missing or invalid."
-    devices, started = manifest["devices"], manifest["started_at"]
+    devices, started, what = manifest["devices"], manifest["started_at"], "ended before the model was built"
+    if model:
+        what = f"{model['name']} ({model['parameters']:,} parameters, {model['weights']} weights at start)"
     zone = "UTC" if started.endswith(("Z", "+00:00")) else started[-6:]
-    words = [
-        f"{manifest['mode']} run",
-        str(facts.status),
-        f"{model['name']} ({model['parameters']:,} parameters, {model['weights']} weights at start)"
-        if model
-        else "ended before the model was built",
-        f"{devices['count']} × {devices['kind']}",
-        f"started {started[:19].replace('T', ' ')} {zone}",
-    ]
-    return " · ".join(words)
+    machine = f"{devices['count']} × {devices['kind']}"
+    start = f"started {started[:19].replace('T', ' ')} {zone}"
+    return " · ".join([f"{manifest['mode']} run", str(facts.status), what, machine, start])
 
 
 def _receipts(folder: Path) -> str:
     """List the receipts in a run folder, with how much of the run each covers."""
-    sha256, stated = run_sha256(folder), load_extent(folder)
-    found = read_receipts(folder / RECEIPTS, sha256) if sha256 else ()
+    sha256 = run_sha256(folder)
+    found = list(read_receipts(folder / RECEIPTS, sha256)) if sha256 else []
+    if not found:
+        return ""
+    extent = load_extent(folder)
     lines = [
-        f"{receipt['kind']} of {receipt['made_at'][:10]}: {summarize_receipt(receipt)} "
-        f"{measure_coverage(receipt, stated).description}"
+        f"{receipt['kind']} of {receipt['made_at'][:10]}: {receipt['said']} "
+        f"{measure_coverage(receipt, extent).description}"
         for _, receipt in found
     ]
-    if not lines:
-        return ""
     return (
         '<h3>Reproduced by others</h3>\n<p class="soft">Receipts from the run folder. They count only for readers who '
         "trust the key that signed them; <code>trainproof verify</code> shows that. The grade above does not include "
@@ -273,7 +247,7 @@ def _notes(notes: Notes) -> str:
 
 
 def _caveats(facts: Run) -> Iterator[str]:
-    """Yield how far the score can be trusted: gains in form only, answers in another form, impossible items."""
+    """Yield how far the score can be trusted."""
     caveats = (describe_run_gain(facts.eval_summary), *(caveat for _, caveat in score_caveats(facts.eval_summary)))
     yield from (f"{caveat[0].upper()}{caveat[1:]}." for caveat in caveats if caveat)
     yield from describe_form_losses(facts.eval_summary, facts.log)
@@ -283,9 +257,7 @@ def _loss(facts: Run) -> str:
     points = [(row["step"], row["loss"]) for row in facts.metrics or []]
     if not any(loss is not None for _, loss in points):
         return '<h3>Loss</h3>\n<p class="soft">No loss was recorded.</p>\n'
-    caption = (
-        f"Training loss in nats per supervised token over optimizer steps: {quantity(len(points), 'logged step')}."
-    )
+    caption = f"Training loss in nats per supervised token, {quantity(len(points), 'logged step')}."
     return f"<h3>Loss</h3>\n<figure>{line_plot(points, caption)}<figcaption>{caption}</figcaption></figure>\n"
 
 
@@ -308,16 +280,16 @@ def _scores(facts: Run) -> str:
 
 
 def _settings(manifest: dict[str, Any] | None) -> str:
-    """Show the effective settings, one table for each group of the manifest."""
+    """Show the effective settings."""
     if manifest is None:
         return ""
     groups = {name: manifest[name] for name in SETTINGS_OF_MANIFEST if name != "mode" and manifest[name]}
-    tables = "".join(
-        f"<h4>{_text(name)}</h4>{_table([], ((_text(key), _setting(value)) for key, value in flatten(group).items()))}"
-        for name, group in groups.items()
-    )
+    rows = ((_text(key), _setting(value)) for key, value in flatten(groups).items())
     command = _text(" ".join(manifest["command"]))
-    return f"<h3>Effective settings, code, data and devices</h3>\n<p><code>{command}</code></p>\n{tables}"
+    return (
+        f"<h3>Effective settings, code, data and devices</h3>\n<p><code>{command}</code></p>\n"
+        f"{_table(['setting', 'value'], rows)}"
+    )
 
 
 def _setting(value: Any) -> str:
@@ -336,47 +308,36 @@ def _problems(findings: Sequence[Problem]) -> str:
     return f"<h3>Problems</h3>\n{f'<ul>{items}</ul>' if items else '<p>None.</p>'}\n"
 
 
-WIDTH, HEIGHT, LEFT, BOTTOM = 680, 300, 64, 40
 MAX_POINTS = 1200
 """Largest number of points drawn; of longer series, each bucket shows its minimum and maximum, so that spikes stay."""
 
 
 def line_plot(points: Sequence[tuple[float, float | None]], title: str) -> str:
-    """Draw values over steps as SVG; None leaves a gap, and at least one value must be a number."""
+    """Draw values over steps as SVG, with the ends of both axes labelled; None leaves a gap.
+
+    At least one value must be a number.
+    """
     values = [y for _, y in points if y is not None]
-    x_ticks, y_ticks = _ticks(points[0][0], points[-1][0], smallest=1.0), _ticks(min(values), max(values))
-
-    def scale_x(step: float) -> float:
-        return LEFT + (step - x_ticks[0]) / (x_ticks[-1] - x_ticks[0]) * (WIDTH - LEFT - 16)
-
-    def scale_y(value: float) -> float:
-        return HEIGHT - BOTTOM - (value - y_ticks[0]) / (y_ticks[-1] - y_ticks[0]) * (HEIGHT - BOTTOM - 14)
-
-    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img"><title>{_text(title)}</title>']
-    for tick in y_ticks:
-        parts.append(f'<path class="grid" d="M{LEFT} {scale_y(tick):.1f}H{WIDTH - 16}"/>')
-        parts.append(f'<text x="{LEFT - 8}" y="{scale_y(tick) + 4:.1f}" text-anchor="end">{tick:.6g}</text>')
-    parts += [
-        f'<text x="{scale_x(tick):.1f}" y="{HEIGHT - 16}" text-anchor="middle">{tick:,.0f}</text>' for tick in x_ticks
-    ]
+    first, last, low, high = points[0][0], points[-1][0], min(values), max(values)
+    labels = (
+        (56, 20, "end", f"{high:.3g}"),
+        (56, 264, "end", f"{low:.3g}"),
+        (64, 284, "start", f"step {first:,}"),
+        (664, 284, "end", f"{last:,}"),
+    )
+    parts = [f'<text x="{x}" y="{y}" text-anchor="{anchor}">{text}</text>' for x, y, anchor, text in labels]
     for is_gap, piece in groupby(thin(points), key=lambda point: point[1] is None):
-        drawn = [] if is_gap else [(f"{scale_x(x):.1f}", f"{scale_y(y):.1f}") for x, y in piece if y is not None]
+        drawn = [
+            (64 + 600 * (x - first) / (last - first or 1), 260 - 244 * (y - low) / (high - low or 1))
+            for x, y in piece
+            if y is not None
+        ]
         if len(drawn) == 1:
-            parts.append(f'<circle class="dot" cx="{drawn[0][0]}" cy="{drawn[0][1]}" r="2.5"/>')
-        elif drawn:
-            parts.append(f'<polyline class="line" points="{" ".join(map(",".join, drawn))}"/>')
-    return "".join([*parts, "</svg>"])
-
-
-def _ticks(low: float, high: float, *, smallest: float = 0.0) -> list[float]:
-    """Return about six round numbers, with a step of 1, 2 or 5 × 10ⁿ, from below to above a range."""
-    if low == high:
-        margin = smallest or abs(low) / 2 or 1.0
-        low, high = low - margin, high + margin
-    rough = max((high - low) / 6, smallest)
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
-    return [index * step for index in range(math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9) + 1)]
+            parts.append(f'<circle class="dot" cx="{drawn[0][0]:.1f}" cy="{drawn[0][1]:.1f}" r="2.5"/>')
+        elif not is_gap:
+            parts.append(f'<polyline class="line" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in drawn)}"/>')
+    grid = '<path class="grid" d="M64 16H664M64 260H664"/>'
+    return f'<svg viewBox="0 0 680 300" role="img"><title>{_text(title)}</title>{grid}{"".join(parts)}</svg>'
 
 
 def thin(points: Sequence[tuple[float, float | None]]) -> list[tuple[float, float | None]]:
@@ -386,8 +347,7 @@ def thin(points: Sequence[tuple[float, float | None]]) -> list[tuple[float, floa
     size = math.ceil(len(points) / (MAX_POINTS // 3))
     kept: set[tuple[float, float | None]] = set()
     for start in range(0, len(points), size):
-        bucket = points[start : start + size]
-        numbers = [(y, x) for x, y in bucket if y is not None]
-        kept |= {(x, y) for y, x in (min(numbers), max(numbers))} if numbers else set()
-        kept |= set([point for point in bucket if point[1] is None][:1])
+        bucket = sorted(points[start : start + size], key=lambda point: (point[1] is None, point[1] or 0.0))
+        numbers = [point for point in bucket if point[1] is not None]
+        kept |= {*numbers[:1], *numbers[-1:], *bucket[len(numbers) :][:1]}
     return sorted(kept, key=lambda point: point[0])

@@ -13,7 +13,8 @@ import re
 import stat
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -27,14 +28,10 @@ from schemas.problems import Problem, ProblemError
 
 BLOCK_BYTES = 1 << 20
 MAX_ENTRIES = 50_000
-MAX_BYTES = 64 << 30
-"""Largest content of an archive; enough for the float32 weights of a 9 B model."""
-MAX_RATIO = 200
-"""Largest compression ratio; text reaches about 10, deflate at most 1,032."""
-MAX_EXCESS_BYTES = 16 << 20
-"""How many bytes all entries together may expand beyond that ratio."""
-MAX_LIST_BYTES = 256 << 20
-"""Largest list or report that is read into memory."""
+MAX_BYTES = 64 << 30  # of an archive; enough for the float32 weights of a 9 B model
+MAX_RATIO = 200  # of compression; text reaches about 10, deflate at most 1,032
+MAX_EXCESS_BYTES = 16 << 20  # by which all entries together may expand beyond that ratio
+MAX_LIST_BYTES = 256 << 20  # of a list or report that is read into memory
 
 _END = struct.Struct("<4s4H2LH")  # 4.3.16 end of central directory
 _END64 = struct.Struct("<4sQ2H2L4Q4sLQL")  # 4.3.14 its zip64 form, and 4.3.15 the locator behind it
@@ -99,8 +96,8 @@ def open_bundle(path: Path) -> Iterator[BundleFiles]:
     with path.open("rb") as file:
         entries = read_entries(file)
         by_name = {entry.name: entry for entry in entries}
-        sizes = {entry.name: entry.size_bytes for entry in entries if not entry.is_folder}
-        folders = [entry.name for entry in entries if entry.is_folder]
+        sizes = {entry.name: entry.size_bytes for entry in entries if not entry.name.endswith("/")}
+        folders = by_name.keys() - sizes.keys()
         for name in folders:
             list(read_content(file, by_name[name]))
         container = "canonical zip" if _is_canonical(file, entries) else "zip"
@@ -111,7 +108,7 @@ def is_unpacked_bundle(folder: Path) -> bool:
     """Return whether a folder holds an unpacked bundle, perhaps in one wrapping folder, and is not a run."""
     if holds_run(child.name.lower() for child in folder.iterdir()):
         return False
-    return any(next(folder.glob(f"{above}{HASHES}"), None) for above in ("", "*/", "*/*/"))
+    return any(any(folder.glob(f"{above}{HASHES}")) for above in ("", "*/", "*/*/"))
 
 
 def read_blocks(path: Path) -> Iterator[bytes]:
@@ -125,14 +122,13 @@ def _walk(folder: Path) -> Iterator[tuple[str, int]]:
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
-            kind = "a symbolic link" if path.is_symlink() else "a device, pipe or socket"
-            _unsafe(name, f"This is {kind}.")
+            _unsafe(name, "This is a symbolic link, device, pipe or socket.")
         if path.is_file():
             yield name, path.stat().st_size
 
 
 def _strip_wrapping(
-    sizes: Mapping[str, int], folders: Sequence[str], read: Callable[[str], Iterator[bytes]], *, container: str
+    sizes: Mapping[str, int], folders: Collection[str], read: Callable[[str], Iterator[bytes]], *, container: str
 ) -> BundleFiles:
     """Ignore operating system files and one wrapping folder, with one note; report other files outside the bundle.
 
@@ -180,11 +176,6 @@ class ArchiveEntry(StoredFile):
     start: int
     data_start: int = 0
 
-    @property
-    def is_folder(self) -> bool:
-        """Whether the name ends in a slash."""
-        return self.name.endswith("/")
-
 
 def read_entries(file: BinaryIO) -> list[ArchiveEntry]:
     """Read the entries of an archive in file order.
@@ -194,8 +185,8 @@ def read_entries(file: BinaryIO) -> list[ArchiveEntry]:
     Raises:
         ProblemError: The archive is damaged, or an entry is unsafe or too large; every unsafe entry is reported.
     """
-    count, start, end = _find_directory(file)
-    entries = sorted(_read_directory(file, count, start, end), key=lambda entry: entry.start)
+    entries, start = _read_directory(file)
+    entries = sorted(entries, key=lambda entry: entry.start)
     limits = [*(entry.start for entry in entries), start]
     if limits[0] != 0:
         _damaged(f"The first {limits[0]:,} bytes belong to no entry.")
@@ -256,17 +247,12 @@ def _unsafe(entry: str, what: str) -> NoReturn:
     raise ProblemError([bundle_problem("TP802", entry, what)]) from None
 
 
-def _find_directory(file: BinaryIO) -> tuple[int, int, int]:
-    """Return the number of entries, and where the central directory starts and ends (4.3.14 to 4.3.16)."""
-    total = file.seek(0, 2)
-    tail_start = file.seek(max(0, total - _END.size - 0xFFFF))
-    tail = file.read()
-    at = tail.rfind(b"PK\x05\x06")
-    if at < 0 or len(tail) - at < _END.size:
-        _damaged("This is not a zip, or its end is missing.")
-    record, end = _END.unpack_from(tail, at), tail_start + at
-    if record[1] or record[2] or record[7] or end + _END.size != total:
-        _damaged("There are bytes after the end of the archive, or it is split into several files.")
+def _read_directory(file: BinaryIO) -> tuple[list[ArchiveEntry], int]:
+    """Return the entries as the central directory lists them, and where it starts (4.3.12 to 4.3.16)."""
+    end = file.seek(max(0, file.seek(0, 2) - _END.size))
+    record = _END.unpack(file.read().ljust(_END.size))
+    if record[0] != b"PK\x05\x06" or record[1] or record[2] or record[7]:
+        _damaged("This is not a zip, or its end is missing or followed by other bytes.")
     count, size, start = record[4:7]
     if 0xFFFF in record[3:5] or LARGE in record[5:7]:
         end -= _END64.size
@@ -281,28 +267,31 @@ def _find_directory(file: BinaryIO) -> tuple[int, int, int]:
     if count > MAX_ENTRIES:
         what = f"The archive has {count:,} entries."
         raise ProblemError([bundle_problem("TP812", "", what, expected=f"at most {MAX_ENTRIES:,}")])
-    return count, start, end
-
-
-def _read_directory(file: BinaryIO, count: int, start: int, end: int) -> list[ArchiveEntry]:
     file.seek(start)
-    data, at = file.read(end - start), 0
-    entries: list[ArchiveEntry] = []
-    while at < len(data) and len(entries) <= count:
+    data = file.read(size)
+    entries = list(_parse_directory(data, count))
+    if len(entries) != count:
+        _damaged(f"The archive claims {count:,} entries and lists another number.")
+    return entries, start
+
+
+def _parse_directory(data: bytes, count: int) -> Iterator[ArchiveEntry]:
+    """Yield the entries of a central directory, at most one more than it claims."""
+    at = 0
+    while at < len(data) and count >= 0:
         if len(data) - at < _CENTRAL.size or data[at : at + 4] != b"PK\x01\x02":
             _damaged("The central directory is damaged.")
         fields = _CENTRAL.unpack_from(data, at)
-        name_end = at + _CENTRAL.size + fields[10]
-        extra_end = name_end + fields[11]
-        name, extra = data[at + _CENTRAL.size : name_end], data[name_end:extra_end]
+        name_start = at + _CENTRAL.size
+        extra_start = name_start + fields[10]
+        at = extra_start + fields[11]
         # The mode is read whatever system is stated as its origin: tools differ in which ones they believe (4.4.2).
-        entries.append(_parse_header(fields[2:10], name, extra, start=fields[16], mode=fields[15] >> 16))
-        if fields[12]:
-            _unsafe(entries[-1].name, "The entry has a comment.")
-        at = extra_end
-    if len(entries) != count or at != len(data):
-        _damaged(f"The archive claims {count:,} entries and lists another number.")
-    return entries
+        name, extra, mode = data[name_start:extra_start], data[extra_start:at], fields[15] >> 16
+        entry = _parse_header(fields[2:10], name, extra, start=fields[16], mode=mode)
+        if fields[12] or at > len(data):
+            _unsafe(entry.name, "The entry has a comment, or its header is cut off.")
+        count -= 1
+        yield entry
 
 
 def _parse_header(
@@ -324,15 +313,9 @@ def _parse_header(
             values[index], wide = int.from_bytes(wide[:8], "little"), wide[8:]
     if wide:
         _unsafe(name, "The zip64 field holds values that the header does not refer to.")
+    size, packed, start = values
     return ArchiveEntry(
-        name=name,
-        size_bytes=values[0],
-        crc32=crc32,
-        flags=flags,
-        method=method,
-        packed_bytes=values[1],
-        mode=mode,
-        start=values[2],
+        name=name, size_bytes=size, crc32=crc32, flags=flags, method=method, packed_bytes=packed, mode=mode, start=start
     )
 
 
@@ -403,46 +386,40 @@ def _is_canonical(file: BinaryIO, entries: Sequence[ArchiveEntry]) -> bool:
 def _entry_problems(entries: Sequence[ArchiveEntry]) -> Iterator[Problem]:
     """Yield what makes single entries unsafe."""
     for entry in entries:
-        kind = stat.S_IFMT(entry.mode)
+        kind, is_folder = stat.S_IFMT(entry.mode), entry.name.endswith("/")
+        for is_wrong, what in (
+            (kind not in {0, stat.S_IFREG, stat.S_IFDIR}, "The entry is a symbolic link, device, pipe or socket."),
+            ((kind == stat.S_IFDIR) > is_folder, "The entry is both a file and a folder."),
+            (is_folder and entry.size_bytes, "The entry is a folder with content."),
+            (entry.flags & _ENCRYPTED_FLAGS, "The entry is encrypted."),
+            (entry.method not in {_STORED, _DEFLATED}, f"Compression method {entry.method} is not supported."),
+        ):
+            if is_wrong:
+                yield bundle_problem("TP802", entry.name, what)
         if reason := name_problem(entry.name.removesuffix("/")):
             yield bundle_problem("TP802", entry.name, reason)
-        if kind not in {0, stat.S_IFREG, stat.S_IFDIR}:
-            special = "a symbolic link" if kind == stat.S_IFLNK else "a device, pipe or socket"
-            yield bundle_problem("TP802", entry.name, f"The entry is {special}.")
-        elif (kind == stat.S_IFDIR and not entry.is_folder) or (entry.is_folder and entry.size_bytes):
-            yield bundle_problem("TP802", entry.name, "The entry is both a file and a folder.")
-        if entry.flags & _ENCRYPTED_FLAGS:
-            yield bundle_problem("TP802", entry.name, "The entry is encrypted.")
-        if entry.method not in {_STORED, _DEFLATED}:
-            what = f"Compression method {entry.method} is not supported; entries must be stored or deflated."
-            yield bundle_problem("TP802", entry.name, what)
 
 
 def _name_collisions(entries: Sequence[ArchiveEntry]) -> Iterator[Problem]:
     """Yield entries that would overwrite one another on some file system."""
     spelled: dict[str, str] = {}
-    listed: set[str] = set()
     for entry in entries:
-        path = entry.name.removesuffix("/")
-        folders = (path.rsplit("/", depth)[0] + "/" for depth in range(path.count("/"), 0, -1))
-        for name in (*folders, entry.name):
+        parents = (f"{parent}/" for parent in list(PurePosixPath(entry.name).parents)[-2::-1])
+        for name in (*parents, entry.name):
             earlier = spelled.setdefault(portable_form(name.removesuffix("/")), name)
             if earlier != name:
                 what = f"`{visible(name)}` and `{visible(earlier)}` are the same path on Windows and macOS."
                 yield bundle_problem("TP802", entry.name, what)
-        if entry.name in listed:
-            yield bundle_problem("TP802", entry.name, "Two entries have this name.")
-        listed.add(entry.name)
+    for name, times in Counter(entry.name for entry in entries).items():
+        if times > 1:
+            yield bundle_problem("TP802", name, "Two entries have this name.")
 
 
 def _size_problems(entries: Sequence[ArchiveEntry]) -> Iterator[Problem]:
     """Yield a problem if the entries expand too far."""
-
-    def excess(entry: ArchiveEntry) -> int:
-        return max(0, entry.size_bytes - MAX_RATIO * entry.packed_bytes)
-
-    if sum(map(excess, entries)) > MAX_EXCESS_BYTES:
-        worst = max(entries, key=excess)
+    excess = [max(0, entry.size_bytes - MAX_RATIO * entry.packed_bytes) for entry in entries]
+    if sum(excess) > MAX_EXCESS_BYTES:
+        worst = entries[excess.index(max(excess))]
         what = f"The entry expands from {worst.packed_bytes:,} to {worst.size_bytes:,} bytes."
         yield bundle_problem("TP812", worst.name, what, expected=f"at most {MAX_RATIO} bytes per compressed byte")
     if (total := sum(entry.size_bytes for entry in entries)) > MAX_BYTES:

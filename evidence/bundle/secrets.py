@@ -9,11 +9,13 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
+import tomllib
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from evidence import layout
 from evidence.bundle.contents import RUNS, bundle_problem
@@ -27,142 +29,12 @@ HIDDEN = "[hidden]"
 """Replaces what is masked on a page."""
 NEVER_REDACTED = frozenset({layout.METRICS, layout.PREDICTIONS, layout.BASELINE_PREDICTIONS, layout.EVAL_SUMMARY})
 """Files that results and scores are computed from."""
-MAX_REDACTED_BYTES = 256 << 20
-"""Larger files are not redacted; their secrets prevent packing."""
+MAX_REDACTED_BYTES = 256 << 20  # larger files are not redacted; their secrets prevent packing
 BLOCK_BYTES = 4 << 20
-OVERLAP_BYTES = 8 << 10
-"""How far blocks overlap; no pattern is longer."""
-MAX_PER_FILE = 20
-"""Findings of one code that are listed for one file."""
-
-PREFIXED = (
-    ("a Stripe key", "sk_live_ rk_live_ sk_test_ rk_test_", r"[A-Za-z0-9]{10,}"),
-    ("a Stripe webhook secret", "whsec_", r"[A-Za-z0-9+/=]{24,}"),
-    ("an npm token", "npm_", r"[A-Za-z0-9]{36}(?![A-Za-z0-9])"),
-    ("a Replicate token", "r8_", r"[A-Za-z0-9]{30,}"),
-    ("a Groq key", "gsk_", r"[A-Za-z0-9]{40,}"),
-    ("a Modal token", "ak- as-", r"(?=[A-Za-z]*[0-9])[A-Za-z0-9]{22}(?![A-Za-z0-9-])"),
-    ("a RunPod key", "rpa_", r"[A-Za-z0-9]{30,}"),
-    ("an xAI key", "xai-", r"[A-Za-z0-9]{40,}"),
-    ("a Perplexity key", "pplx-", r"[A-Za-z0-9]{40,}"),
-    ("a LangSmith key", "lsv2_", r"(?:pt|sk)_[a-f0-9]{32}_[a-f0-9]{10}"),
-    ("a Pinecone key", "pcsk_", r"[A-Za-z0-9_]{40,}"),
-    ("a DigitalOcean token", "dop_v1_", r"[a-f0-9]{64}"),
-    ("a Databricks token", "dapi", r"[a-f0-9]{32}(?:-\d)?(?![a-f0-9])"),
-    ("a SendGrid key", "SG.", r"[\w-]{20,24}\.[\w-]{39,50}"),
-    ("a Docker token", "dckr_pat_", r"[\w-]{20,}"),
-    ("a Vault token", "hvs.", r"(?=[\w-]*[0-9])[\w-]{24,}"),
-    ("a Linear key", "lin_api_", r"[A-Za-z0-9]{32,}"),
-    ("a Notion token", "ntn_", r"[A-Za-z0-9]{40,}"),
-    ("a Grafana token", "glsa_", r"[A-Za-z0-9]{32}_[a-fA-F0-9]{8}"),
-    ("a Shopify token", "shpat_", r"[a-fA-F0-9]{32}"),
-    ("a Postman key", "PMAK-", r"[a-f0-9]{24}-[a-f0-9]{34}"),
-    ("a Supabase token", "sbp_", r"[a-f0-9]{40}"),
-    ("a RubyGems key", "rubygems_", r"[a-f0-9]{48}"),
-    ("a Google client secret", "GOCSPX-", r"[\w-]{24,}"),
-    ("a Google storage key", "GOOG1E", r"[A-Za-z0-9]{55}(?![A-Za-z0-9])"),
-    ("a Mailgun key", "key-", r"[a-f0-9]{32}(?![a-f0-9])"),
-    ("a Fireworks key", "fw_", r"(?=[A-Za-z]*[0-9])[A-Za-z0-9]{22,24}(?![A-Za-z0-9_])"),
-    ("a temporary AWS key id", "ASIA", r"[A-Z0-9]{16}(?![A-Za-z0-9])"),
-    # The AWS manuals print ids that end in EXAMPLE.
-    ("an AWS key id", "AKIA", r"(?![A-Z0-9]{9}EXAMPLE(?![A-Za-z0-9]))[A-Z0-9]{16}(?![A-Za-z0-9])"),
-    ("a Hugging Face token", "hf_", r"(?!(?P<one>[A-Za-z0-9])(?P=one){29})[A-Za-z0-9]{30,40}(?![A-Za-z0-9_])"),
-    ("an OpenAI or Anthropic key", "sk-", r"(?=[A-Za-z_-]*[0-9])[\w-]{20,}"),
-    ("a GitHub token", "ghp_ gho_ ghu_ ghs_ ghr_", r"[A-Za-z0-9]{36,}"),
-)
-"""Kind, prefixes, and the rest of a secret that starts a word."""
-
-ANYWHERE = (
-    ("a GitHub token", "github_pat_", r"[A-Za-z0-9_]{22,}"),
-    ("a GitLab token", "glpat-", r"[\w-]{20,}"),
-    ("a Kaggle token", "KGAT_", r"[A-Za-z0-9]{20,}"),
-    ("a Google API key", "AIza", r"[\w-]{35}"),
-    ("a Google access token", "ya29.", r"[\w-]{20,}"),
-    ("a Slack token", "xox", r"[abeoprs]-[A-Za-z0-9-]{10,}"),
-    ("a package index token", "pypi-", r"[\w-]{50,}"),
-    ("a JSON web token", "eyJ", r"[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]{8,}"),
-)
-"""The same for prefixes that are looked for inside words too."""
-
-NAMED = (
-    ("an Azure storage account key", "accountkey=", r"[A-Za-z0-9+/]{86}=="),
-    ("a signature of an Azure address", "sig=", r"[A-Za-z0-9%]{43,}%3[dD]"),
-    ("a Discord webhook", "discord.com/api/webhooks/ discordapp.com/api/webhooks/", r"\d{17,20}/[\w-]{60,}"),
-)
-"""Kind, the text before a secret in lower case, and the secret."""
-
-_BETWEEN = r"[\"'\]\s:=,\\]{1,12}"  # between a name and its value in code, JSON, YAML and shells
-_ASSIGN = r"\\{0,8}[\"']?\]? *[:=] *\\{0,8}[\"']?"
-_START = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"  # the start of a word; in JSON, the n of an escaped newline is no letter
-_NO_MASK = rf"(?!{MASK})"
-_NO_PLACEHOLDER = rf"(?!\*|\$|<|\{{|x{{6}}|None|null|true|false|os\.|getpass|{MASK})"
-# Between the words of a netrc file that stands in a notebook, where each line is a string, or in a comment.
-_GAP = r"(?:\s|\\[nrt]|[\",#]){1,40}"
+OVERLAP_BYTES = 8 << 10  # no pattern is longer
+MAX_PER_FILE = 20  # findings of one code that are listed
 
 HOME = "a home folder"
-_NETRC = r"machine[ \t]+\S+GAPlogin[ \t]+[^\s\"\\]+GAP(?:account[ \t]+[^\s\"\\]+GAP)?password[ \t]+".replace(
-    "GAP", _GAP
-)
-_NGROK = r"(?i:authtoken)\\{0,8}[\"']?\]?[ :=]+\\{0,8}[\"']?"
-_DISCORD = r"(?i:discord)[\w. \"'\](:=,\\-]{1,40}?"
-_NAMED_KEY = rf"(?i:api[_-]?key|secret(?:_?access)?(?:_?key)?|_token){_ASSIGN}{_NO_PLACEHOLDER}"
-_SAMPLE_LOGIN = r"(?!(?i:user(?:name)?:pass(?:word)?|login:password)@)"
-CONTEXTUAL = (
-    ("a Kaggle key", '"key', r"\"key\\{0,8}\"\s*:\s*\\{0,8}\"(?P<secret>[0-9a-f]{32})\\{0,8}\""),
-    ("a Kaggle key", "kaggle_key", rf"(?i:kaggle_key){_BETWEEN}(?P<secret>[0-9a-f]{{32}})(?![0-9a-f])"),
-    ("a Weights & Biases key", "wandb", r"(?i:wandb)(?P<secret>_v1_[A-Za-z0-9_]{20,})"),
-    (
-        "a Weights & Biases key",
-        "wandb",
-        r"(?i:wandb)[\w. \"'\](:=,\\-]{1,60}?(?<![0-9a-f])(?<!commit.)(?P<secret>[0-9a-f]{40})(?![0-9a-f])",
-    ),
-    ("a Telegram bot token", ":aa", r"(?<=[0-9]{8})(?P<secret>:AA[\w-]{33})(?![\w-])"),
-    (  # the bot's id in base64, which starts with M, N or O, then a time and a signature
-        "a Discord bot token",
-        "discord",
-        rf"{_DISCORD}(?<![A-Za-z0-9])(?P<secret>[MNO][A-Za-z\d]{{23,25}}\.[\w-]{{6}}\.[\w-]{{27,38}})",
-    ),
-    ("a Slack webhook", "://", r"://(?P<secret>hooks\.slack\.com/services/[A-Za-z0-9/]{20,})"),
-    ("a private key", "-----begin", r"(?P<secret>-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY)"),
-    (
-        "an ngrok token",
-        "authtoken",
-        rf"{_NGROK}(?P<secret>[A-Za-z0-9]{{20,30}}_[A-Za-z0-9]{{20,24}})(?![A-Za-z0-9])",
-    ),
-    ("a password of a netrc file", "machine", rf"{_NETRC}{_NO_PLACEHOLDER}(?P<secret>[^\s\"\\]{{6,}})"),
-    (
-        "a password in an address",
-        "://",
-        rf"://{_SAMPLE_LOGIN}[^\s/@:\"'<>]*:{_NO_PLACEHOLDER}(?P<secret>[^\s/@\"'<>]{{3,}})@",
-    ),
-    ("a password in an address", "://", rf"://{_SAMPLE_LOGIN}(?P<secret>[\w-]{{20,}})@"),
-    ("an access token", "bearer", r"(?i:bearer) +(?P<secret>(?=[\w.~+/=-]*[0-9])[\w.~+/=-]{20,})"),
-    (
-        "a password of a request",
-        "authorization",
-        rf"(?i:authorization)\\{{0,8}}[\"']?: *\\{{0,8}}[\"']?(?i:basic) +{_NO_MASK}(?P<secret>[\w+/=-]{{8,}})",
-    ),
-    (  # the AWS manuals print a secret that ends in EXAMPLEKEY
-        "a key",
-        "api secret _token",
-        rf"{_NAMED_KEY}(?P<secret>(?![\w+/]*EXAMPLEKEY)(?=[\w+/=.-]*[0-9])[\w+/=.-]{{16,}})",
-    ),
-    ("a password", "passw", rf"(?i:password|passwd){_ASSIGN}{_NO_PLACEHOLDER}(?P<secret>[^\s\"',;\\)]{{6,}})"),
-)
-"""Kind, the lower-case texts with which a match starts, and the whole expression."""
-
-_MAIL = r"(?<=[A-Za-z0-9_%+-])(?P<secret>@(?:[A-Za-z0-9-]{2,63}\.)+[A-Za-z]{2,24})(?![\w/])"
-_NO_MAIL = r"(?<!\w)(?:git|no-?reply)@|@(?:[\w-]+\.)*example\.|noreply\.|://\S*@"
-_PRIVATE_IP = r"(?<!\.)(?P<secret>(?:10\.\d{1,3}|192\.168|172\.(?:1[6-9]|2\d|3[01]))\.\d{1,3}\.\d{1,3})(?![\w.])"
-_NO_IP = r"(?i:nvidia|[-_]cu1\d|==|version)"
-DETAILS = (
-    (HOME, "/home/ /users/", rf"{_START}(?<!\.)/(?:home|Users)/{_NO_MASK}(?P<secret>[\w.-]+)", None),
-    (HOME, "users\\", rf"(?:(?<=:\\)|(?<=:\\\\))(?i:users)\\{{1,2}}{_NO_MASK}(?P<secret>[\w.-]+)", None),
-    ("an e-mail address", "@", _MAIL, _NO_MAIL),
-    ("a private network address", "192.168. 172. 10.", f"{_START}{_PRIVATE_IP}", _NO_IP),
-)
-"""The same for personal details; the last expression, in or 80 bytes before a match, makes it harmless."""
-
 _PRIVATE_KEY = re.compile(
     rb"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-{0,5}"
     rb"(?:[A-Za-z0-9+/=\s:,.]|-(?!-)|\\{1,8}[nr])*"
@@ -195,24 +67,31 @@ Patterns = dict[bytes, list[SecretPattern]]
 """Patterns by the lower-case text with which every match starts."""
 
 
-def _any(names: str) -> str:
-    return f"(?:{'|'.join(map(re.escape, names.split()))})"
-
-
-def _patterns_by_anchor() -> Patterns:
-    rows: list[tuple[str, str, str, str, str | None]] = [
-        *((SECRET, kind, names, f"{_START}(?P<secret>{_any(names)}{rest})", None) for kind, names, rest in PREFIXED),
-        *((SECRET, kind, names, f"(?P<secret>{_any(names)}{rest})", None) for kind, names, rest in ANYWHERE),
-        *((SECRET, kind, names, f"(?i:{_any(names)})(?P<secret>{rest})", None) for kind, names, rest in NAMED),
-        *((SECRET, *row, None) for row in CONTEXTUAL),
-        *((DETAIL, *row) for row in DETAILS),
-    ]
+def _load_patterns() -> Patterns:
+    """Load secrets.toml."""
+    tables = tomllib.loads(files("evidence.bundle").joinpath("secrets.toml").read_text(encoding="utf-8"))
+    fragments = tables.pop("fragments") | {"MASK": MASK}
+    # The form of an expression in each table, from its prefixes and its last column.
+    forms = {
+        "prefixed": "%START%(?P<secret>{0}{1})",
+        "anywhere": "(?P<secret>{0}{1})",
+        "named": "(?i:{0})(?P<secret>{1})",
+    }
     patterns: Patterns = {}
-    for code, kind, anchors, expression, harmless in rows:
-        unless = re.compile(harmless.encode()) if harmless else None
-        pattern = SecretPattern(code=code, kind=kind, expression=re.compile(expression.encode()), harmless=unless)
-        for anchor in anchors.lower().encode().split():
-            patterns.setdefault(anchor, []).append(pattern)
+    for table, rows in tables.items():
+        for kind, anchors, rest, *harmless in rows:
+            prefixes = f"(?:{'|'.join(map(re.escape, anchors.split()))})"
+            expression = forms.get(table, "{1}").format(prefixes, rest)
+            while fragment := re.search("%([A-Z_]+)%", expression):
+                expression = expression.replace(fragment[0], fragments[fragment[1]])
+            pattern = SecretPattern(
+                code=DETAIL if table == "details" else SECRET,
+                kind=kind,
+                expression=re.compile(expression.encode()),
+                harmless=re.compile(harmless[0].encode()) if harmless else None,
+            )
+            for anchor in anchors.lower().encode().split():
+                patterns.setdefault(anchor, []).append(pattern)
     return patterns
 
 
@@ -221,7 +100,7 @@ def _select(is_wanted: Callable[[SecretPattern], bool]) -> Patterns:
     return {anchor: patterns for anchor, patterns in wanted.items() if patterns}
 
 
-ALL = _patterns_by_anchor()
+ALL = _load_patterns()
 SECRETS = _select(lambda pattern: pattern.code == SECRET)
 REDACTED = _select(lambda pattern: pattern.code == SECRET or pattern.kind == HOME)
 """What `--redact` masks."""
@@ -258,7 +137,7 @@ def find_secrets(file: BinaryIO) -> Iterator[tuple[SecretPattern, int, str]]:
     seen: set[tuple[str, int, str]] = set()
     for block, first_line in _read_blocks(file):
         for pattern, start, stop in find_spans(block):
-            line, shown = first_line + block.count(b"\n", 0, start), excerpt(block[start:stop])
+            line, shown = first_line + block.count(b"\n", 0, start), _excerpt(block[start:stop])
             if (pattern.code, line, shown) not in seen:
                 seen.add((pattern.code, line, shown))
                 yield pattern, line, shown
@@ -282,7 +161,7 @@ def scan_file(path: Path, name: str) -> list[Problem]:
     return [*found[SECRET], *found[DETAIL]]
 
 
-def excerpt(secret: bytes) -> str:
+def _excerpt(secret: bytes) -> str:
     """Return the first characters of a secret and its length: `hf_a… (37 characters)`."""
     text = secret.decode("utf-8", "replace")
     return f"{text[: min(4, len(text) // 4)]}… ({len(text)} characters)"
@@ -325,10 +204,6 @@ class Redaction:
     path: str
     count: int
     sha256: str
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the redaction as bundle_manifest.json states it."""
-        return asdict(self)
 
 
 def redact_text(content: bytes) -> tuple[bytes, int]:

@@ -15,15 +15,13 @@ from pathlib import Path
 from evidence.bundle.container import canonical_zip
 from evidence.bundle.contents import RUNS, bundle_problem
 from evidence.bundle.reading import is_unpacked_bundle, open_bundle
-from evidence.bundle.verdict import BundleVerdict
-from evidence.bundle.verify import verify_bundle
+from evidence.bundle.verify import BundleVerdict, verify_bundle
 from evidence.layout import STATES, run_not_found
 from evidence.writing import as_json_text, scratch_folder
 from schemas.problems import ProblemError
 
 ANSWER = "answer.json"
-MOST_STATES = 64
-"""Largest number of states in one answer."""
+MOST_STATES = 64  # in one answer
 _STATE_NAME = re.compile(rf"{STATES}/[0-9]{{1,12}}\.safetensors")
 
 
@@ -31,11 +29,9 @@ _STATE_NAME = re.compile(rf"{STATES}/[0-9]{{1,12}}\.safetensors")
 def unpacked_run(path: Path, run_id: str | None = None) -> Iterator[Path]:
     """Give a run folder: the path itself, or a run of a verified bundle, weights included, in a temporary folder.
 
-    `run_id` chooses a run of the bundle; it is required if there are several.
-
     Raises:
-        ProblemError: Nothing readable is at the path, or the run must be named (exit code 2); or the bundle does not
-            verify (exit code 1).
+        ProblemError: The path cannot be read, or a bundle of several runs needs a `run_id` (exit code 2); or the bundle
+            does not verify (exit code 1).
     """
     if path.is_dir() and not is_unpacked_bundle(path):
         yield path
@@ -46,7 +42,7 @@ def unpacked_run(path: Path, run_id: str | None = None) -> Iterator[Path]:
         try:
             verdict = verify_bundle(path)
             refuse_invalid(verdict)
-            runs = [run.run_id for run in verdict.runs]
+            runs = [run.name for run in verdict.runs]
             if run_id not in runs if run_id else len(runs) != 1:
                 names = ", ".join(runs) or "none"
                 holds = f"does not contain {run_id!r}" if run_id else f"holds {len(runs)} runs: {names}"
@@ -80,13 +76,10 @@ def pack_states(folder: Path, run_sha256: str, output: Path) -> None:
 
 @contextmanager
 def sent_states(path: Path | None, run_sha256: str | None) -> Iterator[Path | None]:
-    """Give a temporary folder with the states of an answer file for a run, or None without an answer.
-
-    `run_sha256` is the hash of the run's manifest.
+    """Give a temporary folder with the states of an answer for the run with this manifest hash; None without an answer.
 
     Raises:
-        ProblemError: The file cannot be read or is not an answer for this run (exit code 2), or is an unsafe archive
-            (exit code 1).
+        ProblemError: The file cannot be read or is not an answer for this run (exit code 2), or is unsafe (1).
     """
     if path is None:
         yield None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +24,14 @@ from evidence.bundle.contents import (
 )
 from evidence.bundle.reading import MAX_LIST_BYTES, BundleFiles, open_bundle
 from evidence.bundle.secrets import MASK, MAX_REDACTED_BYTES, Redaction, is_redactable, utf16_encoding
-from evidence.bundle.verdict import BundleVerdict, VerifiedRun
 from evidence.grade import FORMER_NAMES, Grade, RunJudgement, RunReport, check_across_runs, judge
-from evidence.layout import MANIFEST, ORIGINAL, is_weight_file
-from evidence.proof.timestamps import load_timestamps
-from evidence.proof.verification import apply_proofs, find_proofs
+from evidence.layout import ORIGINAL, is_weight_file
+from evidence.proof.receipts import run_sha256
+from evidence.proof.timestamps import Timestamp, load_timestamps
+from evidence.proof.verification import Proof, apply_proofs, find_proofs
 from evidence.run import Run, read_run
 from evidence.writing import scratch_folder
-from schemas.formats import quantity
+from schemas.formats import join_words, quantity
 from schemas.problems import Problem, ProblemError, worst_first
 from schemas.validate import read_document
 
@@ -39,38 +39,198 @@ GRADES_PACKED = frozenset({"consistent", "measured"})
 """Grades that are packed without a label."""
 GRADES_LABELLED = frozenset({"partial", "template"})
 """Grades that are packed only with the label `partial`; no others are packed."""
-MAX_DOCUMENT_BYTES = 8 << 30
-"""Largest run documents, without weights, that are unpacked to be checked."""
-
-_FORMER_FILES = ("ro-crate-metadata.json", "schemas/")
-"""Files that earlier versions packed."""
+_MAX_DOCUMENT_BYTES = 8 << 30  # of run documents, without weights, that are unpacked to be checked
+_UNCHECKED = (REPORT, "ro-crate-metadata.json", "schemas/")
+"""Files of which only the hash is checked; the last two were packed by earlier versions."""
 _HASH_MISMATCH = ("TP201", "TP231")
 """Findings that a redacted file causes."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckedRun:
+class VerifiedRun:
     """A run folder, perhaps unpacked from a bundle, with its grade and the findings of `trainproof check`.
 
-    Findings name files relative to the run folder. `files` have paths relative to the bundle, and are empty before
-    they are hashed.
+    Attributes:
+        folder_grade: Grade that follows from its files alone, as everyone finds it.
+        findings: Problems, with files relative to the run folder.
+        proofs: This user's receipts, and those in the folder.
+        files: Files with paths relative to the bundle; empty before they are hashed.
+        commit: Commit of the code that the run states, or None.
+        stated_grade: Grade that the bundle states, under its present name, or None.
     """
 
     name: str
-    run: Run
-    grade: Grade
+    folder_grade: Grade
     findings: tuple[Problem, ...]
+    manifest_sha256: str | None = None
+    proofs: tuple[Proof, ...] = ()
     files: tuple[StoredFile, ...] = ()
+    commit: str | None = None
+    stamps: tuple[Timestamp, ...] = ()
+    stated_grade: str | None = None
+
+    @property
+    def grade(self) -> Grade:
+        """The grade with the proofs that this user trusts."""
+        return apply_proofs(self.folder_grade, self.proofs)
+
+    @property
+    def errors(self) -> list[Problem]:
+        """The findings that are errors."""
+        return [finding for finding in self.findings if finding.severity == "error"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedRun(VerifiedRun):
+    """A run whose folder still exists."""
+
+    run: Run
 
     @property
     def folder(self) -> Path:
         """The run folder."""
         return self.run.path
 
+
+@dataclass(frozen=True, kw_only=True)
+class SignatureCheck:
+    """Result of checking a signature file, which the user requested or which was only found next to the zip.
+
+    `key_id` is the fingerprint of the key that made it, or None if it is invalid. `signers` are the names of that key
+    on the trust list; None stands for a key that the user passed.
+    """
+
+    path: Path
+    is_requested: bool
+    problems: tuple[Problem, ...] = ()
+    key_id: str | None = None
+    signers: tuple[str | None, ...] = ()
+
     @property
-    def errors(self) -> list[Problem]:
-        """The findings that are errors."""
-        return [finding for finding in self.findings if finding.severity == "error"]
+    def author(self) -> str:
+        """Who signed, as a sentence."""
+        if self.problems:
+            return "The author is unknown: the signature does not hold."
+        if not self.signers:
+            return (
+                f"The author is unknown: {self.path.name} was made with {self.key_id}, a key that you do not trust. "
+                "`trainproof trust add KEY --name NAME` trusts a person's key."
+            )
+        if names := [name for name in self.signers if name]:
+            return f"Signed by {join_words(names, 'and')}, whom you trust ({self.key_id})."
+        return f"Signed with {self.key_id}. Whose key this is, you must know from elsewhere."
+
+
+@dataclass(frozen=True, kw_only=True)
+class StampCheck:
+    """Verdicts on time stamps, one sentence each, and the problems of invalid ones."""
+
+    sentences: tuple[str, ...]
+    problems: tuple[Problem, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttestationCheck:
+    """Result of checking a workflow attestation.
+
+    A valid one has a `sentence` on who built the bundle and where, and the URL of that workflow run. `unchecked` is the
+    reason if nothing was checked.
+    """
+
+    path: Path
+    sentence: str | None = None
+    invocation: str | None = None
+    unchecked: str | None = None
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class BundleVerdict:
+    """Everything that verifying a bundle found.
+
+    Attributes:
+        findings: Problems of the bundle itself, worst first, with files relative to its root.
+        runs: Its runs by name; empty if the archive was refused.
+        content_sha256: Content digest, or None if the bundle does not verify.
+        manifest_sha256: Hash of bundle_manifest.json (label, grades and reasons), or None likewise.
+        files: Number of files, which have `size_bytes` unpacked.
+        unchecked: Files outside the runs whose content nothing confirms, such as REPORT.html.
+    """
+
+    path: Path
+    findings: tuple[Problem, ...]
+    runs: tuple[VerifiedRun, ...] = ()
+    content_sha256: str | None = None
+    manifest_sha256: str | None = None
+    partial: bool = False
+    redactions: tuple[Redaction, ...] = ()
+    files: int = 0
+    size_bytes: int = 0
+    unchecked: tuple[str, ...] = ()
+    signature: SignatureCheck | None = None
+    stamps: StampCheck | None = None
+    attestation: AttestationCheck | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the bundle verifies, and so do its signature, time stamps and attestation."""
+        return self.holds and not any(problem.severity == "error" for problem in self.witness_problems)
+
+    @property
+    def witness_problems(self) -> tuple[Problem, ...]:
+        """Problems of signature, time stamps and attestation."""
+        checks = (self.signature, self.stamps, self.attestation)
+        return tuple(problem for check in checks if check for problem in check.problems)
+
+    @property
+    def holds(self) -> bool:
+        """Whether the bundle itself verifies."""
+        return not any(finding.severity == "error" for finding in self.findings)
+
+    @property
+    def proven(self) -> str:
+        """What the verdict proves, in a few sentences."""
+        return " ".join(self._sentences())
+
+    def _sentences(self) -> Iterator[str]:
+        if not self.holds:
+            yield "The bundle does not verify. Do not rely on its content."
+            return
+        yield "The bundle is intact: every file has its listed hash, and every grade follows from the files inside."
+        if self.redactions:
+            yield f"{quantity(len(self.redactions), 'file')} redacted; the masked text cannot be checked."
+        if self.unchecked:
+            names = [name for name in self.unchecked if "/" not in name]
+            others = len(self.unchecked) - len(names)
+            names += [quantity(others, "other file")] if others else []
+            yield f"Not checked: {join_words(names, 'and')}."
+            yield "Run `trainproof compare --html` on the bundle to write the page from the checked runs."
+        unproven = [run.name for run in self.runs if run.grade.name != "verified"]
+        covered = "; ".join(f"{run.name} ({run.grade.coverage})" for run in self.runs if run.grade.coverage)
+        if unproven:
+            yield f"Nobody you trust has reproduced {join_words(unproven)}. Run `trainproof replay` to check."
+            yield from [f"Reproduced in part: {covered}."] if covered else []
+        else:
+            yield f"Reproduced or witnessed by someone you trust: {covered}."
+        yield self.signature.author if self.signature else "Not signed: the author is unknown."
+
+
+def headline(verdict: BundleVerdict) -> str:
+    """Summarize in one sentence why a bundle fails, or return "" if it verifies.
+
+    A claimed score that the predictions contradict comes first, then other contradictions, then changed files.
+    """
+    if verdict.ok:
+        return ""
+    errors = [(run.name, error) for run in verdict.runs for error in run.errors if error.code.startswith("TP3")]
+    changed = [finding.file for finding in verdict.findings if finding.code == "TP823"]
+    more = f" and {len(changed) - 1:,} more" if len(changed) > 1 else ""
+    causes = [
+        *(f"{name}: {error.what}" for name, error in sorted(errors, key=lambda each: each[1].code != "TP340")),
+        *(f"{name}{more} changed since the bundle was built." for name in changed[:1]),
+        *(each.what for each in (*verdict.findings, *verdict.witness_problems) if each.severity == "error"),
+    ]
+    return causes[0]
 
 
 def check_runs(folders: Sequence[Path], redactions: Sequence[Redaction] = ()) -> list[CheckedRun]:
@@ -79,25 +239,29 @@ def check_runs(folders: Sequence[Path], redactions: Sequence[Redaction] = ()) ->
     `redactions` lists files in them that were masked for a bundle.
     """
     runs = [read_run(folder) for folder in folders]
-    reports = check_across_runs([_judge(run, redactions) for run in runs])
-    checked = [
-        CheckedRun(
-            name=run.path.resolve().name,
-            run=run,
-            grade=report.grade,
-            findings=tuple(relative_to_run(finding, run.path) for finding in report.findings),
+    checked = []
+    for run, report in zip(runs, check_across_runs([_judge(run, redactions) for run in runs]), strict=True):
+        sha256 = run_sha256(run.path)
+        checked.append(
+            CheckedRun(
+                name=run.path.resolve().name,
+                run=run,
+                folder_grade=report.grade,
+                findings=tuple(relative_to_run(finding, run.path) for finding in report.findings),
+                manifest_sha256=sha256,
+                proofs=find_proofs(run.path, sha256) if sha256 and report.grade.name == "consistent" else (),
+                commit=run.manifest["code"]["commit"] if run.manifest else None,
+            )
         )
-        for run, report in zip(runs, reports, strict=True)
-    ]
     return sorted(checked, key=lambda each: each.name)
 
 
 def relative_to_run(problem: Problem, folder: Path) -> Problem:
     """Return a problem with its file relative to the run folder, or the folder's name for the folder itself."""
-    if problem.file == str(folder):
-        return replace(problem, file=folder.resolve().name)
-    is_inside = Path(problem.file).is_relative_to(folder)
-    return replace(problem, file=Path(problem.file).relative_to(folder).as_posix()) if is_inside else problem
+    path = Path(problem.file)
+    if not path.is_relative_to(folder):
+        return problem
+    return replace(problem, file=path.relative_to(folder).as_posix() if path != folder else folder.resolve().name)
 
 
 def _judge(run: Run, redactions: Sequence[Redaction]) -> RunJudgement:
@@ -124,8 +288,6 @@ def _judge(run: Run, redactions: Sequence[Redaction]) -> RunJudgement:
 
 def verify_bundle(path: Path, *, progress: Progress | None = None) -> BundleVerdict:
     """Verify a bundle: a zip, or the folder that one was unpacked into.
-
-    `progress` is called with the bytes hashed and the total.
 
     Raises:
         OSError: The file cannot be read, or the temporary folder not be written.
@@ -155,7 +317,7 @@ def _check_files(
     """Check a bundle whose files were read once, in an empty private folder."""
     documents = sum(size for name, size in files.sizes.items() if _is_run_document(name))
     lists = ((name, files.sizes.get(name, 0), MAX_LIST_BYTES) for name in (HASHES, BUNDLE_MANIFEST))
-    for name, size, limit in ((RUNS, documents, MAX_DOCUMENT_BYTES), *lists):
+    for name, size, limit in ((RUNS, documents, _MAX_DOCUMENT_BYTES), *lists):
         if size > limit:
             expected = f"at most {limit:,} bytes"
             raise ProblemError([bundle_problem("TP812", name, f"It has {size:,} bytes.", expected=expected)])
@@ -163,32 +325,39 @@ def _check_files(
     manifest, shape_problems = _read_manifest(files.content(BUNDLE_MANIFEST), folder)
     problems += shape_problems
     files.write_to(folder, _is_run_document)
-    redactions = tuple(Redaction(**each) for each in (manifest or {}).get("redactions", []))
+    stated = manifest or {}
+    redactions = tuple(Redaction(**each) for each in stated.get("redactions", []))
     if unfit := list(_redaction_problems(redactions, files, found)):
         problems += unfit
         redactions = ()
     names = sorted({name.split("/")[1] for name in found if name.startswith(f"{RUNS}/")})
-    checked = [
-        replace(run, files=tuple(file for name, file in found.items() if name.startswith(f"{RUNS}/{run.name}/")))
+    grades = {each["run_id"]: FORMER_NAMES.get(each["grade"], each["grade"]) for each in stated.get("runs", [])}
+    runs = [
+        replace(
+            run,
+            files=tuple(file for name, file in found.items() if name.startswith(f"{RUNS}/{run.name}/")),
+            stamps=load_timestamps(run.folder, run.run.manifest),
+            stated_grade=grades.get(run.name),
+        )
         for run in check_runs([folder / RUNS / name for name in names], redactions)
     ]
-    runs = [_grade_run(run, manifest or {}) for run in checked]
     if manifest:
         problems += [*_manifest_problems(found, names, manifest), *_grade_problems(runs, partial=manifest["partial"])]
     is_sound = manifest is not None and not any(problem.severity == "error" for problem in problems)
+    kept = [field.name for field in fields(VerifiedRun)]
     verdict = BundleVerdict(
         path=path,
         findings=worst_first(problems),
-        runs=tuple(runs),
+        runs=tuple(VerifiedRun(**{name: getattr(run, name) for name in kept}) for run in runs),
         content_sha256=manifest["content_sha256"] if manifest and is_sound else None,
         manifest_sha256=found[BUNDLE_MANIFEST].sha256 if is_sound else None,
-        partial=bool(manifest and manifest["partial"]),
+        partial=stated.get("partial", False),
         redactions=redactions,
         files=len(found),
         size_bytes=sum(each.size_bytes for each in found.values()),
-        unchecked=tuple(name for name in sorted(found) if _is_unchecked(name)),
+        unchecked=tuple(name for name in sorted(found) if name.startswith(_UNCHECKED)),
     )
-    return verdict, checked
+    return verdict, runs
 
 
 def _is_run_document(path: str) -> bool:
@@ -197,19 +366,12 @@ def _is_run_document(path: str) -> bool:
     return top == RUNS and not is_weight_file(rest.partition("/")[2])
 
 
-def _is_unchecked(path: str) -> bool:
-    """Return whether only the hash of a file is checked."""
-    return path == REPORT or path.startswith(_FORMER_FILES)
-
-
 def _list_problems(found: Mapping[str, StoredFile], content: bytes | None) -> Iterator[Problem]:
     """Compare the files of a bundle with the content of MANIFEST.sha256."""
-    if content is None:
-        yield bundle_problem("TP820", HASHES, f"{HASHES} is missing.")
-        return
-    listed = read_hash_lines(content.decode("utf-8", "replace"))
+    listed = None if content is None else read_hash_lines(content.decode("utf-8", "replace"))
     if listed is None:
-        yield bundle_problem("TP820", HASHES, "A line is not `<sha256>  <path>`, or a path occurs twice.")
+        wrong = "A line is not `<sha256>  <path>`, or a path occurs twice."
+        yield bundle_problem("TP820", HASHES, f"{HASHES} is missing." if content is None else wrong)
         return
     for path in sorted(listed.keys() - found.keys()):
         yield bundle_problem("TP821", path, f"The file is listed in {HASHES} but missing.")
@@ -219,7 +381,7 @@ def _list_problems(found: Mapping[str, StoredFile], content: bytes | None) -> It
         if found[path].sha256 != listed[path]:
             what = f"The file has SHA-256 {found[path].sha256}."
             yield bundle_problem("TP823", path, what, expected=f"SHA-256 {listed[path]}")
-        if not (path == BUNDLE_MANIFEST or path.startswith(f"{RUNS}/") or _is_unchecked(path)):
+        if path != BUNDLE_MANIFEST and not path.startswith((f"{RUNS}/", *_UNCHECKED)):
             yield bundle_problem("TP822", path, "The file is listed, but no bundle holds such a file.")
 
 
@@ -257,20 +419,18 @@ def _redaction_problems(
     redactions: Sequence[Redaction], files: BundleFiles, found: Mapping[str, StoredFile]
 ) -> Iterator[Problem]:
     """Yield stated redactions that are impossible or not visible in the file."""
-    seen: set[str] = set()
+    paths = [each.path for each in redactions]
     for each in redactions:
         top, _, rest = each.path.partition("/")
         name = rest.partition("/")[2]
-        if each.path in seen:
-            yield bundle_problem("TP833", BUNDLE_MANIFEST, f"`{each.path}` is listed twice as redacted.")
-        elif top != RUNS or not name or not is_redactable(name) or each.path not in found:
-            yield bundle_problem("TP833", BUNDLE_MANIFEST, f"`{each.path}` cannot be redacted.")
+        if paths.count(each.path) > 1 or top != RUNS or not name or not is_redactable(name) or each.path not in found:
+            what = f"`{each.path}` cannot be redacted, or is listed twice."
+            yield bundle_problem("TP833", BUNDLE_MANIFEST, what)
         elif (masks := _count_masks(files, each.path)) < each.count:
             what = f"`{MASK}` occurs {quantity(masks, 'time')} in the file."
             yield bundle_problem("TP833", each.path, what, expected=f"at least {each.count:,}")
         elif found[each.path].sha256 == each.sha256:
             yield bundle_problem("TP833", each.path, "The file is listed as redacted, but it is the original.")
-        seen.add(each.path)
 
 
 def _count_masks(files: BundleFiles, path: str) -> int:
@@ -280,35 +440,16 @@ def _count_masks(files: BundleFiles, path: str) -> int:
     return content.decode(utf16_encoding(content) or "utf-8", "replace").count(MASK)
 
 
-def _grade_run(run: CheckedRun, manifest: Mapping[str, Any]) -> VerifiedRun:
-    """Compare the grade of a run with the stated one, and apply the user's receipts and trusted signatures."""
-    stated = {each["run_id"]: each["grade"] for each in manifest.get("runs", [])}.get(run.name)
-    run_sha256 = next((file.sha256 for file in run.files if file.name == f"{RUNS}/{run.name}/{MANIFEST}"), None)
-    grade = apply_proofs(run.grade, find_proofs(run.folder, run_sha256) if run_sha256 else ())
-    return VerifiedRun(
-        run_id=run.name,
-        stated_grade=FORMER_NAMES.get(stated, stated) if stated else None,
-        grade_alone=run.grade.name,
-        grade=grade.name,
-        reasons=tuple(grade.reasons),
-        coverage=grade.coverage,
-        findings=run.findings,
-        run_sha256=run_sha256,
-        commit=run.run.manifest["code"]["commit"] if run.run.manifest else None,
-        stamps=load_timestamps(run.folder, run.run.manifest),
-    )
-
-
 def _grade_problems(runs: Sequence[VerifiedRun], *, partial: bool) -> Iterator[Problem]:
     """Yield runs whose grade differs from the stated one, or that such a bundle may not hold."""
     for run in runs:
-        place = f"{RUNS}/{run.run_id}"
-        if run.stated_grade not in {None, run.grade_alone}:
-            what = f"The bundle states the grade `{run.stated_grade}`; the run is graded `{run.grade_alone}`."
+        place, grade = f"{RUNS}/{run.name}", run.folder_grade.name
+        if run.stated_grade not in {None, grade}:
+            what = f"The bundle states the grade `{run.stated_grade}`; the run is graded `{grade}`."
             yield bundle_problem("TP825", place, what)
-        if run.grade_alone not in GRADES_PACKED | GRADES_LABELLED:
-            what = f"The run is graded `{run.grade_alone}`. Bundles cannot hold such runs."
+        if grade not in GRADES_PACKED | GRADES_LABELLED:
+            what = f"The run is graded `{grade}`. Bundles cannot hold such runs."
             yield bundle_problem("TP826", place, what, next="Ask for a bundle without this run.")
-        elif not partial and (run.errors or run.grade_alone not in GRADES_PACKED):
-            state = "has errors" if run.errors else f"is graded `{run.grade_alone}`"
+        elif not partial and (run.errors or grade not in GRADES_PACKED):
+            state = "has errors" if run.errors else f"is graded `{grade}`"
             yield bundle_problem("TP826", place, f"The run {state}, but the bundle is not labelled partial.")

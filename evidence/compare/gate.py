@@ -17,16 +17,12 @@ from evidence.run import Run
 from evidence.scores.recompute import compute_result, compute_scores
 from schemas.problems import Problem, ProblemError, problem_of
 
-SCORES = ("exact_match", "format_compliance")
-"""Metrics of eval_summary.json."""
-COMPUTED = ("first_loss", "last_loss", "mean_loss", "best_loss", "best_step", "tokens_seen")
-"""Fields of the manifest's result that are recomputed from metrics.jsonl."""
-STATED = ("train_seconds", "compile_seconds", "peak_memory_bytes")
-"""Fields of the manifest's result that are used as they are."""
+SCORES = ("exact_match", "format_compliance")  # metrics of eval_summary.json
+COMPUTED = ("first_loss", "last_loss", "mean_loss", "best_loss", "best_step", "tokens_seen")  # from metrics.jsonl
+STATED = ("train_seconds", "compile_seconds", "peak_memory_bytes")  # as the manifest's result has them
 FIGURES = (*SCORES, *COMPUTED, *STATED)
 SIGNS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt, "==": operator.eq}
-WORTHLESS = frozenset({"contradictory", "template", "not a run"})
-"""Grades of runs whose figures do not count."""
+WORTHLESS = frozenset({"contradictory", "template", "not a run"})  # their figures do not count
 
 _REQUIREMENT = re.compile(r"\s*([A-Za-z_]+)\s*(>=|<=|==|>|<)\s*(\S+)\s*")
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
@@ -43,7 +39,6 @@ class Requirement:
     bound: float
 
     def __str__(self) -> str:
-        """Format the requirement as an expression."""
         return f"{self.figure} {self.sign} {self.bound:g}"
 
 
@@ -115,9 +110,9 @@ def check_requirements(
     names: Sequence[str], runs: Sequence[Run], requirements: Sequence[Requirement]
 ) -> Iterator[GateLine]:
     """Yield the result of every requirement for every run."""
-    for name, run in zip(names, runs, strict=True):
-        grade = grade_run(run).grade.name if requirements else ""
-        figures = _measured_figures(run) if requirements and grade not in WORTHLESS else {}
+    for name, run in zip(names, runs, strict=True) if requirements else ():
+        grade = grade_run(run).grade.name
+        figures = _measured_figures(run) if grade not in WORTHLESS else {}
         for requirement in requirements:
             met = False
             if grade in WORTHLESS:

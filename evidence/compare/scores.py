@@ -64,10 +64,9 @@ class ScoreDifference:
 
     Attributes:
         low: Lower end of the 95 % interval: Bonett and Price's, or Student's if items are clustered.
-        test: `clustered t` if items share groups or prompts.
         adjusted_p_value: The p-value after Holm's correction for all pairs of the comparison.
         detectable_difference: Smallest true difference detected with 80 % power, or None if no difference would be.
-        clusters: Number of clusters, or None if items are independent.
+        clusters: Number of clusters of items that share groups or prompts, or None if items are independent.
         first_errors: Items without an output of the first run, which count as wrong.
         output_tokens: Mean difference in output tokens, or None without an item that both runs answered.
         gain_of_form: Description of a gain that is entirely or partly a gain in form, or None.
@@ -105,8 +104,7 @@ class Comparison:
     """Two or more runs side by side.
 
     Attributes:
-        differing: Settings with different values, of either document.
-        equal: Settings that all runs share, of either document.
+        differing: Settings with different values, of either document; `equal` are those that all runs share.
         headlines: The same figures in the same order for each run.
         withheld: For each run the withheld figures with their reasons, as sentences.
         pairs: The first run against each of the others.
@@ -266,12 +264,8 @@ def score_difference(first: Sequence[Document], second: Sequence[Document]) -> S
     by_id = {row["id"]: row for row in second}
     pairs = [(row, by_id[row["id"]]) for row in first]
     outcomes = [(is_right(a), is_right(b)) for a, b in pairs]
-    table = PairedTable(
-        both=outcomes.count((True, True)),
-        only_first=outcomes.count((True, False)),
-        only_second=outcomes.count((False, True)),
-        neither=outcomes.count((False, False)),
-    )
+    cells = {"both": (True, True), "only_first": (True, False), "only_second": (False, True), "neither": (False, False)}
+    table = PairedTable(**{name: outcomes.count(outcome) for name, outcome in cells.items()})
     clusters = _cluster_by_id(first, second)
     if clusters:
         numbers = [clusters[row["id"]] for row in first]
@@ -287,9 +281,7 @@ def score_difference(first: Sequence[Document], second: Sequence[Document]) -> S
     token_clusters = [clusters[a["id"]] for a, _ in answered] if clusters else None
     flips = [
         Flip(
-            id=a["id"],
-            prompt=a["prompt"],
-            expected=a["expected"],
+            **{name: a[name] for name in ("id", "prompt", "expected")},
             first_answer=a["extracted_answer"],
             second_answer=b["extracted_answer"],
             kind="broken" if right else "fixed",
@@ -316,7 +308,7 @@ def score_difference(first: Sequence[Document], second: Sequence[Document]) -> S
 
 
 def _cluster_by_id(first: Sequence[Document], second: Sequence[Document]) -> dict[str, int]:
-    """Return the cluster of each item in the first of two runs that has clusters, or nothing without clusters."""
+    """Return the cluster of each item in the first of two runs that has clusters."""
     for rows in (first, second):
         clusters, method = find_clusters(rows)
         if method != "wilson":

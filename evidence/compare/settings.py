@@ -11,8 +11,7 @@ from evidence.effective import MANIFEST_PATHS, effective_settings, flatten, valu
 from evidence.run import Document, Run
 from schemas.catalog import schema
 
-SETTINGS_OF_MANIFEST = ("mode", "code", "environment", "devices", "model", "dataset", "training")
-"""Groups of the manifest with settings; the others report results."""
+SETTINGS_OF_MANIFEST = ("mode", "code", "environment", "devices", "model", "dataset", "training")  # not results
 NO_SETTINGS = frozenset({"training.steps_done", "devices.list", "devices.requested", "schema_version", "name"})
 """Fields in these groups and in the configuration that are not settings; `devices.requested` repeats `mesh.device`."""
 ABSENT = "(not stated)"
@@ -110,7 +109,7 @@ def _manifest_settings(manifest: Document) -> dict[str, Any]:
 def diff_settings(settings: Sequence[ComparedSetting]) -> SettingsDiff:
     """Group settings by whether they differ, and list each setting once."""
     found: dict[str, list[ComparedSetting]] = {"differing": [], "equal": [], "unheld": []}
-    empty: dict[str, set[int]] = {}  # runs without a document
+    empty: dict[str, set[int]] = {}  # indexes of runs without the document
     for source in ("declared", "effective"):
         columns = zip(*(setting.values for setting in settings if setting.source == source), strict=True)
         empty[source] = {run for run, values in enumerate(columns) if all(value == ABSENT for value in values)}

@@ -17,7 +17,7 @@ import numpy as np
 
 from evidence import layout
 from evidence.effective import PeakMemory, Scalar, peak_memory, scalar_settings
-from evidence.grade import GradeName, RunReport
+from evidence.grade import FOLDER, GradeName, RunReport
 from evidence.report import DocumentState, build_record, count_errors, list_documents
 from evidence.run import Figures, Run
 from schemas.catalog import number_names
@@ -46,6 +46,7 @@ class RunSummary:
         settings: Every scalar setting of config.yaml by dotted name.
         figures: Every traceable figure by name, see `collect_figures`.
         withheld: Sentences that name the figures that are not shown, with the reason.
+        scope: What the grade rests on, see `Grade`.
         coverage: How much of the run was reproduced by someone the reader trusts; empty if nothing was.
         documents: State of manifest, eval summary and logs.
     """
@@ -80,6 +81,7 @@ class RunSummary:
     settings: Mapping[str, Scalar] = field(default_factory=dict)
     figures: Mapping[str, float] = field(default_factory=dict)
     withheld: tuple[str, ...] = ()
+    scope: str = FOLDER
     coverage: str = ""
     documents: tuple[DocumentState, ...] = ()
 
@@ -121,6 +123,7 @@ def apply_report(summary: RunSummary, report: RunReport) -> RunSummary:
         summary,
         grade=report.grade.name,
         reasons=report.grade.reasons,
+        scope=report.grade.scope,
         coverage=report.grade.coverage,
         problem_count=len(bad),
         first_problem=bad[0] if bad else None,

@@ -24,21 +24,14 @@ if TYPE_CHECKING:
     from cryptography.x509 import Certificate
     from sigstore.models import TrustedRoot
 
-ISSUER = "https://token.actions.githubusercontent.com"
-"""GitHub's identity service for workflows."""
-
-_MAX_ATTESTATIONS = 32
-"""Maximum number of attestations read from a file; a hostile file may contain any number."""
-
+_ISSUER = "https://token.actions.githubusercontent.com"  # GitHub's identity service for workflows
+_MAX_ATTESTATIONS = 32  # read from a file; a hostile one may contain any number
 _RUN_INVOCATION_OID = "1.3.6.1.4.1.57264.1.21"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Attestation:
-    """A verified attestation of a workflow that ran on a machine of GitHub.
-
-    `digests` are the SHA-256 of the attested files, and `invocation` is the address of the workflow run.
-    """
+    """A verified attestation, with the SHA-256 of the attested files and the address of the workflow run."""
 
     commit: str
     digests: frozenset[str]
@@ -52,9 +45,6 @@ def verify_attestations(
     """Verify the Sigstore bundles in a file; return the valid ones, or the first problem if none is valid.
 
     The workflow must have run in `repository` (`OWNER/NAME`) at one of the commits.
-
-    Raises:
-        ProblemError: Exit code 2: the file cannot be read, or the extra `witness` is not installed.
     """
     need("verify --attestation", "witness")
     from sigstore.errors import Error
@@ -66,7 +56,7 @@ def verify_attestations(
     for part, (name, root), commit in product(parts, roots.items(), commits):
         identity = policy.AllOf(
             [
-                policy.OIDCIssuerV2(ISSUER),
+                policy.OIDCIssuerV2(_ISSUER),
                 policy.OIDCSourceRepositoryURI(f"https://github.com/{repository}"),
                 policy.OIDCSourceRepositoryDigest(commit),
                 policy.OIDCRunnerEnvironment("github-hosted"),
@@ -89,7 +79,7 @@ def verify_attestations(
 
 
 def load_attestation_roots(named: Path | None = None) -> dict[str, TrustedRoot]:
-    """Load the Sigstore roots in a file, or those on the trust list, by name."""
+    """Load the Sigstore roots in a file, or those on the trust list."""
     return {
         name if number == 1 else f"{name} ({number})": root
         for name, text, file in root_texts("attestation root", named)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -18,16 +18,12 @@ from evidence import hashes, layout
 from evidence.hashes import sha256_file, sha256_json
 from evidence.proof.signatures import refuse, sign, signature_path
 from evidence.writing import write_json
-from schemas.formats import quantity, visible
+from schemas.formats import quantity
 from schemas.validate import read_document
 
-_SEAL_PREFIX = b"trainproof receipt\n"
-"""Prefix of the sealed bytes, so that a seal of another document is not accepted."""
-
-_MAX_RECEIPTS = 64
-"""Maximum number of receipts read per run; a hostile folder may contain any number."""
-
-MIN_DETECTION_PROBABILITY = 0.95
+_SEAL_PREFIX = b"trainproof receipt\n"  # so that a seal of another document is not accepted
+_MAX_RECEIPTS = 64  # read per run; a hostile folder may contain any number
+_MIN_DETECTION_PROBABILITY = 0.95
 """Probability with which drawn segments must detect a run of which half of the training was invented."""
 
 REPRODUCED = ("identical", "within tolerance")
@@ -38,7 +34,7 @@ Steps = tuple[int, int]
 
 
 def own_receipts_folder() -> Path:
-    """Return the folder of this user's receipts."""
+    """Return the folder of this user's own receipts."""
     return layout.user_data_folder() / layout.RECEIPTS
 
 
@@ -51,7 +47,7 @@ def run_sha256(folder: Path) -> str | None:
 
 
 def save_receipt(receipt: dict[str, Any]) -> Path:
-    """Seal a receipt of this user, save it among this user's own and return its path."""
+    """Seal a receipt of this user, save it with the others and return its path."""
     folder = own_receipts_folder() / receipt["run_sha256"]
     folder.mkdir(parents=True, exist_ok=True)
     date, time = receipt["made_at"][:23].split("T")
@@ -69,11 +65,9 @@ def receipts_version() -> int:
         return 0
 
 
-def find_receipts(folder: Path, sha256: str) -> Iterator[tuple[Path, dict[str, Any], bool]]:
-    """Yield this user's receipts for a run and those in its folder: file, document, and whether this user made it."""
-    for place in (own_receipts_folder() / sha256, folder / layout.RECEIPTS):
-        for path, receipt in read_receipts(place, sha256):
-            yield path, receipt, hashes.verify_seal(receipt.get("seal"), _sealed_bytes(receipt))
+def is_own(receipt: dict[str, Any]) -> bool:
+    """Return whether this user made a receipt."""
+    return hashes.verify_seal(receipt.get("seal"), _sealed_bytes(receipt))
 
 
 def read_receipts(place: Path, sha256: str) -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -86,11 +80,6 @@ def read_receipts(place: Path, sha256: str) -> Iterator[tuple[Path, dict[str, An
         receipt = _read_valid(path, "receipt")
         if receipt is not None and receipt["run_sha256"] == sha256:
             yield path, receipt
-
-
-def summarize_receipt(receipt: dict[str, Any]) -> str:
-    """Return the summary that a receipt states, on one line and without control characters."""
-    return visible(receipt["said"])
 
 
 def sign_receipt(path: Path, key: Path) -> str:
@@ -113,11 +102,14 @@ def _sealed_bytes(receipt: dict[str, Any]) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class RunExtent:
-    """Steps of a run, and number of answers of its model after (`trained`) and before training (`untrained`)."""
+    """Steps of a run, and number of answers of its model after (`trained`) and before training (`untrained`).
+
+    `evaluated_step` is None without an evaluation.
+    """
 
     first_step: int = 0
     last_step: int = 0
-    evaluated_step: int | None = None  # None without an evaluation
+    evaluated_step: int | None = None
     trained: int = 0
     untrained: int = 0
 
@@ -136,13 +128,9 @@ class Coverage:
     trained model, the end of the training (whose parameters were evaluated), and either every step or segments that a
     judge's random number drew from the whole run.
 
-    Attributes:
-        of: Extent of the run.
-        trained: Number of reproduced answers of the trained model.
-        untrained: Number of reproduced answers of the model before training.
-        segments: Disjoint repeated segments of the training, in order.
-        detection_probability: Probability that the drawn segments detect a run of which half of the training was
-            invented; 0 if nothing was drawn from the whole run.
+    `trained` and `untrained` count reproduced answers, and `segments` are disjoint and in order. The
+    `detection_probability` is that of drawn segments for a run of which half of the training was invented; 0 if nothing
+    was drawn from the whole run.
     """
 
     of: RunExtent
@@ -163,7 +151,7 @@ class Coverage:
 
     @property
     def is_last_step_repeated(self) -> bool:
-        """Whether the last step of the training was repeated."""
+        """Whether the last step was repeated."""
         return any(first < self.of.last_step <= last for first, last in self.segments)
 
     @property
@@ -174,7 +162,7 @@ class Coverage:
     @property
     def is_training_reproduced(self) -> bool:
         """Whether enough of the training was repeated for `verified`."""
-        is_drawn = self.detection_probability >= MIN_DETECTION_PROBABILITY
+        is_drawn = self.detection_probability >= _MIN_DETECTION_PROBABILITY
         return self.is_end_reached and (self.steps >= self.of.steps or is_drawn)
 
     @property
@@ -185,10 +173,14 @@ class Coverage:
     @property
     def description(self) -> str:
         """Coverage in two sentences, with the answers of both models."""
-        score = f"{_degree(self.trained, self.of.trained)}: {self._answers} of the trained model"
+
+        def degree(count: int, total: int) -> str:
+            return "not reproduced" if count == 0 else "reproduced" if count >= total else "partly reproduced"
+
+        score = f"{degree(self.trained, self.of.trained)}: {self._answers} of the trained model"
         if self.of.untrained:
             score += f", {self.untrained:,} of {self.of.untrained:,} of the untrained one"
-        training = f"{_degree(self.steps, self.of.steps)}: {self._steps}"
+        training = f"{degree(self.steps, self.of.steps)}: {self._steps}"
         if self.steps:
             is_end = self.is_last_step_repeated and self.of.evaluated_step in (None, self.of.last_step)
             training += ", including its end" if is_end else ", without its end"
@@ -196,19 +188,14 @@ class Coverage:
 
     def to_document(self) -> dict[str, Any]:
         """Return the `marks` object of a receipt."""
+        score = {"trained": self.trained, "trained_of": self.of.trained}
+        score |= {"untrained": self.untrained, "untrained_of": self.of.untrained}
+        training = {"steps": self.steps, "steps_of": self.of.steps, "end_reached": self.is_end_reached}
         return {
-            "score": {
-                "repeated": self.is_score_reproduced,
-                "trained": self.trained,
-                "trained_of": self.of.trained,
-                "untrained": self.untrained,
-                "untrained_of": self.of.untrained,
-            },
+            "score": {"repeated": self.is_score_reproduced, **score},
             "training": {
                 "repeated": self.is_training_reproduced,
-                "steps": self.steps,
-                "steps_of": self.of.steps,
-                "end_reached": self.is_end_reached,
+                **training,
                 "caught_half": self.detection_probability,
             },
             "said": self.description,
@@ -219,20 +206,17 @@ class Coverage:
         """Return what is missing for `verified`, as sentences."""
         if self.of.evaluated_step is None:
             return ["The run was not evaluated, so there is no score to reproduce."]
-        reasons = []
-        if not self.is_score_reproduced:
-            reasons.append(
-                "Not every answer of the trained model was given again. `trainproof challenge` and `trainproof replay` "
-                "do this if the run's parameters were kept."
-            )
-        if not self.is_end_reached:
-            reasons.append("The end of the training, whose parameters were evaluated, was not reached.")
-        elif not self.is_training_reproduced:
-            reasons.append(
+        score = (
+            "Not every answer of the trained model was given again. `trainproof challenge` and `trainproof replay` do "
+            "this if the run's parameters were kept."
+        )
+        training = "The end of the training, whose parameters were evaluated, was not reached."
+        if self.is_end_reached:
+            training = (
                 f"Only {self._steps} were repeated, and they were not drawn at random from the whole run. "
                 "`trainproof replay --ask` names the states to ask for; `--all` repeats every step."
             )
-        return reasons
+        return [score] * (not self.is_score_reproduced) + [training] * (not self.is_training_reproduced)
 
     @property
     def _answers(self) -> str:
@@ -287,30 +271,18 @@ def merge_coverage(coverages: Sequence[Coverage]) -> Coverage | None:
     """Merge the coverage of several receipts of one run: the most answers of any, the steps of all; None if empty."""
     if not coverages:
         return None
-    of = coverages[0].of
-    return Coverage(
-        of=of,
-        trained=max(each.trained for each in coverages),
-        untrained=max(each.untrained for each in coverages),
-        segments=merge_segments(chain.from_iterable(each.segments for each in coverages), of),
-        detection_probability=max(each.detection_probability for each in coverages),
-    )
+    numbers = ("trained", "untrained", "detection_probability")
+    most = {name: max(getattr(each, name) for each in coverages) for name in numbers}
+    segments = chain.from_iterable(each.segments for each in coverages)
+    return replace(coverages[0], segments=merge_segments(segments, coverages[0].of), **most)
 
 
 def merge_segments(segments: Iterable[Steps], of: RunExtent) -> tuple[Steps, ...]:
     """Merge overlapping segments and clip them to the run: (0, 4), (2, 6) and (8, 9) give (0, 6) and (8, 9)."""
     found: list[Steps] = []
     for first, last in sorted((max(first, of.first_step), min(last, of.last_step)) for first, last in segments):
-        if last <= first:
-            continue
         if found and first <= found[-1][1]:
             found[-1] = (found[-1][0], max(last, found[-1][1]))
-        else:
+        elif first < last:
             found.append((first, last))
     return tuple(found)
-
-
-def _degree(count: int, total: int) -> str:
-    if count == 0:
-        return "not reproduced"
-    return "reproduced" if count >= total else "partly reproduced"

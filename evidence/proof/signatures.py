@@ -20,9 +20,7 @@ from schemas.problems import Problem, ProblemError, problem_of
 NAMESPACE = "trainproof"
 """Namespace of our signatures; the signature of a Git commit or an e-mail has another."""
 
-MAX_FILE_BYTES = 1 << 20
-"""Largest key, signature or certificate that is read."""
-
+_MAX_FILE_BYTES = 1 << 20  # of a key, signature or certificate
 _GOOD_SIGNATURE = re.compile(rb'Good "trainproof" signature with \S+ key (SHA256:[A-Za-z0-9+/]{43})\s*')
 _INSTALL = (
     "Install OpenSSH 8.2 or later: `apt install openssh-client`, `brew install openssh`, or the optional feature "
@@ -52,12 +50,9 @@ def bundle_message(content_sha256: str, manifest_sha256: str) -> bytes:
 def sign(message: bytes, key: Path, output: Path) -> str:
     """Sign a message into an armored signature file and return the fingerprint of the key.
 
-    `key` is a private SSH key, or a public one whose private key is in the SSH agent.
-
-    Raises:
-        ProblemError: Exit code 2: the key cannot be used, another signature exists, or it cannot be written.
+    `key` is a private SSH key, or a public one whose private key is in the SSH agent. Every problem has exit code 2.
     """
-    signed = ssh_keygen("-Y", "sign", "-n", NAMESPACE, "-f", str(key), message=message)
+    signed = _ssh_keygen("-Y", "sign", "-n", NAMESPACE, "-f", str(key), message=message)
     if signed.returncode:
         raise refuse(key, "TP855", what=f"Signing with this key failed: {_reason(signed)}")
     try:
@@ -76,9 +71,6 @@ def verify_signature(message: bytes, signature: Path, allowed_signers: Path | No
     """Verify the signature of a message and find its signers in a list of `allowed_signers`, if one is given.
 
     `ssh-keygen` applies the options of that list, such as `valid-before`.
-
-    Raises:
-        ProblemError: Exit code 2: `ssh-keygen` is missing or too old.
     """
     file = visible(str(signature))
     try:
@@ -86,15 +78,11 @@ def verify_signature(message: bytes, signature: Path, allowed_signers: Path | No
     except OSError as error:
         what = f"The signature cannot be read: {error.strerror or error}."
         return SignatureResult(problem=problem_of("TP869", file=file, what=what))
-    if content.lstrip().startswith(b"{"):
-        what = "This signature was made by an earlier version of trainproof, in another format."
-        next = "Ask the signer to sign again: `trainproof sign FILE --key KEY`."
-        return SignatureResult(problem=problem_of("TP834", file=file, what=what, next=next))
     with TemporaryDirectory(prefix="trainproof-") as folder:
         copy = Path(folder) / "signature"
         copy.write_bytes(content)
         common = ("-n", NAMESPACE, "-s", str(copy))
-        checked = ssh_keygen("-Y", "check-novalidate", *common, message=message)
+        checked = _ssh_keygen("-Y", "check-novalidate", *common, message=message)
         good = _GOOD_SIGNATURE.fullmatch(checked.stdout)
         if checked.returncode or good is None:
             what = f"This is not a signature of this content: {_reason(checked)}"
@@ -102,42 +90,34 @@ def verify_signature(message: bytes, signature: Path, allowed_signers: Path | No
         names: list[str] = []
         if allowed_signers is not None and allowed_signers.is_file():
             known = ("-f", str(allowed_signers))
-            found = ssh_keygen("-Y", "find-principals", "-s", str(copy), *known).stdout.decode("utf-8", "replace")
+            found = _ssh_keygen("-Y", "find-principals", "-s", str(copy), *known).stdout.decode("utf-8", "replace")
             names = [
                 visible(name)
                 for name in dict.fromkeys(found.splitlines())
-                if not ssh_keygen("-Y", "verify", *common, *known, "-I", name, message=message).returncode
+                if not _ssh_keygen("-Y", "verify", *common, *known, "-I", name, message=message).returncode
             ]
     return SignatureResult(key_id=good[1].decode("ascii"), names=tuple(names))
 
 
 def create_key(path: Path) -> str:
-    """Create a private Ed25519 key and the public key next to it, and return the fingerprint.
-
-    Raises:
-        ProblemError: Exit code 2: one of the files exists or cannot be written.
-    """
+    """Create a private Ed25519 key and the public key next to it, and return the fingerprint."""
     public = Path(f"{path}.pub")
-    if path.exists() or public.exists():
+    if path.exists() or public.exists():  # ssh-keygen would ask
         raise refuse(path, "TP855", what="This key exists, and keys are never overwritten.")
-    made = ssh_keygen("-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(path))
+    made = _ssh_keygen("-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(path))
     if made.returncode:
         raise refuse(path, "TP855", what=f"The key cannot be created: {_reason(made)}")
     return read_fingerprint(public)
 
 
 def read_fingerprint(key: Path) -> str:
-    """Return the fingerprint of a public key file; see `fingerprint`."""
+    """Return the fingerprint of a public key file."""
     return fingerprint(read_or_refuse(key, "TP855", "The key"), str(key))
 
 
 def fingerprint(key: bytes, file: str) -> str:
-    """Return the fingerprint of a public key, `SHA256:` and 43 characters; `file` names it in messages.
-
-    Raises:
-        ProblemError: Exit code 2: it is not an SSH public key.
-    """
-    shown = ssh_keygen("-l", "-f", "-", message=key)
+    """Return the fingerprint of a public key, `SHA256:` and 43 characters, or raise a problem of `file`."""
+    shown = _ssh_keygen("-l", "-f", "-", message=key)
     if shown.returncode or b"PRIVATE KEY" in key:
         raise refuse(file, "TP855", what="This is not an SSH public key.")
     return shown.stdout.split()[1].decode("ascii", "replace")
@@ -146,28 +126,20 @@ def fingerprint(key: bytes, file: str) -> str:
 def read_limited(path: Path) -> bytes:
     """Read a file, or return nothing if it is too large to be a key, signature or certificate."""
     with path.open("rb") as file:
-        content = file.read(MAX_FILE_BYTES + 1)
-    return content if len(content) <= MAX_FILE_BYTES else b""
+        content = file.read(_MAX_FILE_BYTES + 1)
+    return content if len(content) <= _MAX_FILE_BYTES else b""
 
 
 def read_or_refuse(path: Path, code: str, subject: str) -> bytes:
-    """Read a file as `read_limited` does; `code` and `subject` are for the error.
-
-    Raises:
-        ProblemError: Exit code 2: it cannot be read.
-    """
+    """Read a file as `read_limited` does, or raise a problem with exit code 2, such as `The key cannot be read: …`."""
     try:
         return read_limited(path)
     except OSError as error:
         raise refuse(path, code, what=f"{subject} cannot be read: {error.strerror or error}.") from None
 
 
-def ssh_keygen(*arguments: str, message: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    """Run `ssh-keygen` with a message as its standard input.
-
-    Raises:
-        ProblemError: Exit code 2: it is missing, or too old to know an option.
-    """
+def _ssh_keygen(*arguments: str, message: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    """Run `ssh-keygen` with a message as its standard input, or raise a problem if it is missing or too old."""
     program = shutil.which("ssh-keygen")
     if program is None:
         raise refuse(file="", code="TP095", what="Signatures need `ssh-keygen`, which is not installed.", next=_INSTALL)

@@ -20,11 +20,12 @@ from evidence import layout
 from evidence.extras import install_command, need
 from evidence.hashes import sha256_file
 from evidence.proof.signatures import read_limited, refuse
-from evidence.proof.trust import FetchError, fetch, is_http_url, load_certificate, root_texts
+from evidence.proof.trust import fetch, is_http_url, load_certificate, root_texts
 from evidence.writing import write_json
 from schemas.catalog import VERSION
 from schemas.formats import visible
 from schemas.problems import ProblemError
+from schemas.reading import get_str
 from schemas.validate import read_document
 
 if TYPE_CHECKING:
@@ -38,15 +39,14 @@ _SUBJECTS: dict[Subject, str] = {
     "manifest": "the manifest with the hash of every file",
     "zip": "the zip",
 }
-_TIME = "%Y-%m-%d %H:%M:%S UTC"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timestamp:
     """One entry of `stamps.json`, or the stamp next to a zip.
 
-    `sha256` is the hash that the subject has now, or None if a file is missing. `authority` is an address, or the name
-    of the `.tsr` file. `response` is a TimeStampResp in DER, or None if the request failed with `failure`.
+    `sha256` is the hash that the subject has now, or None if a file is missing. `authority` is an address or the name
+    of the `.tsr` file, and `response` a TimeStampResp in DER, or None if the request failed with `failure`.
     """
 
     subject: Subject
@@ -63,13 +63,12 @@ def timestamp_path(file: Path) -> Path:
 
 def start_message(folder: Path, manifest: Mapping[str, Any]) -> bytes | None:
     """Return what is stamped for the start of a run, three lines `NAME=SHA256`, or None if a part is missing."""
-    dataset = manifest.get("dataset")
-    data = dataset.get("sha256") if isinstance(dataset, dict) else None
+    data = get_str(manifest, "dataset", "sha256")
     try:
         config, plan = sha256_file(folder / layout.CONFIG), sha256_file(folder / layout.PLAN)
     except OSError:
         return None
-    return f"config.yaml={config}\ndata={data}\nplan.json={plan}\n".encode() if isinstance(data, str) else None
+    return f"config.yaml={config}\ndata={data}\nplan.json={plan}\n".encode() if data else None
 
 
 def request_timestamp(authority: str, message: bytes) -> bytes:
@@ -85,16 +84,15 @@ def request_timestamp(authority: str, message: bytes) -> bytes:
     if not is_http_url(authority):
         raise refuse(authority, "TP861", what=f"{visible(authority)} is not an address of the form https://HOST/PATH.")
     request = TimestampRequestBuilder(data=message, hash_algorithm=HashAlgorithm.SHA256).build()
-    try:
-        response = fetch(authority, request.as_bytes(), "application/timestamp-query")
-    except FetchError as error:
-        raise refuse(authority, "TP861", what=f"The time authority {error}.", exit_code=4) from None
+    response = fetch(authority, "TP861", query=request.as_bytes(), server="time authority", exit_code=4)
     decoded, digest = _decode(response), hashlib.sha256(message).digest()
-    if isinstance(decoded, str):
-        raise refuse(authority, "TP861", what=decoded, exit_code=4)
-    if (decoded.tst_info.nonce, decoded.tst_info.message_imprint.message) != (request.nonce, digest):
-        what = "The time authority answered another request: its response has another nonce or hash."
-        raise refuse(authority, "TP861", what=what, exit_code=4)
+    failure = decoded if isinstance(decoded, str) else ""
+    if not isinstance(decoded, str) and (
+        (decoded.tst_info.nonce, decoded.tst_info.message_imprint.message) != (request.nonce, digest)
+    ):
+        failure = "The time authority answered another request: its response has another nonce or hash."
+    if failure:
+        raise refuse(authority, "TP861", what=failure, exit_code=4)
     return response
 
 
@@ -117,37 +115,33 @@ def stamp_run(
     folder: Path, subject: Literal["start", "manifest"], message: bytes, authority: str, now: datetime
 ) -> str | None:
     """Request a time stamp, append the response or the failure to the run's `stamps.json`, and return the failure."""
-    response, failure = None, None
-    try:
-        response = request_timestamp(authority, message)
-    except ProblemError as error:
-        failure = error.problems[0].what
     row = {
         "of": subject,
         "sha256": hashlib.sha256(message).hexdigest(),
         "authority": authority,
         "asked_at": now.isoformat(timespec="seconds"),
-        "response": base64.b64encode(response).decode("ascii") if response else None,
-        "failed": failure,
+        "response": None,
+        "failed": None,
     }
+    try:
+        row["response"] = base64.b64encode(request_timestamp(authority, message)).decode("ascii")
+    except ProblemError as error:
+        row["failed"] = error.problems[0].what
     path = folder / layout.STAMPS
     document = read_document(path, "stamps").value if path.exists() else None
-    rows = document["stamps"] if document else []
-    write_json(path, {"schema_version": VERSION, "stamps": [*rows, row]})
-    return failure
+    write_json(path, {"schema_version": VERSION, "stamps": [*(document or {"stamps": []})["stamps"], row]})
+    return row["failed"]
 
 
 def load_timestamps(folder: Path, manifest: Mapping[str, Any] | None) -> tuple[Timestamp, ...]:
     """Load the time stamps of a run folder, each with the hash that its subject has now."""
     path = folder / layout.STAMPS
-    document = read_document(path, "stamps") if path.is_file() else None
-    if document is None or document.value is None or document.problems or manifest is None:
+    document = read_document(path, "stamps") if path.is_file() and manifest is not None else None
+    if document is None or manifest is None or document.value is None or document.problems:
         return ()
     start = start_message(folder, manifest)
-    sha256 = {
-        "start": hashlib.sha256(start).hexdigest() if start else None,
-        "manifest": sha256_file(folder / layout.MANIFEST),
-    }
+    start_sha256 = hashlib.sha256(start).hexdigest() if start else None
+    sha256 = {"start": start_sha256, "manifest": sha256_file(folder / layout.MANIFEST)}
     return tuple(
         Timestamp(
             subject=each["of"],
@@ -171,7 +165,7 @@ def load_zip_timestamp(file: Path) -> Timestamp | None:
 
 
 def load_authority_roots(named: Path | None = None) -> dict[str, Certificate]:
-    """Load the root certificate in a file, or those on the trust list, by name."""
+    """Load the root certificate in a file, or those on the trust list."""
     return {name: load_certificate(text, file) for name, text, file in root_texts("time authority", named)}
 
 
@@ -196,7 +190,7 @@ def verify_timestamp(
     decoded, digest = _decode(stamp.response), bytes.fromhex(stamp.sha256)
     if isinstance(decoded, str):
         return f"{invalid} {decoded}", True
-    stamped, time = decoded.tst_info.message_imprint.message, f"{decoded.tst_info.gen_time.astimezone(UTC):{_TIME}}"
+    stamped, time = decoded.tst_info.message_imprint.message, decoded.tst_info.gen_time.astimezone(UTC)
     if stamped != digest:
         return f"{invalid} It is for the hash {stamped.hex()}, but this has {stamp.sha256}.", True
     failure = ""
@@ -206,11 +200,11 @@ def verify_timestamp(
         except (VerificationError, ValueError) as error:
             failure = failure or f"{invalid} The root certificate {name} does not confirm it: {visible(str(error))}."
         else:
-            existed = f"{subject[0].upper()}{subject[1:]} existed before {time}"
+            existed = f"{subject[0].upper()}{subject[1:]} existed before {time:%Y-%m-%d %H:%M:%S} UTC"
             return f"{existed}, according to a time authority whose root certificate you trust ({name}).", False
     if failure and requested:
         return failure, True
-    stated = f"A time stamp of {subject} states {time}, by {stamp.authority}."
+    stated = f"A time stamp of {subject} states {time:%Y-%m-%d %H:%M:%S} UTC, by {stamp.authority}."
     return f"{stated} You trust no root certificate of this authority, so it proves nothing to you.", False
 
 

@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
-from urllib.parse import urlsplit
 
 from evidence import layout
 from evidence.extras import need
@@ -29,11 +28,8 @@ if TYPE_CHECKING:
 
 Kind = Literal["key", "time authority", "attestation root"]
 
-RESERVED_NAMES = frozenset({"you", "github", "nobody"})
-"""Names that the reasons of grades give to the reader, to workflows and to strangers."""
-
-_NAME = re.compile(r"\w[\w .@+'()-]{0,99}")
-"""Names that `allowed_signers` takes literally: no quotation marks, commas or wildcards."""
+_RESERVED_NAMES = ("github", "nobody", "you")  # as the reasons of grades call workflows, strangers and the reader
+_NAME = re.compile(r"\w[\w .@+'()-]{0,99}")  # allowed_signers takes these literally: no quotation marks or wildcards
 _KEY = re.compile(r"(?:ssh|ecdsa|sk)-[\w@.-]+ [A-Za-z0-9+/]+=*")
 _GITHUB_USER = re.compile(r"github:([A-Za-z0-9]+(?:-[A-Za-z0-9]+)*)")
 _TIMEOUT_SECONDS = 10.0
@@ -42,10 +38,9 @@ _MAX_RESPONSE_BYTES = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class TrustedEntry:
-    """An entry of the trust list: an SSH public key, a certificate in PEM form or a trusted root in JSON.
+    """An SSH public key, a certificate in PEM form or a trusted root in JSON.
 
-    `name` is the user's name for it, and `id` the fingerprint of the key as `ssh-keygen -l` prints it, or `SHA256:` and
-    the hash of the certificate or root.
+    `name` is the user's name for it, and `id` the fingerprint that `ssh-keygen -l` prints, or `SHA256:` and a hash.
     """
 
     kind: Kind
@@ -66,42 +61,35 @@ def allowed_signers_path() -> Path:
 
 
 def trusted_entries(kind: Kind | None = None) -> list[TrustedEntry]:
-    """Return the trust list, or its entries of one kind.
-
-    Raises:
-        ProblemError: Exit code 2: the list cannot be read or is not valid.
-    """
+    """Return the trust list, or its entries of one kind; a damaged list is a problem with exit code 2."""
     path = trust_path()
     if not path.exists():
         return []
     document = read_document(path, "trust")
-    if document.value is None or document.problems:
-        what = f"The trust list is not valid: {document.problems[0].what if document.problems else 'it is empty.'}"
-        raise refuse(path, "TP860", what=what)
-    entries = [TrustedEntry(**each) for each in document.value["trusted"]]
-    for entry in entries:
-        if entry.kind == "key" and not _KEY.match(entry.content):
-            raise refuse(path, "TP860", what=f"The key of {entry.name} is of an earlier version, and not an SSH key.")
+    entries = [TrustedEntry(**each) for each in (document.value or {"trusted": []})["trusted"]]
+    wrong = [problem.what for problem in document.problems]
+    wrong += [
+        f"{each.name} needs an SSH key." for each in entries if each.kind == "key" and not _KEY.match(each.content)
+    ]
+    if wrong:
+        raise refuse(path, "TP860", what=f"The trust list is not valid: {wrong[0]}")
     return [each for each in entries if kind in (None, each.kind)]
 
 
 def add_trusted(source: str, name: str | None, now: datetime) -> list[TrustedEntry]:
     """Add the keys, certificate or Sigstore root of a source to the trust list, or rename them.
 
-    Args:
-        source: A file, an `https` address, or `github:USER` for the keys that GitHub publishes.
-        name: The user's name for it; by default that of the GitHub user.
-        now: Time of the entry.
+    `source` is a file, an `https` address, or `github:USER` for the keys that GitHub publishes, which need no name.
 
     Raises:
         ProblemError: Exit code 2: the source or the name is not valid, or the list cannot be written.
     """
     github = _GITHUB_USER.fullmatch(source)
-    name = (github[1] if github and name is None else name or "").strip()
-    if not _NAME.fullmatch(name) or name.casefold() in RESERVED_NAMES:
+    name = (name if name is not None else github[1] if github else "").strip()
+    if not _NAME.fullmatch(name) or name.casefold() in _RESERVED_NAMES:
         allowed = "at most 100 letters, digits, spaces and .@+'()-, beginning with a letter or digit"
         what = f"{format_value(name)} cannot be a name on the trust list."
-        then = f"Pass another `--name`: {allowed}, and not {join_words(sorted(RESERVED_NAMES))}."
+        then = f"Pass another `--name`: {allowed}, and not {join_words(_RESERVED_NAMES)}."
         raise refuse(file="", code="TP859", what=what, next=then)
     found = _recognize(_load(f"https://github.com/{github[1]}.keys" if github else source), source)
     added_at = now.isoformat(timespec="seconds")
@@ -135,11 +123,8 @@ def _write(entries: Sequence[TrustedEntry]) -> None:
 
 
 def _load(source: str) -> str:
-    try:
-        is_url = source.startswith("https://")
-        content = fetch(source) if is_url else read_or_refuse(Path(source), "TP859", "The file")
-    except FetchError as error:
-        raise refuse(source, "TP859", what=f"The server {error}.") from None
+    is_url = source.startswith("https://")
+    content = fetch(source, "TP859") if is_url else read_or_refuse(Path(source), "TP859", "The file")
     return content.decode("utf-8", "replace")
 
 
@@ -164,32 +149,23 @@ def _recognize(text: str, source: str) -> Iterator[tuple[Kind, str, str]]:
         yield from (("key", fingerprint(key.encode(), source), key) for key in keys)
 
 
-class FetchError(Exception):
-    """A server could not be reached or answered something else; the message is a verb phrase about the server."""
-
-
 def is_http_url(url: str) -> bool:
-    """Return whether a text is an `http` or `https` address with a host and no control characters."""
-    try:
-        parts = urlsplit(url)
-        has_valid_port = parts.port is None or parts.port > 0
-    except ValueError:
-        return False
-    return has_valid_port and parts.scheme in {"http", "https"} and bool(parts.hostname) and visible(url) == url
+    """Return whether a text is an `http` or `https` address with a host and no spaces or control characters."""
+    return re.fullmatch(r"https?://([\w.-]+|\[[0-9a-fA-F:]+\])(:\d{1,5})?(/[^\s\x00-\x1f\x7f]*)?", url) is not None
 
 
-def fetch(url: str, body: bytes | None = None, content_type: str = "text/plain") -> bytes:
-    """Send a GET request to an `http` or `https` address, or a POST request if there is a body, and return the answer.
+def fetch(url: str, code: str, *, query: bytes | None = None, server: str = "server", exit_code: int = 2) -> bytes:
+    """Send a GET request to an `http` or `https` address, or POST a time stamp query, and return the answer.
 
-    Raises:
-        FetchError: The server cannot be reached, reports an error or answers with too much.
+    `code`, `server` and `exit_code` are for the problem if it cannot be reached, reports an error or answers too much.
     """
     import http.client
     import urllib.error
     import urllib.request
 
+    headers = {"Content-Type": "application/timestamp-query"} if query else {}
     try:
-        request = urllib.request.Request(url, body, {"Content-Type": content_type})  # noqa: S310 - callers pass http(s)
+        request = urllib.request.Request(url, query, headers)  # noqa: S310 - callers pass http(s)
         with urllib.request.build_opener().open(request, timeout=_TIMEOUT_SECONDS) as response:
             content: bytes = response.read(_MAX_RESPONSE_BYTES + 1)
         if len(content) <= _MAX_RESPONSE_BYTES:
@@ -202,7 +178,7 @@ def fetch(url: str, body: bytes | None = None, content_type: str = "text/plain")
         failure = f"cannot be reached: {visible(str(reason) or type(error).__name__)}"
         if isinstance(reason, TimeoutError):
             failure = f"did not answer within {_TIMEOUT_SECONDS:.0f} seconds"
-    raise FetchError(failure)
+    raise refuse(url, code, what=f"The {server} {failure}.", exit_code=exit_code)
 
 
 def root_texts(kind: Kind, named: Path | None) -> list[tuple[str, str, str]]:

@@ -138,20 +138,13 @@ def test_note_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     assert [run["archived"] for run in json.loads(run_command(capsys, "runs", ".", "--json")[1])] == [True, False]
 
 
-def test_note_command_reports_all_problems(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run_command(capsys, "note", tmp_path / "absent", "--tag", "two words")
-    assert (code, out) == (2, "")
-    assert 'error TP097: "two words" is not a valid tag.\n' in err
-    assert "error TP091: " in err
-
-
 def test_bundle_contains_notes(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "runs", "run")
     change_notes([folder], NotesEdit(add=("baseline",), note="Look: <script>alert(1)</script>\n2nd line"), NOW)
     report = build_bundle([folder], tmp_path / "b.zip")
     verdict = verify_bundle(report.output)
     assert verdict.ok
-    assert [(run.run_id, run.grade) for run in verdict.runs] == [("run", "consistent")]
+    assert [(run.name, run.grade.name) for run in verdict.runs] == [("run", "consistent")]
     with zipfile.ZipFile(report.output) as bundle:
         assert json.loads(bundle.read("runs/run/notes.json"))["tags"] == ["baseline"]
         page = bundle.read("REPORT.html").decode()

@@ -169,7 +169,7 @@ def _describe(
 ) -> str:
     from schemas.render import render_text
 
-    grade = [("grade", report.grade.words), *(("", reason) for reason in report.grade.reasons)]
+    grade = [("grade", report.grade.describe()), *(("", reason) for reason in report.grade.reasons)]
     all_rows = [*rows, *grade, *(("time", sentence) for sentence in times)]
     return join_lines([run.folder]) + align(all_rows) + join_lines(further) + render_text(report.findings)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from evidence.bundle.build import BuildReport
     from evidence.bundle.container import Progress
     from evidence.bundle.secrets import Redaction
-    from evidence.bundle.verdict import BundleVerdict
+    from evidence.bundle.verify import BundleVerdict, VerifiedRun
     from evidence.proof.timestamps import Timestamp
 
 PARTIAL = "  Labelled partial: some runs are unfinished or have errors."
@@ -70,7 +71,7 @@ def build_text(report: BuildReport) -> str:
 
     lines = [
         f"{report.output}: {size(report.size_bytes)}, {report.files:,} files, verified.",
-        *(f"  {run.name}: {run.grade.name}" for run in report.runs),
+        *(f"  {run.name}: {_graded(run)}" for run in report.runs),
         *([PARTIAL] if report.partial else []),
         *([f"  Skipped: {', '.join(report.left_out)}"] if report.left_out else []),
         *(f"  {item.run}: {item.detail} {item.next}".rstrip() for item in report.challenges),
@@ -90,15 +91,21 @@ def build_json(report: BuildReport) -> dict[str, Any]:
         "bytes": report.size_bytes,
         **{name: getattr(report, name) for name in ("zip_sha256", "content_sha256", "partial", "files")},
         "runs": [
-            {"run_id": run.name, "grade": run.grade.name, "reasons": list(run.grade.reasons)} for run in report.runs
+            {"run_id": run.name, "stated_grade": run.folder_grade.name, **run.grade.document()} for run in report.runs
         ],
         "left_out": list(report.left_out),
-        "redactions": [each.as_dict() for each in report.redactions],
+        "redactions": [asdict(each) for each in report.redactions],
         "warnings": render_json(report.warnings),
         "challenges": [
             {"run_id": item.run, "can": item.state == "ok", "said": item.detail} for item in report.challenges
         ],
     }
+
+
+def _graded(run: VerifiedRun) -> str:
+    """Format the grade with its scope, and the grade of the folder alone if it is another."""
+    alone = f"; {run.folder_grade.describe()}" if run.folder_grade.name != run.grade.name else ""
+    return f"{run.grade.describe()}{alone}"
 
 
 def _redaction_lines(redactions: Sequence[Redaction]) -> Iterator[str]:
@@ -142,9 +149,9 @@ def sign_file(file: Path | None, key: Path | None, new_key: Path | None) -> str:
     """
     import zipfile
 
+    from evidence.bundle.witnesses import sign_bundle
     from evidence.proof.receipts import sign_receipt
     from evidence.proof.signatures import create_key, refuse, signature_path
-    from evidence.proof.verification import sign_bundle
 
     used = key or new_key
     if used is None:
@@ -226,7 +233,7 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Verify a bundle offline. Hashes, documents and grades are checked again. Exit code 1: it is not valid."""
-    from evidence.proof.verification import check_attestation, check_signature, check_timestamps
+    from evidence.bundle.witnesses import check_attestation, check_signature, check_timestamps
 
     with progress_bar("Verifying") as progress:
         verdict = check_signature(verify_path(bundle, progress), signature, public_key)
@@ -269,10 +276,8 @@ def verdict_text(verdict: BundleVerdict) -> str:
     state = "valid" if verdict.ok else "not valid"
     lines = [f"{verdict.path}: {state} ({quantity(verdict.files, 'file')}, {size(verdict.size_bytes)})."]
     for run in verdict.runs:
-        errors = sum(finding.severity == "error" for finding in run.findings)
-        count = f", {quantity(errors, 'error')}" if errors else ""
-        coverage = f" ({run.coverage})" if run.coverage else ""
-        lines.append(f"  {run.run_id}: {run.grade}{coverage}{count}. {' '.join(run.reasons)}")
+        count = f"; {quantity(len(run.errors), 'error')}" if run.errors else ""
+        lines.append(f"  {run.name}: {_graded(run)}{count}. {' '.join(run.grade.reasons)}")
     lines += [PARTIAL] if verdict.partial else []
     lines += _redaction_lines(verdict.redactions)
     lines += [f"  content digest {verdict.content_sha256}"] if verdict.content_sha256 else []
@@ -295,16 +300,16 @@ def verdict_json(verdict: BundleVerdict) -> dict[str, Any]:
         "proven": verdict.proven,
         "partial": verdict.partial,
         "content_sha256": verdict.content_sha256,
-        "redactions": [each.as_dict() for each in verdict.redactions],
+        "redactions": [asdict(each) for each in verdict.redactions],
         "files": verdict.files,
         "bytes": verdict.size_bytes,
         "signature": signature
         and {
             "path": str(signature.path),
             "key_id": signature.key_id,
-            "signers": [{"key_id": each.key_id, "name": each.name} for each in signature.signers],
+            "signers": [{"key_id": signature.key_id, "name": name} for name in signature.signers],
             "unknown": int(signature.key_id is not None and not signature.signers),
-            "asked": signature.asked,
+            "asked": signature.is_requested,
             "holds": bool(signature.signers) and not signature.problems,
             "findings": render_json(signature.problems),
         },
@@ -319,9 +324,9 @@ def verdict_json(verdict: BundleVerdict) -> dict[str, Any]:
         "findings": render_json(verdict.findings),
         "runs": [
             {
-                **{name: getattr(run, name) for name in ("run_id", "stated_grade", "grade")},
-                "coverage": run.coverage or None,
-                "reasons": list(run.reasons),
+                "run_id": run.name,
+                "stated_grade": run.stated_grade,
+                **run.grade.document(),
                 "findings": render_json(run.findings),
             }
             for run in verdict.runs

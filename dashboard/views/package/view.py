@@ -19,8 +19,7 @@ from dashboard.shared.words.grades import GRADES, Sign, label
 from dashboard.views.package.logic import bundles
 from dashboard.views.package.parts import verdict
 from evidence.bundle.build import ChecklistItem, build_bundle, checklist
-from evidence.bundle.verdict import BundleVerdict
-from evidence.bundle.verify import verify_bundle
+from evidence.bundle.verify import BundleVerdict, verify_bundle
 from evidence.index.summary import RunSummary
 from evidence.report import CARDS
 from evidence.rules import across

@@ -118,7 +118,7 @@ def test_look_sort_open_compare_and_package(three: str, tmp_path: Path, page: Pa
     waiting.value.save_as(tmp_path / "handed-in.zip")
     verdict = verify_bundle(tmp_path / "handed-in.zip")
     assert verdict.ok
-    assert {run.run_id for run in verdict.runs} == {"alpha", "beta"}
+    assert {run.name for run in verdict.runs} == {"alpha", "beta"}
 
 
 @pytest.mark.slow
@@ -389,7 +389,7 @@ def test_pack_download_and_verify_the_very_bytes(address: str, root: Path, tmp_p
     assert copy.read_bytes() == (root.parent / "bundles" / "submission.zip").read_bytes()
     verdict = verify_bundle(copy)
     assert verdict.ok
-    assert {run.run_id: run.grade for run in verdict.runs} == {"alpha": "consistent", "beta": "consistent"}
+    assert {run.name: run.grade.name for run in verdict.runs} == {"alpha": "consistent", "beta": "consistent"}
 
     page.get_by_role("tab", name="Verify").click()
     damaged = tmp_path / "damaged.zip"

@@ -23,6 +23,8 @@ from evidence.run import read_run
 from schemas.problems import Problem, ProblemError
 from schemas.render import render_text
 
+EMPTY_ZIP = b"PK\x05\x06" + bytes(18)
+
 
 def refused(folders: list[Path], output: Path, **options: bool) -> ProblemError:
     """Return why a bundle is not built, and check that nothing is left behind."""
@@ -129,7 +131,7 @@ def test_partial_runs_are_packed_with_a_label(tmp_path: Path) -> None:
     )
     report = build_bundle([run], tmp_path / "cut.zip", allow_partial=True)
     verdict = verify_bundle(report.output)
-    assert (report.partial, verdict.ok, verdict.partial, verdict.runs[0].grade) == (True, True, True, "partial")
+    assert (report.partial, verdict.ok, verdict.partial, verdict.runs[0].grade.name) == (True, True, True, "partial")
     assert "Partial evidence." in contents(report.output)["REPORT.html"].decode()
 
 
@@ -220,8 +222,7 @@ def test_output_replaces_only_a_zip_outside_of_runs(tmp_path: Path) -> None:
     for output, folder in ((run / "x.zip", run), (other / "evidence" / "demo.zip", other)):
         (problem,) = refused([run], output).problems
         assert problem.what == f"The output is inside the run folder {folder}."
-    (tmp_path / "empty.zip").touch()
-    build_bundle([run], tmp_path / "empty.zip")
+    (tmp_path / "empty.zip").write_bytes(EMPTY_ZIP)
     build_bundle([run], tmp_path / "empty.zip")
 
 
@@ -229,7 +230,7 @@ def test_failure_keeps_the_old_bundle(tmp_path: Path, monkeypatch: pytest.Monkey
     run, write = write_run(tmp_path, "demo"), build._write
     output = tmp_path / "o" / "x.zip"
     output.parent.mkdir()
-    output.write_bytes(b"PK\x05\x06old")
+    output.write_bytes(EMPTY_ZIP)
 
     def change_then_write(*arguments: object) -> None:
         with (run / "log.jsonl").open("a") as log:
@@ -241,7 +242,12 @@ def test_failure_keeps_the_old_bundle(tmp_path: Path, monkeypatch: pytest.Monkey
 
     for broken, name, code, what in (
         (full, "_write", "TP848", "The bundle cannot be written: No space left on device."),
-        (lambda _: b"", "central_directory", "TP801", "This is not a zip, or its end is missing."),
+        (
+            lambda _: b"",
+            "central_directory",
+            "TP801",
+            "This is not a zip, or its end is missing or followed by other bytes.",
+        ),
         (change_then_write, "_write", "TP850", "The file changed while it was packed."),
     ):
         with monkeypatch.context() as patch:
@@ -250,7 +256,7 @@ def test_failure_keeps_the_old_bundle(tmp_path: Path, monkeypatch: pytest.Monkey
                 build_bundle([run], output)
         assert [(each.code, each.what) for each in caught.value.problems] == [(code, what)]
         assert [path.name for path in output.parent.iterdir()] == ["x.zip"]
-        assert output.read_bytes() == b"PK\x05\x06old"
+        assert output.read_bytes() == EMPTY_ZIP
 
 
 def lines(*folders: Path, with_weights: bool = False) -> list[tuple[str, str, str]]:
@@ -266,7 +272,7 @@ def test_checklist_of_a_good_run(tmp_path: Path) -> None:
         *((what, "ok") for what in ("grade", "errors", "end of the run", "secrets", "files")),
         ("challenge", "note"),
     ]
-    assert found[4][2] == f"9 files, {size:,} bytes. Left out: checkpoints."
+    assert found[4][2] == f"9 files, {size:,} bytes. Not packed: checkpoints."
     assert "challenge" not in {what for what, _, _ in lines(write_run(tmp_path, "unscored", items=0))}
 
 

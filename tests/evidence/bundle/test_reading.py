@@ -182,7 +182,7 @@ def explorer_files(files: dict[str, bytes], folder: str) -> dict[str, bytes]:
 def notes(path: Path) -> list[tuple[str, str]]:
     verdict = verify_bundle(path)
     assert verdict.ok, verdict.findings
-    assert [run.grade for run in verdict.runs] == ["consistent"]
+    assert [run.grade.name for run in verdict.runs] == ["consistent"]
     return [(each.code, each.what) for each in verdict.findings]
 
 

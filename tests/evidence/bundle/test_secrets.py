@@ -190,7 +190,7 @@ def test_bundle_and_verdict_list_redactions(tmp_path: Path) -> None:
         "  Redacted: runs/demo/log.jsonl, 2 places.\n" in text for text in (build_text(report), verdict_text(verdict))
     )
     (run,) = verdict.runs
-    assert (run.stated_grade, run.grade) == ("measured", "measured")
+    assert (run.stated_grade, run.grade.name) == ("measured", "measured")
     assert [(each.code, each.severity, each.file) for each in run.findings] == [("TP832", "warning", "log.jsonl")]
     again = build_bundle([tmp_path / "runs" / "demo"], tmp_path / "again.zip", redact=True).output
     assert again.read_bytes() == report.output.read_bytes()

@@ -14,8 +14,7 @@ from bundles import contents, listed_again, pack, small_bundle
 from synthetic import write_run
 
 from evidence.bundle.build import build_bundle
-from evidence.bundle.verdict import BundleVerdict, headline
-from evidence.bundle.verify import verify_bundle
+from evidence.bundle.verify import BundleVerdict, headline, verify_bundle
 
 BYTE_TAMPERS, FILE_TAMPERS, KNOWING_TAMPERS = 800, 200, 200
 Files = dict[str, bytes]
@@ -43,7 +42,7 @@ def edit_manifest(files: Files, change: Callable[[dict[str, Any]], object]) -> F
 def test_bundle_verifies(bundle: Path) -> None:
     verdict = verify_bundle(bundle)
     assert (verdict.ok, verdict.findings, verdict.partial, headline(verdict)) == (True, (), False, "")
-    assert [(run.run_id, run.stated_grade, run.grade) for run in verdict.runs] == [
+    assert [(run.name, run.stated_grade, run.grade.name) for run in verdict.runs] == [
         ("demo-1", "consistent", "consistent")
     ]
     assert verdict.proven == (
@@ -195,4 +194,7 @@ def test_headline(bundle: Path, tmp_path: Path) -> None:
     changed = verify_bundle(pack(files | {"REPORT.html": b"\n"}, tmp_path / "changed.zip"))
     assert headline(changed) == "REPORT.html changed since the bundle was built."
     (tmp_path / "none.zip").write_text("no zip")
-    assert headline(verify_bundle(tmp_path / "none.zip")) == "This is not a zip, or its end is missing."
+    assert (
+        headline(verify_bundle(tmp_path / "none.zip"))
+        == "This is not a zip, or its end is missing or followed by other bytes."
+    )

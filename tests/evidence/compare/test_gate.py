@@ -67,21 +67,6 @@ def test_no_worse_than_a_baseline(tmp_path: Path):
     assert not outcome.ok
 
 
-def test_a_difference_that_is_not_known_well_enough_fails(tmp_path: Path):
-    old = write_run(tmp_path, "old", items=30, seed=1)
-    same = write_run(tmp_path, "same", items=30, seed=1)
-    (line,) = compare_folders([same], baseline=old, no_worse_than=0.02).lines
-    assert not line.met  # 30 items tell a difference of 0 to ±0.11 at best
-    assert compare_folders([same], baseline=old, no_worse_than=0.2).ok
-
-
-def test_a_baseline_of_other_questions(tmp_path: Path):
-    old, new = write_run(tmp_path, "old", items=30), write_run(tmp_path, "new", items=0)
-    (line,) = compare_folders([new], baseline=old, no_worse_than=0.02).lines
-    assert not line.met
-    assert line.what == "The scores cannot be compared. new was not evaluated: it has no predictions.jsonl."
-
-
 SYNTAX = 'Use figure, sign and number, as in --require "exact_match>=0.4" or --require "last_loss<=1.5".'
 INVALID = {
     "exact_match=0.4": ("Invalid requirement `exact_match=0.4`.", SYNTAX),

@@ -249,7 +249,7 @@ def test_a_bundle_of_an_import_holds(tmp_path: Path) -> None:
     build_bundle([made.path], tmp_path / "b.zip", allow_partial=True)
     verdict = verify_bundle(tmp_path / "b.zip")
     assert verdict.ok
-    assert [run.grade for run in verdict.runs] == ["measured"]
+    assert [run.grade.name for run in verdict.runs] == ["measured"]
 
 
 def test_a_redacted_original_keeps_the_grade(tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ def test_a_redacted_original_keeps_the_grade(tmp_path: Path) -> None:
     assert [Path(each.path).name for each in report.redactions] == ["train.log"]
     verdict = verify_bundle(tmp_path / "b.zip")
     assert verdict.ok
-    assert [run.grade for run in verdict.runs] == ["measured"]
+    assert [run.grade.name for run in verdict.runs] == ["measured"]
 
 
 def test_a_changed_original_does_not_hide_other_changes(tmp_path: Path) -> None:

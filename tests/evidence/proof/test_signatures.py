@@ -95,7 +95,7 @@ def test_trusted_signer_is_named(signed: Path, keys: Path, capsys: Capture) -> N
     key_id = trust_ada(capsys, keys)
     out = good(capsys, "verify", signed)
     assert f"Signed by Ada Lovelace, whom you trust ({key_id})." in out
-    assert "demo-1: consistent." in out  # a signature says who, not that it ran
+    assert "demo-1: consistent, from the folder alone." in out  # a signature says who, not that it ran
     found = json.loads(good(capsys, "verify", signed, "--json"))["signature"]
     assert found["signers"] == [{"key_id": key_id, "name": "Ada Lovelace"}]
     assert (found["holds"], found["key_id"], found["unknown"]) == (True, key_id, 0)
@@ -243,7 +243,7 @@ def test_add_rename_and_remove(keys: Path, capsys: Capture) -> None:
 
 def test_github_keys_are_downloaded(signed: Path, keys: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     published = {"https://github.com/ada-l.keys": (keys / "bob.pub").read_bytes() + (keys / "ada.pub").read_bytes()}
-    monkeypatch.setattr(trust, "fetch", published.__getitem__)
+    monkeypatch.setattr(trust, "fetch", lambda url, _: published[url])
     assert good(capsys, "trust", "add", "github:ada-l").count("ada-l: key SHA256:") == 2
     assert "Signed by ada-l" in good(capsys, "verify", signed)
 
@@ -310,7 +310,8 @@ def test_trusted_receipt_verifies_a_run(receipted: Path, keys: Path, tmp_path: P
     name, reasons = read_grade(capsys, receipted)
     assert (name, reasons[0]) == ("verified", "Checked by Ada on 2026-11-23: 5 of 5 segments are identical.")
     out = good(capsys, "verify", build_bundle([receipted], tmp_path / "with.zip").output)
-    assert "  demo-1: verified (score: 6 of 6 answers; training: 4 of 4 steps). Checked by Ada" in out
+    reproduced = "verified (score: 6 of 6 answers; training: 4 of 4 steps), with receipts from Ada"
+    assert f"  demo-1: {reproduced}; consistent, from the folder alone. Checked by Ada" in out
     other = write_run(tmp_path / "others", "demo-2", steps=4, items=6, seed=3)
     shutil.copytree(receipted / RECEIPTS, other / RECEIPTS)
     assert read_grade(capsys, other)[0] == "consistent"

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from hostile_zips import CASES
 from synthetic import write_run
 
 from trainproof.cli import app as command
@@ -36,7 +35,7 @@ def test_the_command_of_the_seed_documents(capsys: pytest.CaptureFixture[str]):
     assert (code, err) == (0, "")
     assert lines[0].startswith("bundles/m37_v1.zip: ")
     assert lines[0].endswith(" files, verified.")
-    assert lines[1] == "  m37_v1: consistent"
+    assert lines[1] == "  m37_v1: consistent, from the folder alone"
     assert lines[-1] == f"  zip SHA-256    {hashlib.sha256(path.read_bytes()).hexdigest()}"
 
 
@@ -79,16 +78,6 @@ def test_package_and_verify_as_json(capsys: pytest.CaptureFixture[str]):
     ]
 
 
-def test_verify_says_what_is_proven_and_what_is_not(capsys: pytest.CaptureFixture[str]):
-    run(capsys, "package", "submission_runs/m37_v1")
-    code, out, err = run(capsys, "verify", "bundles/m37_v1.zip")
-    lines = out.splitlines()
-    assert (code, err) == (0, "")
-    assert lines[0].startswith("bundles/m37_v1.zip: valid (")
-    assert lines[1].startswith("  m37_v1: consistent. Finished;")
-    assert lines[-1].endswith("Not signed: the author is unknown.")
-
-
 def test_verify_of_a_changed_bundle(capsys: pytest.CaptureFixture[str]):
     run(capsys, "package", "submission_runs/m37_v1")
     path = Path("bundles/m37_v1.zip")
@@ -115,13 +104,6 @@ def test_verify_of_what_is_not_there(capsys: pytest.CaptureFixture[str]):
         "  Next: Pass the path of a bundle that `trainproof package` wrote.\n"
     )
     assert run(capsys, "verify", "submission_runs")[0] == 2
-
-
-def test_verify_of_a_hostile_archive(capsys: pytest.CaptureFixture[str]):
-    Path("x.zip").write_bytes(CASES["climbs"]())
-    code, out, _ = run(capsys, "verify", "x.zip", "--json")
-    assert code == 1
-    assert [finding["code"] for finding in json.loads(out)["findings"]] == ["TP802"]
 
 
 def test_compare(capsys: pytest.CaptureFixture[str]):

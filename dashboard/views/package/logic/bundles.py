@@ -14,8 +14,7 @@ from evidence import layout
 from evidence.bundle.build import ChecklistItem
 from evidence.bundle.contents import RUNS, files_of_run
 from evidence.bundle.reading import open_bundle
-from evidence.bundle.verdict import BundleVerdict
-from evidence.bundle.verify import verify_bundle
+from evidence.bundle.verify import BundleVerdict, verify_bundle
 from schemas.formats import quantity, size
 from schemas.problems import Problem, ProblemError, problem_of
 

@@ -9,7 +9,7 @@ import streamlit as st
 from dashboard.shared.parts import markup, problems
 from dashboard.shared.words.grades import GRADES, Sign, label
 from dashboard.shared.words.text import plain
-from evidence.bundle.verdict import BundleVerdict, headline
+from evidence.bundle.verify import BundleVerdict, headline
 from schemas import formats
 from schemas.formats import quantity
 from schemas.problems import Problem
@@ -39,17 +39,17 @@ def show(verdict: BundleVerdict, name: str) -> None:
                 ["Run", "Grade found", "Grade stated", "Because"],
                 [
                     (
-                        run.run_id,
-                        label(GRADES, run.grade) + (f" ({run.coverage})" if run.coverage else ""),
+                        run.name,
+                        label(GRADES, run.grade.name) + run.grade.describe().removeprefix(run.grade.name),
                         run.stated_grade or formats.NOTHING,
-                        " ".join(run.reasons),
+                        " ".join(run.grade.reasons),
                     )
                     for run in verdict.runs
                 ],
             )
         _findings("of the bundle", verdict.findings)
         for run in verdict.runs:
-            _findings(f"of {run.run_id}", run.findings)
+            _findings(f"of {run.name}", run.findings)
 
 
 def _findings(of_what: str, found: Sequence[Problem]) -> None:

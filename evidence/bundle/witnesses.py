@@ -1,0 +1,146 @@
+"""Sign bundles, and check their signatures, time stamps and attestations.
+
+A signature or stamp that was only found next to a zip can warn but never fails the bundle, because removing it would be
+easier than forging it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from evidence.bundle.verify import AttestationCheck, BundleVerdict, SignatureCheck, StampCheck
+from evidence.hashes import sha256_file
+from evidence.layout import STAMPS
+from evidence.proof.attestations import load_attestation_roots, verify_attestations
+from evidence.proof.signatures import (
+    SignatureResult,
+    bundle_message,
+    read_fingerprint,
+    refuse,
+    sign,
+    signature_path,
+    verify_signature,
+)
+from evidence.proof.timestamps import load_authority_roots, load_zip_timestamp, timestamp_path, verify_timestamp
+from evidence.proof.trust import allowed_signers_path
+from evidence.proof.verification import Proof
+from schemas.formats import join_words, visible
+from schemas.problems import Problem, ProblemError, problem_of
+
+
+def sign_bundle(verdict: BundleVerdict, key: Path) -> str:
+    """Sign a bundle that was verified (into a `.sig` file next to it) and return the fingerprint of the key.
+
+    Raises:
+        ProblemError: Exit code 1: the bundle does not hold. Exit code 2: see `sign`.
+    """
+    if not verdict.holds or not verdict.content_sha256 or not verdict.manifest_sha256:
+        raise ProblemError(verdict.findings, exit_code=1)
+    return sign(bundle_message(verdict.content_sha256, verdict.manifest_sha256), key, signature_path(verdict.path))
+
+
+def check_signature(verdict: BundleVerdict, signature: Path | None, public_key: Path | None) -> BundleVerdict:
+    """Return a verdict with the result of a signature, by default the zip's `.sig`.
+
+    `public_key` must have signed, or else any key on the trust list.
+
+    Raises:
+        ProblemError: Exit code 2: the key or the trust list cannot be used, or `ssh-keygen` is missing.
+    """
+    path, allowed = signature or signature_path(verdict.path), allowed_signers_path()
+    is_requested = signature is not None or public_key is not None
+    if not is_requested and not path.is_file():
+        return verdict
+    if public_key is None and is_requested and not allowed.is_file():
+        what = "A signature proves nothing without the public key of the person who should have made it."
+        raise refuse(path, "TP855", what=what)
+    expected = read_fingerprint(public_key) if public_key else None
+    message = bundle_message(verdict.content_sha256 or "none", verdict.manifest_sha256 or "none")
+    try:
+        result = verify_signature(message, path, allowed)
+    except ProblemError as error:
+        if is_requested:
+            raise
+        result = SignatureResult(problem=error.problems[0])
+    problem = result.problem
+    if result.key_id and is_requested and not (result.key_id == expected if expected else result.names):
+        wanted = f"not with {expected}" if expected else "which is not on your trust list"
+        what = f"The signature was made with the key {result.key_id}, {wanted}."
+        problem = problem_of("TP834", file=visible(str(path)), what=what)
+    check = SignatureCheck(path=path, is_requested=is_requested)
+    if problem:
+        check = replace(check, problems=(problem if is_requested else replace(problem, severity="warning"),))
+    else:
+        check = replace(check, key_id=result.key_id, signers=result.names or ((None,) if expected else ()))
+    return replace(verdict, signature=check)
+
+
+def check_timestamps(verdict: BundleVerdict, root: Path | None) -> BundleVerdict:
+    """Return a verdict with the results of the time stamps of its runs and of the one next to the zip.
+
+    `root` is the root certificate of a time authority; by default, those on the trust list count.
+
+    Raises:
+        ProblemError: Exit code 2: the certificate or the trust list cannot be used.
+    """
+    of_zip = load_zip_timestamp(verdict.path)
+    stamps = [(run.name, f"runs/{run.name}/{STAMPS}", stamp) for run in verdict.runs for stamp in run.stamps]
+    stamps += [(verdict.path.name, str(timestamp_path(verdict.path)), of_zip)] if of_zip else []
+    if not stamps:
+        return verdict
+    roots = load_authority_roots(root)
+    sentences, problems = [], []
+    for name, file, stamp in stamps:
+        sentence, is_refuted = verify_timestamp(stamp, roots, requested=root is not None)
+        sentences.append(f"{name}: {sentence}")
+        if is_refuted:
+            problem = problem_of("TP862", file=visible(file), what=sentence)
+            problems.append(replace(problem, severity="warning") if stamp is of_zip and root is None else problem)
+    return replace(verdict, stamps=StampCheck(sentences=tuple(sentences), problems=tuple(problems)))
+
+
+def check_attestation(verdict: BundleVerdict, path: Path, root: Path | None, repository: str | None) -> BundleVerdict:
+    """Return a verdict with the result of a workflow's attestation, and the grades that it gives.
+
+    Args:
+        verdict: Verdict on the bundle.
+        path: File of attestations.
+        root: Trusted root of Sigstore; by default those on the trust list. Without any, nothing is checked.
+        repository: `OWNER/NAME` of a repository whose workflows the reader trusts. Without one, nothing is checked.
+
+    Raises:
+        ProblemError: Exit code 2: a file or the trust list cannot be used, or the extra `witness` is not installed.
+    """
+    check = AttestationCheck(path=path)
+    roots = load_attestation_roots(root) if repository else {}
+    if repository is None or not roots:
+        missing = "a trusted root: `--trusted-root FILE`"
+        if repository is None:
+            missing = "the repository whose workflow should have made it: `--repository OWNER/NAME`"
+        unchecked = f"{visible(path.name)} was not checked. Pass {missing}."
+        return replace(verdict, attestation=replace(check, unchecked=unchecked))
+    found = verify_attestations(
+        path, roots, repository, dict.fromkeys(run.commit for run in verdict.runs if run.commit)
+    )
+    if isinstance(found, Problem):
+        return replace(verdict, attestation=replace(check, problems=(found,)))
+    zip_sha256 = sha256_file(verdict.path) if verdict.path.is_file() else None
+    for each in found:
+        covered = [
+            run
+            for run in verdict.runs
+            if run.commit == each.commit and not each.digests.isdisjoint({zip_sha256, run.manifest_sha256})
+        ]
+        if covered:
+            workflow = f"a workflow of {visible(repository)} at commit {each.commit[:12]}"
+            sentence = f"Made by {workflow}, on a machine of GitHub."
+            proof = Proof(by="GitHub", made_at=each.made_at, description=sentence, is_positive=True)
+            runs = tuple(replace(run, proofs=(*run.proofs, proof)) if run in covered else run for run in verdict.runs)
+            check = replace(check, sentence=sentence, invocation=each.invocation)
+            return replace(verdict, runs=runs, attestation=check)
+    digests = sorted({digest for each in found for digest in each.digests})
+    subject = visible(join_words(digests[:3])) if digests else "no file"
+    what = f"The attestation is for {subject}; the zip has {zip_sha256}."
+    problem = problem_of("TP864", file=visible(str(path)), what=what)
+    return replace(verdict, attestation=replace(check, problems=(problem,)))
