@@ -10,7 +10,7 @@ import streamlit as st
 from dashboard.shared.charts.plan_figures import KIND_NAMES
 from dashboard.shared.charts.plan_memory import deciding, kinds, memory, programs
 from dashboard.shared.charts.plan_session import session
-from dashboard.shared.config import assignments
+from dashboard.shared.config import form
 from dashboard.shared.parts import config_form, markup, plotted, problems
 from dashboard.shared.tables import forecast, plan_time, planned
 from dashboard.shared.words.verdicts import VERDICTS, verdict_at
@@ -92,11 +92,11 @@ def advice(plan: Mapping[str, Any], *, source: str, config: Mapping[str, Any]) -
                 f'<span class="tp-number">{markup.safe(_figures(one))}</span>'
                 f'<span class="tp-dim">{markup.safe(one.costs)}</span></div>'
             )
-            edits = assignments.edits(one.settings)
+            edits = form.parse_assignments(one.settings)
             st.button(
                 "Put into the form",
                 key=f"put {number}",
-                disabled=not edits or assignments.is_made(config, one.settings),
+                disabled=not edits or form.has_assignments(config, one.settings),
                 on_click=config_form.put,
                 args=[source, edits],
             )

@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from dashboard.shared.config import configs, form
-from dashboard.shared.config.missing_names import absent
+from dashboard.shared.config.form import absent
 from dashboard.shared.parts import asking, config_form, gate, markup, plan_answer, plotted, problems, source_box
 from dashboard.shared.parts.asking import Options, PlanQuestion
 from dashboard.shared.session import state

@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from dashboard.shared.charts import foreign_run, machine_figure
-from dashboard.shared.config import settings
+from dashboard.shared.config import form
 from dashboard.shared.parts import markup, plan_answer, plotted, repeating, token_rows
 from dashboard.shared.parts.problems import show as show_problems
 from dashboard.shared.session import reading
@@ -55,7 +55,7 @@ def _no_plan(run: Run) -> None:
 
 def configuration(run: Run) -> None:
     """Draw every setting as declared, as it took effect, and as it would be by default."""
-    rows = settings.settings(run)
+    rows = form.run_settings(run)
     only = st.toggle("Only settings that are not at their default", key="changed", bind="query-params")
     shown = [row for row in rows if not only or row.is_changed or row.differs]
     differing = [index for index, row in enumerate(shown) if row.differs]
