@@ -20,7 +20,6 @@ from dashboard.shared.session import reading, state
 from dashboard.shared.words import evidence
 from dashboard.shared.words.grades import GRADES, Sign, label
 from dashboard.shared.words.text import plain
-from evidence import layout
 from evidence.bundle.build import ChecklistItem, build_bundle, checklist
 from evidence.bundle.contents import files_of_run
 from evidence.bundle.reading import open_bundle
@@ -99,6 +98,7 @@ def _build() -> None:
     if gate.may_operate():
         markup.step(3, "Build")
         _build_buttons(runs, items)
+    share.button(folders)
     _draw_bundle(set(names))
 
 
@@ -142,16 +142,11 @@ def _draw_checks(items: Sequence[ChecklistItem], runs: Sequence[RunSummary]) -> 
     grades = {run.path.name: run.grade for run in runs}
     with st.expander(f"Passed checks: {counts['ok'] + counts['note']}"):
         _checks_table([item for state in ("note", "ok") for item in items if item.state == state], grades)
-    found = contents([run.path for run in runs])
-    size, number = found["Size"].sum(), found["Files"].sum()
-    with st.expander(f"Contents: {quantity(int(number), 'file')}, {formats.size(int(size))} before compression"):
-        st.dataframe(
-            found,
-            hide_index=True,
-            column_config={"Size": st.column_config.NumberColumn(format="bytes")},
-            alt="Files of each run by kind, with their number and size",
-        )
-    share.button([run.path for run in runs])
+    files = contents([run.path for run in runs])
+    total = formats.size(int(files["Size"].sum()))
+    with st.expander(f"Contents: {quantity(len(files), 'file')}, {total} before compression"):
+        size = st.column_config.NumberColumn(format="bytes")
+        st.dataframe(files, hide_index=True, column_config={"Size": size}, alt="Packed files with their sizes")
 
 
 def _checks_table(items: Sequence[ChecklistItem], grades: Mapping[str, str | None] | None = None) -> None:
@@ -174,32 +169,13 @@ def _checks_table(items: Sequence[ChecklistItem], grades: Mapping[str, str | Non
 
 
 def contents(folders: Sequence[Path]) -> pd.DataFrame:
-    """Return the number and size of the files that a bundle packs of each run, by kind."""
+    """Return the files of runs that a bundle packs, with their sizes in bytes."""
     rows = [
-        (folder.name, _kind(name), 1, (folder / name).stat().st_size)
+        (folder.name, name, (folder / name).stat().st_size)
         for folder in folders
         for name in files_of_run(folder).packed
     ]
-    table = pd.DataFrame(rows, columns=["Run", "Kind", "Files", "Size"])
-    return table.groupby(["Run", "Kind"], sort=False, as_index=False).sum()
-
-
-_KINDS = {
-    layout.MANIFEST: "run manifest",
-    layout.EVAL_SUMMARY: "eval summary",
-    layout.PREDICTIONS: "predictions",
-    layout.BASELINE_PREDICTIONS: "predictions",
-    layout.ANSWERS_OVER_STEPS: "predictions",
-    layout.ROLLOUTS: "roll-outs",
-    **dict.fromkeys((layout.LOG, layout.METRICS, layout.SYSTEM, layout.CHAIN), "logs"),
-    **dict.fromkeys((layout.CONFIG, layout.PLAN, layout.FIRST_EXAMPLES), "settings, plan, examples"),
-}
-
-
-def _kind(name: str) -> str:
-    if layout.is_weight_file(name) or name == layout.TRAINED_PARAMS:
-        return "weights"
-    return "training states" if name.startswith(f"{layout.STATES}/") else _KINDS.get(name, "other")
+    return pd.DataFrame(rows, columns=["Run", "File", "Size"])
 
 
 def _build_buttons(runs: Sequence[RunSummary], items: Sequence[ChecklistItem]) -> None:

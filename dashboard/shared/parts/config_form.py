@@ -115,10 +115,9 @@ def _widget(source: str, setting: FormField, config: Mapping[str, Any], complain
         options = _options(setting)
         if isinstance(held, str) and held not in options:
             options = [held, *options]
-        names = setting.path in form.BUILT_IN
-        st.selectbox(
-            setting.title, options, index=None, accept_new_options=names, required=not setting.nullable, **shared
-        )
+        # Only null can be cleared.
+        index = None if setting.nullable else 0
+        st.selectbox(setting.title, options, index=index, accept_new_options=setting.path in form.BUILT_IN, **shared)
     else:
         st.text_input(setting.title, value=None, **shared)
     if complaint:
@@ -171,7 +170,7 @@ def _table(
         disabled=["Key", "Default", "Meaning"],
         column_config={
             "Key": st.column_config.TextColumn(pinned=True),
-            _VALUE: st.column_config.TextColumn(f"{_VALUE} ✎", help="Double-click to change it. Values are YAML."),
+            _VALUE: st.column_config.TextColumn(help="Double-click to change it. Values are YAML."),
             "Meaning": st.column_config.TextColumn(width="large"),
         },
         alt="Settings with key, value, default and meaning",

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import streamlit as st
 
-from dashboard.shared.config import configs
-from dashboard.shared.parts import course, markup
+from dashboard.shared.config import configs, form
+from dashboard.shared.parts import config_form, course, markup
 from dashboard.shared.parts.gate import may_operate
 from dashboard.shared.parts.launching import trying
 from dashboard.shared.session import reading, state
@@ -147,11 +147,12 @@ def _next_buttons(root: Path, job: Job) -> None:
     ):
         with trying("The run could not be resumed"):
             state.go(state.RUN, run=queue.resume(root, run, after=job).run)
-    if run is not None and job.exit_code == -signal.SIGKILL:
-        rows, steps = (get_number(run.config, "batch", name) for name in ("microbatch_size", "accumulation_steps"))
-        half = [f"batch.microbatch_size={(rows or 0) // 2:.0f}", f"batch.accumulation_steps={2 * (steps or 1):.0f}"]
-        if rows and rows >= 2 and st.button("Halve the microbatch", key=f"halve {key}", help=_HALVE):
-            state.go(state.LAUNCH, source=configs.same_as(job.run), set=half)
+    rows = get_number(run.config, "batch", "microbatch_size") if run is not None else None
+    if run is not None and rows is not None and rows >= 2 and job.exit_code == -signal.SIGKILL:
+        steps = get_number(run.config, "batch", "accumulation_steps") or 1
+        half = [f"batch.microbatch_size={rows // 2:.0f}", f"batch.accumulation_steps={2 * steps:.0f}"]
+        if st.button("Halve the microbatch", key=f"halve {key}", help=_HALVE, on_click=_edit, args=(job.run, half)):
+            st.rerun()
     if job.state != "succeeded" and st.button("Retry", key=f"retry {key}", icon=":material/replay:", help=_RETRY):
         with trying("The job could not be queued again"):
             state.go(state.RUN, run=queue.retry(root, job).run)
@@ -159,4 +160,10 @@ def _next_buttons(root: Path, job: Job) -> None:
 
 _RESUME = "Continues from the last checkpoint, as a new run that names this one as its parent."
 _RETRY = "Queues the same configuration again as a new run. The old run stays."
-_HALVE = "A killed process usually ran out of memory. Opens its configuration with half the rows at a time."
+_HALVE = "A killed process usually ran out of memory. Changes the form below to half the rows in each microbatch."
+
+
+def _edit(run: str, assignments: Sequence[str]) -> None:
+    """Open the configuration of a run in the form below, with changes."""
+    st.session_state["source"] = configs.same_as(run)
+    config_form.put(configs.same_as(run), form.parse_assignments(assignments))

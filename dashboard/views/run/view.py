@@ -29,7 +29,7 @@ from evidence.scores.recompute import describe_form_losses, describe_run_gain
 from launch import queue
 from launch.resuming import can_resume
 from schemas.formats import quantity
-from schemas.reading import get_number, get_str
+from schemas.reading import get_str
 
 TICK_SECONDS = 2.0
 _LAST = "run looked at last"
@@ -95,9 +95,6 @@ def _body(name: str, known: Mapping[str, RunSummary], *, was_running: bool) -> N
     if view is None:
         series = reading.series_of(folder)
         _figures(run, series)
-        planned = get_number(run.manifest, "training", "steps_planned")
-        if was_running and planned:
-            st.progress(*headline.progress(series, planned))
     else:
         markup.figures(foreign_run.figures(view))
     tabs = _sections(name, run, view, known, running=was_running)

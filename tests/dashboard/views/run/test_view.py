@@ -367,20 +367,6 @@ def test_what_is_continued_already_is_not_resumed_again(opened: Open, root: Path
     assert app.query_params["run"] == "beta"
 
 
-def test_a_run_that_ends_under_the_readers_eyes_says_so_and_what_can_be_done_now(opened: Open, root: Path) -> None:
-    folder = write_run(root, "alpha", mode="smoke", status="running")
-    with RunLock(folder):
-        app = opened(state.RUN, run="alpha")
-        assert ['aria-label="Stages of the run"' in said(app), "Finished: " in said(app)] == [True, False]
-    shutil.rmtree(folder)
-    write_run(root, "alpha", mode="smoke")
-    app.run()
-    assert re.search(r'Finished: <span class="tp-sign tp-fair".*?consistent</span>', said(app))
-    assert "Same again as full" in labels(app)
-    assert len([menu for menu in app.get("menu_button") if menu.proto.label == "Compare with …"]) == 2
-    assert "Finished: " not in said(opened(state.RUN, run="alpha")), "another reader has seen nothing"
-
-
 def test_a_field_that_an_objective_adds_to_the_schema_is_drawn_and_taken_as_csv(opened: Open, root: Path) -> None:
     """Stated once, in the schema: rows without it stay valid, and rows with it have a curve of their own."""
     folder = write_run(root, "alpha", steps=20)
