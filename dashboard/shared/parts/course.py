@@ -16,7 +16,7 @@ from dashboard.shared.reading.log_tail import LEVELS, OTHER
 from dashboard.shared.session import reading, state
 from dashboard.shared.tables import headline
 from dashboard.shared.words.grades import GRADES, JOBS, STATUSES
-from dashboard.shared.words.text import plain, shorten
+from dashboard.shared.words.text import glimpse, plain, shorten
 from evidence.compare.smoke import find_counterparts, find_full_runs
 from evidence.index.summary import RunSummary
 from evidence.layout import CONFIG, MANIFEST
@@ -31,7 +31,7 @@ TICK_SECONDS = 1.0
 COMPILING = "compiling the programs of the run"
 """What a run prints last before it has a folder (`trainer.planning.run_plan`)."""
 _FOLLOWED = "runs that were followed"
-_MAX_FULL_RUNS = 20
+_MAX_FULL_RUNS, _MAX_LINE = 20, 300
 
 
 def job_of(name: str) -> Job | None:
@@ -83,7 +83,7 @@ def _records(folder: Path) -> list[dict[str, object]]:
 
 def _last_line(folder: Path, job: Job | None) -> str:
     if folder.is_dir() and (records := _records(folder)):
-        return str(records[-1].get("message", ""))
+        return glimpse(str(records[-1].get("message", "")), _MAX_LINE)
     return tail(job.folder / OUTPUT, lines=1) if job is not None else ""
 
 

@@ -88,7 +88,7 @@ def _source() -> StartConfig | None:
         is_new = source is not None and not reading.jobs() and gate.may_operate()
         if is_new and st.button("Start a smoke test now", icon=":material/play_arrow:"):
             launching.start(configs.quick_smoke())
-        if source is not None and st.button("Compare devices", icon=":material/calculate:", help=_COMPARE):
+        if source is not None and st.button("Where else does it fit?", icon=":material/calculate:", help=_COMPARE):
             state.go(state.PLAN)  # its source box shows the same source
     return source
 
