@@ -1,4 +1,4 @@
-"""The Package page: check runs and build one zip of them; and verify any bundle."""
+"""The Package page: check runs, build one zip of them, and verify any bundle."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from dashboard.shared.parts import freshness, gate, launching, markup, problems, repeating, share
 from dashboard.shared.parts.launching import trying
+from dashboard.shared.parts.problems import BUILD_OPTIONS
 from dashboard.shared.parts.run_box import choose_runs
 from dashboard.shared.session import reading, state
 from dashboard.shared.words import evidence
@@ -27,7 +28,6 @@ from evidence.bundle.verdict import BundleVerdict, headline
 from evidence.bundle.verify import verify_bundle
 from evidence.index.summary import RunSummary
 from evidence.report import CARDS
-from evidence.rules import across
 from launch import queue
 from launch.resuming import can_resume
 from schemas import formats
@@ -42,19 +42,12 @@ MAX_UNPACKED_BYTES = 512 << 20
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _STATES = {"blocked": "✕ blocked", "warning": "! warning", "note": "– note", "ok": "✓ ok"}
-"""Results of checks in the order in which they are shown."""
 
 _VERDICTS = {
     "valid": Sign(symbol="✓", tone="good", meaning="Nothing is wrong with the bundle."),
     "valid, labelled partial": Sign(symbol="◔", tone="poor", meaning="Intact, but not a result."),
     "not valid": Sign(symbol="✕", tone="bad", meaning="The bundle was changed or is damaged."),
 }
-_BUILD: Mapping[Action, str] = {
-    "allow_partial": "labelled as partial",
-    "redact": "with secrets and home folders masked",
-}
-"""How the page offers actions that make runs packable."""
-
 _BUILD_HELP: Mapping[Action, str] = {
     "allow_partial": "The label says that the runs are not results.",
     "redact": "Only the copies in the zip are masked, and the zip says so. Files with measurements are never masked.",
@@ -92,7 +85,7 @@ def _build() -> None:
         return
     folders = [run.path for run in runs]
     items = _check(tuple(map(str, folders)), tuple(map(reading.signature, folders)))
-    items = [*items, *_changed_copies(folders, items)]
+    items = [_contradiction(known[item.run]) if _is_contradicted(item, known) else item for item in items]
     markup.step(2, "Check")
     _draw_checks(items, runs)
     if gate.may_operate():
@@ -108,19 +101,15 @@ def _check(folders: Sequence[str], signatures: Sequence[str]) -> list[ChecklistI
     return checklist([Path(folder) for folder in folders])
 
 
-def _changed_copies(folders: Sequence[Path], items: Sequence[ChecklistItem]) -> list[ChecklistItem]:
-    """Return a warning for each run that has a changed copy among the runs that were not chosen.
+def _is_contradicted(item: ChecklistItem, known: Mapping[str, RunSummary]) -> bool:
+    return (item.what, item.state) == ("grade", "ok") and known[item.run].grade == "contradictory"
 
-    The bundle does not hold the copy, so it verifies, but the list of runs calls the run contradictory.
-    """
-    blocked = {item.run for item in items if item.what == "grade" and item.state == "blocked"}
-    return [
-        ChecklistItem(run=folder.name, what="copies", state="warning", detail=finding.what, next=finding.next)
-        for folder in folders
-        if folder.name not in blocked
-        for finding in reading.check(folder).findings
-        if finding.code in across.CONTRADICTS_COPY
-    ]
+
+def _contradiction(run: RunSummary) -> ChecklistItem:
+    """Return a warning for a run that contradicts one that was not chosen, such as its changed copy."""
+    errors = [finding for finding in reading.check(run.path).findings if finding.severity == "error"]
+    detail, advice = (errors[0].what, errors[0].next) if errors else ("The run is graded contradictory.", "")
+    return ChecklistItem(run=run.path.name, what="grade", state="warning", detail=detail, next=advice)
 
 
 def _draw_checks(items: Sequence[ChecklistItem], runs: Sequence[RunSummary]) -> None:
@@ -133,15 +122,17 @@ def _draw_checks(items: Sequence[ChecklistItem], runs: Sequence[RunSummary]) -> 
         ],
         marked=[place for place, run in enumerate(runs) if any(document.mark == "wrong" for document in run.documents)],
     )
-    counts = {state: sum(item.state == state for item in items) for state in _STATES}
-    if counts["blocked"] or counts["warning"]:
-        st.subheader(f"{quantity(counts['blocked'], 'blocking problem')}, {quantity(counts['warning'], 'warning')}")
-        _checks_table([item for state in ("blocked", "warning") for item in items if item.state == state])
+    open_items = sorted((item for item in items if item.state in {"blocked", "warning"}), key=lambda item: item.state)
+    closed_items = [item for item in items if item not in open_items]
+    blocking = sum(item.state == "blocked" for item in items)
+    if open_items:
+        rest = quantity(len(open_items) - blocking, "warning")
+        st.subheader(f"{quantity(blocking, 'blocking problem')}, {rest}")
+        _checks_table(open_items, runs)
     else:
         st.subheader("✓ Everything ready")
-    grades = {run.path.name: run.grade for run in runs}
-    with st.expander(f"Passed checks: {counts['ok'] + counts['note']}"):
-        _checks_table([item for state in ("note", "ok") for item in items if item.state == state], grades)
+    with st.expander(f"Passed checks: {len(closed_items)}"):
+        _checks_table(closed_items, runs)
     files = contents([run.path for run in runs])
     total = formats.size(int(files["Size"].sum()))
     with st.expander(f"Contents: {quantity(len(files), 'file')}, {total} before compression"):
@@ -149,23 +140,20 @@ def _draw_checks(items: Sequence[ChecklistItem], runs: Sequence[RunSummary]) -> 
         st.dataframe(files, hide_index=True, column_config={"Size": size}, alt="Packed files with their sizes")
 
 
-def _checks_table(items: Sequence[ChecklistItem], grades: Mapping[str, str | None] | None = None) -> None:
-    """Draw checks; the grades are those of the list of runs, which knows replays and signatures outside the folder."""
-    markup.table(
-        ["Result", "Run", "Check", "Found", "What to do"],
-        [
-            (
-                _STATES[item.state],
-                item.run,
-                item.what,
-                f"The run is graded {grades[item.run]}."
-                if grades and item.what == "grade"
-                else markup.words(item.detail),
-                markup.words(item.next),
-            )
-            for item in items
-        ],
-    )
+def _checks_table(items: Sequence[ChecklistItem], runs: Sequence[RunSummary]) -> None:
+    # The list of runs also knows replays and signatures outside the folder, so its grade is shown.
+    graded = {run.path.name: f"The run is graded {run.grade}." for run in runs}
+    rows = [
+        (
+            _STATES[item.state],
+            item.run,
+            item.what,
+            graded[item.run] if (item.what, item.state) == ("grade", "ok") else markup.words(item.detail),
+            markup.words(item.next),
+        )
+        for item in items
+    ]
+    markup.table(["Result", "Run", "Check", "Found", "What to do"], rows)
 
 
 def contents(folders: Sequence[Path]) -> pd.DataFrame:
@@ -186,12 +174,13 @@ def _build_buttons(runs: Sequence[RunSummary], items: Sequence[ChecklistItem]) -
     if "redact" not in needed and any(item.what == "personal details" for item in items) and not is_blocked:
         ways.append({*ways[0], "redact"})
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        name = st.text_input("Name of the zip", value=suggest_name([run.path.name for run in runs]), width=380)
+        only = runs[0].path.name if len(runs) == 1 else ""
+        name = st.text_input("Name of the zip", value=only if is_name(only) else "submission", width=380)
         chosen = None
         for number, actions in enumerate(ways):
-            how = [action for action in _BUILD if action in actions and not is_blocked]
+            how = [action for action in BUILD_OPTIONS if action in actions and not is_blocked]
             if st.button(
-                ", ".join(["Build", *(_BUILD[action] for action in how)]),
+                ", ".join(["Build", *(BUILD_OPTIONS[action] for action in how)]),
                 type="secondary" if number else "primary",
                 icon=":material/inventory_2:",
                 disabled=is_blocked or not is_name(name),
@@ -202,9 +191,9 @@ def _build_buttons(runs: Sequence[RunSummary], items: Sequence[ChecklistItem]) -
     if not is_name(name):
         markup.note("A name has up to 100 letters, digits, dots, underscores and hyphens.")
     elif chosen is not None:
-        _make([run.path for run in runs], path_of(name), chosen)
-    elif path_of(name).exists():
-        markup.note(f"{path_of(name)} exists. Build replaces it; choose another name to keep both.")
+        _make([run.path for run in runs], bundle_path(name), chosen)
+    elif bundle_path(name).exists():
+        markup.note(f"{bundle_path(name)} exists. Build replaces it; choose another name to keep both.")
 
 
 _BLOCKED = "Fix the blocking problems first."
@@ -212,15 +201,11 @@ _BLOCKED = "Fix the blocking problems first."
 
 def _resume_buttons(runs: Sequence[RunSummary]) -> None:
     known = reading.by_name(reading.summaries())
-    for run in runs:
-        name = run.path.name
-        if (
-            can_resume(reading.run_of(run.path))
-            and reading.continuation_of(name, known) is None
-            and st.button(f"Resume {plain(name)}", key=f"resume {name}", icon=":material/resume:")
-        ):
+    for name, run in ((run.path.name, reading.run_of(run.path)) for run in runs):
+        may_resume = can_resume(run) and reading.continuation_of(name, known) is None
+        if may_resume and st.button(f"Resume {plain(name)}", key=f"resume {name}", icon=":material/resume:"):
             with trying("The run could not be resumed"):
-                state.go(state.RUN, run=queue.resume(state.root(), reading.run_of(run.path)).run)
+                state.go(state.RUN, run=queue.resume(state.root(), run).run)
 
 
 def _make(folders: Sequence[Path], output: Path, actions: set[Action]) -> None:
@@ -246,18 +231,15 @@ def _make(folders: Sequence[Path], output: Path, actions: set[Action]) -> None:
 
 
 def show_progress(draw: Callable[[float, str], object]) -> Callable[[int, int], None]:
-    """Return a progress callback of the builder that draws each percent once.
-
-    After the last byte, every run in the zip is graded again, which takes about as long as the rest.
-    """
-    last = [-1]
+    """Return a progress callback of the builder that draws each percent once."""
+    drawn: set[int] = set()
 
     def tell(done: int, total: int) -> None:
-        percent = int(100 * done / total) if total else 100
-        if percent != last[0]:
-            last[0] = percent
-            text = "Scanning, hashing and writing" if percent < 100 else "Verifying: grading every run in the zip"
-            draw(min(percent, 100) / 100, text)
+        percent = min(100, int(100 * done / total)) if total else 100
+        if percent not in drawn:
+            drawn.add(percent)
+            # Grading every run in the zip takes about as long as all before.
+            draw(percent / 100, "Scanning, hashing and writing" if percent < 100 else "Verifying the zip")
 
     return tell
 
@@ -267,7 +249,7 @@ def _draw_bundle(names: set[str]) -> None:
     name = st.query_params.get("bundle", "")
     if name not in {path.stem for path in made_bundles()}:
         return
-    path = path_of(name)
+    path = bundle_path(name)
     verdict = _verdict(*_file_state(path))
     if verdict.runs and {run.run_id for run in verdict.runs} != names:
         return
@@ -287,12 +269,7 @@ def is_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None and ".." not in name
 
 
-def suggest_name(runs: Sequence[str]) -> str:
-    """Return a name for a bundle of these runs: that of the only one, or `submission`."""
-    return runs[0] if len(runs) == 1 and is_name(runs[0]) else "submission"
-
-
-def path_of(name: str) -> Path:
+def bundle_path(name: str) -> Path:
     """Return the path of a bundle whose name `is_name` accepts."""
     return FOLDER / f"{name.removesuffix('.zip')}.zip"
 
@@ -378,16 +355,9 @@ def verify_upload(content: bytes, name: str) -> BundleVerdict:
             unpacked = sum(files.sizes.values())
         if unpacked > MAX_UNPACKED_BYTES:
             size, limit = formats.size(unpacked), formats.size(MAX_UNPACKED_BYTES)
-            raise ProblemError(
-                [
-                    problem_of(
-                        "TP086",
-                        file=name,
-                        what=f"The bundle unpacks to {size}, and this page verifies at most {limit}.",
-                        next=f"Verify it in a terminal: `{shlex.join(['trainproof', 'verify', name])}`.",
-                    )
-                ]
-            )
+            what = f"The bundle unpacks to {size}, and this page verifies at most {limit}."
+            command = f"Verify it in a terminal: `{shlex.join(['trainproof', 'verify', name])}`."
+            raise ProblemError([problem_of("TP086", file=name, what=what, next=command)])
         return verify_bundle(path)
 
 

@@ -61,9 +61,8 @@ class FormField:
 
     Attributes:
         path: Keys from the top of the configuration, for example `("optimizer", "learning_rate")`.
+        help: Meaning and allowed values.
         nullable: Whether null is allowed.
-        low: Lower end of the range of a number, or None.
-        high: Upper end, or None.
         default: Value if the key is missing; None if there is no default.
     """
 
@@ -74,21 +73,12 @@ class FormField:
     nullable: bool
     required: bool
     options: tuple[str, ...]
-    low: float | None
-    high: float | None
     default: Any
 
     @property
     def dotted(self) -> str:
         """The key as `--set` takes it."""
         return ".".join(self.path)
-
-    @property
-    def meaning(self) -> str:
-        """The help text with the allowed values."""
-        if self.options:
-            return f"{self.help} One of: {', '.join(self.options)}."
-        return self.help + (f" From {self.low:,g} to {self.high:,g}." if None not in {self.low, self.high} else "")
 
     def has_type(self, value: Any) -> bool:
         """Return whether the value has a type of this field; the range is not checked."""
@@ -139,16 +129,19 @@ def _field(path: Key, node: Mapping[str, Any], *, required: bool) -> FormField:
         node = {**schema("types")["$defs"][node["$ref"].rpartition("/")[2]], **node}
     types = [node["type"]] if isinstance(node.get("type"), str) else node.get("type", [])
     kinds: Mapping[str, Kind] = {"boolean": "switch", "integer": "integer", "number": "number"}
+    options = tuple(option for option in node.get("enum", []) if option is not None)
+    low, high = (node.get(end, node.get(f"exclusive{end.capitalize()}")) for end in ("minimum", "maximum"))
+    allowed = f" One of: {', '.join(options)}." if options else ""
+    if low is not None and high is not None:
+        allowed = f" From {low:,g} to {high:,g}."
     return FormField(
         path=path,
         title=node.get("title", path[-1]),
-        help=node.get("description", ""),
-        kind="choice" if "enum" in node else next((kinds[name] for name in types if name in kinds), "text"),
+        help=node.get("description", "") + allowed,
+        kind="choice" if options else next((kinds[name] for name in types if name in kinds), "text"),
         nullable="null" in types or None in node.get("enum", []),
         required=required,
-        options=tuple(option for option in node.get("enum", []) if option is not None),
-        low=node.get("minimum", node.get("exclusiveMinimum")),
-        high=node.get("maximum", node.get("exclusiveMaximum")),
+        options=options,
         default=node.get("default"),
     )
 
@@ -167,7 +160,7 @@ def has_key(config: Mapping[str, Any] | None, path: Key) -> bool:
     return isinstance(parent, Mapping) and path[-1] in parent
 
 
-def value_of(config: Mapping[str, Any], setting: FormField) -> Any:
+def get_value(config: Mapping[str, Any], setting: FormField) -> Any:
     """Return the value of a setting, or its default if the key is missing."""
     return get_path(config, *setting.path) if has_key(config, setting.path) else setting.default
 
@@ -298,7 +291,6 @@ class SettingRow:
     """
 
     key: str
-    title: str
     declared: str | None
     effective: str | None
     default: str | None
@@ -308,7 +300,7 @@ class SettingRow:
 
 
 def run_settings(run: Run) -> list[SettingRow]:
-    """Return every setting of a run: as declared, as it took effect, and its default."""
+    """Return every setting of a run."""
     compared = compare_settings(run.config, run.manifest)
     rows = []
     for setting in fields():
@@ -317,7 +309,6 @@ def run_settings(run: Run) -> list[SettingRow]:
         rows.append(
             SettingRow(
                 key=setting.dotted,
-                title=setting.title,
                 declared=as_yaml(declared) if is_declared else None,
                 effective=as_yaml(found.effective) if found and found.pointer else None,
                 default=None if setting.required else as_yaml(setting.default),

@@ -93,7 +93,7 @@ def _replace(source: str, edits: Mapping[form.Key, Any]) -> None:
 
 
 def _widget(source: str, setting: FormField, config: Mapping[str, Any], complaint: str | None) -> None:
-    value = form.value_of(config, setting)
+    value = form.get_value(config, setting)
     fits = setting.has_type(value)
     key = f"form {source} {setting.dotted}"
     number = float if setting.kind == "number" else int
@@ -102,7 +102,7 @@ def _widget(source: str, setting: FormField, config: Mapping[str, Any], complain
         st.session_state[key] = held
     shared: dict[str, Any] = {
         "key": key,
-        "help": f"{setting.meaning}{_path_help(setting)} Key: `{setting.dotted}`",
+        "help": f"{setting.help}{_path_help(setting)} Key: `{setting.dotted}`",
         "placeholder": _NOT_SET if fits else strip_invisible(as_yaml(value)),
         "on_change": _take,
         "args": (source, setting, key),
@@ -157,9 +157,9 @@ def _table(
     rows = [
         (
             setting.dotted,
-            strip_invisible(as_yaml(form.value_of(config, setting))),
+            strip_invisible(as_yaml(form.get_value(config, setting))),
             as_yaml(setting.default),
-            (f"✕ {complaints[setting.dotted]} " if setting.dotted in complaints else "") + setting.meaning,
+            (f"✕ {complaints[setting.dotted]} " if setting.dotted in complaints else "") + setting.help,
         )
         for setting in settings
     ]

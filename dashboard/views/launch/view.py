@@ -1,4 +1,4 @@
-"""The Launch page: choose and change a configuration, see what it needs, start it; and the queue."""
+"""The Launch page: the queue, and a form to change a configuration, see what it needs and start it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ from schemas.problems import Problem
 from schemas.reading import write_yaml
 
 _FULL, _SMOKE = "Full run", "Smoke test (2 steps)"
-_PLAN_NOW = "configuration to plan beside a run at work"
 READ = PlanQuestion(options=planning.CHECK, said="Loading the model and the data")
 HERE = (
     PlanQuestion(options=("--quick",), said="Estimating from formulas", before=()),
@@ -68,12 +67,17 @@ def page() -> None:
         checked = asking.answers(root, resolved, (READ,))[READ.options].answer
         found = form.problems(resolved)
         is_valid = not any(problem.severity == "error" for problem in found)
-        plan = _plan(resolved, is_valid=is_valid, is_changed=resolved != form.with_defaults(start))
+        plan = _plan(resolved, checked, is_valid=is_valid)
         if is_valid and checked is not None:
             found += planned.problems(checked)
         problems.show(found)
         if plan is not None:
-            _plan_details(plan, source.key, resolved)
+            plan_answer.advice(plan, source=source.key, config=resolved)
+            plan_answer.findings(plan)
+            plan_answer.memory_picture(plan, key="launch_memory")
+            plan_answer.largest_parts(plan)
+            if plan_time.parts(plan):
+                plan_answer.session_picture(plan, key="launch_session")
         below = st.container()
     with facts:
         what.show(source.key, checked)
@@ -88,12 +92,9 @@ def _source() -> StartConfig | None:
         is_new = source is not None and not reading.jobs() and gate.may_operate()
         if is_new and st.button("Start a smoke test now", icon=":material/play_arrow:"):
             launching.start(configs.quick_smoke())
-        if source is not None and st.button("Where else does it fit?", icon=":material/calculate:", help=_COMPARE):
+        if source is not None and st.button("Where else does it fit?", icon=":material/calculate:"):
             state.go(state.PLAN)  # its source box shows the same source
     return source
-
-
-_COMPARE = "Opens the Plan page: memory and time of this configuration on other devices."
 
 
 def _name_button(source: str, start: Mapping[str, Any], edited: Mapping[str, Any]) -> None:
@@ -132,38 +133,19 @@ def _full_or_smoke(edited: Mapping[str, Any]) -> dict[str, Any]:
     return smoke
 
 
-def _plan(resolved: Mapping[str, Any], *, is_valid: bool, is_changed: bool) -> Mapping[str, Any] | None:
-    """Draw and return the plan for this machine, or None if there is none yet.
-
-    While a run uses the processors, an unchanged configuration is only planned on request.
-    """
-    root = state.root()
-    known = asking.answers(root, resolved, (READ, *HERE))
-    checked = known[READ.options].answer
+def _plan(
+    resolved: Mapping[str, Any], checked: Mapping[str, Any] | None, *, is_valid: bool
+) -> Mapping[str, Any] | None:
+    """Draw and return the plan for this machine, or None if there is none yet."""
+    known = asking.answers(state.root(), resolved, HERE)
+    plans = [plan for question in HERE if (plan := known[question.options].answer) is not None]
     # A configuration that cannot start is not planned: the plan would find the same problems.
     questions = (READ,) if checked is not None and checked.get("can_begin") is False else (READ, *HERE)
-    plans = [plan for question in HERE if (plan := known[question.options].answer) is not None]
     with st.container(border=True):
         if plans:
             plan_answer.head(plans[-1])
-        running = [job.run for job in reading.jobs() if not job.has_ended] or reading.at_work()
-        if not running or is_changed or st.session_state.get(_PLAN_NOW) == resolved:
-            asking.show(root, resolved, questions, key="launch", allowed=is_valid)
-        elif not plans:
-            markup.note(f"Not planned while {running[0]} is running. Change the configuration, or plan it now.")
-            if gate.may_operate() and st.button("Plan now", icon=":material/calculate:"):
-                st.session_state[_PLAN_NOW] = resolved
-                st.rerun()
+        asking.show(state.root(), resolved, questions, key="launch", allowed=is_valid)
     return plans[-1] if plans else None
-
-
-def _plan_details(plan: Mapping[str, Any], source: str, resolved: Mapping[str, Any]) -> None:
-    plan_answer.advice(plan, source=source, config=resolved)
-    plan_answer.findings(plan)
-    plan_answer.memory_picture(plan, key="launch_memory")
-    plan_answer.largest_parts(plan)
-    if plan_time.parts(plan):
-        plan_answer.session_picture(plan, key="launch_session")
 
 
 def _start_bar(resolved: Mapping[str, Any], plan: Mapping[str, Any] | None, found: Sequence[Problem]) -> bool:

@@ -185,19 +185,12 @@ def test_names_that_could_lead_out_of_the_folder_are_refused(name: str) -> None:
     assert not package.is_name(name)
 
 
-def test_bundles_are_named_after_their_only_run_and_listed_newest_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_local_bundles_are_listed_newest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert package.made_bundles() == []
-    assert [package.suggest_name(names) for names in (["demo-1"], ["a", "b"], ["<b>"])] == [
-        "demo-1",
-        "submission",
-        "submission",
-    ]
-    assert package.path_of("one.zip") == package.path_of("one") == Path("bundles/one.zip")
-    build_bundle([write_run(tmp_path / "runs", "alpha")], package.path_of("one"))
-    build_bundle([write_run(tmp_path / "runs", "beta")], package.path_of("two"))
+    assert package.bundle_path("one.zip") == package.bundle_path("one") == Path("bundles/one.zip")
+    build_bundle([write_run(tmp_path / "runs", "alpha")], package.bundle_path("one"))
+    build_bundle([write_run(tmp_path / "runs", "beta")], package.bundle_path("two"))
     (tmp_path / "bundles" / "link.zip").symlink_to("/etc/passwd")
     assert [path.stem for path in package.made_bundles()] == ["two", "one"]
 

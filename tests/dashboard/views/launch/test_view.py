@@ -21,7 +21,6 @@ from dashboard.shared.session import state
 from dashboard.shared.words.text import plain
 from evidence.bundle.secrets import strip_invisible
 from launch import asking, planning
-from launch.jobs.folder import mark_ended
 from schemas.catalog import DATASETS
 from trainproof.cli import app as command
 
@@ -270,20 +269,6 @@ def test_a_plan_is_shown_with_advice_and_does_not_prevent_the_start(opened: Open
     assert "&lt;b&gt;tokens&lt;/b&gt; × words" in said(app)
     assert "memory.donate=true" in said(app)
     assert "Start" in labels(app)
-
-
-def test_another_configuration_is_not_planned_while_a_run_uses_the_processors(opened: Open, root: Path) -> None:
-    job = job_in(root)
-    app = opened(state.LAUNCH, source="tiny.yaml")
-    assert "Not planned while a-run is running. Change the configuration, or plan it now." in said(app)
-    assert not app.get("progress")
-    assert app.get("progress") or press(app, "Plan now").get("progress")
-    mark_ended(job, 0)
-    assert opened(state.LAUNCH, source="tiny.yaml").get("progress")
-    job_in(root, run="another")
-    changed = opened(state.LAUNCH, source="tiny.yaml", set=["limits.steps=7"])
-    assert changed.get("progress")
-    assert "Not planned while" not in said(changed)
 
 
 def test_each_value_of_a_setting_is_started_as_a_run(opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
