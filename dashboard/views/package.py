@@ -124,10 +124,11 @@ def _draw_checks(items: Sequence[ChecklistItem], runs: Sequence[RunSummary]) -> 
     )
     open_items = sorted((item for item in items if item.state in {"blocked", "warning"}), key=lambda item: item.state)
     closed_items = [item for item in items if item not in open_items]
-    blocking = sum(item.state == "blocked" for item in items)
     if open_items:
-        rest = quantity(len(open_items) - blocking, "warning")
-        st.subheader(f"{quantity(blocking, 'blocking problem')}, {rest}")
+        counts = {"blocking problem": 0, "warning": 0}
+        for item in open_items:
+            counts["warning" if item.state == "warning" else "blocking problem"] += 1
+        st.subheader(", ".join(quantity(number, kind) for kind, number in counts.items() if number))
         _checks_table(open_items, runs)
     else:
         st.subheader("✓ Everything ready")

@@ -21,7 +21,7 @@ from evidence.lock import RunLock
 pytestmark = pytest.mark.browser
 
 ROW_PIXELS = 36
-TICK, NAME, TITLE = 17, 60, 120
+TICK, NAME, TITLE, VALUE = 17, 60, 120, 190
 """Pixels from the left edge of the table: the box of a row, its name, the title of the first column."""
 
 
@@ -310,6 +310,32 @@ def test_a_part_that_asks_late_does_not_clear_the_next_page(address: str, root: 
         expect(page.locator("h1", has_text="Compare")).to_be_visible()
         settled(page)
         expect(page.locator("h1", has_text="Compare")).to_be_visible()
+
+
+@pytest.mark.slow
+def test_settings_are_typed_into_the_table_and_the_form(address: str, root: Path, page: Page) -> None:
+    page.set_viewport_size({"width": 1280, "height": 1400})  # Start stays at the lower edge, over the table.
+    page.goto(f"{address}/launch?source=tiny.yaml")
+    settled(page)
+    page.get_by_text(re.compile("^All other settings")).click()
+    settled(page)
+    for row, text, assignment in ((1, "41", "seed%3D41"), (4, "small", "shape%3Dsmall"), (1, "x", "seed%3Dx")):
+        click_grid(page, x=VALUE, row=row)
+        page.keyboard.press("Enter")
+        page.locator("#portal textarea").fill(text)
+        page.keyboard.press("Enter")
+        expect(page).to_have_url(re.compile(assignment))
+        settled(page)
+    assert "shape%3Dsmall" in page.url
+    expect(page.get_by_text("✕ 1 not valid")).to_be_visible()
+    expect(page.get_by_text(re.compile("^config.yaml at seed"))).to_be_visible()
+    page.get_by_role("button", name="Undo all changes").click()
+    expect(page).not_to_have_url(re.compile("set="))
+    dataset = page.get_by_role("combobox", name="Dataset")
+    dataset.fill("nowhere.jsonl")
+    dataset.press("Enter")
+    expect(page.get_by_text("There is no dataset nowhere.jsonl").first).to_be_visible()
+    expect(page).to_have_url(re.compile("dataset%3Dnowhere.jsonl"))
 
 
 @pytest.mark.slow
