@@ -1,4 +1,4 @@
-"""The Package page: check runs, build one zip of them, and verify any bundle."""
+"""The Package page: check runs, build one zip, and verify any bundle."""
 
 from __future__ import annotations
 

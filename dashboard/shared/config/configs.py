@@ -1,4 +1,4 @@
-"""Configurations to start from: those that ship with trainproof and those of earlier runs; local models and datasets.
+"""Configurations to start from (shipped ones and those of earlier runs), and local models and datasets.
 
 The files are read without the trainer, which the dashboard does not import.
 """
@@ -21,7 +21,7 @@ from schemas.validate import read_document
 SHIPPED = Path(dashboard.__file__).parent.parent / "trainer" / "configs"
 _SAME_AS = "same as "
 _OVERLAY_PREFIX = "smoke_"
-"""Prefix of files for `--smoke_config`, which are no configurations by themselves."""
+"""Prefix of files for `--smoke_config`, which are not complete configurations."""
 
 _FIRST, _QUICK = "demo", "tiny.yaml"
 _SMOKE_STEPS = 2
@@ -64,7 +64,7 @@ def runs_of(keys: Iterable[str]) -> set[str]:
 
 
 def sources(runs: Iterable[Path] = ()) -> list[StartConfig]:
-    """Return the shipped configurations, then those of run folders that have one."""
+    """Return the shipped configurations, then the `config.yaml` of each run folder."""
     shipped = [
         StartConfig(key=path.name, path=path)
         for path in sorted(SHIPPED.glob("*.yaml"), key=lambda path: (path.stem != _FIRST, path.stem))
@@ -97,7 +97,7 @@ def quick_smoke() -> dict[str, Any]:
     return {**read(next(source for source in sources() if source.key == _QUICK)), "name": "smoke", "mode": "smoke"}
 
 
-def full_run_of(
+def full_run_parameters(
     smoke: Mapping[str, Any], run: str, *, full_runs: Sequence[Path] = (), queued: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Return the parameters of the Launch page for the full run of a smoke test.

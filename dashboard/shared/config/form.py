@@ -61,7 +61,7 @@ class FormField:
 
     Attributes:
         path: Keys from the top of the configuration, for example `("optimizer", "learning_rate")`.
-        help: Meaning and allowed values.
+        help: Meaning, and which values are allowed.
         nullable: Whether null is allowed.
         default: Value if the key is missing; None if there is no default.
     """
@@ -81,7 +81,7 @@ class FormField:
         return ".".join(self.path)
 
     def has_type(self, value: Any) -> bool:
-        """Return whether the value has a type of this field; the range is not checked."""
+        """Return whether the type of a value fits; the range is not checked."""
         if value is None:
             return self.nullable or self.required  # a required key starts empty
         if self.kind == "choice":
@@ -228,7 +228,7 @@ def assignments(start: Mapping[str, Any], edited: Mapping[str, Any]) -> list[str
 
 
 def parse_assignments(texts: Iterable[str]) -> dict[Key, Any]:
-    """Return the values of assignments; unknown keys and values of the wrong type are left out."""
+    """Parse assignments; unknown keys and values of the wrong type are skipped."""
     known = {each.dotted: each for each in fields()}
     found = {}
     for text in list(texts)[:_MAX_ASSIGNMENTS]:
@@ -239,7 +239,7 @@ def parse_assignments(texts: Iterable[str]) -> dict[Key, Any]:
 
 
 def has_assignments(config: Mapping[str, Any], texts: Iterable[str]) -> bool:
-    """Return whether a complete configuration has the values of these assignments."""
+    """Return whether a complete configuration already has the assigned values."""
     return all(get_path(config, *path) == value for path, value in parse_assignments(texts).items())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import streamlit as st
@@ -43,55 +43,45 @@ def job_of(name: str) -> Job | None:
 
 
 def draw_stage(name: str, job: Job | None) -> None:
-    """Draw how far a run is, with its last log line."""
+    """Draw the stage of a waiting or running run, its progress and its last log line."""
     folder = state.root() / name
-    title, begun = _stage(folder, job)
-    seconds = time.time() - (begun or time.time())
-    elapsed = (
-        f", {duration(seconds) if seconds >= 59.5 else f'{max(0.0, seconds):.0f} s'} since its start" if begun else ""
-    )
+    output = tail(job.folder / OUTPUT) if job is not None else ""
+    started = job.started.created if job is not None and job.started else None
+    if folder.is_dir():
+        records = reading.log_of(folder, (*LEVELS, OTHER), "").records
+        title = _stage(folder, {record.get("event") for record in records})
+        last = glimpse(str(records[-1].get("message", "")), _MAX_LINE) if records else ""
+        at = parse_time(get_str(reading.run_of(folder).manifest, "started_at") or "")
+        started = started or (at.timestamp() if at else None)
+    else:
+        title = "Compiling" if COMPILING in output else "Loading model and data" if started else "Waiting in the queue"
+        last = output.rpartition("\n")[2]
+    if job is not None and job.state == "stopping":
+        title = "Stopping"
+    elapsed = f", {_seconds(time.time() - started)} since start" if started else ""
     box = st.status(f"{title}{elapsed}", state="running", expanded=True)
     if folder.is_dir() and (planned := get_number(reading.run_of(folder).manifest, "training", "steps_planned")):
         box.progress(*headline.progress(reading.series_of(folder), planned))
-    if last := _last_line(folder, job):
+    if last:
         with box.container():
             markup.note(last)
 
 
-def _stage(folder: Path, job: Job | None) -> tuple[str, float | None]:
-    """Return the stage of a run, and when its process started in seconds since 1970, or None if it has not."""
-    begun = job.started.created if job is not None and job.started else None
-    if not folder.is_dir():
-        if job is None or job.state == "waiting":
-            return "Waiting in the queue", None
-        return ("Compiling" if COMPILING in tail(job.folder / OUTPUT) else "Loading model and data"), begun
-    manifest = reading.run_of(folder).manifest
-    started = parse_time(get_str(manifest, "started_at") or "")
-    begun = begun or (started.timestamp() if started else None)
-    events = {record.get("event") for record in _records(folder)}
-    if job is not None and job.state == "stopping":
-        return "Stopping", begun
+def _stage(folder: Path, events: Collection[object]) -> str:
     if "trained" in events:
-        return "Evaluating", begun
-    is_training = "compiled" in events or reading.series_of(folder).last("step")
-    return ("Training" if is_training else "Compiling"), begun
+        return "Evaluating"
+    return "Training" if "compiled" in events or reading.series_of(folder).last("step") else "Compiling"
 
 
-def _records(folder: Path) -> list[dict[str, object]]:
-    return list(reading.log_of(folder, (*LEVELS, OTHER), "").records)
-
-
-def _last_line(folder: Path, job: Job | None) -> str:
-    if folder.is_dir() and (records := _records(folder)):
-        return glimpse(str(records[-1].get("message", "")), _MAX_LINE)
-    return tail(job.folder / OUTPUT, lines=1) if job is not None else ""
+def _seconds(seconds: float) -> str:
+    return duration(seconds) if seconds >= 59.5 else f"{max(0.0, seconds):.0f} s"
 
 
 # The Run page
 
 
 def before_its_folder(job: Job) -> None:
-    """Draw a run that has no folder yet, and open it as soon as it has one."""
+    """Draw a queued or starting run, and rerun the page when its folder appears."""
     _follow(job.run)
     st.fragment(run_every=None if job.has_ended else TICK_SECONDS)(_waiting)(job.run)
 
@@ -148,7 +138,7 @@ def _draw_finished(summary: RunSummary, known: Mapping[str, RunSummary]) -> None
             full_runs = [run.path for run in find_full_runs(summary, known.values())[:_MAX_FULL_RUNS]]
             job = job_of(name)
             queued = configs.read(configs.StartConfig(key="", path=job.folder / CONFIG)) if job else None
-            state.go(state.LAUNCH, **configs.full_run_of(config, name, full_runs=full_runs, queued=queued))
+            state.go(state.LAUNCH, **configs.full_run_parameters(config, name, full_runs=full_runs, queued=queued))
 
 
 # Buttons

@@ -33,7 +33,9 @@ def show(problems: Iterable[Problem]) -> None:
         return
     st.html("".join(_markup(problem) for problem in ordered[:SHOWN]))
     if len(ordered) > SHOWN:
-        st.caption(f"Not shown: {len(ordered) - SHOWN:,} more. Check, on the Runs page, has all of them as a file.")
+        st.caption(
+            f"Not shown: {len(ordered) - SHOWN:,} more. Select the run on the Runs page and use Check to download all."
+        )
 
 
 def _markup(problem: Problem) -> str:

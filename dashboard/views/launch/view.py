@@ -1,4 +1,4 @@
-"""The Launch page: the queue, and a form to change a configuration, see what it needs and start it."""
+"""The Launch page: the queue, the configuration form, its plan, and the start button."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _full_or_smoke(edited: Mapping[str, Any]) -> dict[str, Any]:
 def _plan(
     resolved: Mapping[str, Any], checked: Mapping[str, Any] | None, *, is_valid: bool
 ) -> Mapping[str, Any] | None:
-    """Draw and return the plan for this machine, or None if there is none yet."""
+    """Draw the plan for this machine, and return it if it is known."""
     known = asking.answers(state.root(), resolved, HERE)
     plans = [plan for question in HERE if (plan := known[question.options].answer) is not None]
     # A configuration that cannot start is not planned: the plan would find the same problems.

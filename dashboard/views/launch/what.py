@@ -78,6 +78,6 @@ def _data_facts(facts: Mapping[str, Any]) -> Iterator[str]:
     examples, tokens = get_number(facts, "training_rows"), get_number(facts, "dataset", "tokens")
     if examples is not None and tokens is not None:
         generated, items = get_number(facts, "dataset", "generated_rows"), get_number(facts, "evaluation_items")
-        more = f", {count(generated)} of them generated" if generated else ""
+        more = f" ({count(generated)} generated)" if generated else ""
         evaluated = "no evaluation" if items is None else f"{count(items)} evaluation items"
-        yield f"Data: {count(examples)} examples with {short_count(tokens)} tokens{more}; {evaluated}."
+        yield f"Data: {count(examples)} examples{more}, {short_count(tokens)} tokens; {evaluated}."
