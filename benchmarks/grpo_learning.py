@@ -15,7 +15,7 @@ and held-out ones, so no task of GRPO was ever taught.
 
 Before and after, each held-out item is answered once greedily and 16 times at temperature 1. Gains are paired by item;
 intervals are 95 % over items. Each arm is stored when it ends and not run again, so an interrupted benchmark continues.
-Prints the table of docs/rewards.md and writes benchmarks/results/grpo_learning.json.
+Prints the table of docs/guides/rewards.md and writes benchmarks/results/grpo_learning.json.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def estimate_case(case: Case, config: Config) -> dict[str, Any]:
     machine = MACHINES.get(case.target)
     platform, devices = ("cpu", 1) if machine is None else (machine.platform, machine.devices)
     task = build_task(config, shapes_mesh(devices), None if machine is None else platform)
-    parts = estimate(task, platform=platform, asked=case.shape)[case.program]
+    parts = estimate(task, platform=platform, eval_shape=case.shape)[case.program]
     need = total_bytes(parts)
     found = {"estimated_bytes": need, "parts": {part.name: part.bytes for part in parts if part.bytes}}
     return found if machine is None else {**found, "verdict": verdict(need, MEMORY[platform], FORMULA_ERROR)}
@@ -137,9 +137,9 @@ def compile_case(case: Case, config: Config) -> dict[str, Any]:
     if machine is None:
         began = time.perf_counter()
         task = build_task(config, build_mesh(choose_devices("cpu", 1).list), None)
-        need = list_programs(task, asked=case.shape)[case.program].compile().peak_bytes
+        need = list_programs(task, eval_shape=case.shape)[case.program].compile().peak_bytes
         return {"compiled_bytes": need, "compile_seconds": round(time.perf_counter() - began, 1)}
-    answer = ask_compiler(case.program, config, machine, asked=case.shape, limit_seconds=1500)
+    answer = ask_compiler(case.program, config, machine, eval_shape=case.shape, limit_seconds=1500)
     found = {"compile_seconds": round(answer.seconds, 1), "fits": answer.memory is not None}
     if answer.memory is not None:
         found["allocated_bytes"] = answer.memory.allocated_bytes

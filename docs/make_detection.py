@@ -1,4 +1,4 @@
-"""Generate docs/verify/detection.md from benchmarks/results: `python docs/make_detection.py`; a test compares."""
+"""Generate docs/verify/limits.md from benchmarks/results: `python docs/make_detection.py`; a test compares."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
-PAGE = Path(__file__).parent / "verify" / "detection.md"
+PAGE = Path(__file__).parent / "verify" / "limits.md"
 
 NEVER_FOUND = (
     (
@@ -19,12 +19,12 @@ NEVER_FOUND = (
     (
         "another device, or none",
         "every machine of the kind gives the same numbers",
-        "the [attestation](signatures.md) of a workflow, or a log of whoever lent the device",
+        "the [attestation](signing.md) of a workflow, or a log of whoever lent the device",
     ),
     (
         "other times, another duration",
         "no number follows from them",
-        "[time stamps](signatures.md) of start and end",
+        "[time stamps](signing.md) of start and end",
     ),
     (
         "another command, or a commit with the same arithmetic",
@@ -104,7 +104,7 @@ In folders of other tools, {planted_found} of {planted} planted contradictions a
 
 
 def page() -> str:
-    """Return the text of docs/verify/detection.md."""
+    """Return the text of docs/verify/limits.md."""
     rules, lies, foreign, honest = (_load(name) for name in ("rules", "adversary", "foreign", "honest_runs"))
     cases, again = rules["cases"], honest["again"]
     figures = ("lies", "errors", "found", "above_consistent")

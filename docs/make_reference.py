@@ -200,7 +200,7 @@ def rule_row(rule: Rule) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-PAGES = {"commands": commands, "configuration": configuration, "rules": rules}
+PAGES = {"cli": commands, "configuration": configuration, "rules": rules}
 
 if __name__ == "__main__":
     for name, page in PAGES.items():

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
+from schemas.formats import size
 from schemas.reading import get_number, get_path, get_str
 
 if TYPE_CHECKING:
@@ -186,42 +187,62 @@ def _is_peak(declared: float, peak: float, effective: Mapping[str, Any]) -> bool
 PROCESS_ERROR = 0.3
 """Relative error of the planned memory of a CPU process (at most 28 % in benchmarks/results/observed_memory.json)."""
 
+MemoryScope = Literal["one device", "process above baseline", "whole process"]
+"""What a peak was measured of: the fullest device, the growth of a process during the run, or a process as a whole."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class ObservedMemory:
-    """Peak memory of a run and the plan for it.
+class PeakMemory:
+    """Peak memory of a run. Peaks of different scopes must not be compared.
 
     Attributes:
-        planned_bytes: Planned bytes, or None if the plan lacks them.
-        error_fraction: Relative error of the plan, or None if unknown.
-        of: Measured memory: `arrays on a device` or `the process`.
-        part: The part of the run with the peak, or None if unknown.
+        part: Part of the run with the peak, such as `train`, or None if unknown.
     """
 
-    observed_bytes: float
-    planned_bytes: float | None
-    error_fraction: float | None
-    of: str
-    part: str | None
+    bytes: int
+    scope: MemoryScope
+    part: str | None = None
+
+    def as_text(self) -> str:
+        """Return the peak with its scope: `308.4 MiB, process above baseline`."""
+        return f"{size(self.bytes)}, {self.scope}"
 
 
-def observed_memory(plan: Mapping[str, Any] | None, manifest: Mapping[str, Any] | None) -> ObservedMemory | None:
-    """Return the observed peak memory of a run, or None if it was not measured.
+def peak_memory(manifest: Mapping[str, Any] | None) -> PeakMemory | None:
+    """Return the peak memory of a run, or None if it was not measured.
 
-    Manifests of version 1.1 and older contain figures of CPUs that were partly taken from the plan; they are ignored.
+    CPU figures of `peak_arrays`, which versions 1.0 and 1.1 wrote, were partly taken from the plan and are ignored.
     """
     result = get_path(manifest, "result")
-    planned, error = get_number(plan, "need_bytes"), get_number(plan, "error_fraction")
-    observed, part = get_number(result, "observed_memory", "bytes"), get_str(result, "observed_memory", "part")
-    of = "arrays on a device"
-    if observed is not None and get_str(result, "observed_memory", "source") == "process_growth":
-        beside, devices = get_number(plan, "target", "process_bytes"), get_number(plan, "target", "devices")
-        planned = None if planned is None or beside is None or devices is None else planned * devices + beside
-        error, of = PROCESS_ERROR, "the process"
-    if observed is None and get_str(result, "peak_arrays", "source") == "reported by the device":
-        observed, part = get_number(result, "peak_arrays", "bytes"), get_str(result, "peak_arrays", "program")
-    if observed is None and get_str(manifest, "devices", "platform") not in (None, "cpu"):
-        observed = get_number(result, "peak_memory_bytes")
-    if observed is None:
+    is_cpu = get_str(manifest, "devices", "platform") == "cpu"
+    if (observed := get_number(result, "observed_memory", "bytes")) is not None:
+        is_growth = get_str(result, "observed_memory", "source") == "process_growth"
+        scope: MemoryScope = "process above baseline" if is_growth else "one device"
+        return PeakMemory(bytes=int(observed), scope=scope, part=get_str(result, "observed_memory", "part"))
+    arrays = get_number(result, "peak_arrays", "bytes")
+    if arrays is not None and get_str(result, "peak_arrays", "source") == "reported by the device":
+        return PeakMemory(bytes=int(arrays), scope="one device", part=get_str(result, "peak_arrays", "program"))
+    if (peak := get_number(result, "peak_memory_bytes")) is not None:
+        return PeakMemory(bytes=int(peak), scope="whole process" if is_cpu else "one device")
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedMemory:
+    """Planned peak memory, with its relative error, or None if that is unknown."""
+
+    bytes: float
+    error_fraction: float | None
+
+
+def planned_memory(plan: Mapping[str, Any] | None, scope: MemoryScope) -> PlannedMemory | None:
+    """Return the plan for a peak of this scope, or None. A whole process, with Python and libraries, is not planned."""
+    need, error = get_number(plan, "need_bytes"), get_number(plan, "error_fraction")
+    if need is None or scope == "whole process":
         return None
-    return ObservedMemory(observed_bytes=observed, planned_bytes=planned, error_fraction=error, of=of, part=part)
+    if scope == "one device":
+        return PlannedMemory(bytes=need, error_fraction=error)
+    process, devices = get_number(plan, "target", "process_bytes"), get_number(plan, "target", "devices")
+    if process is None or devices is None:
+        return None
+    return PlannedMemory(bytes=need * devices + process, error_fraction=PROCESS_ERROR)

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from evidence import layout
+from evidence.effective import peak_memory
 from evidence.grade import GRADES, RunReport
 from evidence.imports.grade import tool_figures
 from evidence.imports.run import ImportedRun
@@ -127,7 +128,7 @@ def _count(problems: Iterable[Problem]) -> str:
 
 _SCORE_FILES = (layout.EVAL_SUMMARY, layout.PREDICTIONS, layout.BASELINE_PREDICTIONS)
 
-_RESULTS = ("tokens_seen", "first_loss", "last_loss", "best_loss", "mean_loss", "train_seconds", "peak_memory_bytes")
+_RESULTS = ("tokens_seen", "first_loss", "last_loss", "best_loss", "mean_loss", "train_seconds")
 
 _LARGEST = 1e300
 """Larger numbers come from invalid documents and cannot be displayed everywhere."""
@@ -181,6 +182,8 @@ def trace(run: Run, findings: Iterable[Problem]) -> tuple[Run, tuple[str, ...]]:
     result = (manifest or {}).get("result", {})
     wrong = [name for name in result if f"/result/{name}" in wrong_pointers]
     lost = {*wrong, *(compute_result([]) if METRICS in faulty else ())}
+    if "peak_memory_bytes" in wrong:
+        lost |= {"observed_memory", "peak_arrays"}
     if manifest is not None:
         manifest = manifest | {"result": {name: None if name in lost else value for name, value in result.items()}}
     has_scores = not faulty.intersection(_SCORE_FILES)
@@ -233,6 +236,7 @@ def _figures(run: Run) -> Figures:
         steps_planned=_get_int(manifest, "training", "steps_planned") or _get_int(config, "limits", "steps"),
         losses=losses[np.isfinite(losses)],
         duration_seconds=seconds_between(started, ended) if started and ended else None,
+        peak_memory=peak_memory(run.manifest),
         **{name: result.get(name) for name in _RESULTS},
     )
 
@@ -376,6 +380,7 @@ class Headline:
         high: Upper end of its 95 % interval.
         of: What a count is out of, such as the planned steps, or None.
         lenient: The score if answers in any form are accepted, or None.
+        scope: What it was measured of, for peak memory only. Figures of different scopes must not be compared.
     """
 
     name: str
@@ -385,6 +390,7 @@ class Headline:
     high: float | None = None
     of: int | None = None
     lenient: Number | None = None
+    scope: str | None = None
 
     def as_text(self) -> str:
         """Return the figure with its unit: `0.612 (0.515–0.702), n = 100`, `2.10 GiB`, or `–` for None."""
@@ -396,6 +402,8 @@ class Headline:
             text += f" ({write(self.low)}–{write(self.high)})"
         if self.of is not None:
             text += f", n\u00a0=\u00a0{self.of:,}" if self.unit == "fraction" else f" of {self.of:,}"
+        if self.scope is not None:
+            text += f", {self.scope}"
         return text if self.lenient is None else f"{text}; leniently {write(self.lenient)}"
 
 
@@ -410,11 +418,14 @@ def headlines(record: JudgedRecord) -> tuple[Headline, ...]:
         ("last loss", "nats", figures.last_loss),
         ("best loss", "nats", figures.best_loss),
         ("speed", "tokens per second", tokens / seconds if tokens and seconds else None),
-        ("peak memory of one device", "bytes", figures.peak_memory_bytes),
-        ("training time", "seconds", seconds),
     )
     measured = (Headline(name=name, unit=unit, value=value) for name, unit, value in others)
-    return (steps, *measured, *score_headlines(record.facts))
+    peak = figures.peak_memory
+    memory = Headline(
+        name="peak memory", unit="bytes", value=peak.bytes if peak else None, scope=peak.scope if peak else None
+    )
+    time = Headline(name="training time", unit="seconds", value=seconds)
+    return (steps, *measured, memory, time, *score_headlines(record.facts))
 
 
 def score_headlines(run: Run) -> tuple[Headline, ...]:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evidence import layout
+from evidence.effective import PeakMemory
 from evidence.imports.folder import read_tool_folder
 from evidence.imports.run import ImportedRun
 from evidence.layout import nested_too_deep, run_not_found
@@ -70,7 +71,7 @@ class Figures:
         losses: `[rows]` finite training losses in order, in nats per supervised token.
         last_loss: Loss of the last row, or None if it is not finite.
         duration_seconds: Time from start to end, or else to the last row.
-        peak_memory_bytes: Peak memory of one device.
+        peak_memory: Peak memory with its scope.
     """
 
     run_id: str | None = None
@@ -92,7 +93,7 @@ class Figures:
     mean_loss: float | None = None
     train_seconds: float | None = None
     duration_seconds: float | None = None
-    peak_memory_bytes: int | None = None
+    peak_memory: PeakMemory | None = None
 
 
 def _valid_rows(name: str) -> cached_property[Sequence[Document] | None]:

@@ -2,7 +2,7 @@
 # # trainproof on Kaggle
 #
 # Trains, records and packs a run on the accelerator that was asked for, and ends within seconds if Kaggle gave another
-# one: it substitutes silently, now and then by a machine without any. `docs/kaggle.md` of trainproof says how this is
+# one: it substitutes silently, now and then by a machine without any. `docs/guides/kaggle.md` of trainproof says how this is
 # sent, and what comes back. This file is the source; `kaggle/make.py` makes the kernels and notebooks of it.
 
 # %%
@@ -88,7 +88,7 @@ def run(*arguments: object, may_end_with: tuple[int, ...] = (0,), folder: Path =
 
 wheels = sorted(INPUT.glob("**/trainproof-*.whl"))
 if not wheels:
-    sys.exit(f"There is no trainproof wheel below {INPUT}. Next: attach the dataset that holds it (docs/kaggle.md).")
+    sys.exit(f"There is no trainproof wheel below {INPUT}. Next: attach the dataset that holds it (docs/guides/kaggle.md).")
 wanted = f"trainproof[{ASKED['extra']}] @ {wheels[-1].resolve().as_uri()}"
 subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", wanted], check=True)
 

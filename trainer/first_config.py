@@ -447,7 +447,7 @@ def measure(config: Config, inputs: ModelAndData, target: Target) -> Choice:
     """Estimate the memory of a configuration by formula."""
     task = Task.of(config, inputs.model.source, shapes_mesh(target.devices), platform=target.platform)
     longest = min(int(inputs.widths.max()), config.data.max_length)
-    longest = inputs.data.asked.longest_tokens if inputs.data.asked else longest
+    longest = inputs.data.eval_shape.longest_tokens if inputs.data.eval_shape else longest
     shape = EvalShape(prompts=len(inputs.evaluated.items), longest_tokens=longest)
     estimator = Estimator(
         platform=target.platform, available_bytes=available_bytes(target), why_not="init compiles nothing"

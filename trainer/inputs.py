@@ -17,7 +17,7 @@ def read_inputs(
     devices: Devices,
     *,
     with_weights: bool = True,
-    asked: RowFile | None = None,
+    eval_set: RowFile | None = None,
     rendered_at: str | None = None,
 ) -> tuple[Task, Data]:
     """Read model, rows and evaluation set, and check that they fit together.
@@ -26,7 +26,7 @@ def read_inputs(
         config: The run.
         devices: Devices of the run.
         with_weights: Check the model's weight files; a resumed run has the weights in its checkpoint.
-        asked: Evaluation set, by default the one in the configuration.
+        eval_set: Evaluation set, by default the one in the configuration.
         rendered_at: Time that the chat template writes, or None for the present.
 
     Raises:
@@ -43,7 +43,7 @@ def read_inputs(
     objective = build_objective(config)
     model = read_model(config, problems, with_weights=with_weights)
     data = read_data(
-        config, model, objective, problems, devices=len(devices.list), asked=asked, rendered_at=rendered_at
+        config, model, objective, problems, devices=len(devices.list), eval_set=eval_set, rendered_at=rendered_at
     )
     if problems or model is None or data is None:
         raise ProblemError(problems, exit_code=2)

@@ -204,7 +204,7 @@ def load_inputs(request: RunRequest, watch: Watch) -> RunInputs:
     task, data = read_inputs(config, devices, with_weights=resume is None, rendered_at=at)
     if data.refused and resume is None:
         raise ProblemError(data.refused, exit_code=2)
-    for problem in (*data.seen, *data.warnings):
+    for problem in (*data.overlap_warnings, *data.warnings):
         watch.say(f"{problem.code}: {render_sentence(problem)}")
     if parent is not None and resume is not None and parent["step"] >= config.limits.steps:
         step = int(restore(resume, state_shapes(task), lambda _: None).step)
@@ -230,7 +230,7 @@ def check(request: RunRequest, watch: Watch) -> dict[str, Any]:
         "can_begin": True,
         "training_rows": len(data.rows),
         "evaluation_items": items,
-        "findings": render_json((*data.seen, *data.warnings)),
+        "findings": render_json((*data.overlap_warnings, *data.warnings)),
         "model": inputs.task.model.document(),
         "dataset": data.document(),
         "first_examples": data.first_examples(CHECKED_ROWS, run_id=request.folder.name),

@@ -42,7 +42,7 @@ Word = Literal["better", "worse", "cannot tell", "not compared"]
 
 ALPHA = 0.05
 MAX_NAMED_ITEMS = 3
-_COSTS = ("last loss", "training time", "peak memory of one device")
+_COSTS = ("last loss", "training time", "peak memory")
 _RESULTS = ("first loss", "last loss", "best loss", "exact match")
 
 
@@ -347,7 +347,12 @@ def judge_pairs(compared: Comparison) -> tuple[PairVerdict, ...]:
                 changed=changed,
                 derived=derived,
                 sameness=_describe_sameness(derived, stated, pair) if have_configs and not changed else "",
-                costs=tuple(figure for name in _COSTS for figure in stated if figure[0].name == name),
+                costs=tuple(
+                    (replace(one, scope=None), other)
+                    for name in _COSTS
+                    for one, other in stated
+                    if one.name == name and one.scope == other.scope
+                ),
             )
         )
     return tuple(verdicts)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from evidence.compare.settings import ABSENT, values_equal
-from evidence.effective import observed_memory, scalar_settings
+from evidence.effective import peak_memory, planned_memory, scalar_settings
 from evidence.grade import Grade, RunReport
 from evidence.index.summary import RunSummary
 from evidence.report import build_record
@@ -290,11 +290,11 @@ def _run_figures(run: Run) -> dict[str, FigureValue]:
     share = supervised / (prompt + supervised) if prompt is not None and supervised else None
     dtypes = [get_str(run.manifest, "model", "dtypes", key) for key in ("params", "compute")]
     parameters = get_number(run.manifest, "model", "parameters")
-    memory = observed_memory(run.plan, run.manifest)
-    observed = memory_range = None
-    if memory is not None:
-        observed, planned, error = memory.observed_bytes, memory.planned_bytes, memory.error_fraction
-        memory_range = None if planned is None or error is None else (planned * (1 - error), planned * (1 + error))
+    peak = peak_memory(run.manifest)
+    planned = planned_memory(run.plan, peak.scope) if peak else None
+    memory_range = None
+    if planned is not None and (error := planned.error_fraction) is not None:
+        memory_range = (planned.bytes * (1 - error), planned.bytes * (1 + error))
     low, high = (get_number(run.plan, "time", "step_seconds", end) for end in ("low", "high"))
     time_range = None if low is None or high is None else (low, high)
     step_seconds, rate = _median(run, "step_seconds"), _median(run, "tokens_per_second")
@@ -305,7 +305,9 @@ def _run_figures(run: Run) -> dict[str, FigureValue]:
         "supervised share": FigureValue(number=share, text=formats.percent(share)),
         "number types": FigureValue(number=None, text=types),
         "parameters": FigureValue(number=parameters, text=formats.count(parameters)),
-        "memory": FigureValue(number=observed, text=formats.size(observed), planned=memory_range),
+        "memory": FigureValue(
+            number=peak.bytes if peak else None, text=peak.as_text() if peak else formats.NOTHING, planned=memory_range
+        ),
         "step time": FigureValue(number=step_seconds, text=formats.duration(step_seconds), planned=time_range),
         "tokens a second": FigureValue(number=rate, text=formats.rate(rate, "tokens")),
         "last loss": FigureValue(number=last, text=formats.number(last, 4)),

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from evidence import layout
-from evidence.effective import Scalar, scalar_settings
+from evidence.effective import PeakMemory, Scalar, peak_memory, scalar_settings
 from evidence.grade import GradeName, RunReport
 from evidence.report import DocumentState, build_record, count_errors, list_documents
 from evidence.run import Figures, Run
@@ -69,6 +69,7 @@ class RunSummary:
     score_high: float | None = None
     baseline_score: float | None = None
     duration_seconds: float | None = None
+    peak_memory: PeakMemory | None = None
     started_at: str | None = None
     problem_count: int = 0
     first_problem: Problem | None = None
@@ -131,13 +132,17 @@ def collect_figures(run: Run) -> dict[str, float]:
     """Return the measured figures of a run by name, for columns, filters and axes.
 
     `last.loss` is a field of the last metric row, `result.mean_loss` one of the manifest's result, `score.exact_match`
-    a metric of eval_summary.json, and `baseline.exact_match` is from the untrained model.
+    a metric of eval_summary.json, and `baseline.exact_match` is from the untrained model. Peak memory has its scope in
+    its name, `peak_memory_bytes.process_above_baseline`, because peaks of different scopes must not be compared.
     """
     found: dict[str, Any] = {}
     if run.metrics:
         found |= {f"last.{name}": run.metrics[-1].get(name) for name in number_names()}
     if run.manifest is not None:
         found |= {f"result.{name}": value for name, value in run.manifest["result"].items()}
+        del found["result.peak_memory_bytes"]
+        if (peak := peak_memory(run.manifest)) is not None:
+            found[f"peak_memory_bytes.{peak.scope.replace(' ', '_')}"] = peak.bytes
     if run.eval_summary is not None:
         for prefix, scores in (("score", run.eval_summary), ("baseline", run.eval_summary["baseline"] or {})):
             found |= {f"{prefix}.{name}": metric["value"] for name, metric in scores.get("metrics", {}).items()}

@@ -44,7 +44,7 @@ from schemas.problems import Problem, ProblemError, problem_of
 
 NOT_COVERED = (
     "Device, duration and memory are what the run states: only a witness can confirm them, a repetition cannot "
-    "(docs/verify/signatures.md)."
+    "(docs/verify/signing.md)."
 )
 """Shown with every receipt."""
 

@@ -25,16 +25,16 @@ def made():
     return module
 
 
-@pytest.mark.parametrize("name", ["commands", "configuration", "rules"])
+@pytest.mark.parametrize("name", ["cli", "configuration", "rules"])
 def test_a_generated_page_is_current(made, name: str):
     found = Path(f"docs/reference/{name}.md").read_text(encoding="utf-8")
     assert found == made.PAGES[name](), "run: python docs/make_reference.py"
 
 
 def test_the_index_links_every_page():
-    index = Path("docs/README.md").read_text(encoding="utf-8")
+    index = Path("docs/index.md").read_text(encoding="utf-8")
     assert [
-        page.name for page in DOCS if page.name != "README.md" and f"]({page.relative_to('docs')})" not in index
+        page.name for page in DOCS if page.name != "index.md" and f"]({page.relative_to('docs')})" not in index
     ] == []
 
 

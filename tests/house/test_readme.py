@@ -28,7 +28,7 @@ def test_it_is_short():
 
 
 def test_every_verb_is_shown():
-    pages = (README, Path("docs/README.md").read_text())
+    pages = (README, Path("docs/index.md").read_text())
     lines = [line for page in pages for line in commands(page) if line.startswith("trainproof ")]
     shown = {shlex.split(line)[1] for line in lines}
     assert shown == set(VERBS)

@@ -67,7 +67,7 @@ def test_the_learning_results_are_consistent_and_in_the_documentation():
     document = json.loads((Path(BENCHMARKS) / "results" / "grpo_learning.json").read_text())
     summary = document["summary"]
     assert json.loads(json.dumps(summarize(document["start"], document["seeds"]))) == summary
-    assert format_table(summary) in (Path(BENCHMARKS).parent / "docs" / "rewards.md").read_text()
+    assert format_table(summary) in (Path(BENCHMARKS).parent / "docs" / "guides" / "rewards.md").read_text()
     for (gain, half), arms in zip(summary["grpo"]["gains"], document["seeds"].values(), strict=True):
         assert gain - half > 0.1
         assert arms["grpo"]["cpu_seconds"] < 150
@@ -84,4 +84,4 @@ def test_with_uneven_lengths_a_step_is_ahead_though_it_draws_more():
     tokens = [
         each["new_tokens_a_cpu_second"]["median"] * each["rollout_cpu_seconds"]["median"] for each in (theirs, ours)
     ]
-    assert tokens[0] < tokens[1], "docs/decisions/throughput.md says that lengths were not equal"
+    assert tokens[0] < tokens[1], "benchmarks/README.md says that lengths were not equal"

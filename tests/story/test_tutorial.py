@@ -1,4 +1,4 @@
-"""docs/tutorial.md as a student follows it: a small model folder, the rows of the page, its commands in order."""
+"""The commands of docs/getting-started.md in order, with a small model folder and the rows of the page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainproof.cli.app import main
 
 pytestmark = pytest.mark.slow
 
-PAGE = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "getting-started.md").read_text(encoding="utf-8")
 CODE = re.compile(r"```(sh|python)\n(.*?)```", re.DOTALL)
 
 
@@ -40,7 +40,7 @@ def test_from_rows_to_a_verified_run_by_the_page_alone(tmp_path: Path, monkeypat
     assert [language for language, _ in blocks] == ["python", *["sh"] * 6]
     for language, block in blocks:
         if language == "python":
-            exec(compile(block, "docs/tutorial.md", "exec"), {})
+            exec(compile(block, "docs/getting-started.md", "exec"), {})
         else:
             followed(block)
     assert len(rows_in(tmp_path / "rows.jsonl")) == 200

@@ -16,7 +16,8 @@ Open = Callable[..., AppTest]
 def said(app: AppTest) -> str:
     """Return all HTML and text of the page that somebody sees."""
     html = [element.proto.body for element in app.get("html") if not element.proto.unsafe_allow_javascript]
-    return "\n".join([*html, *(element.value for element in [*app.markdown, *app.caption, *app.header])])
+    figures = [f"{metric.label} {metric.value}" for metric in app.metric]
+    return "\n".join([*html, *figures, *(element.value for element in [*app.markdown, *app.caption, *app.header])])
 
 
 def press(app: AppTest, name: str) -> AppTest:

@@ -255,7 +255,7 @@ def test_items_that_are_in_the_training_rows_are_reported(config, tmp_path):
         "items_near": 1,
         "items": ["0", "2", "1"],
     }
-    [problem] = data.seen
+    [problem] = data.overlap_warnings
     assert (problem.code, problem.file) == ("TP408", dataset)
     assert problem.what == "Training rows contain 2 of the 4 evaluation items (2 rows): 0, 2."
 

@@ -105,7 +105,7 @@ def test_every_length_is_compiled_before_the_first_step(pairs, train):
 
 
 def test_the_page_of_the_documentation_runs(train, tmp_path, monkeypatch):
-    page = (Path(__file__).parents[2] / "docs" / "preference.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "preference.md").read_text()
     for name, kind in (("pairs.jsonl", "json"), ("preference.yaml", "yaml")):
         (tmp_path / name).write_text(page.partition(f"```{kind}\n")[2].partition("```")[0])
     monkeypatch.chdir(tmp_path)

@@ -183,7 +183,7 @@ def is_of_vector(line: str) -> bool:
 def test_all_matrix_products_take_one_path(chosen):
     if select_level("x86-64-v3").name != "x86-64-v3":
         pytest.skip("this processor does not have the level")
-    programs = list_programs(task_of(settings(*chosen)), asked=EvalShape(prompts=2, longest_tokens=20))
+    programs = list_programs(task_of(settings(*chosen)), eval_shape=EvalShape(prompts=2, longest_tokens=20))
     for name in ("train", "decode"):
         text = programs[name].compile().executable.as_text()
         assert "__ynn_fusion" in text

@@ -1,4 +1,4 @@
-"""docs/models.md in a folder with a model and an adapter: its code runs, and its table names every family."""
+"""docs/guides/models.md in a folder with a model and an adapter: its code runs, and its table names every family."""
 
 import re
 import shutil
@@ -8,7 +8,7 @@ import trainproof
 from trainer.model.families import FAMILIES
 
 REPOSITORY = Path(__file__).parents[2]
-PAGE = (REPOSITORY / "docs" / "models.md").read_text()
+PAGE = (REPOSITORY / "docs" / "guides" / "models.md").read_text()
 
 
 def test_the_code_of_the_page_runs(tmp_path, monkeypatch, capsys):
@@ -16,7 +16,7 @@ def test_the_code_of_the_page_runs(tmp_path, monkeypatch, capsys):
     shutil.copytree(REPOSITORY / "tests" / "cases" / "adapters" / "llama-rslora", tmp_path / "my-adapter")
     monkeypatch.chdir(tmp_path)
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    exec(compile(code, "docs/models.md", "exec"), {})
+    exec(compile(code, "docs/guides/models.md", "exec"), {})
     assert capsys.readouterr().out.startswith("(2, 3, 97) ")
 
 

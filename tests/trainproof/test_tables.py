@@ -19,8 +19,10 @@ REPOSITORY = Path(__file__).parents[2]
 
 def test_the_example_of_the_documentation_runs(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
     monkeypatch.chdir(REPOSITORY)
-    (code,) = re.findall(r"```python\n(.*?)```", (REPOSITORY / "docs" / "scripts.md").read_text(), re.DOTALL)
-    exec(compile(code, "docs/scripts.md", "exec"), {})
+    (code,) = re.findall(
+        r"```python\n(.*?)```", (REPOSITORY / "docs" / "guides" / "notebooks.md").read_text(), re.DOTALL
+    )
+    exec(compile(code, "docs/guides/notebooks.md", "exec"), {})
     assert "consistent" in capsys.readouterr().out
 
 

@@ -125,18 +125,18 @@ class RunPrograms:
         return replace(self, initial=initial, steps=Steps(by_length=steps))
 
 
-def compiled_run(task: Task, lengths: Sequence[int], *, asked: EvalShape | None, resumed: bool) -> RunPrograms:
+def compiled_run(task: Task, lengths: Sequence[int], *, eval_shape: EvalShape | None, resumed: bool) -> RunPrograms:
     """Compile all programs of a run for the sequence lengths of its data and the shape of its evaluation, if any."""
     return RunPrograms(
         initial={} if resumed else compile_initial(task),
         steps=compiled_steps(task, lengths),
-        decode=None if asked is None else decode_program(task, asked).compile(),
+        decode=None if eval_shape is None else decode_program(task, eval_shape).compile(),
         rollout=tuple(each.compile() for each in rollout_programs(task).values()),
     )
 
 
-def list_programs(task: Task, *, asked: EvalShape | None = None) -> dict[str, Program]:
-    """Return the programs of a run by name; `asked` is the shape of the evaluation, if there is one."""
+def list_programs(task: Task, *, eval_shape: EvalShape | None = None) -> dict[str, Program]:
+    """Return the programs of a run by name; `eval_shape` is the shape of the evaluation, if there is one."""
     model = task.model
     programs = {
         "start": start_program(task),
@@ -148,8 +148,8 @@ def list_programs(task: Task, *, asked: EvalShape | None = None) -> dict[str, Pr
     }
     if not model.reads_weights:
         programs["restore"] = draw_program(task, lambda name: bool(task.reference) or not model.method.is_trained(name))
-    if asked is not None:
-        programs["decode"] = decode_program(task, asked)
+    if eval_shape is not None:
+        programs["decode"] = decode_program(task, eval_shape)
     return programs
 
 
@@ -200,11 +200,11 @@ def train_program(task: Task, length: int | None = None) -> Program:
     return Program(function=function, arguments=arguments, settings={}, donated=donated)
 
 
-def decode_program(task: Task, asked: EvalShape) -> Program:
+def decode_program(task: Task, eval_shape: EvalShape) -> Program:
     """Return the program that answers a batch of prompts, as `generate` calls it."""
-    settings, width, devices = task.config.evaluation, padded(asked.longest_tokens), task.mesh.size
+    settings, width, devices = task.config.evaluation, padded(eval_shape.longest_tokens), task.mesh.size
     sharding = rows_sharding(task.mesh) if devices > 1 else None
-    rows = prompt_rows(prompts_at_a_time(settings.batch_size, settings.samples, devices), asked.prompts, devices)
+    rows = prompt_rows(prompts_at_a_time(settings.batch_size, settings.samples, devices), eval_shape.prompts, devices)
     shape: Any = jax.ShapeDtypeStruct
     is_sampled = settings.samples > 1
     keys = [shape((rows * settings.samples,), jax.eval_shape(jax.random.key, 0).dtype)] if is_sampled else []

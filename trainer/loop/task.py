@@ -190,7 +190,7 @@ def scan_problems(config: Config, *, devices: int) -> list[Problem]:
 
 
 def choose_attention(config: Config, *, platform: str | None) -> AttentionKind:
-    """Return the attention over whole sequences in training (`memory.attention`); see docs/decisions/attention.md.
+    """Return the attention over whole sequences in training (`memory.attention`); see docs/decisions/memory.md.
 
     Decoding uses plain attention with a cache; pass `platform=None` for it.
     """

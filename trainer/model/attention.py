@@ -2,7 +2,7 @@
 
 `attend` computes all scores of a layer. `AttentionKernel` selects an implementation that never stores the scores of a
 whole sequence, for training: JAX's splash kernel on TPUs, or `blockwise`, a loop on any device
-(docs/decisions/attention.md). The softmax is float32 in every implementation.
+(docs/decisions/memory.md). The softmax is float32 in every implementation.
 """
 
 from __future__ import annotations

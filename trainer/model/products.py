@@ -3,7 +3,7 @@
 JAX derives the gradient of a second factor as a product that contracts first axes. A CPU compiler computes that form
 with a different library than all other products, which sums in an order that depends on the processor's caches,
 instructions and number of threads. With these functions every product of a step takes one path
-(docs/decisions/processors.md).
+(docs/decisions/determinism.md).
 """
 
 from __future__ import annotations

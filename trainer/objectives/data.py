@@ -59,7 +59,7 @@ class Data:
     """Time that the chat template writes, or None if it writes none or the present."""
 
     @property
-    def asked(self) -> EvalShape | None:
+    def eval_shape(self) -> EvalShape | None:
         """Shape of the evaluation prompts, or None."""
         if self.items is None:
             return None
@@ -84,7 +84,7 @@ class Data:
         }
 
     @property
-    def seen(self) -> tuple[Problem, ...]:
+    def overlap_warnings(self) -> tuple[Problem, ...]:
         """Warnings about evaluation items that are in the training rows."""
         if self.overlap is None or self.items is None:
             return ()
@@ -133,7 +133,7 @@ def read_data(
     problems: list[Problem],
     *,
     devices: int,
-    asked: RowFile | None = None,
+    eval_set: RowFile | None = None,
     rendered_at: str | None = None,
 ) -> Data | None:
     """Read and encode the data of a run, or return None if there are errors.
@@ -144,10 +144,10 @@ def read_data(
         objective: Objective of the run.
         problems: Receives problems of dataset and evaluation set.
         devices: Devices that share a batch.
-        asked: Evaluation set, by default the one in the configuration.
+        eval_set: Evaluation set, by default the one in the configuration.
         rendered_at: Time that the chat template writes, or None for the present.
     """
-    tokenizer, dataset, items, encoded, file, too_long = None, None, None, None, asked, list[Problem]()
+    tokenizer, dataset, items, encoded, file, too_long = None, None, None, None, eval_set, list[Problem]()
     if model is not None:
         with collect_problems(problems):
             tokenizer = model.source.tokenizer(rendered_at)
@@ -239,7 +239,7 @@ def record_data(recorder: Recorder, data: Data, *, examples: int) -> None:
     fields |= {"thinks": form.thinks} if form.conversation else {"template": form.template}
     recorder.log("info", FORM, f"prompts {how}", **fields)
     recorder.log("info", SCORING, f"answers are read as {data.scoring.describe()}", **scoring_document(data.scoring))
-    for problem in (*data.seen, *data.warnings):
+    for problem in (*data.overlap_warnings, *data.warnings):
         what = f"{problem.code}: {render_sentence(problem)}"
         level = "info" if problem.severity == "note" else problem.severity
         recorder.note(level, "odd_row", what, code=problem.code, file=problem.file)

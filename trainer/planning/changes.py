@@ -197,7 +197,7 @@ class _Search:
 
     def _programs(self, config: Config, estimator: Estimator) -> list[ProgramMemory]:
         changed = self.subject.changed(config)
-        return estimator.programs(changed.task, changed.asked)
+        return estimator.programs(changed.task, changed.eval_shape)
 
 
 def largest_microbatch(
@@ -295,4 +295,4 @@ def _decide(subject: Subject, estimator: Estimator, size: int, length: int) -> P
     config = subject.task.config
     batch, data = replace(config.batch, microbatch_size=size), replace(config.data, max_length=length)
     changed = subject.changed(replace(config, batch=batch, data=data))
-    return deciding(estimator.programs(changed.task, changed.asked))
+    return deciding(estimator.programs(changed.task, changed.eval_shape))

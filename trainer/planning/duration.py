@@ -344,8 +344,8 @@ def session_parts(
         SessionPart("train", step.times(steps), f"{steps:,} steps × {step.likely:.3g} s"),
         save_part(config, checkpoint_bytes, asynchronous=target.platform != "cpu"),
     ]
-    if subject.asked is not None and target.memory_bandwidth is not None:
-        parts.append(evaluate_part(subject, subject.asked, target))
+    if subject.eval_shape is not None and target.memory_bandwidth is not None:
+        parts.append(evaluate_part(subject, subject.eval_shape, target))
     parts.append(SessionPart("export", at_rate(size, DISK), f"{size / 1e9:.3g} GB to disk"))
     return parts[target.session_seconds is None :]
 
@@ -384,19 +384,21 @@ def save_part(config: Config, checkpoint_bytes: int, *, asynchronous: bool) -> S
     return SessionPart("save", seconds, because)
 
 
-def evaluate_part(subject: Subject, asked: EvalShape, target: Target) -> SessionPart:
+def evaluate_part(subject: Subject, eval_shape: EvalShape, target: Target) -> SessionPart:
     """Return the time of all evaluations: prefill of each batch, then all parameters are read for each token."""
     task = subject.task
     config, model, of, devices = task.config, task.model, task.config.evaluation, task.mesh.size
     at_a_time = prompts_at_a_time(of.batch_size, of.samples, devices)
-    rows = prompt_rows(at_a_time, asked.prompts, devices) // devices
+    rows = prompt_rows(at_a_time, eval_shape.prompts, devices) // devices
     share = devices if config.mesh.shard_params else 1
-    flops = 2.0 * count_params(model.base) * rows * padded(asked.longest_tokens)
+    flops = 2.0 * count_params(model.base) * rows * padded(eval_shape.longest_tokens)
     reading = _limits(task, target, flops, count_params(model.base) * ITEM_BYTES[config.precision.compute] / share, 0.0)
     token = _band(params_bytes(model.base) / share / (target.memory_bandwidth or math.inf), host=0.0)
     every = config.evaluation.every_steps
-    points, few = config.limits.steps // every if every else 0, min(of.during_items, asked.prompts)
-    batches = (2 if of.baseline else 1) * math.ceil(asked.prompts / at_a_time) + points * math.ceil(few / at_a_time)
+    points, few = config.limits.steps // every if every else 0, min(of.during_items, eval_shape.prompts)
+    batches = (2 if of.baseline else 1) * math.ceil(eval_shape.prompts / at_a_time) + points * math.ceil(
+        few / at_a_time
+    )
     seconds = token.times(batches * of.max_new_tokens)
     if reading is not None:
         seconds = seconds.plus(_band(max(reading.values())).times(batches))

@@ -69,21 +69,21 @@ def count_params(params: Mapping[str, Any]) -> int:
     return sum(int(value.size) for value in params.values())
 
 
-def estimate(task: Task, *, platform: str, asked: EvalShape | None = None) -> dict[str, Parts]:
+def estimate(task: Task, *, platform: str, eval_shape: EvalShape | None = None) -> dict[str, Parts]:
     """Estimate the peak of each program, by the names of `loop/programs.py`, in the order in which they run.
 
     Args:
         task: The run; only shapes are used.
         platform: cpu, gpu or tpu.
-        asked: Shape of the evaluation prompts, or None if nothing is evaluated.
+        eval_shape: Shape of the evaluation prompts, or None if nothing is evaluated.
     """
     formula, devices = _Formula(task, platform), task.mesh.size
     found = {"start": formula.state, "train": formula.train()}
-    if asked is not None:
+    if eval_shape is not None:
         of = task.config.evaluation
-        prompts = prompt_rows(prompts_at_a_time(of.batch_size, of.samples, devices), asked.prompts, devices)
+        prompts = prompt_rows(prompts_at_a_time(of.batch_size, of.samples, devices), eval_shape.prompts, devices)
         found["decode"] = formula.decode(
-            of.samples * prompts // devices, padded(asked.longest_tokens), of.max_new_tokens
+            of.samples * prompts // devices, padded(eval_shape.longest_tokens), of.max_new_tokens
         )
     if (size := rollout_size(task)) is not None:
         found["rollout"] = formula.decode(size.rows // devices, size.width, size.new_tokens, group=size.group_size)

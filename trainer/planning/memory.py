@@ -155,7 +155,7 @@ def limit_bytes(task: Task, target: Target) -> int | None:
 
 
 def weights_kept_bytes(task: Task) -> int:
-    """Return what a CPU process keeps after reading weights (docs/decisions/memory-estimate.md)."""
+    """Return what a CPU process keeps after reading weights (docs/decisions/memory.md)."""
     return min(count_params(task.model.base) * 4 * 27 // 20, WEIGHTS_READING) if task.model.reads_weights else 0
 
 
@@ -198,17 +198,17 @@ class Estimator:
         """Return an estimator that compiles nothing."""
         return Estimator(platform=self.platform, available_bytes=self.available_bytes, why_not=self.why_not)
 
-    def programs(self, task: Task, asked: EvalShape | None) -> list[ProgramMemory]:
+    def programs(self, task: Task, eval_shape: EvalShape | None) -> list[ProgramMemory]:
         """Return the memory of every program of a run, in the order in which they run."""
-        estimates = estimate(task, platform=self.platform, asked=asked)
-        found = [self.program(name, task, asked, parts) for name, parts in estimates.items()]
+        estimates = estimate(task, platform=self.platform, eval_shape=eval_shape)
+        found = [self.program(name, task, eval_shape, parts) for name, parts in estimates.items()]
         if self.platform == "cpu" and task.model.reads_weights:
             reading = self._estimated("start", reading_parts(task), "reading the weights")
             if found[0].peak_bytes < reading.peak_bytes:
                 found[0] = reading
         return found
 
-    def program(self, name: str, task: Task, asked: EvalShape | None, parts: Parts) -> ProgramMemory:
+    def program(self, name: str, task: Task, eval_shape: EvalShape | None, parts: Parts) -> ProgramMemory:
         """Return the memory of one program."""
         need, limit = total_bytes(parts), self.available_bytes
         if self.compiled is not None:
@@ -221,7 +221,7 @@ class Estimator:
             side = f"below {FAR_BELOW:.0%}" if need < limit else f"above {FAR_ABOVE:.0%}"
             return self._estimated(name, parts, f"{side} of the memory, not compiled")
         try:
-            return self._compile(name, task, asked, parts, self.machine)
+            return self._compile(name, task, eval_shape, parts, self.machine)
         except CompilerError as error:
             return self._estimated(name, parts, " ".join(str(error).split())[:400])
 
@@ -268,16 +268,18 @@ class Estimator:
             aliased_fraction=aliased,
         )
 
-    def _compile(self, name: str, task: Task, asked: EvalShape | None, parts: Parts, machine: Machine) -> ProgramMemory:
+    def _compile(
+        self, name: str, task: Task, eval_shape: EvalShape | None, parts: Parts, machine: Machine
+    ) -> ProgramMemory:
         """Compile a program; where a run has several for it, the largest counts.
 
         Raises:
             CompilerError: The compiler failed.
         """
         self.say(f"compiling {name}")
-        shape = asked if name == "decode" else None
+        shape = eval_shape if name == "decode" else None
         answers = [
-            self.ask(each, task.config, machine, asked=shape, limit_seconds=self.limit_seconds)
+            self.ask(each, task.config, machine, eval_shape=shape, limit_seconds=self.limit_seconds)
             for each in self._names_in_run(name, task)
         ]
         answer = max(answers, key=lambda each: each.peak_bytes)

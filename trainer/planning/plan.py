@@ -128,7 +128,7 @@ def plan(
         compile_time: Measured compilation, or None to predict it.
     """
     task = subject.task
-    programs = estimator.programs(task, subject.asked)
+    programs = estimator.programs(task, subject.eval_shape)
     decides = deciding(programs)
     train = next(program for program in programs if program.name == "train")
     step = predict_step(task, target, train, step_ratio=options.step_ratio, work=work)
@@ -170,7 +170,7 @@ def plan(
             "kept": describe_saved_artifacts(task),
         },
         "host": host and {"need_bytes": host[0], "available_bytes": target.host_memory_bytes, "because": host[1]},
-        "findings": [finding(problem) for problem in (*subject.seen, *subject.warnings, *findings(run))],
+        "findings": [finding(problem) for problem in (*subject.overlap_warnings, *subject.warnings, *findings(run))],
     }
     if options.advice and document["verdict"] in ("does_not_fit", "tight"):
 
@@ -252,7 +252,7 @@ def compiled_plan(
     subject = Subject(task=task, **vars(summarize_data(task.config, data)))
 
     def is_far_too_large(candidate: Task) -> bool:
-        needs = (program.peak_bytes for program in formula.programs(candidate, data.asked))
+        needs = (program.peak_bytes for program in formula.programs(candidate, data.eval_shape))
         return limit is not None and max(needs) > FAR_ABOVE * limit
 
     def formula_plan(task: Task) -> dict[str, Any]:
@@ -267,13 +267,13 @@ def compiled_plan(
         if not is_last and is_far_too_large(task):
             continue
         try:
-            programs = compiled_run(task, data.source.lengths_in_use, asked=data.asked, resumed=resumed)
+            programs = compiled_run(task, data.source.lengths_in_use, eval_shape=data.eval_shape, resumed=resumed)
         except jax.errors.JaxRuntimeError as error:
             if not is_last and is_out_of_memory(error):
                 continue
             raise _refused_by_compiler(error, formula_plan(task), model=model) from error
         estimator = replace(formula, compiled=programs.by_name)
-        train = next(each for each in estimator.programs(task, data.asked) if each.name == "train")
+        train = next(each for each in estimator.programs(task, data.eval_shape) if each.name == "train")
         if is_last or train.verdict == "fits":
             break
     compiled = [each for some in programs.by_name.values() for each in some]

@@ -15,7 +15,7 @@ from trainer.loop.task import Task, shapes_mesh
 from trainer.model.source import resolve_for_planning
 from trainer.planning.formula import count_params, estimate, total_bytes
 from trainer.planning.memory import limit_bytes
-from trainer.planning.subject import assumed_asked, devices_used
+from trainer.planning.subject import assumed_eval_shape, devices_used
 from trainer.runtime import choose_devices, target_from
 
 QUICK_SECONDS = 120.0
@@ -58,16 +58,16 @@ def resolve_shape(config: Config, target: Target) -> Config:
 
 
 def _fits_and_is_quick(config: Config, target: Target) -> bool:
-    devices, asked = devices_used(config, target), assumed_asked(config)
+    devices, eval_shape = devices_used(config, target), assumed_eval_shape(config)
     source = resolve_for_planning(config.model.name, config.model.revision)
     task = Task.of(config, source, shapes_mesh(devices), platform=target.platform)
-    parts = estimate(task, platform=target.platform, asked=asked)
+    parts = estimate(task, platform=target.platform, eval_shape=eval_shape)
     need = max(total_bytes(program) for name, program in parts.items() if name != "export")
     tokens = 4 * config.limits.steps * task.tokens_per_step  # forward, backward and recomputation
-    if asked is not None:
+    if eval_shape is not None:
         evaluations = 2 if config.evaluation.baseline else 1
-        answer = asked.longest_tokens + config.evaluation.samples * config.evaluation.max_new_tokens
-        tokens += evaluations * asked.prompts * answer
+        answer = eval_shape.longest_tokens + config.evaluation.samples * config.evaluation.max_new_tokens
+        tokens += evaluations * eval_shape.prompts * answer
     flops = devices * target.peak_flops.get(config.precision.compute, UNKNOWN_FLOPS / devices)
     limit = limit_bytes(task, target)
     return (limit is None or need <= limit) and 2 * count_params(task.model.base) * tokens / flops <= QUICK_SECONDS

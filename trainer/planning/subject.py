@@ -36,20 +36,20 @@ class Dataset:
     """The data of a run, which is the same for every target.
 
     Attributes:
-        asked: Shape of the evaluation prompts, or None if nothing is evaluated.
+        eval_shape: Shape of the evaluation prompts, or None if nothing is evaluated.
         tokens: Share of the tokens of a step that are not padding, or None if unknown, and how it was found.
         longest: Longest sequence of the rows, one of `task.lengths`, or None if the rows were not tokenized.
         rows: Rows of the dataset, including generated ones.
         warnings: Problems of rows.
-        seen: Problems of evaluation items that are also training rows.
+        overlap_warnings: Problems of evaluation items that are also training rows.
     """
 
-    asked: EvalShape | None
+    eval_shape: EvalShape | None
     tokens: tuple[float | None, str]
     longest: int | None = None
     rows: int = 0
     warnings: tuple[Problem, ...] = ()
-    seen: tuple[Problem, ...] = ()
+    overlap_warnings: tuple[Problem, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,12 +106,12 @@ def summarize_data(config: Config, data: Data) -> Dataset:
     real = min(data.source.tokens_per_pass / total, 1.0) if total else None
     counted = (real, f"counted in {len(data.rows):,} rows with the model's tokenizer")
     return Dataset(
-        asked=data.asked,
+        eval_shape=data.eval_shape,
         tokens=DRAWN if build_objective(config).updates_per_rollout else counted,
         longest=max(data.source.lengths_in_use),
         rows=len(data.rows),
         warnings=data.warnings,
-        seen=data.seen,
+        overlap_warnings=data.overlap_warnings,
     )
 
 
@@ -128,7 +128,7 @@ def devices_used(config: Config, target: Target) -> int:
     return count
 
 
-def assumed_asked(config: Config) -> EvalShape | None:
+def assumed_eval_shape(config: Config) -> EvalShape | None:
     """Return the shape of the evaluation prompts with token counts assumed from characters, or None without a set."""
     if config.evaluation.eval_set is None:
         return None
@@ -146,7 +146,7 @@ def _assume_dataset(config: Config) -> Dataset:
         fraction, how = PACKED_FRACTION, f"{how}, sequences packed to {PACKED_FRACTION:.0%}"
     assumed = (fraction, f"{how}; the model's tokenizer is not on this machine")
     return Dataset(
-        asked=assumed_asked(config),
+        eval_shape=assumed_eval_shape(config),
         tokens=DRAWN if build_objective(config).updates_per_rollout else assumed,
         rows=len(rows) + config.data.generated_rows - few,
     )

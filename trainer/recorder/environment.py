@@ -1,7 +1,7 @@
 """Describe the machine: system, packages, environment variables, processor, cache folder and attached folders.
 
 XLA's CPU compiler uses every instruction set that it finds, and other instructions add in another order. Compiled for a
-level that nearly every processor has, a program gives the same bits everywhere (docs/decisions/processors.md).
+level that nearly every processor has, a program gives the same bits everywhere (docs/decisions/determinism.md).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ CACHE_MIB = "TRAINPROOF_CACHE_MIB"
 """Environment variable with the size limit of the compiled programs of one processor, in MiB; 0 disables the cache."""
 
 DEFAULT_CACHE_MIB = 256
-"""Enough for hundreds of programs; see docs/decisions/starting.md."""
+"""Enough for hundreds of programs; see docs/decisions/determinism.md."""
 
 ATTACHED_DEPTH = 8
 """Deepest attached folder that is searched: Kaggle has owner, name and version, and a run is two levels below."""

@@ -272,7 +272,9 @@ def prepare_replay(run: RecordedRun, request: ReplayRequest) -> ReplaySetup:
     if refused := [each for each in compared.refusals if not (request.anyway and each.code == "TP761")]:
         raise ProblemError(refused, exit_code=REFUSED)
     try:
-        task, data = read_inputs(config, devices, asked=_recorded_eval_set(run), rendered_at=rendered_at(run.manifest))
+        task, data = read_inputs(
+            config, devices, eval_set=_recorded_eval_set(run), rendered_at=rendered_at(run.manifest)
+        )
     except ProblemError as error:
         unread = error if request.model else hint_model_path(error)
         raise ProblemError(unread.problems, exit_code=REFUSED) from error

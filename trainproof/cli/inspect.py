@@ -224,18 +224,18 @@ def _identity(run: Run) -> list[tuple[str, str]]:
 def planned_rows(run: Run) -> list[tuple[str, str]]:
     """Return planned and observed memory and step time; empty if either is unknown.
 
-    Example: `memory planned    560 MiB within 30 %; observed 582 MiB of the process in train`.
+    Example: `memory planned    560.0 MiB within 30%; observed 582.0 MiB, process above baseline, in train`.
     """
-    from evidence.effective import observed_memory
+    from evidence.effective import peak_memory, planned_memory
     from schemas.reading import get_number
 
     rows = []
-    memory = observed_memory(run.plan, run.manifest)
-    if memory is not None and memory.planned_bytes is not None:
+    peak = peak_memory(run.manifest)
+    memory = planned_memory(run.plan, peak.scope) if peak else None
+    if peak is not None and memory is not None:
         within = "" if memory.error_fraction is None else f" within {memory.error_fraction:.0%}"
-        part = "" if memory.part is None else f" in {memory.part}"
-        observed = f"{formats.size(memory.observed_bytes)} of {memory.of}{part}"
-        rows.append(("memory planned", f"{formats.size(memory.planned_bytes)}{within}; observed {observed}"))
+        part = "" if peak.part is None else f", in {peak.part}"
+        rows.append(("memory planned", f"{formats.size(memory.bytes)}{within}; observed {peak.as_text()}{part}"))
     low, high = (get_number(run.plan, "time", "step_seconds", end) for end in ("low", "high"))
     seconds = get_number(run.manifest, "result", "train_seconds")
     steps = get_number(run.manifest, "training", "steps_done")
@@ -300,7 +300,7 @@ def _tool_json(record: JudgedRecord, view: ImportedRun, report: RunReport) -> di
         "imported": record.facts.is_import,
         "tools": {name: list(files) for name, files in view.tools.items()},
         "templates": view.templates,
-        "figures": asdict(record.figures) | {"losses": record.figures.losses.tolist()},
+        "figures": asdict(record.figures) | {"losses": record.figures.losses.tolist(), "peak_memory_bytes": None},
         "facts": [asdict(fact) for fact in view.facts],
         "scores": [asdict(score) for score in view.scores],
         "series": [

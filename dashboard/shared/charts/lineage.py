@@ -1,6 +1,6 @@
 """What came before a resumed run: the rows of its parents up to where it took over, and where that was.
 
-A resumed run is a run of its own that names its parent (docs/decisions/resume.md); here the chain is joined for the
+A resumed run is a run of its own that names its parent (docs/decisions/run-folder.md); here the chain is joined for the
 eye, and no folder is touched. Time is training time: the pause between two runs is left out.
 """
 

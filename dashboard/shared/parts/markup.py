@@ -1,6 +1,6 @@
-"""HTML that is safe by construction: every piece of text is escaped where it enters, and only here.
+"""HTML elements of the pages. Every text is escaped here and only here.
 
-Text of runs never goes into a Markdown command, since Markdown there knows links, colours, icons and formulas.
+Text of runs is never passed to a Markdown command, because Streamlit's Markdown has links, colors, icons and formulas.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ from evidence.bundle.secrets import strip_invisible
 
 _CODE = re.compile("`([^`]+)`")
 _WORD = 22
-"""Cells of a table up to this length stay on one line."""
+"""Longest cell of a table that is never wrapped, in characters."""
 
 
 def safe(text: object) -> str:
-    """Return text as HTML that shows it as it stands."""
+    """Escape text for HTML and remove invisible characters."""
     return escape(strip_invisible(str(text)), quote=True)
 
 
 def sign(signs: Mapping[str, Sign], word: str | None, beside: str = "") -> str:
-    """Return a grade or a status as a small label: symbol, word, what stands beside it, and its meaning on hover."""
-    found, said = signs.get(word or "", UNKNOWN), f"{word or 'unknown'}{f' · {beside}' if beside else ''}"
+    """Return a grade or a status as a label: symbol, word and further text, with the meaning on hover."""
+    found, text = signs.get(word or "", UNKNOWN), f"{word or 'unknown'}{f' · {beside}' if beside else ''}"
     return (
         f'<span class="tp-sign tp-{found.tone}" title="{safe(found.meaning)}">'
-        f'<span aria-hidden="true">{found.symbol}</span>{safe(said)}</span>'
+        f'<span aria-hidden="true">{found.symbol}</span>{safe(text)}</span>'
     )
 
 
 class Safe(str):
-    """HTML made of `safe` parts, which a table takes as it is."""
+    """Escaped HTML, which `table` does not escape again."""
 
     __slots__ = ()
 
 
 def words(text: str) -> Safe:
-    """Return words of ours as HTML, with what they set in backticks (a command, a file) as code."""
+    """Return text as HTML, with parts in backticks as code."""
     return Safe(_CODE.sub(r"<code>\1</code>", safe(text)))
 
 
 def changes(expected: str, got: str) -> Safe:
-    """Return how texts differ: what only the first has is struck through, what only the second has underlined."""
+    """Return the difference of two texts: missing parts are struck through, added parts underlined."""
     tags = {"same": ("", ""), "missing": ("<del>", "</del>"), "added": ("<ins>", "</ins>")}
     pieces = difference(strip_invisible(expected), strip_invisible(got))
     inside = "".join(f"{tags[kind][0]}{safe(text)}{tags[kind][1]}" for kind, text in pieces)
@@ -58,36 +58,33 @@ def changes(expected: str, got: str) -> Safe:
 
 
 def when(stated: str | None, zone: tzinfo) -> Safe:
-    """Return a stated time in the reader's zone, in UTC on hover; a dash for none."""
+    """Return a time in the reader's zone, with UTC on hover; a dash for None."""
     return Safe(f'<span title="{safe(date_and_time(stated))} UTC">{safe(date_and_time(stated, zone))}</span>')
 
 
 def heading(title: str, *, signs: str = "", lines: Sequence[str] = ()) -> None:
-    """Draw a page's heading.
-
-    `signs` and `lines` are HTML made of `safe` parts.
-    """
+    """Draw the heading of a page. `signs` and `lines` must be escaped HTML."""
     below = "".join(f'<p class="tp-sub">{line}</p>' for line in lines if line)
     st.html(f'<div class="tp-head"><h1>{safe(title)}</h1>{signs}</div>{below}')
 
 
 def step(number: int, title: str) -> None:
-    """Draw the title of one step of several."""
+    """Draw the title of a numbered step."""
     st.html(f'<p class="tp-step"><b>{number}</b>{safe(title)}</p>')
 
 
 def note(text: str) -> None:
-    """Draw a quiet line of any text."""
+    """Draw a line of small text."""
     st.html(f'<p class="tp-sub">{safe(text)}</p>')
 
 
 def draw_changed(text: str) -> None:
-    """Draw an amber line: what is below is not what is on disk."""
+    """Draw a warning that the page is older than the files."""
     st.html(f'<p class="tp-changed" role="status">{safe(text)}</p>')
 
 
 def empty(title: str, *lines: str) -> None:
-    """Draw what stands where there is nothing yet: what this is, and what to do."""
+    """Draw a placeholder that explains why a section is empty."""
     st.html(f'<div class="tp-empty"><h2>{safe(title)}</h2>{"".join(f"<p>{safe(line)}</p>" for line in lines)}</div>')
 
 
@@ -99,9 +96,14 @@ def table(
     marked: Iterable[int] = (),
     quiet: Iterable[int] = (),
 ) -> None:
-    """Draw a small table of any text.
+    """Draw a small table whose texts wrap.
 
-    A cell that is `Safe` is HTML; columns of numbers are right-aligned. What marks a row, its text must state too.
+    Args:
+        head: Titles of the columns.
+        rows: Cells of each row, as text or as `Safe` HTML.
+        numbers: Columns that are right-aligned.
+        marked: Rows with a red background. Their text must have the same meaning, because color alone is not enough.
+        quiet: Rows in gray.
     """
     right = set(numbers)
     kinds = dict.fromkeys(marked, "tp-marked") | dict.fromkeys(quiet, "tp-dim")
@@ -116,12 +118,12 @@ def table(
         for number, row in enumerate(rows)
     )
     inside = f'<table class="tp-table"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
-    # A part that scrolls must be reached with the keyboard, and states what it is.
+    # Whoever uses a keyboard must be able to focus an element that scrolls, and hear what it is.
     st.html(f'<div class="tp-scroll" tabindex="0" role="group" aria-label="{safe(", ".join(head))}">{inside}</div>')
 
 
 def bullets(title: str, lines: Iterable[str]) -> None:
-    """Draw a short list of our own words under a line of any text."""
+    """Draw a title and a list, whose items may contain code in backticks."""
     items = "".join(f"<li>{words(line)}</li>" for line in lines)
     st.html(f'<p class="tp-sub"><b>{safe(title)}</b></p><ul class="tp-list">{items}</ul>')
 
@@ -134,15 +136,16 @@ def _cell(text: str, *, is_number: bool) -> str:
 
 
 def download(label: str, data: Any, name: str, *, mime: str | None = None, **more: Any) -> None:
-    """Draw a button that gives a file of this name; a function as `data` is called when it is pressed."""
+    """Draw a download button. A function as `data` is called when the button is pressed."""
     shared: Any = {"icon": ":material/download:", "on_click": "ignore"} | more
     st.download_button(label, data=data, file_name=name, mime=mime, **shared)
 
 
 def figures(found: Iterable[HeadlineFigure]) -> None:
-    """Draw headline figures side by side as far as the width allows: label, value, detail."""
-    cells = "".join(
-        f"<div><dt>{safe(one.label)}</dt><dd>{safe(one.value)}<small>{safe(one.detail)}</small></dd></div>"
-        for one in found
-    )
-    st.html(f'<dl class="tp-figures">{cells}</dl>')
+    """Draw main figures side by side, as many as fit into a row."""
+    with st.container(horizontal=True, gap="small"):
+        for one in found:
+            with st.container(border=True, width="stretch", height="stretch", gap=None):
+                st.metric(one.label, one.value)
+                if one.detail:
+                    note(one.detail)

@@ -30,7 +30,7 @@ def show(
     """Draw a picture, and return which of its points are chosen.
 
     Args:
-        figure: With a template of its own; Streamlit's is not used (docs/decisions/charts.md).
+        figure: With a template of its own; Streamlit's is not used (docs/contributing/architecture.md).
         key: Of the picture on its page.
         alt: What it shows, for who cannot see it.
         name: Name of the file that it is saved as, without an ending; by default the key.

@@ -1,4 +1,4 @@
-"""Problems, worst first: where, what, why, and what to do next."""
+"""Draw problems, the worst first: what, why, what to do next, and where."""
 
 from __future__ import annotations
 
@@ -27,15 +27,13 @@ ACTIONS: Mapping[Action, str] = {
 
 
 def show(problems: Iterable[Problem]) -> None:
-    """Draw the problems; nothing for none."""
+    """Draw problems; nothing without any."""
     ordered = worst_first(problems)
     if not ordered:
         return
     st.html("".join(_markup(problem) for problem in ordered[:SHOWN]))
     if len(ordered) > SHOWN:
-        st.caption(
-            f"Not shown: {len(ordered) - SHOWN:,} more. Select the run on the Runs page and use Check to download all."
-        )
+        st.caption(f"{len(ordered) - SHOWN:,} more are not shown. Run `trainproof check` to see all.")
 
 
 def _markup(problem: Problem) -> str:
@@ -48,12 +46,14 @@ def _markup(problem: Problem) -> str:
         )
         if part
     )
-    said = [f'<p class="tp-what">{safe(problem.severity.capitalize())} {safe(problem.code)}: {words(problem.what)}</p>']
+    lines = [
+        f'<p class="tp-what">{safe(problem.severity.capitalize())} {safe(problem.code)}: {words(problem.what)}</p>'
+    ]
     if problem.why:
-        said.append(f"<p>{words(problem.why)}</p>")
+        lines.append(f"<p>{words(problem.why)}</p>")
     if problem.expected:
-        said.append(f"<p>Expected: {words(problem.expected)}.</p>")
-    said.append(f"<p>Next: {words(next_step(problem.next, problem.action, ACTIONS))}</p>")
+        lines.append(f"<p>Expected: {words(problem.expected)}.</p>")
+    lines.append(f"<p>Next: {words(next_step(problem.next, problem.action, ACTIONS))}</p>")
     if place:
-        said.append(f'<p class="tp-place">{safe(place)}</p>')
-    return f'<div class="tp-problem {_EDGES[problem.severity]}">{"".join(said)}</div>'
+        lines.append(f'<p class="tp-place">{safe(place)}</p>')
+    return f'<div class="tp-problem {_EDGES[problem.severity]}">{"".join(lines)}</div>'

@@ -1,7 +1,7 @@
-"""The button that gives runs as one page, to be sent to another person who has nothing installed.
+"""The Share button, which downloads runs as one HTML page.
 
-It is a download and opens no tab: Streamlit serves a page only in the dashboard's own origin, without a policy that
-forbids it scripts and without asking who is logged in; of its folder `static` every other site may read it too.
+It does not open the page in a tab, because Streamlit would serve it from the dashboard's own origin without a content
+security policy and without a login.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from pathlib import Path
 from dashboard.shared.parts import markup
 from evidence.bundle.page import shared_report
 
-_HELP = "One page with figures, grades and findings, without script or network. Secrets in it are masked."
+_HELP = "Download figures, grades and findings as one HTML page without scripts. Secrets are masked."
 
 
 def button(folders: Sequence[Path]) -> None:
-    """Draw the button; the page is written when it is pressed."""
+    """Draw the button. The page is only created when it is pressed."""
     name = folders[0].name if len(folders) == 1 else "comparison"
     markup.download(
         "Share",

@@ -1,4 +1,4 @@
-"""The box of configurations to start from, the same on each page that plans or starts one."""
+"""The box on the Plan and Launch pages that chooses a configuration to start from."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from dashboard.shared.config.configs import StartConfig
 from dashboard.shared.session import reading, state
 
 _EARLIER = 100
-"""Newest runs whose configurations are offered."""
-_LAST = "source looked at last"
+"""Number of runs, the newest first, whose configurations are offered."""
+_LAST = "last source shown"
 
 
 def choose() -> StartConfig | None:
-    """Draw the box and return what is chosen; None, and nothing drawn, where there is nothing to choose from."""
+    """Draw the box and return the chosen configuration, or None if there is nothing to choose from."""
     folders = [summary.path for summary in reading.summaries()]
     if state.has_arrived() and "source" not in st.query_params and _LAST in st.session_state:
         st.query_params["source"] = st.session_state[_LAST]
-    asked = st.query_params.get("source")
-    # A box of thousands of runs helps no one; the one that a link names is always among them.
-    near = [folder for at, folder in enumerate(folders) if at < _EARLIER or configs.same_as(folder.name) == asked]
+    linked = st.query_params.get("source")
+    near = [folder for at, folder in enumerate(folders) if at < _EARLIER or configs.same_as(folder.name) == linked]
     known = {source.key: source for source in configs.sources(near)}
     if not known:
         return None
@@ -30,7 +29,7 @@ def choose() -> StartConfig | None:
         key="source",
         bind="query-params",
         width=420,
-        help="A configuration that ships with the program, or that of an earlier run.",
+        help="A built-in configuration or one of an earlier run.",
     )
     st.session_state[_LAST] = key
     return known[key]

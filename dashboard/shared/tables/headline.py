@@ -1,21 +1,22 @@
-"""The figures that a reader of a run wants first, each with the one detail that gives it meaning."""
+"""The main figures of a run, each with a detail."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from dashboard.shared.reading.series import Series
-from schemas import formats
-from schemas.reading import get_number, get_str, seconds_between
+from evidence.effective import peak_memory, planned_memory
+from schemas.formats import NOTHING, count, duration, number, percent, percent_range, rate, short_count, size
+from schemas.reading import get_number, get_path, get_str, seconds_between
 
 Document = Mapping[str, Any] | None
 
 
 @dataclass(frozen=True)
 class HeadlineFigure:
-    """A label, a value with its unit, and a detail in a smaller type (empty for none)."""
+    """A label, a value with its unit, and a detail, which may be empty."""
 
     label: str
     value: str
@@ -25,114 +26,101 @@ class HeadlineFigure:
 def figures(
     manifest: Document, eval_summary: Document, plan: Document, series: Series, *, is_sound: bool = True
 ) -> list[HeadlineFigure]:
-    """Return the headline of a run; what was not measured is a dash, never a zero.
+    """Return the main figures of a run, with a dash for those that were not measured.
 
-    The manifest is without what is withheld (`evidence.judge.record.traced`); until it states figures, the rows do.
+    Args:
+        manifest: The manifest without withheld figures, see `evidence.report.trace`.
+        eval_summary: The eval summary, or None if it is missing or withheld.
+        plan: The plan.
+        series: The metric rows, from which the figures of a running run are read.
+        is_sound: Whether the metric rows may be shown.
     """
     live = series if is_sound and get_str(manifest, "status") in {None, "running"} else None
+    result, training = get_path(manifest, "result"), get_path(manifest, "training")
+    steps = series.last("step") or get_number(training, "steps_done")
+    tokens = live.last("tokens_seen") if live is not None and live.rows else get_number(result, "tokens_seen")
+    seconds = seconds_between(get_str(manifest, "started_at") or "", get_str(manifest, "finished_at") or "")
+    if seconds is None or seconds < 0:
+        seconds = series.last("seconds")
     return [
-        _steps(manifest, series),
-        _reward(series) if series.has("reward_mean") and is_sound else _loss(manifest, live),
+        HeadlineFigure("Steps", count(steps), _text("of {} planned", count, get_number(training, "steps_planned"))),
+        _reward(series) if series.has("reward_mean") and is_sound else _loss(result, live),
         _score(eval_summary),
-        _tokens(manifest, live),
-        _speed(manifest, live),
+        HeadlineFigure(
+            "Tokens seen", short_count(tokens), _text("{} per step", count, get_number(training, "tokens_per_step"))
+        ),
+        _speed(result, training, live),
         _memory(manifest, plan),
-        _duration(manifest, series),
+        HeadlineFigure(
+            "Duration", duration(seconds), _text("{} of training", duration, get_number(result, "train_seconds"))
+        ),
     ]
 
 
 def progress(series: Series, planned: float) -> tuple[float, str]:
-    """Return how far a running run is: the share of its steps from 0 to 1, and steps, loss and time left in words."""
+    """Return the fraction of steps that a running run has done, and a text with steps, loss and remaining time."""
     done, loss, seconds = series.last("step") or 0, series.last("loss"), series.last("step_seconds")
-    said = f"{formats.count(done)} of {formats.count(planned)} steps"
-    if loss is not None:
-        said += f", loss {formats.number(loss)}"
+    text = f"{count(done)} of {count(planned)} steps{_text(', loss {}', number, loss)}"
     if seconds is not None and done < planned:
-        said += f", about {formats.duration((planned - done) * seconds)} of training left"
-    return min(1.0, done / planned), said
+        text += f", about {duration((planned - done) * seconds)} of training left"
+    return min(1.0, done / planned), text
 
 
-def _steps(manifest: Document, series: Series) -> HeadlineFigure:
-    done = series.last("step") or get_number(manifest, "training", "steps_done")
-    planned = get_number(manifest, "training", "steps_planned")
-    return HeadlineFigure(
-        "Steps", formats.count(done), f"of {formats.count(planned)} planned" if planned is not None else ""
+def _text(form: str, write: Callable[[float], str], value: float | None) -> str:
+    """Format a value with its unit and put it into the form, or return an empty text for None."""
+    return "" if value is None else form.format(write(value))
+
+
+def _loss(result: Document, live: Series | None) -> HeadlineFigure:
+    last = live.last("loss") if live is not None and live.rows else get_number(result, "last_loss")
+    details = (
+        _text("from {}", number, get_number(result, "first_loss")),
+        _text("best {}", number, get_number(result, "best_loss")),
     )
-
-
-def _loss(manifest: Document, live: Series | None) -> HeadlineFigure:
-    first, best = get_number(manifest, "result", "first_loss"), get_number(manifest, "result", "best_loss")
-    last = live.last("loss") if live is not None and live.rows else get_number(manifest, "result", "last_loss")
-    details = [f"from {formats.number(first)}"] if first is not None else []
-    if best is not None:
-        details.append(f"best {formats.number(best)}")
-    return HeadlineFigure("Last loss", formats.number(last), ", ".join(details))
+    return HeadlineFigure("Last loss", number(last), ", ".join(filter(None, details)))
 
 
 def _reward(series: Series) -> HeadlineFigure:
-    """Return the reward of a run that learns from rewards: its loss is about 0 at every step, whatever it learns."""
+    """Return the last reward of a GRPO run, whose loss is about 0 at every step."""
     rewards = series.columns["reward_mean"]
-    return HeadlineFigure("Last reward", formats.number(rewards[-1]), f"from {formats.number(rewards[0])}")
+    return HeadlineFigure("Last reward", number(rewards[-1]), f"from {number(rewards[0])}")
 
 
 def _score(eval_summary: Document) -> HeadlineFigure:
     if eval_summary is None:
-        return HeadlineFigure("Exact match", formats.NOTHING, "not evaluated")
-    low = get_number(eval_summary, "metrics", "exact_match", "interval", "low")
-    high = get_number(eval_summary, "metrics", "exact_match", "interval", "high")
-    count = get_number(eval_summary, "metrics", "exact_match", "n")
-    baseline = get_number(eval_summary, "baseline", "metrics", "exact_match", "value")
-    details = [f"{formats.percent_range(low, high)}, n = {formats.count(count)}"]
-    if baseline is not None:
-        details.append(f"untrained {formats.percent(baseline)}")
-    if (lenient := get_number(eval_summary, "metrics", "lenient_match", "value")) is not None:
-        untrained = get_number(eval_summary, "baseline", "metrics", "lenient_match", "value")
-        before = "" if untrained is None else f", untrained {formats.percent(untrained)}"
-        details.append(f"leniently {formats.percent(lenient)}{before}")
-    return HeadlineFigure(
-        "Exact match", formats.percent(get_number(eval_summary, "metrics", "exact_match", "value")), "; ".join(details)
+        return HeadlineFigure("Exact match", NOTHING, "not evaluated")
+    exact, lenient = (get_path(eval_summary, "metrics", f"{name}_match") for name in ("exact", "lenient"))
+    untrained_exact, untrained_lenient = (
+        _text("untrained {}", percent, get_number(eval_summary, "baseline", "metrics", f"{name}_match", "value"))
+        for name in ("exact", "lenient")
     )
+    low, high = (get_number(exact, "interval", end) for end in ("low", "high"))
+    details = [f"{percent_range(low, high)}, n = {count(get_number(exact, 'n'))}", untrained_exact]
+    if (value := get_number(lenient, "value")) is not None:
+        details.append(", ".join(filter(None, [f"lenient {percent(value)}", untrained_lenient])))
+    return HeadlineFigure("Exact match", percent(get_number(exact, "value")), "; ".join(filter(None, details)))
 
 
-def _tokens(manifest: Document, live: Series | None) -> HeadlineFigure:
-    seen = live.last("tokens_seen") if live is not None and live.rows else get_number(manifest, "result", "tokens_seen")
-    per_step = get_number(manifest, "training", "tokens_per_step")
-    return HeadlineFigure(
-        "Tokens seen", formats.short_count(seen), f"{formats.count(per_step)} per step" if per_step is not None else ""
+def _speed(result: Document, training: Document, live: Series | None) -> HeadlineFigure:
+    """Return the mean speed of a finished run, or the speed of the last step of a running one."""
+    tokens, seconds, steps = (
+        get_number(result, "tokens_seen"),
+        get_number(result, "train_seconds"),
+        get_number(training, "steps_done"),
     )
-
-
-def _speed(manifest: Document, live: Series | None) -> HeadlineFigure:
-    """Return tokens by training time, as a comparison does; while the run is at work, those of its last row."""
-    tokens, seconds = get_number(manifest, "result", "tokens_seen"), get_number(manifest, "result", "train_seconds")
-    steps = get_number(manifest, "training", "steps_done")
     if tokens and seconds and steps:
-        mean = f"{formats.number(seconds / steps, 3)} s per step, on average"
-        return HeadlineFigure("Speed", formats.rate(tokens / seconds, "tokens"), mean)
+        return HeadlineFigure("Speed", rate(tokens / seconds, "tokens"), f"{number(seconds / steps, 3)} s per step")
     if live is None:
-        return HeadlineFigure("Speed", formats.NOTHING)
+        return HeadlineFigure("Speed", NOTHING)
     step = live.last("step_seconds")
-    return HeadlineFigure(
-        "Speed",
-        formats.rate(live.last("tokens_per_second"), "tokens"),
-        f"{formats.number(step, 3)} s for the last step" if step is not None else "",
-    )
+    detail = "" if step is None else f"{number(step, 3)} s for the last step"
+    return HeadlineFigure("Speed", rate(live.last("tokens_per_second"), "tokens"), detail)
 
 
 def _memory(manifest: Document, plan: Document) -> HeadlineFigure:
-    peak, planned = get_number(manifest, "result", "peak_memory_bytes"), get_number(plan, "need_bytes")
-    is_whole_process = get_str(manifest, "devices", "platform") == "cpu"
-    details = ["of the whole process" if is_whole_process else "on a device"] if peak is not None else []
-    if planned is not None:
-        details.append(f"planned {formats.size(planned)}" + (" for its arrays" if is_whole_process else ""))
-    return HeadlineFigure("Peak memory", formats.size(peak), ", ".join(details))
-
-
-def _duration(manifest: Document, series: Series) -> HeadlineFigure:
-    whole = seconds_between(get_str(manifest, "started_at") or "", get_str(manifest, "finished_at") or "")
-    training = get_number(manifest, "result", "train_seconds")
-    if whole is None or whole < 0:
-        whole = series.last("seconds")
-    return HeadlineFigure(
-        "Duration", formats.duration(whole), f"{formats.duration(training)} of training" if training is not None else ""
-    )
+    peak = peak_memory(manifest)
+    if peak is None:
+        return HeadlineFigure("Peak memory", NOTHING)
+    planned = planned_memory(plan, peak.scope)
+    detail = peak.scope if planned is None else f"{peak.scope}, planned {size(planned.bytes)}"
+    return HeadlineFigure("Peak memory", size(peak.bytes), detail)

@@ -1,7 +1,8 @@
-"""The run page: one run from its headline down to its last token, and live while it is at work."""
+"""The Run page: documents, grade, main figures and tabs of one run, updated while it is running."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import streamlit as st
@@ -16,8 +17,8 @@ from dashboard.shared.reading.series import Series
 from dashboard.shared.session import playing, reading, state
 from dashboard.shared.tables import headline
 from dashboard.shared.words.grades import GRADES, STATUSES
-from dashboard.views.run.logic import ending
-from dashboard.views.run.parts import evidence, log, play, predictions, rollouts, sections
+from dashboard.views.run import evidence, predictions, rollouts, sections
+from dashboard.views.run.parts import log, play
 from evidence import layout
 from evidence.imports.run import ImportedRun
 from evidence.index.summary import RunSummary
@@ -28,23 +29,23 @@ from evidence.run import Run
 from evidence.scores.recompute import describe_form_losses, describe_run_gain
 from launch import queue
 from launch.resuming import can_resume
-from schemas.formats import quantity
-from schemas.reading import get_str
+from schemas.formats import count, quantity
+from schemas.reading import get_number, get_str
 
 TICK_SECONDS = 2.0
-_LAST = "run looked at last"
+_LAST = "last run shown"
 
 
 def page() -> None:
     """Draw the page."""
     known = reading.by_name(reading.summaries())
-    asked = course.job_of(st.query_params.get("run", ""))
-    if asked is not None and asked.run not in known:
-        course.before_its_folder(asked)
+    job = course.job_of(st.query_params.get("run", ""))
+    if job is not None and job.run not in known:
+        course.before_its_folder(job)
         return
     if not known:
         markup.heading("Run")
-        markup.empty("No runs yet", "Start one: a smoke run takes seconds and fills every page.")
+        markup.empty("No runs yet", "Start a smoke test. It takes seconds and fills every page.")
         launching.smoke_button()
         return
     name = _choose_run(known)
@@ -60,22 +61,21 @@ def page() -> None:
     evidence.strip(summary, run)
     rehearsed.card(summary, run, known)
     running = summary.status == "running"
-    # While the run is at work the page looks again every few seconds; when it has ended, its folder alone is watched.
     st.fragment(run_every=TICK_SECONDS if running else None)(_body)(name, known, was_running=running)
 
 
 def _choose_run(known: Mapping[str, RunSummary]) -> str | None:
-    """Return the run that the address names, else the one looked at last, or the only one; else a choice."""
-    asked = st.query_params.get("run")
-    before: str | None = next(iter(known)) if len(known) == 1 else st.session_state.get(_LAST)
-    if asked is None and before is not None and before in known:
-        asked = st.query_params["run"] = before
-    if asked in known:
-        st.session_state[_LAST] = asked
-        return asked
+    """Return the run of the address, the last one shown, or the only one; otherwise draw a choice and return None."""
+    name = st.query_params.get("run")
+    last: str | None = next(iter(known)) if len(known) == 1 else st.session_state.get(_LAST)
+    if name is None and last is not None and last in known:
+        name = st.query_params["run"] = last
+    if name in known:
+        st.session_state[_LAST] = name
+        return name
     markup.heading("Run")
-    if asked is not None:
-        markup.note(f"There is no run {asked} in {state.root()}.")
+    if name is not None:
+        markup.note(f"There is no run {name} in {state.root()}.")
     picked = choose_run(known)
     if picked is not None:
         state.go(state.RUN, run=picked)
@@ -84,7 +84,7 @@ def _choose_run(known: Mapping[str, RunSummary]) -> str | None:
 
 def _body(name: str, known: Mapping[str, RunSummary], *, was_running: bool) -> None:
     folder = known[name].path
-    # A tab draws this part alone: the verdict above it must not outlive what it was found in.
+    # Selecting a tab reruns only this fragment, but the grade above must not outlive the files that it is based on.
     if reading.changed_runs([known[name]]) or reading.were_judged_again([known[name]]):
         st.rerun()
     run = reading.run_of(folder)
@@ -108,29 +108,27 @@ def _body(name: str, known: Mapping[str, RunSummary], *, was_running: bool) -> N
 
 
 def _figures(run: Run, series: Series) -> None:
-    """Draw the headline, and which figures are not in it although the run states them."""
+    """Draw the main figures, remarks on the score, and the reasons why figures are withheld."""
     facts, withheld = _facts(run)
     manifest = (run.manifest or {}) | {"result": (facts.manifest or {}).get("result")}
     is_sound = METRICS not in facts.withheld
     markup.figures(headline.figures(manifest, facts.eval_summary, run.plan, series, is_sound=is_sound))
-    caveats = (said for _, said in score_caveats(facts.eval_summary))
-    for said in filter(None, (describe_run_gain(facts.eval_summary), *caveats)):
-        markup.note(f"{said[0].upper()}{said[1:]}.")
-    for sentence in describe_form_losses(facts.eval_summary, facts.log):
+    remarks = (describe_run_gain(facts.eval_summary), *(remark for _, remark in score_caveats(facts.eval_summary)))
+    for remark in filter(None, remarks):
+        markup.note(f"{remark[0].upper()}{remark[1:]}.")
+    for sentence in (*describe_form_losses(facts.eval_summary, facts.log), *withheld):
         markup.note(sentence)
-    if withheld:
-        markup.note(" ".join(withheld))
 
 
 def _facts(run: Run) -> tuple[Run, Sequence[str]]:
-    """Return what may be shown of a run, and which figures may not although the run states them."""
+    """Return the run without its withheld figures, and why they are withheld."""
     return trace(run, reading.check(run.path).findings)
 
 
 def _sections(
     name: str, run: Run, view: ImportedRun | None, known: Mapping[str, RunSummary], *, running: bool
 ) -> Mapping[str, Callable[[], None]]:
-    """Return the tabs of a run; what another tool wrote has sources where ours has documents."""
+    """Return the functions that draw the tabs, by title. Runs of other tools have fewer tabs."""
     first: dict[str, Callable[[], None]] = {"Curves": lambda: _curves(name, run, known, running=running)}
     last: dict[str, Callable[[], None]] = {
         "Files": lambda: sections.files(run),
@@ -144,10 +142,10 @@ def _sections(
             "Predictions": lambda: predictions.section(answers, None),
             **last,
         }
-    drawn = {"Roll-outs": lambda: rollouts.section(run)} if ROLLOUTS in run.files else {}
+    if ROLLOUTS in run.files:
+        first["Roll-outs"] = lambda: rollouts.section(run)
     return {
         **first,
-        **drawn,
         "Plan": lambda: sections.plan(run),
         "Configuration": lambda: sections.configuration(run),
         "Examples": lambda: sections.examples(run),
@@ -176,31 +174,47 @@ def _head(name: str, run: Run, known: Mapping[str, RunSummary]) -> None:
         markup.Safe(f"started {markup.when(started, reading.reader_zone())}") if started else None,
         f"code {commit[:10]}" if commit else None,
     ]
-    # While a run is at work its folder knows more than the list; of another tool's run only the list knows it.
+    # Of a running run the folder knows more than the list; the status of another tool's run is only in the list.
     status = run.status or summary.status
     signs = markup.sign(GRADES, summary.grade, summary.coverage) + (markup.sign(STATUSES, status) if status else "")
-    if summary.problem_count:
-        signs += f'<span class="tp-dim">{quantity(summary.problem_count, "problem")}</span>'
-    said = [" · ".join(fact if isinstance(fact, markup.Safe) else markup.safe(fact) for fact in facts if fact)]
+    signs += f'<span class="tp-dim">{_count_problems(run)}</span>'
+    lines = [" · ".join(fact if isinstance(fact, markup.Safe) else markup.safe(fact) for fact in facts if fact)]
     continuation = reading.continuation_of(name, known)
     may_resume = continuation is None and can_resume(run) and gate.may_operate()
-    if ended := ending.describe(run, may_resume=may_resume):
-        said.append(markup.safe(ended))
-    said += [markup.safe(words) for words in _notes_of(summary)]
+    lines += map(markup.safe, [_describe_end(run, may_resume=may_resume), *_notes(summary)])
     with st.container(horizontal=True, vertical_alignment="center"):
         with st.container():
-            markup.heading(name, signs=signs, lines=said)
+            markup.heading(name, signs=signs, lines=lines)
         _buttons(name, run, known, continuation, may_resume=may_resume)
 
 
-def _notes_of(summary: RunSummary) -> Iterator[str]:
-    """Yield what a user wrote about the run, each kind in a line."""
+def _count_problems(run: Run) -> str:
+    """Count errors and warnings: `1 error, 2 warnings`, or an empty text without any."""
+    severities = Counter(problem.severity for problem in reading.check(run.path).findings)
+    return ", ".join(quantity(severities[name], name) for name in ("error", "warning") if severities[name])
+
+
+def _describe_end(run: Run, *, may_resume: bool) -> str:
+    """Describe how a run failed or was stopped; empty if it succeeded or is running."""
+    message = get_str(run.manifest, "exit", "message")
+    if message is None or run.status in {"succeeded", "running"}:
+        return ""
+    if not message.startswith("signal SIGINT"):
+        return f"Ended with: {message}"
+    step = get_number(run.manifest, "training", "steps_done")
+    at = f" at step {count(step)}" if step else " before the first step"
+    before = ", before the evaluation" if "evaluation" in message else ""
+    return f"Stopped by a user{at}{before}." + (" Resume continues from there." if may_resume else "")
+
+
+def _notes(summary: RunSummary) -> Iterator[str]:
+    """Yield tags, note and archived state, each as a line."""
     if summary.tags:
         yield f"Tags: {', '.join(summary.tags)}"
     if summary.note:
         yield f"Note: {summary.note}"
     if summary.archived:
-        yield "Archived: not in the list. Nothing is deleted."
+        yield "Archived, so hidden from the list of runs. Nothing was deleted."
 
 
 def _buttons(
@@ -209,15 +223,18 @@ def _buttons(
     with st.container(horizontal=True, width="content"):
         if may_resume and st.button("Resume", icon=":material/resume:", type="primary"):
             with trying("The run could not be resumed"):
-                job = queue.resume(state.root(), run)
-                state.go(state.RUN, run=job.run)
-        if continuation is not None and st.button("Continuation", icon=":material/arrow_forward:", help=_CONTINUED):
+                state.go(state.RUN, run=queue.resume(state.root(), run).run)
+        if continuation is not None and st.button(
+            "Continuation", icon=":material/arrow_forward:", help="Open the run that continues this one."
+        ):
             state.go(state.RUN, run=continuation)
-        doing = course.job_of(name)
-        if run.status == "running" and doing is not None and not doing.has_ended and gate.may_operate():
-            course.stop_button(doing)
+        job = course.job_of(name)
+        if run.status == "running" and job is not None and not job.has_ended and gate.may_operate():
+            course.stop_button(job)
         has_config = CONFIG in run.files
-        if has_config and st.button("Same again, but …", icon=":material/edit:", help=_AGAIN):
+        if has_config and st.button(
+            "Same again, but …", icon=":material/edit:", help="Open the Launch page with this configuration."
+        ):
             state.go(state.LAUNCH, source=configs.same_as(name))
         if gate.may_operate() and st.button("Tags and note", icon=":material/sell:"):
             notes_dialog.edit([known[name]])
@@ -225,10 +242,6 @@ def _buttons(
         if st.button("Package", icon=":material/inventory_2:"):
             state.go(state.PACKAGE, runs=[name])
         share.button([run.path])
-
-
-_AGAIN = "Open the Launch page with this configuration."
-_CONTINUED = "Open the run that continues this one from its last checkpoint."
 
 
 def _curves(name: str, run: Run, known: Mapping[str, RunSummary], *, running: bool) -> None:

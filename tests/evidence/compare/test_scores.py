@@ -398,7 +398,7 @@ def test_a_key_that_an_earlier_version_did_not_know_was_changed_by_nobody(tmp_pa
 def test_loss_time_and_memory_are_given_as_far_as_both_state_them(tmp_path: Path):
     one, other = write_run(tmp_path, "a", seed=1), write_run(tmp_path, "b", seed=2)
     assert [first.name for first, _ in verdict(one, other).costs] == [
-        "last loss", "training time", "peak memory of one device",
+        "last loss", "training time", "peak memory",
     ]  # fmt: skip
     manifest = json.loads((other / MANIFEST).read_text("utf-8"))
     manifest["result"]["last_loss"] += 1.0  # Forged, so that it is withheld.

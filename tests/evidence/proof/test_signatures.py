@@ -104,7 +104,7 @@ def test_trusted_signer_is_named(signed: Path, keys: Path, capsys: Capture) -> N
 
 
 def test_ssh_keygen_alone_verifies(signed: Path, keys: Path, capsys: Capture) -> None:
-    """As docs/verify/signatures.md says."""
+    """As docs/verify/signing.md says."""
     trust_ada(capsys, keys)
     content = json.loads(contents(signed)["bundle_manifest.json"])["content_sha256"]
     manifest = hashlib.sha256(contents(signed)["bundle_manifest.json"]).hexdigest()

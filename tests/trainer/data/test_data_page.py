@@ -1,4 +1,4 @@
-"""Commands and files of docs/data.md, read as a run reads them."""
+"""Commands and files of docs/guides/data.md, read as a run reads them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainer.config.load import load_config
 from trainer.config.tree import MeshConfig
 from trainer.objectives.data import Data
 
-PAGE = (Path(__file__).parents[3] / "docs" / "data.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "guides" / "data.md").read_text(encoding="utf-8")
 FILES = re.findall(r"`(\w+\.jsonl)`[^\n]*:\n\n```json\n(.*?)```", PAGE, re.DOTALL)
 COMMANDS = re.findall(r"^trainproof train --config data\.yaml.*$", PAGE, re.MULTILINE)
 STATED = re.findall(
@@ -33,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "data.yaml").write_text(re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[0], encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     for code in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
-        exec(compile(code, "docs/data.md", "exec"), {})
+        exec(compile(code, "docs/guides/data.md", "exec"), {})
     return tmp_path
 
 

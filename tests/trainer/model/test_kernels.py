@@ -20,7 +20,7 @@ from trainer.model.families import spec_from_config
 CASES = Path(__file__).parents[2] / "cases" / "models"
 KINDS = ("blockwise", "splash")
 BOUNDS = {"float32": 4e-6, "bfloat16": 2e-2, "float16": 3e-3}
-"""Largest difference, in the largest number of the plain way: docs/decisions/attention.md."""
+"""Largest difference, in the largest number of the plain way: docs/decisions/memory.md."""
 
 
 @pytest.fixture(autouse=True)

@@ -216,7 +216,7 @@ def test_asynchronous_saving_costs_a_copy_of_each_state_and_the_last_one_in_full
 def test_compilation_is_measured_or_predicted_by_layers(demo: Subject):
     took = compile_part(demo.task, [], CompileTime(17.5, programs=3, cached=3))
     assert (took.seconds, took.because) == (exactly(17.5), "warm start: 3 of 3 programs from the cache")
-    programs = Estimator(platform="gpu", available_bytes=None).programs(demo.task, demo.asked)
+    programs = Estimator(platform="gpu", available_bytes=None).programs(demo.task, demo.eval_shape)
     layers = demo.task.model.source.spec.layers
     assert compile_part(demo.task, programs, None).seconds == COMPILE_LAYER.times(1.5 * layers)
 
@@ -224,11 +224,11 @@ def test_compilation_is_measured_or_predicted_by_layers(demo: Subject):
 def test_devices_share_the_prompts_and_each_reads_its_parameters(demo: Subject):
     bound = replace(T4X2, memory_bandwidth=1e6, peak_flops={"float32": 1e15})
     replicated = demo.changed(replace(demo.task.config, mesh=MeshConfig(shard_params=False)))
-    both = [evaluate_part(each, each.asked, bound).seconds.likely for each in (demo, replicated)]
+    both = [evaluate_part(each, each.eval_shape, bound).seconds.likely for each in (demo, replicated)]
     assert both[1] == pytest.approx(2 * both[0])
     computing = replace(bound, memory_bandwidth=1e30, peak_flops={"float32": 1.0})
     one = replace(replicated, task=replace(replicated.task, mesh=shapes_mesh(1)))
-    reading = [evaluate_part(each, each.asked, computing).seconds.likely for each in (one, demo, replicated)]
+    reading = [evaluate_part(each, each.eval_shape, computing).seconds.likely for each in (one, demo, replicated)]
     assert reading == pytest.approx([reading[0], reading[0] / 2, reading[0] / 2], rel=1e-3)
 
 
@@ -237,7 +237,7 @@ def test_evaluations_during_training_are_counted(demo: Subject):
     config = demo.task.config
     often = replace(config.evaluation, every_steps=20, during_items=40)
     parts = [
-        evaluate_part(demo.changed(replace(config, evaluation=each)), demo.asked, T4X2)
+        evaluate_part(demo.changed(replace(config, evaluation=each)), demo.eval_shape, T4X2)
         for each in (config.evaluation, often)
     ]
     first, second = (int(part.because.partition(" ")[0]) for part in parts)

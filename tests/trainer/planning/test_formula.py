@@ -55,7 +55,7 @@ def build_task(config: Config, devices: int = 1) -> Task:
 
 
 def parts(program: str = "train", devices: int = 1, platform: str = "tpu", asked=None, **groups) -> dict[str, int]:
-    found = estimate(build_task(replace(GEMMA, **groups), devices), platform=platform, asked=asked)
+    found = estimate(build_task(replace(GEMMA, **groups), devices), platform=platform, eval_shape=asked)
     return {part.name: part.bytes for part in found[program]}
 
 

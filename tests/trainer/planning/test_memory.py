@@ -41,11 +41,13 @@ class Scripted:
         self.times, self.error = times, error
         self.asked: list[str] = []
 
-    def ask(self, program: str, config: Config, machine: Any, *, asked: EvalShape | None, limit_seconds: float) -> Any:
+    def ask(
+        self, program: str, config: Config, machine: Any, *, eval_shape: EvalShape | None, limit_seconds: float
+    ) -> Any:
         self.asked.append(program)
         if self.error:
             raise CompilerError(self.error)
-        estimates = estimate(build_task(config), platform="tpu", asked=asked)
+        estimates = estimate(build_task(config), platform="tpu", eval_shape=eval_shape)
         need = total_bytes(estimates.get(program.partition("_")[0], estimates["start"]))
         return CompilerAnswer(memory=None, peak_bytes=round(self.times * need), seconds=1.0)
 
@@ -97,7 +99,7 @@ def test_a_compiler_without_an_answer_leaves_the_formula_with_the_reason():
 
 def test_the_optimizer_state_is_resident_while_answers_are_generated():
     asked = EvalShape(prompts=8, longest_tokens=32)
-    parts = estimate(build_task(CONFIG), platform="tpu", asked=asked)["decode"]
+    parts = estimate(build_task(CONFIG), platform="tpu", eval_shape=asked)["decode"]
     decode = next(each for each in estimator(None).programs(build_task(CONFIG), asked) if each.name == "decode")
     opt_state = next(part.bytes for part in parts if part.name == "opt_state")
     assert decode.peak_bytes == total_bytes(parts) + opt_state

@@ -209,7 +209,7 @@ def test_if_the_compiler_refuses_a_microbatch_a_smaller_one_is_planned():
     subject = read_subject(replace(GEMMA, batch=BatchConfig(microbatch_size=128), precision=HALF), TPU)
     formula = Estimator(platform="tpu", available_bytes=TPU.memory_bytes)
     strict = Stricter(platform="tpu", available_bytes=TPU.memory_bytes)
-    found = advise(subject, strict, formula.programs(subject.task, subject.asked))
+    found = advise(subject, strict, formula.programs(subject.task, subject.eval_shape))
     sizes = [
         int(setting.partition("=")[2])
         for each in found
@@ -275,14 +275,14 @@ def test_the_largest_microbatch_is_found_with_few_compilations(
     estimator = Scaled(platform="tpu", available_bytes=GIB)
     monkeypatch.setattr(Scaled, "times", times)
     monkeypatch.setattr(Scaled, "asked", asked := [])
-    now = deciding(estimator.programs(subject.task, subject.asked))
+    now = deciding(estimator.programs(subject.task, subject.eval_shape))
     found = largest_microbatch(subject, estimator, now, say=lambda line: None)
     assert found is not None
     assert len(asked) <= 5
 
     def fits(size: int) -> bool:
         changed = subject.changed(replace(subject.task.config, batch=BatchConfig(microbatch_size=size)))
-        return deciding(estimator.programs(changed.task, subject.asked)).verdict == "fits"
+        return deciding(estimator.programs(changed.task, subject.eval_shape)).verdict == "fits"
 
     size = found["microbatch_size"]
     assert fits(size)

@@ -240,7 +240,7 @@ def test_another_refusal_of_the_compiler_is_told_in_its_words(
 
 def test_a_backend_that_reports_no_memory_is_planned_by_formula(config: Config):
     task, data = inputs_of(config)
-    programs = compiled_run(task, data.source.lengths_in_use, asked=None, resumed=True)
+    programs = compiled_run(task, data.source.lengths_in_use, eval_shape=None, resumed=True)
     silent = replace(programs.steps.longest, executable=Silent())
     compiled = replace(programs, steps=Steps(by_length={128: silent})).by_name
     estimator = Estimator(platform="cpu", available_bytes=None, compiled=compiled)

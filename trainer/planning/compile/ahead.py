@@ -81,7 +81,7 @@ def ask_compiler(
     config: Config,
     machine: Machine,
     *,
-    asked: EvalShape | None = None,
+    eval_shape: EvalShape | None = None,
     limit_seconds: float = LIMIT_SECONDS,
 ) -> CompilerAnswer:
     """Compile one program of a run from shapes; no weights are read.
@@ -90,7 +90,7 @@ def ask_compiler(
         program: Its name in `loop/programs.py`.
         config: The run; `model.name` may be a folder with only a `config.json`.
         machine: The devices.
-        asked: Shape of the evaluation prompts, for `decode`.
+        eval_shape: Shape of the evaluation prompts, for `decode`.
         limit_seconds: Time limit.
 
     Raises:
@@ -102,7 +102,7 @@ def ask_compiler(
     began = time.monotonic()
     with _temporary_name() as folder, receiver:
         environment = {**os.environ, **ENVIRONMENT, "XLA_FLAGS": f"{machine.flags} {FLAGS.format(folder)}"}
-        order = (compile_program, program, config, machine, asked)
+        order = (compile_program, program, config, machine, eval_shape)
         process = context.Process(target=_run_fork, args=(order, environment, folder, sender), daemon=True)
         process.start()
         sender.close()
@@ -209,12 +209,12 @@ def _end_with_parent(folder: Path) -> None:
 
 
 def compile_program(
-    program: str, config: Config, machine: Machine, asked: EvalShape | None, send: Callable[[dict[str, Any]], None]
+    program: str, config: Config, machine: Machine, eval_shape: EvalShape | None, send: Callable[[dict[str, Any]], None]
 ) -> None:
     """Lower a program and compile it, unless the cache has its answer."""
     source = resolve_for_planning(config.model.name, config.model.revision)
     task = Task.of(config, source, build_mesh(machine.list_devices()), platform=machine.platform)
-    found = list_programs(task, asked=asked)[program]
+    found = list_programs(task, eval_shape=eval_shape)[program]
     lowered = found.function.trace(*found.arguments, **found.settings).lower()
     key = cache_key(lowered.as_text(), machine=asdict(machine), options=task.compiler_options)
     if (known := load_answer(key)) is not None:

@@ -32,7 +32,7 @@ _DIFFERENCES = (
 """Titles of the rows that `differences` gives."""
 
 _LONGEST_VALUE, _LEAST_P = 40, 0.001
-_COSTS = {"last loss": "loss", "training time": "time", "peak memory of one device": "memory"}
+_COSTS = {"last loss": "loss", "training time": "time", "peak memory": "memory"}
 
 _PLACES: Mapping[Source, str] = {"declared": "config.yaml", "effective": "run_manifest.json", "both": "both"}
 """Where a setting is stated."""

@@ -233,7 +233,7 @@ def test_facts_about_model_and_data_and_the_first_examples_are_shown(opened: Ope
     text = said(opened(state.LAUNCH, source="tiny.yaml", rows="true"))
     assert "Model: 1.12 M parameters, 98.3 k trainable; gemma, random weights." in text
     assert "Data: 12,550 examples (12,000 generated), 477 k tokens; 100 evaluation items." in text
-    assert '<span class="" title="id 1, only read">2 + 2 = &lt;b&gt;</span>' in text
+    assert '<span class="" title="id 1, context">2 + 2 = &lt;b&gt;</span>' in text
     assert '<span class="tp-on" title="id 2, supervised">4</span>' in text
     assert "Row 7" not in said(opened(state.LAUNCH, source="tiny.yaml")), "folded at first"
 

@@ -22,7 +22,7 @@ from dashboard.shared.reading.series import Tail
 from dashboard.shared.session import state
 from evidence.imports.importing import import_run
 from evidence.index.index import index_runs
-from evidence.layout import ANSWERS_OVER_STEPS, FIRST_EXAMPLES, LOG, MANIFEST, METRICS, PLAN, PREDICTIONS
+from evidence.layout import FIRST_EXAMPLES, LOG, MANIFEST, METRICS, PLAN
 from evidence.lock import RunLock
 from evidence.notes import NotesEdit, change_notes
 from launch.jobs.folder import enqueue, mark_started, new_job_folder, read_job
@@ -82,28 +82,26 @@ def test_a_log_is_followed_with_secrets_hidden(opened: Open, root: Path) -> None
     assert text.index("token=[hidden]") < text.index("Run alpha started.")
 
 
-def test_of_a_long_example_it_is_said_how_much_is_shown(opened: Open, root: Path) -> None:
+def test_a_long_example_is_shown_in_part(opened: Open, root: Path) -> None:
     path = write_run(root, "alpha") / FIRST_EXAMPLES
     stated = json.loads(path.read_text("utf-8"))
     token = stated["examples"][0]["tokens"][0] | {"supervised": True}
     stated["examples"] = [{"row": 1234, "tokens": [token] * 2500, "truncated": True}]
     path.write_text(json.dumps(stated), "utf-8")
     text = said(opened(state.RUN, run="alpha", view="Examples"))
-    assert (
-        "Row 1,234: 2,500 tokens, 2,500 of them supervised, cut to the sequence length; the first and the last" in text
-    )
-    assert "<i>… 500 tokens left out …</i>" in text
+    assert "Row 1,234: 2,500 tokens, 2,500 supervised, truncated to the sequence length; the first and last" in text
+    assert "<i>… 500 tokens omitted …</i>" in text
 
 
-def test_a_plan_that_cannot_be_read_is_not_said_to_be_missing(opened: Open, root: Path) -> None:
+def test_an_unreadable_plan_is_not_called_missing(opened: Open, root: Path) -> None:
     folder = write_run(root, "alpha")
     (folder / PLAN).write_text("{")
-    assert "plan.json is there and cannot be read." in said(opened(state.RUN, run="alpha", view="Plan"))
+    assert "plan.json cannot be read" in said(opened(state.RUN, run="alpha", view="Plan"))
     (folder / PLAN).unlink()
-    assert "This run has no plan.json" in said(opened(state.RUN, run="alpha", view="Plan"))
+    assert "plan.json is missing" in said(opened(state.RUN, run="alpha", view="Plan"))
 
 
-def test_the_only_run_is_not_asked_for(opened: Open, root: Path) -> None:
+def test_the_only_run_is_opened(opened: Open, root: Path) -> None:
     write_run(root, "alpha")
     app = opened(state.RUN)
     assert app.query_params["run"] == "alpha"
@@ -112,7 +110,7 @@ def test_the_only_run_is_not_asked_for(opened: Open, root: Path) -> None:
     assert [box.label for box in opened(state.RUN).selectbox] == ["Choose a run"]
 
 
-def test_the_devices_of_a_run_are_written_as_in_the_list(opened: Open, root: Path) -> None:
+def test_the_heading_shows_the_devices(opened: Open, root: Path) -> None:
     write_run(root, "alpha", manifest={"devices": {"kind": "T4", "count": 2}})
     assert " · 2 × T4 · " in said(opened(state.RUN, run="alpha"))
 
@@ -123,95 +121,9 @@ def test_a_record_of_an_unknown_level_is_shown(opened: Open, root: Path) -> None
     assert "the disk is full" in said(opened(state.RUN, run="alpha", view="Log"))
 
 
-def test_answers_are_held_against_what_was_expected_letter_by_letter(opened: Open, root: Path) -> None:
-    path = write_run(root, "alpha", items=40) / PREDICTIONS
-    rows = rows_of(path)
-    rows[3] |= {"expected": "118", "extracted_answer": "<u>181", "correct": False, "finish_reason": "length"}
-    write_rows(path, rows)
-    app = opened(state.RUN, run="alpha", view="Predictions", finish_reason="length")
-    assert "1 of 40 items. Choose a row to read its output." in said(app)
-    assert [box.label for box in app.multiselect] == ["Section", "Category", "Difficulty", "Ended by"]
-    text = said(opened(state.RUN, run="alpha", view="Predictions", item=rows[3]["id"]))
-    assert "<del>" in text
-    assert "<ins>&lt;u&gt;" in text
-    assert "<u>" not in text
-
-
-def test_beside_a_score_stands_which_items_could_not_be_right(opened: Open, root: Path) -> None:
+def test_the_number_of_items_that_cannot_be_right_is_shown(opened: Open, root: Path) -> None:
     write_run(root, "alpha", items=40, eval_summary={"eval_set": {"items_unwritable": 3}})
     assert "3 of 40 items expect an answer that the tokenizer changes." in said(opened(state.RUN, run="alpha"))
-
-
-def test_the_scores_of_a_run_that_contradicts_itself_are_not_pictured(opened: Open, root: Path) -> None:
-    write_run(root, "alpha", items=40)
-    app = opened(state.RUN, run="alpha", view="Predictions")
-    assert len(app.get("plotly_chart")) == 3
-    assert " of 40 items are right (" in said(app)
-    write_run(root, "beta", items=40, eval_summary={"metrics": {"exact_match": {"value": 0.99}}})
-    app = opened(state.RUN, run="beta", view="Predictions")
-    assert len(app.get("plotly_chart")) == 0
-    assert "99.0 %" not in said(app)
-
-
-def test_a_link_to_an_answer_opens_its_page_of_thousands(opened: Open, root: Path) -> None:
-    folder = write_run(root, "alpha")
-    row = rows_of(folder / PREDICTIONS)[0]
-    write_rows(folder / PREDICTIONS, [row | {"id": f"q{n}", "output_text": f"said {n}"} for n in range(2500)])
-    app = opened(state.RUN, run="alpha", view="Predictions", item="q1700")
-    assert "items. The output of the chosen row is below the table." in said(app)
-    assert [block.value for block in app.code] == [row["prompt"]]
-    assert ">said 1700</span></p>" in said(app)
-    assert list(app.dataframe[0].value["id"])[:2] == ["q1700", "q1000"]
-    assert app.dataframe[0].value["id"].iloc[-1] == "q1999"
-    app = opened(state.RUN, run="alpha", view="Predictions", item="no such item")
-    assert not app.code
-    assert app.dataframe[0].value["id"][0] == "q0"
-
-
-def test_only_the_row_of_a_link_stands_first_not_one_that_is_chosen_here(opened: Open, root: Path) -> None:
-    folder = write_run(root, "alpha")
-    row = rows_of(folder / PREDICTIONS)[0]
-    write_rows(folder / PREDICTIONS, [row | {"id": item} for item in ("a", "b", "c", "d")])
-    app = opened(state.RUN, run="alpha", view="Predictions", item="c")
-    order = app.dataframe[0].value["id"].tolist()
-    assert order == ["c", "a", "b", "d"]
-    for picked, address in (([3], "d"), ([], None)):
-        rows = {"selection": {"rows": picked, "columns": [], "cells": []}}
-        app.session_state[f"predictions_table {hash(tuple(order))}"] = rows
-        app.run()
-        assert app.dataframe[0].value["id"].tolist() == order
-        assert app.query_params.get("item") == address
-    app = opened(state.RUN, run="alpha", view="Predictions")
-    assert app.dataframe[0].value["id"].tolist() == ["a", "b", "c", "d"]
-
-
-@pytest.mark.parametrize(("item", "is_linked"), [("q1", True), ("q" * 201, False), ("q\u2028\u202e", False)])
-def test_only_a_name_that_an_address_can_hold_is_put_there(
-    opened: Open, root: Path, item: str, is_linked: bool
-) -> None:
-    folder = write_run(root, "alpha")
-    row = rows_of(folder / PREDICTIONS)[0] | {"id": item, "output_text": "what was said"}
-    write_rows(folder / PREDICTIONS, [row])
-    app = opened(state.RUN, run="alpha", view="Predictions")
-    app.session_state[f"predictions_table {hash((item,))}"] = {"selection": {"rows": [0], "columns": [], "cells": []}}
-    app.run()
-    assert not app.exception
-    assert ">what was said</span></p>" in said(app)
-    assert ("item" in app.query_params) is is_linked
-
-
-def test_answers_during_training_are_shown_at_the_step_that_is_chosen(opened: Open, root: Path) -> None:
-    folder = write_run(root, "alpha")
-    row = {"id": "q0", "prompt": "2 + 2?", "expected": "4", "error": None, "finish_reason": "stop", "output_tokens": 2}
-    wrong = row | {"step": 10, "output_text": "It is 5", "extracted_answer": "5", "correct": False}
-    right = row | {"step": 20, "output_text": "It is 4", "extracted_answer": "4", "correct": True}
-    write_rows(folder / ANSWERS_OVER_STEPS, [wrong, right])
-    app = opened(state.RUN, run="alpha", view="Predictions")
-    assert "After step 20: 1 of 1 item answered rightly." in said(app)
-    assert app.dataframe[-1].value["output"].tolist() == ["It is 4"]
-    app.select_slider[0].set_value(10).run()
-    assert not app.exception
-    assert app.dataframe[-1].value[["outcome", "output"]].values.tolist() == [["✕ wrong", "It is 5"]]
 
 
 def test_a_run_of_another_tool_with_evaluations_alone_has_curves(opened: Open, root: Path) -> None:
@@ -243,7 +155,7 @@ def test_how_to_make_it_again_names_unsaved_code(opened: Open, root: Path) -> No
         ("broken_files", "Problems"),
     ],
 )
-def test_a_run_of_another_tool_shows_what_its_files_state(opened: Open, root: Path, case: str, view: str) -> None:
+def test_a_run_of_another_tool_shows_the_facts_of_its_files(opened: Open, root: Path, case: str, view: str) -> None:
     shutil.copytree(FOREIGN / case / "folder", root / "other")
     text = said(opened(state.RUN, run="other", view=view))
     if view == "Sources" and case == "hf_trainer":
@@ -252,14 +164,14 @@ def test_a_run_of_another_tool_shows_what_its_files_state(opened: Open, root: Pa
         assert "Read from trainer_state.json, lines" in text
 
 
-def test_an_import_shows_what_its_originals_state(opened: Open, root: Path) -> None:
+def test_an_import_shows_the_facts_of_its_originals(opened: Open, root: Path) -> None:
     imported = import_run(FOREIGN / "hf_trainer" / "folder", name="kept", root=root, now=datetime.now(UTC))
     app = opened(state.RUN, run=imported.path.name, view="Sources")
     assert "trainer_state.json at /global_step (line 7)" in said(app)
     assert "Same again, but …" not in labels(app)
 
 
-def test_a_run_at_work_has_no_button_to_resume(opened: Open, root: Path) -> None:
+def test_a_running_run_cannot_be_resumed(opened: Open, root: Path) -> None:
     folder = write_run(root, "alpha", status="running")
     with RunLock(folder):
         assert "Resume" not in labels(opened(state.RUN, run="alpha"))
@@ -309,7 +221,7 @@ def test_a_run_of_a_terminal_has_no_button_to_stop(opened: Open, root: Path) -> 
         assert not {"Stop", "Stopping"} & set(labels(opened(state.RUN, run="alpha")))
 
 
-def test_the_head_of_another_tools_run_says_what_its_files_state(opened: Open, root: Path) -> None:
+def test_the_heading_of_another_tools_run_shows_its_status_and_model(opened: Open, root: Path) -> None:
     shutil.copytree(FOREIGN / "mlflow" / "folder", root / "other")
     text = said(opened(state.RUN, run="other"))
     assert "</span>succeeded</span>" in text
@@ -317,44 +229,44 @@ def test_the_head_of_another_tools_run_says_what_its_files_state(opened: Open, r
     assert f'<p class="tp-sub">{summary.model}' in text
 
 
-def test_commands_in_advice_are_set_as_code(opened: Open, root: Path) -> None:
+def test_commands_in_advice_are_shown_as_code(opened: Open, root: Path) -> None:
     write_run(root, "alpha", items=0)
     text = said(opened(state.RUN, run="alpha", view="Problems"))
     assert "Next: Run <code>trainproof evaluate</code>, or train with evaluation.eval_set." in text
 
 
-def test_the_head_says_why_a_run_ended_and_what_was_noted(opened: Open, root: Path) -> None:
+def test_the_heading_shows_why_a_run_failed_and_its_notes(opened: Open, root: Path) -> None:
     failed = write_run(root, "alpha", status="failed")
     why = "The loss at step 13 is not finite: *NaN*."
     change(failed / MANIFEST, exit={"code": 4, "error": "non_finite_loss", "message": why})
     change_notes([failed], NotesEdit(add=("baseline",), note="Seed <3> was unlucky."), datetime.now(UTC))
     app = opened(state.RUN, run="alpha")
-    assert f"It ended: {why}" in said(app)
+    assert f"Ended with: {why}" in said(app)
     assert "Tags: baseline" in said(app)
     assert "Note: Seed &lt;3&gt; was unlucky." in said(app)
     assert "Tags and note" in labels(app)
 
 
-def test_a_run_that_was_stopped_says_who_stopped_it_where_and_what_to_do(opened: Open, root: Path) -> None:
+def test_a_stopped_run_shows_the_step_and_how_to_continue(opened: Open, root: Path) -> None:
     stopped = write_run(root, "alpha", status="interrupted")
     message = "signal SIGINT, before the evaluation was complete"
     change(stopped / MANIFEST, exit={"code": 6, "error": "interrupted", "message": message})
     step = json.loads((stopped / MANIFEST).read_text("utf-8"))["training"]["steps_done"]
-    assert f"Stopped by a user at step {step}, before evaluation.</p>" in said(opened(state.RUN, run="alpha"))
+    assert f"Stopped by a user at step {step}, before the evaluation.</p>" in said(opened(state.RUN, run="alpha"))
     (stopped / "checkpoints" / "20").mkdir(parents=True)
     text = said(opened(state.RUN, run="alpha"))
-    assert f"Stopped by a user at step {step}, before evaluation. Resume continues from there." in text
+    assert f"Stopped by a user at step {step}, before the evaluation. Resume continues from there." in text
 
 
-def test_a_running_run_gives_no_reason_that_time_overtakes(opened: Open, root: Path) -> None:
+def test_the_reasons_of_a_running_run_are_not_shown(opened: Open, root: Path) -> None:
     folder = write_run(root, "alpha", steps=40, status="running")
     with RunLock(folder):
         text = said(opened(state.RUN, run="alpha"))
-    assert "Not finished: it is still running." in text
+    assert "The run has not finished." in text
     assert "it is at" not in text
 
 
-def test_what_is_continued_already_is_not_resumed_again(opened: Open, root: Path) -> None:
+def test_a_continued_run_links_to_its_continuation(opened: Open, root: Path) -> None:
     stopped = write_run(root, "alpha", status="interrupted")
     (stopped / "checkpoints" / "20").mkdir(parents=True)
     assert "Resume" in labels(opened(state.RUN, run="alpha"))

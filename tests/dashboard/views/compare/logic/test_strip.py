@@ -60,4 +60,4 @@ def test_costs_are_given_with_their_change(tmp_path: Path) -> None:
     slow = {"result": {"peak_memory_bytes": 2**30}}
     runs = [write_run(tmp_path, "a"), write_run(tmp_path, "b", manifest=slow)]
     (one,) = judge_pairs(compare_runs([read_run(run) for run in runs]))
-    assert tables.costs_said(one) == "same loss · same time · memory 512.0 MiB → 1.00 GiB (+100 %)"
+    assert tables.costs_said(one) == "same loss · same time · memory 512.0 MiB → 1.00 GiB, whole process (+100 %)"

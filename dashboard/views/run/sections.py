@@ -1,10 +1,11 @@
-"""The sections of the run page below its headline, one function each."""
+"""The smaller tabs of the Run page, one function each."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import streamlit as st
 
 from dashboard.shared.charts import foreign_run, machine_figure
@@ -16,9 +17,10 @@ from dashboard.shared.tables import forecast
 from dashboard.shared.words.grades import GRADES
 from dashboard.views.run.logic.reproduce import REQUIREMENTS, recipe
 from evidence import layout
-from evidence.effective import observed_memory
+from evidence.bundle.secrets import strip_invisible
+from evidence.effective import peak_memory
 from evidence.imports.run import ImportedRun
-from evidence.layout import CONFIG, MANIFEST, METRICS, PLAN, ROLLOUTS, SYSTEM
+from evidence.layout import CONFIG, METRICS, PLAN, ROLLOUTS, SYSTEM
 from evidence.proof.receipts import run_sha256
 from evidence.proof.verification import find_proofs
 from evidence.run import Run
@@ -30,60 +32,55 @@ _MOST_FACTS = 500
 
 
 def plan(run: Run) -> None:
-    """Draw what was planned beside what was observed, and what the memory is for."""
-    rows = forecast.forecasts(run.plan, run.manifest)
-    if not rows:
-        _no_plan(run)
+    """Compare the plan with the run, and draw the planned memory by part."""
+    if run.plan is None:
+        reason = "cannot be read, see Problems" if PLAN in run.files else "is missing; training writes it before step 1"
+        markup.empty("No plan", f"plan.json {reason}.")
         return
-    markup.table(
-        ["What", "Planned", "Observed", "Remark"], [(row.what, row.planned, row.observed, row.remark) for row in rows]
-    )
-    st.header("What the planned memory is for", anchor=False)
-    if run.plan is not None:
-        seen = observed_memory(run.plan, run.manifest)
-        of_arrays = None if seen is None or seen.of == "the process" else seen.observed_bytes
-        plan_answer.memory_picture(run.plan, key="run_memory", observed=of_arrays)
+    markup.table(["Figure", "Planned", "Observed", "Remark"], forecast.forecasts(run.plan, run.manifest))
+    st.header("Planned memory by part", anchor=False)
+    peak = peak_memory(run.manifest)
+    observed = peak.bytes if peak is not None and peak.scope == "one device" else None
+    plan_answer.memory_picture(run.plan, key="run_memory", observed=observed)
     markup.table(["Part", "Size on each device", "Because"], forecast.parts(run.plan), numbers=[1])
 
 
-def _no_plan(run: Run) -> None:
-    if PLAN in run.files:
-        markup.empty("No plan", "plan.json is there and cannot be read. The tab Problems says why.")
-    else:
-        markup.empty("No plan", "This run has no plan.json; training writes one before the first step.")
-
-
 def configuration(run: Run) -> None:
-    """Draw every setting as declared, as it took effect, and as it would be by default."""
-    rows = form.run_settings(run)
-    only = st.toggle("Only settings that are not at their default", key="changed", bind="query-params")
-    shown = [row for row in rows if not only or row.is_changed or row.differs]
-    differing = [index for index, row in enumerate(shown) if row.differs]
+    """Draw the declared, the effective and the default value of every setting."""
+    only = st.toggle("Only changed settings", key="changed", bind="query-params")
+    shown = [row for row in form.run_settings(run) if not only or row.is_changed or row.differs]
+    differing = sum(row.differs for row in shown)
     if differing:
-        markup.note(f"Marked ≠: {quantity(len(differing), 'setting')} took effect with another value than declared.")
-    has_remarks = any(row.remark for row in shown)
-    markup.table(
-        ["Setting", "Differs", "Declared", "Effective", "Default", *(["Remark"] if has_remarks else [])],
+        markup.note(f"≠ {quantity(differing, 'setting')} took effect with another value than declared.")
+    frame = pd.DataFrame(
         [
-            (
-                row.key,
-                "≠" if row.differs else "",
-                row.declared or formats.NOTHING,
-                row.effective or formats.NOTHING,
-                row.default or formats.NOTHING,
-                *([row.remark] if has_remarks else []),
-            )
+            {
+                "Setting": row.key,
+                "Differs": "≠" if row.differs else None,
+                "Declared": row.declared,
+                "Effective": row.effective,
+                "Default": row.default,
+                "Remark": row.remark or None,
+            }
             for row in shown
-        ],
-        marked=differing,
+        ]
     )
-    markup.note("Effective values were read back from the program that ran; a dash: cannot be read back.")
+    frame = frame.map(lambda cell: strip_invisible(cell) if isinstance(cell, str) else cell)
+    st.dataframe(
+        frame.dropna(axis=1, how="all").fillna({"Differs": "", "Remark": ""}),
+        hide_index=True,
+        height=600,
+        placeholder=formats.NOTHING,
+        column_config={"Setting": st.column_config.TextColumn(pinned=True, width=280)},
+        alt="Settings",
+    )
+    markup.note("Effective values were read back from the compiled program. A dash means that this is not possible.")
 
 
 def sources(view: ImportedRun) -> None:
-    """Draw the facts, the scores and the files of a run that trainproof did not carry out."""
-    tools = ", ".join(view.tools) or "no tool that is known here"
-    markup.note(f"Written by {tools}. ≈ inferred, not stated.")
+    """Draw the facts, scores and files of a run of another tool."""
+    tools = ", ".join(view.tools) or "an unknown tool"
+    markup.note(f"Written by {tools}. ≈ marks inferred values.")
     facts = foreign_run.fact_rows(view)
     if facts:
         markup.table(
@@ -92,27 +89,27 @@ def sources(view: ImportedRun) -> None:
             quiet=[index for index, row in enumerate(facts[:_MOST_FACTS]) if row[2] != "stated"],
         )
     if len(facts) > _MOST_FACTS:
-        st.caption(f"Not shown: {len(facts) - _MOST_FACTS:,} more. `trainproof show --json` prints them all.")
+        st.caption(f"{len(facts) - _MOST_FACTS:,} more facts are not shown. `trainproof show --json` prints all.")
     scores = foreign_run.score_rows(view)
     if scores:
-        st.header("Scores, as stated", anchor=False)
+        st.header("Stated scores", anchor=False)
         markup.table(["Score", "Value", "Checkpoint", "How", "Source", "Note"], scores, numbers=[1])
     st.header("Files", anchor=False)
-    markup.table(["File", "Written by", "What it gave"], foreign_run.file_rows(view))
+    markup.table(["File", "Written by", "Contents"], foreign_run.file_rows(view))
 
 
 def examples(run: Run) -> None:
-    """Draw the first training examples, and the counts over all of them."""
+    """Draw the first training examples token by token, and counts over all examples."""
     found = run.raw(layout.FIRST_EXAMPLES)
     if not found:
-        markup.empty("No examples", "This run has no first_examples.json that can be read.")
+        markup.empty("No examples", "first_examples.json is missing or cannot be read.")
         return
     end_token = get_bool(found, "counts", "end_token_supervised")
-    ends = "?" if end_token is None else "yes" if end_token else "no: the model never learns to stop"
+    ends = "?" if end_token is None else "yes" if end_token else "no, so the model never learns to stop"
     if ROLLOUTS in run.files:
-        ends = "no: its own completions are learned from, see Roll-outs"
+        ends = "no, the model learns from its own completions (see Roll-outs)"
     markup.table(
-        ["Rows", "Tokens only read", "Tokens supervised", "Rows cut", "Rows without answer", "End token supervised"],
+        ["Examples", "Prompt tokens", "Supervised tokens", "Truncated", "Without answer", "End token supervised"],
         [
             (
                 *(
@@ -190,32 +187,33 @@ def repeat(run: Run) -> None:
 
 
 def files(run: Run) -> None:
-    """Draw every file of the run with its stated hash, and let the reader have it."""
-    stated = {get_str(item, "path"): item for item in get_objects(run.manifest, "artifacts")}
-    rows = []
-    for name in run.files:
-        artifact = stated.get(name)
-        rows.append(
-            (
-                name,
-                formats.size(_size(run.path / name)),
-                (get_str(artifact, "role") if artifact else None) or formats.NOTHING,
-                (get_str(artifact, "sha256") if artifact else None)
-                or ("the manifest itself" if name == MANIFEST else "not stated"),
-            )
-        )
-    markup.table(["File", "Size", "Role", "SHA-256 stated in the manifest"], rows, numbers=[1])
-    gone = [name for name in stated if name not in run.files]
-    if gone:
-        markup.note(f"Stated but missing: {', '.join(str(name) for name in gone)}")
-    if run.files:
-        _download(run)
-
-
-def _download(run: Run) -> None:
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        name = st.selectbox("File", run.files, key="file", width=320)
-        markup.download("Download", (run.path / name).read_bytes, Path(name).name)
+    """Draw every file with its size, role and hash in the manifest; the selected one can be downloaded."""
+    listed = {get_str(item, "path"): item for item in get_objects(run.manifest, "artifacts")}
+    artifacts = [listed.get(name, {}) for name in run.files]
+    frame = pd.DataFrame(
+        {
+            "File": [strip_invisible(name) for name in run.files],
+            "Size": [formats.size(_size(run.path / name)) for name in run.files],
+            "Role": [get_str(artifact, "role") for artifact in artifacts],
+            "SHA-256 in the manifest": [get_str(artifact, "sha256") for artifact in artifacts],
+        }
+    )
+    table = st.dataframe(
+        frame,
+        hide_index=True,
+        key=f"files {hash(run.files)}",
+        placeholder=formats.NOTHING,
+        on_select="rerun",
+        selection_mode="single-row",
+        alt="Files of the run",
+    )
+    if missing := [str(name) for name in listed if name not in run.files]:
+        markup.note(f"Listed in the manifest, but missing: {', '.join(missing)}")
+    for row in table["selection"]["rows"]:
+        name = run.files[row]
+        markup.download("Download the selected file", (run.path / name).read_bytes, Path(name).name)
+    if run.files and not table["selection"]["rows"]:
+        markup.note("Select a file to download it.")
 
 
 def metrics_download(folder: Path) -> None:
@@ -238,7 +236,7 @@ def machine(run: Run) -> None:
 
 
 def problems(folder: Path) -> None:
-    """Draw the grade with its reasons, and everything that was found."""
+    """Draw the grade, and the problems of the run or else the reasons of the grade."""
     found = reading.check(folder)
     grade = found.grade
     meaning = GRADES[grade.name].meaning

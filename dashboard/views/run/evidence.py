@@ -1,0 +1,158 @@
+"""The evidence strip: run manifest, eval summary and logs with their state, and the grade with its reasons."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from dashboard.shared.charts import foreign_run
+from dashboard.shared.parts import markup
+from dashboard.shared.parts.problems import show as show_problems
+from dashboard.shared.session import reading
+from dashboard.shared.words import evidence
+from dashboard.shared.words.grades import GRADES
+from dashboard.shared.words.text import glimpse
+from evidence.bundle.secrets import strip_invisible
+from evidence.index.summary import RunSummary
+from evidence.report import DocumentState, document_errors
+from evidence.rules.across import CONTRADICTS_COPY
+from evidence.run import Run
+from schemas.catalog import ROWS, document_kind
+from schemas.problems import Problem
+
+_LONGEST_NAMES, _LONGEST_VALUE, _LONGEST_LINE = 200, 2000, 64 * 1024
+_FIRST_LINES, _MOST_LINES, _LINES_AROUND = 3, 20, 3
+
+
+def strip(summary: RunSummary, run: Run) -> None:
+    """Draw a card for each document, and one for the grade."""
+    columns = st.columns([3, 3, 4, 5])
+    for column, (title, documents) in zip(columns, evidence.cards(summary.documents).items(), strict=False):
+        with column.container(border=True, height="stretch", gap="xsmall", key=f"evidence_{title.split()[-1].lower()}"):
+            _card(title, documents, run)
+    with columns[-1].container(border=True, height="stretch", gap="xsmall", key="evidence_ladder"):
+        _grade_card(summary, is_foreign=run.foreign() is not None)
+
+
+def _card(title: str, documents: Sequence[DocumentState], run: Run) -> None:
+    sign = markup.sign(evidence.MARKS, evidence.mark_of(documents)) if documents else ""
+    lines = ""
+    for document in documents:
+        name = f"{markup.safe(document.name)} " if len(documents) > 1 and document.schema else ""
+        lines += f"<p>{name}{markup.safe(evidence.state_of(document))}</p>"
+    small = evidence.schemas_said(documents)
+    if view := run.foreign():
+        small = ", ".join(dict.fromkeys(name for one in documents for name in foreign_run.files_of(view, one.name)))
+    small = markup.safe(glimpse(small, _LONGEST_NAMES))
+    st.html(f'<div class="tp-card"><h2>{markup.safe(title)}{sign}</h2>{lines}<small>{small}</small></div>')
+    names = [document.name for document in documents if document.is_there and document.name in run.files]
+    if not names:
+        return
+    with st.container(horizontal=True, gap="small"):
+        if st.button("View", icon=":material/account_tree:", type="tertiary", key=f"view {title}"):
+            st.dialog(title, width="large")(_documents)(title, names, run)
+        if len(names) == 1:
+            _download(run.path, names[0], "Download")
+            return
+        with st.popover("Download", icon=":material/download:", type="tertiary"):
+            for name in names:
+                _download(run.path, name, name)
+
+
+def _download(folder: Path, name: str, label: str) -> None:
+    markup.download(label, (folder / name).read_bytes, f"{folder.name}-{name}", type="tertiary", key=f"download {name}")
+
+
+def _grade_card(summary: RunSummary, *, is_foreign: bool) -> None:
+    """Draw the ladder of grades, the reasons of the grade, and how to reach the next one."""
+    grade, ladder = summary.grade, evidence.LADDER
+    items = "".join(
+        f'<li class="{"tp-here" if name == grade else ""}" title="{markup.safe(GRADES[name].meaning)}">'
+        f"{GRADES[name].symbol} {markup.safe(name)}</li>"
+        for name in ladder
+    )
+    off = "" if grade in ladder else markup.sign(GRADES, grade)
+    # The reasons are as old as the list of runs, and those of a running run change with every row.
+    reasons = " ".join(summary.reasons[:3]) if summary.status != "running" else "The run has not finished."
+    lines = f"<p><b>Why {markup.safe(grade)}:</b> {markup.words(reasons)}</p>"
+    if grade != ladder[-1]:
+        copies = [one for one in reading.check(summary.path).findings if one.code in CONTRADICTS_COPY]
+        advice = copies[0].next if copies else evidence.lift_of(grade, is_foreign=is_foreign)
+        following = f"To reach {ladder[ladder.index(grade) + 1]}:" if grade in ladder else "Next:"
+        lines += f"<p><b>{following}</b> {markup.words(advice)}</p>"
+    st.html(
+        f'<div class="tp-card"><ol class="tp-ladder" aria-label="Grades, lowest first">{items}</ol>{off}{lines}</div>'
+    )
+
+
+def _documents(title: str, names: Sequence[str], run: Run) -> None:
+    """Draw one document of a card, chosen by the reader, with its errors."""
+    name = names[0]
+    if len(names) > 1:
+        name = st.segmented_control(title, names, default=names[0], required=True, label_visibility="collapsed")
+    errors = document_errors(run.path, name, reading.check(run.path).findings)
+    st.header(name, anchor=False)
+    left, right = st.columns([3, 2]) if errors else (st.container(), None)
+    with left:
+        _content(name, run, errors)
+    if right is not None:
+        with right:
+            show_problems(errors)
+
+
+def _content(name: str, run: Run, errors: Sequence[Problem]) -> None:
+    """Draw a document as a tree. Of rows, and of a document that is not JSON, draw the wrong or the first lines."""
+    if document := run.raw(name):
+        st.json(_masked(document), expanded=2)
+        return
+    wrong = {one.line for one in errors if one.line}
+    is_rows = document_kind(name) in ROWS
+    try:
+        lines = excerpt(run.path / name, wrong, around=0 if is_rows else _LINES_AROUND)
+    except OSError as error:
+        markup.note(f"{name} cannot be read: {error.strerror or error}.")
+        return
+    if not is_rows:
+        text = "\n".join(f"{number:>6}  {_masked(line)}" for number, line in lines)
+        st.code(text, language=None, wrap_lines=True)
+        return
+    for number, line in lines:
+        st.caption(f"Line {number:,}{', with errors' if number in wrong else ''}")
+        try:
+            st.json(_masked(json.loads(line)), expanded=1)
+        except (ValueError, RecursionError):
+            st.code(_masked(line), language=None, wrap_lines=True)
+
+
+def excerpt(path: Path, wrong: Collection[int], *, around: int = 0) -> Sequence[tuple[int, str]]:
+    """Return the wrong lines of a file and those `around` each with their numbers, or the first lines if none is wrong.
+
+    At most 20 wrong lines, and 64 KiB of each line, are returned.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    first = sorted(wrong)[:_MOST_LINES]
+    wanted = {line for number in first for line in range(number - around, number + around + 1)}
+    wanted = wanted or set(range(1, _FIRST_LINES + 1))
+    found = []
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if number > max(wanted):
+                break
+            if number in wanted:
+                found.append((number, line[:_LONGEST_LINE].decode("utf-8", "replace").rstrip("\r\n")))
+    return found
+
+
+def _masked(value: Any) -> Any:
+    """Return a JSON value with long texts shortened, and with keys and passwords in its texts masked."""
+    if isinstance(value, dict):
+        return {_masked(key): _masked(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_masked(inner) for inner in value]
+    return glimpse(strip_invisible(value), _LONGEST_VALUE) if isinstance(value, str) else value

@@ -1,0 +1,314 @@
+"""The Predictions tab: scores by group, a table of answers with filters, and the selected answer in full.
+
+The address holds the filters and the item whose answer is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from dashboard.shared.parts import markup
+from dashboard.shared.words.text import both_ends, glimpse
+from evidence.bundle.secrets import strip_invisible
+from schemas import formats
+from schemas.formats import quantity
+from schemas.reading import get_bool, get_number, get_path, get_str
+
+Row = Mapping[str, Any]
+
+GROUPS: Mapping[str, str] = {"section": "Section", "category": "Category", "difficulty": "Difficulty"}
+"""Fields of an item by which scores are grouped, with their titles."""
+FILTERS: Mapping[str, str] = {**GROUPS, "finish_reason": "Ended by"}
+OUTCOMES: Mapping[str, Callable[[Row], bool]] = {
+    "all": lambda row: True,
+    "right": lambda row: row.get("correct") is True,
+    "wrong": lambda row: row.get("correct") is False,
+    "wrong format": lambda row: row.get("format_ok") is False,
+    "error": lambda row: row.get("error") is not None,
+}
+
+_LEVELS = {"easy": 1, "medium": 2, "hard": 3}
+_WORDS = {True: "✓ right", False: "✕ wrong", None: "? unknown"}
+_FORMATS = {True: "✓ ok", False: "✕ wrong", None: None}
+_ORDER = {"! error": 0, "✕ wrong": 1, "? unknown": 2, "✓ right": 3}
+_PAGE_ROWS = 1000
+"""Rows sent to the browser at a time."""
+_LONGEST_CELL, _LONGEST_TEXT = 300, 8_000
+_ITEM, _LONGEST_ITEM = "item", 200
+"""Query parameter with the shown item; longer ids are not put into the address."""
+
+_SCORE_COLUMNS: Mapping[str, Any] = {
+    "Value": st.column_config.TextColumn(width=160),
+    "Exact match": st.column_config.ProgressColumn(min_value=0, max_value=100, format="%.1f %%", width=160),
+    **{
+        name: st.column_config.NumberColumn(format="%.1f %%")
+        for name in ("Untrained", "Format", "Lenient", "Untrained, lenient")
+    },
+}
+_ANSWER_COLUMNS: Mapping[str, Any] = {
+    "Item": st.column_config.TextColumn(width=110, pinned=True),
+    "Format": st.column_config.TextColumn(help="Whether the output has exactly the required format."),
+    "Prompt": st.column_config.TextColumn(width=420),
+    "Output": st.column_config.TextColumn(width=420),
+}
+
+
+def section(rows: Sequence[Row], eval_summary: Row | None) -> None:
+    """Draw the scores by group and the answers that pass the filters."""
+    if not rows:
+        markup.empty("No predictions", "This run was not evaluated, or has not got that far.")
+        return
+    groups = group_values(rows)
+    if eval_summary is not None:
+        _scores(eval_summary, groups)
+    shown = _filter(rows, groups)
+    place = st.container()
+    is_chosen = bool(shown) and _answers(_page(shown))
+    with place:
+        hint = "The selected answer is shown below." if is_chosen else "Select a row to read its output."
+        markup.note(f"{len(shown):,} of {quantity(len(rows), 'item')}. {hint if shown else 'Remove a filter.'}")
+
+
+def over_steps(rows: Sequence[Row]) -> None:
+    """Draw the answers that the model gave during training, at one step; nothing without any."""
+    steps = sorted({int(step) for row in rows if (step := get_number(row, "step")) is not None})
+    if not steps:
+        return
+    st.header("Answers during training", anchor=False)
+    step = steps[0]
+    if len(steps) > 1:
+        step = st.select_slider("After step", steps, value=steps[-1], key="after", bind="query-params")
+    shown = [row for row in rows if row.get("step") == step]
+    right = sum(row.get("correct") is True for row in shown)
+    markup.note(f"{right} of {quantity(len(shown), 'answer')} right after step {step:,}.")
+    outputs = [glimpse(strip_invisible(get_str(row, "output_text") or ""), _LONGEST_CELL) for row in shown]
+    st.dataframe(
+        answer_frame(shown).assign(Output=outputs),
+        hide_index=True,
+        key="answers_over_steps",
+        column_config=_ANSWER_COLUMNS,
+        alt=f"Answers after step {step}",
+    )
+
+
+# Scores
+
+
+def score_frame(eval_summary: Row) -> tuple[pd.DataFrame, list[tuple[str, str]]]:
+    """Return the scores over all items and by group, in percent, and field and value of each row ("" for all items)."""
+    baseline = get_path(eval_summary, "baseline")
+    keys, rows = [("", "")], [_score_row(eval_summary.get("metrics"), get_path(baseline, "metrics"))]
+    for field in GROUPS:
+        groups, untrained = get_path(eval_summary, "groups", field), get_path(baseline, "groups", field)
+        for value in sorted(groups or (), key=lambda name: (_LEVELS.get(name, 0), name)):
+            keys.append((field, value))
+            rows.append(_score_row(groups[value], get_path(untrained, value)))
+    frame = pd.DataFrame(rows)
+    frame.insert(0, "Group", [GROUPS.get(field, "All items") for field, _ in keys])
+    frame.insert(1, "Value", [strip_invisible(value) for _, value in keys])
+    return frame.dropna(axis="columns", how="all"), keys
+
+
+def _score_row(metrics: Any, untrained: Any) -> dict[str, Any]:
+    def percent(document: Any, name: str) -> float | None:
+        value = get_number(document, name, "value")
+        return None if value is None else 100 * value
+
+    low, high = (get_number(metrics, "exact_match", "interval", end) for end in ("low", "high"))
+    return {
+        "Items": get_number(metrics, "exact_match", "n"),
+        "Exact match": percent(metrics, "exact_match"),
+        "95 % interval": None if low is None else formats.percent_range(low, high),
+        "Untrained": percent(untrained, "exact_match"),
+        "Format": percent(metrics, "format_compliance"),
+        "Lenient": percent(metrics, "lenient_match"),
+        "Untrained, lenient": percent(untrained, "lenient_match"),
+    }
+
+
+def _scores(eval_summary: Row, groups: Mapping[str, Sequence[str]]) -> None:
+    """Draw the scores by group. The selected rows and the filters below always agree."""
+    frame, keys = score_frame(eval_summary)
+    filtered = {field: st.session_state.get(field) or st.query_params.get_all(field) for field in GROUPS}
+    selected = [row for row, (field, value) in enumerate(keys) if value in filtered.get(field, ())]
+    key = f"scores {selected}"
+
+    def filter_by_selection() -> None:
+        chosen = [keys[row] for row in st.session_state[key]["selection"]["rows"]]
+        st.session_state.update(build_filters(chosen, groups))
+
+    st.dataframe(
+        frame,
+        hide_index=True,
+        # Other filters make another table, whose selection is the default below.
+        key=key,
+        width="content",
+        column_config=_SCORE_COLUMNS,
+        on_select=filter_by_selection,
+        selection_mode="multi-row",
+        selection_default={"selection": {"rows": selected}},
+        alt="Scores by group",
+    )
+    markup.note("Select groups to filter the answers below.")
+
+
+# Filters
+
+
+def build_filters(chosen: Sequence[tuple[str, str]], groups: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Return the filter of each field for the chosen fields and values; choosing all items removes every filter."""
+    kept = [] if ("", "") in chosen else [(field, value) for field, value in chosen if value in groups.get(field, ())]
+    return {field: [value for name, value in kept if name == field] for field in GROUPS}
+
+
+def group_values(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Return the values of each field of `FILTERS` that occur in the rows."""
+    found = {name: sorted({row[name] for row in rows if isinstance(row.get(name), str)}) for name in FILTERS}
+    return {name: values for name, values in found.items() if values}
+
+
+def filter_rows(rows: Sequence[Row], *, outcome: str, groups: Mapping[str, Sequence[str]], words: str) -> list[Row]:
+    """Return the rows with this outcome, a chosen value of each field and all words, wrong answers first."""
+    wanted = words.lower().split()
+    found = (
+        row
+        for row in rows
+        if OUTCOMES[outcome](row)
+        and all(not chosen or row.get(group) in chosen for group, chosen in groups.items())
+        and all(word in _searched_text(row) for word in wanted)
+    )
+    return sorted(found, key=lambda row: _ORDER[_outcome(row)])
+
+
+def _searched_text(row: Row) -> str:
+    fields = ("id", "prompt", "expected", "output_text", "extracted_answer")
+    return " ".join(get_str(row, name) or "" for name in fields).lower()
+
+
+def _filter(rows: Sequence[Row], groups: Mapping[str, Sequence[str]]) -> list[Row]:
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        outcome = st.segmented_control(
+            "Outcome", list(OUTCOMES), default="all", required=True, key="outcome", bind="query-params"
+        )
+        chosen = {
+            name: st.multiselect(FILTERS[name], options, key=name, bind="query-params", placeholder="all", width=180)
+            for name, options in groups.items()
+        }
+        words = st.text_input("Search", key="find", bind="query-params", icon=":material/search:")
+    return filter_rows(rows, outcome=outcome, groups=chosen, words=words or "")
+
+
+# Answers
+
+
+def answer_frame(rows: Sequence[Row]) -> pd.DataFrame:
+    """Return the rows as a table with shortened texts, without columns that are empty in every row."""
+    frame = pd.DataFrame(
+        [
+            {
+                "Item": _cell(get_str(row, "id")),
+                "Outcome": _outcome(row),
+                "Format": _FORMATS[get_bool(row, "format_ok")],
+                "Prompt": _cell(get_str(row, "prompt")),
+                "Expected": _cell(_expected_answers(row)),
+                "Got": _cell(get_str(row, "extracted_answer")),
+                "Tokens": get_number(row, "output_tokens"),
+                **{title: _cell(get_str(row, name)) for name, title in FILTERS.items()},
+            }
+            for row in rows
+        ]
+    )
+    return frame.dropna(axis="columns", how="all")
+
+
+def _cell(text: str | None) -> str | None:
+    return glimpse(strip_invisible(text), _LONGEST_CELL) if text else None
+
+
+def _outcome(row: Row) -> str:
+    return "! error" if row.get("error") is not None else _WORDS[get_bool(row, "correct")]
+
+
+def _expected_answers(row: Row) -> str:
+    """Return every answer that counts as right, joined by `or`."""
+    others = row.get("also_expected")
+    return " or ".join(map(str, [get_str(row, "expected") or "", *(others if isinstance(others, list) else [])]))
+
+
+def _page(shown: Sequence[Row]) -> Sequence[Row]:
+    """Return one page of the rows; a link to an item opens its page."""
+    if len(shown) <= _PAGE_ROWS:
+        return shown
+    pages = -(-len(shown) // _PAGE_ROWS)
+    number = st.pagination(pages, default=(_linked_row(shown) or 0) // _PAGE_ROWS + 1, key="page")
+    return shown[(number - 1) * _PAGE_ROWS : number * _PAGE_ROWS]
+
+
+def _linked_row(rows: Sequence[Row]) -> int | None:
+    """Return the number of the row with the item of the address, or None."""
+    item = st.query_params.get(_ITEM)
+    return next((number for number, row in enumerate(rows) if item is not None and row.get("id") == item), None)
+
+
+def _answers(shown: Sequence[Row]) -> bool:
+    """Draw the answers and the selected one below, put its item into the address, and return whether one is."""
+    items = [get_str(row, "id") or "" for row in shown]
+    linked = _linked_row(shown)
+    table = st.dataframe(
+        answer_frame(shown),
+        hide_index=True,
+        # A selection is a row number, so other rows need another table.
+        key=f"predictions_table {hash(tuple(items))}",
+        column_config=_ANSWER_COLUMNS,
+        on_select="rerun",
+        selection_mode="single-row",
+        selection_default={"selection": {"rows": [] if linked is None else [linked]}},
+        alt="Answers",
+    )
+    chosen = next(iter(table["selection"]["rows"]), None)
+    if chosen is not None:
+        _answer(shown[chosen])
+    item = "" if chosen is None else items[chosen]
+    if item.isprintable() and 0 < len(item) <= _LONGEST_ITEM:
+        st.query_params[_ITEM] = item
+    elif linked is not None:
+        del st.query_params[_ITEM]
+    return chosen is not None
+
+
+def _answer(row: Row) -> None:
+    """Draw one answer: how it differs from the expected one, the prompt and the output."""
+    item, got = get_str(row, "id") or "", get_str(row, "extracted_answer")
+    expected = both_ends(get_str(row, "expected") or "", _LONGEST_TEXT)
+    with st.container(border=True):
+        if got is None:
+            markup.note(f"{item}: expected {expected}, but the output contains no answer.")
+        else:
+            got = both_ends(got, _LONGEST_TEXT)
+            markup.table(
+                ["Item", "Expected", "Got", "Difference"], [(item, expected, got, markup.changes(expected, got))]
+            )
+        left, right = st.columns(2)
+        with left:
+            st.caption("Prompt")
+            st.code(both_ends(get_str(row, "prompt") or "", _LONGEST_TEXT), language=None, wrap_lines=True)
+        with right:
+            st.caption("Output, with the answer underlined")
+            before, answer, after = map(markup.safe, split_at_answer(row))
+            st.html(f'<p class="tp-tokens">{before}<span class="tp-on">{answer}</span>{after}</p>')
+
+
+def split_at_answer(row: Row) -> tuple[str, str, str]:
+    """Split an output into the text before the answer, the answer, and the text after it; "" if it has no answer.
+
+    Keys and passwords are masked. Only the beginning and the end of a long output are kept.
+
+    >>> split_at_answer({"output_text": "<answer>4</answer>", "extracted_answer": "4"})
+    ('<answer>', '4', '</answer>')
+    """
+    text, answer = both_ends(get_str(row, "output_text") or "", _LONGEST_TEXT), get_str(row, "extracted_answer")
+    return text.rpartition(answer) if answer else ("", "", text)
