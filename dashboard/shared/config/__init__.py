@@ -1,1 +1,1 @@
-"""The configuration: its form, its sources, and what became of each key."""
+"""Configurations: their settings, and where they come from."""

@@ -1,35 +1,35 @@
-"""Where a launch can start from: the configurations that ship with the program, and those of earlier runs.
+"""Configurations to start from (shipped ones and those of earlier runs), and local models and datasets.
 
-They are read as files. The dashboard never imports the trainer, so it finds its folder beside its own.
+The files are read without the trainer, which the dashboard does not import.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import dashboard
+from dashboard.shared.config import form
 from evidence.layout import CONFIG
+from schemas.reading import get_number, get_path
 from schemas.validate import read_document
 
 SHIPPED = Path(dashboard.__file__).parent.parent / "trainer" / "configs"
 _SAME_AS = "same as "
-OVERLAY_PREFIX = "smoke_"
-"""Files whose name begins so are for `--smoke_config` and are not a configuration by themselves."""
+_OVERLAY_PREFIX = "smoke_"
+"""Prefix of files for `--smoke_config`, which are not complete configurations."""
 
-FIRST = "demo"
-"""The shipped configuration that is offered first."""
+_FIRST, _QUICK = "demo", "tiny.yaml"
+_SMOKE_STEPS = 2
 
-SMOKE_STEPS = 2
-"""Steps of a smoke run: one that starts and one that goes on."""
-
-OF_SMOKE = frozenset({"name", "mode", "model.shape", "limits.steps", "recording.log_every_steps"})
+_OF_SMOKE = frozenset({"name", "mode", "model.shape", "limits.steps", "recording.log_every_steps"})
 """Settings that `smoke_of` replaces."""
 
-OF_SMALL = frozenset(
+_OF_SMALL = frozenset(
     {
         "model.weights",
         "data.generated_rows",
@@ -39,26 +39,22 @@ OF_SMALL = frozenset(
         "evaluation.batch_size",
     }
 )
-"""Settings that the trainer makes smaller besides, where it makes the model of a smoke run small."""
+"""Settings that the trainer also replaces if it makes the model of a smoke test small."""
 
-QUICK = "tiny.yaml"
-"""The shipped configuration behind the one-click smoke run: seconds on any machine."""
+DATA_SUFFIXES = ("jsonl", "parquet", "txt")
+_MAX_FOUND, _MAX_ENTRIES = 50, 2_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class StartConfig:
-    """A configuration to start from.
-
-    Attributes:
-        key: how the page and the address name it: `tiny.yaml` or `same as demo-2026…`.
-    """
+    """A configuration to start from, with its name on the page: `tiny.yaml` or `same as demo-2026…`."""
 
     key: str
     path: Path
 
 
 def same_as(run: str) -> str:
-    """Return the key of the source that is the configuration of a run."""
+    """Return the key of the configuration of a run."""
     return f"{_SAME_AS}{run}"
 
 
@@ -68,11 +64,11 @@ def runs_of(keys: Iterable[str]) -> set[str]:
 
 
 def sources(runs: Iterable[Path] = ()) -> list[StartConfig]:
-    """Return the shipped configurations, then those of the given run folders that have one."""
+    """Return the shipped configurations, then the `config.yaml` of each run folder."""
     shipped = [
         StartConfig(key=path.name, path=path)
-        for path in sorted(SHIPPED.glob("*.yaml"), key=lambda path: (path.stem != FIRST, path.stem))
-        if not path.name.startswith(OVERLAY_PREFIX)
+        for path in sorted(SHIPPED.glob("*.yaml"), key=lambda path: (path.stem != _FIRST, path.stem))
+        if not path.name.startswith(_OVERLAY_PREFIX)
     ]
     earlier = [
         StartConfig(key=same_as(folder.name), path=folder / CONFIG) for folder in runs if (folder / CONFIG).is_file()
@@ -81,24 +77,90 @@ def sources(runs: Iterable[Path] = ()) -> list[StartConfig]:
 
 
 def read(source: StartConfig) -> dict[str, Any]:
-    """Return the configuration of a source as far as it can be read; checking states what is wrong with it."""
+    """Load a configuration as far as it can be read; `form.problems` reports what is wrong with it."""
     return deepcopy(read_document(source.path, "train_config").value or {})
 
 
 def smoke_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the smoke run of a configuration, as `train --smoke_steps 2` makes it, with a name of its own.
-
-    It is of the configuration's own model where the trainer finds that it fits and is quick, else of its shape made
-    small.
-    """
+    """Return the smoke test of a configuration, as `train --smoke_steps 2` makes it."""
     result = deepcopy(dict(config))
-    result["limits"] = {**(result.get("limits") or {}), "steps": SMOKE_STEPS}
+    result["limits"] = {**(result.get("limits") or {}), "steps": _SMOKE_STEPS}
     result["recording"] = {**(result.get("recording") or {}), "log_every_steps": 1}
+    # The trainer keeps the model if it fits and is fast, and otherwise makes it small.
     result["model"] = {**(result.get("model") or {}), "shape": "auto"}
     name = str(result.get("name", "run"))
     return {**result, "name": name if name.endswith("smoke") else f"{name[:58]}-smoke", "mode": "smoke"}
 
 
 def quick_smoke() -> dict[str, Any]:
-    """Return the configuration of the one-click smoke run."""
-    return {**read(next(source for source in sources() if source.key == QUICK)), "name": "smoke", "mode": "smoke"}
+    """Return the configuration of the one-click smoke test."""
+    return {**read(next(source for source in sources() if source.key == _QUICK)), "name": "smoke", "mode": "smoke"}
+
+
+def full_run_parameters(
+    smoke: Mapping[str, Any], run: str, *, full_runs: Sequence[Path] = (), queued: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the parameters of the Launch page for the full run of a smoke test.
+
+    The source is the shipped configuration or full run that has the same settings, or else the smoke test itself with
+    its original size.
+
+    Args:
+        smoke: Configuration of the smoke test.
+        run: Name of the smoke test.
+        full_runs: Folders of full runs to compare with.
+        queued: Configuration that was queued, or None if it is not known.
+    """
+    is_small = get_path(smoke, "model", "shape") == "small"
+    replaced = _OF_SMOKE | (_OF_SMALL if is_small else frozenset())
+    for source in sources(full_runs):
+        full = form.with_defaults(read(source))
+        differing = {setting.dotted for setting, *_ in form.differing_fields(form.with_defaults(smoke), full)}
+        if full["limits"]["steps"] > _SMOKE_STEPS and differing <= replaced:
+            return {"source": source.key}
+    steps = get_number(smoke, "limits", "steps") or 0
+    if steps <= _SMOKE_STEPS:
+        steps = form.field("limits.steps").default
+    name = str(smoke.get("name", "")).removesuffix("smoke").rstrip("-") or "full"
+    before = [text for text in form.assignments(smoke, queued or smoke) if text.partition("=")[0] in _OF_SMALL]
+    return {
+        "source": same_as(run),
+        "set": [f"name={name}", "mode=full", "model.shape=own", f"limits.steps={steps:.0f}", *before],
+    }
+
+
+def local_models(folder: Path) -> list[str]:
+    """Return GGUF files and model folders in a folder and its subfolders, as a configuration names them."""
+    found = (
+        path
+        for path in _entries(folder)
+        if (path.suffix.lower() == ".gguf" and path.is_file())
+        or (path.is_dir() and (path / "config.json").is_file() and any(path.glob("*.safetensors")))
+    )
+    return _names(folder, found)
+
+
+def local_datasets(folder: Path, uploads: Path) -> list[str]:
+    """Return data files in a folder and its subfolders, and uploaded ones, as a configuration names them."""
+    files = (path for path in chain(_entries(folder), _children(uploads)) if path.is_file())
+    return _names(folder, (path for path in files if path.suffix.lower().lstrip(".") in DATA_SUFFIXES))
+
+
+def _names(folder: Path, found: Iterable[Path]) -> list[str]:
+    return [
+        str(path.relative_to(folder) if path.is_relative_to(folder) else path) for path in islice(found, _MAX_FOUND)
+    ]
+
+
+def _entries(folder: Path) -> Iterator[Path]:
+    children = _children(folder)
+    below = (path for child in children if child.is_dir() and not child.is_symlink() for path in _children(child))
+    return islice(chain(children, below), _MAX_ENTRIES)
+
+
+def _children(folder: Path) -> list[Path]:
+    """Return what a folder contains, without hidden files; nothing if it cannot be read."""
+    try:
+        return sorted(islice((path for path in folder.iterdir() if not path.name.startswith(".")), _MAX_ENTRIES))
+    except OSError:
+        return []

@@ -1,20 +1,24 @@
-"""The launch form, drawn from the schema of `train_config`: what each field is called, accepts, and starts as.
-
-What lives here: reading the schema, and turning what a form holds into a configuration. What does not: checking the
-configuration (`schemas.validate` does, with the same schema) or drawing widgets (`components.config_form`).
-"""
+"""Settings of a configuration: their fields from the schema of `train_config`, values as text, and problems."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any, Literal
 
-from schemas.catalog import VERSION, schema
-from schemas.reading import get_path
-
-Kind = Literal["choice", "switch", "integer", "number", "text"]
+from evidence.effective import compare_settings
+from evidence.layout import CONFIG
+from evidence.run import Run
+from schemas.catalog import DATASETS, EVAL_SETS, GYM, MODELS, VERSION, schema
+from schemas.problems import Problem, pointer_to, problem_of
+from schemas.reading import get_path, get_str, os_error_problem
+from schemas.validate import check_value
 
 KIND = "train_config"
 ESSENTIAL = (
@@ -28,35 +32,47 @@ ESSENTIAL = (
     ("evaluation", "eval_set"),
     ("mesh", "device"),
 )
-"""Fields that most launches change; the page shows them first."""
+"""Settings that have their own widget."""
 
-_LARGEST = 2**53 - 1
-"""The largest whole number that a browser distinguishes from its neighbours."""
+BUILT_IN: Mapping[tuple[str, ...], tuple[str, str, tuple[str, ...]]] = {
+    ("model", "name"): ("TP040", "model", MODELS),
+    ("data", "dataset"): ("TP010", "dataset", DATASETS),
+    ("evaluation", "eval_set"): ("TP010", "evaluation set", EVAL_SETS),
+}
+"""Problem code, noun and built-in names of each setting that names something."""
 
-Path = tuple[str, ...]
+_REMOTE: Mapping[tuple[str, ...], str] = {
+    ("model", "name"): r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?",
+    ("data", "dataset"): f"{GYM}.*",
+}
+"""Names that the trainer downloads or generates."""
+
+_MAX_INTEGER = 2**53 - 1
+"""The largest integer that a browser represents exactly."""
+_MAX_ASSIGNMENTS, _MAX_LENGTH, _MAX_NUMBER_LENGTH = 64, 500, 64
+
+Kind = Literal["choice", "switch", "integer", "number", "text"]
+Key = tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class FormField:
-    """One setting as a form shows it.
+    """A setting.
 
     Attributes:
-        path: keys from the top of the configuration, for example `("optimizer", "learning_rate")`.
-        nullable: whether null is a value of its own; the help states what it means.
-        low, high: range of a number; whether an end itself is allowed, the schema states when it checks the value.
-        default: value when the key is left out; None also where there is no default.
+        path: Keys from the top of the configuration, for example `("optimizer", "learning_rate")`.
+        help: Meaning, and which values are allowed.
+        nullable: Whether null is allowed.
+        default: Value if the key is missing; None if there is no default.
     """
 
-    path: Path
+    path: Key
     title: str
     help: str
     kind: Kind
     nullable: bool
     required: bool
     options: tuple[str, ...]
-    examples: tuple[str, ...]
-    low: float | None
-    high: float | None
     default: Any
 
     @property
@@ -64,60 +80,105 @@ class FormField:
         """The key as `--set` takes it."""
         return ".".join(self.path)
 
+    def has_type(self, value: Any) -> bool:
+        """Return whether the type of a value fits; the range is not checked."""
+        if value is None:
+            return self.nullable or self.required  # a required key starts empty
+        if self.kind == "choice":
+            return value in self.options
+        if self.kind == "text":
+            return isinstance(value, str)
+        if self.kind == "switch" or isinstance(value, bool):
+            return self.kind == "switch" and isinstance(value, bool)
+        return isinstance(value, int if self.kind == "integer" else int | float) and abs(value) <= _MAX_INTEGER
 
-@dataclass(frozen=True, kw_only=True)
-class FieldGroup:
-    """Fields that belong together: one object of the configuration, or those that stand at its top."""
+    def parse(self, text: str | None) -> Any:
+        """Return the value of a text as YAML has it; a text of the wrong type is returned as it is.
 
-    title: str
-    help: str
-    fields: tuple[FormField, ...]
+        Example:
+            >>> field("optimizer.learning_rate").parse("2e-3")
+            0.002
+        """
+        text = (text or "").strip()
+        if self.nullable and text in {"", "null"}:
+            return None
+        if self.kind == "text" or len(text) > _MAX_NUMBER_LENGTH:
+            return text
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text
 
 
-def groups() -> tuple[FieldGroup, ...]:
-    """Return every field of the configuration in the order of its schema; the first group is the top level."""
+@cache
+def fields() -> tuple[FormField, ...]:
+    """Return every setting in the order of the schema."""
     document = schema(KIND)
-    top: list[FormField] = []
-    found: list[FieldGroup] = []
+    found = []
     for key, node in document["properties"].items():
         if node.get("type") == "object":
-            required = node.get("required", [])
-            fields = [
-                _field((key, name), child, required=name in required) for name, child in node["properties"].items()
-            ]
-            found.append(FieldGroup(title=node["title"], help=node["description"], fields=tuple(fields)))
+            needed = node.get("required", [])
+            found += [_field((key, name), child, required=name in needed) for name, child in node["properties"].items()]
         elif key != "schema_version":
-            top.append(_field((key,), node, required=key in document["required"]))
-    return (FieldGroup(title="Run", help="What the run is called and what it is for.", fields=tuple(top)), *found)
+            found.append(_field((key,), node, required=key in document["required"]))
+    return tuple(found)
 
 
-def fields() -> tuple[FormField, ...]:
-    """Return every field, group by group."""
-    return tuple(field for group in groups() for field in group.fields)
+def _field(path: Key, node: Mapping[str, Any], *, required: bool) -> FormField:
+    if "$ref" in node:
+        node = {**schema("types")["$defs"][node["$ref"].rpartition("/")[2]], **node}
+    types = [node["type"]] if isinstance(node.get("type"), str) else node.get("type", [])
+    kinds: Mapping[str, Kind] = {"boolean": "switch", "integer": "integer", "number": "number"}
+    options = tuple(option for option in node.get("enum", []) if option is not None)
+    low, high = (node.get(end, node.get(f"exclusive{end.capitalize()}")) for end in ("minimum", "maximum"))
+    allowed = f" One of: {', '.join(options)}." if options else ""
+    if low is not None and high is not None:
+        allowed = f" From {low:,g} to {high:,g}."
+    return FormField(
+        path=path,
+        title=node.get("title", path[-1]),
+        help=node.get("description", "") + allowed,
+        kind="choice" if options else next((kinds[name] for name in types if name in kinds), "text"),
+        nullable="null" in types or None in node.get("enum", []),
+        required=required,
+        options=options,
+        default=node.get("default"),
+    )
 
 
-def states(config: Mapping[str, Any], path: Path) -> bool:
-    """Return whether the configuration has the key, be its value null."""
+def field(dotted: str) -> FormField:
+    """Return the setting of a dotted key."""
+    return next(each for each in fields() if each.dotted == dotted)
+
+
+# Values
+
+
+def has_key(config: Mapping[str, Any] | None, path: Key) -> bool:
+    """Return whether the configuration has the key, also with the value null."""
     parent = get_path(config, *path[:-1])
     return isinstance(parent, Mapping) and path[-1] in parent
 
 
+def get_value(config: Mapping[str, Any], setting: FormField) -> Any:
+    """Return the value of a setting, or its default if the key is missing."""
+    return get_path(config, *setting.path) if has_key(config, setting.path) else setting.default
+
+
 def with_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration with every key that has a default stated, in the order of the schema.
+    """Return the configuration with every default, in the order of the schema.
 
-    Keys that the schema does not know are kept at the end, and what stands where a group should is kept in its place,
-    so that checking can name them.
+    Unknown keys, and values where the schema has an object, are kept so that validation reports them.
     """
-    full: dict[str, Any] = {"schema_version": config.get("schema_version", VERSION)}
-    for field in fields():
-        given = states(config, field.path)
-        if given or not field.required:
-            _put(full, field.path, deepcopy(get_path(config, *field.path) if given else field.default))
-    return _with_the_rest(full, config)
+    full: dict[str, Any] = {"schema_version": VERSION}
+    for setting in fields():
+        if not setting.required or has_key(config, setting.path):
+            _put(full, setting.path, setting.default)
+    return _merge(full, config)
 
 
-def edit(config: Mapping[str, Any], edits: Mapping[Path, Any]) -> dict[str, Any]:
-    """Return the configuration with the edited fields put in."""
+def edit(config: Mapping[str, Any], edits: Mapping[Key, Any]) -> dict[str, Any]:
+    """Return a copy of the configuration with edited settings."""
     result = deepcopy(dict(config))
     for path, value in edits.items():
         _put(result, path, value)
@@ -125,88 +186,135 @@ def edit(config: Mapping[str, Any], edits: Mapping[Path, Any]) -> dict[str, Any]
 
 
 def differing_fields(config: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[FormField, Any, Any]]:
-    """Return the fields whose values differ between two complete configurations, with both values."""
-    both = [(field, get_path(config, *field.path), get_path(other, *field.path)) for field in fields()]
-    return [(field, before, after) for field, before, after in both if before != after]
+    """Return the settings whose values differ between two complete configurations, with both values."""
+    both = [(each, get_path(config, *each.path), get_path(other, *each.path)) for each in fields()]
+    return [(each, before, after) for each, before, after in both if before != after]
 
 
-def can_be(field: FormField, value: Any) -> bool:
-    """Return whether a field's widget can hold a value: it has the right type.
-
-    Checking states if it is out of range.
-    """
-    if value is None:
-        # A key that must be stated and is not starts empty.
-        return field.nullable or field.required
-    match field.kind:
-        case "choice":
-            return value in field.options
-        case "switch":
-            return isinstance(value, bool)
-        case "text":
-            return isinstance(value, str)
-    kinds = int if field.kind == "integer" else int | float
-    if isinstance(value, bool) or not isinstance(value, kinds):
-        return False
-    return -_LARGEST <= value <= _LARGEST
+def as_yaml(value: Any) -> str:
+    """Format a value as YAML with every digit: `null`, `true`, `0.001`, `1.0e-06`."""
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if isinstance(value, float) and math.isfinite(value):
+        digits, exponent, power = repr(value).partition("e")
+        # YAML reads 1e-06, without a point, as a string.
+        return f"{digits}{'.0' if exponent and '.' not in digits else ''}{exponent}{power}"
+    return str(value)
 
 
-def _field(path: Path, node: Mapping[str, Any], *, required: bool) -> FormField:
-    whole = _resolve(node)
-    types = whole.get("type", [])
-    types = [types] if isinstance(types, str) else list(types)
-    low = whole.get("minimum", whole.get("exclusiveMinimum"))
-    high = whole.get("maximum", whole.get("exclusiveMaximum"))
-    return FormField(
-        path=path,
-        title=whole.get("title", path[-1]),
-        help=whole.get("description", ""),
-        kind=_kind(whole, types),
-        nullable="null" in types or None in whole.get("enum", []),
-        required=required,
-        options=tuple(option for option in whole.get("enum", []) if option is not None),
-        examples=tuple(whole.get("examples", [])),
-        low=low,
-        high=high,
-        default=whole.get("default"),
-    )
-
-
-def _kind(node: Mapping[str, Any], types: list[str]) -> Kind:
-    if "enum" in node:
-        return "choice"
-    for name, kind in _KINDS.items():
-        if name in types:
-            return kind
-    return "text"
-
-
-_KINDS: Mapping[str, Kind] = {"boolean": "switch", "integer": "integer", "number": "number"}
-
-
-def _resolve(node: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the node with the shared type that it refers to written out; what the node states itself wins."""
-    reference = node.get("$ref")
-    if reference is None:
-        return node
-    shared = schema("types")["$defs"][reference.rpartition("/")[2]]
-    return {**shared, **node}
-
-
-def _put(config: dict[str, Any], path: Path, value: Any) -> None:
-    node = config
+def _put(config: dict[str, Any], path: Key, value: Any) -> None:
     for key in path[:-1]:
-        child = node.get(key)
-        if not isinstance(child, dict):
-            child = node[key] = {}
-        node = child
-    node[path[-1]] = value
+        if not isinstance(config.get(key), dict):
+            config[key] = {}
+        config = config[key]
+    config[path[-1]] = value
 
 
-def _with_the_rest(full: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    for key, value in given.items():
-        if isinstance(value, Mapping) and isinstance(full.get(key), dict):
-            full[key] = _with_the_rest(full[key], value)
-        elif key not in full or isinstance(full[key], dict):
-            full[key] = deepcopy(value)
-    return full
+def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, Mapping) and isinstance(result.get(key), dict)
+        result[key] = _merge(result[key], value) if both else deepcopy(value)
+    return result
+
+
+# Assignments such as `optimizer.learning_rate=0.002`, as `--set` takes them
+
+
+def assignments(start: Mapping[str, Any], edited: Mapping[str, Any]) -> list[str]:
+    """Return the assignments that turn one configuration into another, in the order of the schema."""
+    found = differing_fields(with_defaults(start), with_defaults(edited))
+    return [f"{each.dotted}={after if isinstance(after, str) else json.dumps(after)}" for each, _, after in found]
+
+
+def parse_assignments(texts: Iterable[str]) -> dict[Key, Any]:
+    """Parse assignments; unknown keys and values of the wrong type are skipped."""
+    known = {each.dotted: each for each in fields()}
+    found = {}
+    for text in list(texts)[:_MAX_ASSIGNMENTS]:
+        name, equals, written = text[:_MAX_LENGTH].partition("=")
+        if equals and (setting := known.get(name.strip())) and setting.has_type(value := setting.parse(written)):
+            found[setting.path] = value
+    return found
+
+
+def has_assignments(config: Mapping[str, Any], texts: Iterable[str]) -> bool:
+    """Return whether a complete configuration already has the assigned values."""
+    return all(get_path(config, *path) == value for path, value in parse_assignments(texts).items())
+
+
+# Problems
+
+
+def problems(config: Mapping[str, Any]) -> list[Problem]:
+    """Check a complete configuration against the schema, and look for the files it names."""
+    return [*check_value(KIND, config, file=CONFIG), *absent(config, file=CONFIG)]
+
+
+def absent(config: Mapping[str, Any], *, file: str) -> Iterator[Problem]:
+    """Yield a problem for each name that is not built in, not a path, and not remote."""
+    for path, (code, noun, built_in) in BUILT_IN.items():
+        name = get_str(config, *path)
+        if not name or name in built_in or re.fullmatch(_REMOTE.get(path, ""), name):
+            continue
+        try:
+            if Path(name).exists():
+                continue
+        except OSError as error:
+            problem = os_error_problem(error)
+            yield problem_of(problem.code, file=file, pointer=pointer_to(path), what=problem.what, next=problem.next)
+            continue
+        is_relative = not Path(name).is_absolute()
+        yield problem_of(
+            code,
+            file=file,
+            pointer=pointer_to(path),
+            what=f"There is no {noun} {name}: it is not built in, and no such file exists.",
+            why=f"Relative paths start at {Path.cwd()}, where the dashboard was started." if is_relative else None,
+            expected=f"a built-in name ({', '.join(built_in)}) or a path",
+        )
+
+
+# Settings of a run
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingRow:
+    """A setting of a run, with values as text, or None.
+
+    Attributes:
+        declared: Value in `config.yaml`.
+        effective: Value that was read back from the program that ran.
+        default: Value if the key is missing.
+        differs: Whether the effective value differs from the declared one.
+        is_changed: Whether the declared value differs from the default.
+    """
+
+    key: str
+    declared: str | None
+    effective: str | None
+    default: str | None
+    differs: bool
+    is_changed: bool
+    remark: str
+
+
+def run_settings(run: Run) -> list[SettingRow]:
+    """Return every setting of a run."""
+    compared = compare_settings(run.config, run.manifest)
+    rows = []
+    for setting in fields():
+        declared, found = get_path(run.config, *setting.path), compared.get(setting.dotted)
+        is_declared = has_key(run.config, setting.path)
+        rows.append(
+            SettingRow(
+                key=setting.dotted,
+                declared=as_yaml(declared) if is_declared else None,
+                effective=as_yaml(found.effective) if found and found.pointer else None,
+                default=None if setting.required else as_yaml(setting.default),
+                differs=found is not None and found.state == "differs",
+                is_changed=is_declared and declared != setting.default,
+                remark=(found.remark if found else None) or "",
+            )
+        )
+    return rows

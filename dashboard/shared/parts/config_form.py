@@ -1,8 +1,7 @@
-"""The form of a configuration: a widget for each field of the configuration's schema, with its range, help and default.
+"""The configuration editor: a widget for each essential setting, and a table of all others.
 
-What the reader changes is kept while other pages are looked at, and what they do not change stays as it was stated, so
-that checking names what is wrong with it. A group that is folded has no widgets, so that the page opens sooner; what
-was changed in it stays changed.
+Changes are kept in the session, by source, while other pages are shown. What is not changed stays as the source has it,
+so that validation reports what is wrong with it.
 """
 
 from __future__ import annotations
@@ -11,186 +10,180 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import streamlit as st
 
-from dashboard.shared.config import assignments, form
-from dashboard.shared.config.form import FieldGroup, FormField
-from dashboard.shared.config.missing_names import NAMES
-from dashboard.shared.config.settings import as_yaml
+from dashboard.shared.config import configs, form
+from dashboard.shared.config.form import FormField, as_yaml
+from dashboard.shared.parts import markup
 from dashboard.shared.session import state
-from dashboard.shared.words.text import plain, shorten
-from schemas.reading import get_path
+from dashboard.shared.words.text import plain
+from evidence.bundle.secrets import strip_invisible
+from launch.jobs.folder import launch_folder
 
 SET = "set"
 """Parameter of the address: one for each changed setting, as `--set` takes it."""
 
-_IN_A_ROW = 3
-_LONGEST = 60
-_UNSET = "not set"
-"""Null; what it means (no limit, no clipping, the newest revision) the help of the field states."""
+UPLOADS = "rows"
+"""Folder of uploaded datasets among the jobs of a root."""
+
+_PER_ROW = 3
+_VALUE = "Value"
+_NOT_SET = "not set"
+
+Edits = dict[form.Key, Any]
 
 
 def show(source: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Draw the form over a configuration and return it with what the reader changed.
-
-    Another `source` starts the widgets afresh; a key that `config` lacks starts at its default.
-    """
-    fields = {field.path: field for field in form.fields()}
-    with st.container(border=True):
-        edits = _widgets(source, [fields[path] for path in form.ESSENTIAL], config)
-    rest = {group: [field for field in group.fields if field.path not in form.ESSENTIAL] for group in form.groups()}
-    more = st.expander(f"More settings: {sum(map(len, rest.values()))}", key=f"more {source}", on_change="rerun")
-    with more:
-        for group in filter(rest.get, rest):
-            edits |= (
-                _group(source, group, rest[group], config) if more.open else _values_of(source, rest[group], config)
-            )
+    """Draw the editor of a configuration and return it with the reader's changes."""
+    edits = _edits(source)
+    others = [setting for setting in form.fields() if setting.path not in form.ESSENTIAL]
+    edits |= _table_edits(source, others)
     edited = form.edit(config, edits)
+    complaints = {
+        problem.key_path: f"{problem.what}{f' Expected: {problem.expected}.' if problem.expected else ''}"
+        for problem in form.problems(form.with_defaults(edited))
+        if problem.severity == "error"
+    }
+    essential = {setting.path: setting for setting in form.fields() if setting.path in form.ESSENTIAL}
+    with st.container(border=True):
+        for start in range(0, len(form.ESSENTIAL), _PER_ROW):
+            # Row by row: they keep their order in a narrow window.
+            for column, path in zip(st.columns(_PER_ROW), form.ESSENTIAL[start : start + _PER_ROW], strict=True):
+                with column:
+                    _widget(source, essential[path], edited, complaints.get(essential[path].dotted))
+    wrong = sum(setting.dotted in complaints for setting in others)
+    title = f"All other settings ({len(others)})" + (f": ✕ {wrong} not valid" if wrong else "")
+    more = st.expander(title, key=f"more {source}", on_change="rerun")
+    if more.open:
+        with more:
+            _table(source, others, edited, complaints)
     if form.with_defaults(edited) != form.with_defaults(config):
-        st.button("Undo all changes", type="tertiary", icon=":material/undo:", on_click=_undo, args=(source, config))
+        st.button("Undo all changes", type="tertiary", icon=":material/undo:", on_click=_replace, args=(source, {}))
     return edited
 
 
 def read_address(source: str) -> None:
-    """Put the changes that the address names into the form of a source, when the reader has just come by it."""
-    if state.has_arrived() and (stated := st.query_params.get_all(SET)):
-        put(source, assignments.edits(stated))
+    """Take the changes that the address names, if the reader has just arrived by it."""
+    if state.has_arrived() and (assignments := st.query_params.get_all(SET)):
+        _replace(source, form.parse_assignments(assignments))
 
 
 def write_address(config: Mapping[str, Any], edited: Mapping[str, Any]) -> None:
-    """Have the address name what the reader changed, so that a link shows the same form."""
-    stated = assignments.assignments(config, edited)
-    if stated != st.query_params.get_all(SET):
-        st.query_params[SET] = stated
+    """Put the reader's changes into the address, so that a link shows the same form."""
+    assignments = form.assignments(config, edited)
+    if assignments != st.query_params.get_all(SET):
+        st.query_params[SET] = assignments
 
 
-def put(source: str, edits: Mapping[form.Path, Any]) -> None:
-    """Put values into the form before it is drawn, as if the reader had typed them."""
-    for field in form.fields():
-        if field.path in edits:
-            value = edits[field.path]
-            is_number = field.kind == "number" and value is not None
-            st.session_state[_key(source, field)] = (
-                "" if field.kind == "text" and value is None else float(value) if is_number else value
-            )
+def put(source: str, edits: Mapping[form.Key, Any]) -> None:
+    """Change settings before the editor is drawn, as if the reader had typed them."""
+    _replace(source, {**_edits(source), **edits})
 
 
-def _group(
-    source: str, group: FieldGroup, fields: Sequence[FormField], config: Mapping[str, Any]
-) -> dict[form.Path, Any]:
-    title = f"{group.title}: {', '.join(field.title.lower() for field in fields)}"
-    unfolded = st.expander(title, type="compact", key=f"group {source} {group.title}", on_change="rerun")
-    if not unfolded.open:
-        return _values_of(source, fields, config)
-    with unfolded:
-        st.caption(group.help)
-        return _widgets(source, fields, config)
+def _edits(source: str) -> Edits:
+    edits: Edits = st.session_state.setdefault(f"edits {source}", {})
+    return edits
 
 
-def _values_of(source: str, fields: Sequence[FormField], config: Mapping[str, Any]) -> dict[form.Path, Any]:
-    """Return what the reader changed in fields that are not drawn now."""
-    kept = {field: st.session_state[key] for field in fields if (key := _key(source, field)) in st.session_state}
-    return _changed_values(kept, config)
+def _replace(source: str, edits: Mapping[form.Key, Any]) -> None:
+    st.session_state[f"edits {source}"] = dict(edits)
+    # A table remembers what was typed into it, so another one takes its place.
+    st.session_state[f"tables {source}"] = st.session_state.get(f"tables {source}", 0) + 1
 
 
-def _undo(source: str, config: Mapping[str, Any]) -> None:
-    for field in form.fields():
-        if (key := _key(source, field)) in st.session_state:
-            st.session_state[key] = _first_value(field, config)
+def _widget(source: str, setting: FormField, config: Mapping[str, Any], complaint: str | None) -> None:
+    value = form.get_value(config, setting)
+    fits = setting.has_type(value)
+    key = f"form {source} {setting.dotted}"
+    number = float if setting.kind == "number" else int
+    held = None if not fits or value is None else number(value) if setting.kind in {"integer", "number"} else value
+    if st.session_state.get(key) != held or key not in st.session_state:
+        st.session_state[key] = held
+    shared: dict[str, Any] = {
+        "key": key,
+        "help": f"{setting.help}{_path_help(setting)} Key: `{setting.dotted}`",
+        "placeholder": _NOT_SET if fits else strip_invisible(as_yaml(value)),
+        "on_change": _take,
+        "args": (source, setting, key),
+    }
+    if setting.kind in {"integer", "number"}:
+        # Without limits, which a browser would enforce without saying what is allowed.
+        step, shape = (1, None) if setting.kind == "integer" else (_tenth(value if fits else None), "%g")
+        st.number_input(setting.title, value=None, step=step, format=shape, **shared)
+    elif setting.kind == "choice" or setting.path in form.BUILT_IN:
+        options = _options(setting)
+        if isinstance(held, str) and held not in options:
+            options = [held, *options]
+        # Only null can be cleared.
+        index = None if setting.nullable else 0
+        st.selectbox(setting.title, options, index=index, accept_new_options=setting.path in form.BUILT_IN, **shared)
+    else:
+        st.text_input(setting.title, value=None, **shared)
+    if complaint:
+        st.html(f'<div class="tp-problem tp-edge-bad"><p>✕ {markup.words(complaint)}</p></div>')
 
 
-def _widgets(source: str, fields: Sequence[FormField], config: Mapping[str, Any]) -> dict[form.Path, Any]:
-    """Draw fields row by row, so that they keep their order where the width allows only one in a row."""
-    held = {}
-    for start in range(0, len(fields), _IN_A_ROW):
-        columns = st.columns(_IN_A_ROW)
-        for column, field in zip(columns, fields[start : start + _IN_A_ROW], strict=False):
-            with column:
-                held[field] = _widget(source, field, config)
-    return _changed_values(held, config)
+def _take(source: str, setting: FormField, key: str) -> None:
+    value = st.session_state[key]
+    _edits(source)[setting.path] = "" if value is None and setting.kind == "text" and not setting.nullable else value
 
 
-def _changed_values(held: Mapping[FormField, Any], config: Mapping[str, Any]) -> dict[form.Path, Any]:
-    """Return what the reader changed, by the path of its key."""
-    changed = {field: value for field, value in held.items() if value != _first_value(field, config)}
-    return {field.path: _value_of(field, value) for field, value in changed.items()}
+def _options(setting: FormField) -> list[str]:
+    """Return the values to choose from; of models and datasets also those on this machine."""
+    if setting.path not in form.BUILT_IN:
+        return list(setting.options)
+    options = [*form.BUILT_IN[setting.path][2]]
+    if setting.path == ("model", "name"):
+        options += configs.local_models(Path.cwd())
+    if setting.path == ("data", "dataset"):
+        options += configs.local_datasets(Path.cwd(), launch_folder(state.root()) / UPLOADS)
+    return options
 
 
-def _key(source: str, field: FormField) -> str:
-    return f"form {source} {field.dotted}"
+def _path_help(setting: FormField) -> str:
+    in_folder = plain(str(Path.cwd()))
+    return f" Relative paths start at {in_folder}." if setting.path in form.BUILT_IN else ""
 
 
-def _widget(source: str, field: FormField, config: Mapping[str, Any]) -> Any:
-    """Draw one field and return what its widget holds."""
-    value, key = _first_value(field, config), _key(source, field)
-    shared: dict[str, Any] = {"key": key, "help": _help(field), "persist_state": "session"}
-    stated = _stated_value(field, config)
-    strange = None if form.can_be(field, stated) else _strange(stated)
-    match field.kind:
-        case "choice":
-            return _choice(field, [*([None] if field.nullable else []), *field.options], value, shared)
-        case "switch" if strange:
-            return _choice(field, [True, False], value, shared)
-        case "switch":
-            return st.toggle(field.title, value=value, **shared)
-        case "integer" | "number":
-            step, shape = (1, None) if field.kind == "integer" else (_step(value), "%g")
-            hint = strange or (_UNSET if field.nullable else None)
-            # With ends, the browser would keep what is out of range to itself, and nothing would state what is allowed.
-            return st.number_input(field.title, value=value, step=step, format=shape, placeholder=hint, **shared)
-        case "text":
-            hint = strange or ", ".join(field.examples) or None
-            return st.text_input(field.title, value=value, placeholder=hint, **shared)
+def _tenth(value: float | None) -> float:
+    """Return a tenth of the power of ten of a value, by which the arrows change it: 0.0001 for 0.001."""
+    return float(f"1e{int(f'{abs(value):e}'.partition('e')[2]) - 1}") if value else 0.1
 
 
-def _choice(field: FormField, options: Sequence[Any], value: Any, shared: Mapping[str, Any]) -> Any:
-    """Draw a box of options, first what is stated if it is not one of them."""
-    offered = list(options) if value in options else [value, *options]
-    return st.selectbox(field.title, offered, index=offered.index(value), format_func=_describe, **shared)
+def _table(
+    source: str, settings: Sequence[FormField], config: Mapping[str, Any], complaints: Mapping[str, str]
+) -> None:
+    rows = [
+        (
+            setting.dotted,
+            strip_invisible(as_yaml(form.get_value(config, setting))),
+            as_yaml(setting.default),
+            (f"✕ {complaints[setting.dotted]} " if setting.dotted in complaints else "") + setting.help,
+        )
+        for setting in settings
+    ]
+    st.data_editor(
+        pd.DataFrame(rows, columns=["Key", _VALUE, "Default", "Meaning"]),
+        key=_table_key(source),
+        hide_index=True,
+        disabled=["Key", "Default", "Meaning"],
+        column_config={
+            "Key": st.column_config.TextColumn(pinned=True),
+            _VALUE: st.column_config.TextColumn(help="Double-click to change it. Values are YAML."),
+            "Meaning": st.column_config.TextColumn(width="large"),
+        },
+        alt="Settings with key, value, default and meaning",
+    )
 
 
-def _describe(option: Any) -> str:
-    return _UNSET if option is None else option if isinstance(option, str) else as_yaml(option)
+def _table_key(source: str) -> str:
+    return f"table {st.session_state.get(f'tables {source}', 0)} {source}"
 
 
-def _stated_value(field: FormField, config: Mapping[str, Any]) -> Any:
-    return get_path(config, *field.path) if form.states(config, field.path) else field.default
-
-
-def _first_value(field: FormField, config: Mapping[str, Any]) -> Any:
-    """Return what a widget starts with: the configuration's value, or what shows that it can hold no such value."""
-    value = _stated_value(field, config)
-    can_hold = form.can_be(field, value)
-    match field.kind:
-        case "choice" | "switch":
-            return value if can_hold else _strange(value)
-        case "integer" | "number":
-            kind = int if field.kind == "integer" else float
-            return kind(value) if can_hold and value is not None else None
-        case "text":
-            return value if can_hold and value is not None else ""
-
-
-def _strange(value: Any) -> str:
-    """Return how a value is shown that its field cannot have."""
-    return f"{shorten(as_yaml(value), _LONGEST)} (not allowed)"
-
-
-def _value_of(field: FormField, held: Any) -> Any:
-    """Return what a widget's value means in the configuration."""
-    if field.kind == "text":
-        return None if field.nullable and not held else held or ""
-    return held
-
-
-def _help(field: FormField) -> str:
-    ends = f" From {field.low:,g} to {field.high:,g}." if field.low is not None and field.high is not None else ""
-    start = f" A relative path starts at {plain(str(Path.cwd()))}." if field.path in NAMES else ""
-    return f"{field.help}{ends}{start} Key: `{field.dotted}`"
-
-
-def _step(value: float | None) -> float:
-    """Return a tenth of the value's power of ten, by which the arrows change it: 0.0001 for 0.001."""
-    if not value:
-        return 0.1
-    return float(f"1e{int(f'{abs(value):e}'.partition('e')[2]) - 1}")
+def _table_edits(source: str, settings: Sequence[FormField]) -> Edits:
+    """Return what was typed into the table."""
+    changed: Mapping[int, Mapping[str, str | None]] = st.session_state.get(_table_key(source), {}).get(
+        "edited_rows", {}
+    )
+    return {settings[row].path: settings[row].parse(cells[_VALUE]) for row, cells in changed.items() if _VALUE in cells}

@@ -1,4 +1,4 @@
-"""Starting a run with one click, and saying where a button could not do what it says."""
+"""Start a run with one click, and report failures of buttons."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from launch.jobs.folder import LOCAL
 
 
 def smoke_button() -> None:
-    """Draw the button that starts the smallest smoke run."""
+    """Draw the button that starts the smallest smoke test."""
     with st.container(horizontal=True, horizontal_alignment="center"):
         if may_operate() and st.button("Start a smoke run", type="primary", icon=":material/play_arrow:"):
             start(configs.quick_smoke())
@@ -26,7 +26,7 @@ def smoke_button() -> None:
 
 
 def start(*configs: Mapping[str, Any], force: bool = False, place: str = LOCAL) -> None:
-    """Put checked configurations into the queue and open the first one's run, or say why that was not possible."""
+    """Queue valid configurations and open the first run, or show why that failed."""
     if not may_operate():
         return
     with trying("The run could not be started"):
@@ -36,7 +36,7 @@ def start(*configs: Mapping[str, Any], force: bool = False, place: str = LOCAL) 
 
 @contextmanager
 def trying(failed: str) -> Iterator[None]:
-    """Do what a button asks of the disk; where that fails, say so in place of it, and the page goes on."""
+    """Show an `OSError` of a button's action on the page."""
     try:
         yield
     except OSError as error:

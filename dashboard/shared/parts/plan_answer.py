@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import streamlit as st
 
 from dashboard.shared.charts import plan as figures
-from dashboard.shared.config import assignments
+from dashboard.shared.config import form
 from dashboard.shared.parts import config_form, markup, plotted, problems
 from dashboard.shared.tables import forecast, planned
 from dashboard.shared.words.verdicts import VERDICTS, part_name, verdict_at
@@ -74,7 +74,7 @@ def advice(plan: Mapping[str, Any], *, source: str, config: Mapping[str, Any]) -
         st.html('<p class="tp-sub"><b>Suggested changes</b>, each planned for this device</p>')
     for number, one in enumerate(found):
         settings = planned.settings(one)
-        edits = assignments.edits(settings)
+        edits = form.parse_assignments(settings)
         with st.container(horizontal=True, vertical_alignment="center", key=f"advice {number}"):
             codes = " + ".join(f"<code>{markup.safe(text)}</code>" for text in settings)
             st.html(
@@ -85,7 +85,7 @@ def advice(plan: Mapping[str, Any], *, source: str, config: Mapping[str, Any]) -
             st.button(
                 "Apply",
                 key=f"apply {number}",
-                disabled=not edits or assignments.is_made(config, settings),
+                disabled=not edits or form.has_assignments(config, settings),
                 on_click=config_form.put,
                 args=[source, edits],
             )
@@ -94,13 +94,3 @@ def advice(plan: Mapping[str, Any], *, source: str, config: Mapping[str, Any]) -
 def findings(plan: Mapping[str, Any]) -> None:
     """Draw what is wrong with the planned run, or wasteful."""
     problems.show(planned.problems(plan))
-
-
-def legend(rows: Sequence[tuple[str, str, str, str]]) -> None:
-    """Draw the legend of a figure: name, value, color, and an explanation on hover."""
-    items = "".join(
-        f'<li title="{markup.safe(because)}"><i style="background:{colour}"></i>'
-        f"{markup.safe(name)} <b>{markup.safe(figure)}</b></li>"
-        for name, figure, colour, because in rows
-    )
-    st.html(f'<ul class="tp-legend">{items}</ul>')

@@ -13,12 +13,17 @@ from schemas.render import next_step
 _EDGES = {"error": "tp-edge-bad", "warning": "tp-edge-poor", "note": ""}
 SHOWN = 50
 """Problems drawn at most; a broken file can have one in every line."""
-ACTIONS: Mapping[Action, str] = {
-    "allow_partial": "Or tick “Label as partial” on the Package page.",
-    "redact": "Or tick “Mask secrets and home folders” on the Package page.",
-    "resume": "The button Resume on its page does that.",
+BUILD_OPTIONS: Mapping[Action, str] = {
+    "allow_partial": "labelled as partial",
+    "redact": "with secrets and home folders masked",
 }
-"""How the dashboard offers each action."""
+"""Actions that the Package page offers as buttons."""
+
+ACTIONS: Mapping[Action, str] = {
+    **{action: f"Or press “Build, {option}” on the Package page." for action, option in BUILD_OPTIONS.items()},
+    "resume": "Press Resume on its page.",
+}
+"""How other pages describe each action."""
 
 
 def show(problems: Iterable[Problem]) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from dashboard.shared.config import form
-from dashboard.shared.config.settings import as_yaml
+from dashboard.shared.config.form import as_yaml
 from dashboard.shared.tables import query
 from dashboard.shared.words.evidence import marks
 from dashboard.shared.words.grades import GRADES, STATUSES, Sign, label

@@ -1,7 +1,8 @@
-"""The launch page: choose a configuration, change it, see what will run, start it; and the queue."""
+"""The Launch page: the queue, and a form to change a configuration, see what it needs and start it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,33 +11,33 @@ import streamlit as st
 
 from dashboard.shared.config import configs, form
 from dashboard.shared.config.configs import StartConfig
-from dashboard.shared.config.missing_names import absent
-from dashboard.shared.config.settings import as_yaml
+from dashboard.shared.config.form import FormField, as_yaml
 from dashboard.shared.parts import asking, config_form, gate, launching, markup, plan_answer, problems, source_box
 from dashboard.shared.parts.asking import PlanQuestion
 from dashboard.shared.session import reading, state
 from dashboard.shared.tables import planned
 from dashboard.shared.words.text import plain
 from dashboard.shared.words.verdicts import VERDICTS, verdict_at
-from dashboard.views.launch.logic import several
-from dashboard.views.launch.parts import jobs, what
+from dashboard.views.launch import jobs, what
 from evidence.bundle.secrets import strip_invisible
 from launch import planning
 from launch.jobs import program
-from launch.jobs.folder import CONFIG, LOCAL
+from launch.jobs.folder import LOCAL
 from launch.places import PLACES
 from schemas.problems import Problem
 from schemas.reading import write_yaml
-from schemas.validate import check_value
 
-_WHOLE, _SMOKE = "every step", "two steps, as a smoke run"
-_PLAN_NOW = "configuration to plan beside a run at work"
-READ = PlanQuestion(options=planning.CHECK, label="Reading the model and the data")
+_FULL, _SMOKE = "Full run", "Smoke test (2 steps)"
+READ = PlanQuestion(options=planning.CHECK, label="Loading the model and the data")
 HERE = (
-    PlanQuestion(options=("--quick",), label="Estimating"),
+    PlanQuestion(options=("--quick",), label="Estimating from formulas"),
     PlanQuestion(options=(), label="Compiling", button="Compile"),
 )
-"""What is asked of a configuration for the device that it would run on here: the second answer is the surer one."""
+"""Plans for this machine; the second one is more exact."""
+
+MAX_VARIANTS = 32
+"""Runs that one click can queue."""
+_MAX_NAME_LENGTH = 58
 
 
 def page() -> None:
@@ -52,193 +53,182 @@ def page() -> None:
         markup.empty("No configuration found", f"None in {configs.SHIPPED}, and no run has one.")
         return
     start = configs.read(source)
-    markup.step(1, "What is trained, on which rows")
-    cards = st.container()
     form_side, result_side = st.columns([3, 2], gap="large")
     with form_side:
+        markup.step(1, "Configuration")
         config_form.read_address(source.key)
         edited = config_form.show(source.key, start)
-        _name(source.key, start, edited)
+        config_form.write_address(start, edited)
+        _name_button(source.key, start, edited)
+        facts = st.container()
     with result_side:
-        markup.step(2, "Does it fit, and how long does it take")
-        config = _chosen_config(edited)
-        resolved = form.with_defaults(config)
-        known = asking.answers(state.root(), resolved, (READ,))[READ.options].answer
-        found, plan = _result(source.key, resolved, known, is_touched=resolved != form.with_defaults(start))
+        markup.step(2, "Memory and time")
+        resolved = form.with_defaults(_full_or_smoke(edited))
+        checked = asking.answers(root, resolved, (READ,))[READ.options].answer
+        found = form.problems(resolved)
+        is_valid = not any(problem.severity == "error" for problem in found)
+        plan = _plan(resolved, checked, is_valid=is_valid)
+        if is_valid and checked is not None:
+            found += planned.problems(checked)
+        problems.show(found)
+        if plan is not None:
+            plan_answer.advice(plan, source=source.key, config=resolved)
+            plan_answer.findings(plan)
+            plan_answer.memory_picture(plan, key="launch_memory")
+            plan_answer.largest_parts(plan)
+            if planned.time_parts(plan):
+                plan_answer.session_picture(plan, key="launch_session")
         below = st.container()
-    with cards:
-        what.show(source.key, form.with_defaults(edited), known)
-    sound = not any(problem.severity == "error" for problem in found)
-    force = gate.may_operate() and _start_bar(resolved, plan, sound=sound)
+    with facts:
+        what.show(source.key, checked)
+    force = gate.may_operate() and _start_bar(resolved, plan, found)
     with below:
-        _same_in_a_terminal(resolved, force=force)
+        _command(resolved, force=force)
 
 
 def _source() -> StartConfig | None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         source = source_box.choose()
-        unused = source is not None and not reading.jobs() and gate.may_operate()
-        if unused and st.button("Just start a smoke run", icon=":material/play_arrow:"):
+        is_new = source is not None and not reading.jobs() and gate.may_operate()
+        if is_new and st.button("Start a smoke test now", icon=":material/play_arrow:"):
             launching.start(configs.quick_smoke())
         if source is not None and st.button("Where else does it fit?", icon=":material/calculate:"):
-            # Of the source the box there knows; a parameter that a box is bound to cannot be set.
-            state.go(state.PLAN)
+            state.go(state.PLAN)  # its source box shows the same source
     return source
 
 
-def _chosen_config(edited: Mapping[str, Any]) -> dict[str, Any]:
-    """Draw whether the whole configuration is taken or its smoke run, and return the one that is."""
-    rehearse = st.segmented_control(
-        "Take",
-        [_WHOLE, _SMOKE],
-        default=_WHOLE,
+def _name_button(source: str, start: Mapping[str, Any], edited: Mapping[str, Any]) -> None:
+    """Offer to name the run after its first change, unless the reader has named it."""
+    changed = form.differing_fields(form.with_defaults(start), form.with_defaults(edited))
+    if changed and all(setting.path != ("name",) for setting, *_ in changed):
+        setting, _, value = changed[0]
+        name = name_variant(start, setting, value)
+        st.button(
+            f"Name it {plain(name)}",
+            type="tertiary",
+            icon=":material/edit:",
+            on_click=config_form.put,
+            args=(source, {("name",): name}),
+        )
+
+
+def _full_or_smoke(edited: Mapping[str, Any]) -> dict[str, Any]:
+    mode = st.segmented_control(
+        "Run",
+        [_FULL, _SMOKE],
+        default=_FULL,
         required=True,
         key="as",
         bind="query-params",
-        help="Two steps of this very configuration, evaluation included, prove the pipeline: a smoke run.",
+        help="A smoke test runs two steps of this configuration with its evaluation, to test the pipeline.",
     )
-    if rehearse != _SMOKE:
+    if mode != _SMOKE:
         return dict(edited)
-    config = configs.smoke_of(edited)
-    _draw_replaced(form.with_defaults(edited), form.with_defaults(config))
-    return config
-
-
-def _result(
-    source: str, resolved: Mapping[str, Any], read: Mapping[str, Any] | None, *, is_touched: bool
-) -> tuple[list[Problem], Mapping[str, Any] | None]:
-    """Draw what the configuration needs and what is wrong with it.
-
-    Returns:
-        What is wrong with it, and its plan, or None if that is not known yet.
-    """
-    found = [*check_value(form.KIND, resolved, file=CONFIG), *absent(resolved, file=CONFIG)]
-    sound = not any(problem.severity == "error" for problem in found)
-    plan = _answer(resolved, sound=sound, is_touched=is_touched)
-    if sound and read is not None:
-        found += planned.problems(read)
-    problems.show(found)
-    if plan is not None:
-        _details(plan, source, resolved)
-    return found, plan
-
-
-def _same_in_a_terminal(resolved: Mapping[str, Any], *, force: bool) -> None:
-    """Draw the command that Start stands for, and the configuration."""
-    name = f"{resolved.get('name', 'run')}.yaml"
-    text = write_yaml(dict(resolved))
-    st.caption(
-        f"The same as Start, in a terminal in {plain(str(Path.cwd()))}, with the configuration below saved there"
+    smoke = configs.smoke_of(edited)
+    differing = form.differing_fields(form.with_defaults(edited), form.with_defaults(smoke))
+    markup.table(
+        ["Setting", "In the form", "In the smoke test"],
+        [(setting.title, as_yaml(before), as_yaml(after)) for setting, before, after in differing],
     )
-    st.code(strip_invisible(_command(name, force=force)), language=None, wrap_lines=True)
-    markup.download("Configuration", text, name)
-    with st.expander("The whole configuration", type="compact"):
-        st.code(strip_invisible(text), language="yaml")
+    return smoke
 
 
-def _name(source: str, start: Mapping[str, Any], edited: Mapping[str, Any]) -> None:
-    """Draw a button that names the run after what was changed, where the reader has not named it."""
-    if (name := several.proposed_name(start, edited)) is not None:
-        edits = {("name",): name}
-        icon = ":material/edit:"
-        st.button(f"Name it {plain(name)}", type="tertiary", icon=icon, on_click=config_form.put, args=(source, edits))
-
-
-def _command(config: str, *, force: bool) -> str:
-    """Return the command that Start stands for; both give the run's folder the time of the start as its ending."""
-    forced = ["--force"] if force else []
-    return program.as_command_line(["queue", "add", "--config", config, "--root", str(state.root()), *forced])
-
-
-def _draw_replaced(edited: Mapping[str, Any], resolved: Mapping[str, Any]) -> None:
-    """Draw which values of the form a smoke run replaces, so that nobody takes those of the form for what runs."""
-    differing = form.differing_fields(edited, resolved)
-    rows = [(field.title, as_yaml(before), as_yaml(after)) for field, before, after in differing]
-    if rows:
-        markup.table(["Setting", "In the form", "In the smoke run"], rows)
-
-
-def _answer(resolved: Mapping[str, Any], *, sound: bool, is_touched: bool) -> Mapping[str, Any] | None:
-    """Draw and return whether it fits on the device that it would run on; None: not known yet.
-
-    A form that nobody has touched is not planned beside a run at work, which needs the processors.
-    """
-    root = state.root()
-    known = asking.answers(root, resolved, (READ, *HERE))
-    read = known[READ.options].answer
-    # What cannot begin is not planned: the plan would find the same.
-    questions = (READ,) if read is not None and read.get("can_begin") is False else (READ, *HERE)
-    answered = [found.answer for one in HERE if (found := known[one.options]).answer is not None]
+def _plan(
+    resolved: Mapping[str, Any], checked: Mapping[str, Any] | None, *, is_valid: bool
+) -> Mapping[str, Any] | None:
+    """Draw and return the plan for this machine, or None if there is none yet."""
+    known = asking.answers(state.root(), resolved, HERE)
+    plans = [plan for question in HERE if (plan := known[question.options].answer) is not None]
+    # A configuration that cannot start is not planned: the plan would find the same problems.
+    questions = (READ,) if checked is not None and checked.get("can_begin") is False else (READ, *HERE)
     with st.container(border=True):
-        if answered and (plan := answered[-1]) is not None:
-            plan_answer.head(plan)
-        at_work = [job.run for job in reading.jobs() if not job.has_ended] or reading.at_work()
-        if not at_work or is_touched or st.session_state.get(_PLAN_NOW) == resolved:
-            asking.show(root, resolved, questions, key="launch", allowed=sound)
-        elif not answered:
-            markup.note(f"Not planned beside {at_work[0]}, which is at work here. Change the form, or plan it now.")
-            if gate.may_operate() and st.button("Plan now", icon=":material/calculate:"):
-                st.session_state[_PLAN_NOW] = resolved
-                st.rerun()
-    return answered[-1] if answered else None
+        if plans:
+            plan_answer.head(plans[-1])
+        asking.show(state.root(), resolved, questions, key="launch", allowed=is_valid)
+    return plans[-1] if plans else None
 
 
-def _start_bar(resolved: Mapping[str, Any], plan: Mapping[str, Any] | None, *, sound: bool) -> bool:
-    """Draw starting; return whether the reader wants to start what may not fit."""
+def _start_bar(resolved: Mapping[str, Any], plan: Mapping[str, Any] | None, found: Sequence[Problem]) -> bool:
+    """Draw the start button; return whether to start even if memory is too small."""
+    is_valid = not any(problem.severity == "error" for problem in found)
     with st.container(key="launch_start", horizontal=True, vertical_alignment="center"):
-        said = "" if plan is None else markup.sign(VERDICTS, verdict_at(plan, "verdict"))
-        needed = "" if plan is None else markup.safe(planned.need_in_words(plan))
+        sign = "" if plan is None else markup.sign(VERDICTS, verdict_at(plan, "verdict"))
+        need = "" if plan is None else markup.safe(planned.need_in_words(plan))
         name = markup.safe(resolved.get("name", "run"))
-        st.html(f'<p class="tp-step"><b>3</b>Start {name} {said} <span class="tp-dim">{needed}</span></p>')
-        force = st.toggle("Start even if it may run out of memory", help="The run records that it was forced.")
-        known = list(PLACES)
-        place = st.selectbox("Where it runs", known, index=known.index(LOCAL)) if len(known) > 1 else LOCAL
-        configs = _several(resolved)
+        st.html(f'<p class="tp-step"><b>3</b>Start {name} {sign} <span class="tp-dim">{need}</span></p>')
+        force = st.toggle("Start even if memory may run out", help="The run records that it was forced.")
+        places = list(PLACES)
+        place = st.selectbox("Where to run", places, index=places.index(LOCAL)) if len(places) > 1 else LOCAL
+        variants = _variants(resolved)
         if st.button(
-            "Start" if len(configs) == 1 else f"Start {len(configs)} runs",
+            "Start" if len(variants) == 1 else f"Start {len(variants)} runs",
             type="primary",
             icon=":material/play_arrow:",
-            disabled=not sound or not configs,
-            help=None if sound else "Fix the problems first.",
+            disabled=not is_valid or not variants,
+            help=None if is_valid else "Fix the problems first.",
             shortcut="Ctrl+Enter",
         ):
-            launching.start(*configs, force=force, place=place)
+            launching.start(*variants, force=force, place=place)
     return force
 
 
-def _several(resolved: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Draw the values of one setting, and return a configuration for each; only the given one without such values."""
-    fields = {field.dotted: field for field in several.variable()}
+def _variants(resolved: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Draw the values to try for one setting, and return a configuration for each, or only the given one."""
     with st.popover("Several runs", icon=":material/content_copy:"):
-        name = st.selectbox("Setting", list(fields), index=list(fields).index("seed"), key="over", bind="query-params")
-        written = st.text_input("Values", placeholder="0, 1, 2", help=_VALUES, key="values", bind="query-params")
-        if not (written or "").strip():
+        keys = [setting.dotted for setting in form.fields() if setting.dotted not in {"name", "mode"}]
+        key = st.selectbox("Setting", keys, index=keys.index("seed"), key="over", bind="query-params")
+        text = st.text_input("Values", placeholder="0, 1, 2", help=_VALUES, key="values", bind="query-params")
+        if not (text or "").strip():
             return [resolved]
-        configs, wrong = several.over(resolved, fields[name], written)
-        said = [several.sentence(wrong, fields[name])] if wrong else []
-        if len(configs) > several.MOST:
-            said.append(f"{len(configs)} values are given; one click starts at most {several.MOST}.")
-        found = [one for config in configs[: several.MOST] for one in check_value(form.KIND, config, file=CONFIG)]
-        said += [problem.what for problem in found if problem.severity == "error"]
-        for line in said:
-            markup.note(line)
-        markup.note(", ".join(str(config["name"]) for config in configs[: several.MOST]))
-        return [] if said else configs
+        variants, wrong = make_variants(resolved, form.field(key), text)
+        for line in wrong:
+            markup.note(f"✕ {line}")
+        markup.note(", ".join(str(config["name"]) for config in variants[:MAX_VARIANTS]))
+        return [] if wrong else variants
 
 
-_VALUES = (
-    "Separated by commas, each as in YAML. Each value is a run of its own, named after it; they wait in the queue."
-)
+_VALUES = "Separated by commas. Each value is queued as its own run, named after it."
 
 
-def _details(plan: Mapping[str, Any], source: str, resolved: Mapping[str, Any]) -> None:
-    """Draw what the memory and the time are for, and what to change."""
-    plan_answer.advice(plan, source=source, config=resolved)
-    plan_answer.findings(plan)
-    plan_answer.memory_picture(plan, key="launch_memory")
-    plan_answer.largest_parts(plan)
-    if planned.time_parts(plan):
-        plan_answer.session_picture(plan, key="launch_session")
+def make_variants(config: Mapping[str, Any], setting: FormField, text: str) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return a configuration for each value, named after it, and what is wrong with the values.
+
+    Example:
+        `demo`, `optimizer.learning_rate` and `0.001, 0.002` give `demo-learning_rate-0.001` and
+        `demo-learning_rate-0.002`.
+    """
+    values = list(dict.fromkeys(value for part in text.split(",") if (value := part.strip())))
+    found, wrong = [], []
+    for value in values:
+        if not setting.has_type(parsed := setting.parse(value)):
+            allowed = ", ".join(setting.options) or setting.kind
+            wrong.append(f"{setting.title} cannot be {value}. Allowed: {allowed}.")
+            continue
+        edits = {setting.path: parsed, ("name",): name_variant(config, setting, value)}
+        found.append(form.edit(config, edits))
+    if len(values) > MAX_VARIANTS:
+        wrong.append(f"These are {len(values)} values. You can start up to {MAX_VARIANTS} runs at a time.")
+    for variant in found[:MAX_VARIANTS]:
+        wrong += [problem.what for problem in form.problems(variant) if problem.severity == "error"]
+    return found, wrong
+
+
+def name_variant(config: Mapping[str, Any], setting: FormField, value: object) -> str:
+    """Return the name of a configuration in which one setting has another value."""
+    suffix = re.sub("[^A-Za-z0-9._-]+", "-", f"{setting.path[-1]}-{value}").strip("-")
+    stem = str(config.get("name", "run"))[: max(1, _MAX_NAME_LENGTH - len(suffix))]
+    return f"{stem}-{suffix}"[:_MAX_NAME_LENGTH]
+
+
+def _command(resolved: Mapping[str, Any], *, force: bool) -> None:
+    """Draw the command that does the same as Start, and the configuration."""
+    name, text = f"{resolved.get('name', 'run')}.yaml", write_yaml(dict(resolved))
+    arguments = ["queue", "add", "--config", name, "--root", str(state.root()), *(["--force"] if force else [])]
+    st.caption(f"Equivalent command in {plain(str(Path.cwd()))}, with the configuration saved there")
+    st.code(strip_invisible(program.as_command_line(arguments)), language=None, wrap_lines=True)
+    markup.download("Configuration", text, name)
+    with st.expander("Show the configuration", type="compact"):
+        st.code(strip_invisible(text), language="yaml")
 
 
 page()

@@ -9,7 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from dashboard.shared.charts import foreign_run, machine_figure
-from dashboard.shared.config import settings
+from dashboard.shared.config import form
 from dashboard.shared.parts import markup, plan_answer, plotted, repeating, token_rows
 from dashboard.shared.parts.problems import show as show_problems
 from dashboard.shared.session import reading
@@ -48,7 +48,7 @@ def plan(run: Run) -> None:
 def configuration(run: Run) -> None:
     """Draw the declared, the effective and the default value of every setting."""
     only = st.toggle("Only changed settings", key="changed", bind="query-params")
-    shown = [row for row in settings.settings(run) if not only or row.is_changed or row.differs]
+    shown = [row for row in form.run_settings(run) if not only or row.is_changed or row.differs]
     differing = sum(row.differs for row in shown)
     if differing:
         markup.note(f"≠ {quantity(differing, 'setting')} took effect with another value than declared.")

@@ -95,9 +95,6 @@ def _body(name: str, known: Mapping[str, RunSummary], *, was_running: bool) -> N
     if view is None:
         series = reading.series_of(folder)
         _figures(run, series)
-        planned = get_number(run.manifest, "training", "steps_planned")
-        if was_running and planned:
-            st.progress(*headline.progress(series, planned))
     else:
         markup.figures(foreign_run.figures(view))
     tabs = _sections(name, run, view, known, running=was_running)

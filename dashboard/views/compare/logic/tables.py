@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dashboard.shared.config.settings import as_yaml
+from dashboard.shared.config.form import as_yaml
 from dashboard.shared.words.grades import GRADES, STATUSES, label
 from dashboard.shared.words.text import csv_text, shorten
 from evidence.bundle.secrets import strip_invisible

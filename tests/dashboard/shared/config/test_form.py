@@ -1,69 +1,128 @@
+"""Fields of the schema, values as text, defaults, assignments, and names that do not exist."""
+
 from __future__ import annotations
 
-from dashboard.shared.config import configs, form
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dashboard.shared.config import form
 from schemas.catalog import schema
-from schemas.validate import check_value
 
 
 def test_every_key_of_the_schema_has_a_field_with_a_title_and_a_help() -> None:
-    found = {field.dotted for field in form.fields()}
-    wanted = set()
+    found = {setting.dotted for setting in form.fields()}
+    expected = set()
     for key, node in schema("train_config")["properties"].items():
-        wanted |= {f"{key}.{name}" for name in node["properties"]} if "properties" in node else {key}
-    assert found == wanted - {"schema_version"}
-    assert all(field.title and field.help for field in form.fields())
+        expected |= {f"{key}.{name}" for name in node["properties"]} if "properties" in node else {key}
+    assert found == expected - {"schema_version"}
+    assert all(setting.title and setting.help for setting in form.fields())
+    assert set(form.ESSENTIAL) <= {setting.path for setting in form.fields()}
 
 
-def test_what_a_field_knows() -> None:
-    by_name = {field.dotted: field for field in form.fields()}
-    rate = by_name["optimizer.learning_rate"]
-    assert (rate.kind, rate.low, rate.high, rate.default, rate.nullable) == ("number", 0, 10, 0.001, False)
-    clip = by_name["optimizer.max_grad_norm"]
+def test_a_field_has_the_type_range_options_and_default_of_the_schema() -> None:
+    rate, clip = form.field("optimizer.learning_rate"), form.field("optimizer.max_grad_norm")
+    assert (rate.kind, rate.default, rate.nullable) == ("number", 0.001, False)
     assert (clip.kind, clip.nullable) == ("number", True)
-    assert by_name["mesh.device"].options == ("auto", "cpu", "gpu", "tpu")
-    assert (by_name["model.weights"].nullable, by_name["model.weights"].options) == (True, ("pretrained", "random"))
-    assert by_name["model.name"].required
-    assert by_name["optimizer.final_learning_rate_fraction"].high == 1
-    assert by_name["data.shuffle"].kind == "switch"
+    assert form.field("mesh.device").options == ("auto", "cpu", "gpu", "tpu")
+    assert form.field("model.weights").nullable
+    assert form.field("model.name").required
+    assert form.field("data.shuffle").kind == "switch"
+    assert form.field("mesh.device").help.endswith(" One of: auto, cpu, gpu, tpu.")
+    assert rate.help.endswith(" From 0 to 10.")
 
 
-def test_the_essential_fields_exist() -> None:
-    assert set(form.ESSENTIAL) <= {field.path for field in form.fields()}
+@pytest.mark.parametrize(
+    ("key", "text", "value", "has_type"),
+    [
+        ("seed", "41", 41, True),
+        ("seed", "4.5", 4.5, False),
+        ("seed", "", "", False),
+        ("seed", "1" * 5000, "1" * 5000, False),
+        ("seed", "1" * 60, int("1" * 60), False),
+        ("seed", "[" * 100_000, "[" * 100_000, False),
+        ("optimizer.learning_rate", " 2e-3 ", 0.002, True),
+        ("optimizer.learning_rate", "Infinity", float("inf"), False),
+        ("optimizer.max_grad_norm", None, None, True),
+        ("data.shuffle", "false", False, True),
+        ("data.shuffle", "1", 1, False),
+        ("optimizer.schedule", "linear", "linear", True),
+        ("optimizer.schedule", "null", None, False),
+        ("model.revision", "null", None, True),
+        ("method.targets", "7", "7", True),
+    ],
+)
+def test_a_value_is_parsed_as_yaml_and_a_wrong_one_is_kept(
+    key: str, text: str | None, value: object, has_type: bool
+) -> None:
+    found = form.field(key).parse(text)
+    assert (found, type(found)) == (value, type(value))
+    assert form.field(key).has_type(found) is has_type
 
 
 def test_a_configuration_with_its_defaults_is_valid_and_complete() -> None:
     full = form.with_defaults({"model": {"name": "demo"}, "limits": {"steps": 7}})
-    assert check_value("train_config", full, file="config.yaml") == []
+    assert form.problems(full) == []
     assert full["limits"] == {"steps": 7, "max_minutes": None}
     assert full["optimizer"]["learning_rate"] == 0.001
     assert list(full) == list(schema("train_config")["properties"])
+    assert next(iter(full["model"])) == "name"
 
 
-def test_keys_that_the_schema_does_not_know_are_kept_so_that_checking_names_them() -> None:
-    full = form.with_defaults({"model": {"name": "demo", "size": 3}, "colour": "red"})
-    assert full["colour"] == "red"
-    assert full["model"]["size"] == 3
-    assert len(check_value("train_config", full, file="config.yaml")) == 2
+def test_unknown_keys_and_values_instead_of_objects_are_kept_for_validation() -> None:
+    full = form.with_defaults({"model": {"name": "demo", "size": 3}, "colour": "red", "checkpoint": "often"})
+    assert (full["colour"], full["model"]["size"], full["checkpoint"]) == ("red", 3, "often")
+    assert len(form.problems(full)) == 3
 
 
-def test_edits_are_put_in_without_touching_what_they_came_from() -> None:
+def test_edits_do_not_change_the_original() -> None:
     start = {"model": {"name": "demo"}}
     result = form.edit(start, {("model", "name"): "other", ("limits", "steps"): 3})
     assert result == {"model": {"name": "other"}, "limits": {"steps": 3}}
     assert start == {"model": {"name": "demo"}}
 
 
-def test_every_shipped_configuration_can_be_launched_and_rehearsed() -> None:
-    found = configs.sources()
-    assert found
-    assert not [source for source in found if source.path.name.startswith("smoke_")]
-    for source in found:
-        config = configs.read(source)
-        for launched in (config, configs.smoke_of(config)):
-            assert check_value("train_config", form.with_defaults(launched), file=source.key) == []
+def test_assignments_lead_from_one_configuration_to_the_other_and_wrong_ones_are_left_out() -> None:
+    start: dict[str, Any] = {"model": {"name": "demo"}}
+    edits = {("limits", "steps"): 7, ("data", "template"): "x = y", ("mesh", "devices"): None}
+    texts = form.assignments(start, form.edit(start, edits))
+    assert texts == ["data.template=x = y", "limits.steps=7"]
+    assert form.parse_assignments(texts) == {("limits", "steps"): 7, ("data", "template"): "x = y"}
+    assert form.has_assignments(form.edit(start, edits), texts)
+    assert form.parse_assignments(["limits.steps", "limits.steps=many", "colour=red", "__class__=1"]) == {}
+    assert len(form.parse_assignments(["seed=1"] * 64 + ["limits.steps=7"])) == 1
 
 
-def test_the_one_click_smoke_run_is_valid() -> None:
-    quick = configs.quick_smoke()
-    assert quick["mode"] == "smoke"
-    assert check_value("train_config", form.with_defaults(quick), file="config.yaml") == []
+def named(**names: Any) -> dict[str, Any]:
+    found = {"model": "tiny-gpt2", "dataset": "dev-reasoning-v2", "eval_set": "eval_v1"} | names
+    return {
+        "model": {"name": found["model"]},
+        "data": {"dataset": found["dataset"]},
+        "evaluation": {"eval_set": found["eval_set"]},
+    }
+
+
+def test_a_missing_name_is_a_problem_at_its_key(tmp_path: Path) -> None:
+    found = list(form.absent(named(model="./mine", dataset=f"{tmp_path}/x", eval_set="eval_v3"), file="config.yaml"))
+    missing = "it is not built in, and no such file exists."
+    assert [(problem.code, problem.key_path, problem.what) for problem in found] == [
+        ("TP040", "model.name", f"There is no model ./mine: {missing}"),
+        ("TP010", "data.dataset", f"There is no dataset {tmp_path}/x: {missing}"),
+        ("TP010", "evaluation.eval_set", f"There is no evaluation set eval_v3: {missing}"),
+    ]
+    start = f"Relative paths start at {Path.cwd()}, where the dashboard was started."
+    assert [problem.why for problem in found] == [start, None, start]
+
+
+@pytest.mark.parametrize("model", ["demo", "google/gemma-2b", "gpt2", "{here}", None, 7])
+def test_names_that_may_exist_are_left_to_the_trainer(tmp_path: Path, model: Any) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("")
+    name = model.replace("{here}", str(tmp_path)) if isinstance(model, str) else model
+    assert list(form.absent(named(model=name, dataset=str(rows), eval_set=None), file="config.yaml")) == []
+
+
+def test_a_path_that_the_operating_system_refuses_is_a_problem() -> None:
+    (problem,) = form.absent(named(dataset="/" + "x" * 400), file="config.yaml")
+    assert (problem.code, problem.key_path) == ("TP101", "data.dataset")

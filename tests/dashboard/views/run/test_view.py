@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import signal
 import subprocess
@@ -277,20 +276,6 @@ def test_a_continued_run_links_to_its_continuation(opened: Open, root: Path) -> 
     assert "Resume" not in labels(app)
     press(app, "Continuation")
     assert app.query_params["run"] == "beta"
-
-
-def test_a_run_that_ends_under_the_readers_eyes_says_so_and_what_can_be_done_now(opened: Open, root: Path) -> None:
-    folder = write_run(root, "alpha", mode="smoke", status="running")
-    with RunLock(folder):
-        app = opened(state.RUN, run="alpha")
-        assert ['aria-label="Stages of the run"' in said(app), "Finished: " in said(app)] == [True, False]
-    shutil.rmtree(folder)
-    write_run(root, "alpha", mode="smoke")
-    app.run()
-    assert re.search(r'Finished: <span class="tp-sign tp-fair".*?consistent</span>', said(app))
-    assert "Same again as full" in labels(app)
-    assert len([menu for menu in app.get("menu_button") if menu.proto.label == "Compare with …"]) == 2
-    assert "Finished: " not in said(opened(state.RUN, run="alpha")), "another reader has seen nothing"
 
 
 def test_a_field_that_an_objective_adds_to_the_schema_is_drawn_and_taken_as_csv(opened: Open, root: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from synthetic import write_run
 
-from dashboard.shared.config import settings
+from dashboard.shared.config import form
 from dashboard.views.compare.logic import tables
 from evidence.compare.scores import compare_runs
 from evidence.run import read_run
@@ -20,7 +20,7 @@ def test_settings_three_times_over_and_where_they_disagree(tmp_path: Path) -> No
         manifest={"training": {"optimizer": {"name": "adamw"}}},
     )
     run = read_run(folder)
-    found = {item.key: item for item in settings.settings(run)}
+    found = {item.key: item for item in form.run_settings(run)}
     assert (found["optimizer.name"].declared, found["optimizer.name"].effective) == ("adafactor", "adamw")
     assert found["optimizer.name"].differs
     assert found["optimizer.name"].is_changed
@@ -34,13 +34,13 @@ def test_settings_three_times_over_and_where_they_disagree(tmp_path: Path) -> No
 
 
 def test_settings_of_a_run_without_documents(tmp_path: Path) -> None:
-    found = settings.settings(read_run(tmp_path))
+    found = form.run_settings(read_run(tmp_path))
     assert all(item.declared is None and item.effective is None for item in found)
 
 
 @pytest.mark.parametrize("value", [0.001, 0.0010000001, 1.0, 1e-06, 1.5e-7, 1e22, 0.1 + 0.2, -2.5e-10])
 def test_a_number_is_shown_as_yaml_writes_it_with_every_digit(value: float) -> None:
-    text = settings.as_yaml(value)
+    text = form.as_yaml(value)
     assert yaml.safe_dump(value) == f"{text}\n...\n"
     assert yaml.safe_load(text) == value
 

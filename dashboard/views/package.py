@@ -1,0 +1,404 @@
+"""The Package page: check runs, build one zip, and verify any bundle."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pandas as pd
+import streamlit as st
+from streamlit.runtime.uploaded_file_manager import UploadedFile
+
+from dashboard.shared.parts import freshness, gate, launching, markup, problems, repeating, share
+from dashboard.shared.parts.launching import trying
+from dashboard.shared.parts.problems import BUILD_OPTIONS
+from dashboard.shared.parts.run_box import choose_runs
+from dashboard.shared.session import reading, state
+from dashboard.shared.words import evidence
+from dashboard.shared.words.grades import GRADES, Sign, label
+from dashboard.shared.words.text import plain
+from evidence.bundle.build import ChecklistItem, build_bundle, checklist
+from evidence.bundle.contents import files_of_run
+from evidence.bundle.reading import open_bundle
+from evidence.bundle.verify import BundleVerdict, headline, verify_bundle
+from evidence.index.summary import RunSummary
+from evidence.report import CARDS
+from launch import queue
+from launch.resuming import can_resume
+from schemas import formats
+from schemas.formats import quantity
+from schemas.problems import Action, Problem, ProblemError, problem_of
+
+FOLDER = Path("bundles")
+"""Folder of bundles, relative to the folder in which the dashboard was started."""
+
+MAX_UNPACKED_BYTES = 512 << 20
+"""Size of an uploaded bundle; verifying takes several times as much memory."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_STATES = {"blocked": "✕ blocked", "warning": "! warning", "note": "– note", "ok": "✓ ok"}
+
+_VERDICTS = {
+    "valid": Sign(symbol="✓", tone="good", meaning="Nothing is wrong with the bundle."),
+    "valid, labelled partial": Sign(symbol="◔", tone="poor", meaning="Intact, but not a result."),
+    "not valid": Sign(symbol="✕", tone="bad", meaning="The bundle was changed or is damaged."),
+}
+_BUILD_HELP: Mapping[Action, str] = {
+    "allow_partial": "The label says that the runs are not results.",
+    "redact": "Only the copies in the zip are masked, and the zip says so. Files with measurements are never masked.",
+}
+
+
+def page() -> None:
+    """Draw the page."""
+    markup.heading("Package", lines=["One zip that anyone can verify. The same runs always give the same bytes."])
+    build, verify = st.tabs(["Build", "Verify"], key="part", bind="query-params")
+    if build.open:
+        with build:
+            _build()
+    if verify.open:
+        with verify:
+            _verify()
+
+
+# Build
+
+
+def _build() -> None:
+    known = reading.by_name(reading.summaries())
+    if not known:
+        markup.empty("No runs yet", "Start one, then package it here.")
+        launching.smoke_button()
+        return
+    markup.step(1, "Choose runs")
+    names = choose_runs(known, label_visibility="collapsed")
+    if not names:
+        markup.empty("Choose the runs to hand in", "Add the smoke test of a full run to show that it was tested first.")
+        return
+    runs = [known[name] for name in names]
+    if not freshness.are_as_judged(runs):
+        return
+    folders = [run.path for run in runs]
+    items = _check(tuple(map(str, folders)), tuple(map(reading.signature, folders)))
+    items = [_contradiction(known[item.run]) if _is_contradicted(item, known) else item for item in items]
+    markup.step(2, "Check")
+    _draw_checks(items, runs)
+    if gate.may_operate():
+        markup.step(3, "Build")
+        _build_buttons(runs, items)
+    share.button(folders)
+    _draw_bundle(set(names))
+
+
+@st.cache_data(max_entries=8, show_spinner="Checking the runs")
+def _check(folders: Sequence[str], signatures: Sequence[str]) -> list[ChecklistItem]:
+    """Return the checklist, cached until a run changes: every file is scanned for secrets."""
+    return checklist([Path(folder) for folder in folders])
+
+
+def _is_contradicted(item: ChecklistItem, known: Mapping[str, RunSummary]) -> bool:
+    return (item.what, item.state) == ("grade", "ok") and known[item.run].grade == "contradictory"
+
+
+def _contradiction(run: RunSummary) -> ChecklistItem:
+    """Return a warning for a run that contradicts one that was not chosen, such as its changed copy."""
+    errors = [finding for finding in reading.check(run.path).findings if finding.severity == "error"]
+    detail, advice = (errors[0].what, errors[0].next) if errors else ("The run is graded contradictory.", "")
+    return ChecklistItem(run=run.path.name, what="grade", state="warning", detail=detail, next=advice)
+
+
+def _draw_checks(items: Sequence[ChecklistItem], runs: Sequence[RunSummary]) -> None:
+    """Draw the state of each run, what to fix first, and the rest folded."""
+    markup.table(
+        ["Run", "Grade", *CARDS],
+        [
+            (run.path.name, label(GRADES, run.grade), *map(evidence.brief, evidence.cards(run.documents).values()))
+            for run in runs
+        ],
+        marked=[place for place, run in enumerate(runs) if any(document.mark == "wrong" for document in run.documents)],
+    )
+    open_items = sorted((item for item in items if item.state in {"blocked", "warning"}), key=lambda item: item.state)
+    closed_items = [item for item in items if item not in open_items]
+    if open_items:
+        counts = {"blocking problem": 0, "warning": 0}
+        for item in open_items:
+            counts["warning" if item.state == "warning" else "blocking problem"] += 1
+        st.subheader(", ".join(quantity(number, kind) for kind, number in counts.items() if number))
+        _checks_table(open_items, runs)
+    else:
+        st.subheader("✓ Everything ready")
+    with st.expander(f"Passed checks: {len(closed_items)}"):
+        _checks_table(closed_items, runs)
+    files = contents([run.path for run in runs])
+    total = formats.size(int(files["Size"].sum()))
+    with st.expander(f"Contents: {quantity(len(files), 'file')}, {total} before compression"):
+        size = st.column_config.NumberColumn(format="bytes")
+        st.dataframe(files, hide_index=True, column_config={"Size": size}, alt="Packed files with their sizes")
+
+
+def _checks_table(items: Sequence[ChecklistItem], runs: Sequence[RunSummary]) -> None:
+    # The list of runs also knows replays and signatures outside the folder, so its grade is shown.
+    graded = {run.path.name: f"The run is graded {run.grade}." for run in runs}
+    rows = [
+        (
+            _STATES[item.state],
+            item.run,
+            item.what,
+            graded[item.run] if (item.what, item.state) == ("grade", "ok") else markup.words(item.detail),
+            markup.words(item.next),
+        )
+        for item in items
+    ]
+    markup.table(["Result", "Run", "Check", "Found", "What to do"], rows)
+
+
+def contents(folders: Sequence[Path]) -> pd.DataFrame:
+    """Return the files of runs that a bundle packs, with their sizes in bytes."""
+    rows = [
+        (folder.name, name, (folder / name).stat().st_size)
+        for folder in folders
+        for name in files_of_run(folder).packed
+    ]
+    return pd.DataFrame(rows, columns=["Run", "File", "Size"])
+
+
+def _build_buttons(runs: Sequence[RunSummary], items: Sequence[ChecklistItem]) -> None:
+    """Draw a button for each way to build: as the runs are, or with the actions that blocked checks need."""
+    needed = {item.action for item in items if item.state == "blocked"}
+    is_blocked = None in needed
+    ways: list[set[Action]] = [{action for action in needed if action}]
+    if "redact" not in needed and any(item.what == "personal details" for item in items) and not is_blocked:
+        ways.append({*ways[0], "redact"})
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        only = runs[0].path.name if len(runs) == 1 else ""
+        name = st.text_input("Name of the zip", value=only if is_name(only) else "submission", width=380)
+        chosen = None
+        for number, actions in enumerate(ways):
+            how = [action for action in BUILD_OPTIONS if action in actions and not is_blocked]
+            if st.button(
+                ", ".join(["Build", *(BUILD_OPTIONS[action] for action in how)]),
+                type="secondary" if number else "primary",
+                icon=":material/inventory_2:",
+                disabled=is_blocked or not is_name(name),
+                help=_BLOCKED if is_blocked else " ".join(_BUILD_HELP[action] for action in how) or None,
+            ):
+                chosen = actions
+        _resume_buttons(runs)
+    if not is_name(name):
+        markup.note("A name has up to 100 letters, digits, dots, underscores and hyphens.")
+    elif chosen is not None:
+        _make([run.path for run in runs], bundle_path(name), chosen)
+    elif bundle_path(name).exists():
+        markup.note(f"{bundle_path(name)} exists. Build replaces it; choose another name to keep both.")
+
+
+_BLOCKED = "Fix the blocking problems first."
+
+
+def _resume_buttons(runs: Sequence[RunSummary]) -> None:
+    known = reading.by_name(reading.summaries())
+    for name, run in ((run.path.name, reading.run_of(run.path)) for run in runs):
+        may_resume = can_resume(run) and reading.continuation_of(name, known) is None
+        if may_resume and st.button(f"Resume {plain(name)}", key=f"resume {name}", icon=":material/resume:"):
+            with trying("The run could not be resumed"):
+                state.go(state.RUN, run=queue.resume(state.root(), run).run)
+
+
+def _make(folders: Sequence[Path], output: Path, actions: set[Action]) -> None:
+    bar = st.progress(0.0)
+    try:
+        report = build_bundle(
+            folders,
+            output,
+            allow_partial="allow_partial" in actions,
+            redact="redact" in actions,
+            progress=show_progress(bar.progress),
+        )
+    except ProblemError as error:
+        problems.show(error.problems)
+        return
+    finally:
+        bar.empty()
+    st.query_params["bundle"] = report.output.stem
+    if report.redactions:
+        masked = ", ".join(f"{one.path} ({one.count})" for one in report.redactions)
+        markup.note(f"Masked in {quantity(len(report.redactions), 'file')}: {masked}.")
+    problems.show(report.warnings)
+
+
+def show_progress(draw: Callable[[float, str], object]) -> Callable[[int, int], None]:
+    """Return a progress callback of the builder that draws each percent once."""
+    drawn: set[int] = set()
+
+    def tell(done: int, total: int) -> None:
+        percent = min(100, int(100 * done / total)) if total else 100
+        if percent not in drawn:
+            drawn.add(percent)
+            # Grading every run in the zip takes about as long as all before.
+            draw(percent / 100, "Scanning, hashing and writing" if percent < 100 else "Verifying the zip")
+
+    return tell
+
+
+def _draw_bundle(names: set[str]) -> None:
+    """Draw the bundle in the address if it holds the chosen runs: verdict, download, and the command to verify it."""
+    name = st.query_params.get("bundle", "")
+    if name not in {path.stem for path in made_bundles()}:
+        return
+    path = bundle_path(name)
+    verdict = _verdict(*_file_state(path))
+    if verdict.runs and {run.name for run in verdict.runs} != names:
+        return
+    markup.step(4 if gate.may_operate() else 3, "Hand in")
+    draw_verdict(verdict, path.name, with_runs=False)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        size = formats.size(path.stat().st_size)
+        markup.download(f"Download {size}", lambda: path.open("rb"), path.name, mime="application/zip", type="primary")
+        st.code(shlex.join(["trainproof", "verify", str(path)]), language=None)
+
+
+# Bundles
+
+
+def is_name(name: str) -> bool:
+    """Return whether a bundle can have this name; no name leads out of the folder."""
+    return _NAME.fullmatch(name) is not None and ".." not in name
+
+
+def bundle_path(name: str) -> Path:
+    """Return the path of a bundle whose name `is_name` accepts."""
+    return FOLDER / f"{name.removesuffix('.zip')}.zip"
+
+
+def made_bundles() -> list[Path]:
+    """Return the bundles in the folder, newest first."""
+    found = [path for path in FOLDER.glob("*.zip") if path.is_file() and not path.is_symlink() and is_name(path.stem)]
+    return sorted(found, key=lambda path: path.stat().st_mtime_ns, reverse=True)
+
+
+def _file_state(path: Path) -> tuple[str, int, int, int]:
+    status = path.stat()
+    return str(path.resolve()), status.st_mtime_ns, status.st_ctime_ns, status.st_size
+
+
+@st.cache_resource(max_entries=8, show_spinner="Verifying")
+def _verdict(path: str, mtime_ns: int, ctime_ns: int, size: int) -> BundleVerdict:
+    """Verify a bundle once as long as its file does not change."""
+    return verify_bundle(Path(path))
+
+
+# Verify
+
+
+def _verify() -> None:
+    here, upload = st.columns(2)
+    with here:
+        paths = {path.stem: path for path in made_bundles()}
+        name = st.selectbox("Bundle on this machine", list(paths), index=None, placeholder=f"in {FOLDER}/")
+    with upload:
+        given = st.file_uploader("Or upload a bundle from anyone", type="zip")
+    with trying("The bundle could not be verified"):
+        try:
+            if given is not None:
+                _draw_upload(given)
+            elif name is not None:
+                _draw_local(paths[name])
+            else:
+                markup.empty(
+                    "Verify as a judge would",
+                    "Only the zip is needed. Harmful archives are refused, hashes and schemas are checked, "
+                    "every score is recomputed, and every run is graded again.",
+                )
+        except ProblemError as error:
+            problems.show(error.problems)
+
+
+def _draw_local(path: Path) -> None:
+    verdict = _verdict(*_file_state(path))
+    draw_verdict(verdict, path.name)
+    if verdict.ok and verdict.content_sha256:
+        subject = repeating.ReplaySubject(path=path, sha256=verdict.content_sha256, steps=0, name=str(path))
+        with st.expander("Replay its runs, or test its model", icon=":material/replay:"):
+            repeating.show(subject, key=f"repeat {path.name}")
+
+
+def _draw_upload(given: UploadedFile) -> None:
+    verdict = _verdict_on_upload(given.file_id, given.getvalue(), given.name)
+    draw_verdict(verdict, given.name)
+    if verdict.ok:
+        markup.note("To replay its training and test its model, run where the zip is:")
+        path = shlex.quote(given.name)
+        commands = (f"replay {path} --minutes 5", f"challenge {path} --generate 50 --seed 7")
+        st.code("\n".join(f"trainproof {command}" for command in commands), language=None)
+
+
+@st.cache_resource(max_entries=4, show_spinner="Verifying")
+def _verdict_on_upload(file_id: str, _content: bytes, name: str) -> BundleVerdict:
+    return verify_upload(_content, name)
+
+
+def verify_upload(content: bytes, name: str) -> BundleVerdict:
+    """Verify an uploaded bundle in a temporary file.
+
+    Raises:
+        OSError: The temporary file cannot be written.
+        ProblemError: It unpacks to more than `MAX_UNPACKED_BYTES`.
+    """
+    with tempfile.TemporaryDirectory(prefix="trainproof-upload-") as folder:
+        path, unpacked = Path(folder) / "upload.zip", 0
+        path.write_bytes(content)
+        with suppress(ProblemError), open_bundle(path) as files:
+            unpacked = sum(files.sizes.values())
+        if unpacked > MAX_UNPACKED_BYTES:
+            size, limit = formats.size(unpacked), formats.size(MAX_UNPACKED_BYTES)
+            what = f"The bundle unpacks to {size}, and this page verifies at most {limit}."
+            command = f"Verify it in a terminal: `{shlex.join(['trainproof', 'verify', name])}`."
+            raise ProblemError([problem_of("TP086", file=name, what=what, next=command)])
+        return verify_bundle(path)
+
+
+def draw_verdict(verdict: BundleVerdict, name: str, *, with_runs: bool = True) -> None:
+    """Draw whether a bundle is valid, what that proves, its runs, and the findings."""
+    word = "not valid" if not verdict.ok else "valid, labelled partial" if verdict.partial else "valid"
+    with st.container(border=True):
+        st.html("".join(_verdict_lines(verdict, name, word)))
+        if verdict.runs and with_runs:
+            markup.table(
+                ["Run", "Grade found", "Grade stated", "Reasons"],
+                [
+                    (
+                        run.name,
+                        label(GRADES, run.grade.name) + run.grade.describe().removeprefix(run.grade.name),
+                        run.stated_grade or formats.NOTHING,
+                        " ".join(run.grade.reasons),
+                    )
+                    for run in verdict.runs
+                ],
+            )
+        _findings("bundle", verdict.findings)
+        for run in verdict.runs:
+            _findings(run.name, run.findings)
+
+
+def _verdict_lines(verdict: BundleVerdict, name: str, word: str) -> Iterator[str]:
+    yield f'<div class="tp-head">{markup.sign(_VERDICTS, word)}<b>{markup.safe(name)}</b></div>'
+    if cause := headline(verdict):
+        yield f'<p class="tp-answer">{markup.safe(cause)}</p>'
+    yield f'<p class="tp-sub">{markup.words(verdict.proven)}</p>'
+    digest = f" · content {verdict.content_sha256}" if verdict.content_sha256 else ""
+    facts = f"{quantity(verdict.files, 'file')}, {formats.size(verdict.size_bytes)} unpacked{digest}"
+    yield f'<p class="tp-sub">{markup.safe(facts)}</p>'
+
+
+def _findings(owner: str, found: Sequence[Problem]) -> None:
+    if found:
+        with st.expander(f"{quantity(len(found), 'finding')} of {plain(owner)}"):
+            problems.show(found)
+
+
+if __name__ == "__main__":
+    page()

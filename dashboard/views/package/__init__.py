@@ -1,1 +1,0 @@
-"""Pack runs, and verify a zip."""

@@ -1,0 +1,287 @@
+"""The Package page: checks, ways to build, the zip that is handed in, and bundles from strangers."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bundles import contents, listed_again, pack, small_bundle
+from hostile_zips import CASES, named
+from mutations import apply
+from pages import Open, labels, press, said
+from streamlit.testing.v1 import AppTest
+from synthetic import seal, write_run
+
+from dashboard.shared.session import reading, state
+from dashboard.views import package
+from evidence.bundle import verify
+from evidence.bundle.build import build_bundle
+from evidence.bundle.verify import verify_bundle
+from evidence.layout import LOG
+from schemas.problems import ProblemError
+
+SECRET = "hf_" + "Ab1" * 12
+PARTIAL, MASKED = "Build, labelled as partial", "Build, with secrets and home folders masked"
+
+
+def titles(app: AppTest) -> list[str]:
+    return [part.label for part in app.expander]
+
+
+def builds(app: AppTest) -> dict[str, bool]:
+    """Return the buttons that build, and whether they can be pressed."""
+    return {button.label: not button.disabled for button in app.button if button.label.startswith("Build")}
+
+
+def with_log_message(folder: Path, text: str) -> Path:
+    log = folder / LOG
+    rows = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
+    rows[0]["message"] += f" {text}"
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    seal(folder)
+    return log
+
+
+def upload(app: AppTest, name: str, content: bytes) -> AppTest:
+    return app.get("file_uploader")[0].upload(name, content, "application/zip").run()
+
+
+def test_a_run_that_is_ready_is_built_with_one_click_and_can_be_downloaded(
+    opened: Open, root: Path, tmp_path: Path
+) -> None:
+    write_run(root, "alpha")
+    app = opened(state.PACKAGE, runs="alpha")
+    assert [header.value for header in app.subheader] == ["✓ Everything ready"]
+    assert [title.partition(",")[0] for title in titles(app)] == ["Passed checks: 6", "Contents: 9 files"]
+    assert builds(app) == {"Build": True}
+    assert "Hand in" not in said(app)
+    app = press(app, "Build")
+    assert "</span>valid</span>" in said(app)
+    assert app.code[-1].value == "trainproof verify bundles/alpha.zip"
+    assert [button.label.split()[0] for button in app.get("download_button")] == ["Share", "Download"]
+    assert verify_bundle(tmp_path / "bundles" / "alpha.zip").ok
+    assert "alpha.zip exists. Build replaces it" in said(opened(state.PACKAGE, runs="alpha"))
+    assert "Hand in" in said(opened(state.PACKAGE, runs="alpha", bundle="alpha"))
+    write_run(root, "beta", seed=1)
+    assert "Hand in" not in said(opened(state.PACKAGE, runs="beta", bundle="alpha")), "it holds other runs"
+    assert "Hand in" not in said(opened(state.PACKAGE, runs="alpha", bundle="../bundles/alpha"))
+
+
+def test_contents_are_what_the_zip_holds(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / "runs", name, seed=seed) for seed, name in enumerate(("alpha", "beta"))]
+    found = package.contents(runs)
+    with zipfile.ZipFile(build_bundle(runs, tmp_path / "a.zip").output) as archive:
+        packed = {each.filename: each.file_size for each in archive.infolist() if each.filename.startswith("runs/")}
+    assert packed == {f"runs/{run}/{file}": size for run, file, size in found.itertuples(index=False)}
+
+
+def test_the_grade_of_a_passed_check_is_that_of_the_list_of_runs(
+    opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_run(root, "alpha")
+    by_name = reading.by_name
+    monkeypatch.setattr(
+        reading, "by_name", lambda found: {name: replace(run, grade="verified") for name, run in by_name(found).items()}
+    )
+    text = said(opened(state.PACKAGE, runs="alpha"))
+    assert "✓ verified" in text
+    assert "The run is graded verified." in text
+    assert "consistent" not in text
+
+
+def test_blocking_problems_come_first_with_buttons_for_their_actions(opened: Open, root: Path, tmp_path: Path) -> None:
+    folder = write_run(root, "alpha", status="interrupted")
+    app = opened(state.PACKAGE, runs="alpha")
+    assert [header.value for header in app.subheader] == ["1 blocking problem"]
+    assert said(app).index("✕ blocked") < said(app).index("✓ ok")
+    assert "--allow-partial" not in said(app)
+    assert builds(app) == {PARTIAL: True}
+    assert "Resume alpha" not in labels(app), "it has no checkpoint"
+    app = press(app, PARTIAL)
+    assert "valid, labelled partial" in said(app)
+    assert verify_bundle(tmp_path / "bundles" / "alpha.zip").partial
+    (folder / "checkpoints" / "10").mkdir(parents=True)
+    app = press(opened(state.PACKAGE, runs="alpha"), "Resume alpha")
+    assert app.query_params["run"].startswith("alpha-")
+
+
+def test_a_secret_is_masked_in_the_zip_only(opened: Open, root: Path, tmp_path: Path) -> None:
+    log = with_log_message(write_run(root, "alpha"), f"token {SECRET}")
+    app = opened(state.PACKAGE, runs="alpha")
+    assert builds(app) == {MASKED: True}
+    app = press(app, MASKED)
+    assert "Masked in 1 file: runs/alpha/log.jsonl (1)." in said(app)
+    bundle = tmp_path / "bundles" / "alpha.zip"
+    assert verify_bundle(bundle).ok
+    with zipfile.ZipFile(bundle) as archive:
+        assert SECRET.encode() not in b"".join(archive.read(name) for name in archive.namelist())
+    assert SECRET in log.read_text("utf-8")
+
+
+def test_several_actions_are_one_button_and_personal_details_need_none(opened: Open, root: Path) -> None:
+    with_log_message(write_run(root, "alpha", status="failed"), f"token {SECRET}")
+    with_log_message(write_run(root, "beta", seed=1), "in /home/somebody/runs")
+    assert builds(opened(state.PACKAGE, runs="alpha")) == {f"{PARTIAL}, with secrets and home folders masked": True}
+    app = opened(state.PACKAGE, runs="beta")
+    assert [header.value for header in app.subheader] == ["1 warning"]
+    assert builds(app) == {"Build": True, MASKED: True}
+
+
+def test_without_an_action_nothing_can_be_built(opened: Open, root: Path) -> None:
+    (root / "alpha").mkdir(parents=True)
+    (root / "alpha" / "notes.txt").write_text("nothing")
+    app = opened(state.PACKAGE, runs="alpha")
+    assert builds(app) == {"Build": False}
+    assert next(button.help for button in app.button if button.label == "Build") == "Fix the blocking problems first."
+
+
+def test_the_check_runs_again_if_any_file_changes_whatever_its_time(opened: Open, root: Path) -> None:
+    original = write_run(root, "alpha") / "receipts" / "deep" / "a.txt"
+    original.parent.mkdir(parents=True)
+    original.write_text("x" * len(SECRET))
+    app = opened(state.PACKAGE, runs="alpha")
+    assert "a Hugging Face token" not in said(app)
+    times = original.stat()
+    original.write_text(SECRET)
+    os.utime(original, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert "a Hugging Face token" in said(app.run())
+
+
+def test_a_bundle_is_verified_once_until_its_file_changes(
+    opened: Open, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verified: list[Path] = []
+    monkeypatch.setattr(verify, "verify_bundle", lambda path: verified.append(path) or verify_bundle(path))
+    for seed, name in enumerate(("alpha", "beta")):
+        write_run(root, name, seed=seed)
+    app = press(opened(state.PACKAGE, runs=["alpha", "beta"]), "Build").run()
+    assert len(verified) == 1
+    bundle = tmp_path / "bundles" / "submission.zip"
+    bundle.write_bytes(bundle.read_bytes()[:-30])
+    assert "not valid" in said(app.run())
+    assert len(verified) == 2
+
+
+def test_a_changed_copy_in_the_root_is_a_warning_and_blocks_if_it_is_chosen(opened: Open, root: Path) -> None:
+    shutil.copytree(write_run(root, "alpha"), root / "beta")
+    assert "! warning" not in said(opened(state.PACKAGE, runs="alpha")), "an unchanged copy is harmless"
+    apply(root / "beta", {"file": "run_manifest.json", "pointer": "/dataset/split", "value": "validation"})
+    alone = said(opened(state.PACKAGE, runs="alpha"))
+    assert "Every row of alpha has the time and the loss of the same row in beta." in alone
+    assert ["! warning" in alone, "✕ blocked" in alone] == [True, False]
+    together = said(opened(state.PACKAGE, runs=["alpha", "beta"]))
+    assert ["! warning" in together, "✕ blocked" in together] == [False, True]
+
+
+@pytest.mark.parametrize("name", ["", "..", ".hidden", "a/b", "a\\b", "/etc/passwd", "a..b", "a\n", "x" * 101, "ä"])
+def test_names_that_could_lead_out_of_the_folder_are_refused(name: str) -> None:
+    assert not package.is_name(name)
+
+
+def test_local_bundles_are_listed_newest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert package.made_bundles() == []
+    assert package.bundle_path("one.zip") == package.bundle_path("one") == Path("bundles/one.zip")
+    build_bundle([write_run(tmp_path / "runs", "alpha")], package.bundle_path("one"))
+    build_bundle([write_run(tmp_path / "runs", "beta")], package.bundle_path("two"))
+    (tmp_path / "bundles" / "link.zip").symlink_to("/etc/passwd")
+    assert [path.stem for path in package.made_bundles()] == ["two", "one"]
+
+
+def test_progress_is_drawn_once_for_each_percent() -> None:
+    drawn: list[tuple[float, str]] = []
+    tell = package.show_progress(lambda part, text: drawn.append((part, text)))
+    for done in (0, 1, 200, 399, 400):
+        tell(done, 400)
+    assert [part for part, _ in drawn] == [0.0, 0.5, 0.99, 1.0]
+    assert drawn[-1][1].startswith("Verifying")
+
+
+# Verify
+
+
+def forged(tmp_path: Path) -> bytes:
+    """Return a bundle whose score was raised."""
+    files = contents(small_bundle(tmp_path / "theirs"))
+    summary = json.loads(files["runs/demo-1/eval_summary.json"])
+    summary["metrics"]["exact_match"]["value"] = 0.99
+    files["runs/demo-1/eval_summary.json"] = json.dumps(summary).encode()
+    return pack(listed_again(files), tmp_path / "forged.zip").read_bytes()
+
+
+def test_a_forged_score_is_the_headline_and_other_findings_are_folded(opened: Open, root: Path, tmp_path: Path) -> None:
+    app = upload(opened(state.PACKAGE, part="Verify"), "forged.zip", forged(tmp_path))
+    assert '<p class="tp-answer">demo-1: metrics.exact_match.value is 0.99; predictions.jsonl gives ' in said(app)
+    assert (titles(app)[-1], app.expander[-1].proto.expanded) == ("2 findings of demo\\-1", False)
+
+
+def test_a_valid_upload_shows_how_to_replay_it_and_a_local_bundle_can_be_replayed_here(
+    opened: Open, root: Path, tmp_path: Path
+) -> None:
+    bundle = build_bundle([write_run(root, "alpha")], tmp_path / "bundles" / "mine.zip").output
+    app = upload(opened(state.PACKAGE, part="Verify"), "of a stranger.zip", bundle.read_bytes())
+    assert app.code[0].value.splitlines() == [
+        "trainproof replay 'of a stranger.zip' --minutes 5",
+        "trainproof challenge 'of a stranger.zip' --generate 50 --seed 7",
+    ]
+    app = opened(state.PACKAGE, part="Verify")
+    app = next(box for box in app.selectbox if box.label == "Bundle on this machine").set_value("mine").run()
+    assert "</span>valid</span>" in said(app)
+    assert "Replay its runs, or test its model" in titles(app)
+
+
+def test_an_upload_gets_the_verdict_of_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = build_bundle([write_run(tmp_path / "runs", "alpha")], tmp_path / "a.zip")
+    verdict = package.verify_upload(report.output.read_bytes(), "a.zip")
+    assert (verdict.ok, verdict.content_sha256) == (True, report.content_sha256)
+    assert not package.verify_upload(b"no zip at all", "a.zip").ok
+    monkeypatch.setattr(package, "MAX_UNPACKED_BYTES", 5)
+    with pytest.raises(ProblemError) as found:
+        package.verify_upload(named("a.txt"), "a b.zip")
+    (problem,) = found.value.problems
+    assert problem.what == "The bundle unpacks to 6 B, and this page verifies at most 5 B."
+    assert problem.next == "Verify it in a terminal: `trainproof verify 'a b.zip'`."
+
+
+def test_an_upload_that_cannot_be_saved_is_reported(
+    opened: Open, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    app = upload(opened(state.PACKAGE, part="Verify"), "some.zip", named("../../evil"))
+    assert not app.exception
+    assert "The bundle could not be verified: [Errno 2] No such file or directory: " in said(app)
+
+
+@pytest.mark.parametrize(
+    "names", [["climbs"], pytest.param(sorted(CASES), marks=pytest.mark.slow)], ids=["one archive", "every archive"]
+)
+def test_harmful_archives_are_refused_and_leave_nothing_behind(
+    opened: Open, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[Any]
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    app = opened(state.PACKAGE, part="Verify")
+    before = sorted(tmp_path.rglob("*"))
+    for name in names:
+        upload(app, f"{name}.zip", CASES[name]())
+        assert not app.exception, name
+        text = said(app)
+        findings = text.count('class="tp-what"')
+        assert ("not valid" in text, findings > 0, f"<b>{name}.zip</b>" in text) == (True, True, True), name
+        assert sorted(tmp_path.rglob("*")) == before, name
+
+
+def test_an_upload_is_verified_once(opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    verified: list[Path] = []
+    monkeypatch.setattr(verify, "verify_bundle", lambda path: verified.append(path) or verify_bundle(path))
+    app = upload(opened(state.PACKAGE, part="Verify"), "one.zip", CASES["climbs"]())
+    assert "not valid" in said(app.run())
+    upload(app, "two.zip", CASES["bomb"]())
+    assert len(verified) == 2
