@@ -18,8 +18,8 @@ import streamlit as st
 
 from dashboard.shared.parts import gate, markup
 from dashboard.shared.parts.launching import trying
-from launch import planning
-from launch.asking import PlanRequest, State
+from launch import tasks
+from launch.tasks import State, TaskResult
 from schemas.formats import duration
 
 PAUSE_SECONDS = 0.8
@@ -47,12 +47,12 @@ class PlanQuestion:
     before: Options | None = None
 
 
-def answers(root: Path, config: Mapping[str, Any], questions: Sequence[PlanQuestion]) -> dict[Options, PlanRequest]:
+def answers(root: Path, config: Mapping[str, Any], questions: Sequence[PlanQuestion]) -> dict[Options, TaskResult]:
     """Return what is known of each question."""
-    return {one.options: planning.planning(root, config, one.options) for one in questions}
+    return {one.options: tasks.plan_task(root, config, one.options).read() for one in questions}
 
 
-def open_questions(questions: Sequence[PlanQuestion], known: Mapping[Options, PlanRequest]) -> list[PlanQuestion]:
+def open_questions(questions: Sequence[PlanQuestion], known: Mapping[Options, TaskResult]) -> list[PlanQuestion]:
     """Return the questions without those that a later one has already answered."""
     answered = {options for options, found in known.items() if found.state == "answered"}
     return [one for one in questions if one.before is None or one.before not in answered]
@@ -78,7 +78,7 @@ def is_coming(root: Path, config: Mapping[str, Any], questions: Sequence[PlanQue
 
 
 def _digest(root: Path, config: Mapping[str, Any], questions: Sequence[PlanQuestion]) -> str:
-    return str(planning.folder_of(root, config, questions[-1].options))
+    return str(tasks.plan_task(root, config, questions[-1].options).folder)
 
 
 def show(root: Path, config: Mapping[str, Any], questions: Sequence[PlanQuestion], *, key: str, allowed: bool) -> None:
@@ -131,7 +131,7 @@ def _progress(
     elif asking and st.button("Check again", icon=":material/refresh:", help=_AGAIN):
         with trying("The memory could not be checked again"):
             for one in questions:
-                planning.forget(root, config, one.options)
+                tasks.plan_task(root, config, one.options).forget()
         st.rerun()
 
 
@@ -139,16 +139,16 @@ _NOT_ASKED = "Not checked yet. An operator who opens this page has it checked."
 
 
 def _running(
-    root: Path, config: Mapping[str, Any], question: PlanQuestion, found: PlanRequest, *, share: float, digest: str
+    root: Path, config: Mapping[str, Any], question: PlanQuestion, found: TaskResult, *, share: float, digest: str
 ) -> None:
     """Draw how far a question is, and the button that ends it."""
-    planning.watch(root, config, question.options)
+    tasks.plan_task(root, config, question.options).watch()
     said = f"{question.said}, {duration(round(found.seconds or 0))}"
     with st.container(horizontal=True, vertical_alignment="center"):
         st.progress(share, text=said)
         if gate.may_operate() and st.button("Cancel", icon=":material/close:", key="cancel plan"):
             with trying("It could not be cancelled"):
-                planning.cancel(root, config, question.options)
+                tasks.plan_task(root, config, question.options).cancel()
                 st.session_state[_STOPPED] = _stopped_questions() | {digest}
                 st.rerun()
     if said := last_said(found.output):
@@ -176,7 +176,7 @@ _PROGRESS = re.compile(r"(?!\w*(Error|Exception|Warning): )[\w.-]+: [a-z]")
 _OF_LIBRARY = re.compile(r"[IWEF]\d{4} [\d:.]+\s+\d+ |WARNING: All log messages before absl")
 
 
-def _draw_failure(found: PlanRequest) -> None:
+def _draw_failure(found: TaskResult) -> None:
     code = "was stopped" if found.exit_code is None else f"ended with exit code {found.exit_code}"
     markup.note(f"The check gave no answer: it {code}.")
     if said := why_not(found.output):
@@ -197,7 +197,7 @@ _AGAIN = "Answers are kept. How much memory is free, or the program, may have ch
 
 def _ask(root: Path, config: Mapping[str, Any], question: PlanQuestion, key: str) -> None:
     with trying("The memory could not be checked"):
-        planning.ask(root, config, question.options)
+        tasks.plan_task(root, config, question.options).start()
         asked = st.session_state.get(_ASKED, {})
         st.session_state[_ASKED] = asked | {key: [*asked.get(key, []), (config, question.options)]}
 
@@ -208,17 +208,18 @@ def _end_others(root: Path, config: Mapping[str, Any], questions: Sequence[PlanQ
     wanted = {one.options for one in questions}
     kept = []
     for other, options in asked.get(key, []):
-        if planning.planning(root, other, options).state != "running":
+        task = tasks.plan_task(root, other, options)
+        if task.read().state != "running":
             continue
         if other == config and options in wanted:
             kept.append((other, options))
             continue
         with trying("What was asked before could not be ended"):
-            planning.cancel(root, other, options)
+            task.cancel()
     st.session_state[_ASKED] = asked | {key: kept}
 
 
-def _ended_questions(known: Mapping[Options, PlanRequest]) -> dict[Options, bool]:
+def _ended_questions(known: Mapping[Options, TaskResult]) -> dict[Options, bool]:
     return {options: found.state in {"answered", "failed"} for options, found in known.items()}
 
 

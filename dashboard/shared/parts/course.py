@@ -22,9 +22,7 @@ from evidence.compare.smoke import find_counterparts, find_full_runs
 from evidence.index.summary import RunSummary
 from evidence.layout import CONFIG, MANIFEST
 from launch import queue
-from launch.jobs import working
-from launch.jobs.folder import OUTPUT, Job
-from launch.jobs.output import tail
+from launch.jobs import OUTPUT, Job, tail
 from schemas.reading import get_number, get_str, parse_time
 
 TICK_SECONDS = 1.0
@@ -98,7 +96,7 @@ def _waiting(name: str) -> None:
         if st.button("Queue", icon=":material/play_circle:", help="Every job, and what can be done with it."):
             state.go(state.LAUNCH, job=job.job_id)
     line(name, job)
-    if job.state == "waiting" and not working.is_worked_on(state.root()):
+    if job.state == "waiting" and not queue.has_worker(state.root()):
         markup.note("The queue stands still. The page of the queue says why, and continues it.")
     if text := tail(job.folder / OUTPUT, lines=_LINES):
         st.code(text, language=None, wrap_lines=True)

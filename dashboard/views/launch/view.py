@@ -21,17 +21,17 @@ from dashboard.shared.words.verdicts import VERDICTS, verdict_at
 from dashboard.views.launch.logic import several
 from dashboard.views.launch.parts import jobs, what
 from evidence.bundle.secrets import strip_invisible
-from launch import planning
-from launch.jobs import program
-from launch.jobs.folder import CONFIG, LOCAL
+from launch import tasks
+from launch.jobs import CONFIG, LOCAL
 from launch.places import PLACES
+from launch.process import as_command_line
 from schemas.problems import Problem
 from schemas.reading import write_yaml
 from schemas.validate import check_value
 
 _WHOLE, _SMOKE = "every step", "two steps, as a smoke run"
 _PLAN_NOW = "configuration to plan beside a run at work"
-READ = PlanQuestion(options=planning.CHECK, said="Reading the model and the rows")
+READ = PlanQuestion(options=tasks.CHECK, said="Reading the model and the rows")
 HERE = (
     PlanQuestion(options=("--quick",), said="Estimating by formula", before=()),
     PlanQuestion(options=(), said="Asking the compiler"),
@@ -147,7 +147,7 @@ def _name(source: str, start: Mapping[str, Any], edited: Mapping[str, Any]) -> N
 def _command(config: str, *, force: bool) -> str:
     """Return the command that Start stands for; both give the run's folder the time of the start as its ending."""
     forced = ["--force"] if force else []
-    return program.as_command_line(["queue", "add", "--config", config, "--root", str(state.root()), *forced])
+    return as_command_line(["queue", "add", "--config", config, "--root", str(state.root()), *forced])
 
 
 def _draw_replaced(edited: Mapping[str, Any], resolved: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ import streamlit as st
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from dashboard.shared.charts import contents_figure
-from dashboard.shared.parts import freshness, gate, launching, markup, plan_answer, plotted, problems, repeating, share
+from dashboard.shared.parts import freshness, gate, launching, markup, plan_answer, plotted, problems, replay, share
 from dashboard.shared.parts.launching import trying
 from dashboard.shared.parts.run_box import choose_runs
 from dashboard.shared.session import reading
@@ -220,9 +220,8 @@ def _draw_made(known: Collection[str], *, number: int) -> None:
         found_whole = _verdict(*of_file)
         verdict.show(found_whole, path.name)
         if found_whole.ok and found_whole.content_sha256:
-            with st.expander("Repeat its runs, or ask its model", icon=":material/replay:"):
-                subject = repeating.ReplaySubject(path=path, sha256=found_whole.content_sha256, steps=0, name=str(path))
-                repeating.show(subject, key=f"repeat {path.name}")
+            with st.expander("Replay its runs, or ask its model", icon=":material/replay:"):
+                replay.show(path, found_whole.content_sha256, key=f"replay {path.name}")
 
 
 def _as_it_is(path: Path) -> tuple[str, int, int, int]:

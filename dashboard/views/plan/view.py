@@ -17,8 +17,8 @@ from dashboard.views.plan.logic import grid, where
 from dashboard.views.plan.parts import target_box
 from dashboard.views.plan.parts.target_box import ChosenTarget
 from evidence.bundle.secrets import strip_invisible
-from launch.jobs import program
-from launch.jobs.folder import CONFIG
+from launch.jobs import CONFIG
+from launch.process import as_command_line
 from schemas.reading import get_number
 from schemas.validate import check_value
 
@@ -32,7 +32,6 @@ def page() -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         source = source_box.choose()
         target = target_box.choose()
-        target_box.add_own(target)
         if source is not None and st.button("Open in Launch", icon=":material/play_circle:"):
             # Of the source the box there knows; a parameter that a box is bound to cannot be set.
             state.go(state.LAUNCH, **_changes())
@@ -143,10 +142,9 @@ def _details(plan: Mapping[str, Any], source: str, config: Mapping[str, Any]) ->
 
 def _command(config: Mapping[str, Any], target: ChosenTarget) -> None:
     name = f"{config.get('name', 'run')}.yaml"
-    files = "the configuration and your machine" if target.path else "the configuration"
-    st.caption(f"The same in a terminal, with {files} saved there")
+    st.caption("The same in a terminal, with the configuration saved there")
     st.code(
-        strip_invisible(program.as_command_line(["plan", "--config", name, "--on", target.shown])),
+        strip_invisible(as_command_line(["plan", "--config", name, "--on", target.name])),
         language=None,
         wrap_lines=True,
     )

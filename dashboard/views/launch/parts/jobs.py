@@ -16,10 +16,8 @@ from dashboard.shared.session import reading, state
 from dashboard.shared.tables import headline
 from dashboard.shared.words.grades import JOBS
 from launch import queue
-from launch.jobs import working
-from launch.jobs.folder import ANY_DEVICE, OUTPUT, Job
-from launch.jobs.output import tail
-from launch.resuming import can_resume
+from launch.jobs import ANY_DEVICE, OUTPUT, Job, tail
+from launch.queue import can_resume
 from schemas import formats
 from schemas.reading import get_number
 
@@ -44,11 +42,11 @@ def _body(root: Path, *, was_active: bool) -> None:
     if was_active and not active:
         st.rerun()
     waiting = [job for job in active if job.state == "waiting"]
-    if waiting and not working.is_worked_on(root):
+    if waiting and not queue.has_worker(root):
         markup.note("The queue stands still: the machine or the queue's worker was stopped.")
         if may_operate() and st.button("Continue the queue", type="primary"):
             with trying("The queue could not be continued"):
-                working.start_worker(root)
+                queue.start_worker(root)
                 st.rerun()
     elif waiting and len(waiting) == len(active) and (free := _free_bytes(root)) < LEAST_FREE_BYTES:
         markup.note(
@@ -105,7 +103,7 @@ def _job(root: Path, job: Job, *, first_waiting: bool) -> None:
                     _buttons(root, job, first_waiting=first_waiting)
         if job.state in {"running", "stopping"}:
             _progress(root, job)
-        if job.state == "unasked":
+        if job.state == "unsealed":
             markup.note(JOBS[job.state].meaning)  # A word that states little by itself.
         at_work = job.state in {"running", "stopping"}
         text = tail(job.folder / OUTPUT, lines=_LINES_LIVE if at_work else _LINES_ENDED)

@@ -24,22 +24,18 @@ from dashboard.shared.session import state
 from dashboard.shared.words.text import plain
 from evidence.bundle.secrets import strip_invisible
 from evidence.lock import RunLock
-from launch import asking, planning, queue
-from launch.jobs import working
-from launch.jobs.folder import OUTPUT, Job, enqueue, jobs, mark_ended, new_job_folder, read_job
+from launch import queue, tasks
+from launch.jobs import OUTPUT, Job, enqueue, jobs, mark_ended
 from schemas.catalog import DATASETS
 from trainproof.cli import app as command
 
 
 def job_in(root: Path, run: str = "a-run", exit_code: int | None = None, output: str = "") -> Job:
     now = datetime.now(UTC)
-    folder = new_job_folder(root, now)
-    enqueue(folder, run=run, working_folder=root, now=now, device="gpu")
-    (folder / OUTPUT).write_text(output)
-    job = read_job(folder)
-    assert job is not None
+    job = enqueue(root, run=run, working_folder=root, now=now, device="gpu")
+    (job.folder / OUTPUT).write_text(output)
     if exit_code is not None:
-        mark_ended(job, exit_code)
+        mark_ended(job.folder, exit_code)
     return job
 
 
@@ -69,7 +65,7 @@ def test_what_came_with_the_root_is_shown_and_started_by_nobody_but_its_reader(o
 def test_a_run_that_was_stopped_before_it_began_did_not_fail(opened: Open, root: Path) -> None:
     job = job_in(root)
     (job.folder / "cancelled").write_text("")
-    mark_ended(job, 130)
+    mark_ended(job.folder, 130)
     assert "· Stopped by you before it began<" in said(opened(state.LAUNCH))
     app = opened(state.RUN, run="a-run")
     assert "Stopped by you before it began.</p>" in said(app)
@@ -83,7 +79,7 @@ def test_another_configuration_is_not_planned_beside_a_run_at_work(opened: Open,
     assert "Not planned beside a-run, which is at work here. Change the form, or plan it now." in said(app)
     assert not app.get("progress")
     assert app.get("progress") or press(app, "Plan now").get("progress")
-    mark_ended(job, 0)
+    mark_ended(job.folder, 0)
     assert opened(state.LAUNCH, source="tiny.yaml").get("progress")
     job_in(root, run="another")
     touched = opened(state.LAUNCH, source="tiny.yaml", set=["limits.steps=7"])
@@ -143,7 +139,7 @@ def test_one_that_was_started_a_moment_ago_is_not_said_to_be_left_alone(opened: 
     finally:
         wait_for(lambda: jobs(root)[0].started is not None)
         queue.kill(jobs(root)[0])
-        wait_for(lambda: not working.is_worked_on(root))
+        wait_for(lambda: not queue.has_worker(root))
 
 
 @contextmanager
@@ -236,11 +232,11 @@ CHECKED = {
 
 
 def answer_check(root: Path, config: str, answer: dict[str, object]) -> None:
-    folder = planning.folder_of(root, yaml.safe_load(config), planning.CHECK)
+    folder = tasks.plan_task(root, yaml.safe_load(config), tasks.CHECK).folder
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "answer.json").write_text(json.dumps(answer))
     (folder / "output.log").write_text("")
-    asking.mark_ended(folder, 0 if answer["can_begin"] else 2)
+    tasks.finish(folder, 0 if answer["can_begin"] else 2)
 
 
 def test_cards_state_what_was_read_of_model_and_rows(opened: Open, root: Path) -> None:
@@ -328,7 +324,7 @@ def test_values_that_a_setting_cannot_have_start_nothing(opened: Open, root: Pat
 
 def test_the_answer_of_a_plan_is_shown_with_what_would_make_it_smaller(opened: Open, root: Path) -> None:
     resolved = opened(state.LAUNCH, source="tiny.yaml").code[-1].value
-    folder = planning.folder_of(root, yaml.safe_load(resolved))
+    folder = tasks.plan_task(root, yaml.safe_load(resolved)).folder
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text("name: x\n")
     (folder / "answer.json").write_text(
@@ -338,7 +334,7 @@ def test_the_answer_of_a_plan_is_shown_with_what_would_make_it_smaller(opened: O
         '"changes": [{"set": "memory.donate=true", "saves_bytes": 9663676416, "fits": true}]}'
     )
     (folder / "output.log").write_text("")
-    asking.mark_ended(folder, 3)
+    tasks.finish(folder, 3)
     answer_check(root, resolved, CHECKED)
     app = opened(state.LAUNCH, source="tiny.yaml")
     text = said(app)
@@ -353,7 +349,7 @@ def test_the_answer_of_a_plan_is_shown_with_what_would_make_it_smaller(opened: O
 
 def test_a_plan_whose_error_reaches_the_limit_is_called_tight(opened: Open, root: Path) -> None:
     resolved = opened(state.LAUNCH, source="tiny.yaml").code[-1].value
-    folder = planning.folder_of(root, yaml.safe_load(resolved))
+    folder = tasks.plan_task(root, yaml.safe_load(resolved)).folder
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text("name: x\n")
     (folder / "answer.json").write_text(
@@ -361,7 +357,7 @@ def test_a_plan_whose_error_reaches_the_limit_is_called_tight(opened: Open, root
         '"target": {"name": "CPU", "devices": 1}, "parts": [], "changes": []}'
     )
     (folder / "output.log").write_text("")
-    asking.mark_ended(folder, 0)
+    tasks.finish(folder, 0)
     text = said(opened(state.LAUNCH, source="tiny.yaml"))
     assert "16.70 GiB needed on each device ± 30 %" in text
     assert 'title="It may run out of memory: the plan&#x27;s error reaches beyond what there is."' in text
@@ -401,7 +397,7 @@ def test_any_page_says_once_that_a_run_has_ended(opened: Open, root: Path) -> No
     job_in(root, run="ended-before", exit_code=0)
     app = opened(state.RUN, run="alpha")
     assert [toast.value for toast in app.toast] == []
-    mark_ended(first, 4)
+    mark_ended(first.folder, 4)
     app.run()
     assert [toast.value for toast in app.toast] == ["first: failed. It ended with an error."]
     app.run()

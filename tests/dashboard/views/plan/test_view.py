@@ -13,11 +13,9 @@ from streamlit.testing.v1 import AppTest
 from dashboard.shared.config import configs, form
 from dashboard.shared.parts import asking
 from dashboard.shared.session import state
-from launch import own_targets, planning
-from launch.asking import PlanRequest
+from launch.tasks import Task, TaskResult
 
 ON = ("--on", "kaggle-tpu-v5e-8")
-OWN = Path(__file__).parents[3] / "cases" / "documents" / "valid" / "target.own_gpu.yaml"
 
 
 def tiny(**changed: object) -> dict[str, object]:
@@ -103,14 +101,15 @@ def test_one_that_runs_says_how_far_it_is_and_can_be_cancelled(
     opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cancelled: list[tuple[str, ...]] = []
-    running = PlanRequest(state="running", output="t4: compiling 3 of 18 layers", seconds=42.0)
-    monkeypatch.setattr(planning, "planning", lambda root, config, options=(): running)
-    monkeypatch.setattr(planning, "cancel", lambda root, config, options=(): cancelled.append(tuple(options)))
+    running = TaskResult(state="running", output="t4: compiling 3 of 18 layers", seconds=42.0)
+    monkeypatch.setattr(Task, "read", lambda task: running)
+    monkeypatch.setattr(Task, "cancel", lambda task: cancelled.append(tuple(task.arguments)))
     app = opened(state.PLAN, source="tiny.yaml")
     assert "t4: compiling 3 of 18 layers" in said(app)
     assert "Cancel" in labels(app)
     press(app, "Cancel")
-    assert cancelled == [(*ON, "--quick")]
+    [arguments] = cancelled
+    assert arguments[3:] == (*ON, "--quick", "--json")
 
 
 @pytest.mark.parametrize(
@@ -189,7 +188,7 @@ def test_one_question_is_asked_at_a_time_and_none_behind_one_that_failed() -> No
 def test_what_a_surer_answer_says_too_is_not_asked() -> None:
     quick = asking.PlanQuestion(options=("--quick",), said="", before=())
     sure = asking.PlanQuestion(options=(), said="")
-    answered = {(): PlanRequest(state="answered"), ("--quick",): PlanRequest(state="none")}
+    answered = {(): TaskResult(state="answered"), ("--quick",): TaskResult(state="none")}
     assert asking.open_questions([quick, sure], answered) == [sure]
 
 
@@ -212,28 +211,3 @@ def test_of_what_libraries_print_only_the_programs_own_words_are_shown(opened: O
     )
     assert asking.last_said(f"t4: compiling train\n{LIBRARIES.splitlines()[1]}") == "t4: compiling train"
     assert "Unable to load CUDA" in asking.why_not(LIBRARIES), "without a problem of our own, all of it is shown"
-
-
-def test_a_machine_of_ones_own_is_offered_planned_for_and_stands_among_the_others(opened: Open, root: Path) -> None:
-    name = own_targets.keep(root, OWN.read_bytes(), file="mine.yaml")
-    [path] = own_targets.own_targets(root).values()
-    stated = plan_document()
-    stated["target"] |= {"title": "the card under my desk", "table_name": name, "devices": 1}
-    put_answer(root, tiny(), ("--on", str(path.resolve())), stated)
-    put_answer(root, tiny(), ("--where", "--quick"), where_document())
-    app = opened(state.PLAN, source="tiny.yaml", on=f"own {name}")
-    assert "Yes, it fits on the card under my desk" in said(app)
-    assert "It fits on 10 of 19 targets." in said(app)
-    assert "trainproof plan --config tiny.yaml --on my-4060ti.yaml" in [block.value for block in app.code]
-
-
-def test_a_file_given_on_the_page_is_kept_and_chosen_or_what_is_wrong_is_said(opened: Open, root: Path) -> None:
-    app = opened(state.PLAN, source="tiny.yaml")
-    [given] = app.get("file_uploader")
-    given.set_value(("mine.yaml", OWN.read_bytes().replace(b"devices: 1", b"devices: 0"), "text/yaml")).run()
-    assert "at devices" in said(app)
-    assert own_targets.own_targets(root) == {}
-    app.get("file_uploader")[0].set_value(("mine.yaml", OWN.read_bytes(), "text/yaml")).run()
-    assert list(own_targets.own_targets(root)) == ["my-4060ti"]
-    assert app.selectbox(key="on").value == "own my-4060ti"
-    assert "tiny on my-4060ti …" in said(app)
