@@ -42,7 +42,7 @@ JOB, CONFIG, SEAL, POSITION = "job.json", "config.yaml", "seal", "position"
 CANCELLED, PROCESS, OUTPUT, EXIT_CODE = "cancelled", "process.json", "output.log", "exit_code"
 
 ANY_DEVICE = "auto"
-"""Device of a job that takes any device, so nothing may run beside it."""
+"""Device of a job that takes any device. No other job may run at the same time."""
 
 DEVICES = ("cpu", "gpu", "tpu")
 """Kinds of devices. Each runs one job at a time."""
@@ -303,7 +303,7 @@ def _sealed_content(folder: Path, contents: Sequence[bytes]) -> bytes:
     return json.dumps([folder.parent.name, folder.name, *digests]).encode()
 
 
-def no_link(path: Path) -> Path:
+def refuse_link(path: Path) -> Path:
     """Return a path after checking that it is not a link, which could lead to any file of this user.
 
     Raises:
@@ -317,7 +317,7 @@ def no_link(path: Path) -> Path:
 def read_bytes(path: Path) -> bytes:
     """Return the content of a file, empty if it cannot be read or is a link."""
     with suppress(OSError):
-        return no_link(path).read_bytes()
+        return refuse_link(path).read_bytes()
     return b""
 
 
@@ -340,7 +340,7 @@ def read_number(path: Path) -> int | None:
 def tail(path: Path, lines: int = 40) -> str:
     """Return the last lines of an output file as a terminal shows them, with secrets masked."""
     try:
-        with no_link(path).open("rb") as file:
+        with refuse_link(path).open("rb") as file:
             end = file.seek(0, 2)
             file.seek(max(0, end - _TAIL_BYTES))
             text = file.read().decode("utf-8", "replace")

@@ -44,7 +44,7 @@ class StartedProcess:
     booted: float | None = None
 
 
-def as_command_line(arguments: Sequence[str]) -> str:
+def format_command(arguments: Sequence[str]) -> str:
     """Format arguments of trainproof as a command for a shell."""
     return shlex.join(["trainproof", *arguments])
 

@@ -1,6 +1,7 @@
-"""Actions on the queue of a runs folder, for the command line and the dashboard: start, stop, retry, resume, move.
+"""Actions on the queue of a runs folder: start, stop, retry, resume, move.
 
-Each function returns at once. The worker, a process of its own, does the work.
+The functions return immediately. The worker, a separate process, runs the jobs. Functions that write files raise
+`OSError` if that fails.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ from launch.jobs import (
     jobs,
     launch_folder,
     mark_cancelled,
-    no_link,
     read_job,
     read_object,
+    refuse_link,
     swap_positions,
 )
-from launch.places import PLACES
+from launch.places import get_place
 from schemas.problems import ProblemError, problem_of
 from schemas.reading import get_bool, get_path, write_yaml
 
@@ -55,15 +56,12 @@ def start(root: Path, config: Mapping[str, Any], *, force: bool = False, place: 
         root: Runs folder.
         config: Valid configuration.
         force: Run even if the plan does not fit.
-        place: Where it runs, a module of `launch.places`.
+        place: Name of a module of `launch.places`.
 
     Raises:
-        ProblemError: The place is unknown, or the file system has no file locks (exit code 2).
-        OSError: The job cannot be written.
+        ProblemError: The place is unknown, or the file system does not support file locks (exit code 2).
     """
-    if place not in PLACES:
-        what = f"The place {place} is unknown."
-        raise ProblemError([problem_of("TP768", file=place, what=what, expected=", ".join(PLACES))], exit_code=2)
+    get_place(place)
     name, text = str(config.get("name", "run")), write_yaml(dict(config))
     return _put(root, name, config=text, force=force, working_folder=Path.cwd(), device=_device(config), place=place)
 
@@ -71,11 +69,7 @@ def start(root: Path, config: Mapping[str, Any], *, force: bool = False, place: 
 def resume(root: Path, run: Run, *, after: Job | None = None) -> Job:
     """Queue the continuation of a stopped run as a new run.
 
-    A run that was forced is forced again. Working folder and place are those of `after`, the job of the stopped run, if
-    this user queued it.
-
-    Raises:
-        OSError: The job cannot be written.
+    A forced run is forced again. If this user queued the stopped run, `after`, its job, gives working folder and place.
     """
     return _put(
         root,
@@ -89,15 +83,11 @@ def resume(root: Path, run: Run, *, after: Job | None = None) -> Job:
 
 
 def retry(root: Path, job: Job) -> Job:
-    """Queue a job again as a new run.
-
-    Raises:
-        OSError: The job cannot be written, or its configuration cannot be read.
-    """
+    """Queue a job again as a new run."""
     return _put(
         root,
         job.run,
-        config=no_link(job.folder / CONFIG).read_text("utf-8", "replace") if job.resumes is None else None,
+        config=refuse_link(job.folder / CONFIG).read_text("utf-8", "replace") if job.resumes is None else None,
         resumes=job.resumes,
         force=job.force,
         working_folder=_working_folder(job),
@@ -131,20 +121,12 @@ def _working_folder(job: Job | None) -> Path:
 
 
 def cancel(job: Job) -> None:
-    """Remove a waiting job from the queue, or interrupt a running one, which then saves a checkpoint and ends.
-
-    Raises:
-        OSError: The request cannot be recorded.
-    """
+    """Remove a waiting job from the queue, or interrupt a running one, which then saves a checkpoint and ends."""
     _stop(job, process.interrupt)
 
 
 def kill(job: Job) -> None:
-    """End a job at once, without a checkpoint. Its run keeps the rows written so far and is not sealed.
-
-    Raises:
-        OSError: The request cannot be recorded.
-    """
+    """Kill a job without a checkpoint. Its run keeps the rows written so far and is not sealed."""
     _stop(job, process.kill)
 
 
@@ -173,16 +155,15 @@ def has_worker(root: Path) -> bool:
 
 
 def start_worker(root: Path) -> None:
-    """Start a worker for the queue. It ends at once if there is another one.
+    """Start a worker for the queue. If one is already running, the new one exits.
 
     Raises:
-        ProblemError: The file system has no file locks (exit code 2).
-        OSError: The worker cannot be started or recorded.
+        ProblemError: The file system does not support file locks (exit code 2).
     """
     folder = launch_folder(root.resolve())
     folder.mkdir(parents=True, exist_ok=True)
     lock.refuse_without_locks(folder)
-    with no_link(folder / "worker.log").open("ab") as output:
+    with refuse_link(folder / "worker.log").open("ab") as output:
         command = [*WORKER, str(folder.parent)]
         worker = process.start(command, folder=process.HOME, output=output, errors=subprocess.STDOUT)
     # For the moment before it has locked the queue.
@@ -192,24 +173,22 @@ def start_worker(root: Path) -> None:
 
 
 def find_job(root: Path, name: str) -> Job:
-    """Return the newest job with this id, or with this run.
-
-    Raises:
-        ProblemError: There is no such job (exit code 2).
-    """
+    """Return the newest job with this id or run name; raise `ProblemError` (exit code 2) without one."""
     found = [job for job in jobs(root) if name in {job.job_id, job.run}]
     if not found:
         fix = "`trainproof queue list` shows the jobs; pass --root for another runs folder."
-        problem = problem_of("TP091", file=str(root), what=f"There is no job {name} in this queue.", why=None, next=fix)
+        problem = problem_of(
+            "TP091", file=str(root), what=f"This queue does not contain the job {name}.", why=None, next=fix
+        )
         raise ProblemError([problem], exit_code=2)
     return max(found, key=lambda job: job.created_at)
 
 
 def find_resumable(root: Path, folder: Path) -> tuple[Run, Job | None]:
-    """Return a stopped run of a root by its folder or name, and its job, if it has one.
+    """Return a stopped run by its folder or name, and its newest job, if any.
 
     Raises:
-        ProblemError: There is no such run in the root, or it cannot be resumed (exit code 2).
+        ProblemError: The run is not in the root, or cannot be resumed (exit code 2).
     """
     path = folder if folder.is_dir() else root / folder
     run = read_existing_run(path)

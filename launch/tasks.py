@@ -35,25 +35,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from evidence.writing import write_text
-from launch import process
-from launch.jobs import (
-    CANCELLED,
-    CONFIG,
-    EXIT_CODE,
-    OUTPUT,
-    SEAL,
-    has_own_seal,
-    launch_folder,
-    mark_cancelled,
-    mark_ended,
-    mark_started,
-    no_link,
-    read_bytes,
-    read_object,
-    read_status,
-    tail,
-    write_seal,
-)
+from launch import jobs, process
 from launch.process import HOME, PROGRAM
 from schemas.reading import write_yaml
 
@@ -103,11 +85,11 @@ class TaskResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A question to trainproof, asked or not.
+    """A question to trainproof, asked or not. Methods that write raise `OSError` if that fails.
 
     Attributes:
         folder: Folder of the task. It may not exist.
-        arguments: Arguments of trainproof, without text of a user: other users can see the arguments of a process.
+        arguments: Arguments of trainproof. They must not contain prompts, because other users can see them.
         files: Files that are written before the start, the configuration or `INPUT`.
         limit_seconds: Time after which it is stopped.
         watch_seconds: Time without `watch` after which it is cancelled. Unless this is infinite, it is also cancelled
@@ -120,21 +102,21 @@ class Task:
     limit_seconds: float
     watch_seconds: float = math.inf
 
-    def read(self) -> TaskResult:
+    def result(self) -> TaskResult:
         """Return the state of the task, and its answer."""
         if not self.folder.is_dir():
             return TaskResult(state="none")
-        status = read_status(self.folder)
+        status = jobs.read_status(self.folder)
         if status.is_cancelled:
             return TaskResult(state="cancelled")
-        output = tail(self.folder / OUTPUT, lines=_OUTPUT_LINES)
+        output = jobs.tail(self.folder / jobs.OUTPUT, lines=_OUTPUT_LINES)
         if status.exit_code is None:
             if status.started is None or not status.is_running:
                 return TaskResult(state="failed")
             seconds = max(0.0, time.time() - status.started.created)
             answer = self._read_answer() if INPUT in self.files else None
             return TaskResult(state="running", answer=answer, output=output, seconds=seconds)
-        if not has_own_seal(self.folder, (ANSWER, OUTPUT, EXIT_CODE)):
+        if not jobs.has_own_seal(self.folder, (ANSWER, jobs.OUTPUT, jobs.EXIT_CODE)):
             return TaskResult(state="none")
         answer = self._read_answer()
         state: State = "answered" if answer else "failed"
@@ -142,19 +124,15 @@ class Task:
 
     def _read_answer(self) -> dict[str, Any] | None:
         if INPUT in self.files:
-            return {"events": parse_events(read_bytes(self.folder / ANSWER).decode("utf-8", "replace"))}
-        return read_object(self.folder / ANSWER)
+            return {"events": parse_events(jobs.read_bytes(self.folder / ANSWER).decode("utf-8", "replace"))}
+        return jobs.read_object(self.folder / ANSWER)
 
     def start(self) -> None:
-        """Start the task, unless it is running or being stopped.
-
-        Raises:
-            OSError: Its files cannot be written.
-        """
+        """Start the task, unless it is running or being stopped."""
         if self._is_running():
             return
-        no_link(self.folder).mkdir(parents=True, exist_ok=True)
-        for name in (ANSWER, SEAL, EXIT_CODE, OUTPUT, CANCELLED):
+        jobs.refuse_link(self.folder).mkdir(parents=True, exist_ok=True)
+        for name in (ANSWER, jobs.SEAL, jobs.EXIT_CODE, jobs.OUTPUT, jobs.CANCELLED):
             (self.folder / name).unlink(missing_ok=True)
         for name, text in self.files.items():
             write_text(self.folder / name, text)
@@ -167,12 +145,12 @@ class Task:
             errors=subprocess.DEVNULL,
         )
         started = process.identify(waiter.pid)
-        mark_started(self.folder, started, worker=started)
+        jobs.mark_started(self.folder, started, worker=started)
         # A process that nobody waits for becomes a zombie.
         threading.Thread(target=waiter.wait, name="wait for task", daemon=True).start()
 
     def _is_running(self) -> bool:
-        status = read_status(self.folder)
+        status = jobs.read_status(self.folder)
         return status.exit_code is None and status.is_running
 
     def watch(self) -> None:
@@ -181,20 +159,12 @@ class Task:
             (self.folder / WATCHED).touch()
 
     def cancel(self) -> None:
-        """End a running task with all processes that it started.
-
-        Raises:
-            OSError: The request cannot be recorded.
-        """
+        """End a running task with all processes that it started."""
         if self._is_running():
-            mark_cancelled(self.folder)
+            jobs.mark_cancelled(self.folder)
 
     def forget(self) -> None:
-        """Remove the task with its answer, unless it is running.
-
-        Raises:
-            OSError: The folder cannot be removed.
-        """
+        """Remove the task with its answer, unless it is running."""
         if self.folder.is_dir() and not self._is_running():
             shutil.rmtree(self.folder)
 
@@ -212,8 +182,8 @@ def plan_task(root: Path, config: Mapping[str, Any], options: Sequence[str] = ()
     verb, *flags = options if tuple(options) == CHECK else ("plan", *options)
     return Task(
         folder=folder,
-        arguments=[verb, "--config", str(folder / CONFIG), *flags, "--json"],
-        files={CONFIG: text},
+        arguments=[verb, "--config", str(folder / jobs.CONFIG), *flags, "--json"],
+        files={jobs.CONFIG: text},
         limit_seconds=LIMIT_SECONDS,
         watch_seconds=WATCH_SECONDS,
     )
@@ -254,7 +224,7 @@ def play_task(root: Path, run: Path, question: Mapping[str, str], options: Seque
     Args:
         root: Runs folder.
         run: Run folder.
-        question: Question. It is passed as standard input, because other users can see the arguments of a process.
+        question: Question, which becomes the standard input of the command.
         options: Options of `trainproof play`, such as `--untrained`.
     """
     return Task(
@@ -268,7 +238,7 @@ def play_task(root: Path, run: Path, question: Mapping[str, str], options: Seque
 
 def _folder(root: Path, kind: str, *question: str) -> Path:
     digest = hashlib.sha256("\0".join(question).encode()).hexdigest()
-    return launch_folder(root.resolve()) / kind / digest[:24]
+    return jobs.launch_folder(root.resolve()) / kind / digest[:24]
 
 
 def parse_events(text: str) -> list[dict[str, Any]]:
@@ -287,7 +257,7 @@ def main(folder: Path, working_folder: Path, limit_seconds: float, watch_seconds
     with (
         source.open("rb") as question,
         (folder / ANSWER).open("wb") as answer,
-        (folder / OUTPUT).open("wb") as output,
+        (folder / jobs.OUTPUT).open("wb") as output,
     ):
         command = [*PROGRAM, *arguments]
         child = process.start(command, folder=working_folder, input=question, output=answer, errors=output)
@@ -299,9 +269,9 @@ def main(folder: Path, working_folder: Path, limit_seconds: float, watch_seconds
 
 def finish(folder: Path, exit_code: int) -> None:
     """Seal the answer of a task and record its exit code."""
-    contents = [read_bytes(folder / ANSWER), read_bytes(folder / OUTPUT), f"{exit_code}\n".encode()]
-    write_seal(folder, contents)
-    mark_ended(folder, exit_code)
+    contents = [jobs.read_bytes(folder / ANSWER), jobs.read_bytes(folder / jobs.OUTPUT), f"{exit_code}\n".encode()]
+    jobs.write_seal(folder, contents)
+    jobs.mark_ended(folder, exit_code)
 
 
 def _wait(child: subprocess.Popen[bytes], folder: Path, limit_seconds: float, watch_seconds: float) -> int:
@@ -313,8 +283,8 @@ def _wait(child: subprocess.Popen[bytes], folder: Path, limit_seconds: float, wa
         except subprocess.TimeoutExpired:
             is_unwatched = os.getppid() != parent or _seconds_since_watched(folder) > watch_seconds
             if watch_seconds < math.inf and is_unwatched:
-                mark_cancelled(folder)
-            is_cancelled = (folder / CANCELLED).exists()
+                jobs.mark_cancelled(folder)
+            is_cancelled = (folder / jobs.CANCELLED).exists()
             if is_cancelled or time.monotonic() > deadline:
                 process.kill(process.identify(child.pid))
                 child.wait()

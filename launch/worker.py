@@ -1,8 +1,8 @@
-"""Worker of a queue: `python -m launch.worker ROOT` runs the jobs of a runs folder and ends when none is left.
+"""Worker of a queue: `python -m launch.worker ROOT` runs the jobs of a runs folder and exits after the last one.
 
-One job runs per device, so a CPU job may run beside a GPU job. The worker is the parent of its jobs, waits for each and
-records its exit code. It has a session of its own, so a closed browser, a stopped dashboard or a logout does not reach
-it. A lock ensures that a queue has only one worker.
+Each device runs one job at a time. The worker is the parent of its jobs, waits for each and records its exit code. It
+has its own session, so it keeps running when you close the browser, stop the dashboard or log out. A lock ensures that
+a queue has only one worker.
 """
 
 from __future__ import annotations
@@ -22,18 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from evidence.lock import RunLock
-from launch import process
-from launch.jobs import (
-    OUTPUT,
-    Job,
-    JobReader,
-    explain_signal,
-    launch_folder,
-    mark_ended,
-    mark_started,
-    read_job,
-)
-from launch.places import PLACES
+from launch import jobs, process
+from launch.jobs import Job
+from launch.places import PLACES, get_place
 from launch.process import ONLY_PARENT_INTERRUPTS, StartedProcess
 from schemas.problems import ProblemError
 
@@ -51,12 +42,12 @@ _WEBHOOK_SECONDS = 10.0
 
 
 def main(root: Path) -> None:
-    """Run jobs until none is waiting. Return at once if there is another worker."""
+    """Run jobs until none is waiting. Return immediately if the queue has another worker."""
     # Background shells make their children ignore SIGINT, and jobs would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    launch_folder(root).mkdir(parents=True, exist_ok=True)
+    jobs.launch_folder(root).mkdir(parents=True, exist_ok=True)
     try:
-        with RunLock(launch_folder(root)) as lock:
+        with RunLock(jobs.launch_folder(root)) as lock:
             _work(root, lock)
     except ProblemError:
         return  # the other worker looks for new jobs before it unlocks the queue
@@ -65,34 +56,35 @@ def main(root: Path) -> None:
 def _work(root: Path, lock: RunLock) -> None:
     waits: list[threading.Thread] = []
     interrupted: set[StartedProcess] = set()
-    reader = JobReader(root)
+    reader = jobs.JobReader(root)
     while lock.holds():
         waits = [wait for wait in waits if wait.is_alive()]
         known = reader.jobs()
-        if ONLY_PARENT_INTERRUPTS:
-            _interrupt_cancelled(known, interrupted)
-        # Jobs of a killed worker may still be running. Nobody here waits for them, but they occupy their devices.
+        for job in known if ONLY_PARENT_INTERRUPTS else ():
+            # Only once: a second interrupt would end the job without a checkpoint.
+            if job.state == "stopping" and job.started is not None and job.started not in interrupted:
+                interrupted.add(job.started)
+                process.interrupt(job.started)
+        # Jobs of a killed worker may still be running. This worker cannot wait for them, but their devices are in use.
         if not waits and all(job.has_ended for job in known):
             return
-        time.sleep(_POLL_SECONDS if _start_all(startable(known), waits) else RETRY_SECONDS)
+        pause = _POLL_SECONDS
+        try:
+            for job in startable(known):
+                _start(job, waits)
+        except OSError:
+            pause = RETRY_SECONDS
+        time.sleep(pause)
     # The root was removed. If there is a new one at this path, another worker has its queue.
     for wait in waits:
         wait.join()
-
-
-def _interrupt_cancelled(known: Sequence[Job], interrupted: set[StartedProcess]) -> None:
-    """Interrupt each cancelled job once, because a second interrupt would end it without a checkpoint."""
-    for job in known:
-        if job.state == "stopping" and job.started is not None and job.started not in interrupted:
-            interrupted.add(job.started)
-            process.interrupt(job.started)
 
 
 def startable(known: Sequence[Job]) -> list[Job]:
     """Return the waiting jobs that can start now, in the order of the queue.
 
     A job starts if no earlier job, running or waiting, needs the same device. A place with its own queue takes every
-    job at once.
+    job immediately.
     """
     earlier = [job for job in known if job.state in {"running", "stopping"}]
     found = []
@@ -105,69 +97,49 @@ def startable(known: Sequence[Job]) -> list[Job]:
     return found
 
 
-def _start_all(chosen: Sequence[Job], waits: list[threading.Thread]) -> bool:
-    """Start jobs, add a waiting thread for each, and return whether all records could be written."""
-    for job in chosen:
-        try:
-            started = _start(job)
-        except OSError:
-            return False
-        if started is not None:
-            waits.append(threading.Thread(target=_wait, args=(job, started), name=job.job_id))
-            waits[-1].start()
-    return True
-
-
-def _start(job: Job) -> subprocess.Popen[bytes] | None:
-    """Start a job and record its process. Return None if it cannot be started, which is recorded as its end.
+def _start(job: Job, waits: list[threading.Thread]) -> None:
+    """Start a job, record its process, and add a thread that waits for it.
 
     Raises:
         OSError: Nothing can be recorded, for example on a full disk. The job is not running and still waits.
     """
-    if job.place not in PLACES:
-        _refuse(job, f"{job.place} is not one of the places {', '.join(PLACES)}.")
-        return None
-    try:
-        with (job.folder / OUTPUT).open("ab") as output:
+    with (job.folder / jobs.OUTPUT).open("ab", buffering=0) as output:
+        try:
             child = process.start(
-                PLACES[job.place].command(job),
+                get_place(job.place).command(job),
                 folder=job.working_folder,
                 output=output,
                 errors=subprocess.STDOUT,
                 environment={**os.environ, "PYTHONUNBUFFERED": "1"},  # otherwise pages show output late
                 own_console=False,
             )
-    except OSError as error:
-        _refuse(job, str(error))
-        return None
+        except (OSError, ProblemError) as error:
+            output.write(f"The run could not be started: {error}\n".encode())
+            jobs.mark_ended(job.folder, CANNOT_START)
+            return
     started = process.identify(child.pid)
     try:
-        mark_started(job.folder, started, worker=process.identify(os.getpid()))
+        jobs.mark_started(job.folder, started, worker=process.identify(os.getpid()))
     except OSError:
         # The queue would start an unrecorded process a second time.
         process.kill(started)
         child.wait()
         raise
-    current = read_job(job.folder)
+    waits.append(threading.Thread(target=_wait, args=(job, child), name=job.job_id))
+    waits[-1].start()
+    current = jobs.read_job(job.folder)
     if current is not None and current.state == "stopping":
         process.interrupt(started)  # cancelled just before the process was recorded
-    return child
-
-
-def _refuse(job: Job, reason: str) -> None:
-    """Record that a job cannot be started."""
-    _append_output(job, f"The run could not be started: {reason}")
-    mark_ended(job.folder, CANNOT_START)
 
 
 def _wait(job: Job, child: subprocess.Popen[bytes]) -> None:
     """Wait for a job and record its exit code, retrying while the disk is full."""
     code = child.wait()
-    if explanation := explain_signal(job, code):
+    if explanation := jobs.explain_signal(job, code):
         _append_output(job, explanation)
     while job.folder.is_dir():
         try:
-            mark_ended(job.folder, code)
+            jobs.mark_ended(job.folder, code)
         except OSError:
             time.sleep(RETRY_SECONDS)
         else:
@@ -176,7 +148,7 @@ def _wait(job: Job, child: subprocess.Popen[bytes]) -> None:
 
 
 def _append_output(job: Job, line: str) -> None:
-    with suppress(OSError), (job.folder / OUTPUT).open("a", encoding="utf-8") as output:
+    with suppress(OSError), (job.folder / jobs.OUTPUT).open("a", encoding="utf-8") as output:
         output.write(f"{line}\n")
 
 
@@ -192,7 +164,7 @@ def _post_end(job: Job, code: int) -> None:
     address = os.environ.get(WEBHOOK, "").strip()
     if not address:
         return
-    ended = read_job(job.folder)
+    ended = jobs.read_job(job.folder)
     state = ended.state if ended else "ended"
     line = f"{job.run}: {state}, exit code {code}"
     body = json.dumps({"text": line, "content": line, "run": job.run, "state": state, "exit_code": code}).encode()

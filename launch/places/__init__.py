@@ -11,6 +11,7 @@ import pkgutil
 from collections.abc import Mapping
 
 from launch.places.place import Place
+from schemas.problems import ProblemError, problem_of
 
 
 def _find_places() -> dict[str, Place]:
@@ -21,3 +22,11 @@ def _find_places() -> dict[str, Place]:
 
 
 PLACES: Mapping[str, Place] = _find_places()
+
+
+def get_place(name: str) -> Place:
+    """Return the place of a name; raise `ProblemError` (exit code 2) if it is unknown."""
+    if name not in PLACES:
+        what = f"The place {name} is unknown."
+        raise ProblemError([problem_of("TP768", file=name, what=what, expected=", ".join(PLACES))], exit_code=2)
+    return PLACES[name]

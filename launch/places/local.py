@@ -8,7 +8,7 @@ from launch.process import PROGRAM
 
 
 def command(job: Job) -> list[str]:
-    """Return the `trainproof train` command of a job. All paths in it are inside the root."""
+    """Return the `trainproof train` command of a job. All its paths are inside the root."""
     resumed = job.root / job.resumes if job.resumes is not None else None
     source = ["--config", str(job.folder / CONFIG)] if resumed is None else ["--resume", str(resumed)]
     force = ["--force"] if job.force else []

@@ -151,7 +151,7 @@ def test_nothing_is_started_at_an_unknown_place(root: Path) -> None:
     job = put(root, "", place="moon")
     queue.start_worker(root)
     wait_for(lambda: now(job).has_ended)
-    assert output(job) == "The run could not be started: moon is not one of the places local.\n"
+    assert output(job) == "The run could not be started: The place moon is unknown.\n"
 
 
 def test_a_job_whose_working_folder_is_gone_fails_with_a_reason(root: Path) -> None:

@@ -55,10 +55,10 @@ def sleepers() -> list[psutil.Process]:
 
 def test_a_failure_has_the_output_of_the_real_program(tmp_path: Path) -> None:
     task = plan_task(tmp_path, {"name": "x y"})
-    assert task.read() == TaskResult(state="none")
+    assert task.result() == TaskResult(state="none")
     task.start()
-    wait_for(lambda: task.read().state != "running")
-    found = task.read()
+    wait_for(lambda: task.result().state != "running")
+    found = task.result()
     assert (found.state, found.exit_code) == ("failed", 2)
     assert "at name (line" in found.output
 
@@ -67,8 +67,8 @@ def test_an_answer_is_saved_with_its_exit_code_for_one_configuration(tmp_path: P
     program(f"{ANSWER}; raise SystemExit(3)")
     task = plan_task(tmp_path, CONFIG)
     run(task)
-    assert task.read() == TaskResult(state="answered", answer={"need_bytes": 9}, exit_code=3)
-    assert plan_task(tmp_path, {"name": "y"}).read().state == "none"
+    assert task.result() == TaskResult(state="answered", answer={"need_bytes": 9}, exit_code=3)
+    assert plan_task(tmp_path, {"name": "y"}).result().state == "none"
 
 
 def test_an_answer_without_the_seal_of_this_user_is_not_shown(tmp_path: Path, program: Program) -> None:
@@ -76,14 +76,14 @@ def test_an_answer_without_the_seal_of_this_user_is_not_shown(tmp_path: Path, pr
     task.folder.mkdir(parents=True)
     (task.folder / "answer.json").write_text('{"need_bytes": 9}')
     (task.folder / "exit_code").write_text("0\n")
-    assert task.read() == TaskResult(state="none")
+    assert task.result() == TaskResult(state="none")
     program(ANSWER)
     run(task)
-    assert task.read().state == "answered"
+    assert task.result().state == "answered"
     for name, text in {"answer.json": '{"need_bytes": 8}', "exit_code": "1\n", "output.log": "x"}.items():
         before = (task.folder / name).read_text()
         (task.folder / name).write_text(text)
-        assert task.read() == TaskResult(state="none")
+        assert task.result() == TaskResult(state="none")
         (task.folder / name).write_text(before)
 
 
@@ -92,8 +92,8 @@ def test_options_are_another_question(tmp_path: Path, program: Program) -> None:
     task = plan_task(tmp_path, CONFIG, ["--where"])
     run(task)
     expected = ["plan", "--config", str(task.folder / "config.yaml"), "--where", "--json"]
-    assert task.read().answer == {"where": expected}
-    assert plan_task(tmp_path, CONFIG).read().answer is None
+    assert task.result().answer == {"where": expected}
+    assert plan_task(tmp_path, CONFIG).result().answer is None
     assert plan_task(tmp_path, CONFIG, tasks.CHECK).arguments[:2] == ["train", "--config"]
 
 
@@ -102,11 +102,11 @@ def test_another_planner_or_compiler_is_another_question(
 ) -> None:
     program(ANSWER)
     run(plan_task(tmp_path, CONFIG))
-    assert plan_task(tmp_path, CONFIG).read().state == "answered"
+    assert plan_task(tmp_path, CONFIG).result().state == "answered"
     installed = tasks.version
     monkeypatch.setattr(tasks, "version", lambda name: "1.0" if name == "libtpu" else installed(name))
     tasks.planner_digest.cache_clear()
-    assert plan_task(tmp_path, CONFIG).read().state == "none"
+    assert plan_task(tmp_path, CONFIG).result().state == "none"
     tasks.planner_digest.cache_clear()
 
 
@@ -115,7 +115,7 @@ def test_a_forgotten_answer_is_gone(tmp_path: Path, program: Program) -> None:
     task = plan_task(tmp_path, CONFIG)
     run(task)
     task.forget()
-    assert task.read() == TaskResult(state="none")
+    assert task.result() == TaskResult(state="none")
     task.forget()
 
 
@@ -123,7 +123,7 @@ def test_a_killed_task_has_failed(tmp_path: Path) -> None:
     task = plan_task(tmp_path, CONFIG)
     task.folder.mkdir(parents=True)
     (task.folder / "process.json").write_text(json.dumps({"job": {"pid": 2**22 - 1, "created": 1.0}}))
-    assert task.read().state == "failed"
+    assert task.result().state == "failed"
 
 
 def test_a_task_that_takes_too_long_is_stopped(tmp_path: Path, program: Program) -> None:
@@ -131,7 +131,7 @@ def test_a_task_that_takes_too_long_is_stopped(tmp_path: Path, program: Program)
     task = plan_task(tmp_path, CONFIG)
     run(task, limit_seconds=0.3)
     expected = TaskResult(state="failed", exit_code=tasks.TIMED_OUT, output="Stopped after 0 minutes.")
-    assert task.read() == expected
+    assert task.result() == expected
     assert not sleepers()
 
 
@@ -143,12 +143,12 @@ def test_cancel_ends_the_program_and_children_with_their_own_session(tmp_path: P
     thread = run_beside(task)
     wait_for(lambda: pid.exists() and pid.read_text() != "")
     child = psutil.Process(int(pid.read_text()))
-    assert task.read().state == "running"
+    assert task.result().state == "running"
     task.start()
-    assert task.read().state == "running", "a running task is not started again"
+    assert task.result().state == "running", "a running task is not started again"
     task.cancel()
     thread.join()
-    assert task.read().state == "cancelled"
+    assert task.result().state == "cancelled"
     wait_for(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
 
 
@@ -158,10 +158,10 @@ def test_a_task_that_no_page_watches_is_cancelled(tmp_path: Path, program: Progr
     thread = run_beside(task)
     task.watch()
     wait_for(lambda: bool(sleepers()))
-    assert task.read().state == "running"
+    assert task.result().state == "running"
     os.utime(task.folder / "watched", (1.0, 1.0))
     thread.join()
-    assert task.read().state == "cancelled"
+    assert task.result().state == "cancelled"
     assert not sleepers()
 
 
@@ -177,14 +177,14 @@ time.sleep(60)
 def test_a_plan_ends_when_the_dashboard_is_killed(tmp_path: Path) -> None:
     dashboard = subprocess.Popen([sys.executable, "-c", START, str(tmp_path)])
     task = plan_task(tmp_path, CONFIG)
-    wait_for(lambda: task.read().state == "running")
+    wait_for(lambda: task.result().state == "running")
     [waiter] = [child for child in psutil.Process(dashboard.pid).children() if child.is_running()]
     wait_for(lambda: bool(waiter.children()))
     processes = [waiter, *waiter.children(recursive=True)]
     dashboard.kill()
     dashboard.wait()
     wait_for(lambda: not any(each.is_running() for each in processes))
-    assert task.read().state == "cancelled"
+    assert task.result().state == "cancelled"
 
 
 def test_a_replay_outlives_the_dashboard_and_its_receipt_is_found_by_the_hash_of_the_run(
@@ -193,8 +193,8 @@ def test_a_replay_outlives_the_dashboard_and_its_receipt_is_found_by_the_hash_of
     program("import sys, json; print(json.dumps({'covered': sys.argv[1:]}))")
     task = replay_task(tmp_path, tmp_path / "a", "0" * 64, "replay", ["--all"])
     run(task, watch_seconds=task.watch_seconds)
-    assert task.read().answer == {"covered": ["replay", str(tmp_path / "a"), "--all", "--json", "--json-lines"]}
-    assert replay_task(tmp_path, tmp_path / "a", "1" * 64, "replay", ["--all"]).read().state == "none"
+    assert task.result().answer == {"covered": ["replay", str(tmp_path / "a"), "--all", "--json", "--json-lines"]}
+    assert replay_task(tmp_path, tmp_path / "a", "1" * 64, "replay", ["--all"]).result().state == "none"
 
 
 def test_a_prompt_is_standard_input_and_its_answer_can_be_read_while_it_grows(tmp_path: Path, program: Program) -> None:
@@ -205,12 +205,14 @@ def test_a_prompt_is_standard_input_and_its_answer_can_be_read_while_it_grows(tm
     task = play_task(tmp_path, tmp_path / "a", question)
     assert not any("<b>" in word for word in task.arguments)
     thread = run_beside(task)
-    wait_for(lambda: task.read().answer == {"events": [question]})
-    assert task.read().state == "running"
+    wait_for(lambda: task.result().answer == {"events": [question]})
+    assert task.result().state == "running"
     go.touch()
     thread.join()
-    assert task.read().answer == {"events": [question, {"event": "done"}]}
-    assert replace(play_task(tmp_path, tmp_path / "a", question), files={}).read().state == "none", "a task of its own"
+    assert task.result().answer == {"events": [question, {"event": "done"}]}
+    assert replace(play_task(tmp_path, tmp_path / "a", question), files={}).result().state == "none", (
+        "a task of its own"
+    )
 
 
 def test_events_are_read_from_json_lines_among_messages() -> None:

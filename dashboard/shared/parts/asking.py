@@ -49,7 +49,7 @@ class PlanQuestion:
 
 def answers(root: Path, config: Mapping[str, Any], questions: Sequence[PlanQuestion]) -> dict[Options, TaskResult]:
     """Return what is known of each question."""
-    return {one.options: tasks.plan_task(root, config, one.options).read() for one in questions}
+    return {one.options: tasks.plan_task(root, config, one.options).result() for one in questions}
 
 
 def open_questions(questions: Sequence[PlanQuestion], known: Mapping[Options, TaskResult]) -> list[PlanQuestion]:
@@ -209,7 +209,7 @@ def _end_others(root: Path, config: Mapping[str, Any], questions: Sequence[PlanQ
     kept = []
     for other, options in asked.get(key, []):
         task = tasks.plan_task(root, other, options)
-        if task.read().state != "running":
+        if task.result().state != "running":
             continue
         if other == config and options in wanted:
             kept.append((other, options))

@@ -17,7 +17,7 @@ from evidence.proof.verification import explain_receipt
 from launch import tasks
 from launch.tasks import Task, TaskResult, Verb
 from schemas.formats import duration
-from schemas.reading import get_objects, get_str
+from schemas.reading import get_number, get_objects, get_str
 
 TICK_SECONDS = 1.0
 _SAMPLE, _WHOLE, _QUESTIONS = "Random sample", "Whole run", "New questions"
@@ -42,7 +42,7 @@ def show(path: Path, sha256: str, *, key: str) -> None:
     verb, options = _command(way, key)
     st.code(shlex.join(["trainproof", verb, str(path), *options]), language=None, wrap_lines=True)
     task = tasks.replay_task(state.root(), path, sha256, verb, options)
-    is_running = task.read().state == "running"
+    is_running = task.result().state == "running"
     st.fragment(run_every=TICK_SECONDS if is_running else None)(_task)(task, was_running=is_running)
 
 
@@ -60,7 +60,7 @@ def _command(way: str, key: str) -> tuple[Verb, list[str]]:
 
 
 def _task(task: Task, *, was_running: bool) -> None:
-    result = task.read()
+    result = task.result()
     if was_running and result.state != "running":
         reading.look_again()  # the receipt may change the grade
         st.rerun()
@@ -103,7 +103,7 @@ def _receipt(receipt: Mapping[str, Any]) -> None:
     markup.note(f"{summary} {date_and_time(made_at, reading.reader_zone())}")
     segments = [
         {
-            "Steps": f"{segment.get('first_step')} to {segment.get('last_step')}",
+            "Steps": _steps(get_number(segment, "first_step") or 0, get_number(segment, "last_step") or 0),
             "Result": _VERDICTS.get(get_str(segment, "verdict") or "", "not replayed"),
             "First difference": get_str(segment, "difference") or "",
         }
@@ -119,3 +119,8 @@ def _receipt(receipt: Mapping[str, Any]) -> None:
         st.dataframe(
             [{title: str(row.get(key) or "") for key, title in names.items()} for row in failures], hide_index=True
         )
+
+
+def _steps(first: float, last: float) -> str:
+    """Format a segment, which begins after its first step; without steps, it is a saved state."""
+    return f"{first + 1:,.0f} to {last:,.0f}" if first < last else f"state after step {last:,.0f}"

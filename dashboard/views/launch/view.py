@@ -24,7 +24,7 @@ from evidence.bundle.secrets import strip_invisible
 from launch import tasks
 from launch.jobs import CONFIG, LOCAL
 from launch.places import PLACES
-from launch.process import as_command_line
+from launch.process import format_command
 from schemas.problems import Problem
 from schemas.reading import write_yaml
 from schemas.validate import check_value
@@ -147,7 +147,7 @@ def _name(source: str, start: Mapping[str, Any], edited: Mapping[str, Any]) -> N
 def _command(config: str, *, force: bool) -> str:
     """Return the command that Start stands for; both give the run's folder the time of the start as its ending."""
     forced = ["--force"] if force else []
-    return as_command_line(["queue", "add", "--config", config, "--root", str(state.root()), *forced])
+    return format_command(["queue", "add", "--config", config, "--root", str(state.root()), *forced])
 
 
 def _draw_replaced(edited: Mapping[str, Any], resolved: Mapping[str, Any]) -> None:

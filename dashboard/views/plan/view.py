@@ -18,7 +18,7 @@ from dashboard.views.plan.parts import target_box
 from dashboard.views.plan.parts.target_box import ChosenTarget
 from evidence.bundle.secrets import strip_invisible
 from launch.jobs import CONFIG
-from launch.process import as_command_line
+from launch.process import format_command
 from schemas.reading import get_number
 from schemas.validate import check_value
 
@@ -144,7 +144,7 @@ def _command(config: Mapping[str, Any], target: ChosenTarget) -> None:
     name = f"{config.get('name', 'run')}.yaml"
     st.caption("The same in a terminal, with the configuration saved there")
     st.code(
-        strip_invisible(as_command_line(["plan", "--config", name, "--on", target.name])),
+        strip_invisible(format_command(["plan", "--config", name, "--on", target.name])),
         language=None,
         wrap_lines=True,
     )

@@ -23,7 +23,7 @@ from schemas.reading import get_str
 TICK_SECONDS = 0.5
 _ASKED = "question to a model"
 _PROMPT, _ITEM = "Prompt", "Evaluation item"
-_MAX_SHOWN = 2000
+_MAX_SHOWN, _MAX_LINES = 2000, 12
 
 
 @dataclass
@@ -95,7 +95,7 @@ def _answers(asked: AskedQuestion) -> None:
     result = asked.result
     if result is None:
         asked.task.watch()
-        result = asked.task.read()
+        result = asked.task.result()
         if result.state != "running":
             asked.result = result
             asked.task.forget()
@@ -121,7 +121,8 @@ def _answers(asked: AskedQuestion) -> None:
 
 def _answer(event: Mapping[str, Any]) -> None:
     """Draw the text of a model, and how it ended."""
-    st.code(event.get("text") or " ", language=None, wrap_lines=True)
+    text = event.get("text") or " "
+    st.code(text, language=None, wrap_lines=True, height=300 if text.count("\n") > _MAX_LINES else "content")
     if event.get("event") != "answer":
         return
     end = "complete" if event["finish_reason"] == "stop" else "cut off at the maximum length"

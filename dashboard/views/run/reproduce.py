@@ -12,7 +12,6 @@ import streamlit as st
 from dashboard.shared.parts import markup, replay
 from dashboard.shared.session import reading
 from dashboard.shared.words.grades import GRADES
-from dashboard.shared.words.times import date_and_time
 from evidence.bundle.secrets import hide_secrets, strip_invisible
 from evidence.layout import CONFIG
 from evidence.proof.receipts import run_sha256
@@ -72,16 +71,10 @@ def _replay(run: Run) -> None:
     if run.status == "running":
         markup.note("You can replay the run when it has ended.")
         return
-    proofs = [
-        {
-            "Checked by": proof.by or "? unknown person",
-            "Time": date_and_time(proof.made_at, reading.reader_zone()),
-            "Result": " ".join([proof.description, *([proof.coverage.description] if proof.coverage else [])]),
-        }
-        for proof in find_proofs(run.path, sha256)
-    ]
+    proofs = find_proofs(run.path, sha256)
     if proofs:
-        st.dataframe(proofs, hide_index=True)
+        coverages = [f" {proof.coverage.description}" if proof.coverage else "" for proof in proofs]
+        markup.bullets("Reproduced by", [f"{proof}{text}" for proof, text in zip(proofs, coverages, strict=True)])
     replay.show(run.path, sha256, key=f"replay {run.path.name}")
 
 

@@ -124,6 +124,6 @@ def test_a_stopped_run_is_resumed_and_another_is_refused(root: Path, said) -> No
 def test_a_job_that_does_not_exist_is_named(root: Path, said) -> None:
     assert said("list") == "The queue is empty.\n"
     assert said("cancel", "job-x", code=2) == (
-        f"error TP091: {root}: There is no job job-x in this queue.\n"
+        f"error TP091: {root}: This queue does not contain the job job-x.\n"
         "  Next: `trainproof queue list` shows the jobs; pass --root for another runs folder.\n"
     )

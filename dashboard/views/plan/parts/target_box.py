@@ -27,7 +27,5 @@ class ChosenTarget:
 def choose() -> ChosenTarget:
     """Draw the box and return what is chosen."""
     names = target_names()
-    name = st.selectbox(
-        "On", names, index=list(names).index(FIRST), key="on", bind="query-params", width=280, help="Machine to plan for."
-    )
+    name = st.selectbox("On", names, index=list(names).index(FIRST), key="on", bind="query-params", width=280)
     return ChosenTarget(name=name)

@@ -102,7 +102,7 @@ def test_one_that_runs_says_how_far_it_is_and_can_be_cancelled(
 ) -> None:
     cancelled: list[tuple[str, ...]] = []
     running = TaskResult(state="running", output="t4: compiling 3 of 18 layers", seconds=42.0)
-    monkeypatch.setattr(Task, "read", lambda task: running)
+    monkeypatch.setattr(Task, "result", lambda task: running)
     monkeypatch.setattr(Task, "cancel", lambda task: cancelled.append(tuple(task.arguments)))
     app = opened(state.PLAN, source="tiny.yaml")
     assert "t4: compiling 3 of 18 layers" in said(app)

@@ -36,7 +36,7 @@ def test_a_sound_run_shows_three_valid_documents_and_its_rung(opened: Open, root
     assert "<small>log_record, metric_row, prediction_row 1." in text
     assert '<li class="tp-here"' in text
     assert "● consistent</li>" in text
-    assert "Repeat its score and its training (tab Repeat)" in text
+    assert "Repeat its score and its training (tab Reproduce)" in text
     names = [button.label for button in app.get("download_button")]
     assert [names.count("Download"), *map(names.count, ("log.jsonl", "metrics.jsonl"))] == [2, 1, 1]
 

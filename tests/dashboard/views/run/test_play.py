@@ -62,7 +62,7 @@ def ask(app: AppTest, prompt: str | None = None) -> AppTest:
         app.text_area(key="play prompt").set_value(prompt).run()
     press(app, "Ask")
     task = app.session_state["question to a model"].task
-    wait_for(lambda: task.read().state != "running" or "growing" in str(task.read().answer))
+    wait_for(lambda: task.result().state != "running" or "growing" in str(task.result().answer))
     return app.run()
 
 

@@ -47,7 +47,7 @@ def test_the_segments_of_a_receipt_are_a_table(
     app = opened(state.RUN, run="alpha", view="Reproduce")
     assert f"{verdict}: 1 of 1 segments." in said(app)
     table = app.dataframe[0].value
-    assert table["Steps"].tolist() == ["0 to 20"]
+    assert table["Steps"].tolist() == ["1 to 20"]
     assert table["Result"].tolist() == [verdict]
     assert ("Step 8: loss 2.5 here" in table["First difference"][0]) == ("different" in verdict)
 
@@ -70,7 +70,7 @@ def test_a_replay_is_started_shown_and_cancelled(opened: Open, root: Path, monke
         monkeypatch.setattr(Task, name, lambda _task, name=name: called.append(name))
     press(app, "Replay")
     output = 'Reading\n{"event": "step", "step": 7, "of": 20}\n{"event": "segment", "number": 1}\n'
-    monkeypatch.setattr(Task, "read", lambda _task: TaskResult(state="running", output=output, seconds=65.0))
+    monkeypatch.setattr(Task, "result", lambda _task: TaskResult(state="running", output=output, seconds=65.0))
     press(app.run(), "Cancel")
     assert called == ["start", "cancel"]
     assert "Step 7 of 20, 1 min 05 s" in [bar.proto.text for bar in app.get("progress")]
