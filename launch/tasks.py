@@ -264,7 +264,10 @@ def main(folder: Path, working_folder: Path, limit_seconds: float, watch_seconds
         code = _wait(child, folder, limit_seconds, watch_seconds)
         if code == TIMED_OUT:
             output.write(f"Stopped after {limit_seconds / 60:.0f} minutes.\n".encode())
-    finish(folder, code)
+    if code == STOPPED and (folder / INPUT).exists():
+        shutil.rmtree(folder, ignore_errors=True)  # a cancelled prompt is not asked again
+    else:
+        finish(folder, code)
 
 
 def finish(folder: Path, exit_code: int) -> None:

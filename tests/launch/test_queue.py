@@ -1,4 +1,4 @@
-"""The queue and its worker, with real processes in place of training."""
+"""The queue and its worker, with real processes instead of training."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ def test_a_job_killed_from_outside_reports_the_signal_and_the_next_one_starts(
     wait_for(lambda: now(second).has_ended)
     assert (now(job).exit_code, now(job).state) == (-number, "interrupted")
     assert output(job).startswith(f"ready\n{job.run} was killed by signal {number.value} ({number.name})")
-    assert not psutil.pid_exists(killed), "the worker waited for it, so there is no zombie"
+    assert not psutil.pid_exists(killed), "it is not a zombie, because the worker waited for it"
 
 
 def test_a_cancelled_waiting_job_never_starts(root: Path) -> None:

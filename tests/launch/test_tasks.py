@@ -1,4 +1,4 @@
-"""Background tasks with small programs in place of trainproof: answers, failures, limits, and who may end them."""
+"""Background tasks with small programs instead of trainproof: answers, failures, limits, cancelling."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run(task: Task, limit_seconds: float = 60.0, watch_seconds: float = 60.0) ->
     tasks.main(task.folder, task.folder, limit_seconds, watch_seconds, list(task.arguments))
 
 
-def run_beside(task: Task) -> threading.Thread:
+def run_in_thread(task: Task) -> threading.Thread:
     """Run a task in a thread, recorded as a process."""
     task.folder.mkdir(parents=True, exist_ok=True)
     own = process.identify(os.getpid())
@@ -140,7 +140,7 @@ def test_cancel_ends_the_program_and_children_with_their_own_session(tmp_path: P
     compiler = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
     program(f"import subprocess, sys; subprocess.run([sys.executable, '-c', {compiler!r}], start_new_session=True)")
     task = plan_task(tmp_path, CONFIG)
-    thread = run_beside(task)
+    thread = run_in_thread(task)
     wait_for(lambda: pid.exists() and pid.read_text() != "")
     child = psutil.Process(int(pid.read_text()))
     assert task.result().state == "running"
@@ -155,7 +155,7 @@ def test_cancel_ends_the_program_and_children_with_their_own_session(tmp_path: P
 def test_a_task_that_no_page_watches_is_cancelled(tmp_path: Path, program: Program) -> None:
     program("import time; time.sleep(60)")
     task = plan_task(tmp_path, CONFIG)
-    thread = run_beside(task)
+    thread = run_in_thread(task)
     task.watch()
     wait_for(lambda: bool(sleepers()))
     assert task.result().state == "running"
@@ -204,15 +204,23 @@ def test_a_prompt_is_standard_input_and_its_answer_can_be_read_while_it_grows(tm
     question = {"prompt": "3+4\n<b>"}
     task = play_task(tmp_path, tmp_path / "a", question)
     assert not any("<b>" in word for word in task.arguments)
-    thread = run_beside(task)
+    thread = run_in_thread(task)
     wait_for(lambda: task.result().answer == {"events": [question]})
     assert task.result().state == "running"
     go.touch()
     thread.join()
     assert task.result().answer == {"events": [question, {"event": "done"}]}
-    assert replace(play_task(tmp_path, tmp_path / "a", question), files={}).result().state == "none", (
-        "a task of its own"
-    )
+    assert replace(play_task(tmp_path, tmp_path / "a", question), files={}).result().state == "none", "another task"
+
+
+def test_a_cancelled_prompt_leaves_no_files(tmp_path: Path, program: Program) -> None:
+    program("import time; time.sleep(60)")
+    task = play_task(tmp_path, tmp_path / "a", {"prompt": "secret"})
+    thread = run_in_thread(task)
+    wait_for(lambda: bool(sleepers()))
+    task.cancel()
+    thread.join()
+    assert not task.folder.exists()
 
 
 def test_events_are_read_from_json_lines_among_messages() -> None:

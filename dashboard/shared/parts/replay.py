@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,10 @@ from dashboard.shared.parts import gate, markup
 from dashboard.shared.parts.launching import trying
 from dashboard.shared.session import reading, state
 from dashboard.shared.words.times import date_and_time
+from evidence.bundle.secrets import strip_invisible
 from evidence.proof.verification import explain_receipt
 from launch import tasks
+from launch.process import format_command
 from launch.tasks import Task, TaskResult, Verb
 from schemas.formats import duration
 from schemas.reading import get_number, get_objects, get_str
@@ -40,7 +41,7 @@ def show(path: Path, sha256: str, *, key: str) -> None:
     way = st.segmented_control("What to replay", list(_WAYS), default=_SAMPLE, required=True, key=f"{key} way")
     markup.note(_WAYS[way])
     verb, options = _command(way, key)
-    st.code(shlex.join(["trainproof", verb, str(path), *options]), language=None, wrap_lines=True)
+    st.code(strip_invisible(format_command([verb, str(path), *options])), language=None, wrap_lines=True)
     task = tasks.replay_task(state.root(), path, sha256, verb, options)
     is_running = task.result().state == "running"
     st.fragment(run_every=TICK_SECONDS if is_running else None)(_task)(task, was_running=is_running)
@@ -97,7 +98,7 @@ def _progress(task: Task, result: TaskResult) -> None:
 
 
 def _receipt(receipt: Mapping[str, Any]) -> None:
-    """Draw the result of a replay, its segments, what it shows, and the answers that differ."""
+    """Draw the result of a replay, its segments, its meaning, and the answers that differ."""
     verdict, made_at = get_str(receipt, "result") or "", get_str(receipt, "made_at")
     summary = f"{_VERDICTS.get(verdict, verdict)}: {get_str(receipt, 'said') or ''}"
     markup.note(f"{summary} {date_and_time(made_at, reading.reader_zone())}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ from dashboard.shared.parts.launching import trying
 from dashboard.shared.session import state
 from dashboard.shared.words.text import both_ends, glimpse
 from evidence import layout
+from evidence.bundle.secrets import strip_invisible
 from evidence.index.summary import RunSummary
 from evidence.run import Run
 from launch import tasks
+from launch.process import format_command
 from launch.tasks import Task, TaskResult
 from schemas.reading import get_str
 
@@ -45,7 +48,12 @@ def section(run: Run, known: Mapping[str, RunSummary]) -> None:
     question = _question(run)
     options = _options(run, known)
     asked: AskedQuestion | None = st.session_state.get(_ASKED)
-    is_running = asked is not None and asked.run == run.path and asked.result is None
+    if asked is not None and asked.run != run.path:
+        with suppress(OSError):  # it is cancelled anyway when no page watches it
+            asked.task.cancel()
+        del st.session_state[_ASKED]
+        asked = None
+    is_running = asked is not None and asked.result is None
     with st.container(horizontal=True), trying("The model could not be started"):
         # Enabled without a prompt too, because the click that ends typing would be lost otherwise.
         if st.button("Ask", type="primary", icon=":material/send:", disabled=is_running) and question:
@@ -56,17 +64,17 @@ def section(run: Run, known: Mapping[str, RunSummary]) -> None:
         if asked is not None and is_running and st.button("Stop", icon=":material/stop:"):
             asked.task.cancel()
             st.rerun()
-    if asked is not None and asked.run == run.path:
+    if asked is not None:
         st.fragment(run_every=TICK_SECONDS if is_running else None)(_answers)(asked)
-    markup.note(f"The model is loaded for each question. To keep it loaded, run `trainproof play {run.path}`.")
+    st.caption("The model is loaded for each question. To keep it loaded, use the command line:")
+    st.code(strip_invisible(format_command(["play", str(run.path)])), language=None, wrap_lines=True)
 
 
 def _question(run: Run) -> dict[str, str] | None:
     """Draw the question and return it, or None if it is empty."""
     items = {name: row for row in run.rows(layout.PREDICTIONS).values if (name := get_str(row, "id"))}
-    kind = (
-        st.segmented_control("Ask", [_PROMPT, _ITEM], default=_PROMPT, required=True, key="play") if items else _PROMPT
-    )
+    kinds = [_PROMPT, _ITEM] if items else [_PROMPT]
+    kind = st.segmented_control("Ask", kinds, default=_PROMPT, required=True, key="play")
     if kind == _PROMPT:
         text = st.text_area("Prompt", key="play prompt", height=100, max_chars=20_000)
         return {"prompt": text} if text.strip() else None
@@ -98,7 +106,8 @@ def _answers(asked: AskedQuestion) -> None:
         result = asked.task.result()
         if result.state != "running":
             asked.result = result
-            asked.task.forget()
+            with suppress(OSError):
+                asked.task.forget()
             st.rerun()
     markup.note(f"Question: {glimpse(asked.text, 300)}")
     events = (result.answer or {}).get("events", [])
@@ -113,10 +122,10 @@ def _answers(asked: AskedQuestion) -> None:
             markup.note(f"{problem['what']} {problem['next']}")
     if result.state == "running" and not names:
         st.progress(0.5, text="Loading the model")
-    elif result.state == "cancelled":
+    elif result.state in {"cancelled", "none"}:
         markup.note("Stopped.")
-    elif result.exit_code:
-        st.code(result.output, language=None, wrap_lines=True)
+    elif result.state == "failed" or result.exit_code:
+        st.code(result.output or "The model was killed.", language=None, wrap_lines=True)
 
 
 def _answer(event: Mapping[str, Any]) -> None:

@@ -37,7 +37,7 @@ _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+!_-]*")
 def section(run: Run) -> None:
     """Draw the replay of a run, and its commands."""
     if run.manifest is None:
-        markup.empty("Not reproducible", "This run has no readable run_manifest.json.")
+        markup.empty("Not reproducible", "run_manifest.json is missing or cannot be read.")
         return
     _replay(run)
     st.header("Train it again", anchor=False)
@@ -79,7 +79,7 @@ def _replay(run: Run) -> None:
 
 
 def commands(manifest: Document, plan: Document | None, name: str) -> list[str]:
-    """Return the commands that train a run again and compare both, to be run in a checkout beside the run folder."""
+    """Return the commands that train a run again and compare both. Run them in a checkout with the run folder."""
     commit, parent = get_str(manifest, "code", "commit"), get_str(manifest, "parent", "run_id")
     source = ["--resume", parent] if parent else ["--config", CONFIG]
     force = ["--force"] if is_forced(plan, manifest) else []
@@ -103,7 +103,7 @@ def _shell_line(words: Sequence[object]) -> str:
 
 
 def pip_requirements(manifest: Document) -> str:
-    """Return the recorded packages for pip. Invalid names and versions are left out, because pip would obey them."""
+    """Return the recorded packages for pip. Invalid names and versions are omitted: pip might interpret them."""
     packages = get_path(manifest, "environment", "packages")
     return "".join(
         f"{package}=={version}\n"
