@@ -124,4 +124,6 @@ def _receipt(receipt: Mapping[str, Any]) -> None:
 
 def _steps(first: float, last: float) -> str:
     """Format a segment, which begins after its first step; without steps, it is a saved state."""
-    return f"{first + 1:,.0f} to {last:,.0f}" if first < last else f"state after step {last:,.0f}"
+    if first == last:
+        return f"state after step {last:,.0f}"
+    return f"{first + 1:,.0f} to {last:,.0f}" if first + 1 < last else f"{last:,.0f}"

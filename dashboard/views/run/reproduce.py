@@ -56,7 +56,7 @@ def section(run: Run) -> None:
         st.caption("Original command")
         st.code(original, language=None, wrap_lines=True)
     st.caption("Values that must be the same, from run_manifest.json")
-    st.dataframe(recorded_values(run.manifest), hide_index=True)
+    st.dataframe(recorded_values(run.manifest), hide_index=True, height="content")
 
 
 def _replay(run: Run) -> None:
@@ -74,7 +74,7 @@ def _replay(run: Run) -> None:
     proofs = find_proofs(run.path, sha256)
     if proofs:
         coverages = [f" {proof.coverage.description}" if proof.coverage else "" for proof in proofs]
-        markup.bullets("Reproduced by", [f"{proof}{text}" for proof, text in zip(proofs, coverages, strict=True)])
+        markup.bullets("Receipts", [f"{proof}{text}" for proof, text in zip(proofs, coverages, strict=True)])
     replay.show(run.path, sha256, key=f"replay {run.path.name}")
 
 
