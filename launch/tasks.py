@@ -285,12 +285,13 @@ def _wait(child: subprocess.Popen[bytes], folder: Path, limit_seconds: float, wa
             return child.wait(timeout=_POLL_SECONDS)
         except subprocess.TimeoutExpired:
             is_unwatched = os.getppid() != parent or _seconds_since_watched(folder) > watch_seconds
-            if watch_seconds < math.inf and is_unwatched:
-                jobs.mark_cancelled(folder)
-            is_cancelled = (folder / jobs.CANCELLED).exists()
+            is_unwatched = is_unwatched and watch_seconds < math.inf
+            is_cancelled = is_unwatched or (folder / jobs.CANCELLED).exists()
             if is_cancelled or time.monotonic() > deadline:
                 process.kill(process.identify(child.pid))
                 child.wait()
+                if is_unwatched:
+                    jobs.mark_cancelled(folder)
                 return STOPPED if is_cancelled else TIMED_OUT
 
 
