@@ -12,9 +12,8 @@ import streamlit as st
 from dashboard.shared.parts import announcements
 from dashboard.shared.parts.freshness import follow_theme
 from dashboard.shared.parts.gate import close_if_refused, signed_in
-from dashboard.shared.session import playing
 from dashboard.shared.session.reading import at_work, catch_up
-from dashboard.shared.session.state import PAGES, RUN, RUNS, arrive, go, root
+from dashboard.shared.session.state import PAGES, RUNS, arrive, go, root
 
 HERE = Path(__file__).parent
 
@@ -33,8 +32,6 @@ def main() -> None:
     named = st.Page(_runs_by_name, title=RUNS.title, url_path="runs", visibility="hidden")
     chosen = st.navigation([*pages, named], position="top")
     arrive(chosen.url_path)
-    if chosen.url_path != RUN.url_path:
-        playing.leave()
     chosen.run()
     st.html(HERE / "static" / "opened.html", unsafe_allow_javascript=True)
     announcements.show(root(), at_work())

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from dashboard.shared.access import LOOPBACK, is_loopback, refusal
-from launch.jobs.program import PROGRAM
+from launch.process import PROGRAM
 from schemas.problems import ProblemError, problem_of
 
 APP = Path(__file__).parent / "app.py"

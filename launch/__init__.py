@@ -1,7 +1,7 @@
-"""The hands: a queue of runs as folders on disk, and one small process that works through it.
+"""Job queue: jobs are folders on disk, and one small worker process runs them.
 
-No run depends on a browser, a terminal or the dashboard: the queue is files, the worker and each run have sessions of
-their own, and output goes to a file. Read `jobs/folder.py` (what is on disk), `queue.py` (what can be done with
-it), `places/` (where runs run), `worker.py`, and in `jobs/` process and program (what is started). A root may come from
-another user: `evidence.hashes.verify_seal` shows who queued a job.
+Runs do not depend on a browser, a terminal or the dashboard: worker and jobs are processes in sessions of their own,
+and their output goes to files. `jobs` describes the files of a job, `queue` has the actions (start, stop, retry,
+resume), `worker` is the worker process, `places` says where jobs run, and `tasks` runs plans, replays and prompts for
+the dashboard. `process` has the calls that depend on the platform.
 """

@@ -1,89 +1,79 @@
-"""What can be done with the queue of a root: start, resume, retry, cancel, kill, move. The page and the verbs call it.
+"""Actions on the queue of a runs folder: start, stop, retry, resume, move.
 
-Each function returns at once; the worker does the work.
+The functions return immediately. The worker, a separate process, runs the jobs. Functions that write files raise
+`OSError` if that fails.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from evidence.layout import new_run_id
-from evidence.lock import refuse_without_locks
+from evidence import lock
+from evidence.layout import CHECKPOINTS, CONFIG, new_run_id
 from evidence.run import Run, read_existing_run
-from evidence.writing import write_text
-from launch.jobs import process, working
-from launch.jobs.files import no_link
-from launch.jobs.folder import (
+from evidence.writing import write_json
+from launch import process
+from launch.jobs import (
     ANY_DEVICE,
-    CONFIG,
     DEVICES,
-    LAUNCH,
     LOCAL,
     Job,
     enqueue,
-    exchange_positions,
     jobs,
+    launch_folder,
     mark_cancelled,
-    new_job_folder,
     read_job,
+    read_object,
+    refuse_link,
+    swap_positions,
 )
-from launch.places import PLACES
-from launch.resuming import can_resume, is_forced
-from schemas.problems import Problem, ProblemError, problem_of
-from schemas.reading import write_yaml
+from launch.places import get_place
+from schemas.problems import ProblemError, problem_of
+from schemas.reading import get_bool, get_path, write_yaml
 
+WORKER = (sys.executable, "-m", "launch.worker")
+
+_WORKER_FILE = "worker.json"
 _RUN_TIME = re.compile(r"-\d{8}-\d{6}-[0-9a-f]{4}$")
-"""What `new_run_id` adds to a run's name."""
+"""Suffix that `new_run_id` adds to the name of a run."""
 
-_LONGEST_NAME = 100
-"""Characters kept of the name of a run that is continued or tried again, so that its id stays one."""
+_MAX_NAME = 100
 
 
 def start(root: Path, config: Mapping[str, Any], *, force: bool = False, place: str = LOCAL) -> Job:
-    """Put a run by a checked configuration into the queue and make sure that a worker works on it.
+    """Queue a run and make sure that a worker is running.
 
     Args:
-        root: Folder of runs.
-        config: What is written to `config.yaml`.
-        force: Whether to run although the plan states that it does not fit; the run records it.
-        place: Where it runs, as in `launch/places`.
+        root: Runs folder.
+        config: Valid configuration.
+        force: Run even if the plan does not fit.
+        place: Name of a module of `launch.places`.
 
     Raises:
-        ProblemError: There is no such place, or the root has no file locks (exit code 2).
-        OSError: The job could not be written under the root.
+        ProblemError: The place is unknown, or the file system does not support file locks (exit code 2).
     """
-    if place not in PLACES:
-        raise ProblemError([_no_place(place)], exit_code=2)
-    return _put(
-        root,
-        name=str(config.get("name", "run")),
-        config=write_yaml(dict(config)),
-        force=force,
-        working_folder=Path.cwd(),
-        device=_device(config),
-        place=place,
-    )
+    get_place(place)
+    name, text = str(config.get("name", "run")), write_yaml(dict(config))
+    return _put(root, name, config=text, force=force, working_folder=Path.cwd(), device=_device(config), place=place)
 
 
 def resume(root: Path, run: Run, *, after: Job | None = None) -> Job:
-    """Put the continuation of a stopped run into the queue; it is a run of its own that names its parent.
+    """Queue the continuation of a stopped run as a new run.
 
-    Args:
-        root: Folder of runs.
-        run: A run in it that `can_resume`; one that was forced is forced again.
-        after: The job that did the run, whose working folder and place are the right ones. None: not known.
-
-    Raises:
-        OSError: The job could not be written under the root.
+    A forced run is forced again. If this user queued the stopped run, `after`, its job, gives working folder and place.
     """
     return _put(
         root,
-        name=run.path.name,
+        run.path.name,
         resumes=run.path.name,
         force=is_forced(run.plan, run.manifest),
         working_folder=_working_folder(after),
@@ -93,15 +83,11 @@ def resume(root: Path, run: Run, *, after: Job | None = None) -> Job:
 
 
 def retry(root: Path, job: Job) -> Job:
-    """Put the same again into the queue, as a run of its own; what the first attempt wrote stays.
-
-    Raises:
-        OSError: The job could not be written under the root, or its configuration is gone.
-    """
+    """Queue a job again as a new run."""
     return _put(
         root,
-        name=job.run,
-        config=no_link(job.folder / CONFIG).read_text("utf-8", "replace") if job.resumes is None else None,
+        job.run,
+        config=refuse_link(job.folder / CONFIG).read_text("utf-8", "replace") if job.resumes is None else None,
         resumes=job.resumes,
         force=job.force,
         working_folder=_working_folder(job),
@@ -110,142 +96,125 @@ def retry(root: Path, job: Job) -> Job:
     )
 
 
-def _put(
-    root: Path,
-    *,
-    name: str,
-    working_folder: Path,
-    force: bool,
-    device: str,
-    place: str,
-    config: str | None = None,
-    resumes: str | None = None,
-) -> Job:
-    """Write a job behind the others of a root and start a worker.
-
-    If no worker can be started, the job waits and the page offers to continue the queue; an error here would make
-    a user queue it twice.
-    """
-    refuse_without_locks(root / LAUNCH)
+def _put(root: Path, name: str, **request: Any) -> Job:
+    """Queue a run with a new id that is made from a name, and start a worker."""
+    lock.refuse_without_locks(launch_folder(root))
     now = datetime.now(UTC)
-    folder = new_job_folder(root.resolve(), now)
-    if config is not None:
-        write_text(folder / CONFIG, config)
-    enqueue(
-        folder,
-        run=_run_id(name, now),
-        resumes=resumes,
-        force=force,
-        working_folder=working_folder,
-        now=now,
-        device=device,
-        place=place,
-    )
+    stem = re.sub("[^A-Za-z0-9._-]", "-", _RUN_TIME.sub("", name)).lstrip("._-")[:_MAX_NAME]
+    job = enqueue(root.resolve(), run=new_run_id(stem or "run", now), now=now, **request)
+    # Without a worker the job waits, and page and command line offer to continue the queue. An error would make users
+    # queue the run twice.
     with suppress(OSError):
-        working.start_worker(root.resolve())
-    job = read_job(folder)
-    assert job is not None  # It was written just now.
+        start_worker(root)
     return job
 
 
-def cancel(job: Job) -> None:
-    """Stop a job: a queued one never starts, a running one is interrupted, seals its run and end; an ended one stays.
-
-    Raises:
-        OSError: It could not be noted.
-    """
-    _stop(job, at_once=False)
-
-
-def kill(job: Job) -> None:
-    """End a job at once, if it has not ended; its run keeps the rows written so far and is not sealed.
-
-    Raises:
-        OSError: It could not be noted.
-    """
-    _stop(job, at_once=True)
-
-
-def _stop(job: Job, *, at_once: bool) -> None:
-    now = read_job(job.folder)
-    if now is None or now.has_ended:  # An ended job keeps its verdict, whatever the page still showed.
-        return
-    mark_cancelled(job, datetime.now(UTC))
-    again = read_job(job.folder)  # A worker may have started it before it saw the note.
-    if again is not None and again.started is not None:
-        (process.kill if at_once else process.interrupt)(again.started)
-
-
-def move_up(root: Path, job: Job) -> None:
-    """Let a waiting job change places with the waiting job before it."""
-    waiting = [other for other in jobs(root) if other.state == "waiting"]
-    place = next((index for index, other in enumerate(waiting) if other.job_id == job.job_id), 0)
-    if place > 0:
-        exchange_positions(waiting[place - 1], waiting[place])
-
-
 def _device(config: Mapping[str, Any]) -> str:
-    """Return the device that a configuration requests; `ANY_DEVICE` where it leaves that open."""
-    mesh = config.get("mesh")
-    asked = mesh.get("device") if isinstance(mesh, Mapping) else None
-    return str(asked) if asked in DEVICES else ANY_DEVICE
-
-
-def _run_id(name: str, now: datetime) -> str:
-    """Return the id of a run of this name, or of one that follows a run of this id, whatever it is called."""
-    kept = re.sub("[^A-Za-z0-9._-]", "-", _RUN_TIME.sub("", name)).lstrip("._-")
-    return new_run_id(kept[:_LONGEST_NAME] or "run", now)
+    """Return the device of a configuration, or `ANY_DEVICE`."""
+    device = get_path(config, "mesh", "device")
+    return str(device) if device in DEVICES else ANY_DEVICE
 
 
 def _working_folder(job: Job | None) -> Path:
-    """Return where relative paths of what follows a job start: where its own did, if this user chose it."""
+    """Return the working folder for a job that follows another, which is only trusted if this user queued it."""
     return Path(job.working_folder) if job is not None and job.is_own else Path.cwd()
 
 
-def job_named(root: Path, name: str) -> Job:
-    """Return the newest job of this id, or the newest that writes the run of this name.
+def cancel(job: Job) -> None:
+    """Remove a waiting job from the queue, or interrupt a running one, which then saves a checkpoint and ends."""
+    _stop(job, process.interrupt)
+
+
+def kill(job: Job) -> None:
+    """Kill a job without a checkpoint. Its run keeps the rows written so far and is not sealed."""
+    _stop(job, process.kill)
+
+
+def _stop(job: Job, end: Callable[[process.StartedProcess], None]) -> None:
+    current = read_job(job.folder)
+    if current is None or current.has_ended:  # the result of an ended job stays, whatever the page still showed
+        return
+    mark_cancelled(job.folder)
+    current = read_job(job.folder)  # a worker may have started it before it saw the request
+    if current is not None and current.started is not None:
+        end(current.started)
+
+
+def move_up(root: Path, job: Job) -> None:
+    """Swap a waiting job with the waiting job before it."""
+    waiting = [other for other in jobs(root) if other.state == "waiting"]
+    index = next((index for index, other in enumerate(waiting) if other.job_id == job.job_id), 0)
+    if index > 0:
+        swap_positions(waiting[index - 1], waiting[index])
+
+
+def has_worker(root: Path) -> bool:
+    """Return whether a worker is running on the queue, or was just started."""
+    newest = read_object(launch_folder(root) / _WORKER_FILE)
+    return lock.is_alive(launch_folder(root)) or process.is_alive(process.parse_process(newest))
+
+
+def start_worker(root: Path) -> None:
+    """Start a worker for the queue. If one is already running, the new one exits.
 
     Raises:
-        ProblemError: No job has that name (exit code 2).
+        ProblemError: The file system does not support file locks (exit code 2).
     """
+    folder = launch_folder(root.resolve())
+    folder.mkdir(parents=True, exist_ok=True)
+    lock.refuse_without_locks(folder)
+    with refuse_link(folder / "worker.log").open("ab") as output:
+        command = [*WORKER, str(folder.parent)]
+        worker = process.start(command, folder=process.HOME, output=output, errors=subprocess.STDOUT)
+    # For the moment before it has locked the queue.
+    write_json(folder / _WORKER_FILE, asdict(process.identify(worker.pid)))
+    # A process that nobody waits for becomes a zombie.
+    threading.Thread(target=worker.wait, name="wait for queue worker", daemon=True).start()
+
+
+def find_job(root: Path, name: str) -> Job:
+    """Return the newest job with this id or run name; raise `ProblemError` (exit code 2) without one."""
     found = [job for job in jobs(root) if name in {job.job_id, job.run}]
     if not found:
-        raise ProblemError([_no_job(root, name)], exit_code=2)
+        fix = "`trainproof queue list` shows the jobs; pass --root for another runs folder."
+        problem = problem_of(
+            "TP091", file=str(root), what=f"This queue does not contain the job {name}.", why=None, next=fix
+        )
+        raise ProblemError([problem], exit_code=2)
     return max(found, key=lambda job: job.created_at)
 
 
-def resumable(root: Path, folder: Path) -> tuple[Run, Job | None]:
-    """Return a stopped run of a root, given by its folder or its name, and the job that did it, if one did.
+def find_resumable(root: Path, folder: Path) -> tuple[Run, Job | None]:
+    """Return a stopped run by its folder or name, and its newest job, if any.
 
     Raises:
-        ProblemError: There is no such run in the root, or it cannot be continued (exit code 2).
+        ProblemError: The run is not in the root, or cannot be resumed (exit code 2).
     """
     path = folder if folder.is_dir() else root / folder
     run = read_existing_run(path)
     if path.resolve().parent != root.resolve() or not can_resume(run):
-        raise ProblemError([_not_resumable(root, path)], exit_code=2)
+        problem = problem_of(
+            "TP050",
+            file=str(path),
+            what=f"The run cannot be resumed in the queue of {root}.",
+            why="It must be in this folder, have stopped before its end, and have a complete checkpoint.",
+            next="Check its status with `trainproof runs`, or start it again with `trainproof queue retry`.",
+        )
+        raise ProblemError([problem], exit_code=2)
     return run, next((job for job in reversed(jobs(root)) if job.run == path.name), None)
 
 
-def _no_job(root: Path, name: str) -> Problem:
-    return problem_of(
-        "TP091",
-        file=str(root),
-        what=f"The queue of this root has no job {name}.",
-        why=None,
-        next="`trainproof queue list` names the jobs; --root names another folder of runs.",
-    )
+def can_resume(run: Run) -> bool:
+    """Return whether a run stopped before its end and has a configuration and a complete checkpoint."""
+    if run.status in {"running", "succeeded"} or CONFIG not in run.files:
+        return False
+    try:
+        # The folder of an incomplete checkpoint has a longer name than its step.
+        return any(path.name.isdecimal() for path in (run.path / CHECKPOINTS).iterdir())
+    except OSError:
+        return False
 
 
-def _no_place(name: str) -> Problem:
-    return problem_of("TP768", file=name, what=f"The place {name} is unknown.", expected=", ".join(PLACES))
-
-
-def _not_resumable(root: Path, folder: Path) -> Problem:
-    return problem_of(
-        "TP050",
-        file=str(folder),
-        what=f"The run cannot be continued by the queue of {root}.",
-        why="A run can be continued if it is in this root, stopped before its end, and has a complete checkpoint.",
-        next="`trainproof runs` shows the status of each run; `trainproof queue retry` starts one again.",
-    )
+def is_forced(plan: Mapping[str, Any] | None, manifest: Mapping[str, Any] | None) -> bool:
+    """Return whether a run was started although its plan did not fit. It can only be resumed with `--force`."""
+    return get_bool(plan, "forced") is True or get_bool(manifest, "training", "forced") is True

@@ -13,7 +13,7 @@ import pandas as pd
 import streamlit as st
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
-from dashboard.shared.parts import freshness, gate, launching, markup, problems, repeating, share
+from dashboard.shared.parts import freshness, gate, launching, markup, problems, replay, share
 from dashboard.shared.parts.launching import trying
 from dashboard.shared.parts.problems import BUILD_OPTIONS
 from dashboard.shared.parts.run_box import choose_runs
@@ -28,7 +28,7 @@ from evidence.bundle.verify import BundleVerdict, headline, verify_bundle
 from evidence.index.summary import RunSummary
 from evidence.report import CARDS
 from launch import queue
-from launch.resuming import can_resume
+from launch.queue import can_resume
 from schemas import formats
 from schemas.formats import quantity
 from schemas.problems import Action, Problem, ProblemError, problem_of
@@ -321,9 +321,8 @@ def _draw_local(path: Path) -> None:
     verdict = _verdict(*_file_state(path))
     draw_verdict(verdict, path.name)
     if verdict.ok and verdict.content_sha256:
-        subject = repeating.ReplaySubject(path=path, sha256=verdict.content_sha256, steps=0, name=str(path))
         with st.expander("Replay its runs, or test its model", icon=":material/replay:"):
-            repeating.show(subject, key=f"repeat {path.name}")
+            replay.show(path, verdict.content_sha256, key=f"replay {path.name}")
 
 
 def _draw_upload(given: UploadedFile) -> None:

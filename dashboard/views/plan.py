@@ -10,7 +10,6 @@ import streamlit as st
 from streamlit import column_config
 
 from dashboard.shared.config import configs, form
-from dashboard.shared.config.missing_names import absent
 from dashboard.shared.parts import asking, config_form, gate, markup, plan_answer, plotted, problems, source_box
 from dashboard.shared.parts.asking import PlanQuestion
 from dashboard.shared.session import state
@@ -18,8 +17,8 @@ from dashboard.shared.tables.planned import band_at, bytes_at
 from dashboard.shared.words.verdicts import VERDICTS, method_at, verdict_at
 from evidence.bundle.secrets import strip_invisible
 from evidence.targets import target_names
-from launch.jobs import program
-from launch.jobs.folder import CONFIG
+from launch.jobs import CONFIG
+from launch.process import format_command
 from schemas.formats import NOTHING, count, duration, size
 from schemas.reading import get_number, get_objects, get_str
 from schemas.validate import check_value
@@ -65,7 +64,7 @@ def page() -> None:
 
 
 def _draw_plans(source: str, config: Mapping[str, Any], machine: str) -> None:
-    found = [*check_value(form.KIND, config, file=CONFIG), *absent(config, file=CONFIG)]
+    found = [*check_value(form.KIND, config, file=CONFIG), *form.absent(config, file=CONFIG)]
     is_valid = not any(problem.severity == "error" for problem in found)
     wanted = [
         PlanQuestion(options=("--on", machine, "--grid", "--quick"), label=f"Estimating for {machine}"),
@@ -94,7 +93,7 @@ def _draw_plans(source: str, config: Mapping[str, Any], machine: str) -> None:
     if is_valid:
         st.caption("Equivalent command, with the configuration saved in that file")
         command = ["plan", "--config", f"{config.get('name', 'run')}.yaml", "--on", machine]
-        st.code(strip_invisible(program.as_command_line(command)), language=None, wrap_lines=True)
+        st.code(strip_invisible(format_command(command)), language=None, wrap_lines=True)
 
 
 def _draw_memory_and_time(plan: Mapping[str, Any]) -> None:

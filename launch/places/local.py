@@ -1,18 +1,18 @@
-"""This machine: a job is a process of this program beside its worker."""
+"""This machine: a job is a child process of the worker."""
 
 from __future__ import annotations
 
-from launch.jobs.folder import CONFIG, Job
-from launch.jobs.program import PROGRAM, resume_arguments, train_arguments
+from launch.jobs import CONFIG, Job
 from launch.places.place import Place
+from launch.process import PROGRAM
 
 
 def command(job: Job) -> list[str]:
-    """Return this program with what it needs to do a job; every path in it is inside the job's root."""
-    output = job.root / job.run
-    if job.resumes is not None:
-        return [*PROGRAM, *resume_arguments(job.root / job.resumes, output, force=job.force)]
-    return [*PROGRAM, *train_arguments(job.folder / CONFIG, output, force=job.force)]
+    """Return the `trainproof train` command of a job. All its paths are inside the root."""
+    resumed = job.root / job.resumes if job.resumes is not None else None
+    source = ["--config", str(job.folder / CONFIG)] if resumed is None else ["--resume", str(resumed)]
+    force = ["--force"] if job.force else []
+    return [*PROGRAM, "train", *source, "--output", str(job.root / job.run), *force]
 
 
 PLACE = Place(command=command)

@@ -1,22 +1,22 @@
-"""What a place is: how the worker of the queue starts a job that runs there."""
+"""Interface of a place: how the worker starts a job there."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from launch.jobs.folder import Job
+from launch.jobs import Job
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where jobs run.
+    """A place where jobs run.
 
     Attributes:
-        command: Program and arguments of the process that does a job. It starts in the job's working folder and stays
-            until the run has ended, leaves the run folder `job.root / job.run`, and ends with the run's exit code. At
-            SIGINT it has the run sealed and ends.
-        has_own_queue: Whether the place decides itself when a job starts, so that none waits here for a device.
+        command: Program and arguments of the process for a job. It starts in the working folder of the job, runs until
+            the run has ended, writes the run folder `job.root / job.run`, and exits with the exit code of the run. On
+            SIGINT it lets the run save a checkpoint and end.
+        has_own_queue: Whether the place schedules jobs itself, so that jobs do not wait here for a device.
     """
 
     command: Callable[[Job], list[str]]

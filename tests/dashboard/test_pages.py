@@ -60,7 +60,7 @@ def test_broken_folders_are_listed_and_open(opened: Open, root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "view", ["Curves", "Plan", "Configuration", "Examples", "Predictions", "Log", "Recipe", "Files", "Problems"]
+    "view", ["Curves", "Plan", "Configuration", "Examples", "Predictions", "Log", "Reproduce", "Files", "Problems"]
 )
 @pytest.mark.parametrize("broken", [False, True], ids=["whole", "with nothing in it"])
 def test_every_section_of_a_run_draws(opened: Open, root: Path, view: str, broken: bool) -> None:

@@ -101,11 +101,11 @@ def test_edited_added_and_missing_files_make_the_code_dirty(copy: Installed, tmp
     before = copy.code()
     edit(copy.site / "trainer/run.py")
     (copy.site / "evidence/index/added.py").write_text("")
-    (copy.site / "launch/jobs/output.py").unlink()
+    (copy.site / "launch/jobs.py").unlink()
     after = copy.code()
     assert (after["dirty"], after["differs"]) == (
         True,
-        ["evidence/index/added.py", "launch/jobs/output.py", "trainer/run.py"],
+        ["evidence/index/added.py", "launch/jobs.py", "trainer/run.py"],
     )
     assert len(after["diff_sha256"]) == 64
     assert after["installed_sha256"] != before["installed_sha256"]

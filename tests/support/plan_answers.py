@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from launch import asking, planning
+from launch import tasks
 
 GIB = 2**30
 
@@ -203,10 +203,10 @@ def put_answer(
     root: Path, config: Mapping[str, Any], options: Sequence[str], document: Any, *, code: int = 0, output: str = ""
 ) -> Path:
     """Put an answer where the pages look for it, with this user's seal, and return its folder."""
-    folder = planning.folder_of(root, config, options)
+    folder = tasks.plan_task(root, config, options).folder
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text("name: x\n")
     (folder / "answer.json").write_text(json.dumps(document) if document is not None else "")
     (folder / "output.log").write_text(output)
-    asking.mark_ended(folder, code)
+    tasks.finish(folder, code)
     return folder

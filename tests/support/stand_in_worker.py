@@ -10,5 +10,5 @@ from launch.places import local
 
 if __name__ == "__main__":
     local.PROGRAM = (sys.executable, str(Path(__file__).with_name("stand_in_program.py")))
-    worker.AGAIN_SECONDS = 0.3
+    worker.RETRY_SECONDS = 0.3
     worker.main(Path(sys.argv[1]))

@@ -15,24 +15,32 @@ from typing import Any
 import pytest
 import yaml
 
-from launch.jobs import working
-from launch.jobs.folder import CONFIG, Job, enqueue, new_job_folder, read_job
+from launch import queue
+from launch.jobs import OUTPUT, Job, enqueue, read_job
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the queue start what a configuration has as `code` instead of training."""
-    monkeypatch.setattr(working, "WORKER", (sys.executable, str(Path(__file__).with_name("stand_in_worker.py"))))
+    monkeypatch.setattr(queue, "WORKER", (sys.executable, str(Path(__file__).with_name("stand_in_worker.py"))))
 
 
 def put(root: Path, code: str, run: str = "a-run", **asked: Any) -> Job:
     """Queue a program."""
-    now = datetime.now(UTC)
-    folder = new_job_folder(root, now)
-    (folder / CONFIG).write_text(yaml.safe_dump({"code": code}), "utf-8")
-    enqueue(folder, run=run, now=now, **{"working_folder": root, **asked})
-    job = read_job(folder)
-    assert job is not None
-    return job
+    config = yaml.safe_dump({"code": code})
+    return enqueue(root, run=run, now=datetime.now(UTC), config=config, **{"working_folder": root, **asked})
+
+
+def now(job: Job) -> Job:
+    """Read a job again."""
+    again = read_job(job.folder)
+    assert again is not None
+    return again
+
+
+def output(job: Job) -> str:
+    """Return what a job has printed so far."""
+    path = job.folder / OUTPUT
+    return path.read_text("utf-8") if path.exists() else ""
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:

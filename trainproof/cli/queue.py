@@ -14,7 +14,7 @@ from trainproof.cli.options import RUNS, AsJson, Force, Root, Settings, SmokeCon
 from trainproof.output import align, print_json
 
 if TYPE_CHECKING:
-    from launch.jobs.folder import Job
+    from launch.jobs import Job
 
 queue = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Train one run after another in the background.")
 
@@ -45,8 +45,7 @@ def add(
 def list_(root: Root = RUNS, as_json: AsJson = False) -> None:
     """List the jobs in the order of the queue."""
     need("queue", "queue")
-    from launch.jobs.folder import jobs
-    from launch.jobs.output import what_killed
+    from launch.jobs import explain_signal, jobs
 
     found = jobs(root)
     if as_json:
@@ -58,7 +57,9 @@ def list_(root: Root = RUNS, as_json: AsJson = False) -> None:
         sys.stdout.write("The queue is empty.\n")
     else:
         rows = [("job", "state", "device", "exit code", "added at", "run"), *map(_cells, found)]
-        sys.stdout.write(align(rows) + join_lines(text for job in found if (text := what_killed(job))))
+        sys.stdout.write(
+            align(rows) + join_lines(text for job in found if (text := explain_signal(job, job.exit_code)))
+        )
 
 
 def _cells(job: Job) -> tuple[str, ...]:
@@ -74,18 +75,18 @@ def cancel(
 ) -> None:
     """Cancel a queued job, or let a running one save a checkpoint and end."""
     need("queue", "queue")
-    from launch.queue import cancel, job_named, kill
+    from launch.queue import cancel, find_job, kill
 
-    (kill if now else cancel)(job_named(root, job))
+    (kill if now else cancel)(find_job(root, job))
 
 
 @queue.command()
 def retry(job: JobName, root: Root = RUNS) -> None:
     """Add the configuration of a job to the queue again, as a new run."""
     need("queue", "train")
-    from launch.queue import job_named, retry
+    from launch.queue import find_job, retry
 
-    _print_queued(retry(root, job_named(root, job)))
+    _print_queued(retry(root, find_job(root, job)))
 
 
 @queue.command()
@@ -94,9 +95,9 @@ def resume(
 ) -> None:
     """Add the continuation of a stopped run to the queue, as a new run."""
     need("queue", "train")
-    from launch.queue import resumable, resume
+    from launch.queue import find_resumable, resume
 
-    stopped, after = resumable(root, run)
+    stopped, after = find_resumable(root, run)
     _print_queued(resume(root, stopped, after=after))
 
 
@@ -106,11 +107,10 @@ def logs(
 ) -> None:
     """Print the end of a job's output, with secrets masked."""
     need("queue", "queue")
-    from launch.jobs.folder import OUTPUT
-    from launch.jobs.output import tail
-    from launch.queue import job_named
+    from launch.jobs import OUTPUT, tail
+    from launch.queue import find_job
 
-    if text := tail(job_named(root, job).folder / OUTPUT, lines):
+    if text := tail(find_job(root, job).folder / OUTPUT, lines):
         sys.stdout.write(text + "\n")
 
 
@@ -118,7 +118,7 @@ def logs(
 def continue_(root: Root = RUNS) -> None:
     """Start the worker again after the machine or the worker was stopped."""
     need("queue", "queue")
-    from launch.jobs.working import start_worker
+    from launch.queue import start_worker
 
     start_worker(root)
 

@@ -18,8 +18,8 @@ import streamlit as st
 from dashboard.shared.parts import gate, markup
 from dashboard.shared.parts.launching import trying
 from dashboard.shared.words.text import plain
-from launch import planning
-from launch.asking import PlanRequest, State
+from launch import tasks
+from launch.tasks import State, TaskResult
 from schemas.formats import duration
 
 SETTLE_SECONDS = 0.8
@@ -49,9 +49,9 @@ class PlanQuestion:
     button: str = ""
 
 
-def answers(root: Path, config: Mapping[str, Any], questions: Sequence[PlanQuestion]) -> dict[Options, PlanRequest]:
+def answers(root: Path, config: Mapping[str, Any], questions: Sequence[PlanQuestion]) -> dict[Options, TaskResult]:
     """Return the state of each question, with its answer if there is one."""
-    return {one.options: planning.planning(root, config, one.options) for one in questions}
+    return {one.options: tasks.plan_task(root, config, one.options).result() for one in questions}
 
 
 def show(root: Path, config: Mapping[str, Any], questions: Sequence[PlanQuestion], *, key: str, allowed: bool) -> None:
@@ -105,7 +105,7 @@ _FIX = "Fix the problems to get a plan."
 _AGAIN = "Plans are kept. Plan again if free memory, the model or the data have changed."
 
 
-def _states(known: Mapping[Options, PlanRequest]) -> dict[Options, State]:
+def _states(known: Mapping[Options, TaskResult]) -> dict[Options, State]:
     return {options: found.state for options, found in known.items()}
 
 
@@ -118,12 +118,12 @@ def _next_question(questions: Sequence[PlanQuestion], states: Mapping[Options, S
 
 def _start(root: Path, config: Mapping[str, Any], question: PlanQuestion) -> None:
     with trying("The plan could not be started"):
-        planning.ask(root, config, question.options)
+        tasks.plan_task(root, config, question.options).start()
 
 
-def _draw_running(root: Path, config: Mapping[str, Any], question: PlanQuestion, found: PlanRequest, key: str) -> None:
+def _draw_running(root: Path, config: Mapping[str, Any], question: PlanQuestion, found: TaskResult, key: str) -> None:
     """Draw how long a plan has been running, its last message and a Cancel button."""
-    planning.watch(root, config, question.options)
+    tasks.plan_task(root, config, question.options).watch()
     elapsed = "" if found.seconds is None else f", {duration(round(found.seconds))}"
     message = progress_line(found.output)
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -131,11 +131,11 @@ def _draw_running(root: Path, config: Mapping[str, Any], question: PlanQuestion,
         may_cancel = found.state == "running" and gate.may_operate()
         if may_cancel and st.button("Cancel", icon=":material/close:", key=f"{key} cancel"):
             with trying("The plan could not be cancelled"):
-                planning.cancel(root, config, question.options)
+                tasks.plan_task(root, config, question.options).cancel()
                 st.rerun()
 
 
-def _draw_failure(found: PlanRequest) -> None:
+def _draw_failure(found: TaskResult) -> None:
     code = "was stopped" if found.exit_code is None else f"ended with exit code {found.exit_code}"
     markup.note(f"No plan: the program {code}.")
     if text := failure_text(found.output):
@@ -156,7 +156,7 @@ def _draw_buttons(
         if "answered" in states.values() and st.button("Plan again", icon=":material/refresh:", help=_AGAIN):
             with trying("The earlier plans could not be removed"):
                 for one in questions:
-                    planning.forget(root, config, one.options)
+                    tasks.plan_task(root, config, one.options).forget()
             st.rerun()
 
 

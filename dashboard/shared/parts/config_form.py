@@ -19,7 +19,7 @@ from dashboard.shared.parts import markup
 from dashboard.shared.session import state
 from dashboard.shared.words.text import plain
 from evidence.bundle.secrets import strip_invisible
-from launch.jobs.folder import launch_folder
+from launch.jobs import launch_folder
 
 SET = "set"
 """Parameter of the address: one for each changed setting, as `--set` takes it."""

@@ -21,9 +21,7 @@ from evidence.compare.smoke import find_counterparts, find_full_runs
 from evidence.index.summary import RunSummary
 from evidence.layout import CONFIG, MANIFEST
 from launch import queue
-from launch.jobs import working
-from launch.jobs.folder import OUTPUT, Job
-from launch.jobs.output import tail
+from launch.jobs import OUTPUT, Job, tail
 from schemas.formats import duration
 from schemas.reading import get_number, get_str, parse_time
 
@@ -121,7 +119,7 @@ def _waiting(name: str) -> None:
             state.go(state.LAUNCH, job=job.job_id)
     if not job.has_ended:
         draw_stage(name, job)
-    if job.state == "waiting" and not working.is_worked_on(state.root()):
+    if job.state == "waiting" and not queue.has_worker(state.root()):
         markup.note("The queue is not running. Open it to continue.")
     if job.has_ended and (text := tail(job.folder / OUTPUT)):
         st.code(text, language=None, wrap_lines=True)

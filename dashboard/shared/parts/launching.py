@@ -13,7 +13,7 @@ from dashboard.shared.parts import markup
 from dashboard.shared.parts.gate import may_operate
 from dashboard.shared.session import state
 from launch import queue
-from launch.jobs.folder import LOCAL
+from launch.jobs import LOCAL
 
 
 def smoke_button() -> None:

@@ -31,7 +31,7 @@ from evidence.index.summary import RunSummary
 from evidence.layout import LOG, METRICS
 from evidence.proof.verification import grade_run
 from evidence.run import Run, read_run
-from launch.jobs.folder import Job, JobReader
+from launch.jobs import Job, JobReader
 
 _POLL_SECONDS = 0.02
 _MANY_MORE = 4

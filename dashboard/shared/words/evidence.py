@@ -30,7 +30,7 @@ LADDER: tuple[GradeName, ...] = tuple(reversed(GRADES[: GRADES.index("template")
 
 LIFTS: Mapping[GradeName, str] = {
     "verified": "Nothing is above it.",
-    "consistent": "Repeat its score and its training (tab Repeat), or have somebody whom you trust do so.",
+    "consistent": "Repeat its score and its training (tab Reproduce), or have somebody whom you trust do so.",
     "measured": "What is named here: supply it, or run again with it.",
     "partial": "Finish the run, or restore what is missing.",
     "template": "Train: nothing was measured yet.",

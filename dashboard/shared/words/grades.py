@@ -60,7 +60,7 @@ JOBS: Mapping[str, Sign] = {
     "failed": STATUSES["failed"],
     "cancelled": STATUSES["cancelled"],
     "lost": Sign(symbol="?", tone="bad", meaning="Its process is gone and left no exit code; it was killed."),
-    "unasked": Sign(
+    "unsealed": Sign(
         symbol="?", tone="poor", meaning="You did not queue it on this machine, so it is not started; Retry starts it."
     ),
 }

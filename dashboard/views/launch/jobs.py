@@ -16,10 +16,8 @@ from dashboard.shared.parts.launching import trying
 from dashboard.shared.session import reading, state
 from dashboard.shared.words.grades import JOBS
 from launch import queue
-from launch.jobs import working
-from launch.jobs.folder import ANY_DEVICE, OUTPUT, Job
-from launch.jobs.output import tail
-from launch.resuming import can_resume
+from launch.jobs import ANY_DEVICE, OUTPUT, Job, tail
+from launch.queue import can_resume
 from schemas.formats import size
 from schemas.reading import get_number
 
@@ -57,11 +55,11 @@ def _queue(root: Path, *, was_active: bool) -> None:
 
 
 def _warn_if_stuck(root: Path, active: Sequence[Job], waiting: Sequence[Job]) -> None:
-    if waiting and not working.is_worked_on(root):
+    if waiting and not queue.has_worker(root):
         markup.note("The queue is not running: the machine or the worker of the queue was stopped.")
         if may_operate() and st.button("Continue the queue", type="primary"):
             with trying("The queue could not be continued"):
-                working.start_worker(root)
+                queue.start_worker(root)
                 st.rerun()
     elif waiting and len(waiting) == len(active):
         try:
@@ -105,7 +103,7 @@ def _job(root: Path, job: Job, *, can_move: bool = False) -> None:
                     _buttons(root, job, can_move=can_move)
         if job.state in {"running", "stopping"}:
             course.draw_stage(job.run, job)
-        elif job.state == "unasked":
+        elif job.state == "unsealed":
             markup.note(JOBS[job.state].meaning)
         if job.has_ended and (text := tail(job.folder / OUTPUT)):
             with st.expander("Last output", expanded=job.state in _BAD or (job.exit_code or 0) < 0):

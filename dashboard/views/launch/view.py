@@ -1,4 +1,4 @@
-"""The Launch page: the queue, and a form to change a configuration, see what it needs and start it."""
+"""The Launch page: the queue, the configuration form, its plan, and the start button."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from dashboard.shared.words.text import plain
 from dashboard.shared.words.verdicts import VERDICTS, verdict_at
 from dashboard.views.launch import jobs, what
 from evidence.bundle.secrets import strip_invisible
-from launch import planning
-from launch.jobs import program
-from launch.jobs.folder import LOCAL
+from launch import tasks
+from launch.jobs import LOCAL
 from launch.places import PLACES
+from launch.process import format_command
 from schemas.problems import Problem
 from schemas.reading import write_yaml
 
 _FULL, _SMOKE = "Full run", "Smoke test (2 steps)"
-READ = PlanQuestion(options=planning.CHECK, label="Loading the model and the data")
+READ = PlanQuestion(options=tasks.CHECK, label="Loading the model and the data")
 HERE = (
     PlanQuestion(options=("--quick",), label="Estimating from formulas"),
     PlanQuestion(options=(), label="Compiling", button="Compile"),
@@ -136,7 +136,7 @@ def _full_or_smoke(edited: Mapping[str, Any]) -> dict[str, Any]:
 def _plan(
     resolved: Mapping[str, Any], checked: Mapping[str, Any] | None, *, is_valid: bool
 ) -> Mapping[str, Any] | None:
-    """Draw and return the plan for this machine, or None if there is none yet."""
+    """Draw the plan for this machine, and return it if it is known."""
     known = asking.answers(state.root(), resolved, HERE)
     plans = [plan for question in HERE if (plan := known[question.options].answer) is not None]
     # A configuration that cannot start is not planned: the plan would find the same problems.
@@ -225,7 +225,7 @@ def _command(resolved: Mapping[str, Any], *, force: bool) -> None:
     name, text = f"{resolved.get('name', 'run')}.yaml", write_yaml(dict(resolved))
     arguments = ["queue", "add", "--config", name, "--root", str(state.root()), *(["--force"] if force else [])]
     st.caption(f"Equivalent command in {plain(str(Path.cwd()))}, with the configuration saved there")
-    st.code(strip_invisible(program.as_command_line(arguments)), language=None, wrap_lines=True)
+    st.code(strip_invisible(format_command(arguments)), language=None, wrap_lines=True)
     markup.download("Configuration", text, name)
     with st.expander("Show the configuration", type="compact"):
         st.code(strip_invisible(text), language="yaml")

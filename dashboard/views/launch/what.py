@@ -15,7 +15,7 @@ from dashboard.shared.parts import config_form, gate, markup, token_rows
 from dashboard.shared.parts.launching import trying
 from dashboard.shared.session import state
 from evidence.writing import write_bytes
-from launch.jobs.folder import launch_folder
+from launch.jobs import launch_folder
 from schemas.formats import count, short_count
 from schemas.reading import get_number, get_objects, get_str
 

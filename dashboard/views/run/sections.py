@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import streamlit as st
 
 from dashboard.shared.charts import foreign_run, machine_figure
 from dashboard.shared.config import form
-from dashboard.shared.parts import markup, plan_answer, plotted, repeating, token_rows
+from dashboard.shared.parts import markup, plan_answer, plotted, token_rows
 from dashboard.shared.parts.problems import show as show_problems
 from dashboard.shared.session import reading
 from dashboard.shared.tables import forecast
 from dashboard.shared.words.grades import GRADES
-from dashboard.views.run.logic.reproduce import REQUIREMENTS, recipe
 from evidence import layout
 from evidence.bundle.secrets import strip_invisible
 from evidence.effective import peak_memory
 from evidence.imports.run import ImportedRun
-from evidence.layout import CONFIG, METRICS, PLAN, ROLLOUTS, SYSTEM
-from evidence.proof.receipts import run_sha256
-from evidence.proof.verification import find_proofs
+from evidence.layout import METRICS, PLAN, ROLLOUTS, SYSTEM
 from evidence.run import Run
 from schemas import formats
 from schemas.formats import count, quantity
@@ -121,69 +117,6 @@ def examples(run: Run) -> None:
         ],
     )
     token_rows.show(get_objects(found, "examples"))
-
-
-def reproduction(run: Run) -> None:
-    """Draw the recipe of a run."""
-    if run.manifest is None:
-        markup.empty("Nothing to go by", "This run has no run_manifest.json that can be read.")
-        return
-    found = recipe(run.manifest, run.config, run.plan, name=run.path.name)
-    if found.gaps:
-        markup.bullets("What prevents an exact reproduction:", found.gaps)
-    else:
-        markup.note("Ready to reproduce: commit, packages, settings and data are recorded.")
-    with st.container(horizontal=True):
-        _give(REQUIREMENTS, found.requirements)
-        if CONFIG in run.files:
-            _give(CONFIG, (run.path / CONFIG).read_bytes)
-    left, right = st.columns(2, gap="large")
-    with left:
-        st.header("To make it again", anchor=False)
-        st.code("\n".join(found.steps), language=None, wrap_lines=True)
-        st.caption(f"In a checkout of the code that also holds {REQUIREMENTS}, {CONFIG} and the run's folder.")
-        if found.typed:
-            st.header("Command that ran", anchor=False)
-            st.code(found.typed, language=None, wrap_lines=True)
-    with right:
-        st.header("What must be the same", anchor=False)
-        markup.table(["What", "Value", "Stated in run_manifest.json at"], found.facts)
-
-
-def _give(name: str, data: Any) -> None:
-    if data:
-        markup.download(name, data, name)
-
-
-def repeat(run: Run) -> None:
-    """Draw who has repeated a run, and how it is repeated here."""
-    sha256 = run_sha256(run.path)
-    if sha256 is None or CONFIG not in run.files:
-        markup.empty("Nothing to repeat", "A run is repeated from its run_manifest.json and its config.yaml.")
-        return
-    if run.status == "running":
-        markup.empty("Not yet", "A run is repeated when it has ended.")
-        return
-    grade = reading.check(run.path).grade
-    sign = markup.sign(GRADES, grade.name, grade.coverage)
-    st.html(f'<p class="tp-sub">{sign} {markup.safe(GRADES[grade.name].meaning)}</p>')
-    proofs = find_proofs(run.path, sha256)
-    if proofs:
-        markup.table(
-            ["By", "When", "What came of it"],
-            [
-                (
-                    proof.by or "an unknown person",
-                    markup.when(proof.made_at, reading.reader_zone()),
-                    " ".join([proof.description, *([proof.coverage.description] if proof.coverage else [])]),
-                )
-                for proof in proofs
-            ],
-            quiet=[number for number, proof in enumerate(proofs) if not proof.by],
-        )
-    steps = get_number(run.manifest, "training", "steps_done")
-    subject = repeating.ReplaySubject(path=run.path, sha256=sha256, steps=int(steps or 0), name=f"{run.path}")
-    repeating.show(subject, key=f"repeat {run.path.name}")
 
 
 def files(run: Run) -> None:

@@ -14,11 +14,11 @@ from dashboard.shared.parts.launching import trying
 from dashboard.shared.parts.lines import line_of
 from dashboard.shared.parts.run_box import choose_run
 from dashboard.shared.reading.series import Series
-from dashboard.shared.session import playing, reading, state
+from dashboard.shared.session import reading, state
 from dashboard.shared.tables import headline
 from dashboard.shared.words.grades import GRADES, STATUSES
-from dashboard.views.run import evidence, predictions, rollouts, sections
-from dashboard.views.run.parts import log, play
+from dashboard.views.run import evidence, play, predictions, reproduce, rollouts, sections
+from dashboard.views.run.parts import log
 from evidence import layout
 from evidence.imports.run import ImportedRun
 from evidence.index.summary import RunSummary
@@ -28,7 +28,7 @@ from evidence.rules.plausibility import score_caveats
 from evidence.run import Run
 from evidence.scores.recompute import describe_form_losses, describe_run_gain
 from launch import queue
-from launch.resuming import can_resume
+from launch.queue import can_resume
 from schemas.formats import count, quantity
 from schemas.reading import get_number, get_str
 
@@ -103,8 +103,6 @@ def _body(name: str, known: Mapping[str, RunSummary], *, was_running: bool) -> N
         if tab.open:
             with tab:
                 tabs[title]()
-        elif title == "Play":
-            playing.leave()
 
 
 def _figures(run: Run, series: Series) -> None:
@@ -152,8 +150,7 @@ def _sections(
         "Predictions": lambda: _predictions(run),
         "Play": lambda: play.section(run, known),
         "Log": lambda: log.section(run.path, following=running),
-        "Repeat": lambda: sections.repeat(run),
-        "Recipe": lambda: sections.reproduction(run),
+        "Reproduce": lambda: reproduce.section(run),
         **last,
     }
 

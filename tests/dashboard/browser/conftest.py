@@ -13,7 +13,7 @@ from browser import FLAGS, chromium, serving
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from launch import queue
-from launch.jobs.folder import jobs
+from launch.jobs import jobs
 
 PATIENCE_MS = 40_000
 """A shared machine of two cores may be busy; waiting costs nothing where it is not."""

@@ -22,7 +22,18 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 SCRIPT = '<img src=x onerror="window.pwned=1"><script>window.pwned=1</script>'
 MARKDOWN = "**bold** [link](http://evil.example/) ![i](http://evil.example/i.png) :red[red] :material/home: $x^2$ `c`"
 HOSTILE = f"{SCRIPT} {MARKDOWN} http://evil.example/auto"
-SECTIONS = ("Curves", "Plan", "Configuration", "Examples", "Predictions", "Play", "Log", "Recipe", "Files", "Problems")
+SECTIONS = (
+    "Curves",
+    "Plan",
+    "Configuration",
+    "Examples",
+    "Predictions",
+    "Play",
+    "Log",
+    "Reproduce",
+    "Files",
+    "Problems",
+)
 
 
 def hostile_run(root: Path) -> str:

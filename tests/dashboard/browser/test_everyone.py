@@ -14,7 +14,7 @@ from playwright.sync_api import Page
 from synthetic import STARTED, seal, write_run
 
 from evidence.layout import MANIFEST
-from launch.jobs.folder import OUTPUT, enqueue, mark_ended, new_job_folder, read_job
+from launch.jobs import OUTPUT, enqueue, mark_ended
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -27,7 +27,7 @@ PAGES = {
     "predictions": "/run?run=beta&view=Predictions",
     "play": "/run?run=beta&view=Play",
     "log": "/run?run=beta&view=Log",
-    "reproduce": "/run?run=beta&view=Recipe",
+    "reproduce": "/run?run=beta&view=Reproduce",
     "problems": "/run?run=torn&view=Problems",
     "sources": "/run?run=other-tool&view=Sources",
     "compare": "/compare?runs=alpha&runs=beta",
@@ -63,12 +63,9 @@ def corpus(root: Path) -> None:
     (root / "torn").mkdir()
     (root / "torn" / MANIFEST).write_text('{"run_id": ')
     shutil.copytree(CASES / "hf_trainer" / "folder", root / "other-tool")
-    folder = new_job_folder(root, STARTED)
-    enqueue(folder, run="beta", working_folder=root, now=STARTED)
-    (folder / OUTPUT).write_text("error TP301: The loss is not finite.\n")
-    job = read_job(folder)
-    assert job is not None
-    mark_ended(job, 4)
+    job = enqueue(root, run="beta", working_folder=root, now=STARTED)
+    (job.folder / OUTPUT).write_text("error TP301: The loss is not finite.\n")
+    mark_ended(job.folder, 4)
 
 
 def serious(page: Page, theme: str) -> list[str]:

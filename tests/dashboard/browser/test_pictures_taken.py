@@ -12,7 +12,7 @@ from playwright.sync_api import FloatRect, Locator, Page, expect
 from stand_ins import put, stand_in
 from synthetic import write_run
 
-from launch.jobs import working
+from launch.queue import start_worker
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -41,7 +41,7 @@ def saved(page: Page, name: str) -> bytes:
 def waits_for(root: Path, file: Path) -> None:
     """Start a job that ends when a file is there."""
     put(root, f"import pathlib, time\nwhile not pathlib.Path({str(file)!r}).exists(): time.sleep(0.1)", run="long-run")
-    working.start_worker(root)
+    start_worker(root)
 
 
 def test_curves_are_taken_as_png_svg_and_csv_and_any_page_says_that_a_run_has_ended(

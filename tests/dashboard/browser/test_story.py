@@ -82,7 +82,7 @@ def test_look_sort_open_compare_and_package(three: str, tmp_path: Path, page: Pa
     expect(page.get_by_text("of 300 planned")).to_be_visible()
     expect(page.locator("[data-testid=stEChartsChart] canvas")).to_be_visible()
     keep(page, "run")
-    for tab in ("Plan", "Configuration", "Examples", "Predictions", "Log", "Recipe", "Files", "Problems"):
+    for tab in ("Plan", "Configuration", "Examples", "Predictions", "Log", "Reproduce", "Files", "Problems"):
         page.get_by_role("tab", name=tab).click()
         expect(page).to_have_url(re.compile(f"view={tab}"))
         settled(page)

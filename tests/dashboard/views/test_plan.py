@@ -15,8 +15,7 @@ from dashboard.shared.config import configs, form
 from dashboard.shared.parts import asking
 from dashboard.shared.parts.asking import PlanQuestion
 from dashboard.shared.session import state
-from launch import planning
-from launch.asking import PlanRequest
+from launch.tasks import Task, TaskResult
 
 COMPILED = ("--on", "kaggle-tpu-v5e-8")
 QUICK = (*COMPILED, "--grid", "--quick")
@@ -63,12 +62,12 @@ def test_each_answer_is_drawn_when_it_arrives(opened: Open, root: Path) -> None:
 
 
 def test_compiling_and_planning_again_take_a_click(opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[tuple[str, ...]] = []
-    monkeypatch.setattr(planning, "ask", lambda root, config, options=(): started.append(tuple(options)))
+    started: list[list[str]] = []
+    monkeypatch.setattr(Task, "start", lambda task: started.append(list(task.arguments[3:-1])))
     for options, document in ((QUICK, grid_document()), (WHERE, where_document())):
         put_answer(root, tiny(), options, document)
     app = press(opened(state.PLAN, source="tiny.yaml"), "Compile for kaggle-tpu-v5e-8")
-    assert started == [COMPILED]
+    assert started == [list(COMPILED)]
     assert figures(press(app, "Plan again")) == 0
 
 
@@ -108,14 +107,14 @@ def test_progress_is_the_last_line_of_the_program_itself() -> None:
 def test_a_running_plan_shows_its_progress_and_can_be_cancelled(
     opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cancelled: list[tuple[str, ...]] = []
-    running = PlanRequest(state="running", output="t4: compiling 3 of 18 layers", seconds=42.0)
-    monkeypatch.setattr(planning, "planning", lambda root, config, options=(): running)
-    monkeypatch.setattr(planning, "cancel", lambda root, config, options=(): cancelled.append(tuple(options)))
+    cancelled: list[list[str]] = []
+    running = TaskResult(state="running", output="t4: compiling 3 of 18 layers", seconds=42.0)
+    monkeypatch.setattr(Task, "result", lambda task: running)
+    monkeypatch.setattr(Task, "cancel", lambda task: cancelled.append(list(task.arguments[3:-1])))
     app = opened(state.PLAN, source="tiny.yaml")
     assert "compiling 3 of 18 layers" in app.get("status")[0].label
     press(app, "Cancel")
-    assert cancelled == [QUICK]
+    assert cancelled == [list(QUICK)]
 
 
 def test_questions_start_one_by_one_and_none_after_a_failure() -> None:

@@ -12,9 +12,7 @@ from stand_ins import put, stand_in, wait_for
 from synthetic import write_run
 
 from launch import queue
-from launch.jobs import working
-from launch.jobs.folder import OUTPUT, Job, jobs, read_job
-from launch.jobs.output import tail
+from launch.jobs import OUTPUT, Job, jobs, read_job, tail
 from schemas.reading import read_yaml
 from trainproof.cli import app as command
 
@@ -28,7 +26,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     yield tmp_path / "runs"
     for job in jobs(tmp_path / "runs"):
         queue.kill(job)
-    wait_for(lambda: not working.is_worked_on(tmp_path / "runs"))
+    wait_for(lambda: not queue.has_worker(tmp_path / "runs"))
 
 
 @pytest.fixture
@@ -85,32 +83,26 @@ def test_a_job_is_cancelled_and_the_queue_goes_on(root: Path, said) -> None:
 
 def test_a_running_job_is_killed(root: Path, said) -> None:
     job = put(root, "import signal; print('ready', flush=True); signal.pause()")
-    working.start_worker(root)
+    queue.start_worker(root)
     wait_for(lambda: tail(job.folder / OUTPUT) == "ready")
     said("cancel", job.job_id, "--now")
     wait_for(lambda: now(job).has_ended)
     assert now(job).exit_code == -9
-    text = f"{job.run} was killed by signal 9 (SIGKILL), as the queue was told to.\n"
+    text = f"{job.run} was killed by signal 9 (SIGKILL) on request.\n"
     assert said("logs", job.job_id) == f"ready\n{text}"
     assert said("list").endswith(text)
 
 
-def test_a_job_that_the_system_killed_is_named_with_its_memory_and_a_way_on(root: Path, said) -> None:
+def test_a_job_that_the_system_killed_has_a_reason_and_a_command_to_continue(root: Path, said) -> None:
     job = put(root, "import signal; print('ready', flush=True); signal.pause()", run="killed")
-    working.start_worker(root)
+    queue.start_worker(root)
     wait_for(lambda: tail(job.folder / OUTPUT) == "ready")
-    folder = root / job.run
-    folder.mkdir(exist_ok=True)
-    (folder / "config.yaml").write_text("batch: {microbatch_size: 6, accumulation_steps: 1}\n")
-    memory = {"process_memory_bytes": 21 * 2**30, "host_memory_used_bytes": 23 * 2**30, "host_memory_bytes": 24 * 2**30}
-    (folder / "system.jsonl").write_text(json.dumps(memory) + '\n{"time": "2026-')
     os.killpg(now(job).started.pid, signal.SIGKILL)
     wait_for(lambda: now(job).has_ended)
-    fewer = "--set batch.microbatch_size=3 --set batch.accumulation_steps=2"
     text = (
-        f"{job.run} was killed by signal 9 (SIGKILL), usually by the kernel for want of memory: see `dmesg`. "
-        "system.jsonl said last: 21.00 GiB of the run, 23.00 GiB of 24.00 GiB on the machine. "
-        f"Next: trainproof train --resume {folder} --output NEW_FOLDER {fewer}\n"
+        f"{job.run} was killed by signal 9 (SIGKILL), probably because the machine ran out of memory (see `dmesg`). To "
+        f"resume it with less memory: trainproof train --resume {root / job.run} --output NEW_FOLDER "
+        "--set memory.remat=layer\n"
     )
     assert said("logs", job.job_id) == f"ready\n{text}"
     assert said("list").endswith(text)
@@ -123,15 +115,15 @@ def test_a_stopped_run_is_resumed_and_another_is_refused(root: Path, said) -> No
     assert [job.resumes for job in jobs(root)] == ["stopped"]
     write_run(root, "whole")
     assert said("resume", root / "whole", code=2) == (
-        f"error TP050: {root / 'whole'}: The run cannot be continued by the queue of {root}.\n"
-        "  A run can be continued if it is in this root, stopped before its end, and has a complete checkpoint.\n"
-        "  Next: `trainproof runs` shows the status of each run; `trainproof queue retry` starts one again.\n"
+        f"error TP050: {root / 'whole'}: The run cannot be resumed in the queue of {root}.\n"
+        "  It must be in this folder, have stopped before its end, and have a complete checkpoint.\n"
+        "  Next: Check its status with `trainproof runs`, or start it again with `trainproof queue retry`.\n"
     )
 
 
 def test_a_job_that_does_not_exist_is_named(root: Path, said) -> None:
     assert said("list") == "The queue is empty.\n"
     assert said("cancel", "job-x", code=2) == (
-        f"error TP091: {root}: The queue of this root has no job job-x.\n"
-        "  Next: `trainproof queue list` names the jobs; --root names another folder of runs.\n"
+        f"error TP091: {root}: This queue does not contain the job job-x.\n"
+        "  Next: `trainproof queue list` shows the jobs; pass --root for another runs folder.\n"
     )

@@ -14,7 +14,7 @@ from dashboard.shared.parts.course import COMPILING
 from dashboard.shared.session import state
 from evidence.layout import LOG
 from evidence.lock import RunLock
-from launch.jobs.folder import OUTPUT, mark_ended
+from launch.jobs import OUTPUT, mark_ended
 
 
 def stage(opened: Open) -> str:
@@ -32,7 +32,7 @@ def test_before_it_has_a_folder_a_run_shows_the_state_and_output_of_its_job(open
         (job.folder / "process.json").write_text(json.dumps({}))
     (job.folder / OUTPUT).write_text(f"first line\n{COMPILING}\n")
     assert COMPILING in said(opened(state.RUN, run="alpha"))
-    mark_ended(job, 4)
+    mark_ended(job.folder, 4)
     app = opened(state.RUN, run="alpha")
     assert not app.status
     assert "Ended with exit code 4." in said(app)

@@ -12,8 +12,8 @@ from synthetic import write_run
 from dashboard.shared.config import configs
 from dashboard.shared.parts.rehearsed import MAKE, TAB
 from dashboard.shared.session import state
-from launch.jobs import working
-from launch.jobs.folder import jobs
+from launch import queue
+from launch.jobs import jobs
 
 
 def test_a_pair_by_lineage_is_shown_with_stages_figures_and_what_is_open(opened: Open, root: Path) -> None:
@@ -36,7 +36,7 @@ def test_a_pair_by_lineage_is_shown_with_stages_figures_and_what_is_open(opened:
 def test_without_a_rehearsal_a_button_makes_the_smoke_run_of_that_configuration(
     opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(working, "start_worker", lambda root: None)
+    monkeypatch.setattr(queue, "start_worker", lambda root: None)
     write_run(root, "long", steps=200)
     write_run(root, "another", steps=2, mode="smoke", config={"optimizer": {"learning_rate": 0.5}})
     app = opened(state.COMPARE, part=TAB)

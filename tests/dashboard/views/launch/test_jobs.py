@@ -19,8 +19,7 @@ from synthetic import write_run
 from dashboard.shared.session import state
 from evidence.lock import RunLock
 from launch import queue
-from launch.jobs import working
-from launch.jobs.folder import jobs, mark_ended
+from launch.jobs import jobs, mark_ended
 
 
 def keys(app: AppTest) -> list[str]:
@@ -49,7 +48,7 @@ def test_a_job_of_another_user_is_only_started_by_the_reader(opened: Open, root:
 def test_a_job_that_was_stopped_before_it_started_did_not_fail(opened: Open, root: Path) -> None:
     job = job_in(root)
     (job.folder / "cancelled").write_text("")
-    mark_ended(job, 130)
+    mark_ended(job.folder, 130)
     assert "· Stopped by you before it started<" in said(opened(state.LAUNCH))
     text = said(opened(state.RUN, run="a-run"))
     assert "Stopped by you before it started.</p>" in text
@@ -115,7 +114,7 @@ def test_a_job_that_was_just_started_is_not_called_stuck(opened: Open, root: Pat
     finally:
         wait_for(lambda: jobs(root)[0].started is not None)
         queue.kill(jobs(root)[0])
-        wait_for(lambda: not working.is_worked_on(root))
+        wait_for(lambda: not queue.has_worker(root))
 
 
 @contextmanager
@@ -174,7 +173,7 @@ def test_any_page_reports_once_that_a_job_has_ended(opened: Open, root: Path) ->
     job_in(root, run="ended-before", exit_code=0)
     app = opened(state.RUN, run="alpha")
     assert [toast.value for toast in app.toast] == []
-    mark_ended(first, 4)
+    mark_ended(first.folder, 4)
     assert [toast.value for toast in app.run().toast] == ["first: failed. It ended with an error."]
     assert [toast.value for toast in app.run().toast] == []
 

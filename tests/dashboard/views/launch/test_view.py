@@ -20,7 +20,7 @@ from dashboard.shared.config import configs, form
 from dashboard.shared.session import state
 from dashboard.shared.words.text import plain
 from evidence.bundle.secrets import strip_invisible
-from launch import asking, planning
+from launch import tasks
 from schemas.catalog import DATASETS
 from trainproof.cli import app as command
 
@@ -199,11 +199,11 @@ def test_the_smoke_test_shows_which_settings_it_replaces(opened: Open, root: Pat
 
 def answer(root: Path, config: dict[str, Any], value: dict[str, Any], *options: str, exit_code: int = 0) -> None:
     """Let a question about a configuration have this answer."""
-    folder = planning.folder_of(root, config, options)
+    folder = tasks.plan_task(root, config, options).folder
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "answer.json").write_text(json.dumps(value))
     (folder / "output.log").write_text("")
-    asking.mark_ended(folder, exit_code)
+    tasks.finish(folder, exit_code)
 
 
 CHECKED = {
@@ -229,11 +229,11 @@ CHECKED = {
 
 
 def test_facts_about_model_and_data_and_the_first_examples_are_shown(opened: Open, root: Path) -> None:
-    answer(root, shown(opened(state.LAUNCH, source="tiny.yaml")), CHECKED, *planning.CHECK)
+    answer(root, shown(opened(state.LAUNCH, source="tiny.yaml")), CHECKED, *tasks.CHECK)
     text = said(opened(state.LAUNCH, source="tiny.yaml", rows="true"))
     assert "Model: 1.12 M parameters, 98.3 k trainable; gemma, random weights." in text
-    assert "Data: 12,550 examples with 477 k tokens, 12,000 of them generated; 100 evaluation items." in text
-    assert '<span class="" title="id 1, only read">2 + 2 = &lt;b&gt;</span>' in text
+    assert "Data: 12,550 examples (12,000 generated), 477 k tokens; 100 evaluation items." in text
+    assert '<span class="" title="id 1, context">2 + 2 = &lt;b&gt;</span>' in text
     assert '<span class="tp-on" title="id 2, supervised">4</span>' in text
     assert "Row 7" not in said(opened(state.LAUNCH, source="tiny.yaml")), "folded at first"
 
@@ -241,7 +241,7 @@ def test_facts_about_model_and_data_and_the_first_examples_are_shown(opened: Ope
 def test_a_run_that_the_check_refuses_cannot_be_started(opened: Open, root: Path) -> None:
     finding = {"code": "TP034", "severity": "error", "what": "The rows are empty.", "next": "Name others."}
     refused = {"can_begin": False, "findings": [finding | {"file": "mine.jsonl", "line": 2}]}
-    answer(root, shown(opened(state.LAUNCH, source="tiny.yaml")), refused, *planning.CHECK, exit_code=2)
+    answer(root, shown(opened(state.LAUNCH, source="tiny.yaml")), refused, *tasks.CHECK, exit_code=2)
     app = opened(state.LAUNCH, source="tiny.yaml")
     assert "Error TP034: The rows are empty." in said(app)
     assert "mine.jsonl line 2" in said(app)
@@ -262,7 +262,7 @@ def test_a_plan_is_shown_with_advice_and_does_not_prevent_the_start(opened: Open
     }
     config = shown(opened(state.LAUNCH, source="tiny.yaml"))
     answer(root, config, plan, exit_code=3)
-    answer(root, config, CHECKED, *planning.CHECK)
+    answer(root, config, CHECKED, *tasks.CHECK)
     app = opened(state.LAUNCH, source="tiny.yaml")
     assert "does not fit" in said(app)
     assert "28.00 GiB per device ± 25 %" in said(app)

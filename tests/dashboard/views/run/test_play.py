@@ -1,12 +1,13 @@
-"""The tab Play: what is asked of which models, answers as they grow, what ends them, and what a viewer may not."""
+"""The tab Play, with a small program instead of `trainproof play`."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
+import threading
 from pathlib import Path
 
-import psutil
 import pytest
 from pages import Open, labels, press, said
 from stand_ins import wait_for
@@ -14,147 +15,102 @@ from streamlit.testing.v1 import AppTest
 from synthetic import write_run
 
 from dashboard.shared.session import state
-from launch import playing
-from launch.playing import PlaySession
+from launch import process, tasks
+from launch.jobs import mark_started
+from launch.tasks import Task
 
-READY = {"event": "ready", "models": [{"name": "alpha", "where": "seed 0"}], "evidence": False}
 ANSWER = {"event": "answer", "model": 0, "text": "<b>7</b>", "tokens": 3, "finish_reason": "stop"}
-STAND_IN = f"""
-import json, sys
+PROGRAM = f"""
+import json, sys, time
 def tell(event):
     print(json.dumps(event), flush=True)
-tell({READY!r})
-for line in sys.stdin:
-    asked = json.loads(line)
-    if asked.get("prompt") == "wait":
-        tell({{"event": "text", "model": 0, "text": "grow"}})
-        continue
-    if asked.get("prompt") == "long":
-        tell({{"event": "refused", "problems": [{{"code": "TP118", "what": "Too long.", "next": "Shorten it."}}]}})
-        continue
-    more = {{"expected": "7", "correct": True}} if "item" in asked else {{}}
-    tell({ANSWER!r} | more)
+tell({{"event": "ready", "models": [{{"name": "al<i>pha"}}]}})
+[question] = map(json.loads, sys.stdin)
+if question.get("prompt") == "wait":
+    tell({{"event": "text", "model": 0, "text": "growing"}})
+    time.sleep(60)
+elif question.get("prompt") == "long":
+    tell({{"event": "refused", "problems": [{{"what": "Too long.", "next": "Shorten it."}}]}})
+elif question.get("prompt") == "fail":
+    sys.exit("error TP710: no memory")
+else:
+    tell({ANSWER!r} | ({{"expected": "7", "correct": True}} if "item" in question else {{}}))
     tell({{"event": "done"}})
 """
 
 
-@pytest.fixture(autouse=True)
-def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(playing, "PROGRAM", (sys.executable, "-c", STAND_IN))
+def start_in_thread(task: Task) -> None:
+    """Run a task in a thread of this process, where the program is replaced."""
+    task.folder.mkdir(parents=True)
+    (task.folder / tasks.INPUT).write_text(task.files[tasks.INPUT])
+    own = process.identify(os.getpid())
+    mark_started(task.folder, own, own)
+    threading.Thread(target=tasks.main, args=(task.folder, Path.cwd(), 60.0, 60.0, list(task.arguments))).start()
 
 
-def asked(app: AppTest, prompt: str) -> AppTest:
-    """Put a prompt and wait for what comes of it."""
-    app.text_area(key="play prompt").set_value(prompt).run()
+@pytest.fixture
+def play(opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch) -> AppTest:
+    monkeypatch.setattr(tasks, "PROGRAM", (sys.executable, "-c", PROGRAM))
+    monkeypatch.setattr(Task, "start", start_in_thread)
+    write_run(root, "alpha")
+    return opened(state.RUN, run="alpha", view="Play")
+
+
+def ask(app: AppTest, prompt: str | None = None) -> AppTest:
+    """Ask a question and wait until its task has ended, or has printed a text."""
+    if prompt is not None:
+        app.text_area(key="play prompt").set_value(prompt).run()
     press(app, "Ask")
-    session: PlaySession = app.session_state["models that play"]
-    wait_for(lambda: bool(session.look().texts or session.look().refused))
+    task = app.session_state["question to a model"].task
+    wait_for(lambda: task.result().state != "running" or "growing" in str(task.result().answer))
     return app.run()
 
 
-def test_an_answer_grows_and_is_shown_as_text(opened: Open, root: Path) -> None:
-    write_run(root, "alpha")
-    app = opened(state.RUN, run="alpha", view="Play")
-    text = said(app)
-    assert "Play is never evidence: nothing is recorded, the run stays as it is, and no answer here counts" in text
-    press(app, "Ask")
-    assert "models that play" not in app.session_state, "there is no prompt yet"
-    asked(app, "wait")
-    assert [block.value for block in app.code] == ["grow"]
-    assert "Stop" in labels(app)
-    session: PlaySession = app.session_state["models that play"]
-    press(app, "Stop")
-    wait_for(lambda: not session.is_alive)
-    asked(app, "3+4")
-    assert [block.value for block in app.code] == ["<b>7</b>"]
-    assert "3 tokens, ended by itself." in said(app)
-    asked(app, "long")
-    assert "Too long. Shorten it." in said(app)
+def test_answers_are_shown_as_text_and_then_removed(play: AppTest, root: Path) -> None:
+    assert "Answers are not saved in the run and do not affect its grade." in said(play)
+    press(play, "Ask")
+    assert "question to a model" not in play.session_state, "without a prompt, nothing starts"
+    ask(play, "3+4")
+    assert "<b>7</b>" in [block.value for block in play.code]
+    assert "al&lt;i&gt;pha" in said(play)
+    assert "3 tokens, complete" in said(play)
+    assert not list((root / ".launch" / "plays").iterdir())
 
 
-def test_an_item_has_its_expected_answer_beside_it(opened: Open, root: Path) -> None:
-    folder = write_run(root, "alpha")
-    row = json.loads((folder / "predictions.jsonl").read_text().splitlines()[0])
-    app = opened(state.RUN, run="alpha", view="Play")
-    next(one for one in app.button_group if one.key == "play way").set_value("An item of its evaluation").run()
-    assert f"<b>Expected</b> {row['expected']}" in said(app)
-    press(app, "Ask")
-    session: PlaySession = app.session_state["models that play"]
-    wait_for(lambda: bool(session.look().answers))
-    app.run()
-    assert "3 tokens, ended by itself; right, expected 7." in said(app)
+def test_an_answer_grows_and_can_be_stopped(play: AppTest) -> None:
+    ask(play, "wait")
+    assert "growing" in [block.value for block in play.code]
+    assert {"Stop"} == {"Ask", "Stop"} & set(labels(play))
+    press(play, "Stop")
+    play.run()
+    assert "Stopped." in said(play)
+    assert "Ask" in labels(play)
 
 
-def test_a_training_row_is_asked_by_the_prompt_that_it_was_written_from(opened: Open, root: Path) -> None:
-    folder = write_run(root, "alpha")
-    document = json.loads((folder / "first_examples.json").read_text("utf-8"))
-    whole = "<b>3+4=</b>\n"
-    row = {"row": 6, "text": f"{whole}7<eos>", "template": "{prompt}\n", "prompt_utf8": whole.encode().hex()}
-    document["examples"] = [row | {"tokens": [], "truncated": False}, row | {"row": 7, "template": None}]
-    (folder / "first_examples.json").write_text(json.dumps(document), "utf-8")
-    app = opened(state.RUN, run="alpha", view="Play")
-    next(one for one in app.button_group if one.key == "play way").set_value("A training row").run()
-    assert app.selectbox(key="play row").options == ["row 6: <b>3+4=</b>"], "a chat template may have written row 7"
-    assert "<b>It was taught</b> 7&lt;eos&gt;" in said(app)
-    press(app, "Ask")
-    session: PlaySession = app.session_state["models that play"]
-    wait_for(lambda: bool(session.look().answers))
-    assert session.look().asked == "<b>3+4=</b>"
+@pytest.mark.parametrize(("prompt", "reason"), [("long", "Too long. Shorten it."), ("fail", "error TP710: no memory")])
+def test_a_question_without_an_answer_has_a_reason(play: AppTest, prompt: str, reason: str) -> None:
+    ask(play, prompt)
+    assert reason in said(play) + "".join(block.value for block in play.code)
 
 
-@pytest.mark.parametrize("elsewhere", ["tab", "page", "run"])
-def test_who_leaves_ends_the_process(opened: Open, root: Path, elsewhere: str) -> None:
-    write_run(root, "alpha")
+def test_an_item_is_compared_with_its_expected_answer(play: AppTest, root: Path) -> None:
+    row = json.loads((root / "alpha" / "predictions.jsonl").read_text().splitlines()[0])
+    next(one for one in play.button_group if one.key == "play").set_value("Evaluation item").run()
+    assert f"Expected: {row['expected']}" in said(play)
+    assert "3 tokens, complete, ✓ correct" in said(ask(play))
+
+
+def test_another_run_does_not_show_the_question(play: AppTest, root: Path) -> None:
     write_run(root, "beta", seed=1)
-    app = asked(opened(state.RUN, run="alpha", view="Play"), "3+4")
-    session: PlaySession = app.session_state["models that play"]
-    assert session.is_alive
-    if elsewhere == "page":
-        app.switch_page("views/plan.py")
-    elif elsewhere == "tab":
-        app.query_params["view"] = "Log"
-        app.session_state["view"] = "Log"
-    else:
-        app.query_params["run"] = "beta"
-    app.run()
-    wait_for(lambda: not session.is_alive)
-    assert "models that play" not in app.session_state
+    ask(play, "wait")
+    task = play.session_state["question to a model"].task
+    play.query_params["run"] = "beta"
+    assert "Question: wait" not in said(play.run())
+    wait_for(lambda: not task.folder.exists())
 
 
-def test_a_viewer_starts_nothing(opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_run(root, "alpha")
+def test_a_viewer_starts_nothing(play: AppTest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dashboard.shared.parts.gate.may_operate", lambda: False)
-    app = opened(state.RUN, run="alpha", view="Play")
-    assert "Ask" not in labels(app)
-    expected = "You are logged in as a viewer: you can look at everything, but only an operator may start a model."
-    assert expected in said(app)
-
-
-def session_of(root: Path, **limits: float) -> PlaySession:
-    return PlaySession(root, beside=None, untrained=False, **limits)
-
-
-def test_nobody_looking_or_asking_ends_it_with_a_reason(tmp_path: Path) -> None:
-    unwatched = session_of(tmp_path, watched_seconds=0.2)
-    wait_for(lambda: not unwatched.is_alive)
-    assert unwatched.why_ended == "The models were put away, since nobody looked any more."
-    idle = session_of(tmp_path, idle_seconds=0.2)
-    wait_for(lambda: not idle.is_alive)
-    assert idle.why_ended == "The models were put away after 0 minutes without a question."
-
-
-def test_a_refusal_of_the_program_is_shown_in_its_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    code = "import sys; sys.exit('error TP710: no room')"
-    monkeypatch.setattr(playing, "PROGRAM", (sys.executable, "-c", code))
-    session = session_of(tmp_path)
-    wait_for(lambda: session.why_ended == "error TP710: no room")
-    assert session.look().is_done
-
-
-def test_it_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
-    """Even one that was killed: its end of the pipe closes."""
-    session = session_of(tmp_path)
-    process = psutil.Process(session.pid)
-    assert session._process.stdin is not None
-    session._process.stdin.close()
-    process.wait(timeout=20)
+    play.run()
+    assert "Ask" not in labels(play)
+    assert "You are logged in as a viewer. Only operators can start a model." in said(play)

@@ -25,8 +25,8 @@ from evidence.index.index import index_runs
 from evidence.layout import FIRST_EXAMPLES, LOG, MANIFEST, METRICS, PLAN
 from evidence.lock import RunLock
 from evidence.notes import NotesEdit, change_notes
-from launch.jobs.folder import enqueue, mark_started, new_job_folder, read_job
-from launch.jobs.process import started_now
+from launch.jobs import enqueue, mark_started
+from launch.process import identify
 
 FOREIGN = Path(__file__).parents[3] / "cases" / "foreign"
 SECRET = "hf_" + "Ab1" * 12
@@ -137,7 +137,7 @@ def test_a_run_of_another_tool_with_evaluations_alone_has_curves(opened: Open, r
 
 def test_how_to_make_it_again_names_unsaved_code(opened: Open, root: Path) -> None:
     folder = write_run(root, "alpha", manifest={"code": {"dirty": True, "diff_sha256": "d" * 64}})
-    app = opened(state.RUN, run=folder.name, view="Recipe")
+    app = opened(state.RUN, run=folder.name, view="Reproduce")
     text = said(app)
     assert "The code had uncommitted changes." in text
     assert 'started <span title="2026-11-20 12:00:00 UTC">' in text
@@ -184,8 +184,7 @@ HEARS_SIGINT = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_DFL
 @contextmanager
 def at_work_in_the_queue(root: Path) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
     """Yield a job that is at work on the run alpha, and its process."""
-    folder = new_job_folder(root, datetime.now(UTC))
-    enqueue(folder, run="alpha", working_folder=root, now=datetime.now(UTC))
+    folder = enqueue(root, run="alpha", working_folder=root, now=datetime.now(UTC)).folder
     command = [sys.executable, "-c", HEARS_SIGINT]
     with (
         RunLock(write_run(root, "alpha", status="running")),
@@ -193,9 +192,7 @@ def at_work_in_the_queue(root: Path) -> Iterator[tuple[Path, subprocess.Popen[by
     ):
         assert process.stdout is not None
         process.stdout.readline()
-        job = read_job(folder)
-        assert job is not None
-        mark_started(job, started_now(process.pid), started_now(process.pid))
+        mark_started(folder, identify(process.pid), identify(process.pid))
         yield folder, process
         process.kill()
 

@@ -1,0 +1,129 @@
+"""Replay a run or a bundle from a page, or ask its model new questions, and show the receipt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from dashboard.shared.parts import gate, markup
+from dashboard.shared.parts.launching import trying
+from dashboard.shared.session import reading, state
+from dashboard.shared.words.times import date_and_time
+from evidence.bundle.secrets import strip_invisible
+from evidence.proof.verification import explain_receipt
+from launch import tasks
+from launch.process import format_command
+from launch.tasks import Task, TaskResult, Verb
+from schemas.formats import duration
+from schemas.reading import get_number, get_objects, get_str
+
+TICK_SECONDS = 1.0
+_SAMPLE, _WHOLE, _QUESTIONS = "Random sample", "Whole run", "New questions"
+_WAYS = {
+    _SAMPLE: "All answers, the first and last segment, and randomly chosen segments in between.",
+    _WHOLE: "All answers, and the whole training from its seed. This takes as long as the run took.",
+    _QUESTIONS: "All answers, and new questions generated from your seed. No training step is replayed.",
+}
+_VERDICTS = {"identical": "✓ identical", "within tolerance": "≈ within tolerance", "different": "✕ different"}
+
+
+def show(path: Path, sha256: str, *, key: str) -> None:
+    """Draw what to replay, the equivalent command, progress, and the receipt.
+
+    Args:
+        path: Run folder or bundle.
+        sha256: Hash of the run's manifest or of the bundle.
+        key: Prefix of the keys of the widgets.
+    """
+    way = st.segmented_control("What to replay", list(_WAYS), default=_SAMPLE, required=True, key=f"{key} way")
+    markup.note(_WAYS[way])
+    verb, options = _command(way, key)
+    st.code(strip_invisible(format_command([verb, str(path), *options])), language=None, wrap_lines=True)
+    task = tasks.replay_task(state.root(), path, sha256, verb, options)
+    is_running = task.result().state == "running"
+    st.fragment(run_every=TICK_SECONDS if is_running else None)(_task)(task, was_running=is_running)
+
+
+def _command(way: str, key: str) -> tuple[Verb, list[str]]:
+    """Draw the settings of a replay, and return its command and options."""
+    if way == _WHOLE:
+        return "replay", ["--all"]
+    with st.container(horizontal=True):
+        if way == _SAMPLE:
+            minutes = st.number_input("Minutes at most", 1, 360, 5, key=f"{key} minutes", width=160)
+            return "replay", ["--minutes", str(minutes)]
+        number = st.number_input("Questions", 1, 500, 20, key=f"{key} questions", width=140)
+        seed = st.number_input("Your seed", 0, 2**31 - 1, 1, key=f"{key} seed", width=180)
+        return "challenge", ["--generate", str(number), "--seed", str(seed)]
+
+
+def _task(task: Task, *, was_running: bool) -> None:
+    result = task.result()
+    if was_running and result.state != "running":
+        reading.look_again()  # the receipt may change the grade
+        st.rerun()
+    if result.state == "running":
+        _progress(task, result)
+        return
+    if result.answer is not None:
+        _receipt(result.answer)
+    elif result.state == "failed":
+        code = "" if result.exit_code is None else f" with exit code {result.exit_code}"
+        markup.note(f"The replay failed{code}.")
+        lines = [line for line in result.output.splitlines() if not line.startswith("{")]
+        st.code("\n".join(lines), language=None, wrap_lines=True)
+    if not gate.may_operate():
+        markup.note("You are logged in as a viewer. Only operators can start a replay.")
+    elif st.button("Replay" if result.state == "none" else "Replay again", icon=":material/replay:", type="primary"):
+        with trying("The replay could not be started"):
+            task.start()
+            st.rerun()
+
+
+def _progress(task: Task, result: TaskResult) -> None:
+    """Draw how far a replay is, and the button that cancels it."""
+    text, fraction = "Starting", 0.0
+    for event in tasks.parse_events(result.output):
+        done, total = event.get("step", event.get("done")), event.get("of")
+        if event.get("event") in {"step", "items"} and done and total:
+            text, fraction = f"{'Step' if event['event'] == 'step' else 'Answer'} {done} of {total}", done / total
+    st.progress(min(1.0, fraction), text=f"{text}, {duration(round(result.seconds or 0))}")
+    if gate.may_operate() and st.button("Cancel", icon=":material/close:", key="cancel replay"):
+        with trying("The replay could not be cancelled"):
+            task.cancel()
+            st.rerun()
+
+
+def _receipt(receipt: Mapping[str, Any]) -> None:
+    """Draw the result of a replay, its segments, its meaning, and the answers that differ."""
+    verdict, made_at = get_str(receipt, "result") or "", get_str(receipt, "made_at")
+    summary = f"{_VERDICTS.get(verdict, verdict)}: {get_str(receipt, 'said') or ''}"
+    markup.note(f"{summary} {date_and_time(made_at, reading.reader_zone())}")
+    segments = [
+        {
+            "Steps": _steps(get_number(segment, "first_step") or 0, get_number(segment, "last_step") or 0),
+            "Result": _VERDICTS.get(get_str(segment, "verdict") or "", "not replayed"),
+            "First difference": get_str(segment, "difference") or "",
+        }
+        for segment in get_objects(receipt, "covered", "segments")
+    ]
+    if segments:
+        st.dataframe(segments, hide_index=True)
+    if "marks" in receipt:
+        markup.bullets("What this shows", explain_receipt(receipt))
+    failures = get_objects(receipt, "score", "failures")
+    names = {"prompt": "Question", "expected": "Expected", "output_text": "Answer"}
+    if failures:
+        st.dataframe(
+            [{title: str(row.get(key) or "") for key, title in names.items()} for row in failures], hide_index=True
+        )
+
+
+def _steps(first: float, last: float) -> str:
+    """Format a segment, which begins after its first step; without steps, it is a saved state."""
+    if first == last:
+        return f"state after step {last:,.0f}"
+    return f"{first + 1:,.0f} to {last:,.0f}" if first + 1 < last else f"{last:,.0f}"
