@@ -41,6 +41,9 @@ def draw(found: Sequence[RunSummary], picked: Sequence[RunSummary]) -> None:
         return
     names = value_names(rows)
     default_x, default_y = default_axes(rows)
+    if default_y not in names:
+        markup.empty("Nothing to draw", "These runs have no figures.")
+        return
     with st.container(horizontal=True, vertical_alignment="bottom"):
         x = _choose("X axis", names, default_x, key="x_axis")
         y = _choose("Y axis", names, default_y, key="y_axis")
@@ -79,7 +82,7 @@ def _choose(label: str, names: Sequence[str], default: str | None, *, key: str) 
     return st.selectbox(
         label,
         names,
-        index=names.index(default) if default in names else None,
+        index=names.index(default) if default in names else None if default is None else 0,
         key=key,
         bind="query-params",
         width=240,
@@ -107,7 +110,7 @@ def value_names(rows: Sequence[Row]) -> list[str]:
     columns = [name for name in _COLUMNS if any(row.get(name) is not None for row in rows)]
     settings = {name for row in rows for name in row.summary.settings}
     figures = {name for row in rows for name in row.summary.figures}
-    return list(dict.fromkeys([*(columns or _RESULTS), *findable(settings), *findable(figures)]))
+    return list(dict.fromkeys([*columns, *findable(settings), *findable(figures)]))
 
 
 def values_frame(rows: Sequence[Row], names: Sequence[str]) -> pd.DataFrame:

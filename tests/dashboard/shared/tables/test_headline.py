@@ -9,8 +9,6 @@ from synthetic import write_run
 from dashboard.shared.config import settings
 from dashboard.shared.reading.series import Tail
 from dashboard.shared.tables import forecast, headline
-from dashboard.views.compare.logic import tables
-from evidence.compare.scores import compare_runs
 from evidence.run import read_run
 from schemas.formats import NOTHING
 
@@ -138,19 +136,3 @@ def test_a_number_is_shown_as_yaml_writes_it_with_every_digit(value: float) -> N
     text = settings.as_yaml(value)
     assert yaml.safe_dump(value) == f"{text}\n...\n"
     assert yaml.safe_load(text) == value
-
-
-def test_what_two_runs_state_to_a_question_is_said_in_words(tmp_path: Path) -> None:
-    smoke = write_run(tmp_path, "smoke", mode="smoke", steps=2, items=0, manifest={"model": {"parameters": 169_728}})
-    check = compare_runs([read_run(smoke), read_run(write_run(tmp_path, "full"))]).smoke
-    assert check is not None
-    found = {answer.question: tables.answer_rows(answer) for answer in check.answers}
-    assert found["same model"][0][-1] == "169,728 parameters"
-    assert found["same shape of a step"][0] == ("8 examples", "256 tokens", "remat layer")
-    assert found["same number formats"][1] == ("parameters in float32", "computed in float32")
-    assert not [value for values in found.values() for one in values for value in one if "null" in value]
-    # A yes says of what it is one: what was set aside stands beside it.
-    assert found["same settings apart from model, rows, batch and length"] == [
-        ("evaluation.eval_set = None", "limits.steps = 2"),
-        ("evaluation.eval_set = own-items", "limits.steps = 20"),
-    ]
