@@ -29,7 +29,7 @@ def card(summary: RunSummary, run: Run, known: Mapping[str, RunSummary]) -> None
         return
     with st.container(border=True, horizontal=True, vertical_alignment="center", key="smoke_card"):
         if not found:
-            markup.note("There is no smoke run of this configuration.")
+            markup.note("No smoke run with this configuration yet.")
             start_button(run)
             return
         smoke, full = (summary, found[0]) if is_smoke else (found[0], summary)

@@ -25,7 +25,7 @@ from schemas.formats import NOTHING, quantity
 
 _RESULTS, _SIZES = ("score", "loss", "steps"), ("steps", "tokens", "minutes")
 _COLUMNS = (*_RESULTS, "baseline", "tokens", "minutes", "grade", "mode", "status", "model", "method", "device")
-"""Columns of the list of runs that can be an axis, besides all settings and figures."""
+"""Columns of the list of runs offered as axes, besides all settings and figures."""
 _MOSTLY_EQUAL = 0.9
 """Share of runs with the same value above which a setting was hardly varied."""
 _MAX_GROUPS = 10
@@ -33,7 +33,7 @@ OTHER = "other"
 
 
 def draw(found: Sequence[RunSummary], picked: Sequence[RunSummary]) -> None:
-    """Draw the scatter plot of the selected runs, or of those that match a search, and their table."""
+    """Draw the plot and the table of the selected runs, or of all runs that match a search."""
     runs = reading.run_list(found)
     rows = [runs.by_name[run.path.name] for run in picked] if len(picked) > 1 else _search(runs)
     if not rows:
@@ -42,7 +42,7 @@ def draw(found: Sequence[RunSummary], picked: Sequence[RunSummary]) -> None:
     names = value_names(rows)
     default_x, default_y = default_axes(rows)
     if default_y not in names:
-        markup.empty("Nothing to draw", "These runs have no figures.")
+        markup.empty("Nothing to draw", "No score, loss or steps in these runs.")
         return
     with st.container(horizontal=True, vertical_alignment="bottom"):
         x = _choose("X axis", names, default_x, key="x_axis")
@@ -168,14 +168,9 @@ def is_drawable(frame: pd.DataFrame, rows: Sequence[Row], axes: Sequence[str], l
 
 
 def scatter_figure(frame: pd.DataFrame, x: str, y: str, colour: str | None, logs: set[str]) -> go.Figure:
-    """Draw a point per row; text and few different numbers get colours and symbols, other numbers a colour scale.
+    """Draw a point per row of a frame with a column per value, named by `x`, `y`, `colour` and the log axes.
 
-    Args:
-        frame: Values by name, and the column `run`.
-        x: Name of the values on the x axis.
-        y: Name of the values on the y axis.
-        colour: Name of the values that choose the colour, or None.
-        logs: Names of the logarithmic axes.
+    Text and up to ten different numbers get colours and symbols, more numbers a colour scale.
     """
     points = frame.map(lambda value: markup.safe(value) if isinstance(value, str) else value)
     groups: list[str] = []
@@ -197,8 +192,7 @@ def scatter_figure(frame: pd.DataFrame, x: str, y: str, colour: str | None, logs
         log_y=y in logs,
         height=480,
     )
-    # Otherwise 0.0002 would be 200µ.
-    figure.update_xaxes(tickformat="~g" if x in logs else None).update_yaxes(tickformat="~g" if y in logs else None)
+    figure.update_xaxes(exponentformat="power").update_yaxes(exponentformat="power")
     return figure.update_traces(marker_size=11).update_layout(margin_t=20)
 
 

@@ -263,15 +263,13 @@ def _draw_figures(compared: Comparison, runs: Mapping[str, Run], *, every: bool)
 
 
 def _draw_settings(compared: Comparison, *, every: bool) -> None:
-    diff, frame = compared.settings_diff(), settings_frame(compared)
-    if diff.differing or every:
-        shown = frame if every else frame[frame.index.get_level_values("Kind").isin(["changed", "derived"])]
+    frame = settings_frame(compared)
+    shown = frame if every else frame[frame.index.get_level_values("Kind").isin(["changed", "derived"])]
+    if len(shown):
         _draw_frame(shown, "Settings of the compared runs")
-    if not every:
-        hidden = f"{formats.quantity(len(diff.equal), 'equal setting')} hidden."
-        if diff.unheld:
-            hidden = f"{hidden[:-1]}, and {len(diff.unheld):,} that only some runs have."
-        markup.note(hidden if diff.differing else f"No setting differs; {hidden}")
+    hidden = len(frame) - len(shown)
+    note = f"{formats.quantity(hidden, 'setting')} hidden: equal, or not in every run." if hidden else ""
+    markup.note(note if len(shown) else f"No setting differs. {note}")
 
 
 def _draw_frame(frame: pd.DataFrame, alt: str) -> None:
@@ -344,22 +342,13 @@ def _draw_export(compared: Comparison) -> None:
         tables["Flipped items"] = lambda: pd.concat([flips_frame(pair) for pair in compared.pairs if pair.score])
     with st.popover("Tables as CSV", icon=":material/download:"):
         for title, make in tables.items():
-            markup.download(
-                title,
-                lambda make=make: as_csv(make()),
-                f"{title.lower()}.csv",
-                mime="text/csv",
-                type="tertiary",
-                key=f"csv {title}",
-            )
+            markup.download(title, lambda make=make: format_csv(make()), f"{title.lower()}.csv", mime="text/csv")
 
 
-def as_csv(frame: pd.DataFrame) -> str:
+def format_csv(frame: pd.DataFrame) -> str:
     """Return a table as CSV without formulas."""
-    rows = frame.astype(object).itertuples(index=False)
-    return csv_text(
-        list(frame.columns), ([strip_invisible(v) if isinstance(v, str) else v for v in row] for row in rows)
-    )
+    rows = frame.astype(object).map(lambda value: strip_invisible(value) if isinstance(value, str) else value)
+    return csv_text(list(rows.columns), rows.itertuples(index=False))
 
 
 # Flipped items
@@ -401,18 +390,18 @@ def _draw_flips(compared: Comparison, runs: Mapping[str, Run]) -> None:
 
 def _draw_outputs(pair: Pair, flip: Flip, runs: Mapping[str, Run]) -> None:
     markup.note(f"Prompt of {flip.id}; expected answer: {flip.expected}")
-    st.code(_readable(flip.prompt), language=None, wrap_lines=True)
+    _draw_text(flip.prompt)
     names = {pair.first: flip.kind == "broken", pair.second: flip.kind == "fixed"}
     for column, (name, is_right) in zip(st.columns(2), names.items(), strict=True):
         rows = runs[name].rows(layout.PREDICTIONS).values
-        output = next((get_str(row, "output_text") for row in rows if get_str(row, "id") == flip.id), "")
+        output = next((get_str(row, "output_text") for row in rows if get_str(row, "id") == flip.id), None)
         with column:
             markup.note(f"{'✓' if is_right else '✕'} {name} is {'correct' if is_right else 'wrong'}")
-            st.code(_readable(output or ""), language=None, wrap_lines=True)
+            _draw_text(output or "")
 
 
-def _readable(text: str) -> str:
-    return strip_invisible(both_ends(text, _MAX_OUTPUT))
+def _draw_text(text: str) -> None:
+    st.code(strip_invisible(both_ends(text, _MAX_OUTPUT)), language=None, wrap_lines=True)
 
 
 def flips_frame(pair: Pair) -> pd.DataFrame:

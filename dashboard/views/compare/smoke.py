@@ -48,7 +48,7 @@ def draw(found: Sequence[RunSummary], picked: Sequence[RunSummary]) -> None:
     full, smoke = _choose_pair(fulls, smokes, _default_pair(fulls, smokes, picked))
     if smoke is None:
         markup.empty(
-            f"{full.path.name} has no smoke run",
+            f"No smoke run for {full.path.name}",
             "A smoke run takes two steps with the same configuration, and evaluates.",
         )
         with st.container(horizontal=True, horizontal_alignment="center"):
@@ -89,11 +89,13 @@ def _choose_pair(
             named,
             index=0 if first else None,
             key=f"smoke_of {full.path.name}",
-            placeholder="none of this configuration",
+            placeholder="none for this configuration",
             width=380,
         )
     st.query_params["full"] = full.path.name
-    if smoke is not None:
+    if smoke is None:
+        st.query_params.pop("smoke", None)
+    else:
         st.query_params["smoke"] = smoke
     return full, named.get(smoke or "")
 
@@ -115,7 +117,6 @@ def _draw_check(smoke: RunSummary, full: RunSummary) -> None:
             alt="Stages of the smoke run and the full run",
         )
     with right:
-        st.header("What this shows", anchor=False)
         if check.proved:
             markup.bullets("The smoke run shows", check.proved)
         markup.bullets("It does not show", check.not_proved)

@@ -21,7 +21,7 @@ def page() -> None:
     if len(known) < 2:
         markup.empty(
             "Compare needs two runs",
-            f"{'Start another run' if known else 'There are no runs yet. Start two'}; a smoke run takes seconds.",
+            f"{'Start another run' if known else 'No runs yet. Start two'}; a smoke run takes seconds.",
         )
         launching.smoke_button()
         return

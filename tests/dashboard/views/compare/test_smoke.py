@@ -97,7 +97,7 @@ def test_a_full_run_without_a_smoke_run_can_start_one(
     write_run(root, "long", steps=200)
     write_run(root, "another", steps=2, mode="smoke", config={"optimizer": {"learning_rate": 0.5}})
     app = opened(state.COMPARE, part=TAB)
-    assert "long has no smoke run" in said(app)
+    assert "No smoke run for long" in said(app)
     press(app, START)
     (job,) = jobs(root)
     config = yaml.safe_load((job.folder / "config.yaml").read_text("utf-8"))
