@@ -187,7 +187,7 @@ def scatter_figure(frame: pd.DataFrame, x: str, y: str, colour: str | None, logs
         category_orders={"group": [*map(markup.safe, groups), OTHER]},
         labels={"group": colour or ""},
         hover_name="run",
-        custom_data=[points.index],
+        custom_data=[points.index.astype(str)],  # the browser returns text as sent, but not numbers
         log_x=x in logs,
         log_y=y in logs,
         height=480,

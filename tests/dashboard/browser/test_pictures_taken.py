@@ -73,7 +73,7 @@ def test_a_point_of_the_scatter_leads_to_its_run(address: str, root: Path, page:
     for number, decay in enumerate((0.001, 0.002, 0.004)):
         name = f"decay-{number}"
         config = {"optimizer": {"weight_decay": decay}}
-        write_run(root, name, items=20, correct=0.3 * number, seed=0, config=config)
+        write_run(root, name, items=20, correct=0.3 * number, seed=number, config=config)
     _, middle, last = points_of_scatter(page, address)
     click(page, middle, "1 of 3 runs selected.")
     page.keyboard.down("Shift")
