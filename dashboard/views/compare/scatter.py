@@ -15,17 +15,23 @@ import streamlit as st
 from dashboard.shared.parts import markup
 from dashboard.shared.parts.run_box import MOST_SIDE_BY_SIDE, SIDE_BY_SIDE, hold_side_by_side, name_pixels
 from dashboard.shared.session import reading, state
-from dashboard.shared.tables import runs as table
-from dashboard.shared.tables.runs import ListOptions, Row
+from dashboard.shared.tables.runs import ListOptions, cell_text, select
 from dashboard.shared.words.text import findable
-from dashboard.views.compare.side_by_side import PLOT_CONFIG
+from dashboard.views.compare.side_by_side import PLOT_CONFIG, format_csv
 from evidence.compare.settings import NO_SETTINGS, setting_rank
 from evidence.index.summary import RunSummary
 from schemas.formats import NOTHING, quantity
 
-_RESULTS, _SIZES = ("score", "loss", "steps"), ("steps", "tokens", "minutes")
-_COLUMNS = (*_RESULTS, "baseline", "tokens", "minutes", "grade", "mode", "status", "model", "method", "device")
-"""Columns of the list of runs offered as axes, besides all settings and figures."""
+_FIELDS = {
+    "score": "score",
+    "loss": "last_loss",
+    "steps": "steps_done",
+    "tokens": "tokens_seen",
+    "seconds": "duration_seconds",
+    "baseline": "baseline_score",
+} | {name: name for name in ("grade", "mode", "status", "model", "method", "device")}
+"""Attributes of a run by the names of their axes, besides all settings and figures."""
+_RESULTS, _SIZES = ("score", "loss", "steps"), ("steps", "tokens", "seconds")
 _MOSTLY_EQUAL = 0.9
 """Share of runs with the same value above which a setting was hardly varied."""
 _MAX_GROUPS = 10
@@ -34,13 +40,12 @@ OTHER = "other"
 
 def draw(found: Sequence[RunSummary], picked: Sequence[RunSummary]) -> None:
     """Draw the plot and the table of the selected runs, or of all runs that match a search."""
-    runs = reading.run_list(found)
-    rows = [runs.by_name[run.path.name] for run in picked] if len(picked) > 1 else _search(runs)
-    if not rows:
+    runs = picked if len(picked) > 1 else _search(found)
+    if not runs:
         markup.empty("No run matches", "Remove a word or a condition from the search.")
         return
-    names = value_names(rows)
-    default_x, default_y = default_axes(rows)
+    names = value_names(runs)
+    default_x, default_y = default_axes(runs)
     if default_y not in names:
         markup.empty("Nothing to draw", "No score, loss or steps in these runs.")
         return
@@ -50,20 +55,19 @@ def draw(found: Sequence[RunSummary], picked: Sequence[RunSummary]) -> None:
         colour = _choose("Colour by", names, None, key="colour")
         scales = {axis: _choose_scale(f"{axis.upper()} scale", key=f"{axis}_scale") for axis in "xy"}
         names = list(dict.fromkeys(name for name in ("run", x, y, colour) if name))
-        columns = [table.column_of(name, rows) for name in names]
-        markup.download("CSV", lambda: table.as_csv(rows, columns), "scatter.csv", mime="text/csv")
-    frame = values_frame(rows, names)
+        frame = values_frame(runs, names)
+        markup.download("CSV", lambda: format_csv(frame), "scatter.csv", mime="text/csv")
     complete = frame.dropna(subset=[x, y])
     logs = {name for name, scale in ((x, scales["x"]), (y, scales["y"])) if is_log(complete[name], scale)}
-    is_shown = is_drawable(frame, rows, [x, y], logs)
+    is_shown = is_drawable(frame, runs, [x, y], logs)
     chosen = _draw_points(frame[is_shown], x, y, colour, logs) if is_shown.any() else []
-    if hidden := len(rows) - is_shown.sum():
+    if hidden := len(runs) - is_shown.sum():
         why = "contradictory, without a value, or not positive on a logarithmic axis"
-        markup.note(f"{hidden:,} of {quantity(len(rows), 'run')} not shown: {why}.")
-    _draw_table(frame.loc[chosen] if chosen else frame, rows, is_chosen=bool(chosen))
+        markup.note(f"{hidden:,} of {quantity(len(runs), 'run')} not shown: {why}.")
+    _draw_table(frame.loc[chosen] if chosen else frame, runs, is_chosen=bool(chosen))
 
 
-def _search(runs: table.RunList) -> list[Row]:
+def _search(found: Sequence[RunSummary]) -> Sequence[RunSummary]:
     text = st.text_input(
         "Runs that match",
         key="match",
@@ -72,10 +76,11 @@ def _search(runs: table.RunList) -> list[Row]:
         icon=":material/search:",
         help="Words, and conditions on settings and figures, like the search of the Runs page.",
     )
-    rows, complaints = table.select(runs, ListOptions(search=text or "", archived="archived" in (text or "")))
+    options = ListOptions(search=text or "", archived="archived" in (text or ""))
+    rows, complaints = select(reading.run_list(found), options)
     for complaint in complaints:
         markup.note(complaint)
-    return rows
+    return [row.summary for row in rows]
 
 
 def _choose(label: str, names: Sequence[str], default: str | None, *, key: str) -> Any:
@@ -105,49 +110,56 @@ def _choose_scale(label: str, *, key: str) -> str:
 # Values
 
 
-def value_names(rows: Sequence[Row]) -> list[str]:
-    """Return the names of all values: columns, then settings, then figures."""
-    columns = [name for name in _COLUMNS if any(row.get(name) is not None for row in rows)]
-    settings = {name for row in rows for name in row.summary.settings}
-    figures = {name for row in rows for name in row.summary.figures}
-    return list(dict.fromkeys([*columns, *findable(settings), *findable(figures)]))
+def read_value(run: RunSummary, name: str) -> str | float | None:
+    """Return an attribute, figure or setting of a run, or None."""
+    if name == "run":
+        return run.path.name
+    return getattr(run, _FIELDS[name]) if name in _FIELDS else run.settings.get(name, run.figures.get(name))
 
 
-def values_frame(rows: Sequence[Row], names: Sequence[str]) -> pd.DataFrame:
+def value_names(runs: Sequence[RunSummary]) -> list[str]:
+    """Return the names of all values: attributes, then settings, then figures."""
+    attributes = [name for name in _FIELDS if any(read_value(run, name) is not None for run in runs)]
+    settings = {name for run in runs for name in run.settings}
+    figures = {name for run in runs for name in run.figures}
+    return list(dict.fromkeys([*attributes, *findable(settings), *findable(figures)]))
+
+
+def values_frame(runs: Sequence[RunSummary], names: Sequence[str]) -> pd.DataFrame:
     """Return a column per name, of numbers if all its values are numbers, else of text; missing values are null."""
     columns = {}
     for name in dict.fromkeys(names):
-        values = [row.get(name) for row in rows]
+        values = [read_value(run, name) for run in runs]
         if any(isinstance(value, str | bool) for value in values):
-            texts = [None if value is None else table.cell_text(value) for value in values]
+            texts = [None if value is None else cell_text(value) for value in values]
             columns[name] = pd.Series(texts, dtype="object")
         else:
             columns[name] = pd.Series(values, dtype="float64")
     return pd.DataFrame(columns)
 
 
-def varied_settings(rows: Sequence[Row]) -> list[str]:
+def varied_settings(runs: Sequence[RunSummary]) -> list[str]:
     """Return the settings that differ, those that were most likely varied on purpose first.
 
     They are in the order of their influence, evenly spread values first; settings that hardly differ come last.
     """
     differing = []
-    for name in {name for row in rows for name in row.summary.settings} - NO_SETTINGS:
-        values = Counter(value for row in rows if (value := row.summary.settings.get(name)) is not None)
+    for name in {name for run in runs for name in run.settings} - NO_SETTINGS:
+        values = Counter(value for run in runs if (value := run.settings.get(name)) is not None)
         if len(values) > 1:
             commonest = max(values.values())
             differing.append((commonest > _MOSTLY_EQUAL * values.total(), setting_rank(name), commonest, name))
     return [name for *_, name in sorted(differing)]
 
 
-def default_axes(rows: Sequence[Row]) -> tuple[str, str]:
+def default_axes(runs: Sequence[RunSummary]) -> tuple[str, str]:
     """Return the first axes: a setting that was varied, if possible a number, and a result."""
-    counts = {name: sum(row.get(name) is not None for row in rows) for name in _RESULTS}
+    counts = {name: sum(read_value(run, name) is not None for run in runs) for name in _RESULTS}
     y = next(name for name, count in counts.items() if 2 * count >= max(counts.values()))
-    drawn = [row for row in rows if row.get(y) is not None]
+    drawn = [run for run in runs if read_value(run, y) is not None]
     varied = varied_settings(drawn)
-    numbers = [name for name in varied if not any(isinstance(row.get(name), str | bool) for row in drawn)]
-    sizes = [name for name in _SIZES if name != y and sum(row.get(name) is not None for row in drawn) > 1]
+    numbers = [name for name in varied if not any(isinstance(read_value(run, name), str | bool) for run in drawn)]
+    sizes = [name for name in _SIZES if name != y and sum(read_value(run, name) is not None for run in drawn) > 1]
     return next(iter([*numbers, *varied, *sizes]), "model"), y
 
 
@@ -158,9 +170,9 @@ def is_log(values: pd.Series, scale: str) -> bool:
     return scale == "log" or bool(0 < 9.999999 * values.min() <= values.max())
 
 
-def is_drawable(frame: pd.DataFrame, rows: Sequence[Row], axes: Sequence[str], logs: set[str]) -> pd.Series:
+def is_drawable(frame: pd.DataFrame, runs: Sequence[RunSummary], axes: Sequence[str], logs: set[str]) -> pd.Series:
     """Return which runs have a point: both values, positive ones on a logarithmic axis, and no contradiction."""
-    is_sound = pd.Series([row.summary.grade != "contradictory" for row in rows])
+    is_sound = pd.Series([run.grade != "contradictory" for run in runs])
     return is_sound & frame[[*axes]].notna().all(axis=1) & (frame[[*logs]] > 0).all(axis=1)
 
 
@@ -185,7 +197,7 @@ def scatter_figure(frame: pd.DataFrame, x: str, y: str, colour: str | None, logs
         color="group" if groups else colour,
         symbol="group" if groups else None,
         category_orders={"group": [*map(markup.safe, groups), OTHER]},
-        labels={"group": colour or ""},
+        labels={name: markup.safe(name) for name in frame} | {"group": markup.safe(colour or "")},
         hover_name="run",
         custom_data=[points.index.astype(str)],  # the browser returns text as sent, but not numbers
         log_x=x in logs,
@@ -221,9 +233,9 @@ def selected_places(points: Sequence[Mapping[str, Any]]) -> list[int]:
     return sorted({int(point["customdata"][0]) for point in points if point.get("customdata")})
 
 
-def _draw_table(shown: pd.DataFrame, rows: Sequence[Row], *, is_chosen: bool) -> None:
+def _draw_table(shown: pd.DataFrame, runs: Sequence[RunSummary], *, is_chosen: bool) -> None:
     """Draw the runs, or those selected in the plot, and the buttons that open them."""
-    names = [rows[place].name for place in shown.index]
+    names = [runs[place].path.name for place in shown.index]
     event = st.dataframe(
         shown,
         hide_index=True,
@@ -248,4 +260,4 @@ def _draw_table(shown: pd.DataFrame, rows: Sequence[Row], *, is_chosen: bool) ->
             on_click=hold_side_by_side,
             args=[selected],
         )
-        markup.note(f"{len(selected):,} of {quantity(len(rows), 'run')} selected.")
+        markup.note(f"{len(selected):,} of {quantity(len(runs), 'run')} selected.")

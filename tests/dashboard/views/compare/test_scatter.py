@@ -11,7 +11,6 @@ from streamlit.testing.v1 import AppTest
 from synthetic import write_run
 
 from dashboard.shared.session import state
-from dashboard.shared.tables.runs import Row, RunList
 from dashboard.views.compare import scatter
 from evidence.index.summary import RunSummary
 
@@ -27,10 +26,6 @@ def sweep(root: Path) -> list[str]:
 
 def run(name: str, **more) -> RunSummary:
     return RunSummary(**({"path": Path(name), "run_id": name, "grade": "consistent", "reasons": ()} | more))
-
-
-def rows(*runs: RunSummary) -> list[Row]:
-    return RunList(runs).rows
 
 
 def select(app: AppTest, places: list[int]) -> list[str]:
@@ -111,7 +106,7 @@ def test_runs_without_values_have_no_plot(opened: Open, root: Path) -> None:
     assert not app.get("plotly_chart")
 
 
-RUNS = rows(
+RUNS = (
     run("a", settings={"optimizer.beta1": 0.9, "optimizer.name": "adamw", "seed": 1}, last_loss=1.5, score=0.5),
     run("b", settings={"optimizer.beta1": 0.8, "optimizer.name": "<i>", "seed": 2}, last_loss=0.0, score=0.7),
     run("c", settings={}, figures={"result.mean_loss": 2.0}),
@@ -123,9 +118,7 @@ def test_values_are_numbers_or_text() -> None:
     frame = scatter.values_frame(RUNS, ["run", "loss", "optimizer.name"])
     assert frame["loss"].tolist()[:2] == [1.5, 0.0]
     assert frame["optimizer.name"].tolist()[:2] == ["adamw", "<i>"]
-    mixed = scatter.values_frame(
-        rows(*(run(str(n), settings={"x": x}) for n, x in enumerate((3, "auto", True)))), ["x"]
-    )
+    mixed = scatter.values_frame([run(str(n), settings={"x": x}) for n, x in enumerate((3, "auto", True))], ["x"])
     assert mixed["x"].tolist() == ["3", "auto", "true"]
     names = scatter.value_names(RUNS)
     assert names.index("score") < names.index("optimizer.beta1") < names.index("result.mean_loss")
@@ -139,19 +132,21 @@ def test_only_complete_sound_and_positive_runs_have_a_point() -> None:
 
 
 def test_points_have_names_and_groups_and_no_markup_of_a_run() -> None:
-    several = rows(*(run(f"<b>{n}", score=0.1 * n, settings={"x": n, "group": f"g{n % 2}<"}) for n in range(4)))
+    several = [run(f"<b>{n}", score=0.1 * n, settings={"x": n, "group": f"g{n % 2}<"}) for n in range(4)]
     frame = scatter.values_frame(several, ["run", "x", "score", "group"])
     figure = scatter.scatter_figure(frame.loc[[1, 2, 3]], "x", "score", "group", {"x"})
     assert figure.layout.xaxis.type == "log"
     assert [(trace.name, trace.marker.symbol, list(trace.hovertext)) for trace in figure.data] == [
         ("g0&lt;", "circle", ["&lt;b&gt;2"]), ("g1&lt;", "diamond", ["&lt;b&gt;1", "&lt;b&gt;3"]),
     ]  # fmt: skip
+    odd = scatter.scatter_figure(frame.rename(columns={"x": "<b>x"}), "<b>x", "score", None, set())
+    assert odd.layout.xaxis.title.text == "&lt;b&gt;x"
     points = [{"customdata": list(trace.customdata[0])} for trace in figure.data]
     assert scatter.selected_places([*points, {"point_index": 0}]) == [1, 2]
 
 
 def test_many_numbers_make_a_colour_scale_and_many_words_share_a_group() -> None:
-    several = rows(*(run(str(n), score=0.1, settings={"x": n, "word": f"w{n:02}"}) for n in range(15)))
+    several = [run(str(n), score=0.1, settings={"x": n, "word": f"w{n:02}"}) for n in range(15)]
     frame = scatter.values_frame(several, ["run", "x", "score", "word"])
     (points,) = scatter.scatter_figure(frame, "x", "score", "x", set()).data
     assert list(points.marker.color) == list(range(15))
@@ -165,13 +160,13 @@ def test_the_first_axes_are_what_was_varied_and_its_result() -> None:
     assert scatter.default_axes(RUNS[:2]) == ("optimizer.beta1", "score")
     many = [run(str(seed), last_loss=1.0, settings={"limits.steps": 9, "seed": seed}) for seed in range(30)]
     odd = run("odd", last_loss=1.0, score=0.5, settings={"limits.steps": 10**6, "seed": 30})
-    assert scatter.varied_settings(rows(*many, odd)) == ["seed", "limits.steps"]
-    assert scatter.default_axes(rows(*many, odd)) == ("seed", "loss")
+    assert scatter.varied_settings([*many, odd]) == ["seed", "limits.steps"]
+    assert scatter.default_axes([*many, odd]) == ("seed", "loss")
     unscored = run("c", settings={"optimizer.name": "lion", "seed": 2})
     scored = [
         run(name, score=0.5, settings={"optimizer.name": "adamw", "seed": seed}) for seed, name in enumerate("ab")
     ]
-    assert scatter.default_axes(rows(*scored, unscored)) == ("seed", "score")
+    assert scatter.default_axes([*scored, unscored]) == ("seed", "score")
     foreign = [run("a", steps_done=10, tokens_seen=3), run("b", steps_done=20, tokens_seen=4)]
-    assert scatter.default_axes(rows(*foreign)) == ("tokens", "steps")
-    assert scatter.default_axes(rows(run("a"), run("b"))) == ("model", "score")
+    assert scatter.default_axes(foreign) == ("tokens", "steps")
+    assert scatter.default_axes([run("a"), run("b")]) == ("model", "score")
