@@ -17,11 +17,9 @@ from dashboard.shared.tables.planned import band_at, bytes_at
 from dashboard.shared.words.verdicts import VERDICTS, method_at, verdict_at
 from evidence.bundle.secrets import strip_invisible
 from evidence.targets import target_names
-from launch.jobs import CONFIG
 from launch.process import format_command
 from schemas.formats import NOTHING, count, duration, size
 from schemas.reading import get_number, get_objects, get_str
-from schemas.validate import check_value
 
 MOST_MACHINES, MOST_SIZES = 40, 24
 """Rows of the table of machines, and rows and columns of the table of sizes; an answer may hold more."""
@@ -64,7 +62,7 @@ def page() -> None:
 
 
 def _draw_plans(source: str, config: Mapping[str, Any], machine: str) -> None:
-    found = [*check_value(form.KIND, config, file=CONFIG), *form.absent(config, file=CONFIG)]
+    found = form.problems(config)
     is_valid = not any(problem.severity == "error" for problem in found)
     wanted = [
         PlanQuestion(options=("--on", machine, "--grid", "--quick"), label=f"Estimating for {machine}"),

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import streamlit as st
 
-from dashboard.shared.parts import launching, markup, notes_dialog, problems
+from dashboard.shared.parts import launching, markup, notes_dialog, problems, smoke_card
 from dashboard.shared.parts.gate import may_operate
 from dashboard.shared.parts.run_box import name_pixels
 from dashboard.shared.session import reading, state
@@ -398,16 +398,22 @@ def _column_config(column: table.Column) -> Any:
 
 # Actions
 
-_PAGES = {"open_selected": state.RUN, "compare_selected": state.COMPARE, "package_selected": state.PACKAGE}
+_PAGES = {
+    "open_selected": state.RUN,
+    "compare_selected": state.COMPARE,
+    "smoke_selected": state.COMPARE,
+    "package_selected": state.PACKAGE,
+}
 """Page of each button by its key."""
 _KEY = "Ctrl+Enter"
 
 
 def follow(names: Sequence[str]) -> None:
     """Open the page whose button was pressed, unless the selected runs are gone."""
-    page = next((page for key, page in _PAGES.items() if st.session_state.get(key)), None)
-    if page is not None and names:
-        state.go(page, **({"run": names[0]} if page is state.RUN else {"runs": names}))
+    key = next((key for key in _PAGES if st.session_state.get(key)), None)
+    if key is not None and names:
+        part = {"part": smoke_card.TAB} if key == "smoke_selected" else {}
+        state.go(_PAGES[key], **({"run": names[0]} if key == "open_selected" else {"runs": names}), **part)
 
 
 def _actions(selected: Sequence[Row]) -> None:
@@ -417,6 +423,8 @@ def _actions(selected: Sequence[Row]) -> None:
         st.button(
             "Compare", icon=":material/compare_arrows:", type="primary", key="compare_selected", shortcut="Ctrl+Enter"
         )
+    if len(selected) == 1 or {row.get("mode") for row in selected} == {"smoke", "full"}:
+        st.button(smoke_card.TAB, icon=":material/science:", key="smoke_selected")
     st.button("Package", icon=":material/inventory_2:", key="package_selected")
     if not may_operate():
         return

@@ -1,1 +1,1 @@
-"""How runs differ: settings, scores with their intervals, and what a smoke run rehearsed of a full one."""
+"""How runs differ: settings, scores with their intervals, and what a smoke run shows about a full one."""

@@ -180,13 +180,22 @@ def compare_runs(runs: Sequence[Run], reports: Sequence[RunReport] | None = None
         statuses=tuple(record.figures.status for record in records),
         differing=tuple(setting for setting in settings if not all_equal(setting.values)),
         equal=tuple(setting for setting in settings if all_equal(setting.values)),
-        headlines=tuple(headlines(record) for record in records),
+        headlines=_align_headlines([headlines(record) for record in records]),
         withheld=tuple(record.withheld for record in records),
         pairs=tuple(
             replace(pair, score=replace(pair.score, adjusted_p_value=next(adjusted))) if pair.score else pair
             for pair in pairs
         ),
         smoke=check_smoke_pair(names, facts, grades),
+    )
+
+
+def _align_headlines(found: Sequence[tuple[Headline, ...]]) -> tuple[tuple[Headline, ...], ...]:
+    """Give every run the same figures; only some runs have pass@k, so the others get one without a value."""
+    units = {figure.name: figure.unit for figures in found for figure in figures}
+    return tuple(
+        tuple(stated.get(name, Headline(name=name, unit=unit, value=None)) for name, unit in units.items())
+        for stated in ({figure.name: figure for figure in figures} for figures in found)
     )
 
 

@@ -1,4 +1,4 @@
-"""Compare a smoke run with the full run that it rehearses, and pair smoke runs with full runs."""
+"""Compare a smoke run with its full run, and pair smoke runs with full runs."""
 
 from __future__ import annotations
 
@@ -85,8 +85,11 @@ class FigureValue:
 class SmokeFigure:
     """Figure of a smoke run and a full run.
 
-    `band` is the expected relation of the two values, and `remark` the reason if they need not agree. Then, or if a
-    value is missing, `agrees` has no value.
+    Attributes:
+        band: How the two values should be related.
+        agrees: Whether values that must agree do, or None if they need not or one is missing.
+        remark: Why the smoke run does not predict the value, or "".
+        expected: Value of the full run predicted from the smoke run, or None.
     """
 
     name: str
@@ -95,6 +98,7 @@ class SmokeFigure:
     full: FigureValue
     agrees: bool | None = None
     remark: str = ""
+    expected: FigureValue | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +145,8 @@ def check_smoke_pair(names: Sequence[str], facts: Sequence[Run], grades: Sequenc
 
 
 def _check(smoke: str, smoke_run: Run, smoke_grade: Grade, full: str, full_run: Run, full_grade: Grade) -> SmokeCheck:
-    answers, figures = tuple(_answers(smoke_run, full_run)), tuple(_figures(smoke_run, full_run))
+    answers = tuple(_answers(smoke_run, full_run))
+    figures = tuple(_figures(smoke_run, full_run, answers))
     stages = run_stages(smoke_run)
     return SmokeCheck(
         smoke=smoke,
@@ -160,9 +165,13 @@ def _summary(smoke: str, full: str, grade: Grade, stages: Sequence[RunStage], fi
     if grade.name == "contradictory":
         return f"The smoke run {smoke} contradicts itself, so it shows nothing about {full}."
     passed = sum(stage.state == "passed" for stage in stages)
-    others = [figure.name for figure in figures if figure.agrees is False]
-    but = f", but with different {join_words(others, last='and')}" if others else ""
-    return f"The smoke run rehearsed {passed} of {len(stages)} stages of {full}{but}."
+    parts = [f"The smoke run passed {passed} of {len(stages)} stages of {full}"]
+    parts += [f"{stage.name} failed" for stage in stages if stage.state == "failed"]
+    if untested := [stage.name for stage in stages if stage.state == "not exercised"]:
+        parts.append(f"{join_words(untested, last='and')} {'was' if len(untested) == 1 else 'were'} not tested")
+    if others := [figure.name for figure in figures if figure.agrees is False]:
+        parts.append(f"{join_words(others, last='and')} {'differs' if len(others) == 1 else 'differ'}")
+    return "; ".join(parts) + "."
 
 
 def _answers(smoke: Run, full: Run) -> Iterator[SmokeAnswer]:
@@ -244,7 +253,7 @@ def _field_changes(answer: SmokeAnswer) -> Iterator[str]:
             yield f"{field} {one}, not {other}"
 
 
-def _figures(smoke: Run, full: Run) -> Iterator[SmokeFigure]:
+def _figures(smoke: Run, full: Run, answers: Sequence[SmokeAnswer]) -> Iterator[SmokeFigure]:
     dtype = get_str(full.manifest, "model", "dtypes", "compute") or ""
     other_rows = "" if _rows(smoke) == _rows(full) else "other rows"
     must_agree = {  # relative tolerance, and the reason why two values need not agree
@@ -253,19 +262,46 @@ def _figures(smoke: Run, full: Run) -> Iterator[SmokeFigure]:
         "number types": (0.0, ""),
         "parameters": (0.0, ""),
     }
+    differing = [answer.question for answer in answers if answer.question in _PROGRAM and not answer.same]
+    other_program = differing[0].replace("same", "different", 1) if differing else ""
     smoke_values, full_values = _run_figures(smoke), _run_figures(full)
     for name, ours in smoke_values.items():
         theirs = full_values[name]
+        if name in ("last loss", "score"):
+            yield SmokeFigure(name=name, band="may differ", smoke=ours, full=theirs)
+            continue
         if name not in must_agree:
-            band: Band = "may differ" if name in ("last loss", "score") else "should scale"
-            yield SmokeFigure(name=name, band=band, smoke=ours, full=theirs)
+            expected = _training_time(smoke_values["step time"], full) if name == "training time" else ours
+            yield SmokeFigure(
+                name=name,
+                band="should scale",
+                smoke=ours,
+                full=theirs,
+                remark=other_program,
+                expected=None if other_program or expected.number is None else expected,
+            )
             continue
         tolerance, remark = must_agree[name]
         agrees: bool | None = None
         if not remark and formats.NOTHING not in (ours.text, theirs.text):
             is_text = ours.number is None or theirs.number is None
             agrees = ours.text == theirs.text if is_text else values_equal(ours.number, theirs.number, tolerance)
-        yield SmokeFigure(name=name, band="must agree", smoke=ours, full=theirs, agrees=agrees, remark=remark)
+        yield SmokeFigure(
+            name=name,
+            band="must agree",
+            smoke=ours,
+            full=theirs,
+            agrees=agrees,
+            remark=remark,
+            expected=None if remark else ours,
+        )
+
+
+def _training_time(step: FigureValue, full: Run) -> FigureValue:
+    """Return the training time of a full run at the step time of the smoke run."""
+    steps = get_number(full.manifest, "training", "steps_planned")
+    seconds = None if step.number is None or steps is None else step.number * steps
+    return FigureValue(number=seconds, text=formats.duration(seconds))
 
 
 def _other_start(smoke: Run, full: Run) -> str:
@@ -297,6 +333,7 @@ def _run_figures(run: Run) -> dict[str, FigureValue]:
         memory_range = (planned.bytes * (1 - error), planned.bytes * (1 + error))
     low, high = (get_number(run.plan, "time", "step_seconds", end) for end in ("low", "high"))
     time_range = None if low is None or high is None else (low, high)
+    seconds = get_number(run.manifest, "result", "train_seconds")
     step_seconds, rate = _median(run, "step_seconds"), _median(run, "tokens_per_second")
     score = get_number(run.eval_summary, "metrics", "exact_match", "value")
     types = formats.NOTHING if None in dtypes else ", ".join(map(str, dtypes))
@@ -309,7 +346,8 @@ def _run_figures(run: Run) -> dict[str, FigureValue]:
             number=peak.bytes if peak else None, text=peak.as_text() if peak else formats.NOTHING, planned=memory_range
         ),
         "step time": FigureValue(number=step_seconds, text=formats.duration(step_seconds), planned=time_range),
-        "tokens a second": FigureValue(number=rate, text=formats.rate(rate, "tokens")),
+        "speed": FigureValue(number=rate, text=formats.rate(rate, "tokens")),
+        "training time": FigureValue(number=seconds, text=formats.duration(seconds)),
         "last loss": FigureValue(number=last, text=formats.number(last, 4)),
         "score": FigureValue(number=score, text=formats.percent(score)),
     }

@@ -115,11 +115,13 @@ def test_scores_of_different_questions_are_refused_with_the_reason(opened: Open,
     assert "10 items" in text
 
 
-def test_a_smoke_run_beside_a_full_one_says_what_it_proves(opened: Open, root: Path) -> None:
+def test_a_smoke_run_beside_a_full_one_leads_to_what_it_shows(opened: Open, root: Path) -> None:
     write_run(root, "full", steps=40)
     write_run(root, "rehearsal", steps=2, mode="smoke", items=0)
-    assert "Smoke → TPU, above, says what one proves" in said(opened(state.COMPARE, runs=["rehearsal", "full"]))
-    assert "It does not prove" in said(opened(state.COMPARE, runs=["rehearsal", "full"], part="Smoke → TPU"))
+    assert "This is a smoke run and a full run: see Smoke → TPU above." in said(
+        opened(state.COMPARE, runs=["rehearsal", "full"])
+    )
+    assert "It does not show" in said(opened(state.COMPARE, runs=["rehearsal", "full"], part="Smoke → TPU"))
 
 
 def test_a_wrong_value_in_the_form_is_named_at_once_and_stops_the_start(opened: Open) -> None:

@@ -208,7 +208,7 @@ def test_a_button_whose_runs_went_in_the_same_moment_leads_nowhere() -> None:
 
         from dashboard.views import runs as actions
 
-        for key in ("open_selected", "compare_selected", "package_selected"):
+        for key in ("open_selected", "compare_selected", "smoke_selected", "package_selected"):
             st.session_state[key] = True
         actions.follow([])
         st.text("still here")

@@ -9,7 +9,7 @@ import streamlit as st
 
 from dashboard.shared.charts import foreign_run
 from dashboard.shared.config import configs
-from dashboard.shared.parts import course, curves, freshness, gate, launching, markup, notes_dialog, rehearsed, share
+from dashboard.shared.parts import course, curves, freshness, gate, launching, markup, notes_dialog, share, smoke_card
 from dashboard.shared.parts.launching import trying
 from dashboard.shared.parts.lines import line_of
 from dashboard.shared.parts.run_box import choose_run
@@ -59,7 +59,7 @@ def page() -> None:
     _head(name, run, known)
     course.of_run(summary, known)
     evidence.strip(summary, run)
-    rehearsed.card(summary, run, known)
+    smoke_card.card(summary, run, known)
     running = summary.status == "running"
     st.fragment(run_every=TICK_SECONDS if running else None)(_body)(name, known, was_running=running)
 

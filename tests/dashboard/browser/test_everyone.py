@@ -33,7 +33,6 @@ PAGES = {
     "compare": "/compare?runs=alpha&runs=beta",
     "smoke": "/compare?part=Smoke+%E2%86%92+TPU&full=beta&smoke=small",
     "scatter": "/compare?part=Scatter",
-    "parallel": "/compare?part=Parallel",
     "plan": "/plan?source=tiny.yaml",
     "launch": "/launch",
     "package": "/package?runs=beta&runs=alpha",

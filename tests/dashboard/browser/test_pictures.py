@@ -44,7 +44,7 @@ def test_the_pictures_of_the_readme(tmp_path: Path, page: Page, keep) -> None:
         expect(page.locator("[data-testid=stEChartsChart] canvas")).to_be_visible()
         keep(page, "readme-run")
         page.goto(f"{address}/compare?part=Smoke+%E2%86%92+TPU&full={full}&smoke={smoke}")
-        expect(page.get_by_text("It does not prove")).to_be_visible()
+        expect(page.get_by_text("It does not show")).to_be_visible()
         keep(page, "readme-compare")
         page.goto(address)
         expect(page.locator("[data-testid=stDataFrame]")).to_be_visible()

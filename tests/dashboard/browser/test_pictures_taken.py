@@ -70,25 +70,25 @@ def test_curves_are_taken_as_png_svg_and_csv_and_any_page_says_that_a_run_has_en
 
 
 def test_a_point_of_the_scatter_leads_to_its_run(address: str, root: Path, page: Page) -> None:
-    for number, rate in enumerate((0.001, 0.002, 0.004)):
-        name = f"rate-{number}"
-        config = {"optimizer": {"learning_rate": rate}}
-        write_run(root, name, items=20, correct=0.3 * number, seed=0, config=config)
+    for number, decay in enumerate((0.001, 0.002, 0.004)):
+        name = f"decay-{number}"
+        config = {"optimizer": {"weight_decay": decay}}
+        write_run(root, name, items=20, correct=0.3 * number, seed=number, config=config)
     _, middle, last = points_of_scatter(page, address)
-    click(page, middle, "1 run chosen of 3.")
+    click(page, middle, "1 of 3 runs selected.")
     page.keyboard.down("Shift")
-    click(page, last, "2 runs chosen of 3.")
+    click(page, last, "2 of 3 runs selected.")
     page.keyboard.up("Shift")
     _, _, last = points_of_scatter(page, address)
-    click(page, last, "1 run chosen of 3.")
+    click(page, last, "1 of 3 runs selected.")
     page.get_by_test_id("stBaseButton-primary").click()
-    expect(page).to_have_url(re.compile(r"/run\?run=rate-2"))
+    expect(page).to_have_url(re.compile(r"/run\?run=decay-2"))
 
 
 def points_of_scatter(page: Page, address: str) -> list[tuple[float, float]]:
     """Open the scatter of three runs and return where its points are, from left to right."""
     page.goto(f"{address}/compare?part=Scatter")
-    expect(page.get_by_text("0 runs chosen of 3.")).to_be_visible()
+    expect(page.get_by_text("0 of 3 runs selected.")).to_be_visible()
     points = page.locator(".scatterlayer .point")
     expect(points).to_have_count(3)
     settled(page)

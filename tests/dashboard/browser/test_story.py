@@ -101,7 +101,7 @@ def test_look_sort_open_compare_and_package(three: str, tmp_path: Path, page: Pa
     expect(page.get_by_text("2 selected")).to_be_visible()
     page.get_by_role("button", name="Compare").click()
     expect(page.get_by_role("heading", name="Compare")).to_be_visible()
-    expect(page.get_by_text("Settings that differ")).to_be_visible()
+    expect(page.get_by_text("Figures and settings")).to_be_visible()
     expect(page.get_by_text("exact McNemar, p")).to_be_visible()
     assert sorted(re.findall(r"runs=(\w+)", page.url)) == ["alpha", "beta"]
     settled(page)
@@ -152,13 +152,13 @@ def test_what_is_compared_is_chosen_by_keyboard(three: str, page: Page) -> None:
 def test_a_button_of_the_comparison_puts_runs_side_by_side(three: str, page: Page) -> None:
     page.goto(f"{three}/compare")
     page.get_by_role("tab", name="Smoke → TPU").click()
-    expect(page.get_by_text("The smoke run rehearsed 5 of 8 stages of beta")).to_be_visible()
+    expect(page.get_by_text("The smoke run passed 5 of 8 stages of beta")).to_be_visible()
     expect(page).to_have_url(re.compile("full=beta&smoke=gamma-smoke"))
     page.goto(f"{three}/compare?part=Scatter")
     settled(page)
     for row in (1, 2):
         click_grid(page, x=TICK, row=row)
-        expect(page.get_by_text(f"{row} run{'s' if row > 1 else ''} chosen of 3.")).to_be_visible()
+        expect(page.get_by_text(f"{row} of 3 runs selected.")).to_be_visible()
     page.get_by_role("button", name="Side by side").click()
     expect(page).to_have_url(re.compile(r"/compare\?.*runs=beta&runs=alpha"))
     expect(page.get_by_role("tab", name="Side by side")).to_have_attribute("aria-selected", "true")

@@ -306,6 +306,13 @@ def test_json_has_every_field(tmp_path: Path):
     assert value["pairs"][0]["score"]["table"]["items"] == 30
 
 
+def test_runs_with_and_without_several_samples_have_the_same_figures():
+    runs = Path(__file__).parents[3] / "submission_runs"
+    several, one = compare_runs([read_run(runs / "countdown-grpo"), read_run(runs / "demo-full")]).headlines
+    assert [figure.name for figure in several] == [figure.name for figure in one]
+    assert {figure.name: figure.value for figure in one}["pass@4"] is None
+
+
 def test_fewer_than_two_runs_or_none_there(tmp_path: Path):
     with pytest.raises(ProblemError) as caught:
         read_runs([tmp_path / "nothing"], at_least=2)

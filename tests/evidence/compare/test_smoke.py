@@ -1,4 +1,4 @@
-"""A smoke run beside the full run that it rehearses: questions, stages, figures, and which runs belong together."""
+"""A smoke run and its full run: questions, stages, figures, predictions, and which runs belong together."""
 
 from __future__ import annotations
 
@@ -148,7 +148,9 @@ def test_a_sound_smoke_run_passes_all_but_what_it_did_not_do(tmp_path: Path) -> 
     skipped = [stage.name for stage in found.smoke_stages if stage.state == "not exercised"]
     assert (skipped, len(found.smoke_stages)) == (["save", "resume"], 8)
     assert found.smoke_stages[1].seconds == 4.0
-    assert found.summary == "The smoke run rehearsed 6 of 8 stages of f, but with different first loss."
+    assert found.summary == (
+        "The smoke run passed 6 of 8 stages of f; save and resume were not tested; first loss differs."
+    )
 
 
 def test_seconds_are_read_from_the_log(tmp_path: Path) -> None:
@@ -192,6 +194,20 @@ def test_figures_that_must_agree(
 ) -> None:
     found = figures(pair(tmp_path, manifest={"model": model}))[name]
     assert (found.agrees, found.remark) == (agrees, remark)
+
+
+def test_figures_of_the_full_run_are_predicted_if_the_program_is_the_same(tmp_path: Path) -> None:
+    found = figures(pair(tmp_path))
+    step = found["step time"].smoke.number
+    time = found["training time"].expected
+    assert step is not None
+    assert time is not None
+    assert time.number == pytest.approx(200 * step)
+    assert found["memory"].expected == found["memory"].smoke or found["memory"].smoke.number is None
+    assert found["first loss"].expected == found["first loss"].smoke
+    assert found["score"].expected is None
+    other = figures(pair(tmp_path / "other", manifest={"devices": {"kind": "TPU v5e"}}))
+    assert (other["training time"].expected, other["training time"].remark) == (None, "different kind of device")
 
 
 REPOSITORY = Path(__file__).parents[3]

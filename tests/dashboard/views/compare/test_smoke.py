@@ -1,7 +1,8 @@
-"""Smoke → TPU: the tab of Compare, and the card on both runs."""
+"""Smoke → TPU: the tab of the Compare page, the card on the run page and the button on the Runs page."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,65 +11,136 @@ from pages import Open, labels, press, said
 from synthetic import write_run
 
 from dashboard.shared.config import configs
-from dashboard.shared.parts.rehearsed import MAKE, TAB
+from dashboard.shared.parts.smoke_card import START, TAB
 from dashboard.shared.session import state
+from dashboard.views.compare import smoke
+from evidence.compare.scores import compare_runs
+from evidence.compare.smoke import FigureValue, SmokeFigure
+from evidence.run import read_run
 from launch import queue
 from launch.jobs import jobs
 
+REPOSITORY = Path(__file__).parents[4]
 
-def test_a_pair_by_lineage_is_shown_with_stages_figures_and_what_is_open(opened: Open, root: Path) -> None:
+
+def test_the_pair_is_shown_with_stages_figures_and_limits(opened: Open, root: Path) -> None:
     write_run(root, "long", steps=200)
-    write_run(root, "rehearsal", steps=2, mode="smoke")
+    write_run(root, "short", steps=2, mode="smoke")
     write_run(root, "other", steps=2, mode="smoke", seed=1, config={"optimizer": {"learning_rate": 0.5}})
     app = opened(state.COMPARE, part=TAB)
     text = said(app)
-    assert "The smoke run rehearsed 6 of 8 stages of long" in text
-    assert "Both are of one configuration" in text
-    assert text.split('<ol class="tp-stages"')[1].split("</ol>")[0].count("<li>") == 8
+    assert "The smoke run passed 6 of 8 stages of long; save and resume were not tested" in text
+    assert "Same configuration: model, batch and data are the same, only the length differs." in text
     assert "2 steps say nothing about 200" in text
-    assert [box.value for box in app.selectbox] == ["long", "rehearsal"]
-    assert len(app.get("plotly_chart")) == 1
+    assert [box.value for box in app.selectbox] == ["long", "short"]
+    stages, figures = (table.value for table in app.dataframe)
+    assert stages["Stage"].tolist() == ["load", "compile", "first step", "steps", "save", "resume", "evaluate", "seal"]
+    assert [state for (state,) in stages["Smoke run"]].count("– not tested") == 2
+    assert list(dict.fromkeys(figures["Group"])) == ["Must agree", "Should scale", "May differ"]
+    assert not app.get("plotly_chart")
     app.selectbox[1].set_value("other")
-    assert "Their configurations differ in more than size" in said(app.run())
+    assert "more differs than model, batch, data and length" in said(app.run())
+    assert app.query_params["full"] in ("long", ["long"])
     assert app.query_params["smoke"] in ("other", ["other"])
 
 
-def test_without_a_rehearsal_a_button_makes_the_smoke_run_of_that_configuration(
+def test_the_committed_demo_runs_have_the_same_model_batch_and_data(opened: Open, root: Path) -> None:
+    for name in ("demo-smoke", "demo-full"):
+        shutil.copytree(REPOSITORY / "submission_runs" / name, root / name)
+    app = opened(state.COMPARE, part=TAB, runs=["demo-full"])
+    text = said(app)
+    assert "Same configuration: model, batch and data are the same, only the length differs." in text
+    assert text.count(">✓ same<") == 10
+    assert "name demo, parameters 1,123,456" in text
+    assert app.dataframe[1].value.set_index("Figure").loc["Parameters", "Difference"] == "✓ equal"
+
+
+@pytest.mark.parametrize(
+    ("band", "expected", "full", "more", "difference"),
+    [
+        ("must agree", 5.0, 5.0, {"agrees": True}, "✓ equal"),
+        ("must agree", 5.0, 6.0, {"agrees": False}, "≠ different"),
+        ("must agree", None, 6.0, {"remark": "other rows"}, "– other rows"),
+        ("should scale", 10.0, 12.0, {}, "+20 %"),
+        ("should scale", 10.0, None, {}, "–"),
+        ("should scale", None, 12.0, {"remark": "different model"}, "– different model"),
+        ("may differ", None, 0.9, {}, "–"),
+    ],
+)
+def test_differences_from_the_prediction(band, expected, full, more, difference) -> None:
+    prediction = None if expected is None else FigureValue(number=expected, text=str(expected))
+    values = {"smoke": FigureValue(number=1.0, text="1"), "full": FigureValue(number=full, text=str(full))}
+    figure = SmokeFigure(name="x", band=band, expected=prediction, **values, **more)
+    assert smoke.describe_difference(figure) == difference
+
+
+def test_the_configuration_of_both_runs_is_listed(tmp_path: Path) -> None:
+    short = write_run(tmp_path, "s", mode="smoke", steps=2, items=0, manifest={"model": {"parameters": 169_728}})
+    check = compare_runs([read_run(short), read_run(write_run(tmp_path, "f"))]).smoke
+    assert check is not None
+    rows = {name: values for name, *values in smoke.answer_rows(check)}
+    same, of_smoke, of_full = rows["Model"]
+    assert same == "≠ different"
+    assert of_smoke.endswith(", parameters 169,728")
+    assert of_smoke != of_full
+    assert rows["Shape of a step"][1] == "microbatch size 8, sequence length 256, remat layer"
+    # A different length is no difference of the configuration, but it is shown.
+    assert rows["Settings apart from model, rows, batch and length"] == [
+        "✓ same", "evaluation.eval_set = None, limits.steps = 2", "evaluation.eval_set = own-items, limits.steps = 20",
+    ]  # fmt: skip
+
+
+def test_a_full_run_without_a_smoke_run_can_start_one(
     opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue, "start_worker", lambda root: None)
     write_run(root, "long", steps=200)
     write_run(root, "another", steps=2, mode="smoke", config={"optimizer": {"learning_rate": 0.5}})
     app = opened(state.COMPARE, part=TAB)
-    assert "No smoke run rehearsed long" in said(app)
-    press(app, MAKE)
+    assert "No smoke run for long" in said(app)
+    press(app, START)
     (job,) = jobs(root)
     config = yaml.safe_load((job.folder / "config.yaml").read_text("utf-8"))
     assert (config["mode"], config["limits"]["steps"], config["optimizer"]["learning_rate"]) == ("smoke", 2, 0.001)
 
 
-def test_both_runs_have_a_card_that_leads_to_the_pair(opened: Open, root: Path) -> None:
+def test_the_tab_is_one_click_from_both_runs(opened: Open, root: Path) -> None:
     write_run(root, "long", steps=200)
-    assert MAKE in labels(opened(state.RUN, run="long"))
-    write_run(root, "rehearsal", steps=2, mode="smoke")
-    for name in ("long", "rehearsal"):
+    assert START in labels(opened(state.RUN, run="long"))
+    write_run(root, "short", steps=2, mode="smoke")
+    for name in ("long", "short"):
         app = opened(state.RUN, run=name)
-        assert "The smoke run rehearsed 6 of 8 stages of long" in said(app)
-        assert MAKE not in labels(app)
+        assert "The smoke run passed 6 of 8 stages of long" in said(app)
+        assert START not in labels(app)
     app = press(app, TAB)
-    assert (app.query_params["full"], app.query_params["smoke"]) == ("long", "rehearsal")
-    assert [box.value for box in app.selectbox] == ["long", "rehearsal"]
+    assert (app.query_params["full"], app.query_params["smoke"]) == ("long", "short")
+    assert [box.value for box in app.selectbox] == ["long", "short"]
 
 
-def test_a_root_without_a_full_run_says_so(opened: Open, root: Path) -> None:
+@pytest.mark.parametrize("selected", [["long"], ["short"], ["long", "short"]])
+def test_the_tab_is_one_click_from_the_list_of_runs(opened: Open, root: Path, selected: list[str]) -> None:
+    write_run(root, "newer", steps=300, seed=1)
+    write_run(root, "short", steps=2, mode="smoke")
+    write_run(root, "long", steps=200)
+    app = opened(state.RUNS)
+    app.session_state["selected runs"] = selected
+    app.session_state["rows and number of the grid"] = ([], 1)  # A new grid takes over the selection.
+    app = press(app.run(), "smoke_selected")
+    assert app.query_params["part"] in (TAB, [TAB])
+    full, short = (box.value for box in app.selectbox)
+    assert short == "short"
+    assert full == "long" or selected == ["short"]
+
+
+def test_a_root_without_a_full_run(opened: Open, root: Path) -> None:
     write_run(root, "one", steps=2, mode="smoke")
     write_run(root, "two", steps=2, mode="smoke", seed=1)
     assert "No full run yet" in said(opened(state.COMPARE, part=TAB))
 
 
-def test_the_smoke_run_of_a_configuration_is_of_its_own_model() -> None:
-    smoke = configs.smoke_of({"name": "gemma", "model": {"name": "google/gemma-2b"}, "limits": {"steps": 500}})
-    assert (smoke["name"], smoke["mode"], smoke["limits"]["steps"]) == ("gemma-smoke", "smoke", 2)
-    assert smoke["model"]["name"] == "google/gemma-2b"
-    assert smoke["recording"]["log_every_steps"] == 1
-    assert configs.smoke_of(smoke)["name"] == "gemma-smoke"
+def test_the_smoke_run_of_a_configuration_has_its_model() -> None:
+    config = configs.smoke_of({"name": "gemma", "model": {"name": "google/gemma-2b"}, "limits": {"steps": 500}})
+    assert (config["name"], config["mode"], config["limits"]["steps"]) == ("gemma-smoke", "smoke", 2)
+    assert config["model"]["name"] == "google/gemma-2b"
+    assert config["recording"]["log_every_steps"] == 1
+    assert configs.smoke_of(config)["name"] == "gemma-smoke"

@@ -1,1 +1,0 @@
-"""What this page computes, without streamlit."""
