@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dashboard.shared.charts.line import Mark, RunLine
+from dashboard.shared.charts.curves import Mark, RunLine
 from dashboard.shared.reading.series import Series
 from dashboard.shared.tables.headline import HeadlineFigure
 from evidence.bundle.secrets import hide_secrets
@@ -38,7 +38,6 @@ def line_of(name: str, view: ImportedRun) -> tuple[RunLine, str]:
     line = RunLine(
         name=name,
         series=_series(rows, "loss"),
-        colour="",
         evaluation=_series(evaluated, "eval_loss") if evaluated else None,
         scores=_score_marks(view, rows),
         is_foreign=True,

@@ -13,7 +13,6 @@ from dashboard.shared.config import assignments, configs
 from dashboard.shared.parts import markup
 from dashboard.shared.parts.gate import may_operate
 from dashboard.shared.parts.launching import trying
-from dashboard.shared.reading.log_tail import LEVELS, OTHER
 from dashboard.shared.session import reading, state
 from dashboard.shared.tables.course import CourseStage, RunProgress, course
 from dashboard.shared.words.grades import GRADES, JOBS, STATUSES
@@ -166,7 +165,7 @@ def _progress_of(folder: Path, job: Job | None) -> RunProgress:
         )
     if not folder.is_dir():
         return told
-    run, records = reading.run_of(folder), reading.log_of(folder, (*LEVELS, OTHER), "").records
+    run, records = reading.run_of(folder), reading.log_of(folder).records
     planned = get_number(run.manifest, "training", "steps_planned")
     return replace(
         told,

@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager
 import streamlit as st
 
 from dashboard.shared.parts import curves, freshness, launching, markup, rehearsed, share
-from dashboard.shared.parts.lines import line_of
 from dashboard.shared.parts.run_box import MOST_SIDE_BY_SIDE, SIDE_BY_SIDE, choose_runs, go_where_held
 from dashboard.shared.session import reading, state
 from dashboard.shared.tables import query
@@ -128,7 +127,7 @@ def _side_by_side(chosen: Sequence[str], known: Mapping[str, RunSummary], row: A
 
 def _curves(runs: Mapping[str, Run], known: Mapping[str, RunSummary]) -> None:
     st.header("Curves", anchor=False)
-    lines, remarks = zip(*(line_of(name, run, known) for name, run in runs.items()), strict=True)
+    lines, remarks = zip(*(curves.line_of(name, run, known) for name, run in runs.items()), strict=True)
     drawn = [line for line in lines if line.rows]
     if not drawn:
         markup.note("No run here has metrics.")

@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from dashboard.shared.charts.strokes import in_ink
 from dashboard.shared.tables import arrow
 from dashboard.shared.words.text import csv_text, findable, shorten
 from evidence.bundle.secrets import strip_invisible
@@ -224,8 +223,12 @@ def parallel_drawing(
             _lines(scales, sorted(chosen), {"color": chosen_colour, "width": 2.6, "opacity": 1}),
         ],
     }
-    in_ink(option, words)
-    return option
+    font = {"fontFamily": "Source Sans, sans-serif"}
+    parallel_axes: Any = option["parallelAxis"]
+    for axis in parallel_axes:
+        axis["axisLabel"] = axis.get("axisLabel", {"fontSize": 11}) | {"color": words} | font
+        axis["nameTextStyle"] = axis.get("nameTextStyle", {}) | {"color": words} | font
+    return option | {"textStyle": font}
 
 
 def _axis(index: int, scale: Scale) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from dashboard.shared.parts import curves, markup, plotted
+from dashboard.shared.parts import markup, plotted
 from dashboard.shared.parts.run_box import MOST_SIDE_BY_SIDE, SIDE_BY_SIDE, hold_side_by_side, name_pixels
 from dashboard.shared.session import state
 from dashboard.views.compare.logic import relation, scatter, scatter_figure
@@ -70,7 +70,7 @@ def _points(runs: Sequence[RunSummary], shown: scatter.Scatter) -> list[int]:
         scatter_figure.draw(
             shown,
             [strip_invisible(run.path.name) for run in runs],
-            curves.palette(len(shown.members)),
+            _palette(len(shown.members)),
             plotted.colours(),
             [(run.score_low, run.score_high) for run in runs] if is_score else (),
         ),
@@ -110,10 +110,12 @@ def draw_parallel(runs: Sequence[RunSummary]) -> None:
         return
     chart = st.container()
     chosen = _table(runs, names, [])
-    first, second, *_ = curves.palette(2)
+    first, second, *_ = _palette(2)
     with chart:
         st.echarts_chart(
-            relation.parallel_drawing(scales, colour=first, chosen_colour=second, chosen=chosen, words=curves.ink()),
+            relation.parallel_drawing(
+                scales, colour=first, chosen_colour=second, chosen=chosen, words=plotted.colours().quiet
+            ),
             height=relation.PARALLEL_HEIGHT,
             key="parallel",
             renderer="svg",
@@ -125,6 +127,11 @@ def draw_parallel(runs: Sequence[RunSummary]) -> None:
         )
     with place:
         _export(runs, names, name="parallel")
+
+
+def _palette(size: int) -> list[str]:
+    colours = st.get_option(f"theme.{st.context.theme.type or 'light'}.chartCategoricalColors")
+    return [colours[index % len(colours)] for index in range(size)]
 
 
 def _name(label: str, names: Sequence[str], first: str, *, key: str) -> str:
