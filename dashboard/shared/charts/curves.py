@@ -255,7 +255,7 @@ def stack_panels(colours: Palette, titles: Sequence[str], heights: Sequence[int]
         showlegend=legend_rows > 0,
         legend={"orientation": "h", "x": 0, "y": 1, "yref": "container", "yanchor": "top", "maxheight": legend_pixels},
         xaxis={
-            "anchor": f"y{len(heights)}",
+            "anchor": f"y{max(1, len(heights))}",
             "showgrid": False,
             "showspikes": True,
             "spikemode": "across",
@@ -405,9 +405,10 @@ class _Panel:
         words = f", {PARTS[part]}" if PARTS[part] else ""
         thick = {"line": style | {"width": 1.6}, "opacity": 0.4 if is_averaged else 0.6 if part == "earlier" else 1.0}
         if self.smoothing > 0 and part != "evaluation":
-            thin_line = {"line": style | {"width": 1.0}, "opacity": 0.35}
-            hover = self._hover(f"{words}, not smoothed") if len(self.lines) == 1 else {"hoverinfo": "skip"}
-            self.traces.append(_trace(line.name, x[kept], y[kept]) | thin_line | hover)
+            if not is_averaged:
+                thin_line = {"line": style | {"width": 1.0}, "opacity": 0.35}
+                hover = self._hover(f"{words}, not smoothed") if len(self.lines) == 1 else {"hoverinfo": "skip"}
+                self.traces.append(_trace(line.name, x[kept], y[kept]) | thin_line | hover)
             y = self._smooth(y).astype(np.float32)
         mode = {"mode": "lines+markers", "marker": {"size": 5}} if part == "evaluation" else {}
         self.traces.append(_trace(line.name, x[kept], y[kept]) | thick | mode | self._hover(words))
