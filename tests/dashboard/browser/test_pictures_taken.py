@@ -61,7 +61,7 @@ def test_curves_are_taken_as_png_svg_and_csv_and_any_page_says_that_a_run_has_en
     words = "".join(drawn.itertext())
     assert "alpha" in words
     assert "Gradient norm (before clipping)" in words
-    assert "rgb(255, 255, 255)" in drawn.get("style", "")
+    assert any("255, 255, 255" in one.get("style", "") for one in drawn.iter())
     assert rows[0].startswith("run,part,step,tokens_seen,seconds,loss")
     assert len(rows) == 121
     (tmp_path / "go").touch()
@@ -87,14 +87,15 @@ def test_one_hover_label_lists_all_panels_and_a_zoom_survives_new_rows(address: 
         page.mouse.move(across + 300, down, steps=8)
         page.mouse.up()
         expect(page.get_by_role("button", name="Reset zoom")).to_be_visible()
-        ticks = page.locator(".xaxislayer-above .xtick").all_text_contents()
+        ticks = page.locator(".xaxislayer-above .xtick").filter(has_text=re.compile("^(0|200)$"))
+        expect(ticks).to_have_count(0)
         rows = (folder / METRICS).read_text().splitlines()
         with (folder / METRICS).open("a") as file:
             for step in range(201, 211):
                 file.write(json.dumps(json.loads(rows[-1]) | {"step": step}) + "\n")
         expect(page.get_by_text("210 of 400 steps")).to_be_visible()
         settled(page)
-        assert page.locator(".xaxislayer-above .xtick").all_text_contents() == ticks
+        expect(ticks).to_have_count(0)
 
 
 def test_a_point_of_the_scatter_leads_to_its_run(address: str, root: Path, page: Page) -> None:
