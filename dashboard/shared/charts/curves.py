@@ -83,7 +83,7 @@ class Mark:
 
 @dataclass(frozen=True, kw_only=True)
 class RunLine:
-    """A run to draw.
+    """Curves of a run.
 
     Attributes:
         name: Name of the run.
@@ -121,7 +121,7 @@ class RunLine:
             yield "evaluation", self.evaluation
 
     def value_at(self, column: str, step: float) -> float:
-        """Return the last value of a column at or before a step, or NaN if there is none."""
+        """Return the last value of a column up to a step, or NaN."""
         for series in (self.series, self.earlier):
             if series is not None and (row := series.row_at(step)) >= 0:
                 return float(series.columns[column][row])
@@ -181,7 +181,7 @@ def axes() -> Mapping[Axis, str]:
 
 
 def draw(lines: Sequence[RunLine], options: CurveOptions, colours: Palette, run_colours: Sequence[str]) -> CurvesChart:
-    """Draw the curves of runs, one panel for each column that any of them has.
+    """Draw the curves of runs, with one panel per column.
 
     Args:
         lines: The runs.
@@ -285,7 +285,7 @@ class _XAxis:
         return self._drawable(rows.columns[self.options.x])
 
     def position(self, mark: Mark) -> float | None:
-        """Return the position of a mark, or None if it has none on this axis."""
+        """Return the position of a mark, or None if it is outside the axis."""
         x = mark.at.get(self.options.x, math.nan) / self.divisor
         return x if self.low <= x <= self.high else None
 
@@ -419,7 +419,7 @@ class _Panel:
         return {"hovertemplate": f"{self.field.title}{words} %{{y:,.5~g}}{run}"}
 
     def _add_bands(self) -> set[str]:
-        """Add the mean and spread of runs that only differ in their seed; return the names of these runs."""
+        """Add the mean and spread of runs that differ only in their seed, and return their names."""
         groups: dict[str, list[RunLine]] = {}
         for line in self.lines:
             if line.group and not line.is_doubtful and line.series.has(self.field.name):
@@ -476,7 +476,7 @@ def _trace(name: str, x: Any, y: Any) -> dict[str, Any]:
 
 
 def _styles(lines: Sequence[RunLine], run_colours: Sequence[str], grey: str) -> dict[str, dict[str, str]]:
-    """Return the colour and dash of each run; no two are equal but those of contradictory runs, which are grey."""
+    """Return a distinct colour and dash for each run; contradictory runs are grey."""
     styles = itertools.cycle(itertools.product(DASHES, run_colours))
     return {
         line.name: {"color": grey, "dash": DOUBTFUL_DASH} if line.is_doubtful else {"color": colour, "dash": dash}
@@ -511,7 +511,7 @@ def _is_large(field: RowField) -> bool:
 
 
 def _larger_unit(unit: str, arrays: Sequence[np.ndarray]) -> tuple[float, str]:
-    """Return the divisor and the name of the unit in which the largest of these values reads well."""
+    """Return the divisor and the name of a unit that fits the largest value."""
     largest = _finite(arrays).max(initial=0.0)
     found = ((divisor, name) for least, divisor, name in _SCALES.get(unit, ()) if largest >= least)
     return next(found, (1.0, unit))
@@ -581,9 +581,9 @@ def smooth(values: np.ndarray, weight: float) -> np.ndarray:
 
 
 def mean_band(members: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], *, log: bool) -> pd.DataFrame:
-    """Return the mean of runs and the mean ± standard deviation at the steps that all of them logged.
+    """Compute mean and mean ± standard deviation of runs at their common steps.
 
-    On a logarithmic axis these are computed from logarithms, so that the band is symmetric there.
+    On a logarithmic axis, logarithms are averaged, so that the band is symmetric.
 
     Args:
         members: Steps, x positions and values of each run, `[rows]` each.
@@ -621,7 +621,7 @@ def value_range(values: np.ndarray, *, clip: bool, log: bool) -> tuple[float, fl
 
 
 def curves_csv(lines: Sequence[RunLine]) -> str:
-    """Return every row of these runs as CSV; an empty cell is a value that was not measured."""
+    """Return all rows of runs as CSV. Missing values are empty."""
     columns = [*axes(), *(field.name for field in panel_fields())]
     tables = [
         pd.DataFrame(
@@ -699,7 +699,7 @@ def _chain(
 
 
 def _scores(eval_summary: Document, rows: Series) -> list[Mark]:
-    """Return where the trained model was evaluated; the untrained model has no position on a curve."""
+    """Return the score of the trained model."""
     step = get_number(eval_summary, "checkpoint", "step")
     value = get_number(eval_summary, "metrics", "exact_match", "value")
     if step is None or value is None or not rows.rows:

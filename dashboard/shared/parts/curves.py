@@ -47,7 +47,7 @@ def line_of(name: str, run: Run, known: Mapping[str, RunSummary]) -> tuple[RunLi
     )
     if summary is not None and summary.grade == "contradictory":
         line = replace(line, is_doubtful=True, scores=())
-        remarks.insert(0, "This run is contradictory: it is drawn grey, without its score, and left out of means.")
+        remarks.insert(0, "This run is contradictory: drawn grey, without score, not averaged.")
     settings = (
         {} if summary is None else {key: value for key, value in summary.settings.items() if key not in _NOT_SHARED}
     )

@@ -27,10 +27,7 @@ class LogTail:
 
 
 def read_log(path: Path) -> LogTail:
-    """Read the last `TAIL_BYTES` of a log; empty if the file is missing or cannot be read.
-
-    An unfinished last line is left out.
-    """
+    """Read the complete lines in the last `TAIL_BYTES` of a log; none if the file is missing or unreadable."""
     try:
         with path.open("rb") as file:
             start = max(0, file.seek(0, 2) - TAIL_BYTES)

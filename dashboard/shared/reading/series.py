@@ -47,12 +47,12 @@ class Series:
         return bool(np.isfinite(self.columns[name]).any())
 
     def last(self, name: str) -> float | None:
-        """Return the value in the last row, or None if it is null or there is no row."""
+        """Return the value in the last row, or None."""
         column = self.columns[name]
         return float(column[-1]) if len(column) and math.isfinite(column[-1]) else None
 
     def row_at(self, step: float) -> int:
-        """Return the index of the last row at or before a step, or -1 if there is none."""
+        """Return the index of the last row up to a step, or -1."""
         return int(np.searchsorted(self.columns["step"], step, side="right")) - 1
 
     def up_to(self, step: float, *, after_seconds: float) -> Series:
@@ -65,7 +65,7 @@ class Series:
 
     @staticmethod
     def concatenate(parts: Sequence[Series]) -> Series | None:
-        """Return the rows of several series, or None if there are none."""
+        """Concatenate series; None if the list is empty."""
         if not parts:
             return None
         return Series(

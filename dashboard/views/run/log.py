@@ -33,7 +33,7 @@ def section(folder: Path, *, following: bool) -> None:
     )
     log = reading.log_of(folder)
     if not log.records:
-        markup.empty("No log", "This run has no log.jsonl that can be read.")
+        markup.empty("No log", "log.jsonl is missing or cannot be read.")
         return
     zone = reading.reader_zone()
     rows = [
