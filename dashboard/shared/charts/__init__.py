@@ -1,1 +1,1 @@
-"""Curves: which points and panels, as ECharts, as SVG and as CSV."""
+"""Plotly figures of curves, plans, scores and machine metrics."""

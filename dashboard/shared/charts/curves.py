@@ -1,50 +1,144 @@
-"""Which curves are drawn, of one or more runs: panels above each other, one x axis, values in units that read well.
+"""Training curves of one or several runs as one Plotly figure: stacked panels, one x axis, one hover label.
 
-What lives here: which points, panels, ranges and marks. What does not: how they are drawn (`echarts`). Long series are
-thinned here (`sampling`), and the plot states how many points of how many it shows.
+A run that was resumed is drawn with the rows of its parents (docs/decisions/resume.md). Long series are thinned, and
+the remark below the figure says so.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
 
-from dashboard.shared.charts.bands import MeanBand, band
-from dashboard.shared.charts.line import Axis, Part, RunLine
-from dashboard.shared.charts.panels import Panel, panels, scale, unit_of_axis
-from dashboard.shared.charts.sampling import POINTS, count_outside, middle, moving_average, thin_out, widen
+from dashboard.shared.charts.plan_figures import Palette, label, new_figure
 from dashboard.shared.reading.series import Series
-from dashboard.shared.words.text import shorten
+from dashboard.shared.words.text import csv_cell
+from schemas.catalog import TIME, RowField, row_fields
 from schemas.formats import count
+from schemas.reading import get_number, get_str
 
-_AS_SET, _LOSS = "learning_rate", "loss"
-"""The field that is set, so that it is not smoothed or clipped; and the one at whose height scores are drawn."""
+Axis = str
+"""Column of the x axis, one of `axes()`."""
 
+Document = Mapping[str, Any] | None
+Part = Literal["earlier", "own", "evaluation"]
 Scale = Literal["auto", "linear", "log"]
-FAR = 50.0
-"""How many times its last value the first loss of a run is, from where on a linear axis shows a flat line."""
 
-_LONGEST_NAMES = 60
-"""Characters that a title gives to what the marks in it are."""
+PARTS: Mapping[Part, str] = {"earlier": "before it was resumed", "own": "", "evaluation": "at evaluations"}
+"""Parts of a curve, in words."""
 
-_MOST_POINTS = 8_000
-"""Points that all high panels share, and all low ones."""
+LOG_RATIO = 50.0
+"""With the scale `auto`, the loss axis is logarithmic if a loss falls by more than this factor."""
+
+POINTS = 4_000
+"""Most points of one curve."""
+
+DASHES = ("solid", "longdash", "longdashdot")
+"""Dashes of runs: each colour is used with the first, then with the second, and so on."""
+
+DOUBTFUL_DASH = "3px,4px"
+"""Dash of a run that is graded contradictory."""
+
+MOST_PARENTS = 50
+"""Most parents of a resumed run that are drawn; a longer chain is an error in the manifests."""
+
+_LOSS, _LEARNING_RATE = "loss", "learning_rate"
+_OTHER_OBJECTIVES = ("reward_margin", "reward_mean")
+_PART_DASHES: Mapping[Part, str] = {"earlier": "dash", "evaluation": "dot"}
+_LARGE_PIXELS, _SMALL_PIXELS, _GAP_PIXELS = 210, 96, 40
+_TOP_PIXELS, _BOTTOM_PIXELS, _LEGEND_ROW_PIXELS, _MOST_LEGEND_ROWS = 52, 46, 21, 3
+_PANEL_POINTS = 6_000
+"""Points shared by all large panels, and by all small ones, so that a page stays below 300 kB."""
+_MOST_HOVER_ROWS = 40
+_LARGEST = float(np.finfo(np.float32).max)
+_MOST_SINGLE_STEPS = 10
+"""Up to this many steps, each has a tick."""
+_CLIP_PERCENTILES = (1.0, 99.0)
+_LEAST_SPREAD = 0.01
+"""An axis spans at least this fraction of its values, so that tick labels stay short."""
+_SCALES: Mapping[str, tuple[tuple[float, float, str], ...]] = {
+    "tokens": ((1e9, 1e9, "billion tokens"), (1e6, 1e6, "million tokens"), (1e3, 1e3, "thousand tokens")),
+    "seconds": ((7200, 3600, "hours"), (120, 60, "minutes")),
+    "bytes": ((2**30, 2**30, "GiB"), (2**20, 2**20, "MiB")),
+}
+"""By unit: smallest maximum, divisor and name of each larger unit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """An event of a run: its position on each axis, a text, and a score from 0 to 1 if it is an evaluation."""
+
+    at: Mapping[Axis, float]
+    text: str
+    score: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunLine:
+    """Curves of a run.
+
+    Attributes:
+        name: Name of the run.
+        series: Its own rows.
+        earlier: Rows of its parents, up to the step at which each was resumed.
+        evaluation: Losses of evaluations during training.
+        resumed: Where it was resumed.
+        scores: Where it was evaluated.
+        is_doubtful: Whether it is graded contradictory: it is drawn grey and left out of means.
+        group: Key that runs share if only their seed differs; empty if unknown.
+        is_foreign: Whether another tool wrote the rows, so that the definition of the loss is unknown.
+    """
+
+    name: str
+    series: Series
+    earlier: Series | None = None
+    evaluation: Series | None = None
+    resumed: tuple[Mark, ...] = ()
+    scores: tuple[Mark, ...] = ()
+    is_doubtful: bool = False
+    group: str = ""
+    is_foreign: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Number of rows of all parts."""
+        return sum(series.rows for _, series in self.parts())
+
+    def parts(self) -> Iterator[tuple[Part, Series]]:
+        """Yield the parts of the curve in drawing order."""
+        if self.earlier is not None:
+            yield "earlier", self.earlier
+        yield "own", self.series
+        if self.evaluation is not None:
+            yield "evaluation", self.evaluation
+
+    def value_at(self, column: str, step: float) -> float:
+        """Return the last value of a column up to a step, or NaN."""
+        for series in (self.series, self.earlier):
+            if series is not None and (row := series.row_at(step)) >= 0:
+                return float(series.columns[column][row])
+        return float("nan")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CurveOptions:
-    """How the reader wants to see curves.
+    """Options of the reader.
 
     Attributes:
-        x: What runs along the bottom.
-        loss: The scale of the loss, `linear`, `log` or `auto`; values that are not positive are left out of `log`.
-        log_x: The same for what runs along the bottom.
-        clip: Whether the range of a panel leaves out the lowest and the highest hundredth of its values.
-        smoothing: Weight of the moving average, from 0 for none up to but not including 1; the raw line stays visible.
+        x: Column of the x axis.
+        loss: Scale of the loss axis. A logarithmic axis leaves out values that are not positive.
+        log_x: Whether the x axis is logarithmic.
+        clip: Whether each panel leaves out the lowest and the highest percent of its values.
+        smoothing: Weight of the moving average, from 0 (none) up to but not including 1.
+        zoom: First and last value of the x column, or None for all.
     """
 
     x: Axis = "step"
@@ -52,249 +146,567 @@ class CurveOptions:
     log_x: bool = False
     clip: bool = False
     smoothing: float = 0.0
+    zoom: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Curve:
-    """The points of one part of a line in one panel, `[points]` float32 each."""
+class CurvesChart:
+    """A figure of curves.
 
-    name: str
-    part: Part
-    colour: str
-    dashes: tuple[int, ...]
-    x: np.ndarray
-    y: np.ndarray
-    smooth: np.ndarray | None
-    is_faint: bool = False
-    """Whether it stands behind the mean over seeds that it is in."""
+    Attributes:
+        figure: The figure.
+        titles: Titles of its panels.
+        x_divisor: Value of the x column for 1 on the x axis.
+        remark: A remark on thinned, clipped and averaged curves; empty for none.
+    """
 
-
-@dataclass(frozen=True, kw_only=True)
-class CurveMark:
-    """A mark inside a panel."""
-
-    name: str
-    colour: str
-    x: float
-    y: float
-    text: str
-    score: float | None
+    figure: go.Figure
+    titles: tuple[str, ...]
+    x_divisor: float
+    remark: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlottedPanel:
-    """One panel with what is in it; low and high are None where the values decide."""
-
-    panel: Panel
-    title: str
-    log: bool
-    low: float | None
-    high: float | None
-    curves: tuple[Curve, ...]
-    resumed: tuple[CurveMark, ...]
-    scores: tuple[CurveMark, ...]
-    bands: tuple[MeanBand, ...]
+@cache
+def panel_fields() -> tuple[RowField, ...]:
+    """Return the fields of a metric row that have a panel, large panels first."""
+    fields = [field for field in row_fields() if field.panel is not None]
+    return tuple(sorted(fields, key=lambda field: not _is_large(field)))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plot:
-    """All panels, how many points of how many they show, and how many of these are out of range."""
-
-    panels: tuple[PlottedPanel, ...]
-    x_title: str
-    log_x: bool
-    single: bool
-    drawn: int
-    total: int
-    outside: int
-
-    @property
-    def bands(self) -> dict[str, MeanBand]:
-        """The means over seeds by their names, each once."""
-        return {band.name: band for panel in self.panels for band in panel.bands}
-
-    @property
-    def remark(self) -> str:
-        """What a reader must know about thinned and clipped curves; empty if every point is to be seen."""
-        said, drawn = [], f"{count(self.drawn)} of {count(self.total)} points drawn"
-        if self.drawn != self.total:
-            said.append(f"{drawn}; the extremes of each stretch are kept.")
-        if self.outside:
-            points = "point is" if self.outside == 1 else "points are"
-            said.append(f"{count(self.outside)} {points} outside the range shown.")
-        if self.bands:
-            said.append("Band: mean ± standard deviation over seeds, of the logarithms where the axis is logarithmic.")
-        return " ".join(said)
+@cache
+def axes() -> Mapping[Axis, str]:
+    """Return the columns that can be the x axis, with their names."""
+    named = {field.name: field.unit.capitalize() or field.title for field in row_fields() if field.is_axis}
+    return {"seconds" if name == TIME else name: title for name, title in named.items()}
 
 
-def plot(lines: Sequence[RunLine], view: CurveOptions) -> Plot:
-    """Return the curves of these runs, panel by panel; a panel that no run has values for is left out."""
-    every = [series for line in lines for _, series in line.parts()]
-    divisor, unit = scale(unit_of_axis(view.x), [series.columns[view.x] for series in every])
-    across = {id(series): _drawable(series.columns[view.x] / divisor, positive=view.log_x) for series in every}
-    shown, drawn, total, outside = [], 0, 0, 0
-    there = [panel for panel in panels() if any(series.has(panel.column) for series in every)]
-    alike = Counter(panel.is_large for panel in there)
-    for panel in there:
-        points = _MOST_POINTS // alike[panel.is_large]
-        plotted, sizes = _plot_panel(panel, lines, view, divisor, across, points=points)
-        shown.append(plotted)
-        drawn, total, outside = drawn + sizes[0], total + sizes[1], outside + sizes[2]
-    return Plot(
-        panels=tuple(shown),
-        x_title=unit,
-        log_x=view.log_x,
-        single=len(lines) == 1,
-        drawn=drawn,
-        total=total,
-        outside=outside,
-    )
+def draw(lines: Sequence[RunLine], options: CurveOptions, colours: Palette, run_colours: Sequence[str]) -> CurvesChart:
+    """Draw the curves of runs, with one panel per column.
 
-
-def _plot_panel(
-    panel: Panel,
-    lines: Sequence[RunLine],
-    view: CurveOptions,
-    x_divisor: float,
-    across: Mapping[int, np.ndarray],
-    *,
-    points: int,
-) -> tuple[PlottedPanel, tuple[int, int, int]]:
-    """Return a panel, and how many points it draws, of how many, and how many of all lie outside its range."""
-    stated = [(line, part, series) for line in lines for part, series in line.parts() if series.has(panel.column)]
-    divisor, unit = scale(panel.unit, [series.columns[panel.column] for *_, series in stated])
-    log = panel.column == _LOSS and is_log(view, [(line, series) for line, part, series in stated if part == "own"])
-    values = [_drawable(series.columns[panel.column] / divisor, positive=log) for *_, series in stated]
-    clips = view.clip and panel.column != _AS_SET
-    low, high = middle(values, log=log) if clips else widen(values)
-    points = min(POINTS, points // len(stated))
-    curves = []
-    for (line, part, series), y in zip(stated, values, strict=True):
-        as_measured = panel.column == _AS_SET or part == "evaluation"
-        weight = 0.0 if as_measured else view.smoothing
-        curves.append(_curve(line, part, across[id(series)], y, points, weight, log=log))
-    bands, behind = [], set()
-    for members, found in _bands(stated, values, across, points, log=log, smoothing=view.smoothing):
-        bands.append(found)
-        behind |= members
-    curves = [replace(curve, is_faint=curve.name in behind) for curve in curves]
-    scores = tuple(_places(lines, "scores", view, x_divisor, panel.column, divisor)) if panel.column == _LOSS else ()
-    plotted = PlottedPanel(
-        panel=panel,
-        title=_title(panel, unit, stated, scores),
-        log=log,
-        low=low,
-        high=high,
-        curves=tuple(curves),
-        resumed=tuple(_places(lines, "resumed", view, x_divisor, panel.column, divisor)),
-        scores=scores,
-        bands=tuple(bands),
-    )
-    outside = count_outside(values, low, high) + sum(
-        _too_large(series.columns[panel.column], divisor) for *_, series in stated
-    )
-    return plotted, (sum(len(curve.x) for curve in curves), sum(len(y) for y in values), outside)
-
-
-def is_log(view: CurveOptions, stated: Sequence[tuple[RunLine, Series]]) -> bool:
-    """Return whether the loss is on a logarithmic axis: as the reader wants it, or because a loss falls that far."""
-    if view.loss != "auto":
-        return view.loss == "log"
-    losses = [
-        series.columns[_LOSS][np.isfinite(series.columns[_LOSS])] for line, series in stated if not line.is_doubtful
+    Args:
+        lines: The runs.
+        options: Axes, smoothing and range.
+        colours: Colours of the theme.
+        run_colours: Colours of the runs, used in turn and then again with other dashes.
+    """
+    x_axis = _XAxis(lines, options)
+    styles = _styles(lines, run_colours, colours.quiet)
+    fields = [
+        field for field in panel_fields() if any(rows.has(field.name) for line in lines for _, rows in line.parts())
     ]
-    return any(len(loss) > 1 and loss.min() > 0 and loss[0] > FAR * loss[-1] for loss in losses)
+    sharing = Counter(map(_is_large, fields))
+    panels = [
+        _Panel(field, lines, styles, x_axis, points=_PANEL_POINTS // sharing[_is_large(field)]) for field in fields
+    ]
+    figure = stack_panels(
+        colours,
+        [panel.title for panel in panels],
+        [_LARGE_PIXELS if _is_large(field) else _SMALL_PIXELS for field in fields],
+        legend_rows=min(_MOST_LEGEND_ROWS, 1 + len(lines) // 6) if len(lines) > 1 else 0,
+    )
+    figure.add_traces([trace | {"yaxis": f"y{row}"} for row, panel in enumerate(panels, 1) for trace in panel.traces])
+    bands = {name: style for panel in panels for name, style in panel.bands.items()}
+    figure.add_traces([_legend_entry(name, style) for name, style in (styles | bands).items()])
+    # Streamlit mounts a new chart for new data, which loses Plotly's own zoom; a selection is reported to the server.
+    figure.update_layout(dragmode="select", selectdirection="h")
+    if len(figure.data) > _MOST_HOVER_ROWS:
+        figure.update_layout(hoversubplots="overlaying")
+    if len(lines) == 1:
+        figure.update_layout(title={"text": label(lines[0].name), "font_size": 12.5, "x": 0, "y": 1, "yanchor": "top"})
+    figure.update_layout({f"yaxis{row}": panel.axis() for row, panel in enumerate(panels, 1)}, xaxis=x_axis.layout())
+    for line in lines:
+        for mark in line.resumed:
+            if (x := x_axis.position(mark)) is not None:
+                _add_resumption(figure, x, mark, styles[line.name]["color"], is_log=options.log_x)
+    titles = tuple(panel.title for panel in panels)
+    return CurvesChart(figure=figure, titles=titles, x_divisor=x_axis.divisor, remark=_remark(panels))
 
 
-def _bands(
-    stated: Sequence[tuple[RunLine, Part, Series]],
-    values: Sequence[np.ndarray],
-    across: Mapping[int, np.ndarray],
-    points: int,
-    *,
-    log: bool,
-    smoothing: float,
-) -> Iterator[tuple[set[str], MeanBand]]:
-    """Yield means of runs that are the same but for their seed, with their names; a contradictory one is in none."""
-    kin: dict[str, list[tuple[RunLine, Series, np.ndarray]]] = {}
-    for (line, part, series), y in zip(stated, values, strict=True):
-        if part == "own" and line.kin and not line.is_doubtful:
-            kin.setdefault(line.kin, []).append((line, series, y))
-    for members in kin.values():
-        if len(members) < 2:
-            continue
-        drawn = [
-            (series.columns["step"], across[id(series)], _smooth(y, smoothing, log=log)) for _, series, y in members
-        ]
-        found = band(drawn, colour=members[0][0].colour, log=log)
-        if found is not None:
-            few = thin_out(found.mean, points)
-            ends = {name: getattr(found, name)[few] for name in ("x", "low", "mean", "high")}
-            yield {line.name for line, *_ in members}, replace(found, **ends)
+def stack_panels(colours: Palette, titles: Sequence[str], heights: Sequence[int], *, legend_rows: int) -> go.Figure:
+    """Return a figure of panels above each other that share the x axis and have the axes `y`, `y2`, … .
+
+    Args:
+        colours: Colours of the theme.
+        titles: Titles of the panels, from top to bottom.
+        heights: Heights of the panels in pixels.
+        legend_rows: Rows of the legend above the panels; a longer legend scrolls.
+    """
+    plot_pixels = max(1, sum(heights) + _GAP_PIXELS * (len(heights) - 1))
+    legend_pixels = _LEGEND_ROW_PIXELS * legend_rows
+    top_pixels = _TOP_PIXELS + legend_pixels
+    axes: dict[str, Any] = {}
+    annotations = []
+    top = 1.0
+    for row, (title, height) in enumerate(zip(titles, heights, strict=True), start=1):
+        bottom = max(0.0, top - height / plot_pixels)
+        axis = {"domain": [bottom, top], "anchor": "x", "gridcolor": colours.line, "exponentformat": "power"}
+        axes[f"yaxis{row}"] = axis | {"nticks": 7 if height > _SMALL_PIXELS else 5}
+        place = {"x": 0, "y": top, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom"}
+        annotations.append(place | {"text": f"<b>{title}</b>", "showarrow": False, "font": {"size": 12.5}})
+        top = bottom - _GAP_PIXELS / plot_pixels
+    figure = new_figure(colours, height=plot_pixels + top_pixels + _BOTTOM_PIXELS)
+    figure.update_layout(
+        axes,
+        annotations=annotations,
+        paper_bgcolor=colours.paper,
+        margin={"t": top_pixels, "b": _BOTTOM_PIXELS},
+        hovermode="x unified",
+        hoversubplots="axis",
+        showlegend=legend_rows > 0,
+        legend={"orientation": "h", "x": 0, "y": 1, "yref": "container", "yanchor": "top", "maxheight": legend_pixels},
+        xaxis={
+            "anchor": f"y{max(1, len(heights))}",
+            "showgrid": False,
+            "showspikes": True,
+            "spikemode": "across",
+            "spikethickness": 1,
+            "spikedash": "solid",
+            "spikecolor": colours.quiet,
+        },
+    )
+    return figure
 
 
-def _title(panel: Panel, unit: str, stated: Sequence[tuple[RunLine, Part, Series]], scores: Sequence[CurveMark]) -> str:
-    """Return a panel's title with its unit, and what a dotted line and a mark in it are."""
-    told = [own.has(name) for *_, own in stated for name in ("reward_margin", "reward_mean") if name in own.columns]
-    if panel.exactly and not (panel.column == "loss" and any(told)):
-        is_foreign = any(line.is_foreign for line, *_ in stated)
-        title = f"{panel.title}, as stated" if is_foreign else f"{panel.title} ({panel.exactly})"
-    else:
-        title = panel.title + (f" ({unit})" if unit and unit.lower() != panel.title.lower() else "")
-    if any(part == "evaluation" for _, part, _ in stated):
-        title += "; dotted: at evaluations"
-    marked = shorten(", ".join(dict.fromkeys(place.text for place in scores)), _LONGEST_NAMES)
-    return f"{title}; ◆ {marked}" if marked else title
+class _XAxis:
+    """The x axis of all panels."""
+
+    def __init__(self, lines: Sequence[RunLine], options: CurveOptions) -> None:
+        self.options = options
+        columns = [rows.columns[options.x] for line in lines for _, rows in line.parts()]
+        unit = next((field.unit for field in row_fields() if field.name == options.x), "seconds")
+        self.divisor, self.unit = _larger_unit(unit, columns)
+        values = _finite([self._drawable(column) for column in columns])
+        self.low, self.high = (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
+        if options.zoom is not None:
+            self.low, self.high = options.zoom[0] / self.divisor, options.zoom[1] / self.divisor
+
+    def values(self, rows: Series) -> np.ndarray:
+        """Return the positions of rows."""
+        return self._drawable(rows.columns[self.options.x])
+
+    def position(self, mark: Mark) -> float | None:
+        """Return the position of a mark, or None if it is outside the axis."""
+        x = mark.at.get(self.options.x, math.nan) / self.divisor
+        return x if self.low <= x <= self.high else None
+
+    def inside(self, x: np.ndarray) -> np.ndarray:
+        """Return the indices of the positions that are on the axis, with a neighbour on each side."""
+        if self.options.zoom is None:
+            return np.arange(len(x))
+        found = np.flatnonzero((x >= self.low) & (x <= self.high))
+        return np.arange(max(0, found[0] - 1), min(len(x), found[-1] + 2)) if len(found) else found
+
+    def layout(self) -> dict[str, Any]:
+        """Return the attributes of the Plotly axis."""
+        is_log = self.options.log_x and self.low > 0
+        low, high = (math.log10(self.low), math.log10(self.high)) if is_log else (self.low, self.high)
+        margin = 0.01 * (high - low)
+        digits = ",d" if self.unit == "steps" else ",.4~r"
+        has_few_steps = self.unit == "steps" and not is_log and high - low <= _MOST_SINGLE_STEPS
+        return {
+            "type": "log" if is_log else "linear",
+            "range": [low - margin, high + margin] if margin else None,
+            "dtick": 1 if has_few_steps else None,
+            "title_text": self.unit,
+            "tickformat": digits,
+            "unifiedhovertitle_text": f"%{{x:{digits}}} {self.unit}",
+        }
+
+    def _drawable(self, column: np.ndarray) -> np.ndarray:
+        return _drawable(column / self.divisor, positive=self.options.log_x)
 
 
-def _smooth(values: np.ndarray, weight: float, *, log: bool) -> np.ndarray:
-    """Return the moving average as the eye takes it: on a logarithmic axis that of the logarithms, amid the points."""
-    return np.exp(moving_average(np.log(values), weight)) if log else moving_average(values, weight)
+class _Panel:
+    """The panel of one column: its title, axis and traces, and how many points are drawn.
+
+    Args:
+        field: The column.
+        lines: The runs.
+        styles: Colour and dash of each run by its name.
+        x_axis: The x axis.
+        points: Points that all curves of the panel share.
+    """
+
+    def __init__(
+        self,
+        field: RowField,
+        lines: Sequence[RunLine],
+        styles: Mapping[str, dict[str, str]],
+        x_axis: _XAxis,
+        *,
+        points: int,
+    ) -> None:
+        self.field, self.lines, self.styles, self.x_axis = field, lines, styles, x_axis
+        self.options = x_axis.options
+        stated = [(line, part, rows) for line in lines for part, rows in line.parts() if rows.has(field.name)]
+        self.divisor, self.unit = _larger_unit(field.unit, [rows.columns[field.name] for *_, rows in stated])
+        self.is_log = field.name == _LOSS and self._falls_far()
+        self.smoothing = 0.0 if field.name == _LEARNING_RATE else self.options.smoothing
+        self.points = min(POINTS, points // len(stated))
+        self.title = self._title(stated)
+        self.drawn = self.total = 0
+        self.traces: list[dict[str, Any]] = []
+        self.bands: dict[str, dict[str, Any]] = {}
+        averaged = self._add_bands()
+        for line, part, rows in stated:
+            self._add_curve(line, part, rows, is_averaged=line.name in averaged)
+        if field.name == _LOSS:
+            self._add_scores()
+        self.values = _finite([self._values(rows)[x_axis.inside(x_axis.values(rows))] for *_, rows in stated])
+        self.range = value_range(self.values, clip=self.options.clip and field.name != _LEARNING_RATE, log=self.is_log)
+        low, high = self.range or (-np.inf, np.inf)
+        too_large = _finite([rows.columns[field.name] for *_, rows in stated]) / self.divisor > _LARGEST
+        self.outside = int(np.count_nonzero((self.values < low) | (self.values > high)) + np.count_nonzero(too_large))
+
+    def axis(self) -> dict[str, Any]:
+        """Return the attributes of the Plotly axis."""
+        if not self.is_log:
+            return {"type": "linear", "range": self.range}
+        decades = np.ptp(np.log10(self.values)) if len(self.values) else 0.0
+        ends = np.log10(self.range) if self.range else None
+        return {"type": "log", "range": ends, "dtick": 1 if decades > 2 else None}
+
+    def _falls_far(self) -> bool:
+        """Return whether the loss axis is logarithmic."""
+        if self.options.loss != "auto":
+            return self.options.loss == "log"
+        columns = [line.series.columns[_LOSS] for line in self.lines if not line.is_doubtful]
+        losses = [column[np.isfinite(column)] for column in columns]
+        return any(len(loss) > 1 and loss.min() > 0 and loss[0] > LOG_RATIO * loss[-1] for loss in losses)
+
+    def _title(self, stated: Sequence[tuple[RunLine, Part, Series]]) -> str:
+        exactly = (self.field.panel or {}).get("exactly")
+        unit = "" if self.unit.lower() == self.field.title.lower() else self.unit
+        if self.field.name == _LOSS and any(rows.has(name) for *_, rows in stated for name in _OTHER_OBJECTIVES):
+            exactly = None  # The loss of these objectives is not a mean over supervised tokens.
+        if exactly and any(line.is_foreign for line, *_ in stated):
+            title = f"{self.field.title}, as stated"
+        else:
+            title = f"{self.field.title} ({exactly or unit})" if exactly or unit else self.field.title
+        if any(part == "evaluation" for _, part, _ in stated):
+            title += "; dotted: at evaluations"
+        marks = [mark.text for line in self.lines for mark in line.scores if self.field.name == _LOSS]
+        return f"{title}; ◆ {label(', '.join(dict.fromkeys(marks)))}" if marks else title
+
+    def _values(self, rows: Series) -> np.ndarray:
+        return _drawable(rows.columns[self.field.name] / self.divisor, positive=self.is_log)
+
+    def _smooth(self, values: np.ndarray) -> np.ndarray:
+        """Return the moving average, on a logarithmic axis of the logarithms."""
+        return np.exp(smooth(np.log(values), self.smoothing)) if self.is_log else smooth(values, self.smoothing)
+
+    def _add_curve(self, line: RunLine, part: Part, rows: Series, *, is_averaged: bool) -> None:
+        """Add a part of a run: a faint measured curve behind the smoothed one, or the measured curve alone."""
+        x, y = self.x_axis.values(rows), self._values(rows)
+        inside = self.x_axis.inside(x)
+        kept = inside[thin(y[inside], self.points)]
+        self.drawn, self.total = self.drawn + len(kept), self.total + len(inside)
+        style = self.styles[line.name] | ({"dash": _PART_DASHES[part]} if part in _PART_DASHES else {})
+        words = f", {PARTS[part]}" if PARTS[part] else ""
+        thick = {"line": style | {"width": 1.6}, "opacity": 0.4 if is_averaged else 0.6 if part == "earlier" else 1.0}
+        if self.smoothing > 0 and part != "evaluation":
+            if not is_averaged:
+                thin_line = {"line": style | {"width": 1.0}, "opacity": 0.35}
+                hover = self._hover(f"{words}, not smoothed") if len(self.lines) == 1 else {"hoverinfo": "skip"}
+                self.traces.append(_trace(line.name, x[kept], y[kept]) | thin_line | hover)
+            y = self._smooth(y).astype(np.float32)
+        mode = {"mode": "lines+markers", "marker": {"size": 5}} if part == "evaluation" else {}
+        self.traces.append(_trace(line.name, x[kept], y[kept]) | thick | mode | self._hover(words))
+
+    def _hover(self, words: str = "") -> dict[str, Any]:
+        """Return the hover text of a curve: its column, value and run."""
+        run = "<extra></extra>" if len(self.lines) == 1 else ""
+        return {"hovertemplate": f"{self.field.title}{words} %{{y:,.5~g}}{run}"}
+
+    def _add_bands(self) -> set[str]:
+        """Add the mean and spread of runs that differ only in their seed, and return their names."""
+        groups: dict[str, list[RunLine]] = {}
+        for line in self.lines:
+            if line.group and not line.is_doubtful and line.series.has(self.field.name):
+                groups.setdefault(line.group, []).append(line)
+        averaged: set[str] = set()
+        for members in groups.values():
+            if len(members) < 2:
+                continue
+            rows = [
+                (line.series.columns["step"], self.x_axis.values(line.series), self._smooth(self._values(line.series)))
+                for line in members
+            ]
+            band = mean_band(rows, log=self.is_log)
+            if band.empty:
+                continue
+            averaged |= {line.name for line in members}
+            first = members[0].name
+            colour = self.styles[first]["color"]
+            red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+            band = band.iloc[self.x_axis.inside(band["x"].to_numpy())]
+            kept = band.iloc[thin(band["mean"].to_numpy(), self.points)].astype(np.float32)
+            name = f"mean of {len(members)} seeds of {first}"
+            self.bands[name] = {"color": colour, "width": 4.0}
+            edge = {"line": {"width": 0}, "hoverinfo": "skip"}
+            fill = {"fill": "tonexty", "fillcolor": f"rgba({red},{green},{blue},0.2)"}
+            self.traces += [
+                _trace(name, kept["x"], kept["mean"]) | {"line": {"color": colour, "width": 2.4}} | self._hover(),
+                _trace(name, kept["x"], kept["low"]) | edge,
+                _trace(name, kept["x"], kept["high"]) | edge | fill,
+            ]
+        return averaged
+
+    def _add_scores(self) -> None:
+        """Add the scores of runs as points at the height of the loss."""
+        for line in self.lines:
+            for mark in line.scores:
+                x, y = self.x_axis.position(mark), line.value_at(_LOSS, mark.at["step"]) / self.divisor
+                if x is not None and np.isfinite(y) and (y > 0 or not self.is_log):
+                    text = f"{label(mark.text)} {100 * (mark.score or 0.0):.1f} %<extra>{label(line.name)}</extra>"
+                    marker = {"symbol": "diamond", "size": 12, "color": self.styles[line.name]["color"]}
+                    point = {"mode": "markers", "marker": marker, "hovertemplate": text}
+                    self.traces.append(_trace(line.name, [x], [y]) | point)
 
 
-def _curve(
-    line: RunLine, part: Part, x: np.ndarray, y: np.ndarray, points: int, smoothing: float, *, log: bool
-) -> Curve:
-    chosen = thin_out(y, points)
-    smooth = _smooth(y, smoothing, log=log)[chosen].astype(np.float32) if smoothing > 0 else None
-    # Curves that keep every point share one x, which is then sent once.
-    x, y = (x, y) if len(chosen) == len(y) else (x[chosen], y[chosen])
-    return Curve(name=line.name, part=part, colour=line.colour, dashes=line.dashes, x=x, y=y, smooth=smooth)
+def _legend_entry(name: str, style: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a trace without points, so that the legend shows the full stroke even if the curves are faint."""
+    return _trace(name, [None], [None]) | {"line": {"width": 2.0, **style}, "showlegend": True}
+
+
+def _trace(name: str, x: Any, y: Any) -> dict[str, Any]:
+    name = label(name)
+    shared = {"type": "scatter", "mode": "lines", "name": name, "legendgroup": name, "showlegend": False}
+    return shared | {"x": x, "y": y}
+
+
+def _styles(lines: Sequence[RunLine], run_colours: Sequence[str], grey: str) -> dict[str, dict[str, str]]:
+    """Return a distinct colour and dash for each run; contradictory runs are grey."""
+    styles = itertools.cycle(itertools.product(DASHES, run_colours))
+    return {
+        line.name: {"color": grey, "dash": DOUBTFUL_DASH} if line.is_doubtful else {"color": colour, "dash": dash}
+        for line, (dash, colour) in zip(lines, styles, strict=False)
+    }
+
+
+def _add_resumption(figure: go.Figure, x: float, mark: Mark, colour: str, *, is_log: bool) -> None:
+    """Draw a vertical line through all panels where a run was resumed."""
+    line = {"color": colour, "dash": "dot", "width": 1.2}
+    figure.add_shape(type="line", x0=x, x1=x, yref="paper", y0=0, y1=1, line=line)
+    # Plotly takes the positions of annotations on a logarithmic axis as logarithms, those of shapes as values.
+    place = {"x": np.log10(x) if is_log else x, "y": 1, "yref": "paper", "xanchor": "left", "yanchor": "top"}
+    figure.add_annotation(text=label(mark.text), font_size=11, showarrow=False, **place)
+
+
+def _remark(panels: Sequence[_Panel]) -> str:
+    drawn, total = sum(panel.drawn for panel in panels), sum(panel.total for panel in panels)
+    outside = sum(panel.outside for panel in panels)
+    sentences = []
+    if drawn < total:
+        sentences.append(f"{count(drawn)} of {count(total)} points drawn; minima and maxima are kept.")
+    if outside:
+        sentences.append(f"{count(outside)} {'point is' if outside == 1 else 'points are'} outside the axis range.")
+    if any(panel.bands for panel in panels):
+        sentences.append("Band: mean ± standard deviation over seeds, of the logarithms on a logarithmic axis.")
+    return " ".join(sentences)
+
+
+def _is_large(field: RowField) -> bool:
+    return bool(field.panel and field.panel.get("large"))
+
+
+def _larger_unit(unit: str, arrays: Sequence[np.ndarray]) -> tuple[float, str]:
+    """Return the divisor and the name of a unit that fits the largest value."""
+    largest = _finite(arrays).max(initial=0.0)
+    found = ((divisor, name) for least, divisor, name in _SCALES.get(unit, ()) if largest >= least)
+    return next(found, (1.0, unit))
+
+
+def _finite(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    return np.concatenate([array[np.isfinite(array)] for array in arrays])
 
 
 def _drawable(values: np.ndarray, *, positive: bool) -> np.ndarray:
-    """Return numbers in four bytes, which hold more digits than a screen shows; NaN for what has no place there.
-
-    Args:
-        values: Any numbers.
-        positive: Whether zero and what is below it has no place, as on a logarithmic axis.
-    """
+    """Return values as float32, NaN where a value is not finite, too large, or not positive on a logarithmic axis."""
     with np.errstate(over="ignore"):
         short = values.astype(np.float32)
     return np.where(np.isfinite(short) & (short > 0 if positive else True), short, np.float32(np.nan))
 
 
-def _places(
-    lines: Sequence[RunLine],
-    kind: Literal["resumed", "scores"],
-    view: CurveOptions,
-    x_divisor: float,
-    column: str,
-    divisor: float,
-) -> Iterator[CurveMark]:
-    """Yield the marks of a kind where this view has a place for them, at the height of the curve there."""
-    for line in lines:
-        for mark in getattr(line, kind):
-            x = mark.at.get(view.x)
-            if x is None or not np.isfinite(x) or (view.log_x and x <= 0):
-                continue
-            y = line.value_before(column, mark.at["step"]) / divisor
-            if kind == "resumed" or np.isfinite(y):
-                yield CurveMark(
-                    name=line.name, colour=line.colour, x=x / x_divisor, y=y, text=mark.text, score=mark.score
-                )
+def thin(values: np.ndarray, points: int = POINTS) -> np.ndarray:
+    """Return the indices to draw: first, last, and the minimum and maximum of each of `points / 2` equal buckets.
+
+    A stride or a random sample would lose spikes of one step, which are what a reader of a loss curve looks for. For
+    values `[3, 1, 2, 9, 2, 2]` and 4 points the buckets are `[3, 1, 2]` and `[9, 2, 2]`, the indices `[0, 1, 3, 4, 5]`.
+    A bucket without a finite value keeps its first index, so that the gap in the line stays.
+
+    Args:
+        values: `[steps]`, NaN where there is no value.
+        points: At least 2; the result has at most `points` + 2 indices.
+
+    Returns:
+        `[kept]` increasing indices into `values`; all of them if there are at most `points`.
+    """
+    size = len(values)
+    if size <= points:
+        return np.arange(size)
+    edges = np.linspace(0, size, points // 2 + 1).astype(np.int64)
+    width = int(np.diff(edges).max())
+    # Buckets differ by one in width; the missing cell of a narrow one repeats its last index, which changes no extreme.
+    cells = np.minimum(edges[:-1, None] + np.arange(width)[None, :], edges[1:, None] - 1)
+    block = values[cells].astype(np.float64)
+    finite = np.isfinite(block)
+    rows = np.arange(len(cells))
+    lowest = cells[rows, np.where(finite, block, np.inf).argmin(axis=1)]
+    highest = cells[rows, np.where(finite, block, -np.inf).argmax(axis=1)]
+    return np.unique(np.concatenate([[0], lowest, highest, [size - 1]]))
 
 
-def _too_large(values: np.ndarray, divisor: float) -> int:
-    """Return how many numbers four bytes cannot hold."""
-    return int(np.count_nonzero(np.isfinite(values) & (np.abs(values) / divisor > np.finfo(np.float32).max)))
+def smooth(values: np.ndarray, weight: float) -> np.ndarray:
+    """Return an exponential moving average in both directions, which does not lag behind a falling loss.
+
+    A value `k` steps away counts `weight ** k`: for `[1, 2, 3]` and weight 0.5 the result is `[1.571, 2, 2.429]`. A
+    value that is not finite stays as it is and does not affect the others.
+
+    Args:
+        values: `[steps]`.
+        weight: From 0 (no smoothing) up to but not including 1.
+    """
+    result = values.astype(np.float64)
+    finite = pd.Series(result[np.isfinite(result)])
+    if weight <= 0 or finite.empty:
+        return result
+    before = finite.ewm(alpha=1 - weight).mean().to_numpy()
+    after = finite[::-1].ewm(alpha=1 - weight).mean().to_numpy()[::-1]
+    # The sum of the weights of each average; both include the value itself.
+    sums = (1 - weight ** np.arange(1, len(finite) + 1, dtype=np.float64)) / (1 - weight)
+    both = before * sums + after * sums[::-1] - finite.to_numpy()
+    result[np.isfinite(result)] = both / (sums + sums[::-1] - 1)
+    return result
+
+
+def mean_band(members: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], *, log: bool) -> pd.DataFrame:
+    """Compute mean and mean ± standard deviation of runs at their common steps.
+
+    On a logarithmic axis, logarithms are averaged, so that the band is symmetric.
+
+    Args:
+        members: Steps, x positions and values of each run, `[rows]` each.
+        log: Whether the axis is logarithmic.
+
+    Returns:
+        Columns `x`, `low`, `mean` and `high`, indexed by step.
+    """
+    tables = [pd.DataFrame({"x": x, "y": np.log(y) if log else y}, index=steps) for steps, x, y in members]
+    rows = pd.concat([table[~table.index.duplicated(keep="last")] for table in tables])
+    table = (
+        rows.dropna().groupby(level=0).agg(x=("x", "mean"), mean=("y", "mean"), spread=("y", "std"), n=("y", "size"))
+    )
+    table = table[table["n"] == len(members)]
+    ends = {"low": table["mean"] - table["spread"], "mean": table["mean"], "high": table["mean"] + table["spread"]}
+    return pd.DataFrame({"x": table["x"], **{name: np.exp(end) if log else end for name, end in ends.items()}})
+
+
+def value_range(values: np.ndarray, *, clip: bool, log: bool) -> tuple[float, float] | None:
+    """Return the range of an axis with these finite values, or None if Plotly's own range is fine.
+
+    It leaves out outliers if `clip` is set. Otherwise it is only set for values that hardly differ.
+    """
+    if not len(values):
+        return None
+    if clip:
+        low, high = (float(end) for end in np.percentile(values, _CLIP_PERCENTILES))
+        if log and low < high:
+            return low * (low / high) ** 0.05, high * (high / low) ** 0.05
+        margin = 0.05 * (high - low)
+        return (max(0.0, low - margin) if low >= 0 else low - margin, high + margin) if low < high else None
+    low, high = float(values.min()), float(values.max())
+    margin = (_LEAST_SPREAD if low < high else 0.5) * max(abs(low), abs(high))
+    return (low - margin, high + margin) if high - low < margin else None
+
+
+def curves_csv(lines: Sequence[RunLine]) -> str:
+    """Return all rows of runs as CSV. Missing values are empty."""
+    columns = [*axes(), *(field.name for field in panel_fields())]
+    tables = [
+        pd.DataFrame(
+            {"run": csv_cell(line.name), "part": PARTS[part], **{name: rows.columns[name] for name in columns}}
+        )
+        for line in lines
+        for part, rows in line.parts()
+    ]
+    # Steps and bytes are written as integers.
+    return pd.concat(tables, ignore_index=True).convert_dtypes().to_csv(index=False)
+
+
+class RecordedRun(NamedTuple):
+    """What is read of a run or of one of its parents."""
+
+    manifest: Document
+    eval_summary: Document
+    series: Series
+
+
+def line_with_parents(
+    name: str, run: RecordedRun, find: Callable[[str], RecordedRun | None]
+) -> tuple[RunLine, str | None]:
+    """Return a run with the rows of its parents before it, and the ID of a parent that was not found, if any.
+
+    The time of a run continues that of its parent: the pause between the two is left out.
+
+    Args:
+        name: Name of the run.
+        run: The run.
+        find: Returns the run of an ID, or None if there is no such run.
+    """
+    chain, missing = _chain(run, find)
+    seconds = 0.0
+    parts: list[Series] = []
+    resumed: list[Mark] = []
+    scores: list[Mark] = []
+    for (manifest, eval_summary, series), last_step in chain:
+        rows = series.up_to(last_step, after_seconds=seconds)
+        parts.append(rows)
+        step = get_number(manifest, "parent", "step")
+        if step is not None and rows.rows:
+            resumed.append(Mark(at=_position(rows, 0), text=f"resumed after step {count(step)}"))
+        scores += _scores(eval_summary, rows)
+        if rows.rows:
+            seconds = float(rows.columns["seconds"][-1])
+    *earlier, own = parts
+    line = RunLine(
+        name=name,
+        series=own,
+        earlier=Series.concatenate([rows for rows in earlier if rows.rows]),
+        resumed=tuple(resumed),
+        scores=tuple(scores),
+    )
+    return line, missing
+
+
+def _chain(
+    run: RecordedRun, find: Callable[[str], RecordedRun | None]
+) -> tuple[list[tuple[RecordedRun, float]], str | None]:
+    """Return a run after its parents, each with the last step that counts; and the ID of a parent that is missing."""
+    chain = [(run, np.inf)]
+    seen = set()
+    while len(chain) <= MOST_PARENTS:
+        manifest = chain[0][0].manifest
+        parent, step = get_str(manifest, "parent", "run_id"), get_number(manifest, "parent", "step")
+        if parent is None or step is None or parent in seen:
+            break
+        seen.add(parent)
+        found = find(parent)
+        if found is None:
+            return chain, parent
+        chain.insert(0, (found, step))
+    return chain, None
+
+
+def _scores(eval_summary: Document, rows: Series) -> list[Mark]:
+    """Return the score of the trained model."""
+    step = get_number(eval_summary, "checkpoint", "step")
+    value = get_number(eval_summary, "metrics", "exact_match", "value")
+    if step is None or value is None or not rows.rows:
+        return []
+    at = _position(rows, max(0, rows.row_at(step)))
+    return [Mark(at={**at, "step": step}, text="exact match", score=value)]
+
+
+def _position(rows: Series, row: int) -> dict[Axis, float]:
+    return {name: float(rows.columns[name][row]) for name in axes()}

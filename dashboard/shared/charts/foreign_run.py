@@ -1,7 +1,6 @@
-"""A run of another tool as the run page shows it: rows to draw, facts with their sources, answers.
+"""A run of another tool on the run page: curves, facts with their sources, and answers.
 
-Nothing here vouches for anything: what the sources state is shown with the place where it stands, and what was inferred
-states it.
+Values are shown as the files state them, with file and line. Inferred values are marked.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dashboard.shared.charts.line import Mark, RunLine
+from dashboard.shared.charts.curves import Mark, RunLine
 from dashboard.shared.reading.series import Series
 from dashboard.shared.tables.headline import HeadlineFigure
 from evidence.bundle.secrets import hide_secrets
@@ -26,19 +25,18 @@ from schemas.catalog import number_names
 from schemas.formats import quantity
 
 _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {"tokens_seen": ("num_tokens",), "step_seconds": ("step_time",)}
-"""Names under which other tools state a column."""
+"""Other names of a column."""
 
 _STEP = re.compile(r"(?:step|checkpoint)[ _-]?(\d{1,15})$")
 
 
 def line_of(name: str, view: ImportedRun) -> tuple[RunLine, str]:
-    """Return the line of a run, and where its losses stand; empty where it states none."""
+    """Return the curves of a run, and where its losses were read; empty if it has none."""
     rows = longest_course(view.metrics)
     evaluated = _evaluated_rows(view, rows)
     line = RunLine(
         name=name,
         series=_series(rows, "loss"),
-        colour="",
         evaluation=_series(evaluated, "eval_loss") if evaluated else None,
         scores=_score_marks(view, rows),
         is_foreign=True,
@@ -47,13 +45,13 @@ def line_of(name: str, view: ImportedRun) -> tuple[RunLine, str]:
 
 
 def _series(rows: Sequence[MetricRow], loss: str) -> Series:
-    """Return rows as columns, with the values of this name as the loss; without steps, the rows are counted."""
+    """Return rows as columns, with the values of this name as the loss. Rows without steps are numbered."""
     columns = {
         name: np.array([_value(row, loss if name == "loss" else name) for row in rows]) for name in number_names()
     }
     if not np.isfinite(columns["step"]).all():
         columns["step"] = np.arange(1.0, len(rows) + 1)
-    # Sources may state rows out of order; a curve goes from left to right.
+    # Sources may have rows out of order.
     order = np.argsort(columns["step"], kind="stable")
     columns = {name: column[order] for name, column in columns.items()}
     columns["seconds"] = np.full(len(rows), np.nan)
@@ -61,10 +59,10 @@ def _series(rows: Sequence[MetricRow], loss: str) -> Series:
 
 
 def _evaluated_rows(view: ImportedRun, losses: Sequence[MetricRow]) -> list[MetricRow]:
-    """Return the rows with a loss of an evaluation at a known step, one at a step.
+    """Return one row with an evaluation loss for each step.
 
-    Of the file and the stage that the curve is drawn from: another file may be of another run. Nothing where the losses
-    of training state no steps: they are then counted, and a step has no place among them.
+    Only rows from the file and stage of the training losses count: another file may belong to another run. If the
+    training losses have no steps, there are none.
     """
     if not _all_steps_known(losses):
         return []
@@ -82,10 +80,7 @@ def _evaluated_rows(view: ImportedRun, losses: Sequence[MetricRow]) -> list[Metr
 
 
 def _score_marks(view: ImportedRun, losses: Sequence[MetricRow]) -> tuple[Mark, ...]:
-    """Return where the run was scored, as far as its sources state at which step: scores from 0 to 1, one at a step.
-
-    Nothing where the losses state no steps, as of `_evaluated`.
-    """
+    """Return the first score from 0 to 1 of each step; none if the training losses have no steps."""
     if not _all_steps_known(losses):
         return ()
     stated = [(_value(row, "step"), name, value) for row in view.metrics for name, value in row.values.items()]
@@ -98,7 +93,7 @@ def _score_marks(view: ImportedRun, losses: Sequence[MetricRow]) -> tuple[Mark, 
 
 
 def figures(view: ImportedRun) -> list[HeadlineFigure]:
-    """Return the headline of the run as far as its sources agree; a dash where none states it, or two differ."""
+    """Return the headline figures; a dash if no source has a value, or two differ."""
     found = tool_figures(view)
     facts = sum(fact.how == "inferred" for fact in view.facts)
     planned = f"of {formats.count(found.steps_planned)} planned" if found.steps_planned is not None else ""
@@ -115,7 +110,7 @@ def figures(view: ImportedRun) -> list[HeadlineFigure]:
 
 
 def fact_rows(view: ImportedRun) -> list[tuple[str, str, str, str, str]]:
-    """Return every fact: name, value, stated or inferred, source, note."""
+    """Return the facts: name, value, stated or inferred, source, note."""
     return [
         (
             fact.name,
@@ -129,7 +124,7 @@ def fact_rows(view: ImportedRun) -> list[tuple[str, str, str, str, str]]:
 
 
 def score_rows(view: ImportedRun) -> list[tuple[str, str, str, str, str, str]]:
-    """Return every score: name, value, of which checkpoint, stated or inferred, source, note."""
+    """Return the scores: name, value, checkpoint, stated or inferred, source, note."""
     return [
         (
             score.name,
@@ -144,12 +139,12 @@ def score_rows(view: ImportedRun) -> list[tuple[str, str, str, str, str, str]]:
 
 
 def file_rows(view: ImportedRun) -> list[tuple[str, str, str]]:
-    """Return every file: path, what wrote it, and what it gave."""
+    """Return the files: path, tool, and contents."""
     return [
         (
             name,
             reading.tool or "not recognised",
-            "a template or an example: nothing in it counts"
+            "template or example, not counted"
             if reading.template
             else ", ".join(
                 quantity(len(found), noun)
@@ -172,7 +167,7 @@ def files_of(view: ImportedRun, what: str) -> list[str]:
 
 
 def prediction_rows(view: ImportedRun) -> list[dict[str, Any]]:
-    """Return the answers in the shape of our own prediction rows; what a source does not state is missing."""
+    """Return the answers as prediction rows; missing values are None."""
     return [
         {
             "id": one.id or str(one.source),
@@ -192,7 +187,7 @@ def _all_steps_known(rows: Sequence[MetricRow]) -> bool:
 
 
 def _step(checkpoint: str | None) -> float:
-    """Return the step in the name of a checkpoint, `checkpoint-200` or `step 200`; NaN where it names none."""
+    """Return the step in the name of a checkpoint, `checkpoint-200` or `step 200`, or NaN."""
     found = _STEP.search(checkpoint or "")
     return float(found[1]) if found else math.nan
 

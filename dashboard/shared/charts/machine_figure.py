@@ -1,71 +1,73 @@
-"""The machine at work: memory, load and waiting for data over the time of a run, three panels with one axis of time."""
+"""Memory, load and data wait over the time of a run, as three Plotly panels with one time axis."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
 
-from dashboard.shared.charts.plan_figures import Palette, new_figure, unit_of_bytes, unit_of_seconds
+from dashboard.shared.charts.curves import stack_panels
+from dashboard.shared.charts.plan_figures import Palette, unit_of_bytes, unit_of_seconds
 
-_PIXELS = 420
-_PANELS = {"Memory": (0.72, 0.96), "Load": (0.36, 0.60), "Waiting for data": (0.0, 0.24)}
-_STROKES = ("solid", "dash", "dot", "dashdot")
 Row = Mapping[str, Any]
+
+_PANEL_PIXELS = 110
+_DASHES = ("solid", "dash", "dot", "dashdot")
 
 
 def draw(rows: Sequence[Row], colours: Palette) -> go.Figure:
-    """Return the picture of rows of system.jsonl."""
-    picture = new_figure(colours, height=_PIXELS)
-    seconds = [row["clock_seconds"] - rows[0]["clock_seconds"] for row in rows]
-    by_time, time_unit = unit_of_seconds(max(seconds))
+    """Draw the rows of system.jsonl."""
     divisor, unit = unit_of_bytes(max(row["host_memory_bytes"] for row in rows))
-    for place, (panel, domain) in enumerate(_PANELS.items(), start=1):
-        said = {"Memory": unit}.get(panel, "%")
-        for index, (name, values) in enumerate(lines(rows, panel)):
-            scaled = [None if value is None else value / divisor if panel == "Memory" else value for value in values]
-            stroke = {"color": colours.tones[("fair", "good", "quiet")[index % 3]], "dash": _STROKES[index % 4]}
-            trace = {"x": [second / by_time for second in seconds], "y": scaled, "name": f"{name}, {said}"}
-            picture.add_scatter(**trace, mode="lines+markers", line=stroke, marker_size=4, yaxis=f"y{place}")
-        axis = {"domain": domain, "anchor": "x", "rangemode": "tozero", "title": {"text": said}}
-        picture.update_layout({f"yaxis{place}": axis})
-        title = {"text": f"<b>{panel}</b>", "x": 0, "y": domain[1] + 0.04, "xref": "paper", "yref": "paper"}
-        picture.add_annotation(**title, showarrow=False, xanchor="left")
-    picture.update_xaxes(title_text=f"{time_unit} since the first row", anchor="y3")
-    picture.update_layout(showlegend=True, legend={"orientation": "h", "y": -0.2})
-    return picture
+    seconds = [row["clock_seconds"] - rows[0]["clock_seconds"] for row in rows]
+    second_divisor, time_unit = unit_of_seconds(max(seconds))
+    panels = [f"Memory ({unit})", "Load (%)", "Waiting for data (%)"]
+    figure = stack_panels(colours, panels, [_PANEL_PIXELS] * len(panels), legend_rows=1)
+    for index, (panel, name, values) in enumerate(lines(rows)):
+        figure.add_scatter(
+            x=[second / second_divisor for second in seconds],
+            y=[None if value is None else value / divisor if panel == 1 else value for value in values],
+            name=name,
+            line={"color": colours.tones[("fair", "good", "quiet")[index % 3]], "dash": _DASHES[index % 4]},
+            yaxis=f"y{panel}",
+            hovertemplate="%{y:.4~g}",
+        )
+        figure.update_layout({f"yaxis{panel}": {"rangemode": "tozero"}})
+    figure.update_xaxes(title_text=f"{time_unit} since the first row")
+    return figure
 
 
-def lines(rows: Sequence[Row], panel: str) -> Iterator[tuple[str, list[float | None]]]:
-    """Yield the lines of a panel that have a value, with their names."""
-    plain = {
-        "Memory": {"host": "host_memory_used_bytes", "this process": "process_memory_bytes"},
-        "Load": {"processors": "host_cpu_percent"},
-    }.get(panel, {})
-    for name, key in plain.items():
-        yield name, [row[key] for row in rows]
-    if panel == "Waiting for data":
-        waits = [row["data_wait_fraction"] for row in rows]
-        yield "share of time", [None if wait is None else 100 * wait for wait in waits]
-        return
-    key = "device_memory_used_bytes" if panel == "Memory" else "device_utilisation_percent"
-    for number in range(max(len(row[key]) for row in rows)):
-        yield f"device {number}", [row[key][number] if number < len(row[key]) else None for row in rows]
+def lines(rows: Sequence[Row]) -> list[tuple[int, str, list[float | None]]]:
+    """Return the number of the panel, the name and the values of each line."""
+    waits = [None if row["data_wait_fraction"] is None else 100 * row["data_wait_fraction"] for row in rows]
+    found = [
+        (1, "host memory", [row["host_memory_used_bytes"] for row in rows]),
+        (1, "memory of this process", [row["process_memory_bytes"] for row in rows]),
+        (2, "CPU load", [row["host_cpu_percent"] for row in rows]),
+        (3, "waiting for data", waits),
+    ]
+    for panel, what, key in (
+        (1, "memory", "device_memory_used_bytes"),
+        (2, "load", "device_utilisation_percent"),
+    ):
+        for number in range(max(len(row[key]) for row in rows)):
+            values = [row[key][number] if number < len(row[key]) else None for row in rows]
+            found.append((panel, f"{what} of device {number}", values))
+    return found
 
 
 def describe(rows: Sequence[Row]) -> str:
-    """Return the last row in words: what each sensor measures, and what none does."""
+    """Return the last temperature and power of each device, and which sensors are missing."""
     last = rows[-1]
     units = {"device_temperature_celsius": "°C", "device_power_watts": "W"}
-    told = [
+    readings = [
         f"device {number}: {value:,.0f} {unit}"
         for key, unit in units.items()
         for number, value in enumerate(last[key])
         if value is not None
     ]
-    missing = {"utilisation": "device_utilisation_percent", "temperature": "device_temperature_celsius"}
-    missing |= {"power": "device_power_watts", "memory": "device_memory_used_bytes"}
-    silent = [name for name, key in missing.items() if not last[key]]
-    lacks = f"No sensor tells the device's {', '.join(silent)}." if silent else ""
-    return " ".join([*([f"Now {'; '.join(told)}."] if told else []), *([lacks] if lacks else [])])
+    sensors = {"utilisation": "device_utilisation_percent", "temperature": "device_temperature_celsius"}
+    sensors |= {"power": "device_power_watts", "memory": "device_memory_used_bytes"}
+    missing = ", ".join(name for name, key in sensors.items() if not last[key])
+    found = [f"Now {'; '.join(readings)}."] if readings else []
+    return " ".join([*found, *([f"No device sensor for {missing}."] if missing else [])])

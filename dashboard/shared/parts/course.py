@@ -12,7 +12,6 @@ from dashboard.shared.config import configs
 from dashboard.shared.parts import markup
 from dashboard.shared.parts.gate import may_operate
 from dashboard.shared.parts.launching import trying
-from dashboard.shared.reading.log_tail import LEVELS, OTHER
 from dashboard.shared.session import reading, state
 from dashboard.shared.tables import headline
 from dashboard.shared.words.grades import GRADES, JOBS, STATUSES
@@ -46,7 +45,7 @@ def draw_stage(name: str, job: Job | None) -> None:
     output = tail(job.folder / OUTPUT) if job is not None else ""
     started = job.started.created if job is not None and job.started else None
     if folder.is_dir():
-        records = reading.log_of(folder, (*LEVELS, OTHER), "").records
+        records = reading.log_of(folder).records
         title = _stage(folder, {record.get("event") for record in records})
         last = glimpse(str(records[-1].get("message", "")), _MAX_LINE) if records else ""
         at = parse_time(get_str(reading.run_of(folder).manifest, "started_at") or "")

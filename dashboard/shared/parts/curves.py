@@ -1,33 +1,75 @@
-"""The curves, the controls above them, and what they are exported as."""
+"""The curves of runs, the controls above them, and their export."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
 
 import streamlit as st
 
-from dashboard.shared.charts.curves import FAR, CurveOptions, Plot, Scale, plot
-from dashboard.shared.charts.echarts import drawing
-from dashboard.shared.charts.line import DASHES, DOUBTFUL, RunLine, curves_csv
-from dashboard.shared.charts.panels import axes
-from dashboard.shared.parts import markup
+from dashboard.shared.charts import foreign_run
+from dashboard.shared.charts.curves import (
+    LOG_RATIO,
+    CurveOptions,
+    RecordedRun,
+    RunLine,
+    Scale,
+    axes,
+    curves_csv,
+    draw,
+    line_with_parents,
+)
+from dashboard.shared.charts.plan_figures import palette as theme_palette
+from dashboard.shared.parts import markup, plotted
+from dashboard.shared.session import reading
+from evidence.index.summary import RunSummary
+from evidence.run import Run
 
 _LOG_X, _CLIP = "log x", "hide outliers"
-_PAPER, _PRINTED = "#ffffff", "light"
-_WEIGHTS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.99)
+_SMOOTHING_WEIGHTS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.99)
+
+
+def line_of(name: str, run: Run, known: Mapping[str, RunSummary]) -> tuple[RunLine, str]:
+    """Return the curves of a run, and a remark on them (empty for none)."""
+    view, summary = run.foreign(), known.get(name)
+    if view is not None:
+        return foreign_run.line_of(name, view)
+    has_parent = bool(run.manifest and run.manifest.get("parent"))
+    by_id = {summary.run_id: summary for summary in known.values()} if has_parent else {}
+
+    def find(run_id: str) -> RecordedRun | None:
+        parent = by_id.get(run_id)
+        return None if parent is None else _recorded(reading.run_of(parent.path))
+
+    line, missing = line_with_parents(name, _recorded(run), find)
+    remarks = (
+        [f"Its parent {missing} is not in this folder, so the curves begin where it was resumed."] if missing else []
+    )
+    if summary is not None and summary.grade == "contradictory":
+        line = replace(line, is_doubtful=True, scores=())
+        remarks.insert(0, "This run is contradictory: drawn grey, without score, not averaged.")
+    settings = (
+        {} if summary is None else {key: value for key, value in summary.settings.items() if key not in _NOT_SHARED}
+    )
+    return replace(line, group=repr(sorted(settings.items())) if settings else ""), " ".join(remarks)
+
+
+_NOT_SHARED = frozenset({"seed", "name", "schema_version"})
+"""Settings in which runs of one group may differ."""
+
+
+def _recorded(run: Run) -> RecordedRun:
+    return RecordedRun(run.manifest, run.eval_summary, reading.series_of(run.path))
 
 
 def controls() -> CurveOptions:
-    """Draw the controls, whose values stand in the address, and return their values."""
+    """Draw the controls and return their values, which are part of the address."""
     x = st.segmented_control(
         "X axis",
         list(axes()),
         default="step",
         required=True,
-        format_func=lambda axis: axes()[axis],
+        format_func=axes().__getitem__,
         key="x",
         bind="query-params",
     )
@@ -38,7 +80,7 @@ def controls() -> CurveOptions:
         required=True,
         key="loss",
         bind="query-params",
-        help=f"auto: logarithmic where a loss falls to less than a {FAR:.0f}th.",
+        help=f"Auto is logarithmic if a loss falls by more than a factor of {LOG_RATIO:.0f}.",
     )
     scales = st.pills(
         "Scale",
@@ -46,18 +88,17 @@ def controls() -> CurveOptions:
         selection_mode="multi",
         key="scale",
         bind="query-params",
-        help="A logarithmic x axis. Without outliers, each panel shows the middle 98 of 100 values; the number of "
-        "points outside is stated below.",
+        help="Use a logarithmic x axis. Hide the lowest and the highest percent of the values of each panel.",
     )
     smoothing = st.segmented_control(
         "Smoothing",
-        _WEIGHTS,
-        default=_WEIGHTS[0],
+        _SMOOTHING_WEIGHTS,
+        default=0.0,
         required=True,
         format_func=lambda weight: f"{weight:g}" if weight else "none",
         key="smooth",
         bind="query-params",
-        help="Weight of an exponential moving average to both sides. The measured line stays visible behind it.",
+        help="Weight of an exponential moving average in both directions. The measured curve stays visible.",
     )
     return CurveOptions(x=x, loss=loss, log_x=_LOG_X in scales, clip=_CLIP in scales, smoothing=smoothing)
 
@@ -65,72 +106,53 @@ def controls() -> CurveOptions:
 def show(lines: Sequence[RunLine], *, key: str, name: str, beside: Callable[[], None] | None = None) -> None:
     """Draw the controls and the curves of these runs.
 
-    Each line gets a colour of the reader's theme, and a stroke where colours repeat; `beside` draws into the menu.
+    Args:
+        lines: The runs.
+        key: Key of the chart.
+        name: Name of the exported files.
+        beside: Draws more buttons into the export menu.
     """
+    names = ", ".join(line.name for line in lines)
+    zooms: dict[tuple[str, str], tuple[float, float]] = st.session_state.setdefault("zooms of curves", {})
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        view = controls()
+        options = controls()
+        zoomed = (names, options.x)
         for_print = _export(lines, name, beside)
-    # Print is on white paper, whatever the reader's theme, and sharp at any size.
-    theme = _PRINTED if for_print else st.context.theme.type
-    plotted = plot(_told_apart(lines, theme), view)
-    title = ", ".join(line.name for line in lines)
-    drawn = drawing(plotted, ink=ink(theme), paper=_PAPER if for_print else "", title=title)
-    renderer: Literal["svg", "canvas"] = "svg" if for_print else "canvas"
-    st.echarts_chart(
-        drawn.option, height=drawn.height, key=f"{key} {renderer}", renderer=renderer, alt=_alt(plotted, lines)
+        if zoomed in zooms:
+            st.button("Reset zoom", icon=":material/zoom_out_map:", on_click=zooms.clear)
+    theme = "light" if for_print else st.context.theme.type
+    options = replace(options, zoom=zooms.get(zoomed))
+    chart = draw(lines, options, theme_palette(theme), _run_colours(theme))
+
+    def zoom() -> None:
+        for box in st.session_state[key]["selection"]["box"]:
+            low, high = sorted(box["x"])
+            zooms[zoomed] = (low * chart.x_divisor, high * chart.x_divisor)
+
+    plotted.show(
+        chart.figure,
+        key=key,
+        alt=f"Training curves of {names}: {', '.join(chart.titles)}",
+        name=f"{name}-curves",
+        clicked=zoom,
+        selects="box",
+        saved_as="svg" if for_print else "png",
     )
-    if plotted.remark:
-        st.caption(plotted.remark)
-
-
-def palette(size: int, theme: str | None = None) -> Sequence[str]:
-    """Return a colour for each of `size` runs, from a theme; by default the one that the reader sees."""
-    colours = _colours(theme)
-    return [colours[index % len(colours)] for index in range(size)]
-
-
-def ink(theme: str | None = None) -> str:
-    """Return the colour of the words beside a picture, in the reader's theme by default, at least 4.5 : 1."""
-    return "#b4bfc7" if (theme or st.context.theme.type) == "dark" else "#4a5761"
-
-
-def _colours(theme: str | None) -> Sequence[str]:
-    colours: Sequence[str] = st.get_option(f"theme.{theme or st.context.theme.type or 'light'}.chartCategoricalColors")
-    return colours
-
-
-def _told_apart(lines: Sequence[RunLine], theme: str | None = None) -> list[RunLine]:
-    """Return the lines, no two of them of one colour and one stroke; those that contradict themselves all in grey."""
-    strokes = itertools.cycle(itertools.product(DASHES, _colours(theme)))
-    told = zip(lines, strokes, strict=False)
-    return [
-        replace(line, colour=ink(theme), dashes=DOUBTFUL)
-        if line.is_doubtful
-        else replace(line, colour=colour, dashes=dashes)
-        for line, (dashes, colour) in told
-    ]
+    st.caption(f"Drag across the curves to zoom. {chart.remark}")
 
 
 def _export(lines: Sequence[RunLine], name: str, beside: Callable[[], None] | None) -> bool:
-    """Draw the menu of exports, and return whether the curves are to be drawn for print."""
+    """Draw the export menu and return whether the curves are drawn for print."""
     with st.popover("Export", icon=":material/download:"):
-        markup.download(
-            "CSV, every row",
-            lambda: curves_csv(lines),
-            f"{name}-curves.csv",
-            mime="text/csv",
-            icon=None,
-            width="stretch",
-        )
+        csv = f"{name}-curves.csv"
+        markup.download("CSV, every row", lambda: curves_csv(lines), csv, mime="text/csv", icon=None, width="stretch")
         if beside is not None:
             beside()
-        for_print = st.toggle("For print", key="print", help="On white paper, as SVG, in either theme.")
-        st.caption(
-            f"The arrow at the upper right of the curves saves them as {'SVG' if for_print else 'PNG'}, as shown."
-        )
+        for_print = st.toggle("For print", key="print", help="Draw on white paper and save as SVG.")
+        st.caption(f"The camera above the curves saves them as {'SVG' if for_print else 'PNG'}.")
     return for_print
 
 
-def _alt(plotted: Plot, lines: Sequence[RunLine]) -> str:
-    panels = ", ".join(panel.title for panel in plotted.panels)
-    return f"Training curves of {', '.join(line.name for line in lines)}: {panels}"
+def _run_colours(theme: str | None) -> Sequence[str]:
+    colours: Sequence[str] = st.get_option(f"theme.{theme or 'light'}.chartCategoricalColors")
+    return colours

@@ -1,9 +1,9 @@
-"""Drawing a picture of Plotly: in the colours of the reader's theme, with a button that saves it as SVG."""
+"""Plotly figures on a page: in the colours of the reader's theme, with a button that saves them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import streamlit as st
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def colours() -> Palette:
-    """Return the colours of the theme that the reader sees."""
+    """Return the colours of the reader's theme."""
     return palette(st.context.theme.type)
 
 
@@ -25,22 +25,24 @@ def show(
     alt: str,
     name: str = "",
     clicked: Callable[[], None] | None = None,
-    is_chosen_from: bool = False,
+    selects: Literal["points", "box"] = "points",
+    saved_as: Literal["svg", "png"] = "svg",
 ) -> Any:
-    """Draw a picture, and return which of its points are chosen.
+    """Draw a figure and return its selected points.
 
     Args:
-        figure: With a template of its own; Streamlit's is not used (docs/contributing/architecture.md).
-        key: Of the picture on its page.
-        alt: What it shows, for who cannot see it.
-        name: Name of the file that it is saved as, without an ending; by default the key.
-        clicked: What a click on a point does; the point is in the session under `key`. None: nothing.
-        is_chosen_from: Whether several of its points can be chosen, and one can zoom.
+        figure: A figure with its own template; Streamlit's theme is not applied.
+        key: Key of the chart.
+        alt: Description for screen readers.
+        name: Name of the saved file without its ending; by default the key.
+        clicked: Callback of a selection, which is in the session state under `key`.
+        selects: What `clicked` follows: a click on a point, or a box drawn with the mouse.
+        saved_as: Format of the saved file.
     """
-    buttons = [["select2d", "lasso2d", "zoom2d", "resetScale2d"], ["toImage"]] if is_chosen_from else [["toImage"]]
-    saved = {"format": "svg", "filename": name or key}
-    tools = {"displaylogo": False, "modeBarButtons": buttons, "toImageButtonOptions": saved}
-    chosen: Any = {"on_select": "rerun"} if is_chosen_from else {}
-    if clicked is not None:
-        chosen = {"on_select": clicked, "selection_mode": "points"}
-    return st.plotly_chart(figure, theme=None, key=key, alt=alt, width="stretch", config=tools, **chosen)
+    config = {
+        "displaylogo": False,
+        "modeBarButtons": [["toImage"]],
+        "toImageButtonOptions": {"format": saved_as, "filename": name or key, "scale": 2 if saved_as == "png" else 1},
+    }
+    chosen: Any = {} if clicked is None else {"on_select": clicked, "selection_mode": selects}
+    return st.plotly_chart(figure, theme=None, key=key, alt=alt, width="stretch", config=config, **chosen)

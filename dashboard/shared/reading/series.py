@@ -1,158 +1,156 @@
-"""The series of a run, read from `metrics.jsonl` as columns, and read on from where the last reading stopped.
+"""The rows of a run, read from a `metrics.jsonl` that grows while the run trains.
 
-A page that follows a run reads every second, so only new bytes are read. What does not live here: judging the rows
-(`schemas.validate` does that) and thinning them (`sampling`).
+A page that follows a run reads every few seconds, so only new bytes are read. Rows are not validated here (that is
+`schemas.validate`), but lines that cannot be drawn are counted.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import threading
+from array import array
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from dashboard.shared.reading.growing import GrowingLines
 from schemas.catalog import TIME, number_names
 
-_LEAST_ROWS = 256
-
-_STEP = "step"
-"""The field without which a line is not a row."""
+LONGEST_LINE_BYTES = 4 * 2**20
+"""A longer line is skipped, so that a file without line ends never fills the memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """Columns of a run, all of one length, NaN where a value is null.
+    """Columns of a run.
 
     Attributes:
-        columns: by field name of a metric row, `[rows]` float64; `seconds` is the time since the first row. They share
-            the memory of all series of the file and cannot be written to.
-        unread: lines in the middle of the file that are not metric rows, or too long to be one.
+        columns: By name of the field, `[rows]` float64, read-only, NaN where a value is null. `seconds` is the time
+            since the first row.
+        unread: Number of lines that are not metric rows, or too long.
     """
 
     columns: dict[str, np.ndarray]
-    unread: int
+    unread: int = 0
 
     @property
     def rows(self) -> int:
-        """Rows read."""
+        """Number of rows."""
         return len(self.columns["step"])
 
     def has(self, name: str) -> bool:
-        """Return whether any row states a value for this column."""
+        """Return whether any row has a value in this column."""
         return bool(np.isfinite(self.columns[name]).any())
 
     def last(self, name: str) -> float | None:
-        """Return the value in the last row, None where it is null or there is no row."""
+        """Return the value in the last row, or None."""
         column = self.columns[name]
         return float(column[-1]) if len(column) and math.isfinite(column[-1]) else None
 
+    def row_at(self, step: float) -> int:
+        """Return the index of the last row up to a step, or -1."""
+        return int(np.searchsorted(self.columns["step"], step, side="right")) - 1
 
-class _GrowingArray:
-    """Rows of numbers that grow to the right: what was once given out stays as it is, and shares its memory.
+    def up_to(self, step: float, *, after_seconds: float) -> Series:
+        """Return the rows up to a step, with `after_seconds` added to their time."""
+        end = self.row_at(step) + 1
+        if end == self.rows and not after_seconds:
+            return self
+        columns = {name: column[:end] for name, column in self.columns.items()}
+        return Series(columns=columns | {"seconds": columns["seconds"] + after_seconds}, unread=self.unread)
 
-    A page that follows a run reads every few seconds, and Streamlit keeps what a closed page held for two minutes: with
-    a copy for each of them, a million rows would take gigabytes.
-
-    Args:
-        values: `[columns rows]` float64 to begin with; not written to.
-    """
-
-    def __init__(self, values: np.ndarray) -> None:
-        self._held = values
-        self._used = values.shape[1]
-
-    def append(self, values: np.ndarray) -> None:
-        """Add `[columns rows]` at the end; the memory doubles when it is full."""
-        end = self._used + values.shape[1]
-        if end > self._held.shape[1]:
-            larger = np.empty((len(values), max(end, 2 * self._used, _LEAST_ROWS)))
-            larger[:, : self._used] = self.values()
-            self._held = larger
-        self._held[:, self._used : end] = values
-        self._used = end
-
-    def values(self) -> np.ndarray:
-        """Return what there is, `[columns rows]`."""
-        values = self._held[:, : self._used]
-        values.flags.writeable = False
-        return values
+    @staticmethod
+    def concatenate(parts: Sequence[Series]) -> Series | None:
+        """Concatenate series; None if the list is empty."""
+        if not parts:
+            return None
+        return Series(
+            columns={name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns}
+        )
 
 
 class Tail:
-    """Reads one growing file; safe for several pages at a time.
+    """Reads a growing metrics file; safe for several pages at a time.
 
     Args:
         path: The file.
     """
 
     def __init__(self, path: Path) -> None:
-        self._lines = GrowingLines(path, take=self._take, forget=self._forget)
+        self._path = path
         self._lock = threading.Lock()
+        self._series: Series | None = None
+        self._start_over(None)
 
     def series(self) -> Series:
-        """Return all rows up to now, having read only those that are new.
-
-        A file that is missing or cannot be read is an empty series: the page states elsewhere what is wrong with the
-            run.
-        """
+        """Read new lines and return all rows; none if the file is missing or cannot be read."""
         with self._lock:
-            self._lines.read_on()
-            return self._series()
+            try:
+                for line in self._new_lines():
+                    self._add(line)
+            except OSError:
+                self._start_over(None)
+            if self._series is None:
+                self._series = self._as_series()
+            return self._series
 
-    def _forget(self) -> None:
-        self._unread = 0
-        self._numbers = _GrowingArray(np.empty((len(number_names()), 0)))
-        self._seconds = _GrowingArray(np.empty((1, 0)))
-        self._began: float | None = None
+    def _start_over(self, inode: int | None) -> None:
+        self._inode = inode
+        self._offset = self._unread = 0
+        self._is_skipping = False
+        self._values = array("d")
+        self._series = None
 
-    def _take(self, lines: bytes) -> None:
-        rows, unread = _decode(lines)
-        self._unread += unread
-        if rows:
-            self._numbers.append(np.array([[row[name] for row in rows] for name in number_names()], dtype=np.float64))
-            self._seconds.append(self._since_the_first(np.array([[row[TIME] for row in rows]])))
+    def _new_lines(self) -> Iterator[bytes]:
+        """Yield complete new lines; start over if the file was replaced or cut."""
+        with self._path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            if status.st_ino != self._inode or status.st_size < self._offset:
+                self._start_over(status.st_ino)
+            file.seek(self._offset)
+            while line := file.readline(LONGEST_LINE_BYTES):
+                is_complete = line.endswith(b"\n")
+                if not is_complete and not self._is_skipping and len(line) < LONGEST_LINE_BYTES:
+                    return  # The writer has not finished it.
+                self._offset += len(line)
+                if is_complete and not self._is_skipping:
+                    yield line
+                elif not self._is_skipping:
+                    self._unread += 1
+                    self._series = None
+                self._is_skipping = not is_complete
 
-    def _since_the_first(self, times: np.ndarray) -> np.ndarray:
-        """Return times since 1970, `[1 rows]` seconds, as times since the first that a row states."""
-        if self._began is None:
-            self._began = next((float(at) for at in times[0] if math.isfinite(at)), None)
-        return times if self._began is None else times - self._began
-
-    def _series(self) -> Series:
-        columns = dict(zip(number_names(), self._numbers.values(), strict=True))
-        columns["seconds"] = self._seconds.values()[0]
-        return Series(columns=columns, unread=self._unread + self._lines.too_long)
-
-
-def _decode(lines: bytes) -> tuple[list[dict[str, float]], int]:
-    """Return the numbers and the time of each row of whole lines, and how many lines are not rows."""
-    rows, unread = [], 0
-    for line in lines.splitlines():
+    def _add(self, line: bytes) -> None:
         try:
-            rows.append(_numbers(json.loads(line)))
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
-            unread += bool(line.strip())
-    return rows, unread
+            self._values.extend(_parse_row(line))
+        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
+            self._unread += bool(line.strip())
+        self._series = None
+
+    def _as_series(self) -> Series:
+        names = (*number_names(), "seconds")
+        table = np.asarray(self._values).reshape(-1, len(names)).T.copy()
+        seconds = table[-1]
+        known = seconds[np.isfinite(seconds)]
+        seconds -= known[0] if len(known) else 0.0
+        table.flags.writeable = False
+        return Series(columns=dict(zip(names, table, strict=True)), unread=self._unread)
 
 
-def _numbers(row: dict[str, Any]) -> dict[str, float]:
-    """Return the numeric fields of a row, NaN where one is null or missing, and the time in seconds since 1970."""
-    numbers = dict.fromkeys((*number_names(), TIME), math.nan)
-    for name, value in row.items():
-        if value is None or name not in numbers:
-            continue
-        if name == TIME:
-            numbers[name] = datetime.fromisoformat(value).timestamp()
-        elif isinstance(value, bool) or not isinstance(value, int | float):
+def _parse_row(line: bytes) -> list[float]:
+    """Return the numbers of a row in the order of the schema, NaN for null, and its time in seconds since 1970."""
+    row = json.loads(line)
+    if row.get("step") is None:
+        raise ValueError(line)
+    numbers = []
+    for name in number_names():
+        value = row.get(name)
+        if isinstance(value, bool) or not isinstance(value, int | float | None):
             raise TypeError(name)
-        else:
-            numbers[name] = float(value)
-    if row[_STEP] is None:
-        raise ValueError(_STEP)
-    return numbers
+        numbers.append(math.nan if value is None else float(value))
+    time = row.get(TIME)
+    return [*numbers, math.nan if time is None else datetime.fromisoformat(time).timestamp()]

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import streamlit as st
 
 from dashboard.shared.config import configs
-from dashboard.shared.reading.log_tail import LogMatches, LogTail
+from dashboard.shared.reading.log_tail import LogTail, read_log
 from dashboard.shared.reading.series import Series, Tail
 from dashboard.shared.reading.shared_index import SharedIndex
 from dashboard.shared.session.reading_bar import reading_bar, still_reading
@@ -173,9 +173,9 @@ def series_of(folder: Path) -> Series:
     return _tail(str(folder / METRICS)).series()
 
 
-def log_of(folder: Path, levels: Sequence[str], words: str) -> LogMatches:
-    """Return the records of a run's whole log that have these levels and words, reading only what is new."""
-    return _log_tail(str(folder / LOG), tuple(sorted(levels)), words).log()
+def log_of(folder: Path) -> LogTail:
+    """Return the end of a run's log."""
+    return read_log(folder / LOG)
 
 
 def run_of(folder: Path) -> Run:
@@ -244,11 +244,6 @@ def _run_lists(root: str) -> list[tuple[Sequence[RunSummary], RunList]]:
 @st.cache_resource(max_entries=64, show_spinner=False)
 def _tail(path: str) -> Tail:
     return Tail(Path(path))
-
-
-@st.cache_resource(max_entries=16, show_spinner=False)
-def _log_tail(path: str, levels: Sequence[str], words: str) -> LogTail:
-    return LogTail(Path(path), levels, words)
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)

@@ -15,7 +15,7 @@ import streamlit as st
 from dashboard.shared.charts import foreign_run
 from dashboard.shared.config.form import as_yaml
 from dashboard.shared.parts import curves, freshness, markup, share, smoke_card
-from dashboard.shared.parts.lines import line_of
+from dashboard.shared.parts.curves import line_of
 from dashboard.shared.parts.run_box import MOST_SIDE_BY_SIDE
 from dashboard.shared.session import reading
 from dashboard.shared.words.grades import GRADES, STATUSES, Sign, label

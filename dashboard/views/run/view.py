@@ -11,14 +11,12 @@ from dashboard.shared.charts import foreign_run
 from dashboard.shared.config import configs
 from dashboard.shared.parts import course, curves, freshness, gate, launching, markup, notes_dialog, share, smoke_card
 from dashboard.shared.parts.launching import trying
-from dashboard.shared.parts.lines import line_of
 from dashboard.shared.parts.run_box import choose_run
 from dashboard.shared.reading.series import Series
 from dashboard.shared.session import reading, state
 from dashboard.shared.tables import headline
 from dashboard.shared.words.grades import GRADES, STATUSES
-from dashboard.views.run import evidence, play, predictions, reproduce, rollouts, sections
-from dashboard.views.run.parts import log
+from dashboard.views.run import evidence, log, play, predictions, reproduce, rollouts, sections
 from evidence import layout
 from evidence.imports.run import ImportedRun
 from evidence.index.summary import RunSummary
@@ -242,7 +240,7 @@ def _buttons(
 
 
 def _curves(name: str, run: Run, known: Mapping[str, RunSummary], *, running: bool) -> None:
-    line, remark = line_of(name, run, known)
+    line, remark = curves.line_of(name, run, known)
     if not line.rows:
         if running:
             markup.empty("No metrics yet", "The first row comes with the first step, after compiling.")

@@ -91,7 +91,7 @@ def test_text_of_a_run_is_shown_as_it_stands_on_every_page(address: str, root: P
         harmless(page)
     page.goto(f"{address}/compare?runs=good&runs={base(name)}")
     # The names of runs stand in what the curves say of the place under the mouse.
-    page.locator("[data-testid=stEChartsChart] canvas").first.hover()
+    page.get_by_role("figure", name="Training curves").locator(".nsewdrag").first.hover()
     harmless(page)
     for path in ("/compare?part=Scatter&colour=model", f"/package?runs={base(name)}"):
         page.goto(f"{address}{path}")

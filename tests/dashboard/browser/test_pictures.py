@@ -1,7 +1,6 @@
-"""Pictures for people: `make pictures` takes those of the README and every page at three widths in both themes.
+"""Screenshots: `make pictures` takes those of the README and of every page at three widths in both themes.
 
-They are taken from the runs that are committed and land in screenshots/; copy those of the README to docs/images when
-they change.
+They show the committed runs and are written to screenshots/. Copy those of the README to docs/images if they change.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ def test_the_pictures_of_the_readme(tmp_path: Path, page: Page, keep) -> None:
     with serving(Path(ROOT), tmp_path) as address:
         page.set_viewport_size({"width": 1360, "height": 980})
         page.goto(f"{address}/run?run={full}")
-        expect(page.locator("[data-testid=stEChartsChart] canvas")).to_be_visible()
+        expect(page.locator("[data-testid=stPlotlyChart] .main-svg").first).to_be_visible()
         keep(page, "readme-run")
         page.goto(f"{address}/compare?part=Smoke+%E2%86%92+TPU&full={full}&smoke={smoke}")
         expect(page.get_by_text("It does not show")).to_be_visible()
@@ -59,7 +58,7 @@ def test_the_picture_of_a_real_model(tmp_path: Path, page: Page, keep) -> None:
     with serving(Path(ROOT), tmp_path) as address:
         page.set_viewport_size({"width": 1360, "height": 980})
         page.goto(f"{address}/run?run={run.name}")
-        expect(page.locator("[data-testid=stEChartsChart] canvas")).to_be_visible()
+        expect(page.locator("[data-testid=stPlotlyChart] .main-svg").first).to_be_visible()
         keep(page, "readme-real-model")
 
 

@@ -80,7 +80,7 @@ def test_look_sort_open_compare_and_package(three: str, tmp_path: Path, page: Pa
     expect(page).to_have_url(re.compile(r"/run\?run=beta"))
     expect(page.get_by_role("heading", name="beta")).to_be_visible()
     expect(page.get_by_text("of 300 planned")).to_be_visible()
-    expect(page.locator("[data-testid=stEChartsChart] canvas")).to_be_visible()
+    expect(page.locator("[data-testid=stPlotlyChart] .main-svg").first).to_be_visible()
     keep(page, "run")
     for tab in ("Plan", "Configuration", "Examples", "Predictions", "Log", "Reproduce", "Files", "Problems"):
         page.get_by_role("tab", name=tab).click()
@@ -166,26 +166,6 @@ def test_a_button_of_the_comparison_puts_runs_side_by_side(three: str, page: Pag
     page.reload()
     expect(page.get_by_role("button", name="Runs: 2")).to_be_visible()
     expect(page.locator("[data-testid=stException]")).to_have_count(0)
-
-
-@pytest.mark.slow
-def test_pointing_at_a_curve_lists_its_panel_first_and_then_the_others(address: str, root: Path, page: Page) -> None:
-    write_run(root, "alpha", steps=40)
-    listed = page.locator(".tp-pointed-at > div > div > div:first-child").filter(has_text=" at ")
-    page.set_viewport_size({"width": 1280, "height": 1600})  # A pointer below the window is not seen.
-    page.goto(f"{address}/run?run=alpha")
-    settled(page)
-    box = page.locator("[data-testid=stEChartsChart] canvas").first.bounding_box()
-    assert box is not None
-    for down, first in ((150, "Loss"), (330, "Learning rate")):
-        for aside in (0, 6):  # A pointer that comes from nowhere is not seen.
-            page.mouse.move(box["x"] + 500 + aside, box["y"] + down)
-            page.wait_for_timeout(300)
-        expect(listed.filter(has_text=first)).to_be_visible()
-        titles = sorted((one.bounding_box()["y"], one.inner_text().partition(" at ")[0]) for one in listed.all())
-        others = ["Loss", "Learning rate", "Gradient norm", "Tokens per second"]
-        others.remove(first)
-        assert [title for _, title in titles][:4] == [first, *others]
 
 
 @pytest.mark.slow

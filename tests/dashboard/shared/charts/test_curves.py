@@ -1,364 +1,386 @@
 from __future__ import annotations
 
-import json
+import itertools
+import math
+from typing import Any
 
 import numpy as np
 import pytest
 
-from dashboard.shared.charts.bands import band
-from dashboard.shared.charts.curves import CurveOptions, Plot, plot
-from dashboard.shared.charts.echarts import Drawing, drawing
-from dashboard.shared.charts.line import DASHES, DOUBTFUL, Mark, RunLine, curves_csv
+from dashboard.shared.charts.curves import (
+    DASHES,
+    DOUBTFUL_DASH,
+    POINTS,
+    CurveOptions,
+    CurvesChart,
+    Mark,
+    RecordedRun,
+    RunLine,
+    curves_csv,
+    draw,
+    line_with_parents,
+    mean_band,
+    smooth,
+    thin,
+)
+from dashboard.shared.charts.plan_figures import LIGHT
 from dashboard.shared.reading.series import Series
 from schemas.catalog import number_names
 
-CSV_HEADER = (
-    "run,part,step,tokens_seen,seconds,loss,reward_mean,learning_rate,grad_norm,tokens_per_second,mfu,"
-    "tokens_per_step,padding_fraction,loss_scale,skipped_steps,device_memory_bytes,reward_chosen,reward_rejected,reward_margin,"
-    "reward_accuracy,reward_std,flat_groups,completion_tokens_mean,completion_tokens_max,truncated_share,"
-    "distinct_completions,entropy,kl,clip_low_share,clip_high_share,sampler_gap,rollout_seconds,update_seconds,"
-    "held_out_score,held_out_loss"
-)
+COLOURS = ("#1f5b8f", "#c0721d")
 
 
 def series(steps: int, **columns: np.ndarray) -> Series:
-    """Return a series of a run that logged these columns and nothing else."""
+    """Return rows with steps, tokens, times and these columns."""
     every = {name: np.full(steps, np.nan) for name in (*number_names(), "seconds")}
     every |= {"step": np.arange(1.0, steps + 1), "tokens_seen": np.arange(1.0, steps + 1) * 2048}
     every["seconds"] = np.arange(steps) * 0.5
-    return Series(columns=every | columns, unread=0)
+    return Series(columns=every | columns)
 
 
-def line(name: str, read: Series, **more) -> RunLine:
-    return RunLine(name=name, series=read, colour="#123456", **more)
+def chart_of(*lines: RunLine, **options) -> CurvesChart:
+    return draw(lines, CurveOptions(**options), LIGHT, COLOURS)
 
 
-def drawn_of(*lines: RunLine, **view) -> tuple[Plot, Drawing]:
-    plotted = plot(lines, CurveOptions(**view))
-    return plotted, drawing(plotted)
+def curves(chart: CurvesChart, axis: str = "y") -> list[Any]:
+    """Return the traces of a panel, without legend entries."""
+    return [trace for trace in chart.figure.data if not trace.showlegend and (trace.yaxis or "y") == axis]
 
 
-def table(drawn: Drawing, index: int = 0) -> dict[str, list[float | None]]:
-    return drawn.option["dataset"][index]["source"].to_pydict()
+def legend(chart: CurvesChart) -> dict[str, Any]:
+    return {trace.name: trace.line for trace in chart.figure.data if trace.showlegend}
 
 
-def sent_bytes(drawn: Drawing) -> int:
-    return sum(frame["source"].nbytes for frame in drawn.option["dataset"])
+def values(numbers: Any) -> list[float | None]:
+    return [None if math.isnan(number) else float(number) for number in numbers]
 
 
-def test_a_panel_for_each_column_that_was_measured() -> None:
-    read = series(100, loss=np.linspace(5, 1, 100), grad_norm=np.ones(100))
-    plotted, drawn = drawn_of(line("a", read))
-    assert [title["text"] for title in drawn.option["title"]] == [
-        "Loss (nats per supervised token)",
-        "Gradient norm (before clipping)",
-    ]
-    assert (plotted.drawn, plotted.total, plotted.remark) == (200, 200, "")
+def test_each_measured_column_has_a_panel_and_all_share_one_x_axis_and_hover_label() -> None:
+    chart = chart_of(RunLine(name="a", series=series(100, loss=np.linspace(5, 1, 100), grad_norm=np.ones(100))))
+    assert chart.titles == ("Loss (nats per supervised token)", "Gradient norm (before clipping)")
+    assert [trace.yaxis for trace in chart.figure.data if not trace.showlegend] == ["y", "y2"]
+    layout = chart.figure.layout
+    assert (layout.hovermode, layout.hoversubplots) == ("x unified", "axis")
+    assert layout.yaxis2.domain[1] < layout.yaxis.domain[0]
+    assert chart.remark == ""
 
 
-def test_curves_that_keep_every_point_are_sent_as_one_table_with_one_x() -> None:
-    read = series(100, loss=np.linspace(5, 1, 100), grad_norm=np.ones(100))
-    _, drawn = drawn_of(line("a", read))
-    assert [frame["source"].column_names for frame in drawn.option["dataset"]] == [["x", "Loss", "Gradient norm"]]
-
-
-def test_smoothing_keeps_the_raw_line_behind_and_leaves_the_learning_rate_alone() -> None:
+def test_smoothing_keeps_the_measured_curve_and_leaves_the_learning_rate_alone() -> None:
     read = series(100, loss=np.linspace(5, 1, 100), learning_rate=np.ones(100))
-    _, drawn = drawn_of(line("a", read), smoothing=0.9)
-    widths = [(part["encode"]["y"], part["lineStyle"]["opacity"]) for part in drawn.option["series"]]
-    assert widths == [("Loss", 0.35), ("Loss, smoothed", 1), ("Learning rate", 1)]
+    chart = chart_of(RunLine(name="a", series=read), smoothing=0.9)
+    assert [trace.opacity for trace in curves(chart)] == [0.35, 1]
+    assert [trace.opacity for trace in curves(chart, "y2")] == [1]
 
 
-def test_on_a_logarithmic_axis_the_smoothed_line_lies_amid_the_points() -> None:
+@pytest.mark.parametrize(("scale", "median"), [("log", 1e-2), ("linear", 0.05)])
+def test_smoothing_on_a_logarithmic_axis_averages_logarithms(scale: str, median: float) -> None:
     losses = np.where(np.arange(400) % 2, 1e-3, 1e-1)
-    plotted, _ = drawn_of(line("a", series(400, loss=losses)), smoothing=0.9, loss="log")
-    smooth = plotted.panels[0].curves[0].smooth
-    assert smooth is not None
-    assert np.median(smooth) == pytest.approx(1e-2, rel=0.3)
-    linear, _ = drawn_of(line("a", series(400, loss=losses)), smoothing=0.9, loss="linear")
-    assert linear.panels[0].curves[0].smooth is not None
-    assert np.median(linear.panels[0].curves[0].smooth) == pytest.approx(0.05, rel=0.1)
+    chart = chart_of(RunLine(name="a", series=series(400, loss=losses)), smoothing=0.9, loss=scale)
+    assert np.median(curves(chart)[1].y) == pytest.approx(median, rel=0.3)
 
 
-def test_no_tick_lies_between_two_steps() -> None:
-    _, drawn = drawn_of(line("a", series(2, loss=np.array([2.0, 1.0]))))
-    assert {axis["minInterval"] for axis in drawn.option["xAxis"]} == {1}
-    _, seconds = drawn_of(line("a", series(2, loss=np.array([2.0, 1.0]))), x="seconds")
-    assert {axis["minInterval"] for axis in seconds.option["xAxis"]} == {0}
-
-
-def test_a_long_series_is_thinned_keeps_its_spikes_and_says_so() -> None:
+def test_a_long_series_is_thinned_and_keeps_its_spikes() -> None:
     loss = np.ones(1_000_000)
     loss[[10, 500_000, 999_000]] = [9, 8, 7]
-    plotted, drawn = drawn_of(line("a", series(1_000_000, loss=loss)))
-    drawn_losses = table(drawn)["Loss"]
-    assert {7, 8, 9} <= set(drawn_losses)
-    assert len(drawn_losses) <= 4002
-    assert plotted.remark.endswith("points drawn; the extremes of each stretch are kept.")
+    chart = chart_of(RunLine(name="a", series=series(1_000_000, loss=loss)))
+    (curve,) = curves(chart)
+    assert {7, 8, 9} <= set(curve.y)
+    assert len(curve.y) <= POINTS + 2
+    assert "of 1,000,000 points drawn" in chart.remark
 
 
 @pytest.mark.parametrize(("runs", "rows"), [(1, 1_000_000), (10, 5_000), (20, 20_000)])
-def test_whatever_the_runs_less_than_200_kb_are_sent(runs: int, rows: int) -> None:
+def test_a_page_of_curves_is_small(runs: int, rows: int) -> None:
     names = ("loss", "learning_rate", "grad_norm", "tokens_per_second", "device_memory_bytes")
     noise = np.random.default_rng(0).normal(size=rows)
-    lines = [line(f"run {index}", series(rows, **dict.fromkeys(names, noise))) for index in range(runs)]
-    assert sent_bytes(drawn_of(*lines, smoothing=0.9)[1]) < 200_000
+    lines = [RunLine(name=f"run {index}", series=series(rows, **dict.fromkeys(names, noise))) for index in range(runs)]
+    assert len(chart_of(*lines, smoothing=0.9).figure.to_json()) < 350_000
 
 
 @pytest.mark.parametrize(
     ("x", "unit", "last"),
     [("step", "steps", 600), ("tokens_seen", "million tokens", 1.2288), ("seconds", "minutes", 4.99)],
 )
-def test_what_runs_along_the_bottom_has_a_unit_that_fits(x, unit: str, last: float) -> None:
-    _, drawn = drawn_of(line("a", series(600, loss=np.ones(600))), x=x)
-    assert drawn.option["xAxis"][-1]["name"] == unit
-    assert table(drawn)["x"][-1] == pytest.approx(last, rel=1e-3)
+def test_the_x_axis_has_a_fitting_unit(x: str, unit: str, last: float) -> None:
+    chart = chart_of(RunLine(name="a", series=series(600, loss=np.ones(600))), x=x)
+    assert chart.figure.layout.xaxis.title.text == unit
+    assert curves(chart)[0].x[-1] == pytest.approx(last, rel=1e-3)
 
 
-def test_memory_is_shown_in_binary_units() -> None:
-    _, drawn = drawn_of(line("a", series(3, device_memory_bytes=np.full(3, 3 * 2**30))))
-    assert drawn.option["title"][0]["text"] == "Device memory (GiB)"
-    assert table(drawn)["Device memory"] == [3, 3, 3]
+def test_a_few_steps_have_one_tick_each() -> None:
+    line = RunLine(name="a", series=series(2, loss=np.array([2.0, 1.0])))
+    assert chart_of(line).figure.layout.xaxis.dtick == 1
+    assert chart_of(line, x="seconds").figure.layout.xaxis.dtick is None
 
 
-def test_a_logarithmic_loss_leaves_out_what_has_no_logarithm() -> None:
-    read = series(3, loss=np.array([1.0, 0.0, -1.0]), learning_rate=np.ones(3))
-    _, drawn = drawn_of(line("a", read), loss="log")
-    assert [axis["type"] for axis in drawn.option["yAxis"]] == ["log", "value"]
-    assert table(drawn)["Loss"] == [1, None, None]
+def test_memory_is_drawn_in_binary_units() -> None:
+    chart = chart_of(RunLine(name="a", series=series(3, device_memory_bytes=np.full(3, 3 * 2**30))))
+    assert chart.titles == ("Device memory (GiB)",)
+    assert values(curves(chart)[0].y) == [3, 3, 3]
+
+
+def test_a_logarithmic_axis_leaves_out_values_that_are_not_positive() -> None:
+    read = series(3, loss=np.array([1.0, 0.0, -1.0]), grad_norm=np.ones(3))
+    chart = chart_of(RunLine(name="a", series=read), loss="log")
+    assert (chart.figure.layout.yaxis.type, chart.figure.layout.yaxis2.type) == ("log", "linear")
+    assert values(curves(chart)[0].y) == [1, None, None]
+    chart = chart_of(RunLine(name="a", series=read), x="seconds", log_x=True)
+    assert chart.figure.layout.xaxis.type == "log"
+    assert values(curves(chart)[0].x) == [None, 0.5, 1]
 
 
 @pytest.mark.parametrize(
-    ("losses", "log"),
-    [((6.8, 0.1), True), ((5.0, 0.1), False), ((5.1, 0.1), True), ((6.8, 0.0, 0.1), False), ((6.8,), False)],
+    ("losses", "scale"),
+    [
+        ((6.8, 0.1), "log"),
+        ((5.0, 0.1), "linear"),
+        ((5.1, 0.1), "log"),
+        ((6.8, 0.0, 0.1), "linear"),
+        ((6.8,), "linear"),
+    ],
 )
-def test_a_loss_that_falls_fiftyfold_lies_on_a_logarithmic_axis_by_itself(losses: tuple[float, ...], log: bool) -> None:
-    read = series(len(losses), loss=np.array(losses), grad_norm=np.array(losses) + 1)
-    assert [axis["type"] for axis in drawn_of(line("a", read))[1].option["yAxis"]] == [
-        "log" if log else "value",
-        "value",
-    ]
-    assert drawn_of(line("a", read), loss="linear")[1].option["yAxis"][0]["type"] == "value"
+def test_the_loss_axis_is_logarithmic_if_a_loss_falls_fiftyfold(losses: tuple[float, ...], scale: str) -> None:
+    line = RunLine(name="a", series=series(len(losses), loss=np.array(losses)))
+    assert chart_of(line).figure.layout.yaxis.type == scale
+    assert chart_of(line, loss="linear").figure.layout.yaxis.type == "linear"
 
 
-def test_a_logarithmic_loss_leaves_the_gradient_norm_as_it_is() -> None:
-    read = series(3, loss=np.array([3.0, 2.0, 1.0]), grad_norm=np.array([3.0, 2.0, 1.0]))
-    assert [axis["type"] for axis in drawn_of(line("a", read), loss="log")[1].option["yAxis"]] == ["log", "value"]
-
-
-def test_a_run_that_contradicts_itself_makes_no_axis_logarithmic_and_is_in_no_mean() -> None:
+def test_a_contradictory_run_is_grey_and_neither_averaged_nor_decides_the_axis() -> None:
     sound, forged = series(2, loss=np.array([2.0, 1.0])), series(2, loss=np.array([2.0, 1e-6]))
-    lines = [line(name, sound, kin="k") for name in "ab"]
-    doubtful = line("forged", forged, kin="k", is_doubtful=True, dashes=DOUBTFUL)
-    plotted, drawn = drawn_of(*lines, doubtful)
-    (panel,) = plotted.panels
-    assert (panel.log, [one.n for one in panel.bands]) == (False, [2])
-    assert drawn.option["series"][-1]["lineStyle"]["type"] == [3, 4]
-    assert drawn_of(lines[0], doubtful)[0].bands == {}
+    lines = [RunLine(name=name, series=sound, group="k") for name in "ab"]
+    doubtful = RunLine(name="forged", series=forged, group="k", is_doubtful=True)
+    chart = chart_of(*lines, doubtful)
+    assert chart.figure.layout.yaxis.type == "linear"
+    assert (legend(chart)["forged"].dash, legend(chart)["forged"].color) == (DOUBTFUL_DASH, LIGHT.quiet)
+    assert "mean of 2 seeds of a" in legend(chart)
+    assert "mean" not in " ".join(legend(chart_of(lines[0], doubtful)))
 
 
-def test_mean_and_band_are_at_the_steps_that_all_seeds_logged() -> None:
+def test_mean_and_band_are_computed_at_the_steps_of_all_seeds() -> None:
     # At step 2 the losses are 1 and 3: mean 2, standard deviation √2; of their logarithms 0 and ln 3: e^(½ ln 3) = √3.
     steps, places = np.array([1.0, 2.0]), np.array([10.0, 20.0])
     members = [(steps, places, np.array([5.0, 1.0])), (steps[1:], places[1:] + 2, np.array([3.0]))]
-    plain, log = (band(members, colour="#111", log=log) for log in (False, True))
-    assert plain is not None
-    assert log is not None
-    assert (plain.x.tolist(), plain.mean.tolist(), plain.n) == ([21.0], [2.0], 2)
-    assert (plain.low[0], plain.high[0]) == pytest.approx((2 - 2**0.5, 2 + 2**0.5))
+    (plain,) = mean_band(members, log=False).to_dict("records")
+    assert plain == {"x": 21, "low": pytest.approx(2 - 2**0.5), "mean": 2, "high": pytest.approx(2 + 2**0.5)}
+    (log,) = mean_band(members, log=True).to_dict("records")
     spread = np.exp(np.log(3) / 2**0.5)
-    assert (log.low[0], log.mean[0], log.high[0]) == pytest.approx((3**0.5 / spread, 3**0.5, 3**0.5 * spread))
-    assert band([members[1], (steps[:1], places[:1], np.array([4.0]))], colour="#111", log=False) is None
+    assert (log["low"], log["mean"], log["high"]) == pytest.approx((3**0.5 / spread, 3**0.5, 3**0.5 * spread))
+    assert mean_band([members[1], (steps[:1], places[:1], np.array([4.0]))], log=False).empty
 
 
-def test_seeds_stand_faint_behind_their_mean_which_has_the_word_at_its_end() -> None:
-    lines = [line(name, series(10, loss=np.full(10, value)), kin="k") for name, value in (("a", 1.0), ("b", 3.0))]
-    plotted, drawn = drawn_of(*lines, line("other", series(10, loss=np.ones(10) / 3), kin="another"))
-    low, spread, mean, *members, other = drawn.option["series"]
-    assert low["stack"] == spread["stack"]
-    assert table(drawn) == {
-        "x": [float(step) for step in range(1, 11)],
-        "low": pytest.approx([2 - 2**0.5] * 10),
-        "spread": pytest.approx([2 * 2**0.5] * 10),
-        "mean of 2 seeds": [2.0] * 10,
-    }
-    assert [one["lineStyle"]["opacity"] for one in members] == [0.4, 0.4]
-    ends = [one.get("endLabel", {}).get("formatter") for one in (mean, *members, other)]
-    assert ends == ["mean of 2 seeds 2", None, None, "other 0.3333"]
-    assert "over seeds" in plotted.remark
-    assert [one["name"] for one in drawn.option["legend"]["data"]] == ["a", "b", "other", "mean of 2 seeds"]
+def test_seeds_are_faint_behind_their_mean() -> None:
+    lines = [
+        RunLine(name=name, series=series(10, loss=np.full(10, loss)), group="k")
+        for name, loss in (("a", 1.0), ("b", 3.0))
+    ]
+    chart = chart_of(*lines, RunLine(name="other", series=series(10, loss=np.ones(10)), group="another"))
+    mean, low, high, *members, other = curves(chart)
+    assert (mean.y[0], low.y[0], high.y[0]) == pytest.approx((2, 2 - 2**0.5, 2 + 2**0.5))
+    assert high.fill == "tonexty"
+    assert [trace.opacity for trace in (*members, other)] == [0.4, 0.4, 1]
+    assert list(legend(chart)) == ["a", "b", "other", "mean of 2 seeds of a"]
+    assert "over seeds" in chart.remark
 
 
-def test_a_smoothed_line_never_leaves_the_range_of_its_data() -> None:
-    falling = 6.8 * np.exp(-np.linspace(0, 6, 400)) * np.where(np.arange(400) % 2, 1.2, 0.8)
-    for scale in ("linear", "log"):
-        smooth = (
-            drawn_of(line("a", series(400, loss=falling)), smoothing=0.95, loss=scale)[0].panels[0].curves[0].smooth
-        )
-        assert smooth is not None
-        assert falling.min() <= smooth.min()
-        assert smooth.max() <= falling.max()
+def test_values_that_cannot_be_drawn_are_gaps_and_counted() -> None:
+    read = series(3, loss=np.array([1.0, 1e300, -3.0]), tokens_seen=np.array([1, 2, 1e99]))
+    chart = chart_of(RunLine(name="a", series=read))
+    assert values(curves(chart)[0].y) == [1, None, -3]
+    assert chart.remark == "1 point is outside the axis range."
+    read = series(3, loss=np.ones(3), tokens_seen=np.array([1, 1e99, 1e99]))
+    chart = chart_of(RunLine(name="a", series=read), x="tokens_seen")
+    assert np.isfinite([x for x in curves(chart)[0].x if not np.isnan(x)]).all()
 
 
-def test_a_wide_window_has_two_columns_as_high_as_one_and_a_phone_no_words_beside_lines() -> None:
-    read = series(10, loss=np.ones(10), grad_norm=np.ones(10), learning_rate=np.ones(10))
-    _, drawn = drawn_of(line("a", read))
-    wide, narrow, made = drawn.option["media"]
-    assert (wide["query"], narrow["query"], "query" in made) == ({"minWidth": 1690}, {"maxWidth": 560}, False)
-    first, second, third = wide["option"]["grid"]
-    assert first["top"] == second["top"] < third["top"]
-    bottom = max(grid["top"] + grid["height"] for grid in drawn.option["grid"])
-    assert third["top"] + third["height"] == pytest.approx(bottom, abs=2)
-    assert [axis["name"] for axis in wide["option"]["xAxis"]] == ["", "steps", "steps"]
-    assert not any(one["endLabel"]["show"] for one in narrow["option"]["series"])
-    assert made["option"]["grid"] == drawn.option["grid"]
-
-
-def test_the_drawing_says_what_it_is_and_for_print_its_ground_is_white() -> None:
-    plotted = plot([line("a", series(3, loss=np.ones(3)))], CurveOptions())
-    screen, paper = drawing(plotted, title="a"), drawing(plotted, title="a", ink="#333", paper="#ffffff")
-    assert screen.option["title"][-1]["text"] == "a"
-    assert "backgroundColor" not in screen.option
-    assert paper.option["backgroundColor"] == "#ffffff"
-    assert {title["textStyle"]["color"] for title in paper.option["title"]} == {"#333"}
-
-
-def test_a_logarithmic_bottom_leaves_out_the_start_of_time() -> None:
-    _, drawn = drawn_of(line("a", series(3, loss=np.ones(3))), x="seconds", log_x=True)
-    assert [axis["type"] for axis in drawn.option["xAxis"]] == ["log"]
-    assert [x is None for x in table(drawn)["x"]] == [True, False, False]
-
-
-@pytest.mark.filterwarnings("error")
-def test_what_no_picture_can_hold_is_a_gap_and_counted() -> None:
-    plotted, drawn = drawn_of(
-        line("a", series(3, loss=np.array([1.0, 1e300, -3.0]), tokens_seen=np.array([1, 2, 1e99])))
-    )
-    assert table(drawn)["Loss"] == [1, None, -3]
-    assert plotted.remark == "1 point is outside the range shown."
-    _, drawn = drawn_of(line("a", series(3, loss=np.ones(3), tokens_seen=np.array([1, 1e99, 1e99]))), x="tokens_seen")
-    assert np.isfinite([x for x in table(drawn)["x"] if x is not None]).all()
-
-
-def test_outliers_are_left_out_of_the_range_and_counted() -> None:
+def test_clipping_leaves_out_outliers_and_counts_them() -> None:
     loss = np.linspace(1, 2, 1000)
     loss[[3, 500]] = [80, 90]
-    plotted, drawn = drawn_of(line("a", series(1000, loss=loss, learning_rate=loss)), clip=True)
-    panel = plotted.panels[0]
-    assert panel.low == pytest.approx(0.96, abs=0.01)
-    assert panel.high == pytest.approx(2.04, abs=0.01)
-    assert plotted.panels[1].high is None
-    assert plotted.remark == "2 points are outside the range shown."
-    assert drawn.option["yAxis"][0]["max"] < 3
+    chart = chart_of(RunLine(name="a", series=series(1000, loss=loss, learning_rate=loss)), clip=True)
+    assert chart.figure.layout.yaxis.range == pytest.approx((0.96, 2.04), abs=0.01)
+    assert chart.figure.layout.yaxis2.range is None
+    assert chart.remark == "2 points are outside the axis range."
 
 
-def test_values_that_hardly_differ_have_an_axis_of_few_digits() -> None:
+def test_values_that_hardly_differ_have_a_wider_axis() -> None:
     rate = np.linspace(0.001, 0.0009999993, 50)
-    plotted, drawn = drawn_of(line("a", series(50, loss=np.linspace(5, 1, 50), learning_rate=rate)))
-    assert [(axis.get("min"), axis.get("max")) for axis in drawn.option["yAxis"]] == [(None, None), (0.00099, 0.00101)]
-    assert plotted.remark == ""
-    _, drawn = drawn_of(line("a", series(50, loss=np.ones(50))))
-    assert "min" not in drawn.option["yAxis"][0]
+    chart = chart_of(RunLine(name="a", series=series(50, loss=np.linspace(5, 1, 50), learning_rate=rate)))
+    assert chart.figure.layout.yaxis.range is None
+    assert chart.figure.layout.yaxis2.range == pytest.approx((0.00099, 0.00101))
+    assert chart.remark == ""
 
 
-def test_a_resumed_run_shows_where_and_what_came_before_in_a_quieter_tone() -> None:
+def test_zooming_draws_the_rows_between_with_a_neighbour_on_each_side() -> None:
+    read = series(100, loss=np.linspace(100, 1, 100))
+    mark = Mark(at={"step": 90.0, "tokens_seen": 90.0, "seconds": 9.0}, text="exact match", score=0.5)
+    chart = chart_of(RunLine(name="a", series=read, scores=(mark,)), zoom=(20.0, 30.0))
+    (curve,) = curves(chart)
+    assert (curve.x[0], curve.x[-1]) == (19, 31)
+    assert chart.figure.layout.xaxis.range == pytest.approx((19.9, 30.1))
+    assert chart_of(RunLine(name="a", series=read), zoom=(200.0, 300.0)).titles
+
+
+def test_a_resumed_run_shows_where_and_what_came_before_with_a_dash() -> None:
     before, after = series(10, loss=np.full(10, 4.0)), series(10, loss=np.full(10, 2.0))
     after.columns["step"] += 10
     mark = Mark(at={"step": 11, "tokens_seen": 11 * 2048, "seconds": 5}, text="resumed after step 10")
     score = Mark(at={"step": 20, "tokens_seen": 20 * 2048, "seconds": 9}, text="exact match", score=0.75)
-    own = line("a", after, earlier=before, resumed=(mark,), scores=(score,))
-    plotted, drawn = drawn_of(own)
-    assert [(curve.part, curve.y[0]) for curve in plotted.panels[0].curves] == [("earlier", 4), ("own", 2)]
-    lines = [part for part in drawn.option["series"] if part["type"] == "line"]
-    assert [part["lineStyle"]["type"] for part in lines] == ["dashed", "solid"]
-    marked = lines[1]["markLine"]["data"]
-    assert [(item["xAxis"], item["label"]["formatter"]) for item in marked] == [(11, "resumed after step 10")]
-    points = next(part for part in drawn.option["series"] if part["type"] == "scatter")
-    assert table(drawn, points["datasetIndex"]) == {"x": [20], "y": [2], "exact match, %": [75]}
+    chart = chart_of(RunLine(name="a", series=after, earlier=before, resumed=(mark,), scores=(score,)))
+    earlier, own, point = curves(chart)
+    assert [(trace.y[0], trace.line.dash) for trace in (earlier, own)] == [(4, "dash"), (2, "solid")]
+    assert [shape.x0 for shape in chart.figure.layout.shapes] == [11]
+    assert chart.figure.layout.annotations[-1].text == "resumed after step 10"
+    assert (list(point.x), list(point.y)) == ([20], [2])
+    assert "exact match 75.0 %" in point.hovertemplate
+    assert chart.titles == ("Loss (nats per supervised token); ◆ exact match",)
 
 
-def test_a_score_where_nothing_was_measured_has_no_place() -> None:
+def test_a_score_without_a_loss_at_its_step_is_left_out() -> None:
     marks = tuple(Mark(at={"step": step}, text="exact match", score=0.5) for step in (1, 2))
-    plotted, _ = drawn_of(line("a", series(2, loss=np.array([np.nan, 2.0])), scores=marks))
-    assert [place.x for place in plotted.panels[0].scores] == [2]
+    chart = chart_of(RunLine(name="a", series=series(2, loss=np.array([np.nan, 2.0])), scores=marks))
+    assert [list(trace.x) for trace in curves(chart) if trace.mode == "markers"] == [[2]]
 
 
-def test_losses_of_evaluations_are_a_line_of_points_and_are_named() -> None:
+def test_losses_of_evaluations_are_dotted_points() -> None:
     losses, evaluated = series(100, loss=np.linspace(5, 1, 100)), series(2, loss=np.array([4.5, 2.5]))
     evaluated.columns["step"] *= 50
-    own = line("a", losses, evaluation=evaluated, is_foreign=True)
-    plotted, drawn = drawn_of(own, smoothing=0.9)
-    assert [panel.title for panel in plotted.panels] == ["Loss, as stated; dotted: at evaluations"]
-    assert [
-        (part["encode"]["y"], part["lineStyle"]["type"], part["showSymbol"]) for part in drawn.option["series"]
-    ] == [
-        ("Loss", "solid", False),
-        ("Loss, smoothed", "solid", False),
-        ("Loss, at evaluations", "dotted", True),
-    ]
-    assert table(drawn, 1) == {"x": [50, 100], "Loss, at evaluations": [4.5, 2.5]}
-    assert [row.rstrip(",") for row in curves_csv([own]).splitlines()[-2:]] == [
-        "a,at evaluations,50,2048,0,4.5",
+    line = RunLine(name="a", series=losses, evaluation=evaluated, is_foreign=True)
+    chart = chart_of(line, smoothing=0.9)
+    assert chart.titles == ("Loss, as stated; dotted: at evaluations",)
+    assert (curves(chart)[-1].mode, curves(chart)[-1].line.dash) == ("lines+markers", "dot")
+    assert (values(curves(chart)[-1].x), values(curves(chart)[-1].y)) == ([50, 100], [4.5, 2.5])
+    assert [row.rstrip(",") for row in curves_csv([line]).splitlines()[-2:]] == [
+        "a,at evaluations,50,2048,0.0,4.5",
         "a,at evaluations,100,4096,0.5,2.5",
     ]
 
 
-def test_what_a_mark_is_stands_in_the_title() -> None:
-    marks = (Mark(at={"step": 50}, text="accuracy", score=0.5),)
-    plotted, _ = drawn_of(line("a", series(100, loss=np.linspace(5, 1, 100)), scores=marks))
-    assert [panel.title for panel in plotted.panels] == ["Loss (nats per supervised token); ◆ accuracy"]
+def test_more_runs_than_colours_differ_in_their_dashes() -> None:
+    lines = [RunLine(name=f"run {number}", series=series(10, loss=np.ones(10))) for number in range(6)]
+    found = [(line.color, line.dash) for line in legend(chart_of(*lines)).values()]
+    assert found == [(colour, dash) for dash in DASHES for colour in COLOURS]
 
 
-def test_beside_a_run_of_another_tool_no_loss_is_said_to_be_of_supervised_tokens() -> None:
-    ours, theirs = series(10, loss=np.ones(10), grad_norm=np.ones(10)), series(10, loss=np.ones(10))
-    plotted, _ = drawn_of(line("a", ours), line("b", theirs, is_foreign=True))
-    assert [panel.title for panel in plotted.panels] == ["Loss, as stated", "Gradient norm (before clipping)"]
+@pytest.mark.parametrize("name", ["<i>", '<a href="javascript:alert(1)">x</a>'])
+def test_names_are_escaped_wherever_plotly_reads_html(name: str) -> None:
+    mark = Mark(at={"step": 1, "tokens_seen": 1, "seconds": 1}, text=name, score=0.5)
+    line = RunLine(name=name, series=series(5, loss=np.ones(5)), scores=(mark,), resumed=(mark,))
+    other = RunLine(name=f"{name} 2", series=series(5, loss=np.ones(5)))
+    for chart in (chart_of(line), chart_of(line, other)):
+        assert name not in chart.figure.to_json().encode().decode("unicode_escape")
 
 
-def test_two_runs_share_panels_and_are_told_apart_by_a_legend() -> None:
-    first, second = series(10, loss=np.ones(10)), series(20, loss=np.ones(20), grad_norm=np.ones(20))
-    _, drawn = drawn_of(line("a", first), line("b", second))
-    assert drawn.option["legend"]["show"]
-    assert [part["name"] for part in drawn.option["series"]] == ["a", "b", "b"]
-    assert [part["xAxisIndex"] for part in drawn.option["series"]] == [0, 0, 1]
+def test_a_run_without_rows_is_an_empty_chart() -> None:
+    chart = chart_of(RunLine(name="a", series=series(0)), smoothing=0.5, clip=True, loss="log")
+    assert (chart.titles, curves(chart), chart.remark) == ((), [], "")
 
 
-def test_runs_of_one_colour_differ_in_their_strokes_and_in_the_legend() -> None:
-    lines = [line(f"run {place}", series(10, loss=np.ones(10)), dashes=dashes) for place, dashes in enumerate(DASHES)]
-    before = series(10, loss=np.ones(10))
-    _, drawn = drawn_of(*lines, line("resumed", series(10, loss=np.ones(10)), earlier=before, dashes=DASHES[1]))
-    strokes = ["solid", [11, 4], [11, 3, 3, 3], "dashed", [11, 4]]
-    assert [part["lineStyle"]["type"] for part in drawn.option["series"]] == strokes
-    assert [(item["name"], item["lineStyle"]["type"]) for item in drawn.option["legend"]["data"]] == [
-        ("run 0", "solid"), ("run 1", [11, 4]), ("run 2", [11, 3, 3, 3]), ("resumed", [11, 4]),
-    ]  # fmt: skip
-
-
-def test_apart_from_its_data_the_drawing_is_plain_json() -> None:
-    _, drawn = drawn_of(line("<b>", series(5, loss=np.ones(5))), clip=True)
-    json.dumps({key: value for key, value in drawn.option.items() if key != "dataset"}, allow_nan=False)
-
-
-def test_nothing_measured_is_an_empty_drawing() -> None:
-    plotted, drawn = drawn_of(line("a", series(0)), smoothing=0.5, clip=True, loss="log")
-    assert (drawn.option["series"], plotted.total) == ([], 0)
-
-
-def test_the_csv_has_every_digit() -> None:
-    own = series(1, loss=np.array([2.0000000001]), device_memory_bytes=np.array([16911433728.0]))
-    row = curves_csv([line("a", own)]).splitlines()[1]
-    assert row.rstrip(",") == "a,,1,2048,0,2.0000000001,,,,,,,,,,16911433728"
-
-
-def test_the_csv_has_every_row_and_no_formula() -> None:
-    text = curves_csv([line("=1+1", series(3, loss=np.array([1.0, np.nan, 0.5])))])
-    header, *found = text.splitlines()
-    assert header == CSV_HEADER
-    assert {row.count(",") for row in found} == {header.count(",")}
-    assert [row.rstrip(",") for row in found] == ["'=1+1,,1,2048,0,1", "'=1+1,,2,4096,0.5", "'=1+1,,3,6144,1,0.5"]
-
-
-def test_a_loss_of_rewards_is_not_said_to_be_of_supervised_tokens() -> None:
+def test_the_loss_of_another_objective_is_not_called_one_of_supervised_tokens() -> None:
     plain, rewarded = series(3, loss=np.ones(3)), series(3, loss=np.ones(3), reward_mean=np.ones(3))
-    titles = [drawn_of(line("a", own), smoothing=0)[0].panels[0].title for own in (plain, rewarded)]
+    titles = [chart_of(RunLine(name="a", series=own)).titles[0] for own in (plain, rewarded)]
     assert titles == ["Loss (nats per supervised token)", "Loss (nats)"]
+    foreign = RunLine(name="b", series=plain, is_foreign=True)
+    assert chart_of(RunLine(name="a", series=plain), foreign).titles == ("Loss, as stated",)
+
+
+def test_the_csv_has_every_row_and_digit_and_no_formula() -> None:
+    read = series(3, loss=np.array([1.0, np.nan, 2.0000000001]), device_memory_bytes=np.full(3, 16911433728.0))
+    header, *rows = curves_csv([RunLine(name="=1+1", series=read)]).splitlines()
+    assert header.startswith("run,part,step,tokens_seen,seconds,loss,reward_mean,learning_rate")
+    assert {row.count(",") for row in rows} == {header.count(",")}
+    assert [row.split(",")[:6] for row in rows] == [
+        ["'=1+1", "", "1", "2048", "0.0", "1.0"],
+        ["'=1+1", "", "2", "4096", "0.5", ""],
+        ["'=1+1", "", "3", "6144", "1.0", "2.0000000001"],
+    ]
+    assert all(",16911433728," in row for row in rows)
+
+
+@pytest.mark.parametrize("size", [4001, 10_007, 1_000_000])
+def test_thinning_keeps_spikes_of_one_step(size: int) -> None:
+    noise = np.random.default_rng(0).normal(size=size)
+    spikes = [7, size // 3, size - 9]
+    noise[spikes] = [50, -50, 50]
+    indices = thin(noise)
+    assert set(spikes) <= set(indices.tolist())
+    assert len(indices) <= POINTS + 2
+    assert np.all(np.diff(indices) > 0)
+    assert (indices[0], indices[-1]) == (0, size - 1)
+
+
+def test_thinning_keeps_the_extremes_of_each_bucket() -> None:
+    assert thin(np.array([3, 1, 2, 9, 2, 2]), 4).tolist() == [0, 1, 3, 4, 5]
+    noise = np.random.default_rng(1).normal(size=1003)
+    edges = np.linspace(0, len(noise), 51).astype(int)
+    wanted = {0, len(noise) - 1}
+    for start, end in itertools.pairwise(edges):
+        part = noise[start:end]
+        wanted |= {start + int(part.argmin()), start + int(part.argmax())}
+    assert thin(noise, 100).tolist() == sorted(wanted)
+
+
+def test_thinning_keeps_gaps_and_short_series() -> None:
+    gap = np.full(100, np.nan)
+    gap[60] = 1.0
+    indices = thin(gap, 10)
+    assert 60 in indices
+    assert np.isnan(gap[indices]).sum() >= 4
+    assert thin(np.arange(5), 10).tolist() == [0, 1, 2, 3, 4]
+    assert thin(np.array([]), 10).tolist() == []
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.01, 0.6, 0.99])
+def test_smoothing_equals_its_sum(weight: float) -> None:
+    noise = np.random.default_rng(2).normal(size=3000)
+    weights = weight ** np.abs(np.arange(3000)[:, None] - np.arange(3000)[None, :])
+    np.testing.assert_allclose(smooth(noise, weight), weights @ noise / weights.sum(axis=1), rtol=1e-9, atol=1e-12)
+
+
+def test_smoothing_does_not_lag_and_skips_values_that_are_not_finite() -> None:
+    losses = -0.015 * np.arange(400) + 0.15 * np.random.default_rng(0).normal(size=400)
+    assert 0.4 < np.mean(losses > smooth(losses, 0.95)) < 0.6
+    result = smooth(np.array([1.0, np.nan, 1.0, 1.0]), 0.9)
+    np.testing.assert_allclose(result[[0, 2, 3]], 1.0)
+    assert np.isnan(result[1])
+    assert smooth(np.array([]), 0.9).tolist() == []
+
+
+def rows_of(first: int, last: int) -> Series:
+    """Return rows of these steps, one a second, 100 tokens each, the step as their loss."""
+    steps = np.arange(float(first), last + 1)
+    return series(len(steps), step=steps, tokens_seen=steps * 100, loss=steps, seconds=steps - first)
+
+
+def child_of(parent: str, step: int) -> dict[str, Any]:
+    return {"parent": {"run_id": parent, "step": step}}
+
+
+def test_a_run_without_parents_is_drawn_as_it_is() -> None:
+    rows = rows_of(1, 5)
+    line, missing = line_with_parents("a", RecordedRun({"parent": None}, None, rows), lambda name: None)
+    assert (line, missing) == (RunLine(name="a", series=rows), None)
+
+
+def test_parents_end_where_they_were_resumed_and_time_goes_on() -> None:
+    runs = {
+        "first": RecordedRun({"parent": None}, None, rows_of(1, 10)),
+        "second": RecordedRun(child_of("first", 6), None, rows_of(7, 12)),
+        "empty": RecordedRun(child_of("second", 10), None, rows_of(1, 0)),
+    }
+    summary = {"checkpoint": {"step": 14}, "metrics": {"exact_match": {"value": 0.5}}}
+    for parent in ("second", "empty"):
+        line, _ = line_with_parents("third", RecordedRun(child_of(parent, 10), summary, rows_of(11, 14)), runs.get)
+        assert line.earlier is not None
+        assert line.earlier.columns["step"].tolist() == [*range(1, 11)]
+        assert line.earlier.columns["seconds"].tolist() == [0, 1, 2, 3, 4, 5, 5, 6, 7, 8]
+        assert line.series.columns["seconds"].tolist() == [8, 9, 10, 11]
+        assert [mark.text for mark in line.resumed] == ["resumed after step 6", "resumed after step 10"]
+        assert [(mark.at["step"], mark.at["tokens_seen"], mark.score) for mark in line.scores] == [(14, 1400, 0.5)]
+
+
+def test_a_missing_parent_is_named_and_a_circle_ends() -> None:
+    line, missing = line_with_parents("a", RecordedRun(child_of("gone", 10), None, rows_of(11, 14)), lambda name: None)
+    assert (missing, line.earlier, len(line.resumed)) == ("gone", None, 1)
+    runs = {name: RecordedRun(child_of(other, 3), None, rows_of(1, 4)) for name, other in ("ab", "ba")}
+    line, _ = line_with_parents("c", RecordedRun(child_of("a", 3), None, rows_of(4, 6)), runs.get)
+    assert line.earlier is not None
+    assert line.earlier.rows == 6

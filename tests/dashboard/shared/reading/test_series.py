@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from synthetic import write_run
 
-from dashboard.shared.reading import growing
+from dashboard.shared.reading import series as series_module
 from dashboard.shared.reading.series import Tail
 
 
@@ -48,23 +48,20 @@ def test_only_new_lines_are_read_and_an_unfinished_one_waits(tmp_path: Path) -> 
     assert tail.series().rows == 3
 
 
-def test_a_series_stays_as_it_was_and_shares_the_memory_of_the_next(tmp_path: Path) -> None:
+def test_a_series_does_not_change_when_the_file_grows(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text(row(1, time=None) + row(2))
     tail = Tail(path)
-    found = [tail.series()]
-    for step in range(3, 600):
-        with path.open("a") as file:
-            file.write(row(step, time=f"2026-11-20T12:{step // 60:02d}:{step % 60:02d}+00:00"))
-        found.append(tail.series())
-    for length, series in enumerate(found, start=2):
-        assert series.columns["step"].tolist() == list(range(1, length + 1))
-        assert np.isnan(series.columns["seconds"][0])  # Its row states no time.
-        assert series.columns["seconds"][1:].tolist() == list(range(length - 1))
-    # 256 rows are room for 255 readings, 512 for 256 more: the memory is taken anew now and then, not each time.
-    assert len({id(series.columns["loss"].base) for series in found}) <= 3
+    first = tail.series()
+    assert tail.series() is first
+    with path.open("a") as file:
+        file.write(row(3))
+    assert tail.series().columns["step"].tolist() == [1, 2, 3]
+    assert first.columns["step"].tolist() == [1, 2]
+    assert np.isnan(tail.series().columns["seconds"][0])  # Its row states no time.
+    assert tail.series().columns["seconds"][1:].tolist() == [0, 1]
     with pytest.raises(ValueError, match="read-only"):
-        found[-1].columns["loss"][0] = 0.0
+        first.columns["loss"][0] = 0.0
 
 
 def test_a_file_that_was_replaced_or_cut_is_read_afresh(tmp_path: Path) -> None:
@@ -84,17 +81,28 @@ def test_a_file_that_was_replaced_or_cut_is_read_afresh(tmp_path: Path) -> None:
 
 def test_lines_that_are_no_rows_are_counted_and_cost_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    path.write_bytes(row(1).encode() + b"\xff\xfe\nnot json\n[]\n\n" + row(2).encode() + b'{"step": "3"}\n')
+    path.write_bytes(
+        row(1).encode() + b"\xff\xfe\nnot json\n[]\n\n" + row(2).encode() + b'{"step": "3"}\n{"step": true}\n{}\n'
+    )
     found = Tail(path).series()
-    assert (found.columns["step"].tolist(), found.unread) == ([1, 2], 4)
+    assert (found.columns["step"].tolist(), found.unread) == ([1, 2], 6)
 
 
-def test_lines_that_are_too_long_are_counted_with_those_that_are_no_rows(tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.parametrize("size", [999, 1000, 1001, 2000, 2001])
+def test_lines_that_are_too_long_are_skipped_and_counted_however_they_grow(
+    tmp_path: Path, monkeypatch, size: int
+) -> None:
+    monkeypatch.setattr(series_module, "LONGEST_LINE_BYTES", 1000)
     path = tmp_path / "metrics.jsonl"
-    path.write_text(row(1) + "x" * 2000 + "\nnot json\n" + row(2))
-    monkeypatch.setattr(growing, "CHUNK_BYTES", 1000)
-    found = Tail(path).series()
-    assert (found.columns["step"].tolist(), found.unread) == ([1, 2], 2)
+    path.write_text(row(1) + "x" * size)
+    tail = Tail(path)
+    assert (tail.series().rows, tail.series().unread) == (1, size >= 1000)
+    with path.open("a") as file:
+        file.write("x")
+    tail.series()
+    with path.open("a") as file:
+        file.write("x\nnot json\n" + row(2))
+    assert (tail.series().columns["step"].tolist(), tail.series().unread) == ([1, 2], 2)
 
 
 def test_null_is_a_gap_and_not_a_zero(tmp_path: Path) -> None:
@@ -103,15 +111,6 @@ def test_null_is_a_gap_and_not_a_zero(tmp_path: Path) -> None:
     found = Tail(path).series()
     assert np.isnan(found.columns["loss"][1])
     assert found.last("loss") is None
-
-
-def test_reading_in_small_chunks_gives_the_same(tmp_path: Path, monkeypatch) -> None:
-    folder = write_run(tmp_path, "a", steps=50)
-    whole = Tail(folder / "metrics.jsonl").series()
-    monkeypatch.setattr(growing, "CHUNK_BYTES", 500)
-    parts = Tail(folder / "metrics.jsonl").series()
-    for name, column in whole.columns.items():
-        np.testing.assert_array_equal(column, parts.columns[name])
 
 
 def test_no_file_is_an_empty_series(tmp_path: Path) -> None:

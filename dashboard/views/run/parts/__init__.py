@@ -1,1 +1,0 @@
-"""How the parts of this page are drawn."""
