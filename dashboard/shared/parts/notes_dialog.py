@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import streamlit as st
 
 from dashboard.shared.parts import markup, problems
-from dashboard.shared.session import reading
+from dashboard.shared.session import reading, state
 from evidence.bundle.secrets import strip_invisible
 from evidence.index.summary import RunSummary
 from evidence.notes import LONGEST_NOTE, NotesEdit, change_notes, split_tags
@@ -16,9 +16,10 @@ from schemas.formats import quantity
 from schemas.problems import ProblemError
 
 
-@st.dialog("Tags and note", width="medium")
+@st.dialog("Tags and note", width="medium", on_dismiss="rerun")
 def edit(runs: Sequence[RunSummary]) -> None:
     """Draw the form, which writes notes.json of each run."""
+    state.open_dialog()
     names = ", ".join(strip_invisible(run.path.name) for run in runs[:5])
     more = f" and {len(runs) - 5:,} more" if len(runs) > 5 else ""
     markup.note(f"{quantity(len(runs), 'run')}: {names}{more}.")

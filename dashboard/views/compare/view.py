@@ -11,8 +11,6 @@ from dashboard.shared.parts import curves, freshness, launching, markup, rehears
 from dashboard.shared.parts.lines import line_of
 from dashboard.shared.parts.run_box import MOST_SIDE_BY_SIDE, SIDE_BY_SIDE, choose_runs, go_where_held
 from dashboard.shared.session import reading, state
-from dashboard.shared.tables import query
-from dashboard.shared.tables.runs import QUERY_FIELDS
 from dashboard.views.compare.logic import strip
 from dashboard.views.compare.parts import answers, comparison, relations, smoke
 from evidence.index.summary import RunSummary
@@ -79,13 +77,11 @@ def _many(picked: Sequence[RunSummary], found: Sequence[RunSummary]) -> Sequence
         icon=":material/search:",
         help="As in the search of the Runs page: words, and conditions on any setting or figure.",
     )
-    runs = reading.run_list(found)
-    asked = query.parse(text or "", QUERY_FIELDS, (*runs.settings, *runs.figures))
-    for complaint in asked.complaints:
+    runs = reading.run_table(found)
+    names, complaints = runs.search(text or "")
+    for complaint in complaints:
         markup.note(complaint)
-    wants_archived = any(condition.field == "archived" for condition in asked.conditions)
-    kept = [row.summary for row in runs.rows if asked.matches(row)]
-    return kept if wants_archived else [run for run in kept if not run.archived]
+    return [runs.by_name[name] for name in names]
 
 
 def _side_by_side(chosen: Sequence[str], known: Mapping[str, RunSummary], row: AbstractContextManager[object]) -> None:

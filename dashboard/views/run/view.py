@@ -85,7 +85,7 @@ def _choose_run(known: Mapping[str, RunSummary]) -> str | None:
 def _body(name: str, known: Mapping[str, RunSummary], *, was_running: bool) -> None:
     folder = known[name].path
     # A tab draws this part alone: the verdict above it must not outlive what it was found in.
-    if reading.changed_runs([known[name]]) or reading.were_judged_again([known[name]]):
+    if reading.changed_runs([known[name]]):
         st.rerun()
     run = reading.run_of(folder)
     if was_running and run.status != "running":
