@@ -281,7 +281,7 @@ def _list(runs: RunTable, names: Sequence[str], columns: Sequence[str]) -> None:
     """Draw the table and its actions; a selection only reruns this part."""
     selected = [name for name in selected_runs() if name in runs.by_name]
     follow(selected)
-    constant: dict[str, object] = {}
+    constant: list[str] = []
     if columns == _DEFAULT_COLUMNS:
         columns, constant = runs.split_constant(names, columns)
     top, bottom = st.container(), st.container()
@@ -331,9 +331,10 @@ def _grid(frame: Any) -> None:
     height: int | Literal["content"] = _HEAD_PIXELS + _ROW_PIXELS * len(names) if is_long else "content"
     configured = _columns()
     for key in frame.columns.difference(list(configured)):
-        is_number = frame[key].dtype.kind in "if"
-        make = st.column_config.NumberColumn if is_number else st.column_config.TextColumn
-        configured[key] = make(plain(key), **({"format": "%.6g"} if is_number else {}))
+        if tables.is_number(frame[key]):
+            configured[key] = st.column_config.NumberColumn(plain(key), format="%.6g")
+        else:
+            configured[key] = st.column_config.TextColumn(plain(key))
     with st.container(key="runs_table", height=height, border=False):
         st.dataframe(
             frame,
@@ -419,10 +420,10 @@ def _actions(selected: Sequence[RunSummary]) -> None:
             st.rerun()
 
 
-def _counts(selected: Sequence[str], listed: Sequence[str], total: int, constant: Mapping[str, object]) -> None:
+def _counts(selected: Sequence[str], listed: Sequence[str], total: int, constant: Sequence[str]) -> None:
     text = f"{len(listed):,} of {quantity(total, 'run')}."
-    if texts := [f"{key} {tables.cell_text(value)}" for key, value in constant.items() if isinstance(value, str)]:
-        text += f" The same for all: {', '.join(texts)}."
+    if constant:
+        text += f" The same for all: {', '.join(constant)}."
     archived: tuple[tuple[Path, ...], bool] | None = st.session_state.get(_ARCHIVED)
     if selected:
         st.session_state.pop(_ARCHIVED, None)

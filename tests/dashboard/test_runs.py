@@ -154,7 +154,7 @@ def test_tags_and_notes_of_several_runs_are_changed_at_once(three: Path) -> None
     change_notes([three / "alpha", three / "beta"], NotesEdit(add=("old", "kept"), note="of both"), NOW)
     change_notes([three / "beta"], NotesEdit(note="of beta"), NOW)
     app = AppTest.from_function(alpha_and_beta).run()
-    assert "All of them have: old, kept." in said(app)
+    assert "Tags in common: old, kept." in said(app)
     app.text_input[0].set_value("new")
     app.multiselect[0].set_value(["old"])
     press(app, "Save")

@@ -46,10 +46,11 @@ def summaries() -> Sequence[RunSummary]:
         waiting = lambda: st.session_state.get(_VERSION)  # noqa: E731
         version, runs = index.load(WAIT_SECONDS, named=named, waiting=waiting)
     st.session_state[_VERSION] = min(version, st.session_state.get(_VERSION, version))
+    bar = st.empty()  # Always there, so that what is below keeps its place.
     if not index.is_whole:
         done, total = index.progress
         text = f"Reading runs: {done:,} of {total:,}. Showing the runs loaded so far."
-        st.progress(min(1.0, done / max(1, total)), text=text)
+        bar.progress(min(1.0, done / max(1, total)), text=text)
     return runs
 
 

@@ -70,12 +70,17 @@ def has_arrived() -> bool:
 
 
 def open_dialog() -> None:
-    """Note that a dialog is open, until the next run of the whole script."""
+    """Note that a dialog is open, until it is closed or the whole script reruns."""
     st.session_state[_DIALOG] = True
 
 
+def close_dialog() -> None:
+    """Note that the dialog is closed."""
+    st.session_state.pop(_DIALOG, None)
+
+
 def has_dialog() -> bool:
-    """Return whether a dialog is open that noted it with `open_dialog`."""
+    """Return whether a dialog is open, as its function noted."""
     return bool(st.session_state.get(_DIALOG))
 
 

@@ -135,13 +135,18 @@ class RunTable:
         up = not descending
         return list(keys.sort_values(["missing", "number", "text"], ascending=[True, up, up]).index)
 
-    def split_constant(self, names: Sequence[str], keys: Sequence[str]) -> tuple[list[str], dict[str, object]]:
-        """Return the fields whose values differ, and the values of the others."""
-        if len(names) < 2:
-            return list(keys), {}
-        values = {key: self.column(key).loc[list(names)] for key in keys}
-        constant = {key: one.iloc[0] for key, one in values.items() if all(value == one.iloc[0] for value in one)}
-        return [key for key in keys if key not in constant], constant
+    def split_constant(self, names: Sequence[str], keys: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Return the fields whose values differ, and the others as texts such as `mode full`."""
+        varying, constant = [], []
+        for key in keys:
+            values = list(self.column(key).loc[list(names)])
+            first = values[0]
+            is_short = is_missing(first) or isinstance(first, str | int)
+            if key == "grade" or len(names) < 2 or not is_short or any(value != first for value in values):
+                varying.append(key)
+            elif not is_missing(first):
+                constant.append(f"{key} {cell_text(first)}")
+        return varying, constant
 
     def display(self, names: Sequence[str], keys: Sequence[str]) -> pd.DataFrame:
         """Return runs for `st.dataframe`: grades and statuses with their symbols, texts as one line."""
