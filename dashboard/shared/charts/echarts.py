@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from dashboard.shared.charts import strokes
 from dashboard.shared.charts.bands import MeanBand
@@ -17,7 +18,6 @@ from dashboard.shared.charts.curves import Curve, CurveMark, Plot, PlottedPanel
 from dashboard.shared.charts.line import PARTS
 from dashboard.shared.charts.panels import Panel
 from dashboard.shared.charts.widths import other_widths
-from dashboard.shared.tables import arrow
 from dashboard.shared.words.text import shorten
 
 _LEFT, _LABEL_END, _DIGIT = 62, 14, 6.2
@@ -188,7 +188,11 @@ class _Builder:
         option = {
             "animation": False,
             "dataset": [
-                {"source": (arrow.table({name: arrow.numbers(np.asarray(values)) for name, values in frame.items()}))}
+                {
+                    "source": pa.table(
+                        {name: pa.array(np.asarray(values), from_pandas=True) for name, values in frame.items()}
+                    )
+                }
                 for frame in self.frames
             ],
             "grid": self.grids,

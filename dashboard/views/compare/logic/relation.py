@@ -14,7 +14,6 @@ from typing import Any
 import pyarrow as pa
 
 from dashboard.shared.charts.strokes import in_ink
-from dashboard.shared.tables import arrow
 from dashboard.shared.words.text import csv_text, findable, shorten
 from evidence.bundle.secrets import strip_invisible
 from evidence.compare.settings import NO_SETTINGS, setting_rank
@@ -156,9 +155,8 @@ def _states(runs: Sequence[RunSummary], name: str) -> int:
 def table(runs: Sequence[RunSummary], shown: Sequence[str]) -> pa.Table:
     """Return the runs with their values under these names as Streamlit sends them: text, or float64."""
     columns: Mapping[str, list[Any]] = _columns(runs, shown)
-    return arrow.table(
-        {name: (arrow.texts if _is_words(values) else arrow.floats)(values) for name, values in columns.items()}
-    )
+    kinds = {name: pa.string() if _is_words(values) else pa.float64() for name, values in columns.items()}
+    return pa.table({name: pa.array(values, kinds[name], from_pandas=True) for name, values in columns.items()})
 
 
 def relation_csv(runs: Sequence[RunSummary], shown: Sequence[str]) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 
 from dashboard.shared.charts.scores_figure import ItemScore
-from dashboard.shared.tables import arrow
 from dashboard.shared.words.text import both_ends, glimpse, shorten
 from evidence.bundle.secrets import strip_invisible
 from evidence.scores.reading import TAGS
@@ -63,7 +62,7 @@ def filter_rows(rows: Sequence[Row], *, outcome: str, groups: Mapping[str, Seque
 def table_with_outputs(rows: Sequence[Row]) -> pa.Table:
     """Return `table` with the whole output of each row, shortened where it is long."""
     outputs = [glimpse(strip_invisible(get_str(row, "output_text") or ""), _LONGEST) for row in rows]
-    return table(rows).append_column("output", arrow.texts(outputs))
+    return table(rows).append_column("output", pa.array(outputs, pa.string()))
 
 
 def table(rows: Sequence[Row]) -> pa.Table:
@@ -86,9 +85,9 @@ def table(rows: Sequence[Row]) -> pa.Table:
         for row in rows
     ]
     columns = {name: [row[name] for row in cells] for name in cells[0]} if cells else {}
-    return arrow.table(
+    return pa.table(
         {
-            name: arrow.floats(values) if name == "tokens" else arrow.texts(values)
+            name: pa.array(values, pa.float64() if name == "tokens" else pa.string())
             for name, values in columns.items()
             if any(value is not None for value in values)
         }
