@@ -85,7 +85,7 @@ def _columns() -> dict[str, Any]:
             width=200,
         ),
         "score": make.ProgressColumn(
-            "Score", help="Exact match; empty for contradictory runs.", format="percent", max_value=1.0, width=120
+            "Score", help="Exact match; empty for contradictory runs.", format="%.1f %%", max_value=100, width=120
         ),
         "interval": make.TextColumn("95 % interval", help="Interval of the score.", width=110),
         "loss": make.NumberColumn("Last loss", help="Loss of the last logged step.", format="%.4f", width=80),
@@ -104,7 +104,7 @@ def _columns() -> dict[str, Any]:
         "status": signs("Status", statuses, "Running, or how the run ended.", 126),
         "note": make.TextColumn("Note", width=300),
         "planned": make.NumberColumn("Planned", help="Optimizer steps requested.", format="localized"),
-        "baseline": make.NumberColumn("Baseline", help="Score of the untrained model.", format="percent", width=90),
+        "baseline": make.NumberColumn("Baseline", help="Score of the untrained model.", format="%.1f %%", width=90),
         "problem": make.TextColumn("First problem", help="The worst problem.", width=420),
         "archived": make.TextColumn("Archived", width=84),
     }
@@ -246,19 +246,19 @@ def _with_current(options: Iterable[str], current: Iterable[str]) -> list[str]:
 def _groups(runs: RunTable, names: Sequence[str], key: str) -> list[str]:
     """Draw a table of groups, in which one can be selected to narrow the search, and return the runs in groups."""
     groups, ordered = tables.group_runs(runs, names, key)
-    make = st.column_config
-    scores = {title: make.NumberColumn(format="percent") for title in ("Best score", "Mean score", "± score")}
-    losses = {title: make.NumberColumn(format="%.4f") for title in ("Lowest last loss", "Mean last loss", "± loss")}
+    make, title = st.column_config, _columns().get(key, {}).get("label", key)
+    scores = {name: make.NumberColumn(format="%.1f %%") for name in ("Best score", "Mean score", "± score")}
+    losses = {name: make.NumberColumn(format="%.4f") for name in ("Lowest last loss", "Mean last loss", "± loss")}
     newest = make.DatetimeColumn(format="YYYY-MM-DD HH:mm", timezone=str(reader_zone()))
     event = st.dataframe(
         groups.drop(columns="value"),
-        column_config={"Group": key, "Newest": newest, **scores, **losses},
+        column_config={"Group": title, "Newest": newest, **scores, **losses},
         hide_index=True,
         placeholder=NOTHING,
         on_select="rerun",
         selection_mode="single-row",
         key="runs_groups",
-        alt=f"Groups of runs by {key}",
+        alt=f"Groups of runs by {title}",
     )
     markup.note(
         "Select a group to search for it. Means and standard deviations (±) are over full runs, or smoke runs if there "

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from evidence.index.index import RunIndex
 from evidence.index.summary import RunSummary
 
-FIRST_SECONDS = 1.0
-"""Time after which the runs read so far are shown, while a folder is read for the first time."""
+FIRST_SECONDS, FIRST_RUNS = 1.0, 20
+"""Time and number of runs after which those read so far are shown, while a folder is read for the first time."""
 POLL_SECONDS = 2.0
 _POLL_SHARE = 40.0
 """Polling waits this many times as long as a scan of all folders takes."""
@@ -45,7 +45,7 @@ class SharedIndex:
         self.progress = (0, 0)
         self._runs: Sequence[RunSummary] = ()
         self._changed = threading.Condition()
-        self._requested = self._finished = 0
+        self._requested = self._finished = self._last_news = 0
         self._is_forced = False
         self._finished_at = -POLL_SECONDS
         self._thread: threading.Thread | None = None
@@ -98,7 +98,9 @@ class SharedIndex:
             if missing:  # They may have been read by the refresh that has not ended.
                 snapshot = Snapshot(self.version, self.index.partial())
                 missing = named - {run.path.name for run in snapshot.runs}
-            enough = patience if self.is_whole else max(patience, FIRST_SECONDS)
+            enough = patience
+            if not self.is_whole:  # A single run may take long: then fewer runs are enough.
+                enough = max(patience, FIRST_SECONDS if len(snapshot.runs) >= FIRST_RUNS else 3 * FIRST_SECONDS)
             if snapshot.runs and not missing and time.monotonic() - began >= enough:
                 return snapshot
             waiting()
@@ -135,10 +137,11 @@ class SharedIndex:
                     self._changed.notify_all()
 
     def _note_progress(self, done: int, total: int) -> None:
-        before, self.progress = self.progress[0], (done, total)
+        self.progress = (done, total)
         if self.is_whole:
             self._publish(self.index.latest)  # Short runs are published before long ones are read.
-        elif 10 * done // total > 10 * before // total:
+        elif done >= min(2 * self._last_news, self._last_news + total // 10):
+            self._last_news = done
             self.version += 1
 
     def _publish(self, runs: Sequence[RunSummary]) -> None:

@@ -40,7 +40,9 @@ def _cells(run: RunSummary, changed: str) -> dict[str, object]:
         "evidence": marks(run.documents),
         "changed": changed,
         "score": run.score if is_sound else None,
-        "interval": formats.percent_range(run.score_low, run.score_high) if is_sound and run.score_low else None,
+        "interval": formats.percent_range(run.score_low, run.score_high)
+        if is_sound and run.score_low is not None
+        else None,
         "loss": run.last_loss,
         "curve": run.loss_points if is_sound else (),
         "started": parse_time(run.started_at or ""),
@@ -149,7 +151,7 @@ class RunTable:
         return varying, constant
 
     def display(self, names: Sequence[str], keys: Sequence[str]) -> pd.DataFrame:
-        """Return runs for `st.dataframe`: grades and statuses with their symbols, texts as one line."""
+        """Return runs for `st.dataframe`: grades and statuses with symbols, scores in percent, texts as one line."""
         return pd.DataFrame({key: self._display(key, list(names)) for key in keys}, index=list(names))
 
     def _display(self, key: str, names: list[str]) -> pd.Series:
@@ -163,7 +165,7 @@ class RunTable:
         if key in {"evidence", "curve", "tag"}:
             return values.map(list)
         if is_number(values):
-            return pd.to_numeric(values)
+            return pd.to_numeric(values) * (100 if key in {"score", "baseline"} else 1)
         return values.map(lambda value: None if is_missing(value) else cell_text(value))
 
     def csv(self, names: Sequence[str], keys: Sequence[str]) -> bytes:
@@ -282,7 +284,7 @@ def group_runs(table: RunTable, names: Sequence[str], key: str) -> tuple[pd.Data
             "Objective": table.column("objective.kind").map(lambda one: cell_text(one or "supervised")),
             "grade": table.frame["grade"],
             "full": (table.frame["mode"] == "full") & (table.frame["grade"] != "contradictory"),
-            "score": pd.to_numeric(table.frame["score"]),
+            "score": 100 * pd.to_numeric(table.frame["score"]),
             "loss": pd.to_numeric(table.frame["loss"]),
             "started": pd.to_datetime(table.frame["started"], utc=True),
         }

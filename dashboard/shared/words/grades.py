@@ -25,7 +25,7 @@ GRADES: Mapping[str, Sign] = {
     "consistent": Sign(
         "●",
         "fair",
-        "Finished: all documents are valid, all hashes match, every number can be recomputed, the code is known. "
+        "Finished; all documents are valid, all hashes match, every number can be recomputed, the code is known. "
         "Not yet reproduced by anyone else.",
     ),
     "measured": Sign("◐", "fair", "Real measurements, but something that consistent requires is missing."),

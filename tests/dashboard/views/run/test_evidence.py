@@ -36,7 +36,7 @@ def test_a_sound_run_shows_three_valid_documents_and_its_rung(opened: Open, root
     assert "<small>log_record, metric_row, prediction_row 1." in text
     assert '<li class="tp-here"' in text
     assert "● consistent</li>" in text
-    assert "Repeat its score and its training (tab Repeat)" in text
+    assert "Replay the run here, or get a signed receipt" in text
     names = [button.label for button in app.get("download_button")]
     assert [names.count("Download"), *map(names.count, ("log.jsonl", "metrics.jsonl"))] == [2, 1, 1]
 
@@ -81,7 +81,7 @@ def test_another_tools_run_shows_what_stands_in_their_place(opened: Open, root: 
     assert "≈ 4 rows, as stated" in text
     assert "<small>trainer_state.json</small>" in text
     assert "– no answers" in text
-    assert "The same training with trainproof" in text
+    assert "Run the same training with trainproof" in text
 
 
 def test_a_folder_with_nothing_in_it_has_a_strip_of_missing_documents(opened: Open, root: Path) -> None:
