@@ -10,7 +10,7 @@ from pathlib import Path
 import streamlit as st
 
 from dashboard.shared.parts import freshness
-from dashboard.shared.parts.gate import close_if_refused, signed_in
+from dashboard.shared.parts.gate import close_if_refused, draw_account
 from dashboard.shared.session import playing
 from dashboard.shared.session.state import PAGES, RUN, RUNS, arrive, go
 
@@ -35,7 +35,7 @@ def main() -> None:
         playing.leave()
     chosen.run()
     st.html(HERE / "static" / "opened.html", unsafe_allow_javascript=True)
-    signed_in()
+    draw_account()
     freshness.watch()
 
 

@@ -48,11 +48,11 @@ def refusal(address: str | None, *, has_login: bool) -> Problem | None:
     )
 
 
-def role_of(claims: Mapping[str, Any], section: Mapping[str, Any]) -> Role | None:
-    """Return the role of a user who has logged in, or None.
+def find_role(claims: Mapping[str, Any], section: Mapping[str, Any]) -> Role | None:
+    """Return the role of a logged-in user, or None.
 
     Args:
-        claims: What the provider states about the user. Unverified addresses have no role.
+        claims: Claims of the provider. Unverified addresses have no role.
         section: The `[roles]` section.
     """
     email = claims.get("email")
@@ -66,15 +66,15 @@ def role_of(claims: Mapping[str, Any], section: Mapping[str, Any]) -> Role | Non
     return None
 
 
-def no_role(claims: Mapping[str, Any]) -> Problem:
-    """Return why a user who has logged in sees nothing."""
+def explain_missing_role(claims: Mapping[str, Any]) -> Problem:
+    """Return why a logged-in user without a role sees nothing."""
     email = claims.get("email")
     user = email if isinstance(email, str) and email else "an account without an e-mail address"
     unlisted, unverified = "Only listed accounts may see runs.", "The provider states that the address is not verified."
     return problem_of(
         "TP085",
         file="",
-        what=f"You are logged in as {user}, which has no role here.",
+        what=f"You are logged in as {user}, and this account has no role.",
         why=unlisted if _is_verified(claims) else unverified,
     )
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+import pandas as pd
 import streamlit as st
 
 from dashboard.shared.parts import launching, markup, notes_dialog, problems
@@ -31,9 +32,9 @@ _ADDRESS = "parameters of the last visit"
 _SELECTED, _GRID, _CLICK, _ARCHIVED = "selected runs", "rows and number of the grid", "runs_table_open", "last archived"
 _ROW_PIXELS, _HEAD_PIXELS, _FEW_ROWS = 36, 35, 10
 
-_SEARCH_HELP = f"""A run must have every word and meet every condition:
+_SEARCH_HELP = f"""Separate words and conditions by spaces; runs must match all of them:
 
-- `status:failed` contains this word; `-status:failed` does not
+- `status:failed` contains a word; `-status:failed` does not
 - `grade:verified,consistent` contains one of them
 - `model="my model"` is exactly this; `model=""` has no value
 - `loss<1.2`, `steps>=100`; `started>2026-11-01` in UTC
@@ -42,10 +43,8 @@ _SEARCH_HELP = f"""A run must have every word and meet every condition:
 
 Fields: {", ".join(tables.QUERY_FIELDS)}.
 """
-_DEFAULT_COLUMNS = [
-    "grade", "evidence", "changed", "score", "interval", "loss", "curve", "started", "minutes", "tag", "mode",
-    "model", "device", "steps", "tokens", "repeated", "method", "problems",
-]  # fmt: skip
+_HIDDEN = {"run", "status", "note", "planned", "baseline", "problem", "archived"}
+_DEFAULT_COLUMNS = [key for key in tables.FIELDS if key not in _HIDDEN]
 _COLOURS: Mapping[Tone, Literal["green", "blue", "orange", "red", "gray"]] = {
     "good": "green",
     "fair": "blue",
@@ -127,7 +126,7 @@ def page() -> None:
         problems.show([summaries[0].first_problem])
         return
     runs = reading.run_table(summaries)
-    state.as_left(_ADDRESS)
+    state.restore_address(_ADDRESS)
     top = st.container()
     with st.container(horizontal=True, vertical_alignment="bottom", key="runs_toolbar"):
         search = st.text_input(
@@ -140,7 +139,7 @@ def page() -> None:
         )
         filters = _filters(runs)
         columns, sort, is_descending, group, shows_archived = _columns_and_order(runs)
-    state.leave(_ADDRESS)
+    state.save_address(_ADDRESS)
     names, complaints = runs.search(search or "", filters, archived=shows_archived)
     names = runs.sort(names, sort, descending=is_descending)
     hidden = 0 if shows_archived else sum(run.archived for run in summaries)
@@ -261,8 +260,8 @@ def _groups(runs: RunTable, names: Sequence[str], key: str) -> list[str]:
         alt=f"Groups of runs by {title}",
     )
     markup.note(
-        "Select a group to search for it. Means and standard deviations (±) are over full runs, or smoke runs if there "
-        "are no others, with the same evaluation set and objective. Contradictory runs are left out."
+        "Select a group to search for it. Statistics use full runs (smoke runs if a group has no others) with the same "
+        "evaluation set and objective, and skip contradictory ones. ± is the standard deviation."
     )
     if selected := event["selection"]["rows"]:
         condition = condition_text(key, groups["value"].iloc[selected[0]])
@@ -287,7 +286,7 @@ def _list(runs: RunTable, names: Sequence[str], columns: Sequence[str]) -> None:
     top, bottom = st.container(), st.container()
     shown = _current_page(names)
     with bottom:
-        _grid(runs.display(shown, ["run", *columns]))
+        _grid(list(shown), runs.display(shown, ["run", *columns]))
     selected = [name for name in selected_runs() if name in runs.by_name]
     with top, st.container(horizontal=True, vertical_alignment="center", key="runs_actions"):
         if selected:
@@ -323,9 +322,8 @@ def _current_page(names: Sequence[str]) -> Sequence[str]:
     return shown
 
 
-def _grid(frame: Any) -> None:
+def _grid(names: list[str], frame: pd.DataFrame) -> None:
     """Draw the table. A click on a name opens that run; selections survive a change of search, order or page."""
-    names = list(frame.index)
     before = selected_runs()
     is_long = len(names) > _FEW_ROWS
     height: int | Literal["content"] = _HEAD_PIXELS + _ROW_PIXELS * len(names) if is_long else "content"
@@ -428,7 +426,7 @@ def _counts(selected: Sequence[str], listed: Sequence[str], total: int, constant
     if selected:
         st.session_state.pop(_ARCHIVED, None)
         elsewhere = len(set(selected) - set(listed))
-        more = f", {elsewhere:,} of them not listed" if elsewhere else ""
+        more = f" ({elsewhere:,} not listed)" if elsewhere else ""
         st.button("Clear selection", on_click=clear_selection, type="tertiary")
         markup.note(f"{len(selected):,} selected{more}; {text}")
     elif archived is not None:

@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 from streamlit.errors import StreamlitSecretNotFoundError
 
-from dashboard.shared.access import Role, no_role, refusal, role_of
+from dashboard.shared.access import Role, explain_missing_role, find_role, refusal
 from dashboard.shared.parts import markup
 from dashboard.shared.parts.problems import show
 
@@ -27,7 +27,7 @@ def close_if_refused() -> bool:
         return False
     st.title("trainproof")
     if st.user.is_logged_in:
-        show([no_role(st.user.to_dict())])
+        show([explain_missing_role(st.user.to_dict())])
         st.button("Log out", icon=":material/logout:", on_click=st.logout)
     else:
         st.button("Log in", type="primary", icon=":material/login:", on_click=st.login)
@@ -35,7 +35,7 @@ def close_if_refused() -> bool:
 
 
 def may_operate() -> bool:
-    """Return whether this visitor may start, stop, pack and annotate: operators, or anyone if there is no login.
+    """Return whether this visitor may start, stop, pack and annotate: operators, or anyone if no login is configured.
 
     Everything that changes something calls this on the server; hiding a button is not enough.
     """
@@ -48,7 +48,7 @@ def viewer_note() -> None:
         markup.note("You are logged in as a viewer: you can look at everything, but not start, stop or pack.")
 
 
-def signed_in() -> None:
+def draw_account() -> None:
     """Draw who is logged in, and the button to log out."""
     if _section("auth") is None:
         return
@@ -58,7 +58,7 @@ def signed_in() -> None:
 
 
 def _role() -> Role | None:
-    return role_of(st.user.to_dict(), _section("roles") or {}) if st.user.is_logged_in else None
+    return find_role(st.user.to_dict(), _section("roles") or {}) if st.user.is_logged_in else None
 
 
 def _section(name: str) -> Mapping[str, Any] | None:

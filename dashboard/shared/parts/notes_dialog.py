@@ -50,7 +50,7 @@ def _note_field(runs: Sequence[RunSummary]) -> str | None:
     """Draw the field of the note, and return None to keep the notes."""
     before = runs[0].note or ""
     is_same = all((run.note or "") == before for run in runs)
-    replaces = is_same or st.toggle("Replace their notes", help="The notes of these runs differ.")
+    replaces = is_same or st.toggle("Replace their notes", help="These runs have different notes.")
     text = st.text_area(
         "Note", value=before if is_same else "", max_chars=LONGEST_NOTE, disabled=not replaces, height=140
     )

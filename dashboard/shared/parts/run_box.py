@@ -76,7 +76,7 @@ def hold_side_by_side(names: Sequence[str]) -> None:
 
 
 def go_where_held() -> None:
-    """Open the comparison if `hold_side_by_side` was called while there was no box."""
+    """Open the comparison that `hold_side_by_side` saved because the page had no box."""
     if names := st.session_state.pop(_TO_COMPARE, None):
         state.go(state.COMPARE, runs=names)
 

@@ -1,6 +1,6 @@
 """The index of runs that all visitors share, refreshed by one thread.
 
-Pages show the runs of the last refresh and request the next one, so the folders are only scanned while somebody looks.
+Pages show the runs of the last refresh and request the next one, so nothing is scanned while no page is open.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ FIRST_SECONDS, FIRST_RUNS = 1.0, 20
 POLL_SECONDS = 2.0
 _POLL_SHARE = 40.0
 """Polling waits this many times as long as a scan of all folders takes."""
+_WORTH_WAITING = 0.2
+"""A page only waits for a scan if the last one took at most this part of its patience; otherwise polling finds changes."""
 _STEP_SECONDS = 0.1
 
 
@@ -81,7 +83,7 @@ class SharedIndex:
     def load(
         self, patience: float, *, named: Set[str] = frozenset(), waiting: Callable[[], object] = lambda: None
     ) -> Snapshot:
-        """Return the runs after a refresh, or those known by then if it takes longer than `patience` seconds.
+        """Return the runs after a refresh, or those known before if it takes longer than `patience` seconds.
 
         Args:
             patience: Seconds to wait; during the first reading `FIRST_SECONDS` if that is longer.
@@ -91,6 +93,8 @@ class SharedIndex:
         if named := named - {run.path.name for run in self.runs}:
             named &= self.index.names()
             self.index.asked |= named
+        if self.is_whole and not named and self.index.look_seconds > _WORTH_WAITING * patience:
+            return Snapshot(self.version, self._runs)
         number, began = self.request(), time.monotonic()
         while not self._wait(number, min(patience, _STEP_SECONDS)):
             snapshot = Snapshot(self.version, self.runs)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, tzinfo
 from pathlib import Path
+from typing import Any, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import streamlit as st
@@ -26,6 +27,8 @@ from evidence.layout import LOG, METRICS
 from evidence.proof.verification import grade_run
 from evidence.run import Run, read_run
 from launch.jobs.folder import Job, JobReader
+
+T = TypeVar("T")
 
 WAIT_SECONDS = 0.2
 """A page waits this long for a look at the folders; if that takes longer, it reruns when something has changed."""
@@ -63,7 +66,7 @@ def take_version() -> int | None:
 def changed_runs(shown: Sequence[RunSummary]) -> list[str]:
     """Return the names of runs that have changed on disk since they were graded, and read them again.
 
-    The folder of a run that is still running changes all the time; it is not one of them.
+    The progress of a running run does not count as a change.
     """
     index = shared_index()
     if not index.is_whole:
@@ -88,7 +91,7 @@ def look_again() -> None:
 
 def run_table(found: Sequence[RunSummary]) -> RunTable:
     """Return the table of runs, built once for the same sequence."""
-    kept = _run_tables(str(root().resolve()))
+    kept = _keep("table", root().resolve(), list[RunTable])
     if not kept or kept[0].summaries is not found:
         kept[:] = [RunTable(found)]
     return kept[0]
@@ -109,28 +112,32 @@ def continuation_of(name: str, known: Mapping[str, RunSummary]) -> str | None:
 
 def series_of(folder: Path) -> Series:
     """Return the metrics of a run up to now; only new rows are read."""
-    return _tail(str(folder / METRICS)).series()
+    return _keep("series", folder, lambda: Tail(folder / METRICS)).series()
 
 
 def log_of(folder: Path, levels: Sequence[str], words: str) -> LogMatches:
     """Return the log records with these levels and words; only new records are read."""
-    return _log_tail(str(folder / LOG), tuple(sorted(levels)), words).log()
+    key = (str(folder), sorted(levels), words)
+    return _keep("log", key, lambda: LogTail(folder / LOG, tuple(sorted(levels)), words)).log()
 
 
 def run_of(folder: Path) -> Run:
     """Return a run, read again if a file other than its metrics and log has changed."""
     is_held, files = folder_state(str(folder))
-    return _run(str(folder), str((is_held, [file for file in files if file[0] not in {METRICS, LOG}])))
+    key = (str(folder), is_held, [file for file in files if file[0] not in {METRICS, LOG}])
+    return _keep("run", key, lambda: read_run(folder))
 
 
 def compare(folders: Sequence[Path]) -> Comparison:
     """Compare runs, again if one of their files has changed."""
-    return _compare(tuple(map(str, folders)), str([signature(folder) for folder in folders]))
+    key = [(str(folder), signature(folder)) for folder in folders]
+    return _keep("comparison", key, lambda: compare_runs(list(map(read_run, folders)), list(map(check, folders))))
 
 
 def rehearsal_of(smoke: Path, full: Path) -> SmokeCheck:
     """Return what a smoke run tests of a full run, checked again if one of their files has changed."""
-    return _rehearsal(str(smoke), str(full), signature(smoke) + signature(full))
+    key = [(str(folder), signature(folder)) for folder in (smoke, full)]
+    return _keep("smoke", key, lambda: check_smoke_run(read_run(smoke), check(smoke), read_run(full), check(full)))
 
 
 def check(folder: Path) -> RunReport:
@@ -140,7 +147,7 @@ def check(folder: Path) -> RunReport:
 
 def jobs() -> list[Job]:
     """Return the jobs of the root in the order of the queue."""
-    return _job_reader(str(root().resolve())).jobs()
+    return _keep("jobs", root().resolve(), lambda: JobReader(root().resolve())).jobs()
 
 
 def signature(folder: Path) -> str:
@@ -167,37 +174,12 @@ def _index(root: str) -> SharedIndex:
     return SharedIndex(RunIndex(Path(root), follow_links=False, entries_in=cache.default_folder()))
 
 
-@st.cache_resource(max_entries=4, show_spinner=False)
-def _job_reader(root: str) -> JobReader:
-    return JobReader(Path(root))
+def _keep(kind: str, key: object, build: Callable[[], T]) -> T:
+    """Return what `build` returned for this key, to any visitor."""
+    kept: T = _kept(kind, str(key), build)
+    return kept
 
 
-@st.cache_resource(max_entries=4, show_spinner=False)
-def _run_tables(root: str) -> list[RunTable]:
-    return []
-
-
-@st.cache_resource(max_entries=64, show_spinner=False)
-def _tail(path: str) -> Tail:
-    return Tail(Path(path))
-
-
-@st.cache_resource(max_entries=16, show_spinner=False)
-def _log_tail(path: str, levels: Sequence[str], words: str) -> LogTail:
-    return LogTail(Path(path), levels, words)
-
-
-@st.cache_resource(max_entries=8, show_spinner=False)
-def _compare(folders: tuple[str, ...], signatures: str) -> Comparison:
-    return compare_runs([read_run(Path(folder)) for folder in folders], [check(Path(folder)) for folder in folders])
-
-
-@st.cache_resource(max_entries=32, show_spinner=False)
-def _rehearsal(smoke: str, full: str, signatures: str) -> SmokeCheck:
-    ours, theirs = Path(smoke), Path(full)
-    return check_smoke_run(read_run(ours), check(ours), read_run(theirs), check(theirs))
-
-
-@st.cache_resource(max_entries=32, show_spinner=False)
-def _run(folder: str, signature: str) -> Run:
-    return read_run(Path(folder))
+@st.cache_resource(max_entries=100, show_spinner=False)
+def _kept(kind: str, key: str, _build: Callable[[], object]) -> Any:
+    return _build()

@@ -84,13 +84,13 @@ def has_dialog() -> bool:
     return bool(st.session_state.get(_DIALOG))
 
 
-def as_left(name: str) -> None:
-    """Restore the parameters that `leave` saved, if the page was opened by a link without parameters."""
+def restore_address(name: str) -> None:
+    """Restore the parameters that `save_address` saved, if the page was opened by a link without parameters."""
     if has_arrived() and not st.query_params:
         st.query_params.from_dict(st.session_state.get(name, {}))
 
 
-def leave(name: str) -> None:
+def save_address(name: str) -> None:
     """Save the parameters of the address for the next visit."""
     st.session_state[name] = {key: st.query_params.get_all(key) for key in st.query_params}
 

@@ -96,13 +96,13 @@ def parse(text: str, fields: Collection[str], others: Collection[str] = ()) -> Q
 
 
 def condition_text(field: str, value: object) -> str:
-    """Return the condition that finds one value of a field, or runs without a value for None: `model="my model"`."""
-    return f'{field}="{"" if value is None else str(value).replace(chr(34), "")}"'
+    """Return the condition for one value of a field, such as `model="my model"`, or for a missing value (None)."""
+    return f'{field}="{"" if is_missing(value) else str(value).replace(chr(34), "")}"'
 
 
 def is_missing(value: object) -> bool:
     """Return whether a field has no value: None, NaN, an empty text or an empty tuple."""
-    return value is None or value in ("", ()) or value != value
+    return value is None or value is pd.NaT or value != value or (isinstance(value, str | tuple) and not value)
 
 
 def _equality(sign: str, values: Sequence[str]) -> Callable[[object], bool]:

@@ -22,9 +22,9 @@ from schemas import formats
 from schemas.reading import parse_time
 
 PAGE_ROWS = 2000
-"""Rows that are sent to the browser at once; `st.dataframe(lazy=True)` does not support selections."""
+"""Number of rows per page of the list; `st.dataframe(lazy=True)` does not support selections."""
 LONGEST_CELL = 300
-"""Characters of a text in a cell; the run's page and the CSV have all of it."""
+"""Number of characters of a text in a cell; the Run page and the CSV have all of it."""
 GROUP_FIELDS = ("grade", "status", "mode", "model", "device", "method", "tag")
 """Columns by which runs can be grouped; settings are others."""
 _NAME = re.compile(r"[A-Za-z][\w./@-]{0,99}")
@@ -65,8 +65,8 @@ def _cells(run: RunSummary, changed: str) -> dict[str, object]:
     }
 
 
-_FIELDS = tuple(_cells(RunSummary(path=Path(), run_id="", grade="not a run", reasons=()), ""))
-QUERY_FIELDS = tuple(key for key in _FIELDS if key not in {"interval", "curve"})
+FIELDS = tuple(_cells(RunSummary(path=Path(), run_id="", grade="not a run", reasons=()), ""))
+QUERY_FIELDS = tuple(key for key in FIELDS if key not in {"interval", "curve"})
 
 
 class RunTable:
@@ -75,7 +75,7 @@ class RunTable:
     Attributes:
         summaries: The runs.
         by_name: The runs by the names of their folders.
-        frame: One row per run, indexed by its name, with a column per field; missing values are None.
+        frame: One row per run with a column per field; missing values are None.
         settings: Names of the settings that can be searched.
         figures: Names of the figures that can be searched.
     """
@@ -83,10 +83,12 @@ class RunTable:
     def __init__(self, summaries: Sequence[RunSummary]) -> None:
         self.summaries = summaries
         self.by_name = {run.path.name: run for run in summaries}
-        records = [_cells(run, changed) for run, changed in zip(summaries, describe_changes(summaries), strict=True)]
-        self.frame = pd.DataFrame(records, index=list(self.by_name), columns=_FIELDS, dtype=object)
-        settings = {name for run in summaries for name in run.settings} - set(_FIELDS)
-        figures = {name for run in summaries for name in run.figures} - set(_FIELDS) - settings
+        self._names = list(self.by_name)
+        self._places = {name: place for place, name in enumerate(self._names)}
+        cells = [_cells(run, changed) for run, changed in zip(summaries, describe_changes(summaries), strict=True)]
+        self.frame = pd.DataFrame({key: _column([row[key] for row in cells]) for key in FIELDS})
+        settings = {name for run in summaries for name in run.settings} - set(FIELDS)
+        figures = {name for run in summaries for name in run.figures} - set(FIELDS) - settings
         self.settings = sorted(filter(_NAME.fullmatch, settings))
         self.figures = sorted(filter(_NAME.fullmatch, figures))
 
@@ -94,15 +96,18 @@ class RunTable:
     def text(self) -> pd.Series:
         """The words of each run in lower case."""
         texts = self.frame.drop(columns=["archived", "interval"])
-        words = (" ".join(_words(row)) for row in texts.itertuples(index=False))
-        return pd.Series([text.lower() for text in words], index=self.frame.index, dtype=object)
+        words = (" ".join(_iter_texts(row)) for row in texts.itertuples(index=False))
+        return pd.Series([text.lower() for text in words], dtype=object)
 
     def column(self, key: str) -> pd.Series:
         """Return a field, setting or figure for each run, None if it is missing."""
         if key in self.frame:
             return self.frame[key]
-        values = [run.settings.get(key, run.figures.get(key)) for run in self.summaries]
-        return pd.Series(values, index=self.frame.index, dtype=object)
+        return _column([run.settings.get(key, run.figures.get(key)) for run in self.summaries])
+
+    def values(self, key: str, names: Sequence[str]) -> pd.Series:
+        """Return a field, setting or figure of these runs, indexed by their places."""
+        return self.column(key).iloc[[self._places[name] for name in names]]
 
     def choices(self, key: str) -> list[str]:
         """Return the values of a field, sorted."""
@@ -125,23 +130,24 @@ class RunTable:
                 found &= self.frame[key].explode().isin(values).groupby(level=0, sort=False).any()
         if not archived and "archived" not in {condition.field for condition in parsed.conditions}:
             found &= self.frame["archived"] == "no"
-        return list(self.frame.index[found]), parsed.complaints
+        return [name for name, is_match in zip(self._names, found, strict=True) if is_match], parsed.complaints
 
     def sort(self, names: Sequence[str], key: str | None, *, descending: bool = False) -> list[str]:
         """Sort runs by a field: numbers before texts, grades from best to worst, runs without a value last."""
         if key is None:
             return list(names)
-        values = self.column(key).loc[list(names)]
+        values = self.values(key, names)
         values = values.map({grade: rank for rank, grade in enumerate(GRADES)}.get) if key == "grade" else values
         keys = pd.DataFrame({"missing": values.map(is_missing), "number": _numbers(values), "text": _texts(values)})
         up = not descending
-        return list(keys.sort_values(["missing", "number", "text"], ascending=[True, up, up]).index)
+        places = keys.sort_values(["missing", "number", "text"], ascending=[True, up, up]).index
+        return [self._names[place] for place in places]
 
     def split_constant(self, names: Sequence[str], keys: Sequence[str]) -> tuple[list[str], list[str]]:
         """Return the fields whose values differ, and the others as texts such as `mode full`."""
         varying, constant = [], []
         for key in keys:
-            values = list(self.column(key).loc[list(names)])
+            values = list(self.values(key, names))
             first = values[0]
             is_short = is_missing(first) or isinstance(first, str | int)
             if key == "grade" or len(names) < 2 or not is_short or any(value != first for value in values):
@@ -152,14 +158,14 @@ class RunTable:
 
     def display(self, names: Sequence[str], keys: Sequence[str]) -> pd.DataFrame:
         """Return runs for `st.dataframe`: grades and statuses with symbols, scores in percent, texts as one line."""
-        return pd.DataFrame({key: self._display(key, list(names)) for key in keys}, index=list(names))
+        return pd.DataFrame({key: self._display(key, names) for key in keys}).reset_index(drop=True)
 
-    def _display(self, key: str, names: list[str]) -> pd.Series:
-        values = self.column(key).loc[names]
+    def _display(self, key: str, names: Sequence[str]) -> pd.Series:
+        values = self.values(key, names)
         if key in {"grade", "status"}:
             signs = {**STATUSES, **GRADES}
             words = [shown_grade(self.by_name[name]) for name in names] if key == "grade" else list(values)
-            return pd.Series([[label(signs, word)] if word else [] for word in words], index=names)
+            return pd.Series([[label(signs, word)] if word else [] for word in words], index=values.index)
         if key == "started":
             return pd.to_datetime(values, utc=True)
         if key in {"evidence", "curve", "tag"}:
@@ -172,13 +178,24 @@ class RunTable:
         """Return whole values as CSV, in which no cell is a formula."""
 
         def cell(value: object) -> object:
-            return csv_cell(" ".join(value) if isinstance(value, tuple) else value)
+            return csv_cell(" ".join(map(str, value)) if isinstance(value, tuple) else value)
 
-        columns = {key: self.column(key).loc[list(names)].map(cell) for key in keys if key != "curve"}
+        columns = {key: self.values(key, names).map(cell) for key in keys if key != "curve"}
         return pd.DataFrame(columns, dtype=object).to_csv(index=False).encode()
 
 
-def _words(values: Sequence[object]) -> Iterator[str]:
+def _column(values: Sequence[object]) -> pd.Series:
+    return pd.Series([_without_surrogates(value) for value in values], dtype=object)
+
+
+def _without_surrogates(value: object) -> object:
+    """Replace half characters, which a hostile file may have and pandas refuses in texts."""
+    if isinstance(value, tuple):
+        return tuple(_without_surrogates(one) for one in value)
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+
+
+def _iter_texts(values: Sequence[object]) -> Iterator[str]:
     for value in values:
         if isinstance(value, str):
             yield value
@@ -194,7 +211,7 @@ def _numbers(values: pd.Series) -> pd.Series:
 
 
 def _texts(values: pd.Series) -> pd.Series:
-    return values.map(lambda value: ", ".join(value) if isinstance(value, tuple) else str(value).lower())
+    return values.map(lambda value: ", ".join(map(str, value)) if isinstance(value, tuple) else str(value).lower())
 
 
 def is_number(values: pd.Series) -> bool:
@@ -277,32 +294,34 @@ def group_runs(table: RunTable, names: Sequence[str], key: str) -> tuple[pd.Data
     Returns:
         One line per value (None if it is missing), evaluation set and objective; and the names.
     """
+    eval_sets, objectives = (table.values(one, names) for one in ("evaluation.eval_set", "objective.kind"))
+    grades, modes = table.values("grade", names), table.values("mode", names)
     runs = pd.DataFrame(
         {
-            "value": table.column(key),
-            "Evaluation set": table.column("evaluation.eval_set").map(lambda one: cell_text(one or formats.NOTHING)),
-            "Objective": table.column("objective.kind").map(lambda one: cell_text(one or "supervised")),
-            "grade": table.frame["grade"],
-            "full": (table.frame["mode"] == "full") & (table.frame["grade"] != "contradictory"),
-            "score": 100 * pd.to_numeric(table.frame["score"]),
-            "loss": pd.to_numeric(table.frame["loss"]),
-            "started": pd.to_datetime(table.frame["started"], utc=True),
+            "value": table.values(key, names),
+            "Evaluation set": eval_sets.map(lambda one: cell_text(one or formats.NOTHING)),
+            "Objective": objectives.map(lambda one: cell_text(one or "supervised")),
+            "sound": grades != "contradictory",
+            "full": (grades != "contradictory") & (modes == "full"),
+            "consistent": grades.isin(["verified", "consistent"]),
+            "score": 100 * pd.to_numeric(table.values("score", names)),
+            "loss": pd.to_numeric(table.values("loss", names)),
+            "started": pd.to_datetime(table.values("started", names), utc=True),
+            "name": range(len(names)),
         }
-    )
-    runs = runs.loc[list(names)].explode("value").reset_index(names="run")
+    ).explode("value", ignore_index=True)
     runs["value"] = [None if is_missing(value) else as_yaml(value) for value in runs["value"]]
     order = pd.to_numeric(runs["value"], errors="coerce")
     if (order.isna() & runs["value"].notna()).any():
-        order = -runs.groupby("value")["run"].transform("size")
+        order = -runs.groupby("value")["name"].transform("size")
     runs = runs.assign(order=order).sort_values(["order", "value"], kind="stable")
     keys = ["value", "Evaluation set", "Objective"]
     has_full = runs.groupby(keys, dropna=False)["full"].transform("any")
-    counts = (runs["grade"] != "contradictory") & (runs["full"] | ~has_full)
-    runs[["score", "loss"]] = runs[["score", "loss"]].where(counts)
-    runs = runs.assign(counts=counts, consistent=runs["grade"].isin(["verified", "consistent"]))
+    runs["counts"] = runs["sound"] & (runs["full"] | ~has_full)
+    runs[["score", "loss"]] = runs[["score", "loss"]].where(runs["counts"])
     lines = runs.groupby(keys, sort=False, dropna=False).agg(
         **{
-            "Runs": ("run", "size"),
+            "Runs": ("name", "size"),
             "Consistent": ("consistent", "sum"),
             "Averaged": ("counts", "sum"),
             "Best score": ("score", "max"),
@@ -316,4 +335,4 @@ def group_runs(table: RunTable, names: Sequence[str], key: str) -> tuple[pd.Data
     )
     lines = lines.reset_index()
     lines.insert(1, "Group", [formats.NOTHING if is_missing(value) else cell_text(value) for value in lines["value"]])
-    return lines, list(dict.fromkeys(runs["run"]))
+    return lines, [names[place] for place in dict.fromkeys(runs["name"])]

@@ -39,7 +39,7 @@ LIFTS: Mapping[GradeName, str] = {
 }
 """How a run of a grade can reach a higher one."""
 _LIFTS_FOREIGN = (
-    "Run the same training with trainproof: another tool's run has no hashes and no rows to recompute from."
+    "Run the same training with trainproof. Runs of other tools have neither hashes nor rows to recompute from."
 )
 
 
@@ -52,7 +52,7 @@ def cards(documents: Sequence[DocumentState]) -> dict[str, list[DocumentState]]:
 
 
 def mark_of(documents: Iterable[DocumentState]) -> str:
-    """Return the mark of a card: wrong if any document is wrong, else that of the first document that exists."""
+    """Return the mark of a card: wrong if any document is wrong, else that of the first existing document."""
     marks = [document.mark for document in documents]
     return "wrong" if "wrong" in marks else next((mark for mark in marks if mark != "missing"), "missing")
 

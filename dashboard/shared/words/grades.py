@@ -11,7 +11,7 @@ Tone = Literal["good", "fair", "poor", "bad", "quiet"]
 
 @dataclass(frozen=True)
 class Sign:
-    """How a word is shown: its symbol, its tone (which a theme turns into a colour), and what it means."""
+    """Symbol, tone (a colour of the theme) and meaning of a word."""
 
     symbol: str
     tone: Tone

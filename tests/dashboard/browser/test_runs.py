@@ -215,10 +215,10 @@ def test_ticks_stay_with_their_runs_and_notes_go_where_they_should(address: str,
     click_row(page, 1)
     expect(page.get_by_text("1 selected; 4 of 4 runs")).to_be_visible()
     search(page, "-run:delta")
-    expect(page.get_by_text("1 selected, 1 of them not listed; 3 of 4 runs")).to_be_visible()
+    expect(page.get_by_text("1 selected (1 not listed); 3 of 4 runs")).to_be_visible()
     ready(page)
     click_row(page, 3)
-    expect(page.get_by_text("2 selected, 1 of them not listed")).to_be_visible()
+    expect(page.get_by_text("2 selected (1 not listed)")).to_be_visible()
     search(page, "")
     expect(page.get_by_text("2 selected; 4 of 4 runs")).to_be_visible()
 
