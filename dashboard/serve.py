@@ -1,7 +1,7 @@
 """Start the dashboard, as `trainproof dashboard` does.
 
-Theme and security settings are in `.streamlit/config.toml` beside `app.py`, so that they also hold for `streamlit run
-dashboard/app.py`. Only what differs between starts is a flag here.
+Theme and security settings are in `dashboard/.streamlit/config.toml`, which `streamlit run dashboard/app.py` reads too.
+Port, address and browser are flags.
 """
 
 from __future__ import annotations

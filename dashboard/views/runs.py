@@ -32,7 +32,7 @@ _ADDRESS = "parameters of the last visit"
 _SELECTED, _GRID, _CLICK, _ARCHIVED = "selected runs", "rows and number of the grid", "runs_table_open", "last archived"
 _ROW_PIXELS, _HEAD_PIXELS, _FEW_ROWS = 36, 35, 10
 
-_SEARCH_HELP = f"""Separate words and conditions by spaces; runs must match all of them:
+_SEARCH_HELP = f"""Separate words and conditions by spaces. Runs match if all of them hold:
 
 - `status:failed` contains a word; `-status:failed` does not
 - `grade:verified,consistent` contains one of them

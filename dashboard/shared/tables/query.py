@@ -101,7 +101,7 @@ def condition_text(field: str, value: object) -> str:
 
 
 def is_missing(value: object) -> bool:
-    """Return whether a field has no value: None, NaN, an empty text or an empty tuple."""
+    """Return whether a value is None, NaN, an empty text or an empty tuple."""
     return value is None or value is pd.NaT or value != value or (isinstance(value, str | tuple) and not value)
 
 

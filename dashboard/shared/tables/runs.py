@@ -24,7 +24,7 @@ from schemas.reading import parse_time
 PAGE_ROWS = 2000
 """Number of rows per page of the list; `st.dataframe(lazy=True)` does not support selections."""
 LONGEST_CELL = 300
-"""Number of characters of a text in a cell; the Run page and the CSV have all of it."""
+"""Maximum length of a text in a cell; the Run page and the CSV show the whole text."""
 GROUP_FIELDS = ("grade", "status", "mode", "model", "device", "method", "tag")
 """Columns by which runs can be grouped; settings are others."""
 _NAME = re.compile(r"[A-Za-z][\w./@-]{0,99}")
@@ -106,7 +106,7 @@ class RunTable:
         return _column([run.settings.get(key, run.figures.get(key)) for run in self.summaries])
 
     def values(self, key: str, names: Sequence[str]) -> pd.Series:
-        """Return a field, setting or figure of these runs, indexed by their places."""
+        """Return a field, setting or figure for some runs, indexed by their positions."""
         return self.column(key).iloc[[self._places[name] for name in names]]
 
     def choices(self, key: str) -> list[str]:

@@ -52,7 +52,7 @@ def cards(documents: Sequence[DocumentState]) -> dict[str, list[DocumentState]]:
 
 
 def mark_of(documents: Iterable[DocumentState]) -> str:
-    """Return the mark of a card: wrong if any document is wrong, else that of the first existing document."""
+    """Return the mark of a card: `wrong` if any document is wrong, else the mark of the first existing document."""
     marks = [document.mark for document in documents]
     return "wrong" if "wrong" in marks else next((mark for mark in marks if mark != "missing"), "missing")
 
