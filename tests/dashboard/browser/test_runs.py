@@ -168,11 +168,13 @@ def test_a_long_list_is_as_high_as_the_window_and_its_buttons_are_seen(address: 
         write_run(root, f"run-{number:02}", seed=number, items=0, started=STARTED - timedelta(days=number))
     table, tools = page.locator(".st-key-runs_table [data-testid=stDataFrame]"), page.locator(".st-key-runs_tools")
     page.goto(address)
+    expect(page.get_by_text("40 of 40 runs")).to_be_visible()
     for height in (800, 1300):
         page.set_viewport_size({"width": 1400, "height": height})
         ready(page)
         page.wait_for_function(
-            "height => document.querySelector('.st-key-runs_tools').getBoundingClientRect().bottom > height - 90",
+            """height => document.querySelector('.st-key-runs_tools').getBoundingClientRect().bottom > height - 90
+                && document.querySelector('.st-key-runs_table [data-testid=stDataFrame]').clientHeight > height / 2""",
             arg=height,
         )
         (shown, below) = (table.bounding_box(), tools.bounding_box())
