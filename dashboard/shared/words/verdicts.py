@@ -17,7 +17,7 @@ METHODS: Mapping[str, str] = {
 
 VERDICTS: Mapping[str, Sign] = {
     "fits": Sign("✓", "good", "It needs less memory than available."),
-    "tight": Sign("!", "poor", "It may run out of memory: within the error of the plan it needs more than available."),
+    "tight": Sign("!", "poor", "It may run out of memory: the plan's error reaches beyond what there is."),
     "does not fit": Sign("✕", "bad", "It needs more memory than available, so it will not be started."),
     "unsupported": Sign("∅", "quiet", "The device does not support this configuration."),
     "unknown": Sign("?", "poor", "The memory of the device is unknown."),
