@@ -1,4 +1,4 @@
-"""The entry point: who may see the pages, and which pages there are.
+"""The entry point of the dashboard: the login, the pages, and the frame around them.
 
 Start it with `trainproof dashboard --root DIR`, or with `streamlit run dashboard/app.py -- --root DIR`.
 """
@@ -9,17 +9,15 @@ from pathlib import Path
 
 import streamlit as st
 
-from dashboard.shared.parts import announcements
-from dashboard.shared.parts.freshness import follow_theme
-from dashboard.shared.parts.gate import close_if_refused, signed_in
-from dashboard.shared.session.reading import at_work, catch_up
-from dashboard.shared.session.state import PAGES, RUNS, arrive, go, root
+from dashboard.shared.parts import freshness
+from dashboard.shared.parts.gate import close_if_refused, draw_account
+from dashboard.shared.session.state import PAGES, RUNS, arrive, go
 
 HERE = Path(__file__).parent
 
 
 def main() -> None:
-    """Draw the frame and the page that the address names."""
+    """Draw the page that the address names."""
     st.set_page_config(page_title="trainproof", page_icon=HERE / "static" / "icon.svg", layout="wide")
     st.html(HERE / "static" / "style.css")
     if close_if_refused():
@@ -34,14 +32,12 @@ def main() -> None:
     arrive(chosen.url_path)
     chosen.run()
     st.html(HERE / "static" / "opened.html", unsafe_allow_javascript=True)
-    announcements.show(root(), at_work())
-    signed_in()
-    follow_theme()
-    catch_up()
+    draw_account()
+    freshness.watch()
 
 
 def _runs_by_name() -> None:
-    """Lead from /runs to the list of runs: Streamlit gives the first page the bare address alone."""
+    """Redirect /runs to the first page, whose address is / in Streamlit."""
     go(RUNS, **{key: st.query_params.get_all(key) for key in st.query_params})
 
 

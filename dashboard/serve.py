@@ -1,7 +1,7 @@
-"""What the verb `trainproof dashboard` does: check, choose a port, and hand over to Streamlit.
+"""Start the dashboard, as `trainproof dashboard` does.
 
-The look and the safety settings are in `.streamlit/config.toml` beside `app.py`, for this way of starting and for
-`streamlit run dashboard/app.py` alike; only what differs from one start to the next is a flag here.
+Theme and security settings are in `dashboard/.streamlit/config.toml`, which `streamlit run dashboard/app.py` reads too.
+Port, address and browser are flags.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import socket
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import NoReturn
 
@@ -23,12 +24,12 @@ _PORTS_TRIED = 100
 
 
 def serve(root: Path, *, port: int | None = None, address: str = LOOPBACK, open_browser: bool = True) -> None:
-    """Check the address and the port, print where the dashboard will be, and become its server.
+    """Print the address of the dashboard and serve it until the process is stopped.
 
     Args:
         root: Folder of runs; it need not exist yet.
-        port: Port to listen on. None: the first free one from 8501 on.
-        address: Address to listen on; anything but this machine needs a configured login.
+        port: Port to listen on, or None for the first free one from 8501.
+        address: Address to listen on; other machines need a configured login.
         open_browser: Whether to open the page in the user's browser.
 
     Raises:
@@ -41,14 +42,14 @@ def serve(root: Path, *, port: int | None = None, address: str = LOOPBACK, open_
     shown = LOOPBACK if is_loopback(address) else address
     sys.stdout.write(f"trainproof dashboard: http://{shown}:{chosen} shows {root} (stop with Ctrl-C)\n")
     sys.stdout.flush()
-    # In this process: a signal to the command is a signal to the server, and no second interpreter has to start.
+    # In this process, so that a signal to the command reaches the server.
     from streamlit.web.cli import main
 
     main(command(root, port=chosen, address=address, open_browser=open_browser))
 
 
 def serve_anew(root: Path) -> NoReturn:
-    """Serve as `serve` does, in place of this process: what a training has left in its memory goes with it."""
+    """Replace this process by the dashboard, which frees the memory of a training."""
     arguments = [*PROGRAM, "dashboard", f"--root={root}"]
     if sys.platform == "win32":
         raise SystemExit(subprocess.call(arguments))
@@ -56,12 +57,11 @@ def serve_anew(root: Path) -> NoReturn:
 
 
 def command(root: Path, *, port: int, address: str, open_browser: bool) -> list[str]:
-    """Return the arguments of `streamlit`; what follows `--` is read by `dashboard.shared.session.state`."""
+    """Return the arguments of `streamlit`; `dashboard.shared.session.state` reads those after `--`."""
     flags = {
         "server.port": str(port),
         "server.address": address,
         "server.headless": "false" if open_browser else "true",
-        # The address has been said above.
         "logger.hideWelcomeMessage": "true",
         "logger.level": "warning",
     }
@@ -72,15 +72,13 @@ def command(root: Path, *, port: int, address: str, open_browser: bool) -> list[
 
 
 def has_login(folder: Path) -> bool:
-    """Return whether Streamlit will find a login configured: an [auth] section in one of its secrets files."""
-    import tomllib
-
+    """Return whether a login is configured: an [auth] section in one of Streamlit's secrets files."""
     for place in ("~", folder, APP.parent):
         try:
             secrets = Path(place).expanduser() / ".streamlit" / "secrets.toml"
             if "auth" in tomllib.loads(secrets.read_text("utf-8")):
                 return True
-        except (OSError, ValueError, RuntimeError):  # without a home, for example
+        except (OSError, ValueError, RuntimeError):  # RuntimeError: the user has no home folder.
             continue
     return False
 
@@ -90,15 +88,15 @@ def _free_port(address: str, port: int | None) -> int:
     for candidate in candidates:
         if _is_free(address, candidate):
             return candidate
-    asked = f"Port {port}" if port is not None else f"Every port from {FIRST_PORT} to {FIRST_PORT + _PORTS_TRIED - 1}"
-    problem = problem_of("TP081", file="", what=f"{asked} is in use on {address}, or cannot be used.")
+    ports = f"Port {port}" if port is not None else f"Every port from {FIRST_PORT} to {FIRST_PORT + _PORTS_TRIED - 1}"
+    problem = problem_of("TP081", file="", what=f"{ports} is in use on {address}, or cannot be used.")
     raise ProblemError([problem], exit_code=2)
 
 
 def _is_free(address: str, port: int) -> bool:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
-        # As Streamlit does: a port whose last connections are still closing is free.
+        # Like Streamlit: a port is free even if its last connections are still closing.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address.strip("[]"), port))

@@ -1,14 +1,14 @@
 """Who can reach the dashboard, and who may do what there.
 
-The dashboard starts processes, so without a login only this machine may reach it. Once a login is configured, operators
-start, stop, pack and note; viewers see everything. The `[roles]` section of Streamlit's secrets file lists both by
-e-mail address, `*@example.com` for everyone of a host:
+The dashboard starts processes, so without a login only this machine may reach it. With a login, operators start, stop,
+pack and annotate runs, and viewers see everything. The `[roles]` section of Streamlit's secrets file lists both by
+e-mail address, `*@example.com` for a whole domain:
 
     [roles]
     operators = ["ann@example.com"]
     viewers = ["*@example.com"]
 
-Who is in neither list sees nothing: with most providers anyone in the world can log in.
+Users in neither list see nothing: with most providers anyone in the world can log in.
 """
 
 from __future__ import annotations
@@ -29,60 +29,62 @@ def is_loopback(address: str | None) -> bool:
     """Return whether only this machine can connect to a listening address; None means every interface."""
     if address is None:
         return False
-    if address == "localhost":
-        return True
     try:
-        return ipaddress.ip_address(address.strip("[]")).is_loopback
+        return address == "localhost" or ipaddress.ip_address(address.strip("[]")).is_loopback
     except ValueError:
         return False
 
 
 def refusal(address: str | None, *, has_login: bool) -> Problem | None:
-    """Return why the dashboard must not listen on an address, None where it may."""
+    """Return why the dashboard must not listen on an address, or None if it may."""
     if is_loopback(address) or has_login:
         return None
     return problem_of(
         "TP080",
         file="",
-        what=f"The dashboard will not listen on {address or 'every interface'} without a login.",
-        next=f"Leave the address at {LOOPBACK} and reach it through an SSH tunnel, or configure a login: "
-        "an [auth] section in .streamlit/secrets.toml, as Streamlit's st.login describes.",
+        what=f"The dashboard does not listen on {address or 'every interface'} without a login.",
+        next=f"Leave the address at {LOOPBACK} and use an SSH tunnel, or configure a login: an [auth] section in "
+        ".streamlit/secrets.toml, as described for Streamlit's st.login.",
     )
 
 
-def role_of(claims: Mapping[str, Any], section: Mapping[str, Any]) -> Role | None:
-    """Return the role of a user who has logged in, None for none.
+def find_role(claims: Mapping[str, Any], section: Mapping[str, Any]) -> Role | None:
+    """Return the role of a logged-in user, or None.
 
-    `claims` is what the provider states; an address that it calls unverified counts for nothing. `section`: `[roles]`.
+    Args:
+        claims: Claims of the provider. Unverified addresses have no role.
+        section: The `[roles]` section.
     """
     email = claims.get("email")
-    if not isinstance(email, str) or "@" not in email or claims.get("email_verified") in {False, "false"}:
+    if not isinstance(email, str) or "@" not in email or not _is_verified(claims):
         return None
     address = email.strip().lower()
     for role, name in _LISTS.items():
         listed = section.get(name)
-        if not isinstance(listed, str) and any(_is_meant(address, str(entry)) for entry in listed or ()):
+        if not isinstance(listed, str) and any(_matches(address, str(entry)) for entry in listed or ()):
             return role
     return None
 
 
-def no_role(claims: Mapping[str, Any]) -> Problem:
-    """Return why a user who has logged in sees nothing."""
+def explain_missing_role(claims: Mapping[str, Any]) -> Problem:
+    """Return why a logged-in user without a role sees nothing."""
     email = claims.get("email")
-    who = email if isinstance(email, str) and email else "an account without an e-mail address"
-    verified = claims.get("email_verified") not in {False, "false"}
+    user = email if isinstance(email, str) and email else "an account without an e-mail address"
+    unlisted, unverified = "Only listed accounts may see runs.", "The provider states that the address is not verified."
     return problem_of(
         "TP085",
         file="",
-        what=f"You are logged in as {who}, and that account has no role here.",
-        why="Only accounts that are listed may see runs."
-        if verified
-        else "The provider says that this address was never verified.",
+        what=f"You are logged in as {user}, and this account has no role.",
+        why=unlisted if _is_verified(claims) else unverified,
     )
 
 
-def _is_meant(address: str, entry: str) -> bool:
-    """Return whether an entry of a list means an address: the same address, or `*@` and its host."""
+def _is_verified(claims: Mapping[str, Any]) -> bool:
+    return claims.get("email_verified") not in {False, "false"}
+
+
+def _matches(address: str, entry: str) -> bool:
+    """Return whether an entry is this address, or `*@` and its domain."""
     wanted = entry.strip().lower()
     if wanted.startswith("*@"):
         return len(wanted) > 2 and address.rpartition("@")[2] == wanted[2:]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+import pandas as pd
 import streamlit as st
 
 from dashboard.shared.parts import launching, markup, notes_dialog, problems, smoke_card
@@ -16,9 +15,9 @@ from dashboard.shared.parts.gate import may_operate
 from dashboard.shared.parts.run_box import name_pixels
 from dashboard.shared.session import reading, state
 from dashboard.shared.session.reading import reader_zone
-from dashboard.shared.tables import runs as table
+from dashboard.shared.tables import runs as tables
 from dashboard.shared.tables.query import condition_text
-from dashboard.shared.tables.runs import ListOptions, Row, RunList
+from dashboard.shared.tables.runs import RunTable
 from dashboard.shared.words.evidence import every_mark
 from dashboard.shared.words.grades import GRADES, STATUSES, Tone, label
 from dashboard.shared.words.text import findable, plain
@@ -31,20 +30,84 @@ from schemas.problems import ProblemError
 
 _ADDRESS = "parameters of the last visit"
 _SELECTED, _GRID, _CLICK, _ARCHIVED = "selected runs", "rows and number of the grid", "runs_table_open", "last archived"
-_JUST_DRAWN_SECONDS = 1.0
 _ROW_PIXELS, _HEAD_PIXELS, _FEW_ROWS = 36, 35, 10
 
-_SEARCH_HELP = f"""A run must have every word and meet every condition:
+_SEARCH_HELP = f"""Separate words and conditions by spaces. Runs match if all of them hold:
 
-- `status:failed` contains this word; `-status:failed` does not
+- `status:failed` contains a word; `-status:failed` does not
 - `grade:verified,consistent` contains one of them
 - `model="my model"` is exactly this; `model=""` has no value
 - `loss<1.2`, `steps>=100`; `started>2026-11-01` in UTC
 - `score>60%` or `score>0.6`
 - `optimizer.learning_rate<0.001` for any setting or figure
 
-Fields: {", ".join(table.QUERY_FIELDS)}.
+Fields: {", ".join(tables.QUERY_FIELDS)}.
 """
+_HIDDEN = {"run", "status", "note", "planned", "baseline", "memory", "problem", "archived"}
+_DEFAULT_COLUMNS = [key for key in tables.FIELDS if key not in _HIDDEN]
+_COLOURS: Mapping[Tone, Literal["green", "blue", "orange", "red", "gray"]] = {
+    "good": "green",
+    "fair": "blue",
+    "poor": "orange",
+    "bad": "red",
+    "quiet": "gray",
+}
+
+
+def _columns() -> dict[str, Any]:
+    """Return the configuration of each column by its name in the search box."""
+    make = st.column_config
+    marks, statuses = every_mark(), {label(STATUSES, word): sign.tone for word, sign in STATUSES.items()}
+    grades = statuses | {label(GRADES, word): sign.tone for word, sign in GRADES.items()}
+
+    def signs(title: str, tones: Mapping[str, Tone], help: str, width: int) -> Any:
+        colours = [_COLOURS[tone] for tone in tones.values()]
+        return make.MultiselectColumn(title, options=list(tones), color=colours, help=help, width=width)
+
+    return {
+        "run": make.ButtonColumn(
+            "Run",
+            help="Name of the run folder; a click opens the run.",
+            width=name_pixels(),
+            pinned=True,
+            alignment="left",
+            type="tertiary",
+            key=_CLICK,
+        ),
+        "grade": signs("Grade", grades, "Grade, or how an unfinished run ended.", 130),
+        "evidence": signs(
+            "Evidence", marks, "Manifest, eval summary, logs: ✓ valid, ✕ errors, – missing, ≈ another tool.", 124
+        ),
+        "changed": make.TextColumn(
+            "Changed",
+            help="Settings that differ from the parent, the previous run of the model, or defaults.",
+            width=200,
+        ),
+        "score": make.ProgressColumn(
+            "Score", help="Exact match; empty for contradictory runs.", format="%.1f %%", max_value=100, width=120
+        ),
+        "interval": make.TextColumn("95 % interval", help="Interval of the score.", width=110),
+        "loss": make.NumberColumn("Last loss", help="Loss of the last logged step.", format="%.4f", width=80),
+        "curve": make.LineChartColumn("Loss curve", help="Loss over the run.", width=100),
+        "started": make.DatetimeColumn("Started", format="distance", timezone=str(reader_zone()), width=110),
+        "minutes": make.NumberColumn("Duration", help="From start to end.", format="%.1f min", width=84),
+        "tag": make.ListColumn("Tags", width=110),
+        "mode": make.TextColumn("Mode", help="smoke or full.", width=62),
+        "model": make.TextColumn("Model", width=128),
+        "device": make.TextColumn("Device", width=110),
+        "steps": make.NumberColumn("Steps", help="Optimizer steps completed.", format="localized", width=70),
+        "tokens": make.NumberColumn("Tokens", help="Training tokens seen.", format="localized", width=90),
+        "repeated": make.TextColumn("Reproduced", help="How much someone you trust reproduced.", width=140),
+        "method": make.TextColumn("Method", help="Which parameters were trained.", width=72),
+        "problems": make.NumberColumn("Problems", help="Errors and warnings.", format="localized", width=84),
+        "status": signs("Status", statuses, "Running, or how the run ended.", 126),
+        "note": make.TextColumn("Note", width=300),
+        "planned": make.NumberColumn("Planned", help="Optimizer steps requested.", format="localized"),
+        "memory": make.TextColumn("Peak memory", help="Peak memory, and what it includes.", width=220),
+        "baseline": make.NumberColumn("Baseline", help="Score of the untrained model.", format="%.1f %%", width=90),
+        "problem": make.TextColumn("First problem", help="The worst problem.", width=420),
+        "archived": make.TextColumn("Archived", width=84),
+    }
 
 
 def page() -> None:
@@ -58,69 +121,14 @@ def page() -> None:
             "A smoke test takes seconds on this machine and shows every page. It tests the pipeline, not the model.",
         )
         launching.smoke_button()
-        _watch(summaries)
         return
     if summaries[0].path == state.root() and summaries[0].first_problem:
         markup.heading("Runs")
         problems.show([summaries[0].first_problem])
         return
-    runs = reading.run_list(summaries)
-    state.as_left(_ADDRESS)
+    runs = reading.run_table(summaries)
+    state.restore_address(_ADDRESS)
     top = st.container()
-    options = _toolbar(runs)
-    state.leave(_ADDRESS)
-    with top:
-        _heading(runs, options)
-        _watch(summaries)
-    rows, complaints = table.select(runs, options)
-    for complaint in complaints:
-        markup.note(complaint)
-    if not rows:
-        hint = "Archived runs are not searched; Columns and order has a switch for them."
-        archived = [hint] if runs.archived and not options.archived else []
-        markup.empty("No run matches", "Remove a word from the search, or clear the filters.", *archived)
-        return
-    if options.group:
-        rows = _groups(rows, options.group)
-    _list(rows, options, runs)
-
-
-def _heading(runs: RunList, options: ListOptions) -> None:
-    counts = "".join(
-        f'<span title="{markup.safe(GRADES[name].meaning)}">{markup.safe(label(GRADES, name))} <b>{number:,}</b></span>'
-        for name in GRADES
-        if (number := runs.grades.get(name))
-    )
-    text = f"{quantity(len(runs.rows), 'run')} in {markup.safe(state.root())}"
-    if runs.archived and not options.archived:
-        text += f" · {quantity(runs.archived, 'archived run')} not listed"
-    markup.heading("Runs", lines=[text, f'<span class="tp-counts">{counts}</span>'])
-
-
-# News
-
-
-def _watch(shown: Sequence[RunSummary]) -> None:
-    """Look at the folders every few seconds; the list is only drawn again on a click, to keep the reader's place."""
-    if reading.is_whole():
-        st.fragment(run_every=reading.seconds_to_next_look())(_show_news)(shown, drawn_at=time.monotonic())
-
-
-def _show_news(shown: Sequence[RunSummary], *, drawn_at: float) -> None:
-    if time.monotonic() - drawn_at < _JUST_DRAWN_SECONDS:
-        return  # the page itself was just drawn
-    now = reading.look_at_runs()
-    if news := table.describe_news(shown, now):
-        with st.container(horizontal=True, vertical_alignment="center", key="runs_news"):
-            markup.draw_changed(f"{news}.") if table.outdated_runs(shown, now) else markup.note(f"{news}.")
-            if st.button("Show", icon=":material/refresh:", type="tertiary"):
-                st.rerun()
-
-
-# Search, filters, columns and order
-
-
-def _toolbar(runs: RunList) -> ListOptions:
     with st.container(horizontal=True, vertical_alignment="bottom", key="runs_toolbar"):
         search = st.text_input(
             "Search",
@@ -131,53 +139,77 @@ def _toolbar(runs: RunList) -> ListOptions:
             help=_SEARCH_HELP,
         )
         filters = _filters(runs)
-        options = _options(runs)
-    return replace(options, search=search or "", filters=filters)
+        columns, sort, is_descending, group, shows_archived = _columns_and_order(runs)
+    state.save_address(_ADDRESS)
+    names, complaints = runs.search(search or "", filters, archived=shows_archived)
+    names = runs.sort(names, sort, descending=is_descending)
+    hidden = 0 if shows_archived else sum(run.archived for run in summaries)
+    with top:
+        _heading(summaries, hidden)
+    for complaint in complaints:
+        markup.note(complaint)
+    if not names:
+        hint = ["Archived runs are not searched; Columns and order has a switch for them."] if hidden else []
+        markup.empty("No run matches", "Remove a word from the search, or clear the filters.", *hint)
+        return
+    if group:
+        names = _groups(runs, names, group)
+    _list(runs, names, columns)
 
 
-def _filters(runs: RunList) -> dict[str, list[str]]:
-    choices: dict[str, Sequence[str]] = {
-        "grade": [name for name in GRADES if name in runs.grades],
-        "mode": runs.choices("mode"),
-        "status": runs.choices("status"),
-    }
-    tags = runs.choices("tag")
-    if tags or st.session_state.get("tag"):
-        choices["tag"] = tags
-    count = sum(_is_set(key, values) for key, values in choices.items())
+def _heading(summaries: Sequence[RunSummary], hidden: int) -> None:
+    counts = {name: sum(run.grade == name for run in summaries) for name in GRADES}
+    signs = "".join(
+        f'<span title="{markup.safe(GRADES[name].meaning)}">{markup.safe(label(GRADES, name))} <b>{count:,}</b></span>'
+        for name, count in counts.items()
+        if count
+    )
+    text = f"{quantity(len(summaries), 'run')} in {markup.safe(state.root())}"
+    if hidden:
+        text += f" · {quantity(hidden, 'archived run')} not listed"
+    markup.heading("Runs", lines=[text, f'<span class="tp-counts">{signs}</span>'])
+
+
+# Search, filters, columns and order
+
+
+def _filters(runs: RunTable) -> dict[str, list[str]]:
+    """Draw the filters, and return the accepted values by field."""
+    present = runs.choices("grade")
+    choices = {"grade": [grade for grade in GRADES if grade in present]}
+    choices |= {key: runs.choices(key) for key in ("mode", "status", "tag")}
+    if not choices["tag"] and not st.session_state.get("tag"):
+        del choices["tag"]
+    # The address has the filters before their widgets are drawn.
+    chosen = {key: st.session_state.get(key, st.query_params.get_all(key)) for key in choices}
+    count = sum(not set(chosen[key]).isdisjoint(choices[key]) for key in choices)
     with st.popover(f"Filters: {count}" if count else "Filters", icon=":material/filter_list:", key="runs_filters"):
         return {
             key: st.multiselect(
                 key.capitalize(),
-                _with_current(values, st.session_state.get(key, ())),
+                _with_current(options, st.session_state.get(key, ())),
                 key=key,
                 bind="query-params",
                 placeholder="all",
             )
-            for key, values in choices.items()
+            for key, options in choices.items()
         }
 
 
-def _is_set(key: str, values: Sequence[str]) -> bool:
-    """Return whether a filter is set, in its widget or, before that is drawn, in the address."""
-    if key in st.session_state:
-        return bool(st.session_state[key])
-    return not set(values).isdisjoint(st.query_params.get_all(key))
-
-
-def _options(runs: RunList) -> ListOptions:
-    names = (*runs.settings, *runs.figures)
+def _columns_and_order(runs: RunTable) -> tuple[list[str], str | None, bool, str | None, bool]:
+    """Draw the menu, and return columns, sort field, is descending, group field, shows archived runs."""
+    others = (*runs.settings, *runs.figures)
     with st.popover("Columns and order", icon=":material/view_column:", key="runs_look"):
-        fixed = [key for key in table.BY_KEY if key != "run"]
+        fixed = [key for key in _columns() if key != "run"]
         columns = st.multiselect(
             "Columns, in this order",
-            _with_current([*fixed, *names], st.session_state.get("columns", ())),
-            default=list(table.DEFAULT_COLUMNS),
+            _with_current([*fixed, *others], st.session_state.get("columns", ())),
+            default=_DEFAULT_COLUMNS,
             key="columns",
             bind="query-params",
             help="Type to search for a setting (optimizer.learning_rate) or a figure (last.grad_norm).",
         )
-        sort = _select("Sort by", "sort", [*table.QUERY_FIELDS, *findable(names)], "newest first")
+        sort = _select("Sort by", "sort", [*tables.QUERY_FIELDS, *findable(others)], "newest first")
         order = st.segmented_control(
             "Order",
             ["ascending", "descending"],
@@ -188,10 +220,9 @@ def _options(runs: RunList) -> ListOptions:
             disabled=sort is None,
             label_visibility="collapsed",
         )
-        group = _select("Group by", "group", [*table.GROUP_FIELDS, *findable(runs.settings)], "no groups")
+        group = _select("Group by", "group", [*tables.GROUP_FIELDS, *findable(runs.settings)], "no groups")
         archived = st.toggle("Show archived runs", key="archived", bind="query-params", help="Nothing was deleted.")
-    shown = ("run", *columns)
-    return ListOptions(archived=archived, columns=shown, sort=sort, descending=order == "descending", group=group)
+    return columns, sort, order == "descending", group, archived
 
 
 def _select(title: str, key: str, options: Sequence[str], placeholder: str) -> str | None:
@@ -212,25 +243,26 @@ def _with_current(options: Iterable[str], current: Iterable[str]) -> list[str]:
     return list(dict.fromkeys([*options, *current]))
 
 
-def _groups(rows: Sequence[Row], key: str) -> list[Row]:
-    """Draw a table of groups, in which one can be selected to narrow the search, and return the rows in groups."""
-    groups, ordered = table.group_rows(rows, key)
-    title = table.column_of(key).title
+def _groups(runs: RunTable, names: Sequence[str], key: str) -> list[str]:
+    """Draw a table of groups, in which one can be selected to narrow the search, and return the runs in groups."""
+    groups, ordered = tables.group_runs(runs, names, key)
+    make, title = st.column_config, _columns().get(key, {}).get("label", key)
+    scores = {name: make.NumberColumn(format="%.1f %%") for name in ("Best score", "Mean score", "± score")}
+    losses = {name: make.NumberColumn(format="%.4f") for name in ("Lowest last loss", "Mean last loss", "± loss")}
+    newest = make.DatetimeColumn(format="YYYY-MM-DD HH:mm", timezone=str(reader_zone()))
     event = st.dataframe(
         groups.drop(columns="value"),
-        column_config={
-            "Group": title,
-            "Newest": st.column_config.DatetimeColumn(format="YYYY-MM-DD HH:mm", timezone=str(reader_zone())),
-        },
+        column_config={"Group": title, "Newest": newest, **scores, **losses},
         hide_index=True,
+        placeholder=NOTHING,
         on_select="rerun",
         selection_mode="single-row",
         key="runs_groups",
         alt=f"Groups of runs by {title}",
     )
     markup.note(
-        "Select a group to search for it. Means ± standard deviations are over full runs (smoke runs if there are no "
-        "others) with the same evaluation set and objective, without contradictory ones."
+        "Select a group to search for it. Statistics use full runs (smoke runs if a group has no others) with the same "
+        "evaluation set and objective, and skip contradictory ones. ± is the standard deviation."
     )
     if selected := event["selection"]["rows"]:
         condition = condition_text(key, groups["value"].iloc[selected[0]])
@@ -245,27 +277,26 @@ def _groups(rows: Sequence[Row], key: str) -> list[Row]:
 
 
 @st.fragment
-def _list(rows: Sequence[Row], options: ListOptions, runs: RunList) -> None:
-    """Draw the table and its actions; a selection only draws this part again."""
-    follow([name for name in selected_runs() if name in runs.by_name])
-    columns = [table.column_of(key, rows) for key in options.columns]
+def _list(runs: RunTable, names: Sequence[str], columns: Sequence[str]) -> None:
+    """Draw the table and its actions; a selection only reruns this part."""
+    selected = [name for name in selected_runs() if name in runs.by_name]
+    follow(selected)
     constant: list[str] = []
-    if options.columns == ("run", *table.DEFAULT_COLUMNS):
-        columns, constant = table.split_constant_columns(rows, columns)
+    if columns == _DEFAULT_COLUMNS:
+        columns, constant = runs.split_constant(names, columns)
     top, bottom = st.container(), st.container()
-    shown = _page(rows)
+    shown = _current_page(names)
     with bottom:
-        _grid(shown, columns)
-    selected = [runs.by_name[name] for name in selected_runs() if name in runs.by_name]
+        _grid(list(shown), runs.display(shown, ["run", *columns]))
+    selected = [name for name in selected_runs() if name in runs.by_name]
     with top, st.container(horizontal=True, vertical_alignment="center", key="runs_actions"):
         if selected:
-            _actions(selected)
-        _counts(selected, rows, len(runs.rows), constant)
+            _actions([runs.by_name[name] for name in selected])
+        _counts(selected, names, len(runs.summaries), constant)
     with st.container(horizontal=True, vertical_alignment="center", key="runs_tools"):
-        markup.download(
-            "CSV", lambda: table.as_csv(rows, columns), "runs.csv", mime="text/csv", help="All listed runs."
-        )
-        folders = [row.summary.path for row in selected or rows]
+        keys = ["run", *columns]
+        markup.download("CSV", lambda: runs.csv(names, keys), "runs.csv", mime="text/csv", help="All listed runs.")
+        folders = [runs.by_name[name].path for name in selected or names]
         markup.download(
             "Check report",
             lambda: report_as(check_paths(folders), ["json"]).encode("utf-8"),
@@ -275,33 +306,38 @@ def _list(rows: Sequence[Row], options: ListOptions, runs: RunList) -> None:
         )
 
 
-def _page(rows: Sequence[Row]) -> Sequence[Row]:
-    """Draw the page numbers of a long list and return the rows of the current page."""
-    size = table.PAGE_ROWS
-    count = -(-len(rows) // size)
+def _current_page(names: Sequence[str]) -> Sequence[str]:
+    """Draw the page numbers of a long list and return the runs of the current page."""
+    size = tables.PAGE_ROWS
+    count = -(-len(names) // size)
     if count == 1:
-        return rows
+        return names
     with st.container(horizontal=True, vertical_alignment="center"):
         number = st.pagination(count, key="page", bind="query-params", width=48 * (min(count, 7) + 2))
         first = (min(max(1, number), count) - 1) * size
-        shown = rows[first : first + size]
+        shown = names[first : first + size]
         markup.note(
-            f"{first + 1:,}–{first + len(shown):,} of {len(rows):,}. Search and Sort by use all runs, a click on a "
+            f"{first + 1:,}–{first + len(shown):,} of {len(names):,}. Search and Sort by use all runs, a click on a "
             "column title only this page."
         )
     return shown
 
 
-def _grid(rows: Sequence[Row], columns: Sequence[table.Column]) -> None:
+def _grid(names: list[str], frame: pd.DataFrame) -> None:
     """Draw the table. A click on a name opens that run; selections survive a change of search, order or page."""
-    names = [row.name for row in rows]
     before = selected_runs()
-    is_long = len(rows) > _FEW_ROWS
-    height: int | Literal["content"] = _HEAD_PIXELS + _ROW_PIXELS * len(rows) if is_long else "content"
+    is_long = len(names) > _FEW_ROWS
+    height: int | Literal["content"] = _HEAD_PIXELS + _ROW_PIXELS * len(names) if is_long else "content"
+    configured = _columns()
+    for key in frame.columns.difference(list(configured)):
+        if tables.is_number(frame[key]):
+            configured[key] = st.column_config.NumberColumn(plain(key), format="%.6g")
+        else:
+            configured[key] = st.column_config.TextColumn(plain(key))
     with st.container(key="runs_table", height=height, border=False):
         st.dataframe(
-            table.frame(rows, columns),
-            column_config={column.key: _column_config(column) for column in columns},
+            frame,
+            column_config=configured,
             hide_index=True,
             row_height=_ROW_PIXELS,
             height="stretch" if is_long else "content",
@@ -313,7 +349,7 @@ def _grid(rows: Sequence[Row], columns: Sequence[table.Column]) -> None:
             alt="Runs, one per row",
         )
     click = st.session_state.get(_CLICK)
-    if click is not None and click["row"] < len(rows):
+    if click is not None and click["row"] < len(names):
         state.go(state.RUN, run=names[click["row"]])
     st.session_state[_SELECTED] = selected_runs()
 
@@ -351,51 +387,6 @@ def clear_selection() -> None:
     st.session_state[_GRID] = (drawn, number + 1)
 
 
-_COLOURS: Mapping[Tone, Literal["green", "blue", "orange", "red", "gray"]] = {
-    "good": "green",
-    "fair": "blue",
-    "poor": "orange",
-    "bad": "red",
-    "quiet": "gray",
-}
-_FORMATS: Mapping[table.Kind, str] = {
-    "count": "localized",
-    "loss": "%.4f",
-    "number": "%.6g",
-    "percent": "%.1f %%",
-    "minutes": "%.1f min",
-}
-
-
-def _column_config(column: table.Column) -> Any:
-    shared: Any = {"label": column.title, "help": plain(column.meaning), "width": column.width}
-    make = st.column_config
-    if column.key == "run":
-        shared["width"] = name_pixels()
-        return make.ButtonColumn(**shared, pinned=True, alignment="left", type="tertiary", key=_CLICK)
-    if column.key == "evidence":
-        marks = every_mark()
-        return make.MultiselectColumn(**shared, options=list(marks), color=[_COLOURS[tone] for tone in marks.values()])
-    if column.key in {"grade", "status"}:
-        signs = {**STATUSES, **(GRADES if column.key == "grade" else {})}
-        colours = [_COLOURS[sign.tone] for sign in signs.values()]
-        return make.MultiselectColumn(**shared, options=[label(signs, word) for word in signs], color=colours)
-    match column.kind:
-        case "progress":
-            return make.ProgressColumn(**shared, min_value=0, max_value=100, format="%.1f %%")
-        case "time":
-            return make.DatetimeColumn(**shared, format="distance", timezone=str(reader_zone()))
-        case "utc":
-            return make.DatetimeColumn(**shared, format="YYYY-MM-DD HH:mm", timezone="UTC")
-        case "line":
-            return make.LineChartColumn(**shared)
-        case "labels":
-            return make.ListColumn(**shared)
-        case "text":
-            return make.TextColumn(**shared)
-    return make.NumberColumn(**shared, format=_FORMATS[column.kind])
-
-
 # Actions
 
 _PAGES = {
@@ -405,7 +396,6 @@ _PAGES = {
     "package_selected": state.PACKAGE,
 }
 """Page of each button by its key."""
-_KEY = "Ctrl+Enter"
 
 
 def follow(names: Sequence[str]) -> None:
@@ -416,40 +406,36 @@ def follow(names: Sequence[str]) -> None:
         state.go(_PAGES[key], **({"run": names[0]} if key == "open_selected" else {"runs": names}), **part)
 
 
-def _actions(selected: Sequence[Row]) -> None:
-    if len(selected) == 1:
-        st.button("Open", icon=":material/show_chart:", type="primary", key="open_selected", shortcut=_KEY)
-    else:
-        st.button(
-            "Compare", icon=":material/compare_arrows:", type="primary", key="compare_selected", shortcut="Ctrl+Enter"
-        )
-    if len(selected) == 1 or {row.get("mode") for row in selected} == {"smoke", "full"}:
+def _actions(selected: Sequence[RunSummary]) -> None:
+    main = ("Open", "show_chart", "open") if len(selected) == 1 else ("Compare", "compare_arrows", "compare")
+    title, icon, key = main
+    st.button(title, icon=f":material/{icon}:", type="primary", key=f"{key}_selected", shortcut="Ctrl+Enter")
+    if len(selected) == 1 or {run.mode for run in selected} == {"smoke", "full"}:
         st.button(smoke_card.TAB, icon=":material/science:", key="smoke_selected")
     st.button("Package", icon=":material/inventory_2:", key="package_selected")
     if not may_operate():
         return
     if st.button("Tags and note", icon=":material/sell:"):
-        notes_dialog.edit([row.summary for row in selected])
-    restore = all(row.summary.archived for row in selected)
+        notes_dialog.edit(selected)
+    restore = all(run.archived for run in selected)
     icon = ":material/unarchive:" if restore else ":material/archive:"
     if st.button("Restore" if restore else "Archive", icon=icon, help="Archived runs are hidden, not deleted."):
-        folders = tuple(row.summary.path for row in selected if row.summary.archived is restore)
+        folders = tuple(run.path for run in selected if run.archived is restore)
         if _archive(folders, archive=not restore):
             st.session_state[_ARCHIVED] = (folders, not restore)
             clear_selection()
             st.rerun()
 
 
-def _counts(selected: Sequence[Row], listed: Sequence[Row], total: int, constant: Sequence[str]) -> None:
+def _counts(selected: Sequence[str], listed: Sequence[str], total: int, constant: Sequence[str]) -> None:
     text = f"{len(listed):,} of {quantity(total, 'run')}."
     if constant:
-        verb = "is" if len(constant) == 1 else "are"
-        text += f" {', '.join(constant)[:1].upper()}{', '.join(constant)[1:]} {verb} the same for all."
+        text += f" The same for all: {', '.join(constant)}."
     archived: tuple[tuple[Path, ...], bool] | None = st.session_state.get(_ARCHIVED)
     if selected:
         st.session_state.pop(_ARCHIVED, None)
-        elsewhere = len({row.name for row in selected} - {row.name for row in listed})
-        more = f", {elsewhere:,} of them not in this list" if elsewhere else ""
+        elsewhere = len(set(selected) - set(listed))
+        more = f" ({elsewhere:,} not listed)" if elsewhere else ""
         st.button("Clear selection", on_click=clear_selection, type="tertiary")
         markup.note(f"{len(selected):,} selected{more}; {text}")
     elif archived is not None:

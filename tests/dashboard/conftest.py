@@ -23,6 +23,7 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Open:
     monkeypatch.chdir(tmp_path)
     # What takes long to read may rest for some seconds, and beside other tests a small run can take long.
     monkeypatch.setattr("evidence.index.index.LONG_SECONDS", 60.0)
+    monkeypatch.setattr("dashboard.shared.session.reading.WAIT_SECONDS", 30.0)
     config.get_config_options(force_reparse=True)
 
     def open_page(page: state.Page, /, **parameters: str | list[str]) -> AppTest:

@@ -150,5 +150,5 @@ def test_an_address_of_every_interface_without_a_login_shows_nothing_but_why(
     monkeypatch.setattr(st, "get_option", lambda key: "0.0.0.0" if key == "server.address" else option(key))
     write_run(root, "alpha")
     app = AppTest.from_file(APP, default_timeout=60).run()
-    assert "will not listen on 0.0.0.0" in said(app)
+    assert "does not listen on 0.0.0.0" in said(app)
     assert not app.dataframe

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
+import pandas as pd
 import pytest
 
 from dashboard.shared.tables.query import condition_text, parse
@@ -26,15 +27,19 @@ CELLS = {
 }
 
 
-@dataclass
-class Cells:
-    text: str
+class OneRun:
+    """A run with these values, as a query sees it."""
 
-    def get(self, field: str) -> object:
-        return CELLS.get(field)
+    def __init__(self, cells: Mapping[str, object]) -> None:
+        self.cells = cells
+        self.text = pd.Series([" ".join(value for value in cells.values() if isinstance(value, str)).lower()])
+
+    def column(self, key: str) -> pd.Series:
+        return pd.Series([self.cells.get(key)], dtype=object)
 
 
-ROW = Cells(text="\n".join(value for value in CELLS.values() if isinstance(value, str)).lower())
+def finds(text: str, cells: Mapping[str, object] = CELLS) -> bool:
+    return bool(parse(text, FIELDS, OTHERS).matches(OneRun(cells)).item())
 
 
 @pytest.mark.parametrize(
@@ -93,14 +98,13 @@ ROW = Cells(text="\n".join(value for value in CELLS.values() if isinstance(value
     ],
 )
 def test_what_a_search_finds(text: str, holds: bool) -> None:
-    asked = parse(text, FIELDS, OTHERS)
-    assert asked.complaints == ()
-    assert asked.matches(ROW) is holds
+    assert parse(text, FIELDS, OTHERS).complaints == ()
+    assert finds(text) is holds
 
 
-def test_what_is_not_understood_is_named_and_the_rest_still_counts() -> None:
-    asked = parse("colour:red loss<low optimizer.learnig_rate<1 gemma", FIELDS, OTHERS)
-    assert asked.complaints == (
+def test_invalid_parts_are_named_and_the_rest_still_counts() -> None:
+    text = "colour:red loss<low optimizer.learnig_rate<1 gemma"
+    assert parse(text, FIELDS, OTHERS).complaints == (
         (
             "Unknown field colour; the fields are grade, loss, mode, model, note, run, score, started, status, steps, "
             "tag, settings and figures."
@@ -108,20 +112,24 @@ def test_what_is_not_understood_is_named_and_the_rest_still_counts() -> None:
         "loss< needs a number or a date, not low.",
         "Unknown field optimizer.learnig_rate; did you mean optimizer.learning_rate?",
     )
-    assert asked.matches(ROW)
+    assert finds(text)
 
 
 @pytest.mark.parametrize("value", ["google/gemma 2b", None, 'a "quoted" name', "x:y<z", "-", "a,b"])
 def test_a_condition_for_one_value_finds_it_again(value: str | None) -> None:
-    row = Cells(text="")
-    row.get = lambda field: value and value.replace('"', "")  # type: ignore[method-assign]
-    asked = parse(condition_text("model", value), FIELDS)
-    assert asked.complaints == ()
-    assert asked.matches(row)
-    row.get = lambda field: "another"  # type: ignore[method-assign]
-    assert not asked.matches(row)
+    condition = condition_text("model", value)
+    assert parse(condition, FIELDS).complaints == ()
+    assert finds(condition, {"model": value and value.replace('"', "")})
+    assert not finds(condition, {"model": "another"})
 
 
-@pytest.mark.parametrize("text", ['"', "-", ":", "<", '"""', "a:", '-"', "\x00", "(" * 500, "-" * 500, 'x="' * 200])
-def test_nothing_that_is_typed_breaks_it(text: str) -> None:
-    parse(text, FIELDS, OTHERS).matches(ROW)
+@pytest.mark.parametrize(
+    "text",
+    [
+        *['"', "-", ":", "<", '"""', "a:", '-"', "\x00", "(" * 500, "-" * 500, 'x="' * 200],
+        "@df.to_csv('x')",
+        "__import__('os')",
+    ],
+)
+def test_nothing_that_is_typed_breaks_it_or_is_evaluated(text: str) -> None:
+    finds(text)

@@ -1,125 +1,163 @@
-"""The index of runs shared by all visitors: one reads at a time, and the others watch how far it is.
+"""The index of runs that all visitors share, refreshed by one thread.
 
-The reading has a thread of its own. A page's script may be stopped at any moment, and what it waits for must go on.
-A page is drawn from what the last look found, and the folders are looked at when it stands: to look first would cost
-every click a tenth of a second with two thousand runs, and most of a second with ten thousand. While a very first look
-takes long, a page is drawn from what it has read so far.
+Pages show the runs of the last refresh and request the next one, so nothing is scanned while no page is open.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence, Set
-from concurrent.futures import Future, wait
+from collections.abc import Callable, Sequence, Set
+from typing import NamedTuple
 
 from evidence.index.index import RunIndex
 from evidence.index.summary import RunSummary
-from evidence.index.workers import Progress
 
-_TOLD_EVERY_SECONDS = 0.1
-_SOME = 20
-"""Runs that are worth a page, where the others take longer than `_PATIENCE_SECONDS`."""
-_PATIENCE_SECONDS = 1.0
+FIRST_SECONDS, FIRST_RUNS = 1.0, 20
+"""Time and number of runs after which those read so far are shown, while a folder is read for the first time."""
+POLL_SECONDS = 2.0
+_POLL_SHARE = 40.0
+"""Polling waits this many times as long as a scan of all folders takes."""
+_WORTH_WAITING = 0.2
+"""A page waits for a scan only if the last one took at most this part of its patience, else polling finds changes."""
+_STEP_SECONDS = 0.1
+
+
+class Snapshot(NamedTuple):
+    """Runs, newest first, and the version of the index that they belong to."""
+
+    version: int
+    runs: Sequence[RunSummary]
 
 
 class SharedIndex:
-    """An index, and the look at it that is under way."""
+    """An index of runs with a thread that refreshes it on request.
+
+    Attributes:
+        version: Raised when a run appears, disappears, ends or gets another grade or other facts. The progress of a
+            run that is still running does not raise it.
+        is_whole: Whether every run has been read once.
+        progress: Number of runs that the current refresh has read, and that it has to read.
+    """
 
     def __init__(self, index: RunIndex) -> None:
         self.index = index
-        self._starting = threading.Lock()
-        self._refreshing = threading.Lock()
-        self._look: Future[Sequence[RunSummary]] | None = None
-        self._found: Sequence[RunSummary] | None = None
-        self._progress = (0, 0)
-        self._began = self._moved = 0.0
+        self.version = 0
+        self.is_whole = False
+        self.progress = (0, 0)
+        self._runs: Sequence[RunSummary] = ()
+        self._changed = threading.Condition()
+        self._requested = self._finished = self._last_news = 0
+        self._is_forced = False
+        self._finished_at = -POLL_SECONDS
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
 
     @property
-    def is_whole(self) -> bool:
-        """Whether every run has been read once."""
-        return self._found is not None
+    def runs(self) -> Sequence[RunSummary]:
+        """The runs of the last refresh, or those that the first one has read so far."""
+        return self._runs if self.is_whole else self.index.partial()
 
-    @property
-    def found(self) -> Sequence[RunSummary] | None:
-        """The runs as found last, newest first. None: they are read for the first time."""
-        return self._found
-
-    @property
-    def progress(self) -> tuple[int, int]:
-        """Runs that the look under way has read, and runs that it has to read."""
-        return self._progress
-
-    def known(self, tell: Progress, *, named: Set[str] = frozenset()) -> Sequence[RunSummary]:
-        """Return the runs as of the last look, newest first; of a first look, those that it has read so far.
+    def request(self, *, force: bool = False) -> int:
+        """Request a refresh that begins after this call, and return its number.
 
         Args:
-            tell: Called with how many of how many are read while this waits.
-            named: Names of folders; runs without them are not enough, as long as they may still come.
+            force: Whether to read even runs that were read so recently that the index would rest.
         """
-        found = self._found
-        if found is not None and named <= {summary.path.name for summary in found}:
-            return found
-        named = named & self.index.names()
-        self.index.asked |= named
-        if found is not None and named <= {summary.path.name for summary in found}:
-            return found
-        look = self.started()
-        enough = _SOME if found is None else 0
-        while not self._is_done(look, tell):
-            done, total = self._progress
-            now = time.monotonic()
-            seconds_left = (now - self._began) * (total - done) / max(1, done)
-            is_stuck = bool(done) and now - self._moved > _PATIENCE_SECONDS  # By a run that takes long by itself.
-            if (done < enough or seconds_left < _PATIENCE_SECONDS) and not is_stuck and found is None:
-                continue
-            some = self.index.partial()
-            if named <= {summary.path.name for summary in some}:
-                return some
-            enough = 2 * done
-        return look.result()
+        with self._changed:
+            self._requested += 1
+            self._is_forced |= force
+            if self._thread is None:
+                # A daemon thread, so that a server can be stopped while it reads thousands of runs.
+                self._thread = threading.Thread(target=self._serve_requests, name="index", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+            return self._requested
 
-    def look_again(self) -> None:
-        """Look at the folders after any look that is under way, however lately they were looked at.
+    def poll(self) -> None:
+        """Request a refresh unless the last one is recent."""
+        pause = max(POLL_SECONDS, _POLL_SHARE * self.index.look_seconds)
+        if self._requested == self._finished and time.monotonic() - self._finished_at >= pause:
+            self.request()
 
-        During the very first look, which may take a minute, this does nothing: the next look sees the change.
+    def load(
+        self, patience: float, *, named: Set[str] = frozenset(), waiting: Callable[[], object] = lambda: None
+    ) -> Snapshot:
+        """Return the runs after a refresh, or those known before if it takes longer than `patience` seconds.
+
+        Args:
+            patience: Seconds to wait; during the first reading `FIRST_SECONDS` if that is longer.
+            named: Names of folders to wait for, as long as they exist.
+            waiting: Called about ten times per second while waiting. It may raise to stop.
         """
+        if named := named - {run.path.name for run in self.runs}:
+            named &= self.index.names()
+            self.index.asked |= named
+        if self.is_whole and not named and self.index.look_seconds > _WORTH_WAITING * patience:
+            return Snapshot(self.version, self._runs)
+        number, began = self.request(), time.monotonic()
+        while not self._wait(number, min(patience, _STEP_SECONDS)):
+            snapshot = Snapshot(self.version, self.runs)
+            missing = named - {run.path.name for run in snapshot.runs}
+            if missing:  # They may have been read by the refresh that has not ended.
+                snapshot = Snapshot(self.version, self.index.partial())
+                missing = named - {run.path.name for run in snapshot.runs}
+            enough = patience
+            if not self.is_whole:  # A single run may take long: then fewer runs are enough.
+                enough = max(patience, FIRST_SECONDS if len(snapshot.runs) >= FIRST_RUNS else 3 * FIRST_SECONDS)
+            if snapshot.runs and not missing and time.monotonic() - began >= enough:
+                return snapshot
+            waiting()
+        return Snapshot(self.version, self._runs)
+
+    def refresh(self, seconds: float) -> None:
+        """Read what has just changed, and wait at most this long; the first reading is not waited for."""
         if self.is_whole:
-            self._refresh(rest=False)
+            self._wait(self.request(force=True), seconds)
 
-    def started(self) -> Future[Sequence[RunSummary]]:
-        """Return the look that is under way, begun now if nothing is under way."""
-        with self._starting:
-            if self._look is None or self._look.done():
-                self._progress = (0, 0)
-                self._began = self._moved = time.monotonic()
-                self._look = Future()
-                # A daemon, and no pool of threads: a server that is stopped would first read all runs.
-                threading.Thread(target=self._fulfil, args=(self._look,), name="index", daemon=True).start()
-            return self._look
+    def _wait(self, number: int, seconds: float) -> bool:
+        """Return whether a refresh ended within this time."""
+        with self._changed:
+            is_done = self._changed.wait_for(lambda: self._finished >= number, timeout=seconds)
+        if is_done and self._error is not None:
+            raise self._error
+        return is_done
 
-    def _fulfil(self, look: Future[Sequence[RunSummary]]) -> None:
-        try:
-            look.set_result(self._refresh())
-        except BaseException as error:
-            look.set_exception(error)
-            raise
+    def _serve_requests(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._requested > self._finished)
+                number, rest, self._is_forced = self._requested, not self._is_forced, False
+            try:
+                self._publish(self.index.refresh(progress=self._note_progress, rest=rest))
+                self.is_whole, self._error = True, None
+            except BaseException as error:
+                self._error = error
+                raise
+            finally:
+                with self._changed:
+                    self._thread = None if self._error else self._thread
+                    self._finished, self._finished_at = number, time.monotonic()
+                    self._changed.notify_all()
 
-    def _is_done(self, look: Future[Sequence[RunSummary]], tell: Progress) -> bool:
-        """Wait a moment for a look, and report how far it is if that was not enough."""
-        wait([look], timeout=_TOLD_EVERY_SECONDS)
-        if look.done():
-            return True
-        if self._progress[1]:
-            tell(*self._progress)
-        return False
-
-    def _refresh(self, *, rest: bool = True) -> Sequence[RunSummary]:
-        with self._refreshing:  # Of two looks the later one is what was found.
-            self._found = self.index.refresh(progress=self._note, rest=rest)
-            return self._found
-
-    def _note(self, done: int, total: int) -> None:
+    def _note_progress(self, done: int, total: int) -> None:
+        self.progress = (done, total)
         if self.is_whole:
-            self._found = self.index.latest
-        self._progress, self._moved = (done, total), time.monotonic()
+            self._publish(self.index.latest)  # Short runs are published before long ones are read.
+        elif done >= min(2 * self._last_news, self._last_news + total // 10):
+            self._last_news = done
+            self.version += 1
+
+    def _publish(self, runs: Sequence[RunSummary]) -> None:
+        has_changed = not self.is_whole or len(runs) != len(self._runs) or any(map(is_news, self._runs, runs))
+        self._runs = runs
+        self.version += has_changed
+
+
+def is_news(before: RunSummary, now: RunSummary | None) -> bool:
+    """Return whether a run is gone, or differs in more than the progress of a run that is still running."""
+
+    def identity(run: RunSummary) -> object:
+        return run if run.status != "running" else (run.path, run.grade)
+
+    return now is None or (now is not before and identity(now) != identity(before))

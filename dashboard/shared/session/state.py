@@ -1,7 +1,7 @@
-"""What the whole window knows: the root of runs, the pages, and what the address states.
+"""The root of runs, the pages, and what the address says about them.
 
-The root comes from the command line (`-- --root DIR`), the same for every visitor. All else that matters (page, runs,
-filters, axes) stands in the address, so that a view can be sent to someone; widgets bind their own parameters by key.
+The root comes from the command line (`-- --root DIR`), the same for every visitor. Everything else that matters (page,
+runs, filters, axes) is in the address, so that a view can be sent to someone; widgets bind their parameters by key.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 DEFAULT_ROOT = "submission_runs"
-_HERE, _ARRIVED = "page that is drawn", "page was just come to"
+_PAGE, _ARRIVED, _DIALOG = "current page", "page was just opened", "a dialog is open"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """One page: its file, and how the navigation and the address name it."""
+    """A page: its file, and its title and address."""
 
     file: str
     title: str
@@ -41,7 +41,7 @@ PAGES = (RUNS, RUN, COMPARE, PLAN, LAUNCH, PACKAGE)
 
 
 def root() -> Path:
-    """Return the root of runs that the dashboard was started with; it need not exist."""
+    """Return the folder of runs that the dashboard was started with; it need not exist."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--root", default=DEFAULT_ROOT)
     known, _ = parser.parse_known_args(sys.argv[1:])
@@ -49,40 +49,55 @@ def root() -> Path:
 
 
 def asked_for(key: str, known: Iterable[str]) -> list[str]:
-    """Return the values of a parameter of the address that are among `known`, in their order there.
+    """Return the values of a parameter of the address that are among `known`.
 
-    A name that is not one of the folders found under the root never becomes a path.
+    A name that is not one of the folders under the root never becomes a path.
     """
     allowed = set(known)
     return [value for value in st.query_params.get_all(key) if value in allowed]
 
 
 def arrive(url_path: str) -> None:
-    """Note the page that is drawn, so that it can know whether the reader has just come to it."""
-    st.session_state[_ARRIVED] = st.session_state.get(_HERE) != url_path
-    st.session_state[_HERE] = url_path
+    """Note which page a script run draws, before it draws it."""
+    st.session_state[_ARRIVED] = st.session_state.get(_PAGE) != url_path
+    st.session_state[_PAGE] = url_path
+    st.session_state.pop(_DIALOG, None)
 
 
 def has_arrived() -> bool:
-    """Return whether the reader has just come to the page that is drawn."""
+    """Return whether the page was not the current one before this script run."""
     return bool(st.session_state.get(_ARRIVED))
 
 
-def as_left(name: str) -> None:
-    """Give the address its parameters of the reader's last visit, who comes back by a link without parameters."""
-    if st.session_state.get(_ARRIVED) and not st.query_params:
+def open_dialog() -> None:
+    """Note that a dialog is open, until it is closed or the whole script reruns."""
+    st.session_state[_DIALOG] = True
+
+
+def close_dialog() -> None:
+    """Note that the dialog is closed."""
+    st.session_state.pop(_DIALOG, None)
+
+
+def has_dialog() -> bool:
+    """Return whether a dialog is open, as its function noted."""
+    return bool(st.session_state.get(_DIALOG))
+
+
+def restore_address(name: str) -> None:
+    """Restore the parameters that `save_address` saved, if the page was opened by a link without parameters."""
+    if has_arrived() and not st.query_params:
         st.query_params.from_dict(st.session_state.get(name, {}))
 
 
-def leave(name: str) -> None:
-    """Note the parameters of the address for the next visit."""
+def save_address(name: str) -> None:
+    """Save the parameters of the address for the next visit."""
     st.session_state[name] = {key: st.query_params.get_all(key) for key in st.query_params}
 
 
 def go(page: Page, /, **parameters: str | Sequence[str]) -> NoReturn:
     """Open a page with these parameters in its address."""
-    # A part of this page that draws itself again by the clock may request that until the browser knows of the new page.
-    # Answered after the new page, it would clear that; parts that are not kept are not answered.
+    # A fragment of this page with a timer may rerun before the browser has the new page, and would then clear that.
     context = get_script_run_ctx()
     if context is not None:
         context.fragment_storage.clear()

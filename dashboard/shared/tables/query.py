@@ -4,6 +4,8 @@
 `-status:failed` negates, `model="my model"` is exact, `model=""` finds runs without a value. Settings and figures are
 fields too: `optimizer.learning_rate<0.001`. Dates are in UTC (`started>2026-11-01`); a score is a fraction or a
 percentage (`score>0.6`, `score>60%`).
+
+Nothing that is typed is evaluated: `DataFrame.query` would run code from the address.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Protocol
+
+import pandas as pd
 
 _PART = re.compile(
     r"(?P<not>-?)(?P<field>[A-Za-z_][\w./@-]*)(?P<sign><=|>=|<|>|:|=)(?P<value>\"[^\"]*\"?|[^\s\"]+)"
@@ -30,19 +34,19 @@ _COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
 
 
 class Searchable(Protocol):
-    """A run, as a query sees it."""
+    """Runs, as a query sees them."""
 
     @property
-    def text(self) -> str:
-        """Its words in lower case."""
+    def text(self) -> pd.Series[str]:
+        """The words of each run in lower case."""
 
-    def get(self, key: str) -> object:
-        """Return the value of a field, or None."""
+    def column(self, key: str) -> pd.Series:
+        """Return the value of a field for each run, None if it is missing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
-    """Test of one field, possibly negated."""
+    """Test of one field."""
 
     field: str
     test: Callable[[object], bool]
@@ -57,16 +61,14 @@ class Query:
     conditions: tuple[Condition, ...]
     complaints: tuple[str, ...]
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether every run matches."""
-        return not self.words and not self.conditions
-
-    def matches(self, row: Searchable) -> bool:
-        """Return whether a run has every word and meets every condition."""
-        return all(word in row.text for word in self.words) and all(
-            condition.test(row.get(condition.field)) != condition.negated for condition in self.conditions
-        )
+    def matches(self, runs: Searchable) -> pd.Series[bool]:
+        """Return which runs have every word and meet every condition."""
+        found = runs.text.notna()
+        for word in self.words:
+            found &= runs.text.str.contains(word, regex=False)
+        for one in self.conditions:
+            found &= runs.column(one.field).map(one.test).astype(bool) != one.negated
+        return found
 
 
 def parse(text: str, fields: Collection[str], others: Collection[str] = ()) -> Query:
@@ -88,25 +90,29 @@ def parse(text: str, fields: Collection[str], others: Collection[str] = ()) -> Q
             complaints.append(f"{field}{sign} needs a number or a date, not {value}.")
         else:
             values = [value] if part["value"].startswith('"') else value.split(",")
-            conditions.append(Condition(field=field, test=_test(sign, values), negated=part["not"] == "-"))
+            test = _comparison(_COMPARISONS[sign], value) if sign in _COMPARISONS else _equality(sign, values)
+            conditions.append(Condition(field=field, test=test, negated=part["not"] == "-"))
     return Query(words=tuple(filter(None, words)), conditions=tuple(conditions), complaints=tuple(complaints))
 
 
 def condition_text(field: str, value: object) -> str:
-    """Return the condition that finds one value of a field, or runs without a value for None: `model="my model"`."""
-    return f'{field}="{"" if value is None else str(value).replace(chr(34), "")}"'
+    """Return the condition for one value of a field, such as `model="my model"`, or for a missing value (None)."""
+    return f'{field}="{"" if is_missing(value) else str(value).replace(chr(34), "")}"'
 
 
-def _test(sign: str, values: Sequence[str]) -> Callable[[object], bool]:
+def is_missing(value: object) -> bool:
+    """Return whether a value is None, NaN, an empty text or an empty tuple."""
+    return value is None or value is pd.NaT or value != value or (isinstance(value, str | tuple) and not value)
+
+
+def _equality(sign: str, values: Sequence[str]) -> Callable[[object], bool]:
     """Return a test for one of several values; a missing value only meets `=""`."""
-    if sign in _COMPARISONS:
-        return _comparison(_COMPARISONS[sign], values[0])
-    if sign == "=" and list(values) == [""]:
-        return lambda found: found is None or found in ("", ())
     wanted = [value.strip().lower() for value in values]
     numbers = {number for value in wanted if (number := _number(value)) is not None}
 
     def test(found: object) -> bool:
+        if is_missing(found):
+            return sign == "=" and wanted == [""]
         if isinstance(found, int | float) and not isinstance(found, bool):
             return float(found) in numbers
         texts = list(_texts(found))
@@ -119,23 +125,19 @@ def _comparison(compare: Callable[[float, float], bool], value: str) -> Callable
     number, date = _number(value), _date(value)
 
     def test(found: object) -> bool:
+        if is_missing(found) or isinstance(found, bool):
+            return False
         if isinstance(found, datetime):
             return date is not None and compare(found.timestamp(), date.timestamp())
-        if isinstance(found, bool) or not isinstance(found, int | float):
-            return False
-        return number is not None and compare(float(found), number)
+        return number is not None and isinstance(found, int | float) and compare(float(found), number)
 
     return test
 
 
 def _texts(found: object) -> Iterator[str]:
-    """Yield the texts of a value: each tag, a date in UTC, true and false."""
-    if isinstance(found, tuple):
-        yield from (str(one).lower() for one in found)
-    elif isinstance(found, datetime):
-        yield found.astimezone(UTC).isoformat(" ")
-    elif found is not None:
-        yield str(found).lower()
+    """Yield the texts of a value in lower case: each tag, a date in UTC, true and false."""
+    for one in found if isinstance(found, tuple) else (found,):
+        yield one.astimezone(UTC).isoformat(" ") if isinstance(one, datetime) else str(one).lower()
 
 
 def _number(text: str) -> float | None:

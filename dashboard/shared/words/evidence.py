@@ -1,4 +1,4 @@
-"""How the documents of a run and the ladder of grades are written: marks, a line for each, what lifts a run."""
+"""Words for the documents of a run and the ladder of grades: marks, states, and how to reach a higher grade."""
 
 from __future__ import annotations
 
@@ -11,38 +11,40 @@ from schemas import formats
 from schemas.formats import quantity
 
 MARKS: Mapping[str, Sign] = {
-    "valid": Sign(symbol="✓", tone="good", meaning="Valid, and nothing contradicts it."),
-    "wrong": Sign(symbol="✕", tone="bad", meaning="It has errors, or is not the file that the run wrote."),
-    "missing": Sign(symbol="–", tone="quiet", meaning="It is missing."),
-    "another tool's": Sign(symbol="≈", tone="fair", meaning="Figures of another tool; they follow no schema."),
+    "valid": Sign("✓", "good", "Valid, and nothing contradicts it."),
+    "wrong": Sign("✕", "bad", "It has errors, or is not the file that the run wrote."),
+    "missing": Sign("–", "quiet", "It is missing."),
+    "another tool's": Sign("≈", "fair", "Figures of another tool; they follow no schema."),
 }
 _SEALS: Mapping[Seal, str] = {
     "matches": "hash ✓ matches",
     "differs": "hash ✕ differs",
-    "not listed": "hash – not listed by the manifest",
+    "not listed": "hash – not in the manifest",
     "not stated": "hash – not stated",
-    "not sealed": "hash – follows when the run ends",
+    "not sealed": "hash – written when the run ends",
     "not checked": "hash – not checked: no valid manifest",
 }
 _LETTERS: Mapping[str, str] = {MANIFEST_CARD: "M", SUMMARY_CARD: "E", LOGS_CARD: "L"}
 LADDER: tuple[GradeName, ...] = tuple(reversed(GRADES[: GRADES.index("template") + 1]))
-"""The grades above each other, lowest first; one that contradicts itself stands on no rung."""
+"""The grades from lowest to highest; a contradictory run is not on the ladder."""
 
 LIFTS: Mapping[GradeName, str] = {
-    "verified": "Nothing is above it.",
-    "consistent": "Repeat its score and its training (tab Reproduce), or have somebody whom you trust do so.",
-    "measured": "What is named here: supply it, or run again with it.",
+    "verified": "This is the highest grade.",
+    "consistent": "Replay the run here, or get a signed receipt from someone you trust.",
+    "measured": "Supply what is missing, or run again with it.",
     "partial": "Finish the run, or restore what is missing.",
     "template": "Train: nothing was measured yet.",
-    "contradictory": "Restore the files that the run wrote; View shows each contradiction in its place.",
+    "contradictory": "Restore the files that the run wrote. View shows where each contradiction is.",
     "not a run": "Choose a folder that a run wrote.",
 }
-"""What brings a run of a grade further."""
-_LIFTS_FOREIGN = "The same training with trainproof: another tool's run states no hashes and no rows to recompute."
+"""How a run of a grade can reach a higher one."""
+_LIFTS_FOREIGN = (
+    "Run the same training with trainproof. Runs of other tools have neither hashes nor rows to recompute from."
+)
 
 
 def cards(documents: Sequence[DocumentState]) -> dict[str, list[DocumentState]]:
-    """Return the documents by the card on which they stand, in the order of the cards."""
+    """Group documents by the card that shows them."""
     by_name = {document.name: document for document in documents}
     return {
         title: [by_name[name] for name in (*CARDS[title], *IN_THEIR_PLACE[title]) if name in by_name] for title in CARDS
@@ -50,20 +52,18 @@ def cards(documents: Sequence[DocumentState]) -> dict[str, list[DocumentState]]:
 
 
 def mark_of(documents: Iterable[DocumentState]) -> str:
-    """Return the mark of a card: wrong if one of its documents is, else that of the first which is there."""
+    """Return the mark of a card: `wrong` if any document is wrong, else the mark of the first existing document."""
     marks = [document.mark for document in documents]
     return "wrong" if "wrong" in marks else next((mark for mark in marks if mark != "missing"), "missing")
 
 
 def marks(documents: Sequence[DocumentState]) -> tuple[str, ...]:
-    """Return three marks for a list: `M ✓`, `E ✓`, `L ✕` for manifest, eval summary and logs; none without any."""
-    if not documents:
-        return ()
-    return tuple(_mark(title, mark_of(held)) for title, held in cards(documents).items())
+    """Return marks of manifest, eval summary and logs for a list, such as `M ✓`, `E ✓`, `L ✕`."""
+    return tuple(_mark(title, mark_of(held)) for title, held in cards(documents).items()) if documents else ()
 
 
 def every_mark() -> dict[str, Tone]:
-    """Return each mark that `marks` can give, with its tone."""
+    """Return each mark that `marks` can return, with its tone."""
     return {_mark(title, mark): sign.tone for title in CARDS for mark, sign in MARKS.items()}
 
 
@@ -72,16 +72,15 @@ def _mark(title: str, mark: str) -> str:
 
 
 def brief(documents: Sequence[DocumentState]) -> str:
-    """Return a card in a cell of a table: `✓ valid, 2,831 rows`."""
+    """Return the state of a card for a table cell: `✓ valid, 2,831 rows`."""
     mark = mark_of(documents)
-    errors = sum(document.errors for document in documents)
     rows = sum(document.rows or 0 for document in documents)
-    said = f"{MARKS[mark].symbol} {quantity(errors, 'error') if mark == 'wrong' else mark}"
-    return f"{said}, {formats.count(rows)} rows" if rows and documents[0].schema else said
+    text = quantity(sum(document.errors for document in documents), "error") if mark == "wrong" else mark
+    return f"{MARKS[mark].symbol} {text}" + (f", {formats.count(rows)} rows" if rows and documents[0].schema else "")
 
 
 def state_of(document: DocumentState) -> str:
-    """Return a document's state in a line: `✓ valid · 31 rows · hash ✓ matches`."""
+    """Return the state of a document as a line: `✓ valid · 31 rows · hash ✓ matches`."""
     if document.mark == "another tool's":
         return f"≈ {quantity(document.rows or 0, document.name.removesuffix('s'))}, as stated"
     if not document.schema:
@@ -95,7 +94,7 @@ def state_of(document: DocumentState) -> str:
 
 
 def schemas_said(documents: Sequence[DocumentState]) -> str:
-    """Return the schemas that documents are checked against: `run_manifest 1.2`; empty for another tool's run."""
+    """Return the schemas of documents: `run_manifest 1.2`; empty for another tool's run."""
     names = ", ".join(document.schema for document in documents if document.schema)
     if not names or all(document.mark == "missing" for document in documents):
         return names
@@ -103,5 +102,5 @@ def schemas_said(documents: Sequence[DocumentState]) -> str:
 
 
 def lift_of(grade: GradeName, *, is_foreign: bool) -> str:
-    """Return what brings a run to a higher grade."""
+    """Return how a run can reach a higher grade."""
     return _LIFTS_FOREIGN if is_foreign and grade == "measured" else LIFTS[grade]

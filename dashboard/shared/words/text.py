@@ -1,6 +1,6 @@
-"""Text from outside, made harmless: run names, notes, logs and model outputs are written by strangers.
+"""Make text from outside harmless: run names, notes, logs and model outputs are written by strangers.
 
-Everything shown by a Markdown command of the page goes through `plain`; everything shown as HTML through `html.escape`.
+Text in a Markdown command of Streamlit goes through `plain`; text in HTML goes through `html.escape`.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from evidence.bundle.secrets import hide_secrets, strip_invisible
 
 Kind = Literal["same", "missing", "added"]
 LONGEST = 2000
-"""Letters of texts whose difference is looked for; beyond, it takes longer than a reader waits."""
+"""Letters up to which the difference of two texts is computed; it takes quadratic time."""
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#+!|~$:^=.-])")
 _LONGEST_SECRET = 8192
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def plain(text: str) -> str:
-    r"""Return text that a Markdown renderer shows as it stands, on one line: `*a*` becomes `\*a\*`.
+    r"""Escape text for Markdown, on one line: `*a*` becomes `\*a\*`.
 
-    Colons, dollars and brackets are escaped too, since `:red[…]`, `:material/…:` and `$…$` mean something there.
+    Colons, dollars and brackets are escaped too: Streamlit gives `:red[…]`, `:material/…:` and `$…$` a meaning.
     """
     return _MARKDOWN.sub(r"\\\1", strip_invisible(text).replace("\n", " "))
 
 
 def findable(names: Iterable[str]) -> list[str]:
-    """Return dotted names in order, each behind those that its own end contains, so that a box finds these first.
+    """Sort dotted names for a select box, so that a last part comes before longer ones that contain it.
 
     Example:
         >>> findable(["optimizer.final_learning_rate_fraction", "optimizer.learning_rate", "seed"])
@@ -41,34 +41,29 @@ def findable(names: Iterable[str]) -> list[str]:
     return sorted(ends, key=lambda name: (sum(end in ends[name] for end in set(ends.values())), name))
 
 
+def shorten(text: str, length: int) -> str:
+    """Return at most `length` characters, the last one an ellipsis if the text is longer."""
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
 def glimpse(text: str, length: int) -> str:
-    """Return at most `length` characters of the text with keys and passwords masked, however long the text is."""
-    # One that begins within what is shown is found whole; what lies further on is not even looked at.
+    """Return the first `length` characters with secrets masked; the rest of a long text is not searched."""
+    # A secret that begins in the part that is shown must be seen whole to be recognized.
     return shorten(hide_secrets(text[: length + _LONGEST_SECRET]), length)
 
 
 def both_ends(text: str, length: int) -> str:
-    """Return beginning and end of a text, at most `length` of its characters, with keys and passwords masked.
-
-    Between them stands how many characters were left out.
-    """
+    """Return `length` characters from the beginning and the end of a text, with secrets masked."""
     if len(text) <= length:
         return hide_secrets(text)
     first, last = length // 2, length - length // 2
-    beginning, end = (
-        hide_secrets(text[: first + _LONGEST_SECRET])[:first],
-        hide_secrets(text[-last - _LONGEST_SECRET :])[-last:],
-    )
+    beginning = hide_secrets(text[: first + _LONGEST_SECRET])[:first]
+    end = hide_secrets(text[-last - _LONGEST_SECRET :])[-last:]
     return f"{beginning}\n… {len(text) - length:,} characters left out …\n{end}"
 
 
-def shorten(text: str, length: int) -> str:
-    """Return at most `length` characters of the text, with an ellipsis where some were left out."""
-    return text if len(text) <= length else text[: length - 1] + "…"
-
-
 def csv_cell(value: object) -> object:
-    """Return a table cell that a spreadsheet takes as text: `=1+1` becomes `'=1+1`, half a character its code."""
+    """Return a cell that a spreadsheet does not take for a formula: `=1+1` becomes `'=1+1`."""
     if not isinstance(value, str):
         return value
     whole = value.encode("utf-8", "backslashreplace").decode()
@@ -76,7 +71,7 @@ def csv_cell(value: object) -> object:
 
 
 def csv_text(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table as CSV, numbers in full; None and NaN give an empty cell."""
+    """Return a table as CSV without formulas; None and NaN give an empty cell."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([csv_cell(cell) for cell in head])
@@ -93,11 +88,10 @@ def difference(expected: str, got: str) -> Iterator[tuple[Kind, str]]:
     if expected == got:
         yield "same", expected
         return
-    if max(len(expected), len(got)) > LONGEST:
-        yield "missing", expected
-        yield "added", got
-        return
-    for tag, start, end, other_start, other_end in SequenceMatcher(a=expected, b=got, autojunk=False).get_opcodes():
+    whole = [("replace", 0, len(expected), 0, len(got))]
+    is_long = max(len(expected), len(got)) > LONGEST
+    pieces = whole if is_long else SequenceMatcher(a=expected, b=got, autojunk=False).get_opcodes()
+    for tag, start, end, other_start, other_end in pieces:
         if tag == "equal":
             yield "same", expected[start:end]
             continue

@@ -1,4 +1,4 @@
-"""How verdicts, programs and parts of a plan are written: names for people, and a symbol with each verdict."""
+"""Words for plans: verdicts with their symbols, and names of methods, programs and parts of the memory."""
 
 from __future__ import annotations
 
@@ -8,35 +8,31 @@ from typing import Any
 from dashboard.shared.words.grades import Sign
 from schemas.reading import get_str
 
-METHODS = {
+METHODS: Mapping[str, str] = {
     "closed_form": "estimated by formula",
     "compiler": "read from the compiled program",
     "extrapolated": "compiled with fewer layers and extrapolated",
 }
-"""How the memory of a plan was found."""
+"""How the memory of a plan was determined."""
 
 VERDICTS: Mapping[str, Sign] = {
-    "fits": Sign(symbol="✓", tone="good", meaning="It needs less memory than there is."),
-    "tight": Sign(
-        symbol="!", tone="poor", meaning="It may run out of memory: the plan's error reaches beyond what there is."
-    ),
-    "does not fit": Sign(symbol="✕", tone="bad", meaning="It needs more memory than there is; starting is refused."),
-    "unsupported": Sign(
-        symbol="∅", tone="quiet", meaning="The device does not compute what the configuration asks for."
-    ),
-    "unknown": Sign(symbol="?", tone="poor", meaning="How much memory there is is not known."),
+    "fits": Sign("✓", "good", "It needs less memory than available."),
+    "tight": Sign("!", "poor", "It may run out of memory: the plan's error reaches beyond what there is."),
+    "does not fit": Sign("✕", "bad", "It needs more memory than available, so it will not be started."),
+    "unsupported": Sign("∅", "quiet", "The device does not support this configuration."),
+    "unknown": Sign("?", "poor", "The memory of the device is unknown."),
 }
 
 PROGRAMS: Mapping[str, str] = {
     "start": "Start",
     "train": "Train step",
     "decode": "Decoding",
-    "rollout": "Rolling out",
+    "rollout": "Roll-outs",
     "export": "Export",
-    "prepare": "Reading and compiling",
+    "prepare": "Loading and compiling",
     "save": "Saving",
 }
-"""Programs of a plan, and the parts of a run beside them."""
+"""Programs of a plan, and phases of a run around them."""
 
 PARTS: Mapping[str, str] = {
     "params": "parameters",
@@ -52,26 +48,21 @@ PARTS: Mapping[str, str] = {
 
 
 def verdict_at(document: Mapping[str, Any] | None, *path: str) -> str:
-    """Return the verdict at a path as `VERDICTS` has it; `unknown` for any other text."""
+    """Return the verdict at a path as a key of `VERDICTS`, or `unknown`."""
     word = (get_str(document, *path) or "unknown").replace("_", " ")
     return word if word in VERDICTS else "unknown"
 
 
 def method_at(document: Mapping[str, Any] | None) -> str:
-    """Return how a figure was found, in words; empty where the document does not say."""
-    return method_name(get_str(document, "method"))
-
-
-def method_name(method: str | None) -> str:
-    """Return a method in words: `closed_form` is `estimated by formula`; empty for one that is not known."""
-    return METHODS.get(method or "", "")
+    """Return how a figure was determined, in words, or an empty text if the document does not say."""
+    return METHODS.get(get_str(document, "method") or "", "")
 
 
 def part_name(name: str | None) -> str:
-    """Return what a part of the memory is called: `opt_state` is `optimizer state`."""
+    """Return the name of a part of the memory: `opt_state` is `optimizer state`."""
     return PARTS.get(name or "", (name or "?").replace("_", " "))
 
 
 def program_name(name: str | None) -> str:
-    """Return what a program is called: `train` is `Train step`."""
+    """Return the name of a program: `train` is `Train step`."""
     return PROGRAMS.get(name or "", (name or "?").replace("_", " ").capitalize())

@@ -15,7 +15,7 @@ import streamlit as st
 from dashboard.shared.parts import markup
 from dashboard.shared.parts.run_box import MOST_SIDE_BY_SIDE, SIDE_BY_SIDE, hold_side_by_side, name_pixels
 from dashboard.shared.session import reading, state
-from dashboard.shared.tables.runs import ListOptions, cell_text, select
+from dashboard.shared.tables.runs import cell_text
 from dashboard.shared.words.text import findable
 from dashboard.views.compare.side_by_side import PLOT_CONFIG, format_csv
 from evidence.compare.settings import NO_SETTINGS, setting_rank
@@ -76,11 +76,11 @@ def _search(found: Sequence[RunSummary]) -> Sequence[RunSummary]:
         icon=":material/search:",
         help="Words, and conditions on settings and figures, like the search of the Runs page.",
     )
-    options = ListOptions(search=text or "", archived="archived" in (text or ""))
-    rows, complaints = select(reading.run_list(found), options)
+    table = reading.run_table(found)
+    names, complaints = table.search(text or "")
     for complaint in complaints:
         markup.note(complaint)
-    return [row.summary for row in rows]
+    return [table.by_name[name] for name in names]
 
 
 def _choose(label: str, names: Sequence[str], default: str | None, *, key: str) -> Any:

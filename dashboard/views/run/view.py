@@ -83,7 +83,7 @@ def _choose_run(known: Mapping[str, RunSummary]) -> str | None:
 def _body(name: str, known: Mapping[str, RunSummary], *, was_running: bool) -> None:
     folder = known[name].path
     # Selecting a tab reruns only this fragment, but the grade above must not outlive the files that it is based on.
-    if reading.changed_runs([known[name]]) or reading.were_judged_again([known[name]]):
+    if reading.changed_runs([known[name]]):
         st.rerun()
     run = reading.run_of(folder)
     if was_running and run.status != "running":

@@ -76,7 +76,5 @@ def test_operators_start_viewers_look_and_strangers_see_nothing(served: str, bro
     expect(page.get_by_role("button", name="Ask", exact=True)).to_have_count(0)
 
     page = log_in(browser, served, "eve@elsewhere.org")
-    expect(
-        page.get_by_text("You are logged in as eve@elsewhere.org, and that account has no role here.")
-    ).to_be_visible()
+    expect(page.get_by_text("You are logged in as eve@elsewhere.org, and this account has no role.")).to_be_visible()
     expect(page.get_by_text("alpha")).to_have_count(0)

@@ -12,7 +12,7 @@ from browser import serving, settled
 from playwright.sync_api import Page, expect
 from synthetic import STARTED, write_run
 
-from dashboard.shared.parts.announcements import TICK_SECONDS
+from dashboard.shared.reading.shared_index import POLL_SECONDS
 from evidence.lock import RunLock
 from evidence.notes import read_notes
 
@@ -98,16 +98,33 @@ def test_a_search_is_there_when_the_reader_comes_back(four: str, page: Page) -> 
     lists(page, ["delta", "alpha", "gamma", "beta"])
 
 
-def test_a_list_that_stands_open_says_what_is_new(address: str, root: Path, page: Page) -> None:
+def test_an_open_list_shows_a_new_run_and_keeps_its_place(address: str, root: Path, page: Page) -> None:
     four_runs(root)
     page.goto(address)
     lists(page, ["delta", "alpha", "gamma", "beta"])
+    click_row(page, 2)
+    expect(page.get_by_text("1 selected; 4 of 4 runs")).to_be_visible()
     write_run(root, "newest", seed=9, started=STARTED + timedelta(days=1))
-    expect(page.get_by_text("1 new run.")).to_be_visible(timeout=20_000)
-    lists(page, ["delta", "alpha", "gamma", "beta"])
-    page.get_by_role("button", name="Show", exact=True).click()
+    expect(page.get_by_test_id("stToast")).to_have_text(re.compile("newest: succeeded."))
     lists(page, ["newest", "delta", "alpha", "gamma", "beta"])
-    expect(page.get_by_text("1 new run.")).to_have_count(0)
+    expect(page.get_by_text("1 selected; 5 of 5 runs")).to_be_visible()
+    page.get_by_role("button", name="Open").click()
+    expect(page.get_by_role("heading", name="alpha")).to_be_visible()
+
+
+def test_a_note_that_is_typed_outlives_a_new_run(address: str, root: Path, page: Page) -> None:
+    four_runs(root)
+    page.goto(address)
+    ready(page)
+    click_row(page, 1)
+    page.get_by_role("button", name="Tags and note").click()
+    note = page.get_by_role("dialog").get_by_role("textbox", name="Note", exact=True)
+    note.fill("half a thought")
+    write_run(root, "newest", seed=9, started=STARTED + timedelta(days=1))
+    page.wait_for_timeout(1000 * (2 * POLL_SECONDS + 1))
+    expect(note).to_have_value("half a thought")
+    page.get_by_role("dialog").get_by_role("button", name="Close").click()
+    lists(page, ["newest", "delta", "alpha", "gamma", "beta"])
 
 
 def test_a_run_of_a_terminal_that_ends_is_told_once_and_without_a_click(address: str, root: Path, page: Page) -> None:
@@ -125,7 +142,7 @@ def test_a_run_of_a_terminal_that_ends_is_told_once_and_without_a_click(address:
     assert below["y"] > header["y"] + header["height"]
     toast.get_by_role("button", name="Close").click()
     expect(toast).to_have_count(0)
-    page.wait_for_timeout(1000 * (TICK_SECONDS + 1))  # The page still takes it to be at work.
+    page.wait_for_timeout(1000 * (POLL_SECONDS + 1))  # The page still takes it to be at work.
     expect(toast).to_have_count(0)
 
 
@@ -151,11 +168,13 @@ def test_a_long_list_is_as_high_as_the_window_and_its_buttons_are_seen(address: 
         write_run(root, f"run-{number:02}", seed=number, items=0, started=STARTED - timedelta(days=number))
     table, tools = page.locator(".st-key-runs_table [data-testid=stDataFrame]"), page.locator(".st-key-runs_tools")
     page.goto(address)
+    expect(page.get_by_text("40 of 40 runs")).to_be_visible()
     for height in (800, 1300):
         page.set_viewport_size({"width": 1400, "height": height})
         ready(page)
         page.wait_for_function(
-            "height => document.querySelector('.st-key-runs_tools').getBoundingClientRect().bottom > height - 90",
+            """height => document.querySelector('.st-key-runs_tools').getBoundingClientRect().bottom > height - 90
+                && document.querySelector('.st-key-runs_table [data-testid=stDataFrame]').clientHeight > height / 2""",
             arg=height,
         )
         (shown, below) = (table.bounding_box(), tools.bounding_box())
@@ -198,10 +217,10 @@ def test_ticks_stay_with_their_runs_and_notes_go_where_they_should(address: str,
     click_row(page, 1)
     expect(page.get_by_text("1 selected; 4 of 4 runs")).to_be_visible()
     search(page, "-run:delta")
-    expect(page.get_by_text("1 selected, 1 of them not in this list; 3 of 4 runs")).to_be_visible()
+    expect(page.get_by_text("1 selected (1 not listed); 3 of 4 runs")).to_be_visible()
     ready(page)
     click_row(page, 3)
-    expect(page.get_by_text("2 selected, 1 of them not in this list")).to_be_visible()
+    expect(page.get_by_text("2 selected (1 not listed)")).to_be_visible()
     search(page, "")
     expect(page.get_by_text("2 selected; 4 of 4 runs")).to_be_visible()
 

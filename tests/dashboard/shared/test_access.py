@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dashboard import serve
-from dashboard.shared.access import is_loopback, no_role, refusal, role_of
+from dashboard.shared.access import explain_missing_role, find_role, is_loopback, refusal
 from schemas.problems import ProblemError
 from schemas.render import render_sentence
 
@@ -29,10 +29,10 @@ def test_the_refusal_says_what_why_and_what_next() -> None:
     problem = refusal("0.0.0.0", has_login=False)
     assert problem is not None
     assert render_sentence(problem) == (
-        "The dashboard will not listen on 0.0.0.0 without a login. "
+        "The dashboard does not listen on 0.0.0.0 without a login. "
         "Anyone who can reach the address could start and stop runs on this machine. "
-        "Next: Leave the address at 127.0.0.1 and reach it through an SSH tunnel, or configure a login: "
-        "an [auth] section in .streamlit/secrets.toml, as Streamlit's st.login describes."
+        "Next: Leave the address at 127.0.0.1 and use an SSH tunnel, or configure a login: "
+        "an [auth] section in .streamlit/secrets.toml, as described for Streamlit's st.login."
     )
 
 
@@ -100,27 +100,27 @@ SECTION = {"operators": ["Ann@Example.com"], "viewers": ["*@example.com", "bob@e
     ],
 )
 def test_a_role_is_what_the_lists_say(email: object, role: str | None) -> None:
-    assert role_of({"email": email}, SECTION) == role
+    assert find_role({"email": email}, SECTION) == role
 
 
 @pytest.mark.parametrize("verified", [False, "false"])
 def test_an_address_that_was_never_verified_counts_for_nothing(verified: object) -> None:
-    assert role_of({"email": "ann@example.com", "email_verified": verified}, SECTION) is None
+    assert find_role({"email": "ann@example.com", "email_verified": verified}, SECTION) is None
 
 
 @pytest.mark.parametrize(
     "section", [{}, {"operators": "*@example.com"}, {"operators": ["*", "*@", "@"]}, {"operators": None}]
 )
 def test_nobody_has_a_role_by_mistake(section: dict) -> None:
-    assert role_of({"email": "ann@example.com"}, section) is None
+    assert find_role({"email": "ann@example.com"}, section) is None
 
 
 def test_who_has_no_role_is_told_what_to_ask_for() -> None:
-    assert render_sentence(no_role({"email": "eve@elsewhere.org"})) == (
-        "You are logged in as eve@elsewhere.org, and that account has no role here. "
-        "Only accounts that are listed may see runs. "
+    assert render_sentence(explain_missing_role({"email": "eve@elsewhere.org"})) == (
+        "You are logged in as eve@elsewhere.org, and this account has no role. "
+        "Only listed accounts may see runs. "
         "Next: Ask the owner of this dashboard to list the account under operators or viewers in the [roles] section "
         "of .streamlit/secrets.toml."
     )
-    assert "never verified" in render_sentence(no_role({"email": "a@b.c", "email_verified": False}))
-    assert "an account without an e-mail address" in render_sentence(no_role({}))
+    assert "is not verified" in render_sentence(explain_missing_role({"email": "a@b.c", "email_verified": False}))
+    assert "an account without an e-mail address" in render_sentence(explain_missing_role({}))

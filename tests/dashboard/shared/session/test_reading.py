@@ -1,4 +1,4 @@
-"""Pages are drawn from what is known; what is new on disk is seen at the same click, and never drawn for ever."""
+"""Pages show what is on disk, or say that they do not yet."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 from pages import Open, said
 from synthetic import write_run
 
-from dashboard.shared.reading.shared_index import SharedIndex
+from dashboard.shared.reading.shared_index import SharedIndex, Snapshot
 from dashboard.shared.session import reading
 from dashboard.shared.session.state import RUN, RUNS
 from evidence.index.index import index_runs
 
 
-def test_what_came_changed_or_went_is_seen_at_one_click(opened: Open, root: Path) -> None:
+def test_a_list_shows_new_changed_and_deleted_runs(opened: Open, root: Path) -> None:
     write_run(root, "alpha")
     app = opened(RUNS)
     assert app.dataframe[-1].value["run"].tolist() == ["alpha"]
@@ -36,29 +36,28 @@ def test_a_link_to_a_run_that_is_not_known_yet_finds_it(opened: Open, root: Path
     assert "There is no run" not in said(app.run())
 
 
-def test_a_root_that_is_never_the_same_is_drawn_twice_and_no_more(
-    opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_root_is_drawn_once(opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root.write_text("a file where the folder of runs was expected")
-    opened(RUNS)  # Each look finds a new list, with the problem of the root.
     drawn: list[int] = []
     summaries = reading.summaries
     monkeypatch.setattr(reading, "summaries", lambda: (drawn.append(1), summaries())[1])
-    app = opened(RUNS)
-    assert "cannot be read" in said(app)
-    assert len(drawn) == 2
+    assert "cannot be read" in said(opened(RUNS))
+    assert len(drawn) == 1
 
 
-def test_as_long_as_runs_are_read_for_the_first_time_the_page_says_so(
+def test_while_runs_are_read_for_the_first_time_the_page_says_so(
     opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(3):
         write_run(root, f"run-{number}", seed=number)
     whole = index_runs(root)
-    monkeypatch.setattr(SharedIndex, "known", lambda self, tell, *, named: whole[:1])
-    monkeypatch.setattr(SharedIndex, "progress", (3, 2000))
-    monkeypatch.setattr(SharedIndex, "is_whole", False)
+
+    def load(self: SharedIndex, patience: float, **_: object) -> Snapshot:
+        self.progress = (3, 2000)
+        return Snapshot(0, whole[:1])
+
+    monkeypatch.setattr(SharedIndex, "load", load)
     app = opened(RUNS)
     (bar,) = app.get("progress")
-    assert bar.proto.text == ("Reading runs: 3 of 2,000. Showing the runs loaded so far.")
+    assert bar.proto.text == "Reading runs: 3 of 2,000. Showing the runs loaded so far."
     assert app.dataframe[-1].value["run"].tolist() == [whole[0].path.name]

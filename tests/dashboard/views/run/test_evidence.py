@@ -78,6 +78,7 @@ def test_a_run_of_another_tool_shows_what_its_files_contain(opened: Open, root: 
     assert "≈ 4 rows, as stated" in text
     assert "<small>trainer_state.json</small>" in text
     assert "– no answers" in text
+    assert "Run the same training with trainproof" in text
 
 
 def test_an_empty_folder_has_a_strip_of_missing_documents(opened: Open, root: Path) -> None:
