@@ -59,7 +59,7 @@ def test_the_verdict_comes_first_then_curves_then_tables(opened: Open, root: Pat
     assert "▲</span>better" in text
     assert "+100.0 points (95 % interval +86.0 to +100.0), exact McNemar, p &lt; 0.001. Of 40 items, 40 were" in text
     assert '<span class="tp-chip">weight_decay 0.0 → 0.2</span>' in text
-    (figure,) = app.get("plotly_chart")
+    figure, _ = app.get("plotly_chart")
     assert "after +100.0 points (95 % interval +86.0 to +100.0)" in figure.proto.alt
     assert [header.value for header in app.header] == ["Curves", "Figures and settings", "Items that flipped"]
     tables = frames(app)
@@ -108,7 +108,7 @@ def test_the_figure_has_each_difference_with_its_interval_and_what_is_too_small_
 def test_costs_are_shown_with_their_change(tmp_path: Path) -> None:
     slow = {"result": {"peak_memory_bytes": 2**30}}
     (verdict,) = judge_pairs(compare(write_run(tmp_path, "a"), write_run(tmp_path, "b", manifest=slow)))
-    assert side_by_side.describe_costs(verdict) == "same loss · same time · memory 512.0 MiB → 1.00 GiB (+100 %)"
+    assert side_by_side.describe_costs(verdict) == "same loss · same time · memory 512.0 MiB → 1.00 GiB, whole process (+100 %)"
     assert side_by_side.percent_change(2.0, 1.5) == "−25 %"
     assert side_by_side.percent_change(0.2, 128.0) == "×640"
 
@@ -204,7 +204,7 @@ def test_a_run_with_a_truncated_manifest_is_named_and_its_score_not_compared(ope
     text = said(app)
     assert "run_manifest.json: This is not JSON: it ends in the middle" in text
     assert "cut has no valid run_manifest.json" in text
-    assert not app.get("plotly_chart")
+    assert [chart.key for chart in app.get("plotly_chart")] == ["compare_curves"]
     assert "Items that flipped" not in [header.value for header in app.header]
 
 
