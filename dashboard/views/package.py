@@ -18,7 +18,7 @@ from dashboard.shared.parts.launching import trying
 from dashboard.shared.parts.problems import BUILD_OPTIONS
 from dashboard.shared.parts.run_box import choose_runs
 from dashboard.shared.session import reading, state
-from dashboard.shared.words import evidence
+from dashboard.shared.words.evidence import brief, cards
 from dashboard.shared.words.grades import GRADES, Sign, label
 from dashboard.shared.words.text import plain
 from evidence.bundle.build import ChecklistItem, build_bundle, checklist
@@ -116,7 +116,7 @@ def _draw_checks(items: Sequence[ChecklistItem], runs: Sequence[RunSummary]) -> 
     markup.table(
         ["Run", "Grade", *CARDS],
         [
-            (run.path.name, label(GRADES, run.grade), *map(evidence.brief, evidence.cards(run.documents).values()))
+            (run.path.name, label(GRADES, run.grade), *map(brief, cards(run.documents).values()))
             for run in runs
         ],
         marked=[place for place, run in enumerate(runs) if any(document.mark == "wrong" for document in run.documents)],

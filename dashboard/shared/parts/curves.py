@@ -129,7 +129,7 @@ def show(lines: Sequence[RunLine], *, key: str, name: str, beside: Callable[[], 
             low, high = sorted(box["x"])
             zooms[zoomed] = (low * chart.x_divisor, high * chart.x_divisor)
 
-    plotted.show(
+    plotted.show_figure(
         chart.figure,
         key=key,
         alt=f"Training curves of {names}: {', '.join(chart.titles)}",

@@ -57,9 +57,9 @@ def _announce() -> None:
     index = reading.shared_index()
     if not index.is_whole:
         return
-    jobs = reading.jobs()
-    started_here = {job.run for job in jobs}
-    now = {job.job_id: (job.run, job.state if job.has_ended else _ACTIVE) for job in jobs}
+    known = reading.jobs()
+    started_here = {job.run for job in known}
+    now = {job.job_id: (job.run, job.state if job.has_ended else _ACTIVE) for job in known}
     for run in index.runs:
         if run.path.name not in started_here:
             now[run.path.name] = (run.path.name, run.status or "new run")

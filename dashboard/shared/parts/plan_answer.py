@@ -36,7 +36,7 @@ def memory_picture(plan: Mapping[str, Any], *, key: str, observed: float | None 
         programs = {part.program: f"{size(part.peak)} of {size(part.limit)}, {part.verdict}" for part in found}
         alt = "; ".join(f"{name}: {text}" for name, text in programs.items())
         figure = figures.memory(found, plotted.colours(), observed=observed)
-        plotted.show(figure, key=key, alt=f"Memory by program. {alt}")
+        plotted.show_figure(figure, key=key, alt=f"Memory by program. {alt}")
 
 
 def memory_table(plan: Mapping[str, Any], *, key: str) -> None:
@@ -59,7 +59,7 @@ def session_picture(plan: Mapping[str, Any], *, key: str) -> None:
         return
     alt = ", ".join(f"{part.name} {duration(part.seconds.likely)}" for part in found)
     figure = figures.session(found, planned.time_limits(plan), plotted.colours())
-    plotted.show(figure, key=key, alt=f"Time of the run by phase: {alt}")
+    plotted.show_figure(figure, key=key, alt=f"Time of the run by phase: {alt}")
 
 
 def largest_parts(plan: Mapping[str, Any]) -> None:

@@ -18,7 +18,7 @@ def colours() -> Palette:
     return palette(st.context.theme.type)
 
 
-def show(
+def show_figure(
     figure: go.Figure,
     *,
     key: str,

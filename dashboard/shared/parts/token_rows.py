@@ -15,7 +15,7 @@ _SHOWN_TOKENS = 1000
 """Tokens shown at each end of a long example; the answer is often at its end."""
 
 
-def show(examples: Iterable[Mapping[str, Any]]) -> None:
+def show_examples(examples: Iterable[Mapping[str, Any]]) -> None:
     """Draw examples of a `first_examples.json` below a legend."""
     st.html(
         '<p class="tp-sub tp-tokens-key"><span class="tp-on tp-key">underlined</span> '

@@ -11,7 +11,6 @@ from evidence.effective import peak_memory, planned_memory
 from schemas import formats
 from schemas.reading import get_bool, get_number, get_objects, get_str
 
-Document = Mapping[str, Any] | None
 Forecast = tuple[str, str, str, str]
 """A figure, its planned value, its observed value, and a remark."""
 
@@ -20,7 +19,7 @@ def forecasts(plan: Document, manifest: Document) -> list[Forecast]:
     """Compare devices, memory, step time and verdict of a plan with a run; empty without a plan."""
     if plan is None:
         return []
-    return [_device(plan, manifest), _memory(plan, manifest), *_step(plan, manifest), _verdict(plan, manifest)]
+    return [_device(plan, manifest), _memory_forecast(plan, manifest), *_step(plan, manifest), _verdict(plan, manifest)]
 
 
 def parts(plan: Document) -> list[tuple[str, str, str]]:
@@ -46,7 +45,7 @@ def _times(count: float | None, name: str | None) -> str:
     return formats.NOTHING if name is None else f"{formats.count(count)} × {name}"
 
 
-def _memory(plan: Document, manifest: Document) -> Forecast:
+def _memory_forecast(plan: Document, manifest: Document) -> Forecast:
     peak = peak_memory(manifest)
     planned = planned_memory(plan, peak.scope if peak else "one device")
     text, remark = formats.NOTHING, ""

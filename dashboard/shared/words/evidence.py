@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from dashboard.shared.words.grades import Sign, Tone
-from evidence.grade import GRADES, GradeName
+from evidence.grade import GRADES as GRADE_NAMES, GradeName
 from evidence.report import CARDS, IN_THEIR_PLACE, LOGS_CARD, MANIFEST_CARD, SUMMARY_CARD, DocumentState, Seal
 from schemas import formats
 from schemas.formats import quantity
@@ -25,7 +25,7 @@ _SEALS: Mapping[Seal, str] = {
     "not checked": "hash – not checked: no valid manifest",
 }
 _LETTERS: Mapping[str, str] = {MANIFEST_CARD: "M", SUMMARY_CARD: "E", LOGS_CARD: "L"}
-LADDER: tuple[GradeName, ...] = tuple(reversed(GRADES[: GRADES.index("template") + 1]))
+LADDER: tuple[GradeName, ...] = tuple(reversed(GRADE_NAMES[: GRADE_NAMES.index("template") + 1]))
 """The grades from lowest to highest; a contradictory run is not on the ladder."""
 
 LIFTS: Mapping[GradeName, str] = {
@@ -51,7 +51,7 @@ def cards(documents: Sequence[DocumentState]) -> dict[str, list[DocumentState]]:
     }
 
 
-def mark_of(documents: Iterable[DocumentState]) -> str:
+def merge_marks(documents: Iterable[DocumentState]) -> str:
     """Return the mark of a card: `wrong` if any document is wrong, else the mark of the first existing document."""
     marks = [document.mark for document in documents]
     return "wrong" if "wrong" in marks else next((mark for mark in marks if mark != "missing"), "missing")
@@ -59,7 +59,7 @@ def mark_of(documents: Iterable[DocumentState]) -> str:
 
 def marks(documents: Sequence[DocumentState]) -> tuple[str, ...]:
     """Return marks of manifest, eval summary and logs for a list, such as `M ✓`, `E ✓`, `L ✕`."""
-    return tuple(_mark(title, mark_of(held)) for title, held in cards(documents).items()) if documents else ()
+    return tuple(_mark(title, merge_marks(held)) for title, held in cards(documents).items()) if documents else ()
 
 
 def every_mark() -> dict[str, Tone]:
@@ -73,13 +73,13 @@ def _mark(title: str, mark: str) -> str:
 
 def brief(documents: Sequence[DocumentState]) -> str:
     """Return the state of a card for a table cell: `✓ valid, 2,831 rows`."""
-    mark = mark_of(documents)
+    mark = merge_marks(documents)
     rows = sum(document.rows or 0 for document in documents)
     text = quantity(sum(document.errors for document in documents), "error") if mark == "wrong" else mark
     return f"{MARKS[mark].symbol} {text}" + (f", {formats.count(rows)} rows" if rows and documents[0].schema else "")
 
 
-def state_of(document: DocumentState) -> str:
+def format_state(document: DocumentState) -> str:
     """Return the state of a document as a line: `✓ valid · 31 rows · hash ✓ matches`."""
     if document.mark == "another tool's":
         return f"≈ {quantity(document.rows or 0, document.name.removesuffix('s'))}, as stated"
@@ -93,7 +93,7 @@ def state_of(document: DocumentState) -> str:
     return " · ".join([*parts, _SEALS[document.seal]])
 
 
-def schemas_said(documents: Sequence[DocumentState]) -> str:
+def format_schemas(documents: Sequence[DocumentState]) -> str:
     """Return the schemas of documents: `run_manifest 1.2`; empty for another tool's run."""
     names = ", ".join(document.schema for document in documents if document.schema)
     if not names or all(document.mark == "missing" for document in documents):
@@ -101,6 +101,6 @@ def schemas_said(documents: Sequence[DocumentState]) -> str:
     return f"{names} {documents[0].version or 'of an unknown version'}"
 
 
-def lift_of(grade: GradeName, *, is_foreign: bool) -> str:
+def advice_for_grade(grade: GradeName, *, is_foreign: bool) -> str:
     """Return how a run can reach a higher grade."""
     return _LIFTS_FOREIGN if is_foreign and grade == "measured" else LIFTS[grade]

@@ -28,7 +28,7 @@ _WAITING_SHOWN, _ENDED_SHOWN, _ENDED_FOLDED = 3, 1, 12
 _BAD = frozenset({"failed", "refused", "lost"})
 
 
-def show(root: Path) -> None:
+def show_queue(root: Path) -> None:
     """Draw the queue, and keep it up to date while a job is waiting or running."""
     active = any(not job.has_ended for job in reading.jobs())
     st.fragment(run_every=TICK_SECONDS if active else None)(_queue)(root, was_active=active)

@@ -46,7 +46,7 @@ def page() -> None:
     markup.heading("Launch", lines=["Runs keep going if you close this page."])
     gate.viewer_note()
     if reading.jobs():
-        jobs.show(root)
+        jobs.show_queue(root)
         st.header("Start another run", anchor=False)
     source = _source()
     if source is None:
@@ -80,7 +80,7 @@ def page() -> None:
                 plan_answer.session_picture(plan, key="launch_session")
         below = st.container()
     with facts:
-        what.show(source.key, checked)
+        what.show_data(source.key, checked)
     force = gate.may_operate() and _start_bar(resolved, plan, found)
     with below:
         _command(resolved, force=force)

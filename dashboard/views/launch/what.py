@@ -20,7 +20,7 @@ from schemas.formats import count, short_count
 from schemas.reading import get_number, get_objects, get_str
 
 
-def show(source: str, checked: Mapping[str, Any] | None) -> None:
+def show_data(source: str, checked: Mapping[str, Any] | None) -> None:
     """Draw facts about the model and the data, the upload, and the first examples.
 
     `checked` is the answer of `trainproof train --check`, or None.
@@ -39,7 +39,7 @@ def show(source: str, checked: Mapping[str, Any] | None) -> None:
         rows = st.expander("First examples, as the model sees them", key="rows", on_change="rerun", bind="query-params")
         if rows.open:
             with rows:
-                token_rows.show(examples)
+                token_rows.show_examples(examples)
 
 
 def save_upload(root: Path, name: str, content: bytes) -> Path:

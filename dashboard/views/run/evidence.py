@@ -13,7 +13,7 @@ from dashboard.shared.charts import foreign_run
 from dashboard.shared.parts import markup
 from dashboard.shared.parts.problems import show as show_problems
 from dashboard.shared.session import reading
-from dashboard.shared.words import evidence
+from dashboard.shared.words.evidence import LADDER, MARKS, advice_for_grade, cards, format_schemas, format_state, merge_marks
 from dashboard.shared.words.grades import GRADES
 from dashboard.shared.words.text import glimpse
 from evidence.bundle.secrets import strip_invisible
@@ -31,7 +31,7 @@ _FIRST_LINES, _MOST_LINES, _LINES_AROUND = 3, 20, 3
 def strip(summary: RunSummary, run: Run) -> None:
     """Draw a card for each document, and one for the grade."""
     columns = st.columns([3, 3, 4, 5])
-    for column, (title, documents) in zip(columns, evidence.cards(summary.documents).items(), strict=False):
+    for column, (title, documents) in zip(columns, cards(summary.documents).items(), strict=False):
         with column.container(border=True, height="stretch", gap="xsmall", key=f"evidence_{title.split()[-1].lower()}"):
             _card(title, documents, run)
     with columns[-1].container(border=True, height="stretch", gap="xsmall", key="evidence_ladder"):
@@ -39,12 +39,12 @@ def strip(summary: RunSummary, run: Run) -> None:
 
 
 def _card(title: str, documents: Sequence[DocumentState], run: Run) -> None:
-    sign = markup.sign(evidence.MARKS, evidence.mark_of(documents)) if documents else ""
+    sign = markup.sign(MARKS, merge_marks(documents)) if documents else ""
     lines = ""
     for document in documents:
         name = f"{markup.safe(document.name)} " if len(documents) > 1 and document.schema else ""
-        lines += f"<p>{name}{markup.safe(evidence.state_of(document))}</p>"
-    small = evidence.schemas_said(documents)
+        lines += f"<p>{name}{markup.safe(format_state(document))}</p>"
+    small = format_schemas(documents)
     if view := run.foreign():
         small = ", ".join(dict.fromkeys(name for one in documents for name in foreign_run.files_of(view, one.name)))
     small = markup.safe(glimpse(small, _LONGEST_NAMES))
@@ -69,7 +69,7 @@ def _download(folder: Path, name: str, label: str) -> None:
 
 def _grade_card(summary: RunSummary, *, is_foreign: bool) -> None:
     """Draw the ladder of grades, the reasons of the grade, and how to reach the next one."""
-    grade, ladder = summary.grade, evidence.LADDER
+    grade, ladder = summary.grade, LADDER
     items = "".join(
         f'<li class="{"tp-here" if name == grade else ""}" title="{markup.safe(GRADES[name].meaning)}">'
         f"{GRADES[name].symbol} {markup.safe(name)}</li>"
@@ -81,7 +81,7 @@ def _grade_card(summary: RunSummary, *, is_foreign: bool) -> None:
     lines = f"<p><b>Why {markup.safe(grade)}:</b> {markup.words(reasons)}</p>"
     if grade != ladder[-1]:
         copies = [one for one in reading.check(summary.path).findings if one.code in CONTRADICTS_COPY]
-        advice = copies[0].next if copies else evidence.lift_of(grade, is_foreign=is_foreign)
+        advice = copies[0].next if copies else advice_for_grade(grade, is_foreign=is_foreign)
         following = f"To reach {ladder[ladder.index(grade) + 1]}:" if grade in ladder else "Next:"
         lines += f"<p><b>{following}</b> {markup.words(advice)}</p>"
     st.html(

@@ -116,7 +116,7 @@ def examples(run: Run) -> None:
             )
         ],
     )
-    token_rows.show(get_objects(found, "examples"))
+    token_rows.show_examples(get_objects(found, "examples"))
 
 
 def files(run: Run) -> None:
@@ -164,7 +164,7 @@ def machine(run: Run) -> None:
     st.header("Machine at work", anchor=False)
     told = machine_figure.describe(rows)
     picture = machine_figure.draw(rows, plotted.colours())
-    plotted.show(picture, key="machine", alt=f"Memory, load and waiting for data over the run. {told}")
+    plotted.show_figure(picture, key="machine", alt=f"Memory, load and waiting for data over the run. {told}")
     markup.note(told)
 
 
