@@ -9,9 +9,9 @@ from pathlib import Path
 
 import streamlit as st
 
-from dashboard.shared.parts import freshness
+from dashboard.shared import reading
 from dashboard.shared.parts.gate import close_if_refused, draw_account
-from dashboard.shared.session.state import PAGES, RUNS, arrive, go
+from dashboard.shared.state import PAGES, RUNS, arrive, go
 
 HERE = Path(__file__).parent
 
@@ -33,7 +33,7 @@ def main() -> None:
     chosen.run()
     st.html(HERE / "static" / "opened.html", unsafe_allow_javascript=True)
     draw_account()
-    freshness.watch()
+    reading.watch()
 
 
 def _runs_by_name() -> None:

@@ -13,14 +13,12 @@ import pandas as pd
 import streamlit as st
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
-from dashboard.shared.parts import freshness, gate, launching, markup, problems, replay, share
-from dashboard.shared.parts.launching import trying
+from dashboard.shared import reading, state
+from dashboard.shared.parts import gate, markup, problems, replay, run_box
+from dashboard.shared.parts.gate import trying
 from dashboard.shared.parts.problems import BUILD_OPTIONS
 from dashboard.shared.parts.run_box import choose_runs
-from dashboard.shared.session import reading, state
-from dashboard.shared.words.evidence import brief, cards
-from dashboard.shared.words.grades import GRADES, Sign, label
-from dashboard.shared.words.text import plain
+from dashboard.shared.words import GRADES, Sign, brief, cards, label, plain
 from evidence.bundle.build import ChecklistItem, build_bundle, checklist
 from evidence.bundle.contents import files_of_run
 from evidence.bundle.reading import open_bundle
@@ -72,7 +70,7 @@ def _build() -> None:
     known = reading.by_name(reading.summaries())
     if not known:
         markup.empty("No runs yet", "Start one, then package it here.")
-        launching.smoke_button()
+        gate.smoke_button()
         return
     markup.step(1, "Choose runs")
     names = choose_runs(known, label_visibility="collapsed")
@@ -80,7 +78,7 @@ def _build() -> None:
         markup.empty("Choose the runs to hand in", "Add the smoke test of a full run to show that it was tested first.")
         return
     runs = [known[name] for name in names]
-    if not freshness.are_as_judged(runs):
+    if not reading.are_as_judged(runs):
         return
     folders = [run.path for run in runs]
     items = _check(tuple(map(str, folders)), tuple(map(reading.signature, folders)))
@@ -90,7 +88,7 @@ def _build() -> None:
     if gate.may_operate():
         markup.step(3, "Build")
         _build_buttons(runs, items)
-    share.button(folders)
+    run_box.button(folders)
     _draw_bundle(set(names))
 
 
@@ -115,10 +113,7 @@ def _draw_checks(items: Sequence[ChecklistItem], runs: Sequence[RunSummary]) -> 
     """Draw the state of each run, what to fix first, and the rest folded."""
     markup.table(
         ["Run", "Grade", *CARDS],
-        [
-            (run.path.name, label(GRADES, run.grade), *map(brief, cards(run.documents).values()))
-            for run in runs
-        ],
+        [(run.path.name, label(GRADES, run.grade), *map(brief, cards(run.documents).values())) for run in runs],
         marked=[place for place, run in enumerate(runs) if any(document.mark == "wrong" for document in run.documents)],
     )
     open_items = sorted((item for item in items if item.state in {"blocked", "warning"}), key=lambda item: item.state)

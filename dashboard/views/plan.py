@@ -9,12 +9,11 @@ import pandas as pd
 import streamlit as st
 from streamlit import column_config
 
-from dashboard.shared.config import configs, form
-from dashboard.shared.parts import asking, config_form, gate, markup, plan_answer, plotted, problems, source_box
-from dashboard.shared.parts.asking import PlanQuestion
-from dashboard.shared.session import state
+from dashboard.shared import configs, form, state
+from dashboard.shared.parts import config_form, gate, markup, plan_answer, problems, run_box
+from dashboard.shared.parts.plan_answer import PlanQuestion
 from dashboard.shared.tables.planned import band_at, bytes_at
-from dashboard.shared.words.verdicts import VERDICTS, method_at, verdict_at
+from dashboard.shared.words import VERDICTS, method_at, verdict_at
 from evidence.bundle.secrets import strip_invisible
 from evidence.targets import target_names
 from launch.process import format_command
@@ -35,7 +34,7 @@ def page() -> None:
     markup.heading("Plan", lines=["Check memory and time on any machine before you train."])
     gate.viewer_note()
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        source = source_box.choose()
+        source = run_box.choose()
         machines = target_names()
         machine = st.selectbox(
             "Machine",
@@ -69,13 +68,13 @@ def _draw_plans(source: str, config: Mapping[str, Any], machine: str) -> None:
         PlanQuestion(options=("--where", "--quick"), label="Estimating for every machine"),
         PlanQuestion(options=("--on", machine), label=f"Compiling for {machine}", button=f"Compile for {machine}"),
     ]
-    known = asking.answers(state.root(), config, wanted)
+    known = plan_answer.answers(state.root(), config, wanted)
     quick, everywhere, compiled = (known[one.options].answer for one in wanted)
     plan = compiled or quick
     is_supported = plan is not None and verdict_at(plan, "verdict") != "unsupported"
     if plan is not None:
         plan_answer.head(plan)
-    asking.show(state.root(), config, wanted if is_supported else wanted[:2], key="plan", allowed=is_valid)
+    plan_answer.show(state.root(), config, wanted if is_supported else wanted[:2], key="plan", allowed=is_valid)
     problems.show(found)
     if plan is not None:
         plan_answer.advice(plan, source=source, config=config)
@@ -190,7 +189,7 @@ def _draw_sizes(answer: Mapping[str, Any], config: Mapping[str, Any]) -> None:
     markup.note("No size fits." if fitting.empty else f"Largest that fits: {fitting['best'].iloc[-1]} of {limit}.")
     table = rows.pivot_table(index="Microbatch", columns="length", values="text", aggfunc="first", fill_value="")
     table = table.iloc[:MOST_SIZES, :MOST_SIZES].rename(columns=lambda length: f"{length:,} tokens")
-    backs = plotted.colours().backs
+    backs = markup.colours().backs
     tints = {sign.symbol: f"background-color: {backs[sign.tone]}" for sign in VERDICTS.values()}
     st.dataframe(table.style.map(lambda text: tints.get(text[:1], "")), key="sizes")
     st.caption(" · ".join(f"{sign.symbol} {verdict}" for verdict, sign in VERDICTS.items() if verdict != "unsupported"))

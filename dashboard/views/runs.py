@@ -10,17 +10,15 @@ from typing import Any, Literal
 import pandas as pd
 import streamlit as st
 
-from dashboard.shared.parts import launching, markup, notes_dialog, problems, smoke_card
+from dashboard.shared import reading, state
+from dashboard.shared.parts import course, gate, markup, problems, run_box
 from dashboard.shared.parts.gate import may_operate
 from dashboard.shared.parts.run_box import name_pixels
-from dashboard.shared.session import reading, state
-from dashboard.shared.session.reading import reader_zone
+from dashboard.shared.reading import reader_zone
 from dashboard.shared.tables import runs as tables
 from dashboard.shared.tables.query import condition_text
 from dashboard.shared.tables.runs import RunTable
-from dashboard.shared.words.evidence import every_mark
-from dashboard.shared.words.grades import GRADES, STATUSES, Tone, label
-from dashboard.shared.words.text import findable, plain
+from dashboard.shared.words import GRADES, STATUSES, Tone, every_mark, findable, label, plain
 from evidence.index.index import check_paths
 from evidence.index.summary import RunSummary
 from evidence.notes import NotesEdit, change_notes
@@ -120,7 +118,7 @@ def page() -> None:
             "A run is a folder with settings, metrics, log, predictions and their hashes.",
             "A smoke test takes seconds on this machine and shows every page. It tests the pipeline, not the model.",
         )
-        launching.smoke_button()
+        gate.smoke_button()
         return
     if summaries[0].path == state.root() and summaries[0].first_problem:
         markup.heading("Runs")
@@ -402,7 +400,7 @@ def follow(names: Sequence[str]) -> None:
     """Open the page whose button was pressed, unless the selected runs are gone."""
     key = next((key for key in _PAGES if st.session_state.get(key)), None)
     if key is not None and names:
-        part = {"part": smoke_card.TAB} if key == "smoke_selected" else {}
+        part = {"part": course.TAB} if key == "smoke_selected" else {}
         state.go(_PAGES[key], **({"run": names[0]} if key == "open_selected" else {"runs": names}), **part)
 
 
@@ -411,12 +409,12 @@ def _actions(selected: Sequence[RunSummary]) -> None:
     title, icon, key = main
     st.button(title, icon=f":material/{icon}:", type="primary", key=f"{key}_selected", shortcut="Ctrl+Enter")
     if len(selected) == 1 or {run.mode for run in selected} == {"smoke", "full"}:
-        st.button(smoke_card.TAB, icon=":material/science:", key="smoke_selected")
+        st.button(course.TAB, icon=":material/science:", key="smoke_selected")
     st.button("Package", icon=":material/inventory_2:", key="package_selected")
     if not may_operate():
         return
     if st.button("Tags and note", icon=":material/sell:"):
-        notes_dialog.edit(selected)
+        run_box.edit(selected)
     restore = all(run.archived for run in selected)
     icon = ":material/unarchive:" if restore else ":material/archive:"
     if st.button("Restore" if restore else "Archive", icon=icon, help="Archived runs are hidden, not deleted."):

@@ -11,7 +11,7 @@ from pages import APP, Open
 from streamlit import config
 from streamlit.testing.v1 import AppTest
 
-from dashboard.shared.session import state
+from dashboard.shared import state
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Open:
     monkeypatch.chdir(tmp_path)
     # What takes long to read may rest for some seconds, and beside other tests a small run can take long.
     monkeypatch.setattr("evidence.index.index.LONG_SECONDS", 60.0)
-    monkeypatch.setattr("dashboard.shared.session.reading.WAIT_SECONDS", 30.0)
+    monkeypatch.setattr("dashboard.shared.reading.WAIT_SECONDS", 30.0)
     config.get_config_options(force_reparse=True)
 
     def open_page(page: state.Page, /, **parameters: str | list[str]) -> AppTest:

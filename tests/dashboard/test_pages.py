@@ -9,7 +9,7 @@ from pages import APP, Open, said
 from streamlit.testing.v1 import AppTest
 from synthetic import write_run
 
-from dashboard.shared.session import state
+from dashboard.shared import state
 from evidence.lock import RunLock
 
 

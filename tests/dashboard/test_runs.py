@@ -16,7 +16,7 @@ from pages import Open, labels, press, said
 from streamlit.testing.v1 import AppTest
 from synthetic import STARTED, write_run
 
-from dashboard.shared.session.state import RUNS
+from dashboard.shared.state import RUNS
 from dashboard.shared.tables import runs as table
 from dashboard.shared.tables.query import condition_text
 from evidence.index.index import index_runs
@@ -146,11 +146,11 @@ def test_tags_and_notes_are_columns_and_fields_and_never_more_than_text(opened: 
 
 def alpha_and_beta() -> None:
     """Draw the dialog of two runs: AppTest draws a part of a page only with the whole page, which would close it."""
-    from dashboard.shared.parts import notes_dialog
-    from dashboard.shared.session import reading
+    from dashboard.shared import reading
+    from dashboard.shared.parts import run_box
 
     known = reading.by_name(reading.summaries())
-    notes_dialog.edit([known["alpha"], known["beta"]])
+    run_box.edit([known["alpha"], known["beta"]])
 
 
 @pytest.mark.usefixtures("opened")

@@ -10,7 +10,7 @@ import streamlit
 from pages import APP, said
 from streamlit.testing.v1 import AppTest
 
-from dashboard.shared.session import state
+from dashboard.shared import state
 from evidence.layout import EXPORT
 from evidence.run import read_run
 from trainer.recorder.progress import Watch

@@ -18,9 +18,9 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from dashboard.shared.charts.plan_figures import Palette, label, new_figure
-from dashboard.shared.reading.series import Series
-from dashboard.shared.words.text import csv_cell
+from dashboard.shared.charts.theme import Palette, label, new_figure
+from dashboard.shared.files import Series
+from dashboard.shared.words import csv_cell
 from schemas.catalog import TIME, RowField, row_fields
 from schemas.formats import count
 from schemas.reading import get_number, get_str

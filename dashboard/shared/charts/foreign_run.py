@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dashboard.shared.charts.curves import Mark, RunLine
-from dashboard.shared.reading.series import Series
+from dashboard.shared.files import Series
 from dashboard.shared.tables.headline import HeadlineFigure
 from evidence.bundle.secrets import hide_secrets
 from evidence.imports.grade import tool_figures

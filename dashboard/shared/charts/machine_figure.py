@@ -8,7 +8,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from dashboard.shared.charts.curves import stack_panels
-from dashboard.shared.charts.plan_figures import Palette, unit_of_bytes, unit_of_seconds
+from dashboard.shared.charts.theme import Palette, unit_of_bytes, unit_of_seconds
 
 Row = Mapping[str, Any]
 

@@ -10,9 +10,9 @@ from typing import Any
 import plotly.express as px
 import plotly.graph_objects as go
 
-from dashboard.shared.charts.plan_figures import Palette, label, template, unit_of_bytes, unit_of_seconds
+from dashboard.shared.charts.theme import Palette, label, template, unit_of_bytes, unit_of_seconds
 from dashboard.shared.tables.planned import MemoryPart, TimePart
-from dashboard.shared.words.verdicts import VERDICTS, part_name
+from dashboard.shared.words import VERDICTS, part_name
 from schemas.formats import duration, size
 
 _FAR = 6.0

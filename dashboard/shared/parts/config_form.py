@@ -13,11 +13,10 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from dashboard.shared.config import configs, form
-from dashboard.shared.config.form import FormField, as_yaml
+from dashboard.shared import configs, form, state
+from dashboard.shared.form import FormField, as_yaml
 from dashboard.shared.parts import markup
-from dashboard.shared.session import state
-from dashboard.shared.words.text import plain
+from dashboard.shared.words import plain
 from evidence.bundle.secrets import strip_invisible
 from launch.jobs import launch_folder
 

@@ -8,17 +8,15 @@ from pathlib import Path
 
 import streamlit as st
 
-from dashboard.shared.config import configs
-from dashboard.shared.parts import markup
-from dashboard.shared.parts.gate import may_operate
-from dashboard.shared.parts.launching import trying
-from dashboard.shared.session import reading, state
+from dashboard.shared import configs, reading, state
+from dashboard.shared.parts import gate, markup
+from dashboard.shared.parts.gate import may_operate, trying
 from dashboard.shared.tables import headline
-from dashboard.shared.words.grades import GRADES, JOBS, STATUSES
-from dashboard.shared.words.text import glimpse, plain, shorten
-from evidence.compare.smoke import find_counterparts, find_full_runs
+from dashboard.shared.words import GRADES, JOBS, STATUSES, glimpse, plain, shorten
+from evidence.compare.smoke import State, find_counterparts, find_full_runs, find_smoke_runs
 from evidence.index.summary import RunSummary
 from evidence.layout import CONFIG, MANIFEST
+from evidence.run import Run
 from launch import queue
 from launch.jobs import OUTPUT, Job, tail
 from schemas.formats import duration
@@ -181,3 +179,36 @@ def compare_menu(summary: RunSummary, known: Mapping[str, RunSummary]) -> None:
     )
     if chosen is not None:
         state.go(state.COMPARE, runs=[*([] if chosen == _ANOTHER else [options[chosen]]), name])
+
+
+TAB = "Smoke → TPU"
+"""Tab of the Compare page that compares a smoke run with its full run."""
+START = "Start the smoke run"
+
+STATE_LABELS: Mapping[State, str] = {"passed": "✓ passed", "failed": "✕ failed", "not exercised": "– not tested"}
+"""Symbol and word of each state of a stage."""
+
+
+def card(summary: RunSummary, run: Run, known: Mapping[str, RunSummary]) -> None:
+    """Draw the stages that the smoke run passed, or the button that starts one for a full run without."""
+    is_smoke = summary.mode == "smoke"
+    found = (find_full_runs if is_smoke else find_smoke_runs)(summary, known.values())
+    if not found and (is_smoke or summary.mode != "full" or not summary.settings):
+        return
+    with st.container(border=True, horizontal=True, vertical_alignment="center", key="smoke_card"):
+        if not found:
+            markup.note("No smoke run with this configuration yet.")
+            start_button(run)
+            return
+        smoke, full = (summary, found[0]) if is_smoke else (found[0], summary)
+        check = reading.rehearsal_of(smoke.path, full.path)
+        stages = " · ".join(f"{STATE_LABELS[stage.state][0]} {stage.name}" for stage in check.smoke_stages)
+        markup.note(f"{check.summary} {stages}")
+        if st.button(TAB, icon=":material/science:"):
+            state.go(state.COMPARE, part=TAB, full=full.path.name, smoke=smoke.path.name)
+
+
+def start_button(run: Run) -> None:
+    """Draw the button that queues the smoke run of a run's configuration."""
+    if run.config is not None and gate.may_operate() and st.button(START, icon=":material/science:", type="primary"):
+        gate.start(configs.smoke_of(run.config))

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import streamlit as st
 
+from dashboard.shared import reading
 from dashboard.shared.charts import foreign_run
 from dashboard.shared.charts.curves import (
     LOG_RATIO,
@@ -19,9 +20,8 @@ from dashboard.shared.charts.curves import (
     draw,
     line_with_parents,
 )
-from dashboard.shared.charts.plan_figures import palette as theme_palette
-from dashboard.shared.parts import markup, plotted
-from dashboard.shared.session import reading
+from dashboard.shared.charts.theme import palette as theme_palette
+from dashboard.shared.parts import markup
 from evidence.index.summary import RunSummary
 from evidence.run import Run
 
@@ -129,7 +129,7 @@ def show(lines: Sequence[RunLine], *, key: str, name: str, beside: Callable[[], 
             low, high = sorted(box["x"])
             zooms[zoomed] = (low * chart.x_divisor, high * chart.x_divisor)
 
-    plotted.show_figure(
+    markup.show_figure(
         chart.figure,
         key=key,
         alt=f"Training curves of {names}: {', '.join(chart.titles)}",

@@ -6,18 +6,19 @@ Text of runs is never passed to a Markdown command, because Streamlit's Markdown
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import tzinfo
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import streamlit as st
 
+from dashboard.shared.charts.theme import Palette, palette
 from dashboard.shared.tables.headline import HeadlineFigure
-from dashboard.shared.words.grades import UNKNOWN, Sign
-from dashboard.shared.words.text import difference
-from dashboard.shared.words.times import date_and_time
+from dashboard.shared.words import UNKNOWN, Sign, date_and_time, difference
 from evidence.bundle.secrets import strip_invisible
+from schemas.formats import count
+from schemas.reading import get_number, get_objects
 
 _CODE = re.compile("`([^`]+)`")
 _WORD = 22
@@ -149,3 +150,79 @@ def figures(found: Iterable[HeadlineFigure]) -> None:
                 st.metric(one.label, one.value)
                 if one.detail:
                     note(one.detail)
+
+
+_SHOWN_TOKENS = 1000
+"""Tokens shown at each end of a long example; the answer is often at its end."""
+
+
+def show_examples(examples: Iterable[Mapping[str, Any]]) -> None:
+    """Draw examples of a `first_examples.json` below a legend."""
+    st.html(
+        '<p class="tp-sub tp-tokens-key"><span class="tp-on tp-key">underlined</span> '
+        "Supervised: the model is trained to predict this token. "
+        '<span class="tp-key">plain</span> Context only. Line breaks are shown as ↵.</p>'
+    )
+    for example in examples:
+        _example(example)
+
+
+def _example(example: Mapping[str, Any]) -> None:
+    tokens = get_objects(example, "tokens")
+    supervised = sum(token.get("supervised") is True for token in tokens)
+    cut = ", truncated to the sequence length" if example.get("truncated") is True else ""
+    row = get_number(example, "row")
+    shown = "".join(map(_token, tokens))
+    more = ""
+    if (left_out := len(tokens) - 2 * _SHOWN_TOKENS) > 0:
+        more = f"; the first and last {_SHOWN_TOKENS:,} are shown"
+        first, last = ("".join(map(_token, some)) for some in (tokens[:_SHOWN_TOKENS], tokens[-_SHOWN_TOKENS:]))
+        shown = f"{first}\n<i>… {left_out:,} tokens omitted …</i>\n{last}"
+    title = f"Row {count(row)}: {len(tokens):,} tokens, {supervised:,} supervised{cut}{more}"
+    st.html(f'<p class="tp-sub">{safe(title)}</p><p class="tp-tokens">{shown}</p>')
+
+
+def _token(token: Mapping[str, Any]) -> str:
+    text = safe(token.get("text", "")).replace("\n", "<i>↵</i>\n")
+    on = token.get("supervised") is True
+    kind = "supervised" if on else "context"
+    return f'<span class="{"tp-on" if on else ""}" title="id {safe(token.get("id", "?"))}, {kind}">{text}</span>'
+
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+
+def colours() -> Palette:
+    """Return the colours of the reader's theme."""
+    return palette(st.context.theme.type)
+
+
+def show_figure(
+    figure: go.Figure,
+    *,
+    key: str,
+    alt: str,
+    name: str = "",
+    clicked: Callable[[], None] | None = None,
+    selects: Literal["points", "box"] = "points",
+    saved_as: Literal["svg", "png"] = "svg",
+) -> Any:
+    """Draw a figure and return its selected points.
+
+    Args:
+        figure: A figure with its own template; Streamlit's theme is not applied.
+        key: Key of the chart.
+        alt: Description for screen readers.
+        name: Name of the saved file without its ending; by default the key.
+        clicked: Callback of a selection, which is in the session state under `key`.
+        selects: What `clicked` follows: a click on a point, or a box drawn with the mouse.
+        saved_as: Format of the saved file.
+    """
+    config = {
+        "displaylogo": False,
+        "modeBarButtons": [["toImage"]],
+        "toImageButtonOptions": {"format": saved_as, "filename": name or key, "scale": 2 if saved_as == "png" else 1},
+    }
+    chosen: Any = {} if clicked is None else {"on_select": clicked, "selection_mode": selects}
+    return st.plotly_chart(figure, theme=None, key=key, alt=alt, width="stretch", config=config, **chosen)

@@ -8,10 +8,10 @@ from typing import Any
 
 import streamlit as st
 
+from dashboard.shared import reading, state
 from dashboard.shared.parts import gate, markup
-from dashboard.shared.parts.launching import trying
-from dashboard.shared.session import reading, state
-from dashboard.shared.words.times import date_and_time
+from dashboard.shared.parts.gate import trying
+from dashboard.shared.words import date_and_time
 from evidence.bundle.secrets import strip_invisible
 from evidence.proof.verification import explain_receipt
 from launch import tasks

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from dashboard.shared.parts import markup
-from dashboard.shared.session import state
+from dashboard.shared import configs, reading, state
+from dashboard.shared.configs import StartConfig
+from dashboard.shared.parts import markup, problems
+from evidence.bundle.page import shared_report
+from evidence.bundle.secrets import strip_invisible
+from evidence.index.summary import RunSummary
+from evidence.notes import LONGEST_NOTE, NotesEdit, change_notes, split_tags
+from schemas.formats import quantity
+from schemas.problems import ProblemError
 
 SIDE_BY_SIDE = "Side by side"
 """Tab of the Compare page that compares runs in detail."""
@@ -89,3 +98,87 @@ def name_pixels() -> int:
 
 def _report_missing(names: Sequence[str]) -> None:
     markup.note(f"There is no run {', '.join(names)} in {state.root()}.")
+
+
+_EARLIER = 100
+"""Number of runs, the newest first, whose configurations are offered."""
+_LAST = "last source shown"
+
+
+def choose() -> StartConfig | None:
+    """Draw the box and return the chosen configuration, or None if there is nothing to choose from."""
+    folders = [summary.path for summary in reading.summaries()]
+    if state.has_arrived() and "source" not in st.query_params and _LAST in st.session_state:
+        st.query_params["source"] = st.session_state[_LAST]
+    linked = st.query_params.get("source")
+    near = [folder for at, folder in enumerate(folders) if at < _EARLIER or configs.same_as(folder.name) == linked]
+    known = {source.key: source for source in configs.sources(near)}
+    if not known:
+        return None
+    key = st.selectbox(
+        "Start from",
+        list(known),
+        key="source",
+        bind="query-params",
+        width=420,
+        help="A built-in configuration or one of an earlier run.",
+    )
+    st.session_state[_LAST] = key
+    return known[key]
+
+
+def edit(runs: Sequence[RunSummary]) -> None:
+    """Open the dialog, which writes notes.json of each run."""
+    state.open_dialog()
+    _form(runs)
+
+
+@st.dialog("Tags and note", width="medium", on_dismiss=state.close_dialog)
+def _form(runs: Sequence[RunSummary]) -> None:
+    names = ", ".join(strip_invisible(run.path.name) for run in runs[:5])
+    more = f" and {len(runs) - 5:,} more" if len(runs) > 5 else ""
+    markup.note(f"{quantity(len(runs), 'run')}: {names}{more}.")
+    shared = [tag for tag in runs[0].tags if all(tag in run.tags for run in runs)]
+    present = list(dict.fromkeys(tag for run in runs for tag in run.tags))
+    add = st.text_input("Add tags", placeholder="baseline seed-3", help="Single words, separated by spaces or commas.")
+    remove = st.multiselect("Remove tags", present, disabled=not present, placeholder="none")
+    if len(runs) > 1 and present:
+        markup.note(f"Tags in common: {', '.join(shared) or 'none'}.")
+    note = _note_field(runs)
+    markup.note("Stored in notes.json of each run. Grades do not depend on it.")
+    if st.button("Save", type="primary", icon=":material/save:"):
+        change = NotesEdit(add=split_tags(add), remove=tuple(remove), note=note)
+        try:
+            change_notes([run.path for run in runs], change, datetime.now(UTC))
+        except ProblemError as error:
+            problems.show(error.problems)
+            return
+        reading.look_again()
+        st.rerun()
+
+
+def _note_field(runs: Sequence[RunSummary]) -> str | None:
+    """Draw the field of the note, and return None to keep the notes."""
+    before = runs[0].note or ""
+    is_same = all((run.note or "") == before for run in runs)
+    replaces = is_same or st.toggle("Replace their notes", help="These runs have different notes.")
+    text = st.text_area(
+        "Note", value=before if is_same else "", max_chars=LONGEST_NOTE, disabled=not replaces, height=140
+    )
+    return text if replaces and not (is_same and text == before) else None
+
+
+_HELP = "Download figures, grades and findings as one HTML page without scripts. Secrets are masked."
+
+
+def button(folders: Sequence[Path]) -> None:
+    """Draw the button. The page is only created when it is pressed."""
+    name = folders[0].name if len(folders) == 1 else "comparison"
+    markup.download(
+        "Share",
+        lambda: shared_report(folders),
+        f"{name}.html",
+        mime="text/html",
+        icon=":material/ios_share:",
+        help=_HELP,
+    )

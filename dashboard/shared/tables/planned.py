@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dashboard.shared.words.verdicts import METHODS, method_at, program_name, verdict_at
+from dashboard.shared.words import METHODS, method_at, program_name, verdict_at
 from schemas.formats import count, duration, number, percent, size
 from schemas.problems import Problem, Severity
 from schemas.reading import get_number, get_objects, get_path, get_str

@@ -9,13 +9,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from dashboard.shared.config import form
-from dashboard.shared.config.form import as_yaml
+from dashboard.shared import form
+from dashboard.shared.form import as_yaml
 from dashboard.shared.tables import query
 from dashboard.shared.tables.query import is_missing
-from dashboard.shared.words.evidence import marks
-from dashboard.shared.words.grades import GRADES, STATUSES, label
-from dashboard.shared.words.text import csv_cell, shorten
+from dashboard.shared.words import GRADES, STATUSES, csv_cell, label, marks, shorten
 from evidence.bundle.secrets import strip_invisible
 from evidence.index.summary import RunSummary
 from schemas import formats

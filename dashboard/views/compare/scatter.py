@@ -12,11 +12,11 @@ import plotly.express as px
 import plotly.graph_objects as go
 import streamlit as st
 
+from dashboard.shared import reading, state
 from dashboard.shared.parts import markup
 from dashboard.shared.parts.run_box import MOST_SIDE_BY_SIDE, SIDE_BY_SIDE, hold_side_by_side, name_pixels
-from dashboard.shared.session import reading, state
 from dashboard.shared.tables.runs import cell_text
-from dashboard.shared.words.text import findable
+from dashboard.shared.words import findable
 from dashboard.views.compare.side_by_side import PLOT_CONFIG, format_csv
 from evidence.compare.settings import NO_SETTINGS, setting_rank
 from evidence.index.summary import RunSummary

@@ -12,14 +12,13 @@ import plotly.express as px
 import plotly.graph_objects as go
 import streamlit as st
 
+from dashboard.shared import reading
 from dashboard.shared.charts import foreign_run
-from dashboard.shared.config.form import as_yaml
-from dashboard.shared.parts import curves, freshness, markup, share, smoke_card
+from dashboard.shared.form import as_yaml
+from dashboard.shared.parts import course, curves, markup, run_box
 from dashboard.shared.parts.curves import line_of
 from dashboard.shared.parts.run_box import MOST_SIDE_BY_SIDE
-from dashboard.shared.session import reading
-from dashboard.shared.words.grades import GRADES, STATUSES, Sign, label
-from dashboard.shared.words.text import both_ends, csv_text, glimpse, shorten
+from dashboard.shared.words import GRADES, STATUSES, Sign, both_ends, csv_text, glimpse, label, shorten
 from evidence import layout
 from evidence.bundle.secrets import strip_invisible
 from evidence.compare.scores import Comparison, Flip, Pair, PairVerdict, judge_pairs
@@ -53,10 +52,10 @@ def draw(chosen: Sequence[str], known: Mapping[str, RunSummary], toolbar: Abstra
         markup.empty(
             f"Choose a run to compare with {names[0]}" if names else "Choose two or more runs",
             "Use the button above to choose runs. The first run is the baseline.",
-            f"{smoke_card.TAB} compares a smoke run with its full run. Scatter shows all runs.",
+            f"{course.TAB} compares a smoke run with its full run. Scatter shows all runs.",
         )
         return
-    if not freshness.are_as_judged([known[name] for name in names]):
+    if not reading.are_as_judged([known[name] for name in names]):
         return
     runs = {name: reading.run_of(known[name].path) for name in names}
     # The curves are sent to the browser before the differences are computed.
@@ -67,7 +66,7 @@ def draw(chosen: Sequence[str], known: Mapping[str, RunSummary], toolbar: Abstra
         _draw_verdicts(compared)
     with toolbar:
         _draw_export(compared)
-        share.button([known[name].path for name in names])
+        run_box.button([known[name].path for name in names])
     st.header("Figures and settings", anchor=False)
     every = st.toggle("Show equal values too", key="equal", bind="query-params")
     _draw_figures(compared, runs, every=every)
@@ -101,7 +100,7 @@ def _draw_verdicts(compared: Comparison) -> None:
         )
         st.caption(f"Shaded: differences too small to detect with {frame['Items'][0]:,} items.")
     if compared.smoke is not None:
-        markup.note(f"This is a smoke run and a full run: see {smoke_card.TAB} above.")
+        markup.note(f"This is a smoke run and a full run: see {course.TAB} above.")
 
 
 def _verdict_word(verdict: PairVerdict) -> str:

@@ -8,10 +8,10 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from dashboard.shared.parts import freshness, launching, markup, smoke_card
-from dashboard.shared.parts.smoke_card import STATE_LABELS
-from dashboard.shared.session import reading
-from dashboard.shared.words.text import shorten
+from dashboard.shared import reading
+from dashboard.shared.parts import course, gate, markup
+from dashboard.shared.parts.course import STATE_LABELS
+from dashboard.shared.words import shorten
 from dashboard.views.compare.side_by_side import format_setting, percent_change
 from evidence.compare.smoke import (
     QUESTIONS,
@@ -43,7 +43,7 @@ def draw(found: Sequence[RunSummary], picked: Sequence[RunSummary]) -> None:
     fulls, smokes = ([run for run in found if run.mode == mode] for mode in ("full", "smoke"))
     if not fulls:
         markup.empty("No full run yet", "This compares a smoke run with the full run of the same configuration.")
-        launching.smoke_button()
+        gate.smoke_button()
         return
     full, smoke = _choose_pair(fulls, smokes, _default_pair(fulls, smokes, picked))
     if smoke is None:
@@ -52,8 +52,8 @@ def draw(found: Sequence[RunSummary], picked: Sequence[RunSummary]) -> None:
             "A smoke run takes two steps with the same configuration, and evaluates.",
         )
         with st.container(horizontal=True, horizontal_alignment="center"):
-            smoke_card.start_button(reading.run_of(full.path))
-    elif freshness.are_as_judged([smoke, full]):
+            course.start_button(reading.run_of(full.path))
+    elif reading.are_as_judged([smoke, full]):
         _draw_check(smoke, full)
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 
 import streamlit as st
 
-from dashboard.shared.parts import launching, markup, smoke_card
+from dashboard.shared import reading, state
+from dashboard.shared.parts import course, gate, markup
 from dashboard.shared.parts.run_box import MOST_SIDE_BY_SIDE, SIDE_BY_SIDE, choose_runs, go_where_held
-from dashboard.shared.session import reading, state
 from dashboard.views.compare import scatter, side_by_side, smoke
 from evidence.index.summary import RunSummary
 
@@ -23,7 +23,7 @@ def page() -> None:
             "Compare needs two runs",
             f"{'Start another run' if known else 'No runs yet. Start two'}; a smoke run takes seconds.",
         )
-        launching.smoke_button()
+        gate.smoke_button()
         return
     toolbar = st.container(horizontal=True, vertical_alignment="bottom")
     with toolbar:
@@ -31,7 +31,7 @@ def page() -> None:
     picked = [known[name] for name in chosen]
     parts: Mapping[str, Callable[[], None]] = {
         SIDE_BY_SIDE: lambda: side_by_side.draw(chosen, known, toolbar),
-        smoke_card.TAB: lambda: smoke.draw(found, picked),
+        course.TAB: lambda: smoke.draw(found, picked),
         "Scatter": lambda: scatter.draw(found, picked),
     }
     for tab, draw in zip(st.tabs(list(parts), key="part", bind="query-params"), parts.values(), strict=True):

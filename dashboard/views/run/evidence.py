@@ -9,13 +9,21 @@ from typing import Any
 
 import streamlit as st
 
+from dashboard.shared import reading
 from dashboard.shared.charts import foreign_run
 from dashboard.shared.parts import markup
 from dashboard.shared.parts.problems import show as show_problems
-from dashboard.shared.session import reading
-from dashboard.shared.words.evidence import LADDER, MARKS, advice_for_grade, cards, format_schemas, format_state, merge_marks
-from dashboard.shared.words.grades import GRADES
-from dashboard.shared.words.text import glimpse
+from dashboard.shared.words import (
+    GRADES,
+    LADDER,
+    MARKS,
+    advice_for_grade,
+    cards,
+    format_schemas,
+    format_state,
+    glimpse,
+    merge_marks,
+)
 from evidence.bundle.secrets import strip_invisible
 from evidence.index.summary import RunSummary
 from evidence.report import DocumentState, document_errors

@@ -10,10 +10,10 @@ from typing import Any
 
 import streamlit as st
 
+from dashboard.shared import state
 from dashboard.shared.parts import gate, markup
-from dashboard.shared.parts.launching import trying
-from dashboard.shared.session import state
-from dashboard.shared.words.text import both_ends, glimpse
+from dashboard.shared.parts.gate import trying
+from dashboard.shared.words import both_ends, glimpse
 from evidence import layout
 from evidence.bundle.secrets import strip_invisible
 from evidence.index.summary import RunSummary

@@ -12,7 +12,7 @@ import pandas as pd
 import streamlit as st
 
 from dashboard.shared.parts import markup
-from dashboard.shared.words.text import both_ends, glimpse
+from dashboard.shared.words import both_ends, glimpse
 from evidence.bundle.secrets import strip_invisible
 from schemas import formats
 from schemas.formats import quantity

@@ -9,9 +9,9 @@ from typing import Any
 
 import streamlit as st
 
+from dashboard.shared import reading
 from dashboard.shared.parts import markup, replay
-from dashboard.shared.session import reading
-from dashboard.shared.words.grades import GRADES
+from dashboard.shared.words import GRADES
 from evidence.bundle.secrets import hide_secrets, strip_invisible
 from evidence.layout import CONFIG
 from evidence.proof.receipts import run_sha256

@@ -12,7 +12,7 @@ import pandas as pd
 import streamlit as st
 
 from dashboard.shared.parts import markup
-from dashboard.shared.words.text import glimpse
+from dashboard.shared.words import glimpse
 from evidence.bundle.secrets import strip_invisible
 from evidence.layout import ROLLOUTS
 from evidence.run import Run

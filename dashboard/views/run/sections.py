@@ -7,13 +7,12 @@ from pathlib import Path
 import pandas as pd
 import streamlit as st
 
+from dashboard.shared import form, reading
 from dashboard.shared.charts import foreign_run, machine_figure
-from dashboard.shared.config import form
-from dashboard.shared.parts import markup, plan_answer, plotted, token_rows
+from dashboard.shared.parts import markup, plan_answer
 from dashboard.shared.parts.problems import show as show_problems
-from dashboard.shared.session import reading
-from dashboard.shared.tables import forecast
-from dashboard.shared.words.grades import GRADES
+from dashboard.shared.tables import headline
+from dashboard.shared.words import GRADES, date_and_time, glimpse
 from evidence import layout
 from evidence.bundle.secrets import strip_invisible
 from evidence.effective import peak_memory
@@ -33,12 +32,12 @@ def plan(run: Run) -> None:
         reason = "cannot be read, see Problems" if PLAN in run.files else "is missing; training writes it before step 1"
         markup.empty("No plan", f"plan.json {reason}.")
         return
-    markup.table(["Figure", "Planned", "Observed", "Remark"], forecast.forecasts(run.plan, run.manifest))
+    markup.table(["Figure", "Planned", "Observed", "Remark"], headline.forecasts(run.plan, run.manifest))
     st.header("Planned memory by part", anchor=False)
     peak = peak_memory(run.manifest)
     observed = peak.bytes if peak is not None and peak.scope == "one device" else None
     plan_answer.memory_picture(run.plan, key="run_memory", observed=observed)
-    markup.table(["Part", "Size on each device", "Because"], forecast.parts(run.plan), numbers=[1])
+    markup.table(["Part", "Size on each device", "Because"], headline.parts(run.plan), numbers=[1])
 
 
 def configuration(run: Run) -> None:
@@ -116,7 +115,7 @@ def examples(run: Run) -> None:
             )
         ],
     )
-    token_rows.show_examples(get_objects(found, "examples"))
+    markup.show_examples(get_objects(found, "examples"))
 
 
 def files(run: Run) -> None:
@@ -163,8 +162,8 @@ def machine(run: Run) -> None:
         return
     st.header("Machine at work", anchor=False)
     told = machine_figure.describe(rows)
-    picture = machine_figure.draw(rows, plotted.colours())
-    plotted.show_figure(picture, key="machine", alt=f"Memory, load and waiting for data over the run. {told}")
+    picture = machine_figure.draw(rows, markup.colours())
+    markup.show_figure(picture, key="machine", alt=f"Memory, load and waiting for data over the run. {told}")
     markup.note(told)
 
 
@@ -185,3 +184,50 @@ def _size(path: Path) -> float | None:
         return path.lstat().st_size
     except OSError:
         return None
+
+
+_LEVELS = ("debug", "info", "warning", "error")
+_OTHER = "other"
+_LONGEST_MESSAGE = 2000
+_ROW_PIXELS, _MOST_PIXELS = 35, 640
+
+
+def section(folder: Path, *, following: bool) -> None:
+    """Draw the records of a run's log; newest first while the run is running."""
+    levels = st.pills(
+        "Levels",
+        [*_LEVELS, _OTHER],
+        default=["info", "warning", "error", _OTHER],
+        selection_mode="multi",
+        key="levels",
+        bind="query-params",
+        help="Other: a missing or unknown level.",
+    )
+    log = reading.log_of(folder)
+    if not log.records:
+        markup.empty("No log", "log.jsonl is missing or cannot be read.")
+        return
+    zone = reading.reader_zone()
+    rows = [
+        (
+            date_and_time(get_str(record, "time"), zone),
+            get_str(record, "level") or "?",
+            glimpse(get_str(record, "message") or "", _LONGEST_MESSAGE),
+        )
+        for record in log.records
+    ]
+    table = pd.DataFrame(rows, columns=["Time", "Level", "Message"])
+    table = table[table["Level"].where(table["Level"].isin(_LEVELS), _OTHER).isin(levels)]
+    notes = [f"{count(len(table))} of {quantity(len(rows), 'record')}{', newest first' if following else ''}."]
+    if log.is_cut:
+        notes.append("The log is long: only its end was read. Download it in the tab Files.")
+    if log.unread:
+        notes.append(f"{quantity(log.unread, 'line')} could not be read.")
+    markup.note(" ".join(notes))
+    st.dataframe(
+        table[::-1] if following else table,
+        height=min(_MOST_PIXELS, _ROW_PIXELS * (len(table) + 1) + 3),
+        hide_index=True,
+        column_config={"Time": st.column_config.Column(width=150), "Level": st.column_config.Column(width=70)},
+        key="log",
+    )

@@ -7,16 +7,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import streamlit as st
 
+from dashboard.shared import configs, reading, state
 from dashboard.shared.charts import foreign_run
-from dashboard.shared.config import configs
-from dashboard.shared.parts import course, curves, freshness, gate, launching, markup, notes_dialog, share, smoke_card
-from dashboard.shared.parts.launching import trying
+from dashboard.shared.files import Series
+from dashboard.shared.parts import course, curves, gate, markup, run_box
+from dashboard.shared.parts.gate import trying
 from dashboard.shared.parts.run_box import choose_run
-from dashboard.shared.reading.series import Series
-from dashboard.shared.session import reading, state
 from dashboard.shared.tables import headline
-from dashboard.shared.words.grades import GRADES, STATUSES
-from dashboard.views.run import evidence, log, play, predictions, reproduce, rollouts, sections
+from dashboard.shared.words import GRADES, STATUSES
+from dashboard.views.run import evidence, play, predictions, reproduce, rollouts, sections
 from evidence import layout
 from evidence.imports.run import ImportedRun
 from evidence.index.summary import RunSummary
@@ -44,20 +43,20 @@ def page() -> None:
     if not known:
         markup.heading("Run")
         markup.empty("No runs yet", "Start a smoke test. It takes seconds and fills every page.")
-        launching.smoke_button()
+        gate.smoke_button()
         return
     name = _choose_run(known)
     if name is None:
         return
     summary = known[name]
-    if not freshness.are_as_judged([summary]):
+    if not reading.are_as_judged([summary]):
         markup.heading(name)
         return
     run = reading.run_of(summary.path)
     _head(name, run, known)
     course.of_run(summary, known)
     evidence.strip(summary, run)
-    smoke_card.card(summary, run, known)
+    course.card(summary, run, known)
     running = summary.status == "running"
     st.fragment(run_every=TICK_SECONDS if running else None)(_body)(name, known, was_running=running)
 
@@ -147,7 +146,7 @@ def _sections(
         "Examples": lambda: sections.examples(run),
         "Predictions": lambda: _predictions(run),
         "Play": lambda: play.section(run, known),
-        "Log": lambda: log.section(run.path, following=running),
+        "Log": lambda: sections.section(run.path, following=running),
         "Reproduce": lambda: reproduce.section(run),
         **last,
     }
@@ -232,11 +231,11 @@ def _buttons(
         ):
             state.go(state.LAUNCH, source=configs.same_as(name))
         if gate.may_operate() and st.button("Tags and note", icon=":material/sell:"):
-            notes_dialog.edit([known[name]])
+            run_box.edit([known[name]])
         course.compare_menu(known[name], known)
         if st.button("Package", icon=":material/inventory_2:"):
             state.go(state.PACKAGE, runs=[name])
-        share.button([run.path])
+        run_box.button([run.path])
 
 
 def _curves(name: str, run: Run, known: Mapping[str, RunSummary], *, running: bool) -> None:

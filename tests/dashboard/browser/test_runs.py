@@ -12,7 +12,7 @@ from browser import serving, settled
 from playwright.sync_api import Page, expect
 from synthetic import STARTED, write_run
 
-from dashboard.shared.reading.shared_index import POLL_SECONDS
+from dashboard.shared.shared_index import POLL_SECONDS
 from evidence.lock import RunLock
 from evidence.notes import read_notes
 

@@ -19,7 +19,7 @@ from pages import Open, labels, press, said
 from streamlit.testing.v1 import AppTest
 from synthetic import seal, write_run
 
-from dashboard.shared.session import reading, state
+from dashboard.shared import reading, state
 from dashboard.views import package
 from evidence.bundle import verify
 from evidence.bundle.build import build_bundle

@@ -11,10 +11,9 @@ from pages import Open, labels, press, said
 from plan_answers import GIB, grid_document, place, plan_document, put_answer, too_large, where_document
 from streamlit.testing.v1 import AppTest
 
-from dashboard.shared.config import configs, form
-from dashboard.shared.parts import asking
-from dashboard.shared.parts.asking import PlanQuestion
-from dashboard.shared.session import state
+from dashboard.shared import configs, form, state
+from dashboard.shared.parts import plan_answer
+from dashboard.shared.parts.plan_answer import PlanQuestion
 from launch.tasks import Task, TaskResult
 
 COMPILED = ("--on", "kaggle-tpu-v5e-8")
@@ -93,14 +92,15 @@ def test_a_failure_shows_the_problems_of_the_program_only(opened: Open, root: Pa
     assert "No plan: the program ended with exit code 3." in said(app)
     assert ABSENT in [block.value for block in app.code]
     assert "Try again" in labels(app)
-    assert "Unable to load CUDA" in asking.failure_text(LIBRARIES), "without a problem of ours, all of it is shown"
+    assert "Unable to load CUDA" in plan_answer.failure_text(LIBRARIES), "without a problem of ours, all of it is shown"
 
 
 def test_progress_is_the_last_line_of_the_program_itself() -> None:
-    assert asking.progress_line(LIBRARIES) == ""
-    assert asking.progress_line(f"t4: compiling train\n{LIBRARIES}") == "t4: compiling train"
+    assert plan_answer.progress_line(LIBRARIES) == ""
+    assert plan_answer.progress_line(f"t4: compiling train\n{LIBRARIES}") == "t4: compiling train"
     assert (
-        asking.progress_line("my-4060ti: reading the rows\n  learning/libtpu.cc:370\n") == "my-4060ti: reading the rows"
+        plan_answer.progress_line("my-4060ti: reading the rows\n  learning/libtpu.cc:370\n")
+        == "my-4060ti: reading the rows"
     )
 
 
@@ -123,7 +123,7 @@ def test_questions_start_one_by_one_and_none_after_a_failure() -> None:
     wanted = (quick, where, compiled)
 
     def following(*states: Any) -> PlanQuestion | None:
-        return asking._next_question(wanted, dict(zip((("q",), ("w",), ("c",)), states, strict=True)))
+        return plan_answer._next_question(wanted, dict(zip((("q",), ("w",), ("c",)), states, strict=True)))
 
     assert following("none", "none", "none") == quick
     assert following("answered", "none", "none") == where

@@ -23,8 +23,8 @@ from dashboard.shared.charts.curves import (
     smooth,
     thin,
 )
-from dashboard.shared.charts.plan_figures import LIGHT
-from dashboard.shared.reading.series import Series
+from dashboard.shared.charts.theme import LIGHT
+from dashboard.shared.files import Series
 from schemas.catalog import number_names
 
 COLOURS = ("#1f5b8f", "#c0721d")

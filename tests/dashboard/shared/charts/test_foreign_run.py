@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.shared.charts import foreign_run
-from dashboard.shared.reading.series import Series
+from dashboard.shared.files import Series
 from evidence.imports.folder import read_tool_folder
 from evidence.imports.run import Citation, FileReading, ImportedRun, MetricRow
 

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from dashboard.shared.charts.machine_figure import describe, draw
-from dashboard.shared.charts.plan_figures import LIGHT
+from dashboard.shared.charts.theme import LIGHT
 from schemas.reading import read_rows
 
 ROWS = read_rows(Path("tests/cases/documents/valid/system_row.plain.jsonl"), "system_row").values

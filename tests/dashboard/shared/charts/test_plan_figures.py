@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from plan_answers import GIB, band, part, plan_document, program
 
-from dashboard.shared.charts import plan_figures
+from dashboard.shared.charts import theme
 from dashboard.shared.charts.plan import memory, session
-from dashboard.shared.charts.plan_figures import DARK, LIGHT, Palette, label
+from dashboard.shared.charts.theme import DARK, LIGHT, Palette, label
 from dashboard.shared.tables import planned
 
 
@@ -23,7 +23,7 @@ def lines(figure: Any) -> dict[str, float]:
 
 
 def test_examples_of_units() -> None:
-    assert doctest.testmod(plan_figures).failed == 0
+    assert doctest.testmod(theme).failed == 0
 
 
 @pytest.mark.parametrize("colours", [LIGHT, DARK], ids=["light", "dark"])

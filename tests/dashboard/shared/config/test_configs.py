@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dashboard.shared.config import configs, form
-from dashboard.shared.config.configs import full_run_parameters
+from dashboard.shared import configs, form
+from dashboard.shared.configs import full_run_parameters
 from schemas.reading import write_yaml
 from schemas.validate import check_value
 

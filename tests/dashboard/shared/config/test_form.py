@@ -9,7 +9,7 @@ import pytest
 import yaml
 from synthetic import write_run
 
-from dashboard.shared.config import form
+from dashboard.shared import form
 from evidence.run import read_run
 from schemas.catalog import schema
 

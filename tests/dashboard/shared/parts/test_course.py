@@ -10,8 +10,8 @@ from pages import Open, labels, said
 from queued_jobs import job_in
 from synthetic import write_run
 
+from dashboard.shared import state
 from dashboard.shared.parts.course import COMPILING
-from dashboard.shared.session import state
 from evidence.layout import LOG
 from evidence.lock import RunLock
 from launch.jobs import OUTPUT, mark_ended

@@ -11,9 +11,8 @@ import pytest
 from pages import Open, said
 from synthetic import write_run
 
-from dashboard.shared.parts import freshness
-from dashboard.shared.reading.shared_index import SharedIndex
-from dashboard.shared.session import reading, state
+from dashboard.shared import reading, state
+from dashboard.shared.shared_index import SharedIndex
 from evidence.layout import EVAL_SUMMARY, MANIFEST
 from evidence.lock import RunLock
 
@@ -88,8 +87,8 @@ class Rerun(Exception):  # noqa: N818 - what Streamlit does, not an error
 def tick(opened: Open, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
     """Return a function that does what the timer of an open page does, and returns whether it reruns the page."""
     watched: list[tuple] = []
-    original = freshness._tick
-    monkeypatch.setattr(freshness, "_tick", lambda *given: (watched.append(given), original(*given)))
+    original = reading._tick
+    monkeypatch.setattr(reading, "_tick", lambda *given: (watched.append(given), original(*given)))
 
     def rerun() -> None:
         raise Rerun
@@ -97,8 +96,8 @@ def tick(opened: Open, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
     def run() -> bool:
         shown, drawn, _ = watched[-1]
         with monkeypatch.context() as patched:
-            patched.setattr(freshness.st, "rerun", rerun)
-            patched.setattr(freshness, "_announce", lambda: None)
+            patched.setattr(reading.st, "rerun", rerun)
+            patched.setattr(reading, "_announce", lambda: None)
             reading.look_again()
             try:
                 original(shown, drawn, 0.0)

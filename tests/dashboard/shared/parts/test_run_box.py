@@ -9,7 +9,7 @@ from pages import Open, said
 from synthetic import write_run
 
 from dashboard.shared.parts import run_box
-from dashboard.shared.session.state import COMPARE, PACKAGE, RUN
+from dashboard.shared.state import COMPARE, PACKAGE, RUN
 
 
 @pytest.fixture

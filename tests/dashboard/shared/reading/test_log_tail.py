@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.shared.reading import log_tail
-from dashboard.shared.reading.log_tail import read_log
+from dashboard.shared import files
+from dashboard.shared.files import read_log
 
 
 def messages(path: Path) -> list[str]:
@@ -24,7 +24,7 @@ def test_an_unfinished_last_line_is_left_out_and_other_lines_are_counted(tmp_pat
 
 @pytest.mark.parametrize("size", [50, 51, 52])
 def test_of_a_long_log_the_last_whole_lines_are_read(tmp_path: Path, monkeypatch, size: int) -> None:
-    monkeypatch.setattr(log_tail, "TAIL_BYTES", size)
+    monkeypatch.setattr(files, "TAIL_BYTES", size)
     path = tmp_path / "log.jsonl"
     path.write_text("".join(f'{{"message": "line {number}"}}\n' for number in range(9)))
     assert messages(path) == ["line 7", "line 8"]

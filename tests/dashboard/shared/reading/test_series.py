@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from synthetic import write_run
 
-from dashboard.shared.reading import series as series_module
-from dashboard.shared.reading.series import Tail
+from dashboard.shared import files
+from dashboard.shared.files import Tail
 
 
 def row(step: int, **changes: object) -> str:
@@ -92,7 +92,7 @@ def test_lines_that_are_no_rows_are_counted_and_cost_nothing_else(tmp_path: Path
 def test_lines_that_are_too_long_are_skipped_and_counted_however_they_grow(
     tmp_path: Path, monkeypatch, size: int
 ) -> None:
-    monkeypatch.setattr(series_module, "LONGEST_LINE_BYTES", 1000)
+    monkeypatch.setattr(files, "LONGEST_LINE_BYTES", 1000)
     path = tmp_path / "metrics.jsonl"
     path.write_text(row(1) + "x" * size)
     tail = Tail(path)

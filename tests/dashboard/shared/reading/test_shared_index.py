@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from synthetic import write_run
 
-from dashboard.shared.reading.shared_index import SharedIndex
+from dashboard.shared.shared_index import SharedIndex
 from evidence.index.index import RunIndex
 from evidence.lock import RunLock
 
@@ -139,7 +139,7 @@ def test_polling_rests_after_each_refresh(slow: Slow, monkeypatch: pytest.Monkey
     for _ in range(5):
         shared.poll()
     assert slow.refreshes == 1
-    monkeypatch.setattr("dashboard.shared.reading.shared_index.POLL_SECONDS", 0.0)
+    monkeypatch.setattr("dashboard.shared.shared_index.POLL_SECONDS", 0.0)
     monkeypatch.setattr(slow, "look_seconds", 0.0)
     shared.poll()
     shared.load(LONG)

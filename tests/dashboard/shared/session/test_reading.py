@@ -9,9 +9,9 @@ import pytest
 from pages import Open, said
 from synthetic import write_run
 
-from dashboard.shared.reading.shared_index import SharedIndex, Snapshot
-from dashboard.shared.session import reading
-from dashboard.shared.session.state import RUN, RUNS
+from dashboard.shared import reading
+from dashboard.shared.shared_index import SharedIndex, Snapshot
+from dashboard.shared.state import RUN, RUNS
 from evidence.index.index import index_runs
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from secret_samples import HEX, LETTERS, SECRETS
 
 from dashboard.shared.parts.markup import Safe, changes
-from dashboard.shared.words.text import LONGEST, csv_cell, difference, findable, glimpse, plain, shorten
+from dashboard.shared.words import LONGEST, csv_cell, difference, findable, glimpse, plain, shorten
 from evidence.bundle.secrets import hide_secrets, strip_invisible
 
 

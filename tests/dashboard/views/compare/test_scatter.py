@@ -10,7 +10,7 @@ from pages import Open, labels, said
 from streamlit.testing.v1 import AppTest
 from synthetic import write_run
 
-from dashboard.shared.session import state
+from dashboard.shared import state
 from dashboard.views.compare import scatter
 from evidence.index.summary import RunSummary
 

@@ -14,7 +14,7 @@ from pages import Open, said
 from streamlit.testing.v1 import AppTest
 from synthetic import write_run
 
-from dashboard.shared.session import reading, state
+from dashboard.shared import reading, state
 from dashboard.views.compare import side_by_side
 from evidence.compare.scores import Comparison, PairVerdict, compare_runs, judge_pairs
 from evidence.layout import MANIFEST
@@ -108,7 +108,10 @@ def test_the_figure_has_each_difference_with_its_interval_and_what_is_too_small_
 def test_costs_are_shown_with_their_change(tmp_path: Path) -> None:
     slow = {"result": {"peak_memory_bytes": 2**30}}
     (verdict,) = judge_pairs(compare(write_run(tmp_path, "a"), write_run(tmp_path, "b", manifest=slow)))
-    assert side_by_side.describe_costs(verdict) == "same loss · same time · memory 512.0 MiB → 1.00 GiB, whole process (+100 %)"
+    assert (
+        side_by_side.describe_costs(verdict)
+        == "same loss · same time · memory 512.0 MiB → 1.00 GiB, whole process (+100 %)"
+    )
     assert side_by_side.percent_change(2.0, 1.5) == "−25 %"
     assert side_by_side.percent_change(0.2, 128.0) == "×640"
 

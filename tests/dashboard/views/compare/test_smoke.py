@@ -10,9 +10,8 @@ import yaml
 from pages import Open, labels, press, said
 from synthetic import write_run
 
-from dashboard.shared.config import configs
-from dashboard.shared.parts.smoke_card import START, TAB
-from dashboard.shared.session import state
+from dashboard.shared import configs, state
+from dashboard.shared.parts.course import START, TAB
 from dashboard.views.compare import smoke
 from evidence.compare.scores import compare_runs
 from evidence.compare.smoke import FigureValue, SmokeFigure

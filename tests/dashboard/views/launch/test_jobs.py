@@ -16,7 +16,7 @@ from stand_ins import wait_for
 from streamlit.testing.v1 import AppTest
 from synthetic import write_run
 
-from dashboard.shared.session import state
+from dashboard.shared import state
 from evidence.lock import RunLock
 from launch import queue
 from launch.jobs import jobs, mark_ended
@@ -78,7 +78,7 @@ def test_a_stopped_queue_can_be_continued(opened: Open, root: Path) -> None:
 def test_a_full_disk_is_reported(opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with RunLock(job_in(root).folder.parent):
         assert "No job can start" not in said(opened(state.LAUNCH))
-        monkeypatch.setattr("dashboard.views.launch.jobs.MIN_FREE_BYTES", 2**62)
+        monkeypatch.setattr("dashboard.views.launch.MIN_FREE_BYTES", 2**62)
         assert f"No job can start: the disk of {root} has only " in said(opened(state.LAUNCH))
 
 

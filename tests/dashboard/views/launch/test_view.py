@@ -16,9 +16,8 @@ from queued_jobs import job_in
 from streamlit.testing.v1 import AppTest
 from synthetic import write_run
 
-from dashboard.shared.config import configs, form
-from dashboard.shared.session import state
-from dashboard.shared.words.text import plain
+from dashboard.shared import configs, form, state
+from dashboard.shared.words import plain
 from evidence.bundle.secrets import strip_invisible
 from launch import tasks
 from schemas.catalog import DATASETS
@@ -65,7 +64,7 @@ def test_a_value_in_the_table_stays_when_it_is_folded_and_other_pages_are_opened
     assert shown(app.run()) == changed
     app.switch_page("views/package.py").run()
     assert "<h1>Package</h1>" in said(app)
-    app.switch_page("views/launch/view.py")
+    app.switch_page("views/launch.py")
     app.query_params["source"] = "tiny.yaml"
     assert shown(app.run()) == changed
     assert shown(press(app, "Undo all changes")) == before

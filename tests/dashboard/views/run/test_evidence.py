@@ -10,7 +10,7 @@ from mutations import apply
 from pages import Open, press, said
 from synthetic import write_run
 
-from dashboard.shared.session import state
+from dashboard.shared import state
 from dashboard.views.run.evidence import excerpt
 from evidence.layout import EVAL_SUMMARY, LOG, MANIFEST
 

@@ -14,7 +14,7 @@ from stand_ins import wait_for
 from streamlit.testing.v1 import AppTest
 from synthetic import write_run
 
-from dashboard.shared.session import state
+from dashboard.shared import state
 from launch import process, tasks
 from launch.jobs import mark_started
 from launch.tasks import Task

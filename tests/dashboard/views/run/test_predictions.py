@@ -10,7 +10,7 @@ import pytest
 from pages import Open, said
 from synthetic import write_rows, write_run
 
-from dashboard.shared.session import state
+from dashboard.shared import state
 from dashboard.views.run import predictions
 from evidence.layout import ANSWERS_OVER_STEPS, PREDICTIONS
 from evidence.run import read_run

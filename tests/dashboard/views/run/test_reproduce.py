@@ -11,7 +11,7 @@ import pytest
 from pages import Open, labels, press, said
 from synthetic import write_run
 
-from dashboard.shared.session import state
+from dashboard.shared import state
 from dashboard.views.run.reproduce import commands, gaps, original_command, pip_requirements, recorded_values
 from evidence.proof.receipts import run_sha256
 from evidence.run import read_run

@@ -10,7 +10,7 @@ import pytest
 from pages import Open, said
 from synthetic import write_run
 
-from dashboard.shared.session import state
+from dashboard.shared import state
 from dashboard.views.run import rollouts
 from evidence.layout import ROLLOUTS
 

@@ -17,9 +17,9 @@ from changed_schema import changed_schema, with_row_field
 from pages import Open, labels, press, said
 from synthetic import STARTED, write_rows, write_run
 
+from dashboard.shared import state
 from dashboard.shared.charts.curves import RunLine, curves_csv
-from dashboard.shared.reading.series import Tail
-from dashboard.shared.session import state
+from dashboard.shared.files import Tail
 from evidence.imports.importing import import_run
 from evidence.index.index import index_runs
 from evidence.layout import FIRST_EXAMPLES, LOG, MANIFEST, METRICS, PLAN

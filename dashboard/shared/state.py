@@ -34,7 +34,7 @@ class Page:
 RUNS = Page(file="views/runs.py", title="Runs", icon=":material/table_rows:", url_path="", is_first=True)
 RUN = Page(file="views/run/view.py", title="Run", icon=":material/show_chart:", url_path="run")
 COMPARE = Page(file="views/compare/view.py", title="Compare", icon=":material/compare_arrows:", url_path="compare")
-LAUNCH = Page(file="views/launch/view.py", title="Launch", icon=":material/play_circle:", url_path="launch")
+LAUNCH = Page(file="views/launch.py", title="Launch", icon=":material/play_circle:", url_path="launch")
 PLAN = Page(file="views/plan.py", title="Plan", icon=":material/calculate:", url_path="plan")
 PACKAGE = Page(file="views/package.py", title="Package", icon=":material/inventory_2:", url_path="package")
 PAGES = (RUNS, RUN, COMPARE, PLAN, LAUNCH, PACKAGE)

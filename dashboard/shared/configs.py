@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import dashboard
-from dashboard.shared.config import form
+from dashboard.shared import form
 from evidence.layout import CONFIG
 from schemas.reading import get_number, get_path
 from schemas.validate import read_document

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from dashboard.shared.words.grades import Tone
-from dashboard.shared.words.text import shorten
+from dashboard.shared.words import Tone, shorten
 from evidence.bundle.secrets import strip_invisible
 
 _MAX_LABEL = 60

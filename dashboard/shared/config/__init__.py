@@ -1,1 +1,0 @@
-"""Configurations: their settings, and where they come from."""

@@ -1,1 +1,0 @@
-"""Growing files, read on from where the last reading stopped."""

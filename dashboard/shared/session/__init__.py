@@ -1,1 +1,0 @@
-"""What is kept between two drawings of a page: the address, and everything that was read."""

@@ -1,0 +1,331 @@
+"""Make text from outside harmless: run names, notes, logs and model outputs are written by strangers.
+
+Text in a Markdown command of Streamlit goes through `plain`; text in HTML goes through `html.escape`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, tzinfo
+from difflib import SequenceMatcher
+from typing import Any, Literal
+
+from evidence.bundle.secrets import hide_secrets, strip_invisible
+from evidence.grade import GRADES as GRADE_NAMES
+from evidence.grade import GradeName
+from evidence.report import CARDS, IN_THEIR_PLACE, LOGS_CARD, MANIFEST_CARD, SUMMARY_CARD, DocumentState, Seal
+from schemas import formats
+from schemas.formats import NOTHING, quantity
+from schemas.reading import get_str, parse_time
+
+Kind = Literal["same", "missing", "added"]
+LONGEST = 2000
+"""Letters up to which the difference of two texts is computed; it takes quadratic time."""
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#+!|~$:^=.-])")
+_LONGEST_SECRET = 8192
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def plain(text: str) -> str:
+    r"""Escape text for Markdown, on one line: `*a*` becomes `\*a\*`.
+
+    Colons, dollars and brackets are escaped too: Streamlit gives `:red[…]`, `:material/…:` and `$…$` a meaning.
+    """
+    return _MARKDOWN.sub(r"\\\1", strip_invisible(text).replace("\n", " "))
+
+
+def findable(names: Iterable[str]) -> list[str]:
+    """Sort dotted names for a select box, so that a last part comes before longer ones that contain it.
+
+    Example:
+        >>> findable(["optimizer.final_learning_rate_fraction", "optimizer.learning_rate", "seed"])
+        ['optimizer.learning_rate', 'seed', 'optimizer.final_learning_rate_fraction']
+    """
+    ends = {name: name.rpartition(".")[2] for name in names}
+    return sorted(ends, key=lambda name: (sum(end in ends[name] for end in set(ends.values())), name))
+
+
+def shorten(text: str, length: int) -> str:
+    """Return at most `length` characters, the last one an ellipsis if the text is longer."""
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def glimpse(text: str, length: int) -> str:
+    """Return the first `length` characters with secrets masked; the rest of a long text is not searched."""
+    # A secret that begins in the part that is shown must be seen whole to be recognized.
+    return shorten(hide_secrets(text[: length + _LONGEST_SECRET]), length)
+
+
+def both_ends(text: str, length: int) -> str:
+    """Return `length` characters from the beginning and the end of a text, with secrets masked."""
+    if len(text) <= length:
+        return hide_secrets(text)
+    first, last = length // 2, length - length // 2
+    beginning = hide_secrets(text[: first + _LONGEST_SECRET])[:first]
+    end = hide_secrets(text[-last - _LONGEST_SECRET :])[-last:]
+    return f"{beginning}\n… {len(text) - length:,} characters left out …\n{end}"
+
+
+def csv_cell(value: object) -> object:
+    """Return a cell that a spreadsheet does not take for a formula: `=1+1` becomes `'=1+1`."""
+    if not isinstance(value, str):
+        return value
+    whole = value.encode("utf-8", "backslashreplace").decode()
+    return f"'{whole}" if whole.startswith(_FORMULA) else whole
+
+
+def csv_text(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table as CSV without formulas; None and NaN give an empty cell."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([csv_cell(cell) for cell in head])
+    writer.writerows([("" if value is None or value != value else csv_cell(value)) for value in row] for row in rows)
+    return out.getvalue()
+
+
+def difference(expected: str, got: str) -> Iterator[tuple[Kind, str]]:
+    """Yield the pieces of two texts in reading order.
+
+    For `118 km` and `181 km`: `("missing", "1")`, `("same", "18")`, `("added", "1")`, `("same", " km")`. Texts of more
+    than `LONGEST` letters are one piece each, unless they are equal.
+    """
+    if expected == got:
+        yield "same", expected
+        return
+    whole = [("replace", 0, len(expected), 0, len(got))]
+    is_long = max(len(expected), len(got)) > LONGEST
+    pieces = whole if is_long else SequenceMatcher(a=expected, b=got, autojunk=False).get_opcodes()
+    for tag, start, end, other_start, other_end in pieces:
+        if tag == "equal":
+            yield "same", expected[start:end]
+            continue
+        if end > start:
+            yield "missing", expected[start:end]
+        if other_end > other_start:
+            yield "added", got[other_start:other_end]
+
+
+Tone = Literal["good", "fair", "poor", "bad", "quiet"]
+
+
+@dataclass(frozen=True)
+class Sign:
+    """Symbol, tone (a colour of the theme) and meaning of a word."""
+
+    symbol: str
+    tone: Tone
+    meaning: str
+
+
+GRADES: Mapping[str, Sign] = {
+    "verified": Sign(
+        "✓", "good", "Consistent, and someone you trust reproduced its score and training, or saw it run."
+    ),
+    "consistent": Sign(
+        "●",
+        "fair",
+        "Finished; all documents are valid, all hashes match, every number can be recomputed, the code is known. "
+        "Not yet reproduced by anyone else.",
+    ),
+    "measured": Sign("◐", "fair", "Real measurements, but something that consistent requires is missing."),
+    "partial": Sign("◔", "poor", "Some real measurements; the run is unfinished, or documents are missing."),
+    "template": Sign("○", "quiet", "No measurements, only nulls or placeholders."),
+    "contradictory": Sign("≠", "bad", "Two places state different things about the same fact."),
+    "not a run": Sign("∅", "quiet", "A folder with nothing to grade."),
+}
+
+STATUSES: Mapping[str, Sign] = {
+    "running": Sign("▸", "fair", "Its process is running now."),
+    "succeeded": Sign("✓", "good", "All steps were done and the run was sealed."),
+    "failed": Sign("✕", "bad", "It ended with an error."),
+    "cancelled": Sign("■", "quiet", "A user stopped it."),
+    "interrupted": Sign("‖", "poor", "A signal, a time limit or a kill stopped it; it may be resumed."),
+}
+
+JOBS: Mapping[str, Sign] = {
+    **STATUSES,
+    "waiting": Sign("…", "quiet", "It starts when the jobs before it have ended."),
+    "stopping": Sign("■", "poor", "It is stopping and sealing its run."),
+    "refused": Sign("✕", "bad", "It does not fit, or the device is missing."),
+    "lost": Sign("?", "bad", "Its process ended without an exit code; it was killed."),
+    "unsealed": Sign("?", "poor", "You did not queue it on this machine, so it is not started; Retry starts it."),
+}
+
+UNKNOWN = Sign("?", "quiet", "The run does not state it.")
+
+
+def label(signs: Mapping[str, Sign], word: str | None) -> str:
+    """Return symbol and word, such as `✓ verified`; a word without a sign gets a question mark."""
+    return f"{signs.get(word or '', UNKNOWN).symbol} {word or 'unknown'}"
+
+
+METHODS: Mapping[str, str] = {
+    "closed_form": "estimated by formula",
+    "compiler": "read from the compiled program",
+    "extrapolated": "compiled with fewer layers and extrapolated",
+}
+"""How the memory of a plan was determined."""
+
+VERDICTS: Mapping[str, Sign] = {
+    "fits": Sign("✓", "good", "It needs less memory than available."),
+    "tight": Sign("!", "poor", "It may run out of memory: the plan's error reaches beyond what there is."),
+    "does not fit": Sign("✕", "bad", "It needs more memory than available, so it will not be started."),
+    "unsupported": Sign("∅", "quiet", "The device does not support this configuration."),
+    "unknown": Sign("?", "poor", "The memory of the device is unknown."),
+}
+
+PROGRAMS: Mapping[str, str] = {
+    "start": "Start",
+    "train": "Train step",
+    "decode": "Decoding",
+    "rollout": "Roll-outs",
+    "export": "Export",
+    "prepare": "Loading and compiling",
+    "save": "Saving",
+}
+"""Programs of a plan, and phases of a run around them."""
+
+PARTS: Mapping[str, str] = {
+    "params": "parameters",
+    "opt_state": "optimizer state",
+    "layer_inside": "activations in a layer",
+    "layer_inputs": "inputs of layers",
+    "layer_weights": "weights of a layer",
+    "converted": "numbers in a wider type",
+    "second_state": "second copy of the state",
+    "key_value_cache": "key-value cache",
+    "cache": "key-value cache",
+}
+
+
+def verdict_at(document: Mapping[str, Any] | None, *path: str) -> str:
+    """Return the verdict at a path as a key of `VERDICTS`, or `unknown`."""
+    word = (get_str(document, *path) or "unknown").replace("_", " ")
+    return word if word in VERDICTS else "unknown"
+
+
+def method_at(document: Mapping[str, Any] | None) -> str:
+    """Return how a figure was determined, in words, or an empty text if the document does not say."""
+    return METHODS.get(get_str(document, "method") or "", "")
+
+
+def part_name(name: str | None) -> str:
+    """Return the name of a part of the memory: `opt_state` is `optimizer state`."""
+    return PARTS.get(name or "", (name or "?").replace("_", " "))
+
+
+def program_name(name: str | None) -> str:
+    """Return the name of a program: `train` is `Train step`."""
+    return PROGRAMS.get(name or "", (name or "?").replace("_", " ").capitalize())
+
+
+MARKS: Mapping[str, Sign] = {
+    "valid": Sign("✓", "good", "Valid, and nothing contradicts it."),
+    "wrong": Sign("✕", "bad", "It has errors, or is not the file that the run wrote."),
+    "missing": Sign("–", "quiet", "It is missing."),
+    "another tool's": Sign("≈", "fair", "Figures of another tool; they follow no schema."),
+}
+_SEALS: Mapping[Seal, str] = {
+    "matches": "hash ✓ matches",
+    "differs": "hash ✕ differs",
+    "not listed": "hash – not in the manifest",
+    "not stated": "hash – not stated",
+    "not sealed": "hash – written when the run ends",
+    "not checked": "hash – not checked: no valid manifest",
+}
+_LETTERS: Mapping[str, str] = {MANIFEST_CARD: "M", SUMMARY_CARD: "E", LOGS_CARD: "L"}
+LADDER: tuple[GradeName, ...] = tuple(reversed(GRADE_NAMES[: GRADE_NAMES.index("template") + 1]))
+"""The grades from lowest to highest; a contradictory run is not on the ladder."""
+
+LIFTS: Mapping[GradeName, str] = {
+    "verified": "This is the highest grade.",
+    "consistent": "Replay the run here, or get a signed receipt from someone you trust.",
+    "measured": "Supply what is missing, or run again with it.",
+    "partial": "Finish the run, or restore what is missing.",
+    "template": "Train: nothing was measured yet.",
+    "contradictory": "Restore the files that the run wrote. View shows where each contradiction is.",
+    "not a run": "Choose a folder that a run wrote.",
+}
+"""How a run of a grade can reach a higher one."""
+_LIFTS_FOREIGN = (
+    "Run the same training with trainproof. Runs of other tools have neither hashes nor rows to recompute from."
+)
+
+
+def cards(documents: Sequence[DocumentState]) -> dict[str, list[DocumentState]]:
+    """Group documents by the card that shows them."""
+    by_name = {document.name: document for document in documents}
+    return {
+        title: [by_name[name] for name in (*CARDS[title], *IN_THEIR_PLACE[title]) if name in by_name] for title in CARDS
+    }
+
+
+def merge_marks(documents: Iterable[DocumentState]) -> str:
+    """Return the mark of a card: `wrong` if any document is wrong, else the mark of the first existing document."""
+    marks = [document.mark for document in documents]
+    return "wrong" if "wrong" in marks else next((mark for mark in marks if mark != "missing"), "missing")
+
+
+def marks(documents: Sequence[DocumentState]) -> tuple[str, ...]:
+    """Return marks of manifest, eval summary and logs for a list, such as `M ✓`, `E ✓`, `L ✕`."""
+    return tuple(_mark(title, merge_marks(held)) for title, held in cards(documents).items()) if documents else ()
+
+
+def every_mark() -> dict[str, Tone]:
+    """Return each mark that `marks` can return, with its tone."""
+    return {_mark(title, mark): sign.tone for title in CARDS for mark, sign in MARKS.items()}
+
+
+def _mark(title: str, mark: str) -> str:
+    return f"{_LETTERS[title]} {MARKS[mark].symbol}"
+
+
+def brief(documents: Sequence[DocumentState]) -> str:
+    """Return the state of a card for a table cell: `✓ valid, 2,831 rows`."""
+    mark = merge_marks(documents)
+    rows = sum(document.rows or 0 for document in documents)
+    text = quantity(sum(document.errors for document in documents), "error") if mark == "wrong" else mark
+    return f"{MARKS[mark].symbol} {text}" + (f", {formats.count(rows)} rows" if rows and documents[0].schema else "")
+
+
+def format_state(document: DocumentState) -> str:
+    """Return the state of a document as a line: `✓ valid · 31 rows · hash ✓ matches`."""
+    if document.mark == "another tool's":
+        return f"≈ {quantity(document.rows or 0, document.name.removesuffix('s'))}, as stated"
+    if not document.schema:
+        return f"– no {document.name}"
+    if document.mark == "missing":
+        return "– missing" if document.seal == "differs" else "– not written by this run"
+    parts = [f"✕ {quantity(document.errors, 'error')}" if document.errors else "✓ valid"]
+    if document.rows is not None:
+        parts.append(quantity(document.rows, "row"))
+    return " · ".join([*parts, _SEALS[document.seal]])
+
+
+def format_schemas(documents: Sequence[DocumentState]) -> str:
+    """Return the schemas of documents: `run_manifest 1.2`; empty for another tool's run."""
+    names = ", ".join(document.schema for document in documents if document.schema)
+    if not names or all(document.mark == "missing" for document in documents):
+        return names
+    return f"{names} {documents[0].version or 'of an unknown version'}"
+
+
+def advice_for_grade(grade: GradeName, *, is_foreign: bool) -> str:
+    """Return how a run can reach a higher grade."""
+    return _LIFTS_FOREIGN if is_foreign and grade == "measured" else LIFTS[grade]
+
+
+def date_and_time(text: str | None, zone: tzinfo = UTC) -> str:
+    """Format a stated time to the second: `2026-11-20 15:30:12`."""
+    time = parse_time(text or "")
+    return NOTHING if time is None else f"{time.astimezone(zone):%Y-%m-%d %H:%M:%S}"
+
+
+def clock(text: str | None, zone: tzinfo = UTC) -> str:
+    """Format the time of day of a stated time: `15:30:12`."""
+    time = parse_time(text or "")
+    return NOTHING if time is None else f"{time.astimezone(zone):%H:%M:%S}"

@@ -1,1 +1,0 @@
-"""Numbers, grades and text from outside, as people read them."""

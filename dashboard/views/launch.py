@@ -1,0 +1,447 @@
+"""The Launch page: the queue, the configuration form, its plan, and the start button."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from dashboard.shared import configs, form, reading, state
+from dashboard.shared.configs import StartConfig
+from dashboard.shared.form import FormField, as_yaml
+from dashboard.shared.parts import config_form, course, gate, markup, plan_answer, problems, run_box
+from dashboard.shared.parts.gate import may_operate, trying
+from dashboard.shared.parts.plan_answer import PlanQuestion
+from dashboard.shared.tables import planned
+from dashboard.shared.words import JOBS, VERDICTS, plain, verdict_at
+from evidence.bundle.secrets import strip_invisible
+from evidence.writing import write_bytes
+from launch import queue, tasks
+from launch.jobs import ANY_DEVICE, LOCAL, OUTPUT, Job, launch_folder, tail
+from launch.places import PLACES
+from launch.process import format_command
+from launch.queue import can_resume
+from schemas.formats import count, short_count, size
+from schemas.problems import Problem
+from schemas.reading import get_number, get_objects, get_str, write_yaml
+
+_FULL, _SMOKE = "Full run", "Smoke test (2 steps)"
+READ = PlanQuestion(options=tasks.CHECK, label="Loading the model and the data")
+HERE = (
+    PlanQuestion(options=("--quick",), label="Estimating from formulas"),
+    PlanQuestion(options=(), label="Compiling", button="Compile"),
+)
+"""Plans for this machine; the second one is more exact."""
+
+MAX_VARIANTS = 32
+"""Runs that one click can queue."""
+_MAX_NAME_LENGTH = 58
+
+
+def page() -> None:
+    """Draw the page."""
+    root = state.root()
+    markup.heading("Launch", lines=["Runs keep going if you close this page."])
+    gate.viewer_note()
+    if reading.jobs():
+        show_queue(root)
+        st.header("Start another run", anchor=False)
+    source = _source()
+    if source is None:
+        markup.empty("No configuration found", f"None in {configs.SHIPPED}, and no run has one.")
+        return
+    start = configs.read(source)
+    form_side, result_side = st.columns([3, 2], gap="large")
+    with form_side:
+        markup.step(1, "Configuration")
+        config_form.read_address(source.key)
+        edited = config_form.show(source.key, start)
+        config_form.write_address(start, edited)
+        _name_button(source.key, start, edited)
+        facts = st.container()
+    with result_side:
+        markup.step(2, "Memory and time")
+        resolved = form.with_defaults(_full_or_smoke(edited))
+        checked = plan_answer.answers(root, resolved, (READ,))[READ.options].answer
+        found = form.problems(resolved)
+        is_valid = not any(problem.severity == "error" for problem in found)
+        plan = _plan(resolved, checked, is_valid=is_valid)
+        if is_valid and checked is not None:
+            found += planned.problems(checked)
+        problems.show(found)
+        if plan is not None:
+            plan_answer.advice(plan, source=source.key, config=resolved)
+            plan_answer.findings(plan)
+            plan_answer.memory_picture(plan, key="launch_memory")
+            plan_answer.largest_parts(plan)
+            if planned.time_parts(plan):
+                plan_answer.session_picture(plan, key="launch_session")
+        below = st.container()
+    with facts:
+        show_data(source.key, checked)
+    force = gate.may_operate() and _start_bar(resolved, plan, found)
+    with below:
+        _command(resolved, force=force)
+
+
+def _source() -> StartConfig | None:
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        source = run_box.choose()
+        is_new = source is not None and not reading.jobs() and gate.may_operate()
+        if is_new and st.button("Start a smoke test now", icon=":material/play_arrow:"):
+            gate.start(configs.quick_smoke())
+        if source is not None and st.button("Where else does it fit?", icon=":material/calculate:"):
+            state.go(state.PLAN)  # its source box shows the same source
+    return source
+
+
+def _name_button(source: str, start: Mapping[str, Any], edited: Mapping[str, Any]) -> None:
+    """Offer to name the run after its first change, unless the reader has named it."""
+    changed = form.differing_fields(form.with_defaults(start), form.with_defaults(edited))
+    if changed and all(setting.path != ("name",) for setting, *_ in changed):
+        setting, _, value = changed[0]
+        name = name_variant(start, setting, value)
+        st.button(
+            f"Name it {plain(name)}",
+            type="tertiary",
+            icon=":material/edit:",
+            on_click=config_form.put,
+            args=(source, {("name",): name}),
+        )
+
+
+def _full_or_smoke(edited: Mapping[str, Any]) -> dict[str, Any]:
+    mode = st.segmented_control(
+        "Run",
+        [_FULL, _SMOKE],
+        default=_FULL,
+        required=True,
+        key="as",
+        bind="query-params",
+        help="A smoke test runs two steps of this configuration with its evaluation, to test the pipeline.",
+    )
+    if mode != _SMOKE:
+        return dict(edited)
+    smoke = configs.smoke_of(edited)
+    differing = form.differing_fields(form.with_defaults(edited), form.with_defaults(smoke))
+    markup.table(
+        ["Setting", "In the form", "In the smoke test"],
+        [(setting.title, as_yaml(before), as_yaml(after)) for setting, before, after in differing],
+    )
+    return smoke
+
+
+def _plan(
+    resolved: Mapping[str, Any], checked: Mapping[str, Any] | None, *, is_valid: bool
+) -> Mapping[str, Any] | None:
+    """Draw the plan for this machine, and return it if it is known."""
+    known = plan_answer.answers(state.root(), resolved, HERE)
+    plans = [plan for question in HERE if (plan := known[question.options].answer) is not None]
+    # A configuration that cannot start is not planned: the plan would find the same problems.
+    questions = (READ,) if checked is not None and checked.get("can_begin") is False else (READ, *HERE)
+    with st.container(border=True):
+        if plans:
+            plan_answer.head(plans[-1])
+        plan_answer.show(state.root(), resolved, questions, key="launch", allowed=is_valid)
+    return plans[-1] if plans else None
+
+
+def _start_bar(resolved: Mapping[str, Any], plan: Mapping[str, Any] | None, found: Sequence[Problem]) -> bool:
+    """Draw the start button; return whether to start even if memory is too small."""
+    is_valid = not any(problem.severity == "error" for problem in found)
+    with st.container(key="launch_start", horizontal=True, vertical_alignment="center"):
+        sign = "" if plan is None else markup.sign(VERDICTS, verdict_at(plan, "verdict"))
+        need = "" if plan is None else markup.safe(planned.need_in_words(plan))
+        name = markup.safe(resolved.get("name", "run"))
+        st.html(f'<p class="tp-step"><b>3</b>Start {name} {sign} <span class="tp-dim">{need}</span></p>')
+        force = st.toggle("Start even if memory may run out", help="The run records that it was forced.")
+        places = list(PLACES)
+        place = st.selectbox("Where to run", places, index=places.index(LOCAL)) if len(places) > 1 else LOCAL
+        variants = _variants(resolved)
+        if st.button(
+            "Start" if len(variants) == 1 else f"Start {len(variants)} runs",
+            type="primary",
+            icon=":material/play_arrow:",
+            disabled=not is_valid or not variants,
+            help=None if is_valid else "Fix the problems first.",
+            shortcut="Ctrl+Enter",
+        ):
+            gate.start(*variants, force=force, place=place)
+    return force
+
+
+def _variants(resolved: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Draw the values to try for one setting, and return a configuration for each, or only the given one."""
+    with st.popover("Several runs", icon=":material/content_copy:"):
+        keys = [setting.dotted for setting in form.fields() if setting.dotted not in {"name", "mode"}]
+        key = st.selectbox("Setting", keys, index=keys.index("seed"), key="over", bind="query-params")
+        text = st.text_input("Values", placeholder="0, 1, 2", help=_VALUES, key="values", bind="query-params")
+        if not (text or "").strip():
+            return [resolved]
+        variants, wrong = make_variants(resolved, form.field(key), text)
+        for line in wrong:
+            markup.note(f"✕ {line}")
+        markup.note(", ".join(str(config["name"]) for config in variants[:MAX_VARIANTS]))
+        return [] if wrong else variants
+
+
+_VALUES = "Separated by commas. Each value is queued as its own run, named after it."
+
+
+def make_variants(config: Mapping[str, Any], setting: FormField, text: str) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return a configuration for each value, named after it, and what is wrong with the values.
+
+    Example:
+        `demo`, `optimizer.learning_rate` and `0.001, 0.002` give `demo-learning_rate-0.001` and
+        `demo-learning_rate-0.002`.
+    """
+    values = list(dict.fromkeys(value for part in text.split(",") if (value := part.strip())))
+    found, wrong = [], []
+    for value in values:
+        if not setting.has_type(parsed := setting.parse(value)):
+            allowed = ", ".join(setting.options) or setting.kind
+            wrong.append(f"{setting.title} cannot be {value}. Allowed: {allowed}.")
+            continue
+        edits = {setting.path: parsed, ("name",): name_variant(config, setting, value)}
+        found.append(form.edit(config, edits))
+    if len(values) > MAX_VARIANTS:
+        wrong.append(f"These are {len(values)} values. You can start up to {MAX_VARIANTS} runs at a time.")
+    for variant in found[:MAX_VARIANTS]:
+        wrong += [problem.what for problem in form.problems(variant) if problem.severity == "error"]
+    return found, wrong
+
+
+def name_variant(config: Mapping[str, Any], setting: FormField, value: object) -> str:
+    """Return the name of a configuration in which one setting has another value."""
+    suffix = re.sub("[^A-Za-z0-9._-]+", "-", f"{setting.path[-1]}-{value}").strip("-")
+    stem = str(config.get("name", "run"))[: max(1, _MAX_NAME_LENGTH - len(suffix))]
+    return f"{stem}-{suffix}"[:_MAX_NAME_LENGTH]
+
+
+def _command(resolved: Mapping[str, Any], *, force: bool) -> None:
+    """Draw the command that does the same as Start, and the configuration."""
+    name, text = f"{resolved.get('name', 'run')}.yaml", write_yaml(dict(resolved))
+    arguments = ["queue", "add", "--config", name, "--root", str(state.root()), *(["--force"] if force else [])]
+    st.caption(f"Equivalent command in {plain(str(Path.cwd()))}, with the configuration saved there")
+    st.code(strip_invisible(format_command(arguments)), language=None, wrap_lines=True)
+    markup.download("Configuration", text, name)
+    with st.expander("Show the configuration", type="compact"):
+        st.code(strip_invisible(text), language="yaml")
+
+
+page()
+
+
+def show_data(source: str, checked: Mapping[str, Any] | None) -> None:
+    """Draw facts about the model and the data, the upload, and the first examples.
+
+    `checked` is the answer of `trainproof train --check`, or None.
+    """
+    facts = checked if checked is not None and checked.get("can_begin") is True else {}
+    for fact in (*_model_facts(facts), *_data_facts(facts)):
+        markup.note(fact)
+    with st.container(horizontal=True):
+        if gate.may_operate():
+            with st.popover("Upload a dataset", icon=":material/upload:"):
+                key = f"upload {source}"
+                st.file_uploader(
+                    "Dataset", type=configs.DATA_SUFFIXES, key=key, on_change=_use_upload, args=(source, key)
+                )
+    if examples := get_objects(facts, "first_examples", "examples"):
+        rows = st.expander("First examples, as the model sees them", key="rows", on_change="rerun", bind="query-params")
+        if rows.open:
+            with rows:
+                markup.show_examples(examples)
+
+
+def save_upload(root: Path, name: str, content: bytes) -> Path:
+    """Save an uploaded file among the jobs of a root and return its path; the same content is saved once.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    stem = re.sub("[^A-Za-z0-9._-]", "-", Path(name).stem).lstrip("._-")[:60] or "rows"
+    digest = hashlib.sha256(content).hexdigest()[:8]
+    path = launch_folder(root) / config_form.UPLOADS / f"{stem}-{digest}{Path(name).suffix.lower()}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.is_file() or path.read_bytes() != content:
+        write_bytes(path, content)
+    return path
+
+
+def _use_upload(source: str, key: str) -> None:
+    upload = st.session_state.get(key)
+    if upload is not None and gate.may_operate():
+        with trying("The file could not be saved"):
+            path = save_upload(state.root(), upload.name, upload.getvalue())
+            config_form.put(source, {("data", "dataset"): str(path)})
+
+
+def _model_facts(facts: Mapping[str, Any]) -> Iterator[str]:
+    total, trained = get_number(facts, "model", "parameters"), get_number(facts, "model", "trained_parameters")
+    if total is not None and trained is not None:
+        some = "all" if trained == total else short_count(trained)
+        weights = "pretrained" if get_str(facts, "model", "origin") == "pretrained" else "random weights"
+        family = get_str(facts, "model", "family")
+        yield f"Model: {short_count(total)} parameters, {some} trainable; {family}, {weights}."
+
+
+def _data_facts(facts: Mapping[str, Any]) -> Iterator[str]:
+    examples, tokens = get_number(facts, "training_rows"), get_number(facts, "dataset", "tokens")
+    if examples is not None and tokens is not None:
+        generated, items = get_number(facts, "dataset", "generated_rows"), get_number(facts, "evaluation_items")
+        more = f" ({count(generated)} generated)" if generated else ""
+        evaluated = "no evaluation" if items is None else f"{count(items)} evaluation items"
+        yield f"Data: {count(examples)} examples{more}, {short_count(tokens)} tokens; {evaluated}."
+
+
+TICK_SECONDS = 1.5
+MIN_FREE_BYTES = 1 << 16
+"""Free disk space below which no job can start."""
+_WAITING_SHOWN, _ENDED_SHOWN, _ENDED_FOLDED = 3, 1, 12
+_BAD = frozenset({"failed", "refused", "lost"})
+
+
+def show_queue(root: Path) -> None:
+    """Draw the queue, and keep it up to date while a job is waiting or running."""
+    active = any(not job.has_ended for job in reading.jobs())
+    st.fragment(run_every=TICK_SECONDS if active else None)(_queue)(root, was_active=active)
+
+
+def _queue(root: Path, *, was_active: bool) -> None:
+    jobs = reading.jobs()
+    active = [job for job in jobs if not job.has_ended]
+    if was_active and not active:
+        st.rerun()
+    waiting = [job for job in active if job.state == "waiting"]
+    _warn_if_stuck(root, active, waiting)
+    first = waiting[0] if waiting else None
+    for job in active:
+        if job not in waiting[_WAITING_SHOWN:]:
+            _job(root, job, can_move=job is not first)
+    _folded(root, waiting[_WAITING_SHOWN:], "More waiting jobs", key="later")
+    chosen = st.query_params.get("job")
+    # Newest first, but the job in the address before all others.
+    ended = sorted((job for job in reversed(jobs) if job.has_ended), key=lambda job: job.job_id != chosen)
+    for job in ended[:_ENDED_SHOWN]:
+        _job(root, job)
+    _folded(root, ended[_ENDED_SHOWN:], "Earlier jobs", key="ended", limit=_ENDED_FOLDED)
+
+
+def _warn_if_stuck(root: Path, active: Sequence[Job], waiting: Sequence[Job]) -> None:
+    if waiting and not queue.has_worker(root):
+        markup.note("The queue is not running: the machine or the worker of the queue was stopped.")
+        if may_operate() and st.button("Continue the queue", type="primary"):
+            with trying("The queue could not be continued"):
+                queue.start_worker(root)
+                st.rerun()
+    elif waiting and len(waiting) == len(active):
+        try:
+            free = shutil.disk_usage(root).free
+        except OSError:
+            return  # the folder was just removed
+        if free < MIN_FREE_BYTES:
+            markup.note(
+                f"No job can start: the disk of {root} has only {size(free)} left. Free some space to continue."
+            )
+
+
+def _folded(root: Path, jobs: Sequence[Job], title: str, *, key: str, limit: int | None = None) -> None:
+    if not jobs:
+        return
+    rest = st.expander(f"{title}: {len(jobs)}", key=key, on_change="rerun", bind="query-params")
+    if rest.open:
+        with rest:
+            for job in jobs[:limit]:
+                _job(root, job, can_move=True)
+            if limit is not None and len(jobs) > limit:
+                markup.note(f"Not shown: {len(jobs) - limit} older jobs.")
+
+
+def _job(root: Path, job: Job, *, can_move: bool = False) -> None:
+    with st.container(border=True):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            device = "" if job.device == ANY_DEVICE else f"on a {job.device.upper()} · "
+            how = f" · {reason.rstrip('.')}" if job.has_ended and (reason := course.describe(job)) else ""
+            details = f"{device}queued {markup.when(job.created_at, reading.reader_zone())}{markup.safe(how)}"
+            st.html(
+                f'<div class="tp-sub">{markup.sign(JOBS, job.state)} <b>{markup.safe(job.run)}</b> '
+                f'<span class="tp-dim">{details}</span></div>'
+            )
+            with st.container(horizontal=True, width="content"):
+                if (root / job.run).is_dir() and st.button(
+                    "Open run", key=f"open {job.job_id}", icon=":material/show_chart:"
+                ):
+                    state.go(state.RUN, run=job.run)
+                if may_operate():
+                    _buttons(root, job, can_move=can_move)
+        if job.state in {"running", "stopping"}:
+            course.draw_stage(job.run, job)
+        elif job.state == "unsealed":
+            markup.note(JOBS[job.state].meaning)
+        if job.has_ended and (text := tail(job.folder / OUTPUT)):
+            with st.expander("Last output", expanded=job.state in _BAD or (job.exit_code or 0) < 0):
+                st.code(text, language=None, wrap_lines=True)
+
+
+def _buttons(root: Path, job: Job, *, can_move: bool) -> None:
+    key = job.job_id
+    if job.state == "waiting":
+        if can_move and st.button("Earlier", key=f"up {key}", icon=":material/arrow_upward:"):
+            with trying("The job could not be moved"):
+                queue.move_up(root, job)
+                st.rerun()
+        course.stop_button(job, key=f"remove {key}")
+    if job.state == "running":
+        course.stop_button(job, key=f"stop {key}")
+    if job.state == "stopping":
+        # It takes the place of Stop, so it needs a second click: a double click must not lose what is being saved.
+        with st.popover("Kill", icon=":material/dangerous:", key=f"before kill {key}"):
+            markup.note("Ends the process immediately. Rows written so far stay, but the run is not finalized.")
+            if st.button("Kill it now", key=f"kill {key}", type="primary"):
+                with trying("The job could not be killed"):
+                    queue.kill(job)
+                    st.rerun()
+    if job.has_ended:
+        _next_buttons(root, job)
+
+
+def _next_buttons(root: Path, job: Job) -> None:
+    """Draw what can follow a job that has ended."""
+    key, folder = job.job_id, root / job.run
+    run = reading.run_of(folder) if folder.is_dir() else None
+    known = reading.by_name(reading.summaries())
+    if (
+        run is not None
+        and can_resume(run)
+        and reading.continuation_of(job.run, known) is None
+        and st.button("Resume", key=f"resume {key}", icon=":material/resume:", help=_RESUME)
+    ):
+        with trying("The run could not be resumed"):
+            state.go(state.RUN, run=queue.resume(root, run, after=job).run)
+    rows = get_number(run.config, "batch", "microbatch_size") if run is not None else None
+    if run is not None and rows is not None and rows >= 2 and job.exit_code == -signal.SIGKILL:
+        steps = get_number(run.config, "batch", "accumulation_steps") or 1
+        half = [f"batch.microbatch_size={rows // 2:.0f}", f"batch.accumulation_steps={2 * steps:.0f}"]
+        if st.button("Halve the microbatch", key=f"halve {key}", help=_HALVE, on_click=_edit, args=(job.run, half)):
+            st.rerun()
+    if job.state != "succeeded" and st.button("Retry", key=f"retry {key}", icon=":material/replay:", help=_RETRY):
+        with trying("The job could not be queued again"):
+            state.go(state.RUN, run=queue.retry(root, job).run)
+
+
+_RESUME = "Continues from the last checkpoint, as a new run that names this one as its parent."
+_RETRY = "Queues the same configuration again as a new run. The old run stays."
+_HALVE = "A killed process usually ran out of memory. Changes the form below to half the rows in each microbatch."
+
+
+def _edit(run: str, assignments: Sequence[str]) -> None:
+    """Open the configuration of a run in the form below, with changes."""
+    st.session_state["source"] = configs.same_as(run)
+    config_form.put(configs.same_as(run), form.parse_assignments(assignments))

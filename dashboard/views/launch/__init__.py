@@ -1,1 +1,0 @@
-"""Configure, plan and start a run; the queue."""
