@@ -13,7 +13,7 @@ from flax import nnx
 from trainer.model.decoder import Decoder, DecoderConfig, abstract, bind, flatten
 from trainer.model.families import spec_from_config
 from trainer.model.spec import ModelSpec
-from trainer.model.stacks import Params
+from trainer.model.stacks import Params, stack_params
 
 GPT2: dict[str, Any] = {
     "model_type": "gpt2",
@@ -61,6 +61,13 @@ def equal_layers(spec: ModelSpec, **choices: Any) -> tuple[range, ...]:
     return DecoderConfig(
         spec=spec, params_dtype="float32", compute_dtype="float32", remat="none", **choices
     ).equal_layers()
+
+
+def stack(params: Params, like: Params) -> Params:
+    """Return parameters with layers stacked as in `like`, on the first device."""
+    device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    placed = {name: jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=device) for name, each in like.items()}
+    return stack_params({name: np.asarray(value) for name, value in params.items()}, placed)
 
 
 def counting_model(vocab: int) -> tuple[nnx.GraphDef[Decoder], Params]:

@@ -6,22 +6,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny_models import GEMMA, GPT2, equal_layers, random_model
+from golden import FLOAT32
+from tiny_models import GEMMA, equal_layers, random_model, stack
 
 from trainer.loop.compilation import count_remat_blocks
 from trainer.model.decoder import abstract, bind, build, flatten
 from trainer.model.families import spec_from_config
 from trainer.model.layers import chunk_count, map_chunks
 from trainer.model.lora import Dropout, Lora
-from trainer.model.stacks import stack_params, unstack_layers
+from trainer.model.stacks import unstack_layers
 
-TYPES = {"params_dtype": jnp.float32, "compute_dtype": jnp.float32}
+SPEC = spec_from_config(GEMMA)
 TOKENS = jax.ShapeDtypeStruct((2, 12), jnp.int32)
 
 
 def gradient_of(graphdef):
-    """Return what gives the gradient of a sum of hidden states, by parameters and tokens."""
-
     def total(params, tokens):
         hidden = bind(graphdef, params).hidden(tokens)
         return (hidden * jnp.linspace(-1, 1, hidden.size).reshape(hidden.shape)).sum()
@@ -30,7 +29,7 @@ def gradient_of(graphdef):
 
 
 def assert_alike(one, other):
-    """Hold that two decoders, each with its parameters, have the same gradient."""
+    """Compare the gradients of two decoders, each with its parameters."""
     tokens = jnp.asarray(np.random.default_rng(0).integers(0, 23, TOKENS.shape), jnp.int32)
     wanted, found = (
         unstack_layers(jax.jit(gradient_of(graphdef))(params, tokens)) for graphdef, params in (one, other)
@@ -49,58 +48,46 @@ def test_a_chunk_is_some_positions_of_every_sequence():
 
 def test_every_token_is_computed_once_by_itself_and_none_is_added():
     x = jnp.arange(2 * 7 * 3, dtype=jnp.float32).reshape(2, 7, 3)
-    found = map_chunks(
-        lambda chunk, number: chunk * 2 + number.astype(chunk.dtype), x, 3
-    )  # positions 0 to 2, 3 to 5, and 6
-    numbers = np.asarray([0, 0, 0, 1, 1, 1, 2])[None, :, None]
+    found = map_chunks(lambda chunk, number: chunk * 2 + number.astype(chunk.dtype), x, 3)
+    numbers = np.asarray([0, 0, 0, 1, 1, 1, 2])[None, :, None]  # positions 0 to 2, 3 to 5, and 6
     np.testing.assert_array_equal(found, np.asarray(x) * 2 + numbers)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", [GPT2, GEMMA])
 @pytest.mark.parametrize("remat", ["none", "layer"])
-def test_the_gradient_is_that_of_the_whole(family, remat):
-    spec = spec_from_config(family)
-    graphdef, params = random_model(spec, **TYPES, remat=remat)
-    in_chunks, _ = flatten(abstract(spec, **TYPES, remat=remat, mlp_chunk_tokens=10))  # 5 of 12 positions
+def test_the_gradient_is_that_of_the_whole(spec, remat):
+    graphdef, params = random_model(spec, remat=remat)
+    in_chunks, _ = flatten(abstract(spec, **FLOAT32 | {"remat": remat}, mlp_chunk_tokens=10))  # 5 of 12 positions
     assert_alike((graphdef, params), (in_chunks, params))
 
 
 @pytest.mark.slow
 def test_stacked_layers_take_chunks_too():
-    spec = spec_from_config(GEMMA)
-    graphdef, params = random_model(spec, **TYPES, remat="layer")
-    runs = equal_layers(spec)
-    stacked, like = flatten(abstract(spec, **TYPES, remat="layer", runs=runs, mlp_chunk_tokens=10))
-    device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    shapes = {name: jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=device) for name, each in like.items()}
-    stacks = stack_params({name: np.asarray(value) for name, value in params.items()}, shapes)
-    assert_alike((graphdef, params), (stacked, stacks))
+    graphdef, params = random_model(SPEC, remat="layer")
+    chosen = FLOAT32 | {"remat": "layer", "runs": equal_layers(SPEC), "mlp_chunk_tokens": 10}
+    stacked, like = flatten(abstract(SPEC, **chosen))
+    assert_alike((graphdef, params), (stacked, stack(params, like)))
 
 
 def test_an_adapter_drops_other_inputs_in_each_chunk():
-    spec = spec_from_config(GEMMA)
     adapters = {"layers.0.mlp.up": Lora(rank=2, scale=1.0, dropout=0.5)}
-    chosen = TYPES | {"remat": "none", "adapters": adapters, "mlp_chunk_tokens": 4}
-    graphdef, params = flatten(build(spec, key=jax.random.key(0), **chosen))
+    chosen = FLOAT32 | {"adapters": adapters, "mlp_chunk_tokens": 4}
+    graphdef, params = flatten(build(SPEC, key=jax.random.key(0), **chosen))
     params["layers.0.mlp.up.lora_b"] = jnp.ones_like(params["layers.0.mlp.up.lora_b"])
-    alike = jnp.broadcast_to(jnp.linspace(-1, 1, spec.embed), (1, 8, spec.embed))
-    mlp = bind(graphdef, params).layers[0].mlp
-    found = mlp(alike, Dropout(jax.random.key(0)))
+    alike = jnp.broadcast_to(jnp.linspace(-1, 1, SPEC.embed), (1, 8, SPEC.embed))
+    found = bind(graphdef, params).layers[0].mlp(alike, Dropout(jax.random.key(0)))
     assert not np.allclose(found[0, :4], found[0, 4:])
 
 
 @pytest.mark.parametrize("remat", ["none", "layer"])
 def test_chunks_are_not_taken_for_layers_that_are_computed_again(remat):
-    spec = spec_from_config(GEMMA)
-    graphdef, params = flatten(abstract(spec, **TYPES, remat=remat, mlp_chunk_tokens=10))
+    graphdef, params = flatten(abstract(SPEC, **FLOAT32 | {"remat": remat}, mlp_chunk_tokens=10))
     jaxpr = jax.make_jaxpr(gradient_of(graphdef))(params, TOKENS)
     assert (count_remat_blocks(jaxpr) > 0) == (remat == "layer")
 
 
-def test_the_inside_is_computed_twice_and_no_third_time_where_a_layer_is_recomputed():
-    spec = spec_from_config(GEMMA)
-    one_layer = replace(spec, blocks=spec.blocks[:1])
-    graphdef, params = flatten(abstract(one_layer, **TYPES, remat="layer", mlp_chunk_tokens=10))
+def test_a_recomputed_layer_computes_its_chunks_twice_and_not_a_third_time():
+    one_layer = replace(SPEC, blocks=SPEC.blocks[:1])
+    graphdef, params = flatten(abstract(one_layer, **FLOAT32 | {"remat": "layer"}, mlp_chunk_tokens=10))
     program = jax.jit(gradient_of(graphdef)).lower(params, TOKENS).compile().as_text()
     assert program.count(" while(") == 2  # the way there, and the way back, which computes a chunk again
