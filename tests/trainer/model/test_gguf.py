@@ -10,10 +10,11 @@ import gguf_files
 import numpy as np
 import pytest
 from gguf_cases import CASES, NAMES, STATED, TEMPLATE, TEXT, divisors, folder_of, params_of, with_tokenizer
+from golden import shapes_of
+from refusals import catch_problem
 
-from schemas.problems import ProblemError, rule
+from schemas.problems import rule
 from trainer.model import gguf_tokenizer
-from trainer.model.decoder import abstract, flatten
 from trainer.model.export import PlannedTensor, export, export_gguf, tensor_type
 from trainer.model.gguf import read_gguf
 from trainer.model.gguf_tokenizer import tokenizer_probes
@@ -43,10 +44,8 @@ def tensor(name, dimensions, kind=0, offset=0):
 
 def refusal(path, content):
     path.write_bytes(content)
-    with pytest.raises(ProblemError) as raised:
-        read_gguf(path)
-    [problem] = raised.value.problems
-    assert (problem.code, problem.file, raised.value.exit_code) == ("TP038", str(path), 2)
+    problem = catch_problem(lambda: read_gguf(path))
+    assert (problem.code, problem.file) == ("TP038", str(path))
     return problem.what
 
 
@@ -58,11 +57,7 @@ def test_a_tensor_is_read_as_what_its_blocks_stand_for(kind, tmp_path):
     path = gguf_files.write(tmp_path / "m.gguf", "llama", {}, {"a": (values, None), "b": (blocks, number)})
     found = read_gguf(path).tensors
     np.testing.assert_array_equal(found["a"].read(), values)
-    got = found["b"].read()
-    assert got.shape == (6, 64)
-    largest = np.abs(values).max()
-    step = {"F32": 0, "F16": 2**-11, "BF16": 2**-8, "Q8_0": 1 / 254}.get(kind, 1 / (30 if "5" in kind else 14))
-    assert np.abs(got - values).max() <= step * largest * 1.01
+    np.testing.assert_array_equal(found["b"].read(), gguf.dequantize(blocks, number))
 
 
 def test_blocks_of_256_worked_by_hand(tmp_path):
@@ -105,35 +100,30 @@ U32_3 = struct.pack("<I", 3)
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        (b"GGUF", "it has 4 bytes, and a GGUF file at least 24"),
-        (header(magic=b"GGML"), "it does not start with GGUF"),
-        (header(version=1), "version 1 is not supported"),
+        (b"GGUF", "cannot be read: it has 4 bytes, and a GGUF file at least 24"),
+        (header(magic=b"GGML"), "cannot be read: it does not start with GGUF"),
+        (header(version=1), "cannot be read: version 1 is not supported"),
         (
-            b"GGUF" + struct.pack(">IQQ", 3, 0, 0),
-            "version 50331648 is not supported, written on a machine of the other byte order",
+            header(version=3 << 24),
+            "cannot be read: version 50331648 is not supported, written on a machine of the other byte order",
         ),
-        (header(keys=1) + key("split.count", U32, U32_3), "it is one of 3 parts; join them"),
-        (header(keys=2) + 2 * key("a", U32, U32_3), "the key a is repeated"),
-        (header(tensors=2) + 2 * tensor("a", [1]) + bytes(64), "the tensor a is repeated"),
+        (b"PK\3\4" + bytes(40), "is a zip file"),
+        (header(keys=1) + key("split.count", U32, U32_3), "cannot be read: it is one of 3 parts; join them"),
+        (header(keys=2) + 2 * key("a", U32, U32_3), "cannot be read: the key a is repeated"),
+        (header(tensors=2) + 2 * tensor("a", [1]) + bytes(64), "cannot be read: the tensor a is repeated"),
         (
             header(tensors=2) + tensor("a", [32], 16) + tensor("b", [32], 999) + bytes(256),
-            "it has tensors of unsupported types (IQ2_XXS, number 999)",
+            "cannot be read: it has tensors of unsupported types (IQ2_XXS, number 999)",
         ),
     ],
 )
 def test_what_is_no_complete_gguf_is_refused(content, what, tmp_path):
-    assert refusal(tmp_path / "m.gguf", content).startswith(f"m.gguf cannot be read: {what}")
-
-
-def test_a_zip_file_is_named(tmp_path):
-    assert refusal(tmp_path / "m.gguf", b"PK\3\4" + bytes(40)).startswith("m.gguf is a zip file")
+    assert refusal(tmp_path / "m.gguf", content).startswith(f"m.gguf {what}")
 
 
 def test_a_cut_file_is_named_wherever_it_is_cut(tmp_path):
-    values = np.zeros((4, 64), np.float32)
-    whole = gguf_files.write(tmp_path / "whole.gguf", "llama", {"a": "text", "b": ["x", "y"]}, {"t": (values, None)})
-    content = whole.read_bytes()
-    path = tmp_path / "m.gguf"
+    path, tensors = tmp_path / "m.gguf", {"t": (np.zeros((4, 64), np.float32), None)}
+    content = gguf_files.write(path, "llama", {"a": "text", "b": ["x", "y"]}, tensors).read_bytes()
     end = len(content)
     assert refusal(path, content[:-100]) == (
         f"m.gguf cannot be read: it is truncated: the tensor t ends at byte {end:,} of {end - 100:,}."
@@ -143,25 +133,27 @@ def test_a_cut_file_is_named_wherever_it_is_cut(tmp_path):
 
 
 HUGE = 2**63
+ONE_KEY = header(keys=1) + text("a")
+ONE_TENSOR = header(tensors=1) + text("a")
 HOSTILE = {
     "keys": header(keys=HUGE),
     "tensors": header(tensors=HUGE),
-    "many tensors": header(tensors=2**16) + bytes(100),
-    "key": header(keys=1) + struct.pack("<Q", HUGE) + bytes(64),
-    "text": header(keys=1) + text("a") + struct.pack("<IQ", STRING, 2**62) + bytes(64),
-    "texts": header(keys=1) + text("a") + struct.pack("<IIQ", ARRAY, STRING, 2**21) + bytes(64),
-    "more texts": header(keys=1) + text("a") + struct.pack("<IIQ", ARRAY, STRING, HUGE) + bytes(64),
-    "numbers": header(keys=1) + text("a") + struct.pack("<IIQ", ARRAY, U64, HUGE) + bytes(64),
-    "lists of lists": header(keys=1) + text("a") + struct.pack("<IIQ", ARRAY, ARRAY, 1) + bytes(64),
-    "type": header(keys=1) + text("a") + struct.pack("<I", 77) + bytes(64),
-    "not UTF-8": header(keys=1) + struct.pack("<Q", 2) + b"\xff\xfe" + bytes(64),
-    "dimensions": header(tensors=1) + text("a") + struct.pack("<I", 2**31) + bytes(64),
-    "dimension": header(tensors=1) + tensor("a", [HUGE, HUGE, HUGE, HUGE]) + bytes(64),
-    "no dimension": header(tensors=1) + tensor("a", []) + bytes(64),
-    "dimension 0": header(tensors=1) + tensor("a", [0, HUGE]) + bytes(64),
-    "offset": header(tensors=1) + tensor("a", [1], offset=HUGE) + bytes(64),
-    "block": header(tensors=1) + tensor("a", [33], kind=8) + bytes(64),
-    "alignment": header(keys=1, tensors=0) + key("general.alignment", U32, struct.pack("<I", 0)) + bytes(64),
+    "many tensors": header(tensors=2**16) + bytes(36),
+    "key": header(keys=1) + struct.pack("<Q", HUGE),
+    "text": ONE_KEY + struct.pack("<IQ", STRING, 2**62),
+    "texts": ONE_KEY + struct.pack("<IIQ", ARRAY, STRING, 2**21),
+    "more texts": ONE_KEY + struct.pack("<IIQ", ARRAY, STRING, HUGE),
+    "numbers": ONE_KEY + struct.pack("<IIQ", ARRAY, U64, HUGE),
+    "lists of lists": ONE_KEY + struct.pack("<IIQ", ARRAY, ARRAY, 1),
+    "type": ONE_KEY + struct.pack("<I", 77),
+    "not UTF-8": header(keys=1) + struct.pack("<Q", 2) + b"\xff\xfe",
+    "dimensions": ONE_TENSOR + struct.pack("<I", 2**31),
+    "dimension": header(tensors=1) + tensor("a", [HUGE, HUGE, HUGE, HUGE]),
+    "no dimension": header(tensors=1) + tensor("a", []),
+    "dimension 0": header(tensors=1) + tensor("a", [0, HUGE]),
+    "offset": header(tensors=1) + tensor("a", [1], offset=HUGE),
+    "block": header(tensors=1) + tensor("a", [33], kind=8),
+    "alignment": header(keys=1) + key("general.alignment", U32, struct.pack("<I", 0)),
 }
 
 
@@ -169,7 +161,7 @@ HOSTILE = {
 def test_a_header_that_promises_too_much_takes_no_memory(name, tmp_path):
     tracemalloc.start()
     try:
-        assert refusal(tmp_path / "m.gguf", HOSTILE[name]).startswith("m.gguf cannot be read: ")
+        assert refusal(tmp_path / "m.gguf", HOSTILE[name] + bytes(64)).startswith("m.gguf cannot be read: ")
         assert tracemalloc.get_traced_memory()[1] < 4 * 2**20
     finally:
         tracemalloc.stop()
@@ -177,62 +169,61 @@ def test_a_header_that_promises_too_much_takes_no_memory(name, tmp_path):
 
 def test_a_header_longer_than_any_is_not_read_to_its_end(tmp_path, monkeypatch):
     monkeypatch.setattr("trainer.model.gguf.MAX_HEADER_BYTES", 1000)
-    content = header(keys=1) + text("a") + struct.pack("<IIQ", ARRAY, U32, 500) + bytes(2000)
-    assert refusal(tmp_path / "m.gguf", content) == (
-        "m.gguf cannot be read: its header is damaged or truncated at byte 49."
-    )
+    content = ONE_KEY + struct.pack("<IIQ", ARRAY, U32, 500) + bytes(2000)
+    what = "m.gguf cannot be read: its header is damaged or truncated at byte 49."
+    assert refusal(tmp_path / "m.gguf", content) == what
 
 
-def name_refusal(path):
-    with pytest.raises(ProblemError) as raised:
-        resolve(str(path))
-    [problem] = raised.value.problems
-    return problem
+def model_refusal(path):
+    return catch_problem(lambda: resolve(str(path)))
 
 
 def test_a_gguf_of_another_architecture_is_named(tmp_path):
     path = gguf_files.write(tmp_path / "m.gguf", "mamba", {}, {})
-    problem = name_refusal(path)
+    problem = model_refusal(path)
     assert (problem.code, problem.file) == ("TP039", str(path))
     assert problem.what == "m.gguf is not a supported model: its general.architecture is 'mamba'."
     assert problem.expected == "gpt2, llama, gemma, gemma2, qwen2, qwen3, smollm3, gemma3"
     bare = gguf_files.write(tmp_path / "bare.gguf", "qwen2", {"qwen2.block_count": 2}, {})
-    assert "it lacks qwen2.embedding_length, qwen2.feed_forward_length, " in name_refusal(bare).what
+    assert "it lacks qwen2.embedding_length, qwen2.feed_forward_length, " in model_refusal(bare).what
 
 
 @pytest.mark.parametrize(
-    ("stated", "because"),
+    ("changes", "because"),
     [
         (
-            {"llama.rope.scaling.type": "longrope"},
+            {"metadata": {"llama.rope.scaling.type": "longrope"}},
             "its context extension is 'longrope'; linear, yarn and Llama 3's are supported",
         ),
-        ({"llama.rope.dimension_count": 4}, "it rotates 4 of the 10 numbers of a head"),
+        ({"metadata": {"llama.rope.dimension_count": 4}}, "it rotates 4 of the 10 numbers of a head"),
+        (
+            {"tensors": {"rope_freqs.weight": np.ones(5, np.float32) * 3}},
+            "its rope_freqs.weight differs from Llama 3.1's",
+        ),
     ],
 )
-def test_rotary_positions_that_are_not_computed_are_named(stated, because, tmp_path):
-    path = gguf_files.from_folder(CASES / "llama", tmp_path / "m.gguf", metadata=stated)
-    assert name_refusal(path).what == f"m.gguf is not a supported model: {because}."
-    other = {"rope_freqs.weight": np.ones(5, np.float32) * 3}
-    path = gguf_files.from_folder(CASES / "llama", tmp_path / "other.gguf", tensors=other)
-    assert "its rope_freqs.weight differs from Llama 3.1's." in name_refusal(path).what
+def test_rotary_positions_that_are_not_computed_are_named(changes, because, tmp_path):
+    path = gguf_files.from_folder(CASES / "llama", tmp_path / "m.gguf", **changes)
+    assert model_refusal(path).what == f"m.gguf is not a supported model: {because}."
 
 
-def test_tensors_that_are_missing_or_unknown_in_a_gguf_are_named(tmp_path):
+def test_unknown_tensors_of_a_gguf_are_named(tmp_path):
     path = gguf_files.from_folder(CASES / "llama", tmp_path / "m.gguf", tensors={"blk.0.odd": np.ones(4, np.float32)})
     source = resolve(str(path))
-    wanted = flatten(abstract(source.spec, params_dtype="float32", compute_dtype="float32", remat="none"))[1]
-    with pytest.raises(ProblemError) as raised:
-        refuse_unusable_weights(source, wanted)
-    [problem] = raised.value.problems
+    problem = catch_problem(lambda: refuse_unusable_weights(source, shapes_of(source)))
     assert (problem.code, problem.what) == ("TP044", f"{path}: unexpected tensors: blk.0.odd.")
+
+
+def converted(name, folder, path):
+    """Write a model as the converter of llama.cpp does."""
+    tensors = {"rope_freqs.weight": divisors()} if name == "llama-llama3" else {}
+    return gguf_files.from_folder(folder, path, metadata=STATED.get(name), tensors=tensors)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_converted_model_is_the_same_model(name, tmp_path):
     folder = folder_of(name, tmp_path / "folder")
-    tensors = {"rope_freqs.weight": divisors()} if name == "llama-llama3" else {}
-    path = gguf_files.from_folder(folder, tmp_path / "m.gguf", metadata=STATED.get(name), tensors=tensors)
+    path = converted(name, folder, tmp_path / "m.gguf")
     theirs, ours = resolve(str(folder)), resolve(str(path))
     family = "llama" if theirs.spec.family == "mistral" else theirs.spec.family
     kept = {field: getattr(theirs.spec, field) for field in ("initializer_std", "scale_residual_init")}
@@ -242,8 +233,7 @@ def test_a_converted_model_is_the_same_model(name, tmp_path):
     # Gemma's gains are kept with 1 added, which rounds them.
     tolerance = 2**-23 if name.startswith("gemma") else 0.0
     for param, value in expected.items():
-        is_norm = "norm" in param
-        np.testing.assert_allclose(got[param], value, rtol=0, atol=tolerance if is_norm else 0, err_msg=param)
+        np.testing.assert_allclose(got[param], value, rtol=0, atol=tolerance if "norm" in param else 0, err_msg=param)
 
 
 @pytest.mark.slow
@@ -275,9 +265,7 @@ def test_a_model_is_written_as_the_converter_writes_it(name, form, tmp_path):
     folder = with_tokenizer(folder_of(name, tmp_path / "folder"))
     source = resolve(str(folder))
     export_gguf(tmp_path / "ours.gguf", params_of(source), source, form=form, end_token_id=1)
-    extra = {"rope_freqs.weight": divisors()} if name == "llama-llama3" else {}
-    converted = gguf_files.from_folder(folder, tmp_path / "theirs.gguf", metadata=STATED.get(name), tensors=extra)
-    ours, theirs = read_gguf(tmp_path / "ours.gguf"), read_gguf(converted)
+    ours, theirs = read_gguf(tmp_path / "ours.gguf"), read_gguf(converted(name, folder, tmp_path / "theirs.gguf"))
     assert set(ours.tensors) == set(theirs.tensors)
     for tensor, stored in theirs.tensors.items():
         value = stored.read()
@@ -286,9 +274,8 @@ def test_a_model_is_written_as_the_converter_writes_it(name, form, tmp_path):
             kind = "Q8_0"
         assert (ours.tensors[tensor].kind, ours.tensors[tensor].shape) == (kind, value.shape), tensor
         number = gguf.GGMLQuantizationType[kind]
-        np.testing.assert_array_equal(
-            ours.tensors[tensor].read(), gguf.dequantize(gguf.quantize(value, number), number), err_msg=tensor
-        )
+        expected = gguf.dequantize(gguf.quantize(value, number), number)
+        np.testing.assert_array_equal(ours.tensors[tensor].read(), expected, err_msg=tensor)
     about = {key: value for key, value in theirs.metadata.items() if not key.startswith("general")}
     assert {key: ours.metadata.get(key, value) for key, value in about.items()} == about
     again = resolve(str(tmp_path / "ours.gguf"))
@@ -300,11 +287,9 @@ def test_a_model_is_written_as_the_converter_writes_it(name, form, tmp_path):
 
 def export_refusal(folder, path):
     source = resolve(str(folder))
-    with pytest.raises(ProblemError) as raised:
-        export_gguf(path, params_of(source), source, form="f16")
+    problem = catch_problem(lambda: export_gguf(path, params_of(source), source, form="f16"))
     assert not list(path.parent.glob("*.gguf*"))
     assert not list(path.parent.glob(".*.tmp"))
-    [problem] = raised.value.problems
     assert problem.next == rule(problem.code).fix
     return problem.code, problem.what
 
@@ -313,10 +298,7 @@ def export_refusal(folder, path):
     ("name", "what"),
     [
         ("mistral", "llama cannot express this model: layers.0.window 6 would become None; layers.1.window 6 would"),
-        (
-            "gemma2",
-            "gemma2 cannot express this model: query_scale 0.22360679774997896 would become 0.3535533905932738.",
-        ),
+        ("gemma2", "gemma2 cannot express this model: query_scale 0.22360679774997896 would become 0.3535533905932738"),
         ("llama-llama3", "its rope_freqs.weight differs from Llama 3.1's."),
     ],
 )
@@ -324,13 +306,6 @@ def test_a_model_that_llama_cpp_would_compute_differently_is_refused(name, what,
     code, text = export_refusal(CASES / name, tmp_path / "m.gguf")
     assert code == "TP790"
     assert what in text
-
-
-def test_a_pre_tokenizer_without_a_name_is_refused(tmp_path):
-    folder = with_tokenizer(folder_of("llama", tmp_path / "folder"), digits=False)
-    code, what = export_refusal(folder, tmp_path / "m.gguf")
-    assert code == "TP099"
-    assert "its pre-tokenizer is not one of gpt-2, smollm, " in what
 
 
 def with_added(folder, **flags):
@@ -351,25 +326,28 @@ def test_an_added_token_that_a_gguf_cannot_express_is_refused(flag, tmp_path):
     assert f"the token '<think>' has the flag {flag}" in what
 
 
+def test_a_pre_tokenizer_without_a_name_is_refused(tmp_path):
+    folder = with_tokenizer(folder_of("llama", tmp_path / "folder"), digits=False)
+    code, what = export_refusal(folder, tmp_path / "m.gguf")
+    assert code == "TP099"
+    assert "its pre-tokenizer is not one of gpt-2, smollm, " in what
+
+
 def test_added_tokens_are_compared_in_texts_with_them(tmp_path, monkeypatch):
     folder = with_added(with_tokenizer(folder_of("llama", tmp_path / "folder")))
     source = resolve(str(folder))
     texts = tokenizer_probes(source.tokenizer())
-    assert [token for token in ("<|end|>", "<|a|>", "<think>") if any(token in text for text in texts)] == [
-        "<|end|>",
-        "<|a|>",
-        "<think>",
-    ]
+    assert all(any(token in text for text in texts) for token in ("<|end|>", "<|a|>", "<think>"))
     export_gguf(tmp_path / "whole.gguf", params_of(source), source, form="f16")
     again = resolve(str(tmp_path / "whole.gguf")).tokenizer()
     assert [again(text).input_ids for text in texts] == [source.tokenizer()(text).input_ids for text in texts]
-    # Where the kind of an added token were lost, the file would split it.
-    types, added, plain = gguf_tokenizer._token_types, gguf_tokenizer.USER_DEFINED, gguf_tokenizer.NORMAL
+    # If added tokens were written as normal ones, the file would split them.
+    types, plain = gguf_tokenizer._token_types, {gguf_tokenizer.USER_DEFINED: gguf_tokenizer.NORMAL}
     monkeypatch.setattr(
-        gguf_tokenizer, "_token_types", lambda *given: [plain if kind == added else kind for kind in types(*given)]
+        gguf_tokenizer, "_token_types", lambda *given: [plain.get(kind, kind) for kind in types(*given)]
     )
-    (tmp_path / "other").mkdir()
-    code, what = export_refusal(folder, tmp_path / "other" / "m.gguf")
+    (tmp_path / "whole.gguf").unlink()
+    code, what = export_refusal(folder, tmp_path / "m.gguf")
     assert code == "TP099"
     assert "'<think>a<think>b <think> c" in what
 
@@ -393,8 +371,6 @@ def test_chat_templates_with_names_are_kept(tmp_path):
 
 def test_numbers_beyond_f16_are_named():
     planned = PlannedTensor(name="a", shape=(1, 2), kind="F16", read=lambda: np.array([[1.0, 7e4]], np.float32))
-    with pytest.raises(ProblemError) as raised:
-        planned.encode()
-    [problem] = raised.value.problems
+    problem = catch_problem(planned.encode)
     assert problem.what == "The tensor a contains 70,000; the largest number of F16 is 65,504."
     assert tensor_type("a", (4, 48), "q8_0") == "F16"
