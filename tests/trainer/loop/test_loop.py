@@ -16,8 +16,7 @@ from whole_runs import errors_of, logged, manifest_of, refusal, rows, saved_step
 from evidence import layout
 from evidence.bundle.contents import files_of_run
 from evidence.hashes import Chain
-from evidence.layout import PROFILE
-from trainer.config.tree import CheckpointConfig, Config, RecordingConfig
+from trainer.config.tree import CheckpointConfig, Config, LimitsConfig, RecordingConfig
 from trainer.loop.chain import StateWriter
 from trainer.loop.checkpoints import Checkpoints, state_sha256, to_stored
 from trainer.loop.step import TrainState
@@ -68,9 +67,8 @@ def test_the_loop_goes_on_and_the_entry_is_of_the_state_and_rows_that_were_taken
 @pytest.fixture
 def saving(config) -> Config:
     """A run of four steps with a checkpoint after each, and states that are kept."""
-    recording = RecordingConfig(chain_every_steps=1)
-    limits = replace(config.limits, steps=4)
-    return replace(config, checkpoint=CheckpointConfig(save_every_steps=1), recording=recording, limits=limits)
+    checkpoint, recording = CheckpointConfig(save_every_steps=1), RecordingConfig(chain_every_steps=1)
+    return replace(config, checkpoint=checkpoint, recording=recording, limits=LimitsConfig(steps=4))
 
 
 @pytest.fixture
@@ -140,7 +138,7 @@ def test_rows_have_no_mfu_without_a_known_peak(config, finished):
 
 
 def traced_steps(folder: Path) -> list[int]:
-    [file] = (folder / PROFILE).rglob("*.xplane.pb")
+    [file] = (folder / layout.PROFILE).rglob("*.xplane.pb")
     planes = ProfileData.from_file(str(file)).planes
     found = [event for plane in planes for line in plane.lines for event in line.events if event.name == "step"]
     return sorted(dict(event.stats)["step_num"] for event in found)
@@ -154,4 +152,4 @@ def test_a_trace_has_the_steps_after_the_first_and_is_not_packed(asked, expected
     [row] = logged(folder, "profiled")
     assert row["message"] == f"profile of {len(expected)} steps: .profile"
     assert errors_of(folder) == []
-    assert not any(PROFILE in name for name in files_of_run(folder).packed)
+    assert not any(layout.PROFILE in name for name in files_of_run(folder).packed)

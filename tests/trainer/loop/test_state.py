@@ -29,24 +29,13 @@ def bytes_of(tree: Any) -> int:
 @pytest.mark.parametrize("stored", ["float32", "bfloat16"])
 @pytest.mark.parametrize("devices", [1, 4])
 def test_a_start_needs_the_memory_of_one_state(optimizer, stored, devices, config):
-    task = task_of(
-        replace(
-            config,
-            optimizer=OptimizerConfig(name=optimizer),
-            precision=PrecisionConfig(params=stored),
-            mesh=MeshConfig(device="cpu", devices=devices),
-        )
-    )
+    precision, mesh = PrecisionConfig(params=stored), MeshConfig(device="cpu", devices=devices)
+    task = task_of(replace(config, optimizer=OptimizerConfig(name=optimizer), precision=precision, mesh=mesh))
     state = state_shapes(task)
     figure = start_program(task).compile().executable.memory_analysis()
     assert figure.alias_size_in_bytes == bytes_of(state.trained)
-    peak = (
-        figure.argument_size_in_bytes
-        + figure.output_size_in_bytes
-        + figure.temp_size_in_bytes
-        - figure.alias_size_in_bytes
-    )
-    assert peak <= 1.01 * bytes_of(state) + 1024
+    peak = figure.argument_size_in_bytes + figure.output_size_in_bytes + figure.temp_size_in_bytes
+    assert peak - figure.alias_size_in_bytes <= 1.01 * bytes_of(state) + 1024
 
 
 @pytest.mark.parametrize("devices", [1, 4])

@@ -1,6 +1,7 @@
 """GGUF: hostile headers, every type of tensor, models in and out as llama.cpp's converter writes them."""
 
 import json
+import re
 import struct
 import tracemalloc
 from dataclasses import replace
@@ -12,12 +13,15 @@ import pytest
 from gguf_cases import CASES, NAMES, STATED, TEMPLATE, TEXT, divisors, folder_of, params_of, with_tokenizer
 from golden import shapes_of
 from refusals import catch_problem
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
 from schemas.problems import rule
+from trainer.model import gguf as gguf_reading
 from trainer.model import gguf_tokenizer
 from trainer.model.export import PlannedTensor, export, export_gguf, tensor_type
 from trainer.model.gguf import read_gguf
-from trainer.model.gguf_tokenizer import tokenizer_probes
+from trainer.model.gguf_tokenizer import QWEN2, SPLITTINGS, GgufTokenizerError, build_tokenizer, tokenizer_probes
 from trainer.model.load import refuse_unusable_weights
 from trainer.model.source import resolve
 
@@ -50,8 +54,10 @@ def refusal(path, content):
 
 
 @pytest.mark.parametrize("kind", QUANTISABLE)
-def test_a_tensor_is_read_as_what_its_blocks_stand_for(kind, tmp_path):
-    values = np.random.default_rng(3).normal(size=(6, 64)).astype(np.float32)
+@pytest.mark.parametrize("chunk", [200, gguf_reading.CHUNK], ids=["in parts", "whole"])
+def test_a_tensor_is_read_as_what_its_blocks_stand_for(kind, chunk, tmp_path, monkeypatch):
+    monkeypatch.setattr(gguf_reading, "CHUNK", chunk)
+    values = np.random.default_rng(3).normal(size=(7, 96)).astype(np.float32)
     number = gguf.GGMLQuantizationType[kind]
     blocks = gguf.quantize(values, number)
     path = gguf_files.write(tmp_path / "m.gguf", "llama", {}, {"a": (values, None), "b": (blocks, number)})
@@ -75,23 +81,6 @@ def test_blocks_of_256_worked_by_hand(tmp_path):
     found = read_gguf(gguf_files.write(tmp_path / "m.gguf", "llama", {}, tensors)).tensors
     np.testing.assert_array_equal(found["Q4_K"].read()[0], expected.astype(np.float32))
     np.testing.assert_array_equal(found["Q6_K"].read()[0], np.repeat(np.arange(-8, 8) * 2.0 * 5, 16).astype(np.float32))
-
-
-def test_a_large_tensor_is_made_float32_part_by_part(tmp_path, monkeypatch):
-    monkeypatch.setattr("trainer.model.gguf.CHUNK", 200)
-    values = np.random.default_rng(5).normal(size=(7, 96)).astype(np.float32)
-    number = gguf.GGMLQuantizationType.Q8_0
-    path = gguf_files.write(tmp_path / "m.gguf", "llama", {}, {"a": (gguf.quantize(values, number), number)})
-    expected = gguf.dequantize(gguf.quantize(values, number), number)
-    np.testing.assert_array_equal(read_gguf(path).tensors["a"].read(), expected)
-
-
-def test_values_of_every_type_are_read(tmp_path):
-    metadata = {"a": 7, "b": 0.1, "c": "text", "d": True, "e": ["x", "y"], "f": [1, 2, 3]}
-    found = read_gguf(gguf_files.write(tmp_path / "m.gguf", "llama", metadata, {})).metadata
-    assert {name: found[name] for name in "abcde"} == {name: metadata[name] for name in "abcde"}
-    assert found["f"].tolist() == [1, 2, 3]
-    assert found["general.architecture"] == "llama"
 
 
 U32_3 = struct.pack("<I", 3)
@@ -168,7 +157,7 @@ def test_a_header_that_promises_too_much_takes_no_memory(name, tmp_path):
 
 
 def test_a_header_longer_than_any_is_not_read_to_its_end(tmp_path, monkeypatch):
-    monkeypatch.setattr("trainer.model.gguf.MAX_HEADER_BYTES", 1000)
+    monkeypatch.setattr(gguf_reading, "MAX_HEADER_BYTES", 1000)
     content = ONE_KEY + struct.pack("<IIQ", ARRAY, U32, 500) + bytes(2000)
     what = "m.gguf cannot be read: its header is damaged or truncated at byte 49."
     assert refusal(tmp_path / "m.gguf", content) == what
@@ -234,30 +223,6 @@ def test_a_converted_model_is_the_same_model(name, tmp_path):
     tolerance = 2**-23 if name.startswith("gemma") else 0.0
     for param, value in expected.items():
         np.testing.assert_allclose(got[param], value, rtol=0, atol=tolerance if "norm" in param else 0, err_msg=param)
-
-
-@pytest.mark.slow
-def test_an_export_of_it_is_a_folder_that_reads_the_same(tmp_path):
-    folder = folder_of("gemma3", tmp_path / "folder")
-    source = resolve(str(gguf_files.from_folder(folder, tmp_path / "m.gguf", metadata=TOKENS)))
-    export(tmp_path / "again", params_of(source), source)
-    again = resolve(str(tmp_path / "again"))
-    assert again.spec == source.spec
-    assert again.tokenizer().get_vocab() == source.tokenizer().get_vocab()
-    assert json.loads((tmp_path / "again" / "config.json").read_text())["architectures"] == ["Gemma3ForCausalLM"]
-    for name, value in params_of(source).items():
-        np.testing.assert_array_equal(params_of(again)[name], value, err_msg=name)
-
-
-TOKENS = {
-    "tokenizer.ggml.model": "llama",
-    "tokenizer.ggml.tokens": ["<unk>", "<s>", "</s>", "\u2581", "a", "b", "ab"],
-    "tokenizer.ggml.scores": [0.0, 0.0, 0.0, -1.0, -2.0, -3.0, -4.0],
-    "tokenizer.ggml.token_type": [2, 3, 3, 1, 1, 1, 1],
-    "tokenizer.ggml.bos_token_id": 1,
-    "tokenizer.ggml.eos_token_id": 2,
-    "tokenizer.ggml.unknown_token_id": 0,
-}
 
 
 @pytest.mark.parametrize(("name", "form"), [*((name, "f16") for name in NAMES), ("llama", "q8_0"), ("gemma3", "q8_0")])
@@ -352,21 +317,26 @@ def test_added_tokens_are_compared_in_texts_with_them(tmp_path, monkeypatch):
     assert "'<think>a<think>b <think> c" in what
 
 
-def test_chat_templates_with_names_are_kept(tmp_path):
-    folder = with_tokenizer(folder_of("llama", tmp_path / "folder"))
+def test_an_exported_file_is_exported_again_as_a_folder_with_all_chat_templates(tmp_path):
+    folder = with_tokenizer(folder_of("gemma3", tmp_path / "folder"))
+    both = {"default": TEMPLATE, "tool_use": "{{ 'TOOLS ' }}"}
     (folder / "additional_chat_templates").mkdir()
-    (folder / "additional_chat_templates" / "tool_use.jinja").write_text("{{ 'TOOLS ' }}")
+    (folder / "additional_chat_templates" / "tool_use.jinja").write_text(both["tool_use"])
     source = resolve(str(folder))
     export_gguf(tmp_path / "m.gguf", params_of(source), source, form="f16")
     stated = read_gguf(tmp_path / "m.gguf").metadata
     assert stated["tokenizer.chat_template"] == TEMPLATE
-    assert stated["tokenizer.chat_template.tool_use"] == "{{ 'TOOLS ' }}"
+    assert stated["tokenizer.chat_template.tool_use"] == both["tool_use"]
     assert stated["tokenizer.chat_templates"] == ["tool_use"]
-    both = {"default": TEMPLATE, "tool_use": "{{ 'TOOLS ' }}"}
-    of_file = resolve(str(tmp_path / "m.gguf"))
-    assert of_file.tokenizer().chat_template == both
-    export(tmp_path / "again", params_of(source), of_file)
-    assert resolve(str(tmp_path / "again")).tokenizer().chat_template == both
+    file = resolve(str(tmp_path / "m.gguf"))
+    export(tmp_path / "again", params_of(file), file)
+    again = resolve(str(tmp_path / "again"))
+    assert file.tokenizer().chat_template == again.tokenizer().chat_template == both
+    assert again.tokenizer().get_vocab() == file.tokenizer().get_vocab()
+    assert again.spec == file.spec
+    assert json.loads((tmp_path / "again" / "config.json").read_text())["architectures"] == ["Gemma3ForCausalLM"]
+    for name, value in params_of(file).items():
+        np.testing.assert_array_equal(params_of(again)[name], value, err_msg=name)
 
 
 def test_numbers_beyond_f16_are_named():
@@ -374,3 +344,128 @@ def test_numbers_beyond_f16_are_named():
     problem = catch_problem(planned.encode)
     assert problem.what == "The tensor a contains 70,000; the largest number of F16 is 65,504."
     assert tensor_type("a", (4, 48), "q8_0") == "F16"
+
+
+# Tokenizers: those of transformers, and tokenizers that were trained here
+
+PROBES = (
+    *("", " ", "Hello  world", "1234567 8,910 3.5", "don't WE'RE I'LL", "a\n\n  b\r\nc\t d", "naïve café ﬁ e\u0301"),
+    *("<|end|>over<|end|> 12", "日本語 мир 🦀", "  def f(x):\n        return x == 1", "x\u2581y", "!!!  13?! 1½Ⅷ"),
+)
+CORPUS = [*PROBES, *("the quick brown fox jumps over 13 lazy dogs don't we're",) * 20] * 5
+SPLITS = {
+    "gpt-2": lambda: pre_tokenizers.ByteLevel(add_prefix_space=False),
+    "smollm": lambda: pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    ),
+}
+
+
+def trained(split):
+    """Return a byte-level tokenizer of 400 tokens, as its own library trains it."""
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = split
+    made.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, special_tokens=["<|end|>"])
+    made.train_from_iterator(CORPUS, trainer)
+    return made
+
+
+def stated(made, pre):
+    """Return what a GGUF file states of a byte-level tokenizer."""
+    document = json.loads(made.to_str())
+    ids = sorted(made.get_vocab().items(), key=lambda each: each[1])
+    return {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": pre,
+        "tokenizer.ggml.tokens": [token for token, _ in ids],
+        "tokenizer.ggml.token_type": [3 if token == "<|end|>" else 1 for token, _ in ids],
+        "tokenizer.ggml.merges": [" ".join(merge) for merge in document["model"]["merges"]],
+        "tokenizer.ggml.eos_token_id": made.token_to_id("<|end|>"),
+        "tokenizer.chat_template": "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}<|end|>{% endfor %}",
+    }
+
+
+def built(folder, metadata, architecture="llama"):
+    return build_tokenizer(read_gguf(gguf_files.write(folder / "t.gguf", architecture, metadata, {})))
+
+
+@pytest.mark.parametrize("pre", SPLITS)
+def test_byte_level_tokens_are_those_that_were_trained(pre, tmp_path):
+    made = trained(SPLITS[pre]())
+    got = built(tmp_path, stated(made, pre))
+    for text in PROBES:
+        ids = got(text).input_ids
+        assert ids == made.encode(text).ids, text
+        assert got.decode(ids) == text
+    chat = [{"role": "user", "content": "Hi"}]
+    assert got.apply_chat_template(chat, tokenize=False) == "[user]Hi<|end|>"
+    assert (got.eos_token, got.bos_token) == ("<|end|>", None)
+
+
+def test_splitting_of_qwen2_and_llama3_is_that_of_transformers(tmp_path):
+    assert QWEN2 == PRETOKENIZE_REGEX
+    words = {pre: [word for word, _ in SPLITTINGS[pre].make().pre_tokenize_str("ab 12345 I'M")] for pre in SPLITTINGS}
+    assert words["llama-bpe"] == ["ab", "Ġ", "123", "45", "ĠI", "'M"]
+    assert words["qwen2"] == words["tekken"] == ["ab", "Ġ", "1", "2", "3", "4", "5", "ĠI", "'M"]
+    assert words["gpt-2"] == ["ab", "Ġ12345", "ĠI", "'", "M"]
+    assert words["smollm"] == ["ab", "Ġ", "1", "2", "3", "4", "5", "ĠI", "'", "M"]
+
+
+PIECES = {
+    "tokenizer.ggml.model": "llama",
+    "tokenizer.ggml.tokens": [
+        *("<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581", "a", "b", "c"),
+        *("ab", "\u2581a", "abc", "\u2581ab", "bc"),
+    ],
+    "tokenizer.ggml.scores": [0.0] * 259 + [-1.0, -2.0, -3.0, -4.0, -5.0, -6.0, -7.0, -8.0, -9.0],
+    "tokenizer.ggml.token_type": [2, 3, 3] + [6] * 256 + [1] * 9,
+    "tokenizer.ggml.bos_token_id": 1,
+    "tokenizer.ggml.eos_token_id": 2,
+    "tokenizer.ggml.unknown_token_id": 0,
+}
+
+
+def test_pieces_are_merged_by_their_scores(tmp_path):
+    """`▁abc`: first a and b, whose piece has the highest score, then ▁ab no more but abc before it; worked by hand."""
+    got = built(tmp_path, PIECES)
+    tokens = got.convert_ids_to_tokens(got("abc").input_ids)
+    assert tokens == ["<s>", "\u2581", "abc"]
+    assert got.convert_ids_to_tokens(got("cé").input_ids) == ["<s>", "\u2581", "c", "<0xC3>", "<0xA9>"]
+    assert got.decode(got("abc cé  b").input_ids, skip_special_tokens=True) == "abc cé  b"
+    plain = built(tmp_path, PIECES | {"tokenizer.ggml.add_space_prefix": False, "tokenizer.ggml.add_eos_token": True})
+    assert plain.convert_ids_to_tokens(plain("ab").input_ids) == ["<s>", "ab", "</s>"]
+
+
+BYTE_LEVEL = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "smollm"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "because"),
+    [
+        ({"tokenizer.ggml.tokens": []}, "tokenizer.ggml.tokens is missing"),
+        ({"tokenizer.ggml.model": "bert"}, "tokenizer.ggml.model 'bert' is not supported, only gpt2 and llama"),
+        ({"tokenizer.ggml.scores": [0.5]}, "it has 268 tokens and 1 scores"),
+        ({"tokenizer.ggml.bos_token_id": 268}, "tokenizer.ggml.bos_token_id is 268, but there are 268 tokens"),
+        (
+            BYTE_LEVEL | {"tokenizer.ggml.pre": "falcon", "tokenizer.ggml.merges": ["a b"]},
+            f"tokenizer.ggml.pre 'falcon' is not supported, only {', '.join(SPLITTINGS)}",
+        ),
+        (BYTE_LEVEL, "tokenizer.ggml.merges is missing"),
+        (BYTE_LEVEL | {"tokenizer.ggml.merges": ["a b", "a d"]}, "the merge 'a d' contains unknown tokens"),
+        ({"tokenizer.ggml.tokens": ["a"] * 268}, "the token 'a' is repeated"),
+    ],
+)
+def test_a_tokenizer_that_cannot_be_built_is_named(changed, because, tmp_path):
+    metadata = {key: value for key, value in (PIECES | changed).items() if value != []}
+    with pytest.raises(GgufTokenizerError, match=f"^{re.escape(because)}$"):
+        built(tmp_path, metadata)
+
+
+def test_a_model_without_tokenizer_is_refused_with_a_way(tmp_path):
+    source = resolve(str(gguf_files.from_folder(CASES / "llama", tmp_path / "m.gguf")))
+    problem = catch_problem(source.tokenizer)
+    assert problem.code == "TP046"
+    assert problem.what.endswith("cannot be built: tokenizer.ggml.tokens is missing.")
+    assert not source.has_tokenizer

@@ -10,10 +10,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 from golden import CASES, load_folder, shapes_of
-from jax.sharding import NamedSharding, PartitionSpec
 from model_folders import change_json
 from refusals import catch_problem, catch_problems
 from safetensors.numpy import load_file, save_file
+from tiny_models import split_over_eight
 
 from trainer.model.decoder import params_sha256
 from trainer.model.export import export
@@ -79,13 +79,11 @@ def test_every_source_dtype_is_read_and_rounded_once(changed, stored, held):
 
 def test_each_device_gets_its_part():
     source = resolve(str(CASES / "gpt2"))
-    mesh = jax.make_mesh((8,), ("shard",), axis_types=(jax.sharding.AxisType.Auto,))
-
-    def divided(each):
-        spec = PartitionSpec("shard") if each.shape[0] % 8 == 0 else PartitionSpec()
-        return jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=NamedSharding(mesh, spec))
-
-    wanted = jax.tree.map(divided, shapes_of(source))
+    shapes = shapes_of(source)
+    wanted = {
+        name: jax.ShapeDtypeStruct(shapes[name].shape, shapes[name].dtype, sharding=sharding)
+        for name, sharding in split_over_eight(shapes).items()
+    }
     split = load_params(source, wanted)
     assert split["positions.table"].sharding == wanted["positions.table"].sharding
     assert split["positions.table"].addressable_shards[0].data.shape == (6, 32)
