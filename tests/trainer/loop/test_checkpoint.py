@@ -33,7 +33,6 @@ def saving(config: Config) -> Config:
 
 @pytest.fixture
 def folder(saving: Config, finished: Callable[[Config], Path], tmp_path: Path) -> Path:
-    """Return a run of its own for a test."""
     return shutil.copytree(finished(saving), tmp_path / "run")
 
 
@@ -56,8 +55,6 @@ def empty(checkpoint: Path) -> None:
 
 
 def changing(pattern: str, change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
-    """Return a damage that changes the content of files."""
-
     def damage(checkpoint: Path) -> None:
         for path in [path for path in checkpoint.rglob(pattern) if path.is_file()]:
             path.write_bytes(change(path.read_bytes()))
@@ -66,7 +63,6 @@ def changing(pattern: str, change: Callable[[bytes], bytes]) -> Callable[[Path],
 
 
 def removing(pattern: str) -> Callable[[Path], None]:
-    """Return a damage that removes files."""
     return lambda checkpoint: [path.unlink() for path in list(checkpoint.rglob(pattern)) if path.is_file()]
 
 
@@ -84,8 +80,6 @@ def refusal(work: Callable[[], object]) -> str:
 
 
 class Listening(Watch):
-    """Keeps the lines that are shown."""
-
     def __init__(self) -> None:
         super().__init__(quiet=True)
         self.lines: list[str] = []

@@ -24,8 +24,6 @@ from trainer.replay.repetition import MACHINE_FIELDS
 
 
 class HeldRecorder:
-    """Takes entries when it is let to."""
-
     def __init__(self) -> None:
         self.chain = Chain()
         self.may, self.asked = Event(), Event()

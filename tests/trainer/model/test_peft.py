@@ -5,18 +5,15 @@ import shutil
 from hashlib import sha256
 from pathlib import Path
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from model_folders import change_json
 from our_adapters import METHODS, write
 from refusals import catch_problem, catch_problems
 from safetensors.numpy import load_file, save_file
-from tiny_models import logits
 
 from trainer.generate.api import load_model
 from trainer.model.families import FAMILIES
-from trainer.model.lora import Lora
 from trainer.model.peft import merge, merge_named, read_adapter, write_adapter
 from trainer.model.source import resolve
 
@@ -37,7 +34,6 @@ def refused(folder, source):
 
 
 def copied(adapter, folder, **config):
-    """Copy an adapter and change its settings."""
     shutil.copytree(adapter, folder)
     change_json(folder / "adapter_config.json", **config)
     return folder
@@ -71,24 +67,6 @@ def test_an_adapter_that_is_written_again_is_what_peft_wrote(name, tmp_path):
     same = ("r", "lora_alpha", "bias", "fan_in_fan_out", "peft_type", "task_type", "use_rslora")
     assert {key: ours[key] for key in same} == {key: theirs[key] for key in same}
     assert read_adapter(tmp_path / "again", source).loras == read.loras
-
-
-@pytest.mark.slow
-def test_adapters_of_single_projections_share_gpt2s_module(tmp_path):
-    numbers = np.random.default_rng(0)
-    model = load_model(CASES / "models" / "gpt2")
-    names = ["layers.0.attention.query", "layers.0.attention.value", "layers.1.mlp.down"]
-    loras = {names[0]: Lora(rank=2, scale=0.5), names[1]: Lora(rank=1, scale=2.0), names[2]: Lora(rank=2, scale=0.5)}
-    adapters, merged = {}, dict(model.params)
-    for name, lora in loras.items():
-        inputs, outputs = model.params[f"{name}.kernel"].shape
-        first = jnp.asarray(numbers.normal(size=(inputs, lora.rank)), jnp.float32)
-        second = jnp.asarray(numbers.normal(size=(lora.rank, outputs)), jnp.float32)
-        adapters |= {f"{name}.lora_a": first, f"{name}.lora_b": second}
-        merged[f"{name}.kernel"] += lora.scale * first @ second
-    write_adapter(tmp_path / "written", model.params | adapters, loras, base("gpt2"))
-    read = load_model(CASES / "models" / "gpt2", adapter=tmp_path / "written")
-    np.testing.assert_allclose(read([[1, 2, 3]]), logits(model.graphdef, merged, [[1, 2, 3]]), atol=1e-4)
 
 
 def test_several_adapters_are_merged_by_their_weights_and_a_tied_head_stays_tied(tmp_path):

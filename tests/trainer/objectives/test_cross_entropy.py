@@ -38,7 +38,6 @@ def test_the_sum_is_the_definition(case):
 
 
 def loss_in_chunks(case, size):
-    """Return the loss as a function of hidden states and table."""
     _, _, targets, mask = case
     return lambda hidden, table: chunked_cross_entropy(
         hidden, targets, mask, lambda part: part @ table.T, chunk_positions=size

@@ -34,7 +34,6 @@ NAMES = {"chosen": "reward_chosen", "rejected": "reward_rejected", "margins": "r
 
 @cache
 def golden(name: str) -> tuple[Any, dict[str, Any]]:
-    """Return the structure and the parameters of a golden model."""
     return load_folder(CASES / "models" / name)[1:]
 
 

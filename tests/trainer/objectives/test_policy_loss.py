@@ -44,8 +44,6 @@ def batch_of(seed: int = 0, *, spread: float = 0.3) -> dict[str, jax.Array]:
 
 
 def gradient_of(loss: PolicyLoss, batch: dict[str, jax.Array]) -> jax.Array:
-    """The gradient of the loss of a step with respect to log-probabilities."""
-
     def mean(log_probs: jax.Array) -> jax.Array:
         sums = loss.sums(**batch | {"log_probs": log_probs})
         return sums.loss / sums.weight
