@@ -1,7 +1,6 @@
 """Non-finite numbers: loss scaling as in torch, and skipped steps, which change nothing and end a run at a limit."""
 
 import json
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,12 @@ from golden import expected_of, load_folder
 from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
 from refusals import catch_problem
-from tasks import inputs_of, task_of
+from tasks import inputs_of, task_of, with_settings
 from whole_runs import errors_of, manifest_of, rows
 
 from evidence import layout
 from evidence.targets import load_target
-from trainer.config.tree import Config, OptimizerConfig, PrecisionConfig
+from trainer.config.tree import Config, OptimizerConfig
 from trainer.loop import nonfinite, programs, step
 from trainer.loop.checkpoints import restore
 from trainer.loop.nonfinite import LossScale, find_nonfinite, initial_loss_scale, initial_skipped_steps, next_loss_scale
@@ -166,8 +165,7 @@ def test_the_loss_goes_the_way_of_float32_where_no_step_is_skipped(name):
 @pytest.fixture
 def half(config) -> Config:
     """A run in float16 with a row for each of its steps."""
-    constant = replace(config.optimizer, schedule="constant")
-    return replace(config, precision=PrecisionConfig(compute="float16"), optimizer=constant)
+    return with_settings(config, precision={"compute": "float16"}, optimizer={"schedule": "constant"})
 
 
 @pytest.mark.slow
@@ -179,10 +177,9 @@ def test_a_float16_run_records_its_scale_and_resumes_in_either_type(half, train)
     assert manifest["effective"]["precision"] == {"params": "float32", "compute": "float16"}
     assert manifest["training"]["donation"]["effective"]
     # In float32 there is no scale; in float16 again it begins anew.
-    longer = replace(half, limits=replace(half.limits, steps=3), precision=PrecisionConfig())
-    plain = train(longer, "plain", resume=first)
+    plain = train(with_settings(half, limits={"steps": 3}, precision={"compute": "float32"}), "plain", resume=first)
     assert "loss_scale" not in rows(plain)[0]
-    scaled = train(replace(half, limits=replace(half.limits, steps=4)), "scaled", resume=plain)
+    scaled = train(with_settings(half, limits={"steps": 4}), "scaled", resume=plain)
     assert [row["loss_scale"] for row in rows(scaled)] == [65536.0]
     assert [errors_of(folder) for folder in (first, plain, scaled)] == [[], [], []]
 
@@ -199,7 +196,7 @@ def test_a_loss_scale_below_one_ends_the_run(half, train, monkeypatch):
 
 
 def test_trained_parameters_are_not_stored_in_float16(config):
-    float16 = replace(config, precision=PrecisionConfig(params="float16"))
+    float16 = with_settings(config, precision={"params": "float16"})
     problem = catch_problem(lambda: build_model(float16, resolve("tiny-gpt2")))
     assert problem.code == "TP704"
     assert "precision.params is float16 and method.kind is full" in problem.what
@@ -343,8 +340,8 @@ def test_a_run_counts_skipped_steps_resumes_and_fails_beyond_the_limit(config, t
     spoil(monkeypatch, config, 1, 2)
 
     def allowing(most: int, steps: int) -> Config:
-        optimizer = replace(config.optimizer, schedule="constant", max_nonfinite_steps=most)
-        return replace(config, optimizer=optimizer, limits=replace(config.limits, steps=steps))
+        optimizer = {"schedule": "constant", "max_nonfinite_steps": most}
+        return with_settings(config, optimizer=optimizer, limits={"steps": steps})
 
     whole = train(allowing(2, 4), "whole")
     assert [row["loss"] is None for row in rows(whole)] == [False, True, True, False]
@@ -372,10 +369,8 @@ def test_a_replay_skips_the_same_steps_and_differs_if_it_learns_from_them(config
         receipt, code = replay(ReplayRequest(folder=folder, whole=True), lambda line: None, lambda event: None)
         return code, receipt["covered"]["segments"]
 
-    optimizer = replace(config.optimizer, max_nonfinite_steps=1)
-    recording = replace(config.recording, chain_every_steps=1)
-    limits = replace(config.limits, steps=4)
-    skipping = replace(config, optimizer=optimizer, recording=recording, limits=limits)
+    recording, limits = {"chain_every_steps": 1}, {"steps": 4}
+    skipping = with_settings(config, optimizer={"max_nonfinite_steps": 1}, recording=recording, limits=limits)
     with monkeypatch.context() as patch:
         spoil(patch, config, 1)
         folder = train(skipping)

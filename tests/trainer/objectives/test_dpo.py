@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,9 @@ import pytest
 from golden import load_folder
 from model_folders import row_file
 from refusals import catch_problems
-from tasks import inputs_of
+from tasks import inputs_of, with_settings
 
-from trainer.config.tree import BatchConfig, Config, DataConfig, MeshConfig, MethodConfig, ObjectiveConfig
+from trainer.config.tree import Config
 from trainer.loop.programs import build_loss_fn, train_program
 from trainer.loop.state import initial_state
 from trainer.loop.task import REFERENCE
@@ -114,34 +113,30 @@ def test_by_hand():
 def pairs(config: Config, tmp_path: Path) -> Config:
     """A run on seven pairs of numbers, two pairs a microbatch."""
     rows = [{"prompt": f"{n} + 1?", "chosen": f"It is {n + 1}.", "rejected": f"No, {n}!"} for n in range(7)]
-    data = DataConfig(dataset=row_file(tmp_path / "pairs.jsonl", *rows), max_length=48)
-    return replace(config, data=data, objective=ObjectiveConfig(kind="dpo"))
+    data = {"dataset": row_file(tmp_path / "pairs.jsonl", *rows), "max_length": 48}
+    return with_settings(config, data=data, objective={"kind": "dpo"})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "method",
-    [
-        MethodConfig(),
-        MethodConfig(kind="lora", rank=2),
-        MethodConfig(kind="lora", rank=2, base="nf4", targets="mlp.*"),
-    ],
+    [{}, {"kind": "lora", "rank": 2}, {"kind": "lora", "rank": 2, "base": "nf4", "targets": "mlp.*"}],
     ids=["full", "lora", "qlora"],
 )
-def test_before_training_the_model_is_its_own_reference(method: MethodConfig, pairs: Config):
-    task, data = inputs_of(replace(pairs, method=method))
+def test_before_training_the_model_is_its_own_reference(method: dict[str, Any], pairs: Config):
+    task, data = inputs_of(with_settings(pairs, method=method))
     [state], frozen = initial_state(task)
     _, metrics = train_program(task).compile().call(state, frozen, data.source.batch(0))
     assert float(metrics.loss) == pytest.approx(np.log(2), rel=1e-6)
     assert {float(value) for value in metrics.named.values()} == {0.0}
     assert float(metrics.grad_norm) > 0
-    assert any(name.startswith(REFERENCE) for name in frozen) == (method.kind == "full")
+    assert any(name.startswith(REFERENCE) for name in frozen) == (not method)
 
 
 @pytest.mark.slow
 def test_the_reference_of_adapters_is_the_model_without_them(pairs: Config):
     """An adapter that has learned, against full training from the same base to the merged model: one loss."""
-    lora, data = inputs_of(replace(pairs, method=MethodConfig(kind="lora", rank=2)))
+    lora, data = inputs_of(with_settings(pairs, method={"kind": "lora", "rank": 2}))
     [state], frozen = initial_state(lora)
     keys = jax.random.split(jax.random.key(3), len(state.trained))
     trained = {
@@ -164,8 +159,8 @@ def test_the_reference_of_adapters_is_the_model_without_them(pairs: Config):
 def test_microbatches_and_devices_change_nothing(pairs: Config):
     found = []
     for size, accumulation, devices in ((4, 1, 1), (2, 2, 1), (2, 1, 2)):
-        batch = BatchConfig(microbatch_size=size, accumulation_steps=accumulation)
-        task, data = inputs_of(replace(pairs, batch=batch, mesh=MeshConfig(device="cpu", devices=devices)))
+        batch = {"microbatch_size": size, "accumulation_steps": accumulation}
+        task, data = inputs_of(with_settings(pairs, batch=batch, mesh={"devices": devices}))
         [state], frozen = initial_state(task)
         step = train_program(task).compile().call
         for number in range(3):
@@ -188,5 +183,5 @@ def test_microbatches_and_devices_change_nothing(pairs: Config):
     ],
 )
 def test_settings_without_effect_are_refused(group: str, changes: dict[str, Any], what: str, pairs: Config):
-    config = replace(pairs, **{group: replace(getattr(pairs, group), **changes)})
+    config = with_settings(pairs, **{group: changes})
     assert any(problem.what.startswith(what) for problem in catch_problems(lambda: inputs_of(config)))
