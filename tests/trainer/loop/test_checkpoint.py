@@ -3,18 +3,18 @@
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from refusals import catch_problem, catch_problems
+from tasks import with_settings
 from whole_runs import manifest_of, rows, saved_steps
 
 from evidence import layout
 from evidence.hashes import hash_entry
 from schemas.render import render_text
-from trainer.config.tree import CheckpointConfig, Config, LimitsConfig
+from trainer.config.tree import Config
 from trainer.evaluation.evaluate import evaluate_run
 from trainer.export_run import export_run
 from trainer.loop import checkpoints
@@ -28,7 +28,7 @@ QUIET = Watch(quiet=True)
 @pytest.fixture
 def saving(config: Config) -> Config:
     """Four steps with checkpoints at steps 2 and 4."""
-    return replace(config, checkpoint=CheckpointConfig(save_every_steps=2), limits=LimitsConfig(steps=4))
+    return with_settings(config, checkpoint={"save_every_steps": 2}, limits={"steps": 4})
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_resume_uses_the_newest_whole_checkpoint_and_evaluation_refuses_an_earli
     assert refusal(lambda: evaluate_run(folder, "eval_v1", QUIET)) == damage_of(folder, OTHER_STATE, then)[1]
     assert not (folder / layout.EVAL_SUMMARY).exists()
     # The damaged one is of the last step: as many steps are left as the whole one lacks.
-    order = order_of(replace(config, limits=LimitsConfig(steps=4)), "rest", resume=folder)
+    order = order_of(with_settings(config, limits={"steps": 4}), "rest", resume=folder)
     watch = Listening()
     assert run(order, watch) == 0
     line, _ = damage_of(folder, OTHER_STATE, USED_INSTEAD)
@@ -161,7 +161,7 @@ def test_no_whole_checkpoint_is_refused_without_deleting_any(folder):
 @pytest.mark.slow(but=("a [b]",))
 @pytest.mark.parametrize("name", ["a [b]", "a*b", "a?b", "back\\slash", "a%20b #c:d", "no\udcffutf"])
 def test_a_run_is_saved_and_read_in_folders_of_every_name(name, folder, saving, order_of, tmp_path):
-    order = order_of(replace(saving, checkpoint=CheckpointConfig(save_every_steps=2, keep=1)), f"{name}/run")
+    order = order_of(with_settings(saving, checkpoint={"keep": 1}), f"{name}/run")
     assert run(order, QUIET) == 0
     assert saved_steps(order.folder) == ["4"]
     export_run(order.folder, tmp_path / "export", QUIET)
@@ -180,7 +180,7 @@ def test_a_checkpoint_that_cannot_be_read_back_is_not_announced(config, tmp_path
         return saved
 
     monkeypatch.setattr(checkpoints.ocp.CheckpointManager, "save", loses_the_second)
-    settings = replace(config, checkpoint=CheckpointConfig(save_every_steps=2, keep=1), limits=LimitsConfig(steps=6))
+    settings = with_settings(config, checkpoint={"save_every_steps": 2, "keep": 1}, limits={"steps": 6})
     watch = Listening()
     request = RunRequest(config=settings, folder=tmp_path / "run", command=["-"])
     problem = catch_problem(lambda: run(request, watch), exit_code=4)

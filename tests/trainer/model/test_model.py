@@ -12,20 +12,12 @@ import jax
 import numpy as np
 import pytest
 from refusals import catch_problem, catch_problems
-from tasks import inputs_of, task_of
+from tasks import inputs_of, task_of, with_settings
 from tiny_models import logits
 from whole_runs import errors_of, manifest_of, refusal, rows
 
 from evidence import layout
-from trainer.config.tree import (
-    CheckpointConfig,
-    Config,
-    EvaluationConfig,
-    LimitsConfig,
-    MethodConfig,
-    ModelConfig,
-    PrecisionConfig,
-)
+from trainer.config.tree import Config, MethodConfig, ModelConfig
 from trainer.export_run import export_run
 from trainer.loop.checkpoints import restored_state
 from trainer.loop.programs import train_program
@@ -49,8 +41,8 @@ EXACT = ("step", "tokens_seen", "loss", "learning_rate", "grad_norm")
 @pytest.fixture
 def low(config: Config) -> Config:
     """A run of adapters on a base in half precision, with a row for each of its steps."""
-    constant = replace(config.optimizer, schedule="constant")
-    return replace(config, method=LORA, precision=PrecisionConfig(params="bfloat16"), optimizer=constant)
+    constant = with_settings(config, precision={"params": "bfloat16"}, optimizer={"schedule": "constant"})
+    return replace(constant, method=LORA)
 
 
 def exact_rows(*folders: Path) -> list[list[float]]:
@@ -86,11 +78,11 @@ def test_a_step_changes_adapters_and_leaves_the_base(low: Config):
 
 @pytest.mark.slow
 def test_an_interrupted_run_ends_as_an_uninterrupted_one_with_dropout_too(low: Config, train: Callable[..., Path]):
-    saving = replace(low, limits=LimitsConfig(steps=4), checkpoint=CheckpointConfig(save_every_steps=2))
-    asking = EvaluationConfig(eval_set="eval_v1", max_new_tokens=4, batch_size=50, baseline=False)
-    whole = train(replace(saving, evaluation=asking), "whole")
-    first = train(replace(saving, limits=LimitsConfig(steps=2), evaluation=EvaluationConfig()), "first")
-    rest = train(replace(saving, evaluation=asking), "rest", resume=first)
+    saving = with_settings(low, limits={"steps": 4}, checkpoint={"save_every_steps": 2})
+    asking = with_settings(saving, evaluation={"eval_set": "eval_v1", "max_new_tokens": 4, "baseline": False})
+    whole = train(asking, "whole")
+    first = train(with_settings(saving, limits={"steps": 2}), "first")
+    rest = train(asking, "rest", resume=first)
     assert exact_rows(first, rest) == exact_rows(whole)
     assert errors_of(rest) == []
     manifest = manifest_of(rest)
@@ -104,8 +96,8 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one_with_dropout_too(low: C
     task, tokens = task_of(saving), [[5, 6, 7, 8, 9]]
     [state], frozen = restored_state(rest, task)
     own = logits(task.model.graphdef, combine(state.trained, frozen), tokens)
-    exported = ModelConfig(name=str(export_run(rest, None, QUIET)))
-    plain = task_of(replace(low, method=MethodConfig(), model=exported))
+    exported = {"name": str(export_run(rest, None, QUIET))}
+    plain = task_of(with_settings(replace(low, method=MethodConfig()), model=exported))
     np.testing.assert_allclose(logits(plain.model.graphdef, initial_params(plain), tokens), own, atol=0.03)
     adapter = read_adapter(export_run(rest, None, QUIET, adapter=True), task.model.source)
     for name, lora in task.model.adapters.items():
@@ -123,16 +115,16 @@ def test_a_checkpoint_beside_another_base_is_refused(
     for number, name in enumerate(("model", "other/model")):
         plain = task_of(replace(low, method=MethodConfig(), seed=number))
         export(tmp_path / name, initial_params(plain), plain.model.source)
-    mine = replace(low, model=ModelConfig(name=str(tmp_path / "model")))
+    mine = with_settings(low, model={"name": str(tmp_path / "model")})
     first = train(mine, "first")
     name = str(tmp_path / "other/model")
-    other = replace(mine, model=ModelConfig(name=name), limits=LimitsConfig(steps=3))
+    other = with_settings(mine, model={"name": name}, limits={"steps": 3})
     stated = manifest_of(first)["model"]["frozen_sha256"]
     found = params_sha256(initial_params(plain))  # of the loop's last, whose files lie in the other folder
     code, text = refusal(order_of(other, "rest", resume=first))
     what = f"error TP055: {first}: The frozen parameters of {name} have the SHA-256 {found}; the checkpoint was trained"
     assert (code, text.startswith(f"{what} with {stated}.\n")) == (3, True)
-    higher = replace(mine, method=replace(LORA, rank=5, alpha=9.0), limits=LimitsConfig(steps=3))
+    higher = with_settings(mine, method={"rank": 5, "alpha": 9.0}, limits={"steps": 3})
     code, text = refusal(order_of(higher, "higher", resume=first))
     what = f"error TP052: {first / layout.CONFIG} at method.rank: method.rank is 5; the run to resume has 4.\n"
     assert (code, text.count("error"), text.startswith(what)) == (2, 1, True)
@@ -155,14 +147,14 @@ def test_a_checkpoint_beside_another_base_is_refused(
     ],
 )
 def test_targets_are_names_or_patterns_of_ours_or_of_the_files(targets: str, expected: set[str], low: Config):
-    adapters = task_of(replace(low, method=replace(LORA, targets=targets))).model.adapters
+    adapters = task_of(with_settings(low, method={"targets": targets})).model.adapters
     assert {name.rpartition(".")[2] for name in adapters} == expected
     assert ("layers.0.attention.out" in adapters) == (targets == "all")
     assert len({lora.number for lora in adapters.values()}) == len(adapters)
 
 
 def test_a_target_that_matches_no_projection_is_refused(low: Config):
-    problems = catch_problems(lambda: task_of(replace(low, method=replace(LORA, targets="q_proj,quary"))))
+    problems = catch_problems(lambda: task_of(with_settings(low, method={"targets": "q_proj,quary"})))
     assert {(problem.code, problem.pointer) for problem in problems} == {("TP067", "/method/targets")}
     assert [problem.next for problem in problems] == ["Did you mean c_proj?", "Did you mean query?"]
 
@@ -170,8 +162,8 @@ def test_a_target_that_matches_no_projection_is_refused(low: Config):
 @pytest.mark.slow(but=("nf4",))
 @pytest.mark.parametrize("base", ["nf4", "int8"])
 def test_a_base_in_few_bits_is_trained_beside_resumed_and_exported(base: str, low: Config, train: Callable[..., Path]):
-    config = replace(low, method=replace(LORA, base=base), limits=LimitsConfig(steps=3))
-    whole, first = train(config, "whole"), train(replace(config, limits=LimitsConfig(steps=1)), "first")
+    config = with_settings(low, method={"base": base}, limits={"steps": 3})
+    whole, first = train(config, "whole"), train(with_settings(config, limits={"steps": 1}), "first")
     rest = train(config, "rest", resume=first)
     assert exact_rows(first, rest) == exact_rows(whole)
     assert errors_of(rest) == []

@@ -111,16 +111,12 @@ def test_the_case_of_another_setting_is_told_apart(name: str, setting: str, valu
     assert np.abs(gradient - np.array(CASES[name]["gradient"])).max() > 10 * WITHIN
 
 
-def test_the_cases_are_of_every_kind():
+def test_there_is_a_case_of_every_kind():
     """Every variant with and without a divergence and over two microbatches; ratios that are cut on both sides."""
     kinds = {(case["loss_type"], case["beta"] > 0) for case in CASES.values()}
-    assert {(loss_type, costs) for loss_type in ("dapo", "grpo", "gspo", "cispo") for costs in (False, True)} <= kinds
+    assert set(itertools.product(("dapo", "grpo", "gspo", "cispo"), (False, True))) <= kinds
     assert {case["loss_type"] for case in CASES.values() if case.get("microbatches")} == {one for one, _ in kinds}
-    assert {case["epsilon_high"] for case in CASES.values()} >= {0.2, 0.28, 5.0}
-    shares = [case for case in CASES.values() if "clip_low_share" in case]
-    assert any(case["clip_low_share"] > 0 and case["clip_high_share"] > 0 for case in shares)
-    assert sorted(TRUTH["lengths"]) == [0, 1, 2, 3, 4, 5]
-    assert TRUTH["made_with"]["trl"] == "1.16.0"
+    assert any(case.get("clip_low_share", 0) * case.get("clip_high_share", 0) > 0 for case in CASES.values())
 
 
 def by_hand(loss_type: str, advantage: float, **settings: float) -> LossSums:
