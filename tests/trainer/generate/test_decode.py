@@ -120,12 +120,6 @@ def test_bfloat16_decodes_as_its_own_naive_loop(spec):
     assert sum(same_start) >= 5
 
 
-def test_the_caller_leaves_out_a_prompt_without_a_token(spec):
-    graphdef, params = random_model(spec)
-    with pytest.raises(AssertionError, match="nothing to continue"):
-        completions(graphdef, params, [[3], []])
-
-
 @pytest.mark.slow
 def test_positions_that_are_learned_end_and_rotary_ones_go_on(spec):
     graphdef, params = random_model(spec)

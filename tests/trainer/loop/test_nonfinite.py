@@ -251,13 +251,6 @@ def test_in_float16_a_nonfinite_gradient_lowers_the_scale_and_a_nonfinite_loss_c
     assert third == second != 1
 
 
-@pytest.mark.parametrize(("slope", "scaled", "what"), [(KINK, False, "gradient"), (INF, True, "loss")])
-def test_without_a_limit_the_first_nonfinite_number_ends_the_run(slope, scaled, what):
-    [(state, metrics)] = steps_of([slope], most=None, scaled=scaled)
-    assert failure(metrics, step=1).error == f"non_finite_{what}"
-    assert not np.isfinite(state.trained["weight"][0])
-
-
 def memory(update: Any, skip: int | None, device: Any, monkeypatch: pytest.MonkeyPatch) -> int:
     """Return the bytes of a compiled step of AdamW over four matrices of 1 MiB."""
 

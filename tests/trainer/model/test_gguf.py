@@ -387,8 +387,8 @@ def stated(made, pre):
     }
 
 
-def built(folder, metadata, architecture="llama"):
-    return build_tokenizer(read_gguf(gguf_files.write(folder / "t.gguf", architecture, metadata, {})))
+def built(folder, metadata):
+    return build_tokenizer(read_gguf(gguf_files.write(folder / "t.gguf", "llama", metadata, {})))
 
 
 @pytest.mark.parametrize("pre", SPLITS)
@@ -404,7 +404,7 @@ def test_byte_level_tokens_are_those_that_were_trained(pre, tmp_path):
     assert (got.eos_token, got.bos_token) == ("<|end|>", None)
 
 
-def test_splitting_of_qwen2_and_llama3_is_that_of_transformers(tmp_path):
+def test_splitting_of_qwen2_and_llama3_is_that_of_transformers():
     assert QWEN2 == PRETOKENIZE_REGEX
     words = {pre: [word for word, _ in SPLITTINGS[pre].make().pre_tokenize_str("ab 12345 I'M")] for pre in SPLITTINGS}
     assert words["llama-bpe"] == ["ab", "Ġ", "123", "45", "ĠI", "'M"]
@@ -430,8 +430,7 @@ PIECES = {
 def test_pieces_are_merged_by_their_scores(tmp_path):
     """`▁abc`: first a and b, whose piece has the highest score, then ▁ab no more but abc before it; worked by hand."""
     got = built(tmp_path, PIECES)
-    tokens = got.convert_ids_to_tokens(got("abc").input_ids)
-    assert tokens == ["<s>", "\u2581", "abc"]
+    assert got.convert_ids_to_tokens(got("abc").input_ids) == ["<s>", "\u2581", "abc"]
     assert got.convert_ids_to_tokens(got("cé").input_ids) == ["<s>", "\u2581", "c", "<0xC3>", "<0xA9>"]
     assert got.decode(got("abc cé  b").input_ids, skip_special_tokens=True) == "abc cé  b"
     plain = built(tmp_path, PIECES | {"tokenizer.ggml.add_space_prefix": False, "tokenizer.ggml.add_eos_token": True})

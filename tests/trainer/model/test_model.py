@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from refusals import catch_problem, catch_problems
+from refusals import catch_problems
 from tasks import inputs_of, task_of, with_settings
 from tiny_models import logits
 from whole_runs import errors_of, manifest_of, refusal, rows
@@ -29,8 +29,6 @@ from trainer.model.model import build_model, combine
 from trainer.model.peft import read_adapter
 from trainer.model.source import resolve
 from trainer.recorder.progress import Watch
-from trainer.replay.recorded import ReplayRequest
-from trainer.replay.replay import replay
 from trainer.run import RunRequest
 
 QUIET = Watch(quiet=True)
@@ -77,29 +75,24 @@ def test_a_step_changes_adapters_and_leaves_the_base(low: Config):
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_ends_as_an_uninterrupted_one_with_dropout_too(low: Config, train: Callable[..., Path]):
-    saving = with_settings(low, limits={"steps": 4}, checkpoint={"save_every_steps": 2})
-    asking = with_settings(saving, evaluation={"eval_set": "eval_v1", "max_new_tokens": 4, "baseline": False})
-    whole = train(asking, "whole")
-    first = train(with_settings(saving, limits={"steps": 2}), "first")
-    rest = train(asking, "rest", resume=first)
-    assert exact_rows(first, rest) == exact_rows(whole)
-    assert errors_of(rest) == []
-    manifest = manifest_of(rest)
+def test_what_is_exported_of_a_run_computes_what_its_own_model_computes(low: Config, train: Callable[..., Path]):
+    asking = {"eval_set": "eval_v1", "max_new_tokens": 4, "baseline": False}
+    run = train(with_settings(low, evaluation=asking))
+    assert errors_of(run) == []
+    manifest = manifest_of(run)
     assert manifest["effective"]["method"] == vars(LORA) | {"base": "plain"}
     assert manifest["model"]["dtypes"] == {"params": "bfloat16", "trained": "float32", "compute": "float32"}
     assert manifest["model"]["trainable_parameters"] < manifest["model"]["parameters"] / 4
-    saved = sum(path.stat().st_size for path in (rest / layout.CHECKPOINTS / "4").rglob("*"))
+    saved = sum(path.stat().st_size for path in (run / layout.CHECKPOINTS / "2").rglob("*"))
     assert saved < 2 * manifest["model"]["parameters"]  # the base alone has as many bytes
 
-    # What is exported computes what the run's own model computes.
-    task, tokens = task_of(saving), [[5, 6, 7, 8, 9]]
-    [state], frozen = restored_state(rest, task)
+    task, tokens = task_of(low), [[5, 6, 7, 8, 9]]
+    [state], frozen = restored_state(run, task)
     own = logits(task.model.graphdef, combine(state.trained, frozen), tokens)
-    exported = {"name": str(export_run(rest, None, QUIET))}
+    exported = {"name": str(export_run(run, None, QUIET))}
     plain = task_of(with_settings(replace(low, method=MethodConfig()), model=exported))
     np.testing.assert_allclose(logits(plain.model.graphdef, initial_params(plain), tokens), own, atol=0.03)
-    adapter = read_adapter(export_run(rest, None, QUIET, adapter=True), task.model.source)
+    adapter = read_adapter(export_run(run, None, QUIET, adapter=True), task.model.source)
     for name, lora in task.model.adapters.items():
         ours, theirs = (
             [np.asarray(params[each]) for each in lora_names(name)] for params in (state.trained, adapter.params)
@@ -128,12 +121,6 @@ def test_a_checkpoint_beside_another_base_is_refused(
     code, text = refusal(order_of(higher, "higher", resume=first))
     what = f"error TP052: {first / layout.CONFIG} at method.rank: method.rank is 5; the run to resume has 4.\n"
     assert (code, text.count("error"), text.startswith(what)) == (2, 1, True)
-    said: list[str] = []
-    request = ReplayRequest(folder=first, model=name)
-    problem = catch_problem(lambda: replay(request, said.append, said.append), exit_code=3)
-    assert (problem.code, problem.pointer) == ("TP765", "/model")
-    assert f"have the SHA-256 {found}; the run used {stated}." in problem.what
-    assert not [line for line in said if "compiling" in line], "before anything is computed"
 
 
 @pytest.mark.parametrize(

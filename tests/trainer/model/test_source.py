@@ -28,7 +28,7 @@ from model_folders import change_json, model_folder
 from refusals import catch_problem
 
 from schemas.catalog import MODELS
-from schemas.problems import Problem, ProblemError
+from schemas.problems import Problem
 from trainer.generate.api import load_model
 from trainer.model.decoder import parameter_count
 from trainer.model.load import load_params, open_safetensors
@@ -222,14 +222,6 @@ def test_a_gguf_file_is_found_by_its_name_and_alone_in_a_folder(tmp_path):
     assert problem.next == "Name one of the files."
 
 
-POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 269060552\n"
-
-
-def open_refusal(path: Path) -> Problem:
-    with ExitStack() as stack:
-        return catch_problem(lambda: open_safetensors(path, stack))
-
-
 @pytest.mark.parametrize("below", ["snapshots/0123abc", "transformers/2b/1", "1", "a/b/c/d"])
 def test_a_folder_above_a_model_names_the_one_below(below: str, tmp_path: Path):
     (tmp_path / "refs").mkdir()
@@ -265,39 +257,37 @@ def test_a_run_names_its_export(tmp_path: Path):
     assert load_refusal(tmp_path).next == f"Name {tmp_path / 'export'}."
 
 
+def open_weights(path: Path) -> None:
+    with ExitStack() as stack:
+        open_safetensors(path, stack)
+
+
 def test_shards_without_an_index_are_named(tmp_path: Path):
     for number in (1, 2):
         (tmp_path / f"model-0000{number}-of-00002.safetensors").touch()
-    found = open_refusal(tmp_path / "model.safetensors")
-    assert "contains model-00001-of-00002.safetensors, but no model.safetensors.index.json" in found.what
+    problem = catch_problem(lambda: open_weights(tmp_path / "model.safetensors"))
+    assert "contains model-00001-of-00002.safetensors, but no model.safetensors.index.json" in problem.what
 
 
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"])
-def test_a_description_that_was_not_fetched_is_named(name: str, tmp_path: Path):
-    folder = model_folder(tmp_path / "model")
-    (folder / name).write_text(POINTER)
-    found = load_refusal(folder)
-    assert found.what == f"{name} is a Git LFS pointer, not the file itself."
-    assert (found.file, found.next) == (str(folder / name), "Fetch the file with `git lfs pull`.")
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 269060552\n"
+DESCRIPTIONS = ("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+WEIGHTS = ("model.safetensors", "model-00001-of-00002.safetensors", "adapter_model.safetensors")
+READERS = {
+    **dict.fromkeys(DESCRIPTIONS, lambda path: resolve(str(path.parent)).tokenizer()),
+    **dict.fromkeys(WEIGHTS, open_weights),
+    "m.gguf": lambda path: resolve(str(path)),
+    "model.safetensors.index.json": lambda path: load_params(replace(resolve("tiny-gpt2"), folder=path.parent), {}),
+    "adapter_config.json": lambda path: read_adapter_config(path.parent),
+}
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "model-00001-of-00002.safetensors", "adapter_model.safetensors"])
-def test_weights_that_were_not_fetched_are_named(name: str, tmp_path: Path):
-    (tmp_path / name).write_text(POINTER)
-    found = open_refusal(tmp_path / name)
-    assert found.what == f"{name} is a Git LFS pointer, not the file itself."
-    assert found.next == "Fetch the file with `git lfs pull`."
-
-
-def test_an_index_a_gguf_file_and_an_adapter_that_were_not_fetched_are_named(tmp_path: Path):
-    for name in ("m.gguf", "model.safetensors.index.json", "adapter_config.json"):
-        (tmp_path / name).write_text(POINTER)
-    assert load_refusal(tmp_path / "m.gguf").what == "m.gguf is a Git LFS pointer, not the file itself."
-    source = replace(resolve("tiny-gpt2"), folder=tmp_path)
-    with pytest.raises(ProblemError, match=r"index\.json is a Git LFS pointer"):
-        load_params(source, {})
-    with pytest.raises(ProblemError, match=r"adapter_config\.json is a Git LFS pointer"):
-        read_adapter_config(tmp_path)
+@pytest.mark.parametrize("name", READERS)
+def test_a_file_that_was_not_fetched_is_named(name: str, tmp_path: Path):
+    path = model_folder(tmp_path / "model") / name
+    path.write_text(POINTER)
+    problem = catch_problem(lambda: READERS[name](path))
+    assert problem.what == f"{name} is a Git LFS pointer, not the file itself."
+    assert (problem.file, problem.next) == (str(path), "Fetch the file with `git lfs pull`.")
 
 
 # A server on this machine that speaks the hub's protocol, asked by a process of its own.
