@@ -62,11 +62,8 @@ def converted(folder: Path, config: dict[str, Any]) -> dict[str, NDArray[np.floa
         assert name is not None, theirs
         if architecture in ("llama", "smollm3") and (".q_proj." in theirs or ".k_proj." in theirs):
             heads = config["num_attention_heads" if ".q_proj." in theirs else "num_key_value_heads"]
-            value = (
-                value.reshape(heads, 2, value.shape[0] // heads // 2, *value.shape[1:])
-                .swapaxes(1, 2)
-                .reshape(value.shape)
-            )
+            halves = value.reshape(heads, 2, value.shape[0] // heads // 2, *value.shape[1:])
+            value = halves.swapaxes(1, 2).reshape(value.shape)
         if architecture.startswith("gemma") and theirs.endswith("norm.weight"):
             value = value + 1
         if architecture == "gpt2" and name.endswith(TRANSPOSED):
@@ -112,39 +109,18 @@ def from_folder(
     folder: Path,
     path: Path,
     *,
-    kind: gguf.GGMLQuantizationType | None = None,
     metadata: dict[str, Any] | None = None,
     tensors: dict[str, NDArray[np.float32]] | None = None,
 ) -> Path:
-    """Write the model in a folder as the converter would.
-
-    Args:
-        folder: with config.json and safetensors.
-        path: of the file.
-        kind: of matrices whose rows fit its blocks. None: all is F32.
-        metadata: further keys, such as the tokenizer's.
-        tensors: further tensors.
-    """
+    """Write the model in a folder as the converter would, in F32, with further keys and tensors."""
     config = json.loads((folder / "config.json").read_text())
-    config = {**config, **{key: value for key, value in rope_of(config).items() if key == "rope_theta"}}
+    rope = config.get("rope_parameters") or {}  # of transformers 5
+    config |= {"rope_theta": rope["rope_theta"]} if "rope_theta" in rope else {}
     architecture = ARCHITECTURES.get(config["model_type"], config["model_type"])
     stated = {f"{architecture}.{KEYS[key]}": config[key] for key in KEYS if config.get(key) is not None}
     if config["model_type"] != "gpt2":
         width = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
         stated[f"{architecture}.rope.dimension_count"] = width
-    values = {name: stored(value, kind) for name, value in (converted(folder, config) | (tensors or {})).items()}
-    return write(path, architecture, stated | (metadata or {}), values)
-
-
-def rope_of(config: dict[str, Any]) -> dict[str, Any]:
-    """Return what a config.json of transformers 5 states of rotary positions."""
-    return config.get("rope_parameters") or {}
-
-
-def stored(
-    value: NDArray[np.float32], kind: gguf.GGMLQuantizationType | None
-) -> tuple[NDArray[Any], gguf.GGMLQuantizationType | None]:
-    """Return a tensor as it is kept."""
-    if kind is None or value.ndim < 2 or value.shape[-1] % gguf.GGML_QUANT_SIZES[kind][0]:
-        return value.astype(np.float32), None
-    return gguf.quantize(value.astype(np.float32), kind), kind
+    values = converted(folder, config) | (tensors or {})
+    in_f32 = {name: (value.astype(np.float32), None) for name, value in values.items()}
+    return write(path, architecture, stated | (metadata or {}), in_f32)

@@ -9,11 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.sharding import NamedSharding, PartitionSpec
 
 from trainer.model.decoder import Decoder, DecoderConfig, abstract, bind, flatten
 from trainer.model.families import spec_from_config
 from trainer.model.spec import ModelSpec
-from trainer.model.stacks import Params
+from trainer.model.stacks import Params, stack_params
 
 GPT2: dict[str, Any] = {
     "model_type": "gpt2",
@@ -61,6 +62,20 @@ def equal_layers(spec: ModelSpec, **choices: Any) -> tuple[range, ...]:
     return DecoderConfig(
         spec=spec, params_dtype="float32", compute_dtype="float32", remat="none", **choices
     ).equal_layers()
+
+
+def stack(params: Params, like: Params) -> Params:
+    """Return parameters with layers stacked as in `like`, on the first device."""
+    device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    placed = {name: jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=device) for name, each in like.items()}
+    return stack_params({name: np.asarray(value) for name, value in params.items()}, placed)
+
+
+def split_over_eight(params: Params) -> dict[str, NamedSharding]:
+    """Return shardings over eight devices, which divide the first axis where it is a multiple of eight."""
+    mesh = jax.make_mesh((8,), ("shard",), axis_types=(jax.sharding.AxisType.Auto,))
+    whole, divided = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("shard"))
+    return {name: whole if value.shape[0] % 8 else divided for name, value in params.items()}
 
 
 def counting_model(vocab: int) -> tuple[nnx.GraphDef[Decoder], Params]:

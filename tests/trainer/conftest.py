@@ -13,6 +13,7 @@ import jax
 import pytest
 from filelock import FileLock
 from model_folders import row_file
+from tiny_models import GEMMA, GPT2
 from transformers import PreTrainedTokenizerBase
 from whole_runs import carried_out
 
@@ -30,6 +31,8 @@ from trainer.config.tree import (
     PrecisionConfig,
 )
 from trainer.data.conversations import Tokenizer
+from trainer.model.families import spec_from_config
+from trainer.model.spec import ModelSpec
 from trainer.run import RunRequest
 
 # From Python 3.12 on, isinstance does not see attributes that tokenizers compute on access.
@@ -54,6 +57,12 @@ def config() -> Config:
         evaluation=EvaluationConfig(max_new_tokens=4, batch_size=50),
         limits=LimitsConfig(steps=2),
     )
+
+
+@pytest.fixture(params=["gpt2", "gemma"])
+def spec(request: pytest.FixtureRequest) -> ModelSpec:
+    """A tiny model of each family."""
+    return spec_from_config({"gpt2": GPT2, "gemma": GEMMA}[request.param])
 
 
 @pytest.fixture(scope="session")

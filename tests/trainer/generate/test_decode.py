@@ -5,9 +5,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
-from tiny_models import counting_model, logits, random_model
+from tiny_models import counting_model, logits, random_model, split_over_eight
 
-from trainer.generate.decode import Completion, decode_under, find_rows_sharding, generate, pad_left
+from trainer.generate import decode
+from trainer.generate.decode import (
+    Completion,
+    GroupPrograms,
+    decode_under,
+    find_rows_sharding,
+    generate,
+    pad_left,
+    row_keys,
+)
 from trainer.generate.sampling import DrawKeys, Sampling
 from trainer.loop.task import build_mesh, rows_sharding, state_shardings
 
@@ -45,10 +54,8 @@ def test_counts_until_the_stop_token_or_the_limit(prompts, limit, expected):
 def test_of_equally_likely_tokens_the_first_is_taken(spec):
     graphdef, params = random_model(spec)
     nothing = {name: jnp.zeros_like(value) for name, value in params.items()}
-    assert completions(graphdef, nothing, [[5], [1, 2]], max_new_tokens=2) == [
-        Completion(tokens=(0, 0), finish_reason="length"),
-        Completion(tokens=(0, 0), finish_reason="length"),
-    ]
+    first = Completion(tokens=(0, 0), finish_reason="length")
+    assert completions(graphdef, nothing, [[5], [1, 2]], max_new_tokens=2) == [first, first]
 
 
 def test_no_prompts_no_completions(spec):
@@ -98,13 +105,7 @@ def test_completions_come_as_each_batch_is_done():
 @pytest.mark.slow
 def test_params_split_over_eight_devices(spec):
     graphdef, params = random_model(spec, seed=1)
-    mesh = jax.make_mesh((8,), ("shard",), axis_types=(jax.sharding.AxisType.Auto,))
-    split = {
-        name: jax.device_put(
-            value, NamedSharding(mesh, PartitionSpec("shard") if value.shape[0] % 8 == 0 else PartitionSpec())
-        )
-        for name, value in params.items()
-    }
+    split = jax.device_put(params, split_over_eight(params))
     assert any(len({str(shard.index) for shard in value.addressable_shards}) == 8 for value in split.values())
     assert completions(graphdef, split, PROMPTS) == completions(graphdef, params, PROMPTS)
 
@@ -117,12 +118,6 @@ def test_bfloat16_decodes_as_its_own_naive_loop(spec):
     # Sums are taken in another order; with 8 bits of mantissa a near tie may fall the other way, but not often.
     same_start = [np.array_equal(a.tokens[:3], b.tokens[:3]) for a, b in zip(got, expected, strict=True)]
     assert sum(same_start) >= 5
-
-
-def test_the_caller_leaves_out_a_prompt_without_a_token(spec):
-    graphdef, params = random_model(spec)
-    with pytest.raises(AssertionError, match="nothing to continue"):
-        completions(graphdef, params, [[3], []])
 
 
 @pytest.mark.slow
@@ -164,3 +159,71 @@ def test_each_device_keeps_the_keys_and_values_of_its_own_rows(spec):
         compiled = decode_under().lower(graphdef, held, *rows, jnp.int32(7), max_new_tokens=256, over=over).compile()
         peaks.append(compiled.memory_analysis().temp_size_in_bytes)
     assert peaks[1] < 0.3 * peaks[0]
+
+
+# Groups of drawn continuations
+
+SIZE, STOP = 4, 7
+GROUPED = PROMPTS[:4]
+
+
+def draw(spec, prompts, rows, *, temperature=1.0, seed=0):
+    graphdef, params = random_model(spec)
+    limits = {"group_size": SIZE, "max_new_tokens": 12, "stop_token_id": STOP}
+    programs = GroupPrograms(graphdef=graphdef, sampling=Sampling(temperature=temperature), **limits)
+    tokens, lengths = map(np.asarray, pad_left(prompts, 8))
+    return programs.draw(params, tokens, lengths, keys=row_keys(jax.random.key(seed), rows, SIZE))
+
+
+def texts(drawn):
+    return [each.written.tokens for each in drawn]
+
+
+@pytest.mark.slow(but=("gpt2",))
+def test_a_row_draws_the_same_whatever_stands_beside_it(spec):
+    together = texts(draw(spec, GROUPED, [0, 1, 2, 3]))
+    for number in (0, 2):
+        alone = texts(draw(spec, [GROUPED[number]], [number]))
+        assert alone == together[number * SIZE : (number + 1) * SIZE]
+
+
+@pytest.mark.slow
+def test_draws_differ_within_a_group_between_rows_and_between_seeds(spec):
+    once = texts(draw(spec, [GROUPED[0], GROUPED[0]], [0, 1]))
+    assert len(set(once)) > SIZE
+    assert once != texts(draw(spec, [GROUPED[0], GROUPED[0]], [0, 1], seed=1))
+    assert once == texts(draw(spec, [GROUPED[0], GROUPED[0]], [0, 1]))
+
+
+@pytest.mark.slow
+def test_rows_that_go_on_in_half_the_rows_write_the_same(spec, monkeypatch):
+    whole = draw(spec, GROUPED, [0, 1, 2, 3], temperature=0.7)
+    shapes = []
+    first, further, taken = decode.group_functions((), None)
+
+    def counted(graphdef, params, state, *given, **settings):
+        shapes.append(len(state.last))
+        return further(graphdef, params, state, *given, **settings)
+
+    monkeypatch.setattr(decode, "CHUNK_TOKENS", 2)
+    monkeypatch.setattr(decode, "group_functions", lambda *_: (first, counted, taken))
+    cut = draw(spec, GROUPED, [0, 1, 2, 3], temperature=0.7)
+    assert texts(cut) == texts(whole)
+    for one, other in zip(cut, whole, strict=True):
+        np.testing.assert_allclose(one.log_probs, other.log_probs, atol=2e-6)
+    assert set(shapes) <= {16, 8}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_log_probabilities_and_entropies_are_those_of_one_pass_over_the_whole_text(spec, temperature):
+    graphdef, params = random_model(spec)
+    for number, each in enumerate(draw(spec, GROUPED, [0, 1, 2, 3], temperature=temperature)):
+        prompt, written = GROUPED[number // SIZE], list(each.written.tokens)
+        row = jnp.asarray([[*prompt, *written]], jnp.int32)
+        scores = np.asarray(logits(graphdef, params, row), np.float64)[0, len(prompt) - 1 : -1] / temperature
+        chances = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        chances /= chances.sum(axis=-1, keepdims=True)
+        np.testing.assert_allclose(each.log_probs, np.log(chances[range(len(written)), written]), atol=1e-5)
+        np.testing.assert_allclose(each.entropies, -np.sum(chances * np.log(chances), axis=-1), atol=1e-5)
+        assert (written[-1] == STOP) == (each.written.finish_reason == "stop")

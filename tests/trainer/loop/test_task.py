@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,28 +9,14 @@ import jax
 import numpy as np
 import pytest
 from model_folders import model_folder, row_file
+from refusals import catch_problem
 from safetensors.numpy import load_file
-from tasks import inputs_of
+from tasks import inputs_of, with_settings
 from whole_runs import errors_of, logged, manifest_of, rows
 
 from evidence import layout
 from evidence.targets import load_target
-from schemas.problems import ProblemError
-from trainer.config.tree import (
-    BatchConfig,
-    CheckpointConfig,
-    Config,
-    DataConfig,
-    EvaluationConfig,
-    LimitsConfig,
-    MemoryConfig,
-    MeshConfig,
-    MethodConfig,
-    ModelConfig,
-    ObjectiveConfig,
-    OptimizerConfig,
-    PrecisionConfig,
-)
+from trainer.config.tree import BatchConfig, Config, ModelConfig
 from trainer.loop.compilation import attention_kind, count_remat_blocks
 from trainer.loop.programs import train_program
 from trainer.loop.state import initial_state
@@ -51,42 +36,36 @@ LAYERS = 7
 def seven(config, tmp_path_factory) -> Config:
     folder = tmp_path_factory.mktemp("model")
     items = ({"id": f"q{n}", "prompt": f"{n} + 1?", "expected": "2"} for n in range(1, 4))
-    return replace(
+    return with_settings(
         config,
-        model=ModelConfig(name=str(model_folder(folder / "seven", config={"n_layer": LAYERS})), weights="random"),
-        data=DataConfig(max_length=96),
-        optimizer=OptimizerConfig(learning_rate=1e-2, schedule="constant", weight_decay=0.1),
-        batch=BatchConfig(microbatch_size=2),
-        checkpoint=CheckpointConfig(save_every_steps=2, keep=9),
-        evaluation=EvaluationConfig(eval_set=row_file(folder / "items.jsonl", *items), max_new_tokens=3),
-        limits=LimitsConfig(steps=4),
+        model={"name": str(model_folder(folder / "seven", config={"n_layer": LAYERS})), "weights": "random"},
+        data={"max_length": 96},
+        optimizer={"schedule": "constant", "weight_decay": 0.1},
+        batch={"microbatch_size": 2},
+        checkpoint={"save_every_steps": 2, "keep": 9},
+        evaluation={"eval_set": row_file(folder / "items.jsonl", *items), "max_new_tokens": 3},
+        limits={"steps": 4},
     )
 
 
-def laid(config: Config, layers: str) -> Config:
-    return replace(config, memory=replace(config.memory, layers=layers))
-
-
 def steps_done(config: Config, steps: int = 2) -> tuple[list[float], dict[str, np.ndarray]]:
-    """Return the losses of some steps, and the trained parameters after them with layers apart."""
+    """Return the losses of some steps, and the trained parameters after them as single layers."""
     task, data = inputs_of(config)
-    states, frozen = initial_state(task)
-    state, step, losses = states.pop(), train_program(task).compile(), []
+    [state], frozen = initial_state(task)
+    step, losses = train_program(task).compile(), []
     for number in range(steps):
         state, metrics = step.call(state, frozen, jax.device_put(data.source.batch(number)))
         losses.append(float(metrics.loss))
     return losses, {name: np.asarray(value, np.float32) for name, value in unstack_layers(state.trained).items()}
 
 
-LORA = {"method": MethodConfig(kind="lora", rank=2, dropout=0.2)}
-HALF = PrecisionConfig(params="bfloat16", compute="bfloat16")
 METHODS = {
-    "full, accumulated": ({"batch": BatchConfig(microbatch_size=2, accumulation_steps=2)}, 1e-5),
-    "adapters that drop inputs": (LORA, 1e-5),
-    "preferences": ({"objective": ObjectiveConfig(kind="dpo")}, 1e-5),
+    "full, accumulated": ({"batch": {"accumulation_steps": 2}}, 1e-5),
+    "adapters that drop inputs": ({"method": {"kind": "lora", "rank": 2, "dropout": 0.2}}, 1e-5),
+    "preferences": ({"objective": {"kind": "dpo"}}, 1e-5),
     # Each layer of a stack is rounded by other random bits than by itself.
-    "half precision": ({"precision": HALF}, 0.02),
-    "a scaled loss": ({"precision": PrecisionConfig(compute="float16")}, 2e-3),
+    "half precision": ({"precision": {"params": "bfloat16", "compute": "bfloat16"}}, 0.02),
+    "a scaled loss": ({"precision": {"compute": "float16"}}, 2e-3),
 }
 
 
@@ -94,11 +73,13 @@ METHODS = {
 @pytest.mark.parametrize("name", METHODS)
 def test_a_stacked_step_equals_an_unrolled_one(name, seven, tmp_path):
     changes, close = METHODS[name]
-    config = replace(seven, **changes)
+    config = with_settings(seven, **changes)
     if config.objective.kind == "dpo":
         pairs = ({"prompt": f"{n} + 1?", "chosen": str(n + 1), "rejected": "no"} for n in range(8))
-        config = replace(config, data=replace(config.data, dataset=row_file(tmp_path / "pairs.jsonl", *pairs)))
-    (losses, params), (again, stacks) = (steps_done(laid(config, each)) for each in ("unrolled", "scanned"))
+        config = with_settings(config, data={"dataset": row_file(tmp_path / "pairs.jsonl", *pairs)})
+    (losses, params), (again, stacks) = (
+        steps_done(with_settings(config, memory={"layers": each})) for each in ("unrolled", "scanned")
+    )
     assert again == pytest.approx(losses, rel=close)
     assert set(stacks) == set(params)
     if close < 1e-4:
@@ -110,21 +91,19 @@ def test_a_stacked_step_equals_an_unrolled_one(name, seven, tmp_path):
 def test_auto_stacks_seven_layers_on_one_cpu_but_not_six_sharded_or_adafactor(seven, tmp_path):
     assert inputs_of(seven)[0].is_scanned
     six = str(model_folder(tmp_path / "six", config={"n_layer": 6}))
-    fewer = replace(seven, model=replace(seven.model, name=six))
-    divided = replace(seven, mesh=MeshConfig(device="cpu", devices=2))
-    factored = replace(seven, optimizer=OptimizerConfig(name="adafactor"))
+    fewer = with_settings(seven, model={"name": six})
+    divided = with_settings(seven, mesh={"devices": 2})
+    factored = with_settings(seven, optimizer={"name": "adafactor"})
     assert not any(inputs_of(each)[0].is_scanned for each in (fewer, divided, factored))
-    both = laid(replace(divided, optimizer=OptimizerConfig(name="adafactor")), "scanned")
-    with pytest.raises(ProblemError) as refused:
-        inputs_of(both)
-    [problem] = refused.value.problems
-    assert (problem.code, refused.value.exit_code) == ("TP706", 2)
+    both = with_settings(divided, optimizer={"name": "adafactor"}, memory={"layers": "scanned"})
+    problem = catch_problem(lambda: inputs_of(both))
+    assert problem.code == "TP706"
     assert problem.what == "memory.layers is scanned and 2 devices share the work and optimizer.name is adafactor."
 
 
 @pytest.mark.parametrize("remat", ["layer", "none"])
 def test_rematerialisation_inside_a_loop_is_read_back(remat, seven):
-    task, _ = inputs_of(replace(seven, memory=MemoryConfig(remat=remat)))
+    task, _ = inputs_of(with_settings(seven, memory={"remat": remat}))
     program = train_program(task)
     jaxpr = program.function.trace(*program.arguments).jaxpr
     assert (count_remat_blocks(jaxpr) > task.objective.rematerialised_blocks) == (remat == "layer")
@@ -149,11 +128,11 @@ def test_the_manifest_says_scanned_and_files_have_layers_apart(run):
 
 @pytest.mark.slow
 def test_a_continued_run_ends_in_the_same_bits(run, seven, train):
-    first = train(replace(seven, limits=LimitsConfig(steps=2), evaluation=EvaluationConfig()), "first")
+    first = train(with_settings(seven, limits={"steps": 2}, evaluation={"eval_set": None}), "first")
     second = train(seven, "second", resume=first)
     assert rows(second, layout.CHAIN)[-1]["state_sha256"] == rows(run, layout.CHAIN)[-1]["state_sha256"]
     assert logged(second, "continued")[0]["level"] == "info"
-    third = train(laid(seven, "unrolled"), "third", resume=first)
+    third = train(with_settings(seven, memory={"layers": "unrolled"}), "third", resume=first)
     [said] = logged(third, "continued")
     assert said["message"].endswith('changed settings: memory.layers "auto" → "unrolled"')
     assert rows(third)[-1]["loss"] == pytest.approx(rows(run)[-1]["loss"], rel=1e-4)
@@ -176,18 +155,18 @@ ACTIVATIONS = ("gelu_new", "gelu", "silu", "relu")
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("remat", "activation"), [("layer", "gelu_new"), *(("none", each) for each in ACTIVATIONS)])
-@pytest.mark.parametrize("method", [MethodConfig(), MethodConfig(kind="lora", rank=8)])
+@pytest.mark.parametrize("method", [{"kind": "full"}, {"kind": "lora", "rank": 8}], ids=["full", "lora"])
 def test_the_formula_is_near_the_compilers_peak(method, remat, activation, seven, tmp_path):
     """The formula orders candidates and decides far from the limit; closer to it the compiler is asked."""
     folder = model_folder(tmp_path / "large", config={"activation_function": activation, **LARGE})
-    large = replace(
+    large = with_settings(
         seven,
-        model=ModelConfig(name=str(folder), weights="random"),
+        model={"name": str(folder)},
         method=method,
-        evaluation=EvaluationConfig(),
-        data=DataConfig(max_length=128),
-        memory=MemoryConfig(remat=remat),
-        batch=BatchConfig(microbatch_size=4),
+        evaluation={"eval_set": None},
+        data={"max_length": 128},
+        memory={"remat": remat},
+        batch={"microbatch_size": 4},
     )
     task, _ = inputs_of(large)
     peak = train_program(task).compile().peak_bytes
@@ -197,43 +176,38 @@ def test_the_formula_is_near_the_compilers_peak(method, remat, activation, seven
 CONFIG = Config(model=ModelConfig(name="tiny-gpt2"), batch=BatchConfig(microbatch_size=2))
 
 
-def of(attention: str = "auto", **groups) -> Config:
-    length = groups.pop("length", 64)
-    memory = MemoryConfig(attention=attention, layers=groups.pop("layers", "auto"))
-    return replace(CONFIG, data=DataConfig(max_length=length), memory=memory, **groups)
+def with_attention(attention: str = "auto", *, layers: str = "auto", length: int = 64, **groups) -> Config:
+    memory = {"attention": attention, "layers": layers}
+    return with_settings(CONFIG, data={"max_length": length}, memory=memory, **groups)
 
 
 def test_auto_takes_what_the_device_has_from_a_length_on():
     found = {
-        (platform, length): choose_attention(of(length=length), platform=platform)
+        (platform, length): choose_attention(with_attention(length=length), platform=platform)
         for platform in ("tpu", "gpu", "cpu", None)
         for length in (1023, 1024, 2047, 2048)
     }
     others = {("tpu", 1024): "splash", ("tpu", 2047): "splash", ("tpu", 2048): "splash", ("gpu", 2048): "blockwise"}
     assert found == dict.fromkeys(found, "plain") | others
-    assert choose_attention(of(length=4096, layers="scanned"), platform="tpu") == "blockwise"
-    assert choose_attention(of("blockwise"), platform="cpu") == "blockwise"
-    assert choose_attention(of("blockwise"), platform=None) == "plain", "answers are made with a cache"
+    assert choose_attention(with_attention(length=4096, layers="scanned"), platform="tpu") == "blockwise"
+    assert choose_attention(with_attention("blockwise"), platform="cpu") == "blockwise"
+    assert choose_attention(with_attention("blockwise"), platform=None) == "plain", "answers are made with a cache"
 
 
 def test_splash_is_refused_where_it_does_not_work():
-    half = PrecisionConfig(compute="float16")
-    with pytest.raises(ProblemError) as refused:
-        read_subject(of("splash", layers="scanned", precision=half), load_target("t4"))
-    [problem] = refused.value.problems
-    assert (problem.code, refused.value.exit_code, problem.pointer) == ("TP707", 2, "/memory/attention")
-    assert problem.what == (
-        "memory.attention is splash and the device is a GPU and precision.compute is float16 and "
-        "memory.layers is scanned."
-    )
+    config = with_attention("splash", layers="scanned", precision={"compute": "float16"})
+    problem = catch_problem(lambda: read_subject(config, load_target("t4")))
+    assert (problem.code, problem.pointer) == ("TP707", "/memory/attention")
+    reasons = ("the device is a GPU", "precision.compute is float16", "memory.layers is scanned")
+    assert all(f" and {reason}" in problem.what for reason in reasons)
 
 
 @pytest.mark.parametrize(("kind", "platform"), [("plain", "cpu"), ("blockwise", "cpu"), ("splash", "tpu")])
 def test_the_traced_step_shows_which_it_is(kind, platform):
-    task = Task.of(of(kind), resolve("tiny-gpt2"), build_mesh(jax.devices("cpu")[:1]), platform=platform)
+    task = Task.of(with_attention(kind), resolve("tiny-gpt2"), build_mesh(jax.devices("cpu")[:1]), platform=platform)
     program = train_program(task)
     assert attention_kind(program.function.trace(*program.arguments).jaxpr) == kind == task.attention
-    assert task.changed(of("plain")).attention == "plain"
+    assert task.changed(with_attention("plain")).attention == "plain"
 
 
 def test_a_replay_attends_as_the_run_did_and_earlier_runs_were_plain(tmp_path):

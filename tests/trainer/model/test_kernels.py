@@ -3,12 +3,12 @@
 import json
 from functools import partial
 from itertools import product
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from golden import CASES
 from tiny_models import GEMMA, equal_layers, random_model
 
 from trainer.loop.task import build_mesh
@@ -17,7 +17,6 @@ from trainer.model.attention import AttentionKernel, Context, attend, visible
 from trainer.model.decoder import bind, set_attention
 from trainer.model.families import spec_from_config
 
-CASES = Path(__file__).parents[2] / "cases" / "models"
 KINDS = ("blockwise", "splash")
 BOUNDS = {"float32": 4e-6, "bfloat16": 2e-2, "float16": 3e-3}
 """Largest difference, in the largest number of the plain way: docs/decisions/memory.md."""
@@ -91,7 +90,6 @@ def test_what_no_query_sees_is_not_in_the_loop():
 
 
 def losses(decoder, params, kernel):
-    """Return the sum of hidden states, weighted at random, and its gradient."""
     tokens = jnp.asarray(np.random.default_rng(0).integers(0, 23, (2, 48)), jnp.int32)
     texts = jnp.asarray([[1] * 20 + [2] * 28, [1] * 48], jnp.int32)
     weights = jnp.asarray(np.random.default_rng(2).normal(size=48), jnp.float32)

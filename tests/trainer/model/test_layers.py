@@ -1,5 +1,7 @@
 """The parts of a decoder against numbers that can be worked by hand."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -82,12 +84,11 @@ def test_rotation_turns_pairs_of_halves():
 
 def test_rotated_products_depend_on_the_distance_only():
     query, key = jax.random.normal(jax.random.key(0), (2, 1, 1, 1, 8))
-
-    def score(at: int, other: int) -> float:
-        return float(jnp.sum(turned(query, at, 10.0) * turned(key, other, 10.0)))
-
-    assert score(7, 3) == pytest.approx(score(104, 100), rel=1e-4)
-    assert score(7, 3) != pytest.approx(score(7, 4), rel=0.05)
+    near, far, other = (
+        float(jnp.sum(turned(query, at, 10.0) * turned(key, seen, 10.0))) for at, seen in ((7, 3), (104, 100), (7, 4))
+    )
+    assert near == pytest.approx(far, rel=1e-4)
+    assert near != pytest.approx(other, rel=0.05)
 
 
 FORMS = {
@@ -105,15 +106,13 @@ def test_values_and_gradients_are_those_of_einsum(form: str, batch: tuple[int, .
         jnp.asarray(random.standard_normal((*batch, *shape)), jnp.float32) for shape in (of_first, of_second, (3, 4))
     )
 
-    def ours(first: jax.Array, second: jax.Array) -> jax.Array:
-        return jnp.sum(weights * function(first, second))
-
-    def theirs(first: jax.Array, second: jax.Array) -> jax.Array:
-        return jnp.sum(weights * jnp.einsum(axes, first, second))
+    def with_gradients(product):
+        total = jax.value_and_grad(lambda *factors: jnp.sum(weights * product(*factors)), argnums=(0, 1))
+        return total(first, second)
 
     with jax.default_matmul_precision("highest"):
-        value, gradients = jax.value_and_grad(ours, argnums=(0, 1))(first, second)
-        expected, wanted = jax.value_and_grad(theirs, argnums=(0, 1))(first, second)
+        value, gradients = with_gradients(function)
+        expected, wanted = with_gradients(partial(jnp.einsum, axes))
     np.testing.assert_allclose(value, expected, rtol=1e-6)
     for found, known in zip(gradients, wanted, strict=True):
         np.testing.assert_allclose(found, known, rtol=1e-5, atol=1e-6)
@@ -121,11 +120,7 @@ def test_values_and_gradients_are_those_of_einsum(form: str, batch: tuple[int, .
 
 def test_narrow_factors_may_be_added_up_in_float32_and_keep_their_gradients_narrow():
     first, second = jnp.ones((2, 300), jnp.bfloat16), jnp.ones((3, 300), jnp.bfloat16) * 1.0078125
-
-    def total(first: jax.Array, second: jax.Array) -> jax.Array:
-        return jnp.sum(matmul_nt(first, second, jnp.float32))
-
     found = matmul_nt(first, second, jnp.float32)
     assert (found.dtype, found[0, 0].item()) == (jnp.float32, 302.34375)
-    gradients = jax.grad(total, argnums=(0, 1))(first, second)
+    gradients = jax.grad(lambda *factors: matmul_nt(*factors, jnp.float32).sum(), argnums=(0, 1))(first, second)
     assert [each.dtype for each in gradients] == [jnp.bfloat16, jnp.bfloat16]

@@ -1,12 +1,14 @@
 """Adapters on projections: they start as nothing, add what the formula says, and drop inputs by key."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from tiny_models import GEMMA, logits
 
-from trainer.model.decoder import abstract, bind, build, flatten, projections
+from trainer.model.decoder import abstract, bind, build, flatten
 from trainer.model.families import spec_from_config
 from trainer.model.lora import Dropout, Lora, is_lora, lora_output
 
@@ -16,9 +18,12 @@ QUERY = {"layers.1.attention.query": Lora(rank=2, scale=0.5, dropout=0.25)}
 TOKENS = np.array([[3, 1, 4, 1, 5]], np.int32)
 
 
+def drawn(**choices):
+    return flatten(build(SPEC, key=jax.random.key(5), **CHOSEN | choices))
+
+
 def test_adapters_are_float32_parameters_of_their_own_beside_an_unchanged_model():
-    plain = flatten(build(SPEC, key=jax.random.key(5), **CHOSEN))[1]
-    params = flatten(build(SPEC, key=jax.random.key(5), **CHOSEN, adapters=QUERY))[1]
+    plain, params = drawn()[1], drawn(adapters=QUERY)[1]
     new = {name: (value.shape, str(value.dtype)) for name, value in params.items() if is_lora(name)}
     assert new == {
         "layers.1.attention.query.lora_a": ((8, 2), "float32"),
@@ -34,15 +39,12 @@ def test_adapters_are_float32_parameters_of_their_own_beside_an_unchanged_model(
 @pytest.mark.slow
 def test_each_adapter_is_drawn_from_the_key_of_its_place_among_all_names():
     """By the definition, one at a time; together they are drawn by one loop for each shape."""
-    names = [
-        f"layers.{layer}.{part}"
-        for layer in range(2)
-        for part in ("attention.query", "attention.key", "attention.value", "mlp.gate", "mlp.down")
-    ]
+    parts = ("attention.query", "attention.key", "attention.value", "mlp.gate", "mlp.down")
+    names = [f"layers.{layer}.{part}" for layer in range(2) for part in parts]
     chosen = {name: Lora(rank=2 + name.endswith("gate"), scale=0.5) for name in names}
-    drawn = jax.jit(lambda key: flatten(build(SPEC, key=key, **CHOSEN, adapters=chosen))[1])(jax.random.key(5))
+    params = jax.jit(lambda: drawn(adapters=chosen)[1])()
     for place, name in enumerate(sorted(names)):
-        first, second = (drawn[f"{name}.lora_{each}"] for each in "ab")
+        first, second = (params[f"{name}.lora_{each}"] for each in "ab")
         key, bound = jax.random.fold_in(jax.random.fold_in(jax.random.key(5), 1), place), first.shape[0] ** -0.5
         alone = jax.jit(lambda key: jax.random.uniform(key, first.shape, minval=-bound, maxval=bound))(key)  # noqa: B023
         np.testing.assert_array_equal(first, alone)
@@ -51,9 +53,8 @@ def test_each_adapter_is_drawn_from_the_key_of_its_place_among_all_names():
 
 
 def test_an_adapter_changes_nothing_before_it_has_learned_and_equals_its_product_in_the_kernel_after():
-    choices = CHOSEN | {"params_dtype": jnp.float32}
-    graphdef, params = flatten(build(SPEC, key=jax.random.key(5), **choices, adapters=QUERY))
-    plain, kernels = flatten(build(SPEC, key=jax.random.key(5), **choices))
+    graphdef, params = drawn(params_dtype=jnp.float32, adapters=QUERY)
+    plain, kernels = drawn(params_dtype=jnp.float32)
     np.testing.assert_array_equal(logits(graphdef, params, TOKENS), logits(plain, kernels, TOKENS))
     name = "layers.1.attention.query"
     params[f"{name}.lora_b"] = jax.random.normal(jax.random.key(6), (2, 24))
@@ -64,21 +65,19 @@ def test_an_adapter_changes_nothing_before_it_has_learned_and_equals_its_product
 
 
 def test_a_quarter_of_the_inputs_is_dropped_and_the_rest_is_larger():
-    x, ones = jnp.ones((400, 100)), jnp.ones((100, 1))
-    lora = Lora(rank=1, scale=1.0, dropout=0.25)
-    sums = lora_output(x, ones, jnp.ones((1, 1)), lora, Dropout(jax.random.key(0)))[:, 0]
+    x, first, second = jnp.ones((400, 100)), jnp.ones((100, 1)), jnp.ones((1, 1))
+    lora, dropout = Lora(rank=1, scale=1.0, dropout=0.25), Dropout(jax.random.key(0))
+    sums = lora_output(x, first, second, lora, dropout)[:, 0]
     assert float(jnp.mean(sums)) == pytest.approx(100, rel=0.02)
     np.testing.assert_allclose(sums * 0.75, jnp.round(sums * 0.75), atol=1e-3)
     assert float(jnp.std(sums)) > 3
-    other = lora_output(
-        x, ones, jnp.ones((1, 1)), Lora(rank=1, scale=1.0, dropout=0.25, number=1), Dropout(jax.random.key(0))
-    )
+    other = lora_output(x, first, second, replace(lora, number=1), dropout)
     assert not np.array_equal(sums, other[:, 0])
-    assert np.all(lora_output(x, ones, jnp.ones((1, 1)), lora, None) == 100)
+    assert np.all(lora_output(x, first, second, lora, None) == 100)
 
 
 def test_dropout_is_decided_by_its_key_through_the_whole_decoder():
-    graphdef, params = flatten(build(SPEC, key=jax.random.key(5), **CHOSEN, adapters=QUERY))
+    graphdef, params = drawn(adapters=QUERY)
     params["layers.1.attention.query.lora_b"] = jnp.ones((2, 24))
 
     @jax.jit
@@ -88,9 +87,3 @@ def test_dropout_is_decided_by_its_key_through_the_whole_decoder():
     first, same, other = hidden(jax.random.key(1)), hidden(jax.random.key(1)), hidden(jax.random.key(2))
     assert np.array_equal(first, same)
     assert not np.array_equal(first, other)
-
-
-def test_projections_by_name():
-    names = list(projections(build(SPEC, key=jax.random.key(0), **CHOSEN)))
-    assert names[:4] == [f"layers.0.attention.{each}" for each in ("key", "out", "query", "value")]
-    assert len(names) == 14

@@ -5,22 +5,22 @@ import shutil
 from hashlib import sha256
 from pathlib import Path
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from model_folders import change_json
 from our_adapters import METHODS, write
+from refusals import catch_problem, catch_problems
 from safetensors.numpy import load_file, save_file
 
-from schemas.problems import ProblemError
 from trainer.generate.api import load_model
-from trainer.model.decoder import bind
 from trainer.model.families import FAMILIES
-from trainer.model.lora import Lora
 from trainer.model.peft import merge, merge_named, read_adapter, write_adapter
 from trainer.model.source import resolve
 
 CASES = Path(__file__).parents[2] / "cases"
+ADAPTERS = CASES / "adapters"
 MODELS = {"gpt2": "gpt2", "llama-rslora": "llama", "gemma2": "gemma2"}
+GEMMA2 = CASES / "models" / "gemma2"
 
 
 def base(name):
@@ -28,32 +28,29 @@ def base(name):
 
 
 def refused(folder, source):
-    with pytest.raises(ProblemError) as refusal:
-        read_adapter(folder, source)
-    assert {problem.code for problem in refusal.value.problems} <= {"TP047", "TP043"}
-    return [problem.what for problem in refusal.value.problems]
+    problems = catch_problems(lambda: read_adapter(folder, source))
+    assert {problem.code for problem in problems} <= {"TP047", "TP043"}
+    return [problem.what for problem in problems]
 
 
-def copied(name, tmp_path, **changes):
-    folder = tmp_path / "adapter"
-    shutil.copytree(CASES / "adapters" / name, folder)
-    config = json.loads((folder / "adapter_config.json").read_text()) | changes
-    (folder / "adapter_config.json").write_text(json.dumps(config))
+def copied(adapter, folder, **config):
+    shutil.copytree(adapter, folder)
+    change_json(folder / "adapter_config.json", **config)
     return folder
 
 
 def test_there_is_a_case_of_every_kind():
-    assert sorted(path.parent.name for path in (CASES / "adapters").glob("*/expected.npz")) == sorted(MODELS)
+    assert sorted(path.parent.name for path in ADAPTERS.glob("*/expected.npz")) == sorted(MODELS)
 
 
 @pytest.mark.slow(but=("gpt2",))
 @pytest.mark.parametrize("name", MODELS)
 def test_logits_are_those_of_peft_before_and_after_merging(name, tmp_path):
-    expected = np.load(CASES / "adapters" / name / "expected.npz")
+    expected = np.load(ADAPTERS / name / "expected.npz")
     close = 1e-5 * np.abs(expected["logits"]).max()
-    model = load_model(CASES / "models" / MODELS[name], adapter=CASES / "adapters" / name)
+    model = load_model(CASES / "models" / MODELS[name], adapter=ADAPTERS / name)
     np.testing.assert_allclose(model(expected["tokens"]), expected["logits"], rtol=0, atol=close)
-    merge(base(name), [(CASES / "adapters" / name, 1.0)], tmp_path / "merged", dtype="float32")
+    merge(base(name), [(ADAPTERS / name, 1.0)], tmp_path / "merged", dtype="float32")
     plain = load_model(tmp_path / "merged")
     np.testing.assert_allclose(plain(expected["tokens"]), expected["logits"], rtol=0, atol=close)
 
@@ -61,57 +58,24 @@ def test_logits_are_those_of_peft_before_and_after_merging(name, tmp_path):
 @pytest.mark.parametrize("name", ["gpt2", "gemma2"])
 def test_an_adapter_that_is_written_again_is_what_peft_wrote(name, tmp_path):
     source = base(name)
-    read = read_adapter(CASES / "adapters" / name, source)
+    read = read_adapter(ADAPTERS / name, source)
     write_adapter(tmp_path / "again", read.params, read.loras, source)
-    folders = (CASES / "adapters" / name, tmp_path / "again")
+    folders = (ADAPTERS / name, tmp_path / "again")
     first, second = (load_file(folder / "adapter_model.safetensors") for folder in folders)
     assert {key: value.tobytes() for key, value in first.items()} == {key: v.tobytes() for key, v in second.items()}
     theirs, ours = (json.loads((folder / "adapter_config.json").read_text()) for folder in folders)
     same = ("r", "lora_alpha", "bias", "fan_in_fan_out", "peft_type", "task_type", "use_rslora")
     assert {key: ours[key] for key in same} == {key: theirs[key] for key in same}
-    again = read_adapter(tmp_path / "again", source)
-    assert again.loras == read.loras
-
-
-def test_ranks_and_scales_follow_the_patterns(tmp_path):
-    loras = read_adapter(CASES / "adapters" / "llama-rslora", base("llama-rslora")).loras
-    assert len(loras) == 14
-    assert loras["layers.0.attention.value"].rank == 2
-    assert loras["layers.0.attention.value"].scale == pytest.approx(5 / 2**0.5)
-    assert loras["layers.1.attention.query"].scale == pytest.approx(9 / 4**0.5)
-    assert loras["layers.0.attention.query"].scale == pytest.approx(5 / 4**0.5)
-
-
-@pytest.mark.slow
-def test_adapters_of_single_projections_share_gpt2s_module(tmp_path):
-    source = base("gpt2")
-    numbers = np.random.default_rng(0)
-    model = load_model(CASES / "models" / "gpt2")
-    names = ["layers.0.attention.query", "layers.0.attention.value", "layers.1.mlp.down"]
-    loras = {names[0]: Lora(rank=2, scale=0.5), names[1]: Lora(rank=1, scale=2.0), names[2]: Lora(rank=2, scale=0.5)}
-    params = dict(model.params)
-    for name, lora in loras.items():
-        inputs, outputs = params[f"{name}.kernel"].shape
-        params[f"{name}.lora_a"] = jnp.asarray(numbers.normal(size=(inputs, lora.rank)), jnp.float32)
-        params[f"{name}.lora_b"] = jnp.asarray(numbers.normal(size=(lora.rank, outputs)), jnp.float32)
-    write_adapter(tmp_path / "written", params, loras, source)
-    read = load_model(CASES / "models" / "gpt2", adapter=tmp_path / "written")
-    tokens = np.array([[1, 2, 3]])
-    kernels = {
-        f"{name}.kernel": params[f"{name}.kernel"] + lora.scale * params[f"{name}.lora_a"] @ params[f"{name}.lora_b"]
-        for name, lora in loras.items()
-    }
-    decoder = bind(model.graphdef, {**model.params, **kernels})
-    np.testing.assert_allclose(read(tokens), decoder.logits(decoder.hidden(jnp.asarray(tokens))), atol=1e-4)
+    assert read_adapter(tmp_path / "again", source).loras == read.loras
 
 
 def test_several_adapters_are_merged_by_their_weights_and_a_tied_head_stays_tied(tmp_path):
-    adapter = CASES / "adapters" / "gemma2"
+    adapter = ADAPTERS / "gemma2"
     merge(base("gemma2"), [(adapter, 0.25), (adapter, 0.75)], tmp_path / "sum", dtype="float32")
     merge(base("gemma2"), [(adapter, 1.0)], tmp_path / "one", dtype="float32")
     merge(base("gemma2"), [(adapter, 1.0), (adapter, -1.0)], tmp_path / "none", dtype="float32")
     one, parts, none = (load_model(tmp_path / name).params for name in ("one", "sum", "none"))
-    own = load_model(CASES / "models" / "gemma2").params
+    own = load_model(GEMMA2).params
     for name, value in one.items():
         np.testing.assert_allclose(parts[name], value, atol=1e-6)
         np.testing.assert_allclose(none[name], own[name], atol=1e-6)
@@ -134,25 +98,27 @@ def test_several_adapters_are_merged_by_their_weights_and_a_tied_head_stays_tied
         ("lora_alpha", "8"),
         ("lora_dropout", 1.0),
         ("modules_to_save", "lm_head"),
+        ("modules_to_save", 3),
+        ("trainable_token_indices", [3, 5]),
     ],
 )
 def test_invalid_and_unsupported_options_are_refused_by_name(key, value, tmp_path):
-    [what] = refused(copied("gemma2", tmp_path, **{key: value}), base("gemma2"))
+    [what] = refused(copied(ADAPTERS / "gemma2", tmp_path / "adapter", **{key: value}), base("gemma2"))
     assert what.startswith(f"`{key}` is {json.dumps(value)}, which is ")
 
 
 def test_an_adapter_of_another_base_is_refused(tmp_path):
-    found = refused(CASES / "adapters" / "gemma2", base("llama-rslora"))
+    found = refused(ADAPTERS / "gemma2", base("llama-rslora"))
     assert found[0].startswith("4 tensors belong to no module of")
-    found = refused(CASES / "adapters" / "gpt2", resolve(str(CASES / "models" / "gpt2-untied")))
+    found = refused(ADAPTERS / "gpt2", resolve(str(CASES / "models" / "gpt2-untied")))
     assert found[0].startswith("8 tensors have another shape than")
     assert "[3, 32] instead of [3, 24]" in found[0]
 
 
 def test_another_rank_half_an_adapter_and_damaged_files_are_refused(tmp_path):
     source = base("gemma2")
-    assert "another shape" in refused(copied("gemma2", tmp_path / "a", r=3), source)[0]
-    folder = copied("gemma2", tmp_path / "b")
+    assert "another shape" in refused(copied(ADAPTERS / "gemma2", tmp_path / "a", r=3), source)[0]
+    folder = copied(ADAPTERS / "gemma2", tmp_path / "b")
     tensors = load_file(folder / "adapter_model.safetensors")
     tensors.pop(next(name for name in tensors if "lora_A" in name))
     save_file(tensors, folder / "adapter_model.safetensors")
@@ -165,17 +131,17 @@ def test_another_rank_half_an_adapter_and_damaged_files_are_refused(tmp_path):
 
 
 def test_merging_as_on_the_command_line(tmp_path):
-    adapter = CASES / "adapters" / "gemma2"
+    adapter = ADAPTERS / "gemma2"
     shutil.copytree(adapter, tmp_path / "one=0.5")
-    outputs = {name: tmp_path / name for name in ("half", "whole")}
-    merge_named(str(CASES / "models" / "gemma2"), [f"{adapter}=0.5"], outputs["half"], dtype="bfloat16")
+    half, whole = tmp_path / "half", tmp_path / "whole"
+    merge_named(str(GEMMA2), [f"{adapter}=0.5"], half, dtype="bfloat16")
     # A folder of the whole name comes before a weight.
-    merge_named(str(CASES / "models" / "gemma2"), [str(tmp_path / "one=0.5")], outputs["whole"])
-    configs = {name: json.loads((folder / "config.json").read_text()) for name, folder in outputs.items()}
-    assert [configs[name]["dtype"] for name in ("half", "whole")] == ["bfloat16", "float32"]
-    own, half, whole = (load_model(f).params for f in (CASES / "models" / "gemma2", outputs["half"], outputs["whole"]))
+    merge_named(str(GEMMA2), [str(tmp_path / "one=0.5")], whole)
+    configs = [json.loads((folder / "config.json").read_text()) for folder in (half, whole)]
+    assert [config["dtype"] for config in configs] == ["bfloat16", "float32"]
     name = "layers.0.attention.query.kernel"
-    np.testing.assert_allclose(half[name] - own[name], (whole[name] - own[name]) / 2, atol=0.02)
+    own, moved_half, moved = (load_model(folder).params[name] for folder in (GEMMA2, half, whole))
+    np.testing.assert_allclose(moved_half - own, (moved - own) / 2, atol=0.02)
 
 
 @pytest.mark.parametrize(
@@ -187,9 +153,8 @@ def test_merging_as_on_the_command_line(tmp_path):
     ],
 )
 def test_what_cannot_be_merged_is_said(adapter, dtype, what, tmp_path):
-    with pytest.raises(ProblemError) as refusal:
-        merge_named(str(CASES / "models" / "gemma2"), [adapter], tmp_path / "out", dtype=dtype)
-    assert [(problem.code, problem.what) for problem in refusal.value.problems] == [("TP066", what)]
+    problem = catch_problem(lambda: merge_named(str(GEMMA2), [adapter], tmp_path / "out", dtype=dtype))
+    assert (problem.code, problem.what) == ("TP066", what)
     assert not (tmp_path / "out").exists()
 
 
@@ -197,78 +162,65 @@ TIED = CASES / "tied_adapter"
 """A tied model, an adapter that PEFT 0.21.2 made with `modules_to_save: [embed_tokens]`, and PEFT's logits."""
 
 TOKENS = [[5, 17, 44, 2, 9, 61, 33, 12]]
+TABLE, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 IN_ADAPTER = "base_model.model."
 
 
-def changed(folder, *, config, rename=(), drop=()):
-    """Return a copy of the tied model's adapter with other settings and other names of tensors."""
-    shutil.copytree(TIED / "adapter", folder)
-    stated = json.loads((folder / "adapter_config.json").read_text()) | config
-    (folder / "adapter_config.json").write_text(json.dumps(stated))
-    tensors = load_file(folder / "adapter_model.safetensors")
-    for before, after in rename:
-        tensors[IN_ADAPTER + after] = tensors[IN_ADAPTER + before]
-    for name in drop:
-        del tensors[IN_ADAPTER + name]
-    save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
-    return folder
+def weights(folder, name="model"):
+    return load_file(folder / f"{name}.safetensors")
 
 
-def test_a_token_table_that_is_saved_beside_a_tied_head_unties_them_as_in_peft(tmp_path):
+@pytest.fixture(scope="module")
+def tables():
+    """The tied model's table, and the one that the adapter saves."""
+    saved = weights(TIED / "adapter", "adapter_model")[IN_ADAPTER + TABLE]
+    return weights(TIED / "model")[TABLE], saved
+
+
+def test_a_token_table_that_is_saved_beside_a_tied_head_unties_them_as_in_peft(tables, tmp_path):
     expected = np.load(TIED / "peft_0_21_2.npy")
-    logits = load_model(TIED / "model", adapter=TIED / "adapter")(TOKENS)
-    np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
     merge_named(str(TIED / "model"), [str(TIED / "adapter")], tmp_path / "merged")
+    for model in (load_model(TIED / "model", adapter=TIED / "adapter"), load_model(tmp_path / "merged")):
+        np.testing.assert_allclose(model(TOKENS), expected, rtol=0, atol=1e-5 * np.abs(expected).max())
     assert json.loads((tmp_path / "merged" / "config.json").read_text())["tie_word_embeddings"] is False
-    written = load_file(tmp_path / "merged" / "model.safetensors")
-    base = load_file(TIED / "model" / "model.safetensors")["model.embed_tokens.weight"]
-    saved = load_file(TIED / "adapter" / "adapter_model.safetensors")[f"{IN_ADAPTER}model.embed_tokens.weight"]
-    np.testing.assert_array_equal(written["lm_head.weight"], base)
-    np.testing.assert_array_equal(written["model.embed_tokens.weight"], saved)
-    again = load_model(tmp_path / "merged")(TOKENS)
-    np.testing.assert_allclose(again, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+    written = weights(tmp_path / "merged")
+    np.testing.assert_array_equal((written[HEAD], written[TABLE]), tables)
 
 
 @pytest.mark.parametrize("saved", ["head", "both", "tied"])
-def test_the_tables_that_an_adapter_saves_are_those_of_the_merged_model(saved, tmp_path):
-    table, head = "model.embed_tokens.weight", "lm_head.weight"
-    settings = {
-        "head": {"config": {"modules_to_save": ["lm_head"]}, "rename": [(table, head)], "drop": [table]},
-        "both": {"config": {"modules_to_save": ["lm_head", "embed_tokens"]}, "rename": [(table, head)]},
-        "tied": {"config": {"ensure_weight_tying": True}},
+def test_the_tables_that_an_adapter_saves_are_those_of_the_merged_model(saved, tables, tmp_path):
+    base, trained = tables
+    config = {
+        "head": {"modules_to_save": ["lm_head"]},
+        "both": {"modules_to_save": ["lm_head", "embed_tokens"]},
+        "tied": {"ensure_weight_tying": True},
     }
-    adapter = changed(tmp_path / "adapter", **settings[saved])
+    adapter = copied(TIED / "adapter", tmp_path / "adapter", **config[saved])
+    tensors = weights(adapter, "adapter_model")
+    if saved != "tied":
+        tensors[IN_ADAPTER + HEAD] = trained
+    if saved == "head":
+        del tensors[IN_ADAPTER + TABLE]
+    save_file(tensors, adapter / "adapter_model.safetensors", metadata={"format": "pt"})
     merge_named(str(TIED / "model"), [str(adapter)], tmp_path / "merged")
-    base = load_file(TIED / "model" / "model.safetensors")[table]
-    trained = load_file(TIED / "adapter" / "adapter_model.safetensors")[IN_ADAPTER + table]
-    written = load_file(tmp_path / "merged" / "model.safetensors")
-    np.testing.assert_array_equal(written[table], base if saved == "head" else trained)
-    assert (head in written) is (saved != "tied")
-    np.testing.assert_array_equal(written.get(head, written[table]), trained)
+    written = weights(tmp_path / "merged")
+    np.testing.assert_array_equal(written[TABLE], base if saved == "head" else trained)
+    assert (HEAD in written) is (saved != "tied")
+    np.testing.assert_array_equal(written.get(HEAD, written[TABLE]), trained)
     with_adapter, merged = load_model(TIED / "model", adapter=adapter), load_model(tmp_path / "merged")
     np.testing.assert_allclose(with_adapter(TOKENS), merged(TOKENS), rtol=0, atol=1e-6)
 
 
-def test_an_adapter_that_unties_and_one_that_does_not_are_merged_into_one_model(tmp_path):
-    tied = changed(tmp_path / "tied", config={"ensure_weight_tying": True})
+def test_an_adapter_that_unties_and_one_that_does_not_are_merged_into_one_model(tables, tmp_path):
+    tied = copied(TIED / "adapter", tmp_path / "tied", ensure_weight_tying=True)
     merge(resolve(str(TIED / "model")), [(tied, 0.5), (TIED / "adapter", 0.25)], tmp_path / "merged", dtype="float32")
-    table, head = "model.embed_tokens.weight", "lm_head.weight"
-    base = load_file(TIED / "model" / "model.safetensors")[table]
-    move = load_file(TIED / "adapter" / "adapter_model.safetensors")[IN_ADAPTER + table] - base
-    written = load_file(tmp_path / "merged" / "model.safetensors")
-    np.testing.assert_allclose(written[table], base + 0.75 * move, atol=1e-6)
-    np.testing.assert_allclose(written[head], base + 0.5 * move, atol=1e-6)
+    base, trained = tables
+    written = weights(tmp_path / "merged")
+    np.testing.assert_allclose(written[TABLE], base + 0.75 * (trained - base), atol=1e-6)
+    np.testing.assert_allclose(written[HEAD], base + 0.5 * (trained - base), atol=1e-6)
 
 
-def test_single_trained_tokens_are_refused_by_name(tmp_path):
-    adapter = changed(tmp_path / "adapter", config={"trainable_token_indices": [3, 5]})
-    what = "`trainable_token_indices` is [3, 5], which is not supported."
-    assert refused(adapter, resolve(str(TIED / "model"))) == [what]
-    adapter = changed(tmp_path / "other", config={"modules_to_save": 3})
-    assert refused(adapter, resolve(str(TIED / "model"))) == ["`modules_to_save` is 3, which is invalid."]
-
-
-OURS = Path(__file__).parents[2] / "cases" / "our_adapters"
+OURS = CASES / "our_adapters"
 LOADED = json.loads((OURS / "versions.json").read_text())["adapters"]
 
 
@@ -283,8 +235,8 @@ def test_there_is_an_adapter_of_every_family():
 @pytest.mark.parametrize("name", METHODS)
 def test_peft_computes_what_we_compute(name, tmp_path):
     write(name, tmp_path / "adapter")
-    weights = (tmp_path / "adapter" / "adapter_model.safetensors").read_bytes()
-    assert sha256(weights).hexdigest() == LOADED[name]["adapter_sha256"], "PEFT loaded another adapter: make it anew"
+    content = (tmp_path / "adapter" / "adapter_model.safetensors").read_bytes()
+    assert sha256(content).hexdigest() == LOADED[name]["adapter_sha256"], "PEFT loaded another adapter: make it anew"
     assert LOADED[name]["largest_change"] > 0.05
     expected = np.load(OURS / "expected.npz")
     logits = load_model(CASES / "models" / name, adapter=tmp_path / "adapter")(expected[f"{name}.tokens"])

@@ -1,12 +1,12 @@
 """Kernels in few bits: what bitsandbytes made of the same numbers, read as it is or made here."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from golden import CASES, FLOAT32
 from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
 from tiny_models import logits
@@ -18,16 +18,14 @@ from trainer.model.peft import merge_loras
 from trainer.model.quantised import NF4, can_be_quantised, dequantise, quantise, quantise_on_device
 from trainer.model.source import resolve
 
-CASES = Path(__file__).parents[2] / "cases" / "models"
-CHOSEN = {"params_dtype": "float32", "compute_dtype": "float32", "remat": "layer"}
 TOKENS = np.array([[3, 1, 4, 1, 5, 9]], np.int32)
 
 
 def structure(name, kind=None, **choices):
     source = resolve(str(CASES / name))
-    shapes = projections(abstract(source.spec, **CHOSEN))
+    shapes = projections(abstract(source.spec, **FLOAT32))
     chosen = {each: kind for each, linear in shapes.items() if kind and can_be_quantised(linear.shape, kind)}
-    return source, *flatten(abstract(source.spec, **CHOSEN, quantised=chosen, **choices))
+    return source, *flatten(abstract(source.spec, **FLOAT32, quantised=chosen, **choices))
 
 
 def test_codes_and_magnitudes_of_a_block_by_hand():
@@ -51,35 +49,33 @@ def test_no_number_is_further_from_its_code_than_half_the_gap():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind", "count"), [("llama-nf4", "nf4", 12), ("qwen3-int8", "int8", 14)])
-def test_what_bitsandbytes_quantised_is_kept_as_it_is_and_computes_the_same(name, kind, count):
+def test_weights_of_bitsandbytes_keep_their_codes_and_compute_the_same(name, kind, count):
     source, plain, wanted = structure(name)
     params = load_params(source, wanted)
-    _, graphdef, few = structure(name, kind)
-    kept = load_params(source, few)
+    _, graphdef, shapes = structure(name, kind)
+    kept = load_params(source, shapes)
     assert sum(each.endswith(".codes") for each in kept) == count
     np.testing.assert_allclose(logits(graphdef, kept, TOKENS), logits(plain, params, TOKENS), atol=2e-5)
     for each, value in merge_loras(kept, {}).items():
         np.testing.assert_allclose(value, params[each], atol=1e-6, err_msg=each)
 
 
-def test_dense_files_are_quantised_while_they_are_read_and_the_kernel_made_from_them_is_stable():
+def test_dense_weights_are_quantised_while_they_are_read():
     source, _, wanted = structure("llama-nf4")
-    dense_params = load_params(source, wanted)
+    kept = load_params(source, structure("llama-nf4", "nf4")[2])
     name = "layers.0.mlp.up"
-    codes, scales = quantise_on_device(dense_params[f"{name}.kernel"], "nf4")
-    _, _, few = structure("llama-nf4", "nf4")
-    kept = load_params(source, few)
+    codes, scales = quantise_on_device(load_params(source, wanted)[f"{name}.kernel"], "nf4")
     np.testing.assert_array_equal(codes.astype(jnp.int32), kept[f"{name}.codes"].astype(jnp.int32))
     np.testing.assert_allclose(scales, kept[f"{name}.scales"], rtol=1e-6)
-    source, _, few = structure("qwen2-fp4", "nf4")
-    assert {str(value.dtype) for value in load_params(source, few).values()} == {"uint4", "float32"}
+    source, _, wanted = structure("qwen2-fp4", "nf4")
+    assert {str(value.dtype) for value in load_params(source, wanted).values()} == {"uint4", "float32"}
 
 
 def test_the_gradient_of_an_adapter_is_that_over_the_kernel_held_still():
     lora = {"layers.0.attention.query": Lora(rank=2, scale=0.5)}
     source, graphdef, wanted = structure("llama-nf4", "nf4", adapters=lora)
     kept = load_params(source, {name: each for name, each in wanted.items() if ".lora_" not in name})
-    drawn = flatten(build(source.spec, key=jax.random.key(1), **CHOSEN, adapters=lora))[1]
+    drawn = flatten(build(source.spec, key=jax.random.key(1), **FLOAT32, adapters=lora))[1]
     own = {name: value + 0.1 for name, value in drawn.items() if ".lora_" in name}
     _, plain, _ = structure("llama-nf4", adapters=lora)
 
@@ -105,27 +101,16 @@ def nothing_kept() -> Iterator[None]:
     jax.config.update(name, before)
 
 
-def tpu_v5e() -> SingleDeviceSharding:
-    """Return a TPU v5e that exists for the compiler alone."""
-    chip = topologies.get_topology_desc("v5e:1x1", "tpu", chips_per_host_bounds=(1, 1, 1)).devices[0]
-    return SingleDeviceSharding(chip)
-
-
 @pytest.mark.compiler("tpu")
 @pytest.mark.parametrize(("kind", "codes"), [("nf4", jnp.uint4), ("int8", jnp.int8)])
 def test_on_a_tpu_no_dense_copy_of_a_quantised_kernel_is_made(kind, codes, nothing_kept):
     """Two codes packed into a byte would need 128 MiB here; looked up in 16 values they are fused into the product."""
-    chip = tpu_v5e()
+    [chip] = topologies.get_topology_desc("v5e:1x1", "tpu", chips_per_host_bounds=(1, 1, 1)).devices
     inputs, outputs = 2048, 8192
     blocks = inputs // 64 if kind == "nf4" else 1
-    arguments = [
-        jax.ShapeDtypeStruct(shape, dtype, sharding=chip)
-        for shape, dtype in (
-            ((512, inputs), jnp.bfloat16),
-            ((inputs, outputs), codes),
-            ((blocks, outputs), jnp.float32),
-        )
-    ]
+    shapes = ((512, inputs), jnp.bfloat16), ((inputs, outputs), codes), ((blocks, outputs), jnp.float32)
+    place = SingleDeviceSharding(chip)
+    arguments = [jax.ShapeDtypeStruct(shape, dtype, sharding=place) for shape, dtype in shapes]
     product = jax.jit(lambda x, codes, scales: x @ dequantise(codes, scales, jnp.bfloat16))
     memory = product.lower(*arguments).compile().memory_analysis()
     assert memory.temp_size_in_bytes < 2**20

@@ -1,7 +1,9 @@
-"""A name becomes a model: built-in, folder or hub; every other name is an error that says what to do."""
+"""Resolving names of models: built-in, folder, file or hub; every other name is refused with advice."""
 
 import json
+import os
 import shutil
+import subprocess
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
@@ -10,8 +12,11 @@ from types import SimpleNamespace
 
 import gguf_files
 import huggingface_hub
+import numpy as np
 import pytest
 import tokenizers
+from golden import CASES, shapes_of
+from hub_server import COMMIT, hub_of
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -19,30 +24,31 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from model_folders import model_folder
+from model_folders import change_json, model_folder
+from refusals import catch_problem
 
 from schemas.catalog import MODELS
-from schemas.problems import Problem, ProblemError
-from trainer.model.decoder import abstract, flatten, parameter_count
+from schemas.problems import Problem
+from trainer.generate.api import load_model
+from trainer.model.decoder import parameter_count
 from trainer.model.load import load_params, open_safetensors
 from trainer.model.peft import read_adapter_config
 from trainer.model.source import BUILTIN, local_models_only, resolve
 from trainer.model.tokenizer import FOLDER
 
 TOKENS = 1 + max(token["id"] for token in json.loads((FOLDER / "tokenizer.json").read_text())["added_tokens"])
-CASES = Path(__file__).parents[2] / "cases" / "models"
 OFFLINE = (
     "Name a built-in model (demo, tiny-gpt2), a local folder with config.json, safetensors and tokenizer, "
     "or a GGUF file."
 )
 
 
-def refusal(name, revision=None):
-    with pytest.raises(ProblemError) as found:
-        resolve(name, revision)
-    assert found.value.exit_code == 2
-    (problem,) = found.value.problems
-    return problem
+def refusal(name: str | Path, revision: str | None = None) -> Problem:
+    return catch_problem(lambda: resolve(str(name), revision))
+
+
+def load_refusal(name: Path) -> Problem:
+    return catch_problem(lambda: resolve(str(name)).tokenizer())
 
 
 @pytest.mark.parametrize("name", ["demo", "tiny-gpt2"])
@@ -58,40 +64,28 @@ def test_built_in_models_fit_their_tokenizer(name):
 
 
 def test_sizes_of_the_built_in_models():
-    def parameters(name: str) -> int:
-        spec = resolve(name).spec
-        return parameter_count(
-            flatten(abstract(spec, params_dtype="float32", compute_dtype="float32", remat="none"))[1]
-        )
-
+    sizes = {name: parameter_count(shapes_of(resolve(name))) for name in MODELS}
     assert tuple(sorted(path.parent.name for path in BUILTIN.glob("*/config.json"))) == MODELS
     assert resolve("tiny-gpt2").spec.layers == 2
-    assert parameters("tiny-gpt2") < 200_000
-    assert 1_000_000 < parameters("demo") < 3_000_000
+    assert sizes["tiny-gpt2"] < 200_000
+    assert 1_000_000 < sizes["demo"] < 3_000_000
 
 
-def test_a_tokenizer_says_nothing_of_lengths():
-    """Which text is too long is told with its line; the tokenizer would print a second sentence about it."""
+def test_a_tokenizer_does_not_warn_of_lengths():
     assert resolve("tiny-gpt2").tokenizer().model_max_length == sys.maxsize
-
-
-def test_a_local_folder():
-    source = resolve(str(CASES / "gemma"))
-    assert (source.weights, source.revision, source.folder) == ("pretrained", None, CASES / "gemma")
-    assert source.family.model_type == "gemma"
 
 
 @pytest.mark.parametrize(
     "name", ["./models/nowhere", "", "~nobody/model", "a b", "a/b/c", "../demo", "/", "owner/", "https://host/a/b"]
 )
-def test_a_name_that_can_be_nothing(name):
+def test_an_impossible_name_is_refused(name):
     assert (refusal(name).code, refusal(name).file) == ("TP040", name)
 
 
 def test_a_revision_needs_the_hub():
     problem = refusal("demo", "main")
     assert (problem.code, problem.what) == ("TP040", "model.revision is main, but demo is a built-in model.")
-    assert refusal(str(CASES / "gemma"), "main").what.endswith(" is a local folder.")
+    assert refusal(CASES / "gemma", "main").what.endswith(" is a local folder.")
 
 
 @pytest.mark.parametrize("content", [None, b"[1]", b"{", b"\xff\xfe{\x00", b"[" * 100_000])
@@ -99,29 +93,9 @@ def test_folders_without_a_good_config(content, tmp_path):
     file = tmp_path / "config.json"
     if content is not None:
         file.write_bytes(content)
-    problem = refusal(str(tmp_path))
+    problem = refusal(tmp_path)
     assert (problem.code, problem.file, problem.next) == ("TP040", str(file), OFFLINE)
     assert problem.what.startswith(f"The config.json of {tmp_path} cannot be read: ")
-
-
-def test_a_model_on_the_hub_is_named_by_its_commit(tmp_path, monkeypatch):
-    snapshot = tmp_path / "0123abc"
-    shutil.copytree(CASES / "gpt2", snapshot)
-    asked = {}
-
-    def fetch(name, **given):
-        asked[name] = given
-        return str(snapshot)
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
-    source = resolve("owner/model", "v1.0")
-    assert (source.name, source.revision, source.folder) == ("owner/model", "0123abc", snapshot)
-    assert asked["owner/model"]["revision"] == "v1.0"
-    assert {"config.json", "model.safetensors", "tokenizer*.json"} <= set(asked["owner/model"]["allow_patterns"])
-    assert not any(pattern.endswith((".bin", ".py", "*")) for pattern in asked["owner/model"]["allow_patterns"])
-    resolve("owner/model", "v1.0", with_weights=False)
-    assert "config.json" in asked["owner/model"]["allow_patterns"]
-    assert not any("safetensors" in pattern for pattern in asked["owner/model"]["allow_patterns"])
 
 
 def test_without_network_the_real_client_is_refused_at_once():
@@ -132,10 +106,6 @@ def test_without_network_the_real_client_is_refused_at_once():
 
 # The errors keep what the client answered; which client that is differs between versions of the library.
 RESPONSE = SimpleNamespace(headers={}, request=None)
-
-
-def unreachable(name, **given):
-    raise LocalEntryNotFoundError("no such file in the cache")
 
 
 @pytest.mark.parametrize(
@@ -163,49 +133,36 @@ def test_what_the_hub_may_answer(monkeypatch, error, what, fix):
     assert problem.next.startswith(fix)
 
 
-def model_with_tokenizer(folder: Path, **config) -> Path:
-    base = json.loads((CASES / "gpt2" / "config.json").read_text())
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(base | config))
-    for path in FOLDER.glob("*.json"):
-        shutil.copy(path, folder)
-    return folder
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """A model with as many tokens as its tokenizer."""
+    return model_folder(tmp_path / "m", config={"vocab_size": TOKENS})
 
 
-def tokenizer_refusal(folder: Path) -> Problem:
-    with pytest.raises(ProblemError) as found:
-        resolve(str(folder)).tokenizer()
-    assert found.value.exit_code == 2
-    return found.value.problems[0]
-
-
-def test_a_tokenizer_with_more_tokens_than_the_model(tmp_path):
-    folder = model_with_tokenizer(tmp_path / "m", vocab_size=97)
-    problem = tokenizer_refusal(folder)
+def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(folder):
+    change_json(folder / "config.json", vocab_size=97)
+    problem = load_refusal(folder)
     assert (problem.code, problem.file) == ("TP046", str(folder))
     assert problem.what.endswith(f"gives '</answer>' the id {TOKENS - 1}, but the model has 97 tokens.")
 
 
-def test_a_tokenizer_with_a_gap_in_its_ids(tmp_path):
-    folder = model_with_tokenizer(tmp_path / "m", vocab_size=TOKENS)
+def test_a_tokenizer_with_a_gap_in_its_ids_is_refused(folder):
     document = json.loads((folder / "tokenizer.json").read_text())
     document["model"]["vocab"]["5"] = 900
     (folder / "tokenizer.json").write_text(json.dumps(document))
-    assert tokenizer_refusal(folder).what.endswith(f"gives '5' the id 900, but the model has {TOKENS} tokens.")
+    assert load_refusal(folder).what.endswith(f"gives '5' the id 900, but the model has {TOKENS} tokens.")
 
 
-def test_a_tokenizer_without_the_token_for_unknown_words(tmp_path):
-    folder = model_with_tokenizer(tmp_path / "m", vocab_size=TOKENS)
+def test_a_tokenizer_without_the_token_for_unknown_words_is_refused(folder):
     own = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<eos>": 0, "What": 1}, unk_token="[UNK]"))
     own.save(str(folder / "tokenizer.json"))
-    assert "replaces unknown words by '[UNK]'" in tokenizer_refusal(folder).what
+    assert "replaces unknown words by '[UNK]'" in load_refusal(folder).what
 
 
-def test_a_folder_without_tokenizer(tmp_path):
-    folder = model_with_tokenizer(tmp_path / "m", vocab_size=TOKENS)
+def test_a_folder_without_tokenizer_is_refused(folder):
     assert len(resolve(str(folder)).tokenizer()) == TOKENS
     (folder / "tokenizer.json").unlink()
-    assert tokenizer_refusal(folder).what.startswith(f"The tokenizer of {folder} is missing: ")
+    assert load_refusal(folder).what.startswith(f"The tokenizer of {folder} is missing: ")
 
 
 @pytest.mark.parametrize(
@@ -215,14 +172,13 @@ def test_a_folder_without_tokenizer(tmp_path):
         *(("tokenizer.json", content) for content in ("{", '{"model": 1}', "")),
     ],
 )
-def test_a_damaged_tokenizer(tmp_path, file, content):
-    folder = model_with_tokenizer(tmp_path / "m", vocab_size=TOKENS)
+def test_a_damaged_tokenizer_is_refused(folder, file, content):
     (folder / file).write_text(content)
-    assert tokenizer_refusal(folder).what.startswith(f"The tokenizer of {folder} cannot be loaded: ")
+    assert load_refusal(folder).what.startswith(f"The tokenizer of {folder} cannot be loaded: ")
 
 
 @pytest.mark.parametrize("asked", [True, False])
-def test_a_name_that_a_stranger_wrote_is_only_looked_for_here_unless_asked(monkeypatch, asked: bool):
+def test_a_name_of_another_author_is_downloaded_only_on_request(monkeypatch, asked: bool):
     allowed = []
 
     def fetch(name, *, local_files_only, **given):
@@ -249,12 +205,9 @@ def test_a_name_that_a_stranger_wrote_is_only_looked_for_here_unless_asked(monke
 def test_other_formats_are_named(file, kind, tmp_path):
     path = tmp_path / file
     path.write_bytes(b"\0" * 64)
-    for name, what in (
-        (str(path), f"{path} is {kind}."),
-        (str(tmp_path), f"{tmp_path} has no config.json; it contains {kind}."),
-    ):
+    for name, what in ((path, f"{path} is {kind}."), (tmp_path, f"{tmp_path} has no config.json; it contains {kind}.")):
         problem = refusal(name)
-        assert (problem.code, problem.file, problem.what) == ("TP040", name, what)
+        assert (problem.code, problem.file, problem.what) == ("TP040", str(name), what)
 
 
 def test_a_gguf_file_is_found_by_its_name_and_alone_in_a_folder(tmp_path):
@@ -262,32 +215,19 @@ def test_a_gguf_file_is_found_by_its_name_and_alone_in_a_folder(tmp_path):
     for name in (str(path), str(tmp_path)):
         source = resolve(name)
         assert (source.name, source.folder, source.weights, source.spec.family) == (name, path, "pretrained", "llama")
-    assert refusal(str(path), "main").what == f"model.revision is main, but {path} is a local file."
+    assert refusal(path, "main").what == f"model.revision is main, but {path} is a local file."
     shutil.copy(path, tmp_path / "other.gguf")
-    problem = refusal(str(tmp_path))
+    problem = refusal(tmp_path)
     assert problem.what == f"{tmp_path} has no config.json; it contains 2 GGUF files (m.gguf, other.gguf)."
     assert problem.next == "Name one of the files."
-
-
-POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 269060552\n"
-
-
-def load_refusal(name: Path) -> Problem:
-    with pytest.raises(ProblemError) as caught:
-        resolve(str(name)).tokenizer()
-    assert caught.value.exit_code == 2
-    [found] = caught.value.problems
-    return found
 
 
 @pytest.mark.parametrize("below", ["snapshots/0123abc", "transformers/2b/1", "1", "a/b/c/d"])
 def test_a_folder_above_a_model_names_the_one_below(below: str, tmp_path: Path):
     (tmp_path / "refs").mkdir()
     folder = model_folder(tmp_path / below)
-    found = load_refusal(tmp_path)
-    assert found.code == "TP040"
-    assert found.what == f"{tmp_path} has no config.json; it contains a model in {folder}."
-    assert found.next == f"Name {folder}."
+    found, what = load_refusal(tmp_path), f"{tmp_path} has no config.json; it contains a model in {folder}."
+    assert (found.code, found.what, found.next) == ("TP040", what, f"Name {folder}.")
 
 
 def test_of_the_snapshots_of_a_cache_the_current_one_is_named(tmp_path: Path):
@@ -317,40 +257,100 @@ def test_a_run_names_its_export(tmp_path: Path):
     assert load_refusal(tmp_path).next == f"Name {tmp_path / 'export'}."
 
 
+def open_weights(path: Path) -> None:
+    with ExitStack() as stack:
+        open_safetensors(path, stack)
+
+
 def test_shards_without_an_index_are_named(tmp_path: Path):
     for number in (1, 2):
         (tmp_path / f"model-0000{number}-of-00002.safetensors").touch()
-    with ExitStack() as stack, pytest.raises(ProblemError) as caught:
-        open_safetensors(tmp_path / "model.safetensors", stack)
-    [found] = caught.value.problems
-    assert "contains model-00001-of-00002.safetensors, but no model.safetensors.index.json" in found.what
+    problem = catch_problem(lambda: open_weights(tmp_path / "model.safetensors"))
+    assert "contains model-00001-of-00002.safetensors, but no model.safetensors.index.json" in problem.what
 
 
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"])
-def test_a_description_that_was_not_fetched_is_named(name: str, tmp_path: Path):
-    folder = model_folder(tmp_path / "model")
-    (folder / name).write_text(POINTER)
-    found = load_refusal(folder)
-    assert found.what == f"{name} is a Git LFS pointer, not the file itself."
-    assert (found.file, found.next) == (str(folder / name), "Fetch the file with `git lfs pull`.")
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 269060552\n"
+DESCRIPTIONS = ("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+WEIGHTS = ("model.safetensors", "model-00001-of-00002.safetensors", "adapter_model.safetensors")
+READERS = {
+    **dict.fromkeys(DESCRIPTIONS, lambda path: resolve(str(path.parent)).tokenizer()),
+    **dict.fromkeys(WEIGHTS, open_weights),
+    "m.gguf": lambda path: resolve(str(path)),
+    "model.safetensors.index.json": lambda path: load_params(replace(resolve("tiny-gpt2"), folder=path.parent), {}),
+    "adapter_config.json": lambda path: read_adapter_config(path.parent),
+}
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "model-00001-of-00002.safetensors", "adapter_model.safetensors"])
-def test_weights_that_were_not_fetched_are_named(name: str, tmp_path: Path):
-    (tmp_path / name).write_text(POINTER)
-    with ExitStack() as stack, pytest.raises(ProblemError) as caught:
-        open_safetensors(tmp_path / name, stack)
-    [found] = caught.value.problems
-    assert found.what == f"{name} is a Git LFS pointer, not the file itself."
-    assert found.next == "Fetch the file with `git lfs pull`."
+@pytest.mark.parametrize("name", READERS)
+def test_a_file_that_was_not_fetched_is_named(name: str, tmp_path: Path):
+    path = model_folder(tmp_path / "model") / name
+    path.write_text(POINTER)
+    problem = catch_problem(lambda: READERS[name](path))
+    assert problem.what == f"{name} is a Git LFS pointer, not the file itself."
+    assert (problem.file, problem.next) == (str(path), "Fetch the file with `git lfs pull`.")
 
 
-def test_an_index_a_gguf_file_and_an_adapter_that_were_not_fetched_are_named(tmp_path: Path):
-    for name in ("m.gguf", "model.safetensors.index.json", "adapter_config.json"):
-        (tmp_path / name).write_text(POINTER)
-    assert load_refusal(tmp_path / "m.gguf").what == "m.gguf is a Git LFS pointer, not the file itself."
-    source = replace(resolve("tiny-gpt2"), folder=tmp_path)
-    with pytest.raises(ProblemError, match=r"index\.json is a Git LFS pointer"):
-        load_params(source, {})
-    with pytest.raises(ProblemError, match=r"adapter_config\.json is a Git LFS pointer"):
-        read_adapter_config(tmp_path)
+# A server on this machine that speaks the hub's protocol, asked by a process of its own.
+SCRIPT = """
+import json, sys
+from trainer.generate.api import load_model
+from trainer.model.source import resolve
+from schemas.problems import ProblemError
+
+source = resolve("owner/tiny", "main", with_weights=False)
+drawn = sorted(path.name for path in source.folder.iterdir())
+vocabulary = len(source.tokenizer().get_vocab())
+model = load_model("owner/tiny")
+try:
+    resolve("owner/other")
+    other = None
+except ProblemError as error:
+    other = [error.problems[0].code, error.problems[0].what]
+print(json.dumps({
+    "name": source.name, "revision": source.revision, "drawn": drawn, "vocabulary": vocabulary, "other": other,
+    "whole": sorted(path.name for path in resolve("owner/tiny").folder.iterdir()),
+    "logits": float(model([[1, 2, 3]]).sum()),
+}))
+"""
+
+
+@pytest.mark.slow
+def test_a_model_on_the_hub_is_loaded_and_without_weights_only_its_descriptions_are_fetched(tmp_path):
+    repository = tmp_path / "repository"
+    shutil.copytree(CASES / "gpt2-untied", repository)
+    config = json.loads((repository / "config.json").read_text())
+    (repository / "pytorch_model.bin").write_bytes(b"never fetched")
+    (repository / "modeling_tiny.py").write_text("raise SystemExit")
+    for path in FOLDER.glob("*.json"):
+        shutil.copy(path, repository)
+    tokenizer = json.loads((repository / "tokenizer.json").read_text())
+    known = {token: number for token, number in tokenizer["model"]["vocab"].items() if number < config["vocab_size"]}
+    tokenizer["model"] |= {"vocab": known, "merges": []}
+    tokenizer["added_tokens"] = tokenizer["added_tokens"][:2]
+    (repository / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with hub_of("owner/tiny", repository) as hub:
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT],
+            env=environment | {"HF_ENDPOINT": hub.address, "HF_HOME": str(tmp_path / "cache"), "JAX_PLATFORMS": "cpu"},
+            cwd=Path(__file__).parents[3],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        got = json.loads(done.stdout.splitlines()[-1])
+        weights = [file for file in hub.fetched if "safetensors" in file]
+        first_weight = hub.fetched.index(weights[0])
+    of_tokenizer = ["special_tokens_map.json", "tokenizer.json", "tokenizer_config.json"]
+    assert sorted(hub.fetched[:first_weight]) == ["config.json", "generation_config.json", *of_tokenizer]
+    assert got["drawn"] == ["config.json", "generation_config.json", *of_tokenizer]
+    assert (got["name"], got["revision"]) == ("owner/tiny", COMMIT)
+    shards = [f"model-0000{number}-of-00003.safetensors" for number in (1, 2, 3)]
+    assert sorted(weights) == [*shards, "model.safetensors.index.json"]
+    assert not {"pytorch_model.bin", "modeling_tiny.py"} & set(got["whole"])
+    assert got["other"] == ["TP045", "The hub has no model owner/other."]
+    assert got["vocabulary"] <= config["vocab_size"]
+    local = load_model(CASES / "gpt2-untied")([[1, 2, 3]])
+    np.testing.assert_allclose(got["logits"], float(local.sum()), rtol=1e-5)

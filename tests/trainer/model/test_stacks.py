@@ -1,71 +1,33 @@
-"""Equal layers stacked, with a loop over them: the same model as layers by themselves, and as transformers has it."""
+"""Equal layers stacked, with a loop over them: the same model as single layers, and as transformers has it."""
 
-import json
 import re
-from functools import partial
-from pathlib import Path
 
 import jax
 import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny_models import GEMMA, equal_layers, random_model
+from golden import CASES, FLOAT32, assert_equals_transformers, load_folder
+from tiny_models import GEMMA, equal_layers, random_model, stack
 
 from trainer.model.decoder import abstract, bind, build, flatten, params_sha256
-from trainer.model.export import join_tensor
 from trainer.model.families import spec_from_config
-from trainer.model.load import load_params
 from trainer.model.lora import Lora
-from trainer.model.source import resolve
-from trainer.model.stacks import (
-    device_copy,
-    equal_runs,
-    is_stack,
-    stack_params,
-    stacked_names,
-    unstack_layers,
-    unstack_on_devices,
-)
+from trainer.model.stacks import device_copy, stack_params, unstack_layers, unstack_on_devices
 from trainer.objectives.cross_entropy import chunked_cross_entropy, next_token_targets
 
-CASES = Path(__file__).parents[2] / "cases" / "models"
 
-
-def test_layers_are_told_in_runs():
-    assert equal_runs("aaab") == (range(3), range(3, 4))
-    assert equal_runs("abba") == (range(1), range(1, 3), range(3, 4))
-
-
-def test_a_stack_is_named_as_a_slice():
-    assert stacked_names("layers.1:3.mlp.up.kernel") == ("layers.1.mlp.up.kernel", "layers.2.mlp.up.kernel")
-    assert stacked_names("reference.layers.0:2.mlp.up.kernel")[1] == "reference.layers.1.mlp.up.kernel"
-    assert stacked_names("layers.1.mlp.up.kernel") == ("layers.1.mlp.up.kernel",)
-    assert is_stack("layers.0:2.norm.scale")
-    assert not is_stack("layers.0.norm.scale")
-
-
-ALIKE = {"params_dtype": jnp.float32, "compute_dtype": jnp.float32}
-
-
-def both(spec, adapters=None, quantised=None, remat="layer"):
-    """Return a model with layers by themselves, and the same stacked: structure and parameters of each."""
-    runs = equal_layers(spec, adapters=adapters or {}, quantised=quantised or {})
-    chosen = ALIKE | {"remat": remat, "adapters": adapters or {}, "quantised": quantised or {}}
+def both(spec, adapters=None):
+    """Return the runs of equal layers, and a model with single layers and with stacks: structure and parameters."""
+    adapters = adapters or {}
+    runs = equal_layers(spec, adapters=adapters)
+    chosen = FLOAT32 | {"remat": "layer", "adapters": adapters}
     graphdef, params = random_model(spec, **chosen)
     together, like = flatten(abstract(spec, **chosen, runs=runs))
-    stacks = stack_params({name: np.asarray(value) for name, value in params.items()}, here(like))
-    return runs, (graphdef, params), (together, stacks)
-
-
-def here(shapes):
-    """Return shapes with the first device as the place where they lie."""
-    device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    return {name: jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=device) for name, each in shapes.items()}
+    return runs, (graphdef, params), (together, stack(params, like))
 
 
 def losses(graphdef, params, key=None, segments=None):
-    """Return loss and gradient of a model on some tokens."""
     tokens = jnp.asarray(np.random.default_rng(0).integers(0, 23, (2, 12)), jnp.int32)
     codes = {name: value for name, value in params.items() if not jnp.issubdtype(value.dtype, jnp.floating)}
     learned = {name: value for name, value in params.items() if name not in codes}
@@ -89,24 +51,6 @@ def assert_alike(one, other):
         np.testing.assert_allclose(found[name], expected, rtol=0, atol=5e-4 * np.abs(expected).max() + 1e-7)
 
 
-WINDOWS = {"sliding_window": 3, "rope_theta": 500.0}
-VARIED = {
-    "gemma2": {"model_type": "gemma2", "num_hidden_layers": 4, **WINDOWS},
-    "gemma3": {"model_type": "gemma3_text", "num_hidden_layers": 7, **WINDOWS},
-    "smollm3": {"model_type": "smollm3", "num_hidden_layers": 5},
-}
-
-
-@pytest.mark.slow(but=("smollm3",))
-@pytest.mark.parametrize("name", VARIED)
-def test_layers_that_see_and_turn_differently_are_one_stack(name):
-    spec = spec_from_config(GEMMA | VARIED[name])
-    assert len(set(spec.blocks)) == 2
-    runs, alone, together = both(spec)
-    assert runs == (range(spec.layers),)
-    assert_alike(losses(*alone), losses(*together))
-
-
 @pytest.mark.slow
 def test_adapters_on_some_layers_drop_the_same_inputs_and_texts_of_packed_rows_stay_apart():
     spec = spec_from_config(GEMMA | {"num_hidden_layers": 12})
@@ -120,13 +64,16 @@ def test_adapters_on_some_layers_drop_the_same_inputs_and_texts_of_packed_rows_s
     assert float(losses(*together)[0]) != pytest.approx(float(first[0]), rel=1e-4)
 
 
+BITS = {"mlp.up": "nf4", "attention.query": "int8"}
+
+
 @pytest.mark.slow
 def test_every_layer_of_a_stack_is_drawn_and_quantised_as_by_itself():
     sizes = {"num_hidden_layers": 3, "hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1}
     spec = spec_from_config(GEMMA | sizes | {"tie_word_embeddings": False})
     quantised = {f"layers.{layer}.{name}": kind for layer in range(3) for name, kind in BITS.items()}
     adapters = {f"layers.{layer}.mlp.down": Lora(rank=2, scale=1.0, number=layer) for layer in range(3)}
-    chosen = ALIKE | {"remat": "none", "adapters": adapters, "quantised": quantised}
+    chosen = FLOAT32 | {"adapters": adapters, "quantised": quantised}
     runs = equal_layers(spec, adapters=adapters, quantised=quantised)
     assert runs == (range(3),)
     structures = []
@@ -142,44 +89,17 @@ def test_every_layer_of_a_stack_is_drawn_and_quantised_as_by_itself():
     assert_alike(losses(structures[0], alone), losses(structures[1], together))
 
 
-BITS = {"mlp.up": "nf4", "attention.query": "int8"}
+GOLDEN = ["gpt2-untied", "llama", "mistral", "gemma", "gemma2", "qwen2", "qwen3", "gemma3", "smollm3"]
 
 
-GOLDEN = ["gpt2-untied", "llama", "mistral", "gemma", "qwen2", "qwen3", "gemma3", "smollm3"]
-
-
-@partial(jax.jit, static_argnums=0)
-def loss_and_logits(graphdef, params, tokens):
-    def loss_of(params):
-        decoder = bind(graphdef, params)
-        hidden = decoder.hidden(tokens)
-        targets, mask = next_token_targets(tokens, jnp.ones(tokens.shape, jnp.bool_))
-        total = chunked_cross_entropy(hidden, targets, mask, decoder.logits, chunk_positions=None)
-        return total / jnp.sum(mask).astype(jnp.float32), decoder.logits(hidden)
-
-    return jax.value_and_grad(loss_of, has_aux=True)(params)
-
-
-@pytest.mark.slow
+@pytest.mark.slow(but=("smollm3",))
 @pytest.mark.parametrize("name", GOLDEN)
 def test_stacks_give_the_logits_loss_and_gradient_of_transformers(name):
-    source = resolve(str(CASES / name))
+    source, _, params = load_folder(CASES / name)
     runs = equal_layers(source.spec)
     assert len(runs) == 1
-    graphdef, like = flatten(abstract(source.spec, **ALIKE, remat="layer", runs=runs))
-    params = stack_params(load_params(source, unstack_layers(like), on_devices=False), here(like))
-    arrays = np.load(CASES / name / "expected.npz")
-    expected = json.loads((CASES / name / "expected.json").read_text())
-    (loss, got), gradient = loss_and_logits(graphdef, params, jnp.asarray(arrays["tokens"]))
-    np.testing.assert_allclose(got, arrays["logits"], rtol=0, atol=1e-5 * np.abs(arrays["logits"]).max())
-    assert float(loss) == pytest.approx(expected["loss"], rel=1e-6)
-    alone = unstack_layers(gradient)
-    for link in source.family.links(source.spec):
-        norm, product = expected["gradients"][link.tensor]
-        flat = join_tensor(link, alone, "float32").astype(np.float64).ravel()
-        close = 1e-4 * norm + 1e-6
-        assert np.linalg.norm(flat) == pytest.approx(norm, abs=close), link.tensor
-        assert flat @ np.cos(np.arange(len(flat))) == pytest.approx(product, abs=close), link.tensor
+    graphdef, like = flatten(abstract(source.spec, **FLOAT32 | {"remat": "layer"}, runs=runs))
+    assert_equals_transformers(name, graphdef, stack(params, like))
 
 
 def test_stacks_come_apart_as_they_were_and_take_no_memory_besides():
@@ -192,8 +112,7 @@ def test_stacks_come_apart_as_they_were_and_take_no_memory_besides():
     }
     given = dict(alone)
     together = stack_params(given, like)
-    assert given == {}
-    assert set(together) == set(like)
+    assert (given, set(together)) == ({}, set(like))
     again = unstack_layers(together)
     assert list(again) == sorted(alone)
     assert all(np.array_equal(again[name], alone[name]) for name in alone)
@@ -208,44 +127,43 @@ def test_a_copy_of_a_cpu_array_takes_its_memory():
 
 
 def barriers(platform, *, params=jnp.bfloat16, remat="layer", adapters=None):
-    """Return the operands of each barrier of a model's gradient, as a platform's compiler is given it."""
-    spec = spec_from_config(GEMMA)
-    chosen = {"params_dtype": params, "compute_dtype": jnp.bfloat16, "adapters": adapters or {}}
-    graphdef, shapes = flatten(abstract(spec, **chosen, remat=remat))
+    """Return the number of operands of each barrier in a model's gradient, as a platform's compiler is given it."""
+    chosen = {"params_dtype": params, "compute_dtype": jnp.bfloat16, "adapters": adapters or {}, "remat": remat}
+    graphdef, shapes = flatten(abstract(TINY, **chosen))
     learned = {name: value for name, value in shapes.items() if not adapters or ".lora_" in name}
     others = {name: value for name, value in shapes.items() if name not in learned}
-    tokens = jax.ShapeDtypeStruct((2, 12), jnp.int32)
 
     def total(learned, others, tokens):
         return bind(graphdef, learned | others).hidden(tokens).astype(jnp.float32).sum()
 
+    tokens = jax.ShapeDtypeStruct((2, 12), jnp.int32)
     exported = jax.export.export(jax.jit(jax.grad(total)), platforms=[platform])(learned, others, tokens)
-    lines = re.findall(r"stablehlo.optimization_barrier (.*?) :", exported.mlir_module())
-    return spec, [line.count("%") for line in lines]
+    return [line.count("%") for line in re.findall(r"stablehlo.optimization_barrier (.*?) :", exported.mlir_module())]
+
+
+TINY = spec_from_config(GEMMA)
 
 
 def test_a_layer_hands_over_all_of_its_gradients_at_one_time():
-    spec, found = barriers("tpu")
-    on_cpu = barriers("cpu")[1]
+    on_tpu, on_cpu = barriers("tpu"), barriers("cpu")
     # On both, the barrier of a recomputed layer, of its weights, its input and the gradient of its output.
-    assert len(found) == len(on_cpu) + spec.layers
+    assert len(on_tpu) == len(on_cpu) + TINY.layers
     per_layer = 9 + 1  # seven kernels, two norms, and the stream
-    assert found.count(per_layer) == spec.layers + on_cpu.count(per_layer)
+    assert on_tpu.count(per_layer) == TINY.layers + on_cpu.count(per_layer)
 
 
 @pytest.mark.parametrize(
     "chosen", [{"remat": "none"}, {"params": jnp.float32}], ids=["nothing recomputed", "kept wider than multiplied"]
 )
-def test_there_is_no_turn_where_it_saves_nothing(chosen):
-    assert barriers("tpu", **chosen)[1] == barriers("cpu", **chosen)[1]
+def test_there_is_no_barrier_where_it_saves_nothing(chosen):
+    assert barriers("tpu", **chosen) == barriers("cpu", **chosen)
 
 
 def test_of_adapters_only_what_learns_waits():
     adapters = {"layers.0.mlp.up": Lora(rank=2, scale=1.0)}
-    spec, found = barriers("tpu", adapters=adapters)
-    on_cpu = barriers("cpu", adapters=adapters)[1]
+    on_tpu, on_cpu = (barriers(platform, adapters=adapters) for platform in ("tpu", "cpu"))
     # For each layer one on the way there, so that the stream is kept as one array, and one on the way back.
-    assert len(found) == len(on_cpu) + 2 * spec.layers
-    assert found.count(3) == on_cpu.count(3) + 1  # two matrices and the stream
+    assert len(on_tpu) == len(on_cpu) + 2 * TINY.layers
+    assert on_tpu.count(3) == on_cpu.count(3) + 1  # two matrices and the stream
     # The stream alone: of both layers on the way there, and of the one without adapters on the way back.
-    assert found.count(1) == on_cpu.count(1) + spec.layers + 1
+    assert on_tpu.count(1) == on_cpu.count(1) + TINY.layers + 1

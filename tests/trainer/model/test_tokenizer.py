@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from train_tokenizer import MARKS, main
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from trainer.data.builtin.reasoning import generate_rows
 from trainer.data.encode import encode_rows
@@ -45,23 +45,10 @@ def test_marks_are_single_tokens_and_kept_when_special_ones_are_dropped():
     assert TOKENIZER.decode([*tokens(text), TOKENIZER.eos_token_id], skip_special_tokens=True) == text
 
 
-def test_it_ends_and_pads_with_tokens_of_its_own():
-    assert (TOKENIZER.pad_token_id, TOKENIZER.eos_token_id) == (0, 1)
-    assert len(TOKENIZER) == TOKENIZER.vocab_size + len(MARKS) == 576
-
-
-def test_it_adds_nothing_and_is_found_by_its_folder():
-    found = AutoTokenizer.from_pretrained(FOLDER)
-    assert found.encode("What is 2 + 2?\n") == tokens("What is 2 + 2?\n")
-
-
 @pytest.mark.parametrize("seed", [None, 21, 22])
 def test_rows_are_short(seed):
-    rows = (
-        read_dataset("dev-reasoning-v2").rows
-        if seed is None
-        else generate_rows("dev-reasoning-v2", 3000, seed, exclude_prompts=frozenset())
-    )
+    name = "dev-reasoning-v2"
+    rows = generate_rows(name, 3000, seed, exclude_prompts=frozenset()) if seed else read_dataset(name).rows
     encoded = encode_rows(rows, TOKENIZER, max_length=LONGEST_ROW, file="rows")
     assert encoded.counts["truncated_rows"] == 0
 

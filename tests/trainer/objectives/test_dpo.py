@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,17 +11,17 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from tasks import inputs_of
+from golden import load_folder
+from model_folders import row_file
+from refusals import catch_problems
+from tasks import inputs_of, with_settings
 
-from schemas.problems import ProblemError
-from trainer.config.tree import BatchConfig, Config, DataConfig, MeshConfig, MethodConfig, ObjectiveConfig
+from trainer.config.tree import Config
 from trainer.loop.programs import build_loss_fn, train_program
 from trainer.loop.state import initial_state
-from trainer.loop.task import REFERENCE, Task
-from trainer.model.decoder import abstract, bind, flatten
-from trainer.model.load import load_params
+from trainer.loop.task import REFERENCE
+from trainer.model.decoder import bind
 from trainer.model.model import combine
-from trainer.model.source import resolve
 from trainer.objectives.dpo import DirectPreference, preference_losses, reward_sums
 from trainer.objectives.objective import LossSums
 
@@ -34,13 +33,7 @@ NAMES = {"chosen": "reward_chosen", "rejected": "reward_rejected", "margins": "r
 
 @cache
 def golden(name: str) -> tuple[Any, dict[str, Any]]:
-    """Return the structure and the parameters of a golden model."""
-    source = resolve(str(CASES / "models" / name))
-    options: dict[str, Any] = {"params_dtype": "float32", "compute_dtype": "float32", "remat": "none"}
-    graphdef, shapes = flatten(abstract(source.spec, **options))
-    here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    placed = {key: jax.ShapeDtypeStruct(one.shape, one.dtype, sharding=here) for key, one in shapes.items()}
-    return graphdef, load_params(source, placed)
+    return load_folder(CASES / "models" / name)[1:]
 
 
 def batch_of(case: dict[str, Any]) -> dict[str, jax.Array]:
@@ -51,7 +44,6 @@ def batch_of(case: dict[str, Any]) -> dict[str, jax.Array]:
 
 
 def dpo_of(case: dict[str, Any], chunk: int | None) -> DirectPreference:
-    """Return the objective of a case."""
     options = case["options"]
     smoothing = options.get("label_smoothing", 0.0)
     return DirectPreference(max_length=9, chunk_positions=chunk, beta=options["beta"], label_smoothing=smoothing)
@@ -121,41 +113,30 @@ def test_by_hand():
 def pairs(config: Config, tmp_path: Path) -> Config:
     """A run on seven pairs of numbers, two pairs a microbatch."""
     rows = [{"prompt": f"{n} + 1?", "chosen": f"It is {n + 1}.", "rejected": f"No, {n}!"} for n in range(7)]
-    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return replace(
-        config,
-        data=DataConfig(dataset=str(tmp_path / "pairs.jsonl"), max_length=48),
-        objective=ObjectiveConfig(kind="dpo"),
-    )
-
-
-def first_step(config: Config) -> tuple[Task, Any, Any, Any]:
-    """Return the task, state and frozen parameters, and what the first step measures."""
-    task, data = inputs_of(config)
-    [state], frozen = initial_state(task)
-    trained = jax.tree.map(jnp.copy, state.trained)
-    _, metrics = train_program(task).compile().call(state, frozen, data.source.batch(0))
-    return task, trained, frozen, metrics
+    data = {"dataset": row_file(tmp_path / "pairs.jsonl", *rows), "max_length": 48}
+    return with_settings(config, data=data, objective={"kind": "dpo"})
 
 
 @pytest.mark.slow
-def test_before_training_the_model_is_its_own_reference(pairs: Config):
-    for method in (
-        MethodConfig(),
-        MethodConfig(kind="lora", rank=2),
-        MethodConfig(kind="lora", rank=2, base="nf4", targets="mlp.*"),
-    ):
-        _, _, frozen, metrics = first_step(replace(pairs, method=method))
-        assert float(metrics.loss) == pytest.approx(np.log(2), rel=1e-6)
-        assert {float(value) for value in metrics.named.values()} == {0.0}
-        assert float(metrics.grad_norm) > 0
-        assert any(name.startswith(REFERENCE) for name in frozen) == (method.kind == "full")
+@pytest.mark.parametrize(
+    "method",
+    [{}, {"kind": "lora", "rank": 2}, {"kind": "lora", "rank": 2, "base": "nf4", "targets": "mlp.*"}],
+    ids=["full", "lora", "qlora"],
+)
+def test_before_training_the_model_is_its_own_reference(method: dict[str, Any], pairs: Config):
+    task, data = inputs_of(with_settings(pairs, method=method))
+    [state], frozen = initial_state(task)
+    _, metrics = train_program(task).compile().call(state, frozen, data.source.batch(0))
+    assert float(metrics.loss) == pytest.approx(np.log(2), rel=1e-6)
+    assert {float(value) for value in metrics.named.values()} == {0.0}
+    assert float(metrics.grad_norm) > 0
+    assert any(name.startswith(REFERENCE) for name in frozen) == (not method)
 
 
 @pytest.mark.slow
 def test_the_reference_of_adapters_is_the_model_without_them(pairs: Config):
     """An adapter that has learned, against full training from the same base to the merged model: one loss."""
-    lora, data = inputs_of(replace(pairs, method=MethodConfig(kind="lora", rank=2)))
+    lora, data = inputs_of(with_settings(pairs, method={"kind": "lora", "rank": 2}))
     [state], frozen = initial_state(lora)
     keys = jax.random.split(jax.random.key(3), len(state.trained))
     trained = {
@@ -176,15 +157,10 @@ def test_the_reference_of_adapters_is_the_model_without_them(pairs: Config):
 
 @pytest.mark.slow
 def test_microbatches_and_devices_change_nothing(pairs: Config):
-    changes = (
-        (BatchConfig(microbatch_size=4), 1),
-        (BatchConfig(microbatch_size=2, accumulation_steps=2), 1),
-        (BatchConfig(microbatch_size=2), 2),
-    )
     found = []
-    for batch, devices in changes:
-        config = replace(pairs, batch=batch, mesh=MeshConfig(device="cpu", devices=devices))
-        task, data = inputs_of(config)
+    for size, accumulation, devices in ((4, 1, 1), (2, 2, 1), (2, 1, 2)):
+        batch = {"microbatch_size": size, "accumulation_steps": accumulation}
+        task, data = inputs_of(with_settings(pairs, batch=batch, mesh={"devices": devices}))
         [state], frozen = initial_state(task)
         step = train_program(task).compile().call
         for number in range(3):
@@ -196,26 +172,16 @@ def test_microbatches_and_devices_change_nothing(pairs: Config):
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("group", "changes", "what"),
     [
-        ({"batch": BatchConfig(microbatch_size=3)}, "batch.microbatch_size is 3, and a pair is two sequences."),
-        (
-            {"objective": ObjectiveConfig(kind="supervised", beta=0.5)},
-            "objective.beta is 0.5, which objective.kind supervised does not use.",
-        ),
-        (
-            {"objective": ObjectiveConfig(label_smoothing=0.1)},
-            "objective.label_smoothing is 0.1, which objective.kind supervised does not use.",
-        ),
-        ({"data": {"supervise": "all"}}, 'data.supervise is "all", which objective.kind dpo does not use.'),
-        ({"data": {"kind": "text"}}, 'data.kind is "text", which objective.kind dpo does not use.'),
-        ({"data": {"packing": True}}, "data.packing is true, but objective.kind dpo needs one example a sequence."),
+        ("batch", {"microbatch_size": 3}, "batch.microbatch_size is 3, and a pair is two sequences."),
+        ("objective", {"kind": "supervised", "beta": 0.5}, "objective.beta is 0.5, which"),
+        ("objective", {"kind": "supervised", "label_smoothing": 0.1}, "objective.label_smoothing is 0.1, which"),
+        ("data", {"supervise": "all"}, 'data.supervise is "all", which objective.kind dpo does not use.'),
+        ("data", {"kind": "text"}, 'data.kind is "text", which objective.kind dpo does not use.'),
+        ("data", {"packing": True}, "data.packing is true, but objective.kind dpo needs one example a sequence."),
     ],
 )
-def test_what_has_no_effect_is_refused(changes: dict[str, Any], said: str, pairs: Config):
-    of_data = changes.get("data")
-    config = replace(pairs, **(changes if of_data is None else {"data": replace(pairs.data, **of_data)}))
-    with pytest.raises(ProblemError) as caught:
-        inputs_of(config)
-    assert said in [problem.what for problem in caught.value.problems]
-    assert caught.value.exit_code == 2
+def test_settings_without_effect_are_refused(group: str, changes: dict[str, Any], what: str, pairs: Config):
+    config = with_settings(pairs, **{group: changes})
+    assert any(problem.what.startswith(what) for problem in catch_problems(lambda: inputs_of(config)))

@@ -1,6 +1,11 @@
-"""The losses of GRPO against cases worked by hand, and against exact gradients where every completion is enumerated."""
+"""The losses of GRPO: those of TRL, cases worked by hand, and exact gradients where every completion is enumerated.
+
+`tests/cases/policy_loss/make.py` stored what TRL gave.
+"""
 
 import itertools
+import json
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -24,10 +29,6 @@ def loss_of(loss_type: Any, **settings: float) -> PolicyLoss:
     return PolicyLoss(loss_type=loss_type, **given)  # type: ignore[arg-type]
 
 
-def mean_of(sums: LossSums) -> float:
-    return float(sums.loss / sums.weight)
-
-
 def batch_of(seed: int = 0, *, spread: float = 0.3) -> dict[str, jax.Array]:
     """Eight completions of one to six tokens, one of which has none; log-probabilities as they were drawn nearly."""
     random = np.random.default_rng(seed)
@@ -43,8 +44,6 @@ def batch_of(seed: int = 0, *, spread: float = 0.3) -> dict[str, jax.Array]:
 
 
 def gradient_of(loss: PolicyLoss, batch: dict[str, jax.Array]) -> jax.Array:
-    """The gradient of the loss of a step with respect to log-probabilities."""
-
     def mean(log_probs: jax.Array) -> jax.Array:
         sums = loss.sums(**batch | {"log_probs": log_probs})
         return sums.loss / sums.weight
@@ -52,8 +51,75 @@ def gradient_of(loss: PolicyLoss, batch: dict[str, jax.Array]) -> jax.Array:
     return jax.grad(mean)(batch["log_probs"])
 
 
+def step_of(loss: PolicyLoss, batch: dict[str, jax.Array], microbatches: int = 1) -> tuple[np.ndarray, Any]:
+    """Return the gradient and the metrics of a step of log-probabilities as they are."""
+
+    def loss_fn(trained: Any, frozen: Any, micro: Any, key: Any) -> LossSums:
+        given = {name: value for name, value in micro.items() if name != "row"}
+        return loss.sums(**given, log_probs=trained[micro["row"]])
+
+    log_probs = batch["log_probs"]
+    parts = {name: value for name, value in batch.items() if name != "log_probs"} | {"row": jnp.arange(len(log_probs))}
+    divided = {name: value.reshape(microbatches, -1, *value.shape[1:]) for name, value in parts.items()}
+    optimizer = optax.trace(0.0)  # its state is the gradient itself
+    step = jax.jit(build_step(loss_fn, optimizer, max_grad_norm=None, seed=0))
+    state, metrics = step(first_state(log_probs, optimizer), {}, divided)
+    return np.asarray(state.opt_state.trace), metrics
+
+
+TRUTH = json.loads(Path("tests/cases/policy_loss/trl.json").read_text("utf-8"))
+CASES: dict[str, dict[str, Any]] = TRUTH["cases"]
+WITHIN = 1e-6
+
+
+def answer(case: dict[str, Any]) -> tuple[np.ndarray, Any]:
+    """Return gradient and metrics of a step of ours, in as many microbatches as TRL's."""
+    settings = {name: case[name] for name in ("loss_type", "epsilon_low", "epsilon_high", "beta")}
+    loss = PolicyLoss(**settings, max_completion_tokens=TRUTH["max_completion_tokens"])
+    names = ("log_probs", "old_log_probs", "advantages", "reference_log_probs")
+    batch = {name: jnp.asarray(TRUTH[name], jnp.float32) for name in names}
+    batch |= {"old_log_probs": batch["log_probs"]} if case.get("on_policy") else {}
+    batch["mask"] = jnp.asarray(np.arange(batch["log_probs"].shape[1]) < np.array(TRUTH["lengths"])[:, None])
+    return step_of(loss, batch, case.get("microbatches", 1))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_loss_and_gradient_are_those_of_trl(name: str):
+    case = CASES[name]
+    gradient, metrics = answer(case)
+    assert float(metrics.loss) == pytest.approx(case["loss"], abs=WITHIN, rel=WITHIN)
+    np.testing.assert_allclose(gradient, case["gradient"], atol=WITHIN)
+    for share in {"clip_low_share", "clip_high_share"} & set(case):
+        assert float(metrics.named[share]) == pytest.approx(case[share], abs=WITHIN)
+
+
+OTHERWISE = [
+    *[("dapo, divergence", "loss_type", other) for other in ("grpo", "dr_grpo", "gspo", "cispo")],
+    ("gspo", "loss_type", "grpo"),
+    ("cispo, low cap, two microbatches", "loss_type", "dapo"),
+    ("dapo", "epsilon_low", 0.3),
+    ("dapo", "epsilon_high", 0.28),
+    ("grpo, divergence", "beta", 0.0),
+    ("cispo, divergence", "beta", 0.03),
+    ("cispo, low cap, two microbatches", "epsilon_high", 1.0),
+]
+
+
+@pytest.mark.parametrize(("name", "setting", "value"), OTHERWISE)
+def test_the_case_of_another_setting_is_told_apart(name: str, setting: str, value: Any):
+    gradient, _ = answer(CASES[name] | {setting: value})
+    assert np.abs(gradient - np.array(CASES[name]["gradient"])).max() > 10 * WITHIN
+
+
+def test_there_is_a_case_of_every_kind():
+    """Every variant with and without a divergence and over two microbatches; ratios that are cut on both sides."""
+    kinds = {(case["loss_type"], case["beta"] > 0) for case in CASES.values()}
+    assert set(itertools.product(("dapo", "grpo", "gspo", "cispo"), (False, True))) <= kinds
+    assert {case["loss_type"] for case in CASES.values() if case.get("microbatches")} == {one for one, _ in kinds}
+    assert any(case.get("clip_low_share", 0) * case.get("clip_high_share", 0) > 0 for case in CASES.values())
+
+
 def by_hand(loss_type: str, advantage: float, **settings: float) -> LossSums:
-    """The case of the docstring."""
     rows = [jnp.log(jnp.asarray([values], jnp.float32)) for values in ([0.5, 0.25], [0.4, 0.3], [0.45, 0.2])]
     mask, advantages = jnp.ones((1, 2), jnp.bool_), jnp.asarray([advantage], jnp.float32)
     return loss_of(loss_type, **settings).sums(rows[0], rows[1], mask, advantages, rows[2])
@@ -99,10 +165,9 @@ def test_shares_count_what_is_cut():
     mask = jnp.asarray([[True, True, True, False]] * 2)
     log_probs = jnp.log(jnp.asarray([[1.5, 0.5, 1.1, 9.0]] * 2, jnp.float32))
     batch = {"old_log_probs": jnp.zeros((2, 4)), "mask": mask, "advantages": jnp.asarray([1.0, -1.0])}
-    for loss_type, low, high in [("dapo", 1, 1), ("grpo", 1, 1), ("dr_grpo", 1, 1), ("gspo", 0, 0)]:
-        loss = loss_of(loss_type)
-        means = loss.sums(log_probs, **batch, reference_log_probs=None).means
-        assert [tuple(map(float, means[f"clip_{side}_share"])) for side in ("low", "high")] == [(low, 6), (high, 6)]
+    for loss_type, cut in [("dapo", 1), ("grpo", 1), ("dr_grpo", 1), ("gspo", 0)]:
+        means = loss_of(loss_type).sums(log_probs, **batch, reference_log_probs=None).means
+        assert [tuple(map(float, means[f"clip_{side}_share"])) for side in ("low", "high")] == [(cut, 6), (cut, 6)]
     gradient = gradient_of(loss_of("dapo"), {"log_probs": log_probs, **batch, "reference_log_probs": None})
     np.testing.assert_array_equal(gradient == 0, [[True, False, False, True], [False, True, False, True]])
     capped = loss_of("cispo", epsilon_high=1.2).sums(log_probs, **batch, reference_log_probs=None).means
@@ -116,43 +181,28 @@ def test_padding_has_no_effect_and_no_gradient(loss_type: str):
     numbers = [name for name, value in batch.items() if value.ndim == 2 and name != "mask"]
     for poison in (jnp.nan, jnp.inf, -jnp.inf):
         spoiled = batch | {name: jnp.where(batch["mask"], batch[name], poison) for name in numbers}
-        chosen, expected = loss.sums(**spoiled), loss.sums(**batch)
-        jax.tree.map(np.testing.assert_array_equal, chosen, expected)
+        jax.tree.map(np.testing.assert_array_equal, loss.sums(**spoiled), loss.sums(**batch))
         np.testing.assert_array_equal(gradient_of(loss, spoiled), gradient_of(loss, batch))
     wider = {name: jnp.pad(value, [(0, 0), (0, 3)][: value.ndim]) for name, value in batch.items()}
-    assert mean_of(loss.sums(**wider)) == pytest.approx(mean_of(loss.sums(**batch)), rel=1e-6)
+    one, other = loss.sums(**wider), loss.sums(**batch)
+    assert float(one.loss / one.weight) == pytest.approx(float(other.loss / other.weight), rel=1e-6)
     assert not np.any(np.asarray(gradient_of(loss, batch))[~np.asarray(batch["mask"])])
-
-
-def step_of(loss: PolicyLoss, batch: dict[str, jax.Array], accumulation: int) -> tuple[Any, Any]:
-    """One step of log-probabilities as they are, in microbatches."""
-
-    def loss_fn(trained: Any, frozen: Any, micro: Any, key: Any) -> LossSums:
-        return loss.sums(
-            **{name: value for name, value in micro.items() if name != "row"}, log_probs=trained[micro["row"]]
-        )
-
-    parts = {name: value for name, value in batch.items() if name != "log_probs"} | {"row": jnp.arange(ROWS)}
-    divided = {name: value.reshape(accumulation, -1, *value.shape[1:]) for name, value in parts.items()}
-    optimizer = optax.sgd(1.0)
-    step = jax.jit(build_step(loss_fn, optimizer, max_grad_norm=None, seed=0))
-    return step(first_state(batch["log_probs"], optimizer), {}, divided)
 
 
 @pytest.mark.slow(but=("gspo",))
 @pytest.mark.parametrize("loss_type", TYPES)
 def test_microbatches_have_no_effect_on_step_and_figures(loss_type: str):
     loss, batch = loss_of(loss_type, beta=0.1), batch_of()
-    whole, metrics = step_of(loss, batch, 1)
+    whole, metrics = step_of(loss, batch)
     mask = np.asarray(batch["mask"])
     gap = np.abs(np.asarray(batch["log_probs"] - batch["old_log_probs"]))[mask].max()
     k3 = np.asarray(k3_divergences(batch["log_probs"], batch["reference_log_probs"]))[mask].mean()
     assert float(metrics.named["sampler_gap"]) == pytest.approx(gap, rel=1e-6)
     assert float(metrics.named["kl"]) == pytest.approx(k3, rel=1e-5)
-    np.testing.assert_allclose(batch["log_probs"] - whole.trained, gradient_of(loss, batch), atol=1e-6)
+    np.testing.assert_allclose(whole, gradient_of(loss, batch), atol=1e-6)
     for accumulation in (2, 8):
         parts, of_parts = step_of(loss, batch, accumulation)
-        np.testing.assert_allclose(parts.trained, whole.trained, atol=1e-6)
+        np.testing.assert_allclose(parts, whole, atol=1e-6)
         assert set(of_parts.named) == {"kl", "clip_low_share", "clip_high_share", "sampler_gap"}
         for name, value in metrics.named.items():
             assert float(of_parts.named[name]) == pytest.approx(float(value), rel=1e-5), name
@@ -161,18 +211,9 @@ def test_microbatches_have_no_effect_on_step_and_figures(loss_type: str):
 def test_completions_without_a_token_are_a_step_of_nothing():
     batch = batch_of() | {"mask": jnp.zeros((ROWS, LONGEST), jnp.bool_)}
     for loss_type in TYPES:
-        state, metrics = step_of(loss_of(loss_type, beta=0.1), batch, 2)
-        np.testing.assert_array_equal(state.trained, batch["log_probs"])
+        gradient, metrics = step_of(loss_of(loss_type, beta=0.1), batch, 2)
+        assert not np.any(gradient)
         assert {float(metrics.loss), *map(float, metrics.named.values())} == {0.0}
-
-
-@pytest.mark.parametrize("loss_type", TYPES)
-def test_a_group_without_spread_contributes_nothing(loss_type: str):
-    batch = batch_of()
-    flat = batch | {"advantages": batch["advantages"].at[:4].set(0.0)}
-    gradient = np.asarray(gradient_of(loss_of(loss_type), flat))
-    assert not np.any(gradient[:4])
-    assert np.any(gradient[4:])
 
 
 @pytest.mark.parametrize("loss_type", TYPES)
@@ -200,9 +241,9 @@ WRITTEN = np.array([[at < len(one) for at in range(MOST)] for one in COMPLETIONS
 REWARDS = np.random.default_rng(5).normal(size=len(COMPLETIONS))
 
 
-def table(seed: int, scale: float = 1.0) -> jax.Array:
+def table(seed: int) -> jax.Array:
     """Logits of the next token after each prefix."""
-    return scale * jax.random.normal(jax.random.key(seed), (len(PREFIXES), VOCABULARY))
+    return jax.random.normal(jax.random.key(seed), (len(PREFIXES), VOCABULARY))
 
 
 def token_log_probs(logits: jax.Array) -> jax.Array:
@@ -225,11 +266,6 @@ def expected_gradient(
 
     gradients = jax.vmap(jax.grad(of_one), (None, 0))(logits, jnp.arange(len(COMPLETIONS)))
     return jnp.tensordot(probabilities(drawn_by), gradients, axes=1)
-
-
-def test_all_completions_are_enumerated():
-    assert len(COMPLETIONS) == len(set(COMPLETIONS)) == 1 + 2 + 4 * 3
-    assert float(probabilities(table(0)).sum()) == pytest.approx(1, abs=1e-6)
 
 
 @pytest.mark.slow
@@ -262,9 +298,8 @@ def test_a_baseline_of_the_group_shrinks_the_expected_gradient_by_its_own_share(
         return sums.loss / len(pair)
 
     gradients = jax.vmap(jax.grad(of_pair), (None, 0, 0))(logits, pairs, jnp.asarray(advantages, jnp.float32))
-    np.testing.assert_allclose(
-        np.tensordot(p[pairs].prod(axis=1), np.asarray(gradients), axes=1), -exact / 2, atol=2e-6
-    )
+    expected = np.tensordot(p[pairs].prod(axis=1), np.asarray(gradients), axes=1)
+    np.testing.assert_allclose(expected, -exact / 2, atol=2e-6)
 
 
 @pytest.mark.slow
