@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from model_folders import model_folder
+from refusals import problems_of
 
 from evidence.compare.smoke import find_lineage, find_smoke_runs, run_stages
 from evidence.grade import check_run
@@ -13,7 +14,6 @@ from evidence.index.summary import summarize
 from evidence.registry import known_model_folder
 from evidence.run import read_run
 from evidence.targets import load_target
-from schemas.problems import ProblemError
 from trainer.config.load import load_config
 from trainer.model.families import spec_from_config
 from trainer.model.source import describe_shrinking, known_source, shrink
@@ -82,9 +82,7 @@ def settings_of_full(path: Path) -> dict[str, object]:
 
 
 def test_an_absent_device_is_refused_where_a_flag_asks_for_it(large: Path):
-    with pytest.raises(ProblemError) as caught:
-        train_request(config=large, smoke_steps=2, device="tpu")
-    assert caught.value.exit_code == 3
+    problems_of(train_request, config=large, smoke_steps=2, device="tpu", exit_code=3)
 
 
 def test_a_quick_model_is_rehearsed_itself(tmp_path: Path):
