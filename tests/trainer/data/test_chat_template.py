@@ -5,19 +5,18 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from configs import changed
 from model_folders import GEMMA_TEMPLATE, PLAIN_TEMPLATE, TURN_END_ID, chat, chat_model_folder, row_file
+from refusals import problems_of, refusal_text
 from tasks import inputs_of
+from whole_runs import errors_of
 
-from evidence.grade import check_run
-from evidence.run import read_run
-from schemas.problems import ProblemError
 from schemas.render import render_text
 from trainer.config.names import limit_tokenizer_size
-from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig
+from trainer.config.tree import Config
 from trainer.data.conversations import PromptForm, infer_form, untrusted_model
 from trainer.data.encode import encode_rows
 from trainer.data.rows import read_dataset
@@ -28,6 +27,7 @@ from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
 
 TALK = chat(("user", "Say hi."), ("assistant", "Hi there."))
+SYSTEM = chat(("system", "s"), ("user", "u"), ("assistant", "a"))
 PAIR = {"prompt": "a", "completion": "b"}
 PLAIN = PromptForm(conversation=False)
 
@@ -37,10 +37,7 @@ def chat_tokenizer(folder: Path, template: str = GEMMA_TEMPLATE, *, turn_end: st
 
 
 def refusal_of(rows: list[dict], tokenizer) -> str:
-    with pytest.raises(ProblemError) as caught:
-        encode_rows(rows, tokenizer, max_length=128, file="rows.jsonl")
-    assert caught.value.exit_code == 2
-    return render_text(caught.value.problems)
+    return refusal_text(encode_rows, rows, tokenizer, max_length=128, file="rows.jsonl")
 
 
 def test_end_tokens_that_the_template_writes_stay_in_the_prompt(tmp_path: Path):
@@ -85,8 +82,8 @@ def test_end_token_of_a_form(template: str, turn_end: str | None, end: str, tmp_
         ([TALK], PromptForm(conversation=True)),
         ([TALK, PAIR], PLAIN),
         ([TALK, TALK, PAIR], PromptForm(conversation=True)),
-        ([chat(("system", "s"), ("user", "u"), ("assistant", "a"))] * 2, PromptForm(conversation=True, system="s")),
-        ([chat(("system", "s"), ("user", "u"), ("assistant", "a")), TALK], PromptForm(conversation=True)),
+        ([SYSTEM, SYSTEM], PromptForm(conversation=True, system="s")),
+        ([SYSTEM, TALK], PromptForm(conversation=True)),
     ],
 )
 def test_most_rows_decide_the_form_of_prompts(rows: list[dict], form: PromptForm):
@@ -96,35 +93,21 @@ def test_most_rows_decide_the_form_of_prompts(rows: list[dict], form: PromptForm
 def chat_config(config: Config, folder: Path, *, template: str, prompt: str, turn_end: str | None = None) -> Config:
     """A run on four conversations, the first of them `TALK`, with one item to answer."""
     others = [chat(("user", f"Say {word}."), ("assistant", f"{word} there.")) for word in ("ha", "he", "hu")]
-    return replace(
+    model = chat_model_folder(folder / "model", template, turn_end=turn_end)
+    items = row_file(folder / "items.jsonl", {"id": "1", "prompt": prompt, "expected": "x"})
+    return changed(
         config,
-        model=ModelConfig(name=str(chat_model_folder(folder / "model", template, turn_end=turn_end)), weights="random"),
-        data=DataConfig(dataset=row_file(folder / "rows.jsonl", TALK, *others), max_length=96),
-        evaluation=EvaluationConfig(
-            eval_set=row_file(folder / "items.jsonl", {"id": "1", "prompt": prompt, "expected": "x"}), max_new_tokens=4
-        ),
+        model={"name": str(model), "weights": "random"},
+        data={"dataset": row_file(folder / "rows.jsonl", TALK, *others), "max_length": 96},
+        evaluation={"eval_set": items},
     )
-
-
-def test_evaluation_prompt_equals_training_prompt(config: Config, tmp_path: Path):
-    _, data = inputs_of(chat_config(config, tmp_path, template=GEMMA_TEMPLATE, prompt="Say hi."))
-    taught = data.encoded.encoded[0]
-    assert data.items is not None
-    [asked] = data.items.prompts
-    assert asked == list(taught.token_ids[: taught.spans[0][0]])
 
 
 def test_overlap_with_the_evaluation_set_ignores_system_turns(config: Config, tmp_path: Path):
     taught = chat(("system", "Be kind."), ("user", "Say hi."), ("assistant", "Hi."))
-    changed = replace(
-        config,
-        data=DataConfig(dataset=row_file(tmp_path / "rows.jsonl", taught, TALK, PAIR), max_length=64),
-        evaluation=EvaluationConfig(
-            eval_set=row_file(tmp_path / "items.jsonl", {"id": "1", "prompt": "Say hi.", "expected": "x"}),
-            max_new_tokens=4,
-        ),
-    )
-    document = inputs_of(changed)[1].document()
+    rows = row_file(tmp_path / "rows.jsonl", taught, TALK, PAIR)
+    items = row_file(tmp_path / "items.jsonl", {"id": "1", "prompt": "Say hi.", "expected": "x"})
+    document = inputs_of(changed(config, data={"dataset": rows}, evaluation={"eval_set": items}))[1].document()
     assert (document["overlap_with_eval"], document["duplicates"]) == (2, 0)
 
 
@@ -132,23 +115,20 @@ def test_a_run_and_what_comes_of_it_stop_where_the_template_ends_a_turn(
     config: Config, order_of: Callable[..., RunRequest], tmp_path: Path
 ):
     asked = chat_config(config, tmp_path, template=GEMMA_TEMPLATE, prompt="Say ho.", turn_end="</turn>")
-    later = replace(asked, evaluation=replace(asked.evaluation, eval_set=None))
-    order = order_of(later)
+    order = order_of(changed(asked, evaluation={"eval_set": None}))
     quiet = Watch(quiet=True)
     assert run(order, quiet) == 0
     Path(asked.data.dataset).unlink()  # how the model is asked stands in the log
     summary = evaluate_run(order.folder, asked.evaluation.eval_set, quiet)
     assert summary["generation"]["stop_token_id"] == TURN_END_ID
     assert summary["generation"]["prompt_template"] == "<bos><turn>user\n{prompt}</turn>\n<turn>model\n"
-    findings = check_run(read_run(order.folder)).findings
-    assert [problem.what for problem in findings if problem.severity == "error"] == []
+    assert errors_of(order.folder) == []
     exported = export_run(order.folder, None, quiet)
     assert json.loads((exported / "generation_config.json").read_text()) == {"eos_token_id": [1, TURN_END_ID]}
 
 
 def test_rows_refused_by_the_template_are_reported_with_lines(tmp_path: Path):
-    system = chat(("system", "s"), ("user", "u"), ("assistant", "a"))
-    assert refusal_of([TALK, *[system] * 6], chat_tokenizer(tmp_path)) == (
+    assert refusal_of([TALK, *[SYSTEM] * 6], chat_tokenizer(tmp_path)) == (
         "".join(
             f"error TP022: rows.jsonl (line {index + 1}): "
             f"The model's chat template refuses row {index}: System role not supported.\n"
@@ -163,17 +143,13 @@ def test_rows_refused_by_the_template_are_reported_with_lines(tmp_path: Path):
 
 def test_items_refused_by_the_template_are_reported_first(config: Config, tmp_path: Path):
     template = PLAIN_TEMPLATE + "{% if 'no' in messages[0]['content'] %}{{ raise_exception('Not no.') }}{% endif %}"
-    changed = chat_config(config, tmp_path, template=template, prompt="no")
-    with pytest.raises(ProblemError) as caught:
-        inputs_of(changed)
-    assert [(each.code, each.line) for each in caught.value.problems] == [("TP022", 1)]
+    [problem] = problems_of(inputs_of, chat_config(config, tmp_path, template=template, prompt="no"))
+    assert (problem.code, problem.line) == ("TP022", 1)
 
 
 def test_conversation_must_end_with_the_assistant(tmp_path: Path):
     path = row_file(tmp_path / "rows.jsonl", TALK, chat(("user", "u"), ("user", "I am the user")))
-    with pytest.raises(ProblemError) as caught:
-        read_dataset(path)
-    assert render_text(caught.value.problems) == (
+    assert refusal_text(read_dataset, path) == (
         f"error TP014: {path} at /messages/1/role (line 2): The last turn is by the user.\n"
         "  The model learns to write the last turn, so it would learn to write for another role.\n"
         "  Expected: assistant.\n"
@@ -200,12 +176,8 @@ def test_end_token_in_a_completion_is_refused(tmp_path: Path):
 def test_special_tokens_in_texts_are_reported(config: Config, tmp_path: Path):
     rows = row_file(tmp_path / "rows.jsonl", PAIR, {"prompt": "<eos> a <pad>", "completion": "b <pad>"})
     items = row_file(tmp_path / "items.jsonl", {"id": "1", "prompt": "<eos>", "expected": "x"})
-    changed = replace(
-        config,
-        data=DataConfig(dataset=rows, max_length=32),
-        evaluation=EvaluationConfig(eval_set=items, max_new_tokens=4),
-    )
-    assert render_text(inputs_of(changed)[1].warnings) == "".join(
+    special = changed(config, data={"dataset": rows, "max_length": 32}, evaluation={"eval_set": items})
+    assert render_text(inputs_of(special)[1].warnings) == "".join(
         f"warning TP024: {file} (line {line}): 1 row has the text of special tokens in it, the first here: {tokens}.\n"
         "  The tokenizer encodes this text as a special token, not as characters.\n"
         "  Next: No action needed if this is intended. Otherwise change the text, for example with a space inside.\n"
@@ -213,8 +185,8 @@ def test_special_tokens_in_texts_are_reported(config: Config, tmp_path: Path):
     )
 
 
-@pytest.mark.parametrize("template", ["{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"])
-def test_untrusted_template_has_limited_time(template: str, tmp_path: Path):
+def test_untrusted_template_has_limited_time(tmp_path: Path):
+    template = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
     tokenizer = chat_tokenizer(tmp_path, template)
     with untrusted_model(template_seconds=0.2):
         said = refusal_of([TALK], tokenizer)
@@ -238,9 +210,8 @@ def test_large_untrusted_tokenizer_is_refused(tmp_path: Path):
     folder = chat_model_folder(tmp_path / "model", GEMMA_TEMPLATE)
     source = resolve(str(folder))
     source.tokenizer()
-    with limit_tokenizer_size(100), pytest.raises(ProblemError) as caught:
-        source.tokenizer()
-    assert "at most 100 are read" in caught.value.problems[0].what
+    with limit_tokenizer_size(100):
+        assert "at most 100 are read" in refusal_text(source.tokenizer)
 
 
 @pytest.mark.parametrize("is_installed", [True, False])
@@ -248,8 +219,7 @@ def test_broken_template_is_reported_once(is_installed: bool, tmp_path: Path, mo
     tokenizer = chat_tokenizer(tmp_path, "{% for m in messages %}{{ m['content'] ")
     if not is_installed:
         monkeypatch.setitem(sys.modules, "jinja2", None)
+    why = "line 1 of the template: unexpected end" if is_installed else "jinja2, which runs it, is not installed"
     said = refusal_of([TALK, TALK], tokenizer)
     assert said.count("error TP022") == 1
-    assert (
-        "line 1 of the template: unexpected end" if is_installed else "jinja2, which runs it, is not installed"
-    ) in said
+    assert why in said

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from model_folders import chat, row_file
+from refusals import problems_of, refusal_text
 
-from schemas.problems import ProblemError
-from schemas.render import render_text
 from trainer.data.encode import TokenFile, encode_rows
 from trainer.data.rows import RowFile, read_dataset, read_eval_set
 from trainer.first_config import read_shape
@@ -17,27 +17,17 @@ from trainer.model.source import resolve
 SHARE_GPT = {
     "id": "7",
     "conversations": [
-        {"from": "system", "value": "Be brief."},
-        {"from": "human", "value": "Say hi."},
-        {"from": "gpt", "value": "Hi."},
+        {"from": role, "value": text} for role, text in (("system", "Be brief."), ("human", "Say hi."), ("gpt", "Hi."))
     ],
 }
 ALPACA = {"instruction": "Add the numbers.", "input": "2 and 3", "output": "5", "text": "all of it"}
-TALK = {
-    "messages": [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "Say hi."},
-        {"role": "assistant", "content": "Hi."},
-    ]
-}
+TALK = chat(("system", "Be brief."), ("user", "Say hi."), ("assistant", "Hi."))
 SUM = {"prompt": "Add the numbers.\n\n2 and 3", "completion": "5"}
 PAIR = {"prompt": "Say hi.", "completion": "Hi."}
 
 
 def as_jsonl(path: Path, rows: list[dict]) -> Path:
-    path = path.with_suffix(".jsonl")
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    return Path(row_file(path.with_suffix(".jsonl"), *rows))
 
 
 def as_parquet(path: Path, rows: list[dict]) -> Path:
@@ -69,10 +59,7 @@ Write = Callable[[Path, list[dict]], Path]
 
 
 def refusal(path: Path, kind: str = "rows") -> str:
-    with pytest.raises(ProblemError) as caught:
-        read_dataset(str(path), kind)
-    assert caught.value.exit_code == 2
-    return render_text(caught.value.problems)
+    return refusal_text(read_dataset, str(path), kind)
 
 
 def rows_of(file: RowFile) -> list[dict]:
@@ -82,13 +69,7 @@ def rows_of(file: RowFile) -> list[dict]:
 @pytest.mark.parametrize("write", WRITERS)
 @pytest.mark.parametrize(
     ("row", "taken"),
-    [
-        (SHARE_GPT, TALK),
-        (ALPACA, SUM),
-        (PAIR, PAIR),
-        ({"id": 7, "source": "a book", **PAIR}, PAIR),
-        (TALK, TALK),
-    ],
+    [(SHARE_GPT, TALK), (ALPACA, SUM), (PAIR, PAIR), ({"id": 7, "source": "a book", **PAIR}, PAIR), (TALK, TALK)],
 )
 def test_column_names_decide_the_format(write: Write, row: dict, taken: dict, tmp_path: Path):
     file = read_dataset(str(write(tmp_path / "rows", [row] * 5)))
@@ -148,13 +129,11 @@ def test_token_file_round_trip(tmp_path: Path):
     tokenizer = resolve("tiny-gpt2").tokenizer()
     data = encode_rows([PAIR, SUM, {"text": "A text."}], tokenizer, max_length=64, file="rows.jsonl")
     again = TokenFile(data.encoded)
-    for one, other in zip(again, data.encoded, strict=True):
-        assert (one.token_ids.tolist(), one.spans, one.truncated, one.row) == (
-            other.token_ids.tolist(),
-            other.spans,
-            other.truncated,
-            other.row,
-        )
+    rows, expected = (
+        [(each.token_ids.tolist(), each.spans, each.truncated, each.row) for each in file]
+        for file in (again, data.encoded)
+    )
+    assert rows == expected
     assert again.lengths.tolist() == [len(row) for row in data.encoded]
     with pytest.raises(IndexError):
         again[3]
@@ -167,30 +146,25 @@ def as_array(path: Path, rows: list[dict]) -> Path:
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "taken"),
     [
-        json.dumps([PAIR, PAIR]),
-        json.dumps([PAIR, PAIR], indent=2),
-        json.dumps({"data": [PAIR, PAIR]}),
-        json.dumps({"version": "1", "rows": [PAIR, PAIR]}, indent=1),
-        json.dumps(PAIR) + "\n" + json.dumps(PAIR),
+        (json.dumps([PAIR, PAIR]), [PAIR, PAIR]),
+        (json.dumps([PAIR, PAIR], indent=2), [PAIR, PAIR]),
+        (json.dumps({"data": [PAIR, PAIR]}), [PAIR, PAIR]),
+        (json.dumps({"version": "1", "rows": [PAIR, PAIR]}, indent=1), [PAIR, PAIR]),
+        (json.dumps(PAIR) + "\n" + json.dumps(PAIR), [PAIR, PAIR]),
+        (json.dumps(TALK), [TALK]),
+        (json.dumps(TALK, indent=1), [TALK]),
     ],
 )
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
-def test_json_document_is_read(text: str, mark: str, tmp_path: Path):
+def test_json_document_is_read(text: str, taken: list[dict], mark: str, tmp_path: Path):
     path = tmp_path / "rows.json"
     path.write_text(mark + text, encoding="utf-8")
-    assert rows_of(read_dataset(str(path))) == [PAIR, PAIR]
+    assert rows_of(read_dataset(str(path))) == taken
     shapes = read_shape(str(path), [])
     assert shapes is not None
-    assert list(shapes.table) == [PAIR, PAIR]
-
-
-def test_json_object_is_one_row(tmp_path: Path):
-    path = tmp_path / "rows.json"
-    for indent in (None, 1):
-        path.write_text(json.dumps(TALK, indent=indent))
-        assert rows_of(read_dataset(str(path))) == [TALK]
+    assert list(shapes.table) == taken
 
 
 def test_problems_of_a_json_array_have_lines(tmp_path: Path):
@@ -202,10 +176,7 @@ def test_problems_of_a_json_array_have_lines(tmp_path: Path):
     assert f"error TP107: {path} (line 3): This is not JSON" in refusal(path)
 
 
-ROWS_BY_LAYOUT = (PAIR, ALPACA, SHARE_GPT, TALK)
-
-
-@pytest.mark.parametrize("row", ROWS_BY_LAYOUT)
+@pytest.mark.parametrize("row", [PAIR, ALPACA, SHARE_GPT, TALK])
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.json"])
 def test_json_rules_hold_in_every_format(row: dict, name: str, tmp_path: Path):
     path, text = tmp_path / name, json.dumps(row)
@@ -245,9 +216,7 @@ def test_arrow_extension_types(tmp_path: Path):
     parquet.write_table(pyarrow.table(table), path)
     assert rows_of(read_dataset(str(path))) == [TALK, TALK]
     parquet.write_table(pyarrow.table({"prompt": table["id"], "completion": ["a", "b"]}), path)
-    assert f"{path} (line 1): A value of the Python type UUID is not a JSON value" in refusal(path).replace(
-        " at /prompt", ""
-    )
+    assert "(line 1): A value of the Python type UUID is not a JSON value" in refusal(path)
 
 
 def test_duplicate_column_is_refused(tmp_path: Path):
@@ -271,11 +240,7 @@ def hub(folder: Path, names: list[str]) -> None:
     ("names", "read", "aside"),
     [
         (["data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet"], [0, 1], ""),
-        (
-            ["data/test-00000-of-00001.parquet", "data/train-00000-of-00001.parquet"],
-            [1],
-            "the file data/test-00000-of-00001.parquet",
-        ),
+        (["data/test-0-of-1.parquet", "data/train-0-of-1.parquet"], [1], "the file data/test-0-of-1.parquet"),
         (["train/0.jsonl", "train/1.jsonl", "validation/0.jsonl"], [0, 1], "the file validation/0.jsonl"),
         (["train.jsonl", "test.jsonl", "extra.jsonl"], [0], "the files extra.jsonl and test.jsonl"),
         (["shard-10.jsonl", "shard-2.jsonl", "shard-1.jsonl"], [2, 1, 0], ""),
@@ -383,8 +348,6 @@ def test_file_of_blank_lines_is_refused(tmp_path: Path):
 def test_duplicate_id_is_refused_with_both_lines(tmp_path: Path):
     path, item = tmp_path / "items.jsonl", '{"id": "a", "prompt": "x", "expected": "y"}\n'
     path.write_text("\n" + item + "\n" + item)
-    with pytest.raises(ProblemError) as caught:
-        read_eval_set(str(path))
-    [problem] = caught.value.problems
+    [problem] = problems_of(read_eval_set, str(path))
     assert (problem.code, problem.line, problem.pointer) == ("TP012", 4, "/id")
     assert problem.what == "The id 'a' is already used in line 2."

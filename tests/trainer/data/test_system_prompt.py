@@ -4,34 +4,34 @@ import json
 from pathlib import Path
 
 import pytest
-from model_folders import GEMMA_TEMPLATE, chat, chat_model_folder
+from configs import changed
+from model_folders import GEMMA_TEMPLATE, chat, chat_model_folder, row_file
+from refusals import problems_of
 from tasks import inputs_of
-from whole_runs import carried_out, errors_of, rows
+from whole_runs import carried_out, errors_of, manifest_of, rows
 
 from evidence import layout
-from schemas.problems import ProblemError
-from trainer.config.tree import Config, DataConfig, EvaluationConfig, LimitsConfig, ModelConfig, ObjectiveConfig
+from trainer.config.tree import Config, ModelConfig
 from trainer.data.rows import add_system_prompt
 from trainer.evaluation.recorded import read_form
 from trainer.run import RunRequest
 
 PAIR = {"prompt": "2 + 2? ", "completion": "4"}
 TALK = chat(("user", "Hi."), ("assistant", "Ho."))
+ANSWERS = {"prompt": "2?", "chosen": " 2", "rejected": " 3"}
 OWN = chat(("system", "Be long."), ("user", "Hi."), ("assistant", "Ho."))
 EVAL = {"id": "a", "prompt": "1 + 1? ", "expected": "2"}
 SYSTEM = "Be brief."
 
 
-def configured(folder: Path, data: list[dict], *, model: str = "tiny-gpt2", **settings) -> Config:
-    for name, lines in (("rows.jsonl", data), ("eval.jsonl", [EVAL])):
-        (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    objective = settings.pop("objective", ObjectiveConfig())
-    return Config(
-        model=ModelConfig(name=model, weights="random"),
-        data=DataConfig(dataset=str(folder / "rows.jsonl"), max_length=64, system_prompt=SYSTEM, **settings),
-        objective=objective,
-        evaluation=EvaluationConfig(eval_set=str(folder / "eval.jsonl"), max_new_tokens=2),
-        limits=LimitsConfig(steps=2),
+def configured(folder: Path, data: list[dict], *, model="tiny-gpt2", objective="supervised", **settings) -> Config:
+    dataset = row_file(folder / "rows.jsonl", *data)
+    return changed(
+        Config(model=ModelConfig(name=model, weights="random")),
+        data={"dataset": dataset, "max_length": 64, "system_prompt": SYSTEM, **settings},
+        objective={"kind": objective},
+        evaluation={"eval_set": row_file(folder / "eval.jsonl", EVAL), "max_new_tokens": 2},
+        limits={"steps": 2},
     )
 
 
@@ -47,18 +47,8 @@ def prompts(config: Config) -> tuple[str, str]:
     [
         (PAIR, {}, "Be brief.\n\n2 + 2? ", "Be brief.\n\n1 + 1? "),
         (PAIR, {"template": "Q: {prompt}"}, "Be brief.\n\nQ: 2 + 2? ", "Be brief.\n\nQ: 1 + 1? "),
-        (
-            {"prompt": "2?", "chosen": " 2", "rejected": " 3"},
-            {"objective": ObjectiveConfig(kind="dpo")},
-            "Be brief.\n\n2?",
-            "Be brief.\n\n1 + 1? ",
-        ),
-        (
-            TALK,
-            {},
-            "system: Be brief.\nuser: Hi.\nassistant: ",
-            "system: Be brief.\nuser: 1 + 1? \nassistant: ",
-        ),
+        (ANSWERS, {"objective": "dpo"}, "Be brief.\n\n2?", "Be brief.\n\n1 + 1? "),
+        (TALK, {}, "system: Be brief.\nuser: Hi.\nassistant: ", "system: Be brief.\nuser: 1 + 1? \nassistant: "),
     ],
 )
 def test_prompts_of_rows_and_items_begin_with_it(row, settings, trained: str, asked: str, tmp_path: Path):
@@ -78,9 +68,8 @@ def test_rows_keep_their_own_and_a_prompt_that_no_row_takes_is_refused(tmp_path:
     assert {text.partition("\n")[0] for text in texts} == {"system: Be long.", "system: Be brief."}
     assert data.form.system == SYSTEM
     for lines, kind in (([OWN], "rows"), ([{"text": "All of it."}], "text")):
-        with pytest.raises(ProblemError) as caught:
-            inputs_of(configured(tmp_path, lines, kind=kind))
-        assert [(each.code, each.pointer) for each in caught.value.problems] == [("TP006", "/data/system_prompt")]
+        [problem] = problems_of(inputs_of, configured(tmp_path, lines, kind=kind))
+        assert (problem.code, problem.pointer) == ("TP006", "/data/system_prompt")
 
 
 def test_rows_without_a_system_prompt_stay_as_they_are():
@@ -94,9 +83,8 @@ def test_a_run_records_it_without_a_contradiction(row, template, tmp_path: Path)
     config = configured(tmp_path, [row], template=template)
     assert carried_out(RunRequest(config=config, folder=tmp_path / "run", command=["trainproof"])) == 0
     assert errors_of(tmp_path / "run") == []
-    manifest = json.loads((tmp_path / "run" / layout.MANIFEST).read_text())
-    assert manifest["effective"]["data"]["system_prompt"] == SYSTEM
+    assert manifest_of(tmp_path / "run")["effective"]["data"]["system_prompt"] == SYSTEM
     assert read_form(tmp_path / "run", config) == inputs_of(config)[1].form
-    [summary] = [json.loads((tmp_path / "run" / layout.EVAL_SUMMARY).read_text())]
+    summary = json.loads((tmp_path / "run" / layout.EVAL_SUMMARY).read_text())
     assert summary["generation"]["prompt_template"].startswith(("Be brief.\n\nQ: ", "system: Be brief.\n"))
     assert rows(tmp_path / "run", layout.PREDICTIONS)

@@ -1,12 +1,12 @@
 """Prompt templates: defaults, the setting, and earlier versions."""
 
-import json
 from pathlib import Path
 
 import pytest
+from model_folders import chat, row_file
+from refusals import problems_of
 from tasks import inputs_of
 
-from schemas.problems import ProblemError
 from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig, build_config, to_document
 from trainer.data.conversations import PromptForm, infer_form, render_row
 from trainer.data.encode import encode_rows
@@ -16,7 +16,7 @@ from trainer.model.source import resolve
 
 PAIR = {"prompt": "Who is Ann's husband? Answer: ", "completion": "Bob"}
 TRACE = {"prompt": "2 + 2?", "steps": [{"i": 0, "type": "compute", "content": "4."}], "final_answer": "4"}
-TALK = {"messages": [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Ho."}]}
+TALK = chat(("user", "Hi."), ("assistant", "Ho."))
 
 
 @pytest.fixture(scope="module")
@@ -58,14 +58,8 @@ def test_evaluation_uses_the_template_of_most_rows(rows, template, asked: str, t
     assert infer_form(rows, template).render("{prompt}", tokenizer) == asked
 
 
-def written(folder: Path, rows: list, name: str = "rows.jsonl") -> Path:
-    path = folder / name
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
 def of_rows(folder: Path, rows: list, template: str | None = None) -> Config:
-    data = DataConfig(dataset=str(written(folder, rows)), template=template, max_length=64)
+    data = DataConfig(dataset=row_file(folder / "rows.jsonl", *rows), template=template, max_length=64)
     return Config(model=ModelConfig(name="tiny-gpt2"), data=data, evaluation=EvaluationConfig(max_new_tokens=4))
 
 
@@ -90,7 +84,7 @@ def test_earlier_configuration_ends_prompts_with_a_newline(tmp_path: Path):
 )
 def test_form_is_read_from_the_log(fields: dict, form: PromptForm, tmp_path: Path):
     record = {"time": "2026-11-24T12:00:00Z", "level": "info", "event": "prompt_form", "message": "m", "fields": fields}
-    written(tmp_path, [record], "log.jsonl")
+    row_file(tmp_path / "log.jsonl", record)
     assert logged_form(tmp_path) == form
 
 
@@ -111,9 +105,8 @@ def test_first_examples_have_template_and_prompt(row, template, written: str | N
 
 @pytest.mark.parametrize(("row", "template", "code"), [(PAIR, "Question:", "TP004"), (TALK, "Q: {prompt}", "TP006")])
 def test_template_without_effect_is_refused(row, template: str, code: str, tmp_path: Path):
-    with pytest.raises(ProblemError) as caught:
-        inputs_of(of_rows(tmp_path, [row], template))
-    assert [each.code for each in caught.value.problems] == [code]
+    [problem] = problems_of(inputs_of, of_rows(tmp_path, [row], template))
+    assert problem.code == code
 
 
 def test_several_kinds_of_rows_are_counted(tmp_path: Path):

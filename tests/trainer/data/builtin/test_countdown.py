@@ -12,11 +12,12 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from model_folders import row_file
+from refusals import problems_of
 from tasks import inputs_of
 
 from evidence.rewards import Attempt, build_rewards
 from evidence.scores.reading import Scoring
-from schemas.problems import ProblemError
 from trainer.config.load import load_config
 from trainer.data.rows import read_dataset, read_eval_set
 
@@ -109,15 +110,13 @@ def test_solved_rows_are_learned_and_tasks_are_refused(tmp_path):
     rows = countdown.write_rows(tmp_path / "rows.jsonl", countdown.solved(countdown.items("start"), 8, seed=0))
     data = inputs_of(config_of(tmp_path, dataset=str(rows), max_length=34))[1]
     assert data.scoring.answer == "whole"
-    with pytest.raises(ProblemError) as raised:
-        inputs_of(config_of(tmp_path, dataset=countdown.DATASET, max_length=34))
-    [problem] = [each for each in raised.value.problems if each.code == "TP908"]
+    problems = problems_of(inputs_of, config_of(tmp_path, dataset=countdown.DATASET, max_length=34))
+    [problem] = [each for each in problems if each.code == "TP908"]
     assert (problem.line, problem.what) == (1, "Row 0 is a task; so are 4,799 more.")
 
 
 def test_a_task_of_a_foreign_file_keeps_its_task_and_answer(tmp_path):
     row = {"prompt": "2 + 2 = ", "task": {"kind": "mine"}, "final_answer": "4", "id": 7}
-    path = tmp_path / "tasks.jsonl"
-    path.write_text(json.dumps(row) + "\n", encoding="utf-8")
+    path = row_file(tmp_path / "tasks.jsonl", row)
     del row["id"]
-    assert list(read_dataset(str(path)).rows) == [row]
+    assert list(read_dataset(path).rows) == [row]

@@ -19,7 +19,6 @@ from trainer.data.builtin.reasoning import (
     DIFFICULTIES,
     SHARES,
     STORIES,
-    draw_problems,
     eval_prompts,
     fresh_items,
     generate_rows,
@@ -100,23 +99,18 @@ def compose(digits):
     return sum(digit * 10**place for place, digit in enumerate(digits))
 
 
-@given(NUMBERS, NUMBERS)
-def test_addition_and_subtraction_have_the_digits_of_their_numbers(a, b):
+@given(NUMBERS, NUMBERS, st.integers(0, 9))
+def test_worked_columns_have_the_digits_of_their_numbers(a, b, digit):
     high, low = max(a, b), min(a, b)
     for work, sign, expected in ((reasoning.add, "+", high + low), (reasoning.subtract, "-", high - low)):
         lines, result = work(high, low)
         digits = column_digits(lines, sign)
         assert result == str(expected)
         assert (compose(x for x, _ in digits), compose(y for _, y in digits)) == (high, low)
-
-
-@given(NUMBERS, st.integers(0, 9))
-def test_multiplication_has_the_digits_of_its_numbers(a, digit):
     lines, result = reasoning.multiply(a, digit)
     digits = column_digits(lines, "×")
     assert result == str(a * digit)
-    assert compose(x for x, _ in digits) == a
-    assert {y for _, y in digits} == {digit}
+    assert (compose(x for x, _ in digits), {y for _, y in digits}) == (a, {digit})
 
 
 @pytest.mark.parametrize("dataset", DATASET_SHARES)
@@ -146,27 +140,18 @@ def test_the_seed_determines_rows_and_their_shares(rows):
     assert arithmetic == pytest.approx(0.40, abs=0.03)
 
 
-def test_exhaustion_is_an_error(monkeypatch):
-    monkeypatch.setattr(reasoning, "MAX_MISSES", 2)
-    with pytest.raises(ValueError, match=r"^seed 1: no new prompt in 2 draws, after \d+ prompts drawn or excluded\.$"):
-        list(islice(draw_problems(1, SHARES, excluded_keys=frozenset()), 100_000))
-
-
-def test_fresh_items_follow_from_the_seed():
+def test_fresh_items_follow_from_the_seed_and_are_in_no_other_rows():
     first, excluded = fresh_items("eval_v2", "mine.jsonl", 60, 5, training=())
     assert first == fresh_items("eval_v2", "mine.jsonl", 60, 5, training=())[0]
     assert first != fresh_items("eval_v2", "mine.jsonl", 60, 6, training=())[0]
     assert excluded == 0
     assert len({prompt_key(item["prompt"]) for item in first}) == 60
     assert [item["expected"] for item in first] == [solve(item["prompt"]) for item in first]
-
-
-def test_fresh_items_are_in_no_evaluation_set_and_no_training_row():
     training = [row["prompt"] for row in read_dataset("dev-reasoning-v2").rows]
     # With the seed of the committed rows, all of them are drawn and excluded.
     items, excluded = fresh_items("eval_v2", "dev-reasoning-v2", 50, 7, training=training)
     known = {prompt_key(prompt) for prompt in (*training, *eval_prompts())}
-    assert not known & {prompt_key(item["prompt"]) for item in items}
+    assert known.isdisjoint(prompt_key(item["prompt"]) for item in items)
     assert excluded > 500
 
 
@@ -180,7 +165,10 @@ def test_fresh_items_have_the_shares_of_the_set_or_else_of_the_dataset():
     assert fresh_items(None, "mine.jsonl", 3, 1, training=()) is None
 
 
-def test_more_fresh_items_than_there_are_is_an_error(monkeypatch):
+def test_exhaustion_is_an_error(monkeypatch):
+    monkeypatch.setattr(reasoning, "MAX_MISSES", 2)
+    with pytest.raises(ValueError, match=r"^seed 1: no new prompt in 2 draws, after \d+ prompts drawn or excluded\.$"):
+        list(islice(reasoning.draw_problems(1, SHARES, excluded_keys=frozenset()), 100_000))
     monkeypatch.setattr(reasoning, "MAX_DRAWS_PER_ITEM", 0)
     with pytest.raises(ValueError, match="exhausted after 0 draws"):
         fresh_items("eval_v2", "x", 40, 1, training=())
