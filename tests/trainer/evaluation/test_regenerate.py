@@ -13,16 +13,13 @@ ROW: dict[str, Any] = {
     "id": "one",
     "prompt": "What is 2 + 2?",
     "expected": "4",
-    "section": None,
-    "category": None,
-    "difficulty": None,
+    **dict.fromkeys(("section", "category", "difficulty", "error")),
     "output_text": TEXT,
     "extracted_answer": "4",
     "correct": True,
     "format_ok": True,
     "output_tokens": 40,
     "finish_reason": "stop",
-    "error": None,
     "output_token_ids": " ".join(map(str, range(40))),
 }
 
