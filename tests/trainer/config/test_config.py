@@ -131,10 +131,8 @@ def refusal(path: Path, **options) -> str:
         (
             "model: {name: demo}\noptimizer: {max_grad_norm: null}\ntraining: {max_grad_norm: 1.0}\n",
             None,
-            (
-                "error TP005: CONFIG at training.max_grad_norm (line 3): training.max_grad_norm is 1.0, but "
-                "optimizer.max_grad_norm, which is the same setting, is null."
-            ),
+            "error TP005: CONFIG at training.max_grad_norm (line 3): training.max_grad_norm is 1.0, but "
+            "optimizer.max_grad_norm, which is the same setting, is null.",
         ),
     ],
 )
@@ -157,6 +155,7 @@ def test_each_value_is_blamed_on_who_stated_it(tmp_path: Path):
         settings=["optimizer.learning_rate=abc", "optimizer.learnig_rate=1", "training.warmup_steps=-1", "steps"],
     ).replace(str(overlay), "SMOKE")
     assert [line for line in text.splitlines() if line.startswith("error")] == [
+        "error TP002: --set: 'steps' names no setting.",
         'error TP120: CONFIG at seed (line 2): "one" is not a whole number.',
         'error TP120: SMOKE at limits.steps (line 2): "few" is not a whole number.',
         'error TP120: SMOKE at training.batch_size (line 4): "some" is not a whole number.',
@@ -165,6 +164,7 @@ def test_each_value_is_blamed_on_who_stated_it(tmp_path: Path):
         "error TP125: --set at training.warmup_steps: -1 is below 0.",
         'error TP123: --set at optimizer.learnig_rate: The key "learnig_rate" is unknown.',
     ]
+    assert 'Next: Did you mean "learning_rate"?' in text
 
 
 def test_a_whole_number_of_thousands_of_digits_is_refused(tmp_path: Path):
