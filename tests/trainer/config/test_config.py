@@ -131,8 +131,10 @@ def refusal(path: Path, **options) -> str:
         (
             "model: {name: demo}\noptimizer: {max_grad_norm: null}\ntraining: {max_grad_norm: 1.0}\n",
             None,
-            "error TP005: CONFIG at training.max_grad_norm (line 3): training.max_grad_norm is 1.0, but "
-            "optimizer.max_grad_norm, which is the same setting, is null.",
+            (
+                "error TP005: CONFIG at training.max_grad_norm (line 3): training.max_grad_norm is 1.0, but "
+                "optimizer.max_grad_norm, which is the same setting, is null."
+            ),
         ),
     ],
 )
@@ -186,16 +188,11 @@ def test_a_group_that_is_no_mapping_is_not_replaced_in_silence(more: dict, tmp_p
     assert text.count("error") == 1
 
 
-SCHEMA: dict[str, Any] = {
-    "properties": {
-        "data": {
-            "properties": {
-                "kind": {"x-since": "1.1", "default": "rows"},
-                "template": {"x-since": "1.2", "default": "as-written", "x-before": "with-newline"},
-            }
-        }
-    }
+DATA = {
+    "kind": {"x-since": "1.1", "default": "rows"},
+    "template": {"x-since": "1.2", "default": "as-written", "x-before": "with-newline"},
 }
+SCHEMA = {"properties": {"data": {"properties": DATA}}}
 
 
 @pytest.fixture
