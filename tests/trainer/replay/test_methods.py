@@ -37,7 +37,9 @@ SETTINGS = {
     "full, Adafactor, remat, chunks, buckets": (
         "data.max_length=128 data.buckets=2 optimizer.name=adafactor memory.remat=layer memory.loss_chunk_tokens=64"
     ),
-    UNCACHED: f"{BFLOAT16} precision.compute=bfloat16 mesh.devices=4 batch.microbatch_size=1 batch.accumulation_steps=2",
+    UNCACHED: (
+        f"{BFLOAT16} precision.compute=bfloat16 mesh.devices=4 batch.microbatch_size=1 batch.accumulation_steps=2"
+    ),
     "full, float16 with loss scale, packing, 8-bit moments": (
         "data.packing=true optimizer.state=int8 precision.compute=float16"
     ),

@@ -400,7 +400,8 @@ def test_a_bundle_is_replayed_and_verified_by_its_receipt(
     assert code == 0
     assert receipt["run_sha256"] == sha256_file(honest / layout.MANIFEST)
     events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    assert [each["event"] for each in events if each["event"] not in ("step", "items")] == [
+    names = [event["event"] for event in events if event["event"] not in ("step", "items")]
+    assert names == ["planned", "segment", "done"]
         "planned",
         "segment",
         "done",
