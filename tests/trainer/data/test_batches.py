@@ -182,11 +182,7 @@ def test_bucket_lengths(max_length: int, buckets: int, lengths: tuple[int, ...])
     assert bucket_lengths(max_length, buckets) == lengths
 
 
-@given(
-    kinds=st.lists(st.integers(0, 2), min_size=1, max_size=40),
-    batch_size=st.integers(1, 9),
-    seed=SEEDS,
-)
+@given(kinds=st.lists(st.integers(0, 2), min_size=1, max_size=40), batch_size=st.integers(1, 9), seed=SEEDS)
 def test_bucketed_rows_are_used_once_before_any_is_used_twice(kinds: list[int], batch_size: int, seed: int):
     rows = len(kinds)
 

@@ -160,10 +160,7 @@ def codes(config: Config, target: Target) -> dict[str, str]:
 @pytest.mark.slow
 def test_a_plan_finds_waste():
     careless = changed(
-        TINY,
-        memory={"donate": False},
-        data={"max_length": 512, "buckets": 3},
-        checkpoint={"save_every_steps": 0},
+        TINY, memory={"donate": False}, data={"max_length": 512, "buckets": 3}, checkpoint={"save_every_steps": 0}
     )
     problems = codes(careless, T4X2)
     assert problems["TP738"] == "warning", "the state is held twice"

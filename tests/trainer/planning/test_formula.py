@@ -60,11 +60,7 @@ def test_narrow_moments_count_their_codes_and_scales():
 
 @pytest.mark.parametrize(
     ("groups", "expected"),
-    [
-        ({}, TABLE * 4),
-        ({"batch": {"accumulation_steps": 4}}, GEMMA_PARAMETERS * 4),
-        ({"memory": {"donate": False}}, 0),
-    ],
+    [({}, TABLE * 4), ({"batch": {"accumulation_steps": 4}}, GEMMA_PARAMETERS * 4), ({"memory": {"donate": False}}, 0)],
     ids=["only the largest array's", "accumulated in float32", "in the memory of the new state"],
 )
 def test_gradients(groups, expected):
