@@ -94,19 +94,10 @@ def test_every_old_name_sets_the_present_key(old: str, new: str, tmp_path: Path)
     assert get_path(config, new.split(".")) == value
 
 
-def test_the_first_projects_file_is_accepted_as_it_stands(tmp_path: Path):
+def test_the_configuration_of_the_first_project_is_accepted(tmp_path: Path):
     text = """
-model:
-  name: "google/gemma-2b"
-  revision: "flax"
-  max_length: 512
-
-training:
-  num_steps: 200
-  batch_size: 8
-  per_device_batch_size: 8
-  learning_rate: 1.0e-5
-  device: "tpu"
+model: {name: "google/gemma-2b", revision: "flax", max_length: 512}
+training: {num_steps: 200, batch_size: 8, per_device_batch_size: 8, learning_rate: 1.0e-5, device: "tpu"}
 """
     config = load_config(written(tmp_path, text))
     assert (config.data.max_length, config.limits.steps, config.batch.microbatch_size) == (512, 200, 8)

@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ from trainer.evaluation.evaluate import evaluate_run
 from trainer.export_run import export_run
 from trainer.model.source import resolve
 from trainer.recorder.progress import Watch
-from trainer.run import RunRequest, run
+from trainer.run import run
 
 TALK = chat(("user", "Say hi."), ("assistant", "Hi there."))
 SYSTEM = chat(("system", "s"), ("user", "u"), ("assistant", "a"))
@@ -111,12 +110,9 @@ def test_overlap_with_the_evaluation_set_ignores_system_turns(config: Config, tm
     assert (document["overlap_with_eval"], document["duplicates"]) == (2, 0)
 
 
-def test_a_run_and_what_comes_of_it_stop_where_the_template_ends_a_turn(
-    config: Config, order_of: Callable[..., RunRequest], tmp_path: Path
-):
+def test_a_run_and_what_comes_of_it_stop_where_the_template_ends_a_turn(config: Config, order_of, tmp_path: Path):
     asked = chat_config(config, tmp_path, template=GEMMA_TEMPLATE, prompt="Say ho.", turn_end="</turn>")
-    order = order_of(changed(asked, evaluation={"eval_set": None}))
-    quiet = Watch(quiet=True)
+    order, quiet = order_of(changed(asked, evaluation={"eval_set": None})), Watch(quiet=True)
     assert run(order, quiet) == 0
     Path(asked.data.dataset).unlink()  # how the model is asked stands in the log
     summary = evaluate_run(order.folder, asked.evaluation.eval_set, quiet)

@@ -10,7 +10,6 @@ from refusals import problems_of, refusal_text
 
 from schemas.render import render_text
 from trainer.config.tree import DataConfig
-from trainer.data.conversations import render_row
 from trainer.data.encode import collate, encode_rows, first_examples
 from trainer.data.rows import read_dataset
 from trainer.model.source import resolve
@@ -54,10 +53,6 @@ def supervised_text(row: dict, tokenizer, max_length: int = 128) -> str:
 )
 def test_completion_and_end_token_are_supervised(row: dict, text: str, tokenizer):
     assert supervised_text(row, tokenizer) == text
-
-
-def test_conversation_without_template_is_one_line_per_turn(tokenizer):
-    assert render_row(CHAT, tokenizer).prompt == "user: Say hi.\nassistant: "
 
 
 def test_counts_equal_the_arrays(tokenizer):

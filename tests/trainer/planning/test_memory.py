@@ -13,20 +13,12 @@ from trainer.config.tree import Config, ModelConfig
 from trainer.data.answers import EvalShape
 from trainer.loop.task import Task, shapes_mesh
 from trainer.model.source import resolve_for_planning
+from trainer.planning import memory
 from trainer.planning.compile.ahead import CompilerAnswer, CompilerError
 from trainer.planning.compile.buffers import CompiledMemory
 from trainer.planning.compile.machines import V5E_1, Machine
 from trainer.planning.formula import FORMULA_ERROR, Part, estimate, total_bytes
-from trainer.planning.memory import (
-    Estimator,
-    ProgramMemory,
-    deciding,
-    reading_parts,
-    split_peak,
-    verdict,
-    weights_kept_bytes,
-    worst,
-)
+from trainer.planning.memory import Estimator, ProgramMemory, verdict
 
 MIB = 2**20
 CONFIG = changed(Config(model=ModelConfig(name="demo")), data={"max_length": 128}, batch={"microbatch_size": 4})
@@ -65,18 +57,23 @@ def program(programs: Iterable[ProgramMemory], name: str) -> ProgramMemory:
 
 
 def test_verdicts_follow_from_the_band_and_a_compiler_refuses_what_is_above():
-    assert [verdict(need, 100, 0.08) for need in (92, 95, 108, 109)] == ["fits", "tight", "tight", "does_not_fit"]
+    assert [verdict(need, 100, 0.08) for need in (92, 95, 108, 109)] == [
+        "fits",
+        "tight",
+        "tight",
+        "does_not_fit",
+    ]
     assert [verdict(need, 100, 0.08, "compiler") for need in (92, 95, 101)] == ["fits", "tight", "does_not_fit"]
     assert verdict(1, None, 0.08) == "unknown"
-    assert worst(["fits", "tight", "unknown"]) == "tight"
+    assert memory.worst(["fits", "tight", "unknown"]) == "tight"
 
 
 def test_parts_are_scaled_to_the_compiled_peak():
     parts = tuple(Part(name, size, "") for name, size in (("params", 60), ("logits", 30), ("x", 20)))
-    assert [part.bytes for part in split_peak(100, parts)] == [60, 24, 16]
+    assert [part.bytes for part in memory.split_peak(100, parts)] == [60, 24, 16]
     for peak in (101, 50, 61):
-        assert sum(part.bytes for part in split_peak(peak, parts)) == peak
-    assert [part.name for part in split_peak(70, parts[:1])] == ["params", "temporaries"]
+        assert sum(part.bytes for part in memory.split_peak(peak, parts)) == peak
+    assert [part.name for part in memory.split_peak(70, parts[:1])] == ["params", "temporaries"]
 
 
 @pytest.mark.parametrize(
@@ -128,9 +125,9 @@ def test_donation_and_optimizer_are_read_from_a_compiled_step(arguments, aliased
     parts = tuple(
         Part(name, size * MIB, "") for name, size in (("params", 100), ("opt_state", 200), ("batch", 1), ("logits", 50))
     )
-    memory = CompiledMemory(**MEMORY, arguments_bytes=arguments * MIB, aliased_bytes=aliased * MIB)
+    compiled = CompiledMemory(**MEMORY, arguments_bytes=arguments * MIB, aliased_bytes=aliased * MIB)
     compiler = Scripted()
-    compiler.ask = lambda *_, **__: CompilerAnswer(memory=memory, peak_bytes=memory.peak_bytes, seconds=1.0)  # type: ignore[method-assign]
+    compiler.ask = lambda *_, **__: CompilerAnswer(memory=compiled, peak_bytes=400 * MIB, seconds=1.0)  # type: ignore[method-assign]
     found = estimator(None, compiler).program("train", build_task(CONFIG), None, parts)
     assert (found.aliased_fraction, found.opt_state_ratio) == (pytest.approx(fraction), pytest.approx(ratio))
 
@@ -164,18 +161,18 @@ def test_a_cpu_plan_counts_reading_the_weights(tmp_path: Path):
     smol = changed(CONFIG, model={"name": "HuggingFaceTB/SmolLM2-135M"}, method={"kind": "lora"})
     task = build_task(smol, "cpu")
     assert task.model.reads_weights
-    reading = total_bytes(reading_parts(task))
-    assert (450 * MIB + weights_kept_bytes(task) + reading) / MIB == pytest.approx(1438, rel=0.2)
-    assert 450 * MIB + weights_kept_bytes(task) + reading > 1438 * MIB
+    reading = total_bytes(memory.reading_parts(task))
+    assert (450 * MIB + memory.weights_kept_bytes(task) + reading) / MIB == pytest.approx(1438, rel=0.2)
+    assert 450 * MIB + memory.weights_kept_bytes(task) + reading > 1438 * MIB
     start = Estimator(platform="cpu", available_bytes=None).programs(task, None)[0]
     assert (start.name, start.peak_bytes >= reading) == ("start", True)
     random = changed(smol, model={"name": llama_folder(tmp_path, layers=1), "weights": "random"})
-    assert weights_kept_bytes(build_task(random, "cpu")) == 0
+    assert memory.weights_kept_bytes(build_task(random, "cpu")) == 0
 
 
 def test_the_worst_verdict_decides_then_the_largest_need():
     programs = estimator(None).programs(build_task(CONFIG), None)
     small, large = sorted(programs, key=lambda each: each.peak_bytes)[:: len(programs) - 1]
-    assert deciding(programs) == large
+    assert memory.deciding(programs) == large
     refused = replace(small, available_bytes=1, error_fraction=0.0)
-    assert deciding([*programs, refused]) == refused
+    assert memory.deciding([*programs, refused]) == refused

@@ -28,6 +28,7 @@ from trainer.replay.recorded import ReplayRequest, read_recorded, replay_config
 from trainer.run import RunRequest
 from trainer.runtime import Devices, choose_devices, this_machine
 
+Order = Callable[..., RunRequest]
 COMPILED = "/jax/core/compile/backend_compile_duration"
 TOO_LARGE = (
     "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. Used 28.12G of "
@@ -56,7 +57,7 @@ def plan_of_run(folder: Path) -> dict[str, Any]:
     return plan
 
 
-def on_memory(monkeypatch: pytest.MonkeyPatch, memory_bytes: int) -> None:
+def on_memory(monkeypatch, memory_bytes: int) -> None:
     """Let the devices of runs have so much memory each."""
 
     def smaller(requested: str, count: int | None) -> Devices:
@@ -66,9 +67,7 @@ def on_memory(monkeypatch: pytest.MonkeyPatch, memory_bytes: int) -> None:
 
 
 @pytest.mark.slow
-def test_each_program_is_compiled_once_and_planned_from(
-    config: Config, order_of: Callable[..., RunRequest], compiled: Counter
-):
+def test_each_program_is_compiled_once_and_planned_from(config: Config, order_of: Order, compiled: Counter):
     order = order_of(changed(config, evaluation={"eval_set": "eval_v1"}))
     assert carried_out(order) == 0
     ours = ("draw", "start", "train_step", "decode")
@@ -101,7 +100,7 @@ def rewarded(config: Config, tmp_path: Path) -> Config:
 @pytest.mark.slow
 @pytest.mark.parametrize("devices", [1, 2])
 def test_what_draws_completions_is_compiled_before_the_first_step_and_planned_from(
-    devices: int, rewarded: Config, order_of: Callable[..., RunRequest], compiled: Counter, monkeypatch
+    devices: int, rewarded: Config, order_of: Order, compiled: Counter, monkeypatch
 ):
     """The roll-outs of the run find the programs that the plan was made from, of half the rows too."""
     found, draw = [], GroupPrograms.draw
@@ -129,7 +128,7 @@ def test_what_draws_completions_is_compiled_before_the_first_step_and_planned_fr
 
 
 def test_what_is_far_too_large_is_refused_without_a_compiler(
-    config: Config, order_of: Callable[..., RunRequest], compiled: Counter, monkeypatch: pytest.MonkeyPatch
+    config: Config, order_of: Order, compiled: Counter, monkeypatch
 ):
     on_memory(monkeypatch, 2**20)
     order = order_of(changed(config, memory={"remat": "none"}))
@@ -142,7 +141,7 @@ def test_what_is_far_too_large_is_refused_without_a_compiler(
 
 @pytest.mark.slow
 def test_a_compiled_run_that_does_not_fit_is_refused_before_its_weights_are_read(
-    config: Config, order_of: Callable[..., RunRequest], compiled: Counter, monkeypatch: pytest.MonkeyPatch
+    config: Config, order_of: Order, compiled: Counter, monkeypatch
 ):
     config = changed(config, memory={"remat": "none"})
     on_memory(monkeypatch, int(14.0 * 2**20))
@@ -159,9 +158,7 @@ def test_a_compiled_run_that_does_not_fit_is_refused_before_its_weights_are_read
 
 
 @pytest.mark.slow
-def test_what_is_forced_runs_and_says_so(
-    config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
-):
+def test_what_is_forced_runs_and_says_so(config: Config, order_of: Order, monkeypatch):
     on_memory(monkeypatch, 2**20)
     order = order_of(config, forced=True)
     assert carried_out(order) == 0
@@ -184,7 +181,7 @@ def test_what_is_forced_runs_and_says_so(
 )
 @pytest.mark.parametrize("forced", [False, True])
 def test_a_run_that_the_compiler_refuses_is_refused_even_if_forced(
-    said: str, code: int, text: str, forced: bool, config: Config, order_of: Callable[..., RunRequest], monkeypatch
+    said: str, code: int, text: str, forced: bool, config: Config, order_of: Order, monkeypatch
 ):
     """The first message is a TPU's; a CPU's compiler never says so."""
 
@@ -220,9 +217,7 @@ class Silent:
 
 @pytest.mark.slow(but=("method0",))
 @pytest.mark.parametrize("method", [MethodConfig(), MethodConfig(kind="lora"), MethodConfig(kind="lora", base="nf4")])
-def test_a_plan_for_this_machine_is_that_of_the_run(
-    method: MethodConfig, config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
+def test_a_plan_for_this_machine_is_that_of_the_run(method: MethodConfig, config: Config, monkeypatch, tmp_path: Path):
     monkeypatch.setenv("TRAINPROOF_CACHE", str(tmp_path))
     evaluation = {"eval_set": "eval_v1", "batch_size": 2}
     buckets = changed(config, method=method, evaluation=evaluation, data={"max_length": 256, "buckets": 2})
@@ -244,9 +239,7 @@ def test_a_plan_for_this_machine_is_that_of_the_run(
 
 
 @pytest.mark.slow
-def test_a_run_records_what_became_of_auto_remat_and_is_repeated_so(
-    config: Config, order_of: Callable[..., RunRequest]
-):
+def test_a_run_records_what_became_of_auto_remat_and_is_repeated_so(config: Config, order_of: Order):
     order = order_of(changed(config, memory={"remat": "auto"}))
     assert carried_out(order) == 0
     assert manifest_of(order.folder)["training"]["remat"] == "none"

@@ -390,9 +390,7 @@ def test_a_signal_ends_a_replay_with_its_results(copy: Path):
     )
 
 
-def test_a_bundle_is_replayed_and_verified_by_its_receipt(
-    honest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_a_bundle_is_replayed_and_verified_by_its_receipt(honest: Path, tmp_path: Path, capsys):
     bundle, output = tmp_path / "honest.zip", tmp_path / "receipt.json"
     build_bundle([honest], bundle)
     request = ReplayRequest(folder=bundle, segments=0, items=2, seed=5)
@@ -408,15 +406,13 @@ def test_a_bundle_is_replayed_and_verified_by_its_receipt(
     assert (proof.by, proof.is_positive) == ("you", True)
 
 
-def cut_tolerance(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
+def cut_tolerance(monkeypatch, steps: int) -> None:
     """Cut the table of tolerances to so many steps."""
     short = Tolerance(factor=1, least=1e-6, measured={"loss": ((steps, 0.0),), "grad_norm": ((steps, 0.0),)})
     monkeypatch.setattr(repetition, "load_tolerance", lambda compute: short)
 
 
-def test_on_another_processor_late_steps_are_not_judged(
-    copy: Path, replayer: Replayer, monkeypatch: pytest.MonkeyPatch
-):
+def test_on_another_processor_late_steps_are_not_judged(copy: Path, replayer: Replayer, monkeypatch):
     cut_tolerance(monkeypatch, 3)
     scale_losses(copy, 1.01, first=4, states=OTHER_STATES)
     results = replayer.replay(copy, is_exact=False)
@@ -438,7 +434,7 @@ def test_between_equal_states_the_tolerance_is_that_of_one_step(copy: Path, repl
 
 
 def test_on_another_processor_segments_are_judged_from_their_nearest_state(
-    honest: Path, tmp_path: Path, replayer: Replayer, monkeypatch: pytest.MonkeyPatch
+    honest: Path, tmp_path: Path, replayer: Replayer, monkeypatch
 ):
     """The checkpoints at steps 3 and 6 are common states."""
     cut_tolerance(monkeypatch, 1)

@@ -14,17 +14,8 @@ from statements import is_handed_on, untrue
 
 from schemas.validate import check_value
 from trainer.data.builtin import FOLDER, reasoning
-from trainer.data.builtin.reasoning import (
-    DATASET_SHARES,
-    DIFFICULTIES,
-    SHARES,
-    STORIES,
-    eval_prompts,
-    fresh_items,
-    generate_rows,
-    prompt_key,
-)
-from trainer.data.rows import read_dataset, read_eval_set
+from trainer.data.builtin.reasoning import DIFFICULTIES, SHARES, STORIES, fresh_items, generate_rows, prompt_key
+from trainer.data.rows import read_dataset
 
 FILES = {
     "dev-reasoning-v2.jsonl": 550,
@@ -113,56 +104,22 @@ def test_worked_columns_have_the_digits_of_their_numbers(a, b, digit):
     assert (compose(x for x, _ in digits), {y for _, y in digits}) == (a, {digit})
 
 
-@pytest.mark.parametrize("dataset", DATASET_SHARES)
+@pytest.mark.parametrize("dataset", reasoning.DATASET_SHARES)
 def test_every_line_is_true(dataset):
     fresh = generate_rows(dataset, 3000, 31, exclude_prompts=frozenset())
     assert [line for row in (*read_dataset(dataset).rows, *fresh) for line in untrue(row)] == []
 
 
-@pytest.fixture(scope="module")
-def rows():
+def test_generated_rows_are_new_and_follow_from_the_seed():
     committed = frozenset(row["prompt"] for row in read_dataset("dev-reasoning-v2").rows)
-    return committed, generate_rows("dev-reasoning-v2", 5000, 11, exclude_prompts=committed)
-
-
-def test_generated_prompts_are_new(rows):
-    committed, fresh = rows
+    fresh = generate_rows("dev-reasoning-v2", 5000, 11, exclude_prompts=committed)
     keys = {prompt_key(row["prompt"]) for row in fresh}
     assert len(keys) == len(fresh) == 5000
-    assert keys.isdisjoint({prompt_key(prompt) for prompt in committed | eval_prompts()})
-
-
-def test_the_seed_determines_rows_and_their_shares(rows):
-    committed, fresh = rows
+    assert keys.isdisjoint({prompt_key(prompt) for prompt in committed | reasoning.eval_prompts()})
     assert generate_rows("dev-reasoning-v2", 100, 11, exclude_prompts=committed) == fresh[:100]
     assert generate_rows("dev-reasoning-v2", 100, 12, exclude_prompts=committed) != fresh[:100]
     arithmetic = sum(row["meta"]["category"] == "arithmetic" for row in fresh) / len(fresh)
     assert arithmetic == pytest.approx(0.40, abs=0.03)
-
-
-def test_fresh_items_follow_from_the_seed_and_are_in_no_other_rows():
-    first, excluded = fresh_items("eval_v2", "mine.jsonl", 60, 5, training=())
-    assert first == fresh_items("eval_v2", "mine.jsonl", 60, 5, training=())[0]
-    assert first != fresh_items("eval_v2", "mine.jsonl", 60, 6, training=())[0]
-    assert excluded == 0
-    assert len({prompt_key(item["prompt"]) for item in first}) == 60
-    assert [item["expected"] for item in first] == [solve(item["prompt"]) for item in first]
-    training = [row["prompt"] for row in read_dataset("dev-reasoning-v2").rows]
-    # With the seed of the committed rows, all of them are drawn and excluded.
-    items, excluded = fresh_items("eval_v2", "dev-reasoning-v2", 50, 7, training=training)
-    known = {prompt_key(prompt) for prompt in (*training, *eval_prompts())}
-    assert known.isdisjoint(prompt_key(item["prompt"]) for item in items)
-    assert excluded > 500
-
-
-def test_fresh_items_have_the_shares_of_the_set_or_else_of_the_dataset():
-    items, _ = fresh_items("eval_v2", "x", 100, 1, training=())
-    own = Counter(item["category"] for item in read_eval_set("eval_v2").rows)
-    drawn = Counter(item["category"] for item in items)
-    assert all(abs(drawn[name] - own[name]) <= 1 for name in own | drawn)
-    items, _ = fresh_items("mine.jsonl", "dev-stories-v1", 3, 1, training=())
-    assert {item["section"] for item in items} == {"applied"}
-    assert fresh_items(None, "mine.jsonl", 3, 1, training=()) is None
 
 
 def test_exhaustion_is_an_error(monkeypatch):
