@@ -127,9 +127,7 @@ EVAL = {"id": "a", "prompt": "1 + 1? ", "expected": "2"}
 SYSTEM = "Be brief."
 
 
-def with_system_prompt(
-    folder: Path, data: list[dict], *, model="tiny-gpt2", objective="supervised", **settings
-) -> Config:
+def configured(folder: Path, data: list[dict], *, model="tiny-gpt2", objective="supervised", **settings) -> Config:
     dataset = row_file(folder / "rows.jsonl", *data)
     return changed(
         Config(model=ModelConfig(name=model, weights="random")),
@@ -156,32 +154,30 @@ def prompts(config: Config) -> tuple[str, str]:
         (TALK, {}, "system: Be brief.\nuser: Hi.\nassistant: ", "system: Be brief.\nuser: 1 + 1? \nassistant: "),
     ],
 )
-def test_prompts_of_rows_and_items_begin_with_the_system_prompt(
-    row, settings, trained: str, asked: str, tmp_path: Path
-):
-    assert prompts(with_system_prompt(tmp_path, [row], **settings)) == (trained, asked)
+def test_prompts_begin_with_the_system_prompt(row, settings, trained, asked, tmp_path: Path):
+    assert prompts(configured(tmp_path, [row], **settings)) == (trained, asked)
 
 
 def test_a_template_without_system_turns_has_the_system_prompt_in_the_first_turn(tmp_path: Path):
     model = str(chat_model_folder(tmp_path / "model", GEMMA_TEMPLATE))
-    config = with_system_prompt(tmp_path, [TALK], model=model)
+    config = configured(tmp_path, [TALK], model=model)
     trained = "<bos><turn>user\nBe brief.\n\nHi.</turn>\n<turn>model\n"
     assert prompts(config) == (trained, trained.replace("Hi.", "1 + 1?"))
 
 
 def test_rows_keep_their_own_system_prompt_and_one_that_no_row_takes_is_refused(tmp_path: Path):
-    _, data = inputs_of(with_system_prompt(tmp_path, [OWN, TALK]))
+    _, data = inputs_of(configured(tmp_path, [OWN, TALK]))
     texts = {data.tokenizer.decode(row.token_ids) for row in data.encoded.encoded}
     assert {text.partition("\n")[0] for text in texts} == {"system: Be long.", "system: Be brief."}
     assert data.form.system == SYSTEM
     for lines, kind in (([OWN], "rows"), ([{"text": "All of it."}], "text")):
-        [problem] = problems_of(inputs_of, with_system_prompt(tmp_path, lines, kind=kind))
+        [problem] = problems_of(inputs_of, configured(tmp_path, lines, kind=kind))
         assert (problem.code, problem.pointer) == ("TP006", "/data/system_prompt")
 
 
 @pytest.mark.parametrize(("row", "template"), [(SUM, "Q: {prompt}"), (TALK, None)])
 def test_a_run_records_its_system_prompt_without_a_contradiction(row, template, tmp_path: Path):
-    config = with_system_prompt(tmp_path, [row], template=template)
+    config = configured(tmp_path, [row], template=template)
     assert carried_out(RunRequest(config=config, folder=tmp_path / "run", command=["trainproof"])) == 0
     assert errors_of(tmp_path / "run") == []
     assert manifest_of(tmp_path / "run")["effective"]["data"]["system_prompt"] == SYSTEM
