@@ -53,6 +53,11 @@ def rule_codes(run: PlannedRun, **more: Any) -> list[str]:
     return [f"{problem.code} {problem.severity}" for problem in findings(varied(run, **more))]
 
 
+SLOW = {"step": Band(low=100, likely=125, high=150)}
+RARELY = {"checkpoint": {"save_every_steps": 500}}
+AT_THE_END = {"checkpoint": {"save_every_steps": 0}}
+
+
 def test_unknown_figures_give_no_finding(quiet: PlannedRun):
     assert findings(quiet) == ()
     limits = replace(T4X2, session_seconds=None, week_seconds=None, disk_bytes=None, host_memory_bytes=None)
@@ -78,59 +83,52 @@ def test_unknown_figures_give_no_finding(quiet: PlannedRun):
         ({"host": (2 * 30_074_068_992, "the copied state")}, ["TP743 error"]),
         ({"host": (30_074_068_992, "the copied state")}, []),
         ({"drawing": exactly(1), "step": exactly(1)}, ["TP748 warning"]),
+        ({**SLOW, "limits": {"steps": 3000}, "checkpoint": {"save_every_steps": 72}}, []),
+        # It saves before the session ends.
+        ({**SLOW, **RARELY, "limits": {"steps": 3000, "max_minutes": 690}}, ["TP742 warning"]),
+        ({"step": exactly(100), **AT_THE_END, "limits": {"steps": 100}}, []),
+        ({"step": exactly(100), **AT_THE_END, "limits": {"steps": 300}}, ["TP731 warning"]),
+        ({"step": exactly(100), **AT_THE_END, "limits": {"steps": 500}}, ["TP731 error"]),
+        ({"hours": Band(low=4, likely=5, high=6)}, []),
+        ({"hours": Band(low=8, likely=11, high=13)}, ["TP732 note"]),
+        ({"hours": Band(low=10, likely=14, high=20)}, ["TP732 warning"]),
+        ({"hours": Band(low=20, likely=28, high=40)}, ["TP732 warning", "TP733 note"]),
+        ({"hours": Band(low=40, likely=45, high=50)}, ["TP732 warning", "TP733 warning"]),
+        ({**SLOW, "limits": {"steps": 1250}, "hours_stated": 45}, []),
+        ({"step": Band(low=8, likely=12, high=19), "limits": {"steps": 400, "max_minutes": 100}}, ["TP742 note"]),
+        ({"step": Band(low=8, likely=12, high=19), "limits": {"steps": 400, "max_minutes": 130}}, []),
     ],
 )
 def test_rules(quiet: PlannedRun, figures: dict[str, Any], expected: list[str]):
     assert rule_codes(quiet, **figures) == expected
 
 
-def test_checkpoints_further_apart_than_a_session(quiet: PlannedRun):
-    step = Band(low=100, likely=125, high=150)
-    run = {"step": step, "limits": {"steps": 3000}, "checkpoint": {"save_every_steps": 500}}
-    (problem,) = findings(varied(quiet, **run))
-    assert (problem.code, problem.severity, problem.pointer) == ("TP731", "error", "/checkpoint/save_every_steps")
-    assert problem.what == (
-        "A checkpoint is written every 500 steps, which takes 13.9 to 20.8 hours; a session of kaggle-t4x2 has 12."
-    )
-    assert problem.next.startswith("Use --set checkpoint.save_every_steps=72, which is at most 3 hours")
-    assert rule_codes(quiet, **run | {"checkpoint": {"save_every_steps": 72}}) == []
-    limited = {"limits": {"steps": 3000, "max_minutes": 690}}
-    assert rule_codes(quiet, **run | limited) == ["TP742 warning"], "it saves before the session ends"
-    at_the_end = {"checkpoint": {"save_every_steps": 0}, "step": exactly(100)}
-    expected = [[], ["TP731 warning"], ["TP731 error"]]
-    assert [rule_codes(quiet, **at_the_end, limits={"steps": steps}) for steps in (100, 300, 500)] == expected
-
-
 @pytest.mark.parametrize(
-    ("hours", "codes"),
+    ("figures", "code", "what"),
     [
-        ((4, 5, 6), []),
-        ((8, 11, 13), ["TP732 note"]),
-        ((10, 14, 20), ["TP732 warning"]),
-        ((20, 28, 40), ["TP732 warning", "TP733 note"]),
-        ((40, 45, 50), ["TP732 warning", "TP733 warning"]),
+        (
+            {**SLOW, **RARELY, "limits": {"steps": 3000}},
+            "TP731 error",
+            "A checkpoint is written every 500 steps, which takes 13.9 to 20.8 hours; a session of kaggle-t4x2 has 12.",
+        ),
+        (
+            {**SLOW, "limits": {"steps": 2500}, "hours_stated": 45},
+            "TP734 warning",
+            "2,500 steps of 100 to 150 s on kaggle-t4x2 are 69.4 to 104 hours, not 45.",
+        ),
+        (
+            {"step": Band(low=8, likely=12, high=19), "limits": {"steps": 400, "max_minutes": 60}},
+            "TP742 warning",
+            "400 steps on kaggle-t4x2 take 53.3 to 127 minutes; limits.max_minutes is 60, which is enough for",
+        ),
     ],
 )
-def test_sessions_and_weeks(quiet: PlannedRun, hours: tuple[int, int, int], codes: list[str]):
-    low, likely, high = hours
-    assert rule_codes(quiet, hours=Band(low=low, likely=likely, high=high)) == codes
-
-
-def test_stated_hours_are_compared_with_the_time_of_the_steps(quiet: PlannedRun):
-    run = {"step": Band(low=100, likely=125, high=150), "hours_stated": 45}
-    assert rule_codes(quiet, **run, limits={"steps": 1250}) == []
-    (problem,) = findings(varied(quiet, **run, limits={"steps": 2500}))
-    assert problem.what == "2,500 steps of 100 to 150 s on kaggle-t4x2 are 69.4 to 104 hours, not 45."
-
-
-def test_a_time_limit_before_the_last_step(quiet: PlannedRun):
-    run = {"step": Band(low=8, likely=12, high=19)}
-    limits = [{"steps": 400, "max_minutes": minutes} for minutes in (60, 100, 130)]
-    (problem,) = findings(varied(quiet, **run, limits=limits[0]))
-    assert problem.what == (
-        "400 steps on kaggle-t4x2 take 53.3 to 127 minutes; limits.max_minutes is 60, which is enough for about 300."
-    )
-    assert [rule_codes(quiet, **run, limits=each) for each in limits] == [["TP742 warning"], ["TP742 note"], []]
+def test_findings_name_their_figures(quiet: PlannedRun, figures: dict[str, Any], code: str, what: str):
+    (problem,) = findings(varied(quiet, **figures))
+    assert f"{problem.code} {problem.severity}" == code
+    assert problem.what.startswith(what)
+    if code == "TP731 error":
+        assert problem.next.startswith("Use --set checkpoint.save_every_steps=72, which is at most 3 hours")
 
 
 def test_too_few_tokens_for_the_device(quiet: PlannedRun):
