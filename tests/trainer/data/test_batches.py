@@ -1,5 +1,6 @@
 """Batches: the order of rows, packed sequences and bucket lengths."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -149,19 +150,13 @@ def test_prefetched_batch_equals_the_batch(config: Config):
 
 
 def test_prefetching_raises_errors_with_their_batch():
-    class Broken:
-        def batch(self, step: int):
-            if step == 1:
-                raise OSError("the file is gone")
-            return {}
+    def batch(step: int) -> dict[str, Any]:
+        if step == 1:
+            raise OSError("the file is gone")
+        return {}
 
-        def rows(self, step: int) -> list[int]:
-            return []
-
-        def tokens_before(self, step: int) -> int:
-            return 0
-
-    with PrefetchingSource(Broken(), steps=3) as ahead:
+    broken = SimpleNamespace(batch=batch, rows=lambda step: [], tokens_before=lambda step: 0)
+    with PrefetchingSource(broken, steps=3) as ahead:
         ahead.batch(0)
         with pytest.raises(OSError, match="the file is gone"):
             ahead.batch(1)

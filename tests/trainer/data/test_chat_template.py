@@ -13,7 +13,6 @@ from refusals import problems_of, refusal_text
 from tasks import inputs_of
 from whole_runs import errors_of
 
-from schemas.render import render_text
 from trainer.config.names import limit_tokenizer_size
 from trainer.config.tree import Config
 from trainer.data.conversations import PromptForm, infer_form, untrusted_model
@@ -124,17 +123,12 @@ def test_a_run_and_what_comes_of_it_stop_where_the_template_ends_a_turn(config: 
 
 
 def test_rows_refused_by_the_template_are_reported_with_lines(tmp_path: Path):
-    assert refusal_of([TALK, *[SYSTEM] * 6], chat_tokenizer(tmp_path)) == (
-        "".join(
-            f"error TP022: rows.jsonl (line {index + 1}): "
-            f"The model's chat template refuses row {index}: System role not supported.\n"
-            "  This is the template's own message; it says which turns the model was trained for.\n"
-            "  Next: Change the row to what the template supports, or remove it.\n"
-            for index in range(1, 6)
-        )
-        + "error TP022: rows.jsonl: The model's chat template refuses 1 further rows.\n"
-        "  Next: Correct or remove them.\n"
+    problems = problems_of(
+        encode_rows, [TALK, *[SYSTEM] * 6], chat_tokenizer(tmp_path), max_length=128, file="rows.jsonl"
     )
+    assert [(each.code, each.line) for each in problems] == [("TP022", line) for line in (2, 3, 4, 5, 6, None)]
+    assert problems[0].what == "The model's chat template refuses row 1: System role not supported."
+    assert problems[-1].what == "The model's chat template refuses 1 further rows."
 
 
 def test_items_refused_by_the_template_are_reported_first(config: Config, tmp_path: Path):
@@ -145,40 +139,33 @@ def test_items_refused_by_the_template_are_reported_first(config: Config, tmp_pa
 
 def test_conversation_must_end_with_the_assistant(tmp_path: Path):
     path = row_file(tmp_path / "rows.jsonl", TALK, chat(("user", "u"), ("user", "I am the user")))
-    assert refusal_text(read_dataset, path) == (
-        f"error TP014: {path} at /messages/1/role (line 2): The last turn is by the user.\n"
-        "  The model learns to write the last turn, so it would learn to write for another role.\n"
-        "  Expected: assistant.\n"
-        "  Next: End the conversation with a turn of the assistant, or remove the row.\n"
-    )
+    [problem] = problems_of(read_dataset, path)
+    assert (problem.code, problem.line, problem.pointer) == ("TP014", 2, "/messages/1/role")
+    assert problem.what == "The last turn is by the user."
 
 
 def test_end_token_in_a_completion_is_refused(tmp_path: Path):
     tokenizer = resolve("tiny-gpt2").tokenizer()
     early = chat(("user", "u"), ("assistant", "<eos>"))
     rows = [PAIR, {"prompt": "a", "completion": "The token <eos> ends a text."}, *[early] * 5]
-    fix = "  Next: Remove it; the end token is appended to every completion.\n"
-    why = "  The completion contains the text of the end token, so the model would learn to stop there.\n"
-    assert refusal_of(rows, tokenizer) == (
-        "".join(
-            f"error TP023: rows.jsonl at {pointer} (line {index + 1}): "
-            f"Row {index} has the end token <eos> in the text to be learned.\n{why}{fix}"
-            for index, pointer in [(1, "/completion"), *[(index, "/messages/1/content") for index in range(2, 6)]]
-        )
-        + f"error TP023: rows.jsonl: 1 further texts to be learned contain an end token.\n{fix}"
-    )
+    problems = problems_of(encode_rows, rows, tokenizer, max_length=128, file="rows.jsonl")
+    pointers = ["/completion", *["/messages/1/content"] * 4, None]
+    assert [(each.code, each.line, each.pointer) for each in problems] == [
+        ("TP023", line, pointer) for line, pointer in zip((2, 3, 4, 5, 6, None), pointers, strict=True)
+    ]
+    assert problems[0].what == "Row 1 has the end token <eos> in the text to be learned."
+    assert problems[-1].what == "1 further texts to be learned contain an end token."
 
 
 def test_special_tokens_in_texts_are_reported(config: Config, tmp_path: Path):
     rows = row_file(tmp_path / "rows.jsonl", PAIR, {"prompt": "<eos> a <pad>", "completion": "b <pad>"})
     items = row_file(tmp_path / "items.jsonl", {"id": "1", "prompt": "<eos>", "expected": "x"})
     special = changed(config, data={"dataset": rows, "max_length": 32}, evaluation={"eval_set": items})
-    assert render_text(inputs_of(special)[1].warnings) == "".join(
-        f"warning TP024: {file} (line {line}): 1 row has the text of special tokens in it, the first here: {tokens}.\n"
-        "  The tokenizer encodes this text as a special token, not as characters.\n"
-        "  Next: No action needed if this is intended. Otherwise change the text, for example with a space inside.\n"
-        for file, line, tokens in ((rows, 2, "<eos>, <pad>"), (items, 1, "<eos>"))
-    )
+    found = [
+        (each.code, each.file, each.line, each.what.partition("first here: ")[2])
+        for each in inputs_of(special)[1].warnings
+    ]
+    assert found == [("TP024", rows, 2, "<eos>, <pad>."), ("TP024", items, 1, "<eos>.")]
 
 
 def test_untrusted_template_has_limited_time(tmp_path: Path):

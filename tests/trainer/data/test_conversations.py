@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from model_folders import chat
-from refusals import refusal_text
+from refusals import problems_of, refusal_text
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import chat_template_utils
@@ -192,13 +192,11 @@ def test_turn_with_another_header_than_the_generation_prompt():
 def test_turn_that_cannot_be_located_is_refused():
     length = "{{ messages[-1].content | length }}"
     template = template_of("<{{ m.role }}>{{ m.content }}</s>", "<assistant>", before=length)
-    assert refusal_of(TALKS["one turn"], tokenizer_for(template)) == (
-        "error TP022: rows.jsonl (line 1): "
-        "The answer of row 0 cannot be found in the output of the model's chat template: "
+    [problem] = problems_of(encoded, TALKS["one turn"], tokenizer_for(template))
+    assert (problem.code, problem.line) == ("TP022", 1)
+    assert problem.what.endswith(
         'it writes "4<user>2+3?</s><assistant>" before the answer, '
-        'and "1<user>2+3?</s><assistant>5</s>" in the whole conversation.\n'
-        "  Prompt and answer together must be the text that the template writes for the whole conversation.\n"
-        "  Next: Correct the template, or write the row as prompt and completion.\n"
+        'and "1<user>2+3?</s><assistant>5</s>" in the whole conversation.'
     )
 
 

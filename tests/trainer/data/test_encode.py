@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import tokenizers
 from model_folders import case_folding_folder, chat, model_folder, row_file
-from refusals import problems_of, refusal_text
+from refusals import problems_of
 
-from schemas.render import render_text
 from trainer.config.tree import DataConfig
 from trainer.data.encode import collate, encode_rows, first_examples
 from trainer.data.rows import read_dataset
@@ -96,12 +95,11 @@ def test_truncating_most_examples_is_an_error(tokenizer):
     )
     short = len(encode_rows([PAIR], tokenizer, max_length=32, file="").encoded[0].learned)
     taught = 3 * len(whole.learned) + 2 * short
-    assert render_text(most.warnings) == (
-        "error TP026: rows.jsonl: data.max_length is 32, but 3 of 5 examples lose their answer or its end at that "
-        f"length; {lost / taught:.1%} of the supervised tokens are cut off. The longest example has {len(whole)} "
-        "tokens.\n"
-        "  The model would learn answers without their end, and rarely or never to stop.\n"
-        f"  Next: Set data.max_length to at least {len(whole)}, or shorten or remove rows.\n"
+    [problem] = most.warnings
+    assert (problem.code, problem.severity) == ("TP026", "error")
+    assert problem.what == (
+        "data.max_length is 32, but 3 of 5 examples lose their answer or its end at that length; "
+        f"{lost / taught:.1%} of the supervised tokens are cut off. The longest example has {len(whole)} tokens."
     )
     assert [(each.code, each.severity) for each in some.warnings] == [("TP455", "warning")]
     assert encode_rows([long, PAIR, PAIR], tokenizer, max_length=len(whole), file="").warnings == ()
@@ -164,11 +162,10 @@ def test_every_turn_is_supervised_on_request(tokenizer):
 
 
 def test_lost_answers_are_refused_with_the_length_they_need(tokenizer):
-    said = refusal_text(encode_rows, [PAIR] + [TRACE] * 6, tokenizer, max_length=12, file="rows.jsonl")
+    [problem] = problems_of(encode_rows, [PAIR] + [TRACE] * 6, tokenizer, max_length=12, file="rows.jsonl")
     needed = len(encode_rows([TRACE], tokenizer, max_length=128, file="").encoded[0].token_ids)
-    assert said == (
-        "error TP021: rows.jsonl (line 2): data.max_length is 12, but 6 of 7 examples lose their answer at that "
-        "length: row 1, row 2, row 3, row 4, row 5 and others.\n"
-        "  The model would learn the question and never the answer.\n"
-        f"  Next: Set data.max_length to at least {needed}, or shorten or remove rows.\n"
+    assert (problem.code, problem.line) == ("TP021", 2)
+    assert problem.what.startswith(
+        "data.max_length is 12, but 6 of 7 examples lose their answer at that length: row 1, "
     )
+    assert problem.next.startswith(f"Set data.max_length to at least {needed}, ")

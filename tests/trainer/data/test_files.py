@@ -5,8 +5,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow
 import pytest
 from model_folders import chat, row_file
+from pyarrow import parquet
 from refusals import problems_of, refusal_text
 
 from trainer.data.encode import TokenFile, encode_rows
@@ -31,9 +33,6 @@ def as_jsonl(path: Path, rows: list[dict]) -> Path:
 
 
 def as_parquet(path: Path, rows: list[dict]) -> Path:
-    pyarrow = pytest.importorskip("pyarrow")
-    from pyarrow import parquet
-
     path = path.with_suffix(".parquet")
     parquet.write_table(pyarrow.Table.from_pylist(rows), path, row_group_size=2)
     return path
@@ -41,7 +40,6 @@ def as_parquet(path: Path, rows: list[dict]) -> Path:
 
 def as_folder(path: Path, rows: list[dict]) -> Path:
     """Write what `Dataset.save_to_disk` writes: two files in the stream format, and their names."""
-    pyarrow = pytest.importorskip("pyarrow")
     path.mkdir()
     table = pyarrow.Table.from_pylist(rows)
     half = (len(rows) + 1) // 2
@@ -82,14 +80,9 @@ def test_column_names_decide_the_format(write: Write, row: dict, taken: dict, tm
 def test_unknown_columns_are_refused(write: Write, tmp_path: Path):
     path = write(tmp_path / "rows", [{"question": "2 + 2?", "answer": "4"}])
     file = path / "data-00000-of-00002.arrow" if path.is_dir() else path
-    assert refusal(path) == (
-        f"error TP018: {file} (line 1): The row has the columns question and answer, which "
-        "data.kind rows does not recognise.\n"
-        "  The names of the columns decide which one is the prompt and which one is the completion.\n"
-        "  Expected: messages; prompt and completion; prompt, steps and final_answer; prompt and task; "
-        "conversations (ShareGPT); or instruction and output (Alpaca).\n"
-        "  Next: Rename the columns, or convert the file.\n"
-    )
+    [problem] = problems_of(read_dataset, str(path))
+    assert (problem.code, problem.file, problem.line) == ("TP018", str(file), 1)
+    assert problem.what.startswith("The row has the columns question and answer, which")
 
 
 def test_text_file_is_one_row(tmp_path: Path):
@@ -206,9 +199,6 @@ def test_nan_is_never_text(write: Write, tmp_path: Path):
 
 
 def test_arrow_extension_types(tmp_path: Path):
-    pyarrow = pytest.importorskip("pyarrow")
-    from pyarrow import parquet
-
     turns = pyarrow.array([json.dumps(TALK["messages"])] * 2)
     number = pyarrow.ExtensionArray.from_storage(pyarrow.uuid(), pyarrow.array([b"0" * 16] * 2, pyarrow.binary(16)))
     table = {"messages": pyarrow.ExtensionArray.from_storage(pyarrow.json_(), turns), "id": number}
@@ -220,7 +210,6 @@ def test_arrow_extension_types(tmp_path: Path):
 
 
 def test_duplicate_column_is_refused(tmp_path: Path):
-    pyarrow = pytest.importorskip("pyarrow")
     path = tmp_path / "rows.arrow"
     table = pyarrow.table([["a"], ["b"], ["c"]], names=["prompt", "completion", "completion"])
     for new_file in (pyarrow.ipc.new_stream, pyarrow.ipc.new_file):
@@ -327,22 +316,14 @@ def test_missing_pyarrow_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert f"error TP015: {path}: Reading rows.parquet needs pyarrow, which is not installed." in refusal(path)
 
 
-def test_blank_lines_are_skipped_with_a_warning(tmp_path: Path):
+def test_blank_lines_are_skipped_with_a_warning_and_not_enough(tmp_path: Path):
     path, line = tmp_path / "rows.jsonl", json.dumps(PAIR) + "\n"
     path.write_text(line + "\n" + line + "\n")
     file = read_dataset(str(path))
     assert list(file.lines) == [1, 3]
     assert [(each.code, each.line) for each in file.warnings] == [("TP131", 2), ("TP131", 4)]
-
-
-def test_file_of_blank_lines_is_refused(tmp_path: Path):
-    path = tmp_path / "rows.jsonl"
     path.write_text("\n\n")
-    assert refusal(path) == (
-        f"error TP011: {path}: The dataset has no rows.\n"
-        "  Expected: at least one line of JSON.\n"
-        "  Next: Write one row per line; schemas/documents/v1 describes the shapes.\n"
-    )
+    assert f"error TP011: {path}: The dataset has no rows.\n" in refusal(path)
 
 
 def test_duplicate_id_is_refused_with_both_lines(tmp_path: Path):

@@ -57,12 +57,8 @@ def program(programs: Iterable[ProgramMemory], name: str) -> ProgramMemory:
 
 
 def test_verdicts_follow_from_the_band_and_a_compiler_refuses_what_is_above():
-    assert [verdict(need, 100, 0.08) for need in (92, 95, 108, 109)] == [
-        "fits",
-        "tight",
-        "tight",
-        "does_not_fit",
-    ]
+    by_formula = [verdict(need, 100, 0.08) for need in (92, 95, 108, 109)]
+    assert by_formula == ["fits", "tight", "tight", "does_not_fit"]
     assert [verdict(need, 100, 0.08, "compiler") for need in (92, 95, 101)] == ["fits", "tight", "does_not_fit"]
     assert verdict(1, None, 0.08) == "unknown"
     assert memory.worst(["fits", "tight", "unknown"]) == "tight"

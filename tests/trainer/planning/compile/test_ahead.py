@@ -9,18 +9,16 @@ from typing import Any
 
 import psutil
 import pytest
+from configs import changed
 from stand_in_compiler import run_code
 
-from trainer.config.tree import BatchConfig, Config, DataConfig, ModelConfig
+from trainer.config.tree import Config, ModelConfig
 from trainer.planning.compile import ahead
 from trainer.planning.compile.ahead import CompilerAnswer, CompilerError, ask_compiler
 from trainer.planning.compile.machines import V5E_1
 
-CONFIG = Config(
-    model=ModelConfig(name="tiny-gpt2", weights="random"),
-    data=DataConfig(max_length=32),
-    batch=BatchConfig(microbatch_size=2),
-)
+TINY = Config(model=ModelConfig(name="tiny-gpt2", weights="random"))
+CONFIG = changed(TINY, data={"max_length": 32}, batch={"microbatch_size": 2})
 NEWER = (
     "RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: Ran out of memory on HBM, the total memory required for HLO "
     "temporaries (11.44G) exceeds available HBM (10.25G). HLO module: jit_step."
