@@ -34,8 +34,8 @@ def chat_tokenizer(folder: Path, template: str = GEMMA_TEMPLATE, *, turn_end: st
     return resolve(str(chat_model_folder(folder / "model", template, turn_end=turn_end))).tokenizer()
 
 
-def refusal_of(rows: list[dict], tokenizer) -> str:
-    return refusal_text(encode_rows, rows, tokenizer, max_length=128, file="rows.jsonl")
+def refused(rows: list[dict], tokenizer) -> tuple[Problem, ...]:
+    return problems_of(encode_rows, rows, tokenizer, max_length=128, file="rows.jsonl")
 
 
 def test_end_tokens_that_the_template_writes_stay_in_the_prompt(tmp_path: Path):
@@ -52,7 +52,7 @@ def test_turns_end_with_the_token_of_the_template(tmp_path: Path):
     assert [row.token_ids[-1] for row in data.encoded] == [TURN_END_ID] * 3
     assert data.counts["end_token_supervised"] is True
     early = chat(("user", "u"), ("assistant", "Hi.</turn> Ho."))
-    assert "Row 0 has the end token </turn> in the text to be learned." in refusal_of([early], tokenizer)
+    assert "Row 0 has the end token </turn> in the text to be learned." in refused([early], tokenizer)[0].what
 
 
 @pytest.mark.parametrize(
@@ -123,9 +123,7 @@ def test_a_run_and_what_comes_of_it_stop_where_the_template_ends_a_turn(config: 
 
 
 def test_rows_refused_by_the_template_are_reported_with_lines(tmp_path: Path):
-    problems = problems_of(
-        encode_rows, [TALK, *[SYSTEM] * 6], chat_tokenizer(tmp_path), max_length=128, file="rows.jsonl"
-    )
+    problems = refused([TALK, *[SYSTEM] * 6], chat_tokenizer(tmp_path))
     assert [(each.code, each.line) for each in problems] == [("TP022", line) for line in (2, 3, 4, 5, 6, None)]
     assert problems[0].what == "The model's chat template refuses row 1: System role not supported."
     assert problems[-1].what == "The model's chat template refuses 1 further rows."
@@ -148,7 +146,7 @@ def test_end_token_in_a_completion_is_refused(tmp_path: Path):
     tokenizer = resolve("tiny-gpt2").tokenizer()
     early = chat(("user", "u"), ("assistant", "<eos>"))
     rows = [PAIR, {"prompt": "a", "completion": "The token <eos> ends a text."}, *[early] * 5]
-    problems = problems_of(encode_rows, rows, tokenizer, max_length=128, file="rows.jsonl")
+    problems = refused(rows, tokenizer)
     pointers = ["/completion", *["/messages/1/content"] * 4, None]
     assert [(each.code, each.line, each.pointer) for each in problems] == [
         ("TP023", line, pointer) for line, pointer in zip((2, 3, 4, 5, 6, None), pointers, strict=True)
@@ -161,10 +159,8 @@ def test_special_tokens_in_texts_are_reported(config: Config, tmp_path: Path):
     rows = row_file(tmp_path / "rows.jsonl", PAIR, {"prompt": "<eos> a <pad>", "completion": "b <pad>"})
     items = row_file(tmp_path / "items.jsonl", {"id": "1", "prompt": "<eos>", "expected": "x"})
     special = changed(config, data={"dataset": rows, "max_length": 32}, evaluation={"eval_set": items})
-    found = [
-        (each.code, each.file, each.line, each.what.partition("first here: ")[2])
-        for each in inputs_of(special)[1].warnings
-    ]
+    warnings = inputs_of(special)[1].warnings
+    found = [(each.code, each.file, each.line, each.what.partition("first here: ")[2]) for each in warnings]
     assert found == [("TP024", rows, 2, "<eos>, <pad>."), ("TP024", items, 1, "<eos>.")]
 
 
@@ -172,8 +168,8 @@ def test_untrusted_template_has_limited_time(tmp_path: Path):
     template = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
     tokenizer = chat_tokenizer(tmp_path, template)
     with untrusted_model(template_seconds=0.2):
-        said = refusal_of([TALK], tokenizer)
-    assert "cannot be used: it takes more than 0.2 seconds of CPU time for one conversation." in said
+        [problem] = refused([TALK], tokenizer)
+    assert problem.what.endswith("cannot be used: it takes more than 0.2 seconds of CPU time for one conversation.")
 
 
 def test_untrusted_template_in_c_code_ends_the_process(tmp_path: Path):
@@ -203,6 +199,6 @@ def test_broken_template_is_reported_once(is_installed: bool, tmp_path: Path, mo
     if not is_installed:
         monkeypatch.setitem(sys.modules, "jinja2", None)
     why = "line 1 of the template: unexpected end" if is_installed else "jinja2, which runs it, is not installed"
-    said = refusal_of([TALK, TALK], tokenizer)
-    assert said.count("error TP022") == 1
-    assert why in said
+    [problem] = refused([TALK, TALK], tokenizer)
+    assert problem.code == "TP022"
+    assert why in problem.what
