@@ -13,6 +13,7 @@ from refusals import problems_of, refusal_text
 from tasks import inputs_of
 from whole_runs import errors_of
 
+from schemas.problems import Problem
 from trainer.config.names import limit_tokenizer_size
 from trainer.config.tree import Config
 from trainer.data.conversations import PromptForm, infer_form, untrusted_model
