@@ -12,7 +12,7 @@ from pyarrow import parquet
 from refusals import problems_of, refusal_text
 
 from trainer.data.encode import TokenFile, encode_rows
-from trainer.data.rows import RowFile, read_dataset, read_eval_set
+from trainer.data.rows import read_dataset, read_eval_set
 from trainer.first_config import read_shape
 from trainer.model.source import resolve
 
@@ -60,10 +60,6 @@ def refusal(path: Path, kind: str = "rows") -> str:
     return refusal_text(read_dataset, str(path), kind)
 
 
-def rows_of(file: RowFile) -> list[dict]:
-    return list(file.rows)
-
-
 @pytest.mark.parametrize("write", WRITERS)
 @pytest.mark.parametrize(
     ("row", "taken"),
@@ -71,7 +67,7 @@ def rows_of(file: RowFile) -> list[dict]:
 )
 def test_column_names_decide_the_format(write: Write, row: dict, taken: dict, tmp_path: Path):
     file = read_dataset(str(write(tmp_path / "rows", [row] * 5)))
-    assert rows_of(file) == [taken] * 5
+    assert list(file.rows) == [taken] * 5
     assert list(file.lines) == [1, 2, 3, 4, 5]
     assert [file.rows[4], file.rows[0]] == [taken, taken]
 
@@ -88,7 +84,7 @@ def test_unknown_columns_are_refused(write: Write, tmp_path: Path):
 def test_text_file_is_one_row(tmp_path: Path):
     path = tmp_path / "book.txt"
     path.write_text("One.\n\nTwo.\n")
-    assert rows_of(read_dataset(str(path), "text")) == [{"text": "One.\n\nTwo.\n"}]
+    assert list(read_dataset(str(path), "text").rows) == [{"text": "One.\n\nTwo.\n"}]
     path.write_bytes(b"\xff\xfe")
     assert "TP016" in refusal(path, "text")
 
@@ -154,7 +150,7 @@ def as_array(path: Path, rows: list[dict]) -> Path:
 def test_json_document_is_read(text: str, taken: list[dict], mark: str, tmp_path: Path):
     path = tmp_path / "rows.json"
     path.write_text(mark + text, encoding="utf-8")
-    assert rows_of(read_dataset(str(path))) == taken
+    assert list(read_dataset(str(path)).rows) == taken
     shapes = read_shape(str(path), [])
     assert shapes is not None
     assert list(shapes.table) == taken
@@ -178,10 +174,10 @@ def test_json_rules_hold_in_every_format(row: dict, name: str, tmp_path: Path):
         path.write_text("\n".join(lines) if name == "rows.jsonl" else f"[{','.join(lines)}]", encoding="utf-8")
         return path
 
-    taken = rows_of(read_dataset(str(write(text))))
+    taken = list(read_dataset(str(write(text))).rows)
     path.write_text("\ufeff" + path.read_text(), encoding="utf-8")
-    assert rows_of(read_dataset(str(path))) == taken
-    assert rows_of(read_dataset(str(write(text[:-1] + ', "score": NaN}')))) == taken
+    assert list(read_dataset(str(path)).rows) == taken
+    assert list(read_dataset(str(write(text[:-1] + ', "score": NaN}'))).rows) == taken
     assert "TP109" in refusal(write(text, text[:-1] + ', "score": 1, "score": 2}'))
     path.write_bytes(text.encode("utf-16"))
     assert "TP104" in refusal(path)
@@ -191,7 +187,7 @@ def test_json_rules_hold_in_every_format(row: dict, name: str, tmp_path: Path):
 def test_nan_is_never_text(write: Write, tmp_path: Path):
     nan = float("nan")
     file = read_dataset(str(write(tmp_path / "rows", [ALPACA | {"input": nan}] * 2)))
-    assert rows_of(file) == [{"prompt": "Add the numbers.", "completion": "5"}] * 2
+    assert list(file.rows) == [{"prompt": "Add the numbers.", "completion": "5"}] * 2
     for file in tmp_path.iterdir():
         file.rename(file.with_name("old"))
     said = refusal(write(tmp_path / "other", [{"prompt": "a", "completion": nan}]))
@@ -204,7 +200,7 @@ def test_arrow_extension_types(tmp_path: Path):
     table = {"messages": pyarrow.ExtensionArray.from_storage(pyarrow.json_(), turns), "id": number}
     path = tmp_path / "rows.parquet"
     parquet.write_table(pyarrow.table(table), path)
-    assert rows_of(read_dataset(str(path))) == [TALK, TALK]
+    assert list(read_dataset(str(path)).rows) == [TALK, TALK]
     parquet.write_table(pyarrow.table({"prompt": table["id"], "completion": ["a", "b"]}), path)
     assert "(line 1): A value of the Python type UUID is not a JSON value" in refusal(path)
 
@@ -264,7 +260,7 @@ def test_saved_dataset_dict_gives_its_training_split(tmp_path: Path):
         as_folder(tmp_path / split, [PAIR] if split == "train" else [SUM])
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
     file = read_dataset(str(tmp_path))
-    assert rows_of(file) == [PAIR]
+    assert list(file.rows) == [PAIR]
     assert file.warnings[0].what == "Ignored: the file test."
 
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
-import json
 import re
 import sys
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from configs import changed
 from model_folders import row_file
 from refusals import problems_of
 from tasks import inputs_of
 
 from evidence.rewards import Attempt, build_rewards
 from evidence.scores.reading import Scoring
-from trainer.config.load import load_config
+from trainer.config.tree import Config, ModelConfig
 from trainer.data.rows import read_dataset, read_eval_set
 
 sys.path.append(BENCHMARKS := str(Path(__file__).parents[4] / "benchmarks"))
@@ -99,18 +99,16 @@ def test_the_reward_is_for_solutions_of_the_item():
         assert {score(row, text) for text in countdown.solutions(item)} == {1.0}
 
 
-def config_of(tmp_path, **data):
-    path = tmp_path / "c.yaml"
-    document = {"model": {"name": "tiny-gpt2"}, "data": data, "batch": {"microbatch_size": 2}, "limits": {"steps": 2}}
-    path.write_text(json.dumps(document | {"mesh": {"device": "cpu", "devices": 1}}), encoding="utf-8")
-    return load_config(path)
+def config_of(**data):
+    base = Config(model=ModelConfig(name="tiny-gpt2"))
+    return changed(base, data={**data, "max_length": 34}, mesh={"device": "cpu", "devices": 1})
 
 
 def test_solved_rows_are_learned_and_tasks_are_refused(tmp_path):
     rows = countdown.write_rows(tmp_path / "rows.jsonl", countdown.solved(countdown.items("start"), 8, seed=0))
-    data = inputs_of(config_of(tmp_path, dataset=str(rows), max_length=34))[1]
+    data = inputs_of(config_of(dataset=str(rows)))[1]
     assert data.scoring.answer == "whole"
-    problems = problems_of(inputs_of, config_of(tmp_path, dataset=countdown.DATASET, max_length=34))
+    problems = problems_of(inputs_of, config_of(dataset=countdown.DATASET))
     [problem] = [each for each in problems if each.code == "TP908"]
     assert (problem.line, problem.what) == (1, "Row 0 is a task; so are 4,799 more.")
 
