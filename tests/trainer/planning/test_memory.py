@@ -16,7 +16,7 @@ from trainer.model.source import resolve_for_planning
 from trainer.planning import memory
 from trainer.planning.compile.ahead import CompilerAnswer, CompilerError
 from trainer.planning.compile.buffers import CompiledMemory
-from trainer.planning.compile.machines import V5E_1, Machine
+from trainer.planning.compile.machines import V5E_1
 from trainer.planning.formula import FORMULA_ERROR, Part, estimate, total_bytes
 from trainer.planning.memory import Estimator, ProgramMemory, verdict
 
@@ -99,14 +99,6 @@ def test_the_optimizer_state_is_resident_while_answers_are_generated():
     decode = program(estimator(None).programs(build_task(CONFIG), asked), "decode")
     opt_state = next(part.bytes for part in parts if part.name == "opt_state")
     assert decode.peak_bytes == total_bytes(parts) + opt_state
-
-
-def test_on_this_machine_a_plan_compiles_what_the_run_compiles():
-    compiler = Scripted()
-    here = replace(estimator(None, compiler), platform="cpu", machine=Machine(platform="cpu", devices=1, cores=2))
-    buckets = changed(CONFIG, data={"max_length": 256, "buckets": 2})
-    replace(here, longest=128).programs(build_task(buckets, "cpu"), None)
-    assert compiler.asked == ["draw", "start", "train_128"]
 
 
 MEMORY = {"peak_bytes": 400 * MIB, "allocated_bytes": 400 * MIB, "largest": ()}

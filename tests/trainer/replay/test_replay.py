@@ -4,12 +4,12 @@ import json
 import os
 import shutil
 import signal
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from configs import changed
 from forging import forged, read_manifest, read_rows
 from model_folders import row_file
 from refusals import problems_of
@@ -22,7 +22,7 @@ from evidence.bundle.build import build_bundle
 from evidence.hashes import sha256_file
 from evidence.proof.receipts import save_receipt
 from evidence.proof.verification import find_proofs
-from trainer.config.tree import CheckpointConfig, Config, RecordingConfig
+from trainer.config.tree import Config
 from trainer.loop.chain import StateWriter
 from trainer.loop.loop import Loop, MetricLog
 from trainer.loop.programs import compiled_steps
@@ -39,12 +39,8 @@ SLOW = pytest.mark.slow
 
 
 def replayed_config(folder: Path) -> Config:
-    return small_config(
-        folder,
-        steps=8,
-        checkpoint=CheckpointConfig(save_every_steps=3, keep=9),
-        recording=RecordingConfig(chain_every_steps=2, states_mib=0),
-    )
+    recording = {"chain_every_steps": 2, "states_mib": 0}
+    return small_config(folder, steps=8, checkpoint={"save_every_steps": 3, "keep": 9}, recording=recording)
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +74,7 @@ class Replayer:
 
     def train(self, to: int = 8, start: Any = None, **changes: Any) -> tuple[InMemoryRecorder, Any]:
         """Train without a run folder, with some settings changed; return the recorder and the last state."""
-        config = replace(self.config, **changes)
+        config = changed(self.config, **changes)
         task, data = inputs_of(config)
         is_same_step = config.optimizer == self.config.optimizer
         states, frozen = ([start], {}) if start is not None else initial_state(task)
@@ -187,13 +183,13 @@ def edited_end(folder: Path, _: Replayer) -> None:
 
 
 def other_data_order(folder: Path, replayer: Replayer) -> None:
-    splice(folder, *replayer.train(data=replace(replayer.config.data, shuffle=False)))
+    splice(folder, *replayer.train(data={"shuffle": False}))
 
 
 def later_learning_rate(folder: Path, replayer: Replayer) -> None:
     """Step 5 still uses the parameters of step 4; only its update differs."""
     _, fourth = replayer.train(to=4)
-    splice(folder, *replayer.train(start=fourth, optimizer=replace(replayer.config.optimizer, learning_rate=2e-2)))
+    splice(folder, *replayer.train(start=fourth, optimizer={"learning_rate": 2e-2}))
 
 
 def spliced(folder: Path, replayer: Replayer) -> None:
@@ -236,7 +232,7 @@ def test_forged_training_is_found_and_located(forge, honest_segments: int, text:
 
 @pytest.mark.slow
 def test_another_learning_rate_exceeds_the_tolerance(copy: Path, replayer: Replayer):
-    splice(copy, *replayer.train(optimizer=replace(replayer.config.optimizer, learning_rate=0.98e-2)))
+    splice(copy, *replayer.train(optimizer={"learning_rate": 0.98e-2}))
     [first] = replayer.replay(copy, is_exact=False)
     assert first.verdict == "different"
 

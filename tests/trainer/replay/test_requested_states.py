@@ -22,7 +22,7 @@ from evidence.bundle.unpacked import pack_states, sent_states
 from evidence.grade import Grade
 from evidence.proof.receipts import run_sha256, save_receipt
 from evidence.proof.verification import apply_proofs, find_proofs
-from trainer.config.tree import Config, ModelConfig, RecordingConfig
+from trainer.config.tree import Config, ModelConfig
 from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.loop.chain import saved_state_steps, steps_to_keep
 from trainer.recorder.progress import Watch
@@ -38,7 +38,7 @@ STEPS = 12
 def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of twelve steps, each with an entry in the chain, and four saved states."""
     root = tmp_path_factory.mktemp("states")
-    config = small_config(root, steps=STEPS, recording=RecordingConfig(chain_every_steps=1))
+    config = small_config(root, steps=STEPS, recording={"chain_every_steps": 1})
     return record(config, root / "run")
 
 
