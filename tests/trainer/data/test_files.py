@@ -312,7 +312,7 @@ def test_missing_pyarrow_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert f"error TP015: {path}: Reading rows.parquet needs pyarrow, which is not installed." in refusal(path)
 
 
-def test_blank_lines_are_skipped_with_a_warning_and_not_enough(tmp_path: Path):
+def test_blank_lines_are_skipped_with_a_warning_or_refused_alone(tmp_path: Path):
     path, line = tmp_path / "rows.jsonl", json.dumps(PAIR) + "\n"
     path.write_text(line + "\n" + line + "\n")
     file = read_dataset(str(path))
