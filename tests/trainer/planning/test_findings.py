@@ -113,7 +113,7 @@ def test_rules(quiet: PlannedRun, figures: dict[str, Any], expected: list[str]):
         ),
         (
             {**SLOW, "limits": {"steps": 2500}, "hours_stated": 45},
-            "TP734 warning",
+            "TP734 error",
             "2,500 steps of 100 to 150 s on kaggle-t4x2 are 69.4 to 104 hours, not 45.",
         ),
         (
