@@ -235,8 +235,6 @@ def _command(resolved: Mapping[str, Any], *, force: bool) -> None:
         st.code(strip_invisible(text), language="yaml")
 
 
-page()
-
 
 def show_data(source: str, checked: Mapping[str, Any] | None) -> None:
     """Draw facts about the model and the data, the upload, and the first examples.
@@ -445,3 +443,6 @@ def _edit(run: str, assignments: Sequence[str]) -> None:
     """Open the configuration of a run in the form below, with changes."""
     st.session_state["source"] = configs.same_as(run)
     config_form.put(configs.same_as(run), form.parse_assignments(assignments))
+
+
+page()

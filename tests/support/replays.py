@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from configs import changed
+from model_folders import row_file
 
 from schemas.problems import ProblemError
 from schemas.validate import check_value
-from trainer.config.tree import (
-    BatchConfig,
-    Config,
-    DataConfig,
-    EvaluationConfig,
-    LimitsConfig,
-    MeshConfig,
-    ModelConfig,
-    OptimizerConfig,
-)
+from trainer.config.tree import Config, ModelConfig
 from trainer.recorder.progress import Watch
 from trainer.replay.recorded import ReplayRequest
 from trainer.replay.replay import replay
@@ -32,19 +23,16 @@ ITEMS = [{"id": f"q{n}", "prompt": f"What is {n} + {n}?", "expected": str(2 * n)
 
 def small_config(folder: Path, *, steps: int, **groups: Any) -> Config:
     """Return a configuration with six evaluation items, which are written into a folder."""
-    items = folder / "items.jsonl"
-    items.write_text("".join(json.dumps(item) + "\n" for item in ITEMS))
-    base = Config(
-        name="small",
-        model=ModelConfig(name="tiny-gpt2"),
-        data=DataConfig(max_length=96),
-        optimizer=OptimizerConfig(learning_rate=1e-2, schedule="constant"),
-        batch=BatchConfig(microbatch_size=2),
-        mesh=MeshConfig(device="cpu", devices=1),
-        evaluation=EvaluationConfig(eval_set=str(items), max_new_tokens=4, batch_size=50),
-        limits=LimitsConfig(steps=steps),
+    base = changed(
+        Config(name="small", model=ModelConfig(name="tiny-gpt2")),
+        data={"max_length": 96},
+        optimizer={"learning_rate": 1e-2, "schedule": "constant"},
+        batch={"microbatch_size": 2},
+        mesh={"device": "cpu", "devices": 1},
+        evaluation={"eval_set": row_file(folder / "items.jsonl", *ITEMS), "max_new_tokens": 4, "batch_size": 50},
+        limits={"steps": steps},
     )
-    return replace(base, **groups)
+    return changed(base, **groups)
 
 
 def record(config: Config, folder: Path) -> Path:

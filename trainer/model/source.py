@@ -368,7 +368,8 @@ def small_sizes(spec: ModelSpec) -> dict[str, int]:
     first = next(count for count in range(1, spec.layers + 1) if set(spec.blocks[:count]) == kinds)
     kv_heads = min(spec.kv_heads, SMALL_KV_HEADS)
     heads = spec.heads // spec.kv_heads * kv_heads
-    embed = heads * spec.head_dim if spec.learned_positions else min(spec.embed, SMALL_EMBED)
+    # transformers refuses a width that is not a multiple of the number of heads.
+    embed = heads * spec.head_dim if spec.learned_positions else min(spec.embed, SMALL_EMBED) // heads * heads
     mlp = min(spec.mlp, max(MLP_UNIT, spec.mlp * embed // spec.embed // MLP_UNIT * MLP_UNIT))
     layers = min(spec.layers, max(first, MIN_LAYERS))
     return {"layers": layers, "embed": embed, "heads": heads, "kv_heads": kv_heads, "mlp": mlp}

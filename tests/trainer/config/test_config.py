@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import refusal_text
 
 from schemas.catalog import VERSION, schema
-from schemas.problems import ProblemError
-from schemas.render import render_text
 from trainer.config import tree
 from trainer.config.load import CURRENT_NAMES, config_text, get_path, load_config
 from trainer.config.tree import GROUPS, Config, build_config, to_document
@@ -44,6 +43,8 @@ def test_the_tree_and_the_schema_have_the_same_groups_in_the_same_order():
     properties = schema("train_config")["properties"]
     assert [entry.name for entry in fields(Config)] == list(properties)
     assert [name for name, value in properties.items() if value.get("type") == "object"] == list(GROUPS)
+    scalars = {name: value["default"] for name, value in properties.items() if "default" in value}
+    assert scalars.items() <= defaults_of(Config).items()
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -54,12 +55,6 @@ def test_a_group_has_the_keys_defaults_and_choices_of_the_schema(group: str):
     assert [entry.name for entry in fields(tree)] == list(properties)
     assert defaults_of(tree) == {name: value["default"] for name, value in properties.items() if "default" in value}
     assert choices_of(tree) == {name: value["enum"] for name, value in properties.items() if "enum" in value}
-
-
-def test_the_top_level_has_the_defaults_of_the_schema():
-    properties = schema("train_config")["properties"]
-    scalars = {name: value["default"] for name, value in properties.items() if "default" in value}
-    assert {name: value for name, value in defaults_of(Config).items() if name in scalars} == scalars
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.name)
@@ -83,11 +78,8 @@ def test_settings_are_json_or_text_and_numbers_get_the_type_of_their_key(tmp_pat
     settings = ["optimizer.beta1=1e-5", "optimizer.max_grad_norm=null", "data.shuffle=false", "name=run-1", "seed=5.0"]
     config = load_config(base, settings=settings)
     assert (config.optimizer.beta1, config.optimizer.max_grad_norm, config.data.shuffle) == (1e-5, None, False)
-    assert [repr(each) for each in (config.optimizer.learning_rate, config.limits.steps, config.seed)] == [
-        "1.0",
-        "5",
-        "5",
-    ]
+    numbers = (config.optimizer.learning_rate, config.limits.steps, config.seed)
+    assert [repr(each) for each in numbers] == ["1.0", "5", "5"]
 
 
 @pytest.mark.parametrize(("old", "new"), CURRENT_NAMES.items())
@@ -102,19 +94,10 @@ def test_every_old_name_sets_the_present_key(old: str, new: str, tmp_path: Path)
     assert get_path(config, new.split(".")) == value
 
 
-def test_the_first_projects_file_is_accepted_as_it_stands(tmp_path: Path):
+def test_the_configuration_of_the_first_project_is_accepted(tmp_path: Path):
     text = """
-model:
-  name: "google/gemma-2b"
-  revision: "flax"
-  max_length: 512
-
-training:
-  num_steps: 200
-  batch_size: 8
-  per_device_batch_size: 8
-  learning_rate: 1.0e-5
-  device: "tpu"
+model: {name: "google/gemma-2b", revision: "flax", max_length: 512}
+training: {num_steps: 200, batch_size: 8, per_device_batch_size: 8, learning_rate: 1.0e-5, device: "tpu"}
 """
     config = load_config(written(tmp_path, text))
     assert (config.data.max_length, config.limits.steps, config.batch.microbatch_size) == (512, 200, 8)
@@ -122,29 +105,7 @@ training:
 
 
 def refusal(path: Path, **options) -> str:
-    with pytest.raises(ProblemError) as caught:
-        load_config(path, **options)
-    assert caught.value.exit_code == 2
-    return render_text(caught.value.problems).replace(str(path), "CONFIG")
-
-
-def test_a_fact_stated_under_two_names_is_refused(tmp_path: Path):
-    path = written(tmp_path, "model: {name: demo}\ntraining: {num_steps: 5}\nlimits: {steps: 6}\n")
-    assert refusal(path) == (
-        "error TP005: CONFIG at training.num_steps (line 2): training.num_steps is 5, but limits.steps, "
-        "which is the same setting, is 6.\n"
-        "  Expected: one value.\n"
-        "  Next: Keep limits.steps and remove training.num_steps.\n"
-    )
-
-
-def test_every_problem_is_named_at_once_with_its_line(tmp_path: Path):
-    path = written(tmp_path, "model:\n  name: demo\noptimizer:\n  learnig_rate: 1\nbatch:\n  microbatch_size: many\n")
-    text = refusal(path, settings=["steps"])
-    assert text.count("error ") == 3
-    assert "'steps' names no setting." in text
-    assert 'Did you mean "learning_rate"?' in text
-    assert '"many" is not a whole number.' in text
+    return refusal_text(load_config, path, **options).replace(str(path), "CONFIG")
 
 
 @pytest.mark.parametrize(
@@ -184,9 +145,10 @@ def test_each_value_is_blamed_on_who_stated_it(tmp_path: Path):
         base,
         overlay=overlay,
         flags={"mesh.device": "quantum"},
-        settings=["optimizer.learning_rate=abc", "optimizer.learnig_rate=1", "training.warmup_steps=-1"],
+        settings=["optimizer.learning_rate=abc", "optimizer.learnig_rate=1", "training.warmup_steps=-1", "steps"],
     ).replace(str(overlay), "SMOKE")
     assert [line for line in text.splitlines() if line.startswith("error")] == [
+        "error TP002: --set: 'steps' names no setting.",
         'error TP120: CONFIG at seed (line 2): "one" is not a whole number.',
         'error TP120: SMOKE at limits.steps (line 2): "few" is not a whole number.',
         'error TP120: SMOKE at training.batch_size (line 4): "some" is not a whole number.',
@@ -195,17 +157,14 @@ def test_each_value_is_blamed_on_who_stated_it(tmp_path: Path):
         "error TP125: --set at training.warmup_steps: -1 is below 0.",
         'error TP123: --set at optimizer.learnig_rate: The key "learnig_rate" is unknown.',
     ]
+    assert 'Next: Did you mean "learning_rate"?' in text
 
 
 def test_a_whole_number_of_thousands_of_digits_is_refused(tmp_path: Path):
     base = written(tmp_path, "model: {name: demo}\n")
-    said = (
-        "error TP127: --set at seed: A whole number of more than 308 digits is not a YAML value.\n"
-        "  Expected: a group of keys, a list, text, a finite number, true, false or null.\n"
-        "  Next: Convert it first; write null for a number that is not finite.\n"
-    )
+    said = "error TP127: --set at seed: A whole number of more than 308 digits is not a YAML value.\n"
     for digits in (400, 5000):
-        assert refusal(base, settings=[f"seed={'9' * digits}"]) == said
+        assert refusal(base, settings=[f"seed={'9' * digits}"]).startswith(said)
 
 
 @pytest.mark.parametrize("more", [{}, {"settings": ["optimizer.learning_rate=0.1"]}])
@@ -216,16 +175,11 @@ def test_a_group_that_is_no_mapping_is_not_replaced_in_silence(more: dict, tmp_p
     assert text.count("error") == 1
 
 
-SCHEMA: dict[str, Any] = {
-    "properties": {
-        "data": {
-            "properties": {
-                "kind": {"x-since": "1.1", "default": "rows"},
-                "template": {"x-since": "1.2", "default": "as-written", "x-before": "with-newline"},
-            }
-        }
-    }
+DATA = {
+    "kind": {"x-since": "1.1", "default": "rows"},
+    "template": {"x-since": "1.2", "default": "as-written", "x-before": "with-newline"},
 }
+SCHEMA = {"properties": {"data": {"properties": DATA}}}
 
 
 @pytest.fixture

@@ -1,15 +1,14 @@
 """Readers of answers: inferred from rows, and checked before training."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from model_folders import chat, row_file
+from refusals import refusal_text
 from tasks import inputs_of
 
 from evidence.scores.reading import Scoring
-from schemas.problems import ProblemError
-from schemas.render import render_text
 from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig, build_config, to_document
 from trainer.data.answers import infer_scoring, never_stopped, none_read
 
@@ -19,7 +18,7 @@ WORD = {"prompt": "Who?", "completion": "Bob"}
 SOLUTION = {"prompt": "2 + 3?", "completion": "Two and three.\n#### 5"}
 BOXED = {"prompt": "1 : 2?", "completion": r"So it is $\boxed{\frac{1}{2}}$."}
 LETTER = {"prompt": "Which?", "completion": "It is (B)."}
-TALK = {"messages": [{"role": "user", "content": "2 + 3?"}, {"role": "assistant", "content": "5"}]}
+TALK = chat(("user", "2 + 3?"), ("assistant", "5"))
 
 
 def items(*expected: Any) -> list[dict[str, Any]]:
@@ -63,20 +62,12 @@ def test_a_configuration_of_an_earlier_version_reads_tags():
 
 
 def asked(folder: Path, rows: list, expected: list, **settings: Any) -> Config:
-    for name, lines in (("rows.jsonl", rows), ("items.jsonl", items(*expected))):
-        (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    eval_set = row_file(folder / "items.jsonl", *items(*expected))
     return Config(
         model=ModelConfig(name="tiny-gpt2"),
-        data=DataConfig(dataset=str(folder / "rows.jsonl"), max_length=64),
-        evaluation=EvaluationConfig(eval_set=str(folder / "items.jsonl"), max_new_tokens=4, **settings),
+        data=DataConfig(dataset=row_file(folder / "rows.jsonl", *rows), max_length=64),
+        evaluation=EvaluationConfig(eval_set=eval_set, max_new_tokens=4, **settings),
     )
-
-
-def refusal_of(config: Config) -> str:
-    with pytest.raises(ProblemError) as caught:
-        inputs_of(config)
-    assert caught.value.exit_code == 2
-    return render_text(caught.value.problems)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +84,7 @@ def refusal_of(config: Config) -> str:
     ],
 )
 def test_unreadable_expected_answers_are_refused(settings: dict, expected: Any, what: str, tmp_path: Path):
-    said = refusal_of(asked(tmp_path, [WORD], [expected], **settings))
+    said = refusal_text(inputs_of, asked(tmp_path, [WORD], [expected], **settings))
     assert f"error TP008: {tmp_path / 'items.jsonl'} at /expected (line 1): i0 expects " in said
     assert f", which {what}.\n" in said
 
@@ -109,7 +100,7 @@ def test_unreadable_expected_answers_are_refused(settings: dict, expected: Any, 
     ],
 )
 def test_settings_of_the_reader_are_checked(settings: dict, code: str, what: str, tmp_path: Path):
-    said = refusal_of(asked(tmp_path, [WORD], ["Bob"], **settings))
+    said = refusal_text(inputs_of, asked(tmp_path, [WORD], ["Bob"], **settings))
     assert said.startswith(f"error {code}: run at /evaluation/")
     assert what in said
 
@@ -117,24 +108,14 @@ def test_settings_of_the_reader_are_checked(settings: dict, code: str, what: str
 @pytest.mark.parametrize(
     ("rows", "expected", "settings", "what"),
     [
-        (
-            [NUMBER],
-            "5",
-            {"answer": "tags"},
-            'as tags, compared exact; none of 1 training rows has one. The first teaches "5".',
-        ),
+        ([NUMBER], "5", {"answer": "tags"}, 'none of 1 training rows has one. The first teaches "5".'),
         ([SOLUTION], "5", {"answer": "whole"}, "has one of the type that the items expect."),
         ([WORD, WORD], "Bob", {"answer": "regex", "answer_regex": "#### (.*)"}, "none of 2 training rows has one."),
-        *(
-            ([*rows, *rows, WORD], expected, {}, None)
-            for rows, expected in (
-                ([NUMBER], "5"),
-                ([TRACE], "4"),
-                ([WORD], "Bob"),
-                ([SOLUTION], "5"),
-                ([BOXED] * 2, "0.5"),
-            )
-        ),
+        ([NUMBER, NUMBER, WORD], "5", {}, None),
+        ([TRACE, TRACE, WORD], "4", {}, None),
+        ([WORD], "Bob", {}, None),
+        ([SOLUTION, SOLUTION, WORD], "5", {}, None),
+        ([BOXED, BOXED, WORD], "0.5", {}, None),
     ],
 )
 def test_rows_that_do_not_teach_the_form_are_reported(rows, expected, settings, what: str | None, tmp_path: Path):

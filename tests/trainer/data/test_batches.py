@@ -1,17 +1,18 @@
 """Batches: the order of rows, packed sequences and bucket lengths."""
 
-from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from configs import changed
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import catch_problems
 from tasks import inputs_of
 
-from schemas.problems import ProblemError
 from trainer.config.tree import Config
 from trainer.data.batches import (
     PrefetchingSource,
@@ -26,6 +27,7 @@ from trainer.loop.state import initial_params, initial_state
 
 LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=60)
 SIZES = st.integers(1, 40)
+SEEDS = st.integers(0, 2**32 - 1)
 
 
 def step_rows(step: int, *, rows: int, batch_size: int, seed: int, shuffle: bool) -> np.ndarray:
@@ -40,23 +42,24 @@ def test_passes_without_shuffling():
     assert steps == [[0, 1], [2, 3], [4, 0]]
 
 
-@given(rows=SIZES, batch_size=SIZES, seed=st.integers(0, 2**32 - 1), shuffle=st.booleans())
-def test_every_row_is_used_once_before_any_is_used_twice(rows: int, batch_size: int, seed: int, shuffle: bool):
-    steps = 3 * rows // batch_size + 1
-    stream = np.concatenate(
-        [step_rows(step, rows=rows, batch_size=batch_size, seed=seed, shuffle=shuffle) for step in range(steps)]
-    )
+def assert_each_row_once_a_pass(batches: list[np.ndarray], rows: int) -> None:
+    stream = np.concatenate(batches)
     for number in range(len(stream) // rows):
         assert sorted(stream[number * rows : (number + 1) * rows]) == list(range(rows))
 
 
+@given(rows=SIZES, batch_size=SIZES, seed=SEEDS, shuffle=st.booleans())
+def test_every_row_is_used_once_before_any_is_used_twice(rows: int, batch_size: int, seed: int, shuffle: bool):
+    order = {"rows": rows, "batch_size": batch_size, "seed": seed, "shuffle": shuffle}
+    assert_each_row_once_a_pass([step_rows(step, **order) for step in range(3 * rows // batch_size + 1)], rows)
+
+
 def test_order_depends_on_pass_and_seed():
-    def first_pass(seed: int, step: int) -> list[int]:
+    def rows(seed: int, step: int) -> list[int]:
         return step_rows(step, rows=50, batch_size=50, seed=seed, shuffle=True).tolist()
 
-    assert first_pass(1, 0) != first_pass(1, 1)
-    assert first_pass(1, 0) != first_pass(2, 0)
-    assert first_pass(1, 0) == first_pass(1, 0)
+    assert rows(1, 0) == rows(1, 0) != rows(1, 1)
+    assert rows(1, 0) != rows(2, 0)
 
 
 def groups(lengths: list[int], capacity: int, *, in_order: bool = False) -> list[list[int]]:
@@ -87,14 +90,10 @@ def test_no_two_packed_sequences_fit_into_one(lengths: list[int]):
     assert len(filled) < 2 or filled[0] + filled[1] > 30
 
 
-def packed_config(config: Config, **data) -> Config:
-    return replace(config, data=replace(config.data, packing=True, **data))
-
-
 @pytest.mark.slow
 def test_packed_batch_has_the_loss_and_gradient_of_its_rows(config: Config):
     """Sums over the rows of one packed step, and over the same rows a sequence each."""
-    task, data = inputs_of(packed_config(config))
+    task, data = inputs_of(changed(config, data={"packing": True}))
     alone, _ = inputs_of(config)
     rows = [data.encoded.encoded[row] for row in data.source.rows(0)]
     assert len(rows) > 2 * config.batch.microbatch_size
@@ -121,7 +120,7 @@ def test_packed_batch_has_the_loss_and_gradient_of_its_rows(config: Config):
 
 
 def test_first_token_of_a_packed_row_is_not_supervised(config: Config):
-    _, data = inputs_of(packed_config(config))
+    _, data = inputs_of(changed(config, data={"packing": True}))
     batch = data.source.batch(0)
     segments, mask = batch["segments"], batch["loss_mask"]
     begins = segments[..., 1:] != segments[..., :-1]
@@ -133,7 +132,7 @@ def test_first_token_of_a_packed_row_is_not_supervised(config: Config):
 
 def test_tokens_before_a_step_exclude_padding(config: Config):
     for packing in (False, True):
-        _, data = inputs_of(replace(config, data=replace(config.data, packing=packing)))
+        _, data = inputs_of(changed(config, data={"packing": packing}))
         source, seen = data.source, 0
         for step in range(2 * len(source.sequences) // source.batch_size):
             assert source.tokens_before(step) == seen
@@ -142,7 +141,7 @@ def test_tokens_before_a_step_exclude_padding(config: Config):
 
 
 def test_prefetched_batch_equals_the_batch(config: Config):
-    _, data = inputs_of(packed_config(config))
+    _, data = inputs_of(changed(config, data={"packing": True}))
     with PrefetchingSource(data.source, steps=5) as ahead:
         for step in (0, 1, 2, 4, 3, 4):  # a resumed run begins anywhere
             for name, array in ahead.batch(step).items():
@@ -151,52 +150,34 @@ def test_prefetched_batch_equals_the_batch(config: Config):
 
 
 def test_prefetching_raises_errors_with_their_batch():
-    class Broken:
-        def batch(self, step: int):
-            if step == 1:
-                raise OSError("the file is gone")
-            return {}
+    def batch(step: int) -> dict[str, Any]:
+        if step == 1:
+            raise OSError("the file is gone")
+        return {}
 
-        def rows(self, step: int) -> list[int]:
-            return []
-
-        def tokens_before(self, step: int) -> int:
-            return 0
-
-    with PrefetchingSource(Broken(), steps=3) as ahead:
+    broken = SimpleNamespace(batch=batch, rows=lambda step: [], tokens_before=lambda step: 0)
+    with PrefetchingSource(broken, steps=3) as ahead:
         ahead.batch(0)
         with pytest.raises(OSError, match="the file is gone"):
             ahead.batch(1)
 
 
 def test_sequences_are_shuffled_like_rows(config: Config):
-    _, data = inputs_of(packed_config(config))
+    _, data = inputs_of(changed(config, data={"packing": True}))
     source = data.source
     numbers = step_rows(3, rows=len(source.sequences), batch_size=4, seed=config.seed, shuffle=True)
     assert source.rows(3) == [row for number in numbers for row in source.sequences[int(number)].tolist()]
 
 
-def with_buckets(config: Config, buckets: int, **data: Any) -> Config:
-    return replace(config, data=replace(config.data, buckets=buckets, **data))
-
-
 @pytest.mark.parametrize(
     ("max_length", "buckets", "lengths"),
-    [
-        (512, 1, (512,)),
-        (512, 3, (128, 256, 512)),
-        (100, 3, (32, 56, 100)),
-        (2048, 8, (16, 32, 64, 128, 256, 512, 1024, 2048)),
-    ],
+    [(512, 1, (512,)), (512, 3, (128, 256, 512)), (100, 3, (32, 56, 100)), (2048, 8, tuple(16 << n for n in range(8)))],
 )
 def test_bucket_lengths(max_length: int, buckets: int, lengths: tuple[int, ...]):
     assert bucket_lengths(max_length, buckets) == lengths
 
 
-ROWS = st.lists(st.integers(0, 2), min_size=1, max_size=40)
-
-
-@given(kinds=ROWS, batch_size=st.integers(1, 9), seed=st.integers(0, 2**32 - 1))
+@given(kinds=st.lists(st.integers(0, 2), min_size=1, max_size=40), batch_size=st.integers(1, 9), seed=SEEDS)
 def test_bucketed_rows_are_used_once_before_any_is_used_twice(kinds: list[int], batch_size: int, seed: int):
     rows = len(kinds)
 
@@ -206,12 +187,10 @@ def test_bucketed_rows_are_used_once_before_any_is_used_twice(kinds: list[int], 
 
     steps = 3 * rows // batch_size + 1
     batches = [batch_indices(order, step, rows=rows, batch_size=batch_size) for step in range(steps)]
-    stream = np.concatenate(batches)
-    for number in range(len(stream) // rows):
-        assert sorted(stream[number * rows : (number + 1) * rows]) == list(range(rows))
+    assert_each_row_once_a_pass(batches, rows)
     # In each pass one batch may begin it and one end it, and one stands where a kind gives way to the next.
     mixed = sum(len({kinds[row] for row in batch}) > 1 for batch in batches)
-    passes = -(-len(stream) // rows)
+    passes = -(-steps * batch_size // rows)
     assert mixed <= 2 * passes + passes * (len(set(kinds)) - 1)
 
 
@@ -225,7 +204,7 @@ def test_batches_of_one_bucket_by_hand():
 
 @pytest.mark.slow
 def test_bucketed_batch_is_short_and_has_the_same_loss(config: Config):
-    bucketed, data = inputs_of(with_buckets(config, 3))
+    bucketed, data = inputs_of(changed(config, data={"buckets": 3}))
     plain, _ = inputs_of(config)
     [state], frozen = initial_state(plain)
     loss = jax.jit(
@@ -252,7 +231,7 @@ def test_bucketed_batch_is_short_and_has_the_same_loss(config: Config):
 
 
 def test_buckets_reduce_padding_and_add_programs(config: Config):
-    task, data = inputs_of(with_buckets(config, 3))
+    task, data = inputs_of(changed(config, data={"buckets": 3}))
     assert {"train", "train_32", "train_64"} <= set(list_programs(task))
     assert list_programs(task)["train_32"].arguments[2]["tokens"].shape == (1, 4, 32)
     assert list_programs(task)["train"].arguments[2]["tokens"].shape == (1, 4, 128)
@@ -263,13 +242,12 @@ def test_buckets_reduce_padding_and_add_programs(config: Config):
 
 @pytest.mark.parametrize("data", [{"buckets": 2, "packing": True}, {"buckets": 6, "max_length": 96}])
 def test_useless_buckets_are_refused(data: dict[str, Any], config: Config):
-    with pytest.raises(ProblemError) as caught:
-        inputs_of(replace(config, data=replace(config.data, **data)))
-    assert [problem.code for problem in caught.value.problems] == ["TP076"]
+    [problem] = catch_problems(inputs_of, changed(config, data=data))
+    assert problem.code == "TP076"
 
 
 @pytest.mark.parametrize("data", [{"packing": True}, {"buckets": 3}])
 def test_rows_keep_the_order_of_the_file_without_shuffling(data: dict[str, Any], config: Config):
-    _, found = inputs_of(replace(config, data=replace(config.data, shuffle=False, **data)))
+    _, found = inputs_of(changed(config, data={"shuffle": False, **data}))
     taken = found.source.rows(0) + found.source.rows(1)
     assert taken == list(range(len(taken)))

@@ -4,20 +4,18 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from configs import changed
 from model_folders import GEMMA_TEMPLATE, PLAIN_TEMPLATE, TURN_END_ID, chat, chat_model_folder, row_file
+from refusals import catch_problems, refusal_text
 from tasks import inputs_of
+from whole_runs import errors_of
 
-from evidence.grade import check_run
-from evidence.run import read_run
-from schemas.problems import ProblemError
-from schemas.render import render_text
+from schemas.problems import Problem
 from trainer.config.names import limit_tokenizer_size
-from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig
+from trainer.config.tree import Config
 from trainer.data.conversations import PromptForm, infer_form, untrusted_model
 from trainer.data.encode import encode_rows
 from trainer.data.rows import read_dataset
@@ -25,9 +23,10 @@ from trainer.evaluation.evaluate import evaluate_run
 from trainer.export_run import export_run
 from trainer.model.source import resolve
 from trainer.recorder.progress import Watch
-from trainer.run import RunRequest, run
+from trainer.run import run
 
 TALK = chat(("user", "Say hi."), ("assistant", "Hi there."))
+SYSTEM = chat(("system", "s"), ("user", "u"), ("assistant", "a"))
 PAIR = {"prompt": "a", "completion": "b"}
 PLAIN = PromptForm(conversation=False)
 
@@ -36,11 +35,8 @@ def chat_tokenizer(folder: Path, template: str = GEMMA_TEMPLATE, *, turn_end: st
     return resolve(str(chat_model_folder(folder / "model", template, turn_end=turn_end))).tokenizer()
 
 
-def refusal_of(rows: list[dict], tokenizer) -> str:
-    with pytest.raises(ProblemError) as caught:
-        encode_rows(rows, tokenizer, max_length=128, file="rows.jsonl")
-    assert caught.value.exit_code == 2
-    return render_text(caught.value.problems)
+def refused(rows: list[dict], tokenizer) -> tuple[Problem, ...]:
+    return catch_problems(encode_rows, rows, tokenizer, max_length=128, file="rows.jsonl")
 
 
 def test_end_tokens_that_the_template_writes_stay_in_the_prompt(tmp_path: Path):
@@ -57,7 +53,7 @@ def test_turns_end_with_the_token_of_the_template(tmp_path: Path):
     assert [row.token_ids[-1] for row in data.encoded] == [TURN_END_ID] * 3
     assert data.counts["end_token_supervised"] is True
     early = chat(("user", "u"), ("assistant", "Hi.</turn> Ho."))
-    assert "Row 0 has the end token </turn> in the text to be learned." in refusal_of([early], tokenizer)
+    assert "Row 0 has the end token </turn> in the text to be learned." in refused([early], tokenizer)[0].what
 
 
 @pytest.mark.parametrize(
@@ -85,8 +81,8 @@ def test_end_token_of_a_form(template: str, turn_end: str | None, end: str, tmp_
         ([TALK], PromptForm(conversation=True)),
         ([TALK, PAIR], PLAIN),
         ([TALK, TALK, PAIR], PromptForm(conversation=True)),
-        ([chat(("system", "s"), ("user", "u"), ("assistant", "a"))] * 2, PromptForm(conversation=True, system="s")),
-        ([chat(("system", "s"), ("user", "u"), ("assistant", "a")), TALK], PromptForm(conversation=True)),
+        ([SYSTEM, SYSTEM], PromptForm(conversation=True, system="s")),
+        ([SYSTEM, TALK], PromptForm(conversation=True)),
     ],
 )
 def test_most_rows_decide_the_form_of_prompts(rows: list[dict], form: PromptForm):
@@ -96,129 +92,85 @@ def test_most_rows_decide_the_form_of_prompts(rows: list[dict], form: PromptForm
 def chat_config(config: Config, folder: Path, *, template: str, prompt: str, turn_end: str | None = None) -> Config:
     """A run on four conversations, the first of them `TALK`, with one item to answer."""
     others = [chat(("user", f"Say {word}."), ("assistant", f"{word} there.")) for word in ("ha", "he", "hu")]
-    return replace(
+    model = chat_model_folder(folder / "model", template, turn_end=turn_end)
+    items = row_file(folder / "items.jsonl", {"id": "1", "prompt": prompt, "expected": "x"})
+    return changed(
         config,
-        model=ModelConfig(name=str(chat_model_folder(folder / "model", template, turn_end=turn_end)), weights="random"),
-        data=DataConfig(dataset=row_file(folder / "rows.jsonl", TALK, *others), max_length=96),
-        evaluation=EvaluationConfig(
-            eval_set=row_file(folder / "items.jsonl", {"id": "1", "prompt": prompt, "expected": "x"}), max_new_tokens=4
-        ),
+        model={"name": str(model), "weights": "random"},
+        data={"dataset": row_file(folder / "rows.jsonl", TALK, *others), "max_length": 96},
+        evaluation={"eval_set": items},
     )
-
-
-def test_evaluation_prompt_equals_training_prompt(config: Config, tmp_path: Path):
-    _, data = inputs_of(chat_config(config, tmp_path, template=GEMMA_TEMPLATE, prompt="Say hi."))
-    taught = data.encoded.encoded[0]
-    assert data.items is not None
-    [asked] = data.items.prompts
-    assert asked == list(taught.token_ids[: taught.spans[0][0]])
 
 
 def test_overlap_with_the_evaluation_set_ignores_system_turns(config: Config, tmp_path: Path):
     taught = chat(("system", "Be kind."), ("user", "Say hi."), ("assistant", "Hi."))
-    changed = replace(
-        config,
-        data=DataConfig(dataset=row_file(tmp_path / "rows.jsonl", taught, TALK, PAIR), max_length=64),
-        evaluation=EvaluationConfig(
-            eval_set=row_file(tmp_path / "items.jsonl", {"id": "1", "prompt": "Say hi.", "expected": "x"}),
-            max_new_tokens=4,
-        ),
-    )
-    document = inputs_of(changed)[1].document()
+    rows = row_file(tmp_path / "rows.jsonl", taught, TALK, PAIR)
+    items = row_file(tmp_path / "items.jsonl", {"id": "1", "prompt": "Say hi.", "expected": "x"})
+    document = inputs_of(changed(config, data={"dataset": rows}, evaluation={"eval_set": items}))[1].document()
     assert (document["overlap_with_eval"], document["duplicates"]) == (2, 0)
 
 
-def test_a_run_and_what_comes_of_it_stop_where_the_template_ends_a_turn(
-    config: Config, order_of: Callable[..., RunRequest], tmp_path: Path
-):
+def test_a_run_and_what_comes_of_it_stop_where_the_template_ends_a_turn(config: Config, order_of, tmp_path: Path):
     asked = chat_config(config, tmp_path, template=GEMMA_TEMPLATE, prompt="Say ho.", turn_end="</turn>")
-    later = replace(asked, evaluation=replace(asked.evaluation, eval_set=None))
-    order = order_of(later)
-    quiet = Watch(quiet=True)
+    order, quiet = order_of(changed(asked, evaluation={"eval_set": None})), Watch(quiet=True)
     assert run(order, quiet) == 0
     Path(asked.data.dataset).unlink()  # how the model is asked stands in the log
     summary = evaluate_run(order.folder, asked.evaluation.eval_set, quiet)
     assert summary["generation"]["stop_token_id"] == TURN_END_ID
     assert summary["generation"]["prompt_template"] == "<bos><turn>user\n{prompt}</turn>\n<turn>model\n"
-    findings = check_run(read_run(order.folder)).findings
-    assert [problem.what for problem in findings if problem.severity == "error"] == []
+    assert errors_of(order.folder) == []
     exported = export_run(order.folder, None, quiet)
     assert json.loads((exported / "generation_config.json").read_text()) == {"eos_token_id": [1, TURN_END_ID]}
 
 
 def test_rows_refused_by_the_template_are_reported_with_lines(tmp_path: Path):
-    system = chat(("system", "s"), ("user", "u"), ("assistant", "a"))
-    assert refusal_of([TALK, *[system] * 6], chat_tokenizer(tmp_path)) == (
-        "".join(
-            f"error TP022: rows.jsonl (line {index + 1}): "
-            f"The model's chat template refuses row {index}: System role not supported.\n"
-            "  This is the template's own message; it says which turns the model was trained for.\n"
-            "  Next: Change the row to what the template supports, or remove it.\n"
-            for index in range(1, 6)
-        )
-        + "error TP022: rows.jsonl: The model's chat template refuses 1 further rows.\n"
-        "  Next: Correct or remove them.\n"
-    )
+    problems = refused([TALK, *[SYSTEM] * 6], chat_tokenizer(tmp_path))
+    assert [(each.code, each.line) for each in problems] == [("TP022", line) for line in (2, 3, 4, 5, 6, None)]
+    assert problems[0].what == "The model's chat template refuses row 1: System role not supported."
+    assert problems[-1].what == "The model's chat template refuses 1 further rows."
 
 
 def test_items_refused_by_the_template_are_reported_first(config: Config, tmp_path: Path):
     template = PLAIN_TEMPLATE + "{% if 'no' in messages[0]['content'] %}{{ raise_exception('Not no.') }}{% endif %}"
-    changed = chat_config(config, tmp_path, template=template, prompt="no")
-    with pytest.raises(ProblemError) as caught:
-        inputs_of(changed)
-    assert [(each.code, each.line) for each in caught.value.problems] == [("TP022", 1)]
+    [problem] = catch_problems(inputs_of, chat_config(config, tmp_path, template=template, prompt="no"))
+    assert (problem.code, problem.line) == ("TP022", 1)
 
 
 def test_conversation_must_end_with_the_assistant(tmp_path: Path):
     path = row_file(tmp_path / "rows.jsonl", TALK, chat(("user", "u"), ("user", "I am the user")))
-    with pytest.raises(ProblemError) as caught:
-        read_dataset(path)
-    assert render_text(caught.value.problems) == (
-        f"error TP014: {path} at /messages/1/role (line 2): The last turn is by the user.\n"
-        "  The model learns to write the last turn, so it would learn to write for another role.\n"
-        "  Expected: assistant.\n"
-        "  Next: End the conversation with a turn of the assistant, or remove the row.\n"
-    )
+    [problem] = catch_problems(read_dataset, path)
+    assert (problem.code, problem.line, problem.pointer) == ("TP014", 2, "/messages/1/role")
+    assert problem.what == "The last turn is by the user."
 
 
 def test_end_token_in_a_completion_is_refused(tmp_path: Path):
     tokenizer = resolve("tiny-gpt2").tokenizer()
     early = chat(("user", "u"), ("assistant", "<eos>"))
     rows = [PAIR, {"prompt": "a", "completion": "The token <eos> ends a text."}, *[early] * 5]
-    fix = "  Next: Remove it; the end token is appended to every completion.\n"
-    why = "  The completion contains the text of the end token, so the model would learn to stop there.\n"
-    assert refusal_of(rows, tokenizer) == (
-        "".join(
-            f"error TP023: rows.jsonl at {pointer} (line {index + 1}): "
-            f"Row {index} has the end token <eos> in the text to be learned.\n{why}{fix}"
-            for index, pointer in [(1, "/completion"), *[(index, "/messages/1/content") for index in range(2, 6)]]
-        )
-        + f"error TP023: rows.jsonl: 1 further texts to be learned contain an end token.\n{fix}"
-    )
+    problems = refused(rows, tokenizer)
+    pointers = ["/completion", *["/messages/1/content"] * 4, None]
+    assert [(each.code, each.line, each.pointer) for each in problems] == [
+        ("TP023", line, pointer) for line, pointer in zip((2, 3, 4, 5, 6, None), pointers, strict=True)
+    ]
+    assert problems[0].what == "Row 1 has the end token <eos> in the text to be learned."
+    assert problems[-1].what == "1 further texts to be learned contain an end token."
 
 
 def test_special_tokens_in_texts_are_reported(config: Config, tmp_path: Path):
     rows = row_file(tmp_path / "rows.jsonl", PAIR, {"prompt": "<eos> a <pad>", "completion": "b <pad>"})
     items = row_file(tmp_path / "items.jsonl", {"id": "1", "prompt": "<eos>", "expected": "x"})
-    changed = replace(
-        config,
-        data=DataConfig(dataset=rows, max_length=32),
-        evaluation=EvaluationConfig(eval_set=items, max_new_tokens=4),
-    )
-    assert render_text(inputs_of(changed)[1].warnings) == "".join(
-        f"warning TP024: {file} (line {line}): 1 row has the text of special tokens in it, the first here: {tokens}.\n"
-        "  The tokenizer encodes this text as a special token, not as characters.\n"
-        "  Next: No action needed if this is intended. Otherwise change the text, for example with a space inside.\n"
-        for file, line, tokens in ((rows, 2, "<eos>, <pad>"), (items, 1, "<eos>"))
-    )
+    special = changed(config, data={"dataset": rows, "max_length": 32}, evaluation={"eval_set": items})
+    warnings = inputs_of(special)[1].warnings
+    found = [(each.code, each.file, each.line, each.what.partition("first here: ")[2]) for each in warnings]
+    assert found == [("TP024", rows, 2, "<eos>, <pad>."), ("TP024", items, 1, "<eos>.")]
 
 
-@pytest.mark.parametrize("template", ["{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"])
-def test_untrusted_template_has_limited_time(template: str, tmp_path: Path):
+def test_untrusted_template_has_limited_time(tmp_path: Path):
+    template = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
     tokenizer = chat_tokenizer(tmp_path, template)
     with untrusted_model(template_seconds=0.2):
-        said = refusal_of([TALK], tokenizer)
-    assert "cannot be used: it takes more than 0.2 seconds of CPU time for one conversation." in said
+        [problem] = refused([TALK], tokenizer)
+    assert problem.what.endswith("cannot be used: it takes more than 0.2 seconds of CPU time for one conversation.")
 
 
 def test_untrusted_template_in_c_code_ends_the_process(tmp_path: Path):
@@ -238,9 +190,8 @@ def test_large_untrusted_tokenizer_is_refused(tmp_path: Path):
     folder = chat_model_folder(tmp_path / "model", GEMMA_TEMPLATE)
     source = resolve(str(folder))
     source.tokenizer()
-    with limit_tokenizer_size(100), pytest.raises(ProblemError) as caught:
-        source.tokenizer()
-    assert "at most 100 are read" in caught.value.problems[0].what
+    with limit_tokenizer_size(100):
+        assert "at most 100 are read" in refusal_text(source.tokenizer)
 
 
 @pytest.mark.parametrize("is_installed", [True, False])
@@ -248,8 +199,7 @@ def test_broken_template_is_reported_once(is_installed: bool, tmp_path: Path, mo
     tokenizer = chat_tokenizer(tmp_path, "{% for m in messages %}{{ m['content'] ")
     if not is_installed:
         monkeypatch.setitem(sys.modules, "jinja2", None)
-    said = refusal_of([TALK, TALK], tokenizer)
-    assert said.count("error TP022") == 1
-    assert (
-        "line 1 of the template: unexpected end" if is_installed else "jinja2, which runs it, is not installed"
-    ) in said
+    why = "line 1 of the template: unexpected end" if is_installed else "jinja2, which runs it, is not installed"
+    [problem] = refused([TALK, TALK], tokenizer)
+    assert problem.code == "TP022"
+    assert why in problem.what

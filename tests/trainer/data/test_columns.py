@@ -1,16 +1,17 @@
 """Columns that are used, ignored or refused."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from configs import changed
 from model_folders import PLAIN_TEMPLATE, chat, chat_model_folder, row_file
+from refusals import catch_problems
 from tasks import inputs_of
 
-from schemas.problems import Problem, ProblemError
-from trainer.config.tree import Config, DataConfig, ModelConfig
+from schemas.problems import Problem
+from trainer.config.tree import Config
 from trainer.data.rows import RowFile, RowKind, read_dataset, read_eval_set
 from trainer.first_config import read_shape
 
@@ -19,15 +20,8 @@ TALK = chat(("user", "Name a bird."), ("assistant", "A robin."))
 SHARE_GPT = {"conversations": [{"from": "human", "value": "Name a bird."}, {"from": "gpt", "value": "A robin."}]}
 ALPACA = {"instruction": "Name a bird.", "input": "", "output": "A robin."}
 SEVEN = chat(("user", "Name a bird."), ("assistant", "Seven."))
-ULTRAFEEDBACK = {
-    "prompt": "Name a bird.",
-    "prompt_id": "p1",
-    "chosen": TALK["messages"],
-    "rejected": SEVEN["messages"],
-    **TALK,
-    "score_chosen": 8.0,
-    "score_rejected": 3.5,
-}
+ULTRAFEEDBACK = {"prompt": "Name a bird.", "prompt_id": "p1", "chosen": TALK["messages"], "rejected": SEVEN["messages"]}
+ULTRAFEEDBACK |= {**TALK, "score_chosen": 8.0, "score_rejected": 3.5}
 TOOLS = [{"type": "function", "function": {"name": "weather"}}]
 
 
@@ -36,10 +30,7 @@ def read(folder: Path, *rows: dict[str, Any], kind: RowKind = "rows") -> RowFile
 
 
 def refusal(folder: Path, *rows: dict[str, Any], kind: RowKind = "rows") -> tuple[Problem, ...]:
-    with pytest.raises(ProblemError) as caught:
-        read(folder, *rows, kind=kind)
-    assert caught.value.exit_code == 2
-    return caught.value.problems
+    return catch_problems(read, folder, *rows, kind=kind)
 
 
 def aside(file: RowFile) -> list[str]:
@@ -56,14 +47,9 @@ def test_ultrafeedback_is_read_as_pairs(tmp_path: Path):
     assert {problem.pointer for problem in refusal(tmp_path, ULTRAFEEDBACK)} == {"/chosen", "/rejected"}
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        {"instruction": "Name a bird.", "input": "", "chosen": "A robin.", "rejected": "Seven."},
-        {"prompt": "Name a bird.", "chosen": "A robin.", "rejected": "Seven."},
-    ],
-)
-def test_instruction_is_the_prompt_of_a_pair(row: dict[str, Any], tmp_path: Path):
+@pytest.mark.parametrize("before", [{"instruction": "Name a bird.", "input": ""}, {"prompt": "Name a bird."}])
+def test_instruction_is_the_prompt_of_a_pair(before: dict[str, Any], tmp_path: Path):
+    row = before | {"chosen": "A robin.", "rejected": "Seven."}
     assert read(tmp_path, row, kind="pairs").rows[0]["rejected"] == {"prompt": "Name a bird.", "completion": "Seven."}
 
 
@@ -198,13 +184,11 @@ def test_template_must_use_tools_and_variables(config: Config, name: str, tmp_pa
     writes = "{% if " + variable + " %}{{ " + variable + " | tojson }}{% endif %}" + PLAIN_TEMPLATE
     for template, is_written in ((PLAIN_TEMPLATE, False), (writes, True)):
         folder = chat_model_folder(tmp_path / f"model-{is_written}", template)
-        model = ModelConfig(name=str(folder), weights="random")
-        run = replace(config, model=model, data=DataConfig(dataset=rows, max_length=256))
+        model = {"name": str(folder), "weights": "random"}
+        run = changed(config, model=model, data={"dataset": rows, "max_length": 256})
         if is_written:
             inputs_of(run)
             continue
-        with pytest.raises(ProblemError) as caught:
-            inputs_of(run)
-        [found] = caught.value.problems
+        [found] = catch_problems(inputs_of, run)
         assert (found.code, found.line) == ("TP181", 2)
         assert found.what == f"The row gives {variable} to the chat template of the model, which does not use it."

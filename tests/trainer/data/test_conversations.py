@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from model_folders import chat
+from refusals import catch_problems, refusal_text
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import chat_template_utils
 
 from schemas.problems import ProblemError
-from schemas.render import render_text
 from trainer.data.conversations import PROBE, PromptForm, infer_form, render_row
 from trainer.data.encode import encode_prompt, encode_prompts, encode_rows
 from trainer.data.rows import split_pair
@@ -52,12 +52,7 @@ TALKS = {
 
 
 def tokenizer_for(template: str, *, flagged: bool = True) -> PreTrainedTokenizerFast:
-    """Return a tokenizer of bytes that knows the marks of all templates.
-
-    Args:
-        template: in jinja2.
-        flagged: the marks are flagged as special tokens.
-    """
+    """Return a tokenizer of bytes that knows the marks of all templates, flagged as special tokens or not."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     backend = Tokenizer(models.BPE(vocab={letter: number for number, letter in enumerate(letters)}, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -65,10 +60,10 @@ def tokenizer_for(template: str, *, flagged: bool = True) -> PreTrainedTokenizer
     backend.add_special_tokens(["<s>", "</s>"])
     marks = (*MARKS, "<think>", "</think>")
     backend.add_tokens([AddedToken(mark, special=flagged, normalized=False) for mark in marks])
-    return loaded(backend, template)
+    return load(backend, template)
 
 
-def loaded(backend: Tokenizer, template: str, **options: str) -> PreTrainedTokenizerFast:
+def load(backend: Tokenizer, template: str, **options: str) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(
         tokenizer_object=backend, bos_token="<s>", eos_token="</s>", chat_template=template, **options
     )
@@ -84,17 +79,12 @@ def encoded(row: dict, tokenizer: PreTrainedTokenizerFast, *, every_turn: bool =
 
 
 def refusal_of(row: dict, tokenizer: PreTrainedTokenizerFast) -> str:
-    with pytest.raises(ProblemError) as caught:
-        encoded(row, tokenizer)
-    return render_text(caught.value.problems)
+    return refusal_text(encoded, row, tokenizer)
 
 
 REFUSED = {
     ("gemma-2", "system"): "refuses row 0: System role not supported",
-    (
-        "r1-distill",
-        "thought",
-    ): 'cannot be found in the output of the model\'s chat template: it writes "\\n\\n5</s>" for "<think>',
+    ("r1-distill", "thought"): 'it writes "\\n\\n5</s>" for "<think>',
     ("r1-distill", "thoughts"): 'it writes "\\n\\n5</s>" for "<think>',
 }
 """Conversations that a template does not write, or not with the answer that is to be learned."""
@@ -154,9 +144,8 @@ WITHOUT_ONE = {"chatml-without-header": "<|im_start|>assistant\n", "zephyr": ""}
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_sampling_starts_after_the_generation_prompt(name: str):
     tokenizer, row = named(name), TALKS["one turn"]
-    [found] = encode_prompts(
-        [row], tokenizer, max_length=900, max_completion_tokens=9, file="rows.jsonl", lines=[1]
-    ).encoded
+    sizes = {"max_length": 900, "max_completion_tokens": 9}
+    [found] = encode_prompts([row], tokenizer, file="rows.jsonl", lines=[1], **sizes).encoded
     theirs = tokenizer.apply_chat_template(row["messages"][:-1], tokenize=False, add_generation_prompt=True)
     assert tokenizer.decode(found.token_ids) == theirs + WITHOUT_ONE.get(name, "")
     assert PromptForm(conversation=True, thinks=None).render("2+3?", tokenizer) == theirs + WITHOUT_ONE.get(name, "")
@@ -165,12 +154,7 @@ def test_sampling_starts_after_the_generation_prompt(name: str):
 @pytest.mark.parametrize(
     ("name", "talk", "given", "learned"),
     [
-        (
-            "qwen-3-thinking-2507",
-            "thought",
-            "<|im_start|>assistant\n<think>\n",
-            "Two and three is five.\n</think>\n\n5",
-        ),
+        ("qwen-3-thinking-2507", "thought", "assistant\n<think>\n", "Two and three is five.\n</think>\n\n5"),
         ("qwen-3-thinking-2507", "one turn", "<|im_start|>assistant\n<think>\n", "\n</think>\n\n5"),
         ("qwen-3", "thought", "<|im_start|>assistant\n", THOUGHT),
         ("qwen-3", "one turn", "<|im_start|>assistant\n", "<think>\n\n</think>\n\n5"),
@@ -197,9 +181,8 @@ def template_of(turn: str, opening: str = "", before: str = "") -> str:
 
 
 def test_turn_with_another_header_than_the_generation_prompt():
-    tokenizer = tokenizer_for(
-        template_of("<{{ m.role }} of {{ messages | length }}>{{ m.content }}</s>", "<assistant>")
-    )
+    turn = "<{{ m.role }} of {{ messages | length }}>{{ m.content }}</s>"
+    tokenizer = tokenizer_for(template_of(turn, "<assistant>"))
     found = encoded(TALKS["one turn"], tokenizer)
     theirs = tokenizer.apply_chat_template(TALKS["one turn"]["messages"], return_dict=False)
     assert list(found.token_ids) == theirs
@@ -209,13 +192,11 @@ def test_turn_with_another_header_than_the_generation_prompt():
 def test_turn_that_cannot_be_located_is_refused():
     length = "{{ messages[-1].content | length }}"
     template = template_of("<{{ m.role }}>{{ m.content }}</s>", "<assistant>", before=length)
-    assert refusal_of(TALKS["one turn"], tokenizer_for(template)) == (
-        "error TP022: rows.jsonl (line 1): "
-        "The answer of row 0 cannot be found in the output of the model's chat template: "
+    [problem] = catch_problems(encoded, TALKS["one turn"], tokenizer_for(template))
+    assert (problem.code, problem.line) == ("TP022", 1)
+    assert problem.what.endswith(
         'it writes "4<user>2+3?</s><assistant>" before the answer, '
-        'and "1<user>2+3?</s><assistant>5</s>" in the whole conversation.\n'
-        "  Prompt and answer together must be the text that the template writes for the whole conversation.\n"
-        "  Next: Correct the template, or write the row as prompt and completion.\n"
+        'and "1<user>2+3?</s><assistant>5</s>" in the whole conversation.'
     )
 
 
@@ -284,25 +265,14 @@ def test_template_writes_the_date_of_the_run(name: str, monkeypatch: pytest.Monk
 
 
 def test_tokenizer_with_prefix_space_equals_apply_chat_template():
-    vocab = [
-        "<unk>",
-        "<s>",
-        "</s>",
-        "▁",
-        "\n",
-        *["▁user", "▁hi", "hi", "▁Hello", "Hello", ".", "|", ">", "<", "▁5", "5"],
-        *"userHlo",
-    ]
-    backend = Tokenizer(
-        models.Unigram([(piece, -1.0 - number / 99) for number, piece in enumerate(dict.fromkeys(vocab))], unk_id=0)
-    )
+    words = ["<unk>", "<s>", "</s>", "▁", "\n", "▁user", "▁hi", "hi", "▁Hello", "Hello", *".|><", "▁5", "5", *"userHlo"]
+    vocab = [(piece, -1.0 - number / 99) for number, piece in enumerate(dict.fromkeys(words))]
+    backend = Tokenizer(models.Unigram(vocab, unk_id=0))
     backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
     backend.decoder = decoders.Metaspace(prepend_scheme="first", split=False)
     backend.add_special_tokens(["<s>", "</s>"])
     template = template_of("<{{ m.role[:4] }}>\n{{ m.content }}</s>\n", "<assi>\n")
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=backend, bos_token="<s>", eos_token="</s>", unk_token="<unk>", chat_template=template
-    )
+    tokenizer = load(backend, template, unk_token="<unk>")
     row = chat(("user", "hi"), ("assistant", "Hello."), ("user", "hi"), ("assistant", "Hello."))
     theirs = tokenizer.apply_chat_template(row["messages"], return_dict=False)
     for every_turn in (False, True):

@@ -45,12 +45,6 @@ def data_of(command: str) -> Data:
     return inputs_of(replace(config, mesh=MeshConfig(device="cpu", devices=1)))[1]
 
 
-def test_page_uses_all_its_files():
-    assert len(FILES) == len({name for name, _ in FILES}) == 8
-    used = " ".join(COMMANDS) + "pairs.jsonl"
-    assert [name for name, _ in FILES if name not in used] == []
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_of_the_page_read_their_rows(folder: Path, command: str):
     data = data_of(command)

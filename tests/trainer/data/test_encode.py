@@ -1,17 +1,14 @@
 """Encoding of rows: supervised tokens, truncation and refusals."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tokenizers
-from model_folders import case_folding_folder, model_folder
+from model_folders import case_folding_folder, chat, model_folder, row_file
+from refusals import catch_problems
 
-from schemas.problems import ProblemError
-from schemas.render import render_text
 from trainer.config.tree import DataConfig
-from trainer.data.conversations import render_row
 from trainer.data.encode import collate, encode_rows, first_examples
 from trainer.data.rows import read_dataset
 from trainer.model.source import resolve
@@ -24,7 +21,8 @@ TRACE = {
 }
 PAIR = {"prompt": "Say hi.", "completion": "Hi there."}
 PAIR_OF_ANSWERS = {"prompt": "Say hi.", "chosen": "Hi there.", "rejected": "No."}
-CHAT = {"messages": [{"role": "user", "content": "Say hi."}, {"role": "assistant", "content": "Hi there."}]}
+CHAT = chat(("user", "Say hi."), ("assistant", "Hi there."))
+LONG_TALK = chat(("user", "Say hi."), ("assistant", "Hi there."), ("user", "And bye?"), ("assistant", "Goodbye."))
 
 
 @pytest.fixture(scope="module")
@@ -43,27 +41,17 @@ def supervised_text(row: dict, tokenizer, max_length: int = 128) -> str:
     return tokenizer.decode(tokens[0][loss_mask[0]])
 
 
-def test_trace_is_reasoning_answer_and_end_token(tokenizer):
-    assert supervised_text(TRACE, tokenizer) == "<reasoning>2 + 2 = 4.</reasoning>\n<answer>4</answer><eos>"
-
-
-@pytest.mark.parametrize("row", [PAIR, CHAT], ids=["pair", "chat"])
-def test_completion_and_end_token_are_supervised(row: dict, tokenizer):
-    assert supervised_text(row, tokenizer) == "Hi there.<eos>"
-
-
-def test_conversation_without_template_is_one_line_per_turn(tokenizer):
-    assert render_row(CHAT, tokenizer).prompt == "user: Say hi.\nassistant: "
-
-
-def test_prompts_and_padding_are_not_supervised(tokenizer):
-    data = encode_rows([TRACE], tokenizer, max_length=128, file="rows.jsonl")
-    _, loss_mask = padded(data.encoded, 128)
-    prompt = tokenizer.encode("What is 2 + 2?\n")
-    length = len(data.encoded[0].token_ids)
-    assert not loss_mask[0, : len(prompt)].any()
-    assert loss_mask[0, len(prompt) : length].all()
-    assert not loss_mask[0, length:].any()
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        (TRACE, "<reasoning>2 + 2 = 4.</reasoning>\n<answer>4</answer><eos>"),
+        (PAIR, "Hi there.<eos>"),
+        (CHAT, "Hi there.<eos>"),
+    ],
+    ids=["trace", "pair", "chat"],
+)
+def test_completion_and_end_token_are_supervised(row: dict, text: str, tokenizer):
+    assert supervised_text(row, tokenizer) == text
 
 
 def test_counts_equal_the_arrays(tokenizer):
@@ -92,11 +80,10 @@ def test_unknown_answers_are_refused(tmp_path: Path):
     own = with_unknown_words(tmp_path / "model", "Hi", "there")
     far = {"prompt": "Say ho.", "completion": "Ho ho."}
     assert encode_rows([PAIR], own, max_length=64, file="rows.jsonl").counts["rows"] == 1
-    with pytest.raises(ProblemError) as caught:
-        encode_rows([PAIR, TRACE, *[far] * 5], own, max_length=64, file="rows.jsonl")
-    assert [problem.code for problem in caught.value.problems] == ["TP025"] * 5
-    assert caught.value.problems[0].what.startswith("The model's tokenizer changes the answer of row 1 to ")
-    assert caught.value.problems[-1].what.endswith("There are 1 more like it.")
+    problems = catch_problems(encode_rows, [PAIR, TRACE, *[far] * 5], own, max_length=64, file="rows.jsonl")
+    assert [problem.code for problem in problems] == ["TP025"] * 5
+    assert problems[0].what.startswith("The model's tokenizer changes the answer of row 1 to ")
+    assert problems[-1].what.endswith("There are 1 more like it.")
 
 
 def test_truncating_most_examples_is_an_error(tokenizer):
@@ -108,34 +95,25 @@ def test_truncating_most_examples_is_an_error(tokenizer):
     )
     short = len(encode_rows([PAIR], tokenizer, max_length=32, file="").encoded[0].learned)
     taught = 3 * len(whole.learned) + 2 * short
-    assert render_text(most.warnings) == (
-        "error TP026: rows.jsonl: data.max_length is 32, but 3 of 5 examples lose their answer or its end at that "
-        f"length; {lost / taught:.1%} of the supervised tokens are cut off. The longest example has {len(whole)} "
-        "tokens.\n"
-        "  The model would learn answers without their end, and rarely or never to stop.\n"
-        f"  Next: Set data.max_length to at least {len(whole)}, or shorten or remove rows.\n"
+    [problem] = most.warnings
+    assert (problem.code, problem.severity) == ("TP026", "error")
+    assert problem.what == (
+        "data.max_length is 32, but 3 of 5 examples lose their answer or its end at that length; "
+        f"{lost / taught:.1%} of the supervised tokens are cut off. The longest example has {len(whole)} tokens."
     )
     assert [(each.code, each.severity) for each in some.warnings] == [("TP455", "warning")]
     assert encode_rows([long, PAIR, PAIR], tokenizer, max_length=len(whole), file="").warnings == ()
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [
-        [{"prompt": "Say hi.", "chosen": "Hi there. " * 20, "rejected": "No."}],
-        [{"prompt": "Say hi.", "chosen": "No.", "rejected": "Hi there. " * 20}],
-    ],
-    ids=["chosen", "rejected"],
-)
-def test_pair_is_truncated_if_either_answer_is(rows: list[dict], tokenizer, tmp_path: Path):
-    path = tmp_path / "pairs.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, PAIR_OF_ANSWERS, PAIR_OF_ANSWERS]))
-    file = read_dataset(str(path), "pairs")
-    data = DirectPreference(max_length=32, chunk_positions=None, beta=0.1).encode(
-        file.rows, tokenizer, file="", lines=file.lines, max_positions=512
-    )
-    whole = DirectPreference(max_length=512, chunk_positions=None, beta=0.1).encode(
-        file.rows, tokenizer, file="", lines=file.lines, max_positions=512
+@pytest.mark.parametrize(("chosen", "rejected"), [("Hi there. " * 20, "No."), ("No.", "Hi there. " * 20)])
+def test_pair_is_truncated_if_either_answer_is(chosen: str, rejected: str, tokenizer, tmp_path: Path):
+    row = {"prompt": "Say hi.", "chosen": chosen, "rejected": rejected}
+    file = read_dataset(row_file(tmp_path / "pairs.jsonl", row, PAIR_OF_ANSWERS, PAIR_OF_ANSWERS), "pairs")
+    data, whole = (
+        DirectPreference(max_length=length, chunk_positions=None, beta=0.1).encode(
+            file.rows, tokenizer, file="", lines=file.lines, max_positions=512
+        )
+        for length in (32, 512)
     )
     lost = whole.counts["supervised_tokens"] - data.counts["supervised_tokens"]
     assert (data.counts["truncated_rows"], data.counts["rows"], data.counts["supervised_tokens_lost"]) == (1, 3, lost)
@@ -173,35 +151,21 @@ def test_first_examples_show_each_token_once(tokenizer):
     assert np.count_nonzero(loss_mask) == len(supervised)
 
 
-LONG_TALK = {
-    "messages": [
-        {"role": "user", "content": "Say hi."},
-        {"role": "assistant", "content": "Hi there."},
-        {"role": "user", "content": "And bye?"},
-        {"role": "assistant", "content": "Goodbye."},
-    ]
-}
-
-
 def test_every_turn_is_supervised_on_request(tokenizer):
     [last] = encode_rows([LONG_TALK], tokenizer, max_length=128, file="rows.jsonl").encoded
     [every] = encode_rows([LONG_TALK], tokenizer, max_length=128, file="rows.jsonl", every_turn=True).encoded
     assert tokenizer.decode(last.learned) == "Goodbye.<eos>"
-    assert [tokenizer.decode(every.token_ids[first:end]) for first, end in every.spans] == [
-        "Hi there.<eos>",
-        "Goodbye.<eos>",
-    ]
+    turns = [tokenizer.decode(every.token_ids[first:end]) for first, end in every.spans]
+    assert turns == ["Hi there.<eos>", "Goodbye.<eos>"]
     whole = "user: Say hi.\nassistant: Hi there.<eos>\nuser: And bye?\nassistant: Goodbye.<eos>"
     assert tokenizer.decode(every.token_ids) == whole
 
 
 def test_lost_answers_are_refused_with_the_length_they_need(tokenizer):
-    with pytest.raises(ProblemError) as caught:
-        encode_rows([PAIR] + [TRACE] * 6, tokenizer, max_length=12, file="rows.jsonl")
+    [problem] = catch_problems(encode_rows, [PAIR] + [TRACE] * 6, tokenizer, max_length=12, file="rows.jsonl")
     needed = len(encode_rows([TRACE], tokenizer, max_length=128, file="").encoded[0].token_ids)
-    assert render_text(caught.value.problems) == (
-        "error TP021: rows.jsonl (line 2): data.max_length is 12, but 6 of 7 examples lose their answer at that "
-        "length: row 1, row 2, row 3, row 4, row 5 and others.\n"
-        "  The model would learn the question and never the answer.\n"
-        f"  Next: Set data.max_length to at least {needed}, or shorten or remove rows.\n"
+    assert (problem.code, problem.line) == ("TP021", 2)
+    assert problem.what.startswith(
+        "data.max_length is 12, but 6 of 7 examples lose their answer at that length: row 1, "
     )
+    assert problem.next.startswith(f"Set data.max_length to at least {needed}, ")

@@ -1,18 +1,18 @@
 """Preference pairs in the layouts of TRL."""
 
-import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from configs import changed
+from model_folders import row_file
+from refusals import catch_problems
 from tasks import inputs_of
 
 from evidence.scores.overlap import row_texts
-from schemas.problems import Problem, ProblemError
-from trainer.config.tree import Config, DataConfig, ObjectiveConfig
+from trainer.config.tree import Config
 from trainer.data.conversations import infer_form, row_prompt
-from trainer.data.rows import common_text, read_dataset
+from trainer.data.rows import RowFile, common_text, read_dataset
 
 USER = {"role": "user", "content": "Sky?"}
 BLUE, RED = ({"role": "assistant", "content": text} for text in ("Blue.", "Red."))
@@ -24,34 +24,21 @@ TALKS = [
 ]
 
 
-def written(folder: Path, *rows: Any) -> Path:
-    path = folder / "pairs.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
-def problems_of(folder: Path, *rows: Any) -> list[Problem]:
-    with pytest.raises(ProblemError) as caught:
-        read_dataset(str(written(folder, *rows)), "pairs")
-    assert caught.value.exit_code == 2
-    return list(caught.value.problems)
+def read(folder: Path, *rows: Any) -> RowFile:
+    return read_dataset(row_file(folder / "pairs.jsonl", *rows), "pairs")
 
 
 @pytest.mark.parametrize("row", TALKS)
 def test_pairs_of_turns(row: dict[str, Any], tmp_path: Path):
-    file = read_dataset(str(written(tmp_path, row)), "pairs")
+    file = read(tmp_path, row)
     assert list(file.rows) == [{"chosen": {"messages": [USER, BLUE]}, "rejected": {"messages": [USER, RED]}}]
-    assert (infer_form(file.rows).conversation, row_prompt(file.rows[0]), row_texts(file.rows[0])[0][0]) == (
-        True,
-        *["Sky?"] * 2,
-    )
+    assert infer_form(file.rows).conversation
+    assert row_prompt(file.rows[0]) == row_texts(file.rows[0])[0][0] == "Sky?"
 
 
 def test_pairs_of_texts(tmp_path: Path):
     with_prompt = {"prompt": "Sky?", "chosen": "Blue.", "rejected": "Red.", "source": "x"}
-    file = read_dataset(
-        str(written(tmp_path, with_prompt, {"chosen": "The sky is blue", "rejected": "The sky is black"})), "pairs"
-    )
+    file = read(tmp_path, with_prompt, {"chosen": "The sky is blue", "rejected": "The sky is black"})
     assert file.rows[0]["rejected"] == {"prompt": "Sky?", "completion": "Red."}
     assert file.rows[1]["chosen"] == {"begun": "The sky is", "completion": " blue"}
     assert [row_prompt(row) for row in file.rows] == ["Sky?", "The sky is"]
@@ -70,15 +57,14 @@ def test_common_text_ends_before_a_word(chosen: str, rejected: str, begun: str):
     assert common_text(chosen, rejected) == common_text(rejected, chosen) == begun
 
 
-def run_on(config: Config, path: Path, **data: Any) -> Config:
-    return replace(config, data=DataConfig(dataset=str(path), **data), objective=ObjectiveConfig(kind="dpo"))
+def run_on(config: Config, folder: Path, *rows: Any, **data: Any) -> Config:
+    dataset = row_file(folder / "pairs.jsonl", *rows)
+    return changed(config, data={"dataset": dataset, **data}, objective={"kind": "dpo"})
 
 
 def test_pair_is_two_sequences_with_one_prompt(config: Config, tmp_path: Path):
-    path = written(
-        tmp_path, *({"prompt": f"{n} + 1?", "chosen": f"{n + 1}.", "rejected": "No idea."} for n in range(4))
-    )
-    _, data = inputs_of(run_on(config, path, max_length=64, shuffle=False))
+    rows = [{"prompt": f"{n} + 1?", "chosen": f"{n + 1}.", "rejected": "No idea."} for n in range(4)]
+    _, data = inputs_of(run_on(config, tmp_path, *rows, max_length=64, shuffle=False))
     chosen, rejected = data.encoded.encoded[1]
     [(first, last)] = chosen.spans
     assert chosen.token_ids[:first].tolist() == rejected.token_ids[:first].tolist()
@@ -86,9 +72,7 @@ def test_pair_is_two_sequences_with_one_prompt(config: Config, tmp_path: Path):
     assert data.tokenizer.decode(chosen.token_ids[first : last - 1]) == "2."
     batch = data.source.batch(0)
     assert batch["tokens"].shape == batch["loss_mask"].shape == (1, 4, 64)
-    for place, row in enumerate(
-        answer for pair in (data.encoded.encoded[0], data.encoded.encoded[1]) for answer in pair
-    ):
+    for place, row in enumerate([*data.encoded.encoded[0], *data.encoded.encoded[1]]):
         assert batch["tokens"][0, place, : len(row)].tolist() == list(row.token_ids)
         assert batch["loss_mask"][0, place].sum() == len(row.learned)
     assert data.source.tokens_before(1) == sum(len(row) for pair in list(data.encoded.encoded)[:2] for row in pair)
@@ -99,14 +83,11 @@ def test_pair_is_two_sequences_with_one_prompt(config: Config, tmp_path: Path):
 
 def test_answers_with_equal_tokens_are_refused(config: Config, tmp_path: Path):
     same = " and so on" * 9
-    path = written(
-        tmp_path,
+    rows = [
         {"prompt": "a", "chosen": "b", "rejected": "c"},
         {"prompt": "a", "chosen": f"b{same} yes", "rejected": f"b{same} no"},
-    )
-    with pytest.raises(ProblemError) as caught:
-        inputs_of(run_on(config, path, max_length=16))
-    [found] = caught.value.problems
+    ]
+    [found] = catch_problems(inputs_of, run_on(config, tmp_path, *rows, max_length=16))
     assert (found.code, found.line) == ("TP028", 2)
     assert found.what == "Both answers of row 1 have the same 16 tokens at 16."
 
@@ -132,5 +113,5 @@ def test_answers_with_equal_tokens_are_refused(config: Config, tmp_path: Path):
 )
 def test_an_invalid_pair_is_refused_with_its_line(row: dict[str, Any], code: str, pointer: str | None, tmp_path: Path):
     whole = {"prompt": "a", "chosen": "b", "rejected": "c"}
-    [found] = problems_of(tmp_path, whole, row, whole)
+    [found] = catch_problems(read, tmp_path, whole, row, whole)
     assert (found.code, found.pointer, found.line) == (code, pointer, 2)

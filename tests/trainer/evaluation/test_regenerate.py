@@ -13,16 +13,13 @@ ROW: dict[str, Any] = {
     "id": "one",
     "prompt": "What is 2 + 2?",
     "expected": "4",
-    "section": None,
-    "category": None,
-    "difficulty": None,
+    **dict.fromkeys(("section", "category", "difficulty", "error")),
     "output_text": TEXT,
     "extracted_answer": "4",
     "correct": True,
     "format_ok": True,
     "output_tokens": 40,
     "finish_reason": "stop",
-    "error": None,
     "output_token_ids": " ".join(map(str, range(40))),
 }
 
@@ -72,10 +69,8 @@ def test_an_edited_field_is_named(change, why):
 
 
 def test_an_improbable_token_and_a_missing_item_are_named():
-    assert compared(ROW, margin=2.0).why == (
-        "The model does not write this: token 1 of the stated answer has a logit 2 below the largest; other hardware "
-        "gives at most 0.001."
-    )
+    why = compared(ROW, margin=2.0).why
+    assert why.startswith("The model does not write this: token 1 of the stated answer has a logit 2 below the largest")
     assert judged(ROW, None).why == "The evaluation set lacks an item with this id."
 
 

@@ -77,7 +77,7 @@ def files(folder: Path) -> dict[str, str]:
 
 
 def refused(act: Callable[[], object], exit_code: int) -> str:
-    return render_text(catch_problems(act, exit_code))
+    return render_text(catch_problems(act, exit_code=exit_code))
 
 
 @pytest.mark.parametrize(

@@ -4,19 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from configs import changed
 
 from evidence.targets import Target, load_target
-from trainer.config.tree import (
-    BatchConfig,
-    CheckpointConfig,
-    Config,
-    DataConfig,
-    LimitsConfig,
-    MemoryConfig,
-    MeshConfig,
-    MethodConfig,
-    ModelConfig,
-)
+from trainer.config.tree import Config, ModelConfig
 from trainer.planning.duration import Band, PredictedStep, SessionPart, exactly
 from trainer.planning.findings import PlannedRun, findings
 from trainer.planning.formula import Part
@@ -26,11 +17,11 @@ from trainer.planning.subject import read_subject
 
 HOUR = 3600.0
 T4X2 = load_target("kaggle-t4x2")
-TINY = Config(
-    model=ModelConfig(name="tiny-gpt2"),
-    data=DataConfig(max_length=128),
-    batch=BatchConfig(microbatch_size=4),
-    limits=LimitsConfig(steps=1_000_000),
+TINY = changed(
+    Config(model=ModelConfig(name="tiny-gpt2")),
+    data={"max_length": 128},
+    batch={"microbatch_size": 4},
+    limits={"steps": 1_000_000},
 )
 OPT_STATE = 1_573_000
 """Adafactor on SmolLM2-135M."""
@@ -39,7 +30,7 @@ OPT_STATE = 1_573_000
 @pytest.fixture(scope="module")
 def quiet() -> PlannedRun:
     """A run without findings: 200 steps, a checkpoint every 50 of them, no padding."""
-    config = replace(TINY, limits=LimitsConfig(steps=200), checkpoint=CheckpointConfig(save_every_steps=50))
+    config = changed(TINY, limits={"steps": 200}, checkpoint={"save_every_steps": 50})
     subject = replace(read_subject(config, T4X2), tokens=(1.0, ""), warnings=())
     parts = (Part("opt_state", OPT_STATE, ""),)
     train = ProgramMemory(name="train", peak_bytes=1, available_bytes=None, error_fraction=0.0, because="", parts=parts)
@@ -47,11 +38,10 @@ def quiet() -> PlannedRun:
     return PlannedRun(subject=subject, target=T4X2, train=train, step=step)
 
 
-def changed(run: PlannedRun, *, step: Band | None = None, hours: Band | None = None, **more: Any) -> PlannedRun:
+def varied(run: PlannedRun, *, step: Band | None = None, hours: Band | None = None, **more: Any) -> PlannedRun:
     """Return the run with a time of a step, a time of the whole, settings by group, and other figures."""
     groups = {name: more.pop(name) for name in list(more) if hasattr(TINY, name)}
-    config = run.subject.task.config
-    config = replace(config, **{name: replace(getattr(config, name), **values) for name, values in groups.items()})
+    config = changed(run.subject.task.config, **groups)
     subject = replace(run.subject.changed(config), tokens=more.pop("tokens", run.subject.tokens))
     train = replace(run.train, **{name: more.pop(name) for name in list(more) if hasattr(run.train, name)})
     predicted = replace(run.step, update=step, drawing=more.pop("drawing", None))
@@ -60,7 +50,12 @@ def changed(run: PlannedRun, *, step: Band | None = None, hours: Band | None = N
 
 
 def rule_codes(run: PlannedRun, **more: Any) -> list[str]:
-    return [f"{problem.code} {problem.severity}" for problem in findings(changed(run, **more))]
+    return [f"{problem.code} {problem.severity}" for problem in findings(varied(run, **more))]
+
+
+SLOW = {"step": Band(low=100, likely=125, high=150)}
+RARELY = {"checkpoint": {"save_every_steps": 500}}
+AT_THE_END = {"checkpoint": {"save_every_steps": 0}}
 
 
 def test_unknown_figures_give_no_finding(quiet: PlannedRun):
@@ -88,65 +83,58 @@ def test_unknown_figures_give_no_finding(quiet: PlannedRun):
         ({"host": (2 * 30_074_068_992, "the copied state")}, ["TP743 error"]),
         ({"host": (30_074_068_992, "the copied state")}, []),
         ({"drawing": exactly(1), "step": exactly(1)}, ["TP748 warning"]),
+        ({**SLOW, "limits": {"steps": 3000}, "checkpoint": {"save_every_steps": 72}}, []),
+        # It saves before the session ends.
+        ({**SLOW, **RARELY, "limits": {"steps": 3000, "max_minutes": 690}}, ["TP742 warning"]),
+        ({"step": exactly(100), **AT_THE_END, "limits": {"steps": 100}}, []),
+        ({"step": exactly(100), **AT_THE_END, "limits": {"steps": 300}}, ["TP731 warning"]),
+        ({"step": exactly(100), **AT_THE_END, "limits": {"steps": 500}}, ["TP731 error"]),
+        ({"hours": Band(low=4, likely=5, high=6)}, []),
+        ({"hours": Band(low=8, likely=11, high=13)}, ["TP732 note"]),
+        ({"hours": Band(low=10, likely=14, high=20)}, ["TP732 warning"]),
+        ({"hours": Band(low=20, likely=28, high=40)}, ["TP732 warning", "TP733 note"]),
+        ({"hours": Band(low=40, likely=45, high=50)}, ["TP732 warning", "TP733 warning"]),
+        ({**SLOW, "limits": {"steps": 1250}, "hours_stated": 45}, []),
+        ({"step": Band(low=8, likely=12, high=19), "limits": {"steps": 400, "max_minutes": 100}}, ["TP742 note"]),
+        ({"step": Band(low=8, likely=12, high=19), "limits": {"steps": 400, "max_minutes": 130}}, []),
     ],
 )
 def test_rules(quiet: PlannedRun, figures: dict[str, Any], expected: list[str]):
     assert rule_codes(quiet, **figures) == expected
 
 
-def test_checkpoints_further_apart_than_a_session(quiet: PlannedRun):
-    step = Band(low=100, likely=125, high=150)
-    run = {"step": step, "limits": {"steps": 3000}, "checkpoint": {"save_every_steps": 500}}
-    (problem,) = findings(changed(quiet, **run))
-    assert (problem.code, problem.severity, problem.pointer) == ("TP731", "error", "/checkpoint/save_every_steps")
-    assert problem.what == (
-        "A checkpoint is written every 500 steps, which takes 13.9 to 20.8 hours; a session of kaggle-t4x2 has 12."
-    )
-    assert problem.next.startswith("Use --set checkpoint.save_every_steps=72, which is at most 3 hours")
-    assert rule_codes(quiet, **run | {"checkpoint": {"save_every_steps": 72}}) == []
-    limited = {"limits": {"steps": 3000, "max_minutes": 690}}
-    assert rule_codes(quiet, **run | limited) == ["TP742 warning"], "it saves before the session ends"
-    at_the_end = {"checkpoint": {"save_every_steps": 0}, "step": exactly(100)}
-    expected = [[], ["TP731 warning"], ["TP731 error"]]
-    assert [rule_codes(quiet, **at_the_end, limits={"steps": steps}) for steps in (100, 300, 500)] == expected
-
-
 @pytest.mark.parametrize(
-    ("hours", "codes"),
+    ("figures", "code", "what"),
     [
-        ((4, 5, 6), []),
-        ((8, 11, 13), ["TP732 note"]),
-        ((10, 14, 20), ["TP732 warning"]),
-        ((20, 28, 40), ["TP732 warning", "TP733 note"]),
-        ((40, 45, 50), ["TP732 warning", "TP733 warning"]),
+        (
+            {**SLOW, **RARELY, "limits": {"steps": 3000}},
+            "TP731 error",
+            "A checkpoint is written every 500 steps, which takes 13.9 to 20.8 hours; a session of kaggle-t4x2 has 12.",
+        ),
+        (
+            {**SLOW, "limits": {"steps": 2500}, "hours_stated": 45},
+            "TP734 error",
+            "2,500 steps of 100 to 150 s on kaggle-t4x2 are 69.4 to 104 hours, not 45.",
+        ),
+        (
+            {"step": Band(low=8, likely=12, high=19), "limits": {"steps": 400, "max_minutes": 60}},
+            "TP742 warning",
+            "400 steps on kaggle-t4x2 take 53.3 to 127 minutes; limits.max_minutes is 60, which is enough for",
+        ),
     ],
 )
-def test_sessions_and_weeks(quiet: PlannedRun, hours: tuple[int, int, int], codes: list[str]):
-    low, likely, high = hours
-    assert rule_codes(quiet, hours=Band(low=low, likely=likely, high=high)) == codes
-
-
-def test_stated_hours_are_compared_with_the_time_of_the_steps(quiet: PlannedRun):
-    step = Band(low=100, likely=125, high=150)
-    assert rule_codes(quiet, step=step, limits={"steps": 1250}, hours_stated=45) == []
-    (problem,) = findings(changed(quiet, step=step, limits={"steps": 2500}, hours_stated=45))
-    assert problem.what == "2,500 steps of 100 to 150 s on kaggle-t4x2 are 69.4 to 104 hours, not 45."
-
-
-def test_a_time_limit_before_the_last_step(quiet: PlannedRun):
-    run = {"step": Band(low=8, likely=12, high=19)}
-    limits = [{"steps": 400, "max_minutes": minutes} for minutes in (60, 100, 130)]
-    (problem,) = findings(changed(quiet, **run, limits=limits[0]))
-    assert problem.what == (
-        "400 steps on kaggle-t4x2 take 53.3 to 127 minutes; limits.max_minutes is 60, which is enough for about 300."
-    )
-    assert [rule_codes(quiet, **run, limits=each) for each in limits] == [["TP742 warning"], ["TP742 note"], []]
+def test_findings_name_their_figures(quiet: PlannedRun, figures: dict[str, Any], code: str, what: str):
+    (problem,) = findings(varied(quiet, **figures))
+    assert f"{problem.code} {problem.severity}" == code
+    assert problem.what.startswith(what)
+    if code == "TP731 error":
+        assert problem.next.startswith("Use --set checkpoint.save_every_steps=72, which is at most 3 hours")
 
 
 def test_too_few_tokens_for_the_device(quiet: PlannedRun):
     """2.5e9 parameters of 2 bytes, each read three times."""
     half = {"compute": "bfloat16", "params": "bfloat16"}
-    run = changed(quiet, precision=half, batch={"microbatch_size": 1}, data={"max_length": 32})
+    run = varied(quiet, precision=half, batch={"microbatch_size": 1}, data={"max_length": 32})
     run = replace(run, target=load_target("tpu-v5e-1"), step=replace(run.step, flops=15e9 * 64, moved_bytes=15e9))
     (problem,) = findings(run)
     assert problem.what == (
@@ -157,8 +145,8 @@ def test_too_few_tokens_for_the_device(quiet: PlannedRun):
 
 
 def test_a_state_that_devices_cannot_divide(quiet: PlannedRun):
-    seven = read_subject(replace(TINY, limits=LimitsConfig(steps=200)), replace(T4X2, devices=7))
-    run = replace(changed(quiet), subject=replace(seven, tokens=(1.0, ""), warnings=()))
+    seven = read_subject(changed(TINY, limits={"steps": 200}), replace(T4X2, devices=7))
+    run = replace(varied(quiet), subject=replace(seven, tokens=(1.0, ""), warnings=()))
     assert [problem.code for problem in findings(run)] == ["TP740"]
 
 
@@ -169,18 +157,15 @@ def codes(config: Config, target: Target) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_a_plan_finds_waste():
-    careless = replace(
-        TINY,
-        memory=MemoryConfig(donate=False),
-        data=DataConfig(max_length=512, buckets=3),
-        checkpoint=CheckpointConfig(save_every_steps=0),
+    careless = changed(
+        TINY, memory={"donate": False}, data={"max_length": 512, "buckets": 3}, checkpoint={"save_every_steps": 0}
     )
     problems = codes(careless, T4X2)
     assert problems["TP738"] == "warning", "the state is held twice"
     assert problems["TP736"] == "warning", "most of a batch is padding"
     assert problems["TP737"] == "note", "one program for each length"
     assert {"TP739", "TP740"}.isdisjoint(problems), "the optimizer is the declared one, and both GPUs hold half"
-    careful = replace(TINY, data=DataConfig(max_length=128, packing=True), mesh=MeshConfig(shard_params=False))
+    careful = changed(TINY, data={"packing": True}, mesh={"shard_params": False})
     assert {"TP736", "TP737", "TP738", "TP739", "TP740"}.isdisjoint(codes(careful, T4X2))
 
 
@@ -194,5 +179,5 @@ def test_a_plan_finds_waste():
     ],
 )
 def test_a_quantised_base_saves_nothing_on_a_cpu_unless_layers_are_scanned(target, layers, expected):
-    config = replace(TINY, method=MethodConfig(kind="lora", base="nf4"), memory=MemoryConfig(layers=layers))
+    config = changed(TINY, method={"kind": "lora", "base": "nf4"}, memory={"layers": layers})
     assert ("TP712" in codes(config, target)) == expected

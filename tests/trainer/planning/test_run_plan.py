@@ -10,34 +10,25 @@ from typing import Any
 
 import jax
 import pytest
+from configs import changed
 from jax import monitoring
+from model_folders import row_file
 from tasks import inputs_of
-from whole_runs import errors_of, manifest_of
+from whole_runs import carried_out, errors_of, manifest_of, refusal
 
 from evidence import layout
-from schemas.problems import ProblemError
-from schemas.render import render_text
 from schemas.validate import check_value
-from trainer.config.tree import (
-    BatchConfig,
-    Config,
-    DataConfig,
-    LimitsConfig,
-    MemoryConfig,
-    MeshConfig,
-    MethodConfig,
-    ObjectiveConfig,
-)
+from trainer.config.tree import Config, MethodConfig
 from trainer.generate.decode import GroupPrograms
 from trainer.loop.compilation import Program
 from trainer.loop.programs import Steps, compiled_run
 from trainer.planning.memory import Estimator
 from trainer.planning.plan import PlanOptions, compiled_plan, plan_config
-from trainer.recorder.progress import Watch
 from trainer.replay.recorded import ReplayRequest, read_recorded, replay_config
-from trainer.run import RunRequest, run
+from trainer.run import RunRequest
 from trainer.runtime import Devices, choose_devices, this_machine
 
+Order = Callable[..., RunRequest]
 COMPILED = "/jax/core/compile/backend_compile_duration"
 TOO_LARGE = (
     "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. Used 28.12G of "
@@ -60,12 +51,13 @@ def compiled() -> Iterator[Counter]:
     monitoring.unregister_event_duration_listener(listen)
 
 
-def carried_out(order: RunRequest) -> int:
-    with Watch(quiet=True) as watch:
-        return run(order, watch)
+def plan_of_run(folder: Path) -> dict[str, Any]:
+    plan = json.loads((folder / layout.PLAN).read_text())
+    assert check_value("plan", plan, file="plan.json") == []
+    return plan
 
 
-def on_memory(monkeypatch: pytest.MonkeyPatch, memory_bytes: int) -> None:
+def on_memory(monkeypatch, memory_bytes: int) -> None:
     """Let the devices of runs have so much memory each."""
 
     def smaller(requested: str, count: int | None) -> Devices:
@@ -74,34 +66,20 @@ def on_memory(monkeypatch: pytest.MonkeyPatch, memory_bytes: int) -> None:
     monkeypatch.setattr("trainer.run.choose_devices", smaller)
 
 
-def refusal(order: RunRequest) -> tuple[int, str]:
-    with pytest.raises(ProblemError) as caught:
-        carried_out(order)
-    assert not order.folder.exists()
-    return caught.value.exit_code, render_text(caught.value.problems)
-
-
 @pytest.mark.slow
-def test_each_program_is_compiled_once_and_planned_from(
-    config: Config, order_of: Callable[..., RunRequest], compiled: Counter
-):
-    order = order_of(replace(config, evaluation=replace(config.evaluation, eval_set="eval_v1")))
+def test_each_program_is_compiled_once_and_planned_from(config: Config, order_of: Order, compiled: Counter):
+    order = order_of(changed(config, evaluation={"eval_set": "eval_v1"}))
     assert carried_out(order) == 0
     ours = ("draw", "start", "train_step", "decode")
     assert {name: compiled[f"jit({name})"] for name in ours} == dict.fromkeys(ours, 1)
-    plan = json.loads((order.folder / layout.PLAN).read_text())
-    assert check_value("plan", plan, file="plan.json") == []
-    ways = {each["name"]: each["method"] for each in plan["programs"]}
-    assert ways == {
-        "start": "compiler",
-        "train": "compiler",
-        "decode": "compiler",
-        "save": "closed_form",
-        "export": "closed_form",
-    }
+    plan = plan_of_run(order.folder)
+    methods = {each["name"]: each["method"] for each in plan["programs"]}
+    assert methods == dict.fromkeys(("start", "train", "decode"), "compiler") | dict.fromkeys(
+        ("save", "export"), "closed_form"
+    )
     assert plan["method"] == "compiler"
     # The process grew by more than the arrays of its largest program, and not by what another test had taken before.
-    observed = json.loads((order.folder / layout.MANIFEST).read_text())["result"]["observed_memory"]
+    observed = manifest_of(order.folder)["result"]["observed_memory"]
     assert observed["source"] == "process_growth"
     assert [each["name"] for each in observed["parts"]] == ["prepare", "start", "decode", "train", "save"]
     assert observed["bytes"] == max(each["bytes"] for each in observed["parts"])
@@ -114,20 +92,15 @@ ROLLOUT = {"first_tokens": 1, "further_tokens": 2, "take_rows": 1}
 def rewarded(config: Config, tmp_path: Path) -> Config:
     """Two steps of groups of four, each with prompts that end in one of two ways and are continued greedily."""
     rows = [{"prompt": f"What is {n}{'?!'[n % 2]}", "completion": f"It is {n}."} for n in range(8)]
-    (tmp_path / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return replace(
-        config,
-        data=DataConfig(dataset=str(tmp_path / "prompts.jsonl"), max_length=48, shuffle=False),
-        objective=ObjectiveConfig(kind="grpo", rewards="exact", group_size=4, max_completion_tokens=8, top_k=1),
-        batch=BatchConfig(microbatch_size=8),
-        limits=LimitsConfig(steps=2),
-    )
+    objective = {"kind": "grpo", "rewards": "exact", "group_size": 4, "max_completion_tokens": 8, "top_k": 1}
+    data = {"dataset": row_file(tmp_path / "prompts.jsonl", *rows), "max_length": 48, "shuffle": False}
+    return changed(config, data=data, objective=objective, batch={"microbatch_size": 8})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("devices", [1, 2])
 def test_what_draws_completions_is_compiled_before_the_first_step_and_planned_from(
-    devices: int, rewarded: Config, order_of: Callable[..., RunRequest], compiled: Counter, monkeypatch
+    devices: int, rewarded: Config, order_of: Order, compiled: Counter, monkeypatch
 ):
     """The roll-outs of the run find the programs that the plan was made from, of half the rows too."""
     found, draw = [], GroupPrograms.draw
@@ -142,24 +115,25 @@ def test_what_draws_completions_is_compiled_before_the_first_step_and_planned_fr
 
     monkeypatch.setattr(GroupPrograms, "draw", twice)
     monkeypatch.setattr("trainer.generate.decode.CHUNK_TOKENS", 2)
-    order = order_of(replace(rewarded, mesh=MeshConfig(device="cpu", devices=devices)))
+    order = order_of(changed(rewarded, mesh={"devices": devices}))
     assert carried_out(order) == 0
     assert {name: found[0][f"jit({name})"] for name in ROLLOUT} == ROLLOUT
     assert found[1] == found[3] == {f"jit({name})": count for name, count in ROLLOUT.items()}
-    plan = json.loads((order.folder / layout.PLAN).read_text())
-    assert check_value("plan", plan, file="plan.json") == []
+    plan = plan_of_run(order.folder)
     [planned] = [each for each in plan["programs"] if each["name"] == "rollout"]
     assert planned["method"] == "compiler"
     assert {"opt_state", "key_value_cache"} <= {part["name"] for part in planned["parts"]}
-    observed = json.loads((order.folder / layout.MANIFEST).read_text())["result"]["observed_memory"]["parts"]
+    observed = manifest_of(order.folder)["result"]["observed_memory"]["parts"]
     assert [each["name"] for each in observed] == ["prepare", "start", "rollout", "train", "save"]
 
 
 def test_what_is_far_too_large_is_refused_without_a_compiler(
-    config: Config, order_of: Callable[..., RunRequest], compiled: Counter, monkeypatch: pytest.MonkeyPatch
+    config: Config, order_of: Order, compiled: Counter, monkeypatch
 ):
     on_memory(monkeypatch, 2**20)
-    code, text = refusal(order_of(replace(config, memory=MemoryConfig(remat="none"))))
+    order = order_of(changed(config, memory={"remat": "none"}))
+    code, text = refusal(order)
+    assert not order.folder.exists()
     assert (code, sum(compiled.values())) == (3, 0)
     assert "error TP710: tiny-gpt2: The run needs about" in text
     assert "on each device, but cpu has 1.0 MiB (test)" in text
@@ -167,9 +141,9 @@ def test_what_is_far_too_large_is_refused_without_a_compiler(
 
 @pytest.mark.slow
 def test_a_compiled_run_that_does_not_fit_is_refused_before_its_weights_are_read(
-    config: Config, order_of: Callable[..., RunRequest], compiled: Counter, monkeypatch: pytest.MonkeyPatch
+    config: Config, order_of: Order, compiled: Counter, monkeypatch
 ):
-    config = replace(config, memory=MemoryConfig(remat="none"))
+    config = changed(config, memory={"remat": "none"})
     on_memory(monkeypatch, int(14.0 * 2**20))
     monkeypatch.setattr("trainer.run.initial_state", lambda *_: pytest.fail("weights were read"))
     code, text = refusal(order_of(config))
@@ -179,63 +153,47 @@ def test_a_compiled_run_that_does_not_fit_is_refused_before_its_weights_are_read
     on_memory(monkeypatch, int(15.4 * 2**20))
     order = order_of(config)
     assert carried_out(order) == 0
-    plan = json.loads((order.folder / layout.PLAN).read_text())
+    plan = plan_of_run(order.folder)
     assert (plan["verdict"], plan["method"]) == ("fits", "compiler")
 
 
 @pytest.mark.slow
-def test_what_is_forced_runs_and_says_so(
-    config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
-):
+def test_what_is_forced_runs_and_says_so(config: Config, order_of: Order, monkeypatch):
     on_memory(monkeypatch, 2**20)
     order = order_of(config, forced=True)
     assert carried_out(order) == 0
-    plan = json.loads((order.folder / layout.PLAN).read_text())
+    plan = plan_of_run(order.folder)
     assert (plan["verdict"], plan["forced"], plan["method"]) == ("does_not_fit", True, "compiler")
-    assert json.loads((order.folder / layout.MANIFEST).read_text())["training"]["forced"] is True
-
-
-def test_what_the_compiler_finds_no_room_for_is_refused_forced_or_not(
-    config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
-):
-    """A CPU's compiler never says so; the words are a TPU's."""
-
-    def refuse(self: Program) -> None:
-        raise jax.errors.JaxRuntimeError(TOO_LARGE)
-
-    monkeypatch.setattr(Program, "compile", refuse)
-    for forced in (False, True):
-        code, text = refusal(order_of(config, forced=forced))
-        assert code == 3
-        assert "The run needs about 28.12 GiB on each device, but cpu has 15.75 GiB" in text
-        assert "--force" not in text
+    assert manifest_of(order.folder)["training"]["forced"] is True
 
 
 @pytest.mark.parametrize(
     ("said", "code", "text"),
     [
+        (TOO_LARGE, 3, "The run needs about 28.12 GiB on each device, but cpu has 15.75 GiB"),
         (
             "INTERNAL: Mosaic failed",
             4,
             "error TP711: tiny-gpt2: The compiler for cpu refused the run: INTERNAL: Mosaic",
         ),
-        (
-            "RESOURCE_EXHAUSTED: no more tracks",
-            3,
-            "The compiler for cpu found too little memory",
-        ),
+        ("RESOURCE_EXHAUSTED: no more tracks", 3, "The compiler for cpu found too little memory"),
     ],
 )
-def test_another_refusal_of_the_compiler_is_told_in_its_words(
-    said: str, code: int, text: str, config: Config, order_of: Callable[..., RunRequest], monkeypatch
+@pytest.mark.parametrize("forced", [False, True])
+def test_a_run_that_the_compiler_refuses_is_refused_even_if_forced(
+    said: str, code: int, text: str, forced: bool, config: Config, order_of: Order, monkeypatch
 ):
+    """The first message is a TPU's; a CPU's compiler never says so."""
+
     def refuse(self: Program) -> None:
         raise jax.errors.JaxRuntimeError(said)
 
     monkeypatch.setattr(Program, "compile", refuse)
-    found, words = refusal(order_of(config))
-    assert found == code
+    order = order_of(config, forced=forced)
+    found, words = refusal(order)
+    assert (found, order.folder.exists()) == (code, False)
     assert text in words
+    assert "--force" not in words
 
 
 def test_a_backend_that_reports_no_memory_is_planned_by_formula(config: Config):
@@ -259,12 +217,10 @@ class Silent:
 
 @pytest.mark.slow(but=("method0",))
 @pytest.mark.parametrize("method", [MethodConfig(), MethodConfig(kind="lora"), MethodConfig(kind="lora", base="nf4")])
-def test_a_plan_for_this_machine_is_that_of_the_run(
-    method: MethodConfig, config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
+def test_a_plan_for_this_machine_is_that_of_the_run(method: MethodConfig, config: Config, monkeypatch, tmp_path: Path):
     monkeypatch.setenv("TRAINPROOF_CACHE", str(tmp_path))
-    evaluated = replace(config, method=method, evaluation=replace(config.evaluation, eval_set="eval_v1", batch_size=2))
-    buckets = replace(evaluated, data=replace(evaluated.data, max_length=256, buckets=2))
+    evaluation = {"eval_set": "eval_v1", "batch_size": 2}
+    buckets = changed(config, method=method, evaluation=evaluation, data={"max_length": 256, "buckets": 2})
     task, data = inputs_of(buckets)
     assert data.source.lengths_in_use == (128,), "else another step is planned"
     _, _, of_run = compiled_plan(task, data, choose_devices("cpu", 1), forced=False, resumed=False, say=print)
@@ -283,22 +239,8 @@ def test_a_plan_for_this_machine_is_that_of_the_run(
 
 
 @pytest.mark.slow
-def test_a_compiler_without_an_answer_leaves_the_formula(
-    config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
-    monkeypatch.setenv("TRAINPROOF_CACHE", str(tmp_path))
-    options = PlanOptions(advice=False, exact=True, limit_seconds=0.0)
-    planned = plan_config(config, this_machine(config), options)
-    train = next(each for each in planned["programs"] if each["name"] == "train")
-    assert train["method"] == "closed_form"
-    assert train["because"] == "estimated by formula: The compiler gave no answer within 0 s"
-
-
-@pytest.mark.slow
-def test_a_run_records_what_became_of_auto_remat_and_is_repeated_so(
-    config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
-):
-    order = order_of(replace(config, memory=replace(config.memory, remat="auto")))
+def test_a_run_records_what_became_of_auto_remat_and_is_repeated_so(config: Config, order_of: Order):
+    order = order_of(changed(config, memory={"remat": "auto"}))
     assert carried_out(order) == 0
     assert manifest_of(order.folder)["training"]["remat"] == "none"
     assert errors_of(order.folder) == []
@@ -307,11 +249,7 @@ def test_a_run_records_what_became_of_auto_remat_and_is_repeated_so(
 
 @pytest.mark.slow
 def test_auto_remat_takes_the_first_candidate_whose_compiled_step_fits(config: Config):
-    auto = replace(
-        config,
-        memory=replace(config.memory, remat="auto", layers="scanned"),
-        batch=BatchConfig(microbatch_size=32),
-    )
+    auto = changed(config, memory={"remat": "auto", "layers": "scanned"}, batch={"microbatch_size": 32})
     task, data = inputs_of(auto)
 
     def planned(memory_bytes: int) -> tuple[str, int]:

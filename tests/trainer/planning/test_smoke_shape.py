@@ -2,10 +2,12 @@
 
 import json
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
 from model_folders import model_folder
+from refusals import catch_problems
 
 from evidence.compare.smoke import find_lineage, find_smoke_runs, run_stages
 from evidence.grade import check_run
@@ -13,7 +15,6 @@ from evidence.index.summary import summarize
 from evidence.registry import known_model_folder
 from evidence.run import read_run
 from evidence.targets import load_target
-from schemas.problems import ProblemError
 from trainer.config.load import load_config
 from trainer.model.families import spec_from_config
 from trainer.model.source import describe_shrinking, known_source, shrink
@@ -56,11 +57,8 @@ def test_a_smoke_run_of_a_model_too_large_for_here_passes_every_stage_and_pairs_
     assert smoke.manifest is not None
     model = smoke.manifest["model"]
     assert (model["family"], model["weights"], model["dtypes"]["compute"]) == ("gemma", "random", "bfloat16")
-    assert model["made_small"] == [
-        {"size": "layers", "own": 18, "made": 2},
-        {"size": "embed", "own": 2048, "made": 128},
-        {"size": "mlp", "own": 16384, "made": 1024},
-    ]
+    made = {each["size"]: (each["own"], each["made"]) for each in model["made_small"]}
+    assert made == {"layers": (18, 2), "embed": (2048, 128), "mlp": (16384, 1024)}
     report = check_run(smoke)
     assert [finding for finding in report.findings if finding.severity == "error"] == []
     ours = summarize(smoke, report)
@@ -71,20 +69,12 @@ def test_a_smoke_run_of_a_model_too_large_for_here_passes_every_stage_and_pairs_
 
 def settings_of_full(path: Path) -> dict[str, object]:
     """Return the settings that the smoke run replaced, as a full run of the configuration states them."""
-    config = load_config(path)
-    return {
-        "model.shape": "own",
-        "data.generated_rows": config.data.generated_rows,
-        "batch.microbatch_size": config.batch.microbatch_size,
-        "mesh.device": config.mesh.device,
-        "limits.steps": config.limits.steps,
-    }
+    stated = ("data.generated_rows", "batch.microbatch_size", "mesh.device", "limits.steps")
+    return {"model.shape": "own", **{name: attrgetter(name)(load_config(path)) for name in stated}}
 
 
 def test_an_absent_device_is_refused_where_a_flag_asks_for_it(large: Path):
-    with pytest.raises(ProblemError) as caught:
-        train_request(config=large, smoke_steps=2, device="tpu")
-    assert caught.value.exit_code == 3
+    catch_problems(train_request, config=large, smoke_steps=2, device="tpu", exit_code=3)
 
 
 def test_a_quick_model_is_rehearsed_itself(tmp_path: Path):
@@ -103,13 +93,8 @@ def test_on_the_machine_that_it_is_for_a_large_model_is_rehearsed_itself(large: 
 @pytest.mark.parametrize(
     "name",
     [
-        "google/gemma-2b",
-        "google/gemma-2-2b",
-        "google/gemma-3-1b-pt",
-        "Qwen/Qwen2.5-0.5B",
-        "Qwen/Qwen3-0.6B",
-        "HuggingFaceTB/SmolLM3-3B",
-        "meta-llama/Llama-3.2-1B",
+        *("google/gemma-2b", "google/gemma-2-2b", "google/gemma-3-1b-pt", "Qwen/Qwen2.5-0.5B", "Qwen/Qwen3-0.6B"),
+        *("HuggingFaceTB/SmolLM3-3B", "meta-llama/Llama-3.2-1B"),
     ],
 )
 def test_what_is_made_small_keeps_its_kind(name: str):

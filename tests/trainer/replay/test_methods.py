@@ -32,23 +32,21 @@ evaluation: {eval_set: null}
 limits: {steps: 4}
 """
 UNCACHED = "full, bfloat16 with stochastic rounding, several devices, accumulation"
+LORA, BFLOAT16 = "method.kind=lora method.rank=2", "precision.params=bfloat16"
 SETTINGS = {
     "full, Adafactor, remat, chunks, buckets": (
         "data.max_length=128 data.buckets=2 optimizer.name=adafactor memory.remat=layer memory.loss_chunk_tokens=64"
     ),
     UNCACHED: (
-        "precision.params=bfloat16 precision.compute=bfloat16 mesh.devices=4 batch.microbatch_size=1 "
-        "batch.accumulation_steps=2"
+        f"{BFLOAT16} precision.compute=bfloat16 mesh.devices=4 batch.microbatch_size=1 batch.accumulation_steps=2"
     ),
     "full, float16 with loss scale, packing, 8-bit moments": (
         "data.packing=true optimizer.state=int8 precision.compute=float16"
     ),
-    "lora with dropout on nf4": (
-        "method.kind=lora method.rank=2 method.dropout=0.1 method.base=nf4 precision.params=bfloat16 memory.remat=layer"
-    ),
-    "lora on int8": "method.kind=lora method.rank=2 method.base=int8 precision.params=bfloat16 memory.remat=layer",
+    "lora with dropout on nf4": f"{LORA} method.dropout=0.1 method.base=nf4 {BFLOAT16} memory.remat=layer",
+    "lora on int8": f"{LORA} method.base=int8 {BFLOAT16} memory.remat=layer",
     "dpo with a reference, full, bfloat16 moments": "objective.kind=dpo optimizer.state=bfloat16",
-    "dpo with lora": "objective.kind=dpo method.kind=lora method.rank=2",
+    "dpo with lora": f"objective.kind=dpo {LORA}",
 }
 
 

@@ -4,31 +4,25 @@ import json
 import os
 import shutil
 import signal
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from configs import changed
 from forging import forged, read_manifest, read_rows
 from model_folders import row_file
+from refusals import catch_problems
 from replays import record, refusal, replay_run, small_config
 from tasks import inputs_of
+from whole_runs import errors_of
 
 from evidence import layout
 from evidence.bundle.build import build_bundle
-from evidence.grade import check_run
 from evidence.hashes import sha256_file
 from evidence.proof.receipts import save_receipt
 from evidence.proof.verification import find_proofs
-from evidence.run import read_run
-from schemas.problems import ProblemError
-from schemas.validate import check_value
-from trainer.config.tree import (
-    CheckpointConfig,
-    Config,
-    RecordingConfig,
-)
+from trainer.config.tree import Config
 from trainer.loop.chain import StateWriter
 from trainer.loop.loop import Loop, MetricLog
 from trainer.loop.programs import compiled_steps
@@ -41,16 +35,12 @@ from trainer.replay.repetition import InMemoryRecorder, RecordedStates, Repetiti
 from trainer.replay.replay import replay
 from trainproof.cli.judge import run_replay
 
-SEGMENTS = ((0, 2), (2, 3), (3, 4), (4, 6), (6, 8))
+SLOW = pytest.mark.slow
 
 
 def replayed_config(folder: Path) -> Config:
-    return small_config(
-        folder,
-        steps=8,
-        checkpoint=CheckpointConfig(save_every_steps=3, keep=9),
-        recording=RecordingConfig(chain_every_steps=2, states_mib=0),
-    )
+    recording = {"chain_every_steps": 2, "states_mib": 0}
+    return small_config(folder, steps=8, checkpoint={"save_every_steps": 3, "keep": 9}, recording=recording)
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +48,10 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of eight steps: chain at 2, 3, 4, 6 and 8, checkpoints at 3, 6 and 8."""
     root = tmp_path_factory.mktemp("replay")
     return record(replayed_config(root), root / "honest")
+
+
+def verdicts(receipt: dict[str, Any]) -> list[str]:
+    return [each["verdict"] for each in receipt["covered"]["segments"]]
 
 
 class Replayer:
@@ -80,7 +74,7 @@ class Replayer:
 
     def train(self, to: int = 8, start: Any = None, **changes: Any) -> tuple[InMemoryRecorder, Any]:
         """Train without a run folder, with some settings changed; return the recorder and the last state."""
-        config = replace(self.config, **changes)
+        config = changed(self.config, **changes)
         task, data = inputs_of(config)
         is_same_step = config.optimizer == self.config.optimizer
         states, frozen = ([start], {}) if start is not None else initial_state(task)
@@ -126,31 +120,18 @@ def copy(honest: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def findings(folder: Path) -> list[str]:
-    return [f"{each.code} {each.what}" for each in check_run(read_run(folder)).findings if each.severity == "error"]
-
-
 def test_a_whole_replay_of_an_honest_run_is_identical(honest: Path, tmp_path: Path):
     receipt, code, events = replay_run(honest, whole=True)
     assert code == 0
     assert receipt["said"] == "Replayed 5 of 5 segments (8 of 8 steps) and 12 of 12 answers: identical."
-    found = [(each["first_step"], each["last_step"], each["verdict"]) for each in receipt["covered"]["segments"]]
-    assert found == [(first, last, "identical") for first, last in SEGMENTS]
+    found = [(each["first_step"], each["last_step"]) for each in receipt["covered"]["segments"]]
+    assert found == [(0, 2), (2, 3), (3, 4), (4, 6), (6, 8)]
+    assert verdicts(receipt) == ["identical"] * 5
     assert receipt["covered"]["start"] == {"verdict": "identical", "differences": []}
-    assert receipt["covered"]["items"] == {
-        "drawn": 12,
-        "identical": 12,
-        "within_tolerance": 0,
-        "different": 0,
-        "trained": 6,
-        "given_again": {"trained": 6, "untrained": 6},
-    }
-    assert receipt["marks"]["said"] == (
-        "Score reproduced: 6 of 6 answers of the trained model, 6 of 6 of the untrained one. Training "
-        "reproduced: 8 of 8 steps, including its end."
-    )
+    counts = {"drawn": 12, "identical": 12, "within_tolerance": 0, "different": 0, "trained": 6}
+    assert receipt["covered"]["items"] == counts | {"given_again": {"trained": 6, "untrained": 6}}
+    assert receipt["marks"]["said"].endswith("Training reproduced: 8 of 8 steps, including its end.")
     assert receipt["marks"]["lacking"] == []
-    assert check_value("receipt", receipt, file="receipt") == []
     assert [event["number"] for event in events if event["event"] == "segment"] == [0, 1, 2, 3, 4]
     assert save_receipt(receipt).is_file()
 
@@ -173,9 +154,8 @@ def test_a_missing_evaluation_set_is_restored_from_the_answers(honest: Path):
 def test_drawn_segments_start_from_checkpoints(honest: Path):
     receipt, code, _ = replay_run(honest, segments=1, items=0, seed=5)
     assert code == 0
-    verdicts = [each["verdict"] for each in receipt["covered"]["segments"]]
     # Segments 2 and 4 begin at the checkpoints of steps 3 and 6.
-    assert verdicts == ["identical", "not tried", "identical", "not tried", "identical"]
+    assert verdicts(receipt) == ["identical", "not tried", "identical", "not tried", "identical"]
 
 
 def test_without_checkpoints_the_first_segments_are_replayed_and_saved_parameters_answer(copy: Path):
@@ -185,14 +165,14 @@ def test_without_checkpoints_the_first_segments_are_replayed_and_saved_parameter
     items = receipt["covered"]["items"]
     assert (items["drawn"], items["identical"], items["trained"]) == (4, 4, 2)
     assert items["given_again"] == {"trained": 6, "untrained": 6}
-    assert [each["verdict"] for each in receipt["covered"]["segments"]] == ["identical"] * 2 + ["not tried"] * 3
+    assert verdicts(receipt) == ["identical"] * 2 + ["not tried"] * 3
 
 
 def edited_loss(folder: Path, _: Replayer) -> None:
     rows = read_rows(folder)
     rows[4]["loss"] -= 0.01
     forged(folder, rows)
-    assert findings(folder) == []
+    assert errors_of(folder) == []
 
 
 def edited_end(folder: Path, _: Replayer) -> None:
@@ -203,13 +183,13 @@ def edited_end(folder: Path, _: Replayer) -> None:
 
 
 def other_data_order(folder: Path, replayer: Replayer) -> None:
-    splice(folder, *replayer.train(data=replace(replayer.config.data, shuffle=False)))
+    splice(folder, *replayer.train(data={"shuffle": False}))
 
 
 def later_learning_rate(folder: Path, replayer: Replayer) -> None:
     """Step 5 still uses the parameters of step 4; only its update differs."""
     _, fourth = replayer.train(to=4)
-    splice(folder, *replayer.train(start=fourth, optimizer=replace(replayer.config.optimizer, learning_rate=2e-2)))
+    splice(folder, *replayer.train(start=fourth, optimizer={"learning_rate": 2e-2}))
 
 
 def spliced(folder: Path, replayer: Replayer) -> None:
@@ -230,11 +210,9 @@ def skipped_steps(folder: Path, replayer: Replayer) -> None:
     [
         (edited_loss, 3, "Step 5 is the first row that differs, in its loss"),
         (edited_end, 4, "Step 7 is the first row that differs, in its gradient: grad_norm is"),
-        pytest.param(other_data_order, 0, "Step 1 is the first row that differs, in its loss", marks=pytest.mark.slow),
-        pytest.param(
-            later_learning_rate, 3, "Step 6 is the first row that differs, in its loss", marks=pytest.mark.slow
-        ),
-        pytest.param(spliced, 3, "Step 5 is the first row that differs", marks=pytest.mark.slow),
+        pytest.param(other_data_order, 0, "Step 1 is the first row that differs, in its loss", marks=SLOW),
+        pytest.param(later_learning_rate, 3, "Step 6 is the first row that differs, in its loss", marks=SLOW),
+        pytest.param(spliced, 3, "Step 5 is the first row that differs", marks=SLOW),
         (skipped_steps, 3, "Step 5 is the first row that differs"),
     ],
 )
@@ -246,19 +224,28 @@ def test_forged_training_is_found_and_located(forge, honest_segments: int, text:
     assert text in results[honest_segments].difference
     if forge is edited_loss:
         assert results[4].verdict == "identical"
-        assert results[3].difference == (
-            f"Step 5 is the first row that differs, in its loss: loss is {true - 0.01!r} in the run and {true!r} here. "
-            "The state after step 6 is the one in the chain, so the row is not what training measured."
-        )
+        assert f"loss is {true - 0.01!r} in the run and {true!r} here" in results[3].difference
+        assert results[3].difference.endswith("so the row is not what training measured.")
     else:
         assert len(results) == honest_segments + 1
 
 
 @pytest.mark.slow
 def test_another_learning_rate_exceeds_the_tolerance(copy: Path, replayer: Replayer):
-    splice(copy, *replayer.train(optimizer=replace(replayer.config.optimizer, learning_rate=0.98e-2)))
+    splice(copy, *replayer.train(optimizer={"learning_rate": 0.98e-2}))
     [first] = replayer.replay(copy, is_exact=False)
     assert first.verdict == "different"
+
+
+def scale_losses(folder: Path, factor: float, first: int = 0, states: dict[int, str] | None = None) -> None:
+    """Multiply the losses from a row on, and state other hashes, as another processor would."""
+    rows = read_rows(folder)
+    for row in rows[first:]:
+        row["loss"] *= factor
+    forged(folder, rows, states=states, params={8: "cd" * 32} if states else None)
+
+
+OTHER_STATES = dict.fromkeys((2, 3, 4, 6, 8), "ab" * 32)
 
 
 def test_swapped_checkpoints_are_not_used(honest: Path, copy: Path, replayer: Replayer):
@@ -273,9 +260,8 @@ def test_swapped_checkpoints_are_not_used(honest: Path, copy: Path, replayer: Re
     forged(copy, states={3: found.states[6]})
     results = {each.segment.number: each for each in replayer.replay(copy)}
     assert results[1].verdict == "different"
-    assert results[1].difference == (
-        "The state after step 3 is not the one in the chain, although every row up to it is equal: the update of step "
-        "3 differs (optimizer, learning rate, clipping or rounding)."
+    assert results[1].difference.startswith(
+        "The state after step 3 is not the one in the chain, although every row up to"
     )
 
 
@@ -283,29 +269,18 @@ def test_edited_answers_and_edited_start_are_found(copy: Path):
     answers = read_rows(copy, layout.PREDICTIONS)
     answers[2]["output_text"] = "<answer>4</answer>"
     row_file(copy / layout.PREDICTIONS, *answers)
-    dataset = read_manifest(copy)["dataset"]
-    forged(copy, manifest={"dataset": {"duplicates": dataset["duplicates"] + 1}, "model": {"parameters": 7}})
-    receipt, code, _ = replay_run(copy, segments=0, items=6)
-    assert code == 1
-    assert receipt["result"] == "different"
-    assert receipt["covered"]["items"]["different"] == 1
-    count = dataset["duplicates"]
-    assert (
-        f"dataset.duplicates is {count + 1} in the run and {count} here" in receipt["covered"]["start"]["differences"]
-    )
-    assert any(each.startswith("model.parameters is 7 ") for each in receipt["covered"]["start"]["differences"])
-    assert "1 answer is not the model's: q2" in receipt["said"]
-
-
-@pytest.mark.slow
-def test_another_prompt_template_is_found(copy: Path):
     path = copy / layout.EVAL_SUMMARY
     path.write_text(path.read_text("utf-8").replace('"prompt_template": "', '"prompt_template": "Q: '), "utf-8")
-    forged(copy)
-    receipt, code, _ = replay_run(copy, segments=0, items=1)
-    assert code == 1
-    assert any(each.startswith("generation.prompt_template is ") for each in receipt["covered"]["start"]["differences"])
-    assert receipt["covered"]["items"]["trained"] == 1
+    count = read_manifest(copy)["dataset"]["duplicates"]
+    forged(copy, manifest={"dataset": {"duplicates": count + 1}, "model": {"parameters": 7}})
+    receipt, code, _ = replay_run(copy, segments=0, items=6)
+    assert (code, receipt["result"]) == (1, "different")
+    assert receipt["covered"]["items"]["different"] == 1
+    differences = receipt["covered"]["start"]["differences"]
+    assert f"dataset.duplicates is {count + 1} in the run and {count} here" in differences
+    for field in ("model.parameters is 7 ", "generation.prompt_template is "):
+        assert any(each.startswith(field) for each in differences)
+    assert "1 answer is not the model's: q2" in receipt["said"]
 
 
 def test_other_versions_are_refused_unless_anyway(copy: Path):
@@ -347,10 +322,8 @@ def test_missing_models_and_damaged_runs_are_refused(copy: Path, tmp_path: Path)
     assert refusal(lambda: replay_run(copy)) == (2, ["TP760 metrics.jsonl is missing or cannot be read."])
     row_file(copy / layout.METRICS, *rows[:-1])
     change_config(copy, "model", name="/home/somebody/their-model")
-    with pytest.raises(ProblemError) as caught:
-        replay_run(copy)
-    [problem] = caught.value.problems
-    assert (caught.value.exit_code, problem.code) == (3, "TP040")
+    [problem] = catch_problems(replay_run, copy, exit_code=3)
+    assert problem.code == "TP040"
     assert problem.next.endswith("name its folder with --model.")
 
 
@@ -379,16 +352,11 @@ def test_special_files_as_parameters_are_not_read(kind: str, copy: Path):
 
 @pytest.mark.slow
 def test_on_another_processor_the_tolerance_applies(copy: Path, replayer: Replayer):
-    rows = read_rows(copy)
-    for row in rows:
-        row["loss"] *= 1 + 1e-7
-    forged(copy, rows, states=dict.fromkeys((2, 3, 4, 6, 8), "ab" * 32), params={8: "cd" * 32})
+    scale_losses(copy, 1 + 1e-7, states=OTHER_STATES)
     assert {each.verdict for each in replayer.replay(copy, is_exact=False)} == {"within tolerance"}
     assert replayer.replay(copy)[0].verdict == "different"
-    rows[4]["loss"] *= 1.001
-    forged(copy, rows)
-    results = replayer.replay(copy, is_exact=False)
-    assert [each.verdict for each in results] == ["within tolerance"] * 3 + ["different"]
+    scale_losses(copy, 1.001, first=4)
+    assert [each.verdict for each in replayer.replay(copy, is_exact=False)] == ["within tolerance"] * 3 + ["different"]
 
 
 @pytest.mark.parametrize(("minutes", "items"), [(0, 0), (1e-6, 2)])
@@ -406,16 +374,11 @@ def test_a_signal_ends_a_replay_with_its_results(copy: Path):
     receipt, code = replay(ReplayRequest(folder=copy, whole=True), lambda line: None, tell)
     assert code == 5
     assert receipt["result"] == "identical"
-    verdicts = [each["verdict"] for each in receipt["covered"]["segments"]]
-    assert verdicts == ["identical"] * 4 + ["not tried"]
-    assert receipt["said"] == (
-        "Replayed 4 of 5 segments (6 of 8 steps) and 6 of 12 answers: identical. Stopped before its end."
-    )
+    assert verdicts(receipt) == ["identical"] * 4 + ["not tried"]
+    assert receipt["said"].endswith("6 of 12 answers: identical. Stopped before its end.")
 
 
-def test_a_bundle_is_replayed_and_verified_by_its_receipt(
-    honest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_a_bundle_is_replayed_and_verified_by_its_receipt(honest: Path, tmp_path: Path, capsys):
     bundle, output = tmp_path / "honest.zip", tmp_path / "receipt.json"
     build_bundle([honest], bundle)
     request = ReplayRequest(folder=bundle, segments=0, items=2, seed=5)
@@ -423,65 +386,51 @@ def test_a_bundle_is_replayed_and_verified_by_its_receipt(
     assert code == 0
     assert receipt["run_sha256"] == sha256_file(honest / layout.MANIFEST)
     events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    assert [event["event"] for event in events if event["event"] not in ("step", "items")] == [
-        "planned",
-        "segment",
-        "done",
-    ]
+    names = [event["event"] for event in events if event["event"] not in ("step", "items")]
+    assert names == ["planned", "segment", "done"]
     assert events[-1] == {"event": "done", "result": "identical", "said": receipt["said"], "exit_code": 0}
     assert json.loads(output.read_text())["said"] == receipt["said"]
     [proof] = find_proofs(honest, receipt["run_sha256"])
     assert (proof.by, proof.is_positive) == ("you", True)
 
 
-def test_on_another_processor_late_steps_are_not_judged(
-    copy: Path, replayer: Replayer, monkeypatch: pytest.MonkeyPatch
-):
-    """The tolerance is cut to three steps, and the run has eight."""
-    short = Tolerance(factor=1, least=1e-6, measured={"loss": ((3, 0.0),), "grad_norm": ((3, 0.0),)})
+def cut_tolerance(monkeypatch, steps: int) -> None:
+    """Cut the table of tolerances to so many steps."""
+    short = Tolerance(factor=1, least=1e-6, measured={"loss": ((steps, 0.0),), "grad_norm": ((steps, 0.0),)})
     monkeypatch.setattr(repetition, "load_tolerance", lambda compute: short)
-    rows = read_rows(copy)
-    for row in rows[4:]:
-        row["loss"] *= 1.01
-    states = dict.fromkeys((2, 3, 4, 6, 8), "ab" * 32)
-    forged(copy, rows, states=states, params={8: "cd" * 32})
+
+
+def test_on_another_processor_late_steps_are_not_judged(copy: Path, replayer: Replayer, monkeypatch):
+    cut_tolerance(monkeypatch, 3)
+    scale_losses(copy, 1.01, first=4, states=OTHER_STATES)
     results = replayer.replay(copy, is_exact=False)
     assert [each.verdict for each in results] == ["within tolerance"] * 3 + ["not tried"] * 2
     assert results[3].difference == repetition.TOO_FAR
+    rows = read_rows(copy)
     rows[6]["tokens_seen"] += 1
     rows[7]["tokens_seen"] += 1
-    forged(copy, rows, states=states, params={8: "cd" * 32})
+    forged(copy, rows)
     assert replayer.replay(copy, is_exact=False)[-1].verdict == "different"
 
 
 def test_between_equal_states_the_tolerance_is_that_of_one_step(copy: Path, replayer: Replayer):
     """A loss that was summed in another order by two units of float32, between states with equal bits."""
-    rows = read_rows(copy)
-    for row in rows:
-        row["loss"] *= 1 + 2e-7
-    forged(copy, rows)
+    scale_losses(copy, 1 + 2e-7)
     assert {each.verdict for each in replayer.replay(copy, is_exact=False)} == {"within tolerance"}
-    rows[6]["loss"] *= 1 + 2e-6
-    forged(copy, rows)
-    assert [each.verdict for each in replayer.replay(copy, is_exact=False)][-1] == "different"
+    scale_losses(copy, 1 + 2e-6, first=6)
+    assert replayer.replay(copy, is_exact=False)[-1].verdict == "different"
 
 
 def test_on_another_processor_segments_are_judged_from_their_nearest_state(
-    honest: Path, tmp_path: Path, replayer: Replayer, monkeypatch: pytest.MonkeyPatch
+    honest: Path, tmp_path: Path, replayer: Replayer, monkeypatch
 ):
     """The checkpoints at steps 3 and 6 are common states."""
-    short = Tolerance(factor=1, least=1e-6, measured={"loss": ((1, 0.0),), "grad_norm": ((1, 0.0),)})
-    monkeypatch.setattr(repetition, "load_tolerance", lambda compute: short)
+    cut_tolerance(monkeypatch, 1)
     folder = shutil.copytree(honest, tmp_path / "honest")
-    rows = read_rows(folder)
-    rows[7]["loss"] *= 1.01  # the second step after a common state, which this table cannot judge
-    states = {step: sha256 for step, sha256 in read_recorded(folder).states.items() if step in (3, 6)}
-    forged(folder, rows, states=dict.fromkeys((2, 4, 8), "ab" * 32) | states, params={8: "cd" * 32})
-    results = {each.segment.number: each for each in replayer.replay(folder, is_exact=False)}
-    # Only the first step of the last segment could be judged.
-    assert [(each.segment.first_step, each.segment.last_step) for each in results.values()][-1] == (6, 7)
-    assert results[4].verdict == "within tolerance"
-    rows[6]["loss"] *= 1.01
-    forged(folder, rows)
-    results = {each.segment.number: each for each in replayer.replay(folder, is_exact=False)}
-    assert results[4].verdict == "different"
+    common = {step: sha256 for step, sha256 in read_recorded(folder).states.items() if step in (3, 6)}
+    # Step 8 is the second after a common state, which this table cannot judge.
+    scale_losses(folder, 1.01, first=7, states=OTHER_STATES | common)
+    last = replayer.replay(folder, is_exact=False)[-1]
+    assert (last.segment.first_step, last.segment.last_step, last.verdict) == (6, 7, "within tolerance")
+    scale_losses(folder, 1.01, first=6)
+    assert replayer.replay(folder, is_exact=False)[4].verdict == "different"

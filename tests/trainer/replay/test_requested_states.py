@@ -9,18 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from configs import changed
 from forging import forged, read_manifest, read_rows
+from model_folders import row_file
 from replays import record, refusal, replay_run, small_config
+from whole_runs import errors_of
 
 from evidence import layout
 from evidence.bundle.build import build_bundle
 from evidence.bundle.contents import files_of_run
 from evidence.bundle.unpacked import pack_states, sent_states
-from evidence.grade import Grade, check_run
+from evidence.grade import Grade
 from evidence.proof.receipts import run_sha256, save_receipt
 from evidence.proof.verification import apply_proofs, find_proofs
-from evidence.run import read_run
-from trainer.config.tree import Config, LimitsConfig, ModelConfig, RecordingConfig
+from trainer.config.tree import Config, ModelConfig
 from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.loop.chain import saved_state_steps, steps_to_keep
 from trainer.recorder.progress import Watch
@@ -36,7 +38,7 @@ STEPS = 12
 def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of twelve steps, each with an entry in the chain, and four saved states."""
     root = tmp_path_factory.mktemp("states")
-    config = small_config(root, steps=STEPS, recording=RecordingConfig(chain_every_steps=1))
+    config = small_config(root, steps=STEPS, recording={"chain_every_steps": 1})
     return record(config, root / "run")
 
 
@@ -60,26 +62,21 @@ def grade_with_receipts(folder: Path) -> Grade:
 @pytest.mark.slow
 def test_a_run_saves_four_states_including_the_start_of_its_last_part(honest: Path):
     assert saved_state_steps(honest) == [2, 5, 8, 11]
-    listed = {each["path"] for each in read_manifest(honest)["artifacts"]}
-    assert {f"states/{step}.safetensors" for step in (2, 5, 8, 11)} <= listed
-    assert {f"states/{step}.safetensors" for step in (2, 5, 8, 11)} <= set(files_of_run(honest).packed)
-    assert [each.what for each in check_run(read_run(honest)).findings if each.severity == "error"] == []
+    saved = {f"states/{step}.safetensors" for step in (2, 5, 8, 11)}
+    assert saved <= {each["path"] for each in read_manifest(honest)["artifacts"]}
+    assert saved <= set(files_of_run(honest).packed)
+    assert errors_of(honest) == []
 
 
 def test_as_many_states_are_saved_as_fit():
-    config = Config(
-        name="n",
-        model=ModelConfig(name="tiny-gpt2"),
-        recording=RecordingConfig(states_mib=16),
-        limits=LimitsConfig(steps=2800),
-    )
+    config = changed(Config(model=ModelConfig(name="tiny-gpt2")), recording={"states_mib": 16}, limits={"steps": 2800})
     mib = 1 << 20
     kept = {size: sorted(steps_to_keep(config, size * mib, first=0)) for size in (1, 5, 8, 16, 17)}
     assert kept == {1: [560, 1120, 1680, 2520], 5: [840, 1680, 2520], 8: [1120, 2520], 16: [2520], 17: []}
     # With short segments too, the last part is a twentieth of the run.
-    each_step = replace(config, recording=RecordingConfig(chain_every_steps=1, states_mib=16))
+    each_step = changed(config, recording={"chain_every_steps": 1})
     assert sorted(steps_to_keep(each_step, 16 * mib, first=0)) == [2660]
-    assert steps_to_keep(replace(config, recording=RecordingConfig(states_mib=0)), mib, first=0) == frozenset()
+    assert steps_to_keep(changed(config, recording={"states_mib": 0}), mib, first=0) == frozenset()
 
 
 @pytest.mark.slow
@@ -128,14 +125,13 @@ def test_sent_states_that_are_not_in_the_chain_are_refused(copy: Path, tmp_path:
     shutil.copy(copy / layout.STATES / "5.safetensors", sent / layout.STATES / "3.safetensors")
     (sent / layout.STATES / "4.safetensors").write_bytes(b"\x00" * 64)
     shutil.copy(copy / layout.STATES / "5.safetensors", sent / layout.STATES / "400.safetensors")
-    assert refusal(lambda: replayed(copy, states=sent)) == (
-        3,
-        [
-            "TP764 The state sent for step 3 is not the state in the chain.",
-            "TP764 The state sent for step 4 cannot be used (SafetensorError).",
-            "TP764 The state sent for step 400 is not the state in the chain.",
-        ],
-    )
+    code, said = refusal(lambda: replayed(copy, states=sent))
+    assert code == 3
+    assert said == [
+        "TP764 The state sent for step 3 is not the state in the chain.",
+        "TP764 The state sent for step 4 cannot be used (SafetensorError).",
+        "TP764 The state sent for step 400 is not the state in the chain.",
+    ]
 
 
 def test_hostile_archives_and_those_of_another_run_are_refused(copy: Path, tmp_path: Path):
@@ -208,9 +204,8 @@ def test_a_run_with_invented_steps_after_the_first_is_not_verified(copy: Path):
 def test_an_invented_device_is_not_verified_by_a_challenge(copy: Path):
     device = {"platform": "gpu", "kind": "NVIDIA GeForce RTX 4090", "count": 1}
     forged(copy, manifest={"devices": device})
-    items = copy.parent / "mine.jsonl"
-    items.write_text(json.dumps({"id": "a", "prompt": "What is 40 + 2?", "expected": "42"}) + "\n")
-    request = ChallengeRequest(folder=copy, items=items, generate=1, seed=7, again=0, model=None)
+    items = row_file(copy.parent / "mine.jsonl", {"id": "a", "prompt": "What is 40 + 2?", "expected": "42"})
+    request = ChallengeRequest(folder=copy, items=Path(items), generate=1, seed=7, again=0, model=None)
     receipt = challenge_run(request, Watch(quiet=True), lambda event: None)
     assert receipt["result"] != "different"
     save_receipt(receipt)

@@ -5,19 +5,20 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
-import json
 import re
 import sys
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from configs import changed
+from model_folders import row_file
+from refusals import catch_problems
 from tasks import inputs_of
 
 from evidence.rewards import Attempt, build_rewards
 from evidence.scores.reading import Scoring
-from schemas.problems import ProblemError
-from trainer.config.load import load_config
+from trainer.config.tree import Config, ModelConfig
 from trainer.data.rows import read_dataset, read_eval_set
 
 sys.path.append(BENCHMARKS := str(Path(__file__).parents[4] / "benchmarks"))
@@ -98,26 +99,22 @@ def test_the_reward_is_for_solutions_of_the_item():
         assert {score(row, text) for text in countdown.solutions(item)} == {1.0}
 
 
-def config_of(tmp_path, **data):
-    path = tmp_path / "c.yaml"
-    document = {"model": {"name": "tiny-gpt2"}, "data": data, "batch": {"microbatch_size": 2}, "limits": {"steps": 2}}
-    path.write_text(json.dumps(document | {"mesh": {"device": "cpu", "devices": 1}}), encoding="utf-8")
-    return load_config(path)
+def config_of(**data):
+    base = Config(model=ModelConfig(name="tiny-gpt2"))
+    return changed(base, data={**data, "max_length": 34}, mesh={"device": "cpu", "devices": 1})
 
 
 def test_solved_rows_are_learned_and_tasks_are_refused(tmp_path):
     rows = countdown.write_rows(tmp_path / "rows.jsonl", countdown.solved(countdown.items("start"), 8, seed=0))
-    data = inputs_of(config_of(tmp_path, dataset=str(rows), max_length=34))[1]
+    data = inputs_of(config_of(dataset=str(rows)))[1]
     assert data.scoring.answer == "whole"
-    with pytest.raises(ProblemError) as raised:
-        inputs_of(config_of(tmp_path, dataset=countdown.DATASET, max_length=34))
-    [problem] = [each for each in raised.value.problems if each.code == "TP908"]
+    problems = catch_problems(inputs_of, config_of(dataset=countdown.DATASET))
+    [problem] = [each for each in problems if each.code == "TP908"]
     assert (problem.line, problem.what) == (1, "Row 0 is a task; so are 4,799 more.")
 
 
 def test_a_task_of_a_foreign_file_keeps_its_task_and_answer(tmp_path):
     row = {"prompt": "2 + 2 = ", "task": {"kind": "mine"}, "final_answer": "4", "id": 7}
-    path = tmp_path / "tasks.jsonl"
-    path.write_text(json.dumps(row) + "\n", encoding="utf-8")
+    path = row_file(tmp_path / "tasks.jsonl", row)
     del row["id"]
-    assert list(read_dataset(str(path)).rows) == [row]
+    assert list(read_dataset(path).rows) == [row]

@@ -14,18 +14,8 @@ from statements import is_handed_on, untrue
 
 from schemas.validate import check_value
 from trainer.data.builtin import FOLDER, reasoning
-from trainer.data.builtin.reasoning import (
-    DATASET_SHARES,
-    DIFFICULTIES,
-    SHARES,
-    STORIES,
-    draw_problems,
-    eval_prompts,
-    fresh_items,
-    generate_rows,
-    prompt_key,
-)
-from trainer.data.rows import read_dataset, read_eval_set
+from trainer.data.builtin.reasoning import DIFFICULTIES, SHARES, STORIES, fresh_items, generate_rows, prompt_key
+from trainer.data.rows import read_dataset
 
 FILES = {
     "dev-reasoning-v2.jsonl": 550,
@@ -100,46 +90,32 @@ def compose(digits):
     return sum(digit * 10**place for place, digit in enumerate(digits))
 
 
-@given(NUMBERS, NUMBERS)
-def test_addition_and_subtraction_have_the_digits_of_their_numbers(a, b):
+@given(NUMBERS, NUMBERS, st.integers(0, 9))
+def test_worked_columns_have_the_digits_of_their_numbers(a, b, digit):
     high, low = max(a, b), min(a, b)
     for work, sign, expected in ((reasoning.add, "+", high + low), (reasoning.subtract, "-", high - low)):
         lines, result = work(high, low)
         digits = column_digits(lines, sign)
         assert result == str(expected)
         assert (compose(x for x, _ in digits), compose(y for _, y in digits)) == (high, low)
-
-
-@given(NUMBERS, st.integers(0, 9))
-def test_multiplication_has_the_digits_of_its_numbers(a, digit):
     lines, result = reasoning.multiply(a, digit)
     digits = column_digits(lines, "×")
     assert result == str(a * digit)
-    assert compose(x for x, _ in digits) == a
-    assert {y for _, y in digits} == {digit}
+    assert (compose(x for x, _ in digits), {y for _, y in digits}) == (a, {digit})
 
 
-@pytest.mark.parametrize("dataset", DATASET_SHARES)
+@pytest.mark.parametrize("dataset", reasoning.DATASET_SHARES)
 def test_every_line_is_true(dataset):
     fresh = generate_rows(dataset, 3000, 31, exclude_prompts=frozenset())
     assert [line for row in (*read_dataset(dataset).rows, *fresh) for line in untrue(row)] == []
 
 
-@pytest.fixture(scope="module")
-def rows():
+def test_generated_rows_are_new_and_follow_from_the_seed():
     committed = frozenset(row["prompt"] for row in read_dataset("dev-reasoning-v2").rows)
-    return committed, generate_rows("dev-reasoning-v2", 5000, 11, exclude_prompts=committed)
-
-
-def test_generated_prompts_are_new(rows):
-    committed, fresh = rows
+    fresh = generate_rows("dev-reasoning-v2", 5000, 11, exclude_prompts=committed)
     keys = {prompt_key(row["prompt"]) for row in fresh}
     assert len(keys) == len(fresh) == 5000
-    assert keys.isdisjoint({prompt_key(prompt) for prompt in committed | eval_prompts()})
-
-
-def test_the_seed_determines_rows_and_their_shares(rows):
-    committed, fresh = rows
+    assert keys.isdisjoint({prompt_key(prompt) for prompt in committed | reasoning.eval_prompts()})
     assert generate_rows("dev-reasoning-v2", 100, 11, exclude_prompts=committed) == fresh[:100]
     assert generate_rows("dev-reasoning-v2", 100, 12, exclude_prompts=committed) != fresh[:100]
     arithmetic = sum(row["meta"]["category"] == "arithmetic" for row in fresh) / len(fresh)
@@ -149,38 +125,7 @@ def test_the_seed_determines_rows_and_their_shares(rows):
 def test_exhaustion_is_an_error(monkeypatch):
     monkeypatch.setattr(reasoning, "MAX_MISSES", 2)
     with pytest.raises(ValueError, match=r"^seed 1: no new prompt in 2 draws, after \d+ prompts drawn or excluded\.$"):
-        list(islice(draw_problems(1, SHARES, excluded_keys=frozenset()), 100_000))
-
-
-def test_fresh_items_follow_from_the_seed():
-    first, excluded = fresh_items("eval_v2", "mine.jsonl", 60, 5, training=())
-    assert first == fresh_items("eval_v2", "mine.jsonl", 60, 5, training=())[0]
-    assert first != fresh_items("eval_v2", "mine.jsonl", 60, 6, training=())[0]
-    assert excluded == 0
-    assert len({prompt_key(item["prompt"]) for item in first}) == 60
-    assert [item["expected"] for item in first] == [solve(item["prompt"]) for item in first]
-
-
-def test_fresh_items_are_in_no_evaluation_set_and_no_training_row():
-    training = [row["prompt"] for row in read_dataset("dev-reasoning-v2").rows]
-    # With the seed of the committed rows, all of them are drawn and excluded.
-    items, excluded = fresh_items("eval_v2", "dev-reasoning-v2", 50, 7, training=training)
-    known = {prompt_key(prompt) for prompt in (*training, *eval_prompts())}
-    assert not known & {prompt_key(item["prompt"]) for item in items}
-    assert excluded > 500
-
-
-def test_fresh_items_have_the_shares_of_the_set_or_else_of_the_dataset():
-    items, _ = fresh_items("eval_v2", "x", 100, 1, training=())
-    own = Counter(item["category"] for item in read_eval_set("eval_v2").rows)
-    drawn = Counter(item["category"] for item in items)
-    assert all(abs(drawn[name] - own[name]) <= 1 for name in own | drawn)
-    items, _ = fresh_items("mine.jsonl", "dev-stories-v1", 3, 1, training=())
-    assert {item["section"] for item in items} == {"applied"}
-    assert fresh_items(None, "mine.jsonl", 3, 1, training=()) is None
-
-
-def test_more_fresh_items_than_there_are_is_an_error(monkeypatch):
+        list(islice(reasoning.draw_problems(1, SHARES, excluded_keys=frozenset()), 100_000))
     monkeypatch.setattr(reasoning, "MAX_DRAWS_PER_ITEM", 0)
     with pytest.raises(ValueError, match="exhausted after 0 draws"):
         fresh_items("eval_v2", "x", 40, 1, training=())

@@ -9,10 +9,10 @@ from importlib.util import find_spec
 from types import ModuleType
 
 import pytest
+from refusals import catch_problems
 
 from evidence.rewards import Attempt, build_rewards, find_unusable_rows, gym_scorer
 from evidence.scores.reading import Scoring
-from schemas.problems import ProblemError
 from trainer.data.builtin import reasoning_gym
 from trainer.data.rows import read_dataset
 
@@ -99,19 +99,15 @@ def test_reward_scores_the_tasks(gym):
     ],
 )
 def test_invalid_task_names(gym, name, what, next_):
-    with pytest.raises(ProblemError) as raised:
-        read_dataset(f"reasoning-gym:{name}")
-    [problem] = raised.value.problems
-    assert (problem.code, raised.value.exit_code) == ("TP919", 2)
+    [problem] = catch_problems(read_dataset, f"reasoning-gym:{name}")
+    assert problem.code == "TP919"
     assert what in problem.what
     assert next_ is None or problem.next == next_
 
 
 def test_missing_package_is_reported(monkeypatch):
     monkeypatch.setattr(reasoning_gym, "GYM_PACKAGE", "no_package_of_this_name")
-    with pytest.raises(ProblemError) as raised:
-        read_dataset("reasoning-gym:leg_counting")
-    [problem] = raised.value.problems
+    [problem] = catch_problems(read_dataset, "reasoning-gym:leg_counting")
     assert problem.code == "TP907"
     assert "pip install 'trainproof[reasoning-gym]'" in problem.next
 

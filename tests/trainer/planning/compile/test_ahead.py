@@ -9,18 +9,16 @@ from typing import Any
 
 import psutil
 import pytest
+from configs import changed
 from stand_in_compiler import run_code
 
-from trainer.config.tree import BatchConfig, Config, DataConfig, ModelConfig
+from trainer.config.tree import Config, ModelConfig
 from trainer.planning.compile import ahead
 from trainer.planning.compile.ahead import CompilerAnswer, CompilerError, ask_compiler
 from trainer.planning.compile.machines import V5E_1
 
-CONFIG = Config(
-    model=ModelConfig(name="tiny-gpt2", weights="random"),
-    data=DataConfig(max_length=32),
-    batch=BatchConfig(microbatch_size=2),
-)
+TINY = Config(model=ModelConfig(name="tiny-gpt2", weights="random"))
+CONFIG = changed(TINY, data={"max_length": 32}, batch={"microbatch_size": 2})
 NEWER = (
     "RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: Ran out of memory on HBM, the total memory required for HLO "
     "temporaries (11.44G) exceeds available HBM (10.25G). HLO module: jit_step."
@@ -96,14 +94,12 @@ ahead.ask_compiler({code!r}, Config(model=ModelConfig(name="tiny-gpt2")), machin
 
 
 def test_the_key_depends_on_program_device_and_versions_alone(monkeypatch: pytest.MonkeyPatch):
-    keys = [
-        ahead.cache_key("module @jit_step", machine={"topology": "v5e:1x1"}, options=()),
-        ahead.cache_key("module @jit_step2", machine={"topology": "v5e:1x1"}, options=()),
-        ahead.cache_key("module @jit_step", machine={"topology": "v5e:2x4"}, options=()),
-    ]
+    def key(module: str, topology: str) -> str:
+        return ahead.cache_key(module, machine={"topology": topology}, options=())
+
+    keys = [key("jit_step", "v5e:1x1"), key("jit_step2", "v5e:1x1"), key("jit_step", "v5e:2x4")]
     monkeypatch.setattr(ahead, "versions", lambda: {"jaxlib": "another"})
-    keys.append(ahead.cache_key("module @jit_step", machine={"topology": "v5e:1x1"}, options=()))
-    assert len(set(keys)) == 4
+    assert len({*keys, key("jit_step", "v5e:1x1")}) == 4
 
 
 @pytest.mark.parametrize("content", ["", "{", "[1]", '{"memory": null}'])

@@ -5,20 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from configs import changed
 from model_folders import llama_folder
 
 from evidence.registry import known_model_folder
 from evidence.targets import load_target
-from trainer.config.tree import (
-    BatchConfig,
-    Config,
-    DataConfig,
-    MemoryConfig,
-    MethodConfig,
-    ModelConfig,
-    OptimizerConfig,
-    PrecisionConfig,
-)
+from trainer.config.tree import Config, ModelConfig
 from trainer.planning.compile.ahead import ask_compiler
 from trainer.planning.compile.buffers import CompiledMemory
 from trainer.planning.compile.machines import V5E_1, Machine, find_machine
@@ -45,14 +37,14 @@ def test_a_layer_of_gemma_2b_keeps_one_array_beside_frozen_weights(tmp_path: Pat
 
     def temporaries(layers: int) -> int:
         memory = compile_step(
-            Config(
-                model=first_layers("google/gemma-2b", layers, tmp_path),
-                data=DataConfig(max_length=length),
-                method=MethodConfig(kind="lora"),
-                optimizer=OptimizerConfig(max_grad_norm=None),
-                batch=BatchConfig(microbatch_size=rows),
-                precision=PrecisionConfig(params="bfloat16", compute="bfloat16"),
-                memory=MemoryConfig(attention="splash", mlp_chunk_tokens=2048, loss_chunk_tokens=256),
+            changed(
+                Config(model=first_layers("google/gemma-2b", layers, tmp_path)),
+                data={"max_length": length},
+                method={"kind": "lora"},
+                optimizer={"max_grad_norm": None},
+                batch={"microbatch_size": rows},
+                precision={"params": "bfloat16", "compute": "bfloat16"},
+                memory={"attention": "splash", "mlp_chunk_tokens": 2048, "loss_chunk_tokens": 256},
             )
         )
         return memory.peak_bytes - memory.arguments_bytes
@@ -65,12 +57,12 @@ def test_a_layer_of_gemma_2b_keeps_one_array_beside_frozen_weights(tmp_path: Pat
 def test_llama_3_2_1b_has_no_scores_of_whole_sequences_of_8192_tokens(tmp_path: Path):
     heads, length = 32, 8192
     memory = compile_step(
-        Config(
-            model=first_layers("meta-llama/Llama-3.2-1B", 2, tmp_path),
-            data=DataConfig(max_length=length, packing=True),
-            optimizer=OptimizerConfig(name="adafactor", max_grad_norm=None),
-            batch=BatchConfig(microbatch_size=1),
-            precision=PrecisionConfig(compute="bfloat16"),
+        changed(
+            Config(model=first_layers("meta-llama/Llama-3.2-1B", 2, tmp_path)),
+            data={"max_length": length, "packing": True},
+            optimizer={"name": "adafactor", "max_grad_norm": None},
+            batch={"microbatch_size": 1},
+            precision={"compute": "bfloat16"},
         )
     )
     # One layer's scores take 8 GiB.
@@ -87,12 +79,12 @@ BASES = (("nf4", 0.5 + 4 / 64), ("int8", 1.0))
 def quantised(base: Any, dtype: Any, folder: Path, *, layers: int) -> Config:
     """Return a step over few tokens, whose large arrays are kernels."""
     llama = llama_folder(folder, layers=layers, embed=EMBED, mlp=MLP, vocab=VOCAB)
-    return Config(
-        model=ModelConfig(name=llama, weights="random"),
-        data=DataConfig(max_length=128),
-        method=MethodConfig(kind="lora", base=base, rank=RANK),
-        batch=BatchConfig(microbatch_size=1),
-        precision=PrecisionConfig(params=dtype, compute=dtype),
+    return changed(
+        Config(model=ModelConfig(name=llama, weights="random")),
+        data={"max_length": 128},
+        method={"kind": "lora", "base": base, "rank": RANK},
+        batch={"microbatch_size": 1},
+        precision={"params": dtype, "compute": dtype},
     )
 
 

@@ -1,22 +1,27 @@
-"""Prompt templates: defaults, the setting, and earlier versions."""
+"""Prompts of rows and items: templates and `data.system_prompt`."""
 
 import json
 from pathlib import Path
 
 import pytest
+from configs import changed
+from model_folders import GEMMA_TEMPLATE, chat, chat_model_folder, row_file
+from refusals import catch_problems
 from tasks import inputs_of
+from whole_runs import carried_out, errors_of, manifest_of, rows
 
-from schemas.problems import ProblemError
-from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig, build_config, to_document
+from evidence import layout
+from trainer.config.tree import Config, ModelConfig, build_config, to_document
 from trainer.data.conversations import PromptForm, infer_form, render_row
 from trainer.data.encode import encode_rows
 from trainer.data.rows import check_kinds
-from trainer.evaluation.recorded import logged_form
+from trainer.evaluation.recorded import logged_form, read_form
 from trainer.model.source import resolve
+from trainer.run import RunRequest
 
 PAIR = {"prompt": "Who is Ann's husband? Answer: ", "completion": "Bob"}
 TRACE = {"prompt": "2 + 2?", "steps": [{"i": 0, "type": "compute", "content": "4."}], "final_answer": "4"}
-TALK = {"messages": [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Ho."}]}
+TALK = chat(("user", "Hi."), ("assistant", "Ho."))
 
 
 @pytest.fixture(scope="module")
@@ -58,15 +63,9 @@ def test_evaluation_uses_the_template_of_most_rows(rows, template, asked: str, t
     assert infer_form(rows, template).render("{prompt}", tokenizer) == asked
 
 
-def written(folder: Path, rows: list, name: str = "rows.jsonl") -> Path:
-    path = folder / name
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
 def of_rows(folder: Path, rows: list, template: str | None = None) -> Config:
-    data = DataConfig(dataset=str(written(folder, rows)), template=template, max_length=64)
-    return Config(model=ModelConfig(name="tiny-gpt2"), data=data, evaluation=EvaluationConfig(max_new_tokens=4))
+    data = {"dataset": row_file(folder / "rows.jsonl", *rows), "template": template, "max_length": 64}
+    return changed(Config(model=ModelConfig(name="tiny-gpt2")), data=data)
 
 
 def test_earlier_configuration_ends_prompts_with_a_newline(tmp_path: Path):
@@ -90,7 +89,7 @@ def test_earlier_configuration_ends_prompts_with_a_newline(tmp_path: Path):
 )
 def test_form_is_read_from_the_log(fields: dict, form: PromptForm, tmp_path: Path):
     record = {"time": "2026-11-24T12:00:00Z", "level": "info", "event": "prompt_form", "message": "m", "fields": fields}
-    written(tmp_path, [record], "log.jsonl")
+    row_file(tmp_path / "log.jsonl", record)
     assert logged_form(tmp_path) == form
 
 
@@ -111,12 +110,78 @@ def test_first_examples_have_template_and_prompt(row, template, written: str | N
 
 @pytest.mark.parametrize(("row", "template", "code"), [(PAIR, "Question:", "TP004"), (TALK, "Q: {prompt}", "TP006")])
 def test_template_without_effect_is_refused(row, template: str, code: str, tmp_path: Path):
-    with pytest.raises(ProblemError) as caught:
-        inputs_of(of_rows(tmp_path, [row], template))
-    assert [each.code for each in caught.value.problems] == [code]
+    [problem] = catch_problems(inputs_of, of_rows(tmp_path, [row], template))
+    assert problem.code == code
 
 
 def test_several_kinds_of_rows_are_counted(tmp_path: Path):
     _, data = inputs_of(of_rows(tmp_path, [PAIR, TRACE, PAIR]))
     [found] = [each.what for each in data.warnings if each.code == "TP027"]
     assert found == "The rows are of several kinds: 2 prompts with completions, 1 reasoning traces."
+
+
+SUM = {"prompt": "2 + 2? ", "completion": "4"}
+ANSWERS = {"prompt": "2?", "chosen": " 2", "rejected": " 3"}
+OWN = chat(("system", "Be long."), ("user", "Hi."), ("assistant", "Ho."))
+EVAL = {"id": "a", "prompt": "1 + 1? ", "expected": "2"}
+SYSTEM = "Be brief."
+
+
+def configured(folder: Path, data: list[dict], *, model="tiny-gpt2", objective="supervised", **settings) -> Config:
+    dataset = row_file(folder / "rows.jsonl", *data)
+    return changed(
+        Config(model=ModelConfig(name=model, weights="random")),
+        data={"dataset": dataset, "max_length": 64, "system_prompt": SYSTEM, **settings},
+        objective={"kind": objective},
+        evaluation={"eval_set": row_file(folder / "eval.jsonl", EVAL), "max_new_tokens": 2},
+        limits={"steps": 2},
+    )
+
+
+def prompts(config: Config) -> tuple[str, str]:
+    """Return the prompts of the first training row and of the first evaluation item."""
+    _, data = inputs_of(config)
+    [example, *_] = data.first_examples(1, run_id="r")["examples"]
+    return bytes.fromhex(example["prompt_utf8"]).decode(), data.tokenizer.decode(data.items.prompts[0])
+
+
+@pytest.mark.parametrize(
+    ("row", "settings", "trained", "asked"),
+    [
+        (SUM, {}, "Be brief.\n\n2 + 2? ", "Be brief.\n\n1 + 1? "),
+        (SUM, {"template": "Q: {prompt}"}, "Be brief.\n\nQ: 2 + 2? ", "Be brief.\n\nQ: 1 + 1? "),
+        (ANSWERS, {"objective": "dpo"}, "Be brief.\n\n2?", "Be brief.\n\n1 + 1? "),
+        (TALK, {}, "system: Be brief.\nuser: Hi.\nassistant: ", "system: Be brief.\nuser: 1 + 1? \nassistant: "),
+    ],
+)
+def test_prompts_begin_with_the_system_prompt(row, settings, trained, asked, tmp_path: Path):
+    assert prompts(configured(tmp_path, [row], **settings)) == (trained, asked)
+
+
+def test_a_template_without_system_turns_has_the_system_prompt_in_the_first_turn(tmp_path: Path):
+    model = str(chat_model_folder(tmp_path / "model", GEMMA_TEMPLATE))
+    config = configured(tmp_path, [TALK], model=model)
+    trained = "<bos><turn>user\nBe brief.\n\nHi.</turn>\n<turn>model\n"
+    assert prompts(config) == (trained, trained.replace("Hi.", "1 + 1?"))
+
+
+def test_rows_keep_their_own_system_prompt_and_one_that_no_row_takes_is_refused(tmp_path: Path):
+    _, data = inputs_of(configured(tmp_path, [OWN, TALK]))
+    texts = {data.tokenizer.decode(row.token_ids) for row in data.encoded.encoded}
+    assert {text.partition("\n")[0] for text in texts} == {"system: Be long.", "system: Be brief."}
+    assert data.form.system == SYSTEM
+    for lines, kind in (([OWN], "rows"), ([{"text": "All of it."}], "text")):
+        [problem] = catch_problems(inputs_of, configured(tmp_path, lines, kind=kind))
+        assert (problem.code, problem.pointer) == ("TP006", "/data/system_prompt")
+
+
+@pytest.mark.parametrize(("row", "template"), [(SUM, "Q: {prompt}"), (TALK, None)])
+def test_a_run_records_its_system_prompt_without_a_contradiction(row, template, tmp_path: Path):
+    config = configured(tmp_path, [row], template=template)
+    assert carried_out(RunRequest(config=config, folder=tmp_path / "run", command=["trainproof"])) == 0
+    assert errors_of(tmp_path / "run") == []
+    assert manifest_of(tmp_path / "run")["effective"]["data"]["system_prompt"] == SYSTEM
+    assert read_form(tmp_path / "run", config) == inputs_of(config)[1].form
+    summary = json.loads((tmp_path / "run" / layout.EVAL_SUMMARY).read_text())
+    assert summary["generation"]["prompt_template"].startswith(("Be brief.\n\nQ: ", "system: Be brief.\n"))
+    assert rows(tmp_path / "run", layout.PREDICTIONS)
