@@ -57,7 +57,7 @@ def serve_anew(root: Path) -> NoReturn:
 
 
 def command(root: Path, *, port: int, address: str, open_browser: bool) -> list[str]:
-    """Return the arguments of `streamlit`; `dashboard.shared.session.state` reads those after `--`."""
+    """Return the arguments of `streamlit`; `dashboard.shared.state` reads those after `--`."""
     flags = {
         "server.port": str(port),
         "server.address": address,

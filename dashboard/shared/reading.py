@@ -13,7 +13,6 @@ import streamlit as st
 
 from dashboard.shared import configs, state
 from dashboard.shared.files import LogTail, Series, Tail, read_log
-from dashboard.shared.parts import markup
 from dashboard.shared.shared_index import POLL_SECONDS, SharedIndex, is_news
 from dashboard.shared.state import root
 from dashboard.shared.tables.runs import RunTable
@@ -199,7 +198,7 @@ def are_as_judged(shown: Sequence[RunSummary]) -> bool:
     changed = changed_runs(shown)
     st.session_state[_GRADED] = (shown, changed)
     if changed:
-        markup.draw_changed(f"Changed on disk since it was checked: {', '.join(changed)}. Checking again.")
+        st.warning(f"Changed on disk since it was checked: {plain(', '.join(changed))}. Checking again.")
     return not changed
 
 

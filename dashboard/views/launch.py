@@ -235,7 +235,6 @@ def _command(resolved: Mapping[str, Any], *, force: bool) -> None:
         st.code(strip_invisible(text), language="yaml")
 
 
-
 def show_data(source: str, checked: Mapping[str, Any] | None) -> None:
     """Draw facts about the model and the data, the upload, and the first examples.
 

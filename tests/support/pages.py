@@ -17,7 +17,7 @@ def said(app: AppTest) -> str:
     """Return all HTML and text of the page that somebody sees."""
     html = [element.proto.body for element in app.get("html") if not element.proto.unsafe_allow_javascript]
     figures = [f"{metric.label} {metric.value}" for metric in app.metric]
-    return "\n".join([*html, *figures, *(element.value for element in [*app.markdown, *app.caption, *app.header])])
+    return "\n".join([*html, *figures, *(element.value for element in [*app.markdown, *app.caption, *app.header, *app.warning])])
 
 
 def press(app: AppTest, name: str) -> AppTest:

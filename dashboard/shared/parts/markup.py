@@ -79,11 +79,6 @@ def note(text: str) -> None:
     st.html(f'<p class="tp-sub">{safe(text)}</p>')
 
 
-def draw_changed(text: str) -> None:
-    """Draw a warning that the page is older than the files."""
-    st.html(f'<p class="tp-changed" role="status">{safe(text)}</p>')
-
-
 def empty(title: str, *lines: str) -> None:
     """Draw a placeholder that explains why a section is empty."""
     st.html(f'<div class="tp-empty"><h2>{safe(title)}</h2>{"".join(f"<p>{safe(line)}</p>" for line in lines)}</div>')

@@ -162,7 +162,7 @@ def test_an_error_reaches_the_page_and_the_next_request_tries_again(
 def test_a_server_that_is_stopped_does_not_finish_its_refresh(tmp_path: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path\n"
-        "from dashboard.shared.reading.shared_index import SharedIndex; from evidence.index.index import RunIndex\n"
+        "from dashboard.shared.shared_index import SharedIndex; from evidence.index.index import RunIndex\n"
         "index = RunIndex(Path(sys.argv[1])); index.refresh = lambda **_: time.sleep(100)\n"
         "print(SharedIndex(index).request())\n"
     )

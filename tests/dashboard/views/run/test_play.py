@@ -82,8 +82,7 @@ def test_an_answer_grows_and_can_be_stopped(play: AppTest) -> None:
     assert "growing" in [block.value for block in play.code]
     assert {"Stop"} == {"Ask", "Stop"} & set(labels(play))
     press(play, "Stop")
-    play.run()
-    assert "Stopped." in said(play)
+    wait_for(lambda: "Stopped." in said(play.run()))
     assert "Ask" in labels(play)
 
 
