@@ -38,10 +38,7 @@ def test_notes_are_written_and_changed(tmp_path: Path) -> None:
     assert read_notes(folder) == Notes()
     (kept,) = change_notes([folder], PLAIN, NOW)
     assert kept == Notes(
-        tags=("baseline", "seed-3"),
-        note="First run that reasons.\nKeep it.",
-        archived_at=WRITTEN,
-        changed_at=WRITTEN,
+        tags=("baseline", "seed-3"), note="First run that reasons.\nKeep it.", archived_at=WRITTEN, changed_at=WRITTEN
     )
     assert read_notes(folder) == kept
     assert read_document(folder / "notes.json", "notes").problems == ()

@@ -460,11 +460,9 @@ def test_generated_rows_have_no_line_and_many_are_counted():
 def test_against_numpy(scale):
     draw = np.random.default_rng(1)
     groups = draw.random((6, 8))
-    by = {
-        "group": groups.std(axis=1, ddof=1, keepdims=True) + 1e-4,
-        "batch": groups.std(ddof=1) + 1e-4,
-        "none": 1.0,
-    }[scale]
+    by = {"group": groups.std(axis=1, ddof=1, keepdims=True) + 1e-4, "batch": groups.std(ddof=1) + 1e-4, "none": 1.0}[
+        scale
+    ]
     right = (groups - groups.mean(axis=1, keepdims=True)) / by
     np.testing.assert_allclose(advantages(groups.tolist(), scale), right, rtol=0, atol=1e-12)
 

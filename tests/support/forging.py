@@ -104,10 +104,7 @@ def forge_answers(folder: Path, change: Callable[[int, Row], Row], *, params_sha
     log = read_rows(folder, layout.LOG)
     for record in log:
         if record["event"] == "evaluated":
-            record["fields"] |= {
-                "metrics": summary["metrics"],
-                "params_sha256": summary["checkpoint"]["params_sha256"],
-            }
+            record["fields"] |= {"metrics": summary["metrics"], "params_sha256": summary["checkpoint"]["params_sha256"]}
     write_rows(folder, layout.LOG, log)
     _seal(folder, read_manifest(folder))
 

@@ -157,9 +157,7 @@ CASES: dict[str, Callable[[], bytes]] = {
     "link_by_another_system": lambda: raw_zip(
         [Part(name="link", content=b"/etc/passwd", mode=LINK, made_by=16 << 8 | 20)]
     ),
-    "two_wide_offsets": lambda: raw_zip(
-        [Part(extra=struct.pack("<2HQ2HQ", 1, 8, 0, 1, 8, 40)), Part(name="b.txt")],
-    ),
+    "two_wide_offsets": lambda: raw_zip([Part(extra=struct.pack("<2HQ2HQ", 1, 8, 0, 1, 8, 40)), Part(name="b.txt")]),
     "wide_field_unasked": lambda: raw_zip([Part(extra=struct.pack("<2HQ", 1, 8, 6))]),
     "many_small_bombs": lambda: raw_zip(
         [Part(name=f"{number}.bin", content=bytes(15 << 20), deflate=True) for number in range(5)]

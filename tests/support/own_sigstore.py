@@ -178,12 +178,7 @@ class OwnSigstore:
         top = hashlib.sha256(b"\1" + other + leaf).digest()
         log_id = _log_id(self.signatures)
         promised = json.dumps(
-            {
-                "body": _base64(body),
-                "integratedTime": int(seen.timestamp()),
-                "logID": log_id.hex(),
-                "logIndex": 1,
-            },
+            {"body": _base64(body), "integratedTime": int(seen.timestamp()), "logID": log_id.hex(), "logIndex": 1},
             separators=(",", ":"),
         ).encode()
         note = f"{ORIGIN}\n2\n{_base64(top)}\n"

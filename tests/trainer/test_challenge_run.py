@@ -195,10 +195,7 @@ def test_questions_of_the_training_data_are_left_out(folder, tmp_path):
     assert refused(folder, items=path) == (2, ["TP059"])
 
 
-@pytest.mark.parametrize(
-    ("dropped", "probability"),
-    [(0, 0.01246), (57, 0.13536), (5000, 0.30167)],
-)
+@pytest.mark.parametrize(("dropped", "probability"), [(0, 0.01246), (57, 0.13536), (5000, 0.30167)])
 def test_dropped_questions_count_as_right_up_to_the_number_of_questions(dropped, probability):
     """scipy.stats.fisher_exact(alternative="greater") of 94 of 100 against 83 of 100, 140 of 157 and 183 of 200."""
     stated, found = ExactMatch(correct=94, n=100), ExactMatch(correct=83, n=100)

@@ -111,11 +111,7 @@ def changed(config: Config, changes: dict[str, Any]) -> Config:
     )
 
 
-OTHER_STATE = {
-    "model": {"name": "demo"},
-    "optimizer": {"name": "adafactor"},
-    "precision": {"params": "bfloat16"},
-}
+OTHER_STATE = {"model": {"name": "demo"}, "optimizer": {"name": "adafactor"}, "precision": {"params": "bfloat16"}}
 ADAFACTOR = {"optimizer": {"name": "adafactor"}}
 
 

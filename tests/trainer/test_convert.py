@@ -21,10 +21,7 @@ from trainer.run import RunRequest
 from trainproof.cli.app import main
 
 CASES = Path("tests/cases/other_trainers")
-SETTINGS = {
-    "chart_grpo.yaml": ["objective.rewards=countdown"],
-    "axolotl_qlora.yml": ["limits.steps=20"],
-}
+SETTINGS = {"chart_grpo.yaml": ["objective.rewards=countdown"], "axolotl_qlora.yml": ["limits.steps=20"]}
 """Settings that the user has to decide."""
 
 

@@ -70,11 +70,7 @@ def spaceless(config: Config, tmp_path: Path) -> Config:
     ("prompts", "new_tokens", "advice"),
     [
         # A prompt is followed by a line end; "a" is one token, "a a a a" are more.
-        (
-            ("a", "a a a a"),
-            1024,
-            "at most 510; up to 504 leave room for every prompt.",
-        ),
+        (("a", "a a a a"), 1024, "at most 510; up to 504 leave room for every prompt."),
         (("a " * 600,), 4, "an evaluation set with shorter prompts, or a model with more positions."),
     ],
 )

@@ -223,10 +223,10 @@ ELSEWHERE = {
     "test_the_settings_of_a_preference": ["objective.beta", "objective.label_smoothing"],
     "test_it_learns_what_is_rewarded": ["objective.rewards"],
     "test_each_loss_setting_changes_the_loss": [
-        *("objective.loss_type", "objective.epsilon_low", "objective.epsilon_high", "objective.kl_beta"),
+        *("objective.loss_type", "objective.epsilon_low", "objective.epsilon_high", "objective.kl_beta")
     ],
     "test_each_sampling_setting_changes_the_draw": [
-        *("objective.scale_rewards", "objective.temperature", "objective.top_k", "objective.top_p"),
+        *("objective.scale_rewards", "objective.temperature", "objective.top_k", "objective.top_p")
     ],
     "test_contradicting_settings_are_refused": ["objective.group_size"],
     "test_it_resumes_and_replays_bit_for_bit": ["objective.updates_per_rollout"],
@@ -242,11 +242,11 @@ ELSEWHERE = {
     "test_the_best_checkpoint_is_kept_beside_the_newest": ["checkpoint.keep_best"],
     "test_the_evaluation": ["evaluation.baseline", "evaluation.max_new_tokens", "evaluation.batch_size"],
     "test_the_reader_of_answers": [
-        *("evaluation.answer", "evaluation.answer_regex", "evaluation.compare", "evaluation.tolerance"),
+        *("evaluation.answer", "evaluation.answer_regex", "evaluation.compare", "evaluation.tolerance")
     ],
     "test_evaluation_during_training": ["evaluation.every_steps", "evaluation.during_items"],
     "test_how_answers_are_drawn": [
-        *("evaluation.samples", "evaluation.temperature", "evaluation.top_k", "evaluation.top_p", "evaluation.stop"),
+        *("evaluation.samples", "evaluation.temperature", "evaluation.top_k", "evaluation.top_p", "evaluation.stop")
     ],
 }
 
@@ -306,8 +306,7 @@ def test_the_objective_decides_what_a_row_is(tmp_path):
 def test_the_settings_of_a_preference(tmp_path):
     """At the first step the model is its own reference: the second loss is the first that follows from them."""
     pairs = row_file(
-        tmp_path / "pairs.jsonl",
-        *({"prompt": f"{n}?", "chosen": f"It is {n}.", "rejected": "No."} for n in range(4)),
+        tmp_path / "pairs.jsonl", *({"prompt": f"{n}?", "chosen": f"It is {n}.", "rejected": "No."} for n in range(4))
     )
     shared = ("objective.kind=dpo", "optimizer.warmup_steps=0", f"data.dataset={pairs}")
 

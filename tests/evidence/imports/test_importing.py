@@ -72,10 +72,7 @@ def test_weights_are_not_copied(tmp_path: Path) -> None:
 
 
 TAMPERINGS: dict[str, tuple[str, Callable[[Path], object]]] = {
-    "original changed": (
-        "TP231",
-        lambda run: (run / "original" / "trainer_state.json").write_text("{}"),
-    ),
+    "original changed": ("TP231", lambda run: (run / "original" / "trainer_state.json").write_text("{}")),
     "original missing": ("TP232", lambda run: (run / "original" / "train_results.json").unlink()),
     "original added": ("TP233", lambda run: (run / "original" / "more.log").write_text("step 1 loss: 0.1\n")),
     "fact changed": ("TP375", lambda run: edit(run, lambda document: document["facts"][0].update(value=2.0))),
