@@ -259,7 +259,7 @@ def test_a_reward_outside_its_range_or_that_raises_names_the_prompt(tmp_path, mo
 
 @pytest.fixture
 def gives(tmp_path, monkeypatch):
-    """Return the reward that does what its `act` is set to."""
+    """Return a reward that does what the `act` of the row does."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "given_rewards_module.py").write_text("def act(attempt):\n    return attempt.row['act']()\n")
     return one("given_rewards_module:act")
@@ -460,10 +460,8 @@ def test_generated_rows_have_no_line_and_many_are_counted():
 def test_against_numpy(scale):
     draw = np.random.default_rng(1)
     groups = draw.random((6, 8))
-    by = {"group": groups.std(axis=1, ddof=1, keepdims=True) + 1e-4, "batch": groups.std(ddof=1) + 1e-4, "none": 1.0}[
-        scale
-    ]
-    right = (groups - groups.mean(axis=1, keepdims=True)) / by
+    spread = {"group": groups.std(axis=1, ddof=1, keepdims=True), "batch": groups.std(ddof=1), "none": 1.0}[scale]
+    right = (groups - groups.mean(axis=1, keepdims=True)) / (spread + (0 if scale == "none" else 1e-4))
     np.testing.assert_allclose(advantages(groups.tolist(), scale), right, rtol=0, atol=1e-12)
 
 

@@ -250,24 +250,8 @@ def test_a_row_that_is_too_long_is_left_out_and_those_around_it_are_read(path, e
 
 
 FILES = [path.read_bytes() for path in sorted(CASES.glob("*/*[!t]"))]
-PIECES = [
-    b"{",
-    b"}",
-    b"[",
-    b"]",
-    b'"',
-    b":",
-    b",",
-    b"\\",
-    b"\\u",
-    b"\\ud800",
-    b"\n",
-    b"\r",
-    b"\t",
-    b" ",
-    b"\x00",
-    b"\xff",
-]
+PIECES = [b"{", b"}", b"[", b"]", b'"', b":", b",", b"\\", b"\\u", b"\\ud800"]
+PIECES += [b"\n", b"\r", b"\t", b" ", b"\x00", b"\xff"]
 PIECES += [b"\xef\xbb\xbf", b"\xff\xfe", b"1e999", b"NaN", b"-", b"0", b"9" * 400, b"null", b"true", b"#", b"&a", b"*a"]
 PIECES += [b"!!", b"|", b">", b"? ", b"- ", b"---", b"...", b"%", b"'", b"<<", b"~", b".inf", b"\xe2\x80\xa8", b"a"]
 

@@ -165,12 +165,10 @@ def test_what_a_pattern_can_capture_is_what_it_captures_in_some_output(pattern: 
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
-        ("<answer>42</answer>", "42"),
         ("<answer> 4 2\n</answer> and more", "4 2"),
         ("<answer>1</answer> no, <answer>2</answer>", "2"),
         ("<answer>1</answer><answer>2", None),
         ("<answer></answer>", ""),
-        ("answer: 42", None),
         ("</answer>42<answer>", None),
         ("<ANSWER>42</ANSWER>", None),
         ("", None),
@@ -247,8 +245,6 @@ def test_the_answer_of_each_reader(answer: str, text: str, read: str | None) -> 
         (Scoring(answer="last_number", compare="numeric", tolerance=0.001), "so 99", ["100"], False),
         (Scoring(answer="whole"), "Bob", ["Ann", "Bob"], True),
         (Scoring(answer="choice", compare="folded"), "(b)", ["B"], True),
-        (Scoring(), "<answer>4</answer>", ["4"], True),
-        (Scoring(), "4", ["4"], False),
     ],
 )
 def test_what_counts_as_right(scoring: Scoring, text: str, accepted: list[str], correct: bool) -> None:
