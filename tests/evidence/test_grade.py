@@ -1,7 +1,5 @@
 """Grades with their reasons, withheld figures, and the state of documents."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

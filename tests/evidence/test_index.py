@@ -1,7 +1,5 @@
 """Checking and listing many runs, with worker processes and a cache on disk."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -15,6 +13,7 @@ from typing import Any
 
 import pytest
 from mutations import apply, reseal
+from refusals import refused
 from synthetic import STARTED, write_run
 
 from evidence.grade import check_run, judge
@@ -27,7 +26,7 @@ from evidence.index.summary import MOST_POINTS, summarize
 from evidence.index.workers import read_entries, read_entry
 from evidence.lock import RunLock
 from evidence.run import read_run
-from schemas.problems import ProblemError, all_rules
+from schemas.problems import all_rules
 
 
 def write_many(root: Path, count: int) -> list[Path]:
@@ -78,11 +77,9 @@ def test_other_folders_among_runs_are_noted_and_a_folder_without_runs_is_an_erro
 def test_missing_and_unknown_files_are_refused_together(tmp_path: Path) -> None:
     (tmp_path / "bundle.zip").write_bytes(b"")
     (tmp_path / "notes.txt").write_text("")
-    with pytest.raises(ProblemError) as refused:
-        check_paths([tmp_path / "absent", tmp_path / "bundle.zip", tmp_path / "notes.txt"])
-    assert refused.value.exit_code == 2
-    assert [problem.code for problem in refused.value.problems] == ["TP091"] * 3
-    assert refused.value.problems[1].next == f"Use `trainproof verify {tmp_path}/bundle.zip`."
+    problems = refused(lambda: check_paths([tmp_path / name for name in ("absent", "bundle.zip", "notes.txt")]))
+    assert [problem.code for problem in problems] == ["TP091"] * 3
+    assert problems[1].next == f"Use `trainproof verify {tmp_path}/bundle.zip`."
 
 
 def test_single_documents_are_validated(tmp_path: Path) -> None:
@@ -238,9 +235,7 @@ def test_folder_of_a_run_lists_that_run_and_a_missing_folder_is_refused(tmp_path
     (run / "receipts" / "replay.json").write_text("{}")
     assert index_folder(run) == index_folder(tmp_path)
     assert index_runs(tmp_path / "absent") == []
-    with pytest.raises(ProblemError) as refused:
-        index_folder(tmp_path / "absent")
-    assert refused.value.exit_code == 2
+    refused(lambda: index_folder(tmp_path / "absent"))
 
 
 def test_absurd_values_do_not_stop_the_list(tmp_path: Path) -> None:

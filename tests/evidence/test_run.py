@@ -1,7 +1,5 @@
 """Reading run folders, whatever they contain, and comparing declared with effective settings."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from dataclasses import replace
@@ -10,6 +8,7 @@ from typing import Any
 
 import pytest
 from mutations import apply
+from refusals import refused
 from synthetic import write_run
 
 from evidence import layout
@@ -27,7 +26,7 @@ from evidence.rules.checker import check
 from evidence.run import Run, read_existing_run, read_run
 from evidence.writing import write_json
 from schemas.catalog import schema
-from schemas.problems import Problem, ProblemError
+from schemas.problems import Problem
 
 
 def find_code(run: Run, code: str) -> list[Problem]:
@@ -49,9 +48,7 @@ def test_missing_folder_is_a_problem(tmp_path: Path) -> None:
     run = read_run(tmp_path / "absent")
     assert not run.is_run
     assert [problem.what for problem in run.problems] == ["The folder cannot be read: No such file or directory."]
-    with pytest.raises(ProblemError) as refused:
-        read_existing_run(tmp_path / "absent")
-    assert refused.value.exit_code == 2
+    refused(lambda: read_existing_run(tmp_path / "absent"))
 
 
 def test_links_and_special_files_are_not_read(tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 Nothing here comes of the project's reader or writer, so that both can be held against it.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -137,14 +135,12 @@ def from_folder(
 
 
 def rope_of(config: dict[str, Any]) -> dict[str, Any]:
-    """Return what a config.json of transformers 5 states of rotary positions."""
     return config.get("rope_parameters") or {}
 
 
 def stored(
     value: NDArray[np.float32], kind: gguf.GGMLQuantizationType | None
 ) -> tuple[NDArray[Any], gguf.GGMLQuantizationType | None]:
-    """Return a tensor as it is kept."""
     if kind is None or value.ndim < 2 or value.shape[-1] % gguf.GGML_QUANT_SIZES[kind][0]:
         return value.astype(np.float32), None
     return gguf.quantize(value.astype(np.float32), kind), kind

@@ -3,8 +3,6 @@
 `raw_zip` writes any archive byte by byte, with every field open to a lie.
 """
 
-from __future__ import annotations
-
 import struct
 import zlib
 from collections.abc import Callable, Sequence
@@ -74,7 +72,6 @@ def raw_zip(
 
 
 def named(*names: str | bytes) -> bytes:
-    """Return an archive of honest entries of these names."""
     return raw_zip([Part(name=name) for name in names])
 
 

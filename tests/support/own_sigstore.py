@@ -5,15 +5,13 @@ Fulcio's extensions (docs/oid-info.md), signed certificate timestamps (RFC 6962,
 promise, Merkle proof (RFC 6962, section 2.1.1, of a log with one other entry) and signed checkpoint.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
 import struct
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Self
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -202,13 +200,12 @@ class OwnSigstore:
     def _logged(self, content: bytes) -> bytes:
         return self.signatures.sign(content, ec.ECDSA(hashes.SHA256()))
 
-    def with_other(self, part: str) -> OwnSigstore:
+    def with_other(self, part: str) -> Self:
         """Return the instance with another key in one part, as a forger has it."""
         return replace(self, **{part: new_key()})
 
 
 def statement_about(*digests: str) -> dict[str, Any]:
-    """Return a statement about files with these SHA-256."""
     return {
         "_type": "https://in-toto.io/Statement/v1",
         "subject": [{"name": f"file-{index}", "digest": {"sha256": each}} for index, each in enumerate(digests)],

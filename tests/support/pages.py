@@ -1,7 +1,5 @@
 """What a page of the dashboard says, as AppTest sees it without a browser."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

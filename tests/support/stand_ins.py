@@ -3,8 +3,6 @@
 The worker (`stand_in_worker.py`) is the real one but for the program that it starts (`stand_in_program.py`).
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable
@@ -25,7 +23,6 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def put(root: Path, code: str, run: str = "a-run", **asked: Any) -> Job:
-    """Queue a program."""
     now = datetime.now(UTC)
     folder = new_job_folder(root, now)
     (folder / CONFIG).write_text(yaml.safe_dump({"code": code}), "utf-8")
@@ -36,7 +33,6 @@ def put(root: Path, code: str, run: str = "a-run", **asked: Any) -> Job:
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
-    """Wait until something is so."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "the condition did not come true"

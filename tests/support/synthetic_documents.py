@@ -1,7 +1,5 @@
 """The documents of a synthetic run: what each states follows from the configuration and the rows."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime, timedelta
 from pathlib import Path

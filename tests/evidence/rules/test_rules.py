@@ -1,7 +1,5 @@
 """Copies, clocks, files, dates, overlap: single rules find what they should, and accuse no honest run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Results and scores against numbers worked out by hand, with samples, groups and repeated prompts."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from itertools import combinations
@@ -230,8 +228,6 @@ def rewritten(run: Path, change: Callable[[list[dict]], None], **scoring: bool) 
 
 
 def grouped(run: Path, size: int, **scoring: bool) -> Path:
-    """Put the items of a run into groups of a size."""
-
     def group(rows: list[dict]) -> None:
         for number, each in enumerate(rows):
             each["group"] = f"text-{number // size}"
@@ -240,8 +236,6 @@ def grouped(run: Path, size: int, **scoring: bool) -> Path:
 
 
 def repeating(run: Path, **scoring: bool) -> Path:
-    """Let every two items of a run share a prompt."""
-
     def repeat(rows: list[dict]) -> None:
         for number, each in enumerate(rows):
             each["prompt"] = rows[number - number % 2]["prompt"]
