@@ -175,7 +175,7 @@ def _explain_all(kind: str, value: Any, file: str, lines: Lines, *, only_first: 
 
 def _has_more_values(value: Any, limit: int) -> bool:
     """Return whether lists and objects hold more than `limit` values in all."""
-    count, containers = 0, [value]
+    count, containers = 0, [value] if isinstance(value, dict | list) else []
     for container in containers:
         items = container.values() if isinstance(container, dict) else container
         count += len(items)

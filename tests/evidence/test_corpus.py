@@ -4,8 +4,6 @@ The files of tests/corpus are frozen: `expected.json` states the hash of each, a
 bundle. Words may change, so findings are held by code, severity, file and pointer.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -38,7 +36,6 @@ def expected(path: Path) -> Any:
 
 
 def without_words(findings: tuple[Problem, ...], folder: Path) -> list[list[str | None]]:
-    """Return findings without their words."""
     return [[each.code, each.severity, each.file.replace(f"{folder}/", ""), each.pointer] for each in findings]
 
 

@@ -1,7 +1,5 @@
 """Reading, checking, grading and listing a run folder never raises, whatever its files contain."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Iterator
@@ -43,7 +41,6 @@ json_values = st.recursive(
 
 
 def survives(folder: Path) -> None:
-    """Look at the folder in every way there is."""
     run = read_run(folder)
     report = check_run(run)
     findings = report.findings

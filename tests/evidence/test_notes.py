@@ -1,7 +1,5 @@
 """Notes of runs are validated, change no grade, and are part of bundles."""
 
-from __future__ import annotations
-
 import json
 import threading
 import zipfile
@@ -9,28 +7,19 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from commands import run_command
+from refusals import catch_problems
 from synthetic import write_run
 
 from evidence.bundle.build import build_bundle, checklist
 from evidence.bundle.verify import verify_bundle
 from evidence.index.index import check_paths, index_runs
 from evidence.notes import Notes, NotesEdit, change_notes, read_notes
-from schemas.problems import ProblemError
 from schemas.validate import read_document
-from trainproof.cli.app import main
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 WRITTEN = "2026-11-21T12:00:00.000+00:00"
 PLAIN = NotesEdit(add=("baseline", "seed-3"), note="First run that reasons.\r\nKeep it. ", archive=True)
-
-
-def run_command(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
-    try:
-        main([str(argument) for argument in arguments])
-    except SystemExit as ended:
-        code = int(ended.code or 0)
-    text = capsys.readouterr()
-    return code, text.out, text.err
 
 
 def test_notes_are_written_and_changed(tmp_path: Path) -> None:
@@ -38,10 +27,7 @@ def test_notes_are_written_and_changed(tmp_path: Path) -> None:
     assert read_notes(folder) == Notes()
     (kept,) = change_notes([folder], PLAIN, NOW)
     assert kept == Notes(
-        tags=("baseline", "seed-3"),
-        note="First run that reasons.\nKeep it.",
-        archived_at=WRITTEN,
-        changed_at=WRITTEN,
+        tags=("baseline", "seed-3"), note="First run that reasons.\nKeep it.", archived_at=WRITTEN, changed_at=WRITTEN
     )
     assert read_notes(folder) == kept
     assert read_document(folder / "notes.json", "notes").problems == ()
@@ -57,11 +43,8 @@ def test_lists_show_notes_and_no_grade_depends_on_them(tmp_path: Path) -> None:
     folder = write_run(tmp_path, "run")
     change_notes([folder], PLAIN, NOW)
     (summary,) = index_runs(tmp_path)
-    assert (summary.tags, summary.note, summary.archived) == (
-        ("baseline", "seed-3"),
-        "First run that reasons.\nKeep it.",
-        True,
-    )
+    assert (summary.tags, summary.archived) == (("baseline", "seed-3"), True)
+    assert summary.note == "First run that reasons.\nKeep it."
     (report,) = check_paths([folder]).runs
     assert (report.grade.name, report.findings) == ("consistent", ())
 
@@ -75,9 +58,9 @@ def test_damaged_notes_are_a_warning_and_never_overwritten(tmp_path: Path, text:
     (report,) = check_paths([folder]).runs
     assert {finding.severity for finding in report.findings} == {"warning"}
     assert all(finding.next and finding.file == str(folder / "notes.json") for finding in report.findings)
-    with pytest.raises(ProblemError) as refused:
-        change_notes([folder], PLAIN, NOW)
-    assert refused.value.problems[-1].what == "notes.json is not valid."
+    assert (
+        catch_problems(lambda: change_notes([folder], PLAIN, NOW), exit_code=1)[-1].what == "notes.json is not valid."
+    )
     assert (folder / "notes.json").read_bytes() == text.encode("latin-1")
 
 
@@ -85,9 +68,8 @@ def test_link_is_not_followed(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "runs", "run")
     (tmp_path / "elsewhere.json").write_text("{}")
     (folder / "notes.json").symlink_to(tmp_path / "elsewhere.json")
-    with pytest.raises(ProblemError) as refused:
-        change_notes([folder], PLAIN, NOW)
-    assert [problem.what for problem in refused.value.problems] == ["notes.json is a link or a folder, not a file."]
+    [problem] = catch_problems(lambda: change_notes([folder], PLAIN, NOW), exit_code=1)
+    assert problem.what == "notes.json is a link or a folder, not a file."
     assert (tmp_path / "elsewhere.json").read_text() == "{}"
 
 
@@ -96,10 +78,7 @@ def test_link_is_not_followed(tmp_path: Path) -> None:
 )
 def test_invalid_tag(tmp_path: Path, tag: str) -> None:
     folder = write_run(tmp_path, "run")
-    with pytest.raises(ProblemError) as refused:
-        change_notes([folder], NotesEdit(add=(tag,)), NOW)
-    assert refused.value.exit_code == 2
-    assert "is not a valid tag." in refused.value.problems[0].what
+    assert "is not a valid tag." in catch_problems(lambda: change_notes([folder], NotesEdit(add=(tag,)), NOW))[0].what
 
 
 def test_two_writers_never_tear_the_file(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Each reward against values worked out by hand; each published bug of rewards for charts is a case here."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import random
@@ -11,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from refusals import catch_problems
 
 from evidence.rewards import (
     Attempt,
@@ -23,7 +22,6 @@ from evidence.rewards import (
     total_reward,
 )
 from evidence.scores.reading import Scoring
-from schemas.problems import ProblemError
 
 WHOLE = Scoring(answer="whole")
 GOLD = {"prompt": "2 + 3?", "final_answer": "5", "steps": [{"i": 0, "type": "compute", "content": "2 + 3 = 5"}]}
@@ -242,9 +240,7 @@ def test_a_reward_outside_its_range_or_that_raises_names_the_prompt(tmp_path, mo
     said = {}
     for name in ("high", "raises"):
         reward = one(f"bad_rewards_module:{name}")
-        with pytest.raises(ProblemError) as raised:
-            reward.score(attempt("out"))
-        [problem] = raised.value.problems
+        [problem] = catch_problems(lambda reward=reward: reward.score(attempt("out")), exit_code=1)
         assert problem.code == "TP906"
         assert '"2 + 3?"' in problem.what
         assert '"out"' in problem.what
@@ -259,7 +255,6 @@ def test_a_reward_outside_its_range_or_that_raises_names_the_prompt(tmp_path, mo
 
 @pytest.fixture
 def gives(tmp_path, monkeypatch):
-    """Return the reward that does what its `act` is set to."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "given_rewards_module.py").write_text("def act(attempt):\n    return attempt.row['act']()\n")
     return one("given_rewards_module:act")
@@ -305,9 +300,7 @@ def test_what_float_makes_a_number_of_is_a_reward(gives, value, worth):
     ids=repr,
 )
 def test_what_is_no_finite_number_is_refused_with_its_type(gives, value, kind):
-    with pytest.raises(ProblemError) as raised:
-        gives.score(acting(value))
-    [problem] = raised.value.problems
+    [problem] = catch_problems(lambda: gives.score(acting(value)), exit_code=1)
     assert "which is not a finite number, for the prompt" in problem.what
     assert problem.what.endswith(f" The type is {kind}.")
 
@@ -319,9 +312,7 @@ def test_whatever_a_reward_raises_is_its_own_error_with_its_line(gives, error):
     def act() -> None:
         raise error
 
-    with pytest.raises(ProblemError) as raised:
-        gives.score(acting(act))
-    [problem] = raised.value.problems
+    [problem] = catch_problems(lambda: gives.score(acting(act)), exit_code=1)
     assert (problem.code, Path(problem.file).name, problem.line) == ("TP906", "given_rewards_module.py", 2)
     assert f"raises {type(error).__name__}" in problem.what
 
@@ -337,23 +328,19 @@ def test_the_user_can_interrupt_a_reward(gives):
 def test_a_module_that_exits_when_it_is_imported_is_a_reward_that_cannot_be_called(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "leaving_rewards_module.py").write_text("raise SystemExit(1)\n")
-    with pytest.raises(ProblemError) as raised:
-        one("leaving_rewards_module:act")
-    assert {problem.code for problem in raised.value.problems} == {"TP904"}
+    assert {problem.code for problem in catch_problems(lambda: one("leaving_rewards_module:act"))} == {"TP904"}
 
 
-def refused(settings: list, scoring: Scoring | None = None) -> list[tuple[str, str | None, str]]:
-    with pytest.raises(ProblemError) as raised:
-        build_rewards(settings, scoring or Scoring(), file="config.yaml")
-    assert raised.value.exit_code == 2
-    assert {problem.file for problem in raised.value.problems} == {"config.yaml"}
-    return [(problem.code, problem.pointer, problem.what) for problem in raised.value.problems]
+def refusals(settings: list, scoring: Scoring | None = None) -> list[tuple[str, str | None, str]]:
+    problems = catch_problems(lambda: build_rewards(settings, scoring or Scoring(), file="config.yaml"))
+    assert {problem.file for problem in problems} == {"config.yaml"}
+    return [(problem.code, problem.pointer, problem.what) for problem in problems]
 
 
 def test_all_problems_are_said_together(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own_build_rewards_a_test.py").write_text("def two(attempt, row): return 0.0\nnumber = 3\n")
-    found = refused(
+    found = refusals(
         [
             {"name": "exactly", "weight": 0},
             {"name": "no_such_module_at_all:score", "weight": 0},
@@ -405,11 +392,11 @@ def test_all_problems_are_said_together(tmp_path, monkeypatch):
     ],
 )
 def test_settings_that_are_refused(settings, what):
-    assert any(what in said for _, _, said in refused(settings))
+    assert any(what in said for _, _, said in refusals(settings))
 
 
 def test_format_needs_a_form_where_the_evaluation_reads_no_tags():
-    [(code, _, what)] = refused(["format"], Scoring(answer="last_number", compare="numeric"))
+    [(code, _, what)] = refusals(["format"], Scoring(answer="last_number", compare="numeric"))
     assert code == "TP903"
     assert "needs regex or tags, because answers are read as last_number" in what
 
@@ -460,12 +447,8 @@ def test_generated_rows_have_no_line_and_many_are_counted():
 def test_against_numpy(scale):
     draw = np.random.default_rng(1)
     groups = draw.random((6, 8))
-    by = {
-        "group": groups.std(axis=1, ddof=1, keepdims=True) + 1e-4,
-        "batch": groups.std(ddof=1) + 1e-4,
-        "none": 1.0,
-    }[scale]
-    right = (groups - groups.mean(axis=1, keepdims=True)) / by
+    spread = {"group": groups.std(axis=1, ddof=1, keepdims=True), "batch": groups.std(ddof=1), "none": 1.0}[scale]
+    right = (groups - groups.mean(axis=1, keepdims=True)) / (spread + (0 if scale == "none" else 1e-4))
     np.testing.assert_allclose(advantages(groups.tolist(), scale), right, rtol=0, atol=1e-12)
 
 

@@ -1,7 +1,5 @@
 """Reading run folders, whatever they contain, and comparing declared with effective settings."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from dataclasses import replace
@@ -10,6 +8,7 @@ from typing import Any
 
 import pytest
 from mutations import apply
+from refusals import catch_problems
 from synthetic import write_run
 
 from evidence import layout
@@ -27,7 +26,7 @@ from evidence.rules.checker import check
 from evidence.run import Run, read_existing_run, read_run
 from evidence.writing import write_json
 from schemas.catalog import schema
-from schemas.problems import Problem, ProblemError
+from schemas.problems import Problem
 
 
 def find_code(run: Run, code: str) -> list[Problem]:
@@ -49,9 +48,7 @@ def test_missing_folder_is_a_problem(tmp_path: Path) -> None:
     run = read_run(tmp_path / "absent")
     assert not run.is_run
     assert [problem.what for problem in run.problems] == ["The folder cannot be read: No such file or directory."]
-    with pytest.raises(ProblemError) as refused:
-        read_existing_run(tmp_path / "absent")
-    assert refused.value.exit_code == 2
+    catch_problems(lambda: read_existing_run(tmp_path / "absent"))
 
 
 def test_links_and_special_files_are_not_read(tmp_path: Path) -> None:
@@ -138,7 +135,7 @@ def facts(tmp_path: Path) -> Run:
 
 def add_effective_group(facts: Run, **changed: Any) -> Run:
     manifest = facts.manifest or {}
-    group = nest(settings_in_manifest(manifest) | {key.replace("__", "."): value for key, value in changed.items()})
+    group = nest(settings_in_manifest(manifest) | changed)
     return replace(facts, manifest=manifest | {"effective": group})
 
 
@@ -166,15 +163,14 @@ def test_one_device_has_nothing_to_shard(facts: Run):
     assert divided.remark == "Parameters cannot be sharded over one device."
 
 
-def test_setting_without_a_manifest_path_is_compared(facts: Run):
-    other = add_effective_group(facts, optimizer__beta1=0.8)
-    (problem,) = find_code(other, "TP303")
-    assert problem.pointer == "/effective/optimizer/beta1"
-
-
-def test_effective_group_agrees_with_other_groups(facts: Run):
-    (problem,) = find_code(add_effective_group(facts, batch__microbatch_size=99), "TP377")
-    assert problem.pointer == "/effective/batch/microbatch_size"
+@pytest.mark.parametrize(
+    ("code", "group", "name", "value"),
+    [("TP303", "optimizer", "beta1", 0.8), ("TP377", "batch", "microbatch_size", 99)],
+    ids=["without a field of the manifest", "with one"],
+)
+def test_changed_effective_setting_is_found(facts: Run, code: str, group: str, name: str, value: float):
+    (problem,) = find_code(add_effective_group(facts, **{f"{group}.{name}": value}), code)
+    assert problem.pointer == f"/effective/{group}/{name}"
 
 
 def test_settings_before_the_step_is_compiled(facts: Run):

@@ -1,7 +1,5 @@
 """Writing, hashing, locking and sealing survive kills, full disks and other users."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import hashlib
@@ -18,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from refusals import catch_problems
 
 from dashboard.serve import has_login
 from evidence import hashes, layout
@@ -27,7 +26,6 @@ from evidence.index import cache
 from evidence.layout import LOCK
 from evidence.lock import RunLock, is_alive, refuse_without_locks
 from evidence.writing import RowWriter, write_json, write_text
-from schemas.problems import ProblemError
 from trainer.recorder import environment
 
 WRITE_ROWS = """
@@ -177,10 +175,8 @@ def holder(tmp_path: Path):
 
 def test_second_process_is_refused(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
     assert is_alive(tmp_path)
-    with pytest.raises(ProblemError) as refused, RunLock(tmp_path):
-        pass
-    [problem] = refused.value.problems
-    assert (refused.value.exit_code, problem.code, problem.file) == (2, "TP090", str(tmp_path))
+    [problem] = catch_problems(RunLock(tmp_path).__enter__)
+    assert (problem.code, problem.file) == ("TP090", str(tmp_path))
     assert problem.what == f"Another process is writing this run folder (process {holder.pid})."
 
 
@@ -226,11 +222,8 @@ def test_file_system_without_locks(number: int, tmp_path: Path, monkeypatch: pyt
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    for take in (lambda: RunLock(tmp_path).__enter__(), lambda: refuse_without_locks(tmp_path / "new" / "run")):
-        with pytest.raises(ProblemError) as refused:
-            take()
-        [problem] = refused.value.problems
-        assert refused.value.exit_code == 2
+    for take in (RunLock(tmp_path).__enter__, lambda: refuse_without_locks(tmp_path / "new" / "run")):
+        [problem] = catch_problems(take)
         assert (problem.code, problem.file) == ("TP724", str(tmp_path))
         assert problem.what == f"The file system of this folder does not support file locks ({os.strerror(number)})."
         assert "another file system" in problem.next

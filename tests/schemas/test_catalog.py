@@ -10,13 +10,10 @@ from changed_schema import changed_schema, with_row_field
 
 from schemas.catalog import (
     KINDS,
-    ROWS,
     RowField,
     document_kind,
-    is_rows,
     node_types,
     number_names,
-    resolve,
     resolve_node,
     row_fields,
     schema,
@@ -38,19 +35,6 @@ ROOT = Path(__file__).parents[2]
 )
 def test_kind_of_a_file_name(name, kind):
     assert document_kind(name) == kind
-
-
-def test_rows_are_kinds_of_their_own():
-    assert [kind for kind in KINDS if is_rows(kind)] == list(ROWS)
-
-
-def test_a_reference_leads_to_its_document():
-    document, node = resolve(schema("metric_row"), "types.schema.json#/$defs/count")
-    assert document is schema("types")
-    assert node is schema("types")["$defs"]["count"]
-    document, node = resolve(schema("eval_summary"), "#/$defs/metric")
-    assert document is schema("eval_summary")
-    assert node is schema("eval_summary")["$defs"]["metric"]
 
 
 def test_the_schemas_are_found_inside_a_zipped_package(tmp_path):

@@ -29,7 +29,6 @@ REGISTRY = Registry().with_resources([(one["$id"], Resource.from_contents(one)) 
 
 
 def values() -> list[tuple[str, Any]]:
-    """Return every valid value of the cases with its kind."""
     found = []
     for path in sorted((CASES / "valid").iterdir()):
         kind = path.name.partition(".")[0]
@@ -45,7 +44,6 @@ JUNK = st.sampled_from(
 
 
 def places(value: Any) -> list[tuple[Any, Any]]:
-    """Return (container, key) of everything inside a value."""
     found: list[tuple[Any, Any]] = []
     waiting = [value]
     while waiting:

@@ -1,7 +1,5 @@
 """A served dashboard and a real browser, for the tests that look at pages as a user does."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

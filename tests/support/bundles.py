@@ -1,7 +1,5 @@
 """Bundles for tests: built from synthetic runs, taken apart, changed and packed again."""
 
-from __future__ import annotations
-
 import json
 import zipfile
 from hashlib import sha256
@@ -15,19 +13,16 @@ from evidence.bundle.contents import hash_lines
 
 
 def small_bundle(folder: Path, **changes: object) -> Path:
-    """Return a bundle of one small run."""
     run = write_run(folder / "runs", "demo-1", steps=4, items=6, **changes)
     return build_bundle([run], folder / "demo-1.zip").output
 
 
 def contents(path: Path) -> dict[str, bytes]:
-    """Return every file of an archive."""
     with zipfile.ZipFile(path) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
 def pack(files: dict[str, bytes], path: Path) -> Path:
-    """Write a canonical zip."""
     path.write_bytes(b"".join(canonical_zip(files)))
     return path
 

@@ -1,7 +1,5 @@
 """A schema as another version might state it, for the length of a `with` block."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import sys

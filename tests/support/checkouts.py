@@ -1,7 +1,5 @@
 """A git repository with the files of this checkout, those included that are not committed yet."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -12,7 +10,6 @@ WHO = ("-c", "user.name=somebody", "-c", "user.email=somebody@example.org", "-c"
 
 
 def git(folder: Path, *arguments: object) -> str:
-    """Run git in a folder and return what it prints."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     command = ["git", "-c", "init.defaultBranch=main", *WHO, *map(str, arguments)]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True).stdout

@@ -5,8 +5,6 @@ entry may run here: the versions, the flags and the instruction sets of the proc
 it writes leaves half an entry; JAX then compiles anew, and the next session removes the half.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import platform

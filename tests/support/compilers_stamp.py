@@ -7,8 +7,6 @@ the checkout, so that every clone knows it.
 `python tests/support/compilers_stamp.py` ends with 0 if nothing has changed, else 1; `--passed` writes it down.
 """
 
-from __future__ import annotations
-
 import hashlib
 import sys
 from pathlib import Path
@@ -39,7 +37,6 @@ def digest(repository: Path = REPOSITORY) -> str:
 
 
 def is_as_tested(repository: Path = REPOSITORY) -> bool:
-    """Return whether these files have passed on this machine."""
     return (PASSED / digest(repository)).exists()
 
 

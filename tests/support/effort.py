@@ -1,7 +1,5 @@
 """Effort counted, not timed: a count is the same on a busy machine and on an idle one."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 

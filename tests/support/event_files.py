@@ -1,7 +1,5 @@
 """An independent writer of TensorBoard event files, for tests: bit by bit where the reader uses tables."""
 
-from __future__ import annotations
-
 import struct
 
 
@@ -22,7 +20,6 @@ def masked_crc(data: bytes) -> bytes:
 
 
 def record(data: bytes) -> bytes:
-    """Return a framed record."""
     length = len(data).to_bytes(8, "little")
     return length + masked_crc(length) + data + masked_crc(data)
 
@@ -38,7 +35,6 @@ def varint(number: int) -> bytes:
 
 
 def block(number: int, data: bytes) -> bytes:
-    """Return a field of bytes."""
     return varint(number * 8 + 2) + varint(len(data)) + data
 
 

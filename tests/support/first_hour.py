@@ -1,7 +1,5 @@
 """What a newcomer has: a small model folder with weights, and rows with plain answers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,11 +29,9 @@ def sums(count: int) -> list[dict[str, Any]]:
 
 
 def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
-    """Write rows as JSONL."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
 
 
 def rows_in(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a JSONL file."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

@@ -4,8 +4,6 @@ Forms follow the tools: transformers' TrainerState, lm-evaluation-harness, MLflo
 LLaMA-Factory, Unsloth, Keras and TensorBoard.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -23,7 +21,6 @@ WHEN = "2026-01-02T05-04-12.123456"
 
 
 def write(folder: Path, files: Folder) -> Path:
-    """Write the files of a folder and return it."""
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -37,7 +34,6 @@ def losses(count: int, *, first: float = 2.4, last: float = 0.9) -> list[float]:
 
 
 def document(value: Any) -> str:
-    """Return a value as tools write it."""
     return json.dumps(value, indent=2)
 
 

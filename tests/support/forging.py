@@ -1,7 +1,5 @@
 """Forge runs and evaluations: change what they state, then make chain, result, scores, log and hashes fit again."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,17 +17,14 @@ Row = dict[str, Any]
 
 
 def read_rows(folder: Path, name: str = layout.METRICS) -> list[Row]:
-    """Return the rows of one of a run's files."""
     return [json.loads(line) for line in (folder / name).read_text("utf-8").splitlines()]
 
 
 def write_rows(folder: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write the rows of one of a run's files."""
     synthetic.write_rows(folder / name, [dict(row) for row in rows])
 
 
 def read_manifest(folder: Path) -> Row:
-    """Return a run's manifest."""
     manifest: Row = json.loads((folder / layout.MANIFEST).read_text("utf-8"))
     return manifest
 
@@ -70,7 +65,7 @@ def forged(
     document["chain"] = chain.document()
     for group, values in (manifest or {}).items():
         document[group] |= values
-    return _seal(folder, document)
+    return seal_manifest(folder, document)
 
 
 def right_answer(row: Row) -> Row:
@@ -81,7 +76,6 @@ def right_answer(row: Row) -> Row:
 
 
 def answered(row: Row, text: str) -> Row:
-    """Return a row with another text and its verdict."""
     verdict = Scoring().verdict(text, row["finish_reason"], accepted_answers(row))
     return row | {"output_text": text} | {key: value for key, value in verdict.items() if key in row}
 
@@ -104,15 +98,12 @@ def forge_answers(folder: Path, change: Callable[[int, Row], Row], *, params_sha
     log = read_rows(folder, layout.LOG)
     for record in log:
         if record["event"] == "evaluated":
-            record["fields"] |= {
-                "metrics": summary["metrics"],
-                "params_sha256": summary["checkpoint"]["params_sha256"],
-            }
+            record["fields"] |= {"metrics": summary["metrics"], "params_sha256": summary["checkpoint"]["params_sha256"]}
     write_rows(folder, layout.LOG, log)
-    _seal(folder, read_manifest(folder))
+    seal_manifest(folder, read_manifest(folder))
 
 
-def _seal(folder: Path, manifest: Row) -> Path:
+def seal_manifest(folder: Path, manifest: Row) -> Path:
     """Write a manifest, its hash in the log, and the hashes of all files."""
     log = read_rows(folder, layout.LOG)
     for record in log:

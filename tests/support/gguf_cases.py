@@ -3,8 +3,6 @@
 Where an architecture cannot state what a case has, its config.json is changed to what it can.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

@@ -3,8 +3,6 @@
 Nothing here comes of the project's reader or writer, so that both can be held against it.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 `raw_zip` writes any archive byte by byte, with every field open to a lie.
 """
 
-from __future__ import annotations
-
 import struct
 import zlib
 from collections.abc import Callable, Sequence
@@ -74,7 +72,6 @@ def raw_zip(
 
 
 def named(*names: str | bytes) -> bytes:
-    """Return an archive of honest entries of these names."""
     return raw_zip([Part(name=name) for name in names])
 
 
@@ -157,9 +154,7 @@ CASES: dict[str, Callable[[], bytes]] = {
     "link_by_another_system": lambda: raw_zip(
         [Part(name="link", content=b"/etc/passwd", mode=LINK, made_by=16 << 8 | 20)]
     ),
-    "two_wide_offsets": lambda: raw_zip(
-        [Part(extra=struct.pack("<2HQ2HQ", 1, 8, 0, 1, 8, 40)), Part(name="b.txt")],
-    ),
+    "two_wide_offsets": lambda: raw_zip([Part(extra=struct.pack("<2HQ2HQ", 1, 8, 0, 1, 8, 40)), Part(name="b.txt")]),
     "wide_field_unasked": lambda: raw_zip([Part(extra=struct.pack("<2HQ", 1, 8, 6))]),
     "many_small_bombs": lambda: raw_zip(
         [Part(name=f"{number}.bin", content=bytes(15 << 20), deflate=True) for number in range(5)]

@@ -1,7 +1,5 @@
 """A hub on this machine: the part of the Hugging Face hub's protocol that fetching a model uses."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import threading

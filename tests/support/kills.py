@@ -11,8 +11,6 @@ imports the trainer once, starts no thread and no device, and forks a child for 
   are the trainer's own code. What is missing is what jax does: steps, checkpoints. So it takes a fraction of a second.
 """
 
-from __future__ import annotations
-
 import argparse
 import copy
 import json
@@ -101,7 +99,6 @@ def count_rows(told: Told) -> None:
 
 
 def train(config: Path, folder: Path, *, resume: Path | None = None) -> int:
-    """Carry out a real run and return its exit code."""
     request = train_request(config=None if resume else config, resume=resume, output=folder)
     return trainer.run(request, Watch(quiet=True))
 
@@ -145,7 +142,6 @@ def record(config: Path, folder: Path, into: Path) -> None:
 
 
 def replay(calls: list[Call], folder: Path) -> int:
-    """Make the recorded calls of a new recorder."""
     claim(folder)
     with Recorder(folder, say=lambda _line: None) as recorder:
         for name, arguments, named in calls:
@@ -159,7 +155,6 @@ def replay(calls: list[Call], folder: Path) -> int:
 
 
 def forked(work: Callable[[], int]) -> int:
-    """Start work in a child and return its process id."""
     child = os.fork()
     if child:
         return child
@@ -290,7 +285,6 @@ def stopped_in_its_evaluation(config: Path, folder: Path) -> int:
 
 
 def evaluate_again(folder: Path) -> int:
-    """Add the evaluation that the run lacks."""
     evaluation.evaluate_run(folder, None, Watch(quiet=True))
     return 0
 
@@ -356,7 +350,6 @@ def evaluations(config: Path, root: Path, told: Told) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Kill as many runs as asked, continue some, and print what was found."""
     parser = argparse.ArgumentParser()
     parser.add_argument("root", type=Path)
     parser.add_argument("--evaluations", action="store_true")

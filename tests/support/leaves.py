@@ -4,8 +4,6 @@ Each leaf of each document, and of some rows, becomes another value of its type,
 repeated and swapped, and files removed.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator
@@ -87,7 +85,6 @@ class Forger:
             yield Forgery(file=name, what="file removed")
 
     def commit(self, forgery: Forgery) -> None:
-        """Make a change and recompute the hashes."""
         self.restore()
         values = deepcopy(self.values)
         if forgery.what == "file removed":
@@ -101,7 +98,6 @@ class Forger:
         self._reseal(values, forgery)
 
     def restore(self) -> None:
-        """Undo the change."""
         for name, content in self._bytes.items():
             (self.folder / name).write_bytes(content)
 
@@ -166,7 +162,6 @@ def leaves(value: Any, path: tuple[Key, ...] = ()) -> Iterator[tuple[tuple[Key, 
 
 
 def change(value: Any, path: tuple[Key, ...], what: str) -> None:
-    """Change the value at a path in place."""
     *groups, key = path
     for group in groups:
         value = value[group]
@@ -177,7 +172,6 @@ def change(value: Any, path: tuple[Key, ...], what: str) -> None:
 
 
 def other(value: Any) -> Any:
-    """Return a slightly different value of the same type."""
     if isinstance(value, bool):
         return not value
     if value is None:

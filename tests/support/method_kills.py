@@ -3,8 +3,6 @@
 A program, because it forks: `python method_kills.py ROOT full lora` prints its outcomes as JSON.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -43,7 +41,6 @@ EXACT = ("step", "tokens_seen", "loss", "learning_rate", "grad_norm", "loss_scal
 
 
 def rows_of(folder: Path) -> list[list[Any]]:
-    """Return what the rows of a run say of the training, without times."""
     lines = (folder / layout.METRICS).read_text().splitlines()
     return [[row.get(key) for key in EXACT] for row in map(json.loads, lines)]
 

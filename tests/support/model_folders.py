@@ -1,7 +1,5 @@
 """Model folders as people have them: the built-in tiny GPT-2 and its tokenizer, with something of their own in it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

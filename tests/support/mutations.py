@@ -5,8 +5,6 @@ A change names a `file` and one action: `value` at a `pointer` (of a document, o
 `delete`, `link_to`, `copy_to` or `make_folder`. `reseal` recomputes the hashes, as a forger would.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -68,7 +66,6 @@ def _save(path: Path, document: Any) -> None:
 
 
 def _edited(document: Any, pointer: str, *value: Any) -> Any:
-    """Return the document with another value at a pointer, or without it."""
     *groups, key = pointer.split("/")[1:]
     group = document
     for name in groups:

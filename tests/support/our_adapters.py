@@ -1,7 +1,5 @@
 """Adapters as this project writes them, of a small model of every family, with the same numbers every time."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

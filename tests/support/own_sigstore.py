@@ -5,15 +5,13 @@ Fulcio's extensions (docs/oid-info.md), signed certificate timestamps (RFC 6962,
 promise, Merkle proof (RFC 6962, section 2.1.1, of a log with one other entry) and signed checkpoint.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
 import struct
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Self
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -178,12 +176,7 @@ class OwnSigstore:
         top = hashlib.sha256(b"\1" + other + leaf).digest()
         log_id = _log_id(self.signatures)
         promised = json.dumps(
-            {
-                "body": _base64(body),
-                "integratedTime": int(seen.timestamp()),
-                "logID": log_id.hex(),
-                "logIndex": 1,
-            },
+            {"body": _base64(body), "integratedTime": int(seen.timestamp()), "logID": log_id.hex(), "logIndex": 1},
             separators=(",", ":"),
         ).encode()
         note = f"{ORIGIN}\n2\n{_base64(top)}\n"
@@ -207,13 +200,12 @@ class OwnSigstore:
     def _logged(self, content: bytes) -> bytes:
         return self.signatures.sign(content, ec.ECDSA(hashes.SHA256()))
 
-    def with_other(self, part: str) -> OwnSigstore:
+    def with_other(self, part: str) -> Self:
         """Return the instance with another key in one part, as a forger has it."""
         return replace(self, **{part: new_key()})
 
 
 def statement_about(*digests: str) -> dict[str, Any]:
-    """Return a statement about files with these SHA-256."""
     return {
         "_type": "https://in-toto.io/Statement/v1",
         "subject": [{"name": f"file-{index}", "digest": {"sha256": each}} for index, each in enumerate(digests)],

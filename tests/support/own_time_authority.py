@@ -1,7 +1,5 @@
 """A local time authority of RFC 3161, whose stamps OpenSSL makes, independently of the library that reads them."""
 
-from __future__ import annotations
-
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -40,7 +38,6 @@ class Authority:
         return self.folder / "root.pem"
 
     def answer(self, query: bytes) -> bytes:
-        """Return the TimeStampResp to a TimeStampReq."""
         (self.folder / "query.tsq").write_bytes(query)
         self._openssl(
             "-reply", "-queryfile", "query.tsq", "-signer", "tsa.pem", "-inkey", "tsa.key", "-out", "answer.tsr"
@@ -48,7 +45,6 @@ class Authority:
         return (self.folder / "answer.tsr").read_bytes()
 
     def query(self, data: bytes, *flags: str) -> bytes:
-        """Return OpenSSL's own request for a stamp of data."""
         (self.folder / "data").write_bytes(data)
         self._openssl("-query", "-data", "data", "-cert", *(flags or ("-sha256",)), "-out", "own.tsq")
         return (self.folder / "own.tsq").read_bytes()

@@ -4,8 +4,6 @@ Those tests take minutes and a network. They run where one of these files has ch
 `python tests/support/packaging_stamp.py` writes the stamp down once they have passed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import tomllib
@@ -37,7 +35,6 @@ def digest() -> str:
 
 
 def is_as_tested() -> bool:
-    """Return whether the deciding files are those that were tested."""
     return STAMP.is_file() and STAMP.read_text().split()[0] == digest()
 
 

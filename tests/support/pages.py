@@ -1,7 +1,5 @@
 """What a page of the dashboard says, as AppTest sees it without a browser."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +15,9 @@ def said(app: AppTest) -> str:
     """Return all HTML and text of the page that somebody sees."""
     html = [element.proto.body for element in app.get("html") if not element.proto.unsafe_allow_javascript]
     figures = [f"{metric.label} {metric.value}" for metric in app.metric]
-    return "\n".join([*html, *figures, *(element.value for element in [*app.markdown, *app.caption, *app.header, *app.warning])])
+    return "\n".join(
+        [*html, *figures, *(element.value for element in [*app.markdown, *app.caption, *app.header, *app.warning])]
+    )
 
 
 def press(app: AppTest, name: str) -> AppTest:

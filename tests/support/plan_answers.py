@@ -1,7 +1,5 @@
 """Plans as `trainproof plan` prints them, made by hand for the tests of the pages, and put where a page finds them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ Whole files are too coarse, since one of a minute at the end leaves the other wo
 prepare what a module shares in every worker.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Solves prompts of `trainer.data.builtin.reasoning` from their text alone, with Python's arithmetic and calendar."""
 
-from __future__ import annotations
-
 import calendar
 import datetime
 import re

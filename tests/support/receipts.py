@@ -1,7 +1,5 @@
 """Receipts for tests: of a synthetic run whose folder they are for."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

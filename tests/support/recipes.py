@@ -1,7 +1,5 @@
 """Read the recipes of docs/contributing/extending.md: new files, changed lines and commands."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +19,6 @@ class Recipe:
     text: str
 
     def follow(self, root: Path) -> list[str]:
-        """Write and change the recipe's files under a root and return its commands."""
         commands: list[str] = []
         for block in _BLOCK.finditer(self.text):
             if block["language"] == "sh":
@@ -37,7 +34,6 @@ class Recipe:
 
 
 def recipes() -> list[Recipe]:
-    """Return the recipes of the page in their order."""
     _, *sections = re.split(r"^## ", PAGE.read_text("utf-8"), flags=re.MULTILINE)
     return [Recipe(title=section.partition("\n")[0], text=section) for section in sections]
 

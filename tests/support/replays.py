@@ -36,14 +36,12 @@ def small_config(folder: Path, *, steps: int, **groups: Any) -> Config:
 
 
 def record(config: Config, folder: Path) -> Path:
-    """Train a configuration and return the run folder."""
     with Watch(quiet=True) as watch:
         assert run(RunRequest(config=config, folder=folder, command=["trainproof"]), watch) == 0
     return folder
 
 
 def replay_run(folder: Path, **arguments: Any) -> tuple[dict[str, Any], int, list[dict[str, Any]]]:
-    """Replay a run and return the receipt, the exit code and the progress events."""
     events: list[dict[str, Any]] = []
     receipt, code = replay(ReplayRequest(folder=folder, **arguments), lambda line: None, events.append)
     assert check_value("receipt", receipt, file="receipt") == []
@@ -51,7 +49,6 @@ def replay_run(folder: Path, **arguments: Any) -> tuple[dict[str, Any], int, lis
 
 
 def refusal(act: Callable[[], Any]) -> tuple[int, list[str]]:
-    """Return exit code and problems of a call that is refused."""
     with pytest.raises(ProblemError) as caught:
         act()
     return caught.value.exit_code, [f"{each.code} {each.what}" for each in caught.value.problems]

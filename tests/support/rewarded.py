@@ -1,7 +1,5 @@
 """Synthetic runs that learned from rewards: countdown tasks with the answers of a test, and figures from NumPy."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress

@@ -7,8 +7,6 @@ Processor seconds are those of the test's process and of the children it waited 
 machine; wall seconds do not.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -1,7 +1,5 @@
 """Secrets of every known kind, none of them real, as they turn up in logs."""
 
-from __future__ import annotations
-
 import json
 
 # Every secret is put together here, so that no file of this repository holds the shape of one.

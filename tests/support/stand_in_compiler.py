@@ -1,7 +1,5 @@
 """A stand-in for the compiler: the program's name, run as Python in the compiling process."""
 
-from __future__ import annotations
-
 import os
 import signal
 from typing import Any

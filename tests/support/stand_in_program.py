@@ -1,7 +1,5 @@
 """What stands as `code` in the configuration of a job, or in that of the run that it resumes, run as Python."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The worker of a queue, which starts the program beside this file instead of the real one."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 The worker (`stand_in_worker.py`) is the real one but for the program that it starts (`stand_in_program.py`).
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable
@@ -44,7 +42,6 @@ def output(job: Job) -> str:
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
-    """Wait until something is so."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "the condition did not come true"

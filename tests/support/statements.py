@@ -43,7 +43,6 @@ def is_handed_on(line, following):
 
 
 def is_true(line, prompt):
-    """Return whether a line of reasoning is known and true."""
     readers = (column, fact, month, unit, clock, hour_of, order, plan, claim)
     return any(reader(line, prompt) for reader in readers)
 
@@ -131,7 +130,6 @@ def unplanned(lines, prompt):
 
 
 def events(prompt):
-    """Return the events of a story: operation and number."""
     sign = {"buys": "+", "gives away": "-", "fills": "×"}
     return [(sign[word], int(number)) for word, number in re.findall(r"\b(buys|gives away|fills) (\d+)", prompt)]
 

@@ -4,8 +4,6 @@
 is true: the result follows from the rows, the scores from the predictions, the hashes from the files.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Mapping

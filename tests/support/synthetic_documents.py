@@ -1,7 +1,5 @@
 """The documents of a synthetic run: what each states follows from the configuration and the rows."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -182,11 +180,7 @@ def manifest_of(
             "peak_memory_bytes": 2**29 if ended else None,
             "stopped_because": (message or "All steps were done.") if ended else None,
         },
-        "exit": {
-            "code": EXIT_CODES[status],
-            "error": None if status == "succeeded" else status,
-            "message": message,
-        }
+        "exit": {"code": EXIT_CODES[status], "error": None if status == "succeeded" else status, "message": message}
         if ended
         else None,
         "parent": None,
@@ -229,12 +223,7 @@ def _training_of(config: dict[str, Any], done: int) -> dict[str, Any]:
 def eval_summary_of(folder: Path, run_id: str, done: int, seed: int, end: datetime) -> dict[str, Any]:
     """Return the summary that follows from the prediction files in the folder."""
     rows = _rows(folder / layout.PREDICTIONS)
-    generation = {
-        "method": "greedy",
-        "max_new_tokens": 160,
-        "stop_token_id": 1,
-        "prompt_template": "{prompt}\n",
-    }
+    generation = {"method": "greedy", "max_new_tokens": 160, "stop_token_id": 1, "prompt_template": "{prompt}\n"}
     return {
         "schema_version": "1.0",
         "run_id": run_id,
@@ -263,10 +252,7 @@ def eval_summary_of(folder: Path, run_id: str, done: int, seed: int, end: dateti
 
 def _scored(path: Path) -> dict[str, Any]:
     rows = _rows(path)
-    return {
-        "predictions": {"path": path.name, "rows": len(rows), "sha256": sha256_file(path)},
-        **compute_scores(rows),
-    }
+    return {"predictions": {"path": path.name, "rows": len(rows), "sha256": sha256_file(path)}, **compute_scores(rows)}
 
 
 def _untrained_sha256(seed: int) -> str:

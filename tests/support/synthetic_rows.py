@@ -1,7 +1,5 @@
 """The rows of a synthetic run: metrics, log and predictions, from formulas that a test can repeat."""
 
-from __future__ import annotations
-
 import random
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -83,5 +81,4 @@ def prediction_rows(items: int, correct: float, choice: random.Random) -> list[d
 
 
 def time_of(moment: datetime) -> str:
-    """Return a moment as documents state it."""
     return moment.isoformat(timespec="microseconds")

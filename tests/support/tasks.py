@@ -21,21 +21,17 @@ def with_settings(config: Config, **groups: dict[str, Any]) -> Config:
 
 
 def inputs_of(config: Config) -> tuple[Task, Data]:
-    """Return what a configuration trains and what it learns from."""
     return read_inputs(config, choose_devices(config.mesh.device, config.mesh.devices))
 
 
 def task_of(config: Config) -> Task:
-    """Return what a configuration trains."""
     return inputs_of(config)[0]
 
 
 def plan_of(config: Config) -> dict[str, Any]:
-    """Return the plan of a configuration on this machine."""
     return plan_config(config, this_machine(config), PlanOptions(quick=True, advice=False))
 
 
 def first_state_of(config: Config) -> TrainState:
-    """Return the state before the first step."""
     [state], _ = initial_state(task_of(config))
     return state

@@ -1,7 +1,5 @@
 """Models small enough that a test knows what they must compute."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

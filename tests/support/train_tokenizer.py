@@ -53,7 +53,6 @@ def train(texts: Iterable[str]) -> Tokenizer:
 
 
 def file_texts(texts: Iterable[str]) -> dict[str, str]:
-    """Return the tokenizer's files by name, as `transformers` reads them."""
     return {
         "tokenizer.json": train(texts).to_str(pretty=True) + "\n",
         "tokenizer_config.json": json.dumps(_CONFIG, indent=2) + "\n",
@@ -62,7 +61,6 @@ def file_texts(texts: Iterable[str]) -> dict[str, str]:
 
 
 def main(folder: Path = FOLDER) -> None:
-    """Write the tokenizer into a folder."""
     lines = (DATA / f"{DATASET}.jsonl").read_text(encoding="utf-8").splitlines()
     for name, text in file_texts(_text(json.loads(line)) for line in lines).items():
         (folder / name).write_text(text, encoding="utf-8", newline="\n")

@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from forging import seal_manifest
 from model_folders import row_file
 from whole_runs import errors_of, manifest_of, rows
 
 from evidence import layout
 from evidence.grade import check_run
-from evidence.hashes import sha256_file, sha256_manifest
 from evidence.rules import checker
 from evidence.run import read_run
 from trainer.config.tree import BatchConfig, CheckpointConfig, Config, DataConfig, LimitsConfig, RecordingConfig
@@ -48,14 +48,6 @@ def copy(whole: Path, tmp_path: Path) -> Path:
 
 def entries(folder: Path) -> list[dict]:
     return rows(folder, layout.CHAIN)
-
-
-def reseal(folder: Path, manifest: dict) -> None:
-    """Write the manifest with the hashes that its files now have."""
-    for artifact in manifest["artifacts"]:
-        path = folder / artifact["path"]
-        artifact |= {"sha256": sha256_file(path), "bytes": path.stat().st_size}
-    (folder / layout.MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
 
 
 def by_hand(entry: dict) -> str:
@@ -164,7 +156,7 @@ def test_a_changed_entry_is_located(copy):
     right = by_hand(changed[2])
     changed[2]["state_sha256"] = "ab" * 32
     row_file(copy / layout.CHAIN, *changed)
-    reseal(copy, manifest_of(copy))
+    seal_manifest(copy, manifest_of(copy))
     found = by_hand(changed[2])
     assert errors_of(copy) == [f"previous is {right[:12]}…; the hash of the previous entry gives {found[:12]}…."]
     assert check_run(read_run(copy)).grade.name == "contradictory"
@@ -175,10 +167,7 @@ def test_a_removed_chain_is_an_error(copy):
     manifest = manifest_of(copy)
     del manifest["chain"]
     manifest["artifacts"] = [each for each in manifest["artifacts"] if each["path"] != layout.CHAIN]
-    log = rows(copy, layout.LOG)
-    log[-1]["fields"]["manifest_sha256"] = sha256_manifest(manifest)
-    row_file(copy / layout.LOG, *log)
-    reseal(copy, manifest)
+    seal_manifest(copy, manifest)
     report = check_run(read_run(copy))
     assert [problem.code for problem in report.findings if problem.severity == "error"] == ["TP531"]
     assert report.grade.name == "measured"

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import run_command
 from forging import Row, answered, forge_answers, right_answer
 from model_folders import row_file
+from refusals import catch_problems
 from tasks import task_of
 
 from evidence import layout
@@ -19,7 +21,6 @@ from evidence.proof.receipts import run_sha256
 from evidence.proof.verification import find_proofs
 from evidence.run import read_run
 from evidence.scores.intervals import ExactMatch
-from schemas.problems import ProblemError
 from schemas.validate import check_value
 from trainer.config.tree import Config, EvaluationConfig, MethodConfig
 from trainer.data.rows import read_dataset
@@ -29,7 +30,6 @@ from trainer.loop.chain import load_trained_params
 from trainer.model.decoder import params_sha256
 from trainer.model.source import resolve
 from trainer.recorder.progress import Watch
-from trainproof.cli.app import main
 
 QUIET = Watch(quiet=True)
 
@@ -61,10 +61,9 @@ def challenged(folder: Path, **asked: Any) -> dict[str, Any]:
     return receipt
 
 
-def refused(folder: Path, **asked: Any) -> tuple[int, list[str]]:
-    with pytest.raises(ProblemError) as caught:
-        challenged(folder, **asked)
-    return caught.value.exit_code, [problem.code for problem in caught.value.problems]
+def refusal(folder: Path, exit_code: int, **asked: Any) -> str:
+    [problem] = catch_problems(lambda: challenged(folder, **asked), exit_code=exit_code)
+    return problem.code
 
 
 def test_an_honest_run_gives_the_same_answers_bit_for_bit(folder):
@@ -136,7 +135,7 @@ def test_weights_of_another_run_are_not_those_that_answered(folder, tiny, train)
     other = train(replace(tiny, seed=1, evaluation=replace(tiny.evaluation, eval_set=None)), "other")
     shutil.copy(other / layout.TRAINED_PARAMS, folder)
     forge_answers(folder, lambda number, row: row)
-    assert refused(folder) == (1, ["TP058"])
+    assert refusal(folder, 1) == "TP058"
     sha256 = params_sha256(load_trained_params(folder, task_of(tiny)))
     forge_answers(folder, lambda number, row: row, params_sha256=sha256)
     receipt = challenged(folder)
@@ -150,16 +149,16 @@ def truncate(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "damage", "expected"),
+    ("file", "damage", "exit_code", "code"),
     [
-        (layout.TRAINED_PARAMS, Path.unlink, (3, ["TP057"])),
-        (layout.TRAINED_PARAMS, truncate, (2, ["TP056"])),
-        (layout.EVAL_SUMMARY, Path.unlink, (2, ["TP083"])),
+        (layout.TRAINED_PARAMS, Path.unlink, 3, "TP057"),
+        (layout.TRAINED_PARAMS, truncate, 2, "TP056"),
+        (layout.EVAL_SUMMARY, Path.unlink, 2, "TP083"),
     ],
 )
-def test_a_run_without_usable_parameters_or_score_is_refused(file, damage, expected, folder):
+def test_a_run_without_usable_parameters_or_score_is_refused(file, damage, exit_code, code, folder):
     damage(folder / file)
-    assert refused(folder) == expected
+    assert refusal(folder, exit_code) == code
 
 
 @pytest.mark.slow
@@ -192,13 +191,10 @@ def test_questions_of_the_training_data_are_left_out(folder, tmp_path):
     found = tuple(questions[key] for key in ("source", "name", "n", "in_training"))
     assert found == ("file", "mine.jsonl", 1, 1)
     row_file(path, old)
-    assert refused(folder, items=path) == (2, ["TP059"])
+    assert refusal(folder, 2, items=path) == "TP059"
 
 
-@pytest.mark.parametrize(
-    ("dropped", "probability"),
-    [(0, 0.01246), (57, 0.13536), (5000, 0.30167)],
-)
+@pytest.mark.parametrize(("dropped", "probability"), [(0, 0.01246), (57, 0.13536), (5000, 0.30167)])
 def test_dropped_questions_count_as_right_up_to_the_number_of_questions(dropped, probability):
     """scipy.stats.fisher_exact(alternative="greater") of 94 of 100 against 83 of 100, 140 of 157 and 183 of 200."""
     stated, found = ExactMatch(correct=94, n=100), ExactMatch(correct=83, n=100)
@@ -211,21 +207,17 @@ def test_the_command_takes_a_bundle_and_keeps_a_receipt(folder, tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     build_bundle([folder], tmp_path / "run.zip", allow_partial=True)
     asked = ["challenge", "run.zip", "--generate", "10", "--again", "3", "--json", "--json-lines", "--output", "r.json"]
-    with pytest.raises(SystemExit) as ended:
-        main(asked)
-    assert ended.value.code == 0
-    said = capsys.readouterr()
-    receipt = json.loads(said.out)
+    code, out, err = run_command(capsys, *asked)
+    assert code == 0
+    receipt = json.loads(out)
     assert receipt["result"] == "identical"
     assert json.loads((tmp_path / "r.json").read_text()) == receipt
-    events = [json.loads(line) for line in said.err.splitlines()]
+    events = [json.loads(line) for line in err.splitlines()]
     assert [each["event"] for each in events] == ["planned", *["items"] * 50, *["questions"] * 10, "done"]
     assert events[-1] == {"event": "done", "result": "identical", "said": receipt["said"], "exit_code": 0}
     # The receipt is for the run, whatever its folder.
     [proof] = find_proofs(folder, run_sha256(folder))
     assert (proof.by, proof.is_positive, proof.description) == ("you", True, receipt["said"])
     (folder / layout.TRAINED_PARAMS).unlink()
-    with pytest.raises(SystemExit) as ended:
-        main(["challenge", str(folder), "--generate", "1"])
-    assert ended.value.code == 3
-    assert "trainproof package RUN --with-weights" in capsys.readouterr().err
+    code, _, err = run_command(capsys, "challenge", folder, "--generate", "1")
+    assert (code, "trainproof package RUN --with-weights" in err) == (3, True)

@@ -101,21 +101,13 @@ def test_a_run_that_has_all_its_steps_is_continued_with_more_alone(config, order
 
 
 def changed(config: Config, changes: dict[str, Any]) -> Config:
-    """Replace values by key, or by group and key."""
-    return replace(
-        config,
-        **{
-            name: replace(getattr(config, name), **value) if isinstance(value, dict) else value
-            for name, value in changes.items()
-        },
-    )
+    for name, value in changes.items():
+        new = replace(getattr(config, name), **value) if isinstance(value, dict) else value
+        config = replace(config, **{name: new})
+    return config
 
 
-OTHER_STATE = {
-    "model": {"name": "demo"},
-    "optimizer": {"name": "adafactor"},
-    "precision": {"params": "bfloat16"},
-}
+OTHER_STATE = {"model": {"name": "demo"}, "optimizer": {"name": "adafactor"}, "precision": {"params": "bfloat16"}}
 ADAFACTOR = {"optimizer": {"name": "adafactor"}}
 
 

@@ -45,7 +45,6 @@ def dated(config, tmp_path, monkeypatch) -> Config:
 
 
 def dates_in(folder: Path) -> set[str]:
-    """Return the dates at the beginning of training examples and evaluation prompts."""
     shown = json.loads((folder / layout.FIRST_EXAMPLES).read_text())["examples"]
     asked = json.loads((folder / layout.EVAL_SUMMARY).read_text())["generation"]["prompt_template"]
     return {text.removeprefix("<bos>")[:13] for text in (asked, *(example["text"] for example in shown))}

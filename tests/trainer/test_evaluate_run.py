@@ -12,6 +12,7 @@ import jax
 import pytest
 import yaml
 from model_folders import row_file
+from refusals import catch_problems
 from whole_runs import carried_out, errors_of
 
 from evidence import layout
@@ -38,15 +39,11 @@ def folder(finished, config, tmp_path) -> Path:
 
 @pytest.fixture
 def unread(monkeypatch) -> None:
-    """Fail a test in which a checkpoint is read."""
     monkeypatch.setattr("trainer.loop.checkpoints.restore", lambda *_: pytest.fail("the checkpoint was read first"))
 
 
-def refused(work: Callable[[], object]) -> Problem:
-    with pytest.raises(ProblemError) as caught:
-        work()
-    assert caught.value.exit_code == 2
-    [problem] = caught.value.problems
+def problem_of(act: Callable[[], object]) -> Problem:
+    [problem] = catch_problems(act)
     return problem
 
 
@@ -56,12 +53,11 @@ def files_of(folder: Path) -> dict[Path, bytes]:
 
 def test_a_run_is_evaluated_once(folder):
     assert evaluate_run(folder, "eval_v1", QUIET)["eval_set"]["name"] == "eval_v1"
-    problem = refused(lambda: evaluate_run(folder, "eval_v1", QUIET))
+    problem = problem_of(lambda: evaluate_run(folder, "eval_v1", QUIET))
     assert (problem.code, problem.file) == ("TP070", str(folder / layout.EVAL_SUMMARY))
 
 
 def declare(folder: Path, key: str, value: object) -> None:
-    """Change a key of the recorded configuration."""
     config = yaml.safe_load((folder / layout.CONFIG).read_text())
     config["evaluation"][key] = value
     (folder / layout.CONFIG).write_text(yaml.safe_dump(config))
@@ -74,7 +70,7 @@ def declare(folder: Path, key: str, value: object) -> None:
 def test_settings_of_the_run_that_do_not_fit_are_refused(key, value, code, folder):
     declare(folder, key, value)
     before = sorted(folder.iterdir())
-    problem = refused(lambda: evaluate_run(folder, "eval_v1", QUIET))
+    problem = problem_of(lambda: evaluate_run(folder, "eval_v1", QUIET))
     assert (problem.code, key in problem.pointer) == (code, True)
     assert sorted(folder.iterdir()) == before
 
@@ -82,15 +78,15 @@ def test_settings_of_the_run_that_do_not_fit_are_refused(key, value, code, folde
 @pytest.mark.usefixtures("unread")
 def test_locked_runs_lost_checkpoints_and_taken_folders_are_refused_before_the_checkpoint_is_read(folder, tmp_path):
     with RunLock(folder):
-        assert refused(lambda: evaluate_run(folder, "eval_v1", QUIET)).code == "TP090"
+        assert problem_of(lambda: evaluate_run(folder, "eval_v1", QUIET)).code == "TP090"
     taken = tmp_path / "taken"
     taken.mkdir()
     (taken / "thesis.tex").write_text("mine")
-    problem = refused(lambda: export_run(folder, taken, QUIET))
+    problem = problem_of(lambda: export_run(folder, taken, QUIET))
     assert (problem.code, problem.what) == ("TP048", f"{taken} is not empty.")
     shutil.rmtree(folder / layout.CHECKPOINTS)
     for work in (lambda: evaluate_run(folder, "eval_v1", QUIET), lambda: export_run(folder, None, QUIET)):
-        problem = refused(work)
+        problem = problem_of(work)
         assert (problem.code, problem.file) == ("TP050", str(folder))
 
 
@@ -98,7 +94,7 @@ def test_the_current_folder_cannot_become_an_export(folder, tmp_path, monkeypatc
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
     for name in (".", str(tmp_path / "empty")):
-        problem = refused(lambda name=name: export_run(folder, Path(name), QUIET))
+        problem = problem_of(lambda name=name: export_run(folder, Path(name), QUIET))
         assert (problem.code, problem.what) == ("TP048", f"{name} is the current directory.")
     monkeypatch.chdir(tmp_path)
     assert export_run(folder, Path("empty"), QUIET) == Path("empty")
@@ -137,7 +133,7 @@ def test_a_stopped_evaluation_is_completed_and_keeps_its_baseline(half):
     assert summary["baseline"] == before["baseline"] is not None
     assert errors_of(half) == []
     assert [path.name for path in half.iterdir() if path.name.startswith(".")] == []
-    assert refused(lambda: evaluate_run(half, None, QUIET)).code == "TP070"
+    assert problem_of(lambda: evaluate_run(half, None, QUIET)).code == "TP070"
 
 
 DISK_FULL = OSError(28, "No space left on device")
@@ -171,7 +167,7 @@ def test_a_partial_evaluation_with_a_logged_score_is_not_replaced(half):
     """As earlier versions logged it: a second score would contradict the first."""
     log = half / layout.LOG
     log.write_text(log.read_text().replace("evaluation_stopped", "evaluated"))
-    assert refused(lambda: evaluate_run(half, None, QUIET)).code == "TP070"
+    assert problem_of(lambda: evaluate_run(half, None, QUIET)).code == "TP070"
 
 
 def test_an_export_needs_neither_the_data_nor_the_device_of_the_run(folder):
@@ -186,7 +182,7 @@ def test_a_run_without_a_recorded_prompt_form_needs_its_rows(folder):
     log, config = folder / layout.LOG, folder / layout.CONFIG
     log.write_text("".join(line for line in log.read_text().splitlines(keepends=True) if FORM not in line))
     config.write_text(config.read_text().replace("dataset: dev-reasoning-v2", "dataset: gone.jsonl"))
-    problem = refused(lambda: evaluate_run(folder, "eval_v1", QUIET))
+    problem = problem_of(lambda: evaluate_run(folder, "eval_v1", QUIET))
     assert (problem.code, problem.file) == ("TP010", "gone.jsonl")
 
 
@@ -198,9 +194,8 @@ def test_a_stopped_export_leaves_nothing(folder, tmp_path, monkeypatch):
         os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(export, "save_file", saved)
-    with pytest.raises(ProblemError, match="signal SIGTERM") as caught:
-        export_run(folder, tmp_path / "model", QUIET)
-    assert (caught.value.exit_code, caught.value.problems[0].code) == (5, "TP049")
+    [problem] = catch_problems(lambda: export_run(folder, tmp_path / "model", QUIET), exit_code=5)
+    assert (problem.code, "signal SIGTERM" in problem.what) == ("TP049", True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
 
 
@@ -213,11 +208,10 @@ def test_one_of_two_concurrent_evaluations_is_refused(folder, monkeypatch):
         return real(name, revision, **options)
 
     monkeypatch.setattr(evaluate, "resolve", meanwhile)
-    assert refused(lambda: evaluate_run(folder, "eval_v1", QUIET)).code == "TP070"
+    assert problem_of(lambda: evaluate_run(folder, "eval_v1", QUIET)).code == "TP070"
 
 
 def as_killed(folder: Path, **training: int) -> dict:
-    """Change manifest and log to those of a killed run."""
     manifest = json.loads((folder / layout.MANIFEST).read_text())
     manifest |= {"status": "running", "exit": None, "finished_at": None, "artifacts": []}
     manifest["training"] |= training
@@ -243,7 +237,7 @@ def lose_checkpoint(folder: Path) -> None:
 def test_a_run_without_the_state_of_its_last_step_is_not_scored(damage, code, what, folder):
     damage(folder)
     before = files_of(folder)
-    problem = refused(lambda: evaluate_run(folder, "eval_v1", QUIET))
+    problem = problem_of(lambda: evaluate_run(folder, "eval_v1", QUIET))
     assert (problem.code, what in problem.what) == (code, True)
     if code == "TP075":
         continued = f"trainproof train --resume {folder} --set evaluation.eval_set=eval_v1."

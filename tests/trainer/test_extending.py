@@ -29,8 +29,6 @@ QUIET = Watch(quiet=True)
 
 
 class LastNorm(Method):
-    """Trains the last norm alone."""
-
     kind = "last_norm"
 
     def is_trained(self, name: str) -> bool:
@@ -39,8 +37,6 @@ class LastNorm(Method):
 
 @dataclass(frozen=True, kw_only=True)
 class Pulled(SupervisedLoss):
-    """Pulls the logits of every position toward a constant."""
-
     constant: float = 3.0
     kind = "pulled"
 

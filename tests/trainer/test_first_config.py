@@ -6,12 +6,13 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from first_hour import folder_with_weights, rows_in, sums, write_rows
 from model_folders import chat, llama_folder
+from refusals import catch_problems
 
 from evidence.targets import load_target
-from schemas.problems import ProblemError
 from schemas.render import render_text
 from trainer.config.load import load_config
 from trainer.config.tree import BatchConfig, Config, EvaluationConfig, ModelConfig
@@ -47,11 +48,8 @@ def made(model: str, data: Path, output: Path, *, force: bool = False, **fields)
     return write_first_config(Order(model=model, data=str(data), output=output, force=force, **given))
 
 
-def refused(*arguments, **fields) -> str:
-    with pytest.raises(ProblemError) as error:
-        made(*arguments, **fields)
-    assert error.value.exit_code == 2
-    return render_text(error.value.problems)
+def refusal(*arguments, **fields) -> str:
+    return render_text(catch_problems(lambda: made(*arguments, **fields)))
 
 
 @pytest.fixture(scope="module")
@@ -92,8 +90,6 @@ def test_many_short_rows_share_sequences(first: WrittenConfig):
 
 
 def widths_of(first: WrittenConfig, widths: list[int]):
-    import numpy as np
-
     return replace(first.looked.data.encoded, lengths=np.array(widths), widths=np.array(widths))
 
 
@@ -189,7 +185,7 @@ def test_everything_that_is_wrong_is_named_at_once(tmp_path: Path):
     (tmp_path / "config.yaml").write_text("name: mine\n")
     empty = write_rows(tmp_path / "rows.jsonl", [])
     tokenizer = f"The tokenizer of {llama} is missing:"
-    said = refused(llama, empty, tmp_path / "config.yaml", eval_set="eval_v9", on="kaggle-t4")
+    said = refusal(llama, empty, tmp_path / "config.yaml", eval_set="eval_v9", on="kaggle-t4")
     assert [line for line in said.splitlines() if line.startswith("error")] == [
         "error TP750: --on: There is no target 'kaggle-t4'.",
         f"error TP043: {llama}/model.safetensors: model.safetensors does not exist in the model's folder.",
@@ -204,11 +200,11 @@ def test_everything_that_is_wrong_is_named_at_once(tmp_path: Path):
 def test_existing_files_are_replaced_only_with_force_and_inputs_never(model: str, tmp_path: Path):
     data, config = write_rows(tmp_path / "train.jsonl", sums(60)), tmp_path / "config.yaml"
     config.write_text("mine")
-    assert [line for line in refused(model, data, config).splitlines() if line.startswith("error")] == [
+    assert [line for line in refusal(model, data, config).splitlines() if line.startswith("error")] == [
         f"error TP035: {data}: {data} is an input; it is not replaced.",
         f"error TP035: {config}: {config} already exists.",
     ]
-    assert "TP035: " + str(data) in refused(model, data, config, force=True)
+    assert "TP035: " + str(data) in refusal(model, data, config, force=True)
     assert config.read_text() == "mine"
     moved = data.rename(tmp_path / "rows.jsonl")
     made(model, moved, config, force=True)
@@ -218,7 +214,7 @@ def test_existing_files_are_replaced_only_with_force_and_inputs_never(model: str
 def test_an_evaluation_of_training_rows_is_refused_or_warned_of(model: str, tmp_path: Path):
     rows = sums(60)
     data, held = write_rows(tmp_path / "rows.jsonl", rows), write_rows(tmp_path / "held.jsonl", rows[:12])
-    said = refused(model, data, tmp_path / "config.yaml", eval_set=str(held))
+    said = refusal(model, data, tmp_path / "config.yaml", eval_set=str(held))
     assert said.startswith(f"error TP034: {held}: The training rows contain all of its 12 items.")
     write_rows(held, [*rows[:2], *sums(70)[60:]])
     [warning] = made(model, data, tmp_path / "config.yaml", eval_set=str(held)).warnings
@@ -233,13 +229,13 @@ def test_rows_that_the_model_has_no_positions_for_are_told(model: str, tmp_path:
     assert told.what.startswith("data.max_length is 512, but 1 of 4 examples lose their answer or its end at that ")
     assert told.next.endswith("tokens, the model 512 positions.")
     most = write_rows(tmp_path / "most.jsonl", [*sums(1), long, long])
-    assert refused(model, most, tmp_path / "config.yaml", force=True).startswith(f"error TP026: {most}: ")
+    assert refusal(model, most, tmp_path / "config.yaml", force=True).startswith(f"error TP026: {most}: ")
 
 
 def test_an_evaluation_without_answers_is_refused(model: str, tmp_path: Path):
     data = write_rows(tmp_path / "rows.jsonl", sums(60))
     held = write_rows(tmp_path / "held.jsonl", [{"prompt": "Tell.", "completion": "Once upon a time. " * 5}, *sums(1)])
-    said = refused(model, data, tmp_path / "config.yaml", eval_set=str(held))
+    said = refusal(model, data, tmp_path / "config.yaml", eval_set=str(held))
     assert said.startswith(f"error TP036: {held}: 1 of 2 rows lack an answer to compare outputs with.")
 
 

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from gguf_cases import TEXT, folder_of, params_of, with_tokenizer
 from model_folders import row_file
+from refusals import catch_problems
 from whole_runs import carried_out, manifest_of
 
 from evidence.hashes import sha256_file
 from evidence.index.index import check_document
-from schemas.problems import ProblemError
 from trainer.config.tree import DataConfig, EvaluationConfig, MethodConfig, ModelConfig
 from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.evaluation.evaluate import evaluate_run
 from trainer.evaluation.recorded import read_config
-from trainer.export_run import NEW_TOKENS, equal_tokens, export_run
+from trainer.export_run import equal_tokens, export_run
 from trainer.generate.api import load_model
 from trainer.model.decoder import params_sha256
 from trainer.model.export import export, export_gguf
@@ -83,14 +83,11 @@ def test_adapters_are_trained_on_a_gguf_and_written_into_one(base, trained):
     changed = {name for name in before.tensors if (before.tensors[name].read() != after.tensors[name].read()).any()}
     assert changed
     assert all(name.startswith("blk.") and name.endswith(".weight") and "norm" not in name for name in changed)
-    with pytest.raises(ProblemError) as raised:
-        export_run(trained, None, Watch(), gguf="f16")
-    assert raised.value.problems[0].what == f"{target} exists already."
+    [problem] = catch_problems(lambda: export_run(trained, None, Watch(), gguf="f16"))
+    assert problem.what == f"{target} exists already."
 
 
 class Said(Watch):
-    """A watch that keeps what is said."""
-
     def __init__(self, lines):
         super().__init__()
         self.lines = lines
@@ -109,10 +106,8 @@ def test_a_judge_with_another_gguf_is_refused_with_both_hashes(base, trained):
         lambda: replay(ReplayRequest(folder=trained, model=other), said.append, said.append),
         lambda: challenge_run(asked, Said(said), said.append),
     ):
-        with pytest.raises(ProblemError) as caught:
-            act()
-        [problem] = caught.value.problems
-        assert (caught.value.exit_code, problem.code, problem.pointer) == (3, "TP765", "/model")
+        [problem] = catch_problems(act, exit_code=3)
+        assert (problem.code, problem.pointer) == ("TP765", "/model")
         assert problem.what == (f"The weights of the base model here have the SHA-256 {found}; the run used {stated}.")
     assert not [line for line in said if "compiling" in str(line)], "before anything is computed"
     receipt = challenge_run(replace(asked, model=str(base)), QUIET, lambda event: None)
@@ -125,10 +120,8 @@ def test_a_run_is_not_evaluated_on_a_gguf_that_was_replaced(base, trained, train
     shutil.copy(base, tmp_path)
     folder = train(replace(read_config(trained), model=model, evaluation=evaluation))
     shutil.copy(base.with_name("other.gguf"), tmp_path / "base.gguf")
-    with pytest.raises(ProblemError) as caught:
-        evaluate_run(folder, str(base.with_name("items.jsonl")), QUIET)
-    [problem] = caught.value.problems
-    assert (caught.value.exit_code, problem.code) == (3, "TP055")
+    [problem] = catch_problems(lambda: evaluate_run(folder, str(base.with_name("items.jsonl")), QUIET), exit_code=3)
+    assert problem.code == "TP055"
     assert manifest_of(folder)["model"]["frozen_sha256"] in problem.what
 
 
@@ -141,4 +134,3 @@ def test_a_gguf_has_the_hash_of_the_numbers_in_it(base, tmp_path):
 
 def test_tokens_are_counted_up_to_the_first_that_is_another():
     assert equal_tokens([[5, 7, 8], [1, 2, 3]], [[5, 9, 8], [1, 2, 3]]) == 4
-    assert NEW_TOKENS > 0

@@ -9,6 +9,7 @@ from zipfile import ZipFile
 import numpy as np
 import pytest
 from model_folders import case_folding_folder, model_folder, row_file
+from refusals import catch_problems
 from safetensors.numpy import load_file, save_file
 from tasks import inputs_of, plan_of
 from tiny_models import random_model
@@ -41,11 +42,8 @@ from trainer.run import RunRequest, check, run
 from trainproof.cli.inspect import run_text
 
 
-def refused(config: Config) -> list[Problem]:
-    with pytest.raises(ProblemError) as caught:
-        inputs_of(config)
-    assert caught.value.exit_code == 2
-    return list(caught.value.problems)
+def problems_of(config: Config) -> list[Problem]:
+    return catch_problems(lambda: inputs_of(config))
 
 
 def set_of(folder: Path, *prompts: str) -> str:
@@ -70,17 +68,13 @@ def spaceless(config: Config, tmp_path: Path) -> Config:
     ("prompts", "new_tokens", "advice"),
     [
         # A prompt is followed by a line end; "a" is one token, "a a a a" are more.
-        (
-            ("a", "a a a a"),
-            1024,
-            "at most 510; up to 504 leave room for every prompt.",
-        ),
+        (("a", "a a a a"), 1024, "at most 510; up to 504 leave room for every prompt."),
         (("a " * 600,), 4, "an evaluation set with shorter prompts, or a model with more positions."),
     ],
 )
 def test_outputs_that_leave_no_room_for_a_prompt_are_refused(prompts, new_tokens, advice, config, tmp_path):
     evaluation = EvaluationConfig(eval_set=set_of(tmp_path, *prompts), max_new_tokens=new_tokens)
-    [problem] = refused(replace(config, evaluation=evaluation))
+    [problem] = problems_of(replace(config, evaluation=evaluation))
     assert (problem.code, problem.pointer) == ("TP062", "/evaluation/max_new_tokens")
     assert problem.next.endswith(advice)
 
@@ -95,7 +89,7 @@ def test_a_row_that_a_batch_has_several_times_is_shown_once(config, tmp_path):
 
 def test_prompts_without_a_token_are_refused_if_there_are_no_others(spaceless, tmp_path):
     evaluation = EvaluationConfig(eval_set=set_of(tmp_path, "  ", " "), max_new_tokens=4)
-    [problem] = refused(replace(spaceless, evaluation=evaluation))
+    [problem] = problems_of(replace(spaceless, evaluation=evaluation))
     what = "The model's tokenizer finds no token in any prompt of items.jsonl."
     assert (problem.code, problem.what) == ("TP063", what)
 
@@ -165,10 +159,9 @@ def test_a_run_most_of_whose_examples_are_cut_does_not_begin(config, order_of, t
     long = [{"prompt": str(number), "completion": "Once upon a time. " * 30} for number in range(9)]
     short = {"prompt": "Say hi.", "completion": "Hi."}
     data = replace(config.data, dataset=row_file(tmp_path / "most.jsonl", *long, short), max_length=64)
-    with Watch(quiet=True) as watch, pytest.raises(ProblemError) as caught:
-        check(order_of(replace(config, data=data)), watch)
-    assert [each.code for each in caught.value.problems] == ["TP026"]
-    assert caught.value.exit_code == 2
+    with Watch(quiet=True) as watch:
+        problems = catch_problems(lambda: check(order_of(replace(config, data=data)), watch))
+    assert [each.code for each in problems] == ["TP026"]
     few = replace(data, dataset=row_file(tmp_path / "few.jsonl", long[0], short, short))
     assert told_by_check(replace(config, data=few), order_of)["TP455"][1].startswith(
         "data.max_length is 64, but 1 of 3 examples lose their answer or its end at that length; "
@@ -180,7 +173,7 @@ def test_a_run_most_of_whose_examples_are_cut_does_not_begin(config, order_of, t
 def test_a_row_longer_than_the_model_is_not_advised_to_be_kept_whole(config, tmp_path):
     long = [{"prompt": "a" * 600, "completion": "b"}] * 6
     dataset = row_file(tmp_path / "rows.jsonl", {"prompt": "a" * 200, "completion": "b"}, *long)
-    [problem] = refused(replace(config, data=replace(config.data, dataset=dataset)))
+    [problem] = problems_of(replace(config, data=replace(config.data, dataset=dataset)))
     assert (problem.code, problem.line) == ("TP021", 1)
     assert "7 of 7 examples lose their answer at that length" in problem.what
     assert problem.next == "Shorten or remove rows: the longest has 602 tokens, the model 512 positions."
@@ -189,7 +182,7 @@ def test_a_row_longer_than_the_model_is_not_advised_to_be_kept_whole(config, tmp
 def test_every_setting_beyond_the_positions_is_reported(config):
     evaluation = EvaluationConfig(eval_set="eval_v1", max_new_tokens=512)
     both = replace(config, data=replace(config.data, max_length=513), evaluation=evaluation)
-    assert [(each.code, each.pointer, each.next) for each in refused(both)] == [
+    assert [(each.code, each.pointer, each.next) for each in problems_of(both)] == [
         ("TP061", "/data/max_length", "Set data.max_length to at most 512."),
         (
             "TP062",
@@ -200,7 +193,6 @@ def test_every_setting_beyond_the_positions_is_reported(config):
 
 
 def test_missing_weight_files_are_named_beside_every_other_problem(config, tmp_path):
-    """Two of the files that an index names are gone: both are named, and what else is wrong beside them."""
     folder = model_folder(tmp_path / "model")
     files = [f"model-0000{number}-of-00003.safetensors" for number in (1, 2, 3)]
     weight_map = {f"t{number}": file for number, file in enumerate(files)}
@@ -212,7 +204,7 @@ def test_missing_weight_files_are_named_beside_every_other_problem(config, tmp_p
         data=replace(config.data, dataset="rows.jsonl", max_length=513),
         evaluation=EvaluationConfig(eval_set="eval_v3"),
     )
-    assert [(problem.code, problem.file) for problem in refused(wrong)] == [
+    assert [(problem.code, problem.file) for problem in problems_of(wrong)] == [
         ("TP043", str(folder / files[0])),
         ("TP043", str(folder / files[2])),
         ("TP061", str(folder)),
@@ -224,7 +216,6 @@ def test_missing_weight_files_are_named_beside_every_other_problem(config, tmp_p
 
 
 def test_weights_of_another_model_are_refused_by_their_headers(config, tmp_path):
-    """Everything that is wrong with the tensors is named, and the run starts once the file is right."""
     folder, path = tmp_path / "model", tmp_path / "model" / "model.safetensors"
     bare = resolve(str(model_folder(tmp_path / "bare")))
     export(folder, random_model(bare.spec)[1], bare)
@@ -233,7 +224,7 @@ def test_weights_of_another_model_are_refused_by_their_headers(config, tmp_path)
     assert plan_of(right)["verdict"] == "fits"
     del tensors["transformer.ln_f.bias"]
     save_file(tensors | {"foo": np.zeros(1, np.float32)}, path)
-    assert [(problem.code, problem.what) for problem in refused(right)] == [
+    assert [(problem.code, problem.what) for problem in problems_of(right)] == [
         ("TP044", f"{folder}: missing tensors: ln_f.bias."),
         ("TP044", f"{folder}: unexpected tensors: foo."),
     ]
@@ -248,13 +239,8 @@ def test_items_that_are_in_the_training_rows_are_reported(config, tmp_path):
     evaluation = EvaluationConfig(eval_set=items, max_new_tokens=4)
     data = inputs_of(replace(config, data=DataConfig(dataset=dataset, max_length=64), evaluation=evaluation))[1]
     assert data.document()["overlap_with_eval"] == 2
-    assert data.document()["overlap"] == {
-        "rows_same": 2,
-        "rows_near": 1,
-        "items_same": 2,
-        "items_near": 1,
-        "items": ["0", "2", "1"],
-    }
+    counts = {"rows_same": 2, "rows_near": 1, "items_same": 2, "items_near": 1}
+    assert data.document()["overlap"] == counts | {"items": ["0", "2", "1"]}
     [problem] = data.overlap_warnings
     assert (problem.code, problem.file) == ("TP408", dataset)
     assert problem.what == "Training rows contain 2 of the 4 evaluation items (2 rows): 0, 2."
@@ -273,10 +259,9 @@ def test_contradicting_settings_are_refused_before_a_model_is_looked_for(config,
     taken.folder.mkdir()
     (taken.folder / "notes.txt").write_text("mine")
     for act in (run, check):
-        with pytest.raises(ProblemError) as caught, Watch(quiet=True) as watch:
-            act(taken, watch)
-        assert caught.value.exit_code == 2
-        assert [problem.code for problem in caught.value.problems] == ["TP705", "TP079", "TP076", "TP013", "TP031"]
+        with Watch(quiet=True) as watch:
+            problems = catch_problems(lambda act=act, watch=watch: act(taken, watch))
+        assert [problem.code for problem in problems] == ["TP705", "TP079", "TP076", "TP013", "TP031"]
 
 
 def test_a_check_reports_what_would_begin_and_writes_nothing(config, order_of, tmp_path, capsys):

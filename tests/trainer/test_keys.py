@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, reduce
-from itertools import chain
 from operator import getitem
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,12 @@ import jax
 import jax.numpy as jnp
 import pytest
 from model_folders import model_folder, row_file
+from refusals import catch_problems
 from tasks import first_state_of, inputs_of, task_of
 from whole_runs import carried_out, manifest_of, rows, saved_steps
 
 from evidence import layout
 from schemas.catalog import schema
-from schemas.problems import ProblemError
 from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.evaluation import answers
@@ -79,7 +78,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 @cache
 def params_after_three_steps(config: Config) -> str:
-    """Return the hash of the parameters that three steps of the compiled program give."""
     task, data = inputs_of(config)
     [state], frozen = initial_state(task)
     train_step = train_program(task).compile().call
@@ -216,47 +214,25 @@ EFFECTS: dict[str, tuple[Any, ...]] = {
     "limits.max_minutes": ("1e-6", in_run(lambda folder: manifest_of(folder)["status"])),
 }
 
-# Keys whose effect another test shows, here or in another file.
+# Keys whose effect another test shows, here or in test_reward_run.py, test_run.py, test_continued.py and loop/.
 ELSEWHERE = {
-    "one value so far": ["schema_version"],
-    "test_the_objective_decides_what_a_row_is": ["objective.kind"],
-    "test_the_settings_of_a_preference": ["objective.beta", "objective.label_smoothing"],
-    "test_it_learns_what_is_rewarded": ["objective.rewards"],
-    "test_each_loss_setting_changes_the_loss": [
-        *("objective.loss_type", "objective.epsilon_low", "objective.epsilon_high", "objective.kl_beta"),
-    ],
-    "test_each_sampling_setting_changes_the_draw": [
-        *("objective.scale_rewards", "objective.temperature", "objective.top_k", "objective.top_p"),
-    ],
-    "test_contradicting_settings_are_refused": ["objective.group_size"],
-    "test_it_resumes_and_replays_bit_for_bit": ["objective.updates_per_rollout"],
-    "test_mask_and_advantages_of_a_group": ["objective.mask_truncated"],
-    "test_a_prompt_without_room_is_named_with_its_line": ["objective.max_completion_tokens"],
-    "test_groups_with_equal_rewards_teach_nothing_and_stop_the_run": ["objective.stop_when_flat"],
-    "test_the_name_begins_the_run_id": ["name"],
-    "test_a_smoke_run_of_a_model_too_large_for_here_passes_every_stage_and_pairs_with_it": ["model.shape"],
-    "test_settings_that_do_not_fit_the_model_are_refused": ["model.revision"],
-    "test_random_weights_are_drawn_for_a_model_that_has_files": ["model.weights"],
-    "test_sharding_splits_the_state": ["mesh.shard_params"],
-    "test_only_the_newest_checkpoints_are_kept": ["checkpoint.keep"],
-    "test_the_best_checkpoint_is_kept_beside_the_newest": ["checkpoint.keep_best"],
-    "test_the_evaluation": ["evaluation.baseline", "evaluation.max_new_tokens", "evaluation.batch_size"],
-    "test_the_reader_of_answers": [
-        *("evaluation.answer", "evaluation.answer_regex", "evaluation.compare", "evaluation.tolerance"),
-    ],
-    "test_evaluation_during_training": ["evaluation.every_steps", "evaluation.during_items"],
-    "test_how_answers_are_drawn": [
-        *("evaluation.samples", "evaluation.temperature", "evaluation.top_k", "evaluation.top_p", "evaluation.stop"),
-    ],
+    "model": "shape revision weights",
+    "mesh": "shard_params",
+    "checkpoint": "keep keep_best",
+    "objective": "kind beta label_smoothing rewards loss_type epsilon_low epsilon_high kl_beta scale_rewards "
+    "temperature top_k top_p group_size updates_per_rollout mask_truncated max_completion_tokens stop_when_flat",
+    "evaluation": "baseline max_new_tokens batch_size answer answer_regex compare tolerance every_steps "
+    "during_items samples temperature top_k top_p stop",
 }
 
 
 def test_every_key_is_tested():
+    elsewhere = [f"{group}.{key}" for group, keys in ELSEWHERE.items() for key in keys.split()]
     found = set()
     for name, value in schema("train_config")["properties"].items():
         children = value.get("properties")
         found |= {f"{name}.{key}" for key in children} if children else {name}
-    assert found == {*EFFECTS, *chain.from_iterable(ELSEWHERE.values())}
+    assert found == {"schema_version", "name", *EFFECTS, *elsewhere}
 
 
 @pytest.mark.parametrize("key", EFFECTS)
@@ -280,9 +256,7 @@ def test_the_name_begins_the_run_id(tmp_path):
     ],
 )
 def test_settings_that_do_not_fit_the_model_are_refused(setting, what, tmp_path):
-    with pytest.raises(ProblemError) as caught:
-        inputs_of(configured(tmp_path, setting))
-    assert caught.value.problems[0].what == what
+    assert catch_problems(lambda: inputs_of(configured(tmp_path, setting)))[0].what == what
 
 
 def test_random_weights_are_drawn_for_a_model_that_has_files(tmp_path):
@@ -298,16 +272,14 @@ def test_random_weights_are_drawn_for_a_model_that_has_files(tmp_path):
 
 
 def test_the_objective_decides_what_a_row_is(tmp_path):
-    with pytest.raises(ProblemError) as caught:
-        inputs_of(configured(tmp_path, "objective.kind=dpo"))
-    assert {problem.code for problem in caught.value.problems} == {"TP018"}
+    problems = catch_problems(lambda: inputs_of(configured(tmp_path, "objective.kind=dpo")))
+    assert {problem.code for problem in problems} == {"TP018"}
 
 
 def test_the_settings_of_a_preference(tmp_path):
     """At the first step the model is its own reference: the second loss is the first that follows from them."""
     pairs = row_file(
-        tmp_path / "pairs.jsonl",
-        *({"prompt": f"{n}?", "chosen": f"It is {n}.", "rejected": "No."} for n in range(4)),
+        tmp_path / "pairs.jsonl", *({"prompt": f"{n}?", "chosen": f"It is {n}.", "rejected": "No."} for n in range(4))
     )
     shared = ("objective.kind=dpo", "optimizer.warmup_steps=0", f"data.dataset={pairs}")
 
@@ -359,7 +331,6 @@ def test_only_the_newest_checkpoints_are_kept(tmp_path, runs):
 
 
 def test_the_reader_of_answers(tmp_path):
-    """Each setting alone makes another of four outputs right."""
     outputs = ["<answer>4</answer>", "4", "4.02", "Four: 4 apples"]
 
     def right(*settings: str) -> list[str]:
@@ -386,7 +357,6 @@ def test_evaluation_during_training(tmp_path, runs):
 
 
 def test_how_answers_are_drawn(tmp_path):
-    """Each setting alone changes what an untrained model writes."""
     task, data = inputs_of(configured(tmp_path, "evaluation.eval_set=eval_v1"))
     params = first_state_of(task.config).trained
     [item, *_] = data.items.file.rows

@@ -8,8 +8,6 @@ computation, so most kills of it fall between two writes. `benchmarks/kills.py` 
 An evaluation that is added to a run later is killed at each of its calls of the file system.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

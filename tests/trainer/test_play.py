@@ -6,18 +6,20 @@ import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
+from commands import run_command
+from refusals import catch_problems
+from whole_runs import rows
 
 from evidence import layout
 from evidence.hashes import sha256_file
-from schemas.problems import ProblemError
 from trainer.config.tree import Config, EvaluationConfig, MemoryConfig, MethodConfig
 from trainer.export_run import export_run
 from trainer.play import open_models
 from trainer.recorder.progress import Watch
-from trainproof.cli.app import main
 
 ASKED = EvaluationConfig(eval_set="eval_v1", baseline=True, max_new_tokens=6, batch_size=25)
 METHODS = {
@@ -29,8 +31,6 @@ METHODS = {
 
 @pytest.fixture
 def run_of(config: Config, finished: Callable[[Config], Path]) -> Callable[..., Path]:
-    """Return a function that gives an evaluated run of a method."""
-
     def make(method: str = "full", **fields) -> Path:
         kind, memory = METHODS[method]
         return finished(replace(config, evaluation=ASKED, method=kind, memory=memory, **fields))
@@ -42,10 +42,6 @@ def hashes(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): sha256_file(path) for path in folder.rglob("*") if path.is_file()}
 
 
-def rows(folder: Path, name: str = layout.PREDICTIONS) -> list[dict]:
-    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
-
-
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., list[dict]]:
     """Return a function that runs the verb with JSON lines, questions on standard input, and gives its events."""
@@ -53,10 +49,9 @@ def played(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
     def play(*arguments: object, asked: list[dict | str] | None = None) -> list[dict]:
         lines = [one if isinstance(one, str) else json.dumps(one) for one in asked or []]
         monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
-        with pytest.raises(SystemExit) as ended:
-            main(["play", *map(str, arguments), "--json-lines"])
-        assert ended.value.code in (0, None)
-        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        code, out, _ = run_command(capsys, "play", *arguments, "--json-lines")
+        assert code == 0
+        return [json.loads(line) for line in out.splitlines()]
 
     return play
 
@@ -67,7 +62,8 @@ def test_items_are_answered_as_the_run_states_and_its_folder_stays_as_it_was(
     method: str, run_of: Callable[..., Path], played: Callable[..., list[dict]]
 ):
     folder = run_of(method)
-    before, stated, untrained = hashes(folder), rows(folder), rows(folder, layout.BASELINE_PREDICTIONS)
+    before = hashes(folder)
+    stated, untrained = (rows(folder, name) for name in (layout.PREDICTIONS, layout.BASELINE_PREDICTIONS))
     events = played(folder, "--untrained", asked=[{"item": row["id"]} for row in stated[:9]])
     assert [event["event"] for event in events if event["event"] not in ("text", "answer", "done")] == ["ready"]
     answers = [event for event in events if event["event"] == "answer"]
@@ -109,9 +105,9 @@ def test_a_checkpoint_without_a_run_answers_as_the_run_that_exported_it(
     text = next(event["text"] for event in events if event["event"] == "answer")
     of_run = next(event["text"] for event in played(folder, "--prompt", prompt) if event["event"] == "answer")
     assert text.startswith(of_run), "the run's answers are cut after six tokens"
-    assert refusal(capsys, "--model", tmp_path / "nowhere")[0] == 2
+    assert run_command(capsys, "play", "--model", tmp_path / "nowhere")[0] == 2
     for wrong in (("--model", exported, "--untrained"), ("--model", exported, folder), ()):
-        code, said = refusal(capsys, *wrong)
+        code, _, said = run_command(capsys, "play", *wrong)
         assert code == 2
         assert "Pass a run, or --model alone" in " ".join(said.replace("│", " ").split())
 
@@ -120,23 +116,22 @@ def test_the_terminal_reads_prompts_from_standard_input(
     run_of: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setattr(sys, "stdin", io.StringIO("1+1=\n\n" + "1 " * 300 + "\n"))
-    with pytest.raises(SystemExit):
-        main(["play", str(run_of())])
-    notice, empty, name, *text, ended, blank, refused = capsys.readouterr().out.splitlines()
+    _, out, _ = run_command(capsys, "play", run_of())
+    notice, empty, name, *text, ended, blank, last = out.splitlines()
     assert notice == "Nothing is recorded, and nothing here counts for a grade."
     assert (empty, name, blank) == ("", "run:", "")
     assert text
     assert ended == "[6 tokens, cut off]"
-    assert refused.startswith("TP118: run cannot answer: the prompt has ")
-    assert refused.endswith(" tokens; at most 506 leave room for an output. Next: Shorten the prompt.")
+    assert last.startswith("TP118: run cannot answer: the prompt has ")
+    assert last.endswith(" tokens; at most 506 leave room for an output. Next: Shorten the prompt.")
 
 
 def test_an_invalid_line_is_refused_and_the_next_is_answered(
     run_of: Callable[..., Path], played: Callable[..., list[dict]]
 ):
     events = played(run_of(), asked=["nonsense", '{"prompt": 3}', {"item": "none"}, {"prompt": "1+1="}])
-    [refused] = zip(*(event["problems"] for event in events if event["event"] == "refused"), strict=True)
-    assert [(each["code"], each["what"]) for each in refused] == [
+    [found] = zip(*(event["problems"] for event in events if event["event"] == "refused"), strict=True)
+    assert [(each["code"], each["what"]) for each in found] == [
         ("TP117", "'nonsense' is not a question."),
         ("TP117", "'{\"prompt\": 3}' is not a question."),
         ("TP116", "run was evaluated on eval_v1, without none."),
@@ -144,18 +139,12 @@ def test_an_invalid_line_is_refused_and_the_next_is_answered(
     assert events[-1] == {"event": "done"}
 
 
-def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[object, str]:
-    with pytest.raises(SystemExit) as ended:
-        main(["play", *map(str, arguments)])
-    return ended.value.code, capsys.readouterr().err
-
-
 @pytest.mark.slow
 def test_a_run_without_an_evaluation_set_has_no_items(
     config: Config, finished: Callable[[Config], Path], capsys: pytest.CaptureFixture[str]
 ):
     folder = finished(config)
-    code, said = refusal(capsys, folder, "--item", "a")
+    code, _, said = run_command(capsys, "play", folder, "--item", "a")
     assert code == 2
     assert said.startswith(f"error TP116: {folder}: run lacks an evaluation set.\n")
 
@@ -164,6 +153,5 @@ def test_a_run_without_parameters_is_refused(run_of: Callable[..., Path], tmp_pa
     copy = shutil.copytree(run_of(), tmp_path / "run")
     shutil.rmtree(copy / layout.CHECKPOINTS)
     (copy / layout.TRAINED_PARAMS).unlink()
-    with pytest.raises(ProblemError) as caught:
-        open_models(copy, beside=None, untrained=False, watch=Watch(quiet=True))
-    assert (caught.value.exit_code, [each.code for each in caught.value.problems]) == (3, ["TP057"])
+    act = partial(open_models, copy, beside=None, untrained=False, watch=Watch(quiet=True))
+    assert [each.code for each in catch_problems(act, exit_code=3)] == ["TP057"]

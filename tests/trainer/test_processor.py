@@ -104,8 +104,6 @@ def test_the_processor_is_recorded_by_numbers_and_instructions(on):
 
 
 CPU = choose_devices("cpu", 1)
-
-
 V3 = "x86-64-v3"
 LACKING = "native (this processor lacks avx2, bmi1, bmi2, f16c, fma, abm, movbe)"
 
@@ -148,13 +146,8 @@ def elsewhere(text: str) -> list[str]:
     A vector times a matrix is compiled as plain code.
     """
     called = set(re.findall(r"kind=kCustom, calls=(%[\w.-]+)", text))
-    lines = [
-        line
-        for part in re.split(r"\n(?=%|ENTRY)", text)
-        if part.split(" ")[0] not in called
-        for line in part.splitlines()
-    ]
-    products = [line for line in lines if re.search(r" (dot|convolution|custom-call)\(", line)]
+    parts = [part for part in re.split(r"\n(?=%|ENTRY)", text) if part.split(" ")[0] not in called]
+    products = [line for line in "\n".join(parts).splitlines() if re.search(r" (dot|convolution|custom-call)\(", line)]
     return [line for line in products if not is_of_vector(line)]
 
 

@@ -18,7 +18,6 @@ def changed(config: Config, group: str, **values: object) -> Config:
 
 @pytest.fixture
 def unread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fail a test in which data or model is read."""
     monkeypatch.setattr("trainer.run.read_inputs", lambda *_, **__: pytest.fail("inputs were read first"))
 
 

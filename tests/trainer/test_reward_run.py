@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 from model_folders import row_file
+from refusals import catch_problems
 from tasks import inputs_of
 from whole_runs import manifest_of, refusal, rows
 
 from evidence import layout
 from evidence.grade import check_run
 from evidence.run import read_run
-from schemas.problems import ProblemError
 from trainer.config.tree import (
     BatchConfig,
     Config,
@@ -95,13 +95,11 @@ def errors(folder: Path) -> set[str]:
 
 
 def rewarding(config: Config, rewards: str, *, steps: int = 4, **settings: Any) -> Config:
-    """Return the configuration with another reward function of the module."""
     objective = replace(config.objective, rewards=f"own_rewards_of_tests:{rewards}", **settings)
     return replace(config, objective=objective, limits=LimitsConfig(steps=steps))
 
 
 def first_draw(config: Config) -> tuple[Rollouts, Any, Any, Any]:
-    """Return roll-outs, the first state, what is frozen and the draw of the first step."""
     task, data = inputs_of(config)
     [state], frozen = initial_state(task)
     rollouts = build_rollouts(task, data)
@@ -261,8 +259,6 @@ def test_contradicting_settings_are_refused(changed, code, rewarded):
 
 def test_a_prompt_without_room_is_named_with_its_line(rewarded):
     settings = replace(rewarded.objective, max_completion_tokens=47)
-    with pytest.raises(ProblemError) as caught:
-        inputs_of(replace(rewarded, objective=settings))
-    first = caught.value.problems[0]
+    first = catch_problems(lambda: inputs_of(replace(rewarded, objective=settings)))[0]
     assert (first.code, first.line) == ("TP911", 1)
     assert "leaves room for 1." in first.what

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from model_folders import row_file
+from refusals import catch_problems
 from whole_runs import errors_of, logged, manifest_of, rows
 
 from evidence import layout
 from evidence.targets import targets
-from schemas.problems import ProblemError
 from trainer.config.tree import Config, LimitsConfig
 from trainer.evaluation.evaluate import evaluate_run
 from trainer.loop.session import (
@@ -114,9 +114,7 @@ def test_a_run_whose_session_ends_is_interrupted_and_evaluated_by_the_next(asked
     assert not (first / layout.EVAL_SUMMARY).exists()
     assert errors_of(first) == []
     # No time for it in the second session either: nothing changes.
-    with pytest.raises(ProblemError) as stopped:
-        evaluate_run(first, None, QUIET, session=ending_in(BUNDLE_SECONDS - 1))
-    assert stopped.value.exit_code == 5
+    catch_problems(lambda: evaluate_run(first, None, QUIET, session=ending_in(BUNDLE_SECONDS - 1)), exit_code=5)
     assert manifest_of(first) == manifest
     assert evaluate_run(first, None, QUIET, session=ending_in(9000))["checkpoint"]["step"] == 3
     assert errors_of(first) == []

@@ -1,7 +1,5 @@
 """Time stamps of a run's start and seal, which a failing authority never stops."""
 
-from __future__ import annotations
-
 import base64
 import json
 import shutil
@@ -15,6 +13,7 @@ pytest.importorskip("rfc3161_client", reason="needs rfc3161-client (extra `witne
 if shutil.which("openssl") is None:
     pytest.skip("needs openssl, which is the other implementation", allow_module_level=True)
 
+from commands import run_command
 from own_time_authority import Authority, new_authority, serving
 from whole_runs import errors_of, logged
 
@@ -25,7 +24,6 @@ from evidence.index.index import check_paths
 from trainer.config.load import load_config
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
-from trainproof.cli import app as command
 
 CONFIG = """
 model: {name: tiny-gpt2}
@@ -56,11 +54,10 @@ def stamped_run(authority, tmp_path_factory) -> Path:
         return trained(tmp_path_factory.mktemp("runs"), address)
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
-    with pytest.raises(SystemExit) as ended:
-        command.main([str(argument) for argument in arguments])
-    captured = capsys.readouterr()
-    return int(ended.value.code or 0), captured.out + captured.err
+def said(capsys: pytest.CaptureFixture[str], *arguments: object, exit_code: int = 0) -> str:
+    code, out, err = run_command(capsys, *arguments)
+    assert code == exit_code, out + err
+    return out + err
 
 
 def stamps(folder: Path) -> list[dict[str, Any]]:
@@ -81,27 +78,24 @@ def test_both_stamps_are_recorded_without_an_effect_on_the_grade(stamped_run):
 
 
 def test_times_are_proven_to_a_reader_who_trusts_the_authority(zipped, authority, tmp_path, capsys, monkeypatch):
-    code, out = said(capsys, "verify", zipped, "--tsa-root", authority.root)
-    assert (code, out.count(" whose root certificate you trust (root.pem).\n")) == (0, 2)
+    out = said(capsys, "verify", zipped, "--tsa-root", authority.root)
+    assert out.count(" whose root certificate you trust (root.pem).\n") == 2
     assert "  r1: Configuration, data and plan existed before 20" in out
     assert "  r1: The manifest with the hash of every file existed before 20" in out
     foreign = new_authority(tmp_path / "foreign").root
-    code, out = said(capsys, "verify", zipped, "--tsa-root", foreign)
-    assert (code, out.count("error TP862: runs/r1/stamps.json: ")) == (1, 2)
-    code, out = said(capsys, "verify", zipped)
-    assert code == 0
+    out = said(capsys, "verify", zipped, "--tsa-root", foreign, exit_code=1)
+    assert out.count("error TP862: runs/r1/stamps.json: ") == 2
+    out = said(capsys, "verify", zipped)
     assert out.count("You trust no root certificate of this authority, so it proves nothing to you.") == 2
     monkeypatch.setitem(sys.modules, "rfc3161_client", None)
-    code, out = said(capsys, "verify", zipped)
-    assert code == 0
+    out = said(capsys, "verify", zipped)
     assert out.count(f" was not checked, which needs `rfc3161-client`: {install_command('witness')}.\n") == 2
 
 
 def test_stamps_moved_to_another_run_are_not_valid(stamped_run, tmp_path, capsys):
     other = shutil.copytree(stamped_run, tmp_path / "r1")
     (other / layout.CONFIG).write_text((other / layout.CONFIG).read_text() + "# another\n")
-    code, out = said(capsys, "show", other)
-    assert code == 0
+    out = said(capsys, "show", other)
     assert "The time stamp of configuration, data and plan is not valid. It is for the hash " in out
     assert "A time stamp of the manifest with the hash of every file states 20" in out  # which is as it was
 
@@ -118,8 +112,7 @@ def test_a_run_succeeds_without_an_answer_of_the_authority(tmp_path):
 def test_a_malformed_address_is_refused_before_the_run(tmp_path, capsys):
     (tmp_path / "config.yaml").write_text(CONFIG)
     flags = ["--config", tmp_path / "config.yaml", "--output", tmp_path / "r1"]
-    code, out = said(capsys, "train", *flags, "--set", "recording.time_authority=time.example")
-    assert code == 2
+    out = said(capsys, "train", *flags, "--set", "recording.time_authority=time.example", exit_code=2)
     assert "time.example is not an address of the form https://HOST/PATH." in out
     assert not (tmp_path / "r1").exists()
 
@@ -127,19 +120,15 @@ def test_a_malformed_address_is_refused_before_the_run(tmp_path, capsys):
 def test_stamping_afterwards(stamped_run, authority, tmp_path, capsys):
     folder = shutil.copytree(stamped_run, tmp_path / "r1")
     with serving(authority.answer) as address:
-        code, out = said(capsys, "stamp", folder, "--authority", address, "--certificate", authority.root)
-        assert code == 0
+        out = said(capsys, "stamp", folder, "--authority", address, "--certificate", authority.root)
         assert f"{folder / 'stamps.json'}: The manifest with the hash of every file existed before 20" in out
         zipped = build_bundle([folder], tmp_path / "r1.zip", allow_partial=True).output
-        code, out = said(capsys, "stamp", zipped, "--authority", address)
-        assert code == 0
-    code, out = said(capsys, "verify", zipped, "--tsa-root", authority.root)
-    assert code == 0
+        said(capsys, "stamp", zipped, "--authority", address)
+    out = said(capsys, "verify", zipped, "--tsa-root", authority.root)
     assert "  r1.zip: The zip existed before 20" in out
     shutil.copy(zipped, tmp_path / "other.zip")
     (tmp_path / "other.zip.tsr").write_bytes(b"junk")
-    code, out = said(capsys, "verify", tmp_path / "other.zip")
-    assert code == 0
+    out = said(capsys, "verify", tmp_path / "other.zip")
     what = "The time stamp of the zip is not valid. This is not a time stamp of RFC 3161."
     assert f"warning TP862: {tmp_path / 'other.zip.tsr'}: {what}" in out
     assert [each["of"] for each in stamps(folder)] == ["start", "manifest", "manifest"]

@@ -4,8 +4,6 @@ A case is `<name>/folder` with the files of another tool, and `<name>/problem.tx
 texts anew with `WRITE_CASES=1 pytest tests/evidence/imports/test_cases.py` and read the difference.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -21,7 +19,6 @@ CASES = sorted(path.parent for path in (Path(__file__).parents[2] / "cases" / "f
 
 
 def describe(view: ImportedRun) -> list[str]:
-    """Return everything that was read, one line each."""
     lines = [f"{tool}: {', '.join(files)}" for tool, files in view.tools.items()]
     for fact in view.facts:
         note = f" [{fact.note}]" if fact.note else ""

@@ -1,7 +1,5 @@
 """Planted contradictions in folders of other tools are found, and honest folders give no error."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -20,14 +18,12 @@ Case = Callable[[], tools.Folder]
 
 
 def find_contradictions(folder: Path, files: tools.Folder) -> list[str]:
-    """Return the contradictions in a folder as `code file: what`."""
     report = check_run(read_run(tools.write(folder / "run", files)))
     contradictions = [problem for problem in report.findings if problem.code.startswith("TP3")]
     return [f"{problem.code} {Path(problem.file).name}: {problem.what}" for problem in contradictions]
 
 
 def changed(files: tools.Folder, name: str, change: Callable[[Any], object]) -> tools.Folder:
-    """Return a folder with one JSON document changed."""
     value = json.loads(files[name])
     change(value)
     return {**files, name: tools.document(value)}

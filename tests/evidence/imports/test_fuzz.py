@@ -1,7 +1,5 @@
 """Fuzzing: reading and checking any folder gives problems, never an exception."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Imports copy the originals, and checks read them again."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -11,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from foreign_tools import write
+from refusals import catch_problems
 from synthetic import write_run
 from typer.testing import CliRunner
 
@@ -20,7 +20,6 @@ from evidence.grade import check_run
 from evidence.imports.importing import ImportResult, import_run
 from evidence.index.index import check_paths, index_runs
 from evidence.run import read_run
-from schemas.problems import ProblemError
 from schemas.validate import read_document
 from trainproof.cli import app as command
 from trainproof.cli.inspect import run_text
@@ -42,10 +41,7 @@ def test_every_folder_is_imported_whole_and_graded_as_before(case: str, tmp_path
     source = CASES / case / "folder"
     before = check_run(read_run(source))
     if before.grade.name == "not a run":
-        with pytest.raises(ProblemError) as refused:
-            imported(case, tmp_path)
-        assert refused.value.exit_code == 1
-        assert "Nothing in" in refused.value.problems[0].what
+        assert "Nothing in" in catch_problems(lambda: imported(case, tmp_path), exit_code=1)[0].what
         assert list(tmp_path.iterdir()) == []
         return
     made = imported(case, tmp_path)
@@ -72,10 +68,7 @@ def test_weights_are_not_copied(tmp_path: Path) -> None:
 
 
 TAMPERINGS: dict[str, tuple[str, Callable[[Path], object]]] = {
-    "original changed": (
-        "TP231",
-        lambda run: (run / "original" / "trainer_state.json").write_text("{}"),
-    ),
+    "original changed": ("TP231", lambda run: (run / "original" / "trainer_state.json").write_text("{}")),
     "original missing": ("TP232", lambda run: (run / "original" / "train_results.json").unlink()),
     "original added": ("TP233", lambda run: (run / "original" / "more.log").write_text("step 1 loss: 0.1\n")),
     "fact changed": ("TP375", lambda run: edit(run, lambda document: document["facts"][0].update(value=2.0))),
@@ -117,10 +110,8 @@ def test_an_import_beside_a_manifest_is_contradictory(tmp_path: Path) -> None:
 
 def test_rows_of_our_shape_are_kept_as_rows(tmp_path: Path) -> None:
     ours = write_run(tmp_path, "ours")
-    theirs = tmp_path / "theirs"
-    (theirs / "logs").mkdir(parents=True)
     rows = (ours / "metrics.jsonl").read_bytes()
-    (theirs / "logs" / "history.jsonl").write_bytes(rows)
+    theirs = write(tmp_path / "theirs", {"logs/history.jsonl": rows})
     made = import_run(theirs, name="theirs", root=tmp_path / "imports", now=NOW)
     assert (made.path / "metrics.jsonl").read_bytes() == rows
     assert codes(made.path) == []
@@ -131,65 +122,50 @@ def test_refused_imports(tmp_path: Path) -> None:
     source = CASES / "hf_trainer" / "folder"
     ours = write_run(tmp_path, "ours")
 
-    def refusal(folder: Path, name: str = "x", root: Path = tmp_path / "imports") -> tuple[int, str]:
-        with pytest.raises(ProblemError) as refused:
-            import_run(folder, name=name, root=root, now=NOW)
-        return refused.value.exit_code, refused.value.problems[0].what
+    def refusal(folder: Path, name: str = "x", root: Path = tmp_path / "imports", exit_code: int = 2) -> str:
+        return catch_problems(lambda: import_run(folder, name=name, root=root, now=NOW), exit_code=exit_code)[0].what
 
-    missing = tmp_path / "missing"
-    assert refusal(missing) == (2, f"{missing} is not a folder.")
-    assert refusal(source, "../x") == (2, "'../x' cannot be the beginning of a run's name.")
-    assert refusal(source, root=source / "runs") == (
-        2,
-        f"The root {source / 'runs'} lies inside {source}, which is only read.",
-    )
-    assert refusal(ours) == (1, f"{ours} is already a run of trainproof.")
+    missing, inside = tmp_path / "missing", source / "runs"
+    assert refusal(missing) == f"{missing} is not a folder."
+    assert refusal(source, "../x") == "'../x' cannot be the beginning of a run's name."
+    assert refusal(source, root=inside) == f"The root {inside} lies inside {source}, which is only read."
+    assert refusal(ours, exit_code=1) == f"{ours} is already a run of trainproof."
     assert not (tmp_path / "imports").exists()
 
 
 def test_links_are_not_followed(tmp_path: Path) -> None:
-    theirs = tmp_path / "theirs"
-    theirs.mkdir()
+    theirs = write(tmp_path / "theirs", {"b.log": "step 1 loss: 2.0\n"})
     (tmp_path / "secret.log").write_text("step 1 loss: 1.0\n")
     (theirs / "a.log").symlink_to(tmp_path / "secret.log")
-    (theirs / "b.log").write_text("step 1 loss: 2.0\n")
     made = import_run(theirs, name="x", root=tmp_path / "runs", now=NOW)
     assert [path.name for path in (made.path / "original").iterdir()] == ["b.log"]
     assert [note.what for note in made.notes] == ["a.log is a symbolic link; it was not read."]
 
 
 def test_skipped_files_are_named(tmp_path: Path) -> None:
-    theirs = tmp_path / "theirs"
-    (theirs / "venv").mkdir(parents=True)
-    for name in ("t.log", "back\\slash.log", "x.tmp", ".hidden", "venv/t.log", os.fsdecode(b"bad\xff.log")):
-        (theirs / name).write_text("step 1 loss: 2.0\n")
+    names = ("t.log", "back\\slash.log", "x.tmp", ".hidden", "venv/t.log", os.fsdecode(b"bad\xff.log"))
+    theirs = write(tmp_path / "theirs", dict.fromkeys(names, "step 1 loss: 2.0\n"))
     made = import_run(theirs, name="x", root=tmp_path / "runs", now=NOW)
     assert [(note.code, note.severity, note.what) for note in made.notes] == [
         ("TP524", "warning", "back\\slash.log was skipped: not every system allows such a name."),
         ("TP524", "warning", "bad\\xff.log was skipped: not every system allows such a name."),
     ]
-    assert [problem.what for problem in check_run(read_run(theirs)).findings if problem.code == "TP524"] == [
-        note.what for note in made.notes
-    ]
+    found = [problem.what for problem in check_run(read_run(theirs)).findings if problem.code == "TP524"]
+    assert found == [note.what for note in made.notes]
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    theirs = tmp_path / "theirs"
-    theirs.mkdir()
-    (theirs / "a.log").write_text("step 1 loss: 2.0\n")
-    (theirs / "b.log").write_text("step 2 loss: 1.5\n")
+    theirs = write(tmp_path / "theirs", {"a.log": "step 1 loss: 2.0\n", "b.log": "step 2 loss: 1.5\n"})
     opened = Path.open
 
-    def refused(path: Path, *args: Any, **more: Any) -> Any:
+    def fail(path: Path, *args: Any, **more: Any) -> Any:
         if path == theirs / "b.log":  # Root may read everything, so a mode would not do.
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
         return opened(path, *args, **more)
 
-    monkeypatch.setattr(Path, "open", refused)
-    with pytest.raises(ProblemError) as error:
-        import_run(theirs, name="x", root=tmp_path / "runs", now=NOW)
-    (problem,) = error.value.problems
-    assert (error.value.exit_code, problem.file) == (2, str(theirs / "b.log"))
+    monkeypatch.setattr(Path, "open", fail)
+    [problem] = catch_problems(lambda: import_run(theirs, name="x", root=tmp_path / "runs", now=NOW))
+    assert problem.file == str(theirs / "b.log")
     assert problem.what == f"{theirs / 'b.log'} cannot be read: Permission denied."
     assert problem.next == "Make it readable, or take it out of the folder, and import again."
     assert list((tmp_path / "runs").iterdir()) == []
@@ -219,9 +195,7 @@ def test_contradicted_figures_are_not_shown(tmp_path: Path) -> None:
 
 
 def test_check_names_the_recognised_files(tmp_path: Path) -> None:
-    (tmp_path / "theirs").mkdir()
-    (tmp_path / "theirs" / "train.log").write_text("step 1 loss: 2.0\nstep 2 loss: 1.5\n")
-    folder = tmp_path / "theirs"
+    folder = write(tmp_path / "theirs", {"train.log": "step 1 loss: 2.0\nstep 2 loss: 1.5\n"})
     (problem,) = check_paths([folder]).all_findings
     assert (problem.code, problem.what) == (
         "TP517",
@@ -244,18 +218,9 @@ def test_the_verb(tmp_path: Path) -> None:
     ]
 
 
-def test_a_bundle_of_an_import_holds(tmp_path: Path) -> None:
-    made = imported("hf_trainer", tmp_path / "runs")
-    build_bundle([made.path], tmp_path / "b.zip", allow_partial=True)
-    verdict = verify_bundle(tmp_path / "b.zip")
-    assert verdict.ok
-    assert [run.grade.name for run in verdict.runs] == ["measured"]
-
-
 def test_a_redacted_original_keeps_the_grade(tmp_path: Path) -> None:
-    theirs = tmp_path / "theirs"
-    theirs.mkdir()
-    (theirs / "train.log").write_text("Saved to /home/somebody/model\nstep 1 loss: 2.0\nstep 2 loss: 1.5\n")
+    log = "Saved to /home/somebody/model\nstep 1 loss: 2.0\nstep 2 loss: 1.5\n"
+    theirs = write(tmp_path / "theirs", {"train.log": log})
     made = import_run(theirs, name="theirs", root=tmp_path / "runs", now=NOW)
     report = build_bundle([made.path], tmp_path / "b.zip", allow_partial=True, redact=True)
     assert [Path(each.path).name for each in report.redactions] == ["train.log"]
@@ -268,7 +233,5 @@ def test_a_changed_original_does_not_hide_other_changes(tmp_path: Path) -> None:
     run = imported("hf_trainer", tmp_path).path
     (run / "original" / "config.json").write_text("{}")
     assert [problem.code for problem in check_run(read_run(run)).findings] == ["TP231"]
-    document = json.loads((run / "import.json").read_text("utf-8"))
-    document["scores"][1]["value"] = 0.99
-    (run / "import.json").write_text(json.dumps(document), "utf-8")
+    edit(run, lambda document: document["scores"][1].update(value=0.99))
     assert [problem.code for problem in check_run(read_run(run)).findings] == ["TP231", "TP375"]

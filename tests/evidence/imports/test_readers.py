@@ -1,17 +1,17 @@
 """Readers of single formats: courses of losses, TensorBoard, stores of other trackers, and files that are too large."""
 
-from __future__ import annotations
-
 import os
 import struct
 import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
 from event_files import block, event, record, varint
+from refusals import catch_problems
 
 from evidence.grade import check_run
 from evidence.imports import trackers
@@ -22,7 +22,6 @@ from evidence.imports.importing import import_run
 from evidence.imports.run import Citation, MetricRow, longest_course
 from evidence.imports.text import decode_text
 from evidence.run import read_run
-from schemas.problems import ProblemError
 from schemas.reading import LARGEST_DOCUMENT, MOST_VALUES
 from trainproof.cli.inspect import run_text
 
@@ -155,10 +154,9 @@ def test_the_store_of_another_tracker_is_named(file: str, what: str, then: str, 
     path = tmp_path / "given" / file
     path.parent.mkdir(parents=True)
     path.write_bytes(b"store")
-    for given, named in ((tmp_path / "given", file), (path, path.name)):
-        with pytest.raises(ProblemError) as refused:
-            import_run(given, name="x", root=tmp_path / "runs", now=NOW)
-        (problem,) = refused.value.problems
+    for given, named, exit_code in ((tmp_path / "given", file, 1), (path, path.name, 2)):
+        act = partial(import_run, given, name="x", root=tmp_path / "runs", now=NOW)
+        [problem] = catch_problems(act, exit_code=exit_code)
         assert problem.what == f"{named} is {what}, which trainproof cannot read."
         assert then in problem.next
 

@@ -4,8 +4,6 @@
 valid run, and `problem.txt` the expected grade and findings. Set `WRITE_CASES=1` to rewrite them, then read the diff.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

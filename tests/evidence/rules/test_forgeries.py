@@ -4,8 +4,6 @@ The sweep tests every nineteenth change of `benchmarks/rules.py`; benchmarks/res
 The lies of benchmarks/detection never make a run verified, and those with an error in the stored result keep it.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import struct
@@ -43,7 +41,6 @@ def forger(tmp_path: Path) -> Forger:
 
 
 def codes_after(forger: Forger, change: Callable[[Values], object] = lambda values: None) -> set[str]:
-    """Return the codes after a change of documents and rows, with all hashes made to fit."""
     values = deepcopy(forger.values)
     change(values)
     forger._reseal(values, Forgery(file="all", what="told"))

@@ -1,7 +1,5 @@
 """Check the roll-outs of honest, forged and collapsed synthetic GRPO runs."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

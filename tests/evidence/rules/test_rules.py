@@ -1,7 +1,5 @@
 """Copies, clocks, files, dates, overlap: single rules find what they should, and accuse no honest run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -34,12 +32,7 @@ def copies(*runs: Fingerprint) -> dict[str, list[tuple[str, str, str]]]:
     ("copy", "code", "severity", "what"),
     [
         (MOVED, "TP421", "error", "Every row of {} has the seconds and the loss of the same row in {}."),
-        (
-            replace(MOVED, measured="other seconds"),
-            "TP422",
-            "note",
-            "{} ended in the same state as {}, bit for bit.",
-        ),
+        (replace(MOVED, measured="other seconds"), "TP422", "note", "{} ended in the same state as {}, bit for bit."),
     ],
     ids=["other times", "other times and seconds"],
 )

@@ -1,17 +1,14 @@
 """Intervals and tests against SciPy, published tables, enumeration of all outcomes, and simulation."""
 
-from __future__ import annotations
-
 import math
 import random
 import statistics
-from collections.abc import Callable
 from itertools import combinations
 
 import numpy as np
 import pytest
 from scipy import stats
-from scipy.stats import binom, binomtest
+from scipy.stats import binomtest
 
 from evidence.scores.intervals import (
     BY_PROMPT,
@@ -299,18 +296,6 @@ PAIRS = 4000
 """Pairs of runs: here the bounds leave room for chance, since the truth lies in their middle."""
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("n", [30, 50, 100, 300, 1319])
-@pytest.mark.parametrize("share", [0.5, 0.7, 0.8, 0.9, 0.95, 0.97])
-def test_wilson_covers_the_truth(n: int, share: float):
-    weights = binom.pmf(range(n + 1), n, share)
-    covered = 0.0
-    for successes in range(n + 1):
-        low, high = wilson_interval(successes, n)
-        covered += weights[successes] * (low <= share <= high)
-    assert 0.925 < covered < 0.98
-
-
 def rights(chance: np.random.Generator, groups: int, share: float, alike: float) -> np.ndarray:
     """Return the probability of a right answer in each group: a beta distribution, `alike` its correlation."""
     return chance.beta(share * (1 - alike) / alike, (1 - share) * (1 - alike) / alike, size=groups)
@@ -362,26 +347,3 @@ def test_difference_in_groups_finds_a_difference_that_is_none_as_often_as_it_may
     assert least < false / PAIRS < 0.07 or (least == 0.0 and not false)
     if size == 10:
         assert naive / PAIRS > 0.1  # the test that takes the items as independent
-
-
-MEANS: dict[str, tuple[Callable[[np.random.Generator, int], np.ndarray], float]] = {
-    "normal": (lambda chance, n: chance.normal(size=n), 0.0),
-    "uniform": (lambda chance, n: chance.random(n), 0.5),
-    "exponential": (lambda chance, n: chance.exponential(size=n), 1.0),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "n", "least"), [("normal", 30, 0.93), ("uniform", 30, 0.93), ("exponential", 100, 0.91)]
-)
-def test_students_interval_covers_the_truth(kind: str, n: int, least: float):
-    draw, truth = MEANS[kind]
-    chance = np.random.default_rng(n)
-    covered = 0
-    for _ in range(RUNS):
-        found = mean_interval(draw(chance, n).tolist())
-        assert found.low is not None
-        assert found.high is not None
-        covered += found.low <= truth <= found.high
-    assert least - NOISE < covered / RUNS < 0.97

@@ -1,7 +1,5 @@
 """Overlap of training rows with evaluation items, against cases worked by hand and the built-in data."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -50,8 +48,8 @@ def test_spelling_does_not_count_and_figures_do(text: str, words: str) -> None:
     assert " ".join(split_words(text)) == words
 
 
-@pytest.mark.parametrize("asked", ["ann has 12 apples and eats 5 of them -- how many apples are left in her basket"])
-def test_a_question_in_other_spelling_is_the_same(asked: str) -> None:
+def test_a_question_in_other_spelling_is_the_same() -> None:
+    asked = "ann has 12 apples and eats 5 of them -- how many apples are left in her basket"
     found = of_rows([APPLES, LONG], (asked, "8"), (f" {asked}?\n", "8"), ("What is 2 + 2?", "4"))
     assert found == Overlap(rows_same=2, rows_near=0, items_same=("apples",), items_near=())
 
@@ -125,10 +123,8 @@ def test_the_rows_of_the_demos_ask_nothing_that_is_evaluated(dataset: str, eval_
     rows += generate_rows(dataset, 3_000 if "stories" in dataset else 12_000, 1_000_003, exclude_prompts=own)
     found = find_overlap(items, map(row_texts, rows))
     assert (found.rows_same, len(found.items_near)) == (0, near)
-    again = [{"prompt": item["prompt"].upper().replace(" ", "  "), "completion": item["expected"]} for item in items]
-    in_words = [
-        {"prompt": f"Please: {item['prompt'].rstrip('?.')}, would you?", "completion": item["expected"]}
-        for item in items
-    ]
-    assert len(find_overlap(items, map(row_texts, again)).items_same) == len(items)
-    assert len(find_overlap(items, map(row_texts, in_words)).items_near) == len(items)
+    again = of_rows(items, *((item["prompt"].upper().replace(" ", "  "), item["expected"]) for item in items))
+    polite = of_rows(
+        items, *((f"Please: {item['prompt'].rstrip('?.')}, would you?", item["expected"]) for item in items)
+    )
+    assert (len(again.items_same), len(polite.items_near)) == (len(items), len(items))

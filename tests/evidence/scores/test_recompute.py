@@ -1,15 +1,14 @@
 """Results and scores against numbers worked out by hand, with samples, groups and repeated prompts."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from synthetic import seal, write_run
+from synthetic import seal, write_document, write_rows, write_run
 
 from evidence.compare.scores import compare_runs
 from evidence.grade import find_problems
@@ -35,23 +34,15 @@ def metric_row(step: int, loss: float | None) -> dict[str, Any]:
 
 
 def test_first_last_mean_and_best_are_different_numbers() -> None:
-    assert compute_result([metric_row(1, 4.0), metric_row(2, 1.0), metric_row(3, 1.0), metric_row(4, 2.0)]) == {
-        "first_loss": 4.0,
-        "last_loss": 2.0,
-        "mean_loss": 2.0,
-        "best_loss": 1.0,
-        "best_step": 2,
-        "tokens_seen": 400,
-    }
+    found = compute_result([metric_row(1, 4.0), metric_row(2, 1.0), metric_row(3, 1.0), metric_row(4, 2.0)])
+    losses = {"first_loss": 4.0, "last_loss": 2.0, "mean_loss": 2.0, "best_loss": 1.0}
+    assert found == losses | {"best_step": 2, "tokens_seen": 400}
+    assert set(compute_result([]).values()) == {None}
 
 
 def test_a_loss_that_is_not_finite_counts_for_neither_mean_nor_best() -> None:
     result = compute_result([metric_row(1, 4.0), metric_row(2, 2.0), metric_row(3, None)])
     assert (result["mean_loss"], result["best_loss"], result["last_loss"]) == (3.0, 2.0, None)
-
-
-def test_nothing_measured_is_null_and_never_zero() -> None:
-    assert set(compute_result([]).values()) == {None}
 
 
 def prediction(
@@ -146,10 +137,8 @@ def test_an_item_is_one_piece_however_often_it_is_answered():
     # Four equal answers are worth one: as wide as that of 20 items, not of 80 answers.
     assert one["interval"]["high"] - one["interval"]["low"] > 0.35
     together = [each | {"group": "all of one"} for each in rows]
-    assert (
-        compute_scores(together, 4)["sampled"]["majority"]["interval"] | {"low": 0.0, "high": 1.0}
-        == (compute_scores(together, 4)["sampled"]["majority"]["interval"])
-    )
+    interval = compute_scores(together, 4)["sampled"]["majority"]["interval"]
+    assert (interval["low"], interval["high"]) == (0.0, 1.0)
 
 
 def test_an_item_without_an_output_has_no_right_answer():
@@ -216,60 +205,50 @@ def test_scores_of_items_in_groups():
     scores = compute_scores(rows)
     metric = scores["metrics"]["exact_match"]
     low, high = clustered_wilson(0.5, 2, 4, 2)
-    assert metric == {
-        "value": 0.5,
-        "n": 4,
-        "n_scored": 4,
-        "n_errors": 0,
-        "standard_error": 0.5,
-        "interval": {"low": low, "high": high, "level": 0.95, "method": "clustered_wilson"},
-        "clusters": 2,
-    }
+    counts = {"value": 0.5, "n": 4, "n_scored": 4, "n_errors": 0, "standard_error": 0.5, "clusters": 2}
+    assert metric == counts | {"interval": {"low": low, "high": high, "level": 0.95, "method": "clustered_wilson"}}
     assert scores["groups"]["section"]["core"]["exact_match"] == metric
 
 
-def grouped(run: Path, size: int, *, rescore: bool = True) -> Path:
-    """Put the items of a run into groups of a size, with or without new scores, and seal it again."""
-    summary_path = run / "eval_summary.json"
-    summary = json.loads(summary_path.read_text("utf-8"))
-    for name, place in (("predictions.jsonl", summary), ("baseline_predictions.jsonl", summary["baseline"])):
-        path = run / name
-        rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-        for number, each in enumerate(rows):
-            each["group"] = f"text-{number // size}"
-        path.write_text("".join(json.dumps(each) + "\n" for each in rows), "utf-8")
-        place["predictions"]["sha256"] = sha256_file(path)
-        if rescore:
-            place |= compute_scores(rows)
-    summary_path.write_text(json.dumps(summary, indent=2) + "\n", "utf-8")
-    seal(run)
-    return run
-
-
-def test_a_run_with_groups_is_valid(tmp_path: Path):
-    run = grouped(write_run(tmp_path, "a", items=30), 3)
-    assert find_problems(read_run(run)) == []
-
-
-def test_scores_that_forget_the_groups_are_found(tmp_path: Path):
-    run = grouped(write_run(tmp_path, "a", items=30), 3, rescore=False)
-    assert {problem.code for problem in find_problems(read_run(run)) if problem.severity == "error"} >= {"TP340"}
-
-
-def repeating(run: Path, *, by_prompt: bool = True) -> Path:
-    """Have every two items of a run share a prompt, with scores of this version or of an earlier one."""
+def rewritten(run: Path, change: Callable[[list[dict]], None], **scoring: bool) -> Path:
+    """Change the answers of a run, score them again unless `rescore` is false, and seal the run."""
     summary = json.loads((run / "eval_summary.json").read_text("utf-8"))
+    rescore = scoring.pop("rescore", True)
     for name, place in (("predictions.jsonl", summary), ("baseline_predictions.jsonl", summary["baseline"])):
         rows = [json.loads(line) for line in (run / name).read_text("utf-8").splitlines()]
-        for number, each in enumerate(rows):
-            each["prompt"] = rows[number - number % 2]["prompt"]
-        (run / name).write_text("".join(json.dumps(each) + "\n" for each in rows), "utf-8")
+        change(rows)
+        write_rows(run / name, rows)
         place["predictions"]["sha256"] = sha256_file(run / name)
-        place |= compute_scores(rows, by_prompt=by_prompt)
+        if rescore:
+            place |= compute_scores(rows, **scoring)
     summary["eval_set"]["prompts_sha256"] = sha256_lines(each["prompt"] for each in rows)
-    (run / "eval_summary.json").write_text(json.dumps(summary, indent=2) + "\n", "utf-8")
+    write_document(run / "eval_summary.json", summary)
     seal(run)
     return run
+
+
+def grouped(run: Path, size: int, **scoring: bool) -> Path:
+    def group(rows: list[dict]) -> None:
+        for number, each in enumerate(rows):
+            each["group"] = f"text-{number // size}"
+
+    return rewritten(run, group, **scoring)
+
+
+def repeating(run: Path, **scoring: bool) -> Path:
+    def repeat(rows: list[dict]) -> None:
+        for number, each in enumerate(rows):
+            each["prompt"] = rows[number - number % 2]["prompt"]
+
+    return rewritten(run, repeat, **scoring)
+
+
+@pytest.mark.parametrize(("rescore", "codes"), [(True, set()), (False, {"TP340"})])
+def test_scores_that_forget_the_groups_are_found(rescore: bool, codes: set[str], tmp_path: Path):
+    run = grouped(write_run(tmp_path, "a", items=30), 3, rescore=rescore)
+    found = find_problems(read_run(run))
+    assert {problem.code for problem in found if problem.severity == "error"} >= codes
+    assert bool(found) == bool(codes)
 
 
 def test_items_with_one_prompt_count_once_in_the_interval(tmp_path: Path):
@@ -297,7 +276,7 @@ def test_a_method_that_the_items_do_not_call_for_is_found(tmp_path: Path):
     run = write_run(tmp_path, "a", items=30)
     summary = json.loads((run / "eval_summary.json").read_text("utf-8"))
     summary["metrics"]["exact_match"]["interval"]["method"] = BY_PROMPT
-    (run / "eval_summary.json").write_text(json.dumps(summary, indent=2) + "\n", "utf-8")
+    write_document(run / "eval_summary.json", summary)
     seal(run)
     assert "TP340" in {each.code for each in find_problems(read_run(run))}
 
