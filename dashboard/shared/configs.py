@@ -27,7 +27,7 @@ _FIRST, _QUICK = "demo", "tiny.yaml"
 _SMOKE_STEPS = 2
 
 _OF_SMOKE = frozenset({"name", "mode", "model.shape", "limits.steps", "recording.log_every_steps"})
-"""Settings that `smoke_of` replaces."""
+"""Settings that `make_smoke_config` replaces."""
 
 _OF_SMALL = frozenset(
     {
@@ -58,7 +58,7 @@ def same_as(run: str) -> str:
     return f"{_SAME_AS}{run}"
 
 
-def runs_of(keys: Iterable[str]) -> set[str]:
+def runs_in_keys(keys: Iterable[str]) -> set[str]:
     """Return the runs whose configurations these keys name."""
     return {key.removeprefix(_SAME_AS) for key in keys if key.startswith(_SAME_AS)}
 
@@ -81,7 +81,7 @@ def read(source: StartConfig) -> dict[str, Any]:
     return deepcopy(read_document(source.path, "train_config").value or {})
 
 
-def smoke_of(config: Mapping[str, Any]) -> dict[str, Any]:
+def make_smoke_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the smoke test of a configuration, as `train --smoke_steps 2` makes it."""
     result = deepcopy(dict(config))
     result["limits"] = {**(result.get("limits") or {}), "steps": _SMOKE_STEPS}
@@ -114,8 +114,8 @@ def full_run_parameters(
     is_small = get_path(smoke, "model", "shape") == "small"
     replaced = _OF_SMOKE | (_OF_SMALL if is_small else frozenset())
     for source in sources(full_runs):
-        full = form.with_defaults(read(source))
-        differing = {setting.dotted for setting, *_ in form.differing_fields(form.with_defaults(smoke), full)}
+        full = form.fill_defaults(read(source))
+        differing = {setting.dotted for setting, *_ in form.differing_fields(form.fill_defaults(smoke), full)}
         if full["limits"]["steps"] > _SMOKE_STEPS and differing <= replaced:
             return {"source": source.key}
     steps = get_number(smoke, "limits", "steps") or 0

@@ -165,7 +165,7 @@ def get_value(config: Mapping[str, Any], setting: FormField) -> Any:
     return get_path(config, *setting.path) if has_key(config, setting.path) else setting.default
 
 
-def with_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
+def fill_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration with every default, in the order of the schema.
 
     Unknown keys, and values where the schema has an object, are kept so that validation reports them.
@@ -191,7 +191,7 @@ def differing_fields(config: Mapping[str, Any], other: Mapping[str, Any]) -> lis
     return [(each, before, after) for each, before, after in both if before != after]
 
 
-def as_yaml(value: Any) -> str:
+def format_yaml(value: Any) -> str:
     """Format a value as YAML with every digit: `null`, `true`, `0.001`, `1.0e-06`."""
     if value is None or isinstance(value, bool):
         return json.dumps(value)
@@ -223,7 +223,7 @@ def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 def assignments(start: Mapping[str, Any], edited: Mapping[str, Any]) -> list[str]:
     """Return the assignments that turn one configuration into another, in the order of the schema."""
-    found = differing_fields(with_defaults(start), with_defaults(edited))
+    found = differing_fields(fill_defaults(start), fill_defaults(edited))
     return [f"{each.dotted}={after if isinstance(after, str) else json.dumps(after)}" for each, _, after in found]
 
 
@@ -309,9 +309,9 @@ def run_settings(run: Run) -> list[SettingRow]:
         rows.append(
             SettingRow(
                 key=setting.dotted,
-                declared=as_yaml(declared) if is_declared else None,
-                effective=as_yaml(found.effective) if found and found.pointer else None,
-                default=None if setting.required else as_yaml(setting.default),
+                declared=format_yaml(declared) if is_declared else None,
+                effective=format_yaml(found.effective) if found and found.pointer else None,
+                default=None if setting.required else format_yaml(setting.default),
                 differs=found is not None and found.state == "differs",
                 is_changed=is_declared and declared != setting.default,
                 remark=(found.remark if found else None) or "",

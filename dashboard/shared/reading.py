@@ -44,7 +44,7 @@ def summaries() -> Sequence[RunSummary]:
     """
     index = shared_index()
     named = {*st.query_params.get_all("run"), *st.query_params.get_all("runs")}
-    named |= configs.runs_of(st.query_params.get_all("source"))
+    named |= configs.runs_in_keys(st.query_params.get_all("source"))
     with st.spinner("Reading runs …"):
         # Streamlit stops a script that is no longer needed where it touches the session.
         waiting = lambda: st.session_state.get(_VERSION)  # noqa: E731
@@ -103,7 +103,7 @@ def by_name(found: Sequence[RunSummary]) -> dict[str, RunSummary]:
     return {summary.path.name: summary for summary in found}
 
 
-def continuation_of(name: str, known: Mapping[str, RunSummary]) -> str | None:
+def find_continuation(name: str, known: Mapping[str, RunSummary]) -> str | None:
     """Return the name of a run that continues this one or is queued to, or None."""
     run_id = known[name].run_id if name in known else name
     started = [later.path.name for later in known.values() if later.parent == run_id]
@@ -111,17 +111,17 @@ def continuation_of(name: str, known: Mapping[str, RunSummary]) -> str | None:
     return next(iter([*started, *queued]), None)
 
 
-def series_of(folder: Path) -> Series:
+def load_series(folder: Path) -> Series:
     """Return the metrics of a run up to now; only new rows are read."""
     return _keep("series", folder, lambda: Tail(folder / METRICS)).series()
 
 
-def log_of(folder: Path) -> LogTail:
+def load_log(folder: Path) -> LogTail:
     """Return the end of a run's log."""
     return read_log(folder / LOG)
 
 
-def run_of(folder: Path) -> Run:
+def load_run(folder: Path) -> Run:
     """Return a run, read again if a file other than its metrics and log has changed."""
     is_held, files = folder_state(str(folder))
     key = (str(folder), is_held, [file for file in files if file[0] not in {METRICS, LOG}])
@@ -134,7 +134,7 @@ def compare(folders: Sequence[Path]) -> Comparison:
     return _keep("comparison", key, lambda: compare_runs(list(map(read_run, folders)), list(map(check, folders))))
 
 
-def rehearsal_of(smoke: Path, full: Path) -> SmokeCheck:
+def load_smoke_check(smoke: Path, full: Path) -> SmokeCheck:
     """Return what a smoke run tests of a full run, checked again if one of their files has changed."""
     key = [(str(folder), signature(folder)) for folder in (smoke, full)]
     return _keep("smoke", key, lambda: check_smoke_run(read_run(smoke), check(smoke), read_run(full), check(full)))
@@ -176,12 +176,12 @@ def _index(root: str) -> SharedIndex:
 
 def _keep(kind: str, key: object, build: Callable[[], T]) -> T:
     """Return what `build` returned for this key, to any visitor."""
-    kept: T = _kept(kind, str(key), build)
+    kept: T = _cached(kind, str(key), build)
     return kept
 
 
 @st.cache_resource(max_entries=100, show_spinner=False)
-def _kept(kind: str, key: str, _build: Callable[[], object]) -> Any:
+def _cached(kind: str, key: str, _build: Callable[[], object]) -> Any:
     return _build()
 
 

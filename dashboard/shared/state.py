@@ -48,7 +48,7 @@ def root() -> Path:
     return Path(known.root)
 
 
-def asked_for(key: str, known: Iterable[str]) -> list[str]:
+def allowed_values(key: str, known: Iterable[str]) -> list[str]:
     """Return the values of a parameter of the address that are among `known`.
 
     A name that is not one of the folders under the root never becomes a path.

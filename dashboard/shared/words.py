@@ -202,13 +202,13 @@ PARTS: Mapping[str, str] = {
 }
 
 
-def verdict_at(document: Mapping[str, Any] | None, *path: str) -> str:
+def get_verdict(document: Mapping[str, Any] | None, *path: str) -> str:
     """Return the verdict at a path as a key of `VERDICTS`, or `unknown`."""
     word = (get_str(document, *path) or "unknown").replace("_", " ")
     return word if word in VERDICTS else "unknown"
 
 
-def method_at(document: Mapping[str, Any] | None) -> str:
+def get_method(document: Mapping[str, Any] | None) -> str:
     """Return how a figure was determined, in words, or an empty text if the document does not say."""
     return METHODS.get(get_str(document, "method") or "", "")
 

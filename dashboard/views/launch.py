@@ -14,12 +14,12 @@ import streamlit as st
 
 from dashboard.shared import configs, form, reading, state
 from dashboard.shared.configs import StartConfig
-from dashboard.shared.form import FormField, as_yaml
+from dashboard.shared.form import FormField, format_yaml
 from dashboard.shared.parts import config_form, course, gate, markup, plan_answer, problems, run_box
 from dashboard.shared.parts.gate import may_operate, trying
 from dashboard.shared.parts.plan_answer import PlanQuestion
 from dashboard.shared.tables import planned
-from dashboard.shared.words import JOBS, VERDICTS, plain, verdict_at
+from dashboard.shared.words import JOBS, VERDICTS, get_verdict, plain
 from evidence.bundle.secrets import strip_invisible
 from evidence.writing import write_bytes
 from launch import queue, tasks
@@ -67,7 +67,7 @@ def page() -> None:
         facts = st.container()
     with result_side:
         markup.step(2, "Memory and time")
-        resolved = form.with_defaults(_full_or_smoke(edited))
+        resolved = form.fill_defaults(_full_or_smoke(edited))
         checked = plan_answer.answers(root, resolved, (READ,))[READ.options].answer
         found = form.problems(resolved)
         is_valid = not any(problem.severity == "error" for problem in found)
@@ -103,7 +103,7 @@ def _source() -> StartConfig | None:
 
 def _name_button(source: str, start: Mapping[str, Any], edited: Mapping[str, Any]) -> None:
     """Offer to name the run after its first change, unless the reader has named it."""
-    changed = form.differing_fields(form.with_defaults(start), form.with_defaults(edited))
+    changed = form.differing_fields(form.fill_defaults(start), form.fill_defaults(edited))
     if changed and all(setting.path != ("name",) for setting, *_ in changed):
         setting, _, value = changed[0]
         name = name_variant(start, setting, value)
@@ -128,11 +128,11 @@ def _full_or_smoke(edited: Mapping[str, Any]) -> dict[str, Any]:
     )
     if mode != _SMOKE:
         return dict(edited)
-    smoke = configs.smoke_of(edited)
-    differing = form.differing_fields(form.with_defaults(edited), form.with_defaults(smoke))
+    smoke = configs.make_smoke_config(edited)
+    differing = form.differing_fields(form.fill_defaults(edited), form.fill_defaults(smoke))
     markup.table(
         ["Setting", "In the form", "In the smoke test"],
-        [(setting.title, as_yaml(before), as_yaml(after)) for setting, before, after in differing],
+        [(setting.title, format_yaml(before), format_yaml(after)) for setting, before, after in differing],
     )
     return smoke
 
@@ -156,7 +156,7 @@ def _start_bar(resolved: Mapping[str, Any], plan: Mapping[str, Any] | None, foun
     """Draw the start button; return whether to start even if memory is too small."""
     is_valid = not any(problem.severity == "error" for problem in found)
     with st.container(key="launch_start", horizontal=True, vertical_alignment="center"):
-        sign = "" if plan is None else markup.sign(VERDICTS, verdict_at(plan, "verdict"))
+        sign = "" if plan is None else markup.sign(VERDICTS, get_verdict(plan, "verdict"))
         need = "" if plan is None else markup.safe(planned.need_in_words(plan))
         name = markup.safe(resolved.get("name", "run"))
         st.html(f'<p class="tp-step"><b>3</b>Start {name} {sign} <span class="tp-dim">{need}</span></p>')
@@ -412,12 +412,12 @@ def _buttons(root: Path, job: Job, *, can_move: bool) -> None:
 def _next_buttons(root: Path, job: Job) -> None:
     """Draw what can follow a job that has ended."""
     key, folder = job.job_id, root / job.run
-    run = reading.run_of(folder) if folder.is_dir() else None
+    run = reading.load_run(folder) if folder.is_dir() else None
     known = reading.by_name(reading.summaries())
     if (
         run is not None
         and can_resume(run)
-        and reading.continuation_of(job.run, known) is None
+        and reading.find_continuation(job.run, known) is None
         and st.button("Resume", key=f"resume {key}", icon=":material/resume:", help=_RESUME)
     ):
         with trying("The run could not be resumed"):

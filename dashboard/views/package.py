@@ -196,8 +196,8 @@ _BLOCKED = "Fix the blocking problems first."
 
 def _resume_buttons(runs: Sequence[RunSummary]) -> None:
     known = reading.by_name(reading.summaries())
-    for name, run in ((run.path.name, reading.run_of(run.path)) for run in runs):
-        may_resume = can_resume(run) and reading.continuation_of(name, known) is None
+    for name, run in ((run.path.name, reading.load_run(run.path)) for run in runs):
+        may_resume = can_resume(run) and reading.find_continuation(name, known) is None
         if may_resume and st.button(f"Resume {plain(name)}", key=f"resume {name}", icon=":material/resume:"):
             with trying("The run could not be resumed"):
                 state.go(state.RUN, run=queue.resume(state.root(), run).run)

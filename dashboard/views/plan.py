@@ -12,8 +12,8 @@ from streamlit import column_config
 from dashboard.shared import configs, form, state
 from dashboard.shared.parts import config_form, gate, markup, plan_answer, problems, run_box
 from dashboard.shared.parts.plan_answer import PlanQuestion
-from dashboard.shared.tables.planned import band_at, bytes_at
-from dashboard.shared.words import VERDICTS, method_at, verdict_at
+from dashboard.shared.tables.planned import get_band, get_bytes
+from dashboard.shared.words import VERDICTS, get_method, get_verdict
 from evidence.bundle.secrets import strip_invisible
 from evidence.targets import target_names
 from launch.process import format_command
@@ -57,7 +57,7 @@ def page() -> None:
     with st.expander("Change the configuration", key="changing", icon=":material/tune:"):
         edited = config_form.show(source.key, start)
     config_form.write_address(start, edited)
-    _draw_plans(source.key, form.with_defaults(edited), machine)
+    _draw_plans(source.key, form.fill_defaults(edited), machine)
 
 
 def _draw_plans(source: str, config: Mapping[str, Any], machine: str) -> None:
@@ -71,7 +71,7 @@ def _draw_plans(source: str, config: Mapping[str, Any], machine: str) -> None:
     known = plan_answer.answers(state.root(), config, wanted)
     quick, everywhere, compiled = (known[one.options].answer for one in wanted)
     plan = compiled or quick
-    is_supported = plan is not None and verdict_at(plan, "verdict") != "unsupported"
+    is_supported = plan is not None and get_verdict(plan, "verdict") != "unsupported"
     if plan is not None:
         plan_answer.head(plan)
     plan_answer.show(state.root(), config, wanted if is_supported else wanted[:2], key="plan", allowed=is_valid)
@@ -140,9 +140,9 @@ def _draw_machines(answer: Mapping[str, Any], plan: Mapping[str, Any] | None, ma
 
 
 def _machine_row(name: str, one: Mapping[str, Any]) -> dict[str, Any]:
-    verdict, hours = verdict_at(one, "verdict"), band_at(one, "hours")
-    need, usable = bytes_at(one, "need_bytes") or None, bytes_at(one, "available_bytes") or None
-    session, week = band_at(one, "session_fraction"), band_at(one, "week_fraction")
+    verdict, hours = get_verdict(one, "verdict"), get_band(one, "hours")
+    need, usable = get_bytes(one, "need_bytes") or None, get_bytes(one, "available_bytes") or None
+    session, week = get_band(one, "session_fraction"), get_band(one, "week_fraction")
     return {
         "Verdict": f"{VERDICTS[verdict].symbol} {verdict}",
         "Machine": strip_invisible(name),
@@ -152,7 +152,7 @@ def _machine_row(name: str, one: Mapping[str, Any]) -> dict[str, Any]:
         "Time": duration(hours.likely * 3600) if hours and verdict in {"fits", "tight"} else NOTHING,
         "Session": round(session.likely, 3) if session else None,
         "Weekly quota": round(week.likely, 3) if week else None,
-        "Note": strip_invisible(get_str(one, "because") or "" if verdict == "unsupported" else method_at(one)),
+        "Note": strip_invisible(get_str(one, "because") or "" if verdict == "unsupported" else get_method(one)),
     }
 
 
@@ -177,7 +177,7 @@ def _draw_sizes(answer: Mapping[str, Any], config: Mapping[str, Any]) -> None:
             }
             for one in get_objects(answer, "grid", "cells")[: MOST_SIZES**2]
             for batch, length in [(get_number(one, "microbatch_size"), get_number(one, "max_length"))]
-            for verdict, need in [(verdict_at(one, "verdict"), size(bytes_at(one, "need_bytes")))]
+            for verdict, need in [(get_verdict(one, "verdict"), size(get_bytes(one, "need_bytes")))]
             if batch and length and 1 <= batch <= _MAX_SIZE and 1 <= length <= _MAX_SIZE
         ]
     )
@@ -185,7 +185,7 @@ def _draw_sizes(answer: Mapping[str, Any], config: Mapping[str, Any]) -> None:
         markup.note("No sizes were planned.")
         return
     fitting = rows[rows["fits"]].sort_values(["tokens", "length"])
-    limit = size(bytes_at(answer, "grid", "available_bytes"))
+    limit = size(get_bytes(answer, "grid", "available_bytes"))
     markup.note("No size fits." if fitting.empty else f"Largest that fits: {fitting['best'].iloc[-1]} of {limit}.")
     table = rows.pivot_table(index="Microbatch", columns="length", values="text", aggfunc="first", fill_value="")
     table = table.iloc[:MOST_SIZES, :MOST_SIZES].rename(columns=lambda length: f"{length:,} tokens")

@@ -120,10 +120,10 @@ class RunLine:
         if self.evaluation is not None:
             yield "evaluation", self.evaluation
 
-    def value_at(self, column: str, step: float) -> float:
+    def find_value(self, column: str, step: float) -> float:
         """Return the last value of a column up to a step, or NaN."""
         for series in (self.series, self.earlier):
-            if series is not None and (row := series.row_at(step)) >= 0:
+            if series is not None and (row := series.find_row(step)) >= 0:
                 return float(series.columns[column][row])
         return float("nan")
 
@@ -456,7 +456,7 @@ class _Panel:
         """Add the scores of runs as points at the height of the loss."""
         for line in self.lines:
             for mark in line.scores:
-                x, y = self.x_axis.position(mark), line.value_at(_LOSS, mark.at["step"]) / self.divisor
+                x, y = self.x_axis.position(mark), line.find_value(_LOSS, mark.at["step"]) / self.divisor
                 if x is not None and np.isfinite(y) and (y > 0 or not self.is_log):
                     text = f"{label(mark.text)} {100 * (mark.score or 0.0):.1f} %<extra>{label(line.name)}</extra>"
                     marker = {"symbol": "diamond", "size": 12, "color": self.styles[line.name]["color"]}
@@ -704,7 +704,7 @@ def _scores(eval_summary: Document, rows: Series) -> list[Mark]:
     value = get_number(eval_summary, "metrics", "exact_match", "value")
     if step is None or value is None or not rows.rows:
         return []
-    at = _position(rows, max(0, rows.row_at(step)))
+    at = _position(rows, max(0, rows.find_row(step)))
     return [Mark(at={**at, "step": step}, text="exact match", score=value)]
 
 

@@ -30,7 +30,7 @@ _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {"tokens_seen": ("num_tokens",), "
 _STEP = re.compile(r"(?:step|checkpoint)[ _-]?(\d{1,15})$")
 
 
-def line_of(name: str, view: ImportedRun) -> tuple[RunLine, str]:
+def build_line(name: str, view: ImportedRun) -> tuple[RunLine, str]:
     """Return the curves of a run, and where its losses were read; empty if it has none."""
     rows = longest_course(view.metrics)
     evaluated = _evaluated_rows(view, rows)
@@ -160,7 +160,7 @@ def file_rows(view: ImportedRun) -> list[tuple[str, str, str]]:
     ]
 
 
-def files_of(view: ImportedRun, what: str) -> list[str]:
+def list_files(view: ImportedRun, what: str) -> list[str]:
     """Return the files that gave facts, scores, rows or answers (`evidence.judge.documents`)."""
     given = {FACTS: "facts", SCORES: "scores", ROWS: "metrics", ANSWERS: "predictions"}[what]
     return [name for name, reading in view.files.items() if getattr(reading, given) and not reading.template]

@@ -14,7 +14,7 @@ import pandas as pd
 import streamlit as st
 
 from dashboard.shared import configs, form, state
-from dashboard.shared.form import FormField, as_yaml
+from dashboard.shared.form import FormField, format_yaml
 from dashboard.shared.parts import markup
 from dashboard.shared.words import plain
 from evidence.bundle.secrets import strip_invisible
@@ -41,7 +41,7 @@ def show(source: str, config: Mapping[str, Any]) -> dict[str, Any]:
     edited = form.edit(config, edits)
     complaints = {
         problem.key_path: f"{problem.what}{f' Expected: {problem.expected}.' if problem.expected else ''}"
-        for problem in form.problems(form.with_defaults(edited))
+        for problem in form.problems(form.fill_defaults(edited))
         if problem.severity == "error"
     }
     essential = {setting.path: setting for setting in form.fields() if setting.path in form.ESSENTIAL}
@@ -57,7 +57,7 @@ def show(source: str, config: Mapping[str, Any]) -> dict[str, Any]:
     if more.open:
         with more:
             _table(source, others, edited, complaints)
-    if form.with_defaults(edited) != form.with_defaults(config):
+    if form.fill_defaults(edited) != form.fill_defaults(config):
         st.button("Undo all changes", type="tertiary", icon=":material/undo:", on_click=_replace, args=(source, {}))
     return edited
 
@@ -102,7 +102,7 @@ def _widget(source: str, setting: FormField, config: Mapping[str, Any], complain
     shared: dict[str, Any] = {
         "key": key,
         "help": f"{setting.help}{_path_help(setting)} Key: `{setting.dotted}`",
-        "placeholder": _NOT_SET if fits else strip_invisible(as_yaml(value)),
+        "placeholder": _NOT_SET if fits else strip_invisible(format_yaml(value)),
         "on_change": _take,
         "args": (source, setting, key),
     }
@@ -156,8 +156,8 @@ def _table(
     rows = [
         (
             setting.dotted,
-            strip_invisible(as_yaml(form.get_value(config, setting))),
-            as_yaml(setting.default),
+            strip_invisible(format_yaml(form.get_value(config, setting))),
+            format_yaml(setting.default),
             (f"✕ {complaints[setting.dotted]} " if setting.dotted in complaints else "") + setting.help,
         )
         for setting in settings

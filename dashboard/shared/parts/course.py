@@ -29,7 +29,7 @@ _FOLLOWED = "runs that were followed"
 _MAX_FULL_RUNS, _MAX_LINE = 20, 300
 
 
-def job_of(name: str) -> Job | None:
+def queued_job(name: str) -> Job | None:
     """Return the newest job that writes a run, or None."""
     return max((job for job in reading.jobs() if job.run == name), key=lambda job: job.created_at, default=None)
 
@@ -43,10 +43,10 @@ def draw_stage(name: str, job: Job | None) -> None:
     output = tail(job.folder / OUTPUT) if job is not None else ""
     started = job.started.created if job is not None and job.started else None
     if folder.is_dir():
-        records = reading.log_of(folder).records
+        records = reading.load_log(folder).records
         title = _stage(folder, {record.get("event") for record in records})
         last = glimpse(str(records[-1].get("message", "")), _MAX_LINE) if records else ""
-        at = parse_time(get_str(reading.run_of(folder).manifest, "started_at") or "")
+        at = parse_time(get_str(reading.load_run(folder).manifest, "started_at") or "")
         started = started or (at.timestamp() if at else None)
     else:
         title = "Compiling" if COMPILING in output else "Loading model and data" if started else "Waiting in the queue"
@@ -55,8 +55,8 @@ def draw_stage(name: str, job: Job | None) -> None:
         title = "Stopping"
     elapsed = f", {_seconds(time.time() - started)} since start" if started else ""
     box = st.status(f"{title}{elapsed}", state="running", expanded=True)
-    if folder.is_dir() and (planned := get_number(reading.run_of(folder).manifest, "training", "steps_planned")):
-        box.progress(*headline.progress(reading.series_of(folder), planned))
+    if folder.is_dir() and (planned := get_number(reading.load_run(folder).manifest, "training", "steps_planned")):
+        box.progress(*headline.progress(reading.load_series(folder), planned))
     if last:
         with box.container():
             markup.note(last)
@@ -65,7 +65,7 @@ def draw_stage(name: str, job: Job | None) -> None:
 def _stage(folder: Path, events: Collection[object]) -> str:
     if "trained" in events:
         return "Evaluating"
-    return "Training" if "compiled" in events or reading.series_of(folder).last("step") else "Compiling"
+    return "Training" if "compiled" in events or reading.load_series(folder).last("step") else "Compiling"
 
 
 def _seconds(seconds: float) -> str:
@@ -81,7 +81,7 @@ def before_its_folder(job: Job) -> None:
     st.fragment(run_every=None if job.has_ended else TICK_SECONDS)(_waiting)(job.run)
 
 
-def of_run(summary: RunSummary, known: Mapping[str, RunSummary]) -> None:
+def draw_progress(summary: RunSummary, known: Mapping[str, RunSummary]) -> None:
     """Draw the progress of a running run, and the result of one that this reader saw end."""
     name = summary.path.name
     if summary.status == "running":
@@ -96,14 +96,14 @@ def _follow(name: str) -> None:
 
 
 def _moving(name: str) -> None:
-    if reading.run_of(state.root() / name).status != "running":
+    if reading.load_run(state.root() / name).status != "running":
         reading.look_again()
         st.rerun()
-    draw_stage(name, job_of(name))
+    draw_stage(name, queued_job(name))
 
 
 def _waiting(name: str) -> None:
-    job = job_of(name)
+    job = queued_job(name)
     if job is None or (state.root() / name / MANIFEST).is_file():
         reading.look_again()
         st.rerun()
@@ -128,10 +128,10 @@ def _draw_finished(summary: RunSummary, known: Mapping[str, RunSummary]) -> None
         succeeded = status == "succeeded"
         sign = markup.sign(GRADES, summary.grade, summary.coverage) if succeeded else markup.sign(STATUSES, status)
         st.html(f'<p class="tp-answer">{"Finished" if succeeded else "Ended"}: {sign}</p>')
-        config = reading.run_of(summary.path).config
+        config = reading.load_run(summary.path).config
         if summary.mode == "smoke" and config and st.button("Set up the full run", icon=":material/fast_forward:"):
             full_runs = [run.path for run in find_full_runs(summary, known.values())[:_MAX_FULL_RUNS]]
-            job = job_of(name)
+            job = queued_job(name)
             queued = configs.read(configs.StartConfig(key="", path=job.folder / CONFIG)) if job else None
             state.go(state.LAUNCH, **configs.full_run_parameters(config, name, full_runs=full_runs, queued=queued))
 
@@ -201,7 +201,7 @@ def card(summary: RunSummary, run: Run, known: Mapping[str, RunSummary]) -> None
             start_button(run)
             return
         smoke, full = (summary, found[0]) if is_smoke else (found[0], summary)
-        check = reading.rehearsal_of(smoke.path, full.path)
+        check = reading.load_smoke_check(smoke.path, full.path)
         stages = " · ".join(f"{STATE_LABELS[stage.state][0]} {stage.name}" for stage in check.smoke_stages)
         markup.note(f"{check.summary} {stages}")
         if st.button(TAB, icon=":material/science:"):
@@ -211,4 +211,4 @@ def card(summary: RunSummary, run: Run, known: Mapping[str, RunSummary]) -> None
 def start_button(run: Run) -> None:
     """Draw the button that queues the smoke run of a run's configuration."""
     if run.config is not None and gate.may_operate() and st.button(START, icon=":material/science:", type="primary"):
-        gate.start(configs.smoke_of(run.config))
+        gate.start(configs.make_smoke_config(run.config))

@@ -29,17 +29,17 @@ _LOG_X, _CLIP = "log x", "hide outliers"
 _SMOOTHING_WEIGHTS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.99)
 
 
-def line_of(name: str, run: Run, known: Mapping[str, RunSummary]) -> tuple[RunLine, str]:
+def load_line(name: str, run: Run, known: Mapping[str, RunSummary]) -> tuple[RunLine, str]:
     """Return the curves of a run, and a remark on them (empty for none)."""
     view, summary = run.foreign(), known.get(name)
     if view is not None:
-        return foreign_run.line_of(name, view)
+        return foreign_run.build_line(name, view)
     has_parent = bool(run.manifest and run.manifest.get("parent"))
     by_id = {summary.run_id: summary for summary in known.values()} if has_parent else {}
 
     def find(run_id: str) -> RecordedRun | None:
         parent = by_id.get(run_id)
-        return None if parent is None else _recorded(reading.run_of(parent.path))
+        return None if parent is None else _recorded(reading.load_run(parent.path))
 
     line, missing = line_with_parents(name, _recorded(run), find)
     remarks = (
@@ -59,7 +59,7 @@ _NOT_SHARED = frozenset({"seed", "name", "schema_version"})
 
 
 def _recorded(run: Run) -> RecordedRun:
-    return RecordedRun(run.manifest, run.eval_summary, reading.series_of(run.path))
+    return RecordedRun(run.manifest, run.eval_summary, reading.load_series(run.path))
 
 
 def controls() -> CurveOptions:

@@ -16,7 +16,7 @@ from dashboard.shared.charts import plan as figures
 from dashboard.shared.parts import config_form, gate, markup, problems
 from dashboard.shared.parts.gate import trying
 from dashboard.shared.tables import headline, planned
-from dashboard.shared.words import VERDICTS, part_name, plain, verdict_at
+from dashboard.shared.words import VERDICTS, get_verdict, part_name, plain
 from launch import tasks
 from launch.tasks import State, TaskResult
 from schemas.formats import duration, percent, size
@@ -27,7 +27,7 @@ _LARGEST = 8
 
 def head(plan: Mapping[str, Any]) -> None:
     """Draw the answer in one sentence, and its details below."""
-    found = VERDICTS[verdict_at(plan, "verdict")]
+    found = VERDICTS[get_verdict(plan, "verdict")]
     symbol = f'<span class="tp-sign tp-{found.tone}" title="{markup.safe(found.meaning)}">{found.symbol}</span>'
     lines = "".join(f'<p class="tp-sub">{markup.safe(line)}</p>' for line in planned.details(plan))
     st.html(f'<p class="tp-answer">{symbol} {markup.safe(planned.sentence(plan))}</p>{lines}')
@@ -85,8 +85,8 @@ def advice(plan: Mapping[str, Any], *, source: str, config: Mapping[str, Any]) -
         with st.container(horizontal=True, vertical_alignment="center", key=f"advice {number}"):
             codes = " + ".join(f"<code>{markup.safe(text)}</code>" for text in settings)
             st.html(
-                f'<div class="tp-advice">{markup.sign(VERDICTS, verdict_at(one, "verdict"))} <span>{codes}</span>'
-                f'<span class="tp-number">{size(planned.bytes_at(one, "need_bytes"))}</span>'
+                f'<div class="tp-advice">{markup.sign(VERDICTS, get_verdict(one, "verdict"))} <span>{codes}</span>'
+                f'<span class="tp-number">{size(planned.get_bytes(one, "need_bytes"))}</span>'
                 f'<span class="tp-dim">{markup.safe(get_str(one, "costs") or "")}</span></div>'
             )
             st.button(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dashboard.shared.files import Series
-from dashboard.shared.tables.planned import band_at
+from dashboard.shared.tables.planned import get_band
 from dashboard.shared.words import part_name, program_name
 from evidence.effective import peak_memory, planned_memory
 from schemas import formats
@@ -183,7 +183,7 @@ def _memory_forecast(plan: Document, manifest: Document) -> Forecast:
 
 def _step(plan: Document, manifest: Document) -> list[Forecast]:
     """Return the step time, or nothing if it was not planned."""
-    band = band_at(plan, "time", "step_seconds")
+    band = get_band(plan, "time", "step_seconds")
     if band is None:
         return []
     seconds, steps = get_number(manifest, "result", "train_seconds"), get_number(manifest, "training", "steps_done")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dashboard.shared.words import METHODS, method_at, program_name, verdict_at
+from dashboard.shared.words import METHODS, get_method, get_verdict, program_name
 from schemas.formats import count, duration, number, percent, size
 from schemas.problems import Problem, Severity
 from schemas.reading import get_number, get_objects, get_path, get_str
@@ -62,13 +62,13 @@ class MemoryPart:
     because: str
 
 
-def bytes_at(document: Mapping[str, Any] | None, *path: str) -> float | None:
+def get_bytes(document: Mapping[str, Any] | None, *path: str) -> float | None:
     """Read a number of bytes, or None if no machine could have so many."""
     value = get_number(document, *path)
     return value if value is not None and 0 <= value <= _MAX_BYTES else None
 
 
-def band_at(document: Mapping[str, Any] | None, *path: str) -> Estimate | None:
+def get_band(document: Mapping[str, Any] | None, *path: str) -> Estimate | None:
     """Read an estimate, or None unless 0 ≤ low ≤ likely ≤ high."""
     low, likely, high = (get_number(document, *path, end) for end in ("low", "likely", "high"))
     if low is None or likely is None or high is None or not 0 <= low <= likely <= high <= _MAX_SECONDS:
@@ -78,31 +78,31 @@ def band_at(document: Mapping[str, Any] | None, *path: str) -> Estimate | None:
 
 def sentence(plan: Plan) -> str:
     """Answer whether it fits, how long it takes and, if it does not fit, what would make it fit."""
-    verdict = verdict_at(plan, "verdict")
+    verdict = get_verdict(plan, "verdict")
     target = get_str(plan, "target", "title") or get_str(plan, "target", "name") or "an unknown device"
     answer = _ANSWERS[verdict].format(target=target)
     if verdict == "unsupported":
         return f"{answer}."
-    available, hours = bytes_at(plan, "available_bytes"), band_at(plan, "time", "hours")
-    text = f"{answer}: needs {size(bytes_at(plan, 'need_bytes'))}"
+    available, hours = get_bytes(plan, "available_bytes"), get_band(plan, "time", "hours")
+    text = f"{answer}: needs {size(get_bytes(plan, 'need_bytes'))}"
     text += ("" if available is None else f" of {size(available)}") + _per_device(plan)
     if verdict != "does not fit" and hours is not None:
         text += f", takes about {duration(hours.likely * _HOUR_SECONDS)}"
     text += "."
-    cure = next((one for one in advice(plan) if verdict_at(one, "verdict") == "fits"), None)
+    cure = next((one for one in advice(plan) if get_verdict(one, "verdict") == "fits"), None)
     if verdict in {"does not fit", "tight"} and cure is not None:
-        text += f" It fits with {' and '.join(settings(cure))} ({size(bytes_at(cure, 'need_bytes'))})."
+        text += f" It fits with {' and '.join(settings(cure))} ({size(get_bytes(cure, 'need_bytes'))})."
     return text
 
 
 def need_in_words(plan: Plan) -> str:
     """Return the memory that is needed: `12.55 GiB per device ± 17 %`."""
-    return f"{size(bytes_at(plan, 'need_bytes'))}{_per_device(plan)}{_error(plan)}"
+    return f"{size(get_bytes(plan, 'need_bytes'))}{_per_device(plan)}{_error(plan)}"
 
 
 def details(plan: Plan) -> list[str]:
     """Return a line each for how memory was estimated, the time, quotas, disk and the host."""
-    if verdict_at(plan, "verdict") == "unsupported":
+    if get_verdict(plan, "verdict") == "unsupported":
         return []
     lines = [
         _memory_line(plan),
@@ -123,17 +123,17 @@ def memory_parts(plan: Mapping[str, Any] | None) -> list[MemoryPart]:
         MemoryPart(
             program=program_name(get_str(program, "name")),
             is_on_host=get_str(program, "on") == "host",
-            verdict=verdict_at(program, "verdict"),
+            verdict=get_verdict(program, "verdict"),
             peak=peak,
-            limit=bytes_at(program, "available_bytes") or None,
+            limit=get_bytes(program, "available_bytes") or None,
             name=get_str(part, "name") or "?",
             bytes=value,
             because=get_str(part, "because") or "",
         )
         for program in programs
-        if (peak := bytes_at(program, "peak_bytes"))
+        if (peak := get_bytes(program, "peak_bytes"))
         for part in get_objects(program, "parts")[:_MOST_PARTS]
-        if (value := bytes_at(part, "bytes"))
+        if (value := get_bytes(part, "bytes"))
     ]
 
 
@@ -141,7 +141,7 @@ def time_parts(plan: Mapping[str, Any] | None) -> list[TimePart]:
     """Read the phases of a run in the order in which they happen."""
     found = {}
     for one in get_objects(plan, "time", "session"):
-        name, seconds = get_str(one, "name") or "", band_at(one, "seconds")
+        name, seconds = get_str(one, "name") or "", get_band(one, "seconds")
         if seconds is not None and seconds.likely > 0:
             found[name] = TimePart(name=name, seconds=seconds, because=get_str(one, "because") or "")
     return [found[name] for name in _PHASES if name in found]
@@ -192,15 +192,15 @@ def _error(plan: Plan) -> str:
 
 def _memory_line(plan: Plan) -> str:
     devices, name = get_number(plan, "target", "devices") or 1, get_str(plan, "target", "name") or "unknown device"
-    method = method_at(plan) or METHODS["closed_form"]
-    largest = max(get_objects(plan, "programs"), key=lambda one: bytes_at(one, "peak_bytes") or 0, default=plan)
+    method = get_method(plan) or METHODS["closed_form"]
+    largest = max(get_objects(plan, "programs"), key=lambda one: get_bytes(one, "peak_bytes") or 0, default=plan)
     reason = get_str(largest, "because") or ""  # of a formula: why nothing was compiled
     how = reason if reason.startswith(method) else method
     return f"Memory on {count(devices)} × {name}{_error(plan)}, {how}."
 
 
 def _time_line(plan: Plan) -> str:
-    step, hours = band_at(plan, "time", "step_seconds"), band_at(plan, "time", "hours")
+    step, hours = get_band(plan, "time", "step_seconds"), get_band(plan, "time", "hours")
     if step is None or hours is None:
         return ""
     tokens, real = get_number(plan, "time", "tokens"), get_number(plan, "time", "real_tokens")
@@ -215,7 +215,7 @@ def _quota_line(plan: Plan) -> str:
     """Format shares of the limits: `57 % of a session of 9 h 00 min (29 to 114 %)`; and the number of sessions."""
     parts = []
     for name, seconds in time_limits(plan).items():
-        if (share := band_at(plan, "time", f"{name}_fraction")) is not None:
+        if (share := get_band(plan, "time", f"{name}_fraction")) is not None:
             low, likely, high = (number(100 * value, 2) for value in (share.low, share.likely, share.high))
             interval = f" ({low} to {high} %)" if low != high else ""
             parts.append(f"{likely} % of a {name} of {duration(seconds)}{interval}")
@@ -230,7 +230,7 @@ def _quota_line(plan: Plan) -> str:
 
 
 def _usage(plan: Plan, key: str, template: str) -> str:
-    need, available = bytes_at(plan, key, "need_bytes"), bytes_at(plan, key, "available_bytes")
+    need, available = get_bytes(plan, key, "need_bytes"), get_bytes(plan, key, "available_bytes")
     if need is None:
         return ""
     lack = ", too little" if available is not None and need > available else ""

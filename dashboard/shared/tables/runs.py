@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from dashboard.shared import form
-from dashboard.shared.form import as_yaml
+from dashboard.shared.form import format_yaml
 from dashboard.shared.tables import query
 from dashboard.shared.tables.query import is_missing
 from dashboard.shared.words import GRADES, STATUSES, csv_cell, label, marks, shorten
@@ -228,7 +228,7 @@ def shown_grade(run: RunSummary) -> str:
 
 def cell_text(value: object) -> str:
     """Return a value as one line without invisible characters."""
-    text = as_yaml(value) if isinstance(value, bool) else str(value)
+    text = format_yaml(value) if isinstance(value, bool) else str(value)
     return shorten(strip_invisible(text).replace("\n", " "), LONGEST_CELL)
 
 
@@ -269,7 +269,9 @@ def _describe(settings: Mapping[str, object], other: Mapping[str, object] | None
         if own == theirs or key in _NO_SETTINGS or (other is None and key in _NO_DEFAULT):
             continue
         name = "model" if key == "model.name" else key.rpartition(".")[2]
-        parts.append(f"{name} {as_yaml(own)}" if other is None else f"{name} {as_yaml(theirs)} → {as_yaml(own)}")
+        parts.append(
+            f"{name} {format_yaml(own)}" if other is None else f"{name} {format_yaml(theirs)} → {format_yaml(own)}"
+        )
     if not parts:
         return "nothing" if other is not None else "defaults"
     more = f", {len(parts) - _MOST_CHANGES} more" if len(parts) > _MOST_CHANGES else ""
@@ -309,7 +311,7 @@ def group_runs(table: RunTable, names: Sequence[str], key: str) -> tuple[pd.Data
             "name": range(len(names)),
         }
     ).explode("value", ignore_index=True)
-    runs["value"] = [None if is_missing(value) else as_yaml(value) for value in runs["value"]]
+    runs["value"] = [None if is_missing(value) else format_yaml(value) for value in runs["value"]]
     order = pd.to_numeric(runs["value"], errors="coerce")
     if (order.isna() & runs["value"].notna()).any():
         order = -runs.groupby("value")["name"].transform("size")

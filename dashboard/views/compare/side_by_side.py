@@ -14,9 +14,9 @@ import streamlit as st
 
 from dashboard.shared import reading
 from dashboard.shared.charts import foreign_run
-from dashboard.shared.form import as_yaml
+from dashboard.shared.form import format_yaml
 from dashboard.shared.parts import course, curves, markup, run_box
-from dashboard.shared.parts.curves import line_of
+from dashboard.shared.parts.curves import load_line
 from dashboard.shared.parts.run_box import MOST_SIDE_BY_SIDE
 from dashboard.shared.words import GRADES, STATUSES, Sign, both_ends, csv_text, glimpse, label, shorten
 from evidence import layout
@@ -57,7 +57,7 @@ def draw(chosen: Sequence[str], known: Mapping[str, RunSummary], toolbar: Abstra
         return
     if not reading.are_as_judged([known[name] for name in names]):
         return
-    runs = {name: reading.run_of(known[name].path) for name in names}
+    runs = {name: reading.load_run(known[name].path) for name in names}
     # The curves are sent to the browser before the differences are computed.
     top = st.container()
     _draw_curves(runs, known)
@@ -229,7 +229,7 @@ def difference_figure(frame: pd.DataFrame, baseline: str) -> go.Figure:
 
 def _draw_curves(runs: Mapping[str, Run], known: Mapping[str, RunSummary]) -> None:
     st.header("Curves", anchor=False)
-    lines, remarks = zip(*(line_of(name, run, known) for name, run in runs.items()), strict=True)
+    lines, remarks = zip(*(load_line(name, run, known) for name, run in runs.items()), strict=True)
     drawn = [line for line in lines if line.rows]
     if not drawn:
         markup.note("No run here has metrics.")
@@ -318,7 +318,7 @@ def settings_frame(compared: Comparison) -> pd.DataFrame:
 
 
 def _format_value(value: object) -> str:
-    return formats.NOTHING if value == ABSENT else strip_invisible(as_yaml(value))
+    return formats.NOTHING if value == ABSENT else strip_invisible(format_yaml(value))
 
 
 def format_setting(value: object) -> str:

@@ -52,7 +52,7 @@ def draw(found: Sequence[RunSummary], picked: Sequence[RunSummary]) -> None:
             "A smoke run takes two steps with the same configuration, and evaluates.",
         )
         with st.container(horizontal=True, horizontal_alignment="center"):
-            course.start_button(reading.run_of(full.path))
+            course.start_button(reading.load_run(full.path))
     elif reading.are_as_judged([smoke, full]):
         _draw_check(smoke, full)
 
@@ -101,7 +101,7 @@ def _choose_pair(
 
 
 def _draw_check(smoke: RunSummary, full: RunSummary) -> None:
-    check = reading.rehearsal_of(smoke.path, full.path)
+    check = reading.load_smoke_check(smoke.path, full.path)
     st.html(f'<p class="tp-answer">{markup.safe(check.summary)}</p>')
     markup.note(_LINEAGES[find_lineage(smoke, full)])
     left, right = st.columns([3, 2], gap="large")

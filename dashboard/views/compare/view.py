@@ -42,7 +42,7 @@ def page() -> None:
 
 def _choose_runs(known: Mapping[str, RunSummary]) -> list[str]:
     """Return the runs in the address; the box to choose them only holds a limited number."""
-    named = state.asked_for("runs", known)
+    named = state.allowed_values("runs", known)
     if len(named) > MOST_SIDE_BY_SIDE:
         go_where_held()
         markup.note(f"{len(named):,} runs. Side by side shows the first {MOST_SIDE_BY_SIDE}; Scatter shows all.")

@@ -54,7 +54,7 @@ def _card(title: str, documents: Sequence[DocumentState], run: Run) -> None:
         lines += f"<p>{name}{markup.safe(format_state(document))}</p>"
     small = format_schemas(documents)
     if view := run.foreign():
-        small = ", ".join(dict.fromkeys(name for one in documents for name in foreign_run.files_of(view, one.name)))
+        small = ", ".join(dict.fromkeys(name for one in documents for name in foreign_run.list_files(view, one.name)))
     small = markup.safe(glimpse(small, _LONGEST_NAMES))
     st.html(f'<div class="tp-card"><h2>{markup.safe(title)}{sign}</h2>{lines}<small>{small}</small></div>')
     names = [document.name for document in documents if document.is_there and document.name in run.files]

@@ -203,7 +203,7 @@ def section(folder: Path, *, following: bool) -> None:
         bind="query-params",
         help="Other: a missing or unknown level.",
     )
-    log = reading.log_of(folder)
+    log = reading.load_log(folder)
     if not log.records:
         markup.empty("No log", "log.jsonl is missing or cannot be read.")
         return

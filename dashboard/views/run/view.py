@@ -36,7 +36,7 @@ _LAST = "last run shown"
 def page() -> None:
     """Draw the page."""
     known = reading.by_name(reading.summaries())
-    job = course.job_of(st.query_params.get("run", ""))
+    job = course.queued_job(st.query_params.get("run", ""))
     if job is not None and job.run not in known:
         course.before_its_folder(job)
         return
@@ -52,9 +52,9 @@ def page() -> None:
     if not reading.are_as_judged([summary]):
         markup.heading(name)
         return
-    run = reading.run_of(summary.path)
+    run = reading.load_run(summary.path)
     _head(name, run, known)
-    course.of_run(summary, known)
+    course.draw_progress(summary, known)
     evidence.strip(summary, run)
     course.card(summary, run, known)
     running = summary.status == "running"
@@ -84,13 +84,13 @@ def _body(name: str, known: Mapping[str, RunSummary], *, was_running: bool) -> N
     # Selecting a tab reruns only this fragment, but the grade above must not outlive the files that it is based on.
     if reading.changed_runs([known[name]]):
         st.rerun()
-    run = reading.run_of(folder)
+    run = reading.load_run(folder)
     if was_running and run.status != "running":
         reading.look_again()
         st.rerun()
     view = run.foreign()
     if view is None:
-        series = reading.series_of(folder)
+        series = reading.load_series(folder)
         _figures(run, series)
     else:
         markup.figures(foreign_run.figures(view))
@@ -173,7 +173,7 @@ def _head(name: str, run: Run, known: Mapping[str, RunSummary]) -> None:
     signs = markup.sign(GRADES, summary.grade, summary.coverage) + (markup.sign(STATUSES, status) if status else "")
     signs += f'<span class="tp-dim">{_count_problems(run)}</span>'
     lines = [" · ".join(fact if isinstance(fact, markup.Safe) else markup.safe(fact) for fact in facts if fact)]
-    continuation = reading.continuation_of(name, known)
+    continuation = reading.find_continuation(name, known)
     may_resume = continuation is None and can_resume(run) and gate.may_operate()
     lines += map(markup.safe, [_describe_end(run, may_resume=may_resume), *_notes(summary)])
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -222,7 +222,7 @@ def _buttons(
             "Continuation", icon=":material/arrow_forward:", help="Open the run that continues this one."
         ):
             state.go(state.RUN, run=continuation)
-        job = course.job_of(name)
+        job = course.queued_job(name)
         if run.status == "running" and job is not None and not job.has_ended and gate.may_operate():
             course.stop_button(job)
         has_config = CONFIG in run.files
@@ -239,7 +239,7 @@ def _buttons(
 
 
 def _curves(name: str, run: Run, known: Mapping[str, RunSummary], *, running: bool) -> None:
-    line, remark = curves.line_of(name, run, known)
+    line, remark = curves.load_line(name, run, known)
     if not line.rows:
         if running:
             markup.empty("No metrics yet", "The first row comes with the first step, after compiling.")

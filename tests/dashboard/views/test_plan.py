@@ -23,7 +23,7 @@ WHERE = ("--where", "--quick")
 
 def tiny(**changed: object) -> dict[str, object]:
     source = next(source for source in configs.sources() if source.key == "tiny.yaml")
-    return form.with_defaults(configs.read(source) | changed)
+    return form.fill_defaults(configs.read(source) | changed)
 
 
 def figures(app: AppTest) -> int:

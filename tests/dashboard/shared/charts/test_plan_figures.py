@@ -71,7 +71,7 @@ def test_phases_are_stacked_and_near_limits_are_drawn() -> None:
     "bad", [None, 7, band(3, 2, 1), band(-1, 0, 1), {"low": 1}, {"low": 1, "likely": 2, "high": 1e99}]
 )
 def test_an_impossible_estimate_is_none(bad: object) -> None:
-    assert planned.band_at({"seconds": bad}, "seconds") is None
+    assert planned.get_band({"seconds": bad}, "seconds") is None
 
 
 @pytest.mark.parametrize(

@@ -16,27 +16,28 @@ def test_every_shipped_configuration_and_its_smoke_test_are_valid() -> None:
     found = configs.sources()
     assert found[0].key == "demo.yaml"
     assert not [source for source in found if source.path.name.startswith("smoke_")]
-    started = [configs.quick_smoke(), *map(configs.read, found), *map(configs.smoke_of, map(configs.read, found))]
-    full = map(form.with_defaults, started)
+    smokes = map(configs.make_smoke_config, map(configs.read, found))
+    started = [configs.quick_smoke(), *map(configs.read, found), *smokes]
+    full = map(form.fill_defaults, started)
     assert [problem for config in full for problem in check_value(form.KIND, config, file="config.yaml")] == []
     assert configs.quick_smoke()["mode"] == "smoke"
 
 
 def test_a_smoke_test_leads_to_its_shipped_configuration_or_to_itself_with_more_steps() -> None:
     demo = configs.read(configs.sources()[0])
-    smoke = form.with_defaults(configs.smoke_of(demo))
+    smoke = form.fill_defaults(configs.make_smoke_config(demo))
     assert full_run_parameters(smoke, "a") == {"source": "demo.yaml"}
     smoke["optimizer"]["learning_rate"] *= 2
     assert full_run_parameters(smoke, "a") == {"source": "same as a", "set": ["name=demo", *FULL]}
     smoke["limits"]["steps"] = 500
     assert full_run_parameters(smoke, "a")["set"][3] == "limits.steps=500"
-    quick = full_run_parameters(form.with_defaults(configs.quick_smoke()), "b")
+    quick = full_run_parameters(form.fill_defaults(configs.quick_smoke()), "b")
     assert quick == {"source": "same as b", "set": ["name=full", *FULL]}
 
 
 def test_a_smoke_test_with_a_small_model_leads_to_the_configuration_it_was_made_from(tmp_path: Path) -> None:
-    demo = form.with_defaults(configs.read(configs.sources()[0]))
-    queued = configs.smoke_of(demo)
+    demo = form.fill_defaults(configs.read(configs.sources()[0]))
+    queued = configs.make_smoke_config(demo)
     small = {
         **queued,
         "model": {**queued["model"], "shape": "small"},

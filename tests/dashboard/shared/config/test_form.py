@@ -65,7 +65,7 @@ def test_a_value_is_parsed_as_yaml_and_a_wrong_one_is_kept(
 
 
 def test_a_configuration_with_its_defaults_is_valid_and_complete() -> None:
-    full = form.with_defaults({"model": {"name": "demo"}, "limits": {"steps": 7}})
+    full = form.fill_defaults({"model": {"name": "demo"}, "limits": {"steps": 7}})
     assert form.problems(full) == []
     assert full["limits"] == {"steps": 7, "max_minutes": None}
     assert full["optimizer"]["learning_rate"] == 0.001
@@ -74,7 +74,7 @@ def test_a_configuration_with_its_defaults_is_valid_and_complete() -> None:
 
 
 def test_unknown_keys_and_values_instead_of_objects_are_kept_for_validation() -> None:
-    full = form.with_defaults({"model": {"name": "demo", "size": 3}, "colour": "red", "checkpoint": "often"})
+    full = form.fill_defaults({"model": {"name": "demo", "size": 3}, "colour": "red", "checkpoint": "often"})
     assert (full["colour"], full["model"]["size"], full["checkpoint"]) == ("red", 3, "often")
     assert len(form.problems(full)) == 3
 
@@ -159,6 +159,6 @@ def test_settings_of_a_run_without_documents(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [0.001, 0.0010000001, 1.0, 1e-06, 1.5e-7, 1e22, 0.1 + 0.2, -2.5e-10])
 def test_a_number_is_shown_as_yaml_writes_it_with_every_digit(value: float) -> None:
-    text = form.as_yaml(value)
+    text = form.format_yaml(value)
     assert yaml.safe_dump(value) == f"{text}\n...\n"
     assert yaml.safe_load(text) == value

@@ -138,8 +138,10 @@ def test_a_root_without_a_full_run(opened: Open, root: Path) -> None:
 
 
 def test_the_smoke_run_of_a_configuration_has_its_model() -> None:
-    config = configs.smoke_of({"name": "gemma", "model": {"name": "google/gemma-2b"}, "limits": {"steps": 500}})
+    config = configs.make_smoke_config(
+        {"name": "gemma", "model": {"name": "google/gemma-2b"}, "limits": {"steps": 500}}
+    )
     assert (config["name"], config["mode"], config["limits"]["steps"]) == ("gemma-smoke", "smoke", 2)
     assert config["model"]["name"] == "google/gemma-2b"
     assert config["recording"]["log_every_steps"] == 1
-    assert configs.smoke_of(config)["name"] == "gemma-smoke"
+    assert configs.make_smoke_config(config)["name"] == "gemma-smoke"

@@ -192,8 +192,8 @@ def test_the_smoke_test_shows_which_settings_it_replaces(opened: Open, root: Pat
     rows = re.findall(r"<tr class=\"\">(.*?)</tr>", said(app))
     replaced = {tuple(re.findall(r"<td[^>]*>(.*?)</td>", row)) for row in rows}
     assert {("Name", "demo", "demo-smoke"), ("Mode", "full", "smoke"), ("Steps", "2800", "2")} <= replaced
-    full = form.with_defaults(configs.read(configs.sources()[0]))
-    assert len(replaced) == len(form.differing_fields(full, form.with_defaults(shown(app)))) == 5
+    full = form.fill_defaults(configs.read(configs.sources()[0]))
+    assert len(replaced) == len(form.differing_fields(full, form.fill_defaults(shown(app)))) == 5
 
 
 def answer(root: Path, config: dict[str, Any], value: dict[str, Any], *options: str, exit_code: int = 0) -> None:
