@@ -38,8 +38,8 @@ from schemas.render import render_text
 
 INTERRUPTIBLE = """
 import sys, time
-print("ready", flush=True)
 try:
+    print("ready", flush=True)
     time.sleep(60)
 except KeyboardInterrupt:
     print("saved", flush=True)
