@@ -80,11 +80,6 @@ def changed_runs(shown: Sequence[RunSummary]) -> list[str]:
     return list(dict.fromkeys([*outdated, *graded_again]))
 
 
-def at_work() -> list[str]:
-    """Return the names of the runs that are running."""
-    return [run.path.name for run in shared_index().runs if run.status == "running"]
-
-
 def look_again() -> None:
     """Read what a page has just written, before it is drawn again."""
     shared_index().refresh(_WAIT_AFTER_WRITING_SECONDS)

@@ -39,8 +39,8 @@ MAX_DIFFERENCES = 20
 MARGINS: Mapping[str, float] = {"float32": 0.001, "bfloat16": 0.1, "float16": 0.02}
 """Largest accepted gap between the largest logit and the logit of a recorded token, by dtype of the matrix products.
 
-At least twice what the same weights showed on other hardware (`benchmarks/results/fingerprints.json`); an edited token
-was never less than 1.7 below. See docs/decisions/verification.md.
+At least twice what the same weights showed on other hardware; an edited token
+was never less than 1.7 below.
 """
 
 MATMUL_DTYPES: Mapping[str, str] = {"gpu": "float16", "tpu": "bfloat16"}

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 from difflib import SequenceMatcher
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from secret_samples import HEX, LETTERS, SECRETS
 
+from dashboard.shared import words
 from dashboard.shared.parts.markup import Safe, changes
 from dashboard.shared.words import LONGEST, csv_cell, difference, findable, glimpse, plain, shorten
 from evidence.bundle.secrets import hide_secrets, strip_invisible
+from schemas.formats import NOTHING
 
 
 def test_markdown_is_shown_as_it_stands() -> None:
@@ -106,3 +109,13 @@ def test_a_name_that_is_typed_whole_comes_before_longer_ones_that_hold_it() -> N
         "data.final_learning_rate",
         "a.final_learning_rate_fraction",
     ]
+
+
+@pytest.mark.parametrize("text", [None, "", "yesterday", "2026-11-20T23:30:12"])
+def test_what_states_no_moment_is_a_dash(text: str | None) -> None:
+    assert words.date_and_time(text) == words.clock(text) == NOTHING
+
+
+def test_times_are_shown_in_the_readers_zone() -> None:
+    assert words.date_and_time("2026-11-20T23:30:12+00:00", ZoneInfo("Asia/Tokyo")) == "2026-11-21 08:30:12"
+    assert words.clock("2026-11-20T23:30:12.5Z", ZoneInfo("Asia/Tokyo")) == "08:30:12"
