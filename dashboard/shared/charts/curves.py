@@ -1,6 +1,6 @@
 """Training curves of one or several runs as one Plotly figure: stacked panels, one x axis, one hover label.
 
-A run that was resumed is drawn with the rows of its parents (docs/decisions/run-folder.md). Long series are thinned, and
+A resumed run is drawn with the rows of its parents (docs/decisions/run-folder.md). Long series are thinned, and
 the remark below the figure says so.
 """
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
+import plotly.graph_objects as go
 import streamlit as st
 
 from dashboard.shared import form, reading
-from dashboard.shared.charts import foreign_run, machine_figure
+from dashboard.shared.charts import foreign_run
+from dashboard.shared.charts.curves import stack_panels
+from dashboard.shared.charts.theme import Palette, unit_of_bytes, unit_of_seconds
 from dashboard.shared.parts import markup, plan_answer
 from dashboard.shared.parts.problems import show as show_problems
 from dashboard.shared.tables import headline
@@ -161,8 +166,8 @@ def machine(run: Run) -> None:
     if not rows:
         return
     st.header("Machine at work", anchor=False)
-    told = machine_figure.describe(rows)
-    picture = machine_figure.draw(rows, markup.colours())
+    told = describe_machine(rows)
+    picture = draw_machine(rows, markup.colours())
     markup.show_figure(picture, key="machine", alt=f"Memory, load and waiting for data over the run. {told}")
     markup.note(told)
 
@@ -192,7 +197,7 @@ _LONGEST_MESSAGE = 2000
 _ROW_PIXELS, _MOST_PIXELS = 35, 640
 
 
-def section(folder: Path, *, following: bool) -> None:
+def log(folder: Path, *, following: bool) -> None:
     """Draw the records of a run's log; newest first while the run is running."""
     levels = st.pills(
         "Levels",
@@ -231,3 +236,66 @@ def section(folder: Path, *, following: bool) -> None:
         column_config={"Time": st.column_config.Column(width=150), "Level": st.column_config.Column(width=70)},
         key="log",
     )
+
+
+Row = Mapping[str, Any]
+
+_PANEL_PIXELS = 110
+_DASHES = ("solid", "dash", "dot", "dashdot")
+
+
+def draw_machine(rows: Sequence[Row], colours: Palette) -> go.Figure:
+    """Draw the rows of system.jsonl."""
+    divisor, unit = unit_of_bytes(max(row["host_memory_bytes"] for row in rows))
+    seconds = [row["clock_seconds"] - rows[0]["clock_seconds"] for row in rows]
+    second_divisor, time_unit = unit_of_seconds(max(seconds))
+    panels = [f"Memory ({unit})", "Load (%)", "Waiting for data (%)"]
+    figure = stack_panels(colours, panels, [_PANEL_PIXELS] * len(panels), legend_rows=1)
+    for index, (panel, name, values) in enumerate(machine_lines(rows)):
+        figure.add_scatter(
+            x=[second / second_divisor for second in seconds],
+            y=[None if value is None else value / divisor if panel == 1 else value for value in values],
+            name=name,
+            line={"color": colours.tones[("fair", "good", "quiet")[index % 3]], "dash": _DASHES[index % 4]},
+            yaxis=f"y{panel}",
+            hovertemplate="%{y:.4~g}",
+        )
+        figure.update_layout({f"yaxis{panel}": {"rangemode": "tozero"}})
+    figure.update_xaxes(title_text=f"{time_unit} since the first row")
+    return figure
+
+
+def machine_lines(rows: Sequence[Row]) -> list[tuple[int, str, list[float | None]]]:
+    """Return the number of the panel, the name and the values of each line."""
+    waits = [None if row["data_wait_fraction"] is None else 100 * row["data_wait_fraction"] for row in rows]
+    found = [
+        (1, "host memory", [row["host_memory_used_bytes"] for row in rows]),
+        (1, "memory of this process", [row["process_memory_bytes"] for row in rows]),
+        (2, "CPU load", [row["host_cpu_percent"] for row in rows]),
+        (3, "waiting for data", waits),
+    ]
+    for panel, what, key in (
+        (1, "memory", "device_memory_used_bytes"),
+        (2, "load", "device_utilisation_percent"),
+    ):
+        for number in range(max(len(row[key]) for row in rows)):
+            values = [row[key][number] if number < len(row[key]) else None for row in rows]
+            found.append((panel, f"{what} of device {number}", values))
+    return found
+
+
+def describe_machine(rows: Sequence[Row]) -> str:
+    """Return the last temperature and power of each device, and which sensors are missing."""
+    last = rows[-1]
+    units = {"device_temperature_celsius": "°C", "device_power_watts": "W"}
+    readings = [
+        f"device {number}: {value:,.0f} {unit}"
+        for key, unit in units.items()
+        for number, value in enumerate(last[key])
+        if value is not None
+    ]
+    sensors = {"utilisation": "device_utilisation_percent", "temperature": "device_temperature_celsius"}
+    sensors |= {"power": "device_power_watts", "memory": "device_memory_used_bytes"}
+    missing = ", ".join(name for name, key in sensors.items() if not last[key])
+    found = [f"Now {'; '.join(readings)}."] if readings else []
+    return " ".join([*found, *([f"No device sensor for {missing}."] if missing else [])])

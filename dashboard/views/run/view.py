@@ -146,7 +146,7 @@ def _sections(
         "Examples": lambda: sections.examples(run),
         "Predictions": lambda: _predictions(run),
         "Play": lambda: play.section(run, known),
-        "Log": lambda: sections.section(run.path, following=running),
+        "Log": lambda: sections.log(run.path, following=running),
         "Reproduce": lambda: reproduce.section(run),
         **last,
     }

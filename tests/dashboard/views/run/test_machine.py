@@ -1,7 +1,7 @@
 from pathlib import Path
 
-from dashboard.shared.charts.machine_figure import describe, draw
 from dashboard.shared.charts.theme import LIGHT
+from dashboard.views.run.sections import describe_machine, draw_machine
 from schemas.reading import read_rows
 
 ROWS = read_rows(Path("tests/cases/documents/valid/system_row.plain.jsonl"), "system_row").values
@@ -9,7 +9,7 @@ ROWS = read_rows(Path("tests/cases/documents/valid/system_row.plain.jsonl"), "sy
 
 
 def test_each_line_is_in_the_unit_of_its_panel():
-    drawn = {(trace.yaxis or "y", trace.name): list(trace.y) for trace in draw(ROWS, LIGHT).data}
+    drawn = {(trace.yaxis or "y", trace.name): list(trace.y) for trace in draw_machine(ROWS, LIGHT).data}
     assert drawn["y", "host memory"] == [row["host_memory_used_bytes"] / 2**30 for row in ROWS]
     assert drawn["y", "memory of device 0"] == [8123456789 / 2**30, None]
     assert drawn["y", "memory of device 1"] == [None, None]
@@ -18,9 +18,9 @@ def test_each_line_is_in_the_unit_of_its_panel():
 
 
 def test_a_cpu_has_no_device_lines():
-    assert not [trace.name for trace in draw(ROWS[1:], LIGHT).data if "device" in trace.name]
+    assert not [trace.name for trace in draw_machine(ROWS[1:], LIGHT).data if "device" in trace.name]
 
 
 def test_the_last_readings_and_missing_sensors_are_described():
-    assert describe(ROWS[:1]) == "Now device 0: 61 °C; device 1: 58 °C; device 0: 70 W."
-    assert describe(ROWS) == "No device sensor for utilisation, temperature, power, memory."
+    assert describe_machine(ROWS[:1]) == "Now device 0: 61 °C; device 1: 58 °C; device 0: 70 W."
+    assert describe_machine(ROWS) == "No device sensor for utilisation, temperature, power, memory."
