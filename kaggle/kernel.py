@@ -1,9 +1,9 @@
 # %% [markdown]
 # # trainproof on Kaggle
 #
-# Trains, records and packs a run on the accelerator that was asked for, and ends within seconds if Kaggle gave another
-# one: it substitutes silently, now and then by a machine without any. `docs/guides/kaggle.md` of trainproof says how this is
-# sent, and what comes back. This file is the source; `kaggle/make.py` makes the kernels and notebooks of it.
+# Trains, records and packages a run on the requested accelerator. It ends within seconds if Kaggle provides another one,
+# which happens silently. `docs/guides/kaggle.md` of trainproof explains how to push it and what it returns. This file is
+# the source; `kaggle/make.py` makes the kernels and notebooks from it.
 
 # %%
 # 1. What was given? Asked of the driver, before anything is installed.
@@ -88,7 +88,7 @@ def run(*arguments: object, may_end_with: tuple[int, ...] = (0,), folder: Path =
 
 wheels = sorted(INPUT.glob("**/trainproof-*.whl"))
 if not wheels:
-    sys.exit(f"There is no trainproof wheel below {INPUT}. Next: attach the dataset that holds it (docs/guides/kaggle.md).")
+    sys.exit(f"There is no trainproof wheel below {INPUT}. Next: attach the dataset with it (docs/guides/kaggle.md).")
 wanted = f"trainproof[{ASKED['extra']}] @ {wheels[-1].resolve().as_uri()}"
 subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", wanted], check=True)
 
