@@ -1,9 +1,9 @@
 # %% [markdown]
 # # trainproof on Kaggle
 #
-# Trains, records and packages a run on the requested accelerator. It ends within seconds if Kaggle provides another one,
-# which happens silently. `docs/guides/kaggle.md` of trainproof explains how to push it and what it returns. This file is
-# the source; `kaggle/make.py` makes the kernels and notebooks from it.
+# Trains, records and packages a run on the requested accelerator. It ends within seconds if Kaggle provides another
+# one, which happens silently. `docs/guides/kaggle.md` of trainproof explains how to push it and what it returns. This
+# file is the source; `kaggle/make.py` makes the kernels and notebooks from it.
 
 # %%
 # 1. What was given? Asked of the driver, before anything is installed.
