@@ -72,7 +72,7 @@ def test_operators_start_viewers_look_and_strangers_see_nothing(served: str, bro
     expect(page.get_by_text("You are logged in as a viewer")).to_be_visible()
     expect(page.get_by_role("button", name="Start Shortcut")).to_have_count(0)
     page.goto(f"{served}/run?run=alpha&view=Play")
-    expect(page.get_by_text("but only an operator may start a model")).to_be_visible()
+    expect(page.get_by_text("Only operators can start a model")).to_be_visible()
     expect(page.get_by_role("button", name="Ask", exact=True)).to_have_count(0)
 
     page = log_in(browser, served, "eve@elsewhere.org")
