@@ -174,7 +174,7 @@ def jobs(root: Path) -> list[Job]:
 
 
 class JobReader:
-    """Reads the jobs of a root repeatedly, and jobs with an exit code, which cannot change, only once."""
+    """Reads the jobs of a root repeatedly, but each job with an exit code only once, because it cannot change."""
 
     def __init__(self, root: Path) -> None:
         self._folder = launch_folder(root)

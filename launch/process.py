@@ -104,7 +104,7 @@ def is_alive(started: StartedProcess | None) -> bool:
 
 
 def _is_same(created: float, started: StartedProcess) -> bool:
-    """Compare start times. When the clock is set, Linux moves the start times of all processes and of the machine."""
+    """Compare start times. Setting the clock of a Linux machine shifts its boot time and all start times alike."""
     if abs(created - started.created) <= _CLOCK_TOLERANCE_SECONDS:
         return True
     if started.booted is None:

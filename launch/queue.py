@@ -116,7 +116,7 @@ def _device(config: Mapping[str, Any]) -> str:
 
 
 def _working_folder(job: Job | None) -> Path:
-    """Return the working folder for a job that follows another, which is only trusted if this user queued it."""
+    """Return the working folder of an earlier job if this user queued it, otherwise the current folder."""
     return Path(job.working_folder) if job is not None and job.is_own else Path.cwd()
 
 
@@ -126,7 +126,7 @@ def cancel(job: Job) -> None:
 
 
 def kill(job: Job) -> None:
-    """Kill a job without a checkpoint. Its run keeps the rows written so far and is not sealed."""
+    """Kill a job without saving a checkpoint. Its run keeps the rows written so far and is not finalized."""
     _stop(job, process.kill)
 
 

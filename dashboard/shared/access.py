@@ -44,7 +44,7 @@ def refusal(address: str | None, *, has_login: bool) -> Problem | None:
         file="",
         what=f"The dashboard does not listen on {address or 'every interface'} without a login.",
         next=f"Leave the address at {LOOPBACK} and use an SSH tunnel, or configure a login: an [auth] section in "
-        ".streamlit/secrets.toml, as described for Streamlit's st.login.",
+        ".streamlit/secrets.toml, as described in Streamlit's documentation of st.login.",
     )
 
 
@@ -52,7 +52,7 @@ def find_role(claims: Mapping[str, Any], section: Mapping[str, Any]) -> Role | N
     """Return the role of a logged-in user, or None.
 
     Args:
-        claims: Claims of the provider. Unverified addresses have no role.
+        claims: Claims of the provider. An address that it calls unverified has no role.
         section: The `[roles]` section.
     """
     email = claims.get("email")

@@ -27,12 +27,12 @@ LONGEST_LINE_BYTES = 4 * 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """Columns of a run.
+    """Metrics of a run as columns.
 
     Attributes:
         columns: By name of the field, `[rows]` float64, read-only, NaN where a value is null. `seconds` is the time
             since the first row.
-        unread: Number of lines that are not metric rows, or too long.
+        unread: Number of lines that are too long or are not metric rows.
     """
 
     columns: dict[str, np.ndarray]

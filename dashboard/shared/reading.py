@@ -124,7 +124,7 @@ def load_run(folder: Path) -> Run:
 
 
 def compare(folders: Sequence[Path]) -> Comparison:
-    """Compare runs, again if one of their files has changed."""
+    """Return the comparison of runs; it is computed again only if one of their files has changed."""
     key = [(str(folder), signature(folder)) for folder in folders]
     return _keep("comparison", key, lambda: compare_runs(list(map(read_run, folders)), list(map(check, folders))))
 

@@ -49,9 +49,9 @@ def root() -> Path:
 
 
 def allowed_values(key: str, known: Iterable[str]) -> list[str]:
-    """Return the values of a parameter of the address that are among `known`.
+    """Return the values of a query parameter that are among `known`.
 
-    A name that is not one of the folders under the root never becomes a path.
+    If `known` are the run folders, a URL cannot name any other path.
     """
     allowed = set(known)
     return [value for value in st.query_params.get_all(key) if value in allowed]
@@ -85,18 +85,18 @@ def has_dialog() -> bool:
 
 
 def restore_address(name: str) -> None:
-    """Restore the parameters that `save_address` saved, if the page was opened by a link without parameters."""
+    """Restore the query parameters that `save_address` saved, if the page was opened by a link without any."""
     if has_arrived() and not st.query_params:
         st.query_params.from_dict(st.session_state.get(name, {}))
 
 
 def save_address(name: str) -> None:
-    """Save the parameters of the address for the next visit."""
+    """Save the query parameters for the next visit."""
     st.session_state[name] = {key: st.query_params.get_all(key) for key in st.query_params}
 
 
 def go(page: Page, /, **parameters: str | Sequence[str]) -> NoReturn:
-    """Open a page with these parameters in its address."""
+    """Open a page with these query parameters."""
     # A fragment of this page with a timer may rerun before the browser has the new page, and would then clear that.
     context = get_script_run_ctx()
     if context is not None:

@@ -406,11 +406,11 @@ def _buttons(root: Path, job: Job, *, can_move: bool) -> None:
                     queue.kill(job)
                     st.rerun()
     if job.has_ended:
-        _next_buttons(root, job)
+        _follow_up_buttons(root, job)
 
 
-def _next_buttons(root: Path, job: Job) -> None:
-    """Draw what can follow a job that has ended."""
+def _follow_up_buttons(root: Path, job: Job) -> None:
+    """Draw the buttons that resume, change or retry a job that has ended."""
     key, folder = job.job_id, root / job.run
     run = reading.load_run(folder) if folder.is_dir() else None
     known = reading.by_name(reading.summaries())

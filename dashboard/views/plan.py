@@ -133,7 +133,9 @@ def _draw_machines(answer: Mapping[str, Any], plan: Mapping[str, Any] | None, ma
             "Memory": column_config.ProgressColumn(min_value=0, max_value=1, format="percent", help="Need / usable"),
             "Need": column_config.NumberColumn("Need (GiB)", format="%.2f"),
             "Usable": column_config.NumberColumn("Usable (GiB)", format="%.2f"),
-            "Session": column_config.NumberColumn(format="percent", help="Share of the longest session"),
+            "Session": column_config.NumberColumn(
+                format="percent", help="Share of the longest session that the machine allows"
+            ),
             "Weekly quota": column_config.NumberColumn(format="percent"),
         },
     )

@@ -362,7 +362,7 @@ def _grid_key(names: Sequence[str], selected: Sequence[str]) -> str:
 
 
 def _drawn() -> tuple[list[str], int]:
-    """Return the names in the grid that was drawn last, and its number."""
+    """Return the run names in the table drawn last, and the number in its widget key."""
     drawn: tuple[list[str], int] = st.session_state.get(_GRID, ([], 0))
     return drawn
 

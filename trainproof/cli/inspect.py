@@ -233,7 +233,7 @@ def planned_rows(run: Run) -> list[tuple[str, str]]:
     peak = peak_memory(run.manifest)
     memory = planned_memory(run.plan, peak.scope) if peak else None
     if peak is not None and memory is not None:
-        within = "" if memory.error_fraction is None else f" within {memory.error_fraction:.0%}"
+        within = "" if memory.error_fraction is None else f" ± {memory.error_fraction:.0%}"
         part = "" if peak.part is None else f", in {peak.part}"
         rows.append(("memory planned", f"{formats.size(memory.bytes)}{within}; observed {peak.as_text()}{part}"))
     low, high = (get_number(run.plan, "time", "step_seconds", end) for end in ("low", "high"))

@@ -155,7 +155,7 @@ def sign_file(file: Path | None, key: Path | None, new_key: Path | None) -> str:
 
     used = key or new_key
     if used is None:
-        raise refuse(file="", code="TP855", what="No key was named." if file else "Neither a file nor a key was named.")
+        raise refuse(file="", code="TP855", what="No key was given." if file else "Neither a file nor a key was given.")
     lines = []
     if new_key:
         lines.append(f"{new_key}: new private key {create_key(new_key)}. Keep it secret.")

@@ -408,7 +408,9 @@ def run_demo(root: Path, *, again: bool, watch: Watch) -> int:
 
     title = "A smoke run: two steps of the demo model, to test the pipeline"
     smoke = train_once("first-smoke", title, "demo.yaml", smoke_steps=2)
-    full = train_once("first-full", "A full run: the demo model learns to reason in a few minutes", "demo.yaml")
+    full = train_once(
+        "first-full", "A full run: in a few minutes the demo model learns to solve problems step by step", "demo.yaml"
+    )
     exported = full / EXPORT
     if not exported.exists():
         export_run(full, exported, watch)

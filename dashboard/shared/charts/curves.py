@@ -502,7 +502,9 @@ def _remark(panels: Sequence[_Panel]) -> str:
     if outside:
         sentences.append(f"{count(outside)} {'point is' if outside == 1 else 'points are'} outside the axis range.")
     if any(panel.bands for panel in panels):
-        sentences.append("Band: mean ± standard deviation over seeds, of the logarithms on a logarithmic axis.")
+        sentences.append(
+            "Band: mean ± standard deviation over seeds, computed from logarithms if the axis is logarithmic."
+        )
     return " ".join(sentences)
 
 

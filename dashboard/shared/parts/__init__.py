@@ -1,1 +1,1 @@
-"""How one thing is drawn, on whichever page."""
+"""Parts that several pages draw."""

@@ -63,13 +63,13 @@ def show(source: str, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_address(source: str) -> None:
-    """Take the changes that the address names, if the reader has just arrived by it."""
+    """Apply the changes in the query parameters, if the page was just opened with them."""
     if state.has_arrived() and (assignments := st.query_params.get_all(SET)):
         _replace(source, form.parse_assignments(assignments))
 
 
 def write_address(config: Mapping[str, Any], edited: Mapping[str, Any]) -> None:
-    """Put the reader's changes into the address, so that a link shows the same form."""
+    """Write the user's changes to the query parameters, so that a link opens the same form."""
     assignments = form.assignments(config, edited)
     if assignments != st.query_params.get_all(SET):
         st.query_params[SET] = assignments

@@ -77,7 +77,7 @@ def _seconds(seconds: float) -> str:
 
 def before_its_folder(job: Job) -> None:
     """Draw a queued or starting run, and rerun the page when its folder appears."""
-    _follow(job.run)
+    _remember_running(job.run)
     st.fragment(run_every=None if job.has_ended else TICK_SECONDS)(_waiting)(job.run)
 
 
@@ -85,13 +85,13 @@ def draw_progress(summary: RunSummary, known: Mapping[str, RunSummary]) -> None:
     """Draw the progress of a running run, and the result of one that this reader saw end."""
     name = summary.path.name
     if summary.status == "running":
-        _follow(name)
+        _remember_running(name)
         st.fragment(run_every=TICK_SECONDS)(_moving)(name)
     elif name in st.session_state.get(_FOLLOWED, ()):
         _draw_finished(summary, known)
 
 
-def _follow(name: str) -> None:
+def _remember_running(name: str) -> None:
     st.session_state[_FOLLOWED] = st.session_state.get(_FOLLOWED, frozenset()) | {name}
 
 

@@ -99,7 +99,7 @@ def advice(plan: Mapping[str, Any], *, source: str, config: Mapping[str, Any]) -
 
 
 def findings(plan: Mapping[str, Any]) -> None:
-    """Draw what is wrong with the planned run, or wasteful."""
+    """Draw what is wrong or wasteful in the planned run."""
     problems.show(planned.problems(plan))
 
 
@@ -251,7 +251,7 @@ def progress_line(output: str) -> str:
 
 
 def failure_text(output: str) -> str:
-    """Return the problems that the program reported, or all of its output if it reported none."""
+    """Return the output from the first problem on, or all of it if there is none, without log lines of libraries."""
     lines = [line for line in output.splitlines() if not _LIBRARY.match(line)]
     first = next((number for number, line in enumerate(lines) if _PROBLEM.match(line)), 0)
     return "\n".join(lines[first:])

@@ -23,7 +23,7 @@ from schemas.reading import get_number, get_objects, get_str
 TICK_SECONDS = 1.0
 _SAMPLE, _WHOLE, _QUESTIONS = "Random sample", "Whole run", "New questions"
 _WAYS = {
-    _SAMPLE: "All answers, the first and last segment, and randomly chosen segments in between.",
+    _SAMPLE: "Ten answers regenerated and all others scored; first and last segment, and random segments in between.",
     _WHOLE: "All answers, and the whole training from its seed. This takes as long as the run took.",
     _QUESTIONS: "All answers, and new questions generated from your seed. No training step is replayed.",
 }

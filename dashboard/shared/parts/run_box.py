@@ -106,7 +106,7 @@ _LAST = "last source shown"
 
 
 def choose() -> StartConfig | None:
-    """Draw the box and return the chosen configuration, or None if there is nothing to choose from."""
+    """Draw the select box of configurations and return the chosen one, or None if there are none."""
     folders = [summary.path for summary in reading.summaries()]
     if state.has_arrived() and "source" not in st.query_params and _LAST in st.session_state:
         st.query_params["source"] = st.session_state[_LAST]

@@ -188,7 +188,7 @@ def _column(values: Sequence[object]) -> pd.Series:
 
 
 def _without_surrogates(value: object) -> object:
-    """Replace half characters, which a hostile file may have and pandas refuses in texts."""
+    """Replace lone surrogates in strings: a hostile file may contain them, and they cannot be encoded."""
     if isinstance(value, tuple):
         return tuple(_without_surrogates(one) for one in value)
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value

@@ -173,7 +173,7 @@ def describe_change(setting: ComparedSetting) -> str:
 
 
 def verdicts_frame(verdicts: Sequence[PairVerdict], doubtful: Collection[str] = ()) -> pd.DataFrame:
-    """Return the differences in score of the pairs that have one, in percentage points."""
+    """Return a row for each pair with a score difference, in percentage points, with its verdict and interval."""
     return pd.DataFrame(
         [
             {
@@ -209,7 +209,7 @@ def difference_figure(frame: pd.DataFrame, baseline: str) -> go.Figure:
         color_discrete_map=_COLOURS,
         symbol_map=_MARKERS,
         category_orders={"Run": list(frame["Run"])},
-        labels={"Difference": f"Difference from {markup.safe(baseline)} in points", "Run": ""},
+        labels={"Difference": f"Difference from {markup.safe(baseline)} (percentage points)", "Run": ""},
         hover_data={"Difference": ":+.1f", "Verdict": False},
         height=110 + 30 * len(frame),
     )

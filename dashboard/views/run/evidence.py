@@ -98,7 +98,7 @@ def _grade_card(summary: RunSummary, *, is_foreign: bool) -> None:
 
 
 def _documents(title: str, names: Sequence[str], run: Run) -> None:
-    """Draw one document of a card, chosen by the reader, with its errors."""
+    """Draw the document of a card that the user selects, with its errors."""
     name = names[0]
     if len(names) > 1:
         name = st.segmented_control(title, names, default=names[0], required=True, label_visibility="collapsed")
@@ -158,7 +158,7 @@ def excerpt(path: Path, wrong: Collection[int], *, around: int = 0) -> Sequence[
 
 
 def _masked(value: Any) -> Any:
-    """Return a JSON value with long texts shortened, and with keys and passwords in its texts masked."""
+    """Return a JSON value with long strings shortened and secrets in strings masked."""
     if isinstance(value, dict):
         return {_masked(key): _masked(inner) for key, inner in value.items()}
     if isinstance(value, list):

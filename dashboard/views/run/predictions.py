@@ -1,6 +1,6 @@
 """The Predictions tab: scores by group, a table of answers with filters, and the selected answer in full.
 
-The address holds the filters and the item whose answer is shown.
+The query parameters hold the filters and the id of the item whose answer is shown.
 """
 
 from __future__ import annotations

@@ -173,7 +173,7 @@ def machine(run: Run) -> None:
 
 
 def problems(folder: Path) -> None:
-    """Draw the grade, and the problems of the run or else the reasons of the grade."""
+    """Draw the grade and the problems of the run or, if it has none, the reasons for the grade."""
     found = reading.check(folder)
     grade = found.grade
     meaning = GRADES[grade.name].meaning
@@ -270,7 +270,7 @@ def machine_lines(rows: Sequence[Row]) -> list[tuple[int, str, list[float | None
     waits = [None if row["data_wait_fraction"] is None else 100 * row["data_wait_fraction"] for row in rows]
     found = [
         (1, "host memory", [row["host_memory_used_bytes"] for row in rows]),
-        (1, "memory of this process", [row["process_memory_bytes"] for row in rows]),
+        (1, "memory of the training process", [row["process_memory_bytes"] for row in rows]),
         (2, "CPU load", [row["host_cpu_percent"] for row in rows]),
         (3, "waiting for data", waits),
     ]

@@ -32,7 +32,7 @@ def test_the_refusal_says_what_why_and_what_next() -> None:
         "The dashboard does not listen on 0.0.0.0 without a login. "
         "Anyone who can reach the address could start and stop runs on this machine. "
         "Next: Leave the address at 127.0.0.1 and use an SSH tunnel, or configure a login: "
-        "an [auth] section in .streamlit/secrets.toml, as described for Streamlit's st.login."
+        "an [auth] section in .streamlit/secrets.toml, as described in Streamlit's documentation of st.login."
     )
 
 

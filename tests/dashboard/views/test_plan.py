@@ -49,7 +49,9 @@ def test_each_answer_is_drawn_when_it_arrives(opened: Open, root: Path) -> None:
     put_answer(root, tiny(), QUICK, grid_document() | {"method": "closed_form"})
     app = opened(state.PLAN, source="tiny.yaml")
     assert "Fits on Kaggle, TPU v5e-8: needs 9.77 GiB of 15.75 GiB per device, takes about 5 h 12 min." in said(app)
-    assert "58 % of a session of 9 h 00 min (29 to 116 %), 26 % of a week of 20 h 00 min (13 to 52 %)." in said(app)
+    assert "58 % of a 9 h 00 min session (29 to 116 %), 26 % of the weekly quota of 20 h 00 min (13 to 52 %)." in said(
+        app
+    )
     assert "Memory on 8 × TPU v5 lite ± 3 %, estimated by formula." in said(app)
     assert (figures(app), len(app.dataframe)) == (2, 1)
     put_answer(root, tiny(), WHERE, where_document())

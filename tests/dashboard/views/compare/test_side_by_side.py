@@ -101,7 +101,7 @@ def test_the_figure_has_each_difference_with_its_interval_and_what_is_too_small_
         assert point.x[0] - point.error_x.arrayminus[0] == pytest.approx(100 * score.low)
         assert -band.x0 == band.x1 == pytest.approx(100 * (score.detectable_difference or 0))
     assert figure.layout.yaxis.categoryarray == ("&lt;b&gt;worse", "better (contradictory)")
-    assert figure.layout.xaxis.title.text == "Difference from &lt;i&gt;first in points"
+    assert figure.layout.xaxis.title.text == "Difference from &lt;i&gt;first (percentage points)"
     assert len({point.marker.symbol for point in figure.data}) == 2
 
 
