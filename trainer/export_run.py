@@ -59,7 +59,7 @@ def export_run(
         gguf: Write a GGUF file with matrices of this type, and a receipt that compares its answers.
 
     Raises:
-        ProblemError: Exit code 2; the run has no checkpoint, or the output is not empty. Exit code 5; interrupted.
+        ProblemError: Exit code 2; the run lacks a checkpoint, or the output is not empty. Exit code 5; interrupted.
     """
     folder_name = f"{layout.GGUF}/{folder.resolve().name}-{gguf}.gguf" if gguf else layout.EXPORT
     target = output or folder / (layout.ADAPTER if adapter else folder_name)

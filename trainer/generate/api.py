@@ -99,7 +99,7 @@ def load_model(path_or_name: str | Path, dtype: Dtype = "float32", adapter: str 
         adapter: Folder of a LoRA adapter in PEFT's format, or None.
 
     Raises:
-        ProblemError: There is no such model or adapter, or it cannot be used.
+        ProblemError: The model or adapter does not exist, or cannot be used.
     """
     source = resolve(str(path_or_name))
     if source.weights == "builtin":

@@ -99,7 +99,7 @@ class SegmentSpan:
 
 
 def split_segments(first: int, last: int, chained: Collection[int]) -> tuple[Segment, ...]:
-    """Split a run into segments at the steps with an entry in the chain, or into equal ones if there are no entries."""
+    """Split a run into segments at the steps with an entry in the chain, or into equal ones without entries."""
     inner = chained or range(first, last, max(1, -(-(last - first) // SEGMENTS_WITHOUT_CHAIN)))
     steps = sorted({first, last, *(step for step in inner if first < step < last)})
     return tuple(Segment(number=number, first_step=a, last_step=b) for number, (a, b) in enumerate(pairwise(steps)))

@@ -159,7 +159,7 @@ def count_remat_blocks(jaxpr: Any) -> int:
 
 
 def remat_kind(jaxpr: Any, *, besides: int) -> Remat:
-    """Return the rematerialization of layers in a traced step; `besides` is the number of other such blocks."""
+    """Return the rematerialization of layers in a traced step; `besides` is the number of blocks outside layers."""
     if any(each.params.get("policy") is REMAT_POLICIES["dots"] for each in iter_equations(jaxpr)):
         return "dots"
     return "layer" if count_remat_blocks(jaxpr) > besides else "none"

@@ -167,7 +167,7 @@ def resolve(name: str, revision: str | None = None, *, with_weights: bool = True
         with_weights: Whether to download the parameters of a model on the hub.
 
     Raises:
-        ProblemError: Exit code 2; there is no such model, the hub cannot be reached, or the model is not supported.
+        ProblemError: Exit code 2; the model does not exist, the hub cannot be reached, or the model is not supported.
     """
     path = None if name in MODELS else model_path(name)
     if name not in MODELS and (problem := missing_model(name)) is not None:
@@ -232,7 +232,7 @@ def resolve_for_planning(name: str, revision: str | None = None) -> ModelSource:
     """Find a model for planning: local files, else the shipped config of a well-known model, else the hub.
 
     Raises:
-        ProblemError: Exit code 2; there is no such model, or it cannot be downloaded.
+        ProblemError: Exit code 2; the model does not exist, or cannot be downloaded.
     """
     known = None if name in MODELS or model_path(name) or revision else known_source(name)
     if known is None:

@@ -32,7 +32,7 @@ def build_objective(config: Config) -> Objective:
     """Build the objective of a configuration.
 
     Raises:
-        ProblemError: Exit code 2; settings have no effect on the objective, or do not fit it.
+        ProblemError: Exit code 2; settings are unused by the objective, or do not fit it.
     """
     return OBJECTIVES[config.objective.kind](config)
 

@@ -50,7 +50,7 @@ class DirectPreference(Objective):
         """Build the objective.
 
         Raises:
-            ProblemError: Exit code 2; a microbatch contains half a pair, or a setting has no effect on pairs.
+            ProblemError: Exit code 2; a microbatch contains half a pair, or a setting is unused with pairs.
         """
         problems, size = unused_settings(config), config.batch.microbatch_size
         if size % 2:

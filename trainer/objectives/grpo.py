@@ -45,7 +45,7 @@ class GroupPolicy(Objective):
         """Build the objective.
 
         Raises:
-            ProblemError: Exit code 2; there are no rewards or invalid ones, settings have no effect, or the run would
+            ProblemError: Exit code 2; rewards are missing or invalid, settings are unused, or the run would
                 end or save between updates on the same completions.
         """
         settings, problems = config.objective, unused_settings(config)

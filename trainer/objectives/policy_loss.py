@@ -65,7 +65,7 @@ class PolicyLoss:
             reference_log_probs: Log-probabilities under the model before training; required if beta is above 0.
 
         Raises:
-            ValueError: Beta is above 0 but there is no reference.
+            ValueError: Beta is above 0 but the reference is missing.
         """
         if self.beta > 0 and reference_log_probs is None:
             message = "beta is above 0: reference_log_probs is missing."

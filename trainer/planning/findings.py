@@ -1,4 +1,4 @@
-"""Find what a planned run would waste besides memory: hours, tokens, parts of the device (TP712, TP73x and TP74x)."""
+"""Find what a planned run would waste: hours, tokens, parts of the device (TP712, TP73x and TP74x)."""
 
 from __future__ import annotations
 

@@ -244,7 +244,7 @@ _PREFIX = re.compile(
 
 
 def parse(text: str) -> OutOfMemory | None:
-    """Return the failure in a text, or None if it has none. A device comes before the host, which often fails after."""
+    """Return the failure in a text, or None without one. A device comes before the host, which often fails after."""
     colorless = re.sub(r"\x1b\[[\d;]*m", "", text[-MAX_CHARACTERS:].replace("\r\n", "\n"))
     plain = _PREFIX.sub("", colorless)
     return next((found for read in (_tpu, _xla, _host) if (found := read(plain)) is not None), None)

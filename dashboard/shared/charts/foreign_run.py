@@ -31,7 +31,7 @@ _STEP = re.compile(r"(?:step|checkpoint)[ _-]?(\d{1,15})$")
 
 
 def build_line(name: str, view: ImportedRun) -> tuple[RunLine, str]:
-    """Return the curves of a run, and a text that says where its losses were read, or "" if it has none."""
+    """Return the curves of a run, and a text that says where its losses were read, or "" without losses."""
     rows = longest_course(view.metrics)
     evaluated = _evaluated_rows(view, rows)
     line = RunLine(

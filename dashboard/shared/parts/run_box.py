@@ -106,7 +106,7 @@ _LAST = "last source shown"
 
 
 def choose() -> StartConfig | None:
-    """Draw the select box of configurations and return the chosen one, or None if there are none."""
+    """Draw the select box of configurations and return the chosen one, or None without configurations."""
     folders = [summary.path for summary in reading.summaries()]
     if state.has_arrived() and "source" not in st.query_params and _LAST in st.session_state:
         st.query_params["source"] = st.session_state[_LAST]

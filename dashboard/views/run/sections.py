@@ -173,7 +173,7 @@ def machine(run: Run) -> None:
 
 
 def problems(folder: Path) -> None:
-    """Draw the grade and the problems of the run or, if it has none, the reasons for the grade."""
+    """Draw the grade and the problems of the run, or the reasons for the grade if no problem was found."""
     found = reading.check(folder)
     grade = found.grade
     meaning = GRADES[grade.name].meaning

@@ -197,7 +197,7 @@ def _run_fork(order: tuple[Any, ...], environment: dict[str, str], folder: Path,
 
 
 def _end_with_parent(folder: Path) -> None:
-    """Remove the folder and end this process when the one that asked has ended."""
+    """Remove the folder and end this process when its client has ended."""
     parent = multiprocessing.parent_process()
     assert parent is not None, "this process is a fork"
     parent.join()
@@ -231,7 +231,7 @@ def cache_key(stablehlo: str, **device: Any) -> str:
 
 
 def load_answer(key: str) -> CompilerAnswer | None:
-    """Return a cached answer, or None if there is none or it cannot be read."""
+    """Return a cached answer, or None if it is missing or cannot be read."""
     with suppress(OSError, ValueError, TypeError):
         found = json.loads((cache_folder() / "plans" / f"{key}.json").read_text(encoding="utf-8"))
         if found["memory"] is not None:
