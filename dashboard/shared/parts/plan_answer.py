@@ -251,7 +251,7 @@ def progress_line(output: str) -> str:
 
 
 def failure_text(output: str) -> str:
-    """Return the output from the first problem on, or all of it without problems. Log lines of libraries are dropped."""
+    """Return the output from the first problem on, or all of it without one. Log lines of libraries are dropped."""
     lines = [line for line in output.splitlines() if not _LIBRARY.match(line)]
     first = next((number for number, line in enumerate(lines) if _PROBLEM.match(line)), 0)
     return "\n".join(lines[first:])
