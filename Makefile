@@ -89,7 +89,7 @@ setup: .venv/.ready
 	$(BIN)/uv pip install --quiet --python .venv --require-hashes -r requirements.lock
 	$(BIN)/uv pip install --quiet --python .venv --no-deps --editable .
 	$(BIN)/python -m compileall -q trainproof trainer evidence schemas launch dashboard
-	$(BIN)/python -c "import trainer.run, dashboard.shared.session.reading, pandas, streamlit.web.bootstrap, uvicorn"
+	$(BIN)/python -c "import trainer.run, dashboard.shared.reading, pandas, streamlit.web.bootstrap, uvicorn"
 	$(BIN)/trainproof --help > /dev/null
 	touch $@
 
