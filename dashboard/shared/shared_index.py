@@ -19,7 +19,7 @@ POLL_SECONDS = 2.0
 _POLL_SHARE = 40.0
 """Polling waits this many times as long as a scan of all folders takes."""
 _WORTH_WAITING = 0.2
-"""A page waits for a scan only if the last one took at most this part of its patience, else polling finds changes."""
+"""A page waits for a scan if the last one took at most this share of `patience`. Otherwise polling finds changes."""
 _STEP_SECONDS = 0.1
 
 

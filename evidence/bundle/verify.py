@@ -97,7 +97,7 @@ class SignatureCheck:
     """Result of checking a signature file, which the user requested or which was only found next to the zip.
 
     `key_id` is the fingerprint of the key that made it, or None if it is invalid. `signers` are the names of that key
-    on the trust list; None stands for a key that the user passed.
+    on the trust list, or None if the user passed the key.
     """
 
     path: Path

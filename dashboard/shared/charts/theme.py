@@ -21,7 +21,7 @@ _TIMES = ("install", "compile", "load", "train", "save", "evaluate", "export")
 
 @dataclass(frozen=True, kw_only=True)
 class Palette:
-    """Colors of one theme."""
+    """Colours of one theme."""
 
     ink: str
     quiet: str
@@ -30,9 +30,9 @@ class Palette:
     tones: Mapping[Tone, str]
     backs: Mapping[Tone, str]
     parts: Mapping[str, str]
-    """Colors of memory by use: blue is kept during training, orange is temporary, purple is the cache."""
+    """Colours of memory by use: blue is kept during training, orange is temporary, purple is the cache."""
     times: Mapping[str, str]
-    """Colors of the phases of a run, gray before the first step."""
+    """Colours of the phases of a run, gray before the first step."""
 
 
 def _by_name(names: Sequence[str], colours: Sequence[str]) -> Mapping[str, str]:

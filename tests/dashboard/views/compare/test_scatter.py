@@ -8,20 +8,10 @@ from pathlib import Path
 import pytest
 from pages import Open, labels, said
 from streamlit.testing.v1 import AppTest
-from synthetic import write_run
 
 from dashboard.shared import state
 from dashboard.views.compare import scatter
 from evidence.index.summary import RunSummary
-
-
-@pytest.fixture
-def sweep(root: Path) -> list[str]:
-    names = [f"run-{number:02}" for number in range(23)]
-    for number, name in enumerate(names):
-        decay = 0.001 * (1 + number)
-        write_run(root, name, steps=4, items=6, seed=number, config={"optimizer": {"weight_decay": decay}})
-    return names
 
 
 def run(name: str, **more) -> RunSummary:

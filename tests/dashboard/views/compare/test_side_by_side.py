@@ -24,15 +24,6 @@ FOREIGN = Path(__file__).parents[3] / "cases" / "foreign"
 REPOSITORY = Path(__file__).parents[4]
 
 
-@pytest.fixture
-def sweep(root: Path) -> list[str]:
-    names = [f"run-{number:02}" for number in range(23)]
-    for number, name in enumerate(names):
-        decay = 0.001 * (1 + number)
-        write_run(root, name, steps=4, items=6, seed=number, config={"optimizer": {"weight_decay": decay}})
-    return names
-
-
 def compare(*folders: Path) -> Comparison:
     return compare_runs([read_run(folder) for folder in folders])
 
