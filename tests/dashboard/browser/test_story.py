@@ -41,6 +41,7 @@ def names_in_order(page: Page) -> list[str]:
 def click_grid(page: Page, *, x: int, row: int, number: int = 0) -> None:
     """Click into a table of the page, whose cells are drawn on a canvas. Row 0 has the titles."""
     table = page.locator("[data-testid=stDataFrame]").nth(number)
+    table.locator("tr").nth(row).wait_for(state="attached")
     table.scroll_into_view_if_needed()
     box = table.bounding_box()
     assert box is not None
