@@ -132,6 +132,7 @@ def test_what_is_compared_is_chosen_by_keyboard(three: str, page: Page) -> None:
     for name in ("alpha", "beta"):
         expect(box).to_be_focused()
         page.keyboard.type(name)
+        expect(page.get_by_role("option")).to_have_text([name])
         page.keyboard.press("Enter")
         expect(page).to_have_url(re.compile(f"runs={name}"))
     page.keyboard.press("Escape")
