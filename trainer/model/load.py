@@ -12,9 +12,8 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import ml_dtypes
@@ -24,8 +23,8 @@ from safetensors import SafetensorError, safe_open
 
 from schemas.problems import Problem, ProblemError, collect_problems, problem_of
 from trainer.config.names import refuse_other_content
-from trainer.model.families import HEAD, Family, TensorLink
-from trainer.model.gguf import ReadableTensor, map_tensors
+from trainer.model.families import HEAD, Family, StoredTensor, TensorLink
+from trainer.model.gguf import map_tensors
 from trainer.model.quantised import Kind, quantise_on_device, quantised_names
 from trainer.model.source import WEIGHTS, WEIGHTS_INDEX, ModelSource
 from trainer.model.stacks import Params, device_copy
@@ -39,16 +38,6 @@ TRANSPOSE_BLOCK = 64
 
 Wanted = Mapping[str, jax.ShapeDtypeStruct]
 """For each parameter its shape, its dtype in memory and, on several devices, its sharding."""
-
-
-@runtime_checkable
-class Tensor(ReadableTensor, Protocol):
-    """A tensor in a file, read on demand."""
-
-    @property
-    def dtype(self) -> str:
-        """Element type as safetensors names it, such as F32 or BF16."""
-        ...
 
 
 def load_params(source: ModelSource, wanted: Wanted, *, on_devices: bool = True) -> Params:
@@ -95,10 +84,10 @@ def refuse_unusable_weights(source: ModelSource, wanted: Wanted) -> None:
 
 def open_tensors(
     source: ModelSource, wanted: Wanted, stack: ExitStack
-) -> tuple[Mapping[str, Tensor], dict[str, TensorLink]]:
+) -> tuple[Mapping[str, StoredTensor], dict[str, TensorLink]]:
     """Open a model's files until the stack closes; return tensors and links by name, without the family's prefix."""
     links = {link.tensor.removeprefix(source.family.prefix): link for link in source.family.links(source.spec)}
-    tensors: Mapping[str, Tensor]
+    tensors: Mapping[str, StoredTensor]
     if source.gguf is None:
         tensors = _open_folder(source.folder, source.family, stack)
     else:
@@ -108,13 +97,13 @@ def open_tensors(
     return tensors, links
 
 
-def _stored_arrays(tensor: Tensor, link: TensorLink, wanted: Wanted) -> list[tuple[str, NDArray[Any]]] | None:
-    """Return codes and magnitudes of a quantised tensor whose kernel is to be stored in the same form, or None."""
-    names = quantised_names(link.params[0].removesuffix(".kernel"))
-    if not link.transposed or names[0] not in wanted or not isinstance(tensor, FourBit | EightBit):
-        return None
-    arrays = tensor.arrays(str(wanted[names[0]].dtype), wanted[names[1]].shape)
-    return None if arrays is None else list(zip(names, arrays, strict=True))
+def _stored_arrays(tensor: StoredTensor, link: TensorLink, wanted: Wanted) -> list[tuple[str, NDArray[Any]]]:
+    """Return codes and magnitudes of a tensor if file and model store them in the same form, else an empty list."""
+    codes, scales = quantised_names(link.params[0].removesuffix(".kernel"))
+    if not link.transposed or codes not in wanted:
+        return []
+    arrays = tensor.read_codes(str(wanted[codes].dtype), wanted[scales].shape)
+    return [] if arrays is None else list(zip((codes, scales), arrays, strict=True))
 
 
 def _put_on_devices(name: str, value: NDArray[Any], wanted: Wanted) -> Params:
@@ -161,7 +150,7 @@ def _is_finite(value: NDArray[Any]) -> bool:
 
 
 def _mismatches(
-    tensors: Mapping[str, Tensor], links: Mapping[str, TensorLink], wanted: Wanted, source: ModelSource
+    tensors: Mapping[str, StoredTensor], links: Mapping[str, TensorLink], wanted: Wanted, source: ModelSource
 ) -> list[Problem]:
     """Return a problem for each kind of difference between files and model, with all tensors concerned."""
     spec, buffers = source.spec, source.family.buffers
@@ -204,30 +193,15 @@ def _refuse(path: Path, what: str, why: str, fix: str | None = None) -> ProblemE
 # Safetensors
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoredTensor:
-    """A tensor in an open safetensors file."""
-
-    name: str
-    handle: Any
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape."""
-        return tuple(self.handle.get_slice(self.name).get_shape())
-
-    @property
-    def dtype(self) -> str:
-        """Element type."""
-        return str(self.handle.get_slice(self.name).get_dtype())
-
-    def read(self) -> NDArray[Any]:
-        """Read the values."""
-        tensor: NDArray[Any] = self.handle.get_tensor(self.name)
-        return tensor
+def stored_tensor(handle: Any, name: str) -> StoredTensor:
+    """Return a tensor in an open safetensors file."""
+    stored = handle.get_slice(name)
+    return StoredTensor(
+        shape=tuple(stored.get_shape()), dtype=str(stored.get_dtype()), read=lambda: handle.get_tensor(name)
+    )
 
 
-def _open_folder(folder: Path, family: Family, stack: ExitStack) -> dict[str, Tensor]:
+def _open_folder(folder: Path, family: Family, stack: ExitStack) -> dict[str, StoredTensor]:
     """Open a model's files until the stack closes; return tensors by name without the family's prefix."""
     index = folder / WEIGHTS_INDEX
     if (folder / WEIGHTS).is_file() or not index.is_file():
@@ -241,7 +215,7 @@ def _open_folder(folder: Path, family: Family, stack: ExitStack) -> dict[str, Te
         plain = strip_prefix(name, family)
         if plain in tensors:
             duplicates.append(plain)
-        tensors[plain] = StoredTensor(name=name, handle=handle)
+        tensors[plain] = stored_tensor(handle, name)
     if duplicates:
         what = f"Tensors occur with and without the prefix {family.prefix!r}: {', '.join(sorted(duplicates))}."
         raise _refuse(folder, what, "The names are ambiguous.")
@@ -328,120 +302,83 @@ class QuantisationError(ValueError):
     """A quantised weight that cannot be read."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class FourBit:
-    """A weight in 4-bit blocks (NF4 or FP4)."""
+def _four_bit(
+    name: str, codes: StoredTensor, companions: Mapping[str, StoredTensor], state: Mapping[str, Any]
+) -> StoredTensor:
+    """Return a weight in 4-bit blocks (NF4 or FP4); the first of two codes is in the high half of a byte.
 
-    codes: StoredTensor
-    """Packed codes; the first of two is in the high half of a byte."""
-    companions: Mapping[str, StoredTensor]
-    state: Mapping[str, Any]
+    Raises:
+        QuantisationError: Something is missing or has the wrong size.
+    """
+    sizes = {each: math.prod(tensor.shape) for each, tensor in companions.items()}
+    is_nested = "nested_absmax" in sizes or "nested_blocksize" in state
+    required = {"absmax", "quant_map"} | ({"nested_absmax", "nested_quant_map"} if is_nested else set())
+    _require(name, not (missing := required - set(sizes)), f"{', '.join(sorted(missing))} missing")
+    kind, block, dtype, shape = (state.get(key) for key in ("quant_type", "blocksize", "dtype", "shape"))
+    _require(name, kind in ("nf4", "fp4"), f"unsupported quant_type {kind!r}")
+    _require(name, block in BLOCK_SIZES, f"unsupported blocksize {block!r}")
+    _require(name, isinstance(dtype, str) and dtype in SOURCE_DTYPES, f"unsupported dtype {dtype!r}")
+    is_shape = isinstance(shape, list) and all(type(each) is int and each > 0 for each in shape)
+    _require(name, is_shape, f"invalid shape {shape!r}")
+    shape, count = tuple(shape), math.prod(shape)
+    blocks = -(-count // block)
+    stored = math.prod(codes.shape) * ITEM_BYTES.get(codes.dtype, 0)
+    expected = {"bytes of codes": (-(-count // 2), stored), "absmax": (blocks, sizes["absmax"])}
+    expected["quant_map"] = (16, sizes["quant_map"])
+    if is_nested:
+        nested, offset = state.get("nested_blocksize"), state.get("nested_offset")
+        _require(name, type(nested) is int and nested > 0, f"invalid nested_blocksize {nested!r}")
+        _require(name, isinstance(offset, float | int), f"invalid nested_offset {offset!r}")
+        _require(name, companions["absmax"].dtype == "U8", "absmax is not stored in 8 bits")
+        expected["nested_absmax"] = (-(-blocks // nested), sizes["nested_absmax"])
+        expected["nested_quant_map"] = (256, sizes["nested_quant_map"])
+    for part, (needed, given) in expected.items():
+        _require(name, needed == given, f"{part}: {needed:,} expected, {given:,} found")
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the weight."""
-        return tuple(self.state["shape"])
-
-    @property
-    def dtype(self) -> str:
-        """Element type before quantisation."""
-        return SOURCE_DTYPES[self.state["dtype"]][0]
-
-    def read(self) -> NDArray[Any]:
-        """Return the weight in the type before quantisation."""
-        values = self.companions["quant_map"].read()[self._unpack()]
-        spread = np.repeat(self._magnitudes(), self.state["blocksize"])[: values.size]
-        weight: NDArray[Any] = (values * spread).reshape(self.shape).astype(SOURCE_DTYPES[self.state["dtype"]][1])
-        return weight
-
-    def _unpack(self) -> NDArray[np.uint8]:
-        return unpack_codes(self.codes.read().reshape(-1).view(np.uint8), math.prod(self.shape))
-
-    def _magnitudes(self) -> NDArray[np.float32]:
-        absmax: NDArray[Any] = self.companions["absmax"].read()
-        if "nested_absmax" not in self.companions:
+    def read_magnitudes() -> NDArray[np.float32]:
+        absmax = companions["absmax"].read()
+        if not is_nested:
             return absmax.astype(np.float32)
-        spread = np.repeat(self.companions["nested_absmax"].read(), self.state["nested_blocksize"])[: len(absmax)]
-        nested: NDArray[np.float32] = self.companions["nested_quant_map"].read()[absmax] * spread
-        return nested + np.float32(self.state["nested_offset"])
+        spread = np.repeat(companions["nested_absmax"].read(), nested)[:blocks]
+        values: NDArray[np.float32] = companions["nested_quant_map"].read()[absmax] * spread
+        return values + np.float32(offset)
 
-    def arrays(self, dtype: str, blocks: tuple[int, ...]) -> tuple[NDArray[Any], NDArray[Any]] | None:
-        """Return codes and magnitudes in the form of `quantised.py`, or None if that differs.
+    def unpack() -> NDArray[np.uint8]:
+        return unpack_codes(codes.read().reshape(-1).view(np.uint8), count)
 
-        Args:
-            dtype: Type of the codes.
-            blocks: Shape of the magnitudes.
-        """
-        outputs, inputs = self.shape
-        own = ("nf4", (inputs // self.state["blocksize"], outputs))
-        if dtype != "uint4" or own != (self.state["quant_type"], blocks):
+    def read() -> NDArray[Any]:
+        values = companions["quant_map"].read()[unpack()] * np.repeat(read_magnitudes(), block)[:count]
+        return values.reshape(shape).astype(SOURCE_DTYPES[dtype][1])
+
+    def read_codes(codes_dtype: str, scales: tuple[int, ...]) -> tuple[NDArray[Any], NDArray[Any]] | None:
+        if (codes_dtype, kind, scales) != ("uint4", "nf4", (shape[1] // block, shape[0])):
             return None
-        codes, scales = self._unpack().reshape(self.shape), self._magnitudes().reshape(blocks[::-1])
-        return np.ascontiguousarray(codes.T).astype(ml_dtypes.uint4), np.ascontiguousarray(scales.T)
+        transposed = np.ascontiguousarray(unpack().reshape(shape).T)
+        return transposed.astype(ml_dtypes.uint4), np.ascontiguousarray(read_magnitudes().reshape(scales[::-1]).T)
 
-    def check(self, name: str) -> FourBit:
-        """Return this weight, or raise `QuantisationError` if anything is missing or has the wrong size."""
-        state, sizes = self.state, {each: math.prod(tensor.shape) for each, tensor in self.companions.items()}
-        is_nested = "nested_absmax" in sizes or "nested_blocksize" in state
-        required = {"absmax", "quant_map"} | ({"nested_absmax", "nested_quant_map"} if is_nested else set())
-        shape, dtype = state.get("shape"), state.get("dtype")
-        _require(name, not (missing := required - set(sizes)), f"{', '.join(sorted(missing))} missing")
-        _require(name, state.get("quant_type") in ("nf4", "fp4"), f"unsupported quant_type {state.get('quant_type')!r}")
-        _require(name, state.get("blocksize") in BLOCK_SIZES, f"unsupported blocksize {state.get('blocksize')!r}")
-        _require(name, isinstance(dtype, str) and dtype in SOURCE_DTYPES, f"unsupported dtype {dtype!r}")
-        is_shape = isinstance(shape, list) and all(type(each) is int and each > 0 for each in shape)
-        _require(name, is_shape, f"invalid shape {shape!r}")
-        count = math.prod(self.shape)
-        blocks = -(-count // int(state["blocksize"]))
-        stored = math.prod(self.codes.shape) * ITEM_BYTES.get(self.codes.dtype, 0)
-        expected = {"bytes of codes": (-(-count // 2), stored), "absmax": (blocks, sizes["absmax"])}
-        expected["quant_map"] = (16, sizes["quant_map"])
-        if is_nested:
-            nested, offset = state.get("nested_blocksize"), state.get("nested_offset")
-            _require(name, type(nested) is int and nested > 0, f"invalid nested_blocksize {nested!r}")
-            _require(name, isinstance(offset, float | int), f"invalid nested_offset {offset!r}")
-            _require(name, self.companions["absmax"].dtype == "U8", "absmax is not stored in 8 bits")
-            expected["nested_absmax"] = (-(-blocks // int(nested or 1)), sizes["nested_absmax"])
-            expected["nested_quant_map"] = (256, sizes["nested_quant_map"])
-        for part, (needed, given) in expected.items():
-            _require(name, needed == given, f"{part}: {needed:,} expected, {given:,} found")
-        return self
+    return StoredTensor(shape=shape, dtype=SOURCE_DTYPES[dtype][0], read=read, read_codes=read_codes)
 
 
-@dataclass(frozen=True, kw_only=True)
-class EightBit:
-    """A weight in 8-bit rows (LLM.int8(), arXiv 2208.07339)."""
+def _eight_bit(name: str, codes: StoredTensor, magnitudes: StoredTensor) -> StoredTensor:
+    """Return a weight in 8-bit rows (LLM.int8(), arXiv 2208.07339): `code · magnitude / 127`, in float32.
 
-    codes: StoredTensor
-    """Numbers from -127 to 127, `[outputs inputs]`."""
-    magnitudes: StoredTensor
-    """The largest magnitude of each row."""
-    dtype: str = "F32"
+    Raises:
+        QuantisationError: The two tensors do not fit together.
+    """
+    rows, shape = math.prod(magnitudes.shape), codes.shape
+    is_whole = codes.dtype == "I8" and len(shape) == 2 and rows == shape[0]
+    _require(name, is_whole, f"{codes.dtype} codes of shape {list(shape)} with {rows:,} magnitudes")
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the weight."""
-        return self.codes.shape
+    def read() -> NDArray[Any]:
+        scales = magnitudes.read().astype(np.float32).reshape(-1, 1)
+        return codes.read().astype(np.float32) * scales * np.float32(1 / 127)
 
-    def read(self) -> NDArray[Any]:
-        """Return the weight, `code · magnitude / 127`, in float32."""
-        rows: NDArray[np.float32] = self.magnitudes.read().astype(np.float32).reshape(-1, 1)
-        weight: NDArray[Any] = self.codes.read().astype(np.float32) * rows * np.float32(1 / 127)
-        return weight
-
-    def arrays(self, dtype: str, blocks: tuple[int, ...]) -> tuple[NDArray[Any], NDArray[Any]] | None:
-        """Return codes and magnitudes in the form of `quantised.py`, or None if that differs."""
-        if dtype != "int8" or blocks != (1, self.shape[0]):
+    def read_codes(codes_dtype: str, scales: tuple[int, ...]) -> tuple[NDArray[Any], NDArray[Any]] | None:
+        if (codes_dtype, scales) != ("int8", (1, rows)):
             return None
-        scales = self.magnitudes.read().astype(np.float32).reshape(1, -1)
-        return np.ascontiguousarray(self.codes.read().T), scales
+        return np.ascontiguousarray(codes.read().T), magnitudes.read().astype(np.float32).reshape(scales)
 
-    def check(self, name: str) -> EightBit:
-        """Return this weight, or raise `QuantisationError` if the two tensors do not fit together."""
-        rows = math.prod(self.magnitudes.shape)
-        is_whole = self.codes.dtype == "I8" and len(self.shape) == 2 and rows == self.shape[0]
-        _require(name, is_whole, f"{self.codes.dtype} codes of shape {list(self.shape)} with {rows:,} magnitudes")
-        return self
+    return StoredTensor(shape=shape, dtype="F32", read=read, read_codes=read_codes)
 
 
 def _require(name: str, is_valid: object, otherwise: str) -> None:
@@ -457,13 +394,13 @@ def unpack_codes(packed: NDArray[np.uint8], count: int) -> NDArray[np.uint8]:
     return codes.reshape(-1)[:count]
 
 
-def group_quantised(tensors: Mapping[str, StoredTensor]) -> dict[str, Tensor]:
+def group_quantised(tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
     """Return tensors by name, with each quantised weight and its companions combined.
 
     Raises:
         QuantisationError: A quantised weight cannot be read.
     """
-    grouped: dict[str, Tensor] = dict(tensors)
+    grouped: dict[str, StoredTensor] = dict(tensors)
     for name in [name for name in tensors if QUANT_STATE in name]:
         weight = name[: name.index(QUANT_STATE)]
         try:
@@ -475,11 +412,11 @@ def group_quantised(tensors: Mapping[str, StoredTensor]) -> dict[str, Tensor]:
         companions = {each[len(weight) + 1 :]: tensors[each] for each in tensors if each.startswith(f"{weight}.")}
         for each in companions:
             del grouped[f"{weight}.{each}"]
-        grouped[weight] = FourBit(codes=tensors[weight], companions=companions, state=state).check(weight)
+        grouped[weight] = _four_bit(weight, tensors[weight], companions, state)
     for name in [name for name in tensors if name.endswith(".SCB")]:
         weight = f"{name.removesuffix('.SCB')}.weight"
         _require(weight, weight in tensors, "the weight itself is missing")
         grouped.pop(f"{weight}_format", None)
         del grouped[name]
-        grouped[weight] = EightBit(codes=tensors[weight], magnitudes=tensors[name]).check(weight)
+        grouped[weight] = _eight_bit(weight, tensors[weight], tensors[name])
     return grouped

@@ -325,15 +325,6 @@ SMALL_EMBED = 128
 SMALL_KV_HEADS = 2
 MLP_UNIT = 64
 """MLP widths are multiples of 64, since nf4 needs blocks of 64."""
-_CONFIG_KEYS = {
-    "layers": "num_hidden_layers",
-    "embed": "hidden_size",
-    "heads": "num_attention_heads",
-    "kv_heads": "num_key_value_heads",
-    "mlp": "intermediate_size",
-}
-"""Sizes that become smaller, with their keys in config.json."""
-_GPT2_KEYS = {"layers": "n_layer", "embed": "n_embd", "heads": "n_head", "mlp": "n_inner"}
 
 
 def shrink(source: ModelSource) -> ModelSource:
@@ -349,8 +340,7 @@ def shrink(source: ModelSource) -> ModelSource:
     for name, value in config.items():
         if isinstance(value, list) and len(value) == spec.layers:  # per layer: layer_types, no_rope_layers
             config[name] = value[: sizes["layers"]]
-    keys = _GPT2_KEYS if spec.learned_positions else _CONFIG_KEYS
-    config |= {stated: sizes[size] for size, stated in keys.items()}
+    config |= {stated: sizes[size] for size, stated in source.family.size_keys.items() if size in sizes}
     if not spec.learned_positions:
         config["head_dim"] = spec.head_dim
     whole = config if key is None else {**source.config, key: config}
@@ -378,5 +368,5 @@ def small_sizes(spec: ModelSpec) -> dict[str, int]:
 def describe_shrinking(source: ModelSource) -> list[dict[str, Any]]:
     """Return the sizes that were reduced, for the manifest."""
     full = source.full_spec or source.spec
-    pairs = {size: (getattr(full, size), getattr(source.spec, size)) for size in _CONFIG_KEYS}
+    pairs = {size: (getattr(full, size), getattr(source.spec, size)) for size in small_sizes(full)}
     return [{"size": size, "own": before, "made": after} for size, (before, after) in pairs.items() if before != after]

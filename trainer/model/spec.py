@@ -9,70 +9,36 @@ from dataclasses import dataclass
 from typing import Literal
 
 Activation = Literal["gelu_tanh", "gelu", "silu", "relu"]
+RopeKind = Literal["default", "linear", "dynamic", "llama3", "yarn", "longrope"]
 NormKind = Literal["layer", "rms", "rms_one_plus"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinearScaling:
-    """Divides all frequencies by `factor` (arXiv 2306.15595)."""
-
-    factor: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Dynamic:
-    """Increases the base with the length of a text beyond `positions` (NTK-aware; transformers' `dynamic`)."""
-
-    factor: float
-    positions: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Llama3:
-    """Divides long wavelengths by `factor`, keeps short ones and interpolates between them (Llama 3.1)."""
-
-    factor: float
-    low_freq_factor: float
-    high_freq_factor: float
-    positions: int
-    """Context length before the extension."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Yarn:
-    """Interpolates frequencies by the number of turns they make in the original context (arXiv 2309.00071)."""
-
-    factor: float
-    positions: int
-    """Context length before the extension."""
-    attention_factor: float
-    """Cosine and sine are multiplied by it."""
-    beta_fast: float = 32.0
-    beta_slow: float = 1.0
-    truncate: bool = True
-    """Whether the interpolation starts and ends at whole pairs."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LongRope:
-    """Divides each frequency by its own factor, with different factors for long texts (arXiv 2402.13753)."""
-
-    short_factors: tuple[float, ...]
-    long_factors: tuple[float, ...]
-    positions: int
-    """Longest text that uses the short factors."""
-    attention_factor: float
-    """Cosine and sine are multiplied by it."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Rope:
-    """Rotary positions (arXiv 2104.09864); see `rope.py`."""
+    """Rotary positions (arXiv 2104.09864) and the extension of their context; the formulas are in `rope.py`.
+
+    `linear` (arXiv 2306.15595) divides all frequencies by `factor`. `dynamic` (NTK-aware) increases the base with the
+    length of a text beyond `positions`. `llama3` (Llama 3.1) divides long wavelengths, keeps short ones and interpolates
+    between them. `yarn` (arXiv 2309.00071) interpolates by the number of turns in the original context. `longrope`
+    (arXiv 2402.13753) divides each frequency by its own factor, with different factors for texts beyond `positions`.
+    """
 
     theta: float = 10_000.0
     """Base of the wavelengths."""
-    stretch: LinearScaling | Dynamic | Llama3 | Yarn | LongRope | None = None
-    """Method of context extension, if any."""
+    kind: RopeKind = "default"
+    factor: float = 1.0
+    positions: int = 0
+    """Context length before the extension."""
+    attention_factor: float = 1.0
+    """Cosine and sine are multiplied by it."""
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    truncate: bool = True
+    """Whether the interpolation of `yarn` starts and ends at whole pairs."""
+    short_factors: tuple[float, ...] = ()
+    long_factors: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from trainer.model.decoder import abstract, bind, build, flatten, parameter_coun
 from trainer.model.families import spec_from_config
 from trainer.model.layers import chunk_count, map_chunks
 from trainer.model.lora import Dropout, Lora
-from trainer.model.spec import Dynamic, LongRope, ModelSpec, Rope
+from trainer.model.spec import ModelSpec, Rope
 from trainer.model.stacks import unstack_layers
 
 
@@ -139,14 +139,20 @@ def test_packed_texts_are_computed_as_if_alone(spec, window):
 
 
 @pytest.mark.parametrize(
-    "stretch",
+    "rope",
     [
-        Dynamic(factor=2.0, positions=4),
-        LongRope(short_factors=(1.0, 1.5, 2.0), long_factors=(2.0, 3.0, 4.0), positions=4, attention_factor=1.1),
+        Rope(kind="dynamic", factor=2.0, positions=4),
+        Rope(
+            kind="longrope",
+            positions=4,
+            attention_factor=1.1,
+            short_factors=(1.0, 1.5, 2.0),
+            long_factors=(2.0, 3.0, 4.0),
+        ),
     ],
 )
-def test_positions_of_packed_texts_are_stretched_as_if_alone(stretch):
-    assert_packed_as_alone(with_blocks(spec_from_config(GEMMA), rope=Rope(stretch=stretch)))
+def test_positions_of_packed_texts_are_stretched_as_if_alone(rope):
+    assert_packed_as_alone(with_blocks(spec_from_config(GEMMA), rope=rope))
 
 
 def test_with_a_window_a_token_sees_no_further():

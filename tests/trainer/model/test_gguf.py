@@ -19,7 +19,8 @@ from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 from schemas.problems import rule
 from trainer.model import gguf as gguf_reading
 from trainer.model import gguf_tokenizer
-from trainer.model.export import PlannedTensor, export, export_gguf, tensor_type
+from trainer.model.export import encode_blocks, export, export_gguf, tensor_type
+from trainer.model.families import StoredTensor
 from trainer.model.gguf import read_gguf
 from trainer.model.gguf_tokenizer import QWEN2, SPLITTINGS, GgufTokenizerError, build_tokenizer, tokenizer_probes
 from trainer.model.load import refuse_unusable_weights
@@ -237,7 +238,7 @@ def test_a_model_is_written_as_the_converter_writes_it(name, form, tmp_path):
         kind = "F32" if value.ndim == 1 or tensor.startswith("position") else "F16"
         if form == "q8_0" and kind == "F16" and value.shape[-1] % 32 == 0:
             kind = "Q8_0"
-        assert (ours.tensors[tensor].kind, ours.tensors[tensor].shape) == (kind, value.shape), tensor
+        assert (ours.tensors[tensor].dtype, ours.tensors[tensor].shape) == (kind, value.shape), tensor
         number = gguf.GGMLQuantizationType[kind]
         expected = gguf.dequantize(gguf.quantize(value, number), number)
         np.testing.assert_array_equal(ours.tensors[tensor].read(), expected, err_msg=tensor)
@@ -340,8 +341,8 @@ def test_an_exported_file_is_exported_again_as_a_folder_with_all_chat_templates(
 
 
 def test_numbers_beyond_f16_are_named():
-    planned = PlannedTensor(name="a", shape=(1, 2), kind="F16", read=lambda: np.array([[1.0, 7e4]], np.float32))
-    problem = catch_problem(planned.encode)
+    large = StoredTensor(shape=(1, 2), dtype="F16", read=lambda: np.array([[1.0, 7e4]], np.float32))
+    problem = catch_problem(lambda: encode_blocks("a", large))
     assert problem.what == "The tensor a contains 70,000; the largest number of F16 is 65,504."
     assert tensor_type("a", (4, 48), "q8_0") == "F16"
 
