@@ -486,17 +486,14 @@ def _rope(stated: Mapping[str, Any], hf: Any, check: _Checker, head_dim: int) ->
     elif kind == "llama3":
         own = {key: float(stated[key]) for key in ("low_freq_factor", "high_freq_factor")}
         if own["high_freq_factor"] <= own["low_freq_factor"]:
-            check.note(
-                "rope_scaling", f"with a high_freq_factor above its low_freq_factor, {stated['low_freq_factor']}"
-            )
+            check.note("rope_scaling", "with a high_freq_factor above its low_freq_factor")
         own |= {"factor": factor, "positions": trained}
     elif kind == "yarn":
         if theta <= 1:
             check.note("rope_theta", "above 1 for rotary positions of type yarn")
         weights = stated.get("mscale"), stated.get("mscale_all_dim")
-        over, under = (
-            0.1 * each * math.log(max(factor, 1.0)) + 1.0 for each in (weights if all(weights) else (1.0, 0.0))
-        )
+        weights = weights if all(weights) else (1.0, 0.0)
+        over, under = (0.1 * each * math.log(max(factor, 1.0)) + 1.0 for each in weights)
         own = {"factor": factor, "positions": trained, "truncate": stated.get("truncate", True)}
         own["attention_factor"] = float(stated.get("attention_factor") or over / under)
         own |= {key: float(stated[key]) for key in ("beta_fast", "beta_slow") if stated.get(key)}

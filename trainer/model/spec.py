@@ -18,8 +18,8 @@ class Rope:
     """Rotary positions (arXiv 2104.09864) and the extension of their context; the formulas are in `rope.py`.
 
     `linear` (arXiv 2306.15595) divides all frequencies by `factor`. `dynamic` (NTK-aware) increases the base with the
-    length of a text beyond `positions`. `llama3` (Llama 3.1) divides long wavelengths, keeps short ones and interpolates
-    between them. `yarn` (arXiv 2309.00071) interpolates by the number of turns in the original context. `longrope`
+    length of a text beyond `positions`. `llama3` (Llama 3.1) divides long wavelengths, keeps short ones and
+    interpolates between them. `yarn` (arXiv 2309.00071) interpolates by the number of turns in the original context. `longrope`
     (arXiv 2402.13753) divides each frequency by its own factor, with different factors for texts beyond `positions`.
     """
 
