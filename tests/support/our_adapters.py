@@ -6,7 +6,7 @@ import numpy as np
 
 from trainer.config.tree import Config, MethodConfig, ModelConfig
 from trainer.model.decoder import abstract, flatten
-from trainer.model.lora import is_lora
+from trainer.model.layers import is_lora
 from trainer.model.model import choose_method
 from trainer.model.peft import write_adapter
 from trainer.model.source import resolve

@@ -43,9 +43,8 @@ from trainer.model.source import (
     CONFIG,
     GENERATION_CONFIG,
     TOKENIZER_FILES,
-    WEIGHTS,
     WEIGHTS_INDEX,
-    WEIGHTS_SHARD,
+    WEIGHTS_PATTERN,
     ModelSource,
 )
 from trainer.model.spec import ModelSpec
@@ -65,13 +64,13 @@ def export(
     shard_bytes: int = SHARD_BYTES,
     go_on: Callable[[], None] = lambda: None,
 ) -> None:
-    """Write a Hugging Face model folder.
+    """Write a Hugging Face model folder, which must not exist yet, or be empty.
 
     Args:
-        folder: Created here; it must not exist yet, or be empty.
+        folder: Created here.
         params: Arrays by name, of one dtype unless `dtype` is given.
         source: The model they came from, whose config.json and tokenizer are copied.
-        end_token_id: Token that the model was trained to stop at, for other tools; by default as in the model's files.
+        end_token_id: Token that the model was trained to stop at, if not that of its files.
         dtype: Element type to write; by default that of the parameters.
         shard_bytes: Largest file; more than that is written as several files with an index.
         go_on: Called between files; an exception ends the export and removes it.
@@ -114,21 +113,19 @@ def write_weights(
 
     Sizes 3, 3, 3 with `shard_bytes` 7 give files of [3, 3] and [3].
     """
-    shards: list[list[TensorLink]] = [[]]
-    filled = 0
-    for link in links:
-        size = sum(int(params[name].size) * params[name].dtype.itemsize for name in link.params)
-        if shards[-1] and filled + size > shard_bytes:
-            shards.append([])
-            filled = 0
-        shards[-1].append(link)
-        filled += size
-    names = [WEIGHTS_SHARD.format(number=number + 1, count=len(shards)) for number in range(len(shards))]
-    names = [WEIGHTS] if len(shards) == 1 else names
+    from huggingface_hub import split_state_dict_into_shards_factory
+
+    by_name = {link.tensor: link for link in links}
+    split = split_state_dict_into_shards_factory(
+        by_name,
+        get_storage_size=lambda link: sum(int(params[name].size) * params[name].dtype.itemsize for name in link.params),
+        filename_pattern=WEIGHTS_PATTERN,
+        max_shard_size=shard_bytes,
+    )
     total = 0
-    for name, shard in zip(names, shards, strict=True):
+    for name, names in split.filename_to_tensors.items():
         go_on()
-        tensors = {link.tensor: join_tensor(link, params, dtype) for link in shard}
+        tensors = {each: join_tensor(by_name[each], params, dtype) for each in names}
         total += sum(tensor.nbytes for tensor in tensors.values())
         try:
             save_file(tensors, folder / name, metadata={"format": "pt"})  # transformers requires a format
@@ -138,9 +135,9 @@ def write_weights(
             raise
         # The library creates private files; these get the permissions of the folder.
         (folder / name).chmod(folder.stat().st_mode & 0o666)
-    if len(shards) > 1:
-        weight_map = {link.tensor: name for name, shard in zip(names, shards, strict=True) for link in shard}
-        write_json(folder / WEIGHTS_INDEX, {"metadata": {"total_size": total}, "weight_map": weight_map})
+    if split.is_sharded:
+        index = {"metadata": {"total_size": total}, "weight_map": split.tensor_to_filename}
+        write_json(folder / WEIGHTS_INDEX, index)
 
 
 def join_tensor(link: TensorLink, params: Params, dtype: str) -> NDArray[Any]:
@@ -184,14 +181,13 @@ def refuse_taken(folder: Path) -> None:
     Raises:
         ProblemError: Exit code 2.
     """
-    why = "An export never replaces existing files."
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         what = f"{folder} is not empty." if folder.is_dir() else f"{folder} exists already."
-    elif folder.resolve() == Path.cwd():
-        what, why = f"{folder} is the current directory.", "The export replaces its empty folder when it is complete."
+    elif folder.resolve() == Path.cwd():  # an export replaces its empty folder when it is complete
+        what = f"{folder} is the current directory."
     else:
         return
-    raise ProblemError([problem_of("TP048", file=str(folder), what=what, why=why)], exit_code=2)
+    raise ProblemError([problem_of("TP048", file=str(folder), what=what)], exit_code=2)
 
 
 # GGUF
@@ -241,15 +237,9 @@ def export_gguf(
     end_token_id: int | None = None,
     go_on: Callable[[], None] = lambda: None,
 ) -> None:
-    """Write a model as a GGUF file, with tokenizer and chat template.
+    """Write a model as a GGUF file that does not exist yet, with tokenizer and chat template.
 
-    Args:
-        path: The file, which must not exist yet.
-        params: Arrays by name.
-        source: The model they came from.
-        form: Type of its matrices.
-        end_token_id: Another token that the model was trained to stop at, if any.
-        go_on: Called between tensors; an exception ends the export and removes it.
+    `form` is the type of its matrices; the other arguments are those of `export`.
 
     Raises:
         ProblemError: Exit code 2; llama.cpp would compute another model, or tokenize differently.
@@ -350,22 +340,20 @@ def _write_gguf(
     path: Path, metadata: Mapping[str, Any], tensors: Mapping[str, StoredTensor], go_on: Callable[[], None]
 ) -> None:
     """Write a file, one tensor at a time."""
-    from gguf import GGMLQuantizationType, GGUFWriter
+    from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter
 
     path.parent.mkdir(parents=True, exist_ok=True)
     working = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     writer: Any = GGUFWriter(working, str(metadata["general.architecture"]))
-    add: Mapping[type, Callable[[str, Any], None]] = {
-        bool: writer.add_bool,
-        int: writer.add_uint32,
-        float: writer.add_float32,
-        str: writer.add_string,
+    kinds = {
+        **{bool: GGUFValueType.BOOL, int: GGUFValueType.UINT32, float: GGUFValueType.FLOAT32},
+        **{str: GGUFValueType.STRING, list: GGUFValueType.ARRAY},
     }
     try:
         for key, value in metadata.items():
-            if key != "general.architecture":
-                plain = value.tolist() if isinstance(value, np.ndarray) else value
-                add.get(type(plain), writer.add_array)(key, plain)
+            plain = value.tolist() if isinstance(value, np.ndarray) else value
+            if key != "general.architecture" and plain != []:
+                writer.add_key_value(key, plain, kinds[type(plain)])
         for name, tensor in tensors.items():
             shape = (*tensor.shape[:-1], row_bytes(tensor))
             kind = GGMLQuantizationType[tensor.dtype]

@@ -13,7 +13,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, get_args
 
 from numpy.typing import NDArray
@@ -30,10 +30,8 @@ class TensorLink:
     along the last axis. With `transposed` the file stores the transpose, `[outputs inputs]`, as torch's Linear does.
     """
 
-    tensor: str
-    """Name in the file, including the prefix of the family."""
-    params: tuple[str, ...]
-    """Parameter names as in `flatten`."""
+    tensor: str  # name in the file, including the prefix of the family
+    params: tuple[str, ...]  # names as in `flatten`
     transposed: bool = False
 
 
@@ -42,12 +40,10 @@ class StoredTensor:
     """A tensor in a file, read on demand."""
 
     shape: tuple[int, ...]
-    dtype: str
-    """Element type, such as F32, BF16 or Q4_K."""
-    read: Callable[[], NDArray[Any]]
-    """Reads the values, dequantised."""
+    dtype: str  # such as F32, BF16 or Q4_K
+    read: Callable[[], NDArray[Any]]  # returns the values, dequantised
     read_codes: Callable[[str, tuple[int, ...]], tuple[NDArray[Any], NDArray[Any]] | None] = lambda dtype, blocks: None
-    """Reads codes and magnitudes in the form of `quantised.py`, given the dtype of the codes and the shape of the
+    """Reads codes and magnitudes in the form of `layers.quantise`, given the dtype of the codes and the shape of the
     magnitudes; None if the file does not store them so."""
 
 
@@ -55,22 +51,16 @@ class StoredTensor:
 class Family:
     """One Hugging Face architecture: its names, and the choices that its config classes leave implicit."""
 
-    model_type: str
-    """`model_type` in config.json."""
-    architecture: str
-    """Class name in an exported config.json."""
-    prefix: str = "model."
-    """Prefix of all tensor names except the head's; some files omit it."""
+    model_type: str  # as in config.json
+    architecture: str  # class name in an exported config.json
+    prefix: str = "model."  # of all tensor names except the head's; some files omit it
+    prefixes: Mapping[str, str] = field(default_factory=dict)  # other prefixes found in files, and their replacement
     buffers: str = r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq"
     """Regular expression of tensors without parameters, which are skipped; matched without the prefix."""
-    prefixes: Mapping[str, str] = field(default_factory=dict)
-    """Other prefixes found in files, and their replacement."""
     text_key: str | None = None
     """Key of config.json with the configuration of the text model, or None if it is the whole document."""
-    choices: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of `ModelSpec` that no config of the family states."""
-    block: Mapping[str, bool] = field(default_factory=dict)
-    """Fields of `BlockSpec` that no config of the family states."""
+    choices: Mapping[str, Any] = field(default_factory=dict)  # fields of `ModelSpec` that no config states
+    block: Mapping[str, bool] = field(default_factory=dict)  # the same for `BlockSpec`
     linears: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: LINEARS)
     """Linear layers of a block by name in the file, each with the projections that it holds side by side."""
 
@@ -161,11 +151,9 @@ _GEMMA3 = Family(
     choices=_GEMMA,
     block={"post_norms": True, "query_key_norm": True},
 )
-_GEMMA3_IMAGES = Family(
+_GEMMA3_IMAGES = replace(
+    _GEMMA3,
     model_type="gemma3",
-    architecture="Gemma3ForCausalLM",
-    choices=_GEMMA,
-    block=_GEMMA3.block,
     prefixes={
         "language_model.model.": "model.",
         "model.language_model.": "model.",

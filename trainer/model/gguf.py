@@ -41,10 +41,11 @@ CHUNK = 2**22
 
 
 class GgufError(ValueError):
-    """A GGUF file that cannot be read."""
+    """A GGUF file that cannot be read, or whose tokenizer cannot be built."""
 
 
-def _fail(message: str) -> NoReturn:
+def fail(message: str) -> NoReturn:
+    """Raise a `GgufError`."""
     raise GgufError(message)
 
 
@@ -105,28 +106,28 @@ def read_gguf(path: Path) -> Gguf:
 @functools.lru_cache(maxsize=4)
 def _read_header(path: Path, size: int, _modified: int) -> Gguf:
     if size < 24:
-        _fail(f"it has {size} bytes, and a GGUF file at least 24")
+        fail(f"it has {size} bytes, and a GGUF file at least 24")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         header = _Header(data, min(size, MAX_HEADER_BYTES))
         if header.take(4) != b"GGUF":
-            _fail("it does not start with GGUF")
+            fail("it does not start with GGUF")
         if (version := header.number("I")) not in (2, 3):
             order = ", written on a machine of the other byte order" if version & 0xFFFF == 0 else ""
-            _fail(f"version {version} is not supported{order}")
+            fail(f"version {version} is not supported{order}")
         tensor_count, key_count = header.number(), header.number()
         metadata: dict[str, Any] = {}
         for _ in range(key_count):
             if (key := header.text()) in metadata:
-                _fail(f"the key {key} is repeated")
+                fail(f"the key {key} is repeated")
             metadata[key] = header.value(key)
         if (parts := metadata.get("split.count", 1)) not in (0, 1):
-            _fail(f"it is one of {parts} parts; join them with llama.cpp's `llama-gguf-split --merge`")
+            fail(f"it is one of {parts} parts; join them with llama.cpp's `llama-gguf-split --merge`")
         if tensor_count > MAX_TENSORS:
-            _fail(f"it has {tensor_count:,} tensors, more than {MAX_TENSORS:,}")
+            fail(f"it has {tensor_count:,} tensors, more than {MAX_TENSORS:,}")
         rows = [header.tensor() for _ in range(tensor_count)]
     alignment = metadata.get("general.alignment", 32)
     if not isinstance(alignment, int) or alignment not in [2**power for power in range(3, 17)]:
-        _fail(f"general.alignment is {alignment!r}, but must be a power of two from 8 to 65,536")
+        fail(f"general.alignment is {alignment!r}, but must be a power of two from 8 to 65,536")
     start = -(-header.position // alignment) * alignment
     return Gguf(path=path, metadata=metadata, tensors=_locate_tensors(rows, path=path, size=size, start=start))
 
@@ -140,7 +141,7 @@ class _Header:
     def take(self, count: int) -> bytes:
         """Return the next bytes."""
         if count > self.end - self.position:
-            _fail(f"its header is damaged or truncated at byte {self.position:,}")
+            fail(f"its header is damaged or truncated at byte {self.position:,}")
         self.position += count
         return self.data[self.position - count : self.position]
 
@@ -165,17 +166,17 @@ class _Header:
             dtype = np.dtype("<" + SCALARS[element])
             return np.frombuffer(self.take(count * dtype.itemsize), dtype)
         if element != STRING:
-            _fail(f"the key {key} has an unsupported type")
+            fail(f"the key {key} has an unsupported type")
         return [self.text() for _ in range(count)]
 
     def tensor(self) -> tuple[str, tuple[int, ...], int, int]:
         """Return name, dimensions, type and offset of the next tensor."""
         name, axes = self.text(), self.number("I")
         if not 1 <= axes <= 4:
-            _fail(f"the tensor {name} has {axes:,} dimensions instead of 1 to 4")
+            fail(f"the tensor {name} has {axes:,} dimensions instead of 1 to 4")
         dimensions = tuple(self.number() for _ in range(axes))
         if 0 in dimensions:
-            _fail(f"the tensor {name} has a dimension of 0")
+            fail(f"the tensor {name} has a dimension of 0")
         return name, dimensions, self.number("I"), self.number()
 
 
@@ -197,17 +198,17 @@ def _locate_tensors(
     types, names = block_types(), {kind.value: kind.name for kind in GGMLQuantizationType}
     if unknown := sorted({number for _, _, number, _ in rows if number not in types}):
         named = ", ".join(names.get(number, f"number {number}") for number in unknown)
-        _fail(f"it has tensors of unsupported types ({named})")
+        fail(f"it has tensors of unsupported types ({named})")
     tensors: dict[str, StoredTensor] = {}
     for name, dimensions, number, offset in rows:
         kind, block, block_bytes = types[number]
         if dimensions[0] % block:
-            _fail(f"the tensor {name} has rows of {dimensions[0]:,} in blocks of {block}")
+            fail(f"the tensor {name} has rows of {dimensions[0]:,} in blocks of {block}")
         if name in tensors:
-            _fail(f"the tensor {name} is repeated")
+            fail(f"the tensor {name} is repeated")
         stored = math.prod(dimensions) // block * block_bytes
         if (end := start + offset + stored) > size:
-            _fail(f"it is truncated: the tensor {name} ends at byte {end:,} of {size:,}")
+            fail(f"it is truncated: the tensor {name} ends at byte {end:,} of {size:,}")
         shape = dimensions[::-1]
         read = functools.partial(_read_blocks, path, kind, shape, start + offset, stored)
         tensors[name] = StoredTensor(shape=shape, dtype=kind, read=read)
@@ -225,8 +226,7 @@ class GgufLayout:
     """Name and layout of a tensor in a GGUF file."""
 
     name: str
-    heads: int | None = None
-    """Number of heads whose rows are interleaved, first half and second half in turn, or None."""
+    heads: int | None = None  # number of heads whose rows are interleaved, first half and second half in turn
     plus_one: bool = False
     transposed: bool = False
 

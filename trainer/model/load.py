@@ -25,7 +25,7 @@ from schemas.problems import Problem, ProblemError, collect_problems, problem_of
 from trainer.config.names import refuse_other_content
 from trainer.model.families import HEAD, Family, StoredTensor, TensorLink
 from trainer.model.gguf import map_tensors
-from trainer.model.quantised import Kind, quantise_on_device, quantised_names
+from trainer.model.layers import Kind, quantise_on_device, quantised_names
 from trainer.model.source import WEIGHTS, WEIGHTS_INDEX, ModelSource
 from trainer.model.stacks import Params, device_copy
 
@@ -43,12 +43,8 @@ Wanted = Mapping[str, jax.ShapeDtypeStruct]
 def load_params(source: ModelSource, wanted: Wanted, *, on_devices: bool = True) -> Params:
     """Return the parameters in a model's files, sorted by name.
 
-    Besides the parameters, at most one tensor is in host memory.
-
-    Args:
-        source: A model with files.
-        wanted: The shapes of `flatten(abstract(...))`, with shardings on several devices.
-        on_devices: Put parameters on their devices; otherwise they stay in host memory, to be stacked.
+    `wanted` are the shapes of `flatten(abstract(...))`, with shardings on several devices. Besides the parameters, at
+    most one tensor is in host memory. Without `on_devices` the parameters stay there too, to be stacked.
 
     Raises:
         ProblemError: Exit code 2; files are missing or damaged, tensors are missing, unexpected, of another shape or
@@ -66,7 +62,7 @@ def load_params(source: ModelSource, wanted: Wanted, *, on_devices: bool = True)
                 params |= _put_on_devices(param, value, wanted) if on_devices or param not in wanted else {param: value}
     if not_finite:
         what = f"Tensors of {source.name} are not finite: {', '.join(sorted(not_finite))}."
-        raise _refuse(source.folder, what, "A model with NaN or infinite weights computes no loss.")
+        raise _refuse(source.folder, what)
     return dict(sorted(params.items()))
 
 
@@ -153,7 +149,7 @@ def _mismatches(
     tensors: Mapping[str, StoredTensor], links: Mapping[str, TensorLink], wanted: Wanted, source: ModelSource
 ) -> list[Problem]:
     """Return a problem for each kind of difference between files and model, with all tensors concerned."""
-    spec, buffers = source.spec, source.family.buffers
+    spec, family = source.spec, source.family
     reshaped, unsupported = [], []
     for name in sorted(set(links) & set(tensors)):
         first = _param_shape(links[name].params[0], wanted)
@@ -164,30 +160,27 @@ def _mismatches(
         if tensors[name].dtype not in DTYPES:
             unsupported.append(f"{name} {tensors[name].dtype}")
     table = next(name for name, link in links.items() if link.params == ("tokens.table",))
-    is_head_repeated = spec.tied_head and HEAD in tensors and table in tensors
-    unexpected = [
-        name
-        for name in sorted(set(tensors) - set(links))
-        if not re.fullmatch(buffers, name) and not (spec.tied_head and name == HEAD)
-    ]
-    is_untied = is_head_repeated and not np.array_equal(tensors[HEAD].read(), tensors[table].read())
+    is_head_repeated = spec.tied_head and HEAD in tensors
+    is_untied = (
+        is_head_repeated and table in tensors and not np.array_equal(tensors[HEAD].read(), tensors[table].read())
+    )
+    known = {*links, HEAD} if is_head_repeated else {*links}
     kinds = {
         "missing tensors": sorted(set(links) - set(tensors)),
-        "unexpected tensors": unexpected,
+        "unexpected tensors": sorted(name for name in set(tensors) - known if not re.fullmatch(family.buffers, name)),
         "tensors of another shape than config.json states": reshaped,
         f"tensors of unsupported types (supported: {', '.join(DTYPES)})": unsupported,
         "tied head that differs from the token table": [HEAD] if is_untied else [],
     }
-    why = f"Files and config.json must describe the same {source.family.model_type} model; nothing is left random."
     return [
-        problem_of("TP044", file=str(source.folder), what=f"{source.name}: {kind}: {', '.join(names)}.", why=why)
+        problem_of("TP044", file=str(source.folder), what=f"{source.name}: {kind}: {', '.join(names)}.")
         for kind, names in kinds.items()
         if names
     ]
 
 
-def _refuse(path: Path, what: str, why: str, fix: str | None = None) -> ProblemError:
-    return ProblemError([problem_of("TP043", file=str(path), what=what, why=why, next=fix)], exit_code=2)
+def _refuse(path: Path, what: str, fix: str | None = None) -> ProblemError:
+    return ProblemError([problem_of("TP043", file=str(path), what=what, next=fix)], exit_code=2)
 
 
 # Safetensors
@@ -204,25 +197,26 @@ def stored_tensor(handle: Any, name: str) -> StoredTensor:
 def _open_folder(folder: Path, family: Family, stack: ExitStack) -> dict[str, StoredTensor]:
     """Open a model's files until the stack closes; return tensors by name without the family's prefix."""
     index = folder / WEIGHTS_INDEX
-    if (folder / WEIGHTS).is_file() or not index.is_file():
-        handle = open_safetensors(folder / WEIGHTS, stack)
-        handles = dict.fromkeys(handle.keys(), handle)
-    else:
-        handles = _open_shards(index, stack)
+    is_single = (folder / WEIGHTS).is_file() or not index.is_file()
     tensors: dict[str, StoredTensor] = {}
-    duplicates = []
-    for name, handle in handles.items():
-        plain = strip_prefix(name, family)
-        if plain in tensors:
-            duplicates.append(plain)
-        tensors[plain] = stored_tensor(handle, name)
+    duplicates: list[str] = []
+    problems: list[Problem] = []
+    for file in [WEIGHTS] if is_single else _shards(index):
+        with collect_problems(problems):
+            handle = open_safetensors(folder / file, stack)
+            for name in handle.keys():  # noqa: SIM118 - not a dictionary
+                plain = strip_prefix(name, family)
+                duplicates += [plain] if plain in tensors else []
+                tensors[plain] = stored_tensor(handle, name)
+    if problems:
+        raise ProblemError(problems, exit_code=2)
     if duplicates:
-        what = f"Tensors occur with and without the prefix {family.prefix!r}: {', '.join(sorted(duplicates))}."
-        raise _refuse(folder, what, "The names are ambiguous.")
+        what = f"Tensors occur twice, in two files or without the prefix {family.prefix!r}: {', '.join(duplicates)}."
+        raise _refuse(folder, what)
     try:
         return group_quantised(tensors)
     except QuantisationError as error:
-        raise _refuse(folder, f"{error}.", "Its values cannot be recovered from these bytes.") from error
+        raise _refuse(folder, f"{error}.") from error
 
 
 def strip_prefix(name: str, family: Family) -> str:
@@ -234,31 +228,18 @@ def strip_prefix(name: str, family: Family) -> str:
     return name.removeprefix(family.prefix)
 
 
-def _open_shards(index: Path, stack: ExitStack) -> dict[str, Any]:
-    """Open the files in an index and return the handle of each tensor's file."""
+def _shards(index: Path) -> list[str]:
+    """Return the names of the files in an index."""
     refuse_other_content(index, "TP043")
-    form = 'An index is a JSON object with a "weight_map" from tensor to file name.'
     try:
-        files = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _refuse(index, f"{index.name} cannot be read: {type(error).__name__}.", form) from error
-    if not isinstance(files, dict) or not all(isinstance(file, str) for file in files.values()):
-        raise _refuse(index, f"{index.name} does not map tensors to file names.", form)
-    if invalid := sorted({file for file in files.values() if not SHARD_NAME.fullmatch(file)}):
+        files = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        invalid = [file for file in files if not SHARD_NAME.fullmatch(file)]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise _refuse(index, f"{index.name} cannot be read: {type(error).__name__}.") from error
+    if invalid:
         what = f"{index.name} contains invalid file names: {', '.join(map(repr, invalid))}."
-        raise _refuse(index, what, "Only safetensors files in the same folder are opened.")
-    handles: dict[str, Any] = {}
-    problems: list[Problem] = []
-    for file in sorted(set(files.values())):
-        with collect_problems(problems):
-            handles[file] = open_safetensors(index.parent / file, stack)
-    if problems:
-        raise ProblemError(problems, exit_code=2)
-    contents = {file: set(handle.keys()) for file, handle in handles.items()}
-    if missing := sorted(name for name, file in files.items() if name not in contents[file]):
-        what = f"{index.name} lists tensors that its files do not contain: {', '.join(missing)}."
-        raise _refuse(index, what, "Index and files are from different exports, or a file is incomplete.")
-    return {name: handles[file] for name, file in files.items()}
+        raise _refuse(index, what)
+    return files
 
 
 def open_safetensors(path: Path, stack: ExitStack) -> Any:
@@ -267,18 +248,15 @@ def open_safetensors(path: Path, stack: ExitStack) -> Any:
     if not path.is_file():
         if path.name == WEIGHTS and (shards := sorted(path.parent.glob("*-of-*.safetensors"))):
             what = f"{path.parent.name} contains {shards[0].name}, but no {WEIGHTS_INDEX}."
-            why = "The index lists the file of each tensor."
-            raise _refuse(path, what, why, f"Download {WEIGHTS_INDEX} as well.")
-        pickles = sorted(file.name for file in path.parent.glob("pytorch_model*.bin"))
-        why = "Parameters are read from safetensors files."
-        why = f"{pickles[0]} is a pickle, which can run code when it is read." if pickles else why
-        raise _refuse(path, f"{path.name} does not exist in the model's folder.", why)
+            raise _refuse(path, what, f"Download {WEIGHTS_INDEX} as well.")
+        pickles = sorted(file.name for file in path.parent.glob("*model*.bin"))
+        why = f"; {pickles[0]} is a pickle, which can run code when it is read" if pickles else ""
+        raise _refuse(path, f"{path.name} does not exist in its folder{why}.")
     try:
         return stack.enter_context(safe_open(path, framework="numpy"))
     except (SafetensorError, OSError) as error:
         fix = "Download or export the adapter again." if path.name.startswith("adapter") else None
-        why = "It is damaged, incomplete, or not a safetensors file."
-        raise _refuse(path, f"{path.name} cannot be read: {error}.", why, fix) from error
+        raise _refuse(path, f"{path.name} cannot be read: {error}.", fix) from error
 
 
 # Weights quantised by bitsandbytes. A 4-bit weight is a tensor of packed codes, with companions named after it:
@@ -305,26 +283,24 @@ class QuantisationError(ValueError):
 def _four_bit(
     name: str, codes: StoredTensor, companions: Mapping[str, StoredTensor], state: Mapping[str, Any]
 ) -> StoredTensor:
-    """Return a weight in 4-bit blocks (NF4 or FP4); the first of two codes is in the high half of a byte.
-
-    Raises:
-        QuantisationError: Something is missing or has the wrong size.
-    """
+    """Return a weight in 4-bit blocks (NF4 or FP4); the first of two codes is in the high half of a byte."""
     sizes = {each: math.prod(tensor.shape) for each, tensor in companions.items()}
     is_nested = "nested_absmax" in sizes or "nested_blocksize" in state
     required = {"absmax", "quant_map"} | ({"nested_absmax", "nested_quant_map"} if is_nested else set())
     _require(name, not (missing := required - set(sizes)), f"{', '.join(sorted(missing))} missing")
-    kind, block, dtype, shape = (state.get(key) for key in ("quant_type", "blocksize", "dtype", "shape"))
-    _require(name, kind in ("nf4", "fp4"), f"unsupported quant_type {kind!r}")
-    _require(name, block in BLOCK_SIZES, f"unsupported blocksize {block!r}")
-    _require(name, isinstance(dtype, str) and dtype in SOURCE_DTYPES, f"unsupported dtype {dtype!r}")
+    supported = {"quant_type": ("nf4", "fp4"), "blocksize": BLOCK_SIZES, "dtype": tuple(SOURCE_DTYPES)}
+    for key, values in supported.items():
+        _require(name, state.get(key) in values, f"unsupported {key} {state.get(key)!r}")
+    kind, block, dtype, shape = (state.get(key) for key in (*supported, "shape"))
     is_shape = isinstance(shape, list) and all(type(each) is int and each > 0 for each in shape)
     _require(name, is_shape, f"invalid shape {shape!r}")
     shape, count = tuple(shape), math.prod(shape)
     blocks = -(-count // block)
-    stored = math.prod(codes.shape) * ITEM_BYTES.get(codes.dtype, 0)
-    expected = {"bytes of codes": (-(-count // 2), stored), "absmax": (blocks, sizes["absmax"])}
-    expected["quant_map"] = (16, sizes["quant_map"])
+    expected = {
+        "bytes of codes": (-(-count // 2), math.prod(codes.shape) * ITEM_BYTES.get(codes.dtype, 0)),
+        "absmax": (blocks, sizes["absmax"]),
+        "quant_map": (16, sizes["quant_map"]),
+    }
     if is_nested:
         nested, offset = state.get("nested_blocksize"), state.get("nested_offset")
         _require(name, type(nested) is int and nested > 0, f"invalid nested_blocksize {nested!r}")
@@ -360,11 +336,7 @@ def _four_bit(
 
 
 def _eight_bit(name: str, codes: StoredTensor, magnitudes: StoredTensor) -> StoredTensor:
-    """Return a weight in 8-bit rows (LLM.int8(), arXiv 2208.07339): `code · magnitude / 127`, in float32.
-
-    Raises:
-        QuantisationError: The two tensors do not fit together.
-    """
+    """Return a weight in 8-bit rows (LLM.int8(), arXiv 2208.07339): `code · magnitude / 127`, in float32."""
     rows, shape = math.prod(magnitudes.shape), codes.shape
     is_whole = codes.dtype == "I8" and len(shape) == 2 and rows == shape[0]
     _require(name, is_whole, f"{codes.dtype} codes of shape {list(shape)} with {rows:,} magnitudes")
@@ -395,11 +367,7 @@ def unpack_codes(packed: NDArray[np.uint8], count: int) -> NDArray[np.uint8]:
 
 
 def group_quantised(tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
-    """Return tensors by name, with each quantised weight and its companions combined.
-
-    Raises:
-        QuantisationError: A quantised weight cannot be read.
-    """
+    """Return tensors by name, with each quantised weight and its companions combined."""
     grouped: dict[str, StoredTensor] = dict(tensors)
     for name in [name for name in tensors if QUANT_STATE in name]:
         weight = name[: name.index(QUANT_STATE)]

@@ -21,10 +21,9 @@ from schemas.formats import format_value, join_words
 from schemas.problems import Problem, ProblemError, collect_problems, problem_of
 from trainer.config.tree import Config, MethodConfig
 from trainer.model.decoder import Decoder, DecoderConfig, DecoderShapes, parameter_count
+from trainer.model.layers import Kind, Lora, can_be_quantised, is_lora
 from trainer.model.load import refuse_unusable_weights
-from trainer.model.lora import Lora, is_lora
 from trainer.model.peft import merge_loras, projections_by_module
-from trainer.model.quantised import Kind, can_be_quantised
 from trainer.model.source import ModelSource, resolve, shrink
 from trainer.model.stacks import Params, Remat, unstack_layers
 from trainer.recorder.environment import NATIVE
@@ -174,19 +173,12 @@ def combine(trained: Mapping[str, Any], frozen: Mapping[str, Any]) -> Params:
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A model and how it is trained.
-
-    Attributes:
-        source: Files, tokenizer and architecture.
-        decoder: Configuration of the decoder, with every layer on its own.
-        method: Which parameters are trained.
-        reads_weights: Whether initial parameters are read from files; otherwise they are random.
-    """
+    """A model and how it is trained."""
 
     source: ModelSource
-    decoder: DecoderConfig
+    decoder: DecoderConfig  # with every layer on its own
     method: Method
-    reads_weights: bool
+    reads_weights: bool  # whether initial parameters are read from files; otherwise they are random
 
     @property
     def adapters(self) -> Mapping[str, Lora]:
@@ -255,10 +247,7 @@ class Model:
 def build_model(config: Config, source: ModelSource, *, on_cpu: bool = True) -> Model:
     """Return the model of a configuration, with a smaller shape if `model.shape` is small.
 
-    Args:
-        config: Configuration of the run.
-        source: Shape, tokenizer and files of the model.
-        on_cpu: Whether it runs on a CPU, where matrix products add in an order that every processor can follow.
+    On a CPU, matrix products add in an order that every processor can follow.
 
     Raises:
         ProblemError: Exit code 2; the model lacks requested projections, or settings conflict.
@@ -302,12 +291,9 @@ def check_precision_conflicts(config: Config) -> list[Problem]:
 
 
 def read_model(config: Config, problems: list[Problem], *, with_weights: bool = True) -> Model | None:
-    """Return the model of a configuration, or None if it cannot be built; reads no parameters.
+    """Return the model of a configuration, or None if it cannot be built, and append its problems to `problems`.
 
-    Args:
-        config: The run.
-        problems: Problems of the model are appended.
-        with_weights: Whether to check the weights; a resumed run has them in its checkpoint.
+    Reads no parameters. A resumed run has them in its checkpoint: without `with_weights` they are not checked.
     """
     model, with_weights = None, with_weights and config.model.shape == "own"
     with collect_problems(problems):

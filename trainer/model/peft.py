@@ -24,14 +24,13 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from evidence.writing import write_json
-from schemas.problems import Problem, ProblemError, problem_of, rule
+from schemas.problems import Problem, ProblemError, problem_of
 from trainer.config.names import refuse_other_content
 from trainer.model.decoder import abstract, flatten
 from trainer.model.export import export, refuse_taken
 from trainer.model.families import HEAD, StoredTensor
+from trainer.model.layers import Lora, dequantise, is_lora, lora_names
 from trainer.model.load import load_params, open_safetensors, stored_tensor, strip_prefix
-from trainer.model.lora import Lora, is_lora, lora_names
-from trainer.model.quantised import dequantise
 from trainer.model.source import ModelSource, resolve
 from trainer.model.stacks import Params
 
@@ -68,13 +67,10 @@ class AdapterConfig:
     alpha: float
     dropout: float
     is_rslora: bool
-    ranks: Mapping[str, int]
-    """Other ranks, by pattern of module names."""
+    ranks: Mapping[str, int]  # others, by pattern of module names
     alphas: Mapping[str, int | float]
-    modules_to_save: tuple[str, ...]
-    """Suffixes of the names of modules that are stored completely."""
-    keeps_tie: bool
-    """Whether a stored token table is also the head of a tied model."""
+    modules_to_save: tuple[str, ...]  # suffixes of the names of modules that are stored completely
+    keeps_tie: bool  # whether a stored token table is also the head of a tied model
 
     def module_rank(self, module: str) -> int:
         """Return the rank of a module such as `model.layers.0.self_attn.q_proj`."""
@@ -119,9 +115,8 @@ def read_adapter_config(folder: Path) -> AdapterConfig:
     )
 
 
-def _refuse(file: Path, what: str, why: str | None = None) -> ProblemError:
-    problem = problem_of("TP047", file=str(file), what=what, why=why or rule("TP047").why)
-    return ProblemError([problem], exit_code=2)
+def _refuse(file: Path, what: str) -> ProblemError:
+    return ProblemError([problem_of("TP047", file=str(file), what=what)], exit_code=2)
 
 
 def _unusable_options(config: Mapping[str, Any], file: Path) -> list[Problem]:
@@ -194,9 +189,6 @@ def read_adapter(folder: Path, source: ModelSource) -> Adapter:
             another model.
     """
     config = read_adapter_config(folder)
-    if not (folder / WEIGHTS).is_file() and (folder / "adapter_model.bin").is_file():
-        why = "adapter_model.bin is a pickle, which can run code when it is read."
-        raise _refuse(folder / WEIGHTS, f"{WEIGHTS} does not exist in the adapter's folder.", why)
     with ExitStack() as stack:
         handle = open_safetensors(folder / WEIGHTS, stack)
         tensors = {name.removeprefix(PREFIX): stored_tensor(handle, name) for name in handle.keys()}  # noqa: SIM118

@@ -16,7 +16,6 @@ from safetensors.numpy import load_file
 from trainer.model import export as exporting
 from trainer.model.decoder import build, flatten, params_sha256
 from trainer.model.export import export
-from trainer.model.families import TensorLink
 from trainer.model.source import resolve
 
 
@@ -86,23 +85,6 @@ def test_several_files_hold_each_tensor_once(tiny, tmp_path):
     held = {name: shard for shard in shards for name in load_file(tmp_path / "export" / shard)}
     assert index["weight_map"] == held
     assert index["metadata"] == {"total_size": sum(value.nbytes for value in params.values())}
-
-
-@pytest.mark.parametrize(
-    ("sizes", "room", "expected"),
-    [
-        ([3, 3, 3], 7, [[3, 3], [3]]),
-        ([3, 4], 7, [[3, 4]]),
-        ([9, 1, 1], 7, [[9], [1, 1]]),
-        ([1, 9, 1], 7, [[1], [9], [1]]),
-    ],
-)
-def test_tensors_are_divided_into_files(sizes, room, expected, tmp_path):
-    params = {str(index): jnp.zeros((size,), jnp.int8) for index, size in enumerate(sizes)}
-    links = tuple(TensorLink(tensor=name, params=(name,)) for name in params)
-    exporting.write_weights(tmp_path, params, links, "int8", room, lambda: None)
-    files = [load_file(path) for path in sorted(tmp_path.glob("*.safetensors"))]
-    assert [[value.size for _, value in sorted(file.items())] for file in files] == expected
 
 
 def test_an_empty_folder_is_taken_and_a_full_one_is_not(tiny, tmp_path):

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from tiny_models import GEMMA, logits
 
-from trainer.model.decoder import abstract, bind, build, flatten
+from trainer.model.decoder import abstract, build, flatten
 from trainer.model.families import spec_from_config
-from trainer.model.lora import Dropout, Lora, is_lora, lora_output
+from trainer.model.layers import Dropout, Lora, is_lora, lora_output
 
 SPEC = spec_from_config(GEMMA)
 CHOSEN = {"params_dtype": jnp.bfloat16, "compute_dtype": jnp.float32, "remat": "layer"}
@@ -74,16 +74,3 @@ def test_a_quarter_of_the_inputs_is_dropped_and_the_rest_is_larger():
     other = lora_output(x, first, second, replace(lora, number=1), dropout)
     assert not np.array_equal(sums, other[:, 0])
     assert np.all(lora_output(x, first, second, lora, None) == 100)
-
-
-def test_dropout_is_decided_by_its_key_through_the_whole_decoder():
-    graphdef, params = drawn(adapters=QUERY)
-    params["layers.1.attention.query.lora_b"] = jnp.ones((2, 24))
-
-    @jax.jit
-    def hidden(key):
-        return bind(graphdef, params).hidden(jnp.asarray(TOKENS), None, key)
-
-    first, same, other = hidden(jax.random.key(1)), hidden(jax.random.key(1)), hidden(jax.random.key(2))
-    assert np.array_equal(first, same)
-    assert not np.array_equal(first, other)

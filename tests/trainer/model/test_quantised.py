@@ -12,10 +12,9 @@ from jax.sharding import SingleDeviceSharding
 from tiny_models import logits
 
 from trainer.model.decoder import abstract, bind, build, flatten, projections
+from trainer.model.layers import NF4, Lora, can_be_quantised, dequantise, quantise, quantise_on_device
 from trainer.model.load import load_params
-from trainer.model.lora import Lora
 from trainer.model.peft import merge_loras
-from trainer.model.quantised import NF4, can_be_quantised, dequantise, quantise, quantise_on_device
 from trainer.model.source import resolve
 
 TOKENS = np.array([[3, 1, 4, 1, 5, 9]], np.int32)

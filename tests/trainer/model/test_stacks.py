@@ -12,7 +12,7 @@ from tiny_models import GEMMA, equal_layers, random_model, stack
 
 from trainer.model.decoder import abstract, bind, build, flatten, params_sha256
 from trainer.model.families import spec_from_config
-from trainer.model.lora import Lora
+from trainer.model.layers import Lora
 from trainer.model.stacks import device_copy, stack_params, unstack_layers, unstack_on_devices
 from trainer.objectives.cross_entropy import chunked_cross_entropy, next_token_targets
 
