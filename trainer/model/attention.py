@@ -323,13 +323,8 @@ def _blockwise(
 
 @partial(jax.custom_vjp, nondiff_argnums=(5,))
 def _attend(
-    queries: Float[Array, "blocks batch kv_heads rows head_dim"],
-    keys: Float[Array, "blocks batch kv_heads block head_dim"],
-    values: Float[Array, "blocks batch kv_heads block head_dim"],
-    segments: Int[Array, "blocks batch block"] | None,
-    traced_window: Int[Array, ""] | None,
-    plan: BlockwisePlan,
-) -> Float[Array, "blocks batch kv_heads rows head_dim"]:
+    queries: Array, keys: Array, values: Array, segments: Array | None, traced_window: Array | None, plan: BlockwisePlan
+) -> Array:
     output: Array = blockwise_forward(queries, keys, values, segments, traced_window, plan)[0]
     return output
 
@@ -338,7 +333,10 @@ def _attend(
 def blockwise_forward(
     queries: Array, keys: Array, values: Array, segments: Array | None, traced_window: Array | None, plan: BlockwisePlan
 ) -> tuple[Array, Array]:
-    """Return the output of each query, and the logarithm of the sum of its exponentials."""
+    """Return the output of each query, and the logarithm of the sum of its exponentials.
+
+    Queries are `[blocks batch kv_heads rows head_dim]`, keys and values `[blocks batch kv_heads block head_dim]`.
+    """
 
     def pair(softmax: tuple[Array, Array, Array], places: Array) -> tuple[tuple[Array, ...], None]:
         """Extend the running softmax of a query block: largest score, sum of exponentials, weighted values."""

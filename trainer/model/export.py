@@ -33,7 +33,6 @@ from trainer.model.gguf import (
     ROPE_DIVISORS,
     Gguf,
     architecture_name,
-    block_types,
     config_from_gguf,
     gguf_layout,
     llama3_divisors,
@@ -66,14 +65,9 @@ def export(
 ) -> None:
     """Write a Hugging Face model folder, which must not exist yet, or be empty.
 
-    Args:
-        folder: Created here.
-        params: Arrays by name, of one dtype unless `dtype` is given.
-        source: The model they came from, whose config.json and tokenizer are copied.
-        end_token_id: Token that the model was trained to stop at, if not that of its files.
-        dtype: Element type to write; by default that of the parameters.
-        shard_bytes: Largest file; more than that is written as several files with an index.
-        go_on: Called between files; an exception ends the export and removes it.
+    Config and tokenizer are copied from `source`, and `end_token_id`, which the model was trained to stop at, is added
+    to them. Parameters, arrays by name, are written in `dtype`, by default their own, in files of at most
+    `shard_bytes`. `go_on` is called between files; an exception ends the export and removes it.
 
     Raises:
         ProblemError: Exit code 2; the folder is not empty or the current directory, or parameters differ in dtype.
@@ -176,11 +170,7 @@ def _add_end_token(folder: Path, end_token_id: int) -> None:
 
 
 def refuse_taken(folder: Path) -> None:
-    """Refuse to overwrite something, or to replace the current directory.
-
-    Raises:
-        ProblemError: Exit code 2.
-    """
+    """Refuse to overwrite something, or to replace the current directory."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         what = f"{folder} is not empty." if folder.is_dir() else f"{folder} exists already."
     elif folder.resolve() == Path.cwd():  # an export replaces its empty folder when it is complete
@@ -200,30 +190,21 @@ TRAINING_FIELDS = ("family", "initializer_std", "scale_residual_init")
 """Fields of `ModelSpec` that do not affect the result of the model."""
 
 
-def row_bytes(tensor: StoredTensor) -> int:
-    """Return the bytes of a tensor's last axis in the file."""
-    _, block, size = next(each for each in block_types().values() if each[0] == tensor.dtype)
-    return tensor.shape[-1] // block * size
-
-
 def encode_blocks(name: str, tensor: StoredTensor) -> NDArray[np.uint8]:
-    """Return the bytes of each row of a tensor.
-
-    Raises:
-        ProblemError: Exit code 2; a value is too large for the type.
-    """
+    """Return the bytes of each row of a tensor, or refuse values that are too large for its type."""
     from gguf.constants import GGMLQuantizationType
-    from gguf.quants import quantize
+    from gguf.quants import quant_shape_to_byte_shape, quantize
 
     rows = tensor.read().reshape(-1, tensor.shape[-1])
     if tensor.dtype == "F16" and (largest := float(np.abs(rows).max(initial=0.0))) > MAX_F16:
         what = f"The tensor {name} contains {largest:,.0f}; the largest number of F16 is 65,504."
         fix = "Pass --gguf q8_0, whose blocks have their own scale."
         raise ProblemError([problem_of("TP790", file=name, what=what, why=None, next=fix)], exit_code=2)
-    encoded = np.empty((len(rows), row_bytes(tensor)), np.uint8)
+    kind = GGMLQuantizationType[tensor.dtype]
+    encoded = np.empty(quant_shape_to_byte_shape(rows.shape, kind), np.uint8)
     step = max(CHUNK // tensor.shape[-1], 1)
     for start in range(0, len(rows), step):
-        part = quantize(np.ascontiguousarray(rows[start : start + step]), GGMLQuantizationType[tensor.dtype])
+        part = quantize(np.ascontiguousarray(rows[start : start + step]), kind)
         encoded[start : start + step] = part.view(np.uint8)
     return encoded
 
@@ -341,6 +322,7 @@ def _write_gguf(
 ) -> None:
     """Write a file, one tensor at a time."""
     from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter
+    from gguf.quants import quant_shape_to_byte_shape
 
     path.parent.mkdir(parents=True, exist_ok=True)
     working = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -355,8 +337,8 @@ def _write_gguf(
             if key != "general.architecture" and plain != []:
                 writer.add_key_value(key, plain, kinds[type(plain)])
         for name, tensor in tensors.items():
-            shape = (*tensor.shape[:-1], row_bytes(tensor))
             kind = GGMLQuantizationType[tensor.dtype]
+            shape = quant_shape_to_byte_shape(tensor.shape, kind)
             writer.add_tensor_info(name, shape, np.dtype(np.uint8), math.prod(shape), kind)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()

@@ -313,10 +313,9 @@ def _is_number(value: Any) -> bool:
 def _check_values(check: _Checker, *, is_gemma3: bool) -> None:
     """Note values out of range and options that are not implemented, before transformers sees the config."""
     for key, value in check.config.items():
-        if key in LIMITS and value is not None and (type(value) is not int or value <= 0):
-            check.note(key, "a whole number above 0")
-        elif key in LIMITS and value is not None and value > LIMITS[key]:
-            check.note(key, f"at most {LIMITS[key]:,}")
+        limit = LIMITS.get(key)
+        if limit is not None and value is not None and not (type(value) is int and 0 < value <= limit):
+            check.note(key, f"a whole number from 1 to {limit:,}")
         elif key in NUMBERS and value is not None and not _is_number(value):
             check.note(key, "a number above 0")
         elif key in UNSUPPORTED:
@@ -368,10 +367,7 @@ def _parse(check: _Checker, model_type: str) -> Any:
 
 
 def _build_spec(hf: Any, check: _Checker, family: Family) -> ModelSpec:
-    """Return the spec of a configuration that transformers has completed.
-
-    GPT-2's dropout is not used: training here runs without.
-    """
+    """Return the spec of a configuration that transformers has completed; GPT-2's dropout is not used."""
     name, embed, heads = family.config_class, hf.hidden_size, hf.num_attention_heads
     is_gpt2 = name == "gpt2"
     kv_heads = getattr(hf, "num_key_value_heads", None) or heads

@@ -1,10 +1,8 @@
 """GGUF, the single-file format of llama.cpp: header, tensors, and its metadata as a config.json.
 
 The header is read here, within limits, because a stranger may have written it, and 20 times as fast as by the `gguf`
-package. That package dequantises blocks and names tensors. `export.py` writes GGUF files.
-
-llama.cpp's converter reorders the rows of Llama's queries and keys, because its rotary positions pair neighbours, not
-halves, adds 1 to the norm gains of Gemma and transposes the kernels of GPT-2. `GgufLayout` converts both ways.
+package. llama.cpp reorders the rows of Llama's queries and keys, because its rotary positions pair neighbours, not
+halves, adds 1 to the norm gains of Gemma and transposes the kernels of GPT-2: `GgufLayout` converts both ways.
 """
 
 from __future__ import annotations
@@ -180,28 +178,19 @@ class _Header:
         return name, dimensions, self.number("I"), self.number()
 
 
-@functools.cache
-def block_types() -> dict[int, tuple[str, int, int]]:
-    """Return the readable tensor types by number: name, and numbers and bytes of a block."""
-    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
-
-    kinds = (GGMLQuantizationType[name] for name in READABLE_TYPES)
-    return {kind.value: (kind.name, *GGML_QUANT_SIZES[kind]) for kind in kinds}
-
-
 def _locate_tensors(
     rows: list[tuple[str, tuple[int, ...], int, int]], *, path: Path, size: int, start: int
 ) -> dict[str, StoredTensor]:
     """Return the tensors by name, each completely inside the file."""
-    from gguf.constants import GGMLQuantizationType
+    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
-    types, names = block_types(), {kind.value: kind.name for kind in GGMLQuantizationType}
-    if unknown := sorted({number for _, _, number, _ in rows if number not in types}):
+    names = {kind.value: kind.name for kind in GGMLQuantizationType}
+    if unknown := sorted({number for _, _, number, _ in rows if names.get(number) not in READABLE_TYPES}):
         named = ", ".join(names.get(number, f"number {number}") for number in unknown)
         fail(f"it has tensors of unsupported types ({named})")
     tensors: dict[str, StoredTensor] = {}
     for name, dimensions, number, offset in rows:
-        kind, block, block_bytes = types[number]
+        block, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType(number)]
         if dimensions[0] % block:
             fail(f"the tensor {name} has rows of {dimensions[0]:,} in blocks of {block}")
         if name in tensors:
@@ -210,8 +199,8 @@ def _locate_tensors(
         if (end := start + offset + stored) > size:
             fail(f"it is truncated: the tensor {name} ends at byte {end:,} of {size:,}")
         shape = dimensions[::-1]
-        read = functools.partial(_read_blocks, path, kind, shape, start + offset, stored)
-        tensors[name] = StoredTensor(shape=shape, dtype=kind, read=read)
+        read = functools.partial(_read_blocks, path, names[number], shape, start + offset, stored)
+        tensors[name] = StoredTensor(shape=shape, dtype=names[number], read=read)
     return tensors
 
 

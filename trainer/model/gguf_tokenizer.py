@@ -261,7 +261,16 @@ def tokenizer_metadata(tokenizer: Any, vocab: int, *, architecture: str, end_tok
         metadata |= {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": _splitting_name(backend, document)}
         merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
         metadata["tokenizer.ggml.merges"] = merges
-    _verify(tokenizer, metadata, architecture)
+    numeric = ("tokenizer.ggml.scores", "tokenizer.ggml.token_type")
+    stated = {key: np.array(value) if key in numeric else value for key, value in metadata.items()}
+    stated["general.architecture"] = architecture
+    try:
+        rebuilt = build_tokenizer(Gguf(path=Path(), metadata=stated, tensors={}))
+    except GgufError as error:
+        raise _cannot_write(because=str(error)) from error
+    for text in tokenizer_probes(tokenizer):
+        if tokenizer(text).input_ids != rebuilt(text).input_ids:
+            raise _cannot_write(because=f"the tokens of {text[:40]!r} would differ")
     return metadata
 
 
@@ -291,21 +300,6 @@ def _splitting_name(backend: Any, document: Mapping[str, Any]) -> str:
         if is_alike and all(split(own, text) == split(each.splitter, text) for text in PROBES):
             return name
     raise _cannot_write(because=f"its pre-tokenizer is not one of {', '.join(SPLITTINGS)}")
-
-
-def _verify(tokenizer: Any, metadata: Mapping[str, Any], architecture: str) -> None:
-    """Refuse metadata from which another tokenizer would be built."""
-    numeric = ("tokenizer.ggml.scores", "tokenizer.ggml.token_type")
-    stated = {key: np.array(value) if key in numeric else value for key, value in metadata.items()}
-    try:
-        rebuilt = build_tokenizer(
-            Gguf(path=Path(), metadata=stated | {"general.architecture": architecture}, tensors={})
-        )
-    except GgufError as error:
-        raise _cannot_write(because=str(error)) from error
-    for text in tokenizer_probes(tokenizer):
-        if tokenizer(text).input_ids != rebuilt(text).input_ids:
-            raise _cannot_write(because=f"the tokens of {text[:40]!r} would differ")
 
 
 def _cannot_write(*, because: str) -> ProblemError:

@@ -128,11 +128,7 @@ def _unknown_target(target: str, source: ModelSource, names: Iterable[tuple[str,
 
 
 def full_training(config: Config) -> Method:
-    """Return the method `full`.
-
-    Raises:
-        ProblemError: Exit code 2; settings of `lora` are given.
-    """
+    """Return the method `full`, or refuse settings of `lora`."""
     problems = [
         problem_of(
             "TP069",

@@ -44,9 +44,8 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 IGNORED = {
     *("auto_mapping", "base_model_name_or_path", "exclude_modules", "fan_in_fan_out", "inference_mode"),
-    *("layers_pattern", "layers_to_transform", "modules_to_save", "peft_version", "r", "lora_alpha", "lora_dropout"),
-    *("rank_pattern", "alpha_pattern", "revision", "runtime_config", "target_modules", "use_rslora", "megatron_core"),
-    *("qalora_group_size", "ensure_weight_tying", "save_embedding_layers"),
+    *("layers_pattern", "layers_to_transform", "peft_version", "revision", "runtime_config", "target_modules"),
+    *("use_rslora", "megatron_core", "qalora_group_size", "ensure_weight_tying", "save_embedding_layers"),
 }
 """Options with any value: they are read, only describe the origin, or follow from the tensors. Others must be off."""
 ALLOWED: Mapping[str, tuple[Any, ...]] = {
@@ -59,35 +58,7 @@ ALLOWED: Mapping[str, tuple[Any, ...]] = {
 """Options with the values that are implemented."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class AdapterConfig:
-    """An adapter_config.json."""
-
-    rank: int
-    alpha: float
-    dropout: float
-    is_rslora: bool
-    ranks: Mapping[str, int]  # others, by pattern of module names
-    alphas: Mapping[str, int | float]
-    modules_to_save: tuple[str, ...]  # suffixes of the names of modules that are stored completely
-    keeps_tie: bool  # whether a stored token table is also the head of a tied model
-
-    def module_rank(self, module: str) -> int:
-        """Return the rank of a module such as `model.layers.0.self_attn.q_proj`."""
-        return int(_match(self.ranks, module, self.rank))
-
-    def module_scale(self, module: str) -> float:
-        """Return the factor of the product of a module's two matrices."""
-        rank = self.module_rank(module)
-        return float(_match(self.alphas, module, self.alpha)) / (math.sqrt(rank) if self.is_rslora else rank)
-
-
-def _match(patterns: Mapping[str, Any], module: str, default: Any) -> Any:
-    """Return the value of the first pattern that matches the end of a module's name, as PEFT does."""
-    return next((value for key, value in patterns.items() if re.match(rf"(.*\.)?({key})$", module)), default)
-
-
-def read_adapter_config(folder: Path) -> AdapterConfig:
+def read_adapter_config(folder: Path) -> dict[str, Any]:
     """Read adapter_config.json.
 
     Raises:
@@ -96,23 +67,21 @@ def read_adapter_config(folder: Path) -> AdapterConfig:
     file = folder / CONFIG
     refuse_other_content(file, "TP047")
     try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        config = dict(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise _refuse(file, f"{CONFIG} cannot be read: {type(error).__name__}.") from error
-    if not isinstance(config, dict):
-        raise _refuse(file, f"{CONFIG} is not a JSON object.")
     if problems := _unusable_options(config, file):
         raise ProblemError(problems, exit_code=2)
-    return AdapterConfig(
-        rank=config["r"],
-        alpha=float(config["lora_alpha"]),
-        dropout=float(config.get("lora_dropout") or 0.0),
-        is_rslora=bool(config.get("use_rslora")),
-        ranks=config.get("rank_pattern") or {},
-        alphas=config.get("alpha_pattern") or {},
-        modules_to_save=tuple(config.get("modules_to_save") or ()),
-        keeps_tie=bool(config.get("ensure_weight_tying")),
-    )
+    return config
+
+
+def _option(config: Mapping[str, Any], key: str, pattern_key: str, module: str) -> Any:
+    """Return the value for a module such as `model.layers.0.self_attn.q_proj`.
+
+    As in PEFT, the first pattern that matches the end of its name takes precedence over the default.
+    """
+    patterns = config.get(pattern_key) or {}
+    return next((value for each, value in patterns.items() if re.match(rf"(.*\.)?({each})$", module)), config[key])
 
 
 def _refuse(file: Path, what: str) -> ProblemError:
@@ -165,9 +134,6 @@ def projections_by_module(source: ModelSource) -> Mapping[str, tuple[str, ...]]:
     }
 
 
-# Reading
-
-
 @dataclass(frozen=True, kw_only=True)
 class Adapter:
     """An adapter: `loras` by projection, and its float32 parameters by name.
@@ -199,7 +165,7 @@ def read_adapter(folder: Path, source: ModelSource) -> Adapter:
         return _convert(tensors, config, source, folder / WEIGHTS)
 
 
-def _convert(tensors: Mapping[str, StoredTensor], config: AdapterConfig, source: ModelSource, file: Path) -> Adapter:
+def _convert(tensors: Mapping[str, StoredTensor], config: dict[str, Any], source: ModelSource, file: Path) -> Adapter:
     """Return the adapter; refuse each kind of difference between adapter and model, with the tensors concerned."""
     shapes = flatten(abstract(source.spec, params_dtype="float32", compute_dtype="float32", remat="none"))[1]
     family = source.family
@@ -215,7 +181,10 @@ def _convert(tensors: Mapping[str, StoredTensor], config: AdapterConfig, source:
     for name, stored in tensors.items():
         module, is_first = name.removesuffix(FIRST).removesuffix(SECOND), name.endswith(FIRST)
         projections = modules.get(strip_prefix(module, family), ()) if module != name else ()
-        rank, kernels = config.module_rank(module), [shapes[f"{each}.kernel"].shape for each in projections]
+        rank, kernels = (
+            _option(config, "r", "rank_pattern", module),
+            [shapes[f"{each}.kernel"].shape for each in projections],
+        )
         if kernels:
             wanted = (rank, kernels[0][0]) if is_first else (sum(shape[1] for shape in kernels), rank)
             names = [lora_names(each)[0 if is_first else 1] for each in projections]
@@ -232,9 +201,10 @@ def _convert(tensors: Mapping[str, StoredTensor], config: AdapterConfig, source:
             value = stored.read().T if kernels else stored.read()
             parts = [value] * len(names) if is_first else np.split(value, len(names), axis=-1)
             params |= {each: np.array(part, np.float32, order="C") for each, part in zip(names, parts, strict=True)}
+            alpha = float(_option(config, "lora_alpha", "alpha_pattern", module))
+            scale, dropout = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank), config.get("lora_dropout")
             for projection in projections if is_first else ():
-                scale = config.module_scale(module)
-                loras[projection] = Lora(rank=rank, scale=scale, dropout=config.dropout, number=len(loras))
+                loras[projection] = Lora(rank=rank, scale=scale, dropout=float(dropout or 0.0), number=len(loras))
     kinds = {
         f"belong to no module of {source.name} that an adapter can be on": unknown,
         "lack the other matrix of their module": unpaired,
@@ -255,11 +225,12 @@ def _list(names: list[str]) -> str:
     return first if len(names) <= 4 else f"{first} and {len(names) - 4:,} more"
 
 
-def _is_untied(tensors: Mapping[str, StoredTensor], config: AdapterConfig, source: ModelSource) -> bool:
+def _is_untied(tensors: Mapping[str, StoredTensor], config: dict[str, Any], source: ModelSource) -> bool:
     """Return whether PEFT unties the token table and the head of a tied model: it saves a copy of a module."""
     table = next(link.tensor for link in source.family.links(source.spec) if link.params == (TOKENS_TABLE,))
-    saves_table = table.removesuffix(".weight").endswith(config.modules_to_save)
-    keeps_tie = config.keeps_tie and table.endswith("embed_tokens.weight")  # PEFT knows the token table by this name
+    saves_table = table.removesuffix(".weight").endswith(tuple(config.get("modules_to_save") or ()))
+    # PEFT knows the token table by this name.
+    keeps_tie = config.get("ensure_weight_tying") and table.endswith("embed_tokens.weight")
     return HEAD in tensors or (saves_table and not keeps_tie)
 
 
@@ -276,15 +247,8 @@ def add_head(params: Params, source: ModelSource) -> Params:
     return dict(sorted({**params, HEAD_TABLE: params[TOKENS_TABLE]}.items()))
 
 
-# Writing
-
-
 def write_adapter(folder: Path, params: Params, loras: Mapping[str, Lora], source: ModelSource) -> None:
-    """Write adapters, by projection, into a folder that does not exist yet, or is empty.
-
-    Raises:
-        ProblemError: Exit code 2; the folder is not empty.
-    """
+    """Write adapters, by projection, into a folder that does not exist yet, or is empty."""
     refuse_taken(folder)
     folder.mkdir(parents=True, exist_ok=True)
     tensors: dict[str, NDArray[np.float32]] = {}
@@ -342,9 +306,6 @@ def _fuse(
     if len(firsts) == len(projections) and all(np.array_equal(firsts[0], each) for each in firsts):
         return firsts[0], np.concatenate(blocks)
     return np.concatenate(firsts), np.asarray(block_diag(*blocks))
-
-
-# Merging
 
 
 def merge_loras(params: Mapping[str, Any], loras: Mapping[str, Lora]) -> Params:

@@ -112,9 +112,8 @@ class ModelSource:
 
         try:
             # Texts that are too long are reported with their line, not by the tokenizer.
-            return AutoTokenizer.from_pretrained(
-                self.tokenizer_folder, local_files_only=True, model_max_length=sys.maxsize
-            )
+            limits = {"local_files_only": True, "model_max_length": sys.maxsize}
+            return AutoTokenizer.from_pretrained(self.tokenizer_folder, **limits)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError, RecursionError) as error:
             raise self._tokenizer_problem(what=f"cannot be loaded: {_describe(error)}.") from error
 
@@ -152,21 +151,22 @@ def resolve(name: str, revision: str | None = None, *, with_weights: bool = True
         fix = "Remove model.revision, or name a model on the hub."
         raise ProblemError([problem_of("TP040", file=name, what=what, why=None, next=fix)], exit_code=2)
     if name in MODELS:
-        return read_source(name, BUILTIN / name, tokenizer_folder=BUILTIN_TOKENIZER, weights="builtin")
+        return read_source(name, BUILTIN / name, weights="builtin")
     if path is None:
         snapshot = _download(name, revision, with_weights=with_weights)
         return read_source(name, snapshot, revision=snapshot.name)  # the cache names snapshots by commit
-    file = gguf_file(path)
-    return read_source(name, path) if file is None else _gguf_source(name, file)
+    if (file := gguf_file(path)) is None:
+        return read_source(name, path)
+    gguf = read_gguf(file)
+    config = config_from_gguf(gguf)
+    spec = spec_from_config(config, file=str(file))
+    return ModelSource(
+        name=name, folder=file, tokenizer_folder=file, config=config, spec=spec, weights="pretrained", gguf=gguf
+    )
 
 
 def read_source(
-    name: str,
-    folder: Path,
-    *,
-    revision: str | None = None,
-    tokenizer_folder: Path | None = None,
-    weights: Literal["builtin", "pretrained"] = "pretrained",
+    name: str, folder: Path, *, revision: str | None = None, weights: Literal["builtin", "pretrained"] = "pretrained"
 ) -> ModelSource:
     """Return the model in a folder, with its config read."""
     file = folder / CONFIG
@@ -181,28 +181,15 @@ def read_source(
         name=name,
         revision=revision,
         folder=folder,
-        tokenizer_folder=tokenizer_folder or folder,
+        tokenizer_folder=BUILTIN_TOKENIZER if weights == "builtin" else folder,
         config=config,
         spec=spec_from_config(config, file=str(file)),
         weights=weights,
     )
 
 
-def _gguf_source(name: str, file: Path) -> ModelSource:
-    gguf = read_gguf(file)
-    config = config_from_gguf(gguf)
-    spec = spec_from_config(config, file=str(file))
-    return ModelSource(
-        name=name, folder=file, tokenizer_folder=file, config=config, spec=spec, weights="pretrained", gguf=gguf
-    )
-
-
 def resolve_for_planning(name: str, revision: str | None = None) -> ModelSource:
-    """Find a model for planning: local files, else the shipped config of a well-known model, else the hub.
-
-    Raises:
-        ProblemError: Exit code 2; the model does not exist, or cannot be downloaded.
-    """
+    """Find a model for planning: local files, else the shipped config of a well-known model, else as `resolve`."""
     known = None if name in MODELS or model_path(name) or revision else known_source(name)
     if known is None:
         return resolve(name, revision, with_weights=False)

@@ -2,10 +2,7 @@
 
 A stack's parameters have one name, with the layers written as a slice: `layers.1:3.mlp.up.kernel` is that kernel of
 layers 1 and 2. Consecutive layers are equal if their parameters have the same names and shapes; window and rotary
-positions may differ. Files and checkpoints always contain single layers. Each layer is initialised from the key it
-would have on its own, so a model starts the same either way.
-
-The module also has the barriers that order the backward pass of unstacked layers (`backward_barrier`).
+positions may differ. Files and checkpoints always contain single layers.
 """
 
 from __future__ import annotations
@@ -34,9 +31,6 @@ REMAT_POLICIES: dict[Remat, Any] = {"layer": None, "dots": jax.checkpoint_polici
 """Outputs that a rematerialised layer saves in addition to its input."""
 
 STACK = re.compile(r"(?P<before>(?:.*\.)?layers\.)(?P<layers>\d+:\d+)(?P<after>\..+)")
-
-
-# Names and parameters
 
 
 def equal_runs(kinds: Sequence[Hashable]) -> tuple[range, ...]:
@@ -138,9 +132,6 @@ def device_copy(value: Array) -> Array:
     return _donated(value) if any(device.platform == "cpu" for device in value.devices()) else value
 
 
-# Loops over layers
-
-
 def layer_call(remat: Remat, *, prevent_cse: bool = True) -> Any:
     """Return the function that applies a layer, rematerialised as requested."""
     if remat == "none":
@@ -222,9 +213,6 @@ def per_layer_rope_and_window(
     cos, sin = (jnp.stack(each) for each in zip(*(rotary[rope] or identity for rope in ropes), strict=True))
     windows = jnp.asarray([seq if block.window is None else min(block.window, seq) for block in blocks], jnp.int32)
     return (cos, sin), (windows, jnp.asarray([ropes.index(block.rope) for block in blocks], jnp.int32))
-
-
-# Order of the backward pass
 
 
 @jax.custom_vjp

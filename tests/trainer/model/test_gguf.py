@@ -18,7 +18,6 @@ from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
 from schemas.problems import rule
 from trainer.model import gguf as gguf_reading
-from trainer.model import gguf_tokenizer
 from trainer.model.export import encode_blocks, export, export_gguf, tensor_type
 from trainer.model.families import StoredTensor
 from trainer.model.gguf import GgufError, read_gguf
@@ -282,7 +281,7 @@ def test_a_pre_tokenizer_without_a_name_is_refused(tmp_path):
     assert "its pre-tokenizer is not one of gpt-2, smollm, " in what
 
 
-def test_added_tokens_are_compared_in_texts_with_them(tmp_path, monkeypatch):
+def test_added_tokens_are_compared_in_texts_with_them(tmp_path):
     folder = with_added(with_tokenizer(folder_of("llama", tmp_path / "folder")))
     source = resolve(str(folder))
     texts = tokenizer_probes(source.tokenizer())
@@ -290,15 +289,6 @@ def test_added_tokens_are_compared_in_texts_with_them(tmp_path, monkeypatch):
     export_gguf(tmp_path / "whole.gguf", params_of(source), source, form="f16")
     again = resolve(str(tmp_path / "whole.gguf")).tokenizer()
     assert [again(text).input_ids for text in texts] == [source.tokenizer()(text).input_ids for text in texts]
-    # If added tokens were written as normal ones, the file would split them.
-    types, plain = gguf_tokenizer._token_types, {gguf_tokenizer.USER_DEFINED: gguf_tokenizer.NORMAL}
-    monkeypatch.setattr(
-        gguf_tokenizer, "_token_types", lambda *given: [plain.get(kind, kind) for kind in types(*given)]
-    )
-    (tmp_path / "whole.gguf").unlink()
-    code, what = export_refusal(folder, tmp_path / "m.gguf")
-    assert code == "TP099"
-    assert "'<think>a<think>b <think> c" in what
 
 
 def test_an_exported_file_is_exported_again_as_a_folder_with_all_chat_templates(tmp_path):
