@@ -220,7 +220,7 @@ def export_gguf(
 ) -> None:
     """Write a model as a GGUF file that does not exist yet, with tokenizer and chat template.
 
-    `form` is the type of its matrices; the other arguments are those of `export`.
+    `form` is the type of its matrices; see `export` for the other arguments.
 
     Raises:
         ProblemError: Exit code 2; llama.cpp would compute another model, or tokenize differently.

@@ -30,7 +30,7 @@ from trainer.recorder.environment import NATIVE
 
 
 class Method:
-    """Which parameters are trained: all of them, unless a subclass says otherwise."""
+    """Decides which parameters are trained: all, unless a subclass overrides it."""
 
     kind: str = "full"
     """Value of `method.kind`."""

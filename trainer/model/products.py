@@ -24,7 +24,7 @@ def matmul(
 ) -> Float[Array, "*batch rows columns"]:
     """Return `first · second`: `[[1, 2]]` times `[[3], [4]]` is `[[11]]`.
 
-    `dtype` is the type of the accumulation and the result; by default that of the factors.
+    The sum is accumulated and returned in `dtype`, or in the dtype of the factors.
     """
     return _dot(first, second, dtype)
 

@@ -69,7 +69,7 @@ class ModelSource:
     def tokenizer(self, rendered_at: str | None = None) -> Any:
         """Load the tokenizer through transformers.
 
-        `rendered_at` is the time for chat templates that write one; by default the present.
+        `rendered_at` is the time for chat templates that write one (default: now).
 
         Raises:
             ProblemError: Exit code 2; the tokenizer is missing or unreadable, has ids beyond the model's vocabulary, or
@@ -83,7 +83,9 @@ class ModelSource:
         model = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
         unknown = model.unk_token if isinstance(model, WordLevel | WordPiece) else None
         if unknown is not None and unknown not in tokenizer.get_vocab():
-            raise self._tokenizer_problem(what=f"replaces unknown words by {unknown!r}, which is none of its tokens.")
+            raise self._tokenizer_problem(
+                what=f"replaces unknown words by {unknown!r}, which is not one of its tokens."
+            )
         tokenizer.rendered_at = rendered_at
         return tokenizer
 

@@ -11,7 +11,6 @@ from golden import FLOAT32, load_folder
 from model_folders import model_folder
 from refusals import catch_problem
 from safetensors import safe_open
-from safetensors.numpy import load_file
 
 from trainer.model import export as exporting
 from trainer.model.decoder import build, flatten, params_sha256
@@ -73,18 +72,6 @@ def test_float32_parameters_are_exported_in_bfloat16_when_asked_and_config_says_
         assert {file.get_slice(name).get_dtype() for name in file.keys()} == {"BF16"}  # noqa: SIM118
     _, _, rounded = load_folder(tmp_path / "export", params_dtype="bfloat16")
     assert all(jnp.array_equal(rounded[name], params[name].astype(jnp.bfloat16)) for name in params)
-
-
-def test_several_files_hold_each_tensor_once(tiny, tmp_path):
-    source, params = tiny
-    export(tmp_path / "export", params, source, shard_bytes=150_000)
-    index = json.loads((tmp_path / "export" / "model.safetensors.index.json").read_text())
-    shards = sorted(path.name for path in (tmp_path / "export").glob("*.safetensors"))
-    assert shards == [f"model-{number:05d}-of-{len(shards):05d}.safetensors" for number in range(1, len(shards) + 1)]
-    assert len(shards) == 5
-    held = {name: shard for shard in shards for name in load_file(tmp_path / "export" / shard)}
-    assert index["weight_map"] == held
-    assert index["metadata"] == {"total_size": sum(value.nbytes for value in params.values())}
 
 
 def test_an_empty_folder_is_taken_and_a_full_one_is_not(tiny, tmp_path):

@@ -146,7 +146,7 @@ def test_a_tokenizer_with_a_gap_in_its_ids_is_refused(folder):
 def test_a_tokenizer_without_the_token_for_unknown_words_is_refused(folder):
     own = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<eos>": 0, "What": 1}, unk_token="[UNK]"))
     own.save(str(folder / "tokenizer.json"))
-    assert "replaces unknown words by '[UNK]', which is none of its tokens." in load_refusal(folder).what
+    assert "replaces unknown words by '[UNK]', which is not one of its tokens." in load_refusal(folder).what
 
 
 def test_a_folder_without_tokenizer_is_refused(folder):

@@ -13,7 +13,7 @@ from tiny_models import GEMMA, equal_layers, random_model, stack
 from trainer.model.decoder import abstract, bind, build, flatten, params_sha256
 from trainer.model.families import spec_from_config
 from trainer.model.layers import Lora
-from trainer.model.stacks import device_copy, stack_params, unstack_layers, unstack_on_devices
+from trainer.model.stacks import stack_params, unstack_layers, unstack_on_devices
 from trainer.objectives.cross_entropy import chunked_cross_entropy, next_token_targets
 
 
@@ -118,12 +118,6 @@ def test_stacks_come_apart_as_they_were_and_take_no_memory_besides():
     assert all(np.array_equal(again[name], alone[name]) for name in alone)
     assert np.shares_memory(again["layers.1.kernel"], np.asarray(together["layers.0:3.kernel"]))
     assert all(isinstance(value, jax.Array) for value in unstack_on_devices(together).values())
-
-
-def test_a_copy_of_a_cpu_array_takes_its_memory():
-    array = jnp.ones(3)
-    device_copy(array)
-    assert array.is_deleted()
 
 
 def barriers(platform, *, params=jnp.bfloat16, remat="layer", adapters=None):
