@@ -338,18 +338,19 @@ def blockwise_forward(
     Queries are `[blocks batch kv_heads rows head_dim]`, keys and values `[blocks batch kv_heads block head_dim]`.
     """
 
-    def pair(softmax: tuple[Array, Array, Array], places: Array) -> tuple[tuple[Array, ...], None]:
+    def pair(softmax: tuple[Array, Array, Array], places: Array) -> tuple[tuple[Array, Array, Array], None]:
         """Extend the running softmax of a query block: largest score, sum of exponentials, weighted values."""
         row, column = places[0], places[1]
         _, scores = _scores(queries[row], keys[column], places, segments, traced_window, plan)
-        before, total, output = (each[row] for each in softmax)
+        largests, totals, outputs = softmax
+        before = largests[row]
         largest = jnp.maximum(before, jnp.max(scores, axis=-1, keepdims=True))
         # Until a row has a visible key, hidden keys have weight 1; the first visible key makes that 0.
         weights, decay = jnp.exp(scores - largest), jnp.exp(before - largest)
         added = matmul(weights.astype(values.dtype), values[column], jnp.float32)
-        total = total * decay + jnp.sum(weights, axis=-1, keepdims=True)
-        after = (largest, total, output * decay + added)
-        return tuple(whole.at[row].set(part) for whole, part in zip(softmax, after, strict=True)), None
+        total = totals[row] * decay + jnp.sum(weights, axis=-1, keepdims=True)
+        output = outputs[row] * decay + added
+        return (largests.at[row].set(largest), totals.at[row].set(total), outputs.at[row].set(output)), None
 
     zeros = _zeros_like(queries)  # `[blocks batch kv_heads rows head_dim]`
     start = (zeros[..., :1] + jnp.finfo(jnp.float32).min, zeros[..., :1], zeros)

@@ -327,7 +327,7 @@ def _write_gguf(
     path.parent.mkdir(parents=True, exist_ok=True)
     working = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     writer: Any = GGUFWriter(working, str(metadata["general.architecture"]))
-    kinds = {
+    kinds: dict[type, Any] = {
         **{bool: GGUFValueType.BOOL, int: GGUFValueType.UINT32, float: GGUFValueType.FLOAT32},
         **{str: GGUFValueType.STRING, list: GGUFValueType.ARRAY},
     }

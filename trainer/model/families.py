@@ -475,8 +475,8 @@ def _rope(stated: Mapping[str, Any], hf: Any, check: _Checker, head_dim: int) ->
     elif kind == "yarn":
         if theta <= 1:
             check.note("rope_theta", "above 1 for rotary positions of type yarn")
-        weights = stated.get("mscale"), stated.get("mscale_all_dim")
-        weights = weights if all(weights) else (1.0, 0.0)
+        weights: list[Any] = [stated.get("mscale"), stated.get("mscale_all_dim")]
+        weights = weights if all(weights) else [1.0, 0.0]
         over, under = (0.1 * each * math.log(max(factor, 1.0)) + 1.0 for each in weights)
         own = {"factor": factor, "positions": trained, "truncate": stated.get("truncate", True)}
         own["attention_factor"] = float(stated.get("attention_factor") or over / under)

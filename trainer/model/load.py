@@ -26,7 +26,7 @@ from trainer.config.names import refuse_other_content
 from trainer.model.families import HEAD, Family, StoredTensor, TensorLink
 from trainer.model.gguf import map_tensors
 from trainer.model.layers import Kind, quantise_on_device, quantised_names
-from trainer.model.source import WEIGHTS, WEIGHTS_INDEX, ModelSource
+from trainer.model.source import WEIGHTS, WEIGHTS_INDEX, ModelSource, read_json
 from trainer.model.stacks import Params, device_copy
 
 DTYPES = ("F64", "F32", "F16", "BF16")
@@ -214,15 +214,12 @@ def strip_prefix(name: str, family: Family) -> str:
 
 def _shards(index: Path) -> list[str]:
     """Return the names of the files in an index."""
-    refuse_other_content(index, "TP043")
-    try:
-        files = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-        invalid = [file for file in files if not SHARD_NAME.fullmatch(file)]
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise _refuse(index, f"{index.name} cannot be read: {type(error).__name__}.") from error
-    if invalid:
-        what = f"{index.name} contains invalid file names: {', '.join(map(repr, invalid))}."
-        raise _refuse(index, what)
+    stated = read_json(index, "TP043").get("weight_map")
+    files = sorted({str(file) for file in stated.values()}) if isinstance(stated, dict) else []
+    if invalid := [file for file in files if not SHARD_NAME.fullmatch(file)]:
+        raise _refuse(index, f"{index.name} contains invalid file names: {', '.join(map(repr, invalid))}.")
+    if not files:
+        raise _refuse(index, f"{index.name} has no weight_map from tensors to files.")
     return files
 
 
@@ -275,7 +272,7 @@ def _four_bit(
     supported = {"quant_type": ("nf4", "fp4"), "blocksize": BLOCK_SIZES, "dtype": tuple(SOURCE_DTYPES)}
     for key, values in supported.items():
         _require(name, state.get(key) in values, f"unsupported {key} {state.get(key)!r}")
-    kind, block, dtype, shape = (state.get(key) for key in (*supported, "shape"))
+    kind, block, dtype, shape = ({"shape": None, **state}[key] for key in (*supported, "shape"))
     is_shape = isinstance(shape, list) and all(type(each) is int and each > 0 for each in shape)
     _require(name, is_shape, f"invalid shape {shape!r}")
     shape, count = tuple(shape), math.prod(shape)
@@ -286,7 +283,8 @@ def _four_bit(
         "quant_map": (16, sizes["quant_map"]),
     }
     if is_nested:
-        nested, offset = state.get("nested_blocksize"), state.get("nested_offset")
+        nested: Any = state.get("nested_blocksize")
+        offset: Any = state.get("nested_offset")
         _require(name, type(nested) is int and nested > 0, f"invalid nested_blocksize {nested!r}")
         _require(name, isinstance(offset, float | int), f"invalid nested_offset {offset!r}")
         _require(name, companions["absmax"].dtype == "U8", "absmax is not stored in 8 bits")
@@ -307,7 +305,7 @@ def _four_bit(
         return unpack_codes(codes.read().reshape(-1).view(np.uint8), count)
 
     def read() -> NDArray[Any]:
-        values = companions["quant_map"].read()[unpack()] * np.repeat(read_magnitudes(), block)[:count]
+        values: NDArray[Any] = companions["quant_map"].read()[unpack()] * np.repeat(read_magnitudes(), block)[:count]
         return values.reshape(shape).astype(SOURCE_DTYPES[dtype][1])
 
     def read_codes(codes_dtype: str, scales: tuple[int, ...]) -> tuple[NDArray[Any], NDArray[Any]] | None:

@@ -25,13 +25,12 @@ from safetensors.numpy import save_file
 
 from evidence.writing import write_json
 from schemas.problems import Problem, ProblemError, problem_of
-from trainer.config.names import refuse_other_content
 from trainer.model.decoder import abstract, flatten
 from trainer.model.export import export, refuse_taken
 from trainer.model.families import HEAD, StoredTensor
 from trainer.model.layers import Lora, dequantise, is_lora, lora_names
 from trainer.model.load import load_params, open_safetensors, stored_tensor, strip_prefix
-from trainer.model.source import ModelSource, resolve
+from trainer.model.source import ModelSource, read_json, resolve
 from trainer.model.stacks import Params
 
 CONFIG = "adapter_config.json"
@@ -65,11 +64,7 @@ def read_adapter_config(folder: Path) -> dict[str, Any]:
         ProblemError: Exit code 2; it is missing or damaged, or has invalid or unsupported values.
     """
     file = folder / CONFIG
-    refuse_other_content(file, "TP047")
-    try:
-        config = dict(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise _refuse(file, f"{CONFIG} cannot be read: {type(error).__name__}.") from error
+    config = read_json(file, "TP047")
     if problems := _unusable_options(config, file):
         raise ProblemError(problems, exit_code=2)
     return config

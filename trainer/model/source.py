@@ -167,18 +167,22 @@ def resolve(name: str, revision: str | None = None, *, with_weights: bool = True
     )
 
 
+def read_json(file: Path, code: str, *, fix: str | None = None) -> dict[str, Any]:
+    """Read a JSON object, or refuse the file with a problem of this code."""
+    refuse_other_content(file, code)
+    try:
+        return dict(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        what = f"{file.name} cannot be read: {type(error).__name__}."
+        raise ProblemError([problem_of(code, file=str(file), what=what, why=None, next=fix)], exit_code=2) from error
+
+
 def read_source(
     name: str, folder: Path, *, revision: str | None = None, weights: Literal["builtin", "pretrained"] = "pretrained"
 ) -> ModelSource:
     """Return the model in a folder, with its config read."""
     file = folder / CONFIG
-    refuse_other_content(file, "TP040")
-    try:
-        config = dict(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, RecursionError) as error:
-        what = f"The config.json of {name} cannot be read: {_describe(error)}."
-        problem = problem_of("TP040", file=str(file), what=what, why=None, next=suggest_models(name))
-        raise ProblemError([problem], exit_code=2) from error
+    config = read_json(file, "TP040", fix=suggest_models(name))
     return ModelSource(
         name=name,
         revision=revision,
