@@ -13,6 +13,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import jax
@@ -23,14 +24,13 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int, Key
 
 from trainer.model.attention import Attention, AttentionKernel, Context, KeyValues, Layer
-from trainer.model.layers import Dropout, Dtypes, EmbeddingTable, Kind, Linear, Lora, Norm, init_lora_a
+from trainer.model.layers import Dropout, Dtypes, EmbeddingTable, Kind, Linear, Lora, Norm
 from trainer.model.rope import rotary_tables
 from trainer.model.spec import ModelSpec
 from trainer.model.stacks import (
     Params,
     Remat,
     backward_barrier,
-    equal_runs,
     init_stacks,
     layer_call,
     layer_range,
@@ -200,7 +200,11 @@ class DecoderConfig:
             alike = replace(choice, number=0) if isinstance(choice, Lora) else choice
             own[_layer_number(name)].add((name.split(".", 2)[2], alike))
         blocks = [replace(block, rope=None, window=None) for block in self.spec.blocks]
-        return equal_runs([(block, frozenset(each)) for block, each in zip(blocks, own, strict=True)])
+        runs: list[range] = []
+        for _, group in groupby((block, frozenset(each)) for block, each in zip(blocks, own, strict=True)):
+            first = runs[-1].stop if runs else 0
+            runs.append(range(first, first + len(list(group))))
+        return tuple(runs)
 
 
 @functools.lru_cache(maxsize=64)
@@ -238,7 +242,9 @@ def _add_adapters(decoder: Decoder, adapters: Mapping[str, Lora], key: Key[Array
         numbers = jnp.asarray([number[each] for group in groups for each in group], jnp.uint32)
         keys = jax.vmap(partial(jax.random.fold_in, key))(numbers)
         # A loop, not a batch, which would be fused into each of its slices and computed as often.
-        firsts = jax.lax.map(partial(init_lora_a, inputs=inputs, rank=rank), keys)
+        bound = inputs**-0.5  # as in PEFT
+        uniform = partial(jax.random.uniform, shape=(inputs, rank), dtype=jnp.float32, minval=-bound, maxval=bound)
+        firsts = jax.lax.map(uniform, keys)
         start = 0
         for name, group in zip(names, groups, strict=True):
             lora, first = adapters[group[0]], firsts[start : start + len(group)]
@@ -247,7 +253,8 @@ def _add_adapters(decoder: Decoder, adapters: Mapping[str, Lora], key: Key[Array
                 lora = replace(lora, number=lora.number - offsets[_layer_number(group[0])])
             else:
                 first, second = first[0], second[0]
-            adapted[name].add_lora(lora, first, second)
+            linear = adapted[name]
+            linear.lora, linear.lora_a, linear.lora_b = lora, nnx.data(nnx.Param(first)), nnx.data(nnx.Param(second))
             start += len(group)
     for stack, layer in decoder.layers.items() if decoder.runs else ():
         layer.adapter_offsets = tuple(offsets.get(each, 0) for each in layer_range(stack))

@@ -61,12 +61,6 @@ class Dropout(NamedTuple):
     offset: Int[Array, ""] | int = 0  # number of adapters in earlier layers, if `Lora.number` counts within a layer
 
 
-def init_lora_a(key: Key[Array, ""], inputs: int, rank: int) -> Float[Array, "inputs rank"]:
-    """Return the first matrix of a new adapter: uniform within `1 / sqrt(inputs)`, as in PEFT."""
-    bound = inputs**-0.5
-    return jax.random.uniform(key, (inputs, rank), jnp.float32, minval=-bound, maxval=bound)
-
-
 def lora_output(
     x: Float[Array, "tokens inputs"],
     first: Float[Array, "inputs rank"],
@@ -199,11 +193,6 @@ class Linear(nnx.Module):
         self.lora: Lora | None = None
         self.lora_a: nnx.Param[Array] | None = nnx.data(None)
         self.lora_b: nnx.Param[Array] | None = nnx.data(None)
-
-    def add_lora(self, lora: Lora, first: Array, second: Array) -> None:
-        """Add an adapter with its two matrices, stacked if the layer is."""
-        self.lora = lora
-        self.lora_a, self.lora_b = nnx.data(nnx.Param(first)), nnx.data(nnx.Param(second))
 
     def quantise(self, kind: Kind) -> None:
         """Replace the kernel, or a stack of kernels, by codes and magnitudes."""

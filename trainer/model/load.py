@@ -302,7 +302,8 @@ def _four_bit(
         return values + np.float32(offset)
 
     def unpack() -> NDArray[np.uint8]:
-        return unpack_codes(codes.read().reshape(-1).view(np.uint8), count)
+        packed = codes.read().reshape(-1).view(np.uint8)
+        return np.stack([packed >> 4, packed & 15], axis=-1).reshape(-1)[:count]
 
     def read() -> NDArray[Any]:
         values: NDArray[Any] = companions["quant_map"].read()[unpack()] * np.repeat(read_magnitudes(), block)[:count]
@@ -339,13 +340,6 @@ def _require(name: str, is_valid: object, otherwise: str) -> None:
     if not is_valid:
         message = f"{name} was quantised by bitsandbytes and cannot be read: {otherwise}"
         raise QuantisationError(message)
-
-
-def unpack_codes(packed: NDArray[np.uint8], count: int) -> NDArray[np.uint8]:
-    """Return the codes of packed bytes: `[0x1F, 0x20]` and 3 give `[1, 15, 2]`."""
-    codes = np.empty((len(packed), 2), np.uint8)
-    codes[:, 0], codes[:, 1] = packed >> 4, packed & 15
-    return codes.reshape(-1)[:count]
 
 
 def group_quantised(tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:

@@ -8,9 +8,8 @@ positions may differ. Files and checkpoints always contain single layers.
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import groupby
 from typing import Any, Literal
 
 import jax
@@ -31,15 +30,6 @@ REMAT_POLICIES: dict[Remat, Any] = {"layer": None, "dots": jax.checkpoint_polici
 """Outputs that a rematerialised layer saves in addition to its input."""
 
 STACK = re.compile(r"(?P<before>(?:.*\.)?layers\.)(?P<layers>\d+:\d+)(?P<after>\..+)")
-
-
-def equal_runs(kinds: Sequence[Hashable]) -> tuple[range, ...]:
-    """Return the runs of equal elements: `aaab` gives `range(0, 3)` and `range(3, 4)`."""
-    runs: list[range] = []
-    for _, group in groupby(kinds):
-        first = runs[-1].stop if runs else 0
-        runs.append(range(first, first + len(list(group))))
-    return tuple(runs)
 
 
 def layer_range(text: str) -> range:

@@ -223,19 +223,17 @@ def test_of_the_snapshots_of_a_cache_the_current_one_is_named(tmp_path: Path):
     assert load_refusal(tmp_path).what.endswith(f"a model in {current}.")
 
 
-def test_an_adapter_names_its_model(tmp_path: Path):
+def test_an_adapter_and_a_run_are_named(tmp_path: Path):
     (tmp_path / "adapter_model.safetensors").touch()
     (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "me/tiny"}')
     found = load_refusal(tmp_path)
     assert found.what == f"{tmp_path} has no config.json; it contains a LoRA adapter of me/tiny."
     assert f"`trainproof export me/tiny --merge {tmp_path} --output merged`" in found.next
-
-
-def test_a_run_names_its_export(tmp_path: Path):
     (tmp_path / "run_manifest.json").write_text("{}")
     (tmp_path / "adapter").mkdir()
-    assert load_refusal(tmp_path).what == f"{tmp_path} has no config.json; it contains a run of trainproof."
-    assert load_refusal(tmp_path).next == f"Run `trainproof export {tmp_path}`, then name {tmp_path / 'export'}."
+    found = load_refusal(tmp_path)
+    assert found.what == f"{tmp_path} has no config.json; it contains a run of trainproof."
+    assert found.next == f"Run `trainproof export {tmp_path}`, then name {tmp_path / 'export'}."
     model_folder(tmp_path / "export")
     assert load_refusal(tmp_path).next == f"Name {tmp_path / 'export'}."
 

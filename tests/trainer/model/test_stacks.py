@@ -17,16 +17,6 @@ from trainer.model.stacks import stack_params, unstack_layers, unstack_on_device
 from trainer.objectives.cross_entropy import chunked_cross_entropy, next_token_targets
 
 
-def both(spec, adapters=None):
-    """Return the runs of equal layers, and a model with single layers and with stacks: structure and parameters."""
-    adapters = adapters or {}
-    runs = equal_layers(spec, adapters=adapters)
-    chosen = FLOAT32 | {"remat": "layer", "adapters": adapters}
-    graphdef, params = random_model(spec, **chosen)
-    together, like = flatten(abstract(spec, **chosen, runs=runs))
-    return runs, (graphdef, params), (together, stack(params, like))
-
-
 def losses(graphdef, params, key=None, segments=None):
     tokens = jnp.asarray(np.random.default_rng(0).integers(0, 23, (2, 12)), jnp.int32)
     codes = {name: value for name, value in params.items() if not jnp.issubdtype(value.dtype, jnp.floating)}
@@ -56,8 +46,12 @@ def test_adapters_on_some_layers_drop_the_same_inputs_and_texts_of_packed_rows_s
     spec = spec_from_config(GEMMA | {"num_hidden_layers": 12})
     names = sorted(f"layers.{layer}.{each}" for layer in range(8, 12) for each in ("mlp.up", "attention.query"))
     adapters = {name: Lora(rank=2, scale=2.0, dropout=0.25, number=number) for number, name in enumerate(names)}
-    runs, alone, together = both(spec, adapters)
+    runs = equal_layers(spec, adapters=adapters)
     assert runs == (range(8), range(8, 12))
+    chosen = FLOAT32 | {"remat": "layer", "adapters": adapters}
+    alone = random_model(spec, **chosen)
+    structure, like = flatten(abstract(spec, **chosen, runs=runs))
+    together = structure, stack(alone[1], like)
     more = {"key": jax.random.key(7), "segments": jnp.asarray([[0] * 5 + [1] * 7, [0] * 12], jnp.int32)}
     first = losses(*alone, **more)
     assert_alike(first, losses(*together, **more))
