@@ -6,8 +6,8 @@ import numpy as np
 
 from trainer.config.tree import Config, MethodConfig, ModelConfig
 from trainer.model.decoder import abstract, flatten
-from trainer.model.lora import is_lora
-from trainer.model.model import lora_training
+from trainer.model.layers import is_lora
+from trainer.model.model import choose_method
 from trainer.model.peft import write_adapter
 from trainer.model.source import resolve
 
@@ -31,7 +31,7 @@ METHODS = {
 def write(name: str, folder: Path) -> None:
     """Write the adapter of a model into a folder, as `trainproof export --adapter` does."""
     source = resolve(str(MODELS / name))
-    loras = lora_training(Config(model=ModelConfig(name=name), method=METHODS[name])).adapters(source)
+    loras = choose_method(Config(model=ModelConfig(name=name), method=METHODS[name])).adapters(source)
     shapes = flatten(
         abstract(source.spec, params_dtype="float32", compute_dtype="float32", remat="none", adapters=loras)
     )[1]

@@ -28,8 +28,8 @@ from trainer.loop.checkpoints import latest_step, missing_checkpoint, restored_s
 from trainer.loop.state import REFUSED, base_mismatch, initial_params, some_params
 from trainer.loop.task import Task, add_shardings, drop_reference_params
 from trainer.model.decoder import params_sha256
+from trainer.model.layers import lora_names
 from trainer.model.load import load_params
-from trainer.model.lora import lora_names
 from trainer.model.model import combine
 from trainer.model.peft import projections_by_module, read_adapter
 from trainer.model.source import ModelSource, hint_model_path, resolve

@@ -41,7 +41,7 @@ from trainer.loop.state import (
 from trainer.loop.step import Batch, LossFn, Params, StepMetrics, TrainState, build_step
 from trainer.loop.task import REFERENCE, Task, add_shardings, batch_sharding, drop_reference_params, rows_sharding
 from trainer.model.decoder import Decoder, bind, disable_adapters, set_attention
-from trainer.model.lora import is_lora
+from trainer.model.layers import is_lora
 from trainer.model.model import combine
 from trainer.objectives.objective import LossSums, Microbatch
 from trainer.recorder.memory import MemoryWatch, Part

@@ -22,8 +22,8 @@ from trainer.loop.programs import Steps
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task
 from trainer.model.decoder import parameter_count, params_sha256
+from trainer.model.layers import is_quantised, is_scales
 from trainer.model.model import combine
-from trainer.model.quantised import is_quantised, is_scales
 from trainer.model.source import describe_shrinking
 from trainer.model.stacks import Params, is_stack
 from trainer.objectives.data import Data

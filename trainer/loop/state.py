@@ -21,8 +21,8 @@ from trainer.loop.optimizer import build_optimizer
 from trainer.loop.step import TrainState, first_state
 from trainer.loop.task import Task, add_shardings, copy_reference_params
 from trainer.model.decoder import flatten, params_sha256
+from trainer.model.layers import is_lora
 from trainer.model.load import load_params
-from trainer.model.lora import is_lora
 from trainer.model.model import partition
 from trainer.model.source import ModelSource
 from trainer.model.stacks import Params, stack_params, stacked_names

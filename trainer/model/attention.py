@@ -1,8 +1,7 @@
 """Causal self-attention: projections, rotary positions, grouped heads, the cache, and the transformer block.
 
-`attend` computes all scores of a layer. `AttentionKernel` selects an implementation that never stores the scores of a
-whole sequence, for training: JAX's splash kernel on TPUs, or `blockwise`, a loop on any device
-(docs/decisions/memory.md). The softmax is float32 in every implementation.
+`attend` computes all scores of a layer. `AttentionKernel` never stores the scores of a whole sequence, for training:
+JAX's splash kernel on TPUs, or `blockwise`, a loop on any device (docs/decisions/memory.md). Every softmax is float32.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ from flax import nnx
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
-from trainer.model.layers import Dtypes, Linear, Mlp, Norm
-from trainer.model.lora import Dropout
+from trainer.model.layers import Dropout, Dtypes, Linear, Mlp, Norm
 from trainer.model.products import matmul, matmul_nt
 from trainer.model.rope import Rotary, apply_rotary
 from trainer.model.spec import BlockSpec, ModelSpec
@@ -38,47 +36,34 @@ class KeyValues(NamedTuple):
 class Context(NamedTuple):
     """Positions, masks and randomness of a call."""
 
-    positions: Int[Array, "batch seq"]
-    """Position of each token in its text."""
+    positions: Int[Array, "batch seq"]  # of each token in its text
     segments: Int[Array, "batch seq"] | None = None
     """Number of the text of each token in packed rows, or None for one text per row. Texts do not see each other."""
-    slot: Int[Array, ""] | None = None
-    """Cache slot of the first token, or None without a cache."""
-    padding: Int[Array, " batch"] | None = None
-    """Unused slots at the start of each row of the cache."""
-    dropout: Dropout | None = None
-    """Dropout of adapters during training."""
-    rotary: Rotary | None = None
-    """Cosine and sine for this layer, or None if queries and keys are not rotated."""
-    window: Int[Array, ""] | None = None
-    """Window of this layer in a loop over different layers; otherwise `BlockSpec.window` applies."""
+    slot: Int[Array, ""] | None = None  # cache slot of the first token, or None without a cache
+    padding: Int[Array, " batch"] | None = None  # unused slots at the start of each row of the cache
+    dropout: Dropout | None = None  # of adapters during training
+    rotary: Rotary | None = None  # cosine and sine for this layer, or None if queries and keys are not rotated
+    window: Int[Array, ""] | None = None  # in a loop over different layers; otherwise `BlockSpec.window` applies
 
 
 class Attention(nnx.Module):
     """Multi-head, grouped-query (arXiv 2305.13245) or multi-query attention, by the number of key heads."""
 
     def __init__(self, spec: ModelSpec, block: BlockSpec, *, out_std: float, dtypes: Dtypes, rngs: nnx.Rngs) -> None:
-        def linear(inputs: int, outputs: int, std: float, *, bias: bool) -> Linear:
-            return Linear(inputs, outputs, bias=bias, std=std, dtypes=dtypes, rngs=rngs)
-
-        def norm() -> Norm | None:
-            if not block.query_key_norm:
-                return None
-            return Norm(spec.head_dim, kind=spec.norm, epsilon=spec.norm_epsilon, dtypes=dtypes)
-
-        std, bias = spec.initializer_std, spec.attention_bias
+        linear = partial(Linear, dtypes=dtypes, rngs=rngs)
+        norm = partial(Norm, spec.head_dim, kind=spec.norm, epsilon=spec.norm_epsilon, dtypes=dtypes)
+        own: dict[str, Any] = {"std": spec.initializer_std, "bias": spec.attention_bias}
         self.block = block
         self.head_dim = spec.head_dim
         self.scale = spec.head_dim**-0.5 if spec.query_scale is None else spec.query_scale
         self.softcap = spec.attention_softcap
-        self.query = linear(spec.embed, spec.heads * spec.head_dim, std, bias=bias)
-        self.key = linear(spec.embed, spec.kv_heads * spec.head_dim, std, bias=bias)
-        self.value = linear(spec.embed, spec.kv_heads * spec.head_dim, std, bias=bias)
-        self.out = linear(spec.heads * spec.head_dim, spec.embed, out_std, bias=spec.output_bias)
-        self.query_norm = norm()
-        self.key_norm = norm()
-        self.kernel: AttentionKernel | None = None
-        """Implementation for whole sequences, or None for `attend`, which also serves the cache."""
+        self.query = linear(spec.embed, spec.heads * spec.head_dim, **own)
+        self.key = linear(spec.embed, spec.kv_heads * spec.head_dim, **own)
+        self.value = linear(spec.embed, spec.kv_heads * spec.head_dim, **own)
+        self.out = linear(spec.heads * spec.head_dim, spec.embed, std=out_std, bias=spec.output_bias)
+        self.query_norm = norm() if block.query_key_norm else None
+        self.key_norm = norm() if block.query_key_norm else None
+        self.kernel: AttentionKernel | None = None  # for whole sequences; `attend` also serves the cache
 
     def __call__(
         self, x: Float[Array, "batch seq embed"], context: Context, cache: KeyValues | None = None
@@ -116,9 +101,7 @@ class Layer(nnx.Module):
     """One block: `x + attention(norm(x))`, then `x + mlp(norm(x))`, each with an optional norm of the output."""
 
     def __init__(self, spec: ModelSpec, block: BlockSpec, *, dtypes: Dtypes, rngs: nnx.Rngs) -> None:
-        def norm() -> Norm:
-            return Norm(spec.embed, kind=spec.norm, epsilon=spec.norm_epsilon, dtypes=dtypes)
-
+        norm = partial(Norm, spec.embed, kind=spec.norm, epsilon=spec.norm_epsilon, dtypes=dtypes)
         # GPT-2 (Radford et al. 2019, section 2.3) divides by the square root of the number of residual projections.
         std = spec.initializer_std / (2 * spec.layers) ** 0.5 if spec.scale_residual_init else spec.initializer_std
         self.attention_norm = norm()
@@ -127,8 +110,7 @@ class Layer(nnx.Module):
         self.mlp_norm = norm()
         self.mlp = Mlp(spec, down_std=std, dtypes=dtypes, rngs=rngs)
         self.mlp_post_norm = norm() if block.post_norms else None
-        self.adapter_offsets: tuple[int, ...] = ()
-        """In a stack, the number of adapters before each of its layers."""
+        self.adapter_offsets: tuple[int, ...] = ()  # in a stack, the number of adapters before each of its layers
 
     def __call__(
         self, x: Float[Array, "batch seq embed"], context: Context, cache: KeyValues | None = None
@@ -199,10 +181,8 @@ class AttentionKernel:
     """An implementation of attention for training that never stores the scores of a whole sequence."""
 
     kind: Literal["splash", "blockwise"]
-    mesh: Mesh | None = None
-    """Devices that share the sequences, along the first axis of the mesh; None for a single device."""
-    interpreted: bool = False
-    """Whether to interpret the kernel, for tests on a CPU."""
+    mesh: Mesh | None = None  # devices that share the sequences, along its first axis; None for a single device
+    interpreted: bool = False  # interpret the kernel, for tests on a CPU
 
     def attend(
         self,
@@ -219,34 +199,17 @@ class AttentionKernel:
 
         Queries, keys and values are of all tokens; a traced `window` is supported by `blockwise` only.
         """
-        if self.kind == "splash":
-            assert window is None or isinstance(window, int), "the splash kernel needs a static window"
-            run = partial(_splash, window=window, scale=scale, softcap=softcap, interpreted=self.interpreted)
-            return self._shard(run, (query, keys, values, segments), ())
         static, traced = (window, None) if window is None or isinstance(window, int) else (None, window)
-        run = partial(_blockwise, window=static, scale=scale, softcap=softcap)
-        return self._shard(run, (query, keys, values, segments), (traced,))
-
-    def _shard(
-        self, run: Callable[..., Array], split: tuple[Array | None, ...], replicated: tuple[Array | None, ...]
-    ) -> Array:
-        """Run a function whose first arguments have an axis of sequences on the devices of the mesh."""
-        if self.mesh is None or self.mesh.size == 1:
-            return run(*split, *replicated)
-        rows, everywhere = PartitionSpec(self.mesh.axis_names[0]), PartitionSpec()
-        specs = (*(rows for _ in split), *(everywhere for _ in replicated))
-        # A kernel does not declare along which axes its result varies, so JAX cannot check it.
-        sharded: Callable[..., Array] = jax.shard_map(
-            run, mesh=self.mesh, in_specs=specs, out_specs=rows, check_vma=False
-        )
-        return sharded(*split, *replicated)
-
-
-SPLASH_BLOCKS = (512, 256, 128)
-"""Block lengths of the splash kernel, best first; it accepts multiples of 128."""
-PADDED_FRACTION = 1 / 8
-"""Largest share of padding for which a block length is chosen."""
-SPLASH_BLOCK_FIELDS = ("block_q", "block_kv", "block_q_dkv", "block_kv_dkv", "block_q_dq", "block_kv_dq")
+        run: Callable[..., Array] = partial(_blockwise, window=static, scale=scale, softcap=softcap)
+        if self.kind == "splash":
+            assert traced is None, "the splash kernel needs a static window"
+            run = partial(_splash, window=static, scale=scale, softcap=softcap, interpreted=self.interpreted)
+        if self.mesh is not None and self.mesh.size > 1:
+            rows = PartitionSpec(self.mesh.axis_names[0])
+            specs = (rows, rows, rows, rows, PartitionSpec())
+            # A kernel does not declare along which axes its result varies, so JAX cannot check it.
+            run = jax.shard_map(run, mesh=self.mesh, in_specs=specs, out_specs=rows, check_vma=False)
+        return run(query, keys, values, segments, traced)
 
 
 def _splash(
@@ -254,11 +217,12 @@ def _splash(
     keys: Float[Array, "batch kv_heads seq head_dim"],
     values: Float[Array, "batch kv_heads seq head_dim"],
     segments: Int[Array, "batch seq"] | None,
+    traced_window: None,
     *,
     window: int | None,
     scale: float,
     softcap: float | None,
-    interpreted: bool = False,
+    interpreted: bool,
 ) -> Float[Array, "batch heads seq head_dim"]:
     """Compute attention by JAX's splash kernel (after arXiv 2205.14135), which skips blocks without visible keys."""
     # Imports Pallas, which takes a second and is needed on TPUs only.
@@ -266,8 +230,10 @@ def _splash(
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
     heads, length = query.shape[1:3]
-    block = splash_block(length)
-    sizes: dict[str, Any] = dict.fromkeys(SPLASH_BLOCK_FIELDS, block)
+    # Multiples of 128, best long ones, of which at most an eighth is padding if that is possible.
+    block = next((each for each in (512, 256, 128) if -length % each <= length / 8), 128)
+    fields = ("block_q", "block_kv", "block_q_dkv", "block_kv_dkv", "block_q_dq", "block_kv_dq")
+    sizes: dict[str, Any] = dict.fromkeys(fields, block)
     added = -length % block
     # The kernel does not scale scores.
     query = (query.astype(jnp.float32) * scale).astype(query.dtype)
@@ -290,11 +256,6 @@ def _splash(
         output = jax.vmap(kernel)(query, keys, values, kernels.SegmentIds(segments, segments))
     result: Array = output[:, :, :length]
     return result
-
-
-def splash_block(length: int) -> int:
-    """Return the block length for a sequence: 512 for 8,192 or 1,000 tokens, 256 for 700, 128 for 100."""
-    return next((block for block in SPLASH_BLOCKS if -length % block <= length * PADDED_FRACTION), SPLASH_BLOCKS[-1])
 
 
 BLOCKWISE_NAME = "blockwise_forward"
@@ -321,22 +282,12 @@ class BlockwisePlan:
         )
 
 
-class OnlineSoftmax(NamedTuple):
-    """Running softmax, `[blocks batch kv_heads rows …]`, in float32."""
-
-    largest: Array
-    total: Array
-    """Sum of the exponentials, relative to the largest score."""
-    output: Array
-    """Sum of the weighted values."""
-
-
 def _blockwise(
     query: Float[Array, "batch heads seq head_dim"],
     keys: Float[Array, "batch kv_heads seq head_dim"],
     values: Float[Array, "batch kv_heads seq head_dim"],
     segments: Int[Array, "batch seq"] | None,
-    traced_window: Int[Array, ""] | None = None,
+    traced_window: Int[Array, ""] | None,
     *,
     window: int | None,
     scale: float,
@@ -372,13 +323,8 @@ def _blockwise(
 
 @partial(jax.custom_vjp, nondiff_argnums=(5,))
 def _attend(
-    queries: Float[Array, "blocks batch kv_heads rows head_dim"],
-    keys: Float[Array, "blocks batch kv_heads block head_dim"],
-    values: Float[Array, "blocks batch kv_heads block head_dim"],
-    segments: Int[Array, "blocks batch block"] | None,
-    traced_window: Int[Array, ""] | None,
-    plan: BlockwisePlan,
-) -> Float[Array, "blocks batch kv_heads rows head_dim"]:
+    queries: Array, keys: Array, values: Array, segments: Array | None, traced_window: Array | None, plan: BlockwisePlan
+) -> Array:
     output: Array = blockwise_forward(queries, keys, values, segments, traced_window, plan)[0]
     return output
 
@@ -387,32 +333,34 @@ def _attend(
 def blockwise_forward(
     queries: Array, keys: Array, values: Array, segments: Array | None, traced_window: Array | None, plan: BlockwisePlan
 ) -> tuple[Array, Array]:
-    """Return the output of each query, and the logarithm of the sum of its exponentials."""
+    """Return the output of each query, and the logarithm of the sum of its exponentials.
 
-    def pair(softmax: OnlineSoftmax, places: Array) -> tuple[OnlineSoftmax, None]:
+    Queries are `[blocks batch kv_heads rows head_dim]`, keys and values `[blocks batch kv_heads block head_dim]`.
+    """
+
+    def pair(softmax: tuple[Array, Array, Array], places: Array) -> tuple[tuple[Array, Array, Array], None]:
+        """Extend the running softmax of a query block: largest score, sum of exponentials, weighted values."""
         row, column = places[0], places[1]
-        scores = _scores(queries[row], keys[column], plan)
-        scores = _hide(scores, _mask(places, segments, traced_window, plan), plan)
-        before = OnlineSoftmax(*(each[row] for each in softmax))
-        largest = jnp.maximum(before.largest, jnp.max(scores, axis=-1, keepdims=True))
+        _, scores = _scores(queries[row], keys[column], places, segments, traced_window, plan)
+        largests, totals, outputs = softmax
+        before = largests[row]
+        largest = jnp.maximum(before, jnp.max(scores, axis=-1, keepdims=True))
         # Until a row has a visible key, hidden keys have weight 1; the first visible key makes that 0.
-        weights, decay = jnp.exp(scores - largest), jnp.exp(before.largest - largest)
+        weights, decay = jnp.exp(scores - largest), jnp.exp(before - largest)
         added = matmul(weights.astype(values.dtype), values[column], jnp.float32)
-        total = before.total * decay + jnp.sum(weights, axis=-1, keepdims=True)
-        after = OnlineSoftmax(largest, total, before.output * decay + added)
-        return OnlineSoftmax(*(whole.at[row].set(part) for whole, part in zip(softmax, after, strict=True))), None
+        total = totals[row] * decay + jnp.sum(weights, axis=-1, keepdims=True)
+        output = outputs[row] * decay + added
+        return (largests.at[row].set(largest), totals.at[row].set(total), outputs.at[row].set(output)), None
 
-    zeros = _zeros_like(queries)
-    start = OnlineSoftmax(zeros[..., :1] + jnp.finfo(jnp.float32).min, zeros[..., :1], zeros)
-    softmax, _ = jax.lax.scan(pair, start, jnp.asarray(plan.pairs()))
-    return (softmax.output / softmax.total).astype(queries.dtype), softmax.largest + jnp.log(softmax.total)
+    zeros = _zeros_like(queries)  # `[blocks batch kv_heads rows head_dim]`
+    start = (zeros[..., :1] + jnp.finfo(jnp.float32).min, zeros[..., :1], zeros)
+    (largest, total, output), _ = jax.lax.scan(pair, start, jnp.asarray(plan.pairs()))
+    return (output / total).astype(queries.dtype), largest + jnp.log(total)
 
 
-def _forward(
-    queries: Array, keys: Array, values: Array, segments: Array | None, traced_window: Array | None, plan: BlockwisePlan
-) -> tuple[Array, tuple[Array | None, ...]]:
-    output, logsumexp = blockwise_forward(queries, keys, values, segments, traced_window, plan)
-    return output, (queries, keys, values, segments, traced_window, output, logsumexp)
+def _forward(*given: Any) -> tuple[Array, tuple[Any, ...]]:
+    output, logsumexp = blockwise_forward(*given)
+    return output, (*given[:-1], output, logsumexp)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -424,8 +372,8 @@ def blockwise_backward(plan: BlockwisePlan, saved: tuple[Any, ...], gradient: Ar
     def pair(sums: tuple[Array, ...], places: Array) -> tuple[tuple[Array, ...], None]:
         row, column = places[0], places[1]
         query, key, upstream = queries[row], keys[column], gradient[row]
-        scores = _scores(query, key, plan)
-        weights = jnp.exp(_hide(scores, _mask(places, segments, traced_window, plan), plan) - logsumexp[row])
+        scores, visible_scores = _scores(query, key, places, segments, traced_window, plan)
+        weights = jnp.exp(visible_scores - logsumexp[row])
         d_scores = weights * (matmul_nt(upstream, values[column], jnp.float32) - inside[row])
         if plan.softcap is not None:
             d_scores = d_scores * (1 - jnp.square(scores / plan.softcap))
@@ -442,11 +390,7 @@ def blockwise_backward(plan: BlockwisePlan, saved: tuple[Any, ...], gradient: Ar
     return d_queries.astype(queries.dtype), d_keys.astype(keys.dtype), d_values.astype(values.dtype)
 
 
-def _backward(plan: BlockwisePlan, saved: tuple[Any, ...], gradient: Array) -> tuple[Array, Array, Array, None, None]:
-    return (*blockwise_backward(plan, saved, gradient), None, None)
-
-
-_attend.defvjp(_forward, _backward)
+_attend.defvjp(_forward, lambda plan, saved, gradient: (*blockwise_backward(plan, saved, gradient), None, None))
 
 
 def _zeros_like(x: Array) -> Array:
@@ -454,28 +398,26 @@ def _zeros_like(x: Array) -> Array:
     return x.astype(jnp.float32) * 0
 
 
-def _scores(query: Array, key: Array, plan: BlockwisePlan) -> Float[Array, "batch kv_heads rows block"]:
+def _scores(
+    query: Array,
+    key: Array,
+    places: Array,
+    segments: Array | None,
+    traced_window: Array | None,
+    plan: BlockwisePlan,
+) -> tuple[Float[Array, "batch kv_heads rows block"], Float[Array, "batch kv_heads rows block"]]:
+    """Return the scores of a pair of blocks, all, and with the lowest finite number for hidden keys."""
     scores = matmul_nt(query, key, jnp.float32) * plan.scale
-    return scores if plan.softcap is None else jnp.tanh(scores / plan.softcap) * plan.softcap
-
-
-def _hide(scores: Array, mask: Array, plan: BlockwisePlan) -> Array:
-    """Replace the scores of hidden keys by the lowest finite number."""
-    batch, kv_heads, rows, block = scores.shape
-    heads = scores.reshape(batch, kv_heads, rows // plan.block, plan.block, block)
-    return jnp.where(mask[:, None, None], heads, jnp.finfo(jnp.float32).min).reshape(scores.shape)
-
-
-def _mask(
-    places: Array, segments: Array | None, traced_window: Array | None, plan: BlockwisePlan
-) -> Bool[Array, "#batch block block"]:
-    """Return which keys of a block (last axis) each query of another block attends to."""
+    if plan.softcap is not None:
+        scores = jnp.tanh(scores / plan.softcap) * plan.softcap
     tokens, others = (places[each] * plan.block + jnp.arange(plan.block, dtype=jnp.int32) for each in (0, 1))
     distance = tokens[:, None] - others[None, :]
     mask = distance >= 0
     for window in (plan.window, traced_window):
         mask = mask if window is None else mask & (distance < window)
     mask = mask[None]
-    if segments is None:
-        return mask
-    return mask & (segments[places[0]][:, :, None] == segments[places[1]][:, None, :])
+    if segments is not None:
+        mask = mask & (segments[places[0]][:, :, None] == segments[places[1]][:, None, :])
+    batch, kv_heads, rows, block = scores.shape
+    heads = scores.reshape(batch, kv_heads, rows // plan.block, plan.block, block)
+    return scores, jnp.where(mask[:, None, None], heads, jnp.finfo(jnp.float32).min).reshape(scores.shape)

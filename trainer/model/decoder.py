@@ -1,11 +1,8 @@
 """The decoder: tokens to hidden states, hidden states to logits; and its parameters by name.
 
-`DecoderConfig` contains everything that determines a decoder: `build` initialises parameters, `abstract` returns
-shapes only. `flatten` and `bind` convert between a decoder and a flat dictionary of parameters, named by path:
-`layers.0.attention.query.kernel`. These names appear in checkpoints, hashes and messages.
-
-Hidden states and logits are separate, so that a loss can compute logits in chunks without `[batch seq vocab]`. Layers
-are a list, whose gradients an update can consume one by one, or stacks of equal layers (`stacks.py`).
+`DecoderConfig` contains everything that determines a decoder. `flatten` and `bind` convert between a decoder and a flat
+dictionary of parameters, named by path: `layers.0.attention.query.kernel`. These names appear in checkpoints, hashes
+and messages. Hidden states and logits are separate, so that a loss can compute logits in chunks.
 """
 
 from __future__ import annotations
@@ -16,6 +13,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import jax
@@ -26,16 +24,13 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int, Key
 
 from trainer.model.attention import Attention, AttentionKernel, Context, KeyValues, Layer
-from trainer.model.layers import Dtypes, EmbeddingTable, Linear, Norm
-from trainer.model.lora import Dropout, Lora, init_lora_a
-from trainer.model.quantised import Kind
+from trainer.model.layers import Dropout, Dtypes, EmbeddingTable, Kind, Linear, Lora, Norm
 from trainer.model.rope import rotary_tables
 from trainer.model.spec import ModelSpec
 from trainer.model.stacks import (
     Params,
     Remat,
     backward_barrier,
-    equal_runs,
     init_stacks,
     layer_call,
     layer_range,
@@ -57,19 +52,15 @@ class Decoder(nnx.Module):
     def __init__(
         self, spec: ModelSpec, *, dtypes: Dtypes, remat: Remat, rngs: nnx.Rngs, runs: tuple[range, ...] = ()
     ) -> None:
-        def table(rows: int) -> EmbeddingTable:
-            return EmbeddingTable(rows, spec.embed, std=spec.initializer_std, dtypes=dtypes, rngs=rngs)
-
+        table = partial(EmbeddingTable, embed=spec.embed, std=spec.initializer_std, dtypes=dtypes, rngs=rngs)
         self.spec = spec
         self.remat: Remat = remat
         self.compute_dtype = jnp.dtype(dtypes.compute)
         self.tokens = table(spec.vocab)
         self.positions = table(spec.max_positions) if spec.learned_positions else None
         self.runs = runs
-        self.is_adapted = False
-        """Whether any layer has an adapter."""
-        self.layers: Any
-        """A list of `Layer`, or with runs a dictionary of stacks."""
+        self.is_adapted = False  # whether any layer has an adapter
+        self.layers: Any  # a list of `Layer`, or with runs a dictionary of stacks
         if runs:
             self.layers = nnx.Dict(init_stacks(spec, runs, dtypes=dtypes, rngs=rngs))
         else:
@@ -85,13 +76,9 @@ class Decoder(nnx.Module):
     ) -> Float[Array, "batch seq embed"]:
         """Return the hidden state of each token after the final norm.
 
-        A token attends to itself and the earlier tokens of its text, so right padding needs no mask.
-
-        Args:
-            tokens: Token ids below `spec.vocab`.
-            segments: Number of the text of each token in packed rows, each text contiguous; positions restart with
-                every text. None for one text per row.
-            dropout_key: Enables the dropout of adapters.
+        A token attends to itself and the earlier tokens of its text, so right padding needs no mask. `segments` has the
+        number of the text of each token in packed rows, each text contiguous; positions restart with every text.
+        `dropout_key` enables the dropout of adapters.
         """
         positions = jnp.broadcast_to(jnp.arange(tokens.shape[1], dtype=jnp.int32)[None, :], tokens.shape)
         if segments is not None:
@@ -167,29 +154,17 @@ class DecoderShapes(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderConfig:
-    """Everything that determines a decoder except the values of its parameters.
-
-    Attributes:
-        spec: Architecture.
-        params_dtype: Element type of the stored parameters.
-        compute_dtype: Element type of matrix products.
-        remat: How far layers are recomputed in the backward pass.
-        deterministic: Whether gradients of products are plain products too (`products.py`).
-        adapters: Adapters by projection, such as `layers.0.attention.query`.
-        quantised: Kernels stored in few bits, by projection.
-        runs: Equal layers to stack (`equal_layers`), or empty to stack none.
-        mlp_chunk_tokens: Tokens that an MLP computes together, or None for the whole microbatch.
-    """
+    """Everything that determines a decoder except the values of its parameters."""
 
     spec: ModelSpec
-    params_dtype: DTypeLike
-    compute_dtype: DTypeLike
-    remat: Remat
-    deterministic: bool = False
-    adapters: Mapping[str, Lora] = field(default_factory=dict, hash=False)
-    quantised: Mapping[str, Kind] = field(default_factory=dict, hash=False)
-    runs: tuple[range, ...] = ()
-    mlp_chunk_tokens: int | None = None
+    params_dtype: DTypeLike  # of the stored parameters
+    compute_dtype: DTypeLike  # of matrix products
+    remat: Remat  # how far layers are recomputed in the backward pass
+    deterministic: bool = False  # gradients of products are plain products too (`products.py`)
+    adapters: Mapping[str, Lora] = field(default_factory=dict, hash=False)  # by projection: `layers.0.attention.query`
+    quantised: Mapping[str, Kind] = field(default_factory=dict, hash=False)  # kernels stored in few bits, by projection
+    runs: tuple[range, ...] = ()  # equal layers to stack (`equal_layers`), or empty to stack none
+    mlp_chunk_tokens: int | None = None  # tokens that an MLP computes together, or None for the whole microbatch
 
     def build(self, key: Key[Array, ""]) -> Decoder:
         """Return a decoder with random parameters, equal for equal keys.
@@ -221,12 +196,15 @@ class DecoderConfig:
     def equal_layers(self) -> tuple[range, ...]:
         """Return the runs of consecutive layers with parameters of the same names and shapes."""
         own: list[set[tuple[str, object]]] = [set() for _ in self.spec.blocks]
-        for name, lora in self.adapters.items():
-            own[_layer_number(name)].add((name.split(".", 2)[2], replace(lora, number=0)))
-        for name, kind in self.quantised.items():
-            own[_layer_number(name)].add((name.split(".", 2)[2], kind))
+        for name, choice in (*self.adapters.items(), *self.quantised.items()):
+            alike = replace(choice, number=0) if isinstance(choice, Lora) else choice
+            own[_layer_number(name)].add((name.split(".", 2)[2], alike))
         blocks = [replace(block, rope=None, window=None) for block in self.spec.blocks]
-        return equal_runs([(block, frozenset(each)) for block, each in zip(blocks, own, strict=True)])
+        runs: list[range] = []
+        for _, group in groupby((block, frozenset(each)) for block, each in zip(blocks, own, strict=True)):
+            first = runs[-1].stop if runs else 0
+            runs.append(range(first, first + len(list(group))))
+        return tuple(runs)
 
 
 @functools.lru_cache(maxsize=64)
@@ -264,7 +242,9 @@ def _add_adapters(decoder: Decoder, adapters: Mapping[str, Lora], key: Key[Array
         numbers = jnp.asarray([number[each] for group in groups for each in group], jnp.uint32)
         keys = jax.vmap(partial(jax.random.fold_in, key))(numbers)
         # A loop, not a batch, which would be fused into each of its slices and computed as often.
-        firsts = jax.lax.map(partial(init_lora_a, inputs=inputs, rank=rank), keys)
+        bound = inputs**-0.5  # as in PEFT
+        uniform = partial(jax.random.uniform, shape=(inputs, rank), dtype=jnp.float32, minval=-bound, maxval=bound)
+        firsts = jax.lax.map(uniform, keys)
         start = 0
         for name, group in zip(names, groups, strict=True):
             lora, first = adapters[group[0]], firsts[start : start + len(group)]
@@ -273,7 +253,8 @@ def _add_adapters(decoder: Decoder, adapters: Mapping[str, Lora], key: Key[Array
                 lora = replace(lora, number=lora.number - offsets[_layer_number(group[0])])
             else:
                 first, second = first[0], second[0]
-            adapted[name].add_lora(lora, first, second)
+            linear = adapted[name]
+            linear.lora, linear.lora_a, linear.lora_b = lora, nnx.data(nnx.Param(first)), nnx.data(nnx.Param(second))
             start += len(group)
     for stack, layer in decoder.layers.items() if decoder.runs else ():
         layer.adapter_offsets = tuple(offsets.get(each, 0) for each in layer_range(stack))

@@ -7,11 +7,12 @@ it as the architecture in its config.json. A GGUF file is refused if llama.cpp w
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,14 +25,14 @@ from safetensors.numpy import save_file
 
 from evidence.writing import write_json
 from schemas.problems import ProblemError, problem_of
-from trainer.model.families import TensorLink, spec_from_config
+from trainer.model.families import StoredTensor, TensorLink, spec_from_config
 from trainer.model.gguf import (
     CHUNK,
+    GPT2_KEYS,
+    KEYS,
     ROPE_DIVISORS,
     Gguf,
-    ReadableTensor,
     architecture_name,
-    block_types,
     config_from_gguf,
     gguf_layout,
     llama3_divisors,
@@ -41,12 +42,11 @@ from trainer.model.source import (
     CONFIG,
     GENERATION_CONFIG,
     TOKENIZER_FILES,
-    WEIGHTS,
     WEIGHTS_INDEX,
-    WEIGHTS_SHARD,
+    WEIGHTS_PATTERN,
     ModelSource,
 )
-from trainer.model.spec import LinearScaling, Llama3, ModelSpec, Rope, Yarn
+from trainer.model.spec import ModelSpec
 from trainer.model.stacks import Params
 
 SHARD_BYTES = 2 * 2**30
@@ -63,16 +63,11 @@ def export(
     shard_bytes: int = SHARD_BYTES,
     go_on: Callable[[], None] = lambda: None,
 ) -> None:
-    """Write a Hugging Face model folder.
+    """Write a Hugging Face model folder, which must not exist yet, or be empty.
 
-    Args:
-        folder: Created here; it must not exist yet, or be empty.
-        params: Arrays by name, of one dtype unless `dtype` is given.
-        source: The model they came from, whose config.json and tokenizer are copied.
-        end_token_id: Token that the model was trained to stop at, for other tools; by default as in the model's files.
-        dtype: Element type to write; by default that of the parameters.
-        shard_bytes: Largest file; more than that is written as several files with an index.
-        go_on: Called between files; an exception ends the export and removes it.
+    Config and tokenizer are copied from `source`, and `end_token_id`, which the model was trained to stop at, is added
+    to them. Parameters, arrays by name, are written in `dtype`, by default their own, in files of at most
+    `shard_bytes`. `go_on` is called between files; an exception ends the export and removes it.
 
     Raises:
         ProblemError: Exit code 2; the folder is not empty or the current directory, or parameters differ in dtype.
@@ -112,21 +107,19 @@ def write_weights(
 
     Sizes 3, 3, 3 with `shard_bytes` 7 give files of [3, 3] and [3].
     """
-    shards: list[list[TensorLink]] = [[]]
-    filled = 0
-    for link in links:
-        size = sum(int(params[name].size) * params[name].dtype.itemsize for name in link.params)
-        if shards[-1] and filled + size > shard_bytes:
-            shards.append([])
-            filled = 0
-        shards[-1].append(link)
-        filled += size
-    names = [WEIGHTS_SHARD.format(number=number + 1, count=len(shards)) for number in range(len(shards))]
-    names = [WEIGHTS] if len(shards) == 1 else names
+    from huggingface_hub import split_state_dict_into_shards_factory
+
+    by_name = {link.tensor: link for link in links}
+    split = split_state_dict_into_shards_factory(
+        by_name,
+        get_storage_size=lambda link: sum(int(params[name].size) * params[name].dtype.itemsize for name in link.params),
+        filename_pattern=WEIGHTS_PATTERN,
+        max_shard_size=shard_bytes,
+    )
     total = 0
-    for name, shard in zip(names, shards, strict=True):
+    for name, names in split.filename_to_tensors.items():
         go_on()
-        tensors = {link.tensor: join_tensor(link, params, dtype) for link in shard}
+        tensors = {each: join_tensor(by_name[each], params, dtype) for each in names}
         total += sum(tensor.nbytes for tensor in tensors.values())
         try:
             save_file(tensors, folder / name, metadata={"format": "pt"})  # transformers requires a format
@@ -136,9 +129,9 @@ def write_weights(
             raise
         # The library creates private files; these get the permissions of the folder.
         (folder / name).chmod(folder.stat().st_mode & 0o666)
-    if len(shards) > 1:
-        weight_map = {link.tensor: name for name, shard in zip(names, shards, strict=True) for link in shard}
-        write_json(folder / WEIGHTS_INDEX, {"metadata": {"total_size": total}, "weight_map": weight_map})
+    if split.is_sharded:
+        index = {"metadata": {"total_size": total}, "weight_map": split.tensor_to_filename}
+        write_json(folder / WEIGHTS_INDEX, index)
 
 
 def join_tensor(link: TensorLink, params: Params, dtype: str) -> NDArray[Any]:
@@ -177,19 +170,14 @@ def _add_end_token(folder: Path, end_token_id: int) -> None:
 
 
 def refuse_taken(folder: Path) -> None:
-    """Refuse to overwrite something, or to replace the current directory.
-
-    Raises:
-        ProblemError: Exit code 2.
-    """
-    why = "An export never replaces existing files."
+    """Refuse to overwrite something, or to replace the current directory."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         what = f"{folder} is not empty." if folder.is_dir() else f"{folder} exists already."
-    elif folder.resolve() == Path.cwd():
-        what, why = f"{folder} is the current directory.", "The export replaces its empty folder when it is complete."
+    elif folder.resolve() == Path.cwd():  # an export replaces its empty folder when it is complete
+        what = f"{folder} is the current directory."
     else:
         return
-    raise ProblemError([problem_of("TP048", file=str(folder), what=what, why=why)], exit_code=2)
+    raise ProblemError([problem_of("TP048", file=str(folder), what=what)], exit_code=2)
 
 
 # GGUF
@@ -202,41 +190,23 @@ TRAINING_FIELDS = ("family", "initializer_std", "scale_residual_init")
 """Fields of `ModelSpec` that do not affect the result of the model."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlannedTensor:
-    """A tensor to be written; `read` returns its values in llama.cpp's layout."""
+def encode_blocks(name: str, tensor: StoredTensor) -> NDArray[np.uint8]:
+    """Return the bytes of each row of a tensor, or refuse values that are too large for its type."""
+    from gguf.constants import GGMLQuantizationType
+    from gguf.quants import quant_shape_to_byte_shape, quantize
 
-    name: str
-    shape: tuple[int, ...]
-    kind: str
-    read: Callable[[], NDArray[np.float32]]
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of the last axis in the file."""
-        _, block, size = next(each for each in block_types().values() if each[0] == self.kind)
-        return self.shape[-1] // block * size
-
-    def encode(self) -> NDArray[np.uint8]:
-        """Return the bytes of each row.
-
-        Raises:
-            ProblemError: Exit code 2; a value is too large for the type.
-        """
-        from gguf.constants import GGMLQuantizationType
-        from gguf.quants import quantize
-
-        rows = self.read().reshape(-1, self.shape[-1])
-        if self.kind == "F16" and (largest := float(np.abs(rows).max(initial=0.0))) > MAX_F16:
-            what = f"The tensor {self.name} contains {largest:,.0f}; the largest number of F16 is 65,504."
-            fix = "Pass --gguf q8_0, whose blocks have their own scale."
-            raise ProblemError([problem_of("TP790", file=self.name, what=what, why=None, next=fix)], exit_code=2)
-        encoded = np.empty((len(rows), self.row_bytes), np.uint8)
-        step = max(CHUNK // self.shape[-1], 1)
-        for start in range(0, len(rows), step):
-            part = quantize(np.ascontiguousarray(rows[start : start + step]), GGMLQuantizationType[self.kind])
-            encoded[start : start + step] = part.view(np.uint8)
-        return encoded
+    rows = tensor.read().reshape(-1, tensor.shape[-1])
+    if tensor.dtype == "F16" and (largest := float(np.abs(rows).max(initial=0.0))) > MAX_F16:
+        what = f"The tensor {name} contains {largest:,.0f}; the largest number of F16 is 65,504."
+        fix = "Pass --gguf q8_0, whose blocks have their own scale."
+        raise ProblemError([problem_of("TP790", file=name, what=what, why=None, next=fix)], exit_code=2)
+    kind = GGMLQuantizationType[tensor.dtype]
+    encoded = np.empty(quant_shape_to_byte_shape(rows.shape, kind), np.uint8)
+    step = max(CHUNK // tensor.shape[-1], 1)
+    for start in range(0, len(rows), step):
+        part = quantize(np.ascontiguousarray(rows[start : start + step]), kind)
+        encoded[start : start + step] = part.view(np.uint8)
+    return encoded
 
 
 def export_gguf(
@@ -248,24 +218,22 @@ def export_gguf(
     end_token_id: int | None = None,
     go_on: Callable[[], None] = lambda: None,
 ) -> None:
-    """Write a model as a GGUF file, with tokenizer and chat template.
+    """Write a model as a GGUF file that does not exist yet, with tokenizer and chat template.
 
-    Args:
-        path: The file, which must not exist yet.
-        params: Arrays by name.
-        source: The model they came from.
-        form: Type of its matrices.
-        end_token_id: Another token that the model was trained to stop at, if any.
-        go_on: Called between tensors; an exception ends the export and removes it.
+    `form` is the type of its matrices; see `export` for the other arguments.
 
     Raises:
         ProblemError: Exit code 2; llama.cpp would compute another model, or tokenize differently.
         OSError: The file cannot be written.
     """
     spec, name = source.spec, architecture_name(source.spec.family)
-    tensors = [_plan_tensor(link, params, spec, form) for link in source.family.links(spec)] + _rope_divisors(spec)
+    tensors = dict(_plan_tensor(link, params, spec, form) for link in source.family.links(spec))
+    rope = spec.blocks[0].rope
+    if rope is not None and rope.kind == "llama3":
+        divisors = llama3_divisors(rope, spec.head_dim)
+        tensors[ROPE_DIVISORS] = StoredTensor(shape=divisors.shape, dtype="F32", read=lambda: divisors)
     metadata = {"general.architecture": name, "general.name": Path(source.name).stem, **_model_metadata(spec)}
-    _refuse_another_model(spec, metadata, {tensor.name: tensor for tensor in tensors}, path)
+    _refuse_another_model(spec, metadata, tensors, path)
     if source.gguf is None:
         tokenizer = source.tokenizer()
         metadata |= tokenizer_metadata(tokenizer, spec.vocab, architecture=name, end_token_id=end_token_id)
@@ -277,15 +245,15 @@ def export_gguf(
     _write_gguf(path, metadata, tensors, go_on)
 
 
-def _plan_tensor(link: TensorLink, params: Params, spec: ModelSpec, form: Form) -> PlannedTensor:
+def _plan_tensor(link: TensorLink, params: Params, spec: ModelSpec, form: Form) -> tuple[str, StoredTensor]:
+    """Return name and tensor, whose values are read when it is written."""
     layout = gguf_layout(link.tensor, spec)
     first = params[link.params[0]].shape
     shape = (*first[:-1], sum(params[name].shape[-1] for name in link.params))
     shape = shape[::-1] if link.transposed != layout.transposed else shape
     kind = tensor_type(layout.name, shape, form)
-    return PlannedTensor(
-        name=layout.name, shape=shape, kind=kind, read=lambda: layout.encode(join_tensor(link, params, "float32"))
-    )
+    read = lambda: layout.encode(join_tensor(link, params, "float32"))  # noqa: E731
+    return layout.name, StoredTensor(shape=shape, dtype=kind, read=read)
 
 
 def tensor_type(name: str, shape: Sequence[int], form: Form) -> str:
@@ -295,14 +263,6 @@ def tensor_type(name: str, shape: Sequence[int], form: Form) -> str:
     return "F16" if shape[-1] % 32 else FILE_TYPES[form][0]
 
 
-def _rope_divisors(spec: ModelSpec) -> list[PlannedTensor]:
-    rope = spec.blocks[0].rope
-    if rope is None or not isinstance(rope.stretch, Llama3):
-        return []
-    values = llama3_divisors(rope.stretch, rope.theta, spec.head_dim)
-    return [PlannedTensor(name=ROPE_DIVISORS, shape=values.shape, kind="F32", read=lambda: values)]
-
-
 def _model_metadata(spec: ModelSpec) -> dict[str, Any]:
     name = architecture_name(spec.family)
     # In Gemma 3, layers with a window have their own base; the other keys describe layers without one.
@@ -310,15 +270,8 @@ def _model_metadata(spec: ModelSpec) -> dict[str, Any]:
     rope = rotated[0].rope if rotated else None
     window = rotated[-1].window if rotated else None
     local = rotated[-1].rope if name == "gemma3" and window is not None else None
-    rms = "" if spec.norm == "layer" else "_rms"
-    keys: dict[str, Any] = {
-        "context_length": spec.max_positions,
-        "embedding_length": spec.embed,
-        "block_count": spec.layers,
-        "feed_forward_length": spec.mlp,
-        "attention.head_count": spec.heads,
+    keys = {key: getattr(spec, field) for field, key in (GPT2_KEYS if name == "gpt2" else KEYS).items()} | {
         "attention.head_count_kv": spec.kv_heads,
-        f"attention.layer_norm{rms}_epsilon": spec.norm_epsilon,
         "vocab_size": spec.vocab,
         "attention.sliding_window": window,
         "attn_logit_softcapping": spec.attention_softcap,
@@ -327,7 +280,11 @@ def _model_metadata(spec: ModelSpec) -> dict[str, Any]:
     }
     if rope is not None:
         widths = ("attention.key_length", "attention.value_length", "rope.dimension_count")
-        keys |= dict.fromkeys(widths, spec.head_dim) | {"rope.freq_base": rope.theta} | _rope_metadata(rope)
+        keys |= dict.fromkeys(widths, spec.head_dim) | {"rope.freq_base": rope.theta}
+        if rope.kind in ("linear", "yarn"):  # that of Llama 3 is a tensor, others cannot be written
+            keys |= {"rope.scaling.type": rope.kind, "rope.scaling.factor": rope.factor}
+        if rope.kind == "yarn":
+            keys["rope.scaling.original_context_length"] = rope.positions
     return {
         "general.type": "model",
         "general.quantization_version": 2,
@@ -335,19 +292,8 @@ def _model_metadata(spec: ModelSpec) -> dict[str, Any]:
     }
 
 
-def _rope_metadata(rope: Rope) -> dict[str, Any]:
-    """Return the keys of a context extension; Llama 3's is a tensor, others cannot be written."""
-    match rope.stretch:
-        case LinearScaling(factor=factor):
-            return {"rope.scaling.type": "linear", "rope.scaling.factor": factor}
-        case Yarn(factor=factor, positions=positions):
-            extension = {"rope.scaling.type": "yarn", "rope.scaling.factor": factor}
-            return {**extension, "rope.scaling.original_context_length": positions}
-    return {}
-
-
 def _refuse_another_model(
-    spec: ModelSpec, metadata: Mapping[str, Any], tensors: Mapping[str, ReadableTensor], file: Path
+    spec: ModelSpec, metadata: Mapping[str, Any], tensors: Mapping[str, StoredTensor], file: Path
 ) -> None:
     """Refuse metadata and tensors that would be read as another model, with each difference."""
     try:
@@ -372,36 +318,34 @@ def _refuse_another_model(
 
 
 def _write_gguf(
-    path: Path, metadata: Mapping[str, Any], tensors: Sequence[PlannedTensor], go_on: Callable[[], None]
+    path: Path, metadata: Mapping[str, Any], tensors: Mapping[str, StoredTensor], go_on: Callable[[], None]
 ) -> None:
     """Write a file, one tensor at a time."""
-    from gguf import GGMLQuantizationType, GGUFWriter
+    from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter
+    from gguf.quants import quant_shape_to_byte_shape
 
     path.parent.mkdir(parents=True, exist_ok=True)
     working = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     writer: Any = GGUFWriter(working, str(metadata["general.architecture"]))
-    add: Mapping[type, Callable[[str, Any], None]] = {
-        bool: writer.add_bool,
-        int: writer.add_uint32,
-        float: writer.add_float32,
-        str: writer.add_string,
+    kinds: dict[type, Any] = {
+        **{bool: GGUFValueType.BOOL, int: GGUFValueType.UINT32, float: GGUFValueType.FLOAT32},
+        **{str: GGUFValueType.STRING, list: GGUFValueType.ARRAY},
     }
     try:
         for key, value in metadata.items():
-            if key != "general.architecture":
-                plain = value.tolist() if isinstance(value, np.ndarray) else value
-                add.get(type(plain), writer.add_array)(key, plain)
-        for tensor in tensors:
-            shape = (*tensor.shape[:-1], tensor.row_bytes)
-            writer.add_tensor_info(
-                tensor.name, shape, np.dtype(np.uint8), int(np.prod(shape)), GGMLQuantizationType[tensor.kind]
-            )
+            plain = value.tolist() if isinstance(value, np.ndarray) else value
+            if key != "general.architecture" and plain != []:
+                writer.add_key_value(key, plain, kinds[type(plain)])
+        for name, tensor in tensors.items():
+            kind = GGMLQuantizationType[tensor.dtype]
+            shape = quant_shape_to_byte_shape(tensor.shape, kind)
+            writer.add_tensor_info(name, shape, np.dtype(np.uint8), math.prod(shape), kind)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
-        for tensor in tensors:
+        for name, tensor in tensors.items():
             go_on()
-            writer.write_tensor_data(tensor.encode())
+            writer.write_tensor_data(encode_blocks(name, tensor))
         writer.close()
         with working.open("rb") as file:
             os.fsync(file.fileno())

@@ -12,12 +12,14 @@ import json
 import math
 import os
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, get_args
+
+from numpy.typing import NDArray
 
 from schemas.problems import Problem, ProblemError, problem_of
-from trainer.model.spec import Activation, BlockSpec, Dynamic, LinearScaling, Llama3, LongRope, ModelSpec, Rope, Yarn
+from trainer.model.spec import Activation, BlockSpec, ModelSpec, Rope, RopeKind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,33 +30,37 @@ class TensorLink:
     along the last axis. With `transposed` the file stores the transpose, `[outputs inputs]`, as torch's Linear does.
     """
 
-    tensor: str
-    """Name in the file, including the prefix of the family."""
-    params: tuple[str, ...]
-    """Parameter names as in `flatten`."""
+    tensor: str  # name in the file, including the prefix of the family
+    params: tuple[str, ...]  # names as in `flatten`
     transposed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredTensor:
+    """A tensor in a file, read on demand."""
+
+    shape: tuple[int, ...]
+    dtype: str  # such as F32, BF16 or Q4_K
+    read: Callable[[], NDArray[Any]]  # returns the values, dequantised
+    read_codes: Callable[[str, tuple[int, ...]], tuple[NDArray[Any], NDArray[Any]] | None] = lambda dtype, blocks: None
+    """Reads codes and magnitudes in the form of `layers.quantise`, given the dtype of the codes and the shape of the
+    magnitudes; None if the file does not store them so."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
     """One Hugging Face architecture: its names, and the choices that its config classes leave implicit."""
 
-    model_type: str
-    """`model_type` in config.json."""
-    architecture: str
-    """Class name in an exported config.json."""
-    prefix: str = "model."
-    """Prefix of all tensor names except the head's; some files omit it."""
+    model_type: str  # as in config.json
+    architecture: str  # class name in an exported config.json
+    prefix: str = "model."  # of all tensor names except the head's; some files omit it
+    prefixes: Mapping[str, str] = field(default_factory=dict)  # other prefixes found in files, and their replacement
     buffers: str = r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq"
     """Regular expression of tensors without parameters, which are skipped; matched without the prefix."""
-    prefixes: Mapping[str, str] = field(default_factory=dict)
-    """Other prefixes found in files, and their replacement."""
     text_key: str | None = None
     """Key of config.json with the configuration of the text model, or None if it is the whole document."""
-    choices: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of `ModelSpec` that no config of the family states."""
-    block: Mapping[str, bool] = field(default_factory=dict)
-    """Fields of `BlockSpec` that no config of the family states."""
+    choices: Mapping[str, Any] = field(default_factory=dict)  # fields of `ModelSpec` that no config states
+    block: Mapping[str, bool] = field(default_factory=dict)  # the same for `BlockSpec`
     linears: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: LINEARS)
     """Linear layers of a block by name in the file, each with the projections that it holds side by side."""
 
@@ -62,6 +68,11 @@ class Family:
     def config_class(self) -> str:
         """`model_type` of the transformers class that reads the text model's configuration."""
         return "gemma3_text" if self.text_key else self.model_type
+
+    @property
+    def size_keys(self) -> Mapping[str, str]:
+        """Keys of config.json by field of `ModelSpec`."""
+        return GPT2_SIZE_KEYS if self.model_type == "gpt2" else SIZE_KEYS
 
     def links(self, spec: ModelSpec) -> tuple[TensorLink, ...]:
         """List the tensors of a model, each parameter once."""
@@ -91,6 +102,20 @@ def _norm_links(spec: ModelSpec, tensor: str, norm: str) -> list[TensorLink]:
     return [TensorLink(tensor=f"{tensor}.{end}", params=(f"{norm}.{own}",)) for end, own in ends.items()]
 
 
+SIZE_KEYS: Mapping[str, str] = {
+    "embed": "hidden_size",
+    "mlp": "intermediate_size",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "max_positions": "max_position_embeddings",
+    "norm_epsilon": "rms_norm_eps",
+    "kv_heads": "num_key_value_heads",
+}
+"""Keys of config.json by field of `ModelSpec`."""
+GPT2_SIZE_KEYS: Mapping[str, str] = {
+    **{"embed": "n_embd", "mlp": "n_inner", "layers": "n_layer", "heads": "n_head", "max_positions": "n_positions"},
+    "norm_epsilon": "layer_norm_epsilon",
+}
 LLAMA_NAMES = {"tokens": "model.embed_tokens", "norm": "model.norm", "layers": "model.layers"}
 GPT2_NAMES = {"tokens": "transformer.wte", "norm": "transformer.ln_f", "layers": "transformer.h"}
 LINEARS: Mapping[str, tuple[str, ...]] = {
@@ -126,11 +151,9 @@ _GEMMA3 = Family(
     choices=_GEMMA,
     block={"post_norms": True, "query_key_norm": True},
 )
-_GEMMA3_IMAGES = Family(
+_GEMMA3_IMAGES = replace(
+    _GEMMA3,
     model_type="gemma3",
-    architecture="Gemma3ForCausalLM",
-    choices=_GEMMA,
-    block=_GEMMA3.block,
     prefixes={
         "language_model.model.": "model.",
         "model.language_model.": "model.",
@@ -180,22 +203,23 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
 }
 """Options that change the result and are not implemented, with the values that the decoder computes."""
 
-MAX_SIZE = 2**24
-"""Largest accepted size: above the longest context, the largest vocabulary and the widest layer of any model."""
-MAX_LAYERS = 1024
-"""A wrong layer count would otherwise take hours: every layer is built, even for shapes only."""
-SIZES = (
-    *("vocab_size", "hidden_size", "n_embd", "intermediate_size", "n_inner", "num_attention_heads", "n_head"),
-    *("num_key_value_heads", "head_dim", "max_position_embeddings", "n_positions", "sliding_window"),
-    *("sliding_window_pattern", "no_rope_layer_interval", "original_max_position_embeddings"),
-)
+LIMITS: Mapping[str, int] = {
+    # Above the longest context, the largest vocabulary and the widest layer of any model.
+    **dict.fromkeys(("vocab_size", "hidden_size", "n_embd", "intermediate_size", "n_inner"), 2**24),
+    **dict.fromkeys(("num_attention_heads", "n_head", "num_key_value_heads", "head_dim", "sliding_window"), 2**24),
+    **dict.fromkeys(("max_position_embeddings", "n_positions", "original_max_position_embeddings"), 2**24),
+    **dict.fromkeys(("sliding_window_pattern", "no_rope_layer_interval"), 2**24),
+    # A wrong layer count would otherwise take hours: every layer is built, even for shapes only.
+    **dict.fromkeys(("num_hidden_layers", "n_layer"), 1024),
+}
+"""Largest accepted whole numbers."""
 NUMBERS = (
     *("rms_norm_eps", "layer_norm_epsilon", "initializer_range", "rope_theta", "rope_local_base_freq"),
     *("query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping"),
 )
 OLDER_KEYS = ("rope_scaling", "rope_theta", "rope_local_base_freq", "sliding_window_pattern")
 """Keys that transformers still reads and that its classes do not declare."""
-ROPE_TYPES = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
+ROPE_TYPES: tuple[str, ...] = get_args(RopeKind)
 ROPE_KEYS = {
     *("rope_type", "type", "rope_theta", "original_max_position_embeddings", "partial_rotary_factor", "finetuned"),
     *("factor", "low_freq_factor", "high_freq_factor", "attention_factor", "short_factor", "long_factor"),
@@ -206,18 +230,24 @@ LAYER_KINDS = ("full_attention", "sliding_attention")
 
 
 def spec_from_config(config: Mapping[str, Any], *, file: str = "config.json") -> ModelSpec:
-    """Return the spec described by a Hugging Face config.json.
-
-    Args:
-        config: The parsed document.
-        file: Its path, for messages.
+    """Return the spec described by a Hugging Face config.json; its path `file` appears in messages.
 
     Raises:
         ProblemError: Exit code 2; the family is unknown, or values are wrong or not implemented.
     """
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or model_type not in FAMILIES:
-        raise ProblemError([_unknown_family(model_type, file)], exit_code=2)
+        near = difflib.get_close_matches(str(model_type).strip().lower(), FAMILIES, n=1)
+        hint = f"The most similar name is {near[0]}, a different architecture. " if near else ""
+        problem = problem_of(
+            "TP041",
+            file=file,
+            pointer="/model_type",
+            what="`model_type` is missing." if model_type is None else f"`model_type` {model_type!r} is not supported.",
+            expected=", ".join(sorted(FAMILIES)),
+            next=f"{hint}Choose a model of a supported family, or a built-in model.",
+        )
+        raise ProblemError([problem], exit_code=2)
     family = FAMILIES[model_type]
     check = _Checker(config, file)
     if config.get("quantization") is not None:  # MLX's key; newer files repeat it as quantization_config
@@ -235,19 +265,6 @@ def spec_from_config(config: Mapping[str, Any], *, file: str = "config.json") ->
     spec = _build_spec(_parse(check, family.config_class), check, family)
     check.finish()
     return spec
-
-
-def _unknown_family(model_type: object, file: str) -> Problem:
-    near = difflib.get_close_matches(str(model_type).strip().lower(), FAMILIES, n=1)
-    hint = f"The most similar name is {near[0]}, a different architecture. " if near else ""
-    return problem_of(
-        "TP041",
-        file=file,
-        pointer="/model_type",
-        what="`model_type` is missing." if model_type is None else f"`model_type` {model_type!r} is not supported.",
-        expected=", ".join(sorted(FAMILIES)),
-        next=f"{hint}Choose a model of a supported family, or a built-in model.",
-    )
 
 
 @dataclass(frozen=True)
@@ -282,11 +299,6 @@ class _Checker:
         if value is not None and not any(value == each and type(value) is type(each) for each in allowed):
             self.note(key, " or ".join([*map(json.dumps, allowed), "absent"]))
 
-    def require_number(self, key: str) -> None:
-        """Note a value that is neither null nor a finite number above 0."""
-        if self.config.get(key) is not None and not _is_number(self.config[key]):
-            self.note(key, "a number above 0")
-
     def finish(self) -> None:
         """Raise the collected problems, if there are any."""
         if self.problems:
@@ -300,17 +312,14 @@ def _is_number(value: Any) -> bool:
 
 def _check_values(check: _Checker, *, is_gemma3: bool) -> None:
     """Note values out of range and options that are not implemented, before transformers sees the config."""
-    limits = dict.fromkeys(SIZES, MAX_SIZE) | {"num_hidden_layers": MAX_LAYERS, "n_layer": MAX_LAYERS}
-    for key, limit in limits.items():
-        value = check.config.get(key)
-        if value is not None and (type(value) is not int or value <= 0):
-            check.note(key, "a whole number above 0")
-        elif value is not None and value > limit:
-            check.note(key, f"at most {limit:,}")
-    for key in NUMBERS:
-        check.require_number(key)
-    for key, allowed in UNSUPPORTED.items():
-        check.require(key, allowed)
+    for key, value in check.config.items():
+        limit = LIMITS.get(key)
+        if limit is not None and value is not None and not (type(value) is int and 0 < value <= limit):
+            check.note(key, f"a whole number from 1 to {limit:,}")
+        elif key in NUMBERS and value is not None and not _is_number(value):
+            check.note(key, "a number above 0")
+        elif key in UNSUPPORTED:
+            check.require(key, UNSUPPORTED[key])
     for key in ("rope_scaling", "rope_parameters"):
         rope = check.enter(key)
         # Newer configs of Gemma 3 have rotary parameters for each kind of layer.
@@ -328,8 +337,8 @@ def _check_rope(rope: _Checker) -> None:
     for key, value in rope.config.items():
         if key not in ROPE_KEYS:
             rope.require(key, ())
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            rope.require_number(key)
+        elif isinstance(value, int | float) and not isinstance(value, bool) and not _is_number(value):
+            rope.note(key, "a number above 0")
 
 
 def _parse(check: _Checker, model_type: str) -> Any:
@@ -358,10 +367,7 @@ def _parse(check: _Checker, model_type: str) -> Any:
 
 
 def _build_spec(hf: Any, check: _Checker, family: Family) -> ModelSpec:
-    """Return the spec of a configuration that transformers has completed.
-
-    GPT-2's dropout is not used: training here runs without.
-    """
+    """Return the spec of a configuration that transformers has completed; GPT-2's dropout is not used."""
     name, embed, heads = family.config_class, hf.hidden_size, hf.num_attention_heads
     is_gpt2 = name == "gpt2"
     kv_heads = getattr(hf, "num_key_value_heads", None) or heads
@@ -452,57 +458,36 @@ def _blocks(hf: Any, check: _Checker, family: Family, head_dim: int) -> tuple[Bl
 
 def _rope(stated: Mapping[str, Any], hf: Any, check: _Checker, head_dim: int) -> Rope:
     """Return the rotary positions that transformers computes from one set of parameters (modeling_rope_utils.py)."""
-    theta = float(stated["rope_theta"])
-    longest = hf.max_position_embeddings
+    kind, theta, longest = stated["rope_type"], float(stated["rope_theta"]), hf.max_position_embeddings
     trained = check.config.get("original_max_position_embeddings") or stated.get("original_max_position_embeddings")
     trained = int(trained or longest)
     factor = float(stated.get("factor") or longest / trained)
-    match stated["rope_type"]:
-        case "linear":
-            return Rope(theta=theta, stretch=LinearScaling(factor=factor))
-        case "dynamic":
-            if head_dim <= 2:
-                check.note("head_dim", "above 2 for rotary positions of type dynamic")
-            return Rope(theta=theta, stretch=Dynamic(factor=factor, positions=longest))
-        case "llama3":
-            low, high = float(stated["low_freq_factor"]), float(stated["high_freq_factor"])
-            if high <= low:
-                check.note("rope_scaling", f"with a high_freq_factor above its low_freq_factor, {low:g}")
-            stretch = Llama3(factor=factor, low_freq_factor=low, high_freq_factor=high, positions=trained)
-            return Rope(theta=theta, stretch=stretch)
-        case "yarn":
-            if theta <= 1:
-                check.note("rope_theta", "above 1 for rotary positions of type yarn")
-            return Rope(theta=theta, stretch=_yarn(stated, factor, trained))
-        case "longrope":
-            return Rope(theta=theta, stretch=_longrope(stated, check, factor, trained, head_dim // 2))
-    return Rope(theta=theta)
-
-
-def _yarn(stated: Mapping[str, Any], factor: float, trained: int) -> Yarn:
-    weights = (1.0, 0.0)
-    if stated.get("mscale") and stated.get("mscale_all_dim"):
-        weights = (stated["mscale"], stated["mscale_all_dim"])
-    over, under = (0.1 * weight * math.log(factor) + 1.0 if factor > 1 else 1.0 for weight in weights)
-    return Yarn(
-        factor=factor,
-        positions=trained,
-        attention_factor=float(stated.get("attention_factor") or over / under),
-        beta_fast=float(stated.get("beta_fast") or 32.0),
-        beta_slow=float(stated.get("beta_slow") or 1.0),
-        truncate=stated.get("truncate", True),
-    )
-
-
-def _longrope(stated: Mapping[str, Any], check: _Checker, factor: float, trained: int, pairs: int) -> LongRope:
-    for key in ("short_factor", "long_factor"):
-        if not isinstance(stated[key], list) or len(stated[key]) != pairs or not all(map(_is_number, stated[key])):
-            check.note("rope_scaling", f"with a {key} of {pairs} numbers above 0")
-            return LongRope(short_factors=(), long_factors=(), positions=trained, attention_factor=1.0)
-    growth = math.sqrt(1 + math.log(factor) / math.log(trained)) if factor > 1 < trained else 1.0
-    return LongRope(
-        short_factors=tuple(map(float, stated["short_factor"])),
-        long_factors=tuple(map(float, stated["long_factor"])),
-        positions=trained,
-        attention_factor=float(stated.get("attention_factor") or growth),
-    )
+    own: dict[str, Any] = {}
+    if kind in ("linear", "dynamic"):
+        own = {"factor": factor} | ({"positions": longest} if kind == "dynamic" else {})
+        if kind == "dynamic" and head_dim <= 2:
+            check.note("head_dim", "above 2 for rotary positions of type dynamic")
+    elif kind == "llama3":
+        own = {key: float(stated[key]) for key in ("low_freq_factor", "high_freq_factor")}
+        if own["high_freq_factor"] <= own["low_freq_factor"]:
+            check.note("rope_scaling", "with a high_freq_factor above its low_freq_factor")
+        own |= {"factor": factor, "positions": trained}
+    elif kind == "yarn":
+        if theta <= 1:
+            check.note("rope_theta", "above 1 for rotary positions of type yarn")
+        weights: list[Any] = [stated.get("mscale"), stated.get("mscale_all_dim")]
+        weights = weights if all(weights) else [1.0, 0.0]
+        over, under = (0.1 * each * math.log(max(factor, 1.0)) + 1.0 for each in weights)
+        own = {"factor": factor, "positions": trained, "truncate": stated.get("truncate", True)}
+        own["attention_factor"] = float(stated.get("attention_factor") or over / under)
+        own |= {key: float(stated[key]) for key in ("beta_fast", "beta_slow") if stated.get(key)}
+    elif kind == "longrope":
+        growth = math.sqrt(1 + math.log(factor) / math.log(trained)) if factor > 1 < trained else 1.0
+        own = {"positions": trained, "attention_factor": float(stated.get("attention_factor") or growth)}
+        for key in ("short_factor", "long_factor"):
+            values, pairs = stated[key], head_dim // 2
+            if not isinstance(values, list) or len(values) != pairs or not all(map(_is_number, values)):
+                check.note("rope_scaling", f"with a {key} of {pairs} numbers above 0")
+                break
+            own[f"{key}s"] = tuple(map(float, values))
+    return Rope(theta=theta, kind=kind, **own)

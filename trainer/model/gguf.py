@@ -1,10 +1,8 @@
 """GGUF, the single-file format of llama.cpp: header, tensors, and its metadata as a config.json.
 
 The header is read here, within limits, because a stranger may have written it, and 20 times as fast as by the `gguf`
-package. That package dequantises blocks and names tensors. `export.py` writes GGUF files.
-
-llama.cpp's converter reorders the rows of Llama's queries and keys, because its rotary positions pair neighbours, not
-halves, adds 1 to the norm gains of Gemma and transposes the kernels of GPT-2. `GgufLayout` converts both ways.
+package. llama.cpp reorders the rows of Llama's queries and keys, because its rotary positions pair neighbours, not
+halves, adds 1 to the norm gains of Gemma and transposes the kernels of GPT-2: `GgufLayout` converts both ways.
 """
 
 from __future__ import annotations
@@ -14,18 +12,18 @@ import math
 import mmap
 import struct
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, runtime_checkable
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from schemas.problems import ProblemError, problem_of
 from trainer.config.names import refuse_other_content
-from trainer.model.families import TensorLink
+from trainer.model.families import FAMILIES, StoredTensor, TensorLink
 from trainer.model.rope import llama3_frequencies
-from trainer.model.spec import Llama3, ModelSpec
+from trainer.model.spec import ModelSpec, Rope
 
 MAX_HEADER_BYTES = 64 * 2**20
 """Longest accepted header; vocabularies of 262,144 tokens take less than 10 MiB."""
@@ -41,51 +39,27 @@ CHUNK = 2**22
 
 
 class GgufError(ValueError):
-    """A GGUF file that cannot be read."""
+    """A GGUF file that cannot be read, or whose tokenizer cannot be built."""
 
 
-def _fail(message: str) -> NoReturn:
+def fail(message: str) -> NoReturn:
+    """Raise a `GgufError`."""
     raise GgufError(message)
 
 
-@runtime_checkable
-class ReadableTensor(Protocol):
-    """A tensor as llama.cpp stores it, in a file or about to be written."""
+def _read_blocks(path: Path, kind: str, shape: tuple[int, ...], offset: int, size: int) -> NDArray[np.float32]:
+    """Read and dequantise a tensor; offset and size are in bytes."""
+    from gguf.constants import GGMLQuantizationType
+    from gguf.quants import dequantize
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape, slowest axis first."""
-        ...
-
-    def read(self) -> NDArray[np.float32]:
-        """Return the values, dequantised."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class GgufTensor:
-    """Location of a tensor in a file; offset and size in bytes."""
-
-    path: Path
-    kind: str
-    shape: tuple[int, ...]
-    offset: int
-    size: int
-
-    def read(self) -> NDArray[np.float32]:
-        """Return the values, dequantised."""
-        from gguf.constants import GGMLQuantizationType
-        from gguf.quants import dequantize
-
-        width = self.shape[-1]
-        row_bytes = self.size * width // math.prod(self.shape)
-        rows = np.memmap(self.path, np.uint8, "r", offset=self.offset, shape=(self.size,)).reshape(-1, row_bytes)
-        values = np.empty((len(rows), width), np.float32)
-        step = max(CHUNK // width, 1)
-        for start in range(0, len(rows), step):
-            part = np.ascontiguousarray(rows[start : start + step])
-            values[start : start + step] = dequantize(part, GGMLQuantizationType[self.kind])
-        return values.reshape(self.shape)
+    width = shape[-1]
+    rows = np.memmap(path, np.uint8, "r", offset=offset, shape=(size,)).reshape(math.prod(shape[:-1]), -1)
+    values = np.empty((len(rows), width), np.float32)
+    step = max(CHUNK // width, 1)
+    for start in range(0, len(rows), step):
+        part = np.ascontiguousarray(rows[start : start + step])
+        values[start : start + step] = dequantize(part, GGMLQuantizationType[kind])
+    return values.reshape(shape)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +68,7 @@ class Gguf:
 
     path: Path
     metadata: Mapping[str, Any]
-    tensors: Mapping[str, ReadableTensor]
+    tensors: Mapping[str, StoredTensor]
 
     @property
     def architecture(self) -> str:
@@ -130,28 +104,28 @@ def read_gguf(path: Path) -> Gguf:
 @functools.lru_cache(maxsize=4)
 def _read_header(path: Path, size: int, _modified: int) -> Gguf:
     if size < 24:
-        _fail(f"it has {size} bytes, and a GGUF file at least 24")
+        fail(f"it has {size} bytes, and a GGUF file at least 24")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         header = _Header(data, min(size, MAX_HEADER_BYTES))
         if header.take(4) != b"GGUF":
-            _fail("it does not start with GGUF")
+            fail("it does not start with GGUF")
         if (version := header.number("I")) not in (2, 3):
             order = ", written on a machine of the other byte order" if version & 0xFFFF == 0 else ""
-            _fail(f"version {version} is not supported{order}")
+            fail(f"version {version} is not supported{order}")
         tensor_count, key_count = header.number(), header.number()
         metadata: dict[str, Any] = {}
         for _ in range(key_count):
             if (key := header.text()) in metadata:
-                _fail(f"the key {key} is repeated")
+                fail(f"the key {key} is repeated")
             metadata[key] = header.value(key)
         if (parts := metadata.get("split.count", 1)) not in (0, 1):
-            _fail(f"it is one of {parts} parts; join them with llama.cpp's `llama-gguf-split --merge`")
+            fail(f"it is one of {parts} parts; join them with llama.cpp's `llama-gguf-split --merge`")
         if tensor_count > MAX_TENSORS:
-            _fail(f"it has {tensor_count:,} tensors, more than {MAX_TENSORS:,}")
+            fail(f"it has {tensor_count:,} tensors, more than {MAX_TENSORS:,}")
         rows = [header.tensor() for _ in range(tensor_count)]
     alignment = metadata.get("general.alignment", 32)
     if not isinstance(alignment, int) or alignment not in [2**power for power in range(3, 17)]:
-        _fail(f"general.alignment is {alignment!r}, but must be a power of two from 8 to 65,536")
+        fail(f"general.alignment is {alignment!r}, but must be a power of two from 8 to 65,536")
     start = -(-header.position // alignment) * alignment
     return Gguf(path=path, metadata=metadata, tensors=_locate_tensors(rows, path=path, size=size, start=start))
 
@@ -165,7 +139,7 @@ class _Header:
     def take(self, count: int) -> bytes:
         """Return the next bytes."""
         if count > self.end - self.position:
-            _fail(f"its header is damaged or truncated at byte {self.position:,}")
+            fail(f"its header is damaged or truncated at byte {self.position:,}")
         self.position += count
         return self.data[self.position - count : self.position]
 
@@ -190,50 +164,43 @@ class _Header:
             dtype = np.dtype("<" + SCALARS[element])
             return np.frombuffer(self.take(count * dtype.itemsize), dtype)
         if element != STRING:
-            _fail(f"the key {key} has an unsupported type")
+            fail(f"the key {key} has an unsupported type")
         return [self.text() for _ in range(count)]
 
     def tensor(self) -> tuple[str, tuple[int, ...], int, int]:
         """Return name, dimensions, type and offset of the next tensor."""
         name, axes = self.text(), self.number("I")
         if not 1 <= axes <= 4:
-            _fail(f"the tensor {name} has {axes:,} dimensions instead of 1 to 4")
+            fail(f"the tensor {name} has {axes:,} dimensions instead of 1 to 4")
         dimensions = tuple(self.number() for _ in range(axes))
         if 0 in dimensions:
-            _fail(f"the tensor {name} has a dimension of 0")
+            fail(f"the tensor {name} has a dimension of 0")
         return name, dimensions, self.number("I"), self.number()
-
-
-@functools.cache
-def block_types() -> dict[int, tuple[str, int, int]]:
-    """Return the readable tensor types by number: name, and numbers and bytes of a block."""
-    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
-
-    kinds = (GGMLQuantizationType[name] for name in READABLE_TYPES)
-    return {kind.value: (kind.name, *GGML_QUANT_SIZES[kind]) for kind in kinds}
 
 
 def _locate_tensors(
     rows: list[tuple[str, tuple[int, ...], int, int]], *, path: Path, size: int, start: int
-) -> dict[str, GgufTensor]:
+) -> dict[str, StoredTensor]:
     """Return the tensors by name, each completely inside the file."""
-    from gguf.constants import GGMLQuantizationType
+    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
-    types, names = block_types(), {kind.value: kind.name for kind in GGMLQuantizationType}
-    if unknown := sorted({number for _, _, number, _ in rows if number not in types}):
+    names = {kind.value: kind.name for kind in GGMLQuantizationType}
+    if unknown := sorted({number for _, _, number, _ in rows if names.get(number) not in READABLE_TYPES}):
         named = ", ".join(names.get(number, f"number {number}") for number in unknown)
-        _fail(f"it has tensors of unsupported types ({named})")
-    tensors: dict[str, GgufTensor] = {}
+        fail(f"it has tensors of unsupported types ({named})")
+    tensors: dict[str, StoredTensor] = {}
     for name, dimensions, number, offset in rows:
-        kind, block, block_bytes = types[number]
+        block, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType(number)]
         if dimensions[0] % block:
-            _fail(f"the tensor {name} has rows of {dimensions[0]:,} in blocks of {block}")
+            fail(f"the tensor {name} has rows of {dimensions[0]:,} in blocks of {block}")
         if name in tensors:
-            _fail(f"the tensor {name} is repeated")
+            fail(f"the tensor {name} is repeated")
         stored = math.prod(dimensions) // block * block_bytes
         if (end := start + offset + stored) > size:
-            _fail(f"it is truncated: the tensor {name} ends at byte {end:,} of {size:,}")
-        tensors[name] = GgufTensor(path=path, kind=kind, shape=dimensions[::-1], offset=start + offset, size=stored)
+            fail(f"it is truncated: the tensor {name} ends at byte {end:,} of {size:,}")
+        shape = dimensions[::-1]
+        read = functools.partial(_read_blocks, path, names[number], shape, start + offset, stored)
+        tensors[name] = StoredTensor(shape=shape, dtype=names[number], read=read)
     return tensors
 
 
@@ -248,8 +215,7 @@ class GgufLayout:
     """Name and layout of a tensor in a GGUF file."""
 
     name: str
-    heads: int | None = None
-    """Number of heads whose rows are interleaved, first half and second half in turn, or None."""
+    heads: int | None = None  # number of heads whose rows are interleaved, first half and second half in turn
     plus_one: bool = False
     transposed: bool = False
 
@@ -290,36 +256,22 @@ def _name_map(architecture: str, layers: int) -> Any:
     return get_tensor_name_map(number, layers)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConvertedTensor:
-    """A tensor of a GGUF file in Hugging Face's layout."""
-
-    stored: ReadableTensor
-    layout: GgufLayout
-    dtype: str = "F32"
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape."""
-        return self.stored.shape[::-1] if self.layout.transposed else self.stored.shape
-
-    def read(self) -> NDArray[np.float32]:
-        """Return the values, in float32 whatever the file stores."""
-        return self.layout.decode(self.stored.read())
-
-
 def map_tensors(
-    tensors: Mapping[str, ReadableTensor], links: Mapping[str, TensorLink], spec: ModelSpec
-) -> dict[str, ConvertedTensor]:
-    """Return a file's tensors under the names of `links`; unknown ones keep their own names."""
+    tensors: Mapping[str, StoredTensor], links: Mapping[str, TensorLink], spec: ModelSpec
+) -> dict[str, StoredTensor]:
+    """Return a file's tensors in float32, with the names of `links` and Hugging Face's layout.
+
+    Unknown tensors keep their own names.
+    """
     layouts = {name: gguf_layout(link.tensor, spec) for name, link in links.items()}
     names = {layout.name: name for name, layout in layouts.items()}
-    converted = {}
-    for stored_name, stored in tensors.items():
-        if stored_name != ROPE_DIVISORS:
-            name = names.get(stored_name, stored_name)
-            converted[name] = ConvertedTensor(stored=stored, layout=layouts.get(name, GgufLayout(name=stored_name)))
-    return converted
+
+    def convert(stored: StoredTensor, layout: GgufLayout) -> StoredTensor:
+        shape = stored.shape[::-1] if layout.transposed else stored.shape
+        return StoredTensor(shape=shape, dtype="F32", read=lambda: layout.decode(stored.read()))
+
+    found = {names.get(name, name): stored for name, stored in tensors.items() if name != ROPE_DIVISORS}
+    return {name: convert(stored, layouts.get(name, GgufLayout(name=name))) for name, stored in found.items()}
 
 
 # Metadata. llama.cpp derives some facts from the architecture's name (`src/models/*.cpp`, `src/llama-model.cpp`): which
@@ -330,22 +282,16 @@ ARCHITECTURES = {
     "gemma3": "gemma3_text",
 }
 """Families by architecture. Mistral's files state `llama`, for which llama.cpp computes no window."""
-SIZES = {
-    "hidden_size": "embedding_length",
-    "intermediate_size": "feed_forward_length",
-    "num_hidden_layers": "block_count",
-    "num_attention_heads": "attention.head_count",
-    "max_position_embeddings": "context_length",
-    "rms_norm_eps": "attention.layer_norm_rms_epsilon",
+KEYS = {
+    "embed": "embedding_length",
+    "mlp": "feed_forward_length",
+    "layers": "block_count",
+    "heads": "attention.head_count",
+    "max_positions": "context_length",
+    "norm_epsilon": "attention.layer_norm_rms_epsilon",
 }
-GPT2_SIZES = {
-    "n_embd": "embedding_length",
-    "n_inner": "feed_forward_length",
-    "n_layer": "block_count",
-    "n_head": "attention.head_count",
-    "n_positions": "context_length",
-    "layer_norm_epsilon": "attention.layer_norm_epsilon",
-}
+"""Keys by field of `ModelSpec`, after the name of the architecture."""
+GPT2_KEYS = KEYS | {"norm_epsilon": "attention.layer_norm_epsilon"}
 GEMMA_27B_LAYERS = {"gemma2": 46, "gemma3": 62}
 """Layers of the models that scale queries by `hidden_size / heads` instead of `head_dim`."""
 ROPE_DIVISORS = "rope_freqs.weight"
@@ -366,12 +312,13 @@ def config_from_gguf(gguf: Gguf) -> dict[str, Any]:
     name = gguf.architecture
     if name not in ARCHITECTURES:
         raise _unsupported(gguf, f"its general.architecture is {name!r}" if name else "general.architecture is missing")
-    sizes = GPT2_SIZES if name == "gpt2" else SIZES
-    missing = [f"{name}.{key}" for key in sizes.values() if gguf.get(key) is None]
+    keys = GPT2_KEYS if name == "gpt2" else KEYS
+    missing = [f"{name}.{key}" for key in keys.values() if gguf.get(key) is None]
     missing += [] if "token_embd.weight" in gguf.tensors else ["the tensor token_embd.weight"]
     if missing:
         raise _unsupported(gguf, f"it lacks {', '.join(missing)}")
-    config: dict[str, Any] = {key: gguf.get(stated) for key, stated in sizes.items()} | {
+    size_keys = FAMILIES[ARCHITECTURES[name]].size_keys
+    config: dict[str, Any] = {size_keys[field]: gguf.get(key) for field, key in keys.items()} | {
         "model_type": ARCHITECTURES[name],
         "vocab_size": gguf.tensors["token_embd.weight"].shape[0],
         "tie_word_embeddings": "output.weight" not in gguf.tensors,
@@ -409,13 +356,11 @@ def _rope_scaling(gguf: Gguf, theta: float) -> dict[str, Any] | None:
     """Return the context extension as `rope_scaling`."""
     if ROPE_DIVISORS in gguf.tensors:  # all published models interpolate from 1 to 4 turns in 8,192 positions
         divisors = gguf.tensors[ROPE_DIVISORS].read()
-        stretch = Llama3(factor=float(divisors.max()), low_freq_factor=1.0, high_freq_factor=4.0, positions=8192)
-        if divisors.ndim != 1 or not np.allclose(
-            divisors, llama3_divisors(stretch, theta, 2 * divisors.size), rtol=1e-4
-        ):
+        rope = Rope(theta=theta, kind="llama3", factor=float(divisors.max()), positions=8192)
+        if divisors.ndim != 1 or not np.allclose(divisors, llama3_divisors(rope, 2 * divisors.size), rtol=1e-4):
             raise _unsupported(gguf, f"its {ROPE_DIVISORS} differs from Llama 3.1's")
-        own = asdict(stretch)
-        return {"rope_type": "llama3", "original_max_position_embeddings": own.pop("positions"), **own}
+        own = {key: getattr(rope, key) for key in ("factor", "low_freq_factor", "high_freq_factor")}
+        return {"rope_type": "llama3", "original_max_position_embeddings": rope.positions, **own}
     kind, factor = gguf.get("rope.scaling.type"), gguf.get("rope.scaling.factor")
     trained = gguf.get("rope.scaling.original_context_length")
     if kind in (None, "none") or (kind == "linear" and factor in (None, 1.0)):
@@ -427,10 +372,10 @@ def _rope_scaling(gguf: Gguf, theta: float) -> dict[str, Any] | None:
     raise _unsupported(gguf, f"its context extension is {kind!r}; linear, yarn and Llama 3's are supported")
 
 
-def llama3_divisors(stretch: Llama3, theta: float, head_dim: int) -> NDArray[np.float32]:
+def llama3_divisors(rope: Rope, head_dim: int) -> NDArray[np.float32]:
     """Return the divisor of each rotary frequency, as llama.cpp stores them."""
-    plain = theta ** (-np.arange(head_dim // 2, dtype=np.float64) * 2 / head_dim)
-    divisors: NDArray[np.float64] = plain / llama3_frequencies(plain, stretch)
+    plain = rope.theta ** (-np.arange(head_dim // 2, dtype=np.float64) * 2 / head_dim)
+    divisors: NDArray[np.float64] = plain / llama3_frequencies(plain, rope)
     return divisors.astype(np.float32)
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers
@@ -21,7 +21,7 @@ from tokenizers.pre_tokenizers import ByteLevel, Digits, PreTokenizer, Split
 from tokenizers.processors import TemplateProcessing
 
 from schemas.problems import ProblemError, problem_of
-from trainer.model.gguf import Gguf
+from trainer.model.gguf import Gguf, GgufError, fail
 
 SPACE = "\u2581"
 """Represents a space in SentencePiece's tokens."""
@@ -44,70 +44,53 @@ TEKKEN = (
 class Splitting:
     """A pre-tokenizer that llama.cpp knows by name."""
 
-    make: Callable[[], PreTokenizer]
-    ignore_merges: bool = False
-    """Whether a word that is a token stays whole, whatever the merges say."""
-    add_bos: bool = False
-    """Whether texts start with the begin token unless the file says otherwise."""
-    is_nfc: bool = False
-    """Whether characters are composed first."""
+    splitter: PreTokenizer
+    ignore_merges: bool = False  # a word that is a token stays whole, whatever the merges say
+    add_bos: bool = False  # texts start with the begin token unless the file says otherwise
+    is_nfc: bool = False  # characters are composed first
 
 
-def _by_pattern(pattern: str) -> Callable[[], PreTokenizer]:
+def _by_pattern(pattern: str) -> PreTokenizer:
     plain = ByteLevel(add_prefix_space=False, use_regex=False)
-    return lambda: pre_tokenizers.Sequence([Split(Regex(pattern), "isolated"), plain])
+    return pre_tokenizers.Sequence([Split(Regex(pattern), "isolated"), plain])
 
 
-def _by_digits() -> PreTokenizer:
-    return pre_tokenizers.Sequence([Digits(individual_digits=True), ByteLevel(add_prefix_space=False)])
-
-
-_LLAMA3 = Splitting(make=_by_pattern(LLAMA3), ignore_merges=True, add_bos=True)
+_GPT2 = ByteLevel(add_prefix_space=False)
+_LLAMA3 = Splitting(splitter=_by_pattern(LLAMA3), ignore_merges=True, add_bos=True)
 SPLITTINGS: Mapping[str, Splitting] = {
-    "gpt-2": Splitting(make=lambda: ByteLevel(add_prefix_space=False)),
-    "smollm": Splitting(make=_by_digits),
+    "gpt-2": Splitting(splitter=_GPT2),
+    "smollm": Splitting(splitter=pre_tokenizers.Sequence([Digits(individual_digits=True), _GPT2])),
     **dict.fromkeys(("llama-bpe", "llama3", "llama-v3"), _LLAMA3),
-    **dict.fromkeys(("qwen2", "deepseek-r1-qwen"), Splitting(make=_by_pattern(QWEN2), is_nfc=True)),
-    "tekken": Splitting(make=_by_pattern(TEKKEN), ignore_merges=True, add_bos=True),
+    **dict.fromkeys(("qwen2", "deepseek-r1-qwen"), Splitting(splitter=_by_pattern(QWEN2), is_nfc=True)),
+    "tekken": Splitting(splitter=_by_pattern(TEKKEN), ignore_merges=True, add_bos=True),
 }
 DEFAULT_SPLITTINGS = {"gpt2": "gpt-2", "qwen2": "qwen2", "qwen3": "qwen2"}
 """By architecture, for early files without a name."""
-
-
-class GgufTokenizerError(ValueError):
-    """A GGUF file whose tokenizer cannot be built."""
-
-
-def _fail(message: str) -> NoReturn:
-    raise GgufTokenizerError(message)
 
 
 def build_tokenizer(gguf: Gguf) -> Any:
     """Return a file's tokenizer as one of transformers' fast tokenizers, with its chat templates.
 
     Raises:
-        GgufTokenizerError: The tokenizer is missing, or of an unsupported kind.
+        GgufError: The tokenizer is missing, or of an unsupported kind.
     """
     from transformers import PreTrainedTokenizerFast
 
     metadata = gguf.metadata
     tokens, kind = _required(metadata, "tokens", list), _required(metadata, "model", str)
     if kind not in ("gpt2", "llama"):
-        _fail(f"tokenizer.ggml.model {kind!r} is not supported, only gpt2 and llama")
+        fail(f"tokenizer.ggml.model {kind!r} is not supported, only gpt2 and llama")
     backend, add_bos = (_byte_level if kind == "gpt2" else _sentence_piece)(gguf, tokens)
     kinds = metadata.get("tokenizer.ggml.token_type")
     if kinds is not None and len(kinds) == len(tokens):
         known = backend.get_vocab(with_added_tokens=False)
-        marked = list(zip(tokens, kinds.tolist(), strict=True))
-        control = [token for token, kind in marked if kind == CONTROL]
-        added = [token for token, kind in marked if kind == USER_DEFINED and token in known]
-        backend.add_special_tokens([AddedToken(token, normalized=False) for token in control])
-        backend.add_tokens([AddedToken(token, normalized=False) for token in added])
+        marked = [(token, AddedToken(token, normalized=False), kind) for token, kind in zip(tokens, kinds, strict=True)]
+        backend.add_special_tokens([added for _, added, kind in marked if kind == CONTROL])
+        backend.add_tokens([added for token, added, kind in marked if kind == USER_DEFINED and token in known])
     special = {name: _special_token(metadata, key, tokens) for name, key in SPECIAL.items()}
     _add_template(backend, metadata, tokens, add_bos=add_bos)
-    names = metadata.get("tokenizer.chat_templates")
-    templates = {str(name): metadata.get(f"tokenizer.chat_template.{name}") for name in names or ()}
-    templates["default"] = metadata.get("tokenizer.chat_template")
+    names = {str(name): f".{name}" for name in metadata.get("tokenizer.chat_templates") or ()} | {"default": ""}
+    templates = {name: metadata.get(f"tokenizer.chat_template{end}") for name, end in names.items()}
     templates = {name: text for name, text in templates.items() if isinstance(text, str)}
     return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=backend,
@@ -121,7 +104,7 @@ def build_tokenizer(gguf: Gguf) -> Any:
 def _required(metadata: Mapping[str, Any], key: str, kind: type) -> Any:
     value = metadata.get(f"tokenizer.ggml.{key}")
     if not isinstance(value, kind) or not value:
-        _fail(f"tokenizer.ggml.{key} is missing")
+        fail(f"tokenizer.ggml.{key} is missing")
     return value
 
 
@@ -129,17 +112,17 @@ def _byte_level(gguf: Gguf, tokens: list[str]) -> tuple[Tokenizer, bool]:
     """Return byte-level BPE, and whether texts start with the begin token by default."""
     name = str(gguf.metadata.get("tokenizer.ggml.pre") or DEFAULT_SPLITTINGS.get(gguf.architecture))
     if name not in SPLITTINGS:
-        _fail(f"tokenizer.ggml.pre {name!r} is not supported, only {', '.join(SPLITTINGS)}")
+        fail(f"tokenizer.ggml.pre {name!r} is not supported, only {', '.join(SPLITTINGS)}")
     splitting = SPLITTINGS[name]
     merges = [tuple(merge.split(" ")) for merge in _required(gguf.metadata, "merges", list)]
     vocab = _token_ids(tokens)
     for merge in merges:
         if len(merge) != 2 or not {*merge, "".join(merge)} <= vocab.keys():
-            _fail(f"the merge {' '.join(merge)!r} contains unknown tokens")
+            fail(f"the merge {' '.join(merge)!r} contains unknown tokens")
     backend = Tokenizer(BPE(vocab=vocab, merges=merges, fuse_unk=False, ignore_merges=splitting.ignore_merges))
     if splitting.is_nfc:
         backend.normalizer = normalizers.NFC()
-    backend.pre_tokenizer = splitting.make()
+    backend.pre_tokenizer = splitting.splitter
     backend.decoder = decoders.ByteLevel()
     return backend, splitting.add_bos
 
@@ -155,7 +138,7 @@ def _sentence_piece(gguf: Gguf, tokens: list[str]) -> tuple[Tokenizer, bool]:
         tokens = [SPACE * len(token) if len(token) > 1 and not token.strip(" ") else token for token in tokens]
     scores = gguf.metadata.get("tokenizer.ggml.scores")
     if scores is None or len(scores) != len(tokens):
-        _fail(f"it has {len(tokens):,} tokens and {0 if scores is None else len(scores):,} scores")
+        fail(f"it has {len(tokens):,} tokens and {0 if scores is None else len(scores):,} scores")
     vocab = _token_ids(tokens)
     ranks = [-float(number) for number in range(len(tokens))] if is_gemma else scores.tolist()
     merges = implied_merges(tokens, ranks, vocab)
@@ -173,7 +156,7 @@ def _sentence_piece(gguf: Gguf, tokens: list[str]) -> tuple[Tokenizer, bool]:
 def _token_ids(tokens: Sequence[str]) -> dict[str, int]:
     ids = {token: number for number, token in enumerate(tokens)}
     if len(ids) < len(tokens):
-        _fail(f"the token {next(token for number, token in enumerate(tokens) if ids[token] != number)!r} is repeated")
+        fail(f"the token {next(token for number, token in enumerate(tokens) if ids[token] != number)!r} is repeated")
     return ids
 
 
@@ -198,23 +181,25 @@ def _special_token(metadata: Mapping[str, Any], name: str, tokens: Sequence[str]
     if number is None or number == 2**32 - 1:
         return None
     if not isinstance(number, int) or not 0 <= number < len(tokens):
-        _fail(f"tokenizer.ggml.{name}_token_id is {number}, but there are {len(tokens):,} tokens")
+        fail(f"tokenizer.ggml.{name}_token_id is {number}, but there are {len(tokens):,} tokens")
     return tokens[number]
 
 
 def _add_template(backend: Tokenizer, metadata: Mapping[str, Any], tokens: Sequence[str], *, add_bos: bool) -> None:
     """Make the tokenizer add begin and end tokens as the file states."""
-    first = _special_token(metadata, "bos", tokens) if metadata.get("tokenizer.ggml.add_bos_token", add_bos) else None
-    last = _special_token(metadata, "eos", tokens) if metadata.get("tokenizer.ggml.add_eos_token", False) else None
-    if first is None and last is None:
-        return
-    before, after = [first] if first else [], [last] if last else []
-    single = [*before, "$A", *after]
-    backend.post_processor = TemplateProcessing(
-        single=single,
-        pair=[*single, *before, "$B", *after],
-        special_tokens=[(token, backend.token_to_id(token)) for token in dict.fromkeys(before + after)],
+    is_added = {"bos": metadata.get("tokenizer.ggml.add_bos_token", add_bos)}
+    is_added["eos"] = metadata.get("tokenizer.ggml.add_eos_token", False)
+    before, after = (
+        [token] if is_wanted and (token := _special_token(metadata, name, tokens)) else []
+        for name, is_wanted in is_added.items()
     )
+    if before or after:
+        single = [*before, "$A", *after]
+        backend.post_processor = TemplateProcessing(
+            single=single,
+            pair=[*single, *before, "$B", *after],
+            special_tokens=[(token, backend.token_to_id(token)) for token in dict.fromkeys(before + after)],
+        )
 
 
 PROBES = (
@@ -227,8 +212,6 @@ PROBES = (
     "",
 )
 """Texts that every pre-tokenizer splits differently."""
-UNSUPPORTED_FLAGS = ("lstrip", "rstrip", "single_word")
-"""Flags of added tokens that a GGUF cannot express."""
 
 
 def tokenizer_probes(tokenizer: Any) -> list[str]:
@@ -238,13 +221,9 @@ def tokenizer_probes(tokenizer: Any) -> list[str]:
 
 
 def tokenizer_metadata(tokenizer: Any, vocab: int, *, architecture: str, end_token_id: int | None) -> dict[str, Any]:
-    """Return the metadata of a tokenizer.
+    """Return the metadata of one of transformers' fast tokenizers.
 
-    Args:
-        tokenizer: A tokenizer of transformers, based on the tokenizers library.
-        vocab: Rows of the token table; ids without a token are marked as unused.
-        architecture: llama.cpp's architecture.
-        end_token_id: Another id that the model was trained to stop at, if any.
+    `vocab` is the number of rows of the token table, `end_token_id` another id that the model was trained to stop at.
 
     Raises:
         ProblemError: Exit code 2; a tokenizer built from this metadata would give other tokens.
@@ -255,9 +234,8 @@ def tokenizer_metadata(tokenizer: Any, vocab: int, *, architecture: str, end_tok
     if model["type"] != "BPE":
         raise _cannot_write(because=f"its model is {model['type']}, not BPE")
     for token in document["added_tokens"]:
-        for flag in UNSUPPORTED_FLAGS:
-            if token[flag]:
-                raise _cannot_write(because=f"the token {token['content']!r} has the flag {flag}")
+        if flags := [flag for flag in ("lstrip", "rstrip", "single_word") if token[flag]]:
+            raise _cannot_write(because=f"the token {token['content']!r} has the flag {flags[0]}")
     ids = {number: token for token, number in backend.get_vocab(with_added_tokens=True).items()}
     has_bos = tokenizer.bos_token_id is not None and tokenizer("a").input_ids[:1] == [tokenizer.bos_token_id]
     special = {name: getattr(tokenizer, f"{key}_id") for key, name in SPECIAL.items()}
@@ -276,14 +254,23 @@ def tokenizer_metadata(tokenizer: Any, vocab: int, *, architecture: str, end_tok
     metadata |= {f"tokenizer.chat_template.{name}": text for name, text in sorted(templates.items())}
     metadata |= {"tokenizer.chat_templates": sorted(templates)} if templates else {}
     if model["byte_fallback"]:  # SentencePiece: scores that decrease with the ids, as its trainer makes them
-        metadata["tokenizer.ggml.model"], metadata["tokenizer.ggml.pre"] = "llama", "default"
+        metadata |= {"tokenizer.ggml.model": "llama", "tokenizer.ggml.pre": "default"}
         metadata["tokenizer.ggml.scores"] = [-float(number) for number in range(vocab)]
         metadata["tokenizer.ggml.add_space_prefix"] = "Prepend" in json.dumps(document.get("normalizer"))
     else:
-        metadata["tokenizer.ggml.model"], metadata["tokenizer.ggml.pre"] = "gpt2", _splitting_name(backend, document)
+        metadata |= {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": _splitting_name(backend, document)}
         merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
         metadata["tokenizer.ggml.merges"] = merges
-    _verify(tokenizer, metadata, architecture)
+    numeric = ("tokenizer.ggml.scores", "tokenizer.ggml.token_type")
+    stated = {key: np.array(value) if key in numeric else value for key, value in metadata.items()}
+    stated["general.architecture"] = architecture
+    try:
+        rebuilt = build_tokenizer(Gguf(path=Path(), metadata=stated, tensors={}))
+    except GgufError as error:
+        raise _cannot_write(because=str(error)) from error
+    for text in tokenizer_probes(tokenizer):
+        if tokenizer(text).input_ids != rebuilt(text).input_ids:
+            raise _cannot_write(because=f"the tokens of {text[:40]!r} would differ")
     return metadata
 
 
@@ -307,27 +294,12 @@ def _splitting_name(backend: Any, document: Mapping[str, Any]) -> str:
         return [word for word, _ in splitter.pre_tokenize_str(text)]
 
     is_nfc = (document.get("normalizer") or {}).get("type") == "NFC"
-    options = (bool(document["model"].get("ignore_merges")), is_nfc)
-    for name, splitting in SPLITTINGS.items():
-        if (splitting.ignore_merges, splitting.is_nfc) == options and backend.pre_tokenizer is not None:
-            other = splitting.make()
-            if all(split(backend.pre_tokenizer, text) == split(other, text) for text in PROBES):
-                return name
+    options, own = (bool(document["model"].get("ignore_merges")), is_nfc), backend.pre_tokenizer
+    for name, each in SPLITTINGS.items():
+        is_alike = own is not None and (each.ignore_merges, each.is_nfc) == options
+        if is_alike and all(split(own, text) == split(each.splitter, text) for text in PROBES):
+            return name
     raise _cannot_write(because=f"its pre-tokenizer is not one of {', '.join(SPLITTINGS)}")
-
-
-def _verify(tokenizer: Any, metadata: Mapping[str, Any], architecture: str) -> None:
-    """Refuse metadata from which another tokenizer would be built."""
-    numeric = ("tokenizer.ggml.scores", "tokenizer.ggml.token_type")
-    arrays = {key: np.array(metadata[key]) for key in numeric if key in metadata}
-    stated = {**metadata, **arrays, "general.architecture": architecture}
-    try:
-        rebuilt = build_tokenizer(Gguf(path=Path(), metadata=stated, tensors={}))
-    except GgufTokenizerError as error:
-        raise _cannot_write(because=str(error)) from error
-    for text in tokenizer_probes(tokenizer):
-        if tokenizer(text).input_ids != rebuilt(text).input_ids:
-            raise _cannot_write(because=f"the tokens of {text[:40]!r} would differ")
 
 
 def _cannot_write(*, because: str) -> ProblemError:

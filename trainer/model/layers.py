@@ -1,6 +1,7 @@
-"""Building blocks of a decoder: linear map, norm, token table, MLP.
+"""Building blocks of a decoder: linear map, norm, token table, MLP; adapters, and kernels in few bits.
 
-Each stores its parameters in `dtypes.params` and computes in `dtypes.compute`.
+Each stores its parameters in `dtypes.params` and computes in `dtypes.compute`. An adapter is two more parameters of a
+`Linear`, both float32 whatever the base is stored in: `lora_a` `[inputs rank]` and `lora_b` `[rank outputs]`.
 """
 
 from __future__ import annotations
@@ -8,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Key
 
-from trainer.model.lora import Dropout, Lora, lora_output
 from trainer.model.products import matmul, matmul_nt
-from trainer.model.quantised import Kind, dequantise, quantise
 from trainer.model.spec import Activation, ModelSpec, NormKind
 
 
@@ -26,12 +27,9 @@ from trainer.model.spec import Activation, ModelSpec, NormKind
 class Dtypes:
     """Element types of a decoder."""
 
-    params: DTypeLike
-    """Element type of the stored parameters."""
-    compute: DTypeLike
-    """Element type of matrix products and activations."""
-    deterministic: bool = False
-    """Whether gradients of products are plain products too (`products.py`)."""
+    params: DTypeLike  # of the stored parameters
+    compute: DTypeLike  # of matrix products and activations
+    deterministic: bool = False  # gradients of products are plain products too (`products.py`)
 
 
 def draw_normal(rngs: nnx.Rngs, shape: tuple[int, ...], std: float, dtype: DTypeLike) -> Float[Array, ...]:
@@ -43,10 +41,145 @@ PRODUCT = "product"
 """Checkpoint name of the outputs of kernels, which `memory.remat: dots` saves."""
 
 
+# Low-rank adapters (LoRA, arXiv 2106.09685)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lora:
+    """The adapter of one projection."""
+
+    rank: int  # inner width of the two matrices
+    scale: float  # factor of their product: `alpha / rank`, or `alpha / sqrt(rank)` for rsLoRA (arXiv 2312.03732)
+    dropout: float = 0.0  # share of the inputs that are set to 0 during training
+    number: int = 0  # in the model; gives each adapter its own dropout
+
+
+class Dropout(NamedTuple):
+    """Randomness of the dropout in one layer."""
+
+    key: Key[Array, ""]
+    offset: Int[Array, ""] | int = 0  # number of adapters in earlier layers, if `Lora.number` counts within a layer
+
+
+def lora_output(
+    x: Float[Array, "tokens inputs"],
+    first: Float[Array, "inputs rank"],
+    second: Float[Array, "rank outputs"],
+    lora: Lora,
+    dropout: Dropout | None,
+    *,
+    deterministic: bool = False,
+) -> Float[Array, "tokens outputs"]:
+    """Return `scale · x · first · second` in the dtype of `x`.
+
+    With `dropout`, a share of `x` is set to 0 and the rest scaled up.
+    """
+    if dropout is not None and lora.dropout > 0:
+        keep = 1.0 - lora.dropout
+        mask = jax.random.bernoulli(jax.random.fold_in(dropout.key, dropout.offset + lora.number), keep, x.shape)
+        x = jnp.where(mask, x / keep, jnp.zeros_like(x))
+    first, second = first.astype(x.dtype), second.astype(x.dtype)
+    if not deterministic:
+        return x @ first @ second * lora.scale
+    # The gradient of `second` needs the transposed inner product. Without the barrier, a compiler computes that one
+    # directly in the backward pass, with the other library (`products.py`).
+    inner = jax.lax.optimization_barrier(matmul(x, first))
+    return matmul(inner, second) * lora.scale
+
+
+def lora_names(name: str) -> tuple[str, str]:
+    """Return the names of a projection's two matrices: `layers.0.mlp.up.lora_a` and `.lora_b`."""
+    return f"{name}.lora_a", f"{name}.lora_b"
+
+
+def is_lora(name: str) -> bool:
+    """Return whether a parameter belongs to an adapter."""
+    return name.endswith((".lora_a", ".lora_b"))
+
+
+# Kernels in 4 or 8 bits
+
+Kind = Literal["nf4", "int8"]
+"""A frozen base takes an eighth or a quarter of the memory of float32, and equals what bitsandbytes makes of a kernel.
+
+`nf4` (arXiv 2305.14314) divides each output's inputs into blocks of 64, stores the largest magnitude of each block and,
+for each number, the nearest of 16 values between -1 and 1. The codes are a `uint4` array looked up in a table of 16,
+which compilers fuse into the matrix product; they do not fuse two codes packed into a byte. `int8` (arXiv 2208.07339)
+has 255 even steps and one magnitude per output.
+"""
+BLOCK = 64
+"""Inputs that share a magnitude in nf4."""
+
+NF4 = np.array(
+    [
+        *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453),
+        *(-0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0),
+        *(0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224),
+        *(0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0),
+    ],
+    np.float32,
+)
+"""Values of the codes: equally likely for normal numbers (appendix E of the paper)."""
+
+
+def can_be_quantised(shape: tuple[int, ...], kind: Kind) -> bool:
+    """Return whether a kernel `[inputs outputs]` can be stored so: nf4 needs whole blocks."""
+    return kind == "int8" or shape[0] % BLOCK == 0
+
+
+def quantise(kernel: Float[Array, "inputs outputs"], kind: Kind) -> tuple[Array, Float[Array, "blocks outputs"]]:
+    """Return codes `[inputs outputs]` and the largest magnitude of each block.
+
+    The nf4 block `[0.5, -0.25, 0, …]` has magnitude 0.5 and codes 15, 2 (-0.525 is nearest to -0.5) and 7.
+    """
+    inputs, outputs = kernel.shape
+    block = BLOCK if kind == "nf4" else inputs
+    blocks = kernel.astype(jnp.float32).reshape(inputs // block, block, outputs)
+    scales = jnp.max(jnp.abs(blocks), axis=1)
+    parts = blocks * (1.0 / jnp.maximum(scales, 1e-38))[:, None, :]
+    if kind == "int8":
+        return jnp.round(parts * 127.0).astype(jnp.int8).reshape(inputs, outputs), scales
+    middles = jnp.asarray((NF4[1:] + NF4[:-1]) / 2)
+    codes = jnp.searchsorted(middles, jnp.clip(parts, -1.0, 1.0), side="left", method="compare_all")
+    return codes.astype(jnp.uint4).reshape(inputs, outputs), scales
+
+
+quantise_on_device = jax.jit(quantise, static_argnames="kind")
+"""`quantise`, compiled once for each shape."""
+
+
+def dequantise(
+    codes: Array, scales: Float[Array, "blocks outputs"], dtype: DTypeLike
+) -> Float[Array, "inputs outputs"]:
+    """Return the kernel; the dtype of the codes tells its kind."""
+    inputs, outputs = codes.shape
+    if codes.dtype == jnp.int8:
+        return (codes.astype(jnp.float32) * (jnp.broadcast_to(scales, codes.shape) * (1 / 127))).astype(dtype)
+    values = jnp.take(jnp.asarray(NF4), codes.astype(jnp.int32), axis=0, mode="clip")
+    blocks = values.reshape(inputs // BLOCK, BLOCK, outputs)
+    spread = jnp.broadcast_to(scales[:, None, :], blocks.shape)
+    return (blocks * spread).reshape(inputs, outputs).astype(dtype)
+
+
+def is_scales(name: str) -> bool:
+    """Return whether a parameter holds the magnitudes of a quantised kernel; they do not count as parameters."""
+    return name.endswith(".scales")
+
+
+def is_quantised(name: str) -> bool:
+    """Return whether a parameter is one of the two arrays of a quantised kernel."""
+    return name.endswith((".codes", ".scales"))
+
+
+def quantised_names(name: str) -> tuple[str, str]:
+    """Return the names of the two arrays that replace the kernel of a projection."""
+    return f"{name}.codes", f"{name}.scales"
+
+
 class Linear(nnx.Module):
     """`x @ kernel + bias`, the kernel stored as `[inputs outputs]`.
 
-    The kernel may be stored in 4 or 8 bits (`quantised.py`), and an adapter may add to it (`lora.py`).
+    The kernel may be stored in 4 or 8 bits, and an adapter may add to it.
     """
 
     def __init__(self, inputs: int, outputs: int, *, bias: bool, std: float, dtypes: Dtypes, rngs: nnx.Rngs) -> None:
@@ -60,11 +193,6 @@ class Linear(nnx.Module):
         self.lora: Lora | None = None
         self.lora_a: nnx.Param[Array] | None = nnx.data(None)
         self.lora_b: nnx.Param[Array] | None = nnx.data(None)
-
-    def add_lora(self, lora: Lora, first: Array, second: Array) -> None:
-        """Add an adapter with its two matrices, stacked if the layer is."""
-        self.lora = lora
-        self.lora_a, self.lora_b = nnx.data(nnx.Param(first)), nnx.data(nnx.Param(second))
 
     def quantise(self, kind: Kind) -> None:
         """Replace the kernel, or a stack of kernels, by codes and magnitudes."""
@@ -157,15 +285,12 @@ class Mlp(nnx.Module):
     """`down(activation(up(x)))`, or with a gate `down(activation(gate(x)) · up(x))` (arXiv 2002.05202)."""
 
     def __init__(self, spec: ModelSpec, *, down_std: float, dtypes: Dtypes, rngs: nnx.Rngs) -> None:
-        def linear(inputs: int, outputs: int, std: float) -> Linear:
-            return Linear(inputs, outputs, bias=spec.mlp_bias, std=std, dtypes=dtypes, rngs=rngs)
-
+        linear = partial(Linear, bias=spec.mlp_bias, dtypes=dtypes, rngs=rngs)
         self.activation: Activation = spec.activation
-        self.up = linear(spec.embed, spec.mlp, spec.initializer_std)
-        self.gate = linear(spec.embed, spec.mlp, spec.initializer_std) if spec.gated_mlp else None
-        self.down = linear(spec.mlp, spec.embed, down_std)
-        self.chunk_tokens: int | None = None
-        """Tokens computed together, or None for the whole microbatch."""
+        self.up = linear(spec.embed, spec.mlp, std=spec.initializer_std)
+        self.gate = linear(spec.embed, spec.mlp, std=spec.initializer_std) if spec.gated_mlp else None
+        self.down = linear(spec.mlp, spec.embed, std=down_std)
+        self.chunk_tokens: int | None = None  # tokens computed together, or None for the whole microbatch
 
     def __call__(
         self, x: Float[Array, "batch seq embed"], dropout: Dropout | None = None

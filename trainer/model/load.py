@@ -12,9 +12,8 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import ml_dtypes
@@ -24,42 +23,26 @@ from safetensors import SafetensorError, safe_open
 
 from schemas.problems import Problem, ProblemError, collect_problems, problem_of
 from trainer.config.names import refuse_other_content
-from trainer.model.families import HEAD, Family, TensorLink
-from trainer.model.gguf import ReadableTensor, map_tensors
-from trainer.model.quantised import Kind, quantise_on_device, quantised_names
-from trainer.model.source import WEIGHTS, WEIGHTS_INDEX, ModelSource
+from trainer.model.families import HEAD, Family, StoredTensor, TensorLink
+from trainer.model.gguf import map_tensors
+from trainer.model.layers import Kind, quantise_on_device, quantised_names
+from trainer.model.source import WEIGHTS, WEIGHTS_INDEX, ModelSource, read_json
 from trainer.model.stacks import Params, device_copy
 
 DTYPES = ("F64", "F32", "F16", "BF16")
 """Supported element types of safetensors."""
 SHARD_NAME = re.compile(r"[\w-][\w.-]*\.safetensors")
 """File names that an index may contain: files in the same folder, never paths."""
-TRANSPOSE_BLOCK = 64
-"""Rows and columns transposed together: 16 KiB of float32, which fits into a processor's cache."""
 
 Wanted = Mapping[str, jax.ShapeDtypeStruct]
 """For each parameter its shape, its dtype in memory and, on several devices, its sharding."""
 
 
-@runtime_checkable
-class Tensor(ReadableTensor, Protocol):
-    """A tensor in a file, read on demand."""
-
-    @property
-    def dtype(self) -> str:
-        """Element type as safetensors names it, such as F32 or BF16."""
-        ...
-
-
 def load_params(source: ModelSource, wanted: Wanted, *, on_devices: bool = True) -> Params:
     """Return the parameters in a model's files, sorted by name.
 
-    Besides the parameters, at most one tensor is in host memory.
-
-    Args:
-        source: A model with files.
-        wanted: The shapes of `flatten(abstract(...))`, with shardings on several devices.
-        on_devices: Put parameters on their devices; otherwise they stay in host memory, to be stacked.
+    `wanted` are the shapes of `flatten(abstract(...))`, with shardings on several devices. Besides the parameters, at
+    most one tensor is in host memory; without `on_devices` all parameters stay in host memory, to be stacked.
 
     Raises:
         ProblemError: Exit code 2; files are missing or damaged, tensors are missing, unexpected, of another shape or
@@ -77,17 +60,14 @@ def load_params(source: ModelSource, wanted: Wanted, *, on_devices: bool = True)
                 params |= _put_on_devices(param, value, wanted) if on_devices or param not in wanted else {param: value}
     if not_finite:
         what = f"Tensors of {source.name} are not finite: {', '.join(sorted(not_finite))}."
-        raise _refuse(source.folder, what, "A model with NaN or infinite weights computes no loss.")
+        raise _refuse(source.folder, what)
     return dict(sorted(params.items()))
 
 
 def refuse_unusable_weights(source: ModelSource, wanted: Wanted) -> None:
-    """Refuse files that `load_params` would refuse, by their headers.
+    """Refuse files that `load_params` would refuse, by their headers; values that are not finite are not found.
 
     The only tensors that are read are a repeated head and the token table, to compare them.
-
-    Raises:
-        ProblemError: As `load_params`, except for values that are not finite.
     """
     with ExitStack() as stack:
         open_tensors(source, wanted, stack)
@@ -95,10 +75,10 @@ def refuse_unusable_weights(source: ModelSource, wanted: Wanted) -> None:
 
 def open_tensors(
     source: ModelSource, wanted: Wanted, stack: ExitStack
-) -> tuple[Mapping[str, Tensor], dict[str, TensorLink]]:
+) -> tuple[Mapping[str, StoredTensor], dict[str, TensorLink]]:
     """Open a model's files until the stack closes; return tensors and links by name, without the family's prefix."""
     links = {link.tensor.removeprefix(source.family.prefix): link for link in source.family.links(source.spec)}
-    tensors: Mapping[str, Tensor]
+    tensors: Mapping[str, StoredTensor]
     if source.gguf is None:
         tensors = _open_folder(source.folder, source.family, stack)
     else:
@@ -108,13 +88,13 @@ def open_tensors(
     return tensors, links
 
 
-def _stored_arrays(tensor: Tensor, link: TensorLink, wanted: Wanted) -> list[tuple[str, NDArray[Any]]] | None:
-    """Return codes and magnitudes of a quantised tensor whose kernel is to be stored in the same form, or None."""
-    names = quantised_names(link.params[0].removesuffix(".kernel"))
-    if not link.transposed or names[0] not in wanted or not isinstance(tensor, FourBit | EightBit):
-        return None
-    arrays = tensor.arrays(str(wanted[names[0]].dtype), wanted[names[1]].shape)
-    return None if arrays is None else list(zip(names, arrays, strict=True))
+def _stored_arrays(tensor: StoredTensor, link: TensorLink, wanted: Wanted) -> list[tuple[str, NDArray[Any]]]:
+    """Return codes and magnitudes of a tensor if file and model store them in the same form, else an empty list."""
+    codes, scales = quantised_names(link.params[0].removesuffix(".kernel"))
+    if not link.transposed or codes not in wanted:
+        return []
+    arrays = tensor.read_codes(str(wanted[codes].dtype), wanted[scales].shape)
+    return [] if arrays is None else list(zip((codes, scales), arrays, strict=True))
 
 
 def _put_on_devices(name: str, value: NDArray[Any], wanted: Wanted) -> Params:
@@ -133,23 +113,12 @@ def split_tensor(tensor: NDArray[Any], link: TensorLink, wanted: Wanted) -> Iter
     ends = np.cumsum([_param_shape(name, wanted)[-1] for name in link.params])[:-1]
     for name, part in zip(link.params, np.split(joined, ends, axis=-1), strict=True):
         with np.errstate(over="ignore"):  # infinite values are reported with the tensor's name
-            yield name, _contiguous(part, wanted[name].dtype if name in wanted else np.dtype(np.float32))
+            dtype = wanted[name].dtype if name in wanted else np.float32
+            yield name, np.asarray(part, dtype=dtype, order="C")
 
 
 def _param_shape(name: str, wanted: Wanted) -> tuple[int, ...]:
     return tuple(wanted[name if name in wanted else quantised_names(name.removesuffix(".kernel"))[0]].shape)
-
-
-def _contiguous(part: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return a tensor in its dtype, in C order; transposing block by block is three times as fast."""
-    if part.ndim != 2 or part.flags.c_contiguous:
-        return np.asarray(part, dtype=dtype, order="C")
-    result, source = np.empty(part.shape, dtype), part.T.astype(dtype)
-    for row in range(0, part.shape[0], TRANSPOSE_BLOCK):
-        for column in range(0, part.shape[1], TRANSPOSE_BLOCK):
-            block = source[column : column + TRANSPOSE_BLOCK, row : row + TRANSPOSE_BLOCK]
-            result[row : row + TRANSPOSE_BLOCK, column : column + TRANSPOSE_BLOCK] = block.T
-    return result
 
 
 def _is_finite(value: NDArray[Any]) -> bool:
@@ -161,10 +130,10 @@ def _is_finite(value: NDArray[Any]) -> bool:
 
 
 def _mismatches(
-    tensors: Mapping[str, Tensor], links: Mapping[str, TensorLink], wanted: Wanted, source: ModelSource
+    tensors: Mapping[str, StoredTensor], links: Mapping[str, TensorLink], wanted: Wanted, source: ModelSource
 ) -> list[Problem]:
     """Return a problem for each kind of difference between files and model, with all tensors concerned."""
-    spec, buffers = source.spec, source.family.buffers
+    spec, family = source.spec, source.family
     reshaped, unsupported = [], []
     for name in sorted(set(links) & set(tensors)):
         first = _param_shape(links[name].params[0], wanted)
@@ -175,80 +144,63 @@ def _mismatches(
         if tensors[name].dtype not in DTYPES:
             unsupported.append(f"{name} {tensors[name].dtype}")
     table = next(name for name, link in links.items() if link.params == ("tokens.table",))
-    is_head_repeated = spec.tied_head and HEAD in tensors and table in tensors
-    unexpected = [
-        name
-        for name in sorted(set(tensors) - set(links))
-        if not re.fullmatch(buffers, name) and not (spec.tied_head and name == HEAD)
-    ]
-    is_untied = is_head_repeated and not np.array_equal(tensors[HEAD].read(), tensors[table].read())
+    is_head_repeated = spec.tied_head and HEAD in tensors
+    is_untied = (
+        is_head_repeated and table in tensors and not np.array_equal(tensors[HEAD].read(), tensors[table].read())
+    )
+    known = {*links, HEAD} if is_head_repeated else {*links}
     kinds = {
         "missing tensors": sorted(set(links) - set(tensors)),
-        "unexpected tensors": unexpected,
+        "unexpected tensors": sorted(name for name in set(tensors) - known if not re.fullmatch(family.buffers, name)),
         "tensors of another shape than config.json states": reshaped,
         f"tensors of unsupported types (supported: {', '.join(DTYPES)})": unsupported,
         "tied head that differs from the token table": [HEAD] if is_untied else [],
     }
-    why = f"Files and config.json must describe the same {source.family.model_type} model; nothing is left random."
     return [
-        problem_of("TP044", file=str(source.folder), what=f"{source.name}: {kind}: {', '.join(names)}.", why=why)
+        problem_of("TP044", file=str(source.folder), what=f"{source.name}: {kind}: {', '.join(names)}.")
         for kind, names in kinds.items()
         if names
     ]
 
 
-def _refuse(path: Path, what: str, why: str, fix: str | None = None) -> ProblemError:
-    return ProblemError([problem_of("TP043", file=str(path), what=what, why=why, next=fix)], exit_code=2)
+def _refuse(path: Path, what: str, fix: str | None = None) -> ProblemError:
+    return ProblemError([problem_of("TP043", file=str(path), what=what, next=fix)], exit_code=2)
 
 
 # Safetensors
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoredTensor:
-    """A tensor in an open safetensors file."""
-
-    name: str
-    handle: Any
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape."""
-        return tuple(self.handle.get_slice(self.name).get_shape())
-
-    @property
-    def dtype(self) -> str:
-        """Element type."""
-        return str(self.handle.get_slice(self.name).get_dtype())
-
-    def read(self) -> NDArray[Any]:
-        """Read the values."""
-        tensor: NDArray[Any] = self.handle.get_tensor(self.name)
-        return tensor
+def stored_tensor(handle: Any, name: str) -> StoredTensor:
+    """Return a tensor in an open safetensors file."""
+    stored = handle.get_slice(name)
+    return StoredTensor(
+        shape=tuple(stored.get_shape()), dtype=str(stored.get_dtype()), read=lambda: handle.get_tensor(name)
+    )
 
 
-def _open_folder(folder: Path, family: Family, stack: ExitStack) -> dict[str, Tensor]:
+def _open_folder(folder: Path, family: Family, stack: ExitStack) -> dict[str, StoredTensor]:
     """Open a model's files until the stack closes; return tensors by name without the family's prefix."""
     index = folder / WEIGHTS_INDEX
-    if (folder / WEIGHTS).is_file() or not index.is_file():
-        handle = open_safetensors(folder / WEIGHTS, stack)
-        handles = dict.fromkeys(handle.keys(), handle)
-    else:
-        handles = _open_shards(index, stack)
+    is_single = (folder / WEIGHTS).is_file() or not index.is_file()
     tensors: dict[str, StoredTensor] = {}
-    duplicates = []
-    for name, handle in handles.items():
-        plain = strip_prefix(name, family)
-        if plain in tensors:
-            duplicates.append(plain)
-        tensors[plain] = StoredTensor(name=name, handle=handle)
+    duplicates: list[str] = []
+    problems: list[Problem] = []
+    for file in [WEIGHTS] if is_single else _shards(index):
+        with collect_problems(problems):
+            handle = open_safetensors(folder / file, stack)
+            for name in handle.keys():  # noqa: SIM118 - not a dictionary
+                plain = strip_prefix(name, family)
+                duplicates += [plain] if plain in tensors else []
+                tensors[plain] = stored_tensor(handle, name)
+    if problems:
+        raise ProblemError(problems, exit_code=2)
     if duplicates:
-        what = f"Tensors occur with and without the prefix {family.prefix!r}: {', '.join(sorted(duplicates))}."
-        raise _refuse(folder, what, "The names are ambiguous.")
+        what = f"Tensors occur twice, in two files or without the prefix {family.prefix!r}: {', '.join(duplicates)}."
+        raise _refuse(folder, what)
     try:
         return group_quantised(tensors)
     except QuantisationError as error:
-        raise _refuse(folder, f"{error}.", "Its values cannot be recovered from these bytes.") from error
+        raise _refuse(folder, f"{error}.") from error
 
 
 def strip_prefix(name: str, family: Family) -> str:
@@ -260,31 +212,15 @@ def strip_prefix(name: str, family: Family) -> str:
     return name.removeprefix(family.prefix)
 
 
-def _open_shards(index: Path, stack: ExitStack) -> dict[str, Any]:
-    """Open the files in an index and return the handle of each tensor's file."""
-    refuse_other_content(index, "TP043")
-    form = 'An index is a JSON object with a "weight_map" from tensor to file name.'
-    try:
-        files = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _refuse(index, f"{index.name} cannot be read: {type(error).__name__}.", form) from error
-    if not isinstance(files, dict) or not all(isinstance(file, str) for file in files.values()):
-        raise _refuse(index, f"{index.name} does not map tensors to file names.", form)
-    if invalid := sorted({file for file in files.values() if not SHARD_NAME.fullmatch(file)}):
-        what = f"{index.name} contains invalid file names: {', '.join(map(repr, invalid))}."
-        raise _refuse(index, what, "Only safetensors files in the same folder are opened.")
-    handles: dict[str, Any] = {}
-    problems: list[Problem] = []
-    for file in sorted(set(files.values())):
-        with collect_problems(problems):
-            handles[file] = open_safetensors(index.parent / file, stack)
-    if problems:
-        raise ProblemError(problems, exit_code=2)
-    contents = {file: set(handle.keys()) for file, handle in handles.items()}
-    if missing := sorted(name for name, file in files.items() if name not in contents[file]):
-        what = f"{index.name} lists tensors that its files do not contain: {', '.join(missing)}."
-        raise _refuse(index, what, "Index and files are from different exports, or a file is incomplete.")
-    return {name: handles[file] for name, file in files.items()}
+def _shards(index: Path) -> list[str]:
+    """Return the names of the files in an index."""
+    stated = read_json(index, "TP043").get("weight_map")
+    files = sorted({str(file) for file in stated.values()}) if isinstance(stated, dict) else []
+    if invalid := [file for file in files if not SHARD_NAME.fullmatch(file)]:
+        raise _refuse(index, f"{index.name} contains invalid file names: {', '.join(map(repr, invalid))}.")
+    if not files:
+        raise _refuse(index, f"{index.name} has no weight_map from tensors to files.")
+    return files
 
 
 def open_safetensors(path: Path, stack: ExitStack) -> Any:
@@ -293,18 +229,15 @@ def open_safetensors(path: Path, stack: ExitStack) -> Any:
     if not path.is_file():
         if path.name == WEIGHTS and (shards := sorted(path.parent.glob("*-of-*.safetensors"))):
             what = f"{path.parent.name} contains {shards[0].name}, but no {WEIGHTS_INDEX}."
-            why = "The index lists the file of each tensor."
-            raise _refuse(path, what, why, f"Download {WEIGHTS_INDEX} as well.")
-        pickles = sorted(file.name for file in path.parent.glob("pytorch_model*.bin"))
-        why = "Parameters are read from safetensors files."
-        why = f"{pickles[0]} is a pickle, which can run code when it is read." if pickles else why
-        raise _refuse(path, f"{path.name} does not exist in the model's folder.", why)
+            raise _refuse(path, what, f"Download {WEIGHTS_INDEX} as well.")
+        pickles = sorted(file.name for file in path.parent.glob("*model*.bin"))
+        why = f"; {pickles[0]} is a pickle, which can run code when it is read" if pickles else ""
+        raise _refuse(path, f"{path.name} does not exist in its folder{why}.")
     try:
         return stack.enter_context(safe_open(path, framework="numpy"))
     except (SafetensorError, OSError) as error:
         fix = "Download or export the adapter again." if path.name.startswith("adapter") else None
-        why = "It is damaged, incomplete, or not a safetensors file."
-        raise _refuse(path, f"{path.name} cannot be read: {error}.", why, fix) from error
+        raise _refuse(path, f"{path.name} cannot be read: {error}.", fix) from error
 
 
 # Weights quantised by bitsandbytes. A 4-bit weight is a tensor of packed codes, with companions named after it:
@@ -328,120 +261,79 @@ class QuantisationError(ValueError):
     """A quantised weight that cannot be read."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class FourBit:
-    """A weight in 4-bit blocks (NF4 or FP4)."""
+def _four_bit(
+    name: str, codes: StoredTensor, companions: Mapping[str, StoredTensor], state: Mapping[str, Any]
+) -> StoredTensor:
+    """Return a weight in 4-bit blocks (NF4 or FP4); the first of two codes is in the high half of a byte."""
+    sizes = {each: math.prod(tensor.shape) for each, tensor in companions.items()}
+    is_nested = "nested_absmax" in sizes or "nested_blocksize" in state
+    required = {"absmax", "quant_map"} | ({"nested_absmax", "nested_quant_map"} if is_nested else set())
+    _require(name, not (missing := required - set(sizes)), f"{', '.join(sorted(missing))} missing")
+    supported = {"quant_type": ("nf4", "fp4"), "blocksize": BLOCK_SIZES, "dtype": tuple(SOURCE_DTYPES)}
+    for key, values in supported.items():
+        _require(name, state.get(key) in values, f"unsupported {key} {state.get(key)!r}")
+    kind, block, dtype, shape = ({"shape": None, **state}[key] for key in (*supported, "shape"))
+    is_shape = isinstance(shape, list) and all(type(each) is int and each > 0 for each in shape)
+    _require(name, is_shape, f"invalid shape {shape!r}")
+    shape, count = tuple(shape), math.prod(shape)
+    blocks = -(-count // block)
+    expected = {
+        "bytes of codes": (-(-count // 2), math.prod(codes.shape) * ITEM_BYTES.get(codes.dtype, 0)),
+        "absmax": (blocks, sizes["absmax"]),
+        "quant_map": (16, sizes["quant_map"]),
+    }
+    if is_nested:
+        nested: Any = state.get("nested_blocksize")
+        offset: Any = state.get("nested_offset")
+        _require(name, type(nested) is int and nested > 0, f"invalid nested_blocksize {nested!r}")
+        _require(name, isinstance(offset, float | int), f"invalid nested_offset {offset!r}")
+        _require(name, companions["absmax"].dtype == "U8", "absmax is not stored in 8 bits")
+        expected["nested_absmax"] = (-(-blocks // nested), sizes["nested_absmax"])
+        expected["nested_quant_map"] = (256, sizes["nested_quant_map"])
+    for part, (needed, given) in expected.items():
+        _require(name, needed == given, f"{part}: {needed:,} expected, {given:,} found")
 
-    codes: StoredTensor
-    """Packed codes; the first of two is in the high half of a byte."""
-    companions: Mapping[str, StoredTensor]
-    state: Mapping[str, Any]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the weight."""
-        return tuple(self.state["shape"])
-
-    @property
-    def dtype(self) -> str:
-        """Element type before quantisation."""
-        return SOURCE_DTYPES[self.state["dtype"]][0]
-
-    def read(self) -> NDArray[Any]:
-        """Return the weight in the type before quantisation."""
-        values = self.companions["quant_map"].read()[self._unpack()]
-        spread = np.repeat(self._magnitudes(), self.state["blocksize"])[: values.size]
-        weight: NDArray[Any] = (values * spread).reshape(self.shape).astype(SOURCE_DTYPES[self.state["dtype"]][1])
-        return weight
-
-    def _unpack(self) -> NDArray[np.uint8]:
-        return unpack_codes(self.codes.read().reshape(-1).view(np.uint8), math.prod(self.shape))
-
-    def _magnitudes(self) -> NDArray[np.float32]:
-        absmax: NDArray[Any] = self.companions["absmax"].read()
-        if "nested_absmax" not in self.companions:
+    def read_magnitudes() -> NDArray[np.float32]:
+        absmax = companions["absmax"].read()
+        if not is_nested:
             return absmax.astype(np.float32)
-        spread = np.repeat(self.companions["nested_absmax"].read(), self.state["nested_blocksize"])[: len(absmax)]
-        nested: NDArray[np.float32] = self.companions["nested_quant_map"].read()[absmax] * spread
-        return nested + np.float32(self.state["nested_offset"])
+        spread = np.repeat(companions["nested_absmax"].read(), nested)[:blocks]
+        values: NDArray[np.float32] = companions["nested_quant_map"].read()[absmax] * spread
+        return values + np.float32(offset)
 
-    def arrays(self, dtype: str, blocks: tuple[int, ...]) -> tuple[NDArray[Any], NDArray[Any]] | None:
-        """Return codes and magnitudes in the form of `quantised.py`, or None if that differs.
+    def unpack() -> NDArray[np.uint8]:
+        packed = codes.read().reshape(-1).view(np.uint8)
+        return np.stack([packed >> 4, packed & 15], axis=-1).reshape(-1)[:count]
 
-        Args:
-            dtype: Type of the codes.
-            blocks: Shape of the magnitudes.
-        """
-        outputs, inputs = self.shape
-        own = ("nf4", (inputs // self.state["blocksize"], outputs))
-        if dtype != "uint4" or own != (self.state["quant_type"], blocks):
+    def read() -> NDArray[Any]:
+        values: NDArray[Any] = companions["quant_map"].read()[unpack()] * np.repeat(read_magnitudes(), block)[:count]
+        return values.reshape(shape).astype(SOURCE_DTYPES[dtype][1])
+
+    def read_codes(codes_dtype: str, scales: tuple[int, ...]) -> tuple[NDArray[Any], NDArray[Any]] | None:
+        if (codes_dtype, kind, scales) != ("uint4", "nf4", (shape[1] // block, shape[0])):
             return None
-        codes, scales = self._unpack().reshape(self.shape), self._magnitudes().reshape(blocks[::-1])
-        return np.ascontiguousarray(codes.T).astype(ml_dtypes.uint4), np.ascontiguousarray(scales.T)
+        transposed = np.ascontiguousarray(unpack().reshape(shape).T)
+        return transposed.astype(ml_dtypes.uint4), np.ascontiguousarray(read_magnitudes().reshape(scales[::-1]).T)
 
-    def check(self, name: str) -> FourBit:
-        """Return this weight, or raise `QuantisationError` if anything is missing or has the wrong size."""
-        state, sizes = self.state, {each: math.prod(tensor.shape) for each, tensor in self.companions.items()}
-        is_nested = "nested_absmax" in sizes or "nested_blocksize" in state
-        required = {"absmax", "quant_map"} | ({"nested_absmax", "nested_quant_map"} if is_nested else set())
-        shape, dtype = state.get("shape"), state.get("dtype")
-        _require(name, not (missing := required - set(sizes)), f"{', '.join(sorted(missing))} missing")
-        _require(name, state.get("quant_type") in ("nf4", "fp4"), f"unsupported quant_type {state.get('quant_type')!r}")
-        _require(name, state.get("blocksize") in BLOCK_SIZES, f"unsupported blocksize {state.get('blocksize')!r}")
-        _require(name, isinstance(dtype, str) and dtype in SOURCE_DTYPES, f"unsupported dtype {dtype!r}")
-        is_shape = isinstance(shape, list) and all(type(each) is int and each > 0 for each in shape)
-        _require(name, is_shape, f"invalid shape {shape!r}")
-        count = math.prod(self.shape)
-        blocks = -(-count // int(state["blocksize"]))
-        stored = math.prod(self.codes.shape) * ITEM_BYTES.get(self.codes.dtype, 0)
-        expected = {"bytes of codes": (-(-count // 2), stored), "absmax": (blocks, sizes["absmax"])}
-        expected["quant_map"] = (16, sizes["quant_map"])
-        if is_nested:
-            nested, offset = state.get("nested_blocksize"), state.get("nested_offset")
-            _require(name, type(nested) is int and nested > 0, f"invalid nested_blocksize {nested!r}")
-            _require(name, isinstance(offset, float | int), f"invalid nested_offset {offset!r}")
-            _require(name, self.companions["absmax"].dtype == "U8", "absmax is not stored in 8 bits")
-            expected["nested_absmax"] = (-(-blocks // int(nested or 1)), sizes["nested_absmax"])
-            expected["nested_quant_map"] = (256, sizes["nested_quant_map"])
-        for part, (needed, given) in expected.items():
-            _require(name, needed == given, f"{part}: {needed:,} expected, {given:,} found")
-        return self
+    return StoredTensor(shape=shape, dtype=SOURCE_DTYPES[dtype][0], read=read, read_codes=read_codes)
 
 
-@dataclass(frozen=True, kw_only=True)
-class EightBit:
-    """A weight in 8-bit rows (LLM.int8(), arXiv 2208.07339)."""
+def _eight_bit(name: str, codes: StoredTensor, magnitudes: StoredTensor) -> StoredTensor:
+    """Return a weight in 8-bit rows (LLM.int8(), arXiv 2208.07339): `code · magnitude / 127`, in float32."""
+    rows, shape = math.prod(magnitudes.shape), codes.shape
+    is_whole = codes.dtype == "I8" and len(shape) == 2 and rows == shape[0]
+    _require(name, is_whole, f"{codes.dtype} codes of shape {list(shape)} with {rows:,} magnitudes")
 
-    codes: StoredTensor
-    """Numbers from -127 to 127, `[outputs inputs]`."""
-    magnitudes: StoredTensor
-    """The largest magnitude of each row."""
-    dtype: str = "F32"
+    def read() -> NDArray[Any]:
+        scales = magnitudes.read().astype(np.float32).reshape(-1, 1)
+        return codes.read().astype(np.float32) * scales * np.float32(1 / 127)
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the weight."""
-        return self.codes.shape
-
-    def read(self) -> NDArray[Any]:
-        """Return the weight, `code · magnitude / 127`, in float32."""
-        rows: NDArray[np.float32] = self.magnitudes.read().astype(np.float32).reshape(-1, 1)
-        weight: NDArray[Any] = self.codes.read().astype(np.float32) * rows * np.float32(1 / 127)
-        return weight
-
-    def arrays(self, dtype: str, blocks: tuple[int, ...]) -> tuple[NDArray[Any], NDArray[Any]] | None:
-        """Return codes and magnitudes in the form of `quantised.py`, or None if that differs."""
-        if dtype != "int8" or blocks != (1, self.shape[0]):
+    def read_codes(codes_dtype: str, scales: tuple[int, ...]) -> tuple[NDArray[Any], NDArray[Any]] | None:
+        if (codes_dtype, scales) != ("int8", (1, rows)):
             return None
-        scales = self.magnitudes.read().astype(np.float32).reshape(1, -1)
-        return np.ascontiguousarray(self.codes.read().T), scales
+        return np.ascontiguousarray(codes.read().T), magnitudes.read().astype(np.float32).reshape(scales)
 
-    def check(self, name: str) -> EightBit:
-        """Return this weight, or raise `QuantisationError` if the two tensors do not fit together."""
-        rows = math.prod(self.magnitudes.shape)
-        is_whole = self.codes.dtype == "I8" and len(self.shape) == 2 and rows == self.shape[0]
-        _require(name, is_whole, f"{self.codes.dtype} codes of shape {list(self.shape)} with {rows:,} magnitudes")
-        return self
+    return StoredTensor(shape=shape, dtype="F32", read=read, read_codes=read_codes)
 
 
 def _require(name: str, is_valid: object, otherwise: str) -> None:
@@ -450,20 +342,9 @@ def _require(name: str, is_valid: object, otherwise: str) -> None:
         raise QuantisationError(message)
 
 
-def unpack_codes(packed: NDArray[np.uint8], count: int) -> NDArray[np.uint8]:
-    """Return the codes of packed bytes: `[0x1F, 0x20]` and 3 give `[1, 15, 2]`."""
-    codes = np.empty((len(packed), 2), np.uint8)
-    codes[:, 0], codes[:, 1] = packed >> 4, packed & 15
-    return codes.reshape(-1)[:count]
-
-
-def group_quantised(tensors: Mapping[str, StoredTensor]) -> dict[str, Tensor]:
-    """Return tensors by name, with each quantised weight and its companions combined.
-
-    Raises:
-        QuantisationError: A quantised weight cannot be read.
-    """
-    grouped: dict[str, Tensor] = dict(tensors)
+def group_quantised(tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
+    """Return tensors by name, with each quantised weight and its companions combined."""
+    grouped: dict[str, StoredTensor] = dict(tensors)
     for name in [name for name in tensors if QUANT_STATE in name]:
         weight = name[: name.index(QUANT_STATE)]
         try:
@@ -475,11 +356,11 @@ def group_quantised(tensors: Mapping[str, StoredTensor]) -> dict[str, Tensor]:
         companions = {each[len(weight) + 1 :]: tensors[each] for each in tensors if each.startswith(f"{weight}.")}
         for each in companions:
             del grouped[f"{weight}.{each}"]
-        grouped[weight] = FourBit(codes=tensors[weight], companions=companions, state=state).check(weight)
+        grouped[weight] = _four_bit(weight, tensors[weight], companions, state)
     for name in [name for name in tensors if name.endswith(".SCB")]:
         weight = f"{name.removesuffix('.SCB')}.weight"
         _require(weight, weight in tensors, "the weight itself is missing")
         grouped.pop(f"{weight}_format", None)
         del grouped[name]
-        grouped[weight] = EightBit(codes=tensors[weight], magnitudes=tensors[name]).check(weight)
+        grouped[weight] = _eight_bit(weight, tensors[weight], tensors[name])
     return grouped

@@ -8,13 +8,12 @@ from step to step and saved in checkpoints; frozen ones are neither. To add a me
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from math import sqrt
-from typing import Any, Literal
+from typing import Any
 
 from flax import nnx
 
@@ -22,33 +21,28 @@ from schemas.formats import format_value, join_words
 from schemas.problems import Problem, ProblemError, collect_problems, problem_of
 from trainer.config.tree import Config, MethodConfig
 from trainer.model.decoder import Decoder, DecoderConfig, DecoderShapes, parameter_count
+from trainer.model.layers import Kind, Lora, can_be_quantised, is_lora
 from trainer.model.load import refuse_unusable_weights
-from trainer.model.lora import Lora, is_lora
 from trainer.model.peft import merge_loras, projections_by_module
-from trainer.model.quantised import Kind, can_be_quantised
 from trainer.model.source import ModelSource, resolve, shrink
 from trainer.model.stacks import Params, Remat, unstack_layers
 from trainer.recorder.environment import NATIVE
 
 
-class Method(ABC):
-    """Which parameters are trained."""
+class Method:
+    """Decides which parameters are trained: all, unless a subclass overrides it."""
 
-    kind: str
+    kind: str = "full"
     """Value of `method.kind`."""
     shape_keys: tuple[str, ...] = ("kind",)
     """Keys of the configuration's group `method` that determine the shapes of trained parameters."""
 
-    @abstractmethod
     def is_trained(self, name: str) -> bool:
         """Return whether a parameter is trained."""
+        return True
 
     def adapters(self, source: ModelSource) -> dict[str, Lora]:
-        """Return the adapters for a model, by projection.
-
-        Raises:
-            ProblemError: Exit code 2; the model does not have the requested projections.
-        """
+        """Return the adapters for a model, by projection."""
         return {}
 
     def quantised(self, kernels: Mapping[str, tuple[int, ...]]) -> dict[str, Kind]:
@@ -60,28 +54,18 @@ class Method(ABC):
         return {"kind": self.kind}
 
 
-class FullTraining(Method):
-    """Trains every parameter."""
-
-    kind = "full"
-
-    def is_trained(self, name: str) -> bool:
-        """Return True."""
-        return True
-
-
 @dataclass(frozen=True)
 class LoraTraining(Method):
     """Trains adapters and freezes everything else."""
 
-    rank: int
-    scale: float
-    dropout: float
-    targets: tuple[str, ...]
-    is_rslora: bool
-    base: Literal["plain", "nf4", "int8"]
+    settings: MethodConfig
     kind = "lora"
     shape_keys = ("kind", "rank", "targets", "base")
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Names or patterns of the adapted projections."""
+        return tuple(target.strip() for target in self.settings.targets.split(","))
 
     def is_trained(self, name: str) -> bool:
         """Return whether a parameter belongs to an adapter."""
@@ -97,39 +81,37 @@ class LoraTraining(Method):
             ProblemError: Exit code 2; a target matches no projection.
         """
         names = {name: (name, module) for module, names in projections_by_module(source).items() for name in names}
-        matched = {
-            target: [name for name, own in names.items() if target == "all" or _matches(target, own)]
-            for target in self.targets
-        }
-        if unknown := [target for target, projections in matched.items() if not projections]:
-            raise ProblemError([_unknown_target(target, source, names.values()) for target in unknown], exit_code=2)
-        chosen = sorted({name for projections in matched.values() for name in projections})
+        chosen: set[str] = set()
+        problems = []
+        for target in self.targets:
+            matched = {
+                name
+                for name, own in names.items()
+                if target == "all" or any(fnmatchcase(f".{each}", f"*.{target}") for each in own)
+            }
+            chosen |= matched
+            if not matched:
+                problems.append(_unknown_target(target, source, names.values()))
+        if problems:
+            raise ProblemError(problems, exit_code=2)
+        rank, alpha = self.settings.rank, self.settings.alpha
+        scale = alpha / (sqrt(rank) if self.settings.rslora else rank)
         return {
-            name: Lora(rank=self.rank, scale=self.scale, dropout=self.dropout, number=number)
-            for number, name in enumerate(chosen)
+            name: Lora(rank=rank, scale=scale, dropout=self.settings.dropout, number=number)
+            for number, name in enumerate(sorted(chosen))
         }
 
     def quantised(self, kernels: Mapping[str, tuple[int, ...]]) -> dict[str, Kind]:
         """Return every projection that can be stored as `base` requests."""
-        kind = self.base
+        kind = self.settings.base
         return {} if kind == "plain" else {name: kind for name in kernels if can_be_quantised(kernels[name], kind)}
 
     def manifest_entry(self, adapters: Mapping[str, Lora]) -> dict[str, Any]:
         """Return rank, alpha and dropout of the adapters, and the settings they came from."""
         [(rank, scale, dropout)] = {(each.rank, each.scale, each.dropout) for each in adapters.values()}
-        return {
-            "kind": self.kind,
-            "rank": rank,
-            "alpha": scale * (sqrt(rank) if self.is_rslora else rank),
-            "rslora": self.is_rslora,
-            "dropout": dropout,
-            "targets": ",".join(self.targets),
-            "base": self.base,
-        }
-
-
-def _matches(target: str, names: Iterable[str]) -> bool:
-    return any(fnmatchcase(f".{name}", f"*.{target}") for name in names)
+        alpha = scale * (sqrt(rank) if self.settings.rslora else rank)
+        own = {"rank": rank, "alpha": alpha, "dropout": dropout, "targets": ",".join(self.targets)}
+        return asdict(self.settings) | own
 
 
 def _unknown_target(target: str, source: ModelSource, names: Iterable[tuple[str, ...]]) -> Problem:
@@ -145,56 +127,33 @@ def _unknown_target(target: str, source: ModelSource, names: Iterable[tuple[str,
     )
 
 
-def full_training(config: Config) -> FullTraining:
-    """Return the method `full`.
-
-    Raises:
-        ProblemError: Exit code 2; settings of other methods are given.
-    """
-    refuse_unused(config)
-    return FullTraining()
-
-
-def lora_training(config: Config) -> LoraTraining:
-    """Return the method `lora`."""
-    method = config.method
-    return LoraTraining(
-        rank=method.rank,
-        scale=method.alpha / (sqrt(method.rank) if method.rslora else method.rank),
-        dropout=method.dropout,
-        targets=tuple(target.strip() for target in method.targets.split(",")),
-        is_rslora=method.rslora,
-        base=method.base,
-    )
+def full_training(config: Config) -> Method:
+    """Return the method `full`, or refuse settings of `lora`."""
+    problems = [
+        problem_of(
+            "TP069",
+            file=config.model.name,
+            pointer=f"/method/{key}",
+            what=f"method.{key} is {format_value(value)}, which method.kind full does not use.",
+        )
+        for key, value in asdict(config.method).items()
+        if value != getattr(MethodConfig(), key)
+    ]
+    if problems:
+        raise ProblemError(problems, exit_code=2)
+    return Method()
 
 
-METHODS: dict[str, Callable[[Config], Method]] = {"full": full_training, "lora": lora_training}
+METHODS: dict[str, Callable[[Config], Method]] = {
+    "full": full_training,
+    "lora": lambda config: LoraTraining(config.method),
+}
 """Constructors by `method.kind`."""
 
 
 def choose_method(config: Config) -> Method:
     """Return the method of a configuration."""
     return METHODS[config.method.kind](config)
-
-
-def refuse_unused(config: Config, used: Iterable[str] = ()) -> None:
-    """Refuse settings of the group `method` that differ from their defaults and are not in `used`.
-
-    Raises:
-        ProblemError: Exit code 2.
-    """
-    problems = [
-        problem_of(
-            "TP069",
-            file=config.model.name,
-            pointer=f"/method/{key}",
-            what=f"method.{key} is {format_value(value)}, which method.kind {config.method.kind} does not use.",
-        )
-        for key, value in asdict(config.method).items()
-        if key not in {"kind", *used} and value != getattr(MethodConfig(), key)
-    ]
-    if problems:
-        raise ProblemError(problems, exit_code=2)
 
 
 def partition(method: Method, params: Mapping[str, Any]) -> tuple[Params, Params]:
@@ -210,19 +169,12 @@ def combine(trained: Mapping[str, Any], frozen: Mapping[str, Any]) -> Params:
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A model and how it is trained.
-
-    Attributes:
-        source: Files, tokenizer and architecture.
-        decoder: Configuration of the decoder, with every layer on its own.
-        method: Which parameters are trained.
-        reads_weights: Whether initial parameters are read from files; otherwise they are random.
-    """
+    """A model and how it is trained."""
 
     source: ModelSource
-    decoder: DecoderConfig
+    decoder: DecoderConfig  # with every layer on its own
     method: Method
-    reads_weights: bool
+    reads_weights: bool  # whether initial parameters are read from files; otherwise they are random
 
     @property
     def adapters(self) -> Mapping[str, Lora]:
@@ -291,10 +243,7 @@ class Model:
 def build_model(config: Config, source: ModelSource, *, on_cpu: bool = True) -> Model:
     """Return the model of a configuration, with a smaller shape if `model.shape` is small.
 
-    Args:
-        config: Configuration of the run.
-        source: Shape, tokenizer and files of the model.
-        on_cpu: Whether it runs on a CPU, where matrix products add in an order that every processor can follow.
+    On a CPU, matrix products add in an order that every processor can follow.
 
     Raises:
         ProblemError: Exit code 2; the model lacks requested projections, or settings conflict.
@@ -338,12 +287,9 @@ def check_precision_conflicts(config: Config) -> list[Problem]:
 
 
 def read_model(config: Config, problems: list[Problem], *, with_weights: bool = True) -> Model | None:
-    """Return the model of a configuration, or None if it cannot be built; reads no parameters.
+    """Return the model of a configuration, or None if it cannot be built, and append its problems to `problems`.
 
-    Args:
-        config: The run.
-        problems: Problems of the model are appended.
-        with_weights: Whether to check the weights; a resumed run has them in its checkpoint.
+    Reads no parameters. A resumed run has them in its checkpoint: without `with_weights` they are not checked.
     """
     model, with_weights = None, with_weights and config.model.shape == "own"
     with collect_problems(problems):

@@ -19,19 +19,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.linalg import block_diag
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from evidence.writing import write_json
-from schemas.problems import Problem, ProblemError, problem_of, rule
-from trainer.config.names import refuse_other_content
+from schemas.problems import Problem, ProblemError, problem_of
 from trainer.model.decoder import abstract, flatten
 from trainer.model.export import export, refuse_taken
-from trainer.model.families import HEAD
-from trainer.model.load import StoredTensor, load_params, open_safetensors, strip_prefix
-from trainer.model.lora import Lora, is_lora, lora_names
-from trainer.model.quantised import dequantise
-from trainer.model.source import ModelSource, resolve
+from trainer.model.families import HEAD, StoredTensor
+from trainer.model.layers import Lora, dequantise, is_lora, lora_names
+from trainer.model.load import load_params, open_safetensors, stored_tensor, strip_prefix
+from trainer.model.source import ModelSource, read_json, resolve
 from trainer.model.stacks import Params
 
 CONFIG = "adapter_config.json"
@@ -44,9 +43,8 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 IGNORED = {
     *("auto_mapping", "base_model_name_or_path", "exclude_modules", "fan_in_fan_out", "inference_mode"),
-    *("layers_pattern", "layers_to_transform", "modules_to_save", "peft_version", "r", "lora_alpha", "lora_dropout"),
-    *("rank_pattern", "alpha_pattern", "revision", "runtime_config", "target_modules", "use_rslora", "megatron_core"),
-    *("qalora_group_size", "ensure_weight_tying", "save_embedding_layers"),
+    *("layers_pattern", "layers_to_transform", "peft_version", "revision", "runtime_config", "target_modules"),
+    *("use_rslora", "megatron_core", "qalora_group_size", "ensure_weight_tying", "save_embedding_layers"),
 }
 """Options with any value: they are read, only describe the origin, or follow from the tensors. Others must be off."""
 ALLOWED: Mapping[str, tuple[Any, ...]] = {
@@ -59,121 +57,67 @@ ALLOWED: Mapping[str, tuple[Any, ...]] = {
 """Options with the values that are implemented."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class AdapterConfig:
-    """An adapter_config.json.
-
-    Attributes:
-        rank: Default rank.
-        alpha: Default alpha.
-        dropout: Dropout of all adapters.
-        is_rslora: Whether alpha is divided by the square root of the rank.
-        ranks: Other ranks, by pattern of module names.
-        alphas: Other alphas.
-        modules_to_save: Suffixes of the names of modules that are stored completely.
-        keeps_tie: Whether a stored token table is also the head of a tied model.
-    """
-
-    rank: int
-    alpha: float
-    dropout: float
-    is_rslora: bool
-    ranks: Mapping[str, int]
-    alphas: Mapping[str, float]
-    modules_to_save: tuple[str, ...]
-    keeps_tie: bool
-
-    def module_rank(self, module: str) -> int:
-        """Return the rank of a module such as `model.layers.0.self_attn.q_proj`."""
-        return int(_match(self.ranks, module, self.rank))
-
-    def module_scale(self, module: str) -> float:
-        """Return the factor of the product of a module's two matrices."""
-        rank = self.module_rank(module)
-        return float(_match(self.alphas, module, self.alpha) / (math.sqrt(rank) if self.is_rslora else rank))
-
-
-def _match(patterns: Mapping[str, Any], module: str, default: Any) -> Any:
-    """Return the value of the first pattern that matches the end of a module's name, as PEFT does."""
-    return next((value for key, value in patterns.items() if re.match(rf"(.*\.)?({key})$", module)), default)
-
-
-def read_adapter_config(folder: Path) -> AdapterConfig:
+def read_adapter_config(folder: Path) -> dict[str, Any]:
     """Read adapter_config.json.
 
     Raises:
         ProblemError: Exit code 2; it is missing or damaged, or has invalid or unsupported values.
     """
     file = folder / CONFIG
-    refuse_other_content(file, "TP047")
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise _refuse(file, f"{CONFIG} cannot be read: {type(error).__name__}.") from error
-    if not isinstance(config, dict):
-        raise _refuse(file, f"{CONFIG} is not a JSON object.")
-    if problems := [*_unsupported_options(config, file), *_invalid_values(config, file)]:
+    config = read_json(file, "TP047")
+    if problems := _unusable_options(config, file):
         raise ProblemError(problems, exit_code=2)
-    return AdapterConfig(
-        rank=config["r"],
-        alpha=float(config["lora_alpha"]),
-        dropout=float(config.get("lora_dropout") or 0.0),
-        is_rslora=bool(config.get("use_rslora")),
-        ranks=config.get("rank_pattern") or {},
-        alphas={key: float(value) for key, value in (config.get("alpha_pattern") or {}).items()},
-        modules_to_save=tuple(config.get("modules_to_save") or ()),
-        keeps_tie=bool(config.get("ensure_weight_tying")),
-    )
+    return config
 
 
-def _refuse(file: Path, what: str, why: str | None = None) -> ProblemError:
-    problem = problem_of("TP047", file=str(file), what=what, why=why or rule("TP047").why)
-    return ProblemError([problem], exit_code=2)
+def _option(config: Mapping[str, Any], key: str, pattern_key: str, module: str) -> Any:
+    """Return the value for a module such as `model.layers.0.self_attn.q_proj`.
+
+    As in PEFT, the first pattern that matches the end of its name takes precedence over the default.
+    """
+    patterns = config.get(pattern_key) or {}
+    return next((value for each, value in patterns.items() if re.match(rf"(.*\.)?({each})$", module)), config[key])
 
 
-def _unsupported_options(config: Mapping[str, Any], file: Path) -> list[Problem]:
-    problems = []
-    for key, value in config.items():
-        is_off = value is None or value is False or value in ({}, [], "")
-        is_allowed = any(value == each and type(value) is type(each) for each in ALLOWED.get(key, ()))
-        if key not in IGNORED and not is_allowed and (key in ALLOWED or not is_off):
-            what = f"`{key}` is {json.dumps(value)[:60]}, which is not supported."
-            problems.append(problem_of("TP047", file=str(file), what=what, pointer=f"/{key}"))
-    if "peft_type" not in config:
-        problems.append(problem_of("TP047", file=str(file), what="`peft_type` is missing; only LORA is supported."))
-    return problems
+def _refuse(file: Path, what: str) -> ProblemError:
+    return ProblemError([problem_of("TP047", file=str(file), what=what)], exit_code=2)
 
 
-def _invalid_values(config: Mapping[str, Any], file: Path) -> list[Problem]:
+def _unusable_options(config: Mapping[str, Any], file: Path) -> list[Problem]:
+    """Return a problem for each option that is invalid or not implemented."""
+
     def is_number(value: Any) -> bool:
         return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
     def is_rank(value: Any) -> bool:
         return type(value) is int and value > 0
 
-    dropout, saved = config.get("lora_dropout") or 0, config.get("modules_to_save") or []
-    checks = {
-        "r": is_rank(config.get("r")),
-        "lora_alpha": is_number(config.get("lora_alpha")),
-        "lora_dropout": is_number(dropout) and 0 <= dropout < 1,
-        "modules_to_save": isinstance(saved, list) and all(isinstance(each, str) for each in saved),
-        "rank_pattern": _are_patterns(config.get("rank_pattern") or {}, is_rank),
-        "alpha_pattern": _are_patterns(config.get("alpha_pattern") or {}, is_number),
+    def are_patterns(value: Any, is_valid: Callable[[Any], bool]) -> bool:
+        try:
+            return all(re.compile(rf"(.*\.)?({key})$") and is_valid(each) for key, each in (value or {}).items())
+        except (re.error, AttributeError):
+            return False
+
+    checks: dict[str, Callable[[Any], bool]] = {
+        "r": is_rank,
+        "lora_alpha": is_number,
+        "lora_dropout": lambda value: is_number(value or 0) and 0 <= (value or 0) < 1,
+        "modules_to_save": lambda value: not value or (isinstance(value, list) and {*map(type, value)} == {str}),
+        "rank_pattern": lambda value: are_patterns(value, is_rank),
+        "alpha_pattern": lambda value: are_patterns(value, is_number),
     }
-    invalid = {key: json.dumps(config.get(key))[:60] for key, is_valid in checks.items() if not is_valid}
-    return [
-        problem_of("TP047", file=str(file), what=f"`{key}` is {value}, which is invalid.", pointer=f"/{key}")
-        for key, value in invalid.items()
-    ]
-
-
-def _are_patterns(value: Any, is_valid: Callable[[Any], bool]) -> bool:
-    if not isinstance(value, dict) or not all(is_valid(each) for each in value.values()):
-        return False
-    try:
-        return all(re.compile(rf"(.*\.)?({key})$") for key in value)
-    except re.error:
-        return False
+    problems = []
+    for key, value in ({"peft_type": None, "r": None, "lora_alpha": None} | dict(config)).items():
+        if key in ALLOWED:
+            is_usable = any(value == each and type(value) is type(each) for each in ALLOWED[key])
+        elif key in checks:
+            is_usable = checks[key](value)
+        else:
+            is_usable = key in IGNORED or value is None or value is False or value in ({}, [], "")
+        if not is_usable:
+            what = f"`{key}` is {json.dumps(value)[:60]}, which is invalid or not supported."
+            problems.append(problem_of("TP047", file=str(file), what=what, pointer=f"/{key}"))
+    return problems
 
 
 def projections_by_module(source: ModelSource) -> Mapping[str, tuple[str, ...]]:
@@ -183,9 +127,6 @@ def projections_by_module(source: ModelSource) -> Mapping[str, tuple[str, ...]]:
         for link in source.family.links(source.spec)
         if all(name.endswith(".kernel") for name in link.params)
     }
-
-
-# Reading
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,48 +150,82 @@ def read_adapter(folder: Path, source: ModelSource) -> Adapter:
             another model.
     """
     config = read_adapter_config(folder)
-    if not (folder / WEIGHTS).is_file() and (folder / "adapter_model.bin").is_file():
-        why = "adapter_model.bin is a pickle, which can run code when it is read."
-        raise _refuse(folder / WEIGHTS, f"{WEIGHTS} does not exist in the adapter's folder.", why)
     with ExitStack() as stack:
         handle = open_safetensors(folder / WEIGHTS, stack)
-        tensors = {name.removeprefix(PREFIX): StoredTensor(name=name, handle=handle) for name in handle.keys()}  # noqa: SIM118
+        tensors = {name.removeprefix(PREFIX): stored_tensor(handle, name) for name in handle.keys()}  # noqa: SIM118
+        if not tensors:
+            raise _refuse(folder / WEIGHTS, f"{WEIGHTS} is empty.")
         if source.spec.tied_head and _is_untied(tensors, config, source):
             source = _untie(source)
-        if problems := _mismatches(tensors, config, source, folder / WEIGHTS):
-            raise ProblemError(problems, exit_code=2)
-        return _convert(tensors, config, source)
+        return _convert(tensors, config, source, folder / WEIGHTS)
 
 
-def _convert(tensors: Mapping[str, StoredTensor], config: AdapterConfig, source: ModelSource) -> Adapter:
+def _convert(tensors: Mapping[str, StoredTensor], config: dict[str, Any], source: ModelSource, file: Path) -> Adapter:
+    """Return the adapter; refuse each kind of difference between adapter and model, with the tensors concerned."""
+    shapes = flatten(abstract(source.spec, params_dtype="float32", compute_dtype="float32", remat="none"))[1]
+    family = source.family
+    modules = {strip_prefix(name, family): names for name, names in projections_by_module(source).items()}
+    replaceable = {
+        strip_prefix(link.tensor, family): link.params[0]
+        for link in family.links(source.spec)
+        if len(link.params) == 1 and not link.transposed
+    }
     loras: dict[str, Lora] = {}
     params: Params = {}
-    modules = projections_by_module(source)
+    unknown, unpaired, reshaped = [], [], []
     for name, stored in tensors.items():
-        if name.endswith(FIRST):
-            module = name.removesuffix(FIRST)
-            first, second = stored.read(), tensors[module + SECOND].read()
-            lora = Lora(rank=first.shape[0], scale=config.module_scale(module), dropout=config.dropout)
-            projections = modules[_full_name(module, source)]
-            for projection, part in zip(projections, np.split(second, len(projections)), strict=True):
-                loras[projection] = replace(lora, number=len(loras))
-                params |= dict(zip(lora_names(projection), (_float32(first.T), _float32(part.T)), strict=True))
-        elif not name.endswith(SECOND):
-            replaced = _replaced_param(name, source)
-            assert replaced is not None, "unknown tensors were refused"
-            params[replaced] = _float32(stored.read())
+        module, is_first = name.removesuffix(FIRST).removesuffix(SECOND), name.endswith(FIRST)
+        projections = modules.get(strip_prefix(module, family), ()) if module != name else ()
+        rank, kernels = (
+            _option(config, "r", "rank_pattern", module),
+            [shapes[f"{each}.kernel"].shape for each in projections],
+        )
+        if kernels:
+            wanted = (rank, kernels[0][0]) if is_first else (sum(shape[1] for shape in kernels), rank)
+            names = [lora_names(each)[0 if is_first else 1] for each in projections]
+        elif (replaced := replaceable.get(strip_prefix(name, family))) is not None:
+            wanted, names = shapes[replaced].shape, [replaced]
+        else:
+            unknown.append(name)
+            continue
+        if kernels and not {module + FIRST, module + SECOND} <= tensors.keys():
+            unpaired.append(name)
+        elif stored.shape != wanted:
+            reshaped.append(f"{name} has shape {list(stored.shape)} instead of {list(wanted)}")
+        else:
+            value = stored.read().T if kernels else stored.read()
+            parts = [value] * len(names) if is_first else np.split(value, len(names), axis=-1)
+            params |= {each: np.array(part, np.float32, order="C") for each, part in zip(names, parts, strict=True)}
+            alpha = float(_option(config, "lora_alpha", "alpha_pattern", module))
+            scale, dropout = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank), config.get("lora_dropout")
+            for projection in projections if is_first else ():
+                loras[projection] = Lora(rank=rank, scale=scale, dropout=float(dropout or 0.0), number=len(loras))
+    kinds = {
+        f"belong to no module of {source.name} that an adapter can be on": unknown,
+        "lack the other matrix of their module": unpaired,
+        f"have another shape than {source.name} and adapter_config.json require": reshaped,
+    }
+    problems = [
+        problem_of("TP047", file=str(file), what=f"{len(names):,} tensors {text}: {_list(names)}.")
+        for text, names in kinds.items()
+        if names
+    ]
+    if problems:
+        raise ProblemError(problems, exit_code=2)
     return Adapter(loras=loras, params=params, source=source)
 
 
-def _float32(value: NDArray[Any]) -> NDArray[np.float32]:
-    return np.array(value, np.float32, order="C")
+def _list(names: list[str]) -> str:
+    first = ", ".join(names[:4])
+    return first if len(names) <= 4 else f"{first} and {len(names) - 4:,} more"
 
 
-def _is_untied(tensors: Mapping[str, StoredTensor], config: AdapterConfig, source: ModelSource) -> bool:
+def _is_untied(tensors: Mapping[str, StoredTensor], config: dict[str, Any], source: ModelSource) -> bool:
     """Return whether PEFT unties the token table and the head of a tied model: it saves a copy of a module."""
     table = next(link.tensor for link in source.family.links(source.spec) if link.params == (TOKENS_TABLE,))
-    saves_table = table.removesuffix(".weight").endswith(config.modules_to_save)
-    keeps_tie = config.keeps_tie and table.endswith("embed_tokens.weight")  # PEFT knows the token table by this name
+    saves_table = table.removesuffix(".weight").endswith(tuple(config.get("modules_to_save") or ()))
+    # PEFT knows the token table by this name.
+    keeps_tie = config.get("ensure_weight_tying") and table.endswith("embed_tokens.weight")
     return HEAD in tensors or (saves_table and not keeps_tie)
 
 
@@ -267,82 +242,8 @@ def add_head(params: Params, source: ModelSource) -> Params:
     return dict(sorted({**params, HEAD_TABLE: params[TOKENS_TABLE]}.items()))
 
 
-def _full_name(module: str, source: ModelSource) -> str:
-    """Return the name of a module in the family's files, whatever wraps the model."""
-    plain = strip_prefix(module, source.family)
-    names = projections_by_module(source)
-    return next((full for full in names if strip_prefix(full, source.family) == plain), module)
-
-
-def _replaced_param(tensor: str, source: ModelSource) -> str | None:
-    """Return the parameter that a complete tensor replaces, such as a token table or a norm, or None."""
-    plain = strip_prefix(tensor, source.family)
-    for link in source.family.links(source.spec):
-        if strip_prefix(link.tensor, source.family) == plain and len(link.params) == 1 and not link.transposed:
-            return link.params[0]
-    return None
-
-
-def _mismatches(
-    tensors: Mapping[str, StoredTensor], config: AdapterConfig, source: ModelSource, file: Path
-) -> list[Problem]:
-    """Return a problem for each kind of difference between adapter and model, with the tensors concerned."""
-    shapes = flatten(abstract(source.spec, params_dtype="float32", compute_dtype="float32", remat="none"))[1]
-    modules = projections_by_module(source)
-    unknown, unpaired, reshaped = [], [], []
-    for name, stored in tensors.items():
-        if name.endswith((FIRST, SECOND)):
-            module = name.removesuffix(FIRST).removesuffix(SECOND)
-            projections = modules.get(_full_name(module, source), ())
-            kernels = [shapes[f"{each}.kernel"].shape for each in projections]
-            rank, outputs = config.module_rank(module), sum(shape[1] for shape in kernels)
-            if not kernels:
-                unknown.append(name)
-                continue
-            if module + FIRST not in tensors or module + SECOND not in tensors:
-                unpaired.append(name)
-                continue
-            wanted = (rank, kernels[0][0]) if name.endswith(FIRST) else (outputs, rank)
-        elif (replaced := _replaced_param(name, source)) is not None:
-            wanted = shapes[replaced].shape
-        else:
-            unknown.append(name)
-            continue
-        if stored.shape != wanted:
-            reshaped.append(f"{name} has shape {list(stored.shape)} instead of {list(wanted)}")
-    kinds = {
-        f"belong to no module of {source.name} that an adapter can be on": unknown,
-        "lack the other matrix of their module": unpaired,
-        f"have another shape than {source.name} and adapter_config.json require": reshaped,
-    }
-    problems = [
-        problem_of("TP047", file=str(file), what=f"{len(names):,} tensors {text}: {_list(names)}.")
-        for text, names in kinds.items()
-        if names
-    ]
-    return problems or ([] if tensors else [problem_of("TP047", file=str(file), what=f"{file.name} is empty.")])
-
-
-def _list(names: list[str]) -> str:
-    first = ", ".join(names[:4])
-    return first if len(names) <= 4 else f"{first} and {len(names) - 4:,} more"
-
-
-# Writing
-
-
 def write_adapter(folder: Path, params: Params, loras: Mapping[str, Lora], source: ModelSource) -> None:
-    """Write an adapter into a folder that does not exist yet, or is empty.
-
-    Args:
-        folder: Created here.
-        params: The two matrices of each adapter by name; others are ignored.
-        loras: Adapters by projection.
-        source: The base model.
-
-    Raises:
-        ProblemError: Exit code 2; the folder is not empty.
-    """
+    """Write adapters, by projection, into a folder that does not exist yet, or is empty."""
     refuse_taken(folder)
     folder.mkdir(parents=True, exist_ok=True)
     tensors: dict[str, NDArray[np.float32]] = {}
@@ -350,7 +251,7 @@ def write_adapter(folder: Path, params: Params, loras: Mapping[str, Lora], sourc
     scales: dict[str, float] = {}
     for module, projections in projections_by_module(source).items():
         if adapted := [name for name in projections if name in loras]:
-            first, second = _fuse(projections, params, loras)
+            first, second = map(np.ascontiguousarray, _fuse(projections, params, loras))
             tensors |= {PREFIX + module + FIRST: first, PREFIX + module + SECOND: second}
             ranks[module], scales[module] = first.shape[0], loras[adapted[0]].scale
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
@@ -388,31 +289,18 @@ def _fuse(
     the first matrix, as PEFT's own do, it is written once.
     """
     scale = next(loras[name].scale for name in projections if name in loras)
-    firsts: dict[str, Any] = {}
-    seconds: dict[str, Any] = {}
-    outputs = {}
+    firsts: list[NDArray[np.float32]] = []
+    blocks: list[NDArray[np.float32]] = []
     for name in projections:
         if name in loras:
             first, second = (np.asarray(jax.device_get(params[each]), np.float32) for each in lora_names(name))
-            firsts[name], seconds[name] = first.T, second.T * (loras[name].scale / scale)
-            outputs[name] = second.shape[1]
+            firsts.append(first.T)
+            blocks.append(second.T * np.float32(loras[name].scale / scale))
         else:
-            outputs[name] = int(params[f"{name}.kernel"].shape[1])
-    stacked = list(firsts.values())
-    if len(stacked) == len(projections) and all(np.array_equal(stacked[0], each) for each in stacked):
-        return np.ascontiguousarray(stacked[0]), np.ascontiguousarray(np.concatenate(list(seconds.values())))
-    whole = np.zeros((sum(outputs.values()), sum(map(len, stacked))), np.float32)
-    row = column = 0
-    for name, height in outputs.items():
-        if name in seconds:
-            width = seconds[name].shape[1]
-            whole[row : row + height, column : column + width] = seconds[name]
-            column += width
-        row += height
-    return np.ascontiguousarray(np.concatenate(stacked)), whole
-
-
-# Merging
+            blocks.append(np.zeros((params[f"{name}.kernel"].shape[1], 0), np.float32))
+    if len(firsts) == len(projections) and all(np.array_equal(firsts[0], each) for each in firsts):
+        return firsts[0], np.concatenate(blocks)
+    return np.concatenate(firsts), np.asarray(block_diag(*blocks))
 
 
 def merge_loras(params: Mapping[str, Any], loras: Mapping[str, Lora]) -> Params:
@@ -456,11 +344,7 @@ def _delta(name: str, value: Any, adapter: Adapter) -> Any:
 def merge(source: ModelSource, adapters: Sequence[tuple[Path, float]], folder: Path, *, dtype: str) -> None:
     """Write a model with adapters merged into it, which every other tool can load.
 
-    Args:
-        source: The base model.
-        adapters: Their folders and weights; weight 1 adds the adapter as it was trained.
-        folder: Created here.
-        dtype: Element type to write.
+    `adapters` are folders and weights; weight 1 adds the adapter as it was trained.
 
     Raises:
         ProblemError: Exit code 2; base or adapter cannot be used, or the folder is not empty.
@@ -479,11 +363,8 @@ def merge(source: ModelSource, adapters: Sequence[tuple[Path, float]], folder: P
 def merge_named(base: str, adapters: Sequence[str], folder: Path, *, dtype: str | None = None) -> None:
     """Merge adapters into a model, both named as on the command line.
 
-    Args:
-        base: Folder, or name on the hub.
-        adapters: Folders, each optionally followed by `=weight`; an existing folder of the whole name takes precedence.
-        folder: Created here.
-        dtype: Element type to write; by default that in the base's config.json.
+    Each adapter is a folder, optionally followed by `=weight`; an existing folder of the whole name takes precedence.
+    The default dtype is that in the base's config.json.
 
     Raises:
         ProblemError: Exit code 2; base or adapter cannot be used, a weight or dtype is invalid, or the folder is not

@@ -24,10 +24,7 @@ def matmul(
 ) -> Float[Array, "*batch rows columns"]:
     """Return `first · second`: `[[1, 2]]` times `[[3], [4]]` is `[[11]]`.
 
-    Args:
-        first: Left factor.
-        second: Right factor with the same batch axes.
-        dtype: Type of the accumulation and the result; by default that of the factors.
+    The sum is accumulated and returned in `dtype`, or in the dtype of the factors.
     """
     return _dot(first, second, dtype)
 
@@ -42,31 +39,25 @@ def matmul_nt(
     return _dot(first, _transpose(second), dtype)
 
 
-def _matmul_forward(first: Array, second: Array, dtype: DTypeLike | None) -> tuple[Array, tuple[Array, Array]]:
-    return matmul(first, second, dtype), (first, second)
+def _backward(
+    dtype: DTypeLike | None, factors: tuple[Array, Array], first: tuple[Array, Array], second: tuple[Array, Array]
+) -> tuple[Array, Array]:
+    """Return the gradients of both factors, each a plain product of two matrices."""
+    return _dot(*first, dtype).astype(factors[0].dtype), _dot(*second, dtype).astype(factors[1].dtype)
 
 
-def _matmul_backward(dtype: DTypeLike | None, factors: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
-    first, second = factors
-    first_gradient, second_gradient = (
-        _dot(gradient, _transpose(second), dtype),
-        _dot(_transpose(first), gradient, dtype),
-    )
-    return first_gradient.astype(first.dtype), second_gradient.astype(second.dtype)
-
-
-def _matmul_nt_forward(first: Array, second: Array, dtype: DTypeLike | None) -> tuple[Array, tuple[Array, Array]]:
-    return matmul_nt(first, second, dtype), (first, second)
-
-
-def _matmul_nt_backward(dtype: DTypeLike | None, factors: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
-    first, second = factors
-    first_gradient, second_gradient = _dot(gradient, second, dtype), _dot(_transpose(gradient), first, dtype)
-    return first_gradient.astype(first.dtype), second_gradient.astype(second.dtype)
-
-
-matmul.defvjp(_matmul_forward, _matmul_backward)
-matmul_nt.defvjp(_matmul_nt_forward, _matmul_nt_backward)
+matmul.defvjp(
+    lambda first, second, dtype: (matmul(first, second, dtype), (first, second)),
+    lambda dtype, factors, gradient: _backward(
+        dtype, factors, (gradient, _transpose(factors[1])), (_transpose(factors[0]), gradient)
+    ),
+)
+matmul_nt.defvjp(
+    lambda first, second, dtype: (matmul_nt(first, second, dtype), (first, second)),
+    lambda dtype, factors, gradient: _backward(
+        dtype, factors, (gradient, factors[1]), (_transpose(gradient), factors[0])
+    ),
+)
 
 
 def _dot(first: Array, second: Array, dtype: DTypeLike | None) -> Array:

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from numpy.typing import NDArray
 
-from trainer.model.spec import Dynamic, LinearScaling, Llama3, LongRope, Rope, Yarn
+from trainer.model.spec import Rope
 
 Rotary = tuple[Float[Array, "batch seq half"], Float[Array, "batch seq half"]]
 """Cosine and sine of the angle of each pair."""
@@ -30,7 +30,7 @@ def rotary_tables(
     Layers without rotary positions have the key None and the value None.
     """
     distinct = dict.fromkeys(ropes)
-    needs_lengths = any(rope is not None and isinstance(rope.stretch, Dynamic | LongRope) for rope in distinct)
+    needs_lengths = any(rope is not None and rope.kind in ("dynamic", "longrope") for rope in distinct)
     lengths = text_lengths(positions, segments) if needs_lengths else positions
     return {rope: None if rope is None else rotary_embedding(rope, head_dim, positions, lengths) for rope in distinct}
 
@@ -52,69 +52,63 @@ def rotary_embedding(
 ) -> Rotary:
     """Compute cosine and sine of the angle of each pair, in float32.
 
-    Pair i of a head of 4 with base 100 turns by `position` for i = 0 and by `position / 10` for i = 1.
-
-    Args:
-        rope: Base and context extension.
-        head_dim: Width of a head.
-        positions: Position of each token in its text.
-        lengths: Length of the text of each token; used by `Dynamic` and `LongRope` only.
+    Pair i of a head of 4 with base 100 turns by `position` for i = 0 and by `position / 10` for i = 1. `lengths`, the
+    length of the text of each token, matters for `dynamic` and `longrope` only.
     """
     angle = positions.astype(jnp.float32)[:, :, None] * frequencies(rope, head_dim, lengths)
-    factor = jnp.float32(rope.stretch.attention_factor if isinstance(rope.stretch, Yarn | LongRope) else 1.0)
+    factor = jnp.float32(rope.attention_factor)
     return jnp.cos(angle) * factor, jnp.sin(angle) * factor
 
 
 def frequencies(rope: Rope, head_dim: int, lengths: Int[Array, "batch seq"]) -> Float[Array, "#batch #seq half"]:
     """Return the angle between neighbouring positions for each pair, in float32."""
     plain = rope.theta ** (-np.arange(head_dim // 2, dtype=np.float64) * 2 / head_dim)
-    match rope.stretch:
-        case Dynamic(factor=factor, positions=positions):
-            ratio = jnp.maximum(lengths, positions).astype(jnp.float32) / positions
-            base = rope.theta * (factor * ratio - (factor - 1)) ** (head_dim / (head_dim - 2))
+    match rope.kind:
+        case "dynamic":
+            ratio = jnp.maximum(lengths, rope.positions).astype(jnp.float32) / rope.positions
+            base = rope.theta * (rope.factor * ratio - (rope.factor - 1)) ** (head_dim / (head_dim - 2))
             return base[:, :, None] ** _constant(-np.arange(head_dim // 2) * 2 / head_dim)
-        case LongRope(short_factors=short, long_factors=long, positions=positions):
-            is_long = (lengths > positions)[:, :, None]
-            return jnp.where(is_long, _constant(plain / np.asarray(long)), _constant(plain / np.asarray(short)))
-        case LinearScaling(factor=factor):
-            return _constant(plain / factor)
-        case Llama3() as stretch:
-            return _constant(llama3_frequencies(plain, stretch))
-        case Yarn() as stretch:
-            return _constant(yarn_frequencies(plain, stretch, theta=rope.theta, head_dim=head_dim))
-        case _:
-            return _constant(plain)
+        case "longrope":
+            is_long = (lengths > rope.positions)[:, :, None]
+            short, long = (_constant(plain / np.asarray(each)) for each in (rope.short_factors, rope.long_factors))
+            return jnp.where(is_long, long, short)
+        case "linear":
+            return _constant(plain / rope.factor)
+        case "llama3":
+            return _constant(llama3_frequencies(plain, rope))
+        case "yarn":
+            return _constant(yarn_frequencies(plain, rope, head_dim))
+    return _constant(plain)
 
 
 def _constant(values: NDArray[Any]) -> Float[Array, "1 1 half"]:
     return jnp.asarray(values[None, None, :], jnp.float32)
 
 
-def llama3_frequencies(plain: NDArray[np.float64], stretch: Llama3) -> NDArray[np.float64]:
+def llama3_frequencies(plain: NDArray[np.float64], rope: Rope) -> NDArray[np.float64]:
     """Return the frequencies of Llama 3.1.
 
     Pairs with up to `low_freq_factor` turns in the original context are divided by `factor`; those with at least
     `high_freq_factor` turns are kept.
     """
-    turns = stretch.positions * plain / (2 * math.pi)
-    span = stretch.high_freq_factor - stretch.low_freq_factor
-    kept = np.clip((turns - stretch.low_freq_factor) / span, 0.0, 1.0)
-    slowed: NDArray[np.float64] = (1 - kept) * plain / stretch.factor + kept * plain
+    turns = rope.positions * plain / (2 * math.pi)
+    kept = np.clip((turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor), 0.0, 1.0)
+    slowed: NDArray[np.float64] = (1 - kept) * plain / rope.factor + kept * plain
     return slowed
 
 
-def yarn_frequencies(plain: NDArray[np.float64], stretch: Yarn, *, theta: float, head_dim: int) -> NDArray[np.float64]:
+def yarn_frequencies(plain: NDArray[np.float64], rope: Rope, head_dim: int) -> NDArray[np.float64]:
     """Return the frequencies of YaRN (arXiv 2309.00071, section 3.2)."""
 
     def find_pair(turns: float) -> float:
-        return head_dim * math.log(stretch.positions / (turns * 2 * math.pi)) / (2 * math.log(theta))
+        return head_dim * math.log(rope.positions / (turns * 2 * math.pi)) / (2 * math.log(rope.theta))
 
-    first, last = find_pair(stretch.beta_fast), find_pair(stretch.beta_slow)
-    if stretch.truncate:
+    first, last = find_pair(rope.beta_fast), find_pair(rope.beta_slow)
+    if rope.truncate:
         first, last = math.floor(first), math.ceil(last)
     first, last = max(first, 0), min(last, head_dim - 1)
     slowed = np.clip((np.arange(head_dim // 2) - first) / (last - first or 0.001), 0.0, 1.0)
-    mixed: NDArray[np.float64] = plain / stretch.factor * slowed + plain * (1 - slowed)
+    mixed: NDArray[np.float64] = plain / rope.factor * slowed + plain * (1 - slowed)
     return mixed
 
 

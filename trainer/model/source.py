@@ -24,8 +24,8 @@ from schemas.catalog import MODELS
 from schemas.problems import ProblemError, problem_of
 from trainer.config.names import gguf_file, missing_model, model_path, refuse_other_content, suggest_models
 from trainer.model.families import FAMILIES, Family, spec_from_config
-from trainer.model.gguf import Gguf, config_from_gguf, read_gguf
-from trainer.model.gguf_tokenizer import GgufTokenizerError, build_tokenizer
+from trainer.model.gguf import Gguf, GgufError, config_from_gguf, read_gguf
+from trainer.model.gguf_tokenizer import build_tokenizer
 from trainer.model.spec import ModelSpec
 from trainer.model.tokenizer import FOLDER as BUILTIN_TOKENIZER
 
@@ -35,7 +35,8 @@ GENERATION_CONFIG = "generation_config.json"
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
 """Which file contains which tensor, if there are several."""
-WEIGHTS_SHARD = "model-{number:05d}-of-{count:05d}.safetensors"
+WEIGHTS_PATTERN = "model{suffix}.safetensors"
+"""Pattern of huggingface_hub for the files of a split model."""
 TOKENIZER_FILES = (
     *("tokenizer*.json", "tokenizer.model", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt"),
     *("chat_template.jinja", "additional_chat_templates/*.jinja"),
@@ -48,29 +49,17 @@ BUILTIN = Path(__file__).parent / "builtin"
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSource:
-    """A model's files and architecture, before any parameter exists.
+    """A model's files and architecture, before any parameter exists."""
 
-    Attributes:
-        name: As the user wrote it.
-        revision: Commit on the hub, or None if the model is local.
-        folder: Its files; the file itself for a GGUF.
-        tokenizer_folder: Files of its tokenizer.
-        config: Its config.json, or the equivalent of a GGUF's metadata.
-        spec: Its architecture.
-        weights: `builtin` models have no files and are initialised randomly; `pretrained` ones are read.
-        gguf: Header of the GGUF file, or None for a Hugging Face folder.
-        full_spec: The original architecture if the shape was made smaller (`shrink`).
-    """
-
-    name: str
-    revision: str | None = None
-    folder: Path
+    name: str  # as the user wrote it
+    revision: str | None = None  # commit on the hub, or None if the model is local
+    folder: Path  # the file itself for a GGUF
     tokenizer_folder: Path
-    config: Mapping[str, Any] = field(hash=False)
+    config: Mapping[str, Any] = field(hash=False)  # its config.json, or the equivalent of a GGUF's metadata
     spec: ModelSpec
-    weights: Literal["builtin", "pretrained"]
+    weights: Literal["builtin", "pretrained"]  # built-in models have no files and are initialised randomly
     gguf: Gguf | None = field(default=None, compare=False)
-    full_spec: ModelSpec | None = None
+    full_spec: ModelSpec | None = None  # the original architecture if the shape was made smaller (`shrink`)
 
     @property
     def family(self) -> Family:
@@ -80,8 +69,7 @@ class ModelSource:
     def tokenizer(self, rendered_at: str | None = None) -> Any:
         """Load the tokenizer through transformers.
 
-        Args:
-            rendered_at: Time for chat templates that write one; by default the present.
+        `rendered_at` is the time for chat templates that write one (default: now).
 
         Raises:
             ProblemError: Exit code 2; the tokenizer is missing or unreadable, has ids beyond the model's vocabulary, or
@@ -90,16 +78,14 @@ class ModelSource:
         tokenizer = self._read_tokenizer()
         text, largest = max(tokenizer.get_vocab().items(), key=lambda token: token[1], default=("", -1))
         if largest >= self.spec.vocab:  # ids may have gaps
-            vocab = self.spec.vocab
-            what = f"The tokenizer of {self.name} gives {text!r} the id {largest}, but the model has {vocab} tokens."
-            raise self._tokenizer_problem(what, f"The model lacks embeddings for ids from {vocab} on.")
+            what = f"gives {text!r} the id {largest}, but the model has {self.spec.vocab} tokens."
+            raise self._tokenizer_problem(what=what)
         model = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
         unknown = model.unk_token if isinstance(model, WordLevel | WordPiece) else None
         if unknown is not None and unknown not in tokenizer.get_vocab():
-            what = (
-                f"The tokenizer of {self.name} replaces unknown words by {unknown!r}, which is not one of its tokens."
+            raise self._tokenizer_problem(
+                what=f"replaces unknown words by {unknown!r}, which is not one of its tokens."
             )
-            raise self._tokenizer_problem(what, "Encoding fails at the first unknown word.")
         tokenizer.rendered_at = rendered_at
         return tokenizer
 
@@ -116,14 +102,11 @@ class ModelSource:
         if self.gguf is not None:
             try:
                 return build_tokenizer(self.gguf)
-            except GgufTokenizerError as error:
-                what = f"The tokenizer of {self.name} cannot be built: {error}."
-                why = "A GGUF file contains tokens, merges and special ids itself."
-                raise self._tokenizer_problem(what, why) from error
+            except GgufError as error:
+                raise self._tokenizer_problem(what=f"cannot be built: {error}.") from error
         if not self.has_tokenizer:
             # transformers 5 would make a tokenizer without tokens from config.json alone.
-            what = f"The tokenizer of {self.name} is missing: none of {', '.join(VOCABULARY)} exists."
-            raise self._tokenizer_problem(what, "These files contain the tokens.")
+            raise self._tokenizer_problem(what=f"is missing: none of {', '.join(VOCABULARY)} exists.")
         for pattern in TOKENIZER_FILES:
             for path in self.tokenizer_folder.glob(pattern):
                 refuse_other_content(path, "TP046")
@@ -131,14 +114,10 @@ class ModelSource:
 
         try:
             # Texts that are too long are reported with their line, not by the tokenizer.
-            return AutoTokenizer.from_pretrained(
-                self.tokenizer_folder, local_files_only=True, model_max_length=sys.maxsize
-            )
+            limits = {"local_files_only": True, "model_max_length": sys.maxsize}
+            return AutoTokenizer.from_pretrained(self.tokenizer_folder, **limits)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError, RecursionError) as error:
-            what = f"The tokenizer of {self.name} cannot be loaded: {_describe(error)}"
-            raise self._tokenizer_problem(
-                what, "transformers reads tokenizer.json, or the family's own files."
-            ) from error
+            raise self._tokenizer_problem(what=f"cannot be loaded: {_describe(error)}.") from error
 
     def tokenizer_sha256(self) -> str:
         """Return the SHA-256 over the names and contents of the files with tokens and merges."""
@@ -150,21 +129,17 @@ class ModelSource:
                 digest.update(content)
         return digest.hexdigest()
 
-    def _tokenizer_problem(self, what: str, why: str) -> ProblemError:
-        fix = f"Put the tokenizer of {self.name} into its folder (tokenizer.json and tokenizer_config.json)."
-        if self.gguf is not None:
-            fix = "Use a GGUF file with a supported tokenizer, or the folder with the model's safetensors."
-        problem = problem_of("TP046", file=str(self.tokenizer_folder), what=what, why=why, next=fix)
-        return ProblemError([problem], exit_code=2)
+    def _tokenizer_problem(self, *, what: str) -> ProblemError:
+        folder = f"the folder of {self.name}" if self.gguf is None else "a folder with the model's safetensors"
+        fix = f"Put the tokenizer that the model was trained with into {folder}."
+        what = f"The tokenizer of {self.name} {what}"
+        return ProblemError([problem_of("TP046", file=str(self.tokenizer_folder), what=what, next=fix)], exit_code=2)
 
 
 def resolve(name: str, revision: str | None = None, *, with_weights: bool = True) -> ModelSource:
-    """Find a model by name.
+    """Find a model by the name of a built-in model, a local folder, a GGUF file, or a name on the hub.
 
-    Args:
-        name: Built-in model, local folder with config.json, GGUF file, or name on the hub.
-        revision: Branch, tag or commit; for models on the hub only.
-        with_weights: Whether to download the parameters of a model on the hub.
+    `revision` is a branch, tag or commit on the hub. Without `with_weights` parameters are not downloaded.
 
     Raises:
         ProblemError: Exit code 2; the model does not exist, the hub cannot be reached, or the model is not supported.
@@ -176,50 +151,14 @@ def resolve(name: str, revision: str | None = None, *, with_weights: bool = True
         kind = "a built-in model" if path is None else "a local folder" if path.is_dir() else "a local file"
         what = f"model.revision is {revision}, but {name} is {kind}."
         fix = "Remove model.revision, or name a model on the hub."
-        why = "Only models on the hub have revisions."
-        raise ProblemError([problem_of("TP040", file=name, what=what, why=why, next=fix)], exit_code=2)
+        raise ProblemError([problem_of("TP040", file=name, what=what, why=None, next=fix)], exit_code=2)
     if name in MODELS:
-        return read_source(name, BUILTIN / name, tokenizer_folder=BUILTIN_TOKENIZER, weights="builtin")
+        return read_source(name, BUILTIN / name, weights="builtin")
     if path is None:
         snapshot = _download(name, revision, with_weights=with_weights)
         return read_source(name, snapshot, revision=snapshot.name)  # the cache names snapshots by commit
-    file = gguf_file(path)
-    return read_source(name, path) if file is None else _gguf_source(name, file)
-
-
-def read_source(
-    name: str,
-    folder: Path,
-    *,
-    revision: str | None = None,
-    tokenizer_folder: Path | None = None,
-    weights: Literal["builtin", "pretrained"] = "pretrained",
-) -> ModelSource:
-    """Return the model in a folder, with its config read."""
-    file = folder / CONFIG
-    refuse_other_content(file, "TP040")
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-        if not isinstance(config, dict):
-            message = "not a JSON object"
-            raise ValueError(message)  # noqa: TRY004, TRY301
-    except (OSError, ValueError, RecursionError) as error:
-        what = f"The config.json of {name} cannot be read: {_describe(error)}."
-        why = "It describes the model: family, sizes, activation."
-        problem = problem_of("TP040", file=str(file), what=what, why=why, next=suggest_models(name))
-        raise ProblemError([problem], exit_code=2) from error
-    return ModelSource(
-        name=name,
-        revision=revision,
-        folder=folder,
-        tokenizer_folder=tokenizer_folder or folder,
-        config=config,
-        spec=spec_from_config(config, file=str(file)),
-        weights=weights,
-    )
-
-
-def _gguf_source(name: str, file: Path) -> ModelSource:
+    if (file := gguf_file(path)) is None:
+        return read_source(name, path)
     gguf = read_gguf(file)
     config = config_from_gguf(gguf)
     spec = spec_from_config(config, file=str(file))
@@ -228,12 +167,35 @@ def _gguf_source(name: str, file: Path) -> ModelSource:
     )
 
 
-def resolve_for_planning(name: str, revision: str | None = None) -> ModelSource:
-    """Find a model for planning: local files, else the shipped config of a well-known model, else the hub.
+def read_json(file: Path, code: str, *, fix: str | None = None) -> dict[str, Any]:
+    """Read a JSON object, or refuse the file with a problem of this code."""
+    refuse_other_content(file, code)
+    try:
+        return dict(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        what = f"{file.name} cannot be read: {type(error).__name__}."
+        raise ProblemError([problem_of(code, file=str(file), what=what, why=None, next=fix)], exit_code=2) from error
 
-    Raises:
-        ProblemError: Exit code 2; the model does not exist, or cannot be downloaded.
-    """
+
+def read_source(
+    name: str, folder: Path, *, revision: str | None = None, weights: Literal["builtin", "pretrained"] = "pretrained"
+) -> ModelSource:
+    """Return the model in a folder, with its config read."""
+    file = folder / CONFIG
+    config = read_json(file, "TP040", fix=suggest_models(name))
+    return ModelSource(
+        name=name,
+        revision=revision,
+        folder=folder,
+        tokenizer_folder=BUILTIN_TOKENIZER if weights == "builtin" else folder,
+        config=config,
+        spec=spec_from_config(config, file=str(file)),
+        weights=weights,
+    )
+
+
+def resolve_for_planning(name: str, revision: str | None = None) -> ModelSource:
+    """Find a model for planning: local files, else the shipped config of a well-known model, else as `resolve`."""
     known = None if name in MODELS or model_path(name) or revision else known_source(name)
     if known is None:
         return resolve(name, revision, with_weights=False)
@@ -294,28 +256,23 @@ def _download(name: str, revision: str | None, *, with_weights: bool) -> Path:
     except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, OSError) as error:
         match error:
             case errors.GatedRepoError():
-                what, why = f"The hub denies access to {name}.", "Its owner requires everyone to accept terms first."
+                what = f"The hub denies access to {name}."
                 fix = f"Accept the terms on the page of {name}, log in with `hf auth login`, and try again."
             case errors.RevisionNotFoundError():
-                what, why = f"{name} has no revision {revision}.", "The model itself exists on the hub."
+                what = f"{name} has no revision {revision}."
                 fix = "Name a branch, tag or commit from the model's page, or remove model.revision."
             case errors.RepositoryNotFoundError():
-                what, why = f"The hub has no model {name}.", "It does not exist, or it is private."
+                what = f"The hub has no model {name}."
                 fix = f"{other} Or check the name on the hub; for a private one log in with `hf auth login`."
             case errors.LocalEntryNotFoundError() if local_only:
-                what, why = (
-                    f"{version} is not on this machine.",
-                    "Models that a run names are not downloaded by default.",
-                )
-                fix = f"{other} Or pass --fetch to download it."
+                what, fix = f"{version} is not on this machine.", f"{other} Or pass --fetch to download it."
             case errors.LocalEntryNotFoundError():
                 what = f"{version} is not on this machine and could not be downloaded."
-                why = "It is not in the local cache, and the hub cannot be reached or is disabled (HF_HUB_OFFLINE)."
                 fix = f"{other} Or try again with a connection."
             case _:
-                what, why = f"{version} could not be downloaded.", f"{_describe(error)}."
+                what = f"{version} could not be downloaded: {_describe(error)}."
                 fix = f"Try again, or download {name} by other means and name its folder."
-        raise ProblemError([problem_of("TP045", file=name, what=what, why=why, next=fix)], exit_code=2) from error
+        raise ProblemError([problem_of("TP045", file=name, what=what, next=fix)], exit_code=2) from error
 
 
 # Smaller shapes for smoke runs
@@ -325,15 +282,6 @@ SMALL_EMBED = 128
 SMALL_KV_HEADS = 2
 MLP_UNIT = 64
 """MLP widths are multiples of 64, since nf4 needs blocks of 64."""
-_CONFIG_KEYS = {
-    "layers": "num_hidden_layers",
-    "embed": "hidden_size",
-    "heads": "num_attention_heads",
-    "kv_heads": "num_key_value_heads",
-    "mlp": "intermediate_size",
-}
-"""Sizes that become smaller, with their keys in config.json."""
-_GPT2_KEYS = {"layers": "n_layer", "embed": "n_embd", "heads": "n_head", "mlp": "n_inner"}
 
 
 def shrink(source: ModelSource) -> ModelSource:
@@ -349,8 +297,7 @@ def shrink(source: ModelSource) -> ModelSource:
     for name, value in config.items():
         if isinstance(value, list) and len(value) == spec.layers:  # per layer: layer_types, no_rope_layers
             config[name] = value[: sizes["layers"]]
-    keys = _GPT2_KEYS if spec.learned_positions else _CONFIG_KEYS
-    config |= {stated: sizes[size] for size, stated in keys.items()}
+    config |= {stated: sizes[size] for size, stated in source.family.size_keys.items() if size in sizes}
     if not spec.learned_positions:
         config["head_dim"] = spec.head_dim
     whole = config if key is None else {**source.config, key: config}
@@ -378,5 +325,5 @@ def small_sizes(spec: ModelSpec) -> dict[str, int]:
 def describe_shrinking(source: ModelSource) -> list[dict[str, Any]]:
     """Return the sizes that were reduced, for the manifest."""
     full = source.full_spec or source.spec
-    pairs = {size: (getattr(full, size), getattr(source.spec, size)) for size in _CONFIG_KEYS}
+    pairs = {size: (getattr(full, size), getattr(source.spec, size)) for size in small_sizes(full)}
     return [{"size": size, "own": before, "made": after} for size, (before, after) in pairs.items() if before != after]

@@ -2,18 +2,14 @@
 
 A stack's parameters have one name, with the layers written as a slice: `layers.1:3.mlp.up.kernel` is that kernel of
 layers 1 and 2. Consecutive layers are equal if their parameters have the same names and shapes; window and rotary
-positions may differ. Files and checkpoints always contain single layers. Each layer is initialised from the key it
-would have on its own, so a model starts the same either way.
-
-The module also has the barriers that order the backward pass of unstacked layers (`backward_barrier`).
+positions may differ. Files and checkpoints always contain single layers.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import groupby
 from typing import Any, Literal
 
 import jax
@@ -23,8 +19,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Key
 
 from trainer.model.attention import Context, Layer
-from trainer.model.layers import PRODUCT, Dtypes, Linear
-from trainer.model.lora import Dropout
+from trainer.model.layers import PRODUCT, Dropout, Dtypes, Linear
 from trainer.model.rope import Rotary
 from trainer.model.spec import BlockSpec, ModelSpec, Rope
 
@@ -35,18 +30,6 @@ REMAT_POLICIES: dict[Remat, Any] = {"layer": None, "dots": jax.checkpoint_polici
 """Outputs that a rematerialised layer saves in addition to its input."""
 
 STACK = re.compile(r"(?P<before>(?:.*\.)?layers\.)(?P<layers>\d+:\d+)(?P<after>\..+)")
-
-
-# Names and parameters
-
-
-def equal_runs(kinds: Sequence[Hashable]) -> tuple[range, ...]:
-    """Return the runs of equal elements: `aaab` gives `range(0, 3)` and `range(3, 4)`."""
-    runs: list[range] = []
-    for _, group in groupby(kinds):
-        first = runs[-1].stop if runs else 0
-        runs.append(range(first, first + len(list(group))))
-    return tuple(runs)
 
 
 def layer_range(text: str) -> range:
@@ -112,22 +95,23 @@ def _stack(layers: list[Any], name: str, like: Any) -> Any:
     return jax.device_put(jnp.stack(layers), sharding)
 
 
+def _is_dict(node: Any) -> bool:
+    return isinstance(node, dict)
+
+
 def unstack_tree(tree: Any) -> Any:
     """Apply `unstack_layers` to the dictionaries of a tree."""
-    return jax.tree.map(lambda node: unstack_layers(node) if isinstance(node, dict) else node, tree, is_leaf=_is_dict)
+    return jax.tree.map(lambda node: unstack_layers(node) if _is_dict(node) else node, tree, is_leaf=_is_dict)
 
 
 def stack_tree(tree: Any, like: Any) -> Any:
     """Apply `stack_params` to the dictionaries of a tree; `like` has the same structure."""
-
-    def stack(node: Any, like: Any) -> Any:
-        return stack_params(node, like) if isinstance(node, dict) else node
-
-    return jax.tree.map(stack, tree, like, is_leaf=_is_dict)
+    return jax.tree.map(
+        lambda node, like: stack_params(node, like) if _is_dict(node) else node, tree, like, is_leaf=_is_dict
+    )
 
 
-def _is_dict(node: Any) -> bool:
-    return isinstance(node, dict)
+_donated = jax.jit(lambda value: value, donate_argnums=0)
 
 
 def device_copy(value: Array) -> Array:
@@ -135,15 +119,7 @@ def device_copy(value: Array) -> Array:
 
     A CPU array may share host memory; it could not be donated and would exist twice when the train state is made.
     """
-    return _take_ownership(value) if any(device.platform == "cpu" for device in value.devices()) else value
-
-
-@partial(jax.jit, donate_argnums=0)
-def _take_ownership(value: Array) -> Array:
-    return value
-
-
-# Loops over layers
+    return _donated(value) if any(device.platform == "cpu" for device in value.devices()) else value
 
 
 def layer_call(remat: Remat, *, prevent_cse: bool = True) -> Any:
@@ -158,27 +134,23 @@ def init_stacks(spec: ModelSpec, runs: tuple[range, ...], *, dtypes: Dtypes, rng
     key, count = rngs.params.key[...], rngs.params.count[...]
     layer = nnx.eval_shape(lambda: Layer(spec, spec.blocks[0], dtypes=dtypes, rngs=nnx.Rngs(params=0)))
     draws = sum(isinstance(node, Linear) for _, node in nnx.iter_graph(layer))  # keys that each layer consumes
+    structures: list[nnx.GraphDef[Layer]] = []
+
+    def init(count: Array, block: BlockSpec) -> Any:
+        """Return a layer as if `count` keys had been consumed before it."""
+        own = nnx.Rngs(params=key)
+        own.params.count[...] = count
+        graphdef, state = nnx.split(Layer(spec, block, dtypes=dtypes, rngs=own))
+        structures.append(graphdef)
+        return state
+
     stacks = {}
     for layers in runs:
         counts = count + jnp.asarray(layers, jnp.uint32) * jnp.uint32(draws)
-        stacks[f"{layers.start}:{layers.stop}"] = _init_stack(spec, spec.blocks[layers.start], dtypes, key, counts)
+        states = jax.vmap(partial(init, block=spec.blocks[layers.start]))(counts)
+        stacks[f"{layers.start}:{layers.stop}"] = nnx.merge(structures[-1], states)
     rngs.params.count[...] = count + jnp.uint32(draws * spec.layers)
     return stacks
-
-
-def _init_stack(spec: ModelSpec, block: BlockSpec, dtypes: Dtypes, key: Key[Array, ""], counts: Array) -> Layer:
-    """Return stacked layers, each initialised as if `count` keys had been consumed before it."""
-    structure: list[nnx.GraphDef[Layer]] = []
-
-    def init(count: Array) -> Any:
-        rngs = nnx.Rngs(params=key)
-        rngs.params.count[...] = count
-        graphdef, state = nnx.split(Layer(spec, block, dtypes=dtypes, rngs=rngs))
-        structure.append(graphdef)
-        return state
-
-    states = jax.vmap(init)(counts)
-    return nnx.merge(structure[0], states)
 
 
 def scan_stacks(
@@ -233,24 +205,18 @@ def per_layer_rope_and_window(
     return (cos, sin), (windows, jnp.asarray([ropes.index(block.rope) for block in blocks], jnp.int32))
 
 
-# Order of the backward pass
-
-
 @jax.custom_vjp
 def _barrier(values: Any) -> Any:
     """Return a tree of arrays unchanged; in the backward pass all gradients exist before one is used."""
     return values
 
 
-def _barrier_forward(values: Any) -> tuple[Any, None]:
-    return values, None
-
-
-def _barrier_backward(_: None, gradients: Any) -> tuple[Any]:
-    return (jax.lax.platform_dependent(gradients, cpu=lambda each: each, default=jax.lax.optimization_barrier),)
-
-
-_barrier.defvjp(_barrier_forward, _barrier_backward)
+_barrier.defvjp(
+    lambda values: (values, None),
+    lambda _, gradients: (
+        jax.lax.platform_dependent(gradients, cpu=lambda each: each, default=jax.lax.optimization_barrier),
+    ),
+)
 
 
 @jax.custom_vjp
@@ -264,15 +230,7 @@ def save_as_array(x: Float[Array, "batch seq embed"]) -> Float[Array, "batch seq
     return array
 
 
-def _save_forward(x: Array) -> tuple[Array, None]:
-    return save_as_array(x), None
-
-
-def _save_backward(_: None, gradient: Array) -> tuple[Array]:
-    return (gradient,)
-
-
-save_as_array.defvjp(_save_forward, _save_backward)
+save_as_array.defvjp(lambda x: (save_as_array(x), None), lambda _, gradient: (gradient,))
 
 
 def backward_barrier(
@@ -283,12 +241,8 @@ def backward_barrier(
     Otherwise a compiler may compute weight gradients late, and the saved activations of two layers exist together.
     Gemma-2B in bfloat16 on eight v5e chips (`submission_tpu.yaml`) takes 12.9 GiB per chip with the barrier and 14.3
     without. Weights stored wider than the compute dtype pass no barrier: their gradients would wait in the wide type.
-    CPU compilers do not overlap layers, and nothing is added there.
-
-    Args:
-        layer: The layer.
-        x: The residual stream.
-        only_adapters: Whether only adapters are trained, so that other gradients must not be requested.
+    CPU compilers do not overlap layers, and nothing is added there. With `only_adapters` other gradients are not
+    requested.
     """
     parts: Any = nnx.split(layer, lambda path, _: path[-1] in ("lora_a", "lora_b"), ...)
     structure, adapters, others = parts

@@ -20,8 +20,7 @@ from trainer.loop.rollouts import rollout_size
 from trainer.loop.state import unplaced_state
 from trainer.loop.task import Task
 from trainer.model.attention import BLOCK
-from trainer.model.layers import apply_activation, chunk_count
-from trainer.model.lora import is_lora, lora_names
+from trainer.model.layers import apply_activation, chunk_count, is_lora, lora_names
 
 FORMULA_ERROR = 0.3
 """Relative error of most estimates: 9 of 10 stored compilations are within it."""

@@ -11,12 +11,10 @@ from golden import FLOAT32, load_folder
 from model_folders import model_folder
 from refusals import catch_problem
 from safetensors import safe_open
-from safetensors.numpy import load_file
 
 from trainer.model import export as exporting
 from trainer.model.decoder import build, flatten, params_sha256
 from trainer.model.export import export
-from trainer.model.families import TensorLink
 from trainer.model.source import resolve
 
 
@@ -74,35 +72,6 @@ def test_float32_parameters_are_exported_in_bfloat16_when_asked_and_config_says_
         assert {file.get_slice(name).get_dtype() for name in file.keys()} == {"BF16"}  # noqa: SIM118
     _, _, rounded = load_folder(tmp_path / "export", params_dtype="bfloat16")
     assert all(jnp.array_equal(rounded[name], params[name].astype(jnp.bfloat16)) for name in params)
-
-
-def test_several_files_hold_each_tensor_once(tiny, tmp_path):
-    source, params = tiny
-    export(tmp_path / "export", params, source, shard_bytes=150_000)
-    index = json.loads((tmp_path / "export" / "model.safetensors.index.json").read_text())
-    shards = sorted(path.name for path in (tmp_path / "export").glob("*.safetensors"))
-    assert shards == [f"model-{number:05d}-of-{len(shards):05d}.safetensors" for number in range(1, len(shards) + 1)]
-    assert len(shards) == 5
-    held = {name: shard for shard in shards for name in load_file(tmp_path / "export" / shard)}
-    assert index["weight_map"] == held
-    assert index["metadata"] == {"total_size": sum(value.nbytes for value in params.values())}
-
-
-@pytest.mark.parametrize(
-    ("sizes", "room", "expected"),
-    [
-        ([3, 3, 3], 7, [[3, 3], [3]]),
-        ([3, 4], 7, [[3, 4]]),
-        ([9, 1, 1], 7, [[9], [1, 1]]),
-        ([1, 9, 1], 7, [[1], [9], [1]]),
-    ],
-)
-def test_tensors_are_divided_into_files(sizes, room, expected, tmp_path):
-    params = {str(index): jnp.zeros((size,), jnp.int8) for index, size in enumerate(sizes)}
-    links = tuple(TensorLink(tensor=name, params=(name,)) for name in params)
-    exporting.write_weights(tmp_path, params, links, "int8", room, lambda: None)
-    files = [load_file(path) for path in sorted(tmp_path.glob("*.safetensors"))]
-    assert [[value.size for _, value in sorted(file.items())] for file in files] == expected
 
 
 def test_an_empty_folder_is_taken_and_a_full_one_is_not(tiny, tmp_path):

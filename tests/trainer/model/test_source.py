@@ -15,7 +15,7 @@ import huggingface_hub
 import numpy as np
 import pytest
 import tokenizers
-from golden import CASES, shapes_of
+from golden import CASES
 from hub_server import COMMIT, hub_of
 from huggingface_hub.errors import (
     GatedRepoError,
@@ -27,13 +27,11 @@ from huggingface_hub.errors import (
 from model_folders import change_json, model_folder
 from refusals import catch_problem
 
-from schemas.catalog import MODELS
 from schemas.problems import Problem
 from trainer.generate.api import load_model
-from trainer.model.decoder import parameter_count
 from trainer.model.load import load_params, open_safetensors
 from trainer.model.peft import read_adapter_config
-from trainer.model.source import BUILTIN, local_models_only, resolve
+from trainer.model.source import local_models_only, resolve
 from trainer.model.tokenizer import FOLDER
 
 TOKENS = 1 + max(token["id"] for token in json.loads((FOLDER / "tokenizer.json").read_text())["added_tokens"])
@@ -56,23 +54,11 @@ def test_built_in_models_fit_their_tokenizer(name):
     source = resolve(name)
     assert (source.name, source.weights, source.revision) == (name, "builtin", None)
     tokenizer = source.tokenizer()
-    assert len(tokenizer) == source.spec.vocab
+    assert (len(tokenizer), tokenizer.model_max_length) == (source.spec.vocab, sys.maxsize)
     config = json.loads((source.folder / "config.json").read_text())
     assert config["eos_token_id"] == tokenizer.eos_token_id
     assert config["pad_token_id"] == tokenizer.pad_token_id
     assert tokenizer.decode(tokenizer("2 + 2 = 4, ä\n")["input_ids"]) == "2 + 2 = 4, ä\n"
-
-
-def test_sizes_of_the_built_in_models():
-    sizes = {name: parameter_count(shapes_of(resolve(name))) for name in MODELS}
-    assert tuple(sorted(path.parent.name for path in BUILTIN.glob("*/config.json"))) == MODELS
-    assert resolve("tiny-gpt2").spec.layers == 2
-    assert sizes["tiny-gpt2"] < 200_000
-    assert 1_000_000 < sizes["demo"] < 3_000_000
-
-
-def test_a_tokenizer_does_not_warn_of_lengths():
-    assert resolve("tiny-gpt2").tokenizer().model_max_length == sys.maxsize
 
 
 @pytest.mark.parametrize(
@@ -95,7 +81,7 @@ def test_folders_without_a_good_config(content, tmp_path):
         file.write_bytes(content)
     problem = refusal(tmp_path)
     assert (problem.code, problem.file, problem.next) == ("TP040", str(file), OFFLINE)
-    assert problem.what.startswith(f"The config.json of {tmp_path} cannot be read: ")
+    assert problem.what.startswith("config.json cannot be read: ")
 
 
 def test_without_network_the_real_client_is_refused_at_once():
@@ -116,10 +102,14 @@ RESPONSE = SimpleNamespace(headers={}, request=None)
         (RepositoryNotFoundError("none", response=RESPONSE), "The hub has no model owner/model.", OFFLINE),
         (
             HfHubHTTPError("503 Server Error\nmore", response=RESPONSE),
-            "owner/model at revision v9 could not be downloaded.",
+            "owner/model at revision v9 could not be downloaded: HfHubHTTPError: 503 Server Error.",
             "Try again",
         ),
-        (OSError(28, "No space left"), "owner/model at revision v9 could not be downloaded.", "Try again"),
+        (
+            OSError(28, "No space left"),
+            "owner/model at revision v9 could not be downloaded: OSError: [Errno 28] No space left.",
+            "Try again",
+        ),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -156,7 +146,7 @@ def test_a_tokenizer_with_a_gap_in_its_ids_is_refused(folder):
 def test_a_tokenizer_without_the_token_for_unknown_words_is_refused(folder):
     own = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<eos>": 0, "What": 1}, unk_token="[UNK]"))
     own.save(str(folder / "tokenizer.json"))
-    assert "replaces unknown words by '[UNK]'" in load_refusal(folder).what
+    assert "replaces unknown words by '[UNK]', which is not one of its tokens." in load_refusal(folder).what
 
 
 def test_a_folder_without_tokenizer_is_refused(folder):
@@ -166,11 +156,7 @@ def test_a_folder_without_tokenizer_is_refused(folder):
 
 
 @pytest.mark.parametrize(
-    ("file", "content"),
-    [
-        *(("tokenizer_config.json", content) for content in ("[]", "[" * 100_000)),
-        *(("tokenizer.json", content) for content in ("{", '{"model": 1}', "")),
-    ],
+    ("file", "content"), [("tokenizer_config.json", "[" * 100_000), *(("tokenizer.json", each) for each in ("{", ""))]
 )
 def test_a_damaged_tokenizer_is_refused(folder, file, content):
     (folder / file).write_text(content)
@@ -222,7 +208,7 @@ def test_a_gguf_file_is_found_by_its_name_and_alone_in_a_folder(tmp_path):
     assert problem.next == "Name one of the files."
 
 
-@pytest.mark.parametrize("below", ["snapshots/0123abc", "transformers/2b/1", "1", "a/b/c/d"])
+@pytest.mark.parametrize("below", ["snapshots/0123abc", "a/b/c/d"])
 def test_a_folder_above_a_model_names_the_one_below(below: str, tmp_path: Path):
     (tmp_path / "refs").mkdir()
     folder = model_folder(tmp_path / below)
@@ -231,28 +217,23 @@ def test_a_folder_above_a_model_names_the_one_below(below: str, tmp_path: Path):
 
 
 def test_of_the_snapshots_of_a_cache_the_current_one_is_named(tmp_path: Path):
-    folders = [model_folder(tmp_path / "snapshots" / commit) for commit in ("aaa", "bbb")]
-    assert load_refusal(tmp_path).what.endswith(f"a model in {folders[0]}, {folders[1]}.")
+    _, current = (model_folder(tmp_path / "snapshots" / commit) for commit in ("aaa", "bbb"))
     (tmp_path / "refs").mkdir()
     (tmp_path / "refs" / "main").write_text("bbb")
-    assert load_refusal(tmp_path).what.endswith(f"a model in {folders[1]}.")
+    assert load_refusal(tmp_path).what.endswith(f"a model in {current}.")
 
 
-def test_an_adapter_names_its_model(tmp_path: Path):
+def test_an_adapter_and_a_run_are_named(tmp_path: Path):
     (tmp_path / "adapter_model.safetensors").touch()
     (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "me/tiny"}')
     found = load_refusal(tmp_path)
     assert found.what == f"{tmp_path} has no config.json; it contains a LoRA adapter of me/tiny."
     assert f"`trainproof export me/tiny --merge {tmp_path} --output merged`" in found.next
-    (tmp_path / "adapter_config.json").write_text("{")
-    assert "a LoRA adapter of its base model." in load_refusal(tmp_path).what
-
-
-def test_a_run_names_its_export(tmp_path: Path):
     (tmp_path / "run_manifest.json").write_text("{}")
     (tmp_path / "adapter").mkdir()
-    assert load_refusal(tmp_path).what == f"{tmp_path} has no config.json; it contains a run of trainproof."
-    assert load_refusal(tmp_path).next == f"Run `trainproof export {tmp_path}`, then name {tmp_path / 'export'}."
+    found = load_refusal(tmp_path)
+    assert found.what == f"{tmp_path} has no config.json; it contains a run of trainproof."
+    assert found.next == f"Run `trainproof export {tmp_path}`, then name {tmp_path / 'export'}."
     model_folder(tmp_path / "export")
     assert load_refusal(tmp_path).next == f"Name {tmp_path / 'export'}."
 
@@ -292,25 +273,20 @@ def test_a_file_that_was_not_fetched_is_named(name: str, tmp_path: Path):
 
 # A server on this machine that speaks the hub's protocol, asked by a process of its own.
 SCRIPT = """
-import json, sys
+import json
 from trainer.generate.api import load_model
 from trainer.model.source import resolve
 from schemas.problems import ProblemError
 
 source = resolve("owner/tiny", "main", with_weights=False)
-drawn = sorted(path.name for path in source.folder.iterdir())
-vocabulary = len(source.tokenizer().get_vocab())
-model = load_model("owner/tiny")
+described = sorted(path.name for path in source.folder.iterdir())
+found = {"revision": source.revision, "described": described, "vocabulary": len(source.tokenizer().get_vocab())}
+found["logits"] = float(load_model("owner/tiny")([[1, 2, 3]]).sum())
 try:
     resolve("owner/other")
-    other = None
 except ProblemError as error:
-    other = [error.problems[0].code, error.problems[0].what]
-print(json.dumps({
-    "name": source.name, "revision": source.revision, "drawn": drawn, "vocabulary": vocabulary, "other": other,
-    "whole": sorted(path.name for path in resolve("owner/tiny").folder.iterdir()),
-    "logits": float(model([[1, 2, 3]]).sum()),
-}))
+    found["other"] = error.problems[0].what
+print(json.dumps(found | {"whole": sorted(path.name for path in resolve("owner/tiny").folder.iterdir())}))
 """
 
 
@@ -343,14 +319,13 @@ def test_a_model_on_the_hub_is_loaded_and_without_weights_only_its_descriptions_
         got = json.loads(done.stdout.splitlines()[-1])
         weights = [file for file in hub.fetched if "safetensors" in file]
         first_weight = hub.fetched.index(weights[0])
-    of_tokenizer = ["special_tokens_map.json", "tokenizer.json", "tokenizer_config.json"]
-    assert sorted(hub.fetched[:first_weight]) == ["config.json", "generation_config.json", *of_tokenizer]
-    assert got["drawn"] == ["config.json", "generation_config.json", *of_tokenizer]
-    assert (got["name"], got["revision"]) == ("owner/tiny", COMMIT)
+    descriptions = ["config.json", "generation_config.json", *sorted(path.name for path in FOLDER.glob("*.json"))]
+    assert sorted(hub.fetched[:first_weight]) == got["described"] == descriptions
+    assert got["revision"] == COMMIT
     shards = [f"model-0000{number}-of-00003.safetensors" for number in (1, 2, 3)]
     assert sorted(weights) == [*shards, "model.safetensors.index.json"]
     assert not {"pytorch_model.bin", "modeling_tiny.py"} & set(got["whole"])
-    assert got["other"] == ["TP045", "The hub has no model owner/other."]
+    assert got["other"] == "The hub has no model owner/other."
     assert got["vocabulary"] <= config["vocab_size"]
     local = load_model(CASES / "gpt2-untied")([[1, 2, 3]])
     np.testing.assert_allclose(got["logits"], float(local.sum()), rtol=1e-5)

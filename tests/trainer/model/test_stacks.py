@@ -12,19 +12,9 @@ from tiny_models import GEMMA, equal_layers, random_model, stack
 
 from trainer.model.decoder import abstract, bind, build, flatten, params_sha256
 from trainer.model.families import spec_from_config
-from trainer.model.lora import Lora
-from trainer.model.stacks import device_copy, stack_params, unstack_layers, unstack_on_devices
+from trainer.model.layers import Lora
+from trainer.model.stacks import stack_params, unstack_layers, unstack_on_devices
 from trainer.objectives.cross_entropy import chunked_cross_entropy, next_token_targets
-
-
-def both(spec, adapters=None):
-    """Return the runs of equal layers, and a model with single layers and with stacks: structure and parameters."""
-    adapters = adapters or {}
-    runs = equal_layers(spec, adapters=adapters)
-    chosen = FLOAT32 | {"remat": "layer", "adapters": adapters}
-    graphdef, params = random_model(spec, **chosen)
-    together, like = flatten(abstract(spec, **chosen, runs=runs))
-    return runs, (graphdef, params), (together, stack(params, like))
 
 
 def losses(graphdef, params, key=None, segments=None):
@@ -56,8 +46,12 @@ def test_adapters_on_some_layers_drop_the_same_inputs_and_texts_of_packed_rows_s
     spec = spec_from_config(GEMMA | {"num_hidden_layers": 12})
     names = sorted(f"layers.{layer}.{each}" for layer in range(8, 12) for each in ("mlp.up", "attention.query"))
     adapters = {name: Lora(rank=2, scale=2.0, dropout=0.25, number=number) for number, name in enumerate(names)}
-    runs, alone, together = both(spec, adapters)
+    runs = equal_layers(spec, adapters=adapters)
     assert runs == (range(8), range(8, 12))
+    chosen = FLOAT32 | {"remat": "layer", "adapters": adapters}
+    alone = random_model(spec, **chosen)
+    structure, like = flatten(abstract(spec, **chosen, runs=runs))
+    together = structure, stack(alone[1], like)
     more = {"key": jax.random.key(7), "segments": jnp.asarray([[0] * 5 + [1] * 7, [0] * 12], jnp.int32)}
     first = losses(*alone, **more)
     assert_alike(first, losses(*together, **more))
@@ -118,12 +112,6 @@ def test_stacks_come_apart_as_they_were_and_take_no_memory_besides():
     assert all(np.array_equal(again[name], alone[name]) for name in alone)
     assert np.shares_memory(again["layers.1.kernel"], np.asarray(together["layers.0:3.kernel"]))
     assert all(isinstance(value, jax.Array) for value in unstack_on_devices(together).values())
-
-
-def test_a_copy_of_a_cpu_array_takes_its_memory():
-    array = jnp.ones(3)
-    device_copy(array)
-    assert array.is_deleted()
 
 
 def barriers(platform, *, params=jnp.bfloat16, remat="layer", adapters=None):
