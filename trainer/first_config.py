@@ -167,7 +167,7 @@ def read_shape(name: str, problems: list[Problem]) -> RowsShape | None:
     if len(scan.shapes) > 1:
         each = [
             f"{quantity(len(rows), 'row')} with {join_words(columns, last='and')} (first in line "
-            f"{table.line_of(rows[0])})"
+            f"{table.lines[rows[0]]})"
             for (_, columns), rows in scan.shapes.items()
         ]
         problems.append(problem_of("TP033", file=str(path), what=f"The file contains {join_words(each, last='and')}."))
@@ -184,7 +184,7 @@ def split_rows(rows: RowsShape) -> EvalChoice:
     for number, row in enumerate(rows.table) if rows.kind == "rows" else ():
         if (pair := find_answer(row)) is not None:
             answered += 1
-            found.setdefault(question_key(pair[0]), (rows.table.line_of(number), pair))
+            found.setdefault(question_key(pair[0]), (rows.table.lines[number], pair))
     if rows.kind != "rows":
         because = f"rows with {' and '.join(rows.columns)} cannot be scored"
     elif 2 * answered < total:
@@ -224,7 +224,7 @@ def choose_eval_set(eval_set: str | None, rows: RowsShape | None, problems: list
         return None
     if (shape := read_shape(name, problems)) is None:
         return None
-    pairs = [(shape.table.line_of(number), find_answer(row)) for number, row in enumerate(shape.table)]
+    pairs = [(shape.table.lines[number], find_answer(row)) for number, row in enumerate(shape.table)]
     answered = [(line, pair) for line, pair in pairs if pair is not None]
     if lacking := len(pairs) - len(answered):
         what = f"{lacking:,} of {quantity(len(pairs), 'row')} lack an answer to compare outputs with."

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -85,11 +85,11 @@ def read_items(
     prompts = encode_items(file, form, tokenizer)
     problems += check_prompt_room(config, file, prompts, max_positions=max_positions)
     problems += (unreadable := unreadable_items(file, scoring))
-    name, stop = config.data.dataset, config.evaluation.stop
-    unlearned = [] if unreadable else check_learned_form(rows, scoring, file, file=name, stop=stop)
     room = max_positions - config.evaluation.max_new_tokens
-    warnings = (*check_items(file, tokenizer, prompts, scoring, max_prompt_tokens=room), *unlearned)
-    return Items(file=file, prompts=prompts, warnings=warnings)
+    warnings = check_items(file, tokenizer, prompts, scoring, max_prompt_tokens=room)
+    if not unreadable:
+        warnings += check_learned_form(rows, scoring, file, file=config.data.dataset, stop=config.evaluation.stop)
+    return Items(file=file, prompts=prompts, warnings=tuple(warnings))
 
 
 def encode_items(items: RowFile, form: PromptForm, tokenizer: Tokenizer) -> list[list[int]]:
@@ -133,7 +133,7 @@ def check_prompt_room(
 
 def check_items(
     items: RowFile, tokenizer: Tokenizer, prompts: Sequence[Sequence[int]], scoring: Scoring, *, max_prompt_tokens: int
-) -> tuple[Problem, ...]:
+) -> list[Problem]:
     """Return warnings about special tokens in prompts, and items that cannot be answered or be right."""
     special, file = SpecialTokens(tokenizer), str(items.path)
     for index, item in enumerate(items.rows):
@@ -153,7 +153,7 @@ def check_items(
         what = f"{len(unwritable):,} of {len(prompts):,} items expect an answer that the tokenizer changes: "
         what += describe_difference(expected, decoded)
         found.append(problem_of("TP459", file=file, line=items.lines[place], what=what))
-    return tuple(found)
+    return found
 
 
 def unwritable_items(
@@ -161,14 +161,10 @@ def unwritable_items(
 ) -> list[tuple[int, str, str]]:
     """Return index, expected answer and decoded answer of items that no output of the tokenizer can answer."""
     found = []
-    for place, item in enumerate(items):
-        accepted = accepted_answers(item)
+    for place, accepted in enumerate(map(accepted_answers, items)):
         # Some tokenizers encode the first word of a text differently than the same word after a space.
-        decoded = [
-            str(tokenizer.decode(tokenizer.encode(prefix + each, add_special_tokens=False))).strip()
-            for each in accepted
-            for prefix in ("", " ")
-        ]
+        texts = [prefix + each for each in accepted for prefix in ("", " ")]
+        decoded = [str(tokenizer.decode(tokenizer.encode(text, add_special_tokens=False))).strip() for text in texts]
         if not any(scoring.is_right(each, accepted) for each in decoded):
             found.append((place, accepted[0], decoded[0]))
     return found
@@ -177,66 +173,44 @@ def unwritable_items(
 def check_evaluation_settings(settings: EvaluationConfig, file: str, *, keep_best: str | None = None) -> list[Problem]:
     """Return problems of the evaluation settings: an invalid pattern, and settings without effect.
 
-    Args:
-        settings: The settings.
-        file: The configuration, for messages.
-        keep_best: Measure that selects a checkpoint, or None.
+    `file` is the configuration, for messages; `keep_best` is the measure that selects a checkpoint, or None.
     """
-    default, found = EvaluationConfig(), _check_reader(settings)
-    if settings.every_steps and settings.eval_set is None:
-        what = f"evaluation.every_steps is {settings.every_steps}, but evaluation.eval_set is not set."
-        found.append(("TP009", "/evaluation/every_steps", what, "Name a set, or leave it out."))
-    elif not settings.every_steps:
-        fix = "Leave it out, or set evaluation.every_steps."
-        if settings.during_items != default.during_items:
-            what = f"evaluation.during_items is {settings.during_items}, but evaluation.every_steps is 0."
-            found.append(("TP009", "/evaluation/during_items", what, fix))
-        if keep_best is not None:
-            what = f"checkpoint.keep_best is {keep_best}, but evaluation.every_steps is 0: nothing is measured."
-            found.append(("TP009", "/checkpoint/keep_best", what, fix))
-    return [problem_of(code, file=file, pointer=pointer, what=what, next=fix) for code, pointer, what, fix in found]
-
-
-def _check_reader(settings: EvaluationConfig) -> list[tuple[str, str, str, str | None]]:
-    """Return code, pointer, sentence and advice of mistakes in how answers are generated, read and compared."""
-    default = EvaluationConfig()
-    found: list[tuple[str, str, str, str | None]] = []
+    default, found = EvaluationConfig(), list[Problem]()
+    compare = settings.compare or (None if settings.answer in (None, "boxed") else USUAL.get(settings.answer, "exact"))
+    reader, fix = format_value(settings.answer), "Leave it out, or set evaluation.every_steps."
+    is_greedy = (settings.samples == 1, "evaluation.samples is 1: decoding is greedy", None)
+    useless: Mapping[str, tuple[bool, str, str | None]] = {
+        "every_steps": (settings.eval_set is None, "evaluation.eval_set is not set", "Name a set, or leave it out."),
+        "during_items": (not settings.every_steps, "evaluation.every_steps is 0", fix),
+        "answer_regex": (settings.answer != "regex", f"evaluation.answer is {reader}, which does not use it", None),
+        "tolerance": (compare not in ("numeric", None), f"the comparison of answers is {compare}", None),
+        **dict.fromkeys(("temperature", "top_k", "top_p"), is_greedy),
+    }
+    for key, (is_useless, because, advice) in useless.items():
+        if is_useless and (value := getattr(settings, key)) != getattr(default, key):
+            what, pointer = f"evaluation.{key} is {format_value(value)}, but {because}.", f"/evaluation/{key}"
+            found.append(problem_of("TP009", file=file, pointer=pointer, what=what, next=advice))
+    if keep_best is not None and not settings.every_steps:
+        what = f"checkpoint.keep_best is {keep_best}, but evaluation.every_steps is 0: nothing is measured."
+        found.append(problem_of("TP009", file=file, pointer="/checkpoint/keep_best", what=what, next=fix))
     if settings.answer == "regex":
         try:
             compile_pattern(settings.answer_regex or "")
         except PatternError as error:
             what = f"evaluation.answer_regex is {format_value(settings.answer_regex)}: {error}."
-            missing = "evaluation.answer is regex, but evaluation.answer_regex is not set."
-            found.append(
-                ("TP007", "/evaluation/answer_regex", missing if settings.answer_regex is None else what, None)
-            )
-    elif settings.answer_regex is not None:
-        what = "evaluation.answer_regex is set, but evaluation.answer is "
-        what += f"{format_value(settings.answer)}, which does not use it."
-        found.append(("TP009", "/evaluation/answer_regex", what, None))
-    compare = settings.compare or (None if settings.answer in (None, "boxed") else USUAL.get(settings.answer, "exact"))
-    if settings.tolerance != default.tolerance and compare not in ("numeric", None):
-        what = f"evaluation.tolerance is {settings.tolerance:g}, but the comparison of answers is {compare}."
-        found.append(("TP009", "/evaluation/tolerance", what, None))
-    for key in ("temperature", "top_k", "top_p") if settings.samples == 1 else ():
-        if (value := getattr(settings, key)) != getattr(default, key):
-            what = f"evaluation.{key} is {value:g}, but evaluation.samples is 1: decoding is greedy."
-            found.append(("TP009", f"/evaluation/{key}", what, None))
+            if settings.answer_regex is None:
+                what = "evaluation.answer is regex, but evaluation.answer_regex is not set."
+            found.append(problem_of("TP007", file=file, pointer="/evaluation/answer_regex", what=what))
     return found
 
 
 def infer_scoring(
     settings: EvaluationConfig, rows: Iterable[Mapping[str, Any]], items: Sequence[Mapping[str, Any]]
 ) -> Scoring:
-    """Return how answers are read and compared; settings that are not configured are inferred.
+    """Return how answers are read and compared; settings that are not configured are inferred from the first rows.
 
     Tags or boxes are read if most rows have them. Otherwise the whole output is the answer, unless the items expect
     numbers or letters of choices with which most rows only end (`#### 42`). Rows are cut at the stop text.
-
-    Args:
-        settings: Evaluation settings.
-        rows: Training rows, of which the first are used.
-        items: Evaluation items, perhaps none.
     """
     answer = settings.answer or infer_answer(learned_texts(rows, settings.stop), items)
     is_numeric = answer == "boxed" and find_answer_type(items) is is_number
@@ -288,15 +262,13 @@ def is_number(text: str) -> bool:
 
 def unreadable_items(items: RowFile, scoring: Scoring) -> list[Problem]:
     """Return a problem for each of the first items whose expected answer cannot be read from any output."""
-
-    def find() -> Iterator[Problem]:
-        for line, item in zip(items.lines, items.rows, strict=True):
-            for one in accepted_answers(item):
-                if reason := _why_unreadable(one, scoring):
-                    what = f"{item['id']} expects {format_value(one_line(one))}, which {reason}."
-                    yield problem_of("TP008", file=str(items.path), line=line, pointer="/expected", what=what)
-
-    return list(truncate_problems(find()))
+    found = []
+    for line, item in zip(items.lines, items.rows, strict=True):
+        for one in accepted_answers(item):
+            if reason := _why_unreadable(one, scoring):
+                what = f"{item['id']} expects {format_value(one_line(one))}, which {reason}."
+                found.append(problem_of("TP008", file=str(items.path), line=line, pointer="/expected", what=what))
+    return list(truncate_problems(found))
 
 
 def _why_unreadable(expected: str, scoring: Scoring) -> str:
@@ -320,17 +292,10 @@ def _why_unreadable(expected: str, scoring: Scoring) -> str:
 def check_learned_form(
     rows: Iterable[Mapping[str, Any]], scoring: Scoring, items: RowFile, *, file: str, stop: str | None = None
 ) -> list[Problem]:
-    """Return a warning if no training row would be scored right.
+    """Return a warning if none of the first training rows would be scored right.
 
     Either no row has an answer that can be read and has the type of the expected answers, or a tenth of the rows end
     with an expected answer but none is read as one.
-
-    Args:
-        rows: Training rows, of which the first are used.
-        scoring: How answers are read.
-        items: The evaluation set.
-        file: The dataset, for messages.
-        stop: Text that ends an output.
     """
     has_type, texts = find_answer_type(items.rows), learned_texts(rows, stop)
     answers = [answer for answer in map(scoring.read, texts) if answer is not None]

@@ -15,7 +15,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -29,17 +29,14 @@ BUCKETS = 0x6275_636B
 """Random stream for the order of batches, independent of the order of rows."""
 
 
+@dataclass(frozen=True)
 class Sequences:
-    """Row numbers by sequence, as two flat arrays.
+    """Row numbers by sequence, as two flat arrays."""
 
-    Args:
-        rows: Rows of the first sequence, of the second, and so on.
-        starts: Place in `rows` at which each sequence begins.
-    """
-
-    def __init__(self, rows: Int[np.ndarray, " rows"], starts: Int[np.ndarray, " sequences"]) -> None:
-        self.rows = rows
-        self.starts = starts
+    rows: Int[np.ndarray, " rows"]
+    """Rows of the first sequence, of the second, and so on."""
+    starts: Int[np.ndarray, " sequences"]
+    """Place in `rows` at which each sequence begins."""
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -59,16 +56,12 @@ def one_each(rows: int) -> Sequences:
 
 
 def pack_rows(lengths: Sequence[int] | Int[np.ndarray, " rows"], capacity: int, *, in_order: bool) -> Sequences:
-    """Pack rows into sequences of at most `capacity` tokens; no row is split.
+    """Pack rows of 1 to `capacity` tokens into sequences of at most `capacity` tokens; no row is split.
 
     Lengths 5, 3, 2, 4 and a capacity of 7 give the rows [0, 2] and [3, 1]; in order they give [0], [1, 2] and [3].
-
-    Args:
-        lengths: Tokens of each row, 1 to `capacity`.
-        capacity: Tokens of a sequence.
-        in_order: Keep the order of the rows, and start a new sequence when the next row does not fit. Otherwise use
-            best fit decreasing: longest rows first, each into the fullest sequence with room (Johnson 1973: at most
-            11/9 of the fewest sequences, plus 4). Rows of equal length keep their order.
+    With `in_order` a new sequence starts when the next row does not fit. Otherwise the longest rows come first, each
+    into the fullest sequence with room (best fit decreasing, Johnson 1973: at most 11/9 of the fewest sequences,
+    plus 4); rows of equal length keep their order.
     """
     found = _in_order(lengths, capacity) if in_order else _best_fit_decreasing(lengths, capacity)
     sizes = np.array([len(rows) for rows in found])
@@ -127,17 +120,10 @@ def bucket_lengths(max_length: int, buckets: int) -> tuple[int, ...]:
 def group_by_bucket(
     order: Int[np.ndarray, " rows"], buckets: Int[np.ndarray, " rows"], *, number: int, batch_size: int, seed: int
 ) -> Int[np.ndarray, " rows"]:
-    """Reorder a pass so that rows of one bucket form batches.
+    """Reorder pass `number` of the rows so that rows of one bucket form batches.
 
     The rows that complete the last batch of the previous pass stay first. The others are sorted by bucket, keep their
     order within it, and are cut into batches, whose order is drawn from (seed, number). The rest comes last.
-
-    Args:
-        order: Order of the rows in the pass.
-        buckets: Bucket of each row.
-        number: Number of the pass, from 0.
-        batch_size: Rows of a step.
-        seed: Seed of the run.
     """
     first = min(-number * len(order) % batch_size, len(order))
     rest = order[first:]
@@ -155,15 +141,11 @@ Collate = Callable[[Sequence[Sequence[Any]], int], HostBatch]
 """Converts sequences of examples, padded to a length, to arrays of `[sequences …]`."""
 
 
-@lru_cache(maxsize=2)  # a step may end one pass and begin the next
 def pass_order(number: int, *, rows: int, seed: int, shuffle: bool) -> Int[np.ndarray, " rows"]:
-    """Return the order of one pass as a read-only array; Philox is counter-based, so (seed, pass) determines it."""
+    """Return the order of one pass; Philox is counter-based, so (seed, pass) determines it."""
     if not shuffle:
-        order = np.arange(rows)
-    else:
-        order = np.random.Generator(np.random.Philox(key=np.array([seed, number], np.uint64))).permutation(rows)
-    order.setflags(write=False)
-    return order
+        return np.arange(rows)
+    return np.random.Generator(np.random.Philox(key=np.array([seed, number], np.uint64))).permutation(rows)
 
 
 def batch_indices(
@@ -230,7 +212,7 @@ class RowSource:
     def tokens_before(self, step: int) -> int:
         """Return the tokens of all earlier steps, without padding."""
         passes, rest = divmod(step * self.batch_size, len(self.sequences))
-        return passes * self.tokens_per_pass + int(self._cumulative_tokens(passes)[rest])
+        return passes * self.tokens_per_pass + int(self._pass(passes)[1][rest])
 
     @cached_property
     def tokens_per_pass(self) -> int:
@@ -255,44 +237,29 @@ class RowSource:
         return self.sequences.count_tokens(self.lengths)
 
     @cached_property
-    def _cumulative_tokens(self) -> Callable[[int], Int[np.ndarray, " sums"]]:
-        """Tokens before each position of a pass, by the number of the pass."""
+    def _pass(self) -> Callable[[int], tuple[Int[np.ndarray, " sequences"], Int[np.ndarray, " sums"]]]:
+        """Order of a pass by its number, and the tokens before each place; sequences of one length form batches."""
 
-        @lru_cache(maxsize=2)
-        def cumulative(number: int) -> Int[np.ndarray, " sums"]:
-            return np.concatenate([[0], np.cumsum(self._tokens[self._order(number)])])
+        @lru_cache(maxsize=2)  # a step may end one pass and begin the next
+        def find(number: int) -> tuple[Int[np.ndarray, " sequences"], Int[np.ndarray, " sums"]]:
+            order = pass_order(number, rows=len(self.sequences), seed=self.seed, shuffle=self.shuffle)
+            if len(self.shapes) > 1 and self.shuffle:
+                batch_size, seed = self.batch_size, self.seed
+                order = group_by_bucket(order, self._buckets, number=number, batch_size=batch_size, seed=seed)
+            return order, np.concatenate([[0], np.cumsum(self._tokens[order])])
 
-        return cumulative
-
-    @cached_property
-    def _order(self) -> Callable[[int], Int[np.ndarray, " sequences"]]:
-        """Order of a pass by its number; with several lengths, sequences of one length form batches."""
-        plain = partial(pass_order, rows=len(self.sequences), seed=self.seed, shuffle=self.shuffle)
-        if len(self.shapes) == 1 or not self.shuffle:
-            return plain
-
-        @lru_cache(maxsize=2)
-        def grouped(number: int) -> Int[np.ndarray, " sequences"]:
-            batch_size, seed = self.batch_size, self.seed
-            return group_by_bucket(plain(number), self._buckets, number=number, batch_size=batch_size, seed=seed)
-
-        return grouped
+        return find
 
     def _indices(self, step: int) -> Int[np.ndarray, " batch"]:
-        return batch_indices(self._order, step, rows=len(self.sequences), batch_size=self.batch_size)
+        order, rows = lambda number: self._pass(number)[0], len(self.sequences)
+        return batch_indices(order, step, rows=rows, batch_size=self.batch_size)
 
 
 class PrefetchingSource:
-    """Builds the next batch in a thread while the devices compute.
-
-    Args:
-        source: Builds the batches.
-        steps: Number of steps of the run.
-    """
+    """Builds the next batch of a run of `steps` in a thread while the devices compute."""
 
     def __init__(self, source: BatchSource, *, steps: int) -> None:
-        self._source = source
-        self._steps = steps
+        self._source, self._steps = source, steps
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="batches")
         self._next: tuple[int, Future[HostBatch]] | None = None
 

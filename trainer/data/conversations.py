@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from schemas.formats import format_value
-from schemas.problems import ProblemError, problem_of
+from schemas.problems import Problem, ProblemError, problem_of, truncate_problems
 from trainer.config.names import limit_tokenizer_size
 from trainer.data.rows import (
     AS_WRITTEN,
@@ -37,8 +37,6 @@ from trainer.data.rows import (
 
 MAX_CHARACTERS = 2**24
 """Longest text that a chat template may write."""
-MAX_SHOWN_ROWS = 5
-"""Rows that are listed one by one if many have the same problem."""
 FORM = "prompt_form"
 """Log event with the form of prompts."""
 PROBE = "An answer that nobody gives."
@@ -46,8 +44,6 @@ PROBE = "An answer that nobody gives."
 THOUGHT = "<think>\nOne thought.\n</think>\n\nThe answer."
 """An assistant turn that begins with a thought and shares no first letter with `PROBE`."""
 NO_VARIABLES: Mapping[str, Any] = MappingProxyType({})
-_ADVICE = "Correct chat_template in the model's tokenizer_config.json, or remove it: turns are then lines of text."
-
 _Row = TypeVar("_Row")
 _Rendered = TypeVar("_Rendered")
 Turn = Mapping[str, Any]
@@ -87,10 +83,6 @@ class TurnNotFoundError(TemplateRefusedError):
 
 class TemplateBrokenError(Exception):
     """The template cannot write any conversation."""
-
-    def __init__(self, reason: str, *, advice: str = _ADVICE) -> None:
-        super().__init__(reason)
-        self.advice = advice
 
 
 def has_template(tokenizer: Tokenizer) -> bool:
@@ -166,16 +158,13 @@ def apply_chat_template(
 ) -> str:
     """Write turns with the chat template, at the time for which the tokenizer was loaded.
 
-    Args:
-        messages: The turns.
-        tokenizer: The model's tokenizer.
-        opened: Begin the assistant's next turn.
-        variables: Further variables of the template, such as tools.
+    `opened` begins the assistant's next turn; `variables` are further variables of the template, such as tools.
 
     Raises:
         TemplateRefusedError: The template refuses these turns.
         TemplateBrokenError: The template cannot be used.
     """
+    from jinja2 import TemplateError, TemplateSyntaxError
     from transformers.utils import chat_template_utils
 
     template = tokenizer.chat_template
@@ -185,11 +174,6 @@ def apply_chat_template(
         reason = "there are several, and none is named default"
         raise TemplateBrokenError(reason)
     given = {**tokenizer.special_tokens_map, **variables}
-    try:
-        from jinja2 import TemplateError, TemplateSyntaxError
-    except ImportError as error:  # an optional dependency of transformers
-        reason = "jinja2, which runs it, is not installed"
-        raise TemplateBrokenError(reason, advice="Install it: `pip install jinja2`.") from error
     try:
         with _cpu_timer(), _fixed_clock(chat_template_utils, getattr(tokenizer, "rendered_at", None)):
             conversations = [list(map(dict, messages))]
@@ -233,7 +217,7 @@ def template_facts(tokenizer: Tokenizer) -> TemplateFacts:
     facts = _facts.get(tokenizer)
     if facts is not None and facts.template == tokenizer.chat_template:
         return facts
-    question, after, opens_turn = {"role": "user", "content": "A question."}, "", True
+    question, after, opens_turn, has_system_turn = {"role": "user", "content": "A question."}, "", True, False
     refusals = (TemplateRefusedError, TemplateBrokenError)  # reported with the first row that it refuses
     with suppress(*refusals):
         turns = [question, {"role": "assistant", "content": PROBE}]
@@ -241,64 +225,50 @@ def template_facts(tokenizer: Tokenizer) -> TemplateFacts:
     with suppress(*refusals):
         closed, opened = (apply_chat_template([question], tokenizer, opened=opened) for opened in (False, True))
         opens_turn = closed != opened
-    has_system_turn = False
     with suppress(*refusals):
         has_system_turn = PROBE in apply_chat_template([{"role": "system", "content": PROBE}, question], tokenizer)
     ids = {token.content: number for number, token in reversed(list(tokenizer.added_tokens_decoder.items()))}
     end = max((text for text in ids if text.strip() and after.lstrip().startswith(text)), key=len, default=None)
-    facts = TemplateFacts(
+    facts = _facts[tokenizer] = TemplateFacts(
         template=tokenizer.chat_template,
         turn_end=end,
         turn_end_id=None if end is None else ids[end],
         opens_turn=opens_turn,
         has_system_turn=has_system_turn,
     )
-    _facts[tokenizer] = facts
     return facts
 
 
 def render_each(
     rows: Iterable[_Row], render: Callable[[_Row], _Rendered], *, file: str, lines: Sequence[int | None]
 ) -> Iterator[tuple[int, _Rendered]]:
-    """Yield the index of each row and the rendered row.
-
-    Args:
-        rows: Rows or items of a file.
-        render: May call a chat template.
-        file: The file, for messages.
-        lines: Line of each row, or None for generated rows.
+    """Yield the index of each row and the rendered row; `render` may call a chat template.
 
     Raises:
         ProblemError: Exit code 2; the template is broken, or it refuses rows. Refused rows are reported after all
             others were yielded.
     """
-    refused: list[tuple[int, TemplateRefusedError]] = []
+    refused: list[Problem] = []
     for index, row in enumerate(rows):
         try:
             yield index, render(row)
         except TemplateRefusedError as error:
-            refused.append((index, error))
+            what, fix = f"The model's chat template refuses row {index}: ", None
+            why = "This is the template's own message; it says which turns the model was trained for."
+            if isinstance(error, TurnNotFoundError):
+                what = f"The answer of row {index} cannot be found in the output of the model's chat template: "
+                why = "Prompt and answer together must be the text that the template writes for the whole conversation."
+                fix = "Correct the template, or write the row as prompt and completion."
+            what += f"{str(error).rstrip('.')}."
+            refused.append(problem_of("TP022", file=file, line=lines[index], what=what, why=why, next=fix))
         except TemplateBrokenError as error:
             what = f"The model's chat template cannot be used: {str(error).rstrip('.')}."
             why = "It writes rows with messages; it is chat_template of the model's tokenizer."
-            problem = problem_of("TP022", file=file, what=what, why=why, next=error.advice)
+            fix = "Correct it in the model's tokenizer_config.json, or remove it: turns are then lines of text."
+            problem = problem_of("TP022", file=file, what=what, why=why, next=fix)
             raise ProblemError([problem], exit_code=2) from error
-    problems = []
-    for index, refusal in refused[:MAX_SHOWN_ROWS]:
-        what = f"The model's chat template refuses row {index}: "
-        why = "This is the template's own message; it says which turns the model was trained for."
-        fix: str | None = None
-        if isinstance(refusal, TurnNotFoundError):
-            what = f"The answer of row {index} cannot be found in the output of the model's chat template: "
-            why = "Prompt and answer together must be the text that the template writes for the whole conversation."
-            fix = "Correct the template, or write the row as prompt and completion."
-        what += f"{str(refusal).rstrip('.')}."
-        problems.append(problem_of("TP022", file=file, line=lines[index], what=what, why=why, next=fix))
-    if rest := len(refused) - len(problems):
-        what, fix = f"The model's chat template refuses {rest} further rows.", "Correct or remove them."
-        problems.append(problem_of("TP022", file=file, what=what, next=fix, why=None))
-    if problems:
-        raise ProblemError(problems, exit_code=2)
+    if refused:
+        raise ProblemError(list(truncate_problems(refused)), exit_code=2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -387,11 +357,8 @@ def summarize_rows(rows: Sequence[Mapping[str, Any]], template: str | None = Non
     """Count kinds and duplicates, and infer the form of prompts.
 
     Most rows decide the form; in case of a tie it is plain. A system prompt is part of the form if it is configured or
-    if all conversations begin with the same one.
-
-    Args:
-        rows: Converted rows.
-        template: Template of plain prompts, or None for the default of the most frequent kind of plain row.
+    if all conversations begin with the same one. `template` is that of plain prompts, or None for the default of the
+    most frequent kind of plain row.
     """
     systems: set[str | None] = set()
     configured: str | None = None
@@ -444,13 +411,8 @@ def render_row(
     r"""Render a converted row.
 
     A trace with the steps "2+2=4" and the answer "4" gives the completion
-    `<reasoning>2+2=4</reasoning>\n<answer>4</answer>`.
-
-    Args:
-        row: The row.
-        tokenizer: The model's tokenizer.
-        every_turn: Learn all assistant turns, not only the last.
-        template: Template of plain prompts, or None for the default of each kind.
+    `<reasoning>2+2=4</reasoning>\n<answer>4</answer>`. With `every_turn` all assistant turns are learned, not only the
+    last. `template` is that of plain prompts, or None for the default of each kind.
 
     Raises:
         TemplateRefusedError: The template refuses the turns, or a turn cannot be found in its output.
@@ -496,19 +458,11 @@ def render_conversation(row: Mapping[str, Any], tokenizer: Tokenizer, *, every_t
 
 
 class Conversation:
-    """The text of a conversation, and the places of its assistant turns.
-
-    Args:
-        messages: The turns; the last one is the assistant's.
-        tokenizer: The model's tokenizer.
-        variables: Further variables of the chat template.
-    """
+    """The text of a conversation that ends with the assistant's turn, and the places of its assistant turns."""
 
     def __init__(self, messages: Sequence[Turn], tokenizer: Tokenizer, variables: Mapping[str, Any]) -> None:
-        self._messages = messages
+        self._messages, self._tokenizer, self._variables = messages, tokenizer, variables
         self.templated = has_template(tokenizer)
-        self._tokenizer = tokenizer
-        self._variables = variables
         self.text = self._render(messages) if self.templated else join_turns(messages)
 
     def find_turn(self, place: int) -> tuple[int, int, int]:

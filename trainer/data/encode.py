@@ -7,24 +7,20 @@ tokenizer does not know it, and an end token inside a completion, after which th
 from __future__ import annotations
 
 import re
-import tempfile
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
+from os.path import commonprefix
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int, Int32
 
 from evidence.rules.plausibility import describe_truncation
-from schemas.catalog import VERSION
-from schemas.formats import format_value, join_words, quantity
+from schemas.formats import format_value, quantity
 from schemas.problems import Problem, ProblemError, collect_problems, problem_of, truncate_problems
-from trainer.config.tree import DataConfig
 from trainer.data.conversations import (
-    MAX_SHOWN_ROWS,
     Example,
     PromptForm,
     Tokenizer,
@@ -34,10 +30,8 @@ from trainer.data.conversations import (
     render_question,
     render_sides,
     row_texts,
-    with_system_text,
 )
-from trainer.data.files import LazySequence
-from trainer.data.rows import find_template, split_sides
+from trainer.data.files import LazySequence, StoredSequence
 
 CONTEXT_CHARACTERS = 64
 """Characters before a text that can influence its first token."""
@@ -99,44 +93,22 @@ def collate(
     return tokens, loss_mask, segments
 
 
-class TokenFile(LazySequence[EncodedRow]):
-    """Encoded rows in an unnamed temporary file, which is memory-mapped; about 40 bytes a row are in memory.
+class TokenFile(StoredSequence[EncodedRow]):
+    """Encoded rows in a temporary file."""
 
-    Args:
-        rows: Rows, which are read one by one.
-    """
+    lengths: Int[np.ndarray, " rows"]
+    """Tokens of each row."""
 
     def __init__(self, rows: Iterable[EncodedRow]) -> None:
-        self._starts, self._spans, self._span_starts = array("q", [0]), array("q"), array("q", [0])
-        self._rows, self._truncated = array("q"), array("b")
-        with tempfile.TemporaryFile() as file:  # a mapped file stays after it is closed
+        lengths = array("q")
+
+        def measured() -> Iterator[EncodedRow]:
             for row in rows:
-                file.write(row.token_ids.tobytes())
-                self._starts.append(self._starts[-1] + len(row))
-                for span in row.spans:
-                    self._spans.extend(span)
-                self._span_starts.append(len(self._spans))
-                self._rows.append(row.row)
-                self._truncated.append(row.truncated)
-            file.flush()
-            shape = (self._starts[-1],)
-            mapped = np.memmap(file, np.int32, "r", shape=shape) if self._starts[-1] else np.zeros(0, np.int32)
-        self._tokens = mapped.view(np.ndarray)
-        super().__init__(len(self._rows), self._load)
+                lengths.append(len(row))
+                yield row
 
-    def _load(self, number: int) -> EncodedRow:
-        spans = self._spans[self._span_starts[number] : self._span_starts[number + 1]]
-        return EncodedRow(
-            token_ids=self._tokens[self._starts[number] : self._starts[number + 1]],
-            spans=tuple(zip(spans[::2], spans[1::2], strict=True)),
-            truncated=bool(self._truncated[number]),
-            row=self._rows[number],
-        )
-
-    @property
-    def lengths(self) -> Int[np.ndarray, " rows"]:
-        """Tokens of each row."""
-        return np.diff(np.frombuffer(self._starts, np.int64))
+        super().__init__(measured())
+        self.lengths = np.array(lengths, np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +166,8 @@ def encode_rows(
     form, lines = form or infer_form(rows), row_lines(len(rows), lines)
     end_id = end_token_id(tokenizer, form)
     special = SpecialTokens(tokenizer, ends=(form.end_token(tokenizer), tokenizer.eos_token))
-    checks = _RowChecks(tokenizer, end_id, max_length=max_length, max_positions=max_positions, file=file, lines=lines)
+    limits = {"max_length": max_length, "max_positions": max_positions}
+    checks = _RowChecks(tokenizer=tokenizer, end_id=end_id, **limits, file=file, lines=lines)
 
     def render(numbered: tuple[int, dict[str, Any]]) -> list[Example]:
         special.add(numbered[0], row_texts(numbered[1], every_turn=every_turn))
@@ -236,19 +209,15 @@ def require_end_token(tokenizer: Tokenizer, file: str) -> None:
 class SpecialTokens:
     """Finds the text of special tokens in what a user wrote, which the tokenizer reads as these tokens.
 
-    An end token in a completion would teach the model to stop there, so it is an error. Other special tokens may be
-    intended, as in prompts written for this model, so they are a warning.
-
-    Args:
-        tokenizer: The model's tokenizer.
-        ends: Tokens that end an output, if the rows are learned.
+    An end token in a learned text would teach the model to stop there, so it is an error. Other special tokens may be
+    intended, as in prompts written for this model, so they are a warning. `ends` are the end tokens of an output.
     """
 
     def __init__(self, tokenizer: Tokenizer, *, ends: Sequence[str | None] = ()) -> None:
         added = tokenizer.added_tokens_decoder.values()
         texts = {token.content for token in added if token.special or token.content in ends}
         longest_first = sorted(texts, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, longest_first))) if texts else None
+        self._pattern = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
         self._ends = ends
         self._early: list[tuple[int, str, str]] = []
         self._others: dict[int, None] = {}
@@ -256,8 +225,6 @@ class SpecialTokens:
 
     def add(self, index: int, texts: Iterable[tuple[str, str, bool]]) -> None:
         """Look at the texts of a row: pointer, text, and whether it is learned."""
-        if self._pattern is None:
-            return
         for pointer, text, learned in texts:
             for token in sorted(set(self._pattern.findall(text))):
                 if learned and token in self._ends:
@@ -267,14 +234,12 @@ class SpecialTokens:
                     self._tokens.add(token)
 
     def problems(self, file: str, lines: Sequence[int | None]) -> list[Problem]:
-        """Return an error for each of the first rows with an end token, and a warning about other tokens."""
+        """Return errors for the first texts with an end token, and a warning about other tokens."""
         problems = []
-        for index, pointer, token in self._early[:MAX_SHOWN_ROWS]:
+        for index, pointer, token in self._early:
             what = f"Row {index} has the end token {token} in the text to be learned."
             problems.append(problem_of("TP023", file=file, line=lines[index], pointer=pointer, what=what))
-        if rest := len(self._early) - len(problems):
-            what = f"{rest} further texts to be learned contain an end token."
-            problems.append(problem_of("TP023", file=file, what=what, why=None))
+        problems = list(truncate_problems(problems))
         if self._others:
             have = f"{quantity(len(self._others), 'row')} {'has' if len(self._others) == 1 else 'have'}"
             what = f"{have} the text of special tokens in it, the first here: {', '.join(sorted(self._tokens))}."
@@ -282,18 +247,18 @@ class SpecialTokens:
         return problems
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _RowChecks:
     """Counts tokens, and finds rows whose answer is cut off, unknown to the tokenizer or changed by it."""
 
     tokenizer: Tokenizer
     end_id: int
-    max_length: int = field(kw_only=True)
-    max_positions: int | None = field(kw_only=True)
-    file: str = field(kw_only=True)
-    lines: Sequence[int | None] = field(kw_only=True)
+    max_length: int
+    max_positions: int | None
+    file: str
+    lines: Sequence[int | None]
     totals: Counter[str] = field(default_factory=Counter)
-    cut: set[int] = field(default_factory=set)
+    cut: list[int] = field(default_factory=list)
     unknown: dict[int, str] = field(default_factory=dict)
     tasks: list[int] = field(default_factory=list)
     changed: dict[int, tuple[str, str]] = field(default_factory=dict)
@@ -327,10 +292,10 @@ class _RowChecks:
                 self.changed.setdefault(index, ("", "") if self.changed else (text, decoded))
         if any(self._has_answer(example, part) for part in parts):
             return
-        if parts[-1].truncated:
-            self.cut.add(index)
-        else:
+        if not parts[-1].truncated:
             self.unknown[index] = self._decode(parts[-1].learned)
+        elif index not in self.cut[-1:]:  # of a pair, both answers may be
+            self.cut.append(index)
 
     def _has_answer(self, example: Example, row: EncodedRow) -> bool:
         """Return whether the learned text has the answer; without a known answer, whether it has any known token."""
@@ -365,17 +330,15 @@ class _RowChecks:
             what = f"Row {self.tasks[0]} is a task{more}."
             problems.append(problem_of("TP908", file=self.file, line=self.lines[self.tasks[0]], what=what))
         if self.cut:
-            names = [f"row {row}" for row in sorted(self.cut)[:MAX_SHOWN_ROWS]]
-            names += ["others"] * (len(self.cut) > MAX_SHOWN_ROWS)
+            first, more = self.cut[0], " and others" if len(self.cut) > 1 else ""
             what = f"data.max_length is {self.max_length}, but {len(self.cut):,} of {len(self.lines):,} examples lose "
-            what += f"their answer at that length: {join_words(names, last='and')}."
-            fix, line = self._fix_length(self.totals["longest_cut"]), self.lines[min(self.cut)]
-            problems.append(problem_of("TP021", file=self.file, line=line, what=what, next=fix))
-        what = "The model's tokenizer changes the answer of row {} to {}."
-        unknown = (
-            problem_of("TP025", file=self.file, line=self.lines[index], what=what.format(index, format_value(text)))
-            for index, text in self.unknown.items()
-        )
+            what += f"their answer at that length: row {first}{more}."
+            fix = self._fix_length(self.totals["longest_cut"])
+            problems.append(problem_of("TP021", file=self.file, line=self.lines[first], what=what, next=fix))
+        unknown = []
+        for index, text in self.unknown.items():
+            what = f"The model's tokenizer changes the answer of row {index} to {format_value(text)}."
+            unknown.append(problem_of("TP025", file=self.file, line=self.lines[index], what=what))
         return [*problems, *truncate_problems(unknown)]
 
     def warnings(self, counts: Mapping[str, Any]) -> Iterator[Problem]:
@@ -398,8 +361,7 @@ class _RowChecks:
 
 def describe_difference(text: str, decoded: str) -> str:
     """Describe how encoding and decoding changes a text, from shortly before the first difference."""
-    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(text, decoded, strict=False)))
-    start = max(0, same - CONTEXT_SHOWN)
+    start = max(0, len(commonprefix([text, decoded])) - CONTEXT_SHOWN)  # noqa: RUF071 - of texts
     return f"{format_value(text[start:])} becomes {format_value(decoded[start:])}."
 
 
@@ -480,16 +442,9 @@ def encode_prompts(
     lines: Sequence[int | None],
     template: str | None = None,
 ) -> EncodedData:
-    """Tokenize the prompts of rows, to which completions are sampled.
+    """Tokenize the prompts of rows, to which completions are sampled; `encode_rows` describes the arguments.
 
-    Args:
-        rows: Converted rows but plain text.
-        tokenizer: The model's tokenizer.
-        max_length: Most tokens of a prompt with its completion.
-        max_completion_tokens: Tokens that are reserved for a completion.
-        file: Name of the dataset in messages.
-        lines: Lines of the rows that are from the file.
-        template: Template of plain prompts, or None for the default of each kind.
+    `max_length` tokens are for a prompt with its completion, of which `max_completion_tokens` are reserved.
 
     Raises:
         ProblemError: Exit code 2; the tokenizer lacks an end token, its chat template refuses a row, or a prompt is
@@ -531,51 +486,3 @@ def encode_prompts(
     }
     lengths, warnings = encoded.lengths, tuple(special.problems(file, lines))
     return EncodedData(encoded=encoded, lengths=lengths, widths=lengths, counts=counts, warnings=warnings)
-
-
-def first_examples(
-    data: EncodedData,
-    order: Sequence[int],
-    tokenizer: Tokenizer,
-    *,
-    run_id: str,
-    rows: Sequence[dict[str, Any]],
-    settings: DataConfig,
-) -> dict[str, Any]:
-    """Build `first_examples.json`: rows as the model sees them, each token with whether it is learned, and the counts.
-
-    Args:
-        data: All encoded rows.
-        order: Examples to show.
-        tokenizer: The model's tokenizer.
-        run_id: Id of the run.
-        rows: All converted rows.
-        settings: Settings with which they were rendered.
-    """
-
-    def show(encoded: EncodedRow) -> dict[str, Any]:
-        row, ids = rows[encoded.row], encoded.token_ids.tolist()
-        if encoded.spans:
-            every_turn = settings.supervise == "all"
-            example = render_sides(row, tokenizer, every_turn=every_turn, template=settings.template)[0]
-        else:
-            example = render_question(row, tokenizer, template=settings.template)
-        learned = {place for first, last in encoded.spans for place in range(max(first, 1), last)}
-        template = find_template(split_sides(row)[0], settings.template)
-        template = None if template is None else with_system_text(settings.system_prompt, template)
-        return {
-            "row": encoded.row,
-            "text": str(tokenizer.decode(ids)),
-            "tokens": [
-                {"id": token, "text": str(tokenizer.decode([token])), "supervised": place in learned}
-                for place, token in enumerate(ids)
-            ],
-            "truncated": encoded.truncated,
-            **({} if template is None else {"template": template}),
-            "prompt_utf8": example.first_prompt.encode("utf-8", "surrogatepass").hex(),
-        }
-
-    chosen = [data.encoded[index] for index in order]
-    sequences = [row for each in chosen for row in ((each,) if isinstance(each, EncodedRow) else each)]
-    examples = [show(row) for row in sequences]
-    return {"schema_version": VERSION, "run_id": run_id, "examples": examples, "counts": data.counts}

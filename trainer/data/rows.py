@@ -1,44 +1,30 @@
-"""Datasets and evaluation sets: what the columns of a row mean, which rows are refused, and rows converted to one form.
+"""Datasets and evaluation sets: what the columns of a row mean, which rows are refused, and rows in one form.
 
-Forms of training rows; `schemas/documents/v1/dataset_row.schema.json` describes them:
-
-| file | row |
-|---|---|
-| `messages`, ShareGPT `conversations` | `{"messages": …}`, with `tools` and `chat_template_kwargs` |
-| `prompt` and `completion`, Alpaca `instruction` and `output` | `{"prompt": …, "completion": …}` |
-| `prompt`, `steps` and `final_answer` | the same columns |
-| `prompt` and `task` | the same columns, learned from rewards |
-| `text` | `{"text": …}` |
-| `chosen` and `rejected`, in the layouts of TRL | `{"chosen": row, "rejected": row}` |
-
-Other columns, such as `id` and `source`, are ignored unless their name shows that they change what is learned. Each row
-of a file is parsed and checked once. Problems are reported together, with their lines.
+`docs/guides/data.md` lists the columns. A converted row has `messages` (with `tools` and `chat_template_kwargs`),
+`prompt` and `completion`, the columns of a trace or a task, `text`, or `chosen` and `rejected`, which are rows.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import tempfile
-from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
+from os.path import commonprefix
 from pathlib import Path
-from typing import Any, Literal
-
-import numpy as np
+from typing import Any, Literal, NamedTuple
 
 from schemas.catalog import DATASETS, EVAL_SETS, GYM, schema
 from schemas.formats import format_value, join_words
-from schemas.problems import Problem, ProblemError, problem_of, truncate_problems
+from schemas.problems import Problem, ProblemError, collect_problems, problem_of, truncate_problems
 from schemas.validate import check_value
 from trainer.config.names import missing_dataset, missing_eval_set
 from trainer.data.builtin import FOLDER
 from trainer.data.builtin.reasoning_gym import gym_tasks
-from trainer.data.files import LazySequence, Row, RowTable, open_table
+from trainer.data.files import LazySequence, Row, RowTable, StoredSequence, drop_missing, open_table
 
 RowKind = Literal["rows", "text", "pairs", "items"]
 """How a file is read: `data.kind`, pairs of answers, or evaluation items."""
@@ -98,14 +84,12 @@ _TURN_KEYS = frozenset({"role", "content", "from", "value"})
 _OWN_METADATA = frozenset({"meta", "trace_version"})
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shape:
-    """Columns that identify a form of row, and its conversion."""
+class Shape(NamedTuple):
+    """Columns that identify a form of row, its conversion, and further columns that are used."""
 
     columns: tuple[str, ...]
     convert: Callable[[Row], Row]
     optional: frozenset[str] = frozenset()
-    """Further columns that are used."""
 
 
 def select(*columns: str) -> Callable[[Row], Row]:
@@ -166,14 +150,7 @@ def to_messages(prompt: Any, completion: Any) -> list[Row]:
     return [{"role": "user", "content": prompt}, {"role": "assistant", "content": completion}]
 
 
-# Pairs of answers, in the layouts of TRL:
-#
-# | `prompt` | `chosen`, `rejected` | the prompt is |
-# |---|---|---|
-# | text | texts | `prompt` |
-# | missing | texts | the common beginning of both, up to the last blank |
-# | turns, or missing | turns | `prompt` and the turns with which both begin |
-# | text | turns | the same, with `prompt` as a user's turn unless they contain it |
+# Pairs of answers, in the layouts of TRL; `docs/guides/preference.md` lists them.
 
 
 def is_pair(row: Row) -> bool:
@@ -219,12 +196,20 @@ def convert_pair(row: Row) -> Row:
 
 
 def split_pair(row: Row) -> Row:
-    """Return two rows of a valid pair; the common beginning of texts without a prompt is called `begun`."""
+    """Return two rows of a valid pair; the common beginning of texts without a prompt is called `begun`.
+
+    Turns begin with the prompt, unless it is a text that they contain, and with the turns that both answers share.
+    """
+    prompt = row.get("prompt")
     if isinstance(row["chosen"], list):
-        turns = [*prompt_turns(row), *common_turns(row)]
+        turns = common_turns(row)
+        if isinstance(prompt, list):
+            turns = [*prompt, *turns]
+        elif prompt is not None and not any(turn.get("content") == prompt for turn in turns):
+            turns = [{"role": "user", "content": prompt}, *turns]
         return {side: {"messages": [*turns, row[side][-1]]} for side in SIDES}
-    if "prompt" in row:
-        return {side: {"prompt": row["prompt"], "completion": row[side]} for side in SIDES}
+    if prompt is not None:
+        return {side: {"prompt": prompt, "completion": row[side]} for side in SIDES}
     begun = common_text(row["chosen"], row["rejected"])
     return {side: {"begun": begun, "completion": row[side][len(begun) :]} for side in SIDES}
 
@@ -235,8 +220,7 @@ def common_text(chosen: str, rejected: str) -> str:
     "Sky is blue" and "Sky is black" give "Sky is", so both prompts have the same tokens. The loss of DPO does not
     depend on where a common beginning ends, since the log-probabilities of shared tokens cancel.
     """
-    common = "".join(one for one, _ in takewhile(lambda both: both[0] == both[1], zip(chosen, rejected, strict=False)))
-    cut = re.fullmatch(r"(.*\S)?\s+\S*", common, re.DOTALL)
+    cut = re.fullmatch(r"(.*\S)?\s+\S*", commonprefix([chosen, rejected]), re.DOTALL)  # noqa: RUF071 - of texts
     return cut[1] or "" if cut else ""
 
 
@@ -246,94 +230,72 @@ def common_turns(row: Row) -> list[Row]:
     return [turn for turn, _ in takewhile(lambda turns: turns[0] == turns[1], pairs)]
 
 
-def prompt_turns(row: Row) -> list[Row]:
-    """Return the prompt as turns; empty if the answers contain it as a turn."""
-    prompt = row.get("prompt", [])
-    if isinstance(prompt, list):
-        return prompt
-    is_repeated = any(turn.get("content") == prompt for turn in common_turns(row))
-    return [] if is_repeated else [{"role": "user", "content": prompt}]
-
-
 def check_pair(row: Row) -> list[Problem]:
     """Return the problems of the columns prompt, chosen and rejected; they name no file."""
-    if (found := next(find_pair_mistakes(row), None)) is not None:
+    if (found := find_pair_mistake(row)) is not None:
         return [problem_of("TP029", file="", pointer=found[0], what=found[1])]
     if row["chosen"] == row["rejected"]:
         same = "The answers chosen and rejected are the same."
         return [problem_of("TP028", file="", pointer="/rejected", what=same)]
-    problems: dict[Problem, None] = {}
     for side, one in split_pair(row).items():
-        value = {"prompt": one["begun"], "completion": one["completion"]} if "begun" in one else one
-        for problem in check_value("dataset_row", value, file=""):
-            pointer = "/prompt" if problem.pointer == "/prompt" else f"/{side}"
-            problems[replace(problem, pointer=pointer)] = None
-    return list(problems)
+        if problems := [] if "begun" in one else check_value("dataset_row", one, file=""):
+            return [
+                replace(each, pointer=each.pointer if each.pointer == "/prompt" else f"/{side}") for each in problems
+            ]
+    return []
 
 
-def find_pair_mistakes(row: Row) -> Iterator[tuple[str, str]]:
-    """Yield reasons why two answers cannot be compared, each with a JSON pointer."""
+def find_pair_mistake(row: Row) -> tuple[str, str] | None:
+    """Return why two answers cannot be compared, after a JSON pointer, or None."""
     for side in SIDES:
-        if side not in row:
-            yield f"/{side}", f"The row has {join_words(row, last='and')}, but no {side} answer."
-    for side in SIDES:
-        if not isinstance(row.get(side), str | list):
-            yield f"/{side}", f"{side} is neither a text nor a list of turns."
-        elif not row[side]:
-            yield f"/{side}", f"The answer {side} is empty."
-    kinds = {type(row[side]) for side in SIDES}
-    if len(kinds) > 1:
-        yield "/rejected", "One answer is a text and the other a list of turns."
-    if list in kinds:
-        yield from find_turn_mistakes(row)
-    elif not isinstance(row.get("prompt", ""), str):
-        yield "/prompt", "The answers are texts, so the prompt must be one."
-    elif "prompt" not in row and row["chosen"] != row["rejected"]:
-        yield from find_text_mistakes(row)
+        if not isinstance(row.get(side), str | list) or not row[side]:
+            return f"/{side}", f"The {side} answer is missing, empty, or neither a text nor a list of turns."
+    chosen, rejected = row["chosen"], row["rejected"]
+    if type(chosen) is not type(rejected):
+        return "/rejected", "One answer is a text and the other a list of turns."
+    if isinstance(chosen, list):
+        return find_turn_mistake(row)
+    if not isinstance(row.get("prompt", ""), str):
+        return "/prompt", "The answers are texts, so the prompt must be one."
+    begun = common_text(chosen, rejected)
+    has_prompt = "prompt" in row or all(text.strip() for text in (begun, chosen[len(begun) :], rejected[len(begun) :]))
+    if not has_prompt and chosen != rejected:
+        return "/prompt", "The row lacks a prompt, and its answers do not begin with the same words and then differ."
+    return None
 
 
-def find_text_mistakes(row: Row) -> Iterator[tuple[str, str]]:
-    """Yield reasons why two texts without a prompt are not a pair."""
-    begun = common_text(row["chosen"], row["rejected"])
-    if not begun.strip():
-        yield "/prompt", "The row lacks a prompt, and its answers begin with different words."
-    for side in SIDES:
-        if not row[side][len(begun) :].strip():
-            yield f"/{side}", f"{side} adds nothing to the words with which both answers begin."
-
-
-def find_turn_mistakes(row: Row) -> Iterator[tuple[str, str]]:
-    """Yield reasons why two lists of turns are not a pair: each must add one assistant turn to the same turns."""
-    lists = [*(row[side] for side in SIDES), row.get("prompt", [])]
-    if not all(isinstance(turn, dict) for turns in lists if isinstance(turns, list) for turn in turns):
-        yield "/chosen", "A turn is not an object with role and content."
-    if not isinstance(row.get("prompt", ""), str | list):
-        yield "/prompt", "The prompt is neither a text nor a list of turns."
-    common = len(common_turns(row))
-    if len(row["chosen"]) == common == len(row["rejected"]):
-        return  # equal answers are TP028
-    for side in SIDES:
-        added = len(row[side]) - common
-        if added != 1:
-            yield f"/{side}", f"{side} adds {added} turns to those that both answers share; a pair compares one."
-        elif row[side][-1].get("role") != "assistant":
-            yield f"/{side}/{common}/role", f"The last turn of {side} is by the {row[side][-1].get('role')}."
+def find_turn_mistake(row: Row) -> tuple[str, str] | None:
+    """Return why two lists of turns are not a pair: each must add one assistant turn to the same turns."""
+    prompt, common = row.get("prompt", []), len(common_turns(row))
+    if not isinstance(prompt, str | list):
+        return "/prompt", "The prompt is neither a text nor a list of turns."
+    turns = [*row["chosen"], *row["rejected"], *(prompt if isinstance(prompt, list) else ())]
+    if not all(isinstance(turn, dict) for turn in turns):
+        return "/chosen", "A turn is not an object with role and content."
+    for side in SIDES if row["chosen"] != row["rejected"] else ():
+        roles = [turn.get("role") for turn in row[side][common:]]
+        if roles != ["assistant"]:
+            return (
+                f"/{side}",
+                f"{side} must add one turn, of the assistant, to those that both answers share, not {roles}.",
+            )
+    return None
 
 
 _TRACE = ("prompt", "steps", "final_answer")
 _ITEM = tuple(schema("eval_item")["properties"])
 SHAPES: Mapping[RowKind, tuple[Shape, ...]] = {
-    "pairs": (Shape(columns=SIDES, convert=convert_pair, optional=frozenset({"prompt", "instruction", "input"})),),
+    "pairs": (Shape(SIDES, convert_pair, frozenset({"prompt", "instruction", "input"})),),
     "rows": (
-        Shape(columns=("messages",), convert=convert_conversation),
-        Shape(columns=("prompt", "completion"), convert=select("prompt", "completion")),
-        Shape(columns=_TRACE, convert=select(*_TRACE)),
-        Shape(columns=("prompt", "task"), convert=select(*_TRACE, "task"), optional=frozenset({"final_answer"})),
-        Shape(columns=("conversations",), convert=convert_conversation),
-        Shape(columns=("instruction", "output"), convert=convert_instruction, optional=frozenset({"input"})),
+        Shape(("messages",), convert_conversation),
+        Shape(("prompt", "completion"), select("prompt", "completion")),
+        Shape(_TRACE, select(*_TRACE)),
+        Shape(("prompt", "task"), select(*_TRACE, "task"), frozenset({"final_answer"})),
+        Shape(("conversations",), convert_conversation),
+        Shape(("instruction", "output"), convert_instruction, frozenset({"input"})),
     ),
-    "text": (Shape(columns=("text",), convert=select("text")),),
-    "items": (Shape(columns=(), convert=select(*_ITEM), optional=frozenset(_ITEM)),),
+    "text": (Shape(("text",), select("text")),),
+    "items": (Shape((), select(*_ITEM), frozenset(_ITEM)),),
 }
 """The first shape whose columns a row has is used."""
 
@@ -394,9 +356,8 @@ def find_refused_columns(row: Row, kind: RowKind, shape: Shape) -> Iterator[Prob
 def find_refused_keys(row: Row, shape: Shape) -> Iterator[Problem]:
     """Yield a problem for each key of a turn that would change what is learned and is not used."""
     for name, index, turn in iterate_turns(row, shape):
-        is_assistant = normalize_turns([turn])[0].get("role") == "assistant"
         is_last = name != "history" and index == len(row[name]) - 1
-        usual = (1 if is_last else None) if is_assistant else 0
+        usual = (1 if is_last else None) if normalize_turns([turn])[0].get("role") == "assistant" else 0
         for key, value in turn.items():
             if key in _REFUSED and is_effective(key, value, usual=usual):
                 what = f"The turn has the key {key}, which is not used."
@@ -415,12 +376,9 @@ def is_effective(name: str, value: Any, *, usual: int | None) -> bool:
 
 def iterate_turns(row: Row, shape: Shape) -> Iterator[tuple[str, int, Row]]:
     """Yield column, index and original turn of the turns of a row."""
-    for name in [
-        name for name in _TURN_COLUMNS if name in (*shape.columns, *shape.optional, "history") and name in row
-    ]:
-        for index, turn in enumerate(row[name] if isinstance(row[name], list) else ()):
-            if isinstance(turn, dict):
-                yield name, index, turn
+    for name in _TURN_COLUMNS:
+        if name in (*shape.columns, *shape.optional, "history") and isinstance(row.get(name), list):
+            yield from ((name, index, turn) for index, turn in enumerate(row[name]) if isinstance(turn, dict))
 
 
 def find_ignored(row: Row, kind: RowKind, shape: Shape) -> Iterator[str]:
@@ -431,19 +389,6 @@ def find_ignored(row: Row, kind: RowKind, shape: Shape) -> Iterator[str]:
     yield from (name for name in row if name not in used)
     for name, _, turn in iterate_turns(row, shape):
         yield from (f"{name}[].{key}" for key in turn if key not in _TURN_KEYS)
-
-
-def unknown_columns(row: Row, kind: RowKind, empty: Sequence[str]) -> Problem:
-    """Build the problem of a row with unknown columns, perhaps because values are null or NaN."""
-    names = join_words(row, last="and") if row else "none"
-    missing = f" Empty: {join_words(empty, last='and')} (null or NaN)." if empty else ""
-    return problem_of(
-        "TP018",
-        file="",
-        what=f"The row has the columns {names}, which {_READ_AS[kind]} does not recognise.{missing}",
-        expected=_EXPECTED[kind],
-        next=next((_OTHER_KIND[name] for name in _OTHER_KIND if kind == "rows" and name in row), None),
-    )
 
 
 # Reading a file.
@@ -467,102 +412,80 @@ class RowFile:
     """Package, version, task and configuration of generated rows."""
 
 
-class StoredRows(LazySequence[Row]):
-    """Rows that are appended once, then frozen: JSON in an unnamed temporary file, decoded on access."""
-
-    def __init__(self) -> None:
-        super().__init__(0, self._load)
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `freeze`
-        self._ends, self._bytes = array("q", [0]), np.zeros(0, np.uint8)
-
-    def append(self, row: Row) -> None:
-        """Add a row."""
-        self._length += 1
-        self._ends.append(self._ends[-1] + self._file.write(json.dumps(row).encode("ascii")))
-
-    def freeze(self) -> None:
-        """Map the file, which stays after it is closed."""
-        self._file.flush()
-        if self._ends[-1]:
-            self._bytes = np.memmap(self._file, np.uint8, "r").view(np.ndarray)
-        self._file.close()
-
-    def _load(self, number: int) -> Row:
-        row: Row = json.loads(self._bytes[self._ends[number] : self._ends[number + 1]].tobytes())
-        return row
-
-
 @dataclass(kw_only=True)
 class RowScan:
     """Rows of a file, checked and converted."""
 
-    rows: StoredRows = field(default_factory=StoredRows)
+    rows: Sequence[Row] = ()
     shapes: dict[tuple[RowKind, tuple[str, ...]], list[int]] = field(default_factory=dict)
     """Kind and identifying columns, with the rows that have them."""
     problems: list[Problem] = field(default_factory=list)
     ignored: dict[str, None] = field(default_factory=dict)
     """Columns that are not learned from."""
     variables: dict[str, int] = field(default_factory=dict)
-    instructions: list[int] = field(default_factory=list)
+    """Variables of the chat template, with the first row that gives them."""
+    instructions: set[int] = field(default_factory=set)
     """Instructions without turns before them, which become conversations if other rows have such turns."""
     has_conversations: bool = False
     """Whether an instruction has turns before it."""
 
-    def add(self, table: RowTable, number: int, kinds: Sequence[RowKind]) -> None:
-        """Check and convert a row.
-
-        Raises:
-            ProblemError: The row cannot be read or used; the problems name its file and line.
-        """
-        row = table[number]
-        found = find_shape(row, *kinds)
-        if found is None:
-            default: RowKind = "rows" if "rows" in kinds else kinds[0]
-            problems = [unknown_columns(row, default, [name for name in table.row(number) if name not in row])]
-        else:
-            problems = check_row(row, *found)
-        if problems or found is None:
-            file, line = table.locate(number)
-            raise ProblemError([replace(each, file=file, line=line) for each in problems], exit_code=2)
-        kind, shape = found
+    def add(self, row: Row, number: int, kind: RowKind, shape: Shape) -> Row:
+        """Convert a row, and note its columns."""
         converted = shape.convert(row)
-        self.rows.append(converted)
         self.shapes.setdefault((kind, shape.columns), []).append(number)
         self.ignored |= dict.fromkeys(find_ignored(row, kind, shape))
         if kind == "rows" and "instruction" in row:
             self.has_conversations |= "messages" in converted
-        if kind == "rows" and "instruction" in shape.columns and "messages" not in converted:
-            self.instructions.append(number)
+            if "instruction" in shape.columns and "messages" not in converted:
+                self.instructions.add(number)
         if {"tools", "chat_template_kwargs"} & row.keys():
             first = split_sides(converted)[0]
             for name in (*(["tools"] if "tools" in first else []), *first.get("chat_template_kwargs", {})):
                 self.variables.setdefault(name, number)
-
-    def converted_rows(self) -> Sequence[Row]:
-        """Return the rows; instructions are conversations if any instruction has earlier turns."""
-        if not self.has_conversations or not self.instructions:
-            return self.rows
-        plain = frozenset(self.instructions)
-
-        def get(number: int) -> Row:
-            row = self.rows[number]
-            return {"messages": to_messages(row["prompt"], row["completion"])} if number in plain else row
-
-        return LazySequence(len(self.rows), get)
+        return converted
 
 
 def scan_rows(table: RowTable, *kinds: RowKind) -> RowScan:
     """Check and convert every row of a file, as the first kind that fits."""
     scan = RowScan()
-    for number in range(len(table)):
-        try:
-            scan.add(table, number, kinds)
-        except ProblemError as error:
-            scan.problems += error.problems
-        if len(scan.problems) >= MAX_EXPLAINED_ROWS:
-            break
-    scan.rows.freeze()
+
+    def convert() -> Iterator[Row]:
+        for number, read in enumerate(table.read()):
+            with collect_problems(scan.problems):
+                raw = read()
+                row = drop_missing(raw, keep=table.keep)
+                if (found := find_shape(row, *kinds)) is None:
+                    problems = [unknown_columns(row, kinds, [name for name in raw if name not in row])]
+                else:
+                    problems = check_row(row, *found)
+                if found and not problems:
+                    yield scan.add(row, number, *found)
+                file, line = table.locate(number) if problems else ("", 0)
+                scan.problems += [replace(each, file=file, line=line) for each in problems]
+            if len(scan.problems) >= MAX_EXPLAINED_ROWS:
+                break
+
+    def as_conversation(number: int) -> Row:
+        row = stored[number]
+        return {"messages": to_messages(*row.values())} if number in scan.instructions else row
+
+    stored = StoredSequence(convert())
+    scan.rows = LazySequence(len(stored), as_conversation) if scan.has_conversations else stored
     return scan
+
+
+def unknown_columns(row: Row, kinds: Sequence[RowKind], empty: Sequence[str]) -> Problem:
+    """Build the problem of a row with unknown columns, perhaps because values are null or NaN."""
+    kind: RowKind = "rows" if "rows" in kinds else kinds[0]
+    names = join_words(row, last="and") if row else "none"
+    missing = f" Empty: {join_words(empty, last='and')} (null or NaN)." if empty else ""
+    return problem_of(
+        "TP018",
+        file="",
+        what=f"The row has the columns {names}, which {_READ_AS[kind]} does not recognise.{missing}",
+        expected=_EXPECTED[kind],
+        next=next((_OTHER_KIND[name] for name in _OTHER_KIND if kind == "rows" and name in row), None),
+    )
 
 
 def read_dataset(name: str, kind: RowKind = "rows") -> RowFile:
@@ -607,10 +530,10 @@ def read_table(name: str, path: Path, kind: RowKind, what: str) -> RowFile:
     return RowFile(
         name=name,
         path=path,
-        rows=scan.converted_rows(),
-        lines=LazySequence(len(table), table.line_of),
+        rows=scan.rows,
+        lines=table.lines,
         sha256=table.sha256,
-        warnings=(*table.warnings, *notes),
+        warnings=tuple(notes),
         variables=scan.variables,
     )
 

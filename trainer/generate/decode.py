@@ -218,7 +218,40 @@ def decode(
     """Return the new tokens of each left-padded prompt; those after a row's first stop token are undefined.
 
     The loop ends when all rows have stopped. Products of float32 have full precision on GPUs and TPUs too, so that a
-    run's evaluation and a script give the same tokens.
+    run's evaluation and a script give the same tokens. `first_tokens` describes the arguments; `over` is the sharding
+    of rows over devices, or None for one device.
+    """
+    with jax.default_matmul_precision("highest"):
+        settings: dict[str, Any] = {"max_new_tokens": max_new_tokens, "sampling": sampling}
+        state = first_tokens(graphdef, params, prompts, lengths, stop, keys, **settings)
+        if over is not None:
+            everywhere = NamedSharding(over.mesh, PartitionSpec())
+            shardings = jax.tree.map(lambda leaf: over if leaf.ndim else everywhere, state)
+            state = jax.lax.with_sharding_constraint(state, shardings)
+        if keys is not None:
+            lengths = jnp.repeat(lengths, len(keys) // len(lengths))
+        return further_tokens(graphdef, params, state, lengths, stop, max_new_tokens, sampling=sampling).written
+
+
+@cache
+def decode_under(options: CompilerOptions = ()) -> Any:
+    """Return `decode` under `jax.jit` with compiler options; the same function for the same options."""
+    static = ("graphdef", "max_new_tokens", "sampling", "over")
+    return jax.jit(decode, static_argnames=static, compiler_options=dict(options) or None)
+
+
+def first_tokens(
+    graphdef: nnx.GraphDef[Decoder],
+    params: Params,
+    prompts: Int[Array, "prompts width"],
+    lengths: Int[Array, " prompts"],
+    stop: Int[Array, ""],
+    keys: Key[Array, " rows"] | None = None,
+    *,
+    max_new_tokens: int,
+    sampling: Sampling | None = None,
+) -> DecodeState:
+    """Read left-padded prompts once and return the state after the first new token of each row.
 
     Args:
         graphdef: Structure of the model, from `decoder.flatten`.
@@ -229,38 +262,8 @@ def decode(
         keys: One key per sample, equally many for each prompt, or None for greedy decoding.
         max_new_tokens: Most new tokens per row.
         sampling: Sampling parameters, if there are keys.
-        over: Sharding of rows over devices, or None for one device.
     """
-    with jax.default_matmul_precision("highest"):
-        decoder = bind(graphdef, params)
-        state = prefill(decoder, prompts, lengths, stop, keys, max_new_tokens=max_new_tokens, sampling=sampling)
-        if over is not None:
-            everywhere = NamedSharding(over.mesh, PartitionSpec())
-            shardings = jax.tree.map(lambda leaf: over if leaf.ndim else everywhere, state)
-            state = jax.lax.with_sharding_constraint(state, shardings)
-        if keys is not None:
-            lengths = jnp.repeat(lengths, len(keys) // len(lengths))
-        return decode_loop(decoder, state, lengths, stop, upto=max_new_tokens, sampling=sampling).written
-
-
-@cache
-def decode_under(options: CompilerOptions = ()) -> Any:
-    """Return `decode` under `jax.jit` with compiler options; the same function for the same options."""
-    static = ("graphdef", "max_new_tokens", "sampling", "over")
-    return jax.jit(decode, static_argnames=static, compiler_options=dict(options) or None)
-
-
-def prefill(
-    decoder: Decoder,
-    prompts: Int[Array, "batch prompt"],
-    lengths: Int[Array, " batch"],
-    stop: Int[Array, ""],
-    keys: Key[Array, " rows"] | None = None,
-    *,
-    max_new_tokens: int,
-    sampling: Sampling | None = None,
-) -> DecodeState:
-    """Read left-padded prompts once and return the state after the first new token of each row, as in `decode`."""
+    decoder = bind(graphdef, params)
     batch, width = prompts.shape
     padding = width - lengths
     places = jnp.arange(width, dtype=jnp.int32)[None, :] - padding[:, None]
@@ -280,16 +283,18 @@ def prefill(
     return _append_token(decoder, state, hidden, caches, stop, sampling)
 
 
-def decode_loop(
-    decoder: Decoder,
+def further_tokens(
+    graphdef: nnx.GraphDef[Decoder],
+    params: Params,
     state: DecodeState,
-    lengths: Int[Array, " batch"],
+    lengths: Int[Array, " rows"],
     stop: Int[Array, ""],
-    *,
     upto: int | Int[Array, ""],
+    *,
     sampling: Sampling | None = None,
 ) -> DecodeState:
     """Return the state once each row has `upto` new tokens or all rows have stopped."""
+    decoder = bind(graphdef, params)
     width = state.caches[0].keys.shape[2] - state.written.shape[1]
     padding = width - lengths
 
@@ -365,11 +370,7 @@ class GroupPrograms:
     ) -> list[DrawnCompletion]:
         """Sample the completions of left-padded prompts, group by group.
 
-        Args:
-            params: Parameters by name; may be sharded.
-            prompts: Token ids, left-padded with zeros.
-            lengths: Length of each prompt.
-            keys: One key per completion, `prompts × group_size`. Equal keys and prompts give equal tokens.
+        There is one key per completion, `prompts × group_size`. Equal keys and prompts give equal tokens.
         """
         first, further, take = group_functions(self.options, self.sharding)
         stop = jnp.int32(self.stop_token_id)
@@ -411,10 +412,7 @@ class GroupPrograms:
 def row_keys(key: Key[Array, ""], rows: ArrayLike, group_size: int) -> Key[Array, " sequences"]:
     """Return one key per completion, derived from its row and its number within the group.
 
-    Args:
-        key: Key of the rollout or evaluation.
-        rows: A 32-bit number of each row, `[rows]`, or several, `[rows words]`, such as the words of a hash.
-        group_size: Completions per row.
+    `rows` has a 32-bit number of each row, `[rows]`, or several, `[rows words]`, such as the words of a hash.
     """
     words = jnp.asarray(rows, jnp.uint32)
     by_row = jax.vmap(lambda row: reduce(jax.random.fold_in, row, key))(
@@ -433,36 +431,6 @@ def half_rows(rows: int, sharding: NamedSharding | None) -> int:
     """
     devices = 1 if sharding is None else sharding.mesh.size
     return -(-rows // (2 * devices)) * devices
-
-
-def first_tokens(
-    graphdef: nnx.GraphDef[Decoder],
-    params: Params,
-    prompts: Int[Array, "prompts width"],
-    lengths: Int[Array, " prompts"],
-    stop: Int[Array, ""],
-    keys: Key[Array, " rows"] | None = None,
-    *,
-    max_new_tokens: int,
-    sampling: Sampling | None = None,
-) -> DecodeState:
-    """Return `prefill` of a model."""
-    decoder = bind(graphdef, params)
-    return prefill(decoder, prompts, lengths, stop, keys, max_new_tokens=max_new_tokens, sampling=sampling)
-
-
-def further_tokens(
-    graphdef: nnx.GraphDef[Decoder],
-    params: Params,
-    state: DecodeState,
-    lengths: Int[Array, " rows"],
-    stop: Int[Array, ""],
-    upto: Int[Array, ""],
-    *,
-    sampling: Sampling | None = None,
-) -> DecodeState:
-    """Return `decode_loop` of a model."""
-    return decode_loop(bind(graphdef, params), state, lengths, stop, upto=upto, sampling=sampling)
 
 
 def take_rows(

@@ -11,15 +11,34 @@ from evidence import layout
 from evidence.rules.plausibility import describe_overlap
 from evidence.scores.overlap import Overlap, find_overlap, row_texts
 from evidence.scores.reading import Scoring
+from schemas.catalog import VERSION
 from schemas.problems import Problem, collect_problems, problem_of
 from schemas.render import render_sentence
 from trainer.config.tree import Config, DataConfig
 from trainer.data.answers import SCORING, EvalShape, Items, infer_scoring, read_items, scoring_document
 from trainer.data.batches import RowSource, bucket_lengths, global_batch_size, one_each, pack_rows
 from trainer.data.builtin.reasoning import generate_rows
-from trainer.data.conversations import FORM, PromptForm, Tokenizer, row_prompt, summarize_rows, writes_date
-from trainer.data.encode import EncodedData, first_examples
-from trainer.data.rows import RowFile, add_system_prompt, check_kinds, read_dataset, read_eval_set
+from trainer.data.conversations import (
+    FORM,
+    PromptForm,
+    Tokenizer,
+    render_question,
+    render_sides,
+    row_prompt,
+    summarize_rows,
+    with_system_text,
+    writes_date,
+)
+from trainer.data.encode import EncodedData, EncodedRow
+from trainer.data.rows import (
+    RowFile,
+    add_system_prompt,
+    check_kinds,
+    find_template,
+    read_dataset,
+    read_eval_set,
+    split_sides,
+)
 from trainer.model.model import Model
 from trainer.objectives import build_objective
 from trainer.objectives.objective import Objective
@@ -108,11 +127,40 @@ class Data:
         }
 
     def first_examples(self, count: int, *, run_id: str) -> dict[str, Any]:
-        """Build `first_examples.json` with at most `count` of the rows of the first step."""
+        """Build `first_examples.json`: at most `count` rows of the first step as the model sees them."""
         # A batch with more sequences than there are rows repeats rows.
         order = list(dict.fromkeys(self.source.rows(0)))[:count]
-        settings: dict[str, Any] = {"run_id": run_id, "rows": self.rows, "settings": self.settings}
-        return first_examples(self.encoded, order, self.tokenizer, **settings)
+        chosen = [self.encoded.encoded[index] for index in order]
+        sequences = [row for each in chosen for row in (each if isinstance(each, tuple) else (each,))]
+        examples = [self._show(row) for row in sequences]
+        return {"schema_version": VERSION, "run_id": run_id, "examples": examples, "counts": self.encoded.counts}
+
+    def _show(self, encoded: EncodedRow) -> dict[str, Any]:
+        """Return a sequence with the text of each token and whether it is learned."""
+        row, ids, settings, decode = (
+            self.rows[encoded.row],
+            encoded.token_ids.tolist(),
+            self.settings,
+            self.tokenizer.decode,
+        )
+        if encoded.spans:
+            every_turn = settings.supervise == "all"
+            example = render_sides(row, self.tokenizer, every_turn=every_turn, template=settings.template)[0]
+        else:
+            example = render_question(row, self.tokenizer, template=settings.template)
+        learned = {place for first, last in encoded.spans for place in range(max(first, 1), last)}
+        template = find_template(split_sides(row)[0], settings.template)
+        return {
+            "row": encoded.row,
+            "text": str(decode(ids)),
+            "tokens": [
+                {"id": token, "text": str(decode([token])), "supervised": place in learned}
+                for place, token in enumerate(ids)
+            ],
+            "truncated": encoded.truncated,
+            **({} if template is None else {"template": with_system_text(settings.system_prompt, template)}),
+            "prompt_utf8": example.first_prompt.encode("utf-8", "surrogatepass").hex(),
+        }
 
 
 def read_training_rows(config: Config) -> tuple[RowFile, Sequence[dict[str, Any]]]:

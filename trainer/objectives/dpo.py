@@ -22,7 +22,7 @@ from trainer.data.conversations import Tokenizer
 from trainer.data.encode import EncodedData, EncodedRow, collate, row_lines
 from trainer.data.files import LazySequence
 from trainer.model.decoder import Decoder
-from trainer.objectives.cross_entropy import log_probabilities, next_token_targets
+from trainer.objectives.cross_entropy import cross_entropies, next_token_targets, sum_chunks
 from trainer.objectives.objective import LossSums, Microbatch, Objective, common_fields, unused_settings
 
 Pair = tuple[EncodedRow, EncodedRow]
@@ -73,23 +73,16 @@ class DirectPreference(Objective):
         pairs = LazySequence(
             len(data.encoded) // 2, lambda number: (data.encoded[2 * number], data.encoded[2 * number + 1])
         )
-        lines = row_lines(len(rows), options["lines"])
-        equal = (
-            problem_of(
-                "TP028",
-                file=options["file"],
-                line=lines[chosen.row],
-                pointer="/rejected",
-                what=f"Both answers of row {chosen.row} have the same {len(chosen)} tokens at {self.max_length}.",
-                next="Raise data.max_length, or correct or remove the row."
-                if chosen.truncated
-                else "Use a tokenizer that distinguishes them, or correct or remove the row.",
-            )
-            for chosen, rejected in pairs
-            if np.array_equal(chosen.token_ids, rejected.token_ids)
-        )
-        if problems := list(truncate_problems(equal)):
-            raise ProblemError(problems, exit_code=2)
+        lines, problems = row_lines(len(rows), options["lines"]), []
+        for chosen, rejected in pairs:
+            if np.array_equal(chosen.token_ids, rejected.token_ids):
+                what = f"Both answers of row {chosen.row} have the same {len(chosen)} tokens at {self.max_length}."
+                then = "Raise data.max_length" if chosen.truncated else "Use a tokenizer that distinguishes them"
+                where: dict[str, Any] = {"file": options["file"], "line": lines[chosen.row], "pointer": "/rejected"}
+                then += ", or correct or remove the row."
+                problems.append(problem_of("TP028", what=what, next=then, **where))
+        if problems:
+            raise ProblemError(list(truncate_problems(problems)), exit_code=2)
         sides = data.lengths.reshape(-1, 2)
         return replace(data, encoded=pairs, lengths=sides.sum(axis=1), widths=sides.max(axis=1))
 
@@ -115,8 +108,15 @@ class DirectPreference(Objective):
         """Return the log-probability of each answer, the sum over its tokens, in nats."""
         targets, mask = next_token_targets(batch["tokens"], batch["loss_mask"])
         hidden = model.hidden(batch["tokens"], dropout_key=key)
-        found = log_probabilities(hidden, targets, mask, model.logits, chunk_positions=self.chunk_positions)
-        return found.reshape(-1, 2)
+        found = sum_chunks(
+            lambda *chunk: jnp.sum(cross_entropies(*chunk), axis=1),
+            hidden,
+            targets,
+            mask,
+            model.logits,
+            self.chunk_positions,
+        )
+        return (-found).reshape(-1, 2)
 
 
 def preference_losses(rewards: Float[Array, "pairs 2"], label_smoothing: float) -> Float[Array, " pairs"]:

@@ -45,8 +45,8 @@ class GroupPolicy(Objective):
         """Build the objective.
 
         Raises:
-            ProblemError: Exit code 2; rewards are missing or invalid, settings are unused, or the run would
-                end or save between updates on the same completions.
+            ProblemError: Exit code 2; rewards are missing or invalid, settings are unused, or the run would end or save
+                between updates on the same completions.
         """
         settings, problems = config.objective, unused_settings(config)
         periods = {
@@ -105,9 +105,8 @@ class GroupPolicy(Objective):
             tokenizer,
             max_length=min(self.max_length, options["max_positions"]),
             max_completion_tokens=self.settings.max_completion_tokens,
-            file=options["file"],
-            lines=options["lines"],
             template=self.template,
+            **{name: options[name] for name in ("file", "lines")},
         )
 
     def collate(self, sequences: Sequence[Sequence[EncodedRow]], length: int | None = None) -> HostBatch:
@@ -135,13 +134,11 @@ class GroupPolicy(Objective):
 
         def log_probs(decoder: Decoder, dropout_key: Key[Array, ""] | None) -> Array:
             hidden = decoder.hidden(batch["tokens"], dropout_key=dropout_key)
-            return token_log_probs(
-                hidden,
-                targets,
-                mask,
-                lambda states: decoder.logits(states) / jnp.float32(self.settings.temperature),
-                chunk_positions=self.chunk_positions,
-            )
+
+            def logits_of(states: Array) -> Array:
+                return decoder.logits(states) / jnp.float32(self.settings.temperature)
+
+            return token_log_probs(hidden, targets, mask, logits_of, self.chunk_positions)
 
         before = None if reference is None else jax.lax.stop_gradient(log_probs(reference, None))
         return self.loss.sums(log_probs(model, key), old, mask, batch["advantages"], before)

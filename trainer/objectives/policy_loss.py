@@ -57,12 +57,8 @@ class PolicyLoss:
         weight 1, dr_grpo −2.0333 of weight `max_completion_tokens`. If the model itself sampled all sequences, the
         gradient is that of REINFORCE: r = 1, and nothing is clipped.
 
-        Args:
-            log_probs: Log-probability of each token under the model, in nats.
-            old_log_probs: Log-probability of each token when it was sampled.
-            mask: True at the tokens of completions. Values elsewhere have no effect, even NaN.
-            advantages: Advantage of each sequence over its group.
-            reference_log_probs: Log-probabilities under the model before training; required if beta is above 0.
+        Log-probabilities are in nats, `old_log_probs` those of sampling and `reference_log_probs` those of the model
+        before training, which are required if beta is above 0. Values outside the mask have no effect, even NaN.
 
         Raises:
             ValueError: Beta is above 0 but the reference is missing.

@@ -16,7 +16,7 @@ from trainer.data.batches import HostBatch
 from trainer.data.conversations import Tokenizer
 from trainer.data.encode import EncodedData, EncodedRow, collate
 from trainer.model.decoder import Decoder
-from trainer.objectives.cross_entropy import chunked_cross_entropy, next_token_targets
+from trainer.objectives.cross_entropy import next_token_targets, sum_chunks, summed_cross_entropy
 from trainer.objectives.objective import LossSums, Microbatch, Objective, common_fields, unused_settings
 
 
@@ -60,5 +60,5 @@ class SupervisedLoss(Objective):
         """Return the summed cross-entropy and the number of learned tokens."""
         targets, mask = next_token_targets(batch["tokens"], batch["loss_mask"])
         hidden = model.hidden(batch["tokens"], batch.get("segments"), dropout_key=key)
-        loss = chunked_cross_entropy(hidden, targets, mask, model.logits, chunk_positions=self.chunk_positions)
+        loss = sum_chunks(summed_cross_entropy, hidden, targets, mask, model.logits, self.chunk_positions)
         return LossSums(loss=loss, weight=jnp.sum(mask).astype(jnp.float32), named={})

@@ -125,9 +125,8 @@ def test_a_run_and_what_comes_of_it_stop_where_the_template_ends_a_turn(config: 
 
 def test_rows_refused_by_the_template_are_reported_with_lines(tmp_path: Path):
     problems = refused([TALK, *[SYSTEM] * 6], chat_tokenizer(tmp_path))
-    assert [(each.code, each.line) for each in problems] == [("TP022", line) for line in (2, 3, 4, 5, 6, None)]
+    assert [(each.code, each.line) for each in problems] == [("TP022", line) for line in (2, 3, 4, 5, 6)]
     assert problems[0].what == "The model's chat template refuses row 1: System role not supported."
-    assert problems[-1].what == "The model's chat template refuses 1 further rows."
 
 
 def test_items_refused_by_the_template_are_reported_first(config: Config, tmp_path: Path):
@@ -148,12 +147,11 @@ def test_end_token_in_a_completion_is_refused(tmp_path: Path):
     early = chat(("user", "u"), ("assistant", "<eos>"))
     rows = [PAIR, {"prompt": "a", "completion": "The token <eos> ends a text."}, *[early] * 5]
     problems = refused(rows, tokenizer)
-    pointers = ["/completion", *["/messages/1/content"] * 4, None]
+    pointers = ["/completion", *["/messages/1/content"] * 4]
     assert [(each.code, each.line, each.pointer) for each in problems] == [
-        ("TP023", line, pointer) for line, pointer in zip((2, 3, 4, 5, 6, None), pointers, strict=True)
+        ("TP023", line, pointer) for line, pointer in enumerate(pointers, start=2)
     ]
     assert problems[0].what == "Row 1 has the end token <eos> in the text to be learned."
-    assert problems[-1].what == "1 further texts to be learned contain an end token."
 
 
 def test_special_tokens_in_texts_are_reported(config: Config, tmp_path: Path):
@@ -194,12 +192,8 @@ def test_large_untrusted_tokenizer_is_refused(tmp_path: Path):
         assert "at most 100 are read" in refusal_text(source.tokenizer)
 
 
-@pytest.mark.parametrize("is_installed", [True, False])
-def test_broken_template_is_reported_once(is_installed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_broken_template_is_reported_once(tmp_path: Path):
     tokenizer = chat_tokenizer(tmp_path, "{% for m in messages %}{{ m['content'] ")
-    if not is_installed:
-        monkeypatch.setitem(sys.modules, "jinja2", None)
-    why = "line 1 of the template: unexpected end" if is_installed else "jinja2, which runs it, is not installed"
     [problem] = refused([TALK, TALK], tokenizer)
     assert problem.code == "TP022"
-    assert why in problem.what
+    assert "line 1 of the template: unexpected end" in problem.what

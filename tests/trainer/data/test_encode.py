@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import tokenizers
 from model_folders import case_folding_folder, chat, model_folder, row_file
 from refusals import catch_problems
+from tasks import inputs_of
 
-from trainer.config.tree import DataConfig
-from trainer.data.encode import collate, encode_rows, first_examples
+from trainer.config.tree import Config
+from trainer.data.encode import collate, encode_rows
 from trainer.data.rows import read_dataset
 from trainer.model.source import resolve
 from trainer.objectives.dpo import DirectPreference
@@ -140,15 +140,14 @@ def test_rows_changed_by_the_tokenizer_are_counted(tmp_path: Path):
     assert told.what.endswith('"In all of Paris" becomes "in all of paris".')
 
 
-def test_first_examples_show_each_token_once(tokenizer):
-    data = encode_rows([TRACE], tokenizer, max_length=128, file="rows.jsonl")
-    shown = first_examples(data, [0], tokenizer, run_id="r", rows=[TRACE], settings=DataConfig())
-    [example] = shown["examples"]
-    assert "".join(token["text"] for token in example["tokens"]) == example["text"]
-    supervised = [token["id"] for token in example["tokens"] if token["supervised"]]
-    tokens, loss_mask = padded(data.encoded, 128)
-    assert supervised == tokens[0][loss_mask[0]].tolist()
-    assert np.count_nonzero(loss_mask) == len(supervised)
+def test_first_examples_show_each_token_once(config: Config):
+    _, data = inputs_of(config)
+    for example in data.first_examples(3, run_id="r")["examples"]:
+        assert "".join(token["text"] for token in example["tokens"]) == example["text"]
+        [row] = [row for row in data.encoded.encoded if row.row == example["row"]]
+        supervised = [token["id"] for token in example["tokens"] if token["supervised"]]
+        tokens, loss_mask = padded([row], 128)
+        assert supervised == tokens[0][loss_mask[0]].tolist() == row.learned
 
 
 def test_every_turn_is_supervised_on_request(tokenizer):
@@ -166,6 +165,6 @@ def test_lost_answers_are_refused_with_the_length_they_need(tokenizer):
     needed = len(encode_rows([TRACE], tokenizer, max_length=128, file="").encoded[0].token_ids)
     assert (problem.code, problem.line) == ("TP021", 2)
     assert problem.what.startswith(
-        "data.max_length is 12, but 6 of 7 examples lose their answer at that length: row 1, "
+        "data.max_length is 12, but 6 of 7 examples lose their answer at that length: row 1 and others."
     )
     assert problem.next.startswith(f"Set data.max_length to at least {needed}, ")

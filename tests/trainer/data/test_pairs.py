@@ -106,7 +106,7 @@ def test_answers_with_equal_tokens_are_refused(config: Config, tmp_path: Path):
         ({"chosen": "b", "rejected": "c"}, "TP029", "/prompt"),
         ({"chosen": "b", "rejected": [RED]}, "TP029", "/rejected"),
         ({"chosen": [BLUE], "rejected": [USER, RED]}, "TP029", "/rejected"),
-        ({"prompt": [USER], "chosen": [USER], "rejected": [RED]}, "TP029", "/chosen/0/role"),
+        ({"prompt": [USER], "chosen": [USER], "rejected": [RED]}, "TP029", "/chosen"),
         ({"prompt": [USER], "chosen": ["x"], "rejected": [RED]}, "TP029", "/chosen"),
         ({"completion": "b", "prompt": "c"}, "TP018", None),
     ],
