@@ -24,12 +24,11 @@ from evidence.scores.reading import (
     extract_answer,
     last_boxed,
 )
-from evidence.scores.recompute import iter_answers
 from schemas.formats import format_value, join_words
 from schemas.problems import Problem, problem_of, truncate_problems
 from trainer.config.tree import Config, EvaluationConfig
 from trainer.data.conversations import PromptForm, Tokenizer, learned_text, render_each
-from trainer.data.encode import SpecialTokens, describe_difference, encode_prompt
+from trainer.data.encode import describe_difference, encode_prompt
 from trainer.data.rows import RowFile
 
 SCORING = "scoring"
@@ -134,11 +133,8 @@ def check_prompt_room(
 def check_items(
     items: RowFile, tokenizer: Tokenizer, prompts: Sequence[Sequence[int]], scoring: Scoring, *, max_prompt_tokens: int
 ) -> list[Problem]:
-    """Return warnings about special tokens in prompts, and items that cannot be answered or be right."""
-    special, file = SpecialTokens(tokenizer), str(items.path)
-    for index, item in enumerate(items.rows):
-        special.add(index, [("/prompt", item["prompt"], False)])
-    found = [*items.warnings, *special.problems(file, items.lines)]
+    """Return warnings about items that cannot be answered or be right."""
+    file, found = str(items.path), list(items.warnings)
     skipped = [place for place, prompt in enumerate(prompts) if not 0 < len(prompt) <= max_prompt_tokens]
     if skipped:
         longest = max(map(len, prompts))
@@ -212,7 +208,7 @@ def infer_scoring(
     Tags or boxes are read if most rows have them. Otherwise the whole output is the answer, unless the items expect
     numbers or letters of choices with which most rows only end (`#### 42`). Rows are cut at the stop text.
     """
-    answer = settings.answer or infer_answer(learned_texts(rows, settings.stop), items)
+    answer = settings.answer or infer_answer(first_learned(rows, settings.stop), items)
     is_numeric = answer == "boxed" and find_answer_type(items) is is_number
     return Scoring(
         answer=answer,
@@ -222,7 +218,7 @@ def infer_scoring(
     )
 
 
-def learned_texts(rows: Iterable[Mapping[str, Any]], stop: str | None) -> list[str]:
+def first_learned(rows: Iterable[Mapping[str, Any]], stop: str | None) -> list[str]:
     """Return the learned texts of the first rows up to the stop text, without tasks."""
     texts = [text for text in map(learned_text, islice(rows, MAX_ROWS)) if text]
     return [text.partition(stop)[0] for text in texts] if stop else texts
@@ -297,7 +293,7 @@ def check_learned_form(
     Either no row has an answer that can be read and has the type of the expected answers, or a tenth of the rows end
     with an expected answer but none is read as one.
     """
-    has_type, texts = find_answer_type(items.rows), learned_texts(rows, stop)
+    has_type, texts = find_answer_type(items.rows), first_learned(rows, stop)
     answers = [answer for answer in map(scoring.read, texts) if answer is not None]
     if not texts:
         return []
@@ -324,15 +320,6 @@ def none_read(rows: Sequence[Mapping[str, Any]], scoring: Scoring, *, file: str)
     examples = [format_value(one_line(text)) for text in dict.fromkeys(outputs)][:SHOWN_OUTPUTS]
     what = f"Answers are read as {scoring.describe()}; none of {len(outputs):,} outputs has one, such as "
     return [problem_of("TP088", file=file, what=f"{what}{join_words(examples, last='and')}.")]
-
-
-def never_stopped(rows: Sequence[Mapping[str, Any]], stop: str | None, *, file: str) -> list[Problem]:
-    """Return a warning if no output contains the stop text."""
-    texts = [answer["output_text"] for row in rows if row["error"] is None for answer in iter_answers(row)]
-    if not stop or not texts or any(stop in text for text in texts):
-        return []
-    what = f"evaluation.stop is {format_value(stop)}, but none of {len(texts):,} outputs contains it."
-    return [problem_of("TP752", file=file, what=what)]
 
 
 def one_line(text: str) -> str:

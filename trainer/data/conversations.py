@@ -582,27 +582,16 @@ def learned_text(row: Mapping[str, Any]) -> str:
     return f"<reasoning>{reasoning}</reasoning>\n<answer>{row['final_answer']}</answer>"
 
 
-def row_texts(row: Mapping[str, Any], *, every_turn: bool = False) -> Iterator[tuple[str, str, bool]]:
-    """Yield the texts that a user wrote into a row: pointer, text, and whether it is learned."""
+def learned_texts(row: Mapping[str, Any], *, every_turn: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield JSON pointer and text of the learned texts that a user wrote into a row."""
     if "chosen" in row:
-        for side in SIDES:
-            for _, text, learned in row_texts(row[side]):
-                if learned or side == "chosen":
-                    yield f"/{side}" if learned else "/prompt", text, learned
-    elif "messages" in row:
-        last = len(row["messages"]) - 1
-        for index, turn in enumerate(row["messages"]):
-            learned = index == last or (every_turn and turn["role"] == "assistant")
-            yield f"/messages/{index}/content", turn["content"], learned
-    elif "text" in row:
-        yield "/text", row["text"], True
-    else:
-        yield "/prompt", row["begun"] if "begun" in row else row["prompt"], False
-        if "completion" in row:
-            yield "/completion", row["completion"], True
-        elif "steps" in row:
-            yield from ((f"/steps/{index}/content", step["content"], True) for index, step in enumerate(row["steps"]))
-            yield "/final_answer", row["final_answer"], True
+        yield from ((f"/{side}", text) for side in SIDES for _, text in learned_texts(row[side]))
+    for index, turn in enumerate(row.get("messages", ())):
+        if index == len(row["messages"]) - 1 or (every_turn and turn["role"] == "assistant"):
+            yield f"/messages/{index}/content", turn["content"]
+    yield from ((f"/steps/{index}/content", step["content"]) for index, step in enumerate(row.get("steps", ())))
+    names = ("text", "completion", *(("final_answer",) if "steps" in row else ()))
+    yield from ((f"/{name}", row[name]) for name in names if name in row)
 
 
 def row_prompt(row: Mapping[str, Any]) -> str:

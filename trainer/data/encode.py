@@ -6,11 +6,11 @@ tokenizer does not know it, and an end token inside a completion, after which th
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from os.path import commonprefix
 from typing import Any
 
@@ -26,10 +26,10 @@ from trainer.data.conversations import (
     Tokenizer,
     end_token_id,
     infer_form,
+    learned_texts,
     render_each,
     render_question,
     render_sides,
-    row_texts,
 )
 from trainer.data.files import LazySequence, StoredSequence
 
@@ -164,14 +164,24 @@ def encode_rows(
     """
     require_end_token(tokenizer, file)
     form, lines = form or infer_form(rows), row_lines(len(rows), lines)
-    end_id = end_token_id(tokenizer, form)
-    special = SpecialTokens(tokenizer, ends=(form.end_token(tokenizer), tokenizer.eos_token))
-    limits = {"max_length": max_length, "max_positions": max_positions}
-    checks = _RowChecks(tokenizer=tokenizer, end_id=end_id, **limits, file=file, lines=lines)
+    end_id, ends = end_token_id(tokenizer, form), {form.end_token(tokenizer), tokenizer.eos_token}
+    early: list[Problem] = []
+    checks = _RowChecks(
+        tokenizer=tokenizer,
+        end_id=end_id,
+        max_length=max_length,
+        max_positions=max_positions,
+        file=file,
+        lines=lines,
+    )
 
     def render(numbered: tuple[int, dict[str, Any]]) -> list[Example]:
-        special.add(numbered[0], row_texts(numbered[1], every_turn=every_turn))
-        return render_sides(numbered[1], tokenizer, every_turn=every_turn, template=template)
+        index, row = numbered
+        for pointer, text in learned_texts(row, every_turn=every_turn):
+            if token := next((token for token in ends if token and token in text), None):
+                what = f"Row {index} has the end token {token} in the text to be learned."
+                early.append(problem_of("TP023", file=file, line=lines[index], pointer=pointer, what=what))
+        return render_sides(row, tokenizer, every_turn=every_turn, template=template)
 
     def encode() -> Iterator[EncodedRow]:
         for index, examples in render_each(enumerate(rows), render, file=file, lines=lines):
@@ -187,15 +197,12 @@ def encode_rows(
     problems: list[Problem] = []
     with collect_problems(problems):
         encoded = TokenFile(encode())
-    warnings = special.problems(file, lines)
-    if any(each.severity == "error" for each in warnings):
-        problems = warnings  # the template may have refused a row because of its end token
-    problems = problems or checks.errors()
-    if problems:
+    # The template may have refused a row because of its end token.
+    if problems := list(truncate_problems(early)) or problems or checks.errors():
         raise ProblemError(problems, exit_code=2)
     lengths, counts = encoded.lengths, checks.counts(len(rows))
-    warnings += checks.warnings(counts)
-    return EncodedData(encoded=encoded, lengths=lengths, widths=lengths, counts=counts, warnings=tuple(warnings))
+    warnings = tuple(checks.warnings(counts))
+    return EncodedData(encoded=encoded, lengths=lengths, widths=lengths, counts=counts, warnings=warnings)
 
 
 def require_end_token(tokenizer: Tokenizer, file: str) -> None:
@@ -204,47 +211,6 @@ def require_end_token(tokenizer: Tokenizer, file: str) -> None:
         what = "The model's tokenizer has no end token."
         problem = problem_of("TP020", file=file, what=what, expected="eos_token in tokenizer_config.json")
         raise ProblemError([problem], exit_code=2)
-
-
-class SpecialTokens:
-    """Finds the text of special tokens in what a user wrote, which the tokenizer reads as these tokens.
-
-    An end token in a learned text would teach the model to stop there, so it is an error. Other special tokens may be
-    intended, as in prompts written for this model, so they are a warning. `ends` are the end tokens of an output.
-    """
-
-    def __init__(self, tokenizer: Tokenizer, *, ends: Sequence[str | None] = ()) -> None:
-        added = tokenizer.added_tokens_decoder.values()
-        texts = {token.content for token in added if token.special or token.content in ends}
-        longest_first = sorted(texts, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
-        self._ends = ends
-        self._early: list[tuple[int, str, str]] = []
-        self._others: dict[int, None] = {}
-        self._tokens: set[str] = set()
-
-    def add(self, index: int, texts: Iterable[tuple[str, str, bool]]) -> None:
-        """Look at the texts of a row: pointer, text, and whether it is learned."""
-        for pointer, text, learned in texts:
-            for token in sorted(set(self._pattern.findall(text))):
-                if learned and token in self._ends:
-                    self._early.append((index, pointer, token))
-                else:
-                    self._others[index] = None
-                    self._tokens.add(token)
-
-    def problems(self, file: str, lines: Sequence[int | None]) -> list[Problem]:
-        """Return errors for the first texts with an end token, and a warning about other tokens."""
-        problems = []
-        for index, pointer, token in self._early:
-            what = f"Row {index} has the end token {token} in the text to be learned."
-            problems.append(problem_of("TP023", file=file, line=lines[index], pointer=pointer, what=what))
-        problems = list(truncate_problems(problems))
-        if self._others:
-            have = f"{quantity(len(self._others), 'row')} {'has' if len(self._others) == 1 else 'have'}"
-            what = f"{have} the text of special tokens in it, the first here: {', '.join(sorted(self._tokens))}."
-            problems.append(problem_of("TP024", file=file, line=lines[min(self._others)], what=what))
-        return problems
 
 
 @dataclass(kw_only=True)
@@ -451,31 +417,25 @@ def encode_prompts(
             empty or leaves too little room for a completion.
     """
     require_end_token(tokenizer, file)
-    lines, special = row_lines(len(rows), lines), SpecialTokens(tokenizer)
-
-    def render(numbered: tuple[int, dict[str, Any]]) -> Example:
-        special.add(numbered[0], [each for each in row_texts(numbered[1]) if not each[2]])
-        return render_question(numbered[1], tokenizer, template=template)
+    lines = row_lines(len(rows), lines)
 
     def encode() -> Iterator[EncodedRow]:
-        for index, example in render_each(enumerate(rows), render, file=file, lines=lines):
+        render = partial(render_question, tokenizer=tokenizer, template=template)
+        for index, example in render_each(rows, render, file=file, lines=lines):
             ids = np.asarray(encode_prompt(example.prompt, tokenizer, templated=example.templated), np.int32)
             yield EncodedRow(token_ids=ids, spans=(), truncated=False, row=index)
 
     encoded = TokenFile(encode())
-    room = max_length - max_completion_tokens
-
-    def unusable() -> Iterator[Problem]:
-        for number, length in enumerate(encoded.lengths.tolist()):
-            if length == 0:
-                what = f"The tokenizer finds no token in the prompt of row {number}."
-                yield problem_of("TP912", file=file, line=lines[number], what=what)
-            elif length > room:
-                what = f"The prompt of row {number} has {length} tokens; the completion leaves room for {max(room, 0)}."
-                yield problem_of("TP911", file=file, line=lines[number], what=what)
-
-    if problems := list(truncate_problems(unusable())):
-        raise ProblemError(problems, exit_code=2)
+    room, problems = max_length - max_completion_tokens, []
+    for number, length in enumerate(encoded.lengths.tolist()):
+        if length == 0:
+            what = f"The tokenizer finds no token in the prompt of row {number}."
+            problems.append(problem_of("TP912", file=file, line=lines[number], what=what))
+        elif length > room:
+            what = f"The prompt of row {number} has {length} tokens; the completion leaves room for {max(room, 0)}."
+            problems.append(problem_of("TP911", file=file, line=lines[number], what=what))
+    if problems:
+        raise ProblemError(list(truncate_problems(problems)), exit_code=2)
     counts: dict[str, int | bool] = {
         "rows": len(rows),
         "prompt_tokens": int(np.sum(encoded.lengths)),
@@ -484,5 +444,4 @@ def encode_prompts(
         "rows_without_answer": 0,
         "end_token_supervised": False,
     }
-    lengths, warnings = encoded.lengths, tuple(special.problems(file, lines))
-    return EncodedData(encoded=encoded, lengths=lengths, widths=lengths, counts=counts, warnings=warnings)
+    return EncodedData(encoded=encoded, lengths=encoded.lengths, widths=encoded.lengths, counts=counts, warnings=())

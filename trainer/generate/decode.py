@@ -97,8 +97,8 @@ def generate(
         max_new_tokens: Most new tokens per prompt, stop token included; at least 1.
         stop_token_id: Token that ends a completion.
         batch_size: Completions computed at a time by all devices together, rounded up to one prompt per device.
-        like: Prompts of the whole set if `prompts` is a subset. The subset then uses the program of the whole set, so
-            that on the same machine each completion has the same bits.
+        like: Prompts of the whole set if `prompts` is a subset, which then uses the program of the whole set, so that
+            on the same machine each completion has the same bits.
         drawing: Sampling parameters and keys, or None for one greedy completion per prompt.
         options: Compiler options.
     """
@@ -115,17 +115,13 @@ def generate(
     for start in range(0, len(prompts), at_a_time):
         batch = prompts[start : start + at_a_time]
         # A short last batch is filled up with its own first prompt: the same shape, hence the same program.
-        filled = [*batch, *([batch[0]] * (rows - len(batch)))]
-        tokens, lengths = pad_left(filled, width)
-        if over is not None:
-            tokens, lengths = jax.device_put((tokens, lengths), over)
-        stop = jnp.asarray(stop_token_id, jnp.int32)
+        arrays = pad_left([*batch, *([batch[0]] * (rows - len(batch)))], width)
+        arguments = [*(arrays if over is None else jax.device_put(arrays, over)), jnp.int32(stop_token_id)]
         settings: dict[str, Any] = {"max_new_tokens": max_new_tokens, "over": over}
-        keys: tuple[Array, ...] = ()
         if drawing is not None:
             settings["sampling"] = drawing.sampling
-            keys = (drawing.keys[np.minimum(np.arange(start, start + rows), len(prompts) - 1)].reshape(-1),)
-        written = jax.device_get(decode_under(options)(graphdef, params, tokens, lengths, stop, *keys, **settings))
+            arguments.append(drawing.keys[np.minimum(np.arange(start, start + rows), len(prompts) - 1)].reshape(-1))
+        written = jax.device_get(decode_under(options)(graphdef, params, *arguments, **settings))
         for number in range(len(batch) * samples):
             yield completion(written[number].tolist(), stop_token_id)
 

@@ -10,7 +10,7 @@ from tasks import inputs_of
 
 from evidence.scores.reading import Scoring
 from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig, build_config, to_document
-from trainer.data.answers import infer_scoring, never_stopped, none_read
+from trainer.data.answers import infer_scoring, none_read
 
 TRACE = {"prompt": "2 + 2?", "steps": [{"i": 0, "type": "compute", "content": "4."}], "final_answer": "4"}
 NUMBER = {"prompt": "2 + 3?", "completion": "5"}
@@ -125,7 +125,7 @@ def test_rows_that_do_not_teach_the_form_are_reported(rows, expected, settings, 
     assert all(what in each for each in found)
 
 
-def test_outputs_without_answer_or_stop_text_are_reported():
+def test_outputs_without_answer_are_reported():
     texts = ["It is 5.", "It is 5.", "word " * 30, "", "Another."]
     rows = [{"output_text": text, "error": None, "extracted_answer": None} for text in texts]
     [problem] = none_read(rows, Scoring(), file="predictions.jsonl")
@@ -133,9 +133,5 @@ def test_outputs_without_answer_or_stop_text_are_reported():
         "Answers are read as tags, compared exact; none of 5 outputs has one, "
         f'such as "It is 5.", "…{("word " * 30).strip()[-39:]}" and "".'
     )
-    [problem] = never_stopped(rows, "END", file="predictions.jsonl")
-    assert problem.what == 'evaluation.stop is "END", but none of 5 outputs contains it.'
-    failed = [rows[0] | {"error": "too long"}]
     assert none_read([*rows, rows[0] | {"extracted_answer": "4"}], Scoring(), file="") == []
-    assert none_read(failed, Scoring(), file="") == never_stopped(failed, "END", file="") == []
-    assert never_stopped(rows, "Another", file="") == never_stopped(rows, None, file="") == []
+    assert none_read([rows[0] | {"error": "too long"}], Scoring(), file="") == []

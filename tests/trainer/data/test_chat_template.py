@@ -154,15 +154,6 @@ def test_end_token_in_a_completion_is_refused(tmp_path: Path):
     assert problems[0].what == "Row 1 has the end token <eos> in the text to be learned."
 
 
-def test_special_tokens_in_texts_are_reported(config: Config, tmp_path: Path):
-    rows = row_file(tmp_path / "rows.jsonl", PAIR, {"prompt": "<eos> a <pad>", "completion": "b <pad>"})
-    items = row_file(tmp_path / "items.jsonl", {"id": "1", "prompt": "<eos>", "expected": "x"})
-    special = changed(config, data={"dataset": rows, "max_length": 32}, evaluation={"eval_set": items})
-    warnings = inputs_of(special)[1].warnings
-    found = [(each.code, each.file, each.line, each.what.partition("first here: ")[2]) for each in warnings]
-    assert found == [("TP024", rows, 2, "<eos>, <pad>."), ("TP024", items, 1, "<eos>.")]
-
-
 def test_untrusted_template_has_limited_time(tmp_path: Path):
     template = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
     tokenizer = chat_tokenizer(tmp_path, template)
