@@ -46,7 +46,7 @@ from trainer.convert import Conversion, convert
 from trainer.data.answers import EvalShape
 from trainer.data.builtin import FOLDER
 from trainer.data.files import RowTable, open_table
-from trainer.data.rows import RowKind, find_shape, no_rows, read_eval_set, scan_rows
+from trainer.data.rows import RowKind, find_shape, read_eval_set, scan_rows
 from trainer.loop.task import Task, shapes_mesh
 from trainer.model.decoder import parameter_count
 from trainer.model.model import Model, read_model
@@ -159,8 +159,7 @@ def read_shape(name: str, problems: list[Problem]) -> RowsShape | None:
     path, table = FOLDER / f"{name}.jsonl" if name in DATASETS else Path(name), None
     with collect_problems(problems):
         table = open_table(path)
-    if table is None or not len(table):
-        problems += [] if table is None else [no_rows(path, "dataset")]
+    if table is None:
         return None
     scan = scan_rows(table, "pairs", "rows", "text")
     problems += truncate_problems(scan.problems)

@@ -120,10 +120,16 @@ def open_table(path: Path) -> RowTable:
     """Open a file or folder of rows, recognised by content and then by suffix.
 
     Raises:
-        ProblemError: Exit code 2; it cannot be read, needs a package, or contains several datasets.
+        ProblemError: Exit code 2; it cannot be read, needs a package, or contains several datasets or no rows.
     """
-    if path.is_dir():
-        return open_folder(path)
+    if not len(table := open_folder(path) if path.is_dir() else open_file(path)):
+        fix = "Write one row per line; schemas/documents/v1 describes the shapes."
+        raise ProblemError([problem_of("TP011", file=str(path), what="The file has no rows.", next=fix)], exit_code=2)
+    return table
+
+
+def open_file(path: Path) -> RowTable:
+    """Open a file of rows, which may be empty; see `open_table` for errors."""
     refuse_other_content(path, "TP016")
     suffix, head = path.suffix.lower(), first_bytes(path)
     if suffix in (".parquet", ".arrow") or head.startswith((b"PAR1", b"ARROW1")):
@@ -235,7 +241,7 @@ def open_folder(path: Path) -> RowTable:
     else:
         found = sorted(child for child in path.iterdir() if (child / STATE).is_file()) or list_row_files(path)
         chosen = choose_files(path, found)
-    parts = [open_table(file) for file in chosen]
+    parts = [open_folder(file) if file.is_dir() else open_file(file) for file in chosen]
     return RowTable(
         path,
         lambda: chain.from_iterable(part.read() for part in parts),

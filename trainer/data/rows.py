@@ -40,19 +40,20 @@ _SPEAKERS: Mapping[str, str] = {
 }
 """Roles by their ShareGPT names."""
 
+_ROWS = (
+    "messages; prompt and completion; prompt, steps and final_answer; prompt and task; conversations (ShareGPT); or "
+)
 _EXPECTED = {
-    "rows": "messages; prompt and completion; prompt, steps and final_answer; prompt and task; conversations "
-    "(ShareGPT); or instruction and output (Alpaca)",
-    "text": "text, or a .txt file",
-    "pairs": "chosen and rejected, with prompt or with answers that begin alike",
+    "rows": ("data.kind rows", f"{_ROWS}instruction and output (Alpaca)"),
+    "text": ("data.kind text", "text, or a .txt file"),
+    "pairs": ("an objective of pairs", "chosen and rejected, with prompt or with answers that begin alike"),
 }
+"""How a file is read, and the columns that it needs."""
 _OTHER_KIND = {
     "text": "To learn plain text: --set data.kind=text.",
     "chosen": "To learn which answer is preferred: --set objective.kind=dpo.",
 }
 """Advice by a column that belongs to another kind of file."""
-_READ_AS = {"rows": "data.kind rows", "text": "data.kind text", "pairs": "an objective of pairs"}
-
 _FLAGS = ("train", "train_on_turn", "trainable", "loss", "mask", "loss_mask", "completion_mask", "assistant_masks")
 _WEIGHTS = ("weight", "weights", "sample_weight", "loss_weight")
 _MEDIA = ("image", "images", "audio", "audios", "video", "videos")
@@ -282,7 +283,7 @@ def find_turn_mistake(row: Row) -> tuple[str, str] | None:
     return None
 
 
-_TRACE = ("prompt", "steps", "final_answer")
+_TRACE, _ALPACA = ("prompt", "steps", "final_answer"), ("instruction", "output")
 _ITEM = tuple(schema("eval_item")["properties"])
 SHAPES: Mapping[RowKind, tuple[Shape, ...]] = {
     "pairs": (Shape(SIDES, convert_pair, frozenset({"prompt", "instruction", "input"})),),
@@ -292,7 +293,7 @@ SHAPES: Mapping[RowKind, tuple[Shape, ...]] = {
         Shape(_TRACE, select(*_TRACE)),
         Shape(("prompt", "task"), select(*_TRACE, "task"), frozenset({"final_answer"})),
         Shape(("conversations",), convert_conversation),
-        Shape(("instruction", "output"), convert_instruction, frozenset({"input"})),
+        Shape(_ALPACA, convert_instruction, frozenset({"input"})),
     ),
     "text": (Shape(("text",), select("text")),),
     "items": (Shape((), select(*_ITEM), frozenset(_ITEM)),),
@@ -424,77 +425,72 @@ class RowScan:
     """Columns that are not learned from."""
     variables: dict[str, int] = field(default_factory=dict)
     """Variables of the chat template, with the first row that gives them."""
-    instructions: set[int] = field(default_factory=set)
-    """Instructions without turns before them, which become conversations if other rows have such turns."""
-    has_conversations: bool = False
-    """Whether an instruction has turns before it."""
 
-    def add(self, row: Row, number: int, kind: RowKind, shape: Shape) -> Row:
-        """Convert a row, and note its columns."""
-        converted = shape.convert(row)
+    def convert(self, table: RowTable, number: int, raw: Row, kinds: Sequence[RowKind]) -> Row:
+        """Convert a row, and note its columns, or raise a ProblemError."""
+        row = drop_missing(raw, keep=table.keep)
+        if (found := find_shape(row, *kinds)) is None:
+            problems = [unknown_columns(row, kinds, [name for name in raw if name not in row])]
+        else:
+            problems = check_row(row, *found)
+        if problems or found is None:
+            file, line = table.locate(number)
+            raise ProblemError([replace(each, file=file, line=line) for each in problems], exit_code=2)
+        kind, shape = found
         self.shapes.setdefault((kind, shape.columns), []).append(number)
         self.ignored |= dict.fromkeys(find_ignored(row, kind, shape))
-        if kind == "rows" and "instruction" in row:
-            self.has_conversations |= "messages" in converted
-            if "instruction" in shape.columns and "messages" not in converted:
-                self.instructions.add(number)
-        if {"tools", "chat_template_kwargs"} & row.keys():
-            first = split_sides(converted)[0]
-            for name in (*(["tools"] if "tools" in first else []), *first.get("chat_template_kwargs", {})):
-                self.variables.setdefault(name, number)
+        converted = shape.convert(row)
+        first = split_sides(converted)[0]
+        for name in (*(["tools"] if "tools" in first else []), *first.get("chat_template_kwargs", {})):
+            self.variables.setdefault(name, number)
         return converted
 
 
 def scan_rows(table: RowTable, *kinds: RowKind) -> RowScan:
-    """Check and convert every row of a file, as the first kind that fits."""
-    scan = RowScan()
+    """Check and convert every row of a file, as the first kind that fits.
+
+    If an instruction has earlier turns, all instructions become conversations.
+    """
+    scan, has_turns = RowScan(), False
 
     def convert() -> Iterator[Row]:
+        nonlocal has_turns
         for number, read in enumerate(table.read()):
             with collect_problems(scan.problems):
-                raw = read()
-                row = drop_missing(raw, keep=table.keep)
-                if (found := find_shape(row, *kinds)) is None:
-                    problems = [unknown_columns(row, kinds, [name for name in raw if name not in row])]
-                else:
-                    problems = check_row(row, *found)
-                if found and not problems:
-                    yield scan.add(row, number, *found)
-                file, line = table.locate(number) if problems else ("", 0)
-                scan.problems += [replace(each, file=file, line=line) for each in problems]
+                row = scan.convert(table, number, read(), kinds)
+                instructions = scan.shapes.get(("rows", _ALPACA), [])
+                has_turns = has_turns or (instructions[-1:] == [number] and "messages" in row)
+                yield row
             if len(scan.problems) >= MAX_EXPLAINED_ROWS:
                 break
 
     def as_conversation(number: int) -> Row:
         row = stored[number]
-        return {"messages": to_messages(*row.values())} if number in scan.instructions else row
+        is_plain = number in instructions and "messages" not in row
+        return {"messages": to_messages(row["prompt"], row["completion"])} if is_plain else row
 
     stored = StoredSequence(convert())
-    scan.rows = LazySequence(len(stored), as_conversation) if scan.has_conversations else stored
+    instructions = frozenset(scan.shapes.get(("rows", _ALPACA), ()))
+    scan.rows = LazySequence(len(stored), as_conversation) if has_turns else stored
     return scan
 
 
 def unknown_columns(row: Row, kinds: Sequence[RowKind], empty: Sequence[str]) -> Problem:
     """Build the problem of a row with unknown columns, perhaps because values are null or NaN."""
-    kind: RowKind = "rows" if "rows" in kinds else kinds[0]
-    names = join_words(row, last="and") if row else "none"
-    missing = f" Empty: {join_words(empty, last='and')} (null or NaN)." if empty else ""
-    return problem_of(
-        "TP018",
-        file="",
-        what=f"The row has the columns {names}, which {_READ_AS[kind]} does not recognise.{missing}",
-        expected=_EXPECTED[kind],
-        next=next((_OTHER_KIND[name] for name in _OTHER_KIND if kind == "rows" and name in row), None),
+    kind = "rows" if "rows" in kinds else kinds[0]
+    read_as, expected = _EXPECTED[kind]
+    what = (
+        f"The row has the columns {join_words(row, last='and') if row else 'none'}, which {read_as} does not recognise."
     )
+    what += f" Empty: {join_words(empty, last='and')} (null or NaN)." if empty else ""
+    advice = next((_OTHER_KIND[name] for name in _OTHER_KIND if kind == "rows" and name in row), None)
+    return problem_of("TP018", file="", what=what, expected=expected, next=advice)
 
 
 def read_dataset(name: str, kind: RowKind = "rows") -> RowFile:
-    """Read training rows.
+    """Read training rows from a built-in dataset, a task of reasoning-gym, or the path of a file or folder.
 
-    Args:
-        name: Built-in dataset, task of reasoning-gym, or path: JSONL, a JSON array, Parquet, Arrow, plain text, or a
-            folder of such files.
-        kind: rows; text, of which only the column `text` is used; or pairs of answers.
+    Of text only the column `text` is used.
 
     Raises:
         ProblemError: Exit code 2; the file is missing or empty, or a row has another form or a conversation that does
@@ -505,18 +501,12 @@ def read_dataset(name: str, kind: RowKind = "rows") -> RowFile:
     if name.startswith(GYM):
         return RowFile(name=name, path=Path(name), lines=(), warnings=(), **gym_tasks(name))
     path = FOLDER / f"{name}.jsonl" if name in DATASETS else Path(name)
-    return read_table(name if name in DATASETS else path.name, path, kind, "dataset")
+    return read_table(name if name in DATASETS else path.name, path, kind)
 
 
-def read_table(name: str, path: Path, kind: RowKind, what: str) -> RowFile:
-    """Read and check a file of rows; `what` is its noun in messages.
-
-    Raises:
-        ProblemError: Exit code 2; it cannot be read, is empty, or has rows of another form.
-    """
+def read_table(name: str, path: Path, kind: RowKind) -> RowFile:
+    """Read and check a file of rows, or raise a ProblemError with exit code 2."""
     table = open_table(path)
-    if not len(table):
-        raise ProblemError([no_rows(path, what)], exit_code=2)
     scan = scan_rows(table, kind)
     if scan.problems:
         raise ProblemError(list(truncate_problems(scan.problems)), exit_code=2)
@@ -547,30 +537,15 @@ def read_eval_set(name: str) -> RowFile:
     if (missing := missing_eval_set(name)) is not None:
         raise ProblemError([missing], exit_code=2)
     path = FOLDER / f"{name}.jsonl" if name in EVAL_SETS else Path(name)
-    file = read_table(name if name in EVAL_SETS else path.name, path, "items", "evaluation set")
-    first_lines: dict[str, int] = {}
-    problems = []
+    file = read_table(name if name in EVAL_SETS else path.name, path, "items")
+    problems, first_lines = [], dict[str, int]()
     for line, item in zip(file.lines, file.rows, strict=True):
-        first = first_lines.setdefault(item["id"], line)
-        if first != line:
-            what, expected = f"The id {item['id']!r} is already used in line {first}.", "an id that no other item has"
-            where: dict[str, Any] = {"file": str(file.path), "line": line, "pointer": "/id"}
-            problems.append(problem_of("TP012", what=what, why=None, expected=expected, **where))
+        if (first := first_lines.setdefault(item["id"], line)) != line:
+            what = f"The id {item['id']!r} is already used in line {first}."
+            problems.append(problem_of("TP012", file=str(file.path), line=line, pointer="/id", what=what))
     if problems:
         raise ProblemError(problems, exit_code=2)
     return file
-
-
-def no_rows(path: Path, what: str) -> Problem:
-    """Build the problem of an empty file."""
-    return problem_of(
-        "TP011",
-        file=str(path),
-        what=f"The {what} has no rows.",
-        why=None,
-        expected="at least one line of JSON",
-        next="Write one row per line; schemas/documents/v1 describes the shapes.",
-    )
 
 
 # Kinds of rows, and how the prompt of each is written.
@@ -606,12 +581,7 @@ def default_template(kind: Kind) -> str:
 
 
 def find_template(row: Mapping[str, Any], template: str | None) -> str | None:
-    """Return the template that writes the prompt of a row, or None if none does.
-
-    Args:
-        row: A converted row.
-        template: Template of plain prompts, or None for the default of each kind.
-    """
+    """Return the template that writes the prompt of a row, by default that of its kind, or None if none does."""
     kind = row_kind(row)
     if kind not in ("trace", "pair", "task"):
         return None

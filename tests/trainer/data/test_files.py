@@ -317,7 +317,7 @@ def test_blank_lines_are_skipped_or_refused_alone(tmp_path: Path):
     path.write_text(line + "\n" + line + "\n")
     assert list(read_dataset(str(path)).lines) == [1, 3]
     path.write_text("\n\n")
-    assert f"error TP011: {path}: The dataset has no rows.\n" in refusal(path)
+    assert f"error TP011: {path}: The file has no rows.\n" in refusal(path)
 
 
 def test_duplicate_id_is_refused_with_both_lines(tmp_path: Path):
