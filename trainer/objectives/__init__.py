@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from schemas.formats import format_value, join_words
-from schemas.problems import Problem, collect_problems, problem_of
+from schemas.problems import Problem, ProblemError, collect_problems, problem_of
 from trainer.config.tree import Config
 from trainer.data.answers import check_evaluation_settings
 from trainer.data.batches import bucket_lengths
@@ -16,7 +16,7 @@ from trainer.data.builtin.reasoning import DATASET_SHARES
 from trainer.model.model import check_precision_conflicts, choose_method
 from trainer.objectives.dpo import DirectPreference
 from trainer.objectives.grpo import GroupPolicy
-from trainer.objectives.objective import Objective
+from trainer.objectives.objective import Objective, unused_settings
 from trainer.objectives.supervised import SupervisedLoss
 
 OBJECTIVES: dict[str, Callable[[Config], Objective]] = {
@@ -33,7 +33,12 @@ def build_objective(config: Config) -> Objective:
     Raises:
         ProblemError: Exit code 2; settings are unused by the objective, or do not fit it.
     """
-    return OBJECTIVES[config.objective.kind](config)
+    problems = unused_settings(config)
+    with collect_problems(problems):
+        objective = OBJECTIVES[config.objective.kind](config)
+    if problems:
+        raise ProblemError(problems, exit_code=2)
+    return objective
 
 
 def find_contradictions(config: Config) -> list[Problem]:

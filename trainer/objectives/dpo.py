@@ -23,7 +23,7 @@ from trainer.data.encode import EncodedData, EncodedRow, collate, row_lines
 from trainer.data.files import LazySequence
 from trainer.model.decoder import Decoder
 from trainer.objectives.cross_entropy import cross_entropies, next_token_targets, sum_chunks
-from trainer.objectives.objective import LossSums, Microbatch, Objective, common_fields, unused_settings
+from trainer.objectives.objective import LossSums, Microbatch, Objective
 
 Pair = tuple[EncodedRow, EncodedRow]
 """The chosen and the rejected answer, each after the prompt."""
@@ -46,22 +46,16 @@ class DirectPreference(Objective):
     takes_pairs: ClassVar[bool] = True
 
     @classmethod
-    def from_config(cls, config: Config) -> DirectPreference:
-        """Build the objective.
-
-        Raises:
-            ProblemError: Exit code 2; a microbatch contains half a pair, or a setting is unused with pairs.
-        """
-        problems, size = unused_settings(config), config.batch.microbatch_size
+    def from_config(cls, config: Config, **fields: Any) -> Objective:
+        """Build the objective, or raise a ProblemError with exit code 2 if a microbatch contains half a pair."""
+        settings, size = config.objective, config.batch.microbatch_size
         if size % 2:
             what = f"batch.microbatch_size is {size}, and a pair is two sequences."
             fix = f"Set batch.microbatch_size to {size + 1}" + (f" or {size - 1}." if size > 1 else ".")
             pointer = "/batch/microbatch_size"
-            problems.append(problem_of("TP077", file=config.name, pointer=pointer, what=what, next=fix))
-        if problems:
-            raise ProblemError(problems, exit_code=2)
-        settings = config.objective
-        return cls(**common_fields(config), beta=settings.beta, label_smoothing=settings.label_smoothing)
+            problem = problem_of("TP077", file=config.name, pointer=pointer, what=what, next=fix)
+            raise ProblemError([problem], exit_code=2)
+        return super().from_config(config, beta=settings.beta, label_smoothing=settings.label_smoothing, **fields)
 
     def manifest_entry(self) -> dict[str, Any]:
         """Return kind, beta and label smoothing."""

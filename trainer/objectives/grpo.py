@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from evidence.rewards import parse_terms
-from schemas.problems import ProblemError, collect_problems, problem_of
+from schemas.problems import Problem, ProblemError, collect_problems, problem_of
 from trainer.config.tree import Config, ObjectiveConfig
 from trainer.data.batches import HostBatch
 from trainer.data.conversations import Tokenizer
@@ -25,7 +25,7 @@ from trainer.generate.decode import padded
 from trainer.generate.sampling import Sampling
 from trainer.model.decoder import Decoder
 from trainer.objectives.cross_entropy import next_token_targets, token_log_probs
-from trainer.objectives.objective import USED_BY, LossSums, Microbatch, Objective, common_fields, unused_settings
+from trainer.objectives.objective import USED_BY, LossSums, Microbatch, Objective
 from trainer.objectives.policy_loss import PolicyLoss
 
 EPSILON_HIGH = {"dapo": 0.28, "cispo": 5.0}
@@ -41,14 +41,14 @@ class GroupPolicy(Objective):
     kind: ClassVar[str] = "grpo"
 
     @classmethod
-    def from_config(cls, config: Config) -> GroupPolicy:
+    def from_config(cls, config: Config, **fields: Any) -> Objective:
         """Build the objective.
 
         Raises:
-            ProblemError: Exit code 2; rewards are missing or invalid, settings are unused, or the run would end or save
-                between updates on the same completions.
+            ProblemError: Exit code 2; rewards are missing or invalid, or the run would end or save between updates on
+                the same completions.
         """
-        settings, problems = config.objective, unused_settings(config)
+        settings, problems = config.objective, list[Problem]()
         periods = {
             "/limits/steps": config.limits.steps,
             "/checkpoint/save_every_steps": config.checkpoint.save_every_steps,
@@ -73,13 +73,14 @@ class GroupPolicy(Objective):
             beta=settings.kl_beta,
             max_completion_tokens=settings.max_completion_tokens,
         )
-        return cls(
-            **common_fields(config),
+        return super().from_config(
+            config,
             sequences_each=settings.group_size,
             updates_per_rollout=settings.updates_per_rollout,
             needs_reference=settings.kl_beta > 0,
             loss=loss,
             settings=settings,
+            **fields,
         )
 
     @property
