@@ -35,8 +35,6 @@ SCORING = "scoring"
 """Log event with the settings of answer reading."""
 MAX_ROWS = 1_000
 """Training rows from which the form of answers is inferred."""
-MAX_EXPECTED = 200
-"""Expected answers and training rows that are compared with each other."""
 SHOWN_OUTPUTS = 3
 SHOWN_CHARACTERS = 40
 
@@ -288,27 +286,17 @@ def _why_unreadable(expected: str, scoring: Scoring) -> str:
 def check_learned_form(
     rows: Iterable[Mapping[str, Any]], scoring: Scoring, items: RowFile, *, file: str, stop: str | None = None
 ) -> list[Problem]:
-    """Return a warning if none of the first training rows would be scored right.
-
-    Either no row has an answer that can be read and has the type of the expected answers, or a tenth of the rows end
-    with an expected answer but none is read as one.
-    """
+    """Return a warning if no answer can be read from the first training rows, of the type that the items expect."""
     has_type, texts = find_answer_type(items.rows), first_learned(rows, stop)
     answers = [answer for answer in map(scoring.read, texts) if answer is not None]
-    if not texts:
-        return []
-    kind = " of the type that the items expect" if answers else ""
-    if any(scoring.can_compare(one) and (has_type is None or has_type(scoring.unboxed_number(one))) for one in answers):
-        expected = list(dict.fromkeys(one for item in items.rows for one in accepted_answers(item)))[:MAX_EXPECTED]
-        few = texts[:MAX_EXPECTED]
-        ending = [text for text in few if scoring.verdict(text, "stop", expected)["lenient_correct"]]
-        if 10 * len(ending) < len(few) or any(scoring.is_right(one, expected) for one in answers):
-            return []
-        kind = f" that an item expects, although {len(ending):,} of the first {len(few):,} end with one"
-    what = (
-        f"Answers are read as {scoring.describe()}; none of {len(texts):,} training rows has one{kind}. "
-        f"The first teaches {format_value(one_line(texts[0]))}."
+    is_taught = (
+        scoring.can_compare(one) and (has_type is None or has_type(scoring.unboxed_number(one))) for one in answers
     )
+    if not texts or any(is_taught):
+        return []
+    what = f"Answers are read as {scoring.describe()}; none of {len(texts):,} training rows has one"
+    what += f"{' of the type that the items expect' if answers else ''}. "
+    what += f"The first teaches {format_value(one_line(texts[0]))}."
     return [problem_of("TP087", file=file, what=what)]
 
 

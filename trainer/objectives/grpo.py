@@ -1,7 +1,21 @@
 """Group Relative Policy Optimization (Shao et al. 2024, arXiv 2402.03300) and its variants.
 
-`evidence.rewards` scores completions and `policy_loss.py` computes the loss. `trainer/loop/rollouts.py` samples them
-with the parameters that learn and in the program that evaluates, so sampler and trainer are one model.
+`evidence.rewards` scores completions. `trainer/loop/rollouts.py` samples them with the parameters that learn and in the
+program that evaluates, so sampler and trainer are one model.
+
+For a token with log-probability p under the model, q when it was sampled, and advantage A, the ratio is r = exp(p − q)
+and the clipped loss −min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A). The variants differ in the ratio and in
+the divisor of the sum over tokens:
+
+    grpo     DeepSeekMath, arXiv 2402.03300   tokens of a sequence, then sequences: long answers weigh less a token
+    dr_grpo  arXiv 2503.20783                 sequences · max_completion_tokens, so length has no effect
+    dapo     arXiv 2503.14476                 tokens of the whole step
+    gspo     arXiv 2507.18071                 as grpo; the ratio is the sequence's, exp of the mean of p − q
+    cispo    arXiv 2506.13585                 as dapo; −sg(min(r, ε_high))·A·p, so every token keeps its gradient
+
+By hand, for p = ln [0.5, 0.25] and q = ln [0.4, 0.3]: r = [1.25, 0.8333]; with ε 0.2 and A = +1 the losses are
+[−1.2, −0.8333], with A = −1 [1.25, 0.8333], as clipping is one-sided; the ratio of gspo is 1.020621. Against
+ln [0.45, 0.2] the estimate k3 of the divergence is [0.00536, 0.02314], and k3·r [0.00670, 0.01929].
 """
 
 from __future__ import annotations
@@ -13,7 +27,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Key
+from jaxtyping import Array, Bool, Float, Key
 
 from evidence.rewards import parse_terms
 from schemas.problems import Problem, ProblemError, collect_problems, problem_of
@@ -26,17 +40,15 @@ from trainer.generate.sampling import Sampling
 from trainer.model.decoder import Decoder
 from trainer.objectives.cross_entropy import next_token_targets, token_log_probs
 from trainer.objectives.objective import USED_BY, LossSums, Microbatch, Objective
-from trainer.objectives.policy_loss import PolicyLoss
 
 EPSILON_HIGH = {"dapo": 0.28, "cispo": 5.0}
-"""Default upper bound of the ratio by loss; 0.2 for the others."""
+"""Default upper bound of the ratio by loss; 0.2 for the others. With cispo, it is the largest ratio itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupPolicy(Objective):
     """Policy gradient with advantages relative to the other completions of the same prompt."""
 
-    loss: PolicyLoss
     settings: ObjectiveConfig
     kind: ClassVar[str] = "grpo"
 
@@ -65,23 +77,20 @@ class GroupPolicy(Objective):
                 problems.append(problem_of("TP915", file=config.name, pointer="/objective/rewards", what=what))
         if problems:
             raise ProblemError(problems, exit_code=2)
-        high = settings.epsilon_high
-        loss = PolicyLoss(
-            loss_type=settings.loss_type,
-            epsilon_low=settings.epsilon_low,
-            epsilon_high=EPSILON_HIGH.get(settings.loss_type, 0.2) if high is None else high,
-            beta=settings.kl_beta,
-            max_completion_tokens=settings.max_completion_tokens,
-        )
         return super().from_config(
             config,
             sequences_each=settings.group_size,
             updates_per_rollout=settings.updates_per_rollout,
             needs_reference=settings.kl_beta > 0,
-            loss=loss,
             settings=settings,
             **fields,
         )
+
+    @property
+    def epsilon_high(self) -> float:
+        """Upper bound of the ratio, above 1; with cispo the largest ratio itself."""
+        high, usual = self.settings.epsilon_high, EPSILON_HIGH.get(self.settings.loss_type, 0.2)
+        return usual if high is None else high
 
     @property
     def prompt_width(self) -> int:
@@ -97,7 +106,7 @@ class GroupPolicy(Objective):
         """Return the settings in effect, with the resolved upper bound of the ratio."""
         keys = [setting.partition(".")[2] for setting, kinds in USED_BY.items() if kinds == (self.kind,)]
         values = {key: getattr(self.settings, key) for key in keys}
-        return {"kind": self.kind, **values, "epsilon_high": self.loss.epsilon_high}
+        return {"kind": self.kind, **values, "epsilon_high": self.epsilon_high}
 
     def encode(self, rows: Sequence[dict[str, Any]], tokenizer: Tokenizer, **options: Any) -> EncodedData:
         """Tokenize the prompts of rows; see `encode_prompts` for errors."""
@@ -142,4 +151,86 @@ class GroupPolicy(Objective):
             return token_log_probs(hidden, targets, mask, logits_of, self.chunk_positions)
 
         before = None if reference is None else jax.lax.stop_gradient(log_probs(reference, None))
-        return self.loss.sums(log_probs(model, key), old, mask, batch["advantages"], before)
+        return self.sums(log_probs(model, key), old, mask, batch["advantages"], before)
+
+    def sums(
+        self,
+        log_probs: Float[Array, "batch seq"],
+        old_log_probs: Float[Array, "batch seq"],
+        mask: Bool[Array, "batch seq"],
+        advantages: Float[Array, " batch"],
+        reference_log_probs: Float[Array, "batch seq"] | None,
+    ) -> LossSums:
+        """Return the sums of a microbatch; the loss of a step is loss / weight.
+
+        For the log-probabilities above, one sequence, A = 1 and β = 0, dapo is −2.0333 of weight 2, grpo −1.0167 of
+        weight 1, dr_grpo −2.0333 of weight `max_completion_tokens`. If the model itself sampled all sequences, the
+        gradient is that of REINFORCE: r = 1, and nothing is clipped.
+
+        Log-probabilities are in nats, `old_log_probs` those of sampling and `reference_log_probs` those of the model
+        before training, which are required if kl_beta is above 0. Values outside the mask have no effect, even NaN.
+
+        Raises:
+            ValueError: kl_beta is above 0, but the reference is missing.
+        """
+        if self.settings.kl_beta > 0 and reference_log_probs is None:
+            message = "kl_beta is above 0: reference_log_probs is missing."
+            raise ValueError(message)
+        log_probs, old_log_probs = at_completions(log_probs, mask), at_completions(old_log_probs, mask)
+        advantages = advantages[:, None]
+        tokens, log_ratios = jnp.sum(mask, dtype=jnp.float32), log_probs - old_log_probs
+        # At least 1, so that the mean over an empty completion is 0.
+        lengths = jnp.maximum(jnp.sum(mask, axis=1, dtype=jnp.float32), 1)
+        if self.settings.loss_type == "gspo":
+            log_ratios = jnp.broadcast_to((jnp.sum(log_ratios, axis=1) / lengths)[:, None], mask.shape)
+        ratios = jnp.exp(log_ratios)
+        if self.settings.loss_type == "cispo":
+            low, high = jnp.zeros_like(mask), (ratios > self.epsilon_high) & (advantages != 0)
+            losses = -jax.lax.stop_gradient(jnp.minimum(ratios, self.epsilon_high)) * advantages * log_probs
+        else:
+            low = (ratios < 1 - self.settings.epsilon_low) & (advantages < 0)
+            high = (ratios > 1 + self.epsilon_high) & (advantages > 0)
+            clipped = jnp.clip(ratios, 1 - self.settings.epsilon_low, 1 + self.epsilon_high)
+            losses = -jnp.minimum(ratios * advantages, clipped * advantages)
+        means = {"clip_low_share": masked_sum(low, mask), "clip_high_share": masked_sum(high, mask)}
+        if reference_log_probs is not None:
+            divergences = k3_divergences(log_probs, at_completions(reference_log_probs, mask))
+            means["kl"] = masked_sum(divergences, mask)
+            if self.settings.kl_beta > 0:
+                losses += self.settings.kl_beta * divergences * ratios
+        if self.settings.loss_type in ("grpo", "gspo"):
+            loss = jnp.sum(jnp.sum(at_completions(losses, mask), axis=1) / lengths)
+        else:
+            loss = masked_sum(losses, mask)
+        # An empty sequence counts in grpo, gspo and dr_grpo.
+        sequences = jnp.float32(len(mask))
+        weights = {"grpo": sequences, "gspo": sequences, "dr_grpo": sequences * self.settings.max_completion_tokens}
+        return LossSums(
+            loss=loss,
+            weight=weights.get(self.settings.loss_type, tokens),
+            named={},
+            means={name: (jax.lax.stop_gradient(value), tokens) for name, value in means.items()},
+            largest={"sampler_gap": jax.lax.stop_gradient(jnp.max(jnp.abs(log_probs - old_log_probs)))},
+        )
+
+
+def k3_divergences(
+    log_probs: Float[Array, "batch seq"], reference_log_probs: Float[Array, "batch seq"]
+) -> Float[Array, "batch seq"]:
+    """Return `e^d − d − 1` of each token, with d the reference's minus the model's log-probability; 0 or more, in nats.
+
+    Its mean over tokens sampled by the model is KL(model ‖ reference). Multiplied by the ratio, its gradient is that of
+    the divergence given the sampled prefixes (arXiv 2512.02556).
+    """
+    difference = reference_log_probs - log_probs
+    return jnp.exp(difference) - difference - 1
+
+
+def at_completions(values: Float[Array, "batch seq"], mask: Bool[Array, "batch seq"]) -> Float[Array, "batch seq"]:
+    """Return the values where the mask is true, else 0 without a gradient."""
+    return jnp.where(mask, values, jnp.float32(0))
+
+
+def masked_sum(values: Array, mask: Bool[Array, "batch seq"]) -> Float[Array, ""]:
+    """Return the sum of numbers or of a count where the mask is true, in float32."""
+    return jnp.sum(at_completions(values.astype(jnp.float32), mask))

@@ -14,19 +14,21 @@ import numpy as np
 import optax
 import pytest
 
+from trainer.config.tree import ObjectiveConfig
 from trainer.loop.step import build_step, first_state
+from trainer.objectives.grpo import GroupPolicy, k3_divergences
 from trainer.objectives.objective import LossSums
-from trainer.objectives.policy_loss import PolicyLoss, k3_divergences
 
 TYPES = ("dapo", "grpo", "dr_grpo", "gspo", "cispo")
 LONGEST = 6
 ROWS = 8
 
 
-def loss_of(loss_type: Any, **settings: float) -> PolicyLoss:
+def loss_of(loss_type: Any, **settings: float) -> GroupPolicy:
     high = 5.0 if loss_type == "cispo" else 0.2
-    given = {"epsilon_low": 0.2, "epsilon_high": high, "beta": 0.0, "max_completion_tokens": LONGEST} | settings
-    return PolicyLoss(loss_type=loss_type, **given)  # type: ignore[arg-type]
+    given = {"epsilon_low": 0.2, "epsilon_high": high, "kl_beta": 0.0, "max_completion_tokens": LONGEST} | settings
+    objective = ObjectiveConfig(kind="grpo", loss_type=loss_type, **given)  # type: ignore[arg-type]
+    return GroupPolicy(max_length=LONGEST, chunk_positions=None, settings=objective)
 
 
 def batch_of(seed: int = 0, *, spread: float = 0.3) -> dict[str, jax.Array]:
@@ -43,7 +45,7 @@ def batch_of(seed: int = 0, *, spread: float = 0.3) -> dict[str, jax.Array]:
     }
 
 
-def gradient_of(loss: PolicyLoss, batch: dict[str, jax.Array]) -> jax.Array:
+def gradient_of(loss: GroupPolicy, batch: dict[str, jax.Array]) -> jax.Array:
     def mean(log_probs: jax.Array) -> jax.Array:
         sums = loss.sums(**batch | {"log_probs": log_probs})
         return sums.loss / sums.weight
@@ -51,7 +53,7 @@ def gradient_of(loss: PolicyLoss, batch: dict[str, jax.Array]) -> jax.Array:
     return jax.grad(mean)(batch["log_probs"])
 
 
-def step_of(loss: PolicyLoss, batch: dict[str, jax.Array], microbatches: int = 1) -> tuple[np.ndarray, Any]:
+def step_of(loss: GroupPolicy, batch: dict[str, jax.Array], microbatches: int = 1) -> tuple[np.ndarray, Any]:
     """Return the gradient and the metrics of a step of log-probabilities as they are."""
 
     def loss_fn(trained: Any, frozen: Any, micro: Any, key: Any) -> LossSums:
@@ -74,8 +76,8 @@ WITHIN = 1e-6
 
 def answer(case: dict[str, Any]) -> tuple[np.ndarray, Any]:
     """Return gradient and metrics of a step of ours, in as many microbatches as TRL's."""
-    settings = {name: case[name] for name in ("loss_type", "epsilon_low", "epsilon_high", "beta")}
-    loss = PolicyLoss(**settings, max_completion_tokens=TRUTH["max_completion_tokens"])
+    settings = {name: case[name] for name in ("loss_type", "epsilon_low", "epsilon_high")}
+    loss = loss_of(**settings, kl_beta=case["beta"], max_completion_tokens=TRUTH["max_completion_tokens"])
     names = ("log_probs", "old_log_probs", "advantages", "reference_log_probs")
     batch = {name: jnp.asarray(TRUTH[name], jnp.float32) for name in names}
     batch |= {"old_log_probs": batch["log_probs"]} if case.get("on_policy") else {}
@@ -144,7 +146,7 @@ def test_the_case_worked_by_hand(loss_type: str, advantage: float, loss: float, 
 
 
 def test_the_divergence_costs_k3_times_the_ratio():
-    without, costly = by_hand("dapo", 1), by_hand("dapo", 1, beta=0.5)
+    without, costly = by_hand("dapo", 1), by_hand("dapo", 1, kl_beta=0.5)
     assert float(costly.loss - without.loss) == pytest.approx(0.5 * (0.00670 + 0.01929), abs=1e-5)
     k3 = k3_divergences(jnp.log(jnp.asarray([[0.5, 0.25]])), jnp.log(jnp.asarray([[0.45, 0.2]])))
     np.testing.assert_allclose(k3, [[0.00536, 0.02314]], atol=1e-5)
@@ -155,8 +157,8 @@ def test_the_divergence_costs_k3_times_the_ratio():
 def test_without_a_reference_a_divergence_cannot_cost():
     batch = batch_of() | {"reference_log_probs": None}
     assert "kl" not in loss_of("dapo").sums(**batch).means
-    with pytest.raises(ValueError, match="beta is above 0"):
-        loss_of("dapo", beta=0.1).sums(**batch)
+    with pytest.raises(ValueError, match="kl_beta is above 0"):
+        loss_of("dapo", kl_beta=0.1).sums(**batch)
 
 
 @pytest.mark.slow
@@ -177,7 +179,7 @@ def test_shares_count_what_is_cut():
 @pytest.mark.slow
 @pytest.mark.parametrize("loss_type", TYPES)
 def test_padding_has_no_effect_and_no_gradient(loss_type: str):
-    loss, batch = loss_of(loss_type, beta=0.1), batch_of()
+    loss, batch = loss_of(loss_type, kl_beta=0.1), batch_of()
     numbers = [name for name, value in batch.items() if value.ndim == 2 and name != "mask"]
     for poison in (jnp.nan, jnp.inf, -jnp.inf):
         spoiled = batch | {name: jnp.where(batch["mask"], batch[name], poison) for name in numbers}
@@ -192,7 +194,7 @@ def test_padding_has_no_effect_and_no_gradient(loss_type: str):
 @pytest.mark.slow(but=("gspo",))
 @pytest.mark.parametrize("loss_type", TYPES)
 def test_microbatches_have_no_effect_on_step_and_figures(loss_type: str):
-    loss, batch = loss_of(loss_type, beta=0.1), batch_of()
+    loss, batch = loss_of(loss_type, kl_beta=0.1), batch_of()
     whole, metrics = step_of(loss, batch)
     mask = np.asarray(batch["mask"])
     gap = np.abs(np.asarray(batch["log_probs"] - batch["old_log_probs"]))[mask].max()
@@ -211,7 +213,7 @@ def test_microbatches_have_no_effect_on_step_and_figures(loss_type: str):
 def test_completions_without_a_token_are_a_step_of_nothing():
     batch = batch_of() | {"mask": jnp.zeros((ROWS, LONGEST), jnp.bool_)}
     for loss_type in TYPES:
-        gradient, metrics = step_of(loss_of(loss_type, beta=0.1), batch, 2)
+        gradient, metrics = step_of(loss_of(loss_type, kl_beta=0.1), batch, 2)
         assert not np.any(gradient)
         assert {float(metrics.loss), *map(float, metrics.named.values())} == {0.0}
 
@@ -255,7 +257,7 @@ def probabilities(logits: jax.Array) -> jax.Array:
 
 
 def expected_gradient(
-    loss: PolicyLoss, logits: jax.Array, drawn_by: jax.Array, advantages: np.ndarray, reference: jax.Array
+    loss: GroupPolicy, logits: jax.Array, drawn_by: jax.Array, advantages: np.ndarray, reference: jax.Array
 ) -> jax.Array:
     """The gradient of the summed loss of one completion, in expectation over what a policy draws."""
 
@@ -316,5 +318,5 @@ def test_the_term_of_the_divergence_has_the_exact_gradient_of_reverse_kl(drawn_b
         return jnp.sum(visits / jnp.exp(ours).sum(axis=1) * jnp.sum(jnp.exp(ours) * (ours - theirs), axis=1))
 
     none = np.zeros(len(COMPLETIONS))
-    found = expected_gradient(loss_of("dapo", beta=1.0), logits, old, none, reference)
+    found = expected_gradient(loss_of("dapo", kl_beta=1.0), logits, old, none, reference)
     np.testing.assert_allclose(found, jax.grad(divergence)(logits), atol=3e-6)
