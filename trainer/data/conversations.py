@@ -26,7 +26,6 @@ from schemas.problems import Problem, ProblemError, problem_of, truncate_problem
 from trainer.config.names import limit_tokenizer_size
 from trainer.data.rows import (
     AS_WRITTEN,
-    SIDES,
     Kind,
     default_template,
     find_template,
@@ -580,18 +579,6 @@ def learned_text(row: Mapping[str, Any]) -> str:
         return ""
     reasoning = "\n".join(step["content"] for step in row["steps"])
     return f"<reasoning>{reasoning}</reasoning>\n<answer>{row['final_answer']}</answer>"
-
-
-def learned_texts(row: Mapping[str, Any], *, every_turn: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield JSON pointer and text of the learned texts that a user wrote into a row."""
-    if "chosen" in row:
-        yield from ((f"/{side}", text) for side in SIDES for _, text in learned_texts(row[side]))
-    for index, turn in enumerate(row.get("messages", ())):
-        if index == len(row["messages"]) - 1 or (every_turn and turn["role"] == "assistant"):
-            yield f"/messages/{index}/content", turn["content"]
-    yield from ((f"/steps/{index}/content", step["content"]) for index, step in enumerate(row.get("steps", ())))
-    names = ("text", "completion", *(("final_answer",) if "steps" in row else ()))
-    yield from ((f"/{name}", row[name]) for name in names if name in row)
 
 
 def row_prompt(row: Mapping[str, Any]) -> str:

@@ -26,12 +26,13 @@ from trainer.data.conversations import (
     Tokenizer,
     end_token_id,
     infer_form,
-    learned_texts,
+    learned_text,
     render_each,
     render_question,
     render_sides,
 )
 from trainer.data.files import LazySequence, StoredSequence
+from trainer.data.rows import split_sides
 
 CONTEXT_CHARACTERS = 64
 """Characters before a text that can influence its first token."""
@@ -164,23 +165,19 @@ def encode_rows(
     """
     require_end_token(tokenizer, file)
     form, lines = form or infer_form(rows), row_lines(len(rows), lines)
-    end_id, ends = end_token_id(tokenizer, form), {form.end_token(tokenizer), tokenizer.eos_token}
+    end_id, ends = end_token_id(tokenizer, form), (form.end_token(tokenizer), tokenizer.eos_token)
+    checks = _RowChecks(tokenizer, end_id, max_length, max_positions, file, lines)
     early: list[Problem] = []
-    checks = _RowChecks(
-        tokenizer=tokenizer,
-        end_id=end_id,
-        max_length=max_length,
-        max_positions=max_positions,
-        file=file,
-        lines=lines,
-    )
 
     def render(numbered: tuple[int, dict[str, Any]]) -> list[Example]:
         index, row = numbered
-        for pointer, text in learned_texts(row, every_turn=every_turn):
-            if token := next((token for token in ends if token and token in text), None):
-                what = f"Row {index} has the end token {token} in the text to be learned."
-                early.append(problem_of("TP023", file=file, line=lines[index], pointer=pointer, what=what))
+        turns = row.get("messages", [])[:-1] if every_turn else []
+        texts = [turn["content"] for turn in turns if turn["role"] == "assistant"] + [
+            *map(learned_text, split_sides(row))
+        ]
+        if token := next((token for token in ends if token and any(token in text for text in texts)), None):
+            what = f"Row {index} has the end token {token} in the text to be learned."
+            early.append(problem_of("TP023", file=file, line=lines[index], what=what))
         return render_sides(row, tokenizer, every_turn=every_turn, template=template)
 
     def encode() -> Iterator[EncodedRow]:
@@ -213,7 +210,7 @@ def require_end_token(tokenizer: Tokenizer, file: str) -> None:
         raise ProblemError([problem], exit_code=2)
 
 
-@dataclass(kw_only=True)
+@dataclass
 class _RowChecks:
     """Counts tokens, and finds rows whose answer is cut off, unknown to the tokenizer or changed by it."""
 

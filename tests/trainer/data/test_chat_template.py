@@ -147,10 +147,7 @@ def test_end_token_in_a_completion_is_refused(tmp_path: Path):
     early = chat(("user", "u"), ("assistant", "<eos>"))
     rows = [PAIR, {"prompt": "a", "completion": "The token <eos> ends a text."}, *[early] * 5]
     problems = refused(rows, tokenizer)
-    pointers = ["/completion", *["/messages/1/content"] * 4]
-    assert [(each.code, each.line, each.pointer) for each in problems] == [
-        ("TP023", line, pointer) for line, pointer in enumerate(pointers, start=2)
-    ]
+    assert [(each.code, each.line) for each in problems] == [("TP023", line) for line in range(2, 7)]
     assert problems[0].what == "Row 1 has the end token <eos> in the text to be learned."
 
 
