@@ -162,13 +162,6 @@ def test_prefetching_raises_errors_with_their_batch():
             ahead.batch(1)
 
 
-def test_sequences_are_shuffled_like_rows(config: Config):
-    _, data = inputs_of(changed(config, data={"packing": True}))
-    source = data.source
-    numbers = step_rows(3, rows=len(source.sequences), batch_size=4, seed=config.seed, shuffle=True)
-    assert source.rows(3) == [row for number in numbers for row in source.sequences[int(number)].tolist()]
-
-
 @pytest.mark.parametrize(
     ("max_length", "buckets", "lengths"),
     [(512, 1, (512,)), (512, 3, (128, 256, 512)), (100, 3, (32, 56, 100)), (2048, 8, tuple(16 << n for n in range(8)))],

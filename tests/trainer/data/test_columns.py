@@ -41,9 +41,7 @@ def test_ultrafeedback_is_read_as_pairs(tmp_path: Path):
     file = read(tmp_path, ULTRAFEEDBACK, kind="pairs")
     assert list(file.rows) == [{"chosen": TALK, "rejected": SEVEN}]
     assert aside(file) == ["Ignored: the columns prompt_id, messages, score_chosen and score_rejected."]
-    shapes = read_shape(str(file.path), [])
-    assert shapes is not None
-    assert shapes.kind == "pairs"
+    assert read_shape(str(file.path), []).kind == "pairs"
     assert {problem.pointer for problem in refusal(tmp_path, ULTRAFEEDBACK)} == {"/chosen", "/rejected"}
 
 
@@ -53,20 +51,15 @@ def test_instruction_is_the_prompt_of_a_pair(before: dict[str, Any], tmp_path: P
     assert read(tmp_path, row, kind="pairs").rows[0]["rejected"] == {"prompt": "Name a bird.", "completion": "Seven."}
 
 
-@pytest.mark.parametrize(
-    "answers",
-    [
-        {"chosen": {"from": "gpt", "value": "A robin."}, "rejected": {"from": "gpt", "value": "Seven."}},
-        {"chosen": "A robin.", "rejected": "Seven."},
-    ],
-)
+@pytest.mark.parametrize("texts", [True, False])
 @pytest.mark.parametrize("before", [{"conversations": SHARE_GPT["conversations"][:1]}, SHARE_GPT])
-def test_conversation_is_the_prompt_of_a_pair(before: dict[str, Any], answers: dict[str, Any], tmp_path: Path):
+def test_conversation_is_the_prompt_of_a_pair(before: dict[str, Any], texts: bool, tmp_path: Path):
+    answers: dict[str, Any] = {"chosen": "A robin.", "rejected": "Seven."}
+    answers = answers if texts else {side: {"from": "gpt", "value": text} for side, text in answers.items()}
     file = read(tmp_path, before | answers | {"system": "Be short."}, kind="pairs")
     system = {"role": "system", "content": "Be short."}
-    assert list(file.rows) == [
-        {"chosen": {"messages": [system, *TALK["messages"]]}, "rejected": {"messages": [system, *SEVEN["messages"]]}}
-    ]
+    sides = [{"messages": [system, *talk["messages"]]} for talk in (TALK, SEVEN)]
+    assert list(file.rows) == [dict(zip(("chosen", "rejected"), sides, strict=True))]
     assert aside(file) == []
 
 
@@ -101,24 +94,24 @@ def test_one_history_makes_all_instructions_conversations(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("more", "pointer", "next_"),
+    ("name", "value", "next_"),
     [
-        ({"label": True}, "/label", "chosen and rejected"),
-        ({"weight": 0.5}, "/weight", "counts alike"),
-        ({"rejected": "Seven."}, "/rejected", "objective.kind=dpo"),
-        ({"system": "Be short."}, "/system", "messages"),
-        ({"tools": TOOLS}, "/tools", "messages"),
-        ({"images": ["a.png"]}, "/images", "Only text"),
-        ({"loss_mask": [0, 1]}, "/loss_mask", "data.supervise"),
-        ({"functions": TOOLS}, "/functions", "Write it as tools"),
-        ({"labels": [1, 2]}, "/labels", "tokenized"),
-        ({"context": "Birds fly."}, "/context", "prompt"),
+        ("label", True, "chosen and rejected"),
+        ("weight", 0.5, "counts alike"),
+        ("rejected", "Seven.", "objective.kind=dpo"),
+        ("system", "Be short.", "messages"),
+        ("tools", TOOLS, "messages"),
+        ("images", ["a.png"], "Only text"),
+        ("loss_mask", [0, 1], "data.supervise"),
+        ("functions", TOOLS, "Write it as tools"),
+        ("labels", [1, 2], "tokenized"),
+        ("context", "Birds fly.", "prompt"),
     ],
 )
-def test_column_that_changes_the_training_is_refused(more: dict[str, Any], pointer: str, next_: str, tmp_path: Path):
-    [found] = refusal(tmp_path, PAIR, PAIR | more)
-    assert (found.code, found.line, found.pointer) == ("TP181", 2, pointer)
-    assert pointer[1:] in found.what
+def test_column_that_changes_the_training_is_refused(name: str, value: Any, next_: str, tmp_path: Path):
+    [found] = refusal(tmp_path, PAIR, PAIR | {name: value})
+    assert (found.code, found.line, found.pointer) == ("TP181", 2, f"/{name}")
+    assert name in found.what
     assert next_ in found.next
 
 

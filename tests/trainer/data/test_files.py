@@ -61,15 +61,12 @@ def refusal(path: Path, kind: str = "rows") -> str:
 
 
 @pytest.mark.parametrize("write", WRITERS)
-@pytest.mark.parametrize(
-    ("row", "taken"),
-    [(SHARE_GPT, TALK), (ALPACA, SUM), (PAIR, PAIR), ({"id": 7, "source": "a book", **PAIR}, PAIR), (TALK, TALK)],
-)
+@pytest.mark.parametrize(("row", "taken"), [(SHARE_GPT, TALK), (ALPACA, SUM), ({"id": 7, **PAIR}, PAIR), (TALK, TALK)])
 def test_column_names_decide_the_format(write: Write, row: dict, taken: dict, tmp_path: Path):
     file = read_dataset(str(write(tmp_path / "rows", [row] * 5)))
     assert list(file.rows) == [taken] * 5
     assert list(file.lines) == [1, 2, 3, 4, 5]
-    assert [file.rows[4], file.rows[0]] == [taken, taken]
+    assert [file.rows[4], file.rows[0], *file.rows[1:3]] == [taken] * 4
 
 
 @pytest.mark.parametrize("write", WRITERS)
@@ -79,14 +76,6 @@ def test_unknown_columns_are_refused(write: Write, tmp_path: Path):
     [problem] = catch_problems(read_dataset, str(path))
     assert (problem.code, problem.file, problem.line) == ("TP018", str(file), 1)
     assert problem.what.startswith("The row has the columns question and answer, which")
-
-
-def test_text_file_is_one_row(tmp_path: Path):
-    path = tmp_path / "book.txt"
-    path.write_text("One.\n\nTwo.\n")
-    assert list(read_dataset(str(path), "text").rows) == [{"text": "One.\n\nTwo.\n"}]
-    path.write_bytes(b"\xff\xfe")
-    assert "TP016" in refusal(path, "text")
 
 
 def test_each_token_of_a_text_is_supervised_once(tmp_path: Path):
@@ -108,10 +97,17 @@ def test_each_token_of_a_text_is_supervised_once(tmp_path: Path):
 @pytest.mark.parametrize("write", [as_parquet, as_folder])
 def test_damaged_file_is_refused(write: Write, tmp_path: Path):
     path = write(tmp_path / "rows", [PAIR])
-    files = sorted(path.glob("*.arrow")) if path.is_dir() else [path]
-    for file in files:
-        file.write_bytes(file.read_bytes()[:20])
-    assert refusal(path).startswith(f"error TP016: {files[0]}: It cannot be read: ")
+    file = min(path.glob("*.arrow")) if path.is_dir() else path
+    file.write_bytes(file.read_bytes()[:20])
+    assert refusal(path).startswith(f"error TP016: {file}: It cannot be read: ")
+
+
+def test_text_is_one_row_of_utf_8(tmp_path: Path):
+    path = tmp_path / "book.txt"
+    path.write_text("One.\n\nTwo.\n")
+    assert list(read_dataset(str(path), "text").rows) == [{"text": "One.\n\nTwo.\n"}]
+    path.write_bytes(b"\xff\xfe")
+    assert "TP016" in refusal(path, "text")
 
 
 def test_token_file_round_trip(tmp_path: Path):
@@ -134,26 +130,21 @@ def as_array(path: Path, rows: list[dict]) -> Path:
     return path
 
 
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
 @pytest.mark.parametrize(
     ("text", "taken"),
     [
         (json.dumps([PAIR, PAIR]), [PAIR, PAIR]),
-        (json.dumps([PAIR, PAIR], indent=2), [PAIR, PAIR]),
         (json.dumps({"data": [PAIR, PAIR]}), [PAIR, PAIR]),
         (json.dumps({"version": "1", "rows": [PAIR, PAIR]}, indent=1), [PAIR, PAIR]),
         (json.dumps(PAIR) + "\n" + json.dumps(PAIR), [PAIR, PAIR]),
-        (json.dumps(TALK), [TALK]),
         (json.dumps(TALK, indent=1), [TALK]),
     ],
 )
-@pytest.mark.parametrize("mark", ["", "\ufeff"])
 def test_json_document_is_read(text: str, taken: list[dict], mark: str, tmp_path: Path):
     path = tmp_path / "rows.json"
     path.write_text(mark + text, encoding="utf-8")
-    assert list(read_dataset(str(path)).rows) == taken
-    shapes = read_shape(str(path), [])
-    assert shapes is not None
-    assert list(shapes.table) == taken
+    assert list(read_dataset(str(path)).rows) == list(read_shape(str(path), []).table) == taken
 
 
 def test_problems_of_a_json_array_have_lines(tmp_path: Path):
@@ -165,19 +156,15 @@ def test_problems_of_a_json_array_have_lines(tmp_path: Path):
     assert f"error TP107: {path} (line 3): This is not JSON" in refusal(path)
 
 
-@pytest.mark.parametrize("row", [PAIR, ALPACA, SHARE_GPT, TALK])
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.json"])
-def test_json_rules_hold_in_every_format(row: dict, name: str, tmp_path: Path):
-    path, text = tmp_path / name, json.dumps(row)
+def test_json_rules_hold_in_every_format(name: str, tmp_path: Path):
+    path, text = tmp_path / name, json.dumps(ALPACA)
 
     def write(*lines: str) -> Path:
         path.write_text("\n".join(lines) if name == "rows.jsonl" else f"[{','.join(lines)}]", encoding="utf-8")
         return path
 
-    taken = list(read_dataset(str(write(text))).rows)
-    path.write_text("\ufeff" + path.read_text(), encoding="utf-8")
-    assert list(read_dataset(str(path)).rows) == taken
-    assert list(read_dataset(str(write(text[:-1] + ', "score": NaN}'))).rows) == taken
+    assert list(read_dataset(str(write(text[:-1] + ', "score": NaN}'))).rows) == [SUM]
     assert "TP109" in refusal(write(text, text[:-1] + ', "score": 1, "score": 2}'))
     path.write_bytes(text.encode("utf-16"))
     assert "TP104" in refusal(path)
@@ -188,8 +175,6 @@ def test_nan_is_never_text(write: Write, tmp_path: Path):
     nan = float("nan")
     file = read_dataset(str(write(tmp_path / "rows", [ALPACA | {"input": nan}] * 2)))
     assert list(file.rows) == [{"prompt": "Add the numbers.", "completion": "5"}] * 2
-    for file in tmp_path.iterdir():
-        file.rename(file.with_name("old"))
     said = refusal(write(tmp_path / "other", [{"prompt": "a", "completion": nan}]))
     assert "The row has the columns prompt, which data.kind rows does not recognise. Empty: completion" in said
 
@@ -270,7 +255,7 @@ def test_problem_names_the_shard(tmp_path: Path):
     assert f"{tmp_path / '1.jsonl'} at /completion (line 2)" in refusal(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["rows.jsonl", "rows.json", "rows.parquet", "rows.arrow", "rows.txt"])
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet", "rows.txt"])
 @pytest.mark.parametrize(
     ("content", "what", "next_"),
     [
@@ -294,11 +279,7 @@ def test_other_content_is_recognised(name: str, content: bytes, what: str, next_
     [
         ([{"text": "Once."}], "rows", "To learn plain text: --set data.kind=text."),
         ([PAIR], "text", "The row has the columns prompt and completion"),
-        (
-            [{"conversations": [{"from": "human", "value": "?"}, {"from": "function_call", "value": "add"}]}],
-            "rows",
-            '"function_call"',
-        ),
+        ([{"conversations": [{"from": "human", "value": "?"}, {"from": "tool", "value": "add"}]}], "rows", '"tool"'),
         ([SHARE_GPT | {"conversations": SHARE_GPT["conversations"][:2]}] * 9, "rows", "There are 4 more like it."),
     ],
 )
