@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
+from itertools import chain, takewhile
 from os.path import commonprefix
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -73,13 +73,8 @@ _REFUSED: Mapping[str, str] = {
 }
 """Columns and keys of a turn that would change what is learned but are not used, with advice."""
 
-_CONTEXT: Mapping[str, tuple[type[Any], str]] = {
-    "system": (str, "a text"),
-    "history": (list, "a list of turns, or of questions with their answers"),
-    "tools": (list, "a list of objects, or such a list as JSON"),
-    "chat_template_kwargs": (dict, "an object"),
-}
-"""Columns that belong to a conversation, with their type."""
+_CONTEXT = ("system", "history", "tools", "chat_template_kwargs")
+"""Columns that belong to a conversation."""
 _TURN_COLUMNS = ("messages", "conversations", "history", "prompt", *SIDES)
 _TURN_KEYS = frozenset({"role", "content", "from", "value"})
 _OWN_METADATA = frozenset({"meta", "trace_version"})
@@ -103,9 +98,9 @@ def convert_conversation(row: Row) -> Row:
     turns, context = normalize_turns(row["messages"] if "messages" in row else row["conversations"]), read_context(row)
     if not isinstance(turns, list):
         return {"messages": turns}
-    turns = [*(context.pop("history", None) or []), *turns]
+    turns = [*context.pop("history", []), *turns]
     system = context.pop("system", None)
-    if system and (not turns or turns[0].get("role") != "system"):
+    if system and not (turns and isinstance(turns[0], dict) and turns[0].get("role") == "system"):
         turns.insert(0, {"role": "system", "content": system})
     return {"messages": turns} | context
 
@@ -120,19 +115,19 @@ def normalize_turns(turns: Any) -> Any:
 
 
 def read_context(row: Row) -> Row:
-    """Return the non-empty columns that belong to a conversation, with None for values of the wrong type."""
+    """Return the non-empty columns that belong to a conversation, which may be JSON texts; history as turns."""
     found: Row = {}
-    for name, (form, _) in _CONTEXT.items():
+    for name in _CONTEXT:
         value = row.get(name)
-        if form is not str and isinstance(value, str):
+        if name != "system" and isinstance(value, str):
             with suppress(ValueError):
                 value = json.loads(value)
-        if name == "history" and isinstance(value, list):
-            pairs = [to_messages(*one) if isinstance(one, list) and len(one) == 2 else [one] for one in value]
-            value = normalize_turns([turn for pair in pairs for turn in pair])
+        if name == "history" and value:
+            pairs = value if isinstance(value, list) else [value]
+            turns = [to_messages(*one) if isinstance(one, list) and len(one) == 2 else [one] for one in pairs]
+            value = normalize_turns([*chain.from_iterable(turns)])
         if value:
-            is_valid = isinstance(value, form) and (form is not list or all(isinstance(one, dict) for one in value))
-            found[name] = value if is_valid else None
+            found[name] = value
     return found
 
 
@@ -342,13 +337,12 @@ def find_refused_columns(row: Row, kind: RowKind, shape: Shape) -> Iterator[Prob
         is_metadata = kind == "text" and name not in (*_FLAGS, *_WEIGHTS, *_MEDIA, "labels")
         if not (is_class or is_spare or is_metadata):
             yield refuse_column(name, f"The row has the column {name}, which is not used.", _REFUSED[name])
+    first: Row = next((turn for turn in turns or () if isinstance(turn, dict)), {})
     for name, value in (read_context(row) if kind != "text" else {}).items():
         if turns is None:
             what = f"The row has the column {name}, which a plain prompt cannot use."
             yield refuse_column(name, what, "Write the row as a conversation, with messages, or remove the column.")
-        elif value is None:
-            yield refuse_column(name, f"{name} is not {_CONTEXT[name][1]}.", "Correct it, or remove the column.")
-        elif name == "system" and turns and (first := turns[0]).get("role") == name and first.get("content") != value:
+        elif name == "system" and first.get("role") == name and first.get("content") != value:
             what = "The row has two system prompts, one as a column and one as a turn."
             yield refuse_column(name, what, "Keep only one.")
     yield from find_refused_keys(row, shape)

@@ -146,19 +146,17 @@ def test_flags_of_turns(name: str, flags: tuple[dict[str, Any], ...], refused: s
 
 
 @pytest.mark.parametrize(
-    ("row", "what"),
+    ("row", "pointer"),
     [
-        (TALK | {"tools": "weather"}, "tools is not a list of objects, or such a list as JSON."),
-        (TALK | {"history": ["Hi."]}, "history is not a list of turns, or of questions with their answers."),
-        (TALK | {"system": 3}, "system is not a text."),
-        (
-            chat(("system", "Be long."), ("user", "Hi."), ("assistant", "Hello.")) | {"system": "Be short."},
-            "The row has two system prompts, one as a column and one as a turn.",
-        ),
+        (TALK | {"tools": "weather"}, "/tools"),
+        (TALK | {"history": ["Hi."]}, "/messages/0"),
+        (TALK | {"system": 3}, "/messages/0/content"),
+        ({"messages": ["Hi."], "system": "Be short."}, "/messages/1"),
+        (chat(("system", "Be long."), ("user", "Hi."), ("assistant", "Hello.")) | {"system": "Be short."}, "/system"),
     ],
 )
-def test_invalid_columns_of_a_conversation_are_refused(row: dict[str, Any], what: str, tmp_path: Path):
-    assert [problem.what for problem in refusal(tmp_path, row)] == [what]
+def test_invalid_columns_of_a_conversation_are_refused(row: dict[str, Any], pointer: str, tmp_path: Path):
+    assert [problem.pointer for problem in refusal(tmp_path, row)] == [pointer]
 
 
 def test_unknown_columns_of_items_are_ignored(tmp_path: Path):

@@ -163,18 +163,8 @@ def compare_digits(a: int, b: int) -> Worked:
 def draw_edge_case(rng: random.Random, difficulty: Difficulty) -> Problem:
     """Draw a question with 0 or 1 if easy, with equal numbers or a leap year if medium, below zero if hard."""
     if difficulty == "easy":
-        return _draw_neutral(rng)
-    if difficulty == "medium":
-        return rng.choice((_draw_equal, _draw_leap_year))(rng)
-    a, b = sorted(rng.sample(range(11, 100), 2))
-    steps, answer = subtract(b, a)
-    return Problem(f"What is {a} - {b}?", setup(f"{a} - {b} = -({b} - {a}).") + steps, f"-{answer}")
-
-
-def _draw_neutral(rng: random.Random) -> Problem:
-    n = rng.randint(2, 999)
-    question, reason, answer = rng.choice(
-        (
+        n = rng.randint(2, 999)
+        cases = (
             (f"{n} + 0", "Adding 0 changes nothing.", n),
             (f"0 + {n}", "Adding 0 changes nothing.", n),
             (f"{n} - 0", "Subtracting 0 changes nothing.", n),
@@ -182,18 +172,17 @@ def _draw_neutral(rng: random.Random) -> Problem:
             (f"{n} × 0", "Anything times 0 is 0.", 0),
             (f"{n} × 1", "Multiplying by 1 changes nothing.", n),
         )
-    )
-    return Problem(f"What is {question}?", compute(reason), str(answer))
-
-
-def _draw_equal(rng: random.Random) -> Problem:
-    n = rng.randint(11, 999)
-    relation = rng.choice(("larger", "smaller"))
-    steps = compare_digits(n, n)[0] + compute("Both are equal.")
-    return Problem(f"Which is {relation}, {n} or {n}?", steps, "equal")
-
-
-def _draw_leap_year(rng: random.Random) -> Problem:
+        question, reason, answer = rng.choice(cases)
+        return Problem(f"What is {question}?", compute(reason), str(answer))
+    if difficulty == "hard":
+        a, b = sorted(rng.sample(range(11, 100), 2))
+        steps, result = subtract(b, a)
+        return Problem(f"What is {a} - {b}?", setup(f"{a} - {b} = -({b} - {a}).") + steps, f"-{result}")
+    if rng.choice(("equal", "leap year")) == "equal":
+        n = rng.randint(11, 999)
+        relation = rng.choice(("larger", "smaller"))
+        steps = compare_digits(n, n)[0] + compute("Both are equal.")
+        return Problem(f"Which is {relation}, {n} or {n}?", steps, "equal")
     year = rng.randint(2001, 2099)
     fours, rest = divmod(year % 100, 4)
     line = f"{year % 100} = {fours} × 4 + {rest}."
@@ -236,16 +225,10 @@ def draw_duration(rng: random.Random, difficulty: Difficulty) -> Problem:
     else:
         start = rng.randint(11, 59)
         end = rng.randint(max(60, start + 11), min(99, start + 59))
-    return rng.choice((_draw_minutes, _draw_end))(hour, start, end)
-
-
-def _draw_minutes(hour: int, start: int, end: int) -> Problem:
-    steps, answer = subtract(end, start)
-    prompt = f"How many minutes from {_clock(hour, start)} to {_clock(hour, end)}?"
-    return Problem(prompt, setup(f"{_clock(hour, end)} is {hour}:00 + {end}.") + steps, answer)
-
-
-def _draw_end(hour: int, start: int, end: int) -> Problem:
+    if rng.choice(("span", "end")) == "span":
+        steps, answer = subtract(end, start)
+        prompt = f"How many minutes from {_clock(hour, start)} to {_clock(hour, end)}?"
+        return Problem(prompt, setup(f"{_clock(hour, end)} is {hour}:00 + {end}.") + steps, answer)
     steps, total = add(start, end - start)
     comparison = f"{end} - 60 = {end - 60}" if end >= 60 else f"{end} < 60"
     prompt = f"What time is {end - start} minutes after {_clock(hour, start)}?"
