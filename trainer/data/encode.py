@@ -10,7 +10,6 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from os.path import commonprefix
 from typing import Any
 
@@ -28,7 +27,6 @@ from trainer.data.conversations import (
     infer_form,
     learned_text,
     render_each,
-    render_question,
     render_sides,
 )
 from trainer.data.files import LazySequence, StoredSequence
@@ -393,52 +391,3 @@ def encode_prompt(prompt: str, tokenizer: Tokenizer, *, templated: bool) -> list
     # Some tokenizers append the end token to every text; a prompt must stay open. One in the prompt itself stays.
     plain = tokenizer.encode(prompt, add_special_tokens=False)
     return ids if ids.count(ids[-1]) == plain.count(ids[-1]) else ids[:-1]
-
-
-def encode_prompts(
-    rows: Sequence[dict[str, Any]],
-    tokenizer: Tokenizer,
-    *,
-    max_length: int,
-    max_completion_tokens: int,
-    file: str,
-    lines: Sequence[int | None],
-    template: str | None = None,
-) -> EncodedData:
-    """Tokenize the prompts of rows, to which completions are sampled; `encode_rows` describes the arguments.
-
-    `max_length` tokens are for a prompt with its completion, of which `max_completion_tokens` are reserved.
-
-    Raises:
-        ProblemError: Exit code 2; the tokenizer lacks an end token, its chat template refuses a row, or a prompt is
-            empty or leaves too little room for a completion.
-    """
-    require_end_token(tokenizer, file)
-    lines = row_lines(len(rows), lines)
-
-    def encode() -> Iterator[EncodedRow]:
-        render = partial(render_question, tokenizer=tokenizer, template=template)
-        for index, example in render_each(rows, render, file=file, lines=lines):
-            ids = np.asarray(encode_prompt(example.prompt, tokenizer, templated=example.templated), np.int32)
-            yield EncodedRow(token_ids=ids, spans=(), truncated=False, row=index)
-
-    encoded = TokenFile(encode())
-    room, problems = max_length - max_completion_tokens, []
-    for number, length in enumerate(encoded.lengths.tolist()):
-        if length == 0:
-            what = f"The tokenizer finds no token in the prompt of row {number}."
-            problems.append(problem_of("TP912", file=file, line=lines[number], what=what))
-        elif length > room:
-            what = f"The prompt of row {number} has {length} tokens; the completion leaves room for {max(room, 0)}."
-            problems.append(problem_of("TP911", file=file, line=lines[number], what=what))
-    if problems:
-        raise ProblemError(list(truncate_problems(problems)), exit_code=2)
-    counts: dict[str, int | bool] = {
-        "rows": len(rows),
-        "prompt_tokens": int(np.sum(encoded.lengths)),
-        "supervised_tokens": 0,
-        "truncated_rows": 0,
-        "rows_without_answer": 0,
-        "end_token_supervised": False,
-    }
-    return EncodedData(encoded=encoded, lengths=encoded.lengths, widths=encoded.lengths, counts=counts, warnings=())

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import jax
@@ -30,11 +31,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 from evidence.rewards import parse_terms
-from schemas.problems import Problem, ProblemError, collect_problems, problem_of
+from schemas.problems import Problem, ProblemError, collect_problems, problem_of, truncate_problems
 from trainer.config.tree import Config, ObjectiveConfig
 from trainer.data.batches import HostBatch
-from trainer.data.conversations import Tokenizer
-from trainer.data.encode import EncodedData, EncodedRow, encode_prompts
+from trainer.data.conversations import Tokenizer, render_each, render_question
+from trainer.data.encode import EncodedData, EncodedRow, TokenFile, encode_prompt, require_end_token, row_lines
 from trainer.generate.decode import padded
 from trainer.generate.sampling import Sampling
 from trainer.model.decoder import Decoder
@@ -109,15 +110,35 @@ class GroupPolicy(Objective):
         return {"kind": self.kind, **values, "epsilon_high": self.epsilon_high}
 
     def encode(self, rows: Sequence[dict[str, Any]], tokenizer: Tokenizer, **options: Any) -> EncodedData:
-        """Tokenize the prompts of rows; see `encode_prompts` for errors."""
-        return encode_prompts(
-            rows,
-            tokenizer,
-            max_length=min(self.max_length, options["max_positions"]),
-            max_completion_tokens=self.settings.max_completion_tokens,
-            template=self.template,
-            **{name: options[name] for name in ("file", "lines")},
+        """Tokenize the prompts of rows, to which completions are sampled; `encode_rows` describes the options.
+
+        Raises:
+            ProblemError: Exit code 2; the tokenizer lacks an end token, its chat template refuses a row, or a prompt is
+                empty or leaves too little room for a completion.
+        """
+        file, lines = options["file"], row_lines(len(rows), options["lines"])
+        require_end_token(tokenizer, file)
+        render = partial(render_question, tokenizer=tokenizer, template=self.template)
+        examples = render_each(rows, render, file=file, lines=lines)
+        ids = ((index, encode_prompt(one.prompt, tokenizer, templated=one.templated)) for index, one in examples)
+        encoded = TokenFile(
+            EncodedRow(token_ids=np.asarray(prompt, np.int32), spans=(), truncated=False, row=index)
+            for index, prompt in ids
         )
+        room = min(self.max_length, options["max_positions"]) - self.settings.max_completion_tokens
+        lengths, problems = encoded.lengths, list[Problem]()
+        for number, length in enumerate(lengths.tolist()):
+            if length == 0:
+                what = f"The tokenizer finds no token in the prompt of row {number}."
+                problems.append(problem_of("TP912", file=file, line=lines[number], what=what))
+            elif length > room:
+                what = f"The prompt of row {number} has {length} tokens; the completion leaves room for {max(room, 0)}."
+                problems.append(problem_of("TP911", file=file, line=lines[number], what=what))
+        if problems:
+            raise ProblemError(list(truncate_problems(problems)), exit_code=2)
+        nothing = dict.fromkeys(("supervised_tokens", "truncated_rows", "rows_without_answer"), 0)
+        counts = {"rows": len(rows), "prompt_tokens": int(lengths.sum()), **nothing, "end_token_supervised": False}
+        return EncodedData(encoded=encoded, lengths=lengths, widths=lengths, counts=counts, warnings=())
 
     def collate(self, sequences: Sequence[Sequence[EncodedRow]], length: int | None = None) -> HostBatch:
         """Return the prompts of a step: `prompts` `[prompts width]`, padded on the left, `lengths` and `rows`."""

@@ -14,9 +14,11 @@ from transformers import PreTrainedTokenizerFast
 from transformers.utils import chat_template_utils
 
 from schemas.problems import ProblemError
+from trainer.config.tree import ObjectiveConfig
 from trainer.data.conversations import PROBE, PromptForm, infer_form, render_row
-from trainer.data.encode import encode_prompt, encode_prompts, encode_rows
+from trainer.data.encode import encode_prompt, encode_rows
 from trainer.data.rows import split_pair
+from trainer.objectives.grpo import GroupPolicy
 
 TEMPLATES = {path.stem: path for path in sorted((Path(__file__).parents[2] / "cases" / "chat_templates").iterdir())}
 TEMPLATES.pop("README")
@@ -144,8 +146,8 @@ WITHOUT_ONE = {"chatml-without-header": "<|im_start|>assistant\n", "zephyr": ""}
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_sampling_starts_after_the_generation_prompt(name: str):
     tokenizer, row = named(name), TALKS["one turn"]
-    sizes = {"max_length": 900, "max_completion_tokens": 9}
-    [found] = encode_prompts([row], tokenizer, file="rows.jsonl", lines=[1], **sizes).encoded
+    objective = GroupPolicy(max_length=900, chunk_positions=None, settings=ObjectiveConfig(max_completion_tokens=9))
+    [found] = objective.encode([row], tokenizer, file="rows.jsonl", lines=[1], max_positions=900).encoded
     theirs = tokenizer.apply_chat_template(row["messages"][:-1], tokenize=False, add_generation_prompt=True)
     assert tokenizer.decode(found.token_ids) == theirs + WITHOUT_ONE.get(name, "")
     assert PromptForm(conversation=True, thinks=None).render("2+3?", tokenizer) == theirs + WITHOUT_ONE.get(name, "")
