@@ -52,41 +52,10 @@ class EvalShape:
 
 @dataclass(frozen=True, kw_only=True)
 class Items:
-    """An evaluation set with its prompts."""
+    """An evaluation set, and the token ids of each item's prompt."""
 
     file: RowFile
     prompts: list[list[int]]
-    """Token ids of each item's prompt."""
-    warnings: tuple[Problem, ...]
-    """Warnings about the items, and about training rows that cannot teach their answers."""
-
-
-def read_items(
-    config: Config,
-    file: RowFile,
-    rows: Sequence[dict[str, Any]],
-    form: PromptForm,
-    tokenizer: Tokenizer,
-    scoring: Scoring,
-    problems: list[Problem],
-    *,
-    max_positions: int,
-) -> Items:
-    """Tokenize the prompts of an evaluation set and check its items.
-
-    Errors that concern all items, and expected answers that cannot be read, are added to `problems`.
-
-    Raises:
-        ProblemError: Exit code 2; the chat template refuses items.
-    """
-    prompts = encode_items(file, form, tokenizer)
-    problems += check_prompt_room(config, file, prompts, max_positions=max_positions)
-    problems += (unreadable := unreadable_items(file, scoring))
-    room = max_positions - config.evaluation.max_new_tokens
-    warnings = check_items(file, tokenizer, prompts, scoring, max_prompt_tokens=room)
-    if not unreadable:
-        warnings += check_learned_form(rows, scoring, file, file=config.data.dataset, stop=config.evaluation.stop)
-    return Items(file=file, prompts=prompts, warnings=tuple(warnings))
 
 
 def encode_items(items: RowFile, form: PromptForm, tokenizer: Tokenizer) -> list[list[int]]:

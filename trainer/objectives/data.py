@@ -15,7 +15,18 @@ from schemas.catalog import VERSION
 from schemas.problems import Problem, collect_problems, problem_of
 from schemas.render import render_sentence
 from trainer.config.tree import Config, DataConfig
-from trainer.data.answers import SCORING, EvalShape, Items, infer_scoring, read_items, scoring_document
+from trainer.data.answers import (
+    SCORING,
+    EvalShape,
+    Items,
+    check_items,
+    check_learned_form,
+    check_prompt_room,
+    encode_items,
+    infer_scoring,
+    scoring_document,
+    unreadable_items,
+)
 from trainer.data.batches import RowSource, bucket_lengths, global_batch_size, one_each, pack_rows
 from trainer.data.builtin.reasoning import generate_rows
 from trainer.data.conversations import (
@@ -210,7 +221,7 @@ def read_data(
     path, positions, settings = str(dataset.path), model.source.spec.max_positions, config.data
     problems += unused_variables(dataset, tokenizer)
     summary = summarize_rows(rows, settings.template)
-    kinds = list(check_kinds(summary.kinds, settings.template, path))
+    kinds, warnings = list(check_kinds(summary.kinds, settings.template, path)), list[Problem]()
     problems += [each for each in kinds if each.severity == "error"]
     if settings.system_prompt is not None and not summary.takes_system_prompt:
         what = "data.system_prompt is set, but no row has a prompt without a system prompt of its own."
@@ -219,7 +230,14 @@ def read_data(
     scoring = infer_scoring(config.evaluation, rows, file.rows if file else ())
     if file is not None:
         with collect_problems(problems):
-            items = read_items(config, file, rows, form, tokenizer, scoring, problems, max_positions=positions)
+            items = Items(file=file, prompts=encode_items(file, form, tokenizer))
+            problems += check_prompt_room(config, file, items.prompts, max_positions=positions)
+            problems += (unreadable := unreadable_items(file, scoring))
+            room = positions - config.evaluation.max_new_tokens
+            warnings += check_items(file, tokenizer, items.prompts, scoring, max_prompt_tokens=room)
+            if not unreadable:
+                stop = config.evaluation.stop
+                warnings += check_learned_form(rows, scoring, file, file=settings.dataset, stop=stop)
     if not too_long:  # encoding would report the same rows again
         with collect_problems(problems):
             encoded = objective.encode(
@@ -255,7 +273,7 @@ def read_data(
         items=items,
         overlap=None if file is None else find_overlap(file.rows, map(row_texts, rows)),
         duplicates=summary.duplicates,
-        warnings=(*dataset.warnings, *kinds, *encoded.warnings, *(items.warnings if items else ())),
+        warnings=(*dataset.warnings, *kinds, *encoded.warnings, *warnings),
         rendered_at=rendered_at if writes_date(tokenizer) else None,
     )
 
