@@ -14,7 +14,7 @@ from evidence.scores.reading import Scoring
 from schemas.catalog import VERSION
 from schemas.problems import Problem, collect_problems, problem_of
 from schemas.render import render_sentence
-from trainer.config.tree import Config, DataConfig
+from trainer.config.tree import Config
 from trainer.data.answers import (
     SCORING,
     EvalShape,
@@ -63,17 +63,14 @@ GENERATOR_SEED_OFFSET = 1_000_003
 class Data:
     """Training rows and evaluation set of a run."""
 
-    settings: DataConfig
+    config: Config
+    objective: Objective
     dataset: RowFile
     rows: Sequence[dict[str, Any]]
     """Rows of the dataset, then generated ones."""
-    generator_seed: int | None
-    """Seed of the generated rows, or None without generated rows."""
     tokenizer: Tokenizer
     encoded: EncodedData
     source: RowSource
-    sequences_each: int
-    """Sequences of an example, such as 2 for a pair."""
     form: PromptForm
     """Form of prompts, as in the rows."""
     scoring: Scoring
@@ -106,10 +103,10 @@ class Data:
             "overlap_with_eval": None if self.overlap is None else self.overlap.rows_same,
             **({} if self.overlap is None else {"overlap": self.overlap.document()}),
             "generated_rows": len(self.rows) - len(self.dataset.rows),
-            "generator_seed": self.generator_seed,
+            "generator_seed": self.config.seed + GENERATOR_SEED_OFFSET if self.config.data.generated_rows else None,
             **({"generator": self.dataset.generator} if self.dataset.generator else {}),
             **({"rendered_at": self.rendered_at} if self.rendered_at else {}),
-            "sequences": len(self.source.sequences) * self.sequences_each,
+            "sequences": len(self.source.sequences) * self.objective.sequences_each,
             "tokens": self.source.tokens_per_pass,
         }
 
@@ -118,10 +115,8 @@ class Data:
         """Warnings about evaluation items that are in the training rows."""
         if self.overlap is None or self.items is None:
             return ()
-        found = describe_overlap(self.overlap.document(), items=len(self.items.file.rows))
-        return tuple(
-            problem_of(code, file=str(self.dataset.path), what=what, severity="warning") for code, what in found
-        )
+        path, found = str(self.dataset.path), describe_overlap(self.overlap.document(), items=len(self.items.file.rows))
+        return tuple(problem_of(code, file=path, what=what, severity="warning") for code, what in found)
 
     @property
     def refused(self) -> list[Problem]:
@@ -131,7 +126,7 @@ class Data:
     def effective(self) -> dict[str, dict[str, Any]]:
         """Return the settings that follow from the rows, by group of the configuration."""
         data: dict[str, Any] = {} if self.form.conversation else {"template": self.form.template}
-        if self.settings.system_prompt is not None:
+        if self.config.data.system_prompt is not None:
             data["system_prompt"] = self.form.system
         return ({"data": data} if data else {}) | {
             "evaluation": {"answer": self.scoring.answer, "compare": self.scoring.compare}
@@ -151,7 +146,7 @@ class Data:
         row, ids, settings, decode = (
             self.rows[encoded.row],
             encoded.token_ids.tolist(),
-            self.settings,
+            self.config.data,
             self.tokenizer.decode,
         )
         if encoded.spans:
@@ -246,10 +241,10 @@ def read_data(
     if encoded is None:
         return None
     return Data(
-        settings=settings,
+        config=config,
+        objective=objective,
         dataset=dataset,
         rows=rows,
-        generator_seed=config.seed + GENERATOR_SEED_OFFSET if config.data.generated_rows else None,
         tokenizer=tokenizer,
         encoded=encoded,
         source=RowSource(
@@ -267,7 +262,6 @@ def read_data(
             seed=config.seed,
             shuffle=settings.shuffle,
         ),
-        sequences_each=objective.sequences_each,
         form=form,
         scoring=scoring,
         items=items,
@@ -282,17 +276,13 @@ def unused_variables(dataset: RowFile, tokenizer: Tokenizer) -> list[Problem]:
     """Return a problem for each variable of the rows, such as tools, that the chat template does not use."""
     template = tokenizer.chat_template
     text = str(template.get("default") if isinstance(template, dict) else template)
-    return [
-        problem_of(
-            "TP181",
-            file=str(dataset.path),
-            line=dataset.lines[number],
-            what=f"The row gives {name} to the chat template of the model, which does not use it.",
-            next="Remove the column, or use a model whose chat template writes it.",
-        )
-        for name, number in dataset.variables.items()
-        if not re.search(rf"\b{re.escape(name)}\b", text)
-    ]
+    problems = []
+    for name, number in dataset.variables.items():
+        if not re.search(rf"\b{re.escape(name)}\b", text):
+            what = f"The row gives {name} to the chat template of the model, which does not use it."
+            fix, line = "Remove the column, or use a model whose chat template writes it.", dataset.lines[number]
+            problems.append(problem_of("TP181", file=str(dataset.path), line=line, what=what, next=fix))
+    return problems
 
 
 def record_data(recorder: Recorder, data: Data, *, examples: int) -> None:
