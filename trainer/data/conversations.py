@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from os.path import commonprefix
 from types import MappingProxyType, SimpleNamespace
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -46,30 +46,8 @@ NO_VARIABLES: Mapping[str, Any] = MappingProxyType({})
 _Row = TypeVar("_Row")
 _Rendered = TypeVar("_Rendered")
 Turn = Mapping[str, Any]
-
-
-@runtime_checkable
-class Tokenizer(Protocol):
-    """The part of a transformers tokenizer that is used."""
-
-    chat_template: str | dict[str, str] | None
-    eos_token: str | None
-    eos_token_id: int | None
-    unk_token_id: int | None
-
-    @property
-    def special_tokens_map(self) -> Mapping[str, Any]:
-        """Special tokens by name, which templates use."""
-
-    @property
-    def added_tokens_decoder(self) -> dict[int, Any]:
-        """Added tokens by id, each with `content` and `special`."""
-
-    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        """Tokenize a text."""
-
-    def decode(self, token_ids: Any, **options: Any) -> Any:
-        """Return the text of token ids."""
+Tokenizer = Any
+"""A tokenizer of transformers, which is not imported before one is loaded."""
 
 
 class TemplateRefusedError(Exception):
@@ -322,12 +300,13 @@ class PromptForm:
         """Return whether a chat template writes prompts."""
         return self.conversation and has_template(tokenizer)
 
-    def end_token(self, tokenizer: Tokenizer) -> str | None:
+    def end_token(self, tokenizer: Tokenizer) -> str:
         """Return the token that ends an output: the end of a turn if the template writes one, else the end token.
 
         One token ends all outputs of a run, so rows of another form end with it too.
         """
-        return (template_facts(tokenizer).turn_end if self.templated(tokenizer) else None) or tokenizer.eos_token
+        end = template_facts(tokenizer).turn_end if self.templated(tokenizer) else None
+        return end or str(tokenizer.eos_token)
 
 
 def end_token_id(tokenizer: Tokenizer, form: PromptForm) -> int:
@@ -336,8 +315,7 @@ def end_token_id(tokenizer: Tokenizer, form: PromptForm) -> int:
         facts = template_facts(tokenizer)
         if facts.turn_end_id is not None and facts.turn_end != tokenizer.eos_token:
             return facts.turn_end_id
-    assert tokenizer.eos_token_id is not None, "encoding refuses tokenizers without an end token"
-    return tokenizer.eos_token_id
+    return int(tokenizer.eos_token_id)  # encoding refuses tokenizers without an end token
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -173,7 +173,7 @@ def encode_rows(
         texts = [turn["content"] for turn in turns if turn["role"] == "assistant"] + [
             *map(learned_text, split_sides(row))
         ]
-        if token := next((token for token in ends if token and any(token in text for text in texts)), None):
+        if token := next((token for token in ends if any(token in text for text in texts)), None):
             what = f"Row {index} has the end token {token} in the text to be learned."
             early.append(problem_of("TP023", file=file, line=lines[index], what=what))
         return render_sides(row, tokenizer, every_turn=every_turn, template=template)
@@ -373,11 +373,11 @@ def encode_after(text: str, before: str, tokenizer: Tokenizer) -> list[int]:
     Some tokenizers prefix every text with a space, which a text after another one does not have.
     """
     context = before[-CONTEXT_CHARACTERS:]
-    prefix = tokenizer.encode(context, add_special_tokens=False) if context else []
-    both = tokenizer.encode(context + text, add_special_tokens=False)
+    prefix: list[int] = tokenizer.encode(context, add_special_tokens=False) if context else []
+    both: list[int] = tokenizer.encode(context + text, add_special_tokens=False)
     if both[: len(prefix)] == prefix:
         return both[len(prefix) :]
-    return tokenizer.encode(text, add_special_tokens=False)
+    return list(tokenizer.encode(text, add_special_tokens=False))
 
 
 def encode_prompt(prompt: str, tokenizer: Tokenizer, *, templated: bool) -> list[int]:
@@ -385,7 +385,7 @@ def encode_prompt(prompt: str, tokenizer: Tokenizer, *, templated: bool) -> list
 
     The tokenizer adds the begin token, unless a chat template wrote the prompt with all its special tokens.
     """
-    ids = tokenizer.encode(prompt, add_special_tokens=not templated)
+    ids: list[int] = tokenizer.encode(prompt, add_special_tokens=not templated)
     if templated or not ids or ids[-1] != tokenizer.eos_token_id:
         return ids
     # Some tokenizers append the end token to every text; a prompt must stay open. One in the prompt itself stays.

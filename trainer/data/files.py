@@ -286,14 +286,12 @@ def find_split(name: str) -> str:
 
 def list_row_files(path: Path) -> list[Path]:
     """List row files in a folder and up to two levels below it, `shard-2` before `shard-10`."""
-    found = [
-        file
-        for pattern in ("*", "*/*", "*/*/*")
-        for file in path.glob(pattern)
-        if file.suffix.lower() in SUFFIXES
-        and not file.name.startswith(("cache-", "dataset_info"))
-        and not any(part.startswith(".") for part in file.relative_to(path).parts)
-    ]
+    found = []
+    for file in path.rglob("*"):
+        parts = file.relative_to(path).parts
+        is_hidden = any(part.startswith(".") for part in parts) or file.name.startswith(("cache-", "dataset_info"))
+        if file.suffix.lower() in SUFFIXES and len(parts) <= 3 and not is_hidden:
+            found.append(file)
     only_json = all(file.suffix.lower() == ".json" for file in found)
     found = [file for file in found if only_json or file.suffix.lower() != ".json"]
     return sorted(
