@@ -23,7 +23,7 @@ from trainer.data.batches import (
     pass_order,
 )
 from trainer.loop.programs import build_loss_fn, list_programs
-from trainer.loop.state import initial_params, initial_state
+from trainer.loop.state import initial_params
 
 LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=60)
 SIZES = st.integers(1, 40)
@@ -90,6 +90,25 @@ def test_no_two_packed_sequences_fit_into_one(lengths: list[int]):
     assert len(filled) < 2 or filled[0] + filled[1] > 30
 
 
+def assert_same_loss_and_gradient(one: Any, other: Any) -> None:
+    """Compare two tasks, each with a batch: loss, weight and gradient at the same parameters."""
+    found = []
+    for task, batch in (one, other):
+        loss, arrays = build_loss_fn(task), {name: jnp.asarray(array) for name, array in batch.items()}
+
+        def total(params, loss=loss, arrays=arrays):
+            sums = loss(params, {}, arrays, jax.random.key(0))
+            return sums.loss, sums.weight
+
+        found.append(jax.jit(jax.value_and_grad(total, has_aux=True))(initial_params(task)))
+    ((value, weight), gradient), ((same, same_weight), same_gradient) = found
+    assert float(weight) == float(same_weight)
+    assert float(value) == pytest.approx(float(same), rel=1e-6)
+    scale = max(float(np.abs(each).max()) for each in same_gradient.values())
+    for name, each in gradient.items():
+        np.testing.assert_allclose(each, same_gradient[name], atol=1e-6 * scale, rtol=0, err_msg=name)
+
+
 @pytest.mark.slow
 def test_packed_batch_has_the_loss_and_gradient_of_its_rows(config: Config):
     """Sums over the rows of one packed step, and over the same rows a sequence each."""
@@ -97,37 +116,8 @@ def test_packed_batch_has_the_loss_and_gradient_of_its_rows(config: Config):
     alone, _ = inputs_of(config)
     rows = [data.encoded.encoded[row] for row in data.source.rows(0)]
     assert len(rows) > 2 * config.batch.microbatch_size
-    params = initial_params(task)
-
-    def sums(which, batch):
-        loss = build_loss_fn(which)
-
-        def total(params):
-            found = loss(params, {}, {name: jnp.asarray(array) for name, array in batch.items()}, jax.random.key(0))
-            return found.loss, found.weight
-
-        (value, weight), gradient = jax.jit(jax.value_and_grad(total, has_aux=True))(params)
-        return float(value), float(weight), gradient
-
     batch = {name: array[0] for name, array in data.source.batch(0).items()}
-    together, weight, gradient = sums(task, batch)
-    one_each, same_weight, same_gradient = sums(alone, alone.objective.collate([[row] for row in rows]))
-    assert weight == same_weight
-    assert together == pytest.approx(one_each, rel=1e-6)
-    scale = max(float(np.abs(value).max()) for value in same_gradient.values())
-    for name, value in gradient.items():
-        np.testing.assert_allclose(value, same_gradient[name], atol=1e-6 * scale, rtol=0, err_msg=name)
-
-
-def test_first_token_of_a_packed_row_is_not_supervised(config: Config):
-    _, data = inputs_of(changed(config, data={"packing": True}))
-    batch = data.source.batch(0)
-    segments, mask = batch["segments"], batch["loss_mask"]
-    begins = segments[..., 1:] != segments[..., :-1]
-    assert begins.any()
-    assert not mask[..., 1:][begins].any()
-    assert not mask[..., 0].any()
-    assert not mask[segments == 0].any()
+    assert_same_loss_and_gradient((task, batch), (alone, alone.objective.collate([[row] for row in rows])))
 
 
 def test_tokens_before_a_step_exclude_padding(config: Config):
@@ -199,27 +189,14 @@ def test_batches_of_one_bucket_by_hand():
 def test_bucketed_batch_is_short_and_has_the_same_loss(config: Config):
     bucketed, data = inputs_of(changed(config, data={"buckets": 3}))
     plain, _ = inputs_of(config)
-    [state], frozen = initial_state(plain)
-    loss = jax.jit(
-        jax.value_and_grad(lambda params, batch: build_loss_fn(plain)(params, frozen, batch, jax.random.key(0)).loss)
-    )
     seen = set()
     for step in range(6):
-        batch = data.source.batch(step)
-        width, rows = batch["tokens"].shape[-1], data.source.rows(step)
-        longest = max(len(data.encoded.encoded[row]) for row in rows)
-        assert width == min(length for length in bucketed.lengths if length >= longest)
-        assert np.array_equal(batch["tokens"], data.source.batch(step)["tokens"])
-        if width in seen:
-            continue
+        batch = {name: array[0] for name, array in data.source.batch(step).items()}
+        width, rows = batch["tokens"].shape[-1], [data.encoded.encoded[row] for row in data.source.rows(step)]
+        assert width == min(length for length in bucketed.lengths if length >= max(map(len, rows)))
+        if width not in seen:
+            assert_same_loss_and_gradient((plain, batch), (plain, plain.objective.collate([[row] for row in rows])))
         seen.add(width)
-        full = plain.objective.collate([[data.encoded.encoded[row]] for row in rows])
-        short = {name: jnp.asarray(array[0]) for name, array in batch.items()}
-        value, gradient = loss(state.trained, short)
-        expected, same = loss(state.trained, {name: jnp.asarray(array) for name, array in full.items()})
-        assert float(value) == pytest.approx(float(expected), rel=1e-6)
-        for name, each in gradient.items():
-            np.testing.assert_allclose(each, same[name], rtol=1e-4, atol=1e-5)
     assert len(seen) > 1
 
 

@@ -102,14 +102,6 @@ def chat_config(config: Config, folder: Path, *, template: str, prompt: str, tur
     )
 
 
-def test_overlap_with_the_evaluation_set_ignores_system_turns(config: Config, tmp_path: Path):
-    taught = chat(("system", "Be kind."), ("user", "Say hi."), ("assistant", "Hi."))
-    rows = row_file(tmp_path / "rows.jsonl", taught, TALK, PAIR)
-    items = row_file(tmp_path / "items.jsonl", {"id": "1", "prompt": "Say hi.", "expected": "x"})
-    document = inputs_of(changed(config, data={"dataset": rows}, evaluation={"eval_set": items}))[1].document()
-    assert (document["overlap_with_eval"], document["duplicates"]) == (2, 0)
-
-
 def test_a_run_and_what_comes_of_it_stop_where_the_template_ends_a_turn(config: Config, order_of, tmp_path: Path):
     asked = chat_config(config, tmp_path, template=GEMMA_TEMPLATE, prompt="Say ho.", turn_end="</turn>")
     order, quiet = order_of(changed(asked, evaluation={"eval_set": None})), Watch(quiet=True)

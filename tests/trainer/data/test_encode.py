@@ -35,25 +35,6 @@ def padded(rows, max_length: int):
     return collate([[row] for row in rows], max_length)[:2]
 
 
-def supervised_text(row: dict, tokenizer, max_length: int = 128) -> str:
-    data = encode_rows([row], tokenizer, max_length=max_length, file="rows.jsonl")
-    tokens, loss_mask = padded(data.encoded, max_length)
-    return tokenizer.decode(tokens[0][loss_mask[0]])
-
-
-@pytest.mark.parametrize(
-    ("row", "text"),
-    [
-        (TRACE, "<reasoning>2 + 2 = 4.</reasoning>\n<answer>4</answer><eos>"),
-        (PAIR, "Hi there.<eos>"),
-        (CHAT, "Hi there.<eos>"),
-    ],
-    ids=["trace", "pair", "chat"],
-)
-def test_completion_and_end_token_are_supervised(row: dict, text: str, tokenizer):
-    assert supervised_text(row, tokenizer) == text
-
-
 def test_counts_equal_the_arrays(tokenizer):
     data = encode_rows([TRACE, PAIR, CHAT], tokenizer, max_length=128, file="rows.jsonl")
     assert data.counts == {

@@ -176,9 +176,7 @@ def test_microbatches_and_devices_change_nothing(pairs: Config):
     [
         ("batch", {"microbatch_size": 3}, "batch.microbatch_size is 3, and a pair is two sequences."),
         ("objective", {"kind": "supervised", "beta": 0.5}, "objective.beta is 0.5, which"),
-        ("objective", {"kind": "supervised", "label_smoothing": 0.1}, "objective.label_smoothing is 0.1, which"),
         ("data", {"supervise": "all"}, 'data.supervise is "all", which objective.kind dpo does not use.'),
-        ("data", {"kind": "text"}, 'data.kind is "text", which objective.kind dpo does not use.'),
         ("data", {"packing": True}, "data.packing is true, but objective.kind dpo needs one example a sequence."),
     ],
 )

@@ -3,7 +3,6 @@
 import json
 import random
 import re
-from collections import Counter
 from itertools import islice
 
 import pytest
@@ -49,17 +48,6 @@ def test_rows_follow_their_schema_and_their_answers_are_right(name):
     assert [solve(row["prompt"]) for row in rows] == [row.get("expected") or row["final_answer"] for row in rows]
     for row in rows if kind == "dataset_row" else ():
         assert [step["i"] for step in row["steps"]] == list(range(len(row["steps"])))
-
-
-def test_evaluation_items_have_labels_and_shares():
-    items = rows_in("eval_v2.jsonl")
-    assert {item["section"] for item in items} == {"core", "applied", "edge"}
-    assert {item["difficulty"] for item in items} == set(DIFFICULTIES)
-    shares = Counter()
-    for kind, share in SHARES:
-        shares[kind.category] += share
-    assert Counter(item["category"] for item in items) == shares
-    assert len({item["id"] for name in EVAL_SETS for item in rows_in(name)}) == 250
 
 
 @pytest.mark.parametrize("difficulty", DIFFICULTIES)
