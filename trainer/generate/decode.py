@@ -184,12 +184,14 @@ def padded(length: int) -> int:
     return -(-length // PROMPT_BUCKET) * PROMPT_BUCKET
 
 
-def pad_left(prompts: Sequence[Sequence[int]], width: int) -> tuple[Int[Array, "batch prompt"], Int[Array, " batch"]]:
+def pad_left(
+    prompts: Sequence[Sequence[int]], width: int
+) -> tuple[Int[np.ndarray, "batch prompt"], Int[np.ndarray, " batch"]]:
     """Return left-padded prompts and their lengths."""
     tokens = np.zeros((len(prompts), width), np.int32)
     for row, prompt in zip(tokens, prompts, strict=True):
         row[width - len(prompt) :] = prompt
-    return jnp.asarray(tokens), jnp.asarray([len(prompt) for prompt in prompts], jnp.int32)
+    return tokens, np.array([len(prompt) for prompt in prompts], np.int32)
 
 
 def completion(written: list[int], stop_token_id: int) -> Completion:

@@ -36,7 +36,7 @@ from trainer.config.tree import Config, ObjectiveConfig
 from trainer.data.batches import HostBatch
 from trainer.data.conversations import Tokenizer, render_each, render_question
 from trainer.data.encode import EncodedData, EncodedRow, TokenFile, encode_prompt, require_end_token, row_lines
-from trainer.generate.decode import padded
+from trainer.generate.decode import pad_left, padded
 from trainer.generate.sampling import Sampling
 from trainer.model.decoder import Decoder
 from trainer.objectives.cross_entropy import next_token_targets, token_log_probs
@@ -143,10 +143,7 @@ class GroupPolicy(Objective):
     def collate(self, sequences: Sequence[Sequence[EncodedRow]], length: int | None = None) -> HostBatch:
         """Return the prompts of a step: `prompts` `[prompts width]`, padded on the left, `lengths` and `rows`."""
         prompts = [row for [row] in sequences]
-        tokens = np.zeros((len(prompts), self.prompt_width), np.int32)
-        for target, prompt in zip(tokens, prompts, strict=True):
-            target[self.prompt_width - len(prompt) :] = prompt.token_ids
-        lengths = np.array([len(prompt) for prompt in prompts], np.int32)
+        tokens, lengths = pad_left([prompt.token_ids.tolist() for prompt in prompts], self.prompt_width)
         return {"prompts": tokens, "lengths": lengths, "rows": np.array([prompt.row for prompt in prompts], np.int32)}
 
     def described(self, sequences: int, length: int | None = None) -> dict[str, jax.ShapeDtypeStruct]:

@@ -1,7 +1,7 @@
 """Generator of `dev-reasoning-v2`, `dev-stories-v1` and their evaluation sets: short questions with worked steps.
 
-`python -m trainer.data.builtin.reasoning` rewrites the files. Calculations are written column by column from the right,
-as at school, and the answer is read off the columns. Tests solve every prompt a second time with Python's arithmetic.
+Calculations are written column by column from the right, as at school, and the answer is read off the columns. Tests
+write the committed files again and solve every prompt a second time with Python's arithmetic.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import random
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import islice, zip_longest
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from trainer.data.builtin import FOLDER
@@ -339,14 +338,7 @@ STORIES: Shares = ((Kind("two_step_story", "story", draw_two_step_story), 100),)
 DATASET = "dev-reasoning-v2"
 """The dataset on which the built-in tokenizer was trained."""
 DATASET_SHARES: Mapping[str, Shares] = {DATASET: SHARES, "dev-stories-v1": STORIES}
-DATASET_FILES: Mapping[str, tuple[int, int]] = {DATASET: (550, 7), "dev-stories-v1": (100, 8)}
-"""Rows and seed of the committed datasets."""
-EVAL_FILES: Mapping[str, tuple[Shares, int, int]] = {
-    "eval_v1": (SHARES, 50, 101),
-    "eval_v2": (SHARES, 100, 202),
-    "eval_stories_v1": (STORIES, 100, 303),
-}
-"""Kinds, items and seed of the committed evaluation sets."""
+EVAL_SHARES: Mapping[str, Shares] = {"eval_v1": SHARES, "eval_v2": SHARES, "eval_stories_v1": STORIES}
 SECTIONS = {"arithmetic": "core", "comparison": "core", "edge_case": "edge"}
 """Sections of an evaluation set by category; all others are applied."""
 MAX_MISSES = 1000
@@ -426,7 +418,7 @@ def to_row(drawn: Drawn) -> dict[str, Any]:
 
 def eval_prompts() -> frozenset[str]:
     """Return the prompts of the committed evaluation sets."""
-    files = (FOLDER / f"{name}.jsonl" for name in EVAL_FILES)
+    files = (FOLDER / f"{name}.jsonl" for name in EVAL_SHARES)
     lines = (line for file in files for line in file.read_text(encoding="utf-8").splitlines())
     return frozenset(json.loads(line)["prompt"] for line in lines)
 
@@ -455,7 +447,7 @@ def fresh_items(
     Raises:
         ValueError: The generator has fewer different prompts.
     """
-    shares = EVAL_FILES[eval_set][0] if eval_set and eval_set in EVAL_FILES else DATASET_SHARES.get(dataset)
+    shares = EVAL_SHARES.get(eval_set or "") or DATASET_SHARES.get(dataset)
     if shares is None:
         return None
     seen = frozenset(map(prompt_key, training))
@@ -475,22 +467,3 @@ def fresh_items(
 
     chosen = take_shares(draw_new(), shares, count)
     return [to_item(f"seed-{seed}", number, each) for number, each in enumerate(chosen, 1)], excluded
-
-
-def main(folder: Path = FOLDER) -> None:
-    """Write the committed files; no two rows or items have the same `prompt_key`."""
-    files: dict[str, list[dict[str, Any]]] = {}
-    taken: frozenset[str] = frozenset()
-    for name, (shares, count, seed) in EVAL_FILES.items():
-        problems = take_shares(draw_problems(seed, shares, excluded_keys=taken), shares, count)
-        files[name] = [to_item(name, number, drawn) for number, drawn in enumerate(problems, 1)]
-        taken |= {prompt_key(item["prompt"]) for item in files[name]}
-    for name, (count, seed) in DATASET_FILES.items():
-        files[name] = generate_rows(name, count, seed, exclude_prompts=taken)
-    for name, rows in files.items():
-        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        (folder / f"{name}.jsonl").write_text(text, encoding="utf-8", newline="\n")
-
-
-if __name__ == "__main__":
-    main()

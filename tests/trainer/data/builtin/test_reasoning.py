@@ -16,34 +16,36 @@ from trainer.data.builtin import FOLDER, reasoning
 from trainer.data.builtin.reasoning import DIFFICULTIES, SHARES, STORIES, fresh_items, generate_rows, prompt_key
 from trainer.data.rows import read_dataset
 
-FILES = {
-    "dev-reasoning-v2.jsonl": 550,
-    "dev-stories-v1.jsonl": 100,
-    "eval_v1.jsonl": 50,
-    "eval_v2.jsonl": 100,
-    "eval_stories_v1.jsonl": 100,
-}
-EVAL_SETS = ("eval_v1.jsonl", "eval_v2.jsonl", "eval_stories_v1.jsonl")
+EVAL_SETS = {"eval_v1": (50, 101), "eval_v2": (100, 202), "eval_stories_v1": (100, 303)}
+DATASETS = {"dev-reasoning-v2": (550, 7), "dev-stories-v1": (100, 8)}
+"""Rows and seed of the committed files."""
 KINDS = [kind for kind, _ in (*SHARES, *STORIES)]
 NUMBERS = st.integers(0, 9999)
 
 
 def rows_in(name):
-    return [json.loads(line) for line in (FOLDER / name).read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in (FOLDER / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-def test_the_generator_writes_the_committed_bytes(tmp_path):
-    reasoning.main(tmp_path)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
-        name: (FOLDER / name).read_bytes() for name in FILES
-    }
+def test_the_generator_writes_the_committed_bytes():
+    """No two rows or items of these files have the same `prompt_key`."""
+    taken, files = frozenset(), {}
+    for name, (count, seed) in EVAL_SETS.items():
+        shares = reasoning.EVAL_SHARES[name]
+        problems = reasoning.take_shares(reasoning.draw_problems(seed, shares, excluded_keys=taken), shares, count)
+        files[name] = [reasoning.to_item(name, number, drawn) for number, drawn in enumerate(problems, 1)]
+        taken |= {prompt_key(item["prompt"]) for item in files[name]}
+    files |= {name: generate_rows(name, *given, exclude_prompts=taken) for name, given in DATASETS.items()}
+    for name, rows in files.items():
+        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        assert text.encode() == (FOLDER / f"{name}.jsonl").read_bytes()
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", [*EVAL_SETS, *DATASETS])
 def test_rows_follow_their_schema_and_their_answers_are_right(name):
     kind = "eval_item" if name in EVAL_SETS else "dataset_row"
     rows = rows_in(name)
-    assert len(rows) == FILES[name]
+    assert len(rows) == (EVAL_SETS | DATASETS)[name][0]
     assert [problem for row in rows for problem in check_value(kind, row, file=name)] == []
     assert [solve(row["prompt"]) for row in rows] == [row.get("expected") or row["final_answer"] for row in rows]
     for row in rows if kind == "dataset_row" else ():
