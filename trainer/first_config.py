@@ -289,7 +289,7 @@ def read_inputs(order: Order, problems: list[Problem]) -> ModelAndData | None:
         rows=rows,
         data=data,
         evaluated=evaluated,
-        longest_answer=0 if pairs else max((each.learned_count for each in data.encoded.encoded), default=0),
+        longest_answer=0 if pairs else max((len(each.learned) for each in data.encoded.encoded), default=0),
         warnings=(*data.warnings, *_overlap(evaluated, data, order.eval_set or order.data, problems)),
     )
 

@@ -86,14 +86,14 @@ def check_prompt_room(
     if shortest + max_new_tokens <= max_positions:
         return []
     for_one, for_all = max_positions - shortest, max_positions - max(lengths)
-    fix = "Use an evaluation set with shorter prompts, or a model with more positions."
-    if for_one > 0:
-        fix = f"Set evaluation.max_new_tokens to at most {for_one}"
-        fix += f"; up to {for_all} leave room for every prompt." if 0 < for_all < for_one else "."
+    fix = f"Set evaluation.max_new_tokens to at most {for_one}"
+    fix += f"; up to {for_all} leave room for every prompt." if 0 < for_all < for_one else "."
+    if for_one <= 0:
+        fix = "Use an evaluation set with shorter prompts, or a model with more positions."
     what = (
-        f"evaluation.max_new_tokens is {max_new_tokens} and the shortest prompt of {items.name} has "
-        f"{shortest} tokens; {model} has {max_positions} positions."
+        f"evaluation.max_new_tokens is {max_new_tokens} and the shortest prompt of {items.name} has {shortest} tokens; "
     )
+    what += f"{model} has {max_positions} positions."
     return [problem_of("TP062", file=model, pointer="/evaluation/max_new_tokens", what=what, next=fix)]
 
 

@@ -19,8 +19,6 @@ from types import MappingProxyType, SimpleNamespace
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
 from schemas.formats import format_value
 from schemas.problems import Problem, ProblemError, problem_of, truncate_problems
 from trainer.config.names import limit_tokenizer_size
@@ -337,14 +335,13 @@ def summarize_rows(rows: Sequence[Mapping[str, Any]], template: str | None = Non
     if all conversations begin with the same one. `template` is that of plain prompts, or None for the default of the
     most frequent kind of plain row.
     """
-    systems: set[str | None] = set()
+    systems, kinds = set[str | None](), Counter[Kind]()
     configured: str | None = None
     takes_configured = False
     conversations = thoughts = 0
-    kinds: Counter[Kind] = Counter()
-    prompts = np.zeros(len(rows), np.int64)
-    for number, row in enumerate(rows):
-        prompts[number] = hash(row_prompt(row))
+    prompts: set[int] = set()
+    for row in rows:
+        prompts.add(hash(row_prompt(row)))
         first = row.get("chosen", row)
         kinds[row_kind(first)] += 1
         configured = first.get("system_prompt")
@@ -361,8 +358,7 @@ def summarize_rows(rows: Sequence[Mapping[str, Any]], template: str | None = Non
         plain = [(count, kind) for kind, count in kinds.items() if kind != "conversation"]
         usual = default_template(max(plain)[1]) if plain else AS_WRITTEN
         form = PromptForm(conversation=False, system=configured, template=usual if template is None else template)
-    duplicates = len(rows) - len(np.unique(prompts))
-    return RowSummary(kinds=kinds, form=form, duplicates=duplicates, takes_system_prompt=takes_configured)
+    return RowSummary(kinds=kinds, form=form, duplicates=len(rows) - len(prompts), takes_system_prompt=takes_configured)
 
 
 def infer_form(rows: Sequence[Mapping[str, Any]], template: str | None = None) -> PromptForm:
