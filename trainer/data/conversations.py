@@ -290,8 +290,8 @@ class PromptForm:
     def render(self, prompt: str, tokenizer: Tokenizer) -> str:
         """Return the text that the model is given; for "{prompt}" it is the template in eval_summary.json."""
         if not self.conversation:
-            return with_system_text(self.system, self.template.replace("{prompt}", prompt))
-        turns = with_system_turn(self.system, [{"role": "user", "content": prompt}], tokenizer)
+            return add_system_text(self.system, self.template.replace("{prompt}", prompt))
+        turns = add_system_turn(self.system, [{"role": "user", "content": prompt}], tokenizer)
         return render_prompt_turns(turns, tokenizer, thinks=self.thinks)
 
     def templated(self, tokenizer: Tokenizer) -> bool:
@@ -332,8 +332,8 @@ def summarize_rows(rows: Sequence[Mapping[str, Any]], template: str | None = Non
     """Count kinds and duplicates, and infer the form of prompts.
 
     Most rows decide the form; in case of a tie it is plain. A system prompt is part of the form if it is configured or
-    if all conversations begin with the same one. `template` is that of plain prompts, or None for the default of the
-    most frequent kind of plain row.
+    if all conversations begin with the same one. `template` is used for plain prompts; None means the default of
+    the most frequent kind of plain row.
     """
     systems, kinds = set[str | None](), Counter[Kind]()
     configured: str | None = None
@@ -385,7 +385,7 @@ def render_row(
 
     A trace with the steps "2+2=4" and the answer "4" gives the completion
     `<reasoning>2+2=4</reasoning>\n<answer>4</answer>`. With `every_turn` all assistant turns are learned, not only the
-    last. `template` is that of plain prompts, or None for the default of each kind.
+    last. `template` is used for plain prompts; None means the default of each kind.
 
     Raises:
         TemplateRefusedError: The template refuses the turns, or a turn cannot be found in its output.
@@ -397,7 +397,7 @@ def render_row(
     if "begun" in row:
         return Example(prompt=row["begun"], templated=False, completion=row["completion"], answer=None)
     prompt = (find_template(row, template) or AS_WRITTEN).replace("{prompt}", row["prompt"])
-    prompt = with_system_text(row.get("system_prompt"), prompt)
+    prompt = add_system_text(row.get("system_prompt"), prompt)
     return Example(prompt=prompt, templated=False, completion=learned_text(row), answer=row.get("final_answer"))
 
 
@@ -405,14 +405,14 @@ def render_question(row: dict[str, Any], tokenizer: Tokenizer, *, template: str 
     """Render a row as a prompt for sampling: of a conversation, the turns before its answer."""
     if "messages" not in row:
         return render_row(row, tokenizer, template=template)
-    turns = with_system_turn(row.get("system_prompt"), row["messages"][:-1], tokenizer)
+    turns = add_system_turn(row.get("system_prompt"), row["messages"][:-1], tokenizer)
     prompt = render_prompt_turns(turns, tokenizer, thinks=None, variables=_variables(row))
     return Example(prompt=prompt, templated=has_template(tokenizer), completion="", answer=None)
 
 
 def render_conversation(row: Mapping[str, Any], tokenizer: Tokenizer, *, every_turn: bool) -> Example:
     """Split the text of a conversation into prompts and learned turns."""
-    messages = with_system_turn(row.get("system_prompt"), row["messages"], tokenizer)
+    messages = add_system_turn(row.get("system_prompt"), row["messages"], tokenizer)
     conversation = Conversation(messages, tokenizer, _variables(row))
     last, written = len(messages) - 1, 0
     turns: list[tuple[str, str, bool]] = []
@@ -518,22 +518,22 @@ def render_prompt_turns(
     return conversation.text[: conversation.find_start(len(messages))]
 
 
-def with_system_text(system_prompt: str | None, prompt: str) -> str:
+def add_system_text(system_prompt: str | None, prompt: str) -> str:
     """Return a plain prompt after the system prompt and a blank line."""
     return prompt if system_prompt is None else f"{system_prompt}\n\n{prompt}"
 
 
-def with_system_turn(system_prompt: str | None, messages: Sequence[Turn], tokenizer: Tokenizer) -> Sequence[Turn]:
+def add_system_turn(system_prompt: str | None, messages: Sequence[Turn], tokenizer: Tokenizer) -> Sequence[Turn]:
     """Return turns that begin with the system prompt, unless they have their own.
 
-    If the chat template has no system turn, as in Gemma 2, the system prompt precedes the text of the first turn.
+    If the chat template lacks a system turn, as in Gemma 2, the system prompt precedes the text of the first turn.
     """
     if system_prompt is None or messages[0]["role"] == "system":
         return messages
     if not has_template(tokenizer) or template_facts(tokenizer).has_system_turn:
         return [{"role": "system", "content": system_prompt}, *messages]
     first, *rest = messages
-    return [{**first, "content": with_system_text(system_prompt, first["content"])}, *rest]
+    return [{**first, "content": add_system_text(system_prompt, first["content"])}, *rest]
 
 
 def join_turns(messages: Sequence[Turn]) -> str:

@@ -194,7 +194,7 @@ def encode_rows(
 def require_end_token(tokenizer: Tokenizer, file: str) -> None:
     """Raise a ProblemError with exit code 2 if the tokenizer lacks an end token."""
     if tokenizer.eos_token_id is None:
-        what = "The model's tokenizer has no end token."
+        what = "The model's tokenizer lacks an end token."
         problem = problem_of("TP020", file=file, what=what, expected="eos_token in tokenizer_config.json")
         raise ProblemError([problem], exit_code=2)
 

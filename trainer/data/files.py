@@ -1,4 +1,4 @@
-"""Row files: JSONL, JSON, Parquet, Arrow, plain text, and folders of them.
+"""Row files: JSONL, JSON, Parquet, Arrow, plain text, and folders.
 
 A value means the same in every format: null and NaN are missing values, a byte order mark is skipped, and a duplicate
 key is an error. Rows are read one by one, except those of a JSON document. The files of a folder are read in the order
@@ -179,13 +179,13 @@ def open_document(path: Path) -> RowTable:
     rows = value if isinstance(value, list) else [value]
     lines = LazySequence(len(rows), lambda number: find_line(f"{parent}/{number}") or 1)
 
-    def read(number: int) -> Row:
+    def require_object(number: int) -> Row:
         if not isinstance(row := rows[number], dict):
             what = f"The array contains {format_value(row)}, not an object."
             raise unreadable(path, what, line=lines[number])
         return row
 
-    return RowTable(path, lambda: (partial(read, number) for number in range(len(rows))), lines)
+    return RowTable(path, lambda: (partial(require_object, number) for number in range(len(rows))), lines)
 
 
 def read_text(path: Path) -> Row:
@@ -218,13 +218,13 @@ def read_arrow(path: Path) -> Iterator[ReadRow]:
             raise ProblemError([problem_of("TP109", file=str(path), what=what)], exit_code=2)
         as_json = [field.name for field in schema if str(field.type).startswith("extension<arrow.json")]
 
-        def read(batch: Any, place: int) -> Row:
+        def decode_row(batch: Any, place: int) -> Row:
             with reading(path):
                 row: Row = batch.slice(place, 1).to_pylist()[0]
                 return row | {name: json.loads(row[name]) for name in as_json if row[name] is not None}
 
         for batch in batches:
-            yield from (partial(read, batch, place) for place in range(batch.num_rows))
+            yield from (partial(decode_row, batch, place) for place in range(batch.num_rows))
 
 
 def open_folder(path: Path) -> RowTable:

@@ -458,14 +458,14 @@ def scan_rows(table: RowTable, *kinds: RowKind) -> RowScan:
             if len(scan.problems) >= MAX_EXPLAINED_ROWS:
                 break
 
-    def as_conversation(number: int) -> Row:
+    def to_conversation(number: int) -> Row:
         row = stored[number]
         is_plain = number in instructions and "messages" not in row
         return {"messages": to_messages(row["prompt"], row["completion"])} if is_plain else row
 
     stored = StoredSequence(convert())
     instructions = frozenset(scan.shapes.get(("rows", _ALPACA), ()))
-    scan.rows = LazySequence(len(stored), as_conversation) if has_turns else stored
+    scan.rows = LazySequence(len(stored), to_conversation) if has_turns else stored
     return scan
 
 
@@ -575,7 +575,7 @@ def default_template(kind: Kind) -> str:
 
 
 def find_template(row: Mapping[str, Any], template: str | None) -> str | None:
-    """Return the template that writes the prompt of a row, by default that of its kind, or None if none does."""
+    """Return the template of plain prompts, by default the one of its kind, or None if the row has another form."""
     kind = row_kind(row)
     if kind not in ("trace", "pair", "task"):
         return None

@@ -33,11 +33,11 @@ from trainer.data.conversations import (
     FORM,
     PromptForm,
     Tokenizer,
+    add_system_text,
     render_question,
     render_sides,
     row_prompt,
     summarize_rows,
-    with_system_text,
     writes_date,
 )
 from trainer.data.encode import EncodedData, EncodedRow
@@ -164,7 +164,7 @@ class Data:
                 for place, token in enumerate(ids)
             ],
             "truncated": encoded.truncated,
-            **({} if template is None else {"template": with_system_text(settings.system_prompt, template)}),
+            **({} if template is None else {"template": add_system_text(settings.system_prompt, template)}),
             "prompt_utf8": example.first_prompt.encode("utf-8", "surrogatepass").hex(),
         }
 

@@ -163,10 +163,10 @@ class GroupPolicy(Objective):
         def log_probs(decoder: Decoder, dropout_key: Key[Array, ""] | None) -> Array:
             hidden = decoder.hidden(batch["tokens"], dropout_key=dropout_key)
 
-            def logits_of(states: Array) -> Array:
+            def scaled_logits(states: Array) -> Array:
                 return decoder.logits(states) / jnp.float32(self.settings.temperature)
 
-            return token_log_probs(hidden, targets, mask, logits_of, self.chunk_positions)
+            return token_log_probs(hidden, targets, mask, scaled_logits, self.chunk_positions)
 
         before = None if reference is None else jax.lax.stop_gradient(log_probs(reference, None))
         return self.sums(log_probs(model, key), old, mask, batch["advantages"], before)

@@ -48,7 +48,7 @@ def test_reader_is_inferred_from_rows(rows: list, expected: list, answer: str, c
     assert infer_scoring(EvaluationConfig(), rows, items(*expected)) == Scoring(answer=answer, compare=compare)
 
 
-def test_configured_reader_is_kept():
+def test_configured_reader_is_used():
     settings = EvaluationConfig(answer="regex", answer_regex="#### (.*)", compare="numeric", tolerance=0.1)
     scoring = infer_scoring(settings, [TRACE], items("4"))
     assert scoring == Scoring(answer="regex", answer_regex="#### (.*)", compare="numeric", tolerance=0.1)
@@ -61,7 +61,7 @@ def test_a_configuration_of_an_earlier_version_reads_tags():
     assert infer_scoring(build_config(earlier).evaluation, [NUMBER], items("5")) == Scoring()
 
 
-def asked(folder: Path, rows: list, expected: list, **settings: Any) -> Config:
+def build_run(folder: Path, rows: list, expected: list, **settings: Any) -> Config:
     eval_set = row_file(folder / "items.jsonl", *items(*expected))
     return Config(
         model=ModelConfig(name="tiny-gpt2"),
@@ -84,7 +84,7 @@ def asked(folder: Path, rows: list, expected: list, **settings: Any) -> Config:
     ],
 )
 def test_unreadable_expected_answers_are_refused(settings: dict, expected: Any, what: str, tmp_path: Path):
-    said = refusal_text(inputs_of, asked(tmp_path, [WORD], [expected], **settings))
+    said = refusal_text(inputs_of, build_run(tmp_path, [WORD], [expected], **settings))
     assert f"error TP008: {tmp_path / 'items.jsonl'} at /expected (line 1): i0 expects " in said
     assert f", which {what}.\n" in said
 
@@ -100,7 +100,7 @@ def test_unreadable_expected_answers_are_refused(settings: dict, expected: Any, 
     ],
 )
 def test_settings_of_the_reader_are_checked(settings: dict, code: str, what: str, tmp_path: Path):
-    said = refusal_text(inputs_of, asked(tmp_path, [WORD], ["Bob"], **settings))
+    said = refusal_text(inputs_of, build_run(tmp_path, [WORD], ["Bob"], **settings))
     assert said.startswith(f"error {code}: run at /evaluation/")
     assert what in said
 
@@ -119,7 +119,7 @@ def test_settings_of_the_reader_are_checked(settings: dict, code: str, what: str
     ],
 )
 def test_rows_that_do_not_teach_the_form_are_reported(rows, expected, settings, what: str | None, tmp_path: Path):
-    _, data = inputs_of(asked(tmp_path, rows, [expected], **settings))
+    _, data = inputs_of(build_run(tmp_path, rows, [expected], **settings))
     found = [each.what for each in data.warnings if each.code == "TP087"]
     assert len(found) == (what is not None)
     assert all(what in each for each in found)

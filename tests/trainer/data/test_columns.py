@@ -25,12 +25,12 @@ ULTRAFEEDBACK |= {**TALK, "score_chosen": 8.0, "score_rejected": 3.5}
 TOOLS = [{"type": "function", "function": {"name": "weather"}}]
 
 
-def read(folder: Path, *rows: dict[str, Any], kind: RowKind = "rows") -> RowFile:
+def read_file(folder: Path, *rows: dict[str, Any], kind: RowKind = "rows") -> RowFile:
     return read_dataset(row_file(folder / "rows.jsonl", *rows), kind)
 
 
 def refusal(folder: Path, *rows: dict[str, Any], kind: RowKind = "rows") -> tuple[Problem, ...]:
-    return catch_problems(read, folder, *rows, kind=kind)
+    return catch_problems(read_file, folder, *rows, kind=kind)
 
 
 def aside(file: RowFile) -> list[str]:
@@ -38,7 +38,7 @@ def aside(file: RowFile) -> list[str]:
 
 
 def test_ultrafeedback_is_read_as_pairs(tmp_path: Path):
-    file = read(tmp_path, ULTRAFEEDBACK, kind="pairs")
+    file = read_file(tmp_path, ULTRAFEEDBACK, kind="pairs")
     assert list(file.rows) == [{"chosen": TALK, "rejected": SEVEN}]
     assert aside(file) == ["Ignored: the columns prompt_id, messages, score_chosen and score_rejected."]
     assert read_shape(str(file.path), []).kind == "pairs"
@@ -48,7 +48,10 @@ def test_ultrafeedback_is_read_as_pairs(tmp_path: Path):
 @pytest.mark.parametrize("before", [{"instruction": "Name a bird.", "input": ""}, {"prompt": "Name a bird."}])
 def test_instruction_is_the_prompt_of_a_pair(before: dict[str, Any], tmp_path: Path):
     row = before | {"chosen": "A robin.", "rejected": "Seven."}
-    assert read(tmp_path, row, kind="pairs").rows[0]["rejected"] == {"prompt": "Name a bird.", "completion": "Seven."}
+    assert read_file(tmp_path, row, kind="pairs").rows[0]["rejected"] == {
+        "prompt": "Name a bird.",
+        "completion": "Seven.",
+    }
 
 
 @pytest.mark.parametrize("texts", [True, False])
@@ -56,7 +59,7 @@ def test_instruction_is_the_prompt_of_a_pair(before: dict[str, Any], tmp_path: P
 def test_conversation_is_the_prompt_of_a_pair(before: dict[str, Any], texts: bool, tmp_path: Path):
     answers: dict[str, Any] = {"chosen": "A robin.", "rejected": "Seven."}
     answers = answers if texts else {side: {"from": "gpt", "value": text} for side, text in answers.items()}
-    file = read(tmp_path, before | answers | {"system": "Be short."}, kind="pairs")
+    file = read_file(tmp_path, before | answers | {"system": "Be short."}, kind="pairs")
     system = {"role": "system", "content": "Be short."}
     sides = [{"messages": [system, *talk["messages"]]} for talk in (TALK, SEVEN)]
     assert list(file.rows) == [dict(zip(("chosen", "rejected"), sides, strict=True))]
@@ -69,7 +72,7 @@ def test_conversation_is_the_prompt_of_a_pair(before: dict[str, Any], texts: boo
 )
 def test_system_history_and_tools_precede_the_conversation(row: dict[str, Any], history: Any, tmp_path: Path):
     more = {"system": "Be short.", "history": history, "tools": json.dumps(TOOLS)}
-    file = read(tmp_path, row | more)
+    file = read_file(tmp_path, row | more)
     turns = chat(("system", "Be short."), ("user", "Hi."), ("assistant", "Hello."))["messages"]
     assert list(file.rows) == [{"messages": [*turns, *TALK["messages"]], "tools": TOOLS}]
     assert (aside(file), file.variables) == ([], {"tools": 0})
@@ -80,17 +83,17 @@ def test_empty_columns_change_nothing(empty: Any, tmp_path: Path):
     columns = dict.fromkeys(("history", "tools"), empty)
     if empty != "[]":
         columns |= dict.fromkeys(("system", "images", "chat_template_kwargs"), empty)
-    assert list(read(tmp_path, PAIR | columns).rows) == [PAIR]
-    assert list(read(tmp_path, SHARE_GPT | columns).rows) == [TALK]
+    assert list(read_file(tmp_path, PAIR | columns).rows) == [PAIR]
+    assert list(read_file(tmp_path, SHARE_GPT | columns).rows) == [TALK]
 
 
 def test_one_history_makes_all_instructions_conversations(tmp_path: Path):
     """In either order of the rows: a prompt is written in one way."""
     earlier = ALPACA | {"history": [["Hi.", "Hello."]]}
     for rows in ([ALPACA, earlier], [earlier, ALPACA]):
-        file = read(tmp_path, *rows)
+        file = read_file(tmp_path, *rows)
         assert sorted(len(row["messages"]) for row in file.rows) == [2, 4]
-    assert list(read(tmp_path, ALPACA).rows) == [PAIR]
+    assert list(read_file(tmp_path, ALPACA).rows) == [PAIR]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +120,7 @@ def test_column_that_changes_the_training_is_refused(name: str, value: Any, next
 
 @pytest.mark.parametrize("more", [{"weight": 1.0}, {"weight": 1}, {"label": "bird"}, {"loss": True}, {"question": "?"}])
 def test_column_without_effect_is_ignored(more: dict[str, Any], tmp_path: Path):
-    file = read(tmp_path, PAIR | more)
+    file = read_file(tmp_path, PAIR | more)
     assert aside(file) == [f"Ignored: the column {next(iter(more))}."]
 
 
@@ -137,7 +140,7 @@ def test_flags_of_turns(name: str, flags: tuple[dict[str, Any], ...], refused: s
     talk = chat(("user", "Hi."), ("assistant", "Hello."), ("user", "Name a bird."), ("assistant", "A robin."))
     row = {name: [turn | more for turn, more in zip(talk["messages"], flags, strict=True)]}
     if refused is None:
-        file = read(tmp_path, row)
+        file = read_file(tmp_path, row)
         assert list(file.rows) == [talk]
         assert all(f"{name}[]." in what for what in aside(file))
     else:

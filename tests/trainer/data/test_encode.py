@@ -47,7 +47,7 @@ def test_counts_equal_the_arrays(tokenizer):
     }
 
 
-def with_unknown_words(folder: Path, *known: str):
+def word_tokenizer(folder: Path, *known: str):
     """Return a tokenizer of a few words, which takes every other one for `[UNK]`."""
     formats = {word: number for number, word in enumerate(("<eos>", "[UNK]", *known))}
     model_folder(folder, config={"vocab_size": 8}, unk_token="[UNK]")
@@ -58,7 +58,7 @@ def with_unknown_words(folder: Path, *known: str):
 
 
 def test_unknown_answers_are_refused(tmp_path: Path):
-    own = with_unknown_words(tmp_path / "model", "Hi", "there")
+    own = word_tokenizer(tmp_path / "model", "Hi", "there")
     far = {"prompt": "Say ho.", "completion": "Ho ho."}
     assert encode_rows([PAIR], own, max_length=64, file="rows.jsonl").counts["rows"] == 1
     problems = catch_problems(encode_rows, [PAIR, TRACE, *[far] * 5], own, max_length=64, file="rows.jsonl")

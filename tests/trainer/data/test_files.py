@@ -28,17 +28,17 @@ SUM = {"prompt": "Add the numbers.\n\n2 and 3", "completion": "5"}
 PAIR = {"prompt": "Say hi.", "completion": "Hi."}
 
 
-def as_jsonl(path: Path, rows: list[dict]) -> Path:
+def write_jsonl(path: Path, rows: list[dict]) -> Path:
     return Path(row_file(path.with_suffix(".jsonl"), *rows))
 
 
-def as_parquet(path: Path, rows: list[dict]) -> Path:
+def write_parquet(path: Path, rows: list[dict]) -> Path:
     path = path.with_suffix(".parquet")
     parquet.write_table(pyarrow.Table.from_pylist(rows), path, row_group_size=2)
     return path
 
 
-def as_folder(path: Path, rows: list[dict]) -> Path:
+def write_folder(path: Path, rows: list[dict]) -> Path:
     """Write what `Dataset.save_to_disk` writes: two files in the stream format, and their names."""
     path.mkdir()
     table = pyarrow.Table.from_pylist(rows)
@@ -52,7 +52,7 @@ def as_folder(path: Path, rows: list[dict]) -> Path:
     return path
 
 
-WRITERS = (as_jsonl, as_parquet, as_folder)
+WRITERS = (write_jsonl, write_parquet, write_folder)
 Write = Callable[[Path, list[dict]], Path]
 
 
@@ -94,7 +94,7 @@ def test_each_token_of_a_text_is_supervised_once(tmp_path: Path):
     assert (data.counts["rows"], data.counts["end_token_supervised"], data.counts["truncated_rows"]) == (3, True, 0)
 
 
-@pytest.mark.parametrize("write", [as_parquet, as_folder])
+@pytest.mark.parametrize("write", [write_parquet, write_folder])
 def test_damaged_file_is_refused(write: Write, tmp_path: Path):
     path = write(tmp_path / "rows", [PAIR])
     file = min(path.glob("*.arrow")) if path.is_dir() else path
@@ -124,7 +124,7 @@ def test_token_file_round_trip(tmp_path: Path):
         again[3]
 
 
-def as_array(path: Path, rows: list[dict]) -> Path:
+def write_array(path: Path, rows: list[dict]) -> Path:
     path = path.with_suffix(".json")
     path.write_text(json.dumps(rows, indent=2))
     return path
@@ -148,7 +148,7 @@ def test_json_document_is_read(text: str, taken: list[dict], mark: str, tmp_path
 
 
 def test_problems_of_a_json_array_have_lines(tmp_path: Path):
-    path = as_array(tmp_path / "rows", [PAIR, PAIR | {"completion": ""}])
+    path = write_array(tmp_path / "rows", [PAIR, PAIR | {"completion": ""}])
     assert f"{path} at /completion (line 6)" in refusal(path)
     path.write_text('[{"prompt": "a", "completion": "b"}, 3]')
     assert "The array contains 3, not an object." in refusal(path)
@@ -170,7 +170,7 @@ def test_json_rules_hold_in_every_format(name: str, tmp_path: Path):
     assert "TP104" in refusal(path)
 
 
-@pytest.mark.parametrize("write", [as_jsonl, as_array, as_parquet, as_folder])
+@pytest.mark.parametrize("write", [write_jsonl, write_array, write_parquet, write_folder])
 def test_nan_is_never_text(write: Write, tmp_path: Path):
     nan = float("nan")
     file = read_dataset(str(write(tmp_path / "rows", [ALPACA | {"input": nan}] * 2)))
@@ -202,7 +202,7 @@ def test_duplicate_column_is_refused(tmp_path: Path):
 def hub(folder: Path, names: list[str]) -> None:
     for number, name in enumerate(names):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        write = as_parquet if name.endswith(".parquet") else as_jsonl
+        write = write_parquet if name.endswith(".parquet") else write_jsonl
         write(folder / name, [{"prompt": f"{number}?", "completion": Path(name).name}])
 
 
@@ -242,7 +242,7 @@ def test_folder_of_several_datasets_is_refused(names: list[str], said: str, tmp_
 
 def test_saved_dataset_dict_gives_its_training_split(tmp_path: Path):
     for split in ("test", "train"):
-        as_folder(tmp_path / split, [PAIR] if split == "train" else [SUM])
+        write_folder(tmp_path / split, [PAIR] if split == "train" else [SUM])
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
     file = read_dataset(str(tmp_path))
     assert list(file.rows) == [PAIR]
@@ -250,8 +250,8 @@ def test_saved_dataset_dict_gives_its_training_split(tmp_path: Path):
 
 
 def test_problem_names_the_shard(tmp_path: Path):
-    as_jsonl(tmp_path / "0", [PAIR, PAIR])
-    as_jsonl(tmp_path / "1", [PAIR, PAIR | {"completion": ""}])
+    write_jsonl(tmp_path / "0", [PAIR, PAIR])
+    write_jsonl(tmp_path / "1", [PAIR, PAIR | {"completion": ""}])
     assert f"{tmp_path / '1.jsonl'} at /completion (line 2)" in refusal(tmp_path)
 
 
@@ -284,11 +284,11 @@ def test_other_content_is_recognised(name: str, content: bytes, what: str, next_
     ],
 )
 def test_unusable_rows_are_refused(rows: list[dict], kind: str, what: str, tmp_path: Path):
-    assert what in refusal(as_jsonl(tmp_path / "rows", rows), kind)
+    assert what in refusal(write_jsonl(tmp_path / "rows", rows), kind)
 
 
 def test_missing_pyarrow_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    path = as_parquet(tmp_path / "rows", [PAIR])
+    path = write_parquet(tmp_path / "rows", [PAIR])
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert f"error TP015: {path}: Reading rows.parquet needs pyarrow, which is not installed." in refusal(path)
 

@@ -24,13 +24,13 @@ TALKS = [
 ]
 
 
-def read(folder: Path, *rows: Any) -> RowFile:
+def read_file(folder: Path, *rows: Any) -> RowFile:
     return read_dataset(row_file(folder / "pairs.jsonl", *rows), "pairs")
 
 
 @pytest.mark.parametrize("row", TALKS)
 def test_pairs_of_turns(row: dict[str, Any], tmp_path: Path):
-    file = read(tmp_path, row)
+    file = read_file(tmp_path, row)
     assert list(file.rows) == [{"chosen": {"messages": [USER, BLUE]}, "rejected": {"messages": [USER, RED]}}]
     assert infer_form(file.rows).conversation
     assert row_prompt(file.rows[0]) == row_texts(file.rows[0])[0][0] == "Sky?"
@@ -38,7 +38,7 @@ def test_pairs_of_turns(row: dict[str, Any], tmp_path: Path):
 
 def test_pairs_of_texts(tmp_path: Path):
     with_prompt = {"prompt": "Sky?", "chosen": "Blue.", "rejected": "Red.", "source": "x"}
-    file = read(tmp_path, with_prompt, {"chosen": "The sky is blue", "rejected": "The sky is black"})
+    file = read_file(tmp_path, with_prompt, {"chosen": "The sky is blue", "rejected": "The sky is black"})
     assert file.rows[0]["rejected"] == {"prompt": "Sky?", "completion": "Red."}
     assert file.rows[1]["chosen"] == {"begun": "The sky is", "completion": " blue"}
     assert [row_prompt(row) for row in file.rows] == ["Sky?", "The sky is"]
@@ -113,5 +113,5 @@ def test_answers_with_equal_tokens_are_refused(config: Config, tmp_path: Path):
 )
 def test_an_invalid_pair_is_refused_with_its_line(row: dict[str, Any], code: str, pointer: str | None, tmp_path: Path):
     whole = {"prompt": "a", "chosen": "b", "rejected": "c"}
-    [found] = catch_problems(read, tmp_path, whole, row, whole)
+    [found] = catch_problems(read_file, tmp_path, whole, row, whole)
     assert (found.code, found.pointer, found.line) == (code, pointer, 2)

@@ -24,15 +24,15 @@ LONGEST = 6
 ROWS = 8
 
 
-def loss_of(loss_type: Any, **settings: float) -> GroupPolicy:
+def build_loss(loss_type: Any, **settings: float) -> GroupPolicy:
     high = 5.0 if loss_type == "cispo" else 0.2
     given = {"epsilon_low": 0.2, "epsilon_high": high, "kl_beta": 0.0, "max_completion_tokens": LONGEST} | settings
     objective = ObjectiveConfig(kind="grpo", loss_type=loss_type, **given)  # type: ignore[arg-type]
     return GroupPolicy(max_length=LONGEST, chunk_positions=None, settings=objective)
 
 
-def batch_of(seed: int = 0, *, spread: float = 0.3) -> dict[str, jax.Array]:
-    """Eight completions of one to six tokens, one of which has none; log-probabilities as they were drawn nearly."""
+def build_batch(seed: int = 0, *, spread: float = 0.3) -> dict[str, jax.Array]:
+    """Eight completions of up to six tokens, with log-probabilities near those of sampling."""
     random = np.random.default_rng(seed)
     log_probs = -random.exponential(1.0, (ROWS, LONGEST))
     lengths = np.array([6, 1, 3, 0, 5, 2, 6, 4])
@@ -45,7 +45,7 @@ def batch_of(seed: int = 0, *, spread: float = 0.3) -> dict[str, jax.Array]:
     }
 
 
-def gradient_of(loss: GroupPolicy, batch: dict[str, jax.Array]) -> jax.Array:
+def compute_gradient(loss: GroupPolicy, batch: dict[str, jax.Array]) -> jax.Array:
     def mean(log_probs: jax.Array) -> jax.Array:
         sums = loss.sums(**batch | {"log_probs": log_probs})
         return sums.loss / sums.weight
@@ -53,7 +53,7 @@ def gradient_of(loss: GroupPolicy, batch: dict[str, jax.Array]) -> jax.Array:
     return jax.grad(mean)(batch["log_probs"])
 
 
-def step_of(loss: GroupPolicy, batch: dict[str, jax.Array], microbatches: int = 1) -> tuple[np.ndarray, Any]:
+def take_step(loss: GroupPolicy, batch: dict[str, jax.Array], microbatches: int = 1) -> tuple[np.ndarray, Any]:
     """Return the gradient and the metrics of a step of log-probabilities as they are."""
 
     def loss_fn(trained: Any, frozen: Any, micro: Any, key: Any) -> LossSums:
@@ -77,12 +77,12 @@ WITHIN = 1e-6
 def answer(case: dict[str, Any]) -> tuple[np.ndarray, Any]:
     """Return gradient and metrics of a step of ours, in as many microbatches as TRL's."""
     settings = {name: case[name] for name in ("loss_type", "epsilon_low", "epsilon_high")}
-    loss = loss_of(**settings, kl_beta=case["beta"], max_completion_tokens=TRUTH["max_completion_tokens"])
+    loss = build_loss(**settings, kl_beta=case["beta"], max_completion_tokens=TRUTH["max_completion_tokens"])
     names = ("log_probs", "old_log_probs", "advantages", "reference_log_probs")
     batch = {name: jnp.asarray(TRUTH[name], jnp.float32) for name in names}
     batch |= {"old_log_probs": batch["log_probs"]} if case.get("on_policy") else {}
     batch["mask"] = jnp.asarray(np.arange(batch["log_probs"].shape[1]) < np.array(TRUTH["lengths"])[:, None])
-    return step_of(loss, batch, case.get("microbatches", 1))
+    return take_step(loss, batch, case.get("microbatches", 1))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -95,10 +95,10 @@ def test_loss_and_gradient_are_those_of_trl(name: str):
         assert float(metrics.named[share]) == pytest.approx(case[share], abs=WITHIN)
 
 
-def by_hand(loss_type: str, advantage: float, **settings: float) -> LossSums:
+def worked_sums(loss_type: str, advantage: float, **settings: float) -> LossSums:
     rows = [jnp.log(jnp.asarray([values], jnp.float32)) for values in ([0.5, 0.25], [0.4, 0.3], [0.45, 0.2])]
     mask, advantages = jnp.ones((1, 2), jnp.bool_), jnp.asarray([advantage], jnp.float32)
-    return loss_of(loss_type, **settings).sums(rows[0], rows[1], mask, advantages, rows[2])
+    return build_loss(loss_type, **settings).sums(rows[0], rows[1], mask, advantages, rows[2])
 
 
 @pytest.mark.parametrize(
@@ -114,13 +114,13 @@ def by_hand(loss_type: str, advantage: float, **settings: float) -> LossSums:
     ],
 )
 def test_the_case_worked_by_hand(loss_type: str, advantage: float, loss: float, weight: float):
-    sums = by_hand(loss_type, advantage)
+    sums = worked_sums(loss_type, advantage)
     assert float(sums.loss) == pytest.approx(loss, rel=1e-6)
     assert float(sums.weight) == weight
 
 
 def test_the_divergence_costs_k3_times_the_ratio():
-    without, costly = by_hand("dapo", 1), by_hand("dapo", 1, kl_beta=0.5)
+    without, costly = worked_sums("dapo", 1), worked_sums("dapo", 1, kl_beta=0.5)
     assert float(costly.loss - without.loss) == pytest.approx(0.5 * (0.00670 + 0.01929), abs=1e-5)
     k3 = k3_divergences(jnp.log(jnp.asarray([[0.5, 0.25]])), jnp.log(jnp.asarray([[0.45, 0.2]])))
     np.testing.assert_allclose(k3, [[0.00536, 0.02314]], atol=1e-5)
@@ -129,40 +129,40 @@ def test_the_divergence_costs_k3_times_the_ratio():
 
 
 def test_without_a_reference_a_divergence_cannot_cost():
-    batch = batch_of() | {"reference_log_probs": None}
-    assert "kl" not in loss_of("dapo").sums(**batch).means
+    batch = build_batch() | {"reference_log_probs": None}
+    assert "kl" not in build_loss("dapo").sums(**batch).means
     with pytest.raises(ValueError, match="kl_beta is above 0"):
-        loss_of("dapo", kl_beta=0.1).sums(**batch)
+        build_loss("dapo", kl_beta=0.1).sums(**batch)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loss_type", TYPES)
 def test_padding_has_no_effect_and_no_gradient(loss_type: str):
-    loss, batch = loss_of(loss_type, kl_beta=0.1), batch_of()
+    loss, batch = build_loss(loss_type, kl_beta=0.1), build_batch()
     numbers = [name for name, value in batch.items() if value.ndim == 2 and name != "mask"]
     for poison in (jnp.nan, jnp.inf, -jnp.inf):
         spoiled = batch | {name: jnp.where(batch["mask"], batch[name], poison) for name in numbers}
         jax.tree.map(np.testing.assert_array_equal, loss.sums(**spoiled), loss.sums(**batch))
-        np.testing.assert_array_equal(gradient_of(loss, spoiled), gradient_of(loss, batch))
+        np.testing.assert_array_equal(compute_gradient(loss, spoiled), compute_gradient(loss, batch))
     wider = {name: jnp.pad(value, [(0, 0), (0, 3)][: value.ndim]) for name, value in batch.items()}
     one, other = loss.sums(**wider), loss.sums(**batch)
     assert float(one.loss / one.weight) == pytest.approx(float(other.loss / other.weight), rel=1e-6)
-    assert not np.any(np.asarray(gradient_of(loss, batch))[~np.asarray(batch["mask"])])
+    assert not np.any(np.asarray(compute_gradient(loss, batch))[~np.asarray(batch["mask"])])
 
 
 @pytest.mark.slow(but=("gspo",))
 @pytest.mark.parametrize("loss_type", TYPES)
 def test_microbatches_have_no_effect_on_step_and_figures(loss_type: str):
-    loss, batch = loss_of(loss_type, kl_beta=0.1), batch_of()
-    whole, metrics = step_of(loss, batch)
+    loss, batch = build_loss(loss_type, kl_beta=0.1), build_batch()
+    whole, metrics = take_step(loss, batch)
     mask = np.asarray(batch["mask"])
     gap = np.abs(np.asarray(batch["log_probs"] - batch["old_log_probs"]))[mask].max()
     k3 = np.asarray(k3_divergences(batch["log_probs"], batch["reference_log_probs"]))[mask].mean()
     assert float(metrics.named["sampler_gap"]) == pytest.approx(gap, rel=1e-6)
     assert float(metrics.named["kl"]) == pytest.approx(k3, rel=1e-5)
-    np.testing.assert_allclose(whole, gradient_of(loss, batch), atol=1e-6)
+    np.testing.assert_allclose(whole, compute_gradient(loss, batch), atol=1e-6)
     for accumulation in (2, 8):
-        parts, of_parts = step_of(loss, batch, accumulation)
+        parts, of_parts = take_step(loss, batch, accumulation)
         np.testing.assert_allclose(parts, whole, atol=1e-6)
         assert set(of_parts.named) == {"kl", "clip_low_share", "clip_high_share", "sampler_gap"}
         for name, value in metrics.named.items():
@@ -170,9 +170,9 @@ def test_microbatches_have_no_effect_on_step_and_figures(loss_type: str):
 
 
 def test_completions_without_a_token_are_a_step_of_nothing():
-    batch = batch_of() | {"mask": jnp.zeros((ROWS, LONGEST), jnp.bool_)}
+    batch = build_batch() | {"mask": jnp.zeros((ROWS, LONGEST), jnp.bool_)}
     for loss_type in TYPES:
-        gradient, metrics = step_of(loss_of(loss_type, kl_beta=0.1), batch, 2)
+        gradient, metrics = take_step(build_loss(loss_type, kl_beta=0.1), batch, 2)
         assert not np.any(gradient)
         assert {float(metrics.loss), *map(float, metrics.named.values())} == {0.0}
 
@@ -180,13 +180,13 @@ def test_completions_without_a_token_are_a_step_of_nothing():
 @pytest.mark.parametrize("loss_type", TYPES)
 def test_the_first_step_on_policy_is_reinforce_with_the_groups_baseline(loss_type: str):
     """Its gradient is −A of each token, over the divisor of the variant; A is the reward less its group's mean."""
-    batch = batch_of(spread=0.0)
+    batch = build_batch(spread=0.0)
     rewards = np.array([1, 0, 0, 1, 0.5, 0, 0, 1], np.float32).reshape(2, 4)
     advantages = (rewards - rewards.mean(axis=1, keepdims=True)).reshape(-1)
     mask = np.asarray(batch["mask"])
     lengths = np.maximum(mask.sum(axis=1, keepdims=True), 1)
     divisor = {"dapo": mask.sum(), "cispo": mask.sum(), "dr_grpo": ROWS * LONGEST}.get(loss_type, ROWS * lengths)
-    gradient = gradient_of(loss_of(loss_type), batch | {"advantages": jnp.asarray(advantages)})
+    gradient = compute_gradient(build_loss(loss_type), batch | {"advantages": jnp.asarray(advantages)})
     np.testing.assert_allclose(gradient, -advantages[:, None] * mask / divisor, atol=1e-7)
 
 
@@ -220,12 +220,12 @@ def expected_gradient(
 ) -> jax.Array:
     """The gradient of the summed loss of one completion, in expectation over what a policy draws."""
 
-    def of_one(logits: jax.Array, row: jax.Array) -> jax.Array:
+    def single_loss(logits: jax.Array, row: jax.Array) -> jax.Array:
         arrays = [token_log_probs(each)[row][None] for each in (logits, drawn_by, reference)]
         given = (jnp.asarray(WRITTEN)[row][None], jnp.asarray(advantages, jnp.float32)[row][None])
         return loss.sums(arrays[0], arrays[1], *given, arrays[2]).loss
 
-    gradients = jax.vmap(jax.grad(of_one), (None, 0))(logits, jnp.arange(len(COMPLETIONS)))
+    gradients = jax.vmap(jax.grad(single_loss), (None, 0))(logits, jnp.arange(len(COMPLETIONS)))
     return jnp.tensordot(probabilities(drawn_by), gradients, axes=1)
 
 
@@ -240,7 +240,7 @@ def test_the_expected_gradient_is_the_policy_gradient(loss_type: str, baseline: 
     per_token = loss_type in ("grpo", "gspo")
     worth = REWARDS / WRITTEN.sum(axis=1) if per_token else REWARDS
     exact = jax.grad(lambda logits: jnp.sum(probabilities(logits) * worth))(logits)
-    found = expected_gradient(loss_of(loss_type), logits, logits, REWARDS - baseline, logits)
+    found = expected_gradient(build_loss(loss_type), logits, logits, REWARDS - baseline, logits)
     np.testing.assert_allclose(found, -exact, atol=2e-6)
 
 
@@ -258,5 +258,5 @@ def test_the_term_of_the_divergence_has_the_exact_gradient_of_reverse_kl(drawn_b
         return jnp.sum(visits / jnp.exp(ours).sum(axis=1) * jnp.sum(jnp.exp(ours) * (ours - theirs), axis=1))
 
     none = np.zeros(len(COMPLETIONS))
-    found = expected_gradient(loss_of("dapo", kl_beta=1.0), logits, old, none, reference)
+    found = expected_gradient(build_loss("dapo", kl_beta=1.0), logits, old, none, reference)
     np.testing.assert_allclose(found, jax.grad(divergence)(logits), atol=3e-6)

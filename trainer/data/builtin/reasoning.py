@@ -441,8 +441,8 @@ def fresh_items(
     """Draw new evaluation items, with the shares of an evaluation set or else of a dataset.
 
     Returns:
-        Items without a prompt of `training`, and the number of problems that were drawn in vain because of these
-        prompts, or None if neither name is built in.
+        Items whose prompts are not in `training`, and the number of problems that were excluded because they are, or
+        None if neither name is built in.
 
     Raises:
         ValueError: The generator has fewer different prompts.

@@ -23,7 +23,7 @@ KINDS = [kind for kind, _ in (*SHARES, *STORIES)]
 NUMBERS = st.integers(0, 9999)
 
 
-def rows_in(name):
+def load_rows(name):
     return [json.loads(line) for line in (FOLDER / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
@@ -44,7 +44,7 @@ def test_the_generator_writes_the_committed_bytes():
 @pytest.mark.parametrize("name", [*EVAL_SETS, *DATASETS])
 def test_rows_follow_their_schema_and_their_answers_are_right(name):
     kind = "eval_item" if name in EVAL_SETS else "dataset_row"
-    rows = rows_in(name)
+    rows = load_rows(name)
     assert len(rows) == (EVAL_SETS | DATASETS)[name][0]
     assert [problem for row in rows for problem in check_value(kind, row, file=name)] == []
     assert [solve(row["prompt"]) for row in rows] == [row.get("expected") or row["final_answer"] for row in rows]
