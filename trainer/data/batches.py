@@ -132,24 +132,6 @@ Collate = Callable[[Sequence[Sequence[Any]], int], HostBatch]
 """Converts sequences of examples, padded to a length, to arrays of `[sequences …]`."""
 
 
-def pass_order(number: int, *, rows: int, seed: int, shuffle: bool) -> Int[np.ndarray, " rows"]:
-    """Return the order of one pass; Philox is counter-based, so (seed, pass) determines it."""
-    if not shuffle:
-        return np.arange(rows)
-    return np.random.Generator(np.random.Philox(key=np.array([seed, number], np.uint64))).permutation(rows)
-
-
-def batch_indices(
-    order: Callable[[int], Int[np.ndarray, " rows"]], step: int, *, rows: int, batch_size: int
-) -> Int[np.ndarray, " batch"]:
-    """Return the rows of a step, counted from 0, given the order of each pass.
-
-    With 5 rows in file order and batch size 2, steps 0, 1 and 2 take [0, 1], [2, 3] and [4, 0].
-    """
-    passes, offsets = np.divmod(np.arange(step * batch_size, (step + 1) * batch_size), rows)
-    return np.concatenate([order(int(number))[offsets[passes == number]] for number in np.unique(passes)])
-
-
 def global_batch_size(config: Config, *, devices: int) -> int:
     """Return the sequences of an optimizer step over all devices."""
     return config.batch.microbatch_size * devices * config.batch.accumulation_steps
@@ -233,7 +215,9 @@ class RowSource:
 
         @lru_cache(maxsize=2)  # a step may end one pass and begin the next
         def find(number: int) -> tuple[Int[np.ndarray, " sequences"], Int[np.ndarray, " sums"]]:
-            order = pass_order(number, rows=len(self.sequences), seed=self.seed, shuffle=self.shuffle)
+            order, key = np.arange(len(self.sequences)), np.array([self.seed, number], np.uint64)
+            if self.shuffle:  # Philox is counter-based, so (seed, pass) determines the order
+                order = np.random.Generator(np.random.Philox(key=key)).permutation(len(order))
             if len(self.shapes) > 1 and self.shuffle:
                 batch_size, seed = self.batch_size, self.seed
                 order = group_by_bucket(order, self._buckets, number=number, batch_size=batch_size, seed=seed)
@@ -242,8 +226,10 @@ class RowSource:
         return find
 
     def _indices(self, step: int) -> Int[np.ndarray, " batch"]:
-        order, rows = lambda number: self._pass(number)[0], len(self.sequences)
-        return batch_indices(order, step, rows=rows, batch_size=self.batch_size)
+        """Return the sequences of a step: with 5 in file order and batch size 2, [0, 1], [2, 3] and [4, 0]."""
+        places = np.arange(step * self.batch_size, (step + 1) * self.batch_size)
+        passes, offsets = np.divmod(places, len(self.sequences))
+        return np.concatenate([self._pass(int(number))[0][offsets[passes == number]] for number in np.unique(passes)])
 
 
 class PrefetchingSource:

@@ -14,14 +14,7 @@ from refusals import catch_problems
 from tasks import inputs_of
 
 from trainer.config.tree import Config
-from trainer.data.batches import (
-    PrefetchingSource,
-    batch_indices,
-    bucket_lengths,
-    group_by_bucket,
-    pack_rows,
-    pass_order,
-)
+from trainer.data.batches import PrefetchingSource, RowSource, bucket_lengths, group_by_bucket, one_each, pack_rows
 from trainer.loop.programs import build_loss_fn, list_programs
 from trainer.loop.state import initial_params
 
@@ -30,19 +23,29 @@ SIZES = st.integers(1, 40)
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-def step_rows(step: int, *, rows: int, batch_size: int, seed: int, shuffle: bool) -> np.ndarray:
-    def order(number: int) -> np.ndarray:
-        return pass_order(number, rows=rows, seed=seed, shuffle=shuffle)
-
-    return batch_indices(order, step, rows=rows, batch_size=batch_size)
+def build_source(rows: int, *, batch_size: int, seed: int = 0, shuffle: bool = True, kinds: Any = None) -> RowSource:
+    """Return a source of rows without content, of one bucket or of the buckets `kinds`."""
+    widths = np.zeros(rows, np.int64) if kinds is None else np.array(kinds)
+    return RowSource(
+        examples=[None] * rows,
+        sequences=one_each(rows),
+        lengths=widths,
+        widths=widths,
+        collate=lambda sequences, length: {},
+        shapes=(0,) if kinds is None else (0, 1, 2),
+        batch_size=batch_size,
+        accumulation_steps=1,
+        seed=seed,
+        shuffle=shuffle,
+    )
 
 
 def test_passes_without_shuffling():
-    steps = [step_rows(step, rows=5, batch_size=2, seed=0, shuffle=False).tolist() for step in range(3)]
-    assert steps == [[0, 1], [2, 3], [4, 0]]
+    source = build_source(5, batch_size=2, shuffle=False)
+    assert [source.rows(step) for step in range(3)] == [[0, 1], [2, 3], [4, 0]]
 
 
-def assert_each_row_once_a_pass(batches: list[np.ndarray], rows: int) -> None:
+def assert_each_row_once_a_pass(batches: list[list[int]], rows: int) -> None:
     stream = np.concatenate(batches)
     for number in range(len(stream) // rows):
         assert sorted(stream[number * rows : (number + 1) * rows]) == list(range(rows))
@@ -50,16 +53,14 @@ def assert_each_row_once_a_pass(batches: list[np.ndarray], rows: int) -> None:
 
 @given(rows=SIZES, batch_size=SIZES, seed=SEEDS, shuffle=st.booleans())
 def test_every_row_is_used_once_before_any_is_used_twice(rows: int, batch_size: int, seed: int, shuffle: bool):
-    order = {"rows": rows, "batch_size": batch_size, "seed": seed, "shuffle": shuffle}
-    assert_each_row_once_a_pass([step_rows(step, **order) for step in range(3 * rows // batch_size + 1)], rows)
+    source = build_source(rows, batch_size=batch_size, seed=seed, shuffle=shuffle)
+    assert_each_row_once_a_pass([source.rows(step) for step in range(3 * rows // batch_size + 1)], rows)
 
 
 def test_order_depends_on_pass_and_seed():
-    def rows(seed: int, step: int) -> list[int]:
-        return step_rows(step, rows=50, batch_size=50, seed=seed, shuffle=True).tolist()
-
-    assert rows(1, 0) == rows(1, 0) != rows(1, 1)
-    assert rows(1, 0) != rows(2, 0)
+    one, other = (build_source(50, batch_size=50, seed=seed) for seed in (1, 2))
+    assert one.rows(0) == build_source(50, batch_size=50, seed=1).rows(0) != one.rows(1)
+    assert one.rows(0) != other.rows(0)
 
 
 def groups(lengths: list[int], capacity: int, *, in_order: bool = False) -> list[list[int]]:
@@ -162,14 +163,9 @@ def test_bucket_lengths(max_length: int, buckets: int, lengths: tuple[int, ...])
 
 @given(kinds=st.lists(st.integers(0, 2), min_size=1, max_size=40), batch_size=st.integers(1, 9), seed=SEEDS)
 def test_bucketed_rows_are_used_once_before_any_is_used_twice(kinds: list[int], batch_size: int, seed: int):
-    rows = len(kinds)
-
-    def order(number: int) -> np.ndarray:
-        plain = pass_order(number, rows=rows, seed=seed, shuffle=True)
-        return group_by_bucket(plain, np.array(kinds), number=number, batch_size=batch_size, seed=seed)
-
+    rows, source = len(kinds), build_source(len(kinds), batch_size=batch_size, seed=seed, kinds=kinds)
     steps = 3 * rows // batch_size + 1
-    batches = [batch_indices(order, step, rows=rows, batch_size=batch_size) for step in range(steps)]
+    batches = [source.rows(step) for step in range(steps)]
     assert_each_row_once_a_pass(batches, rows)
     # In each pass one batch may begin it and one end it, and one stands where a kind gives way to the next.
     mixed = sum(len({kinds[row] for row in batch}) > 1 for batch in batches)
