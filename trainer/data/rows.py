@@ -494,25 +494,23 @@ def read_dataset(name: str, kind: RowKind = "rows") -> RowFile:
         raise ProblemError([missing], exit_code=2)
     if name.startswith(GYM):
         return RowFile(name=name, path=Path(name), lines=(), warnings=(), **gym_tasks(name))
-    path = FOLDER / f"{name}.jsonl" if name in DATASETS else Path(name)
-    return read_table(name if name in DATASETS else path.name, path, kind)
+    return read_table(name, kind, built_in=name in DATASETS)
 
 
-def read_table(name: str, path: Path, kind: RowKind) -> RowFile:
+def read_table(name: str, kind: RowKind, *, built_in: bool) -> RowFile:
     """Read and check a file of rows, or raise a ProblemError with exit code 2."""
+    path = FOLDER / f"{name}.jsonl" if built_in else Path(name)
     table = open_table(path)
     scan = scan_rows(table, kind)
     if scan.problems:
         raise ProblemError(list(truncate_problems(scan.problems)), exit_code=2)
-    ignored = [
-        f"{noun}{'s' * (len(names) > 1)} {join_words(names, last='and')}"
-        for noun, names in (("column", scan.ignored), ("file", table.ignored_files))
-        if names
-    ]
-    note = f"Ignored: the {' and the '.join(ignored)}."
-    notes = [problem_of("TP182", file=str(path), what=note, why=None)] if ignored else []
+    ignored = [*scan.ignored, *table.ignored_files]
+    notes = []
+    if ignored:
+        what = f"Ignored: {join_words(ignored, last='and')}."
+        notes.append(problem_of("TP182", file=str(path), what=what, why=None))
     return RowFile(
-        name=name,
+        name=name if built_in else path.name,
         path=path,
         rows=scan.rows,
         lines=table.lines,
@@ -530,8 +528,7 @@ def read_eval_set(name: str) -> RowFile:
     """
     if (missing := missing_eval_set(name)) is not None:
         raise ProblemError([missing], exit_code=2)
-    path = FOLDER / f"{name}.jsonl" if name in EVAL_SETS else Path(name)
-    file = read_table(name if name in EVAL_SETS else path.name, path, "items")
+    file = read_table(name, "items", built_in=name in EVAL_SETS)
     problems, first_lines = [], dict[str, int]()
     for line, item in zip(file.lines, file.rows, strict=True):
         if (first := first_lines.setdefault(item["id"], line)) != line:

@@ -210,9 +210,9 @@ def hub(folder: Path, names: list[str]) -> None:
     ("names", "read", "aside"),
     [
         (["data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet"], [0, 1], ""),
-        (["data/test-0-of-1.parquet", "data/train-0-of-1.parquet"], [1], "the file data/test-0-of-1.parquet"),
-        (["train/0.jsonl", "train/1.jsonl", "validation/0.jsonl"], [0, 1], "the file validation/0.jsonl"),
-        (["train.jsonl", "test.jsonl", "extra.jsonl"], [0], "the files extra.jsonl and test.jsonl"),
+        (["data/test-0-of-1.parquet", "data/train-0-of-1.parquet"], [1], "data/test-0-of-1.parquet"),
+        (["train/0.jsonl", "train/1.jsonl", "validation/0.jsonl"], [0, 1], "validation/0.jsonl"),
+        (["train.jsonl", "test.jsonl", "extra.jsonl"], [0], "extra.jsonl and test.jsonl"),
         (["shard-10.jsonl", "shard-2.jsonl", "shard-1.jsonl"], [2, 1, 0], ""),
     ],
 )
@@ -246,7 +246,7 @@ def test_saved_dataset_dict_gives_its_training_split(tmp_path: Path):
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
     file = read_dataset(str(tmp_path))
     assert list(file.rows) == [PAIR]
-    assert file.warnings[0].what == "Ignored: the file test."
+    assert file.warnings[0].what == "Ignored: test."
 
 
 def test_problem_names_the_shard(tmp_path: Path):
