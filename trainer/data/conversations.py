@@ -29,7 +29,6 @@ from trainer.data.rows import (
     find_template,
     row_kind,
     split_sides,
-    takes_system_prompt,
 )
 
 MAX_CHARACTERS = 2**24
@@ -174,7 +173,6 @@ def apply_chat_template(
 class TemplateFacts:
     """Properties of a tokenizer's chat template, which are found by rendering it."""
 
-    template: str | dict[str, str] | None
     turn_end: str | None
     """Added token that closes the assistant's turn, such as `<end_of_turn>`."""
     turn_end_id: int | None
@@ -189,8 +187,7 @@ _facts: WeakKeyDictionary[Any, TemplateFacts] = WeakKeyDictionary()
 
 def template_facts(tokenizer: Tokenizer) -> TemplateFacts:
     """Return the properties of a chat template; they are found once for each tokenizer."""
-    facts = _facts.get(tokenizer)
-    if facts is not None and facts.template == tokenizer.chat_template:
+    if (facts := _facts.get(tokenizer)) is not None:
         return facts
     question, after, opens_turn, has_system_turn = {"role": "user", "content": "A question."}, "", True, False
     refusals = (TemplateRefusedError, TemplateBrokenError)  # reported with the first row that it refuses
@@ -205,7 +202,6 @@ def template_facts(tokenizer: Tokenizer) -> TemplateFacts:
     ids = {token.content: number for number, token in reversed(list(tokenizer.added_tokens_decoder.items()))}
     end = max((text for text in ids if text.strip() and after.lstrip().startswith(text)), key=len, default=None)
     facts = _facts[tokenizer] = TemplateFacts(
-        template=tokenizer.chat_template,
         turn_end=end,
         turn_end_id=None if end is None else ids[end],
         opens_turn=opens_turn,
@@ -343,14 +339,16 @@ def summarize_rows(rows: Sequence[Mapping[str, Any]], template: str | None = Non
     for row in rows:
         prompts.add(hash(row_prompt(row)))
         first = row.get("chosen", row)
-        kinds[row_kind(first)] += 1
+        kind, own = row_kind(first), None
+        kinds[kind] += 1
         configured = first.get("system_prompt")
-        takes_configured = takes_configured or takes_system_prompt(first)
         if "messages" in first:
             turn = first["messages"][0]
-            systems.add(turn["content"] if turn["role"] == "system" else None)
+            own = turn["content"] if turn["role"] == "system" else None
+            systems.add(own)
             conversations += 1
             thoughts += "</think>" in first["messages"][-1]["content"]
+        takes_configured = takes_configured or (own is None and kind not in ("text", "begun"))
     if 2 * conversations > len(rows):
         common = next(iter(systems)) if len(systems) == 1 else None
         form = PromptForm(conversation=True, system=configured or common, thinks=2 * thoughts > conversations)

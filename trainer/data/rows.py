@@ -592,13 +592,6 @@ def add_system_prompt(rows: Sequence[Row], system_prompt: str | None) -> Sequenc
     return LazySequence(len(rows), extend)
 
 
-def takes_system_prompt(row: Mapping[str, Any]) -> bool:
-    """Return whether a converted row has a prompt, and no system turn of its own."""
-    if "messages" in row:
-        return bool(row["messages"][0]["role"] != "system")
-    return row_kind(row) in ("trace", "pair", "task")
-
-
 def check_kinds(kinds: Counter[Kind], template: str | None, file: str) -> Iterator[Problem]:
     """Yield an error if no row uses the configured template, and a warning if rows are of several kinds."""
     # Runs of earlier versions record WITH_NEWLINE without having been configured so.
