@@ -211,8 +211,8 @@ class _RowChecks:
     lines: Sequence[int | None]
     totals: Counter[str] = field(default_factory=Counter)
     cut: list[int] = field(default_factory=list)
-    unknown: dict[int, str] = field(default_factory=dict)
-    tasks: list[int] = field(default_factory=list)
+    unknown: list[Problem] = field(default_factory=list)
+    tasks: list[Problem] = field(default_factory=list)
     changed: dict[int, tuple[str, str]] = field(default_factory=dict)
     """Rows that the tokenizer changes; the first with a text and its decoded tokens."""
 
@@ -236,7 +236,8 @@ class _RowChecks:
             self.totals["longest_cut"] = max(self.totals["longest_cut"], len(ids))
             self.totals["lost"] += sum(last - first for first, last in spans) - len(parts[-1].learned)
         if not example.completion:
-            self.tasks.append(index)
+            what = f"Row {index} is a task."
+            self.tasks.append(problem_of("TP908", file=self.file, line=self.lines[index], what=what))
             return
         for (first, last), text in zip(spans, example.learned, strict=True):
             decoded = self._decode(ids[first : last - 1])
@@ -245,7 +246,9 @@ class _RowChecks:
         if any(self._has_answer(example, part) for part in parts):
             return
         if not parts[-1].truncated:
-            self.unknown[index] = self._decode(parts[-1].learned)
+            text = format_value(self._decode(parts[-1].learned))
+            what = f"The model's tokenizer changes the answer of row {index} to {text}."
+            self.unknown.append(problem_of("TP025", file=self.file, line=self.lines[index], what=what))
         elif index not in self.cut[-1:]:  # of a pair, both answers may be
             self.cut.append(index)
 
@@ -276,22 +279,14 @@ class _RowChecks:
 
     def errors(self) -> list[Problem]:
         """Return problems of tasks, and of rows that lost their answer."""
-        problems = []
-        if self.tasks:
-            more = f"; so are {len(self.tasks) - 1:,} more" if len(self.tasks) > 1 else ""
-            what = f"Row {self.tasks[0]} is a task{more}."
-            problems.append(problem_of("TP908", file=self.file, line=self.lines[self.tasks[0]], what=what))
+        problems = list(truncate_problems(self.tasks, limit=1))
         if self.cut:
             first, more = self.cut[0], " and others" if len(self.cut) > 1 else ""
             what = f"data.max_length is {self.max_length}, but {len(self.cut):,} of {len(self.lines):,} examples lose "
             what += f"their answer at that length: row {first}{more}."
             fix = self._fix_length(self.totals["longest_cut"])
             problems.append(problem_of("TP021", file=self.file, line=self.lines[first], what=what, next=fix))
-        unknown = []
-        for index, text in self.unknown.items():
-            what = f"The model's tokenizer changes the answer of row {index} to {format_value(text)}."
-            unknown.append(problem_of("TP025", file=self.file, line=self.lines[index], what=what))
-        return [*problems, *truncate_problems(unknown)]
+        return [*problems, *truncate_problems(self.unknown)]
 
     def warnings(self, counts: Mapping[str, Any]) -> Iterator[Problem]:
         """Yield warnings about changed and cut rows; an error if most rows are cut."""

@@ -95,7 +95,7 @@ def test_solved_rows_are_learned_and_tasks_are_refused(tmp_path):
     assert data.scoring.answer == "whole"
     problems = catch_problems(inputs_of, build_config(dataset=countdown.DATASET))
     [problem] = [each for each in problems if each.code == "TP908"]
-    assert (problem.line, problem.what) == (1, "Row 0 is a task; so are 4,799 more.")
+    assert (problem.line, problem.what) == (1, "Row 0 is a task. There are 4799 more like it.")
 
 
 def test_a_task_of_a_foreign_file_keeps_its_task_and_answer(tmp_path):
