@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Int
 
 from trainer.config.tree import Config
+from trainer.data.files import LazySequence
 
 LENGTH_MULTIPLE = 8
 """Divides all bucket lengths but the largest."""
@@ -25,33 +26,12 @@ BUCKETS = 0x6275_636B
 """Random stream for the order of batches, independent of the order of rows."""
 
 
-@dataclass(frozen=True)
-class Sequences:
-    """Row numbers by sequence, as two flat arrays."""
-
-    rows: Int[np.ndarray, " rows"]
-    """Rows of the first sequence, of the second, and so on."""
-    starts: Int[np.ndarray, " sequences"]
-    """Place in `rows` at which each sequence begins."""
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    def __getitem__(self, number: int) -> Int[np.ndarray, " rows"]:
-        last = self.starts[number + 1] if number + 1 < len(self.starts) else len(self.rows)
-        return self.rows[self.starts[number] : last]
-
-    def count_tokens(self, lengths: Int[np.ndarray, " rows"]) -> Int[np.ndarray, " sequences"]:
-        """Return the tokens of each sequence without padding, given the tokens of each row."""
-        return np.add.reduceat(lengths[self.rows], self.starts)
-
-
-def one_each(rows: int) -> Sequences:
+def one_each(rows: int) -> Sequence[list[int]]:
     """Return one sequence for each row."""
-    return Sequences(np.arange(rows), np.arange(rows))
+    return LazySequence(rows, lambda number: [number])
 
 
-def pack_rows(lengths: Sequence[int] | Int[np.ndarray, " rows"], capacity: int, *, in_order: bool) -> Sequences:
+def pack_rows(lengths: Sequence[int] | Int[np.ndarray, " rows"], capacity: int, *, in_order: bool) -> list[list[int]]:
     """Pack rows of 1 to `capacity` tokens into sequences of at most `capacity` tokens; no row is split.
 
     Lengths 5, 3, 2, 4 and a capacity of 7 give the rows [0, 2] and [3, 1]; in order they give [0], [1, 2] and [3].
@@ -67,9 +47,7 @@ def pack_rows(lengths: Sequence[int] | Int[np.ndarray, " rows"], capacity: int, 
             room = capacity
         found[-1].append(row)
         room -= int(length)
-    sizes = np.array([len(rows) for rows in found])
-    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
-    return Sequences(np.fromiter((row for rows in found for row in rows), np.int64, int(sizes.sum())), starts)
+    return found
 
 
 def _best_fit_decreasing(lengths: Sequence[int] | Int[np.ndarray, " rows"], capacity: int) -> list[list[int]]:
@@ -156,7 +134,7 @@ class RowSource:
     """Batches of encoded rows."""
 
     examples: Sequence[Any]
-    sequences: Sequences
+    sequences: Sequence[list[int]]
     """Examples of each sequence."""
     lengths: Int[np.ndarray, " rows"]
     """Tokens of each example."""
@@ -173,12 +151,12 @@ class RowSource:
 
     def rows(self, step: int) -> list[int]:
         """Return the row numbers of a step."""
-        return [row for number in self._indices(step) for row in self.sequences[int(number)].tolist()]
+        return [row for number in self._indices(step) for row in self.sequences[int(number)]]
 
     def batch(self, step: int) -> HostBatch:
         """Return the arrays of a step, in `accumulation_steps` microbatches."""
         indices = self._indices(step)
-        sequences = [[self.examples[int(row)] for row in self.sequences[int(number)]] for number in indices]
+        sequences = [[self.examples[row] for row in self.sequences[int(number)]] for number in indices]
         arrays = self.collate(sequences, self.shapes[int(self._buckets[indices].max())])
         return {name: array.reshape(self.accumulation_steps, -1, *array.shape[1:]) for name, array in arrays.items()}
 
@@ -202,12 +180,12 @@ class RowSource:
         """Index in `shapes` of the length that each sequence needs."""
         if len(self.shapes) == 1:
             return np.zeros(len(self.sequences), np.int64)
-        buckets: Int[np.ndarray, " sequences"] = np.searchsorted(self.shapes, self.widths[self.sequences.rows])
+        buckets: Int[np.ndarray, " sequences"] = np.searchsorted(self.shapes, self.widths)
         return buckets
 
     @cached_property
     def _tokens(self) -> Int[np.ndarray, " sequences"]:
-        return self.sequences.count_tokens(self.lengths)
+        return np.array([self.lengths[rows].sum() for rows in self.sequences])
 
     @cached_property
     def _pass(self) -> Callable[[int], tuple[Int[np.ndarray, " sequences"], Int[np.ndarray, " sums"]]]:
