@@ -21,8 +21,6 @@ from evidence.scores.reading import (
     accepted_answers,
     can_capture,
     compile_pattern,
-    extract_answer,
-    last_boxed,
 )
 from schemas.formats import format_value, join_words
 from schemas.problems import Problem, problem_of, truncate_problems
@@ -199,15 +197,13 @@ def scoring_document(scoring: Scoring) -> dict[str, Any]:
 
 def infer_answer(texts: Sequence[str], items: Sequence[Mapping[str, Any]]) -> Answer:
     """Infer the reader of answers from learned texts."""
-    marked: tuple[tuple[Answer, Callable[[str], str | None]], ...] = (("tags", extract_answer), ("boxed", last_boxed))
-    for answer, read in marked:
-        if 2 * sum(read(text) is not None for text in texts) > len(texts):
-            return answer
     has_type = find_answer_type(items)
-    candidates: tuple[Answer, ...] = ("whole", "last_number", "choice")
-    for answer in candidates if has_type else ():
-        found = [Scoring(answer=answer).read(text) for text in texts]
-        if has_type and 2 * sum(one is not None and has_type(one) for one in found) > len(texts):
+    typed: tuple[Answer, ...] = ("whole", "last_number", "choice")
+    readers: tuple[Answer, ...] = ("tags", "boxed", *(typed if has_type else ()))
+    for answer in readers:
+        found = [one for text in texts if (one := Scoring(answer=answer).read(text)) is not None]
+        count = sum(map(has_type, found)) if has_type and answer in typed else len(found)
+        if 2 * count > len(texts):
             return answer
     return "whole"
 

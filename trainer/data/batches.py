@@ -71,10 +71,9 @@ def bucket_lengths(max_length: int, buckets: int) -> tuple[int, ...]:
 
     `bucket_lengths(512, 3)` is (128, 256, 512).
     """
-    halved = [-(-max_length // 2**times) for times in range(buckets)]
-    return tuple(
-        sorted({max_length, *(min(max_length, -(-each // LENGTH_MULTIPLE) * LENGTH_MULTIPLE) for each in halved)})
-    )
+    halved = (-(-max_length // 2**times) for times in range(1, buckets))
+    rounded = (-(-each // LENGTH_MULTIPLE) * LENGTH_MULTIPLE for each in halved)
+    return tuple(sorted({max_length, *(min(max_length, each) for each in rounded)}))
 
 
 def group_by_bucket(
