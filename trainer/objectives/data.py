@@ -15,31 +15,9 @@ from schemas.catalog import VERSION
 from schemas.problems import Problem, collect_problems, problem_of
 from schemas.render import render_sentence
 from trainer.config.tree import Config
-from trainer.data.answers import (
-    SCORING,
-    EvalShape,
-    Items,
-    check_items,
-    check_learned_form,
-    check_prompt_room,
-    encode_items,
-    infer_scoring,
-    scoring_document,
-    unreadable_items,
-)
+from trainer.data import answers, conversations
 from trainer.data.batches import RowSource, bucket_lengths, global_batch_size, one_each, pack_rows
 from trainer.data.builtin.reasoning import generate_rows
-from trainer.data.conversations import (
-    FORM,
-    PromptForm,
-    Tokenizer,
-    add_system_text,
-    render_question,
-    render_sides,
-    row_prompt,
-    summarize_rows,
-    writes_date,
-)
 from trainer.data.encode import EncodedData, EncodedRow
 from trainer.data.rows import (
     RowFile,
@@ -68,14 +46,14 @@ class Data:
     dataset: RowFile
     rows: Sequence[dict[str, Any]]
     """Rows of the dataset, then generated ones."""
-    tokenizer: Tokenizer
+    tokenizer: conversations.Tokenizer
     encoded: EncodedData
     source: RowSource
-    form: PromptForm
+    form: conversations.PromptForm
     """Form of prompts, as in the rows."""
     scoring: Scoring
     """How answers are read and compared."""
-    items: Items | None
+    items: answers.Items | None
     """Evaluation set, or None."""
     overlap: Overlap | None
     """Overlap of rows and items, or None without items."""
@@ -86,11 +64,11 @@ class Data:
     """Time that the chat template writes, or None if it writes none or the present."""
 
     @property
-    def eval_shape(self) -> EvalShape | None:
+    def eval_shape(self) -> answers.EvalShape | None:
         """Shape of the evaluation prompts, or None."""
         if self.items is None:
             return None
-        return EvalShape(prompts=len(self.items.prompts), longest_tokens=max(map(len, self.items.prompts)))
+        return answers.EvalShape(prompts=len(self.items.prompts), longest_tokens=max(map(len, self.items.prompts)))
 
     def document(self) -> dict[str, Any]:
         """Return the group `dataset` of the manifest."""
@@ -143,19 +121,17 @@ class Data:
 
     def _show(self, encoded: EncodedRow) -> dict[str, Any]:
         """Return a sequence with the text of each token and whether it is learned."""
-        row, ids, settings, decode = (
-            self.rows[encoded.row],
-            encoded.token_ids.tolist(),
-            self.config.data,
-            self.tokenizer.decode,
-        )
+        row, ids, settings = self.rows[encoded.row], encoded.token_ids.tolist(), self.config.data
+        decode = self.tokenizer.decode
         if encoded.spans:
-            every_turn = settings.supervise == "all"
-            example = render_sides(row, self.tokenizer, every_turn=every_turn, template=settings.template)[0]
+            options: dict[str, Any] = {"every_turn": settings.supervise == "all", "template": settings.template}
+            example = conversations.render_sides(row, self.tokenizer, **options)[0]
         else:
-            example = render_question(row, self.tokenizer, template=settings.template)
+            example = conversations.render_question(row, self.tokenizer, template=settings.template)
         learned = {place for first, last in encoded.spans for place in range(max(first, 1), last)}
-        template = find_template(split_sides(row)[0], settings.template)
+        shown = {}
+        if (template := find_template(split_sides(row)[0], settings.template)) is not None:
+            shown = {"template": conversations.add_system_text(settings.system_prompt, template)}
         return {
             "row": encoded.row,
             "text": str(decode(ids)),
@@ -164,7 +140,7 @@ class Data:
                 for place, token in enumerate(ids)
             ],
             "truncated": encoded.truncated,
-            **({} if template is None else {"template": add_system_text(settings.system_prompt, template)}),
+            **shown,
             "prompt_utf8": example.first_prompt.encode("utf-8", "surrogatepass").hex(),
         }
 
@@ -175,7 +151,7 @@ def read_training_rows(config: Config) -> tuple[RowFile, Sequence[dict[str, Any]
     count, seed = config.data.generated_rows, config.seed + GENERATOR_SEED_OFFSET
     rows = dataset.rows
     if count:
-        prompts = frozenset(row_prompt(row) for row in rows)
+        prompts = frozenset(conversations.row_prompt(row) for row in rows)
         rows = (*rows, *generate_rows(dataset.name, count, seed, exclude_prompts=prompts))
     return dataset, add_system_prompt(rows, config.data.system_prompt)
 
@@ -215,24 +191,24 @@ def read_data(
         return None
     path, positions, settings = str(dataset.path), model.source.spec.max_positions, config.data
     problems += unused_variables(dataset, tokenizer)
-    summary = summarize_rows(rows, settings.template)
+    summary = conversations.summarize_rows(rows, settings.template)
     kinds, warnings = list(check_kinds(summary.kinds, settings.template, path)), list[Problem]()
     problems += [each for each in kinds if each.severity == "error"]
     if settings.system_prompt is not None and not summary.takes_system_prompt:
         what = "data.system_prompt is set, but no row has a prompt without a system prompt of its own."
         problems.append(problem_of("TP006", file=path, pointer="/data/system_prompt", what=what))
     form = replace(summary.form, thinks=None) if objective.updates_per_rollout else summary.form
-    scoring = infer_scoring(config.evaluation, rows, file.rows if file else ())
+    scoring = answers.infer_scoring(config.evaluation, rows, file.rows if file else ())
     if file is not None:
         with collect_problems(problems):
-            items = Items(file=file, prompts=encode_items(file, form, tokenizer))
-            problems += check_prompt_room(config, file, items.prompts, max_positions=positions)
-            problems += (unreadable := unreadable_items(file, scoring))
+            items = answers.Items(file=file, prompts=answers.encode_items(file, form, tokenizer))
+            problems += answers.check_prompt_room(config, file, items.prompts, max_positions=positions)
+            problems += (unreadable := answers.unreadable_items(file, scoring))
             room = positions - config.evaluation.max_new_tokens
-            warnings += check_items(file, tokenizer, items.prompts, scoring, max_prompt_tokens=room)
+            warnings += answers.check_items(file, tokenizer, items.prompts, scoring, max_prompt_tokens=room)
             if not unreadable:
                 stop = config.evaluation.stop
-                warnings += check_learned_form(rows, scoring, file, file=settings.dataset, stop=stop)
+                warnings += answers.check_learned_form(rows, scoring, file, file=settings.dataset, stop=stop)
     if not too_long:  # encoding would report the same rows again
         with collect_problems(problems):
             encoded = objective.encode(
@@ -268,11 +244,11 @@ def read_data(
         overlap=None if file is None else find_overlap(file.rows, map(row_texts, rows)),
         duplicates=summary.duplicates,
         warnings=(*dataset.warnings, *kinds, *encoded.warnings, *warnings),
-        rendered_at=rendered_at if writes_date(tokenizer) else None,
+        rendered_at=rendered_at if conversations.writes_date(tokenizer) else None,
     )
 
 
-def unused_variables(dataset: RowFile, tokenizer: Tokenizer) -> list[Problem]:
+def unused_variables(dataset: RowFile, tokenizer: conversations.Tokenizer) -> list[Problem]:
     """Return a problem for each variable of the rows, such as tools, that the chat template does not use."""
     template = tokenizer.chat_template
     text = str(template.get("default") if isinstance(template, dict) else template)
@@ -293,8 +269,9 @@ def record_data(recorder: Recorder, data: Data, *, examples: int) -> None:
     how += f", dated {data.rendered_at[:10]}" if data.rendered_at else ""
     fields: dict[str, Any] = {"conversation": form.conversation, "system": form.system}
     fields |= {"thinks": form.thinks} if form.conversation else {"template": form.template}
-    recorder.log("info", FORM, f"prompts {how}", **fields)
-    recorder.log("info", SCORING, f"answers are read as {data.scoring.describe()}", **scoring_document(data.scoring))
+    recorder.log("info", conversations.FORM, f"prompts {how}", **fields)
+    how = f"answers are read as {data.scoring.describe()}"
+    recorder.log("info", answers.SCORING, how, **answers.scoring_document(data.scoring))
     for problem in (*data.overlap_warnings, *data.warnings):
         what = f"{problem.code}: {render_sentence(problem)}"
         level = "info" if problem.severity == "note" else problem.severity
