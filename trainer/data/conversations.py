@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from os.path import commonprefix
 from types import MappingProxyType, SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from schemas.formats import format_value
@@ -304,16 +304,12 @@ class PromptForm:
 
 
 def end_token_id(tokenizer: Tokenizer, form: PromptForm) -> int:
-    """Return the id of the token that ends an output of this form."""
-    if form.templated(tokenizer):
-        facts = template_facts(tokenizer)
-        if facts.turn_end_id is not None and facts.turn_end != tokenizer.eos_token:
-            return facts.turn_end_id
-    return int(tokenizer.eos_token_id)  # encoding refuses tokenizers without an end token
+    """Return the id of the token that ends an output of this form; encoding refuses tokenizers without an end token."""
+    own = template_facts(tokenizer).turn_end_id if form.end_token(tokenizer) != tokenizer.eos_token else None
+    return int(tokenizer.eos_token_id if own is None else own)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RowSummary:
+class RowSummary(NamedTuple):
     """Properties of all rows, found in one pass."""
 
     kinds: Counter[Kind]
@@ -356,7 +352,7 @@ def summarize_rows(rows: Sequence[Mapping[str, Any]], template: str | None = Non
         plain = [(count, kind) for kind, count in kinds.items() if kind != "conversation"]
         usual = default_template(max(plain)[1]) if plain else AS_WRITTEN
         form = PromptForm(conversation=False, system=configured, template=usual if template is None else template)
-    return RowSummary(kinds=kinds, form=form, duplicates=len(rows) - len(prompts), takes_system_prompt=takes_configured)
+    return RowSummary(kinds, form, len(rows) - len(prompts), takes_configured)
 
 
 def infer_form(rows: Sequence[Mapping[str, Any]], template: str | None = None) -> PromptForm:

@@ -6,9 +6,8 @@ tokenizer does not know it, and an end token inside a completion, after which th
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os.path import commonprefix
 from typing import Any
@@ -81,24 +80,6 @@ def collate(
                 loss_mask[index, place + max(first, 1) : place + last] = True
             place += len(row)
     return tokens, loss_mask, segments
-
-
-class TokenFile(StoredSequence[EncodedRow]):
-    """Encoded rows in a temporary file."""
-
-    lengths: Int[np.ndarray, " rows"]
-    """Tokens of each row."""
-
-    def __init__(self, rows: Iterable[EncodedRow]) -> None:
-        lengths = array("q")
-
-        def measured() -> Iterator[EncodedRow]:
-            for row in rows:
-                lengths.append(len(row))
-                yield row
-
-        super().__init__(measured())
-        self.lengths = np.array(lengths, np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,11 +163,11 @@ def encode_rows(
 
     problems: list[Problem] = []
     with collect_problems(problems):
-        encoded = TokenFile(encode())
+        encoded = StoredSequence(encode())
     # The template may have refused a row because of its end token.
     if problems := list(truncate_problems(early)) or problems or checks.errors():
         raise ProblemError(problems, exit_code=2)
-    lengths, counts = encoded.lengths, checks.counts(len(rows))
+    lengths, counts = np.array([len(row) for row in encoded], np.int64), checks.counts(len(rows))
     warnings = tuple(checks.warnings(counts))
     return EncodedData(encoded=encoded, lengths=lengths, widths=lengths, counts=counts, warnings=warnings)
 

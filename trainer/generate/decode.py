@@ -1,11 +1,9 @@
 """Batched decoding with a key-value cache: greedy or sampled, streamed, or in groups for reinforcement learning.
 
-Prompts are padded on the left, so that all rows write their next token into the same slot of the cache. Padding is
-masked, so a row's result does not depend on the other rows. All batches of a call have one shape and are compiled once.
-If the parameters are sharded, devices share the rows, each with their part of the cache.
-
-Groups of completions read each prompt once and repeat its cache. Once half of their rows have ended, the others
-continue in a program of half as many rows, so there are two compiled shapes and no more.
+Prompts are padded on the left, so that all rows write their next token into the same slot of the cache, and padding is
+masked. All batches of a call have one shape and are compiled once. If the parameters are sharded, devices share the
+rows. Groups read each prompt once and repeat its cache; once half of their rows have ended, the others continue in a
+program of half as many rows.
 """
 
 from __future__ import annotations

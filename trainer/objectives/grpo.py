@@ -35,7 +35,8 @@ from schemas.problems import Problem, ProblemError, collect_problems, problem_of
 from trainer.config.tree import Config, ObjectiveConfig
 from trainer.data.batches import HostBatch
 from trainer.data.conversations import Tokenizer, render_each, render_question
-from trainer.data.encode import EncodedData, EncodedRow, TokenFile, encode_prompt, require_end_token, row_lines
+from trainer.data.encode import EncodedData, EncodedRow, encode_prompt, require_end_token, row_lines
+from trainer.data.files import StoredSequence
 from trainer.generate.decode import pad_left, padded
 from trainer.generate.sampling import Sampling
 from trainer.model.decoder import Decoder
@@ -121,12 +122,12 @@ class GroupPolicy(Objective):
         render = partial(render_question, tokenizer=tokenizer, template=self.template)
         examples = render_each(rows, render, file=file, lines=lines)
         ids = ((index, encode_prompt(one.prompt, tokenizer, templated=one.templated)) for index, one in examples)
-        encoded = TokenFile(
+        encoded = StoredSequence(
             EncodedRow(token_ids=np.asarray(prompt, np.int32), spans=(), truncated=False, row=index)
             for index, prompt in ids
         )
         room = min(self.max_length, options["max_positions"]) - self.settings.max_completion_tokens
-        lengths, problems = encoded.lengths, list[Problem]()
+        lengths, problems = np.array([len(row) for row in encoded], np.int64), list[Problem]()
         for number, length in enumerate(lengths.tolist()):
             if length == 0:
                 what = f"The tokenizer finds no token in the prompt of row {number}."

@@ -11,7 +11,7 @@ from model_folders import chat, row_file
 from pyarrow import parquet
 from refusals import catch_problems, refusal_text
 
-from trainer.data.encode import TokenFile, encode_rows
+from trainer.data.encode import encode_rows
 from trainer.data.rows import read_dataset, read_eval_set
 from trainer.first_config import read_shape
 from trainer.model.source import resolve
@@ -108,20 +108,6 @@ def test_text_is_one_row_of_utf_8(tmp_path: Path):
     assert list(read_dataset(str(path), "text").rows) == [{"text": "One.\n\nTwo.\n"}]
     path.write_bytes(b"\xff\xfe")
     assert "TP016" in refusal(path, "text")
-
-
-def test_token_file_round_trip(tmp_path: Path):
-    tokenizer = resolve("tiny-gpt2").tokenizer()
-    data = encode_rows([PAIR, SUM, {"text": "A text."}], tokenizer, max_length=64, file="rows.jsonl")
-    again = TokenFile(data.encoded)
-    rows, expected = (
-        [(each.token_ids.tolist(), each.spans, each.truncated, each.row) for each in file]
-        for file in (again, data.encoded)
-    )
-    assert rows == expected
-    assert again.lengths.tolist() == [len(row) for row in data.encoded]
-    with pytest.raises(IndexError):
-        again[3]
 
 
 def write_array(path: Path, rows: list[dict]) -> Path:
