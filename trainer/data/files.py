@@ -205,8 +205,8 @@ def read_arrow(path: Path) -> Iterator[ReadRow]:
         what = f"Reading {path.name} needs pyarrow, which is not installed."
         raise ProblemError([problem_of("TP015", file=str(path), what=what)], exit_code=2) from error
     with reading(path):
-        if path.suffix.lower() == ".arrow" or first_bytes(path).startswith(b"ARROW1"):
-            is_file = first_bytes(path).startswith(b"ARROW1")
+        is_file = first_bytes(path).startswith(b"ARROW1")
+        if is_file or path.suffix.lower() == ".arrow":
             open_file = pyarrow.ipc.open_file if is_file else pyarrow.ipc.open_stream
             table = open_file(pyarrow.memory_map(str(path))).read_all()
             schema, batches = table.schema, table.to_batches()
@@ -287,16 +287,14 @@ def find_split(name: str) -> str:
 def list_row_files(path: Path) -> list[Path]:
     """List row files in a folder and up to two levels below it, `shard-2` before `shard-10`."""
     found = []
-    for file in path.rglob("*"):
-        parts = file.relative_to(path).parts
-        is_hidden = any(part.startswith(".") for part in parts) or file.name.startswith(("cache-", "dataset_info"))
-        if file.suffix.lower() in SUFFIXES and len(parts) <= 3 and not is_hidden:
+    for file in chain.from_iterable(map(path.glob, ("*", "*/*", "*/*/*"))):
+        is_hidden = any(part.startswith(".") for part in file.relative_to(path).parts)
+        if file.suffix.lower() in SUFFIXES and not is_hidden and not file.name.startswith(("cache-", "dataset_info")):
             found.append(file)
     only_json = all(file.suffix.lower() == ".json" for file in found)
     found = [file for file in found if only_json or file.suffix.lower() != ".json"]
-    return sorted(
-        found, key=lambda file: [(part.isdigit() and int(part), part) for part in re.split(r"(\d+)", str(file))]
-    )
+    words = {file: re.split(r"(\d+)", str(file)) for file in found}
+    return sorted(found, key=lambda file: [(word.isdigit() and int(word), word) for word in words[file]])
 
 
 def first_bytes(path: Path) -> bytes:
