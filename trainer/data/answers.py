@@ -33,8 +33,6 @@ SCORING = "scoring"
 """Log event with the settings of answer reading."""
 MAX_ROWS = 1_000
 """Training rows from which the form of answers is inferred."""
-SHOWN_OUTPUTS = 3
-SHOWN_CHARACTERS = 40
 
 USUAL: Mapping[Answer, Compare] = {"last_number": "numeric", "choice": "folded"}
 """Default comparison by reader; exact for all others, and inferred from the items for boxed answers."""
@@ -270,7 +268,7 @@ def none_read(rows: Sequence[Mapping[str, Any]], scoring: Scoring, *, file: str)
     outputs = [str(row["output_text"]) for row in rows if row["error"] is None]
     if not outputs or any(row["extracted_answer"] is not None for row in rows):
         return []
-    examples = [format_value(one_line(text)) for text in dict.fromkeys(outputs)][:SHOWN_OUTPUTS]
+    examples = [format_value(one_line(text)) for text in dict.fromkeys(outputs)][:3]
     what = f"Answers are read as {scoring.describe()}; none of {len(outputs):,} outputs has one, such as "
     return [problem_of("TP088", file=file, what=f"{what}{join_words(examples, last='and')}.")]
 
@@ -278,4 +276,4 @@ def none_read(rows: Sequence[Mapping[str, Any]], scoring: Scoring, *, file: str)
 def one_line(text: str) -> str:
     """Return a text as one line; of a long text the end, where the answer would be."""
     plain = " ".join(text.split())
-    return plain if len(plain) <= SHOWN_CHARACTERS else "…" + plain[1 - SHOWN_CHARACTERS :]
+    return plain if len(plain) <= 40 else "…" + plain[-39:]

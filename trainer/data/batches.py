@@ -20,8 +20,6 @@ from jaxtyping import Int
 from trainer.config.tree import Config
 from trainer.data.files import LazySequence
 
-LENGTH_MULTIPLE = 8
-"""Divides all bucket lengths but the largest."""
 BUCKETS = 0x6275_636B
 """Random stream for the order of batches, independent of the order of rows."""
 
@@ -72,7 +70,7 @@ def bucket_lengths(max_length: int, buckets: int) -> tuple[int, ...]:
     `bucket_lengths(512, 3)` is (128, 256, 512).
     """
     halved = (-(-max_length // 2**times) for times in range(1, buckets))
-    rounded = (-(-each // LENGTH_MULTIPLE) * LENGTH_MULTIPLE for each in halved)
+    rounded = (-(-each // 8) * 8 for each in halved)
     return tuple(sorted({max_length, *(min(max_length, each) for each in rounded)}))
 
 
@@ -170,8 +168,7 @@ class RowSource:
         """Index in `shapes` of the length that each sequence needs."""
         if len(self.shapes) == 1:
             return np.zeros(len(self.sequences), np.int64)
-        buckets: Int[np.ndarray, " sequences"] = np.searchsorted(self.shapes, self.widths)
-        return buckets
+        return np.asarray(np.searchsorted(self.shapes, self.widths))
 
     @cached_property
     def _tokens(self) -> Int[np.ndarray, " sequences"]:

@@ -33,8 +33,6 @@ from trainer.data.rows import split_sides
 
 CONTEXT_CHARACTERS = 64
 """Characters before a text that can influence its first token."""
-CONTEXT_SHOWN = 12
-"""Characters that a message shows before two texts differ."""
 Span = tuple[int, int]
 """First place and the place after the last."""
 
@@ -176,8 +174,8 @@ def require_end_token(tokenizer: Tokenizer, file: str) -> None:
     """Raise a ProblemError with exit code 2 if the tokenizer lacks an end token."""
     if tokenizer.eos_token_id is None:
         what = "The model's tokenizer lacks an end token."
-        problem = problem_of("TP020", file=file, what=what, expected="eos_token in tokenizer_config.json")
-        raise ProblemError([problem], exit_code=2)
+        expected = "eos_token in tokenizer_config.json"
+        raise ProblemError([problem_of("TP020", file=file, what=what, expected=expected)], exit_code=2)
 
 
 @dataclass
@@ -288,8 +286,8 @@ class _RowChecks:
 
 
 def describe_difference(text: str, decoded: str) -> str:
-    """Describe how encoding and decoding changes a text, from shortly before the first difference."""
-    start = max(0, len(commonprefix([text, decoded])) - CONTEXT_SHOWN)  # noqa: RUF071 - of texts
+    """Describe how encoding and decoding changes a text, from 12 characters before the first difference."""
+    start = max(0, len(commonprefix([text, decoded])) - 12)  # noqa: RUF071 - of texts
     return f"{format_value(text[start:])} becomes {format_value(decoded[start:])}."
 
 

@@ -33,11 +33,7 @@ SIDES = ("chosen", "rejected")
 MAX_EXPLAINED_ROWS = 100
 """Rows with problems after which the rest of a file is not checked."""
 
-_SPEAKERS: Mapping[str, str] = {
-    **dict.fromkeys(("human", "user"), "user"),
-    **dict.fromkeys(("gpt", "assistant", "model", "chatgpt", "bot"), "assistant"),
-    "system": "system",
-}
+_SPEAKERS = {"human": "user", **dict.fromkeys(("gpt", "model", "chatgpt", "bot"), "assistant")}
 """Roles by their ShareGPT names."""
 
 _ROWS = (
@@ -317,11 +313,10 @@ def check_row(row: Row, kind: RowKind, shape: Shape) -> list[Problem]:
     if kind == "text":
         is_text = isinstance(converted["text"], str)
         return [] if is_text else [problem_of("TP019", file="", pointer="/text", what="The text is not a string.")]
-    if not (problems := check_value("dataset_row", converted, file="")) and "messages" in converted:
-        role, pointer = converted["messages"][-1]["role"], f"/messages/{len(converted['messages']) - 1}/role"
-        if role != "assistant":
-            what = f"The last turn is by the {role}."
-            return [problem_of("TP014", file="", pointer=pointer, what=what, expected="assistant")]
+    problems = check_value("dataset_row", converted, file="")
+    if not problems and (role := converted.get("messages", [{"role": "assistant"}])[-1]["role"]) != "assistant":
+        what, pointer = f"The last turn is by the {role}.", f"/messages/{len(converted['messages']) - 1}/role"
+        problems.append(problem_of("TP014", file="", pointer=pointer, what=what, expected="assistant"))
     return problems
 
 

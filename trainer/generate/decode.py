@@ -141,8 +141,7 @@ def stream_tokens(
     """
     width = padded(max(map(len, (prompt, *like))))
     tokens, lengths = pad_left([prompt] * min(batch_size, max(len(like), 1)), width)
-    stop = jnp.asarray(stop_token_id, jnp.int32)
-    first, further, _ = group_functions(options, None)
+    stop, (first, further, _) = jnp.int32(stop_token_id), group_functions(options, None)
     with jax.default_matmul_precision("highest"):
         state = first(graphdef, params, tokens, lengths, stop, max_new_tokens=max_new_tokens)
     for number in range(1, max_new_tokens + 1):

@@ -102,14 +102,11 @@ class DirectPreference(Objective):
         """Return the log-probability of each answer, the sum over its tokens, in nats."""
         targets, mask = next_token_targets(batch["tokens"], batch["loss_mask"])
         hidden = model.hidden(batch["tokens"], dropout_key=key)
-        found = sum_chunks(
-            lambda *chunk: jnp.sum(cross_entropies(*chunk), axis=1),
-            hidden,
-            targets,
-            mask,
-            model.logits,
-            self.chunk_positions,
-        )
+
+        def per_sequence(*chunk: Array) -> Array:
+            return jnp.sum(cross_entropies(*chunk), axis=1)
+
+        found = sum_chunks(per_sequence, hidden, targets, mask, model.logits, self.chunk_positions)
         return (-found).reshape(-1, 2)
 
 
