@@ -150,9 +150,8 @@ def apply_chat_template(
     given = {**tokenizer.special_tokens_map, **variables}
     try:
         with _cpu_timer(), _fixed_clock(chat_template_utils, getattr(tokenizer, "rendered_at", None)):
-            conversations = [list(map(dict, messages))]
             rendered: Any = chat_template_utils.render_jinja_template(
-                conversations, chat_template=template, add_generation_prompt=opened, **given
+                [list(map(dict, messages))], chat_template=template, add_generation_prompt=opened, **given
             )
     except TemplateSyntaxError as error:
         reason = f"line {error.lineno} of the template: {error.message or 'not valid jinja2'}"
