@@ -48,12 +48,6 @@ def test_reader_is_inferred_from_rows(rows: list, expected: list, answer: str, c
     assert infer_scoring(EvaluationConfig(), rows, items(*expected)) == Scoring(answer=answer, compare=compare)
 
 
-def test_configured_reader_is_used():
-    settings = EvaluationConfig(answer="regex", answer_regex="#### (.*)", compare="numeric", tolerance=0.1)
-    scoring = infer_scoring(settings, [TRACE], items("4"))
-    assert scoring == Scoring(answer="regex", answer_regex="#### (.*)", compare="numeric", tolerance=0.1)
-
-
 def test_a_configuration_of_an_earlier_version_reads_tags():
     earlier = to_document(Config(model=ModelConfig(name="tiny-gpt2"))) | {"schema_version": "1.1"}
     for key in ("answer", "answer_regex", "compare", "tolerance"):

@@ -199,14 +199,13 @@ def test_buckets_reduce_padding_and_add_programs(config: Config):
     assert computed[0] < 0.45 * computed[1]
 
 
-@pytest.mark.parametrize("data", [{"buckets": 2, "packing": True}, {"buckets": 6, "max_length": 96}])
-def test_useless_buckets_are_refused(data: dict[str, Any], config: Config):
-    [problem] = catch_problems(inputs_of, changed(config, data=data))
-    assert problem.code == "TP076"
-
-
 @pytest.mark.parametrize("data", [{"packing": True}, {"buckets": 3}])
 def test_rows_keep_the_order_of_the_file_without_shuffling(data: dict[str, Any], config: Config):
     _, found = inputs_of(changed(config, data={"shuffle": False, **data}))
     taken = found.source.rows(0) + found.source.rows(1)
     assert taken == list(range(len(taken)))
+
+
+def test_lengths_that_cannot_be_halved_so_often_are_refused(config: Config):
+    [problem] = catch_problems(inputs_of, changed(config, data={"buckets": 6, "max_length": 96}))
+    assert (problem.code, problem.next) == ("TP076", "Set data.buckets to at most 5, or raise data.max_length.")
