@@ -133,16 +133,16 @@ def encode_rows(
     """
     require_end_token(tokenizer, file)
     form, lines = form or infer_form(rows), row_lines(len(rows), lines)
-    end_id, ends = end_token_id(tokenizer, form), (form.end_token(tokenizer), tokenizer.eos_token)
+    end_id, added = end_token_id(tokenizer, form), {token.content for token in tokenizer.added_tokens_decoder.values()}
+    ends = sorted(added & {form.end_token(tokenizer), tokenizer.eos_token})
     checks = _RowChecks(tokenizer, end_id, max_length, max_positions, file, lines)
     early: list[Problem] = []
 
     def render(numbered: tuple[int, dict[str, Any]]) -> list[Example]:
         index, row = numbered
-        turns = row.get("messages", [])[:-1] if every_turn else []
-        texts = [turn["content"] for turn in turns if turn["role"] == "assistant"] + [
-            *map(learned_text, split_sides(row))
-        ]
+        earlier = row.get("messages", [])[:-1] if every_turn else []
+        turns = (turn["content"] for turn in earlier if turn["role"] == "assistant")
+        texts = [*turns, *map(learned_text, split_sides(row))]
         if token := next((token for token in ends if any(token in text for text in texts)), None):
             what = f"Row {index} has the end token {token} in the text to be learned."
             early.append(problem_of("TP023", file=file, line=lines[index], what=what))

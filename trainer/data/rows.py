@@ -265,11 +265,10 @@ def find_turn_mistake(row: Row) -> tuple[str, str] | None:
     if not all(isinstance(turn, dict) for turn in turns):
         return "/chosen", "A turn is not an object with role and content."
     for side in SIDES if row["chosen"] != row["rejected"] else ():
-        roles = [turn.get("role") for turn in row[side][common:]]
-        if roles != ["assistant"]:
+        if [turn.get("role") for turn in row[side][common:]] != ["assistant"]:
             return (
                 f"/{side}",
-                f"{side} must add one turn, of the assistant, to those that both answers share, not {roles}.",
+                f"{side} must add one turn by the assistant to the {common} turns that both answers share.",
             )
     return None
 
