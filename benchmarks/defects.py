@@ -69,7 +69,8 @@ def tokens_before():
 
 def batches():
     if new():
-        from trainer.data.encode import EncodedRow, TokenFile
+        from trainer.data.encode import EncodedRow
+        from trainer.data.files import StoredSequence as TokenFile
         ids = np.arange(2048, dtype=np.int32)
     else:
         from trainer.data.files.encoded import EncodedRow, TokenFile

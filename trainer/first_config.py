@@ -46,7 +46,7 @@ from trainer.convert import Conversion, convert
 from trainer.data.answers import EvalShape
 from trainer.data.builtin import FOLDER
 from trainer.data.files import RowTable, open_table
-from trainer.data.rows import RowKind, find_shape, no_rows, read_eval_set, scan_rows
+from trainer.data.rows import RowKind, find_shape, read_eval_set, scan_rows
 from trainer.loop.task import Task, shapes_mesh
 from trainer.model.decoder import parameter_count
 from trainer.model.model import Model, read_model
@@ -159,15 +159,14 @@ def read_shape(name: str, problems: list[Problem]) -> RowsShape | None:
     path, table = FOLDER / f"{name}.jsonl" if name in DATASETS else Path(name), None
     with collect_problems(problems):
         table = open_table(path)
-    if table is None or not len(table):
-        problems += [] if table is None else [no_rows(path, "dataset")]
+    if table is None:
         return None
     scan = scan_rows(table, "pairs", "rows", "text")
     problems += truncate_problems(scan.problems)
     if len(scan.shapes) > 1:
         each = [
             f"{quantity(len(rows), 'row')} with {join_words(columns, last='and')} (first in line "
-            f"{table.line_of(rows[0])})"
+            f"{table.lines[rows[0]]})"
             for (_, columns), rows in scan.shapes.items()
         ]
         problems.append(problem_of("TP033", file=str(path), what=f"The file contains {join_words(each, last='and')}."))
@@ -184,7 +183,7 @@ def split_rows(rows: RowsShape) -> EvalChoice:
     for number, row in enumerate(rows.table) if rows.kind == "rows" else ():
         if (pair := find_answer(row)) is not None:
             answered += 1
-            found.setdefault(question_key(pair[0]), (rows.table.line_of(number), pair))
+            found.setdefault(question_key(pair[0]), (rows.table.lines[number], pair))
     if rows.kind != "rows":
         because = f"rows with {' and '.join(rows.columns)} cannot be scored"
     elif 2 * answered < total:
@@ -224,7 +223,7 @@ def choose_eval_set(eval_set: str | None, rows: RowsShape | None, problems: list
         return None
     if (shape := read_shape(name, problems)) is None:
         return None
-    pairs = [(shape.table.line_of(number), find_answer(row)) for number, row in enumerate(shape.table)]
+    pairs = [(shape.table.lines[number], find_answer(row)) for number, row in enumerate(shape.table)]
     answered = [(line, pair) for line, pair in pairs if pair is not None]
     if lacking := len(pairs) - len(answered):
         what = f"{lacking:,} of {quantity(len(pairs), 'row')} lack an answer to compare outputs with."
@@ -290,7 +289,7 @@ def read_inputs(order: Order, problems: list[Problem]) -> ModelAndData | None:
         rows=rows,
         data=data,
         evaluated=evaluated,
-        longest_answer=0 if pairs else max((each.learned_count for each in data.encoded.encoded), default=0),
+        longest_answer=0 if pairs else max((len(each.learned) for each in data.encoded.encoded), default=0),
         warnings=(*data.warnings, *_overlap(evaluated, data, order.eval_set or order.data, problems)),
     )
 

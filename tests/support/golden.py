@@ -18,7 +18,7 @@ from trainer.model.export import join_tensor
 from trainer.model.load import load_params
 from trainer.model.source import ModelSource, resolve
 from trainer.model.stacks import Params, unstack_layers
-from trainer.objectives.cross_entropy import chunked_cross_entropy, next_token_targets
+from trainer.objectives.cross_entropy import next_token_targets, sum_chunks, summed_cross_entropy
 
 CASES = Path(__file__).parents[1] / "cases" / "models"
 FLOAT32 = {"params_dtype": "float32", "compute_dtype": "float32", "remat": "none"}
@@ -49,7 +49,7 @@ def loss_and_logits(graphdef: nnx.GraphDef[Decoder], params: Params, tokens: jax
         decoder = bind(graphdef, params)
         hidden = decoder.hidden(tokens)
         targets, mask = next_token_targets(tokens, jnp.ones(tokens.shape, jnp.bool_))
-        total = chunked_cross_entropy(hidden, targets, mask, decoder.logits, chunk_positions=None)
+        total = sum_chunks(summed_cross_entropy, hidden, targets, mask, decoder.logits, None)
         return total / jnp.sum(mask).astype(jnp.float32), decoder.logits(hidden)
 
     return jax.value_and_grad(loss_of, has_aux=True)(params)

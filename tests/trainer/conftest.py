@@ -14,7 +14,6 @@ import pytest
 from filelock import FileLock
 from model_folders import row_file
 from tiny_models import GEMMA, GPT2
-from transformers import PreTrainedTokenizerBase
 from whole_runs import carried_out
 
 from trainer.config.load import config_text
@@ -30,13 +29,9 @@ from trainer.config.tree import (
     OptimizerConfig,
     PrecisionConfig,
 )
-from trainer.data.conversations import Tokenizer
 from trainer.model.families import spec_from_config
 from trainer.model.spec import ModelSpec
 from trainer.run import RunRequest
-
-# From Python 3.12 on, isinstance does not see attributes that tokenizers compute on access.
-Tokenizer.register(PreTrainedTokenizerBase)
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")

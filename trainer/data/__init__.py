@@ -1,1 +1,1 @@
-"""Data: reading rows (`rows`), rendering them as text (`render`), arrays (`encode`) and order (`order`)."""
+"""Data: row files, what their columns mean, rows as text and as token ids, batches, and evaluation items."""

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -21,25 +21,18 @@ from evidence.scores.reading import (
     accepted_answers,
     can_capture,
     compile_pattern,
-    extract_answer,
-    last_boxed,
 )
-from evidence.scores.recompute import iter_answers
 from schemas.formats import format_value, join_words
 from schemas.problems import Problem, problem_of, truncate_problems
 from trainer.config.tree import Config, EvaluationConfig
 from trainer.data.conversations import PromptForm, Tokenizer, learned_text, render_each
-from trainer.data.encode import SpecialTokens, describe_difference, encode_prompt
+from trainer.data.encode import describe_difference, encode_prompt
 from trainer.data.rows import RowFile
 
 SCORING = "scoring"
 """Log event with the settings of answer reading."""
 MAX_ROWS = 1_000
 """Training rows from which the form of answers is inferred."""
-MAX_EXPECTED = 200
-"""Expected answers and training rows that are compared with each other."""
-SHOWN_OUTPUTS = 3
-SHOWN_CHARACTERS = 40
 
 USUAL: Mapping[Answer, Compare] = {"last_number": "numeric", "choice": "folded"}
 """Default comparison by reader; exact for all others, and inferred from the items for boxed answers."""
@@ -55,41 +48,10 @@ class EvalShape:
 
 @dataclass(frozen=True, kw_only=True)
 class Items:
-    """An evaluation set with its prompts."""
+    """An evaluation set, and the token ids of each item's prompt."""
 
     file: RowFile
     prompts: list[list[int]]
-    """Token ids of each item's prompt."""
-    warnings: tuple[Problem, ...]
-    """Warnings about the items, and about training rows that cannot teach their answers."""
-
-
-def read_items(
-    config: Config,
-    file: RowFile,
-    rows: Sequence[dict[str, Any]],
-    form: PromptForm,
-    tokenizer: Tokenizer,
-    scoring: Scoring,
-    problems: list[Problem],
-    *,
-    max_positions: int,
-) -> Items:
-    """Tokenize the prompts of an evaluation set and check its items.
-
-    Errors that concern all items, and expected answers that cannot be read, are added to `problems`.
-
-    Raises:
-        ProblemError: Exit code 2; the chat template refuses items.
-    """
-    prompts = encode_items(file, form, tokenizer)
-    problems += check_prompt_room(config, file, prompts, max_positions=max_positions)
-    problems += (unreadable := unreadable_items(file, scoring))
-    name, stop = config.data.dataset, config.evaluation.stop
-    unlearned = [] if unreadable else check_learned_form(rows, scoring, file, file=name, stop=stop)
-    room = max_positions - config.evaluation.max_new_tokens
-    warnings = (*check_items(file, tokenizer, prompts, scoring, max_prompt_tokens=room), *unlearned)
-    return Items(file=file, prompts=prompts, warnings=warnings)
 
 
 def encode_items(items: RowFile, form: PromptForm, tokenizer: Tokenizer) -> list[list[int]]:
@@ -120,25 +82,22 @@ def check_prompt_room(
     if shortest + max_new_tokens <= max_positions:
         return []
     for_one, for_all = max_positions - shortest, max_positions - max(lengths)
-    fix = "Use an evaluation set with shorter prompts, or a model with more positions."
-    if for_one > 0:
-        fix = f"Set evaluation.max_new_tokens to at most {for_one}"
-        fix += f"; up to {for_all} leave room for every prompt." if 0 < for_all < for_one else "."
+    fix = f"Set evaluation.max_new_tokens to at most {for_one}"
+    fix += f"; up to {for_all} leave room for every prompt." if 0 < for_all < for_one else "."
+    if for_one <= 0:
+        fix = "Use an evaluation set with shorter prompts, or a model with more positions."
     what = (
-        f"evaluation.max_new_tokens is {max_new_tokens} and the shortest prompt of {items.name} has "
-        f"{shortest} tokens; {model} has {max_positions} positions."
+        f"evaluation.max_new_tokens is {max_new_tokens} and the shortest prompt of {items.name} has {shortest} tokens; "
     )
+    what += f"{model} has {max_positions} positions."
     return [problem_of("TP062", file=model, pointer="/evaluation/max_new_tokens", what=what, next=fix)]
 
 
 def check_items(
     items: RowFile, tokenizer: Tokenizer, prompts: Sequence[Sequence[int]], scoring: Scoring, *, max_prompt_tokens: int
-) -> tuple[Problem, ...]:
-    """Return warnings about special tokens in prompts, and items that cannot be answered or be right."""
-    special, file = SpecialTokens(tokenizer), str(items.path)
-    for index, item in enumerate(items.rows):
-        special.add(index, [("/prompt", item["prompt"], False)])
-    found = [*items.warnings, *special.problems(file, items.lines)]
+) -> list[Problem]:
+    """Return warnings about items that cannot be answered or be right."""
+    file, found = str(items.path), list(items.warnings)
     skipped = [place for place, prompt in enumerate(prompts) if not 0 < len(prompt) <= max_prompt_tokens]
     if skipped:
         longest = max(map(len, prompts))
@@ -153,7 +112,7 @@ def check_items(
         what = f"{len(unwritable):,} of {len(prompts):,} items expect an answer that the tokenizer changes: "
         what += describe_difference(expected, decoded)
         found.append(problem_of("TP459", file=file, line=items.lines[place], what=what))
-    return tuple(found)
+    return found
 
 
 def unwritable_items(
@@ -161,14 +120,10 @@ def unwritable_items(
 ) -> list[tuple[int, str, str]]:
     """Return index, expected answer and decoded answer of items that no output of the tokenizer can answer."""
     found = []
-    for place, item in enumerate(items):
-        accepted = accepted_answers(item)
+    for place, accepted in enumerate(map(accepted_answers, items)):
         # Some tokenizers encode the first word of a text differently than the same word after a space.
-        decoded = [
-            str(tokenizer.decode(tokenizer.encode(prefix + each, add_special_tokens=False))).strip()
-            for each in accepted
-            for prefix in ("", " ")
-        ]
+        texts = [prefix + each for each in accepted for prefix in ("", " ")]
+        decoded = [str(tokenizer.decode(tokenizer.encode(text, add_special_tokens=False))).strip() for text in texts]
         if not any(scoring.is_right(each, accepted) for each in decoded):
             found.append((place, accepted[0], decoded[0]))
     return found
@@ -177,68 +132,46 @@ def unwritable_items(
 def check_evaluation_settings(settings: EvaluationConfig, file: str, *, keep_best: str | None = None) -> list[Problem]:
     """Return problems of the evaluation settings: an invalid pattern, and settings without effect.
 
-    Args:
-        settings: The settings.
-        file: The configuration, for messages.
-        keep_best: Measure that selects a checkpoint, or None.
+    `file` is the configuration, for messages; `keep_best` is the measure that selects a checkpoint, or None.
     """
-    default, found = EvaluationConfig(), _check_reader(settings)
-    if settings.every_steps and settings.eval_set is None:
-        what = f"evaluation.every_steps is {settings.every_steps}, but evaluation.eval_set is not set."
-        found.append(("TP009", "/evaluation/every_steps", what, "Name a set, or leave it out."))
-    elif not settings.every_steps:
-        fix = "Leave it out, or set evaluation.every_steps."
-        if settings.during_items != default.during_items:
-            what = f"evaluation.during_items is {settings.during_items}, but evaluation.every_steps is 0."
-            found.append(("TP009", "/evaluation/during_items", what, fix))
-        if keep_best is not None:
-            what = f"checkpoint.keep_best is {keep_best}, but evaluation.every_steps is 0: nothing is measured."
-            found.append(("TP009", "/checkpoint/keep_best", what, fix))
-    return [problem_of(code, file=file, pointer=pointer, what=what, next=fix) for code, pointer, what, fix in found]
-
-
-def _check_reader(settings: EvaluationConfig) -> list[tuple[str, str, str, str | None]]:
-    """Return code, pointer, sentence and advice of mistakes in how answers are generated, read and compared."""
-    default = EvaluationConfig()
-    found: list[tuple[str, str, str, str | None]] = []
+    default, found = EvaluationConfig(), list[Problem]()
+    compare = settings.compare or (None if settings.answer in (None, "boxed") else USUAL.get(settings.answer, "exact"))
+    reader, fix = format_value(settings.answer), "Leave it out, or set evaluation.every_steps."
+    is_greedy = (settings.samples == 1, "evaluation.samples is 1: decoding is greedy", None)
+    useless: Mapping[str, tuple[bool, str, str | None]] = {
+        "every_steps": (settings.eval_set is None, "evaluation.eval_set is not set", "Name a set, or leave it out."),
+        "during_items": (not settings.every_steps, "evaluation.every_steps is 0", fix),
+        "answer_regex": (settings.answer != "regex", f"evaluation.answer is {reader}, which does not use it", None),
+        "tolerance": (compare not in ("numeric", None), f"the comparison of answers is {compare}", None),
+        **dict.fromkeys(("temperature", "top_k", "top_p"), is_greedy),
+    }
+    for key, (is_useless, because, advice) in useless.items():
+        if is_useless and (value := getattr(settings, key)) != getattr(default, key):
+            what, pointer = f"evaluation.{key} is {format_value(value)}, but {because}.", f"/evaluation/{key}"
+            found.append(problem_of("TP009", file=file, pointer=pointer, what=what, next=advice))
+    if keep_best is not None and not settings.every_steps:
+        what = f"checkpoint.keep_best is {keep_best}, but evaluation.every_steps is 0: nothing is measured."
+        found.append(problem_of("TP009", file=file, pointer="/checkpoint/keep_best", what=what, next=fix))
     if settings.answer == "regex":
         try:
             compile_pattern(settings.answer_regex or "")
         except PatternError as error:
             what = f"evaluation.answer_regex is {format_value(settings.answer_regex)}: {error}."
-            missing = "evaluation.answer is regex, but evaluation.answer_regex is not set."
-            found.append(
-                ("TP007", "/evaluation/answer_regex", missing if settings.answer_regex is None else what, None)
-            )
-    elif settings.answer_regex is not None:
-        what = "evaluation.answer_regex is set, but evaluation.answer is "
-        what += f"{format_value(settings.answer)}, which does not use it."
-        found.append(("TP009", "/evaluation/answer_regex", what, None))
-    compare = settings.compare or (None if settings.answer in (None, "boxed") else USUAL.get(settings.answer, "exact"))
-    if settings.tolerance != default.tolerance and compare not in ("numeric", None):
-        what = f"evaluation.tolerance is {settings.tolerance:g}, but the comparison of answers is {compare}."
-        found.append(("TP009", "/evaluation/tolerance", what, None))
-    for key in ("temperature", "top_k", "top_p") if settings.samples == 1 else ():
-        if (value := getattr(settings, key)) != getattr(default, key):
-            what = f"evaluation.{key} is {value:g}, but evaluation.samples is 1: decoding is greedy."
-            found.append(("TP009", f"/evaluation/{key}", what, None))
+            if settings.answer_regex is None:
+                what = "evaluation.answer is regex, but evaluation.answer_regex is not set."
+            found.append(problem_of("TP007", file=file, pointer="/evaluation/answer_regex", what=what))
     return found
 
 
 def infer_scoring(
     settings: EvaluationConfig, rows: Iterable[Mapping[str, Any]], items: Sequence[Mapping[str, Any]]
 ) -> Scoring:
-    """Return how answers are read and compared; settings that are not configured are inferred.
+    """Return how answers are read and compared; settings that are not configured are inferred from the first rows.
 
     Tags or boxes are read if most rows have them. Otherwise the whole output is the answer, unless the items expect
     numbers or letters of choices with which most rows only end (`#### 42`). Rows are cut at the stop text.
-
-    Args:
-        settings: Evaluation settings.
-        rows: Training rows, of which the first are used.
-        items: Evaluation items, perhaps none.
     """
-    answer = settings.answer or infer_answer(learned_texts(rows, settings.stop), items)
+    answer = settings.answer or infer_answer(first_learned(rows, settings.stop), items)
     is_numeric = answer == "boxed" and find_answer_type(items) is is_number
     return Scoring(
         answer=answer,
@@ -248,7 +181,7 @@ def infer_scoring(
     )
 
 
-def learned_texts(rows: Iterable[Mapping[str, Any]], stop: str | None) -> list[str]:
+def first_learned(rows: Iterable[Mapping[str, Any]], stop: str | None) -> list[str]:
     """Return the learned texts of the first rows up to the stop text, without tasks."""
     texts = [text for text in map(learned_text, islice(rows, MAX_ROWS)) if text]
     return [text.partition(stop)[0] for text in texts] if stop else texts
@@ -262,15 +195,13 @@ def scoring_document(scoring: Scoring) -> dict[str, Any]:
 
 def infer_answer(texts: Sequence[str], items: Sequence[Mapping[str, Any]]) -> Answer:
     """Infer the reader of answers from learned texts."""
-    marked: tuple[tuple[Answer, Callable[[str], str | None]], ...] = (("tags", extract_answer), ("boxed", last_boxed))
-    for answer, read in marked:
-        if 2 * sum(read(text) is not None for text in texts) > len(texts):
-            return answer
     has_type = find_answer_type(items)
-    candidates: tuple[Answer, ...] = ("whole", "last_number", "choice")
-    for answer in candidates if has_type else ():
-        found = [Scoring(answer=answer).read(text) for text in texts]
-        if has_type and 2 * sum(one is not None and has_type(one) for one in found) > len(texts):
+    typed: tuple[Answer, ...] = ("whole", "last_number", "choice")
+    readers: tuple[Answer, ...] = ("tags", "boxed", *(typed if has_type else ()))
+    for answer in readers:
+        found = [one for text in texts if (one := Scoring(answer=answer).read(text)) is not None]
+        count = sum(map(has_type, found)) if has_type and answer in typed else len(found)
+        if 2 * count > len(texts):
             return answer
     return "whole"
 
@@ -288,15 +219,13 @@ def is_number(text: str) -> bool:
 
 def unreadable_items(items: RowFile, scoring: Scoring) -> list[Problem]:
     """Return a problem for each of the first items whose expected answer cannot be read from any output."""
-
-    def find() -> Iterator[Problem]:
-        for line, item in zip(items.lines, items.rows, strict=True):
-            for one in accepted_answers(item):
-                if reason := _why_unreadable(one, scoring):
-                    what = f"{item['id']} expects {format_value(one_line(one))}, which {reason}."
-                    yield problem_of("TP008", file=str(items.path), line=line, pointer="/expected", what=what)
-
-    return list(truncate_problems(find()))
+    found = []
+    for line, item in zip(items.lines, items.rows, strict=True):
+        for one in accepted_answers(item):
+            if reason := _why_unreadable(one, scoring):
+                what = f"{item['id']} expects {format_value(one_line(one))}, which {reason}."
+                found.append(problem_of("TP008", file=str(items.path), line=line, pointer="/expected", what=what))
+    return list(truncate_problems(found))
 
 
 def _why_unreadable(expected: str, scoring: Scoring) -> str:
@@ -320,34 +249,17 @@ def _why_unreadable(expected: str, scoring: Scoring) -> str:
 def check_learned_form(
     rows: Iterable[Mapping[str, Any]], scoring: Scoring, items: RowFile, *, file: str, stop: str | None = None
 ) -> list[Problem]:
-    """Return a warning if no training row would be scored right.
-
-    Either no row has an answer that can be read and has the type of the expected answers, or a tenth of the rows end
-    with an expected answer but none is read as one.
-
-    Args:
-        rows: Training rows, of which the first are used.
-        scoring: How answers are read.
-        items: The evaluation set.
-        file: The dataset, for messages.
-        stop: Text that ends an output.
-    """
-    has_type, texts = find_answer_type(items.rows), learned_texts(rows, stop)
+    """Return a warning if no answer can be read from the first training rows, of the type that the items expect."""
+    has_type, texts = find_answer_type(items.rows), first_learned(rows, stop)
     answers = [answer for answer in map(scoring.read, texts) if answer is not None]
-    if not texts:
-        return []
-    kind = " of the type that the items expect" if answers else ""
-    if any(scoring.can_compare(one) and (has_type is None or has_type(scoring.unboxed_number(one))) for one in answers):
-        expected = list(dict.fromkeys(one for item in items.rows for one in accepted_answers(item)))[:MAX_EXPECTED]
-        few = texts[:MAX_EXPECTED]
-        ending = [text for text in few if scoring.verdict(text, "stop", expected)["lenient_correct"]]
-        if 10 * len(ending) < len(few) or any(scoring.is_right(one, expected) for one in answers):
-            return []
-        kind = f" that an item expects, although {len(ending):,} of the first {len(few):,} end with one"
-    what = (
-        f"Answers are read as {scoring.describe()}; none of {len(texts):,} training rows has one{kind}. "
-        f"The first teaches {format_value(one_line(texts[0]))}."
+    is_taught = (
+        scoring.can_compare(one) and (has_type is None or has_type(scoring.unboxed_number(one))) for one in answers
     )
+    if not texts or any(is_taught):
+        return []
+    what = f"Answers are read as {scoring.describe()}; none of {len(texts):,} training rows has one"
+    what += f"{' of the type that the items expect' if answers else ''}. "
+    what += f"The first teaches {format_value(one_line(texts[0]))}."
     return [problem_of("TP087", file=file, what=what)]
 
 
@@ -356,21 +268,12 @@ def none_read(rows: Sequence[Mapping[str, Any]], scoring: Scoring, *, file: str)
     outputs = [str(row["output_text"]) for row in rows if row["error"] is None]
     if not outputs or any(row["extracted_answer"] is not None for row in rows):
         return []
-    examples = [format_value(one_line(text)) for text in dict.fromkeys(outputs)][:SHOWN_OUTPUTS]
+    examples = [format_value(one_line(text)) for text in dict.fromkeys(outputs)][:3]
     what = f"Answers are read as {scoring.describe()}; none of {len(outputs):,} outputs has one, such as "
     return [problem_of("TP088", file=file, what=f"{what}{join_words(examples, last='and')}.")]
-
-
-def never_stopped(rows: Sequence[Mapping[str, Any]], stop: str | None, *, file: str) -> list[Problem]:
-    """Return a warning if no output contains the stop text."""
-    texts = [answer["output_text"] for row in rows if row["error"] is None for answer in iter_answers(row)]
-    if not stop or not texts or any(stop in text for text in texts):
-        return []
-    what = f"evaluation.stop is {format_value(stop)}, but none of {len(texts):,} outputs contains it."
-    return [problem_of("TP752", file=file, what=what)]
 
 
 def one_line(text: str) -> str:
     """Return a text as one line; of a long text the end, where the answer would be."""
     plain = " ".join(text.split())
-    return plain if len(plain) <= SHOWN_CHARACTERS else "…" + plain[1 - SHOWN_CHARACTERS :]
+    return plain if len(plain) <= 40 else "…" + plain[-39:]

@@ -1,12 +1,8 @@
 """Batches: the order of rows, packed sequences, and lengths to which sequences are padded.
 
-Batches are a pure function of seed and step, so that resuming needs no saved data state. Rows are read as an endless
-stream of passes. Each pass is a permutation of all sequences drawn from (seed, pass), and step k takes positions
-k·batch to (k+1)·batch of the stream: every sequence is used once before any is used twice.
-
-Rows of 37 tokens in sequences of 512 leave 93 % of the work to padding. Packed rows cannot attend to each other (each
-is a segment whose positions start at 0), so packing changes the speed and not the result. Without packing, a few
-lengths (`data.buckets`) save padding: a step uses the shortest one that fits its rows.
+Batches are a pure function of seed and step, so that resuming needs no saved data state. Each pass is a permutation of
+all sequences drawn from (seed, pass), and step k takes positions k·batch to (k+1)·batch of the passes. Packed rows
+cannot attend to each other, so packing changes the speed and not the result.
 """
 
 from __future__ import annotations
@@ -15,72 +11,36 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int
 
 from trainer.config.tree import Config
+from trainer.data.files import LazySequence
 
-LENGTH_MULTIPLE = 8
-"""Divides all bucket lengths but the largest."""
 BUCKETS = 0x6275_636B
 """Random stream for the order of batches, independent of the order of rows."""
 
 
-class Sequences:
-    """Row numbers by sequence, as two flat arrays.
-
-    Args:
-        rows: Rows of the first sequence, of the second, and so on.
-        starts: Place in `rows` at which each sequence begins.
-    """
-
-    def __init__(self, rows: Int[np.ndarray, " rows"], starts: Int[np.ndarray, " sequences"]) -> None:
-        self.rows = rows
-        self.starts = starts
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    def __getitem__(self, number: int) -> Int[np.ndarray, " rows"]:
-        last = self.starts[number + 1] if number + 1 < len(self.starts) else len(self.rows)
-        return self.rows[self.starts[number] : last]
-
-    def count_tokens(self, lengths: Int[np.ndarray, " rows"]) -> Int[np.ndarray, " sequences"]:
-        """Return the tokens of each sequence without padding, given the tokens of each row."""
-        return np.add.reduceat(lengths[self.rows], self.starts)
-
-
-def one_each(rows: int) -> Sequences:
+def one_each(rows: int) -> Sequence[list[int]]:
     """Return one sequence for each row."""
-    return Sequences(np.arange(rows), np.arange(rows))
+    return LazySequence(rows, lambda number: [number])
 
 
-def pack_rows(lengths: Sequence[int] | Int[np.ndarray, " rows"], capacity: int, *, in_order: bool) -> Sequences:
-    """Pack rows into sequences of at most `capacity` tokens; no row is split.
+def pack_rows(lengths: Sequence[int] | Int[np.ndarray, " rows"], capacity: int, *, in_order: bool) -> list[list[int]]:
+    """Pack rows of 1 to `capacity` tokens into sequences of at most `capacity` tokens; no row is split.
 
     Lengths 5, 3, 2, 4 and a capacity of 7 give the rows [0, 2] and [3, 1]; in order they give [0], [1, 2] and [3].
-
-    Args:
-        lengths: Tokens of each row, 1 to `capacity`.
-        capacity: Tokens of a sequence.
-        in_order: Keep the order of the rows, and start a new sequence when the next row does not fit. Otherwise use
-            best fit decreasing: longest rows first, each into the fullest sequence with room (Johnson 1973: at most
-            11/9 of the fewest sequences, plus 4). Rows of equal length keep their order.
+    With `in_order` a new sequence starts when the next row does not fit. Otherwise the longest rows come first, each
+    into the fullest sequence with room (best fit decreasing, Johnson 1973: at most 11/9 of the fewest sequences,
+    plus 4); rows of equal length keep their order.
     """
-    found = _in_order(lengths, capacity) if in_order else _best_fit_decreasing(lengths, capacity)
-    sizes = np.array([len(rows) for rows in found])
-    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
-    return Sequences(np.fromiter((row for rows in found for row in rows), np.int64, int(sizes.sum())), starts)
-
-
-def _in_order(lengths: Sequence[int] | Int[np.ndarray, " rows"], capacity: int) -> list[list[int]]:
-    found: list[list[int]] = []
+    found: list[list[int]] = [] if in_order else _best_fit_decreasing(lengths, capacity)
     room = 0
-    for row, length in enumerate(lengths):
-        if not found or length > room:
+    for row, length in enumerate(lengths if in_order else ()):
+        if length > room:
             found.append([])
             room = capacity
         found[-1].append(row)
@@ -91,25 +51,16 @@ def _in_order(lengths: Sequence[int] | Int[np.ndarray, " rows"], capacity: int) 
 def _best_fit_decreasing(lengths: Sequence[int] | Int[np.ndarray, " rows"], capacity: int) -> list[list[int]]:
     """Pack rows; among equally full sequences the one filled last is used."""
     found: list[list[int]] = []
-    with_room: dict[int, list[int]] = {}
-    rooms: list[int] = []  # sorted keys of `with_room`: at most `capacity`, whatever the number of rows
-    for row in np.argsort(-np.asarray(lengths), kind="stable").tolist():
+    with_room: list[tuple[int, int, int]] = []  # sorted: room, minus the time of filling, number of the sequence
+    for time, row in enumerate(np.argsort(-np.asarray(lengths), kind="stable").tolist()):
         length = int(lengths[row])
-        place = bisect_left(rooms, length)
-        if place == len(rooms):
-            number, room = len(found), capacity
+        place = bisect_left(with_room, (length,))
+        room, _, number = with_room.pop(place) if place < len(with_room) else (capacity, 0, len(found))
+        if number == len(found):
             found.append([])
-        else:
-            room = rooms[place]
-            number = with_room[room].pop()
-            if not with_room[room]:
-                del with_room[room], rooms[place]
         found[number].append(row)
-        if (left := room - length) > 0:
-            if left not in with_room:
-                with_room[left] = []
-                insort(rooms, left)
-            with_room[left].append(number)
+        if room > length:
+            insort(with_room, (room - length, -time, number))
     return found
 
 
@@ -118,26 +69,18 @@ def bucket_lengths(max_length: int, buckets: int) -> tuple[int, ...]:
 
     `bucket_lengths(512, 3)` is (128, 256, 512).
     """
-    halved = [-(-max_length // 2**times) for times in range(buckets)]
-    return tuple(
-        sorted({max_length, *(min(max_length, -(-each // LENGTH_MULTIPLE) * LENGTH_MULTIPLE) for each in halved)})
-    )
+    halved = (-(-max_length // 2**times) for times in range(1, buckets))
+    rounded = (-(-each // 8) * 8 for each in halved)
+    return tuple(sorted({max_length, *(min(max_length, each) for each in rounded)}))
 
 
 def group_by_bucket(
     order: Int[np.ndarray, " rows"], buckets: Int[np.ndarray, " rows"], *, number: int, batch_size: int, seed: int
 ) -> Int[np.ndarray, " rows"]:
-    """Reorder a pass so that rows of one bucket form batches.
+    """Reorder pass `number` of the rows so that rows of one bucket form batches.
 
     The rows that complete the last batch of the previous pass stay first. The others are sorted by bucket, keep their
     order within it, and are cut into batches, whose order is drawn from (seed, number). The rest comes last.
-
-    Args:
-        order: Order of the rows in the pass.
-        buckets: Bucket of each row.
-        number: Number of the pass, from 0.
-        batch_size: Rows of a step.
-        seed: Seed of the run.
     """
     first = min(-number * len(order) % batch_size, len(order))
     rest = order[first:]
@@ -153,28 +96,6 @@ HostBatch = dict[str, np.ndarray]
 
 Collate = Callable[[Sequence[Sequence[Any]], int], HostBatch]
 """Converts sequences of examples, padded to a length, to arrays of `[sequences …]`."""
-
-
-@lru_cache(maxsize=2)  # a step may end one pass and begin the next
-def pass_order(number: int, *, rows: int, seed: int, shuffle: bool) -> Int[np.ndarray, " rows"]:
-    """Return the order of one pass as a read-only array; Philox is counter-based, so (seed, pass) determines it."""
-    if not shuffle:
-        order = np.arange(rows)
-    else:
-        order = np.random.Generator(np.random.Philox(key=np.array([seed, number], np.uint64))).permutation(rows)
-    order.setflags(write=False)
-    return order
-
-
-def batch_indices(
-    order: Callable[[int], Int[np.ndarray, " rows"]], step: int, *, rows: int, batch_size: int
-) -> Int[np.ndarray, " batch"]:
-    """Return the rows of a step, counted from 0, given the order of each pass.
-
-    With 5 rows in file order and batch size 2, steps 0, 1 and 2 take [0, 1], [2, 3] and [4, 0].
-    """
-    passes, offsets = np.divmod(np.arange(step * batch_size, (step + 1) * batch_size), rows)
-    return np.concatenate([order(int(number))[offsets[passes == number]] for number in np.unique(passes)])
 
 
 def global_batch_size(config: Config, *, devices: int) -> int:
@@ -201,7 +122,7 @@ class RowSource:
     """Batches of encoded rows."""
 
     examples: Sequence[Any]
-    sequences: Sequences
+    sequences: Sequence[list[int]]
     """Examples of each sequence."""
     lengths: Int[np.ndarray, " rows"]
     """Tokens of each example."""
@@ -218,19 +139,19 @@ class RowSource:
 
     def rows(self, step: int) -> list[int]:
         """Return the row numbers of a step."""
-        return [row for number in self._indices(step) for row in self.sequences[int(number)].tolist()]
+        return [row for number in self._indices(step) for row in self.sequences[int(number)]]
 
     def batch(self, step: int) -> HostBatch:
         """Return the arrays of a step, in `accumulation_steps` microbatches."""
         indices = self._indices(step)
-        sequences = [[self.examples[int(row)] for row in self.sequences[int(number)]] for number in indices]
+        sequences = [[self.examples[row] for row in self.sequences[int(number)]] for number in indices]
         arrays = self.collate(sequences, self.shapes[int(self._buckets[indices].max())])
         return {name: array.reshape(self.accumulation_steps, -1, *array.shape[1:]) for name, array in arrays.items()}
 
     def tokens_before(self, step: int) -> int:
         """Return the tokens of all earlier steps, without padding."""
         passes, rest = divmod(step * self.batch_size, len(self.sequences))
-        return passes * self.tokens_per_pass + int(self._cumulative_tokens(passes)[rest])
+        return passes * self.tokens_per_pass + int(self._pass(passes)[1][rest])
 
     @cached_property
     def tokens_per_pass(self) -> int:
@@ -247,52 +168,40 @@ class RowSource:
         """Index in `shapes` of the length that each sequence needs."""
         if len(self.shapes) == 1:
             return np.zeros(len(self.sequences), np.int64)
-        buckets: Int[np.ndarray, " sequences"] = np.searchsorted(self.shapes, self.widths[self.sequences.rows])
-        return buckets
+        return np.asarray(np.searchsorted(self.shapes, self.widths))
 
     @cached_property
     def _tokens(self) -> Int[np.ndarray, " sequences"]:
-        return self.sequences.count_tokens(self.lengths)
+        return np.array([self.lengths[rows].sum() for rows in self.sequences])
 
     @cached_property
-    def _cumulative_tokens(self) -> Callable[[int], Int[np.ndarray, " sums"]]:
-        """Tokens before each position of a pass, by the number of the pass."""
+    def _pass(self) -> Callable[[int], tuple[Int[np.ndarray, " sequences"], Int[np.ndarray, " sums"]]]:
+        """Order of a pass by its number, and the tokens before each place; sequences of one length form batches."""
 
-        @lru_cache(maxsize=2)
-        def cumulative(number: int) -> Int[np.ndarray, " sums"]:
-            return np.concatenate([[0], np.cumsum(self._tokens[self._order(number)])])
+        @lru_cache(maxsize=2)  # a step may end one pass and begin the next
+        def find(number: int) -> tuple[Int[np.ndarray, " sequences"], Int[np.ndarray, " sums"]]:
+            order, key = np.arange(len(self.sequences)), np.array([self.seed, number], np.uint64)
+            if self.shuffle:  # Philox is counter-based, so (seed, pass) determines the order
+                order = np.random.Generator(np.random.Philox(key=key)).permutation(len(order))
+            if len(self.shapes) > 1 and self.shuffle:
+                batch_size, seed = self.batch_size, self.seed
+                order = group_by_bucket(order, self._buckets, number=number, batch_size=batch_size, seed=seed)
+            return order, np.concatenate([[0], np.cumsum(self._tokens[order])])
 
-        return cumulative
-
-    @cached_property
-    def _order(self) -> Callable[[int], Int[np.ndarray, " sequences"]]:
-        """Order of a pass by its number; with several lengths, sequences of one length form batches."""
-        plain = partial(pass_order, rows=len(self.sequences), seed=self.seed, shuffle=self.shuffle)
-        if len(self.shapes) == 1 or not self.shuffle:
-            return plain
-
-        @lru_cache(maxsize=2)
-        def grouped(number: int) -> Int[np.ndarray, " sequences"]:
-            batch_size, seed = self.batch_size, self.seed
-            return group_by_bucket(plain(number), self._buckets, number=number, batch_size=batch_size, seed=seed)
-
-        return grouped
+        return find
 
     def _indices(self, step: int) -> Int[np.ndarray, " batch"]:
-        return batch_indices(self._order, step, rows=len(self.sequences), batch_size=self.batch_size)
+        """Return the sequences of a step: with 5 in file order and batch size 2, [0, 1], [2, 3] and [4, 0]."""
+        places = np.arange(step * self.batch_size, (step + 1) * self.batch_size)
+        passes, offsets = np.divmod(places, len(self.sequences))
+        return np.concatenate([self._pass(int(number))[0][offsets[passes == number]] for number in np.unique(passes)])
 
 
 class PrefetchingSource:
-    """Builds the next batch in a thread while the devices compute.
-
-    Args:
-        source: Builds the batches.
-        steps: Number of steps of the run.
-    """
+    """Builds the next batch of a run of `steps` in a thread while the devices compute."""
 
     def __init__(self, source: BatchSource, *, steps: int) -> None:
-        self._source = source
-        self._steps = steps
+        self._source, self._steps = source, steps
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="batches")
         self._next: tuple[int, Future[HostBatch]] | None = None
 

@@ -16,29 +16,23 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from os.path import commonprefix
 from types import MappingProxyType, SimpleNamespace
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
 from schemas.formats import format_value
-from schemas.problems import ProblemError, problem_of
+from schemas.problems import Problem, ProblemError, problem_of, truncate_problems
 from trainer.config.names import limit_tokenizer_size
 from trainer.data.rows import (
     AS_WRITTEN,
-    SIDES,
     Kind,
     default_template,
     find_template,
     row_kind,
     split_sides,
-    takes_system_prompt,
 )
 
 MAX_CHARACTERS = 2**24
 """Longest text that a chat template may write."""
-MAX_SHOWN_ROWS = 5
-"""Rows that are listed one by one if many have the same problem."""
 FORM = "prompt_form"
 """Log event with the form of prompts."""
 PROBE = "An answer that nobody gives."
@@ -46,35 +40,11 @@ PROBE = "An answer that nobody gives."
 THOUGHT = "<think>\nOne thought.\n</think>\n\nThe answer."
 """An assistant turn that begins with a thought and shares no first letter with `PROBE`."""
 NO_VARIABLES: Mapping[str, Any] = MappingProxyType({})
-_ADVICE = "Correct chat_template in the model's tokenizer_config.json, or remove it: turns are then lines of text."
-
 _Row = TypeVar("_Row")
 _Rendered = TypeVar("_Rendered")
 Turn = Mapping[str, Any]
-
-
-@runtime_checkable
-class Tokenizer(Protocol):
-    """The part of a transformers tokenizer that is used."""
-
-    chat_template: str | dict[str, str] | None
-    eos_token: str | None
-    eos_token_id: int | None
-    unk_token_id: int | None
-
-    @property
-    def special_tokens_map(self) -> Mapping[str, Any]:
-        """Special tokens by name, which templates use."""
-
-    @property
-    def added_tokens_decoder(self) -> dict[int, Any]:
-        """Added tokens by id, each with `content` and `special`."""
-
-    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        """Tokenize a text."""
-
-    def decode(self, token_ids: Any, **options: Any) -> Any:
-        """Return the text of token ids."""
+Tokenizer = Any
+"""A tokenizer of transformers, which is not imported before one is loaded."""
 
 
 class TemplateRefusedError(Exception):
@@ -87,10 +57,6 @@ class TurnNotFoundError(TemplateRefusedError):
 
 class TemplateBrokenError(Exception):
     """The template cannot write any conversation."""
-
-    def __init__(self, reason: str, *, advice: str = _ADVICE) -> None:
-        super().__init__(reason)
-        self.advice = advice
 
 
 def has_template(tokenizer: Tokenizer) -> bool:
@@ -166,16 +132,13 @@ def apply_chat_template(
 ) -> str:
     """Write turns with the chat template, at the time for which the tokenizer was loaded.
 
-    Args:
-        messages: The turns.
-        tokenizer: The model's tokenizer.
-        opened: Begin the assistant's next turn.
-        variables: Further variables of the template, such as tools.
+    `opened` begins the assistant's next turn; `variables` are further variables of the template, such as tools.
 
     Raises:
         TemplateRefusedError: The template refuses these turns.
         TemplateBrokenError: The template cannot be used.
     """
+    from jinja2 import TemplateError, TemplateSyntaxError
     from transformers.utils import chat_template_utils
 
     template = tokenizer.chat_template
@@ -186,15 +149,9 @@ def apply_chat_template(
         raise TemplateBrokenError(reason)
     given = {**tokenizer.special_tokens_map, **variables}
     try:
-        from jinja2 import TemplateError, TemplateSyntaxError
-    except ImportError as error:  # an optional dependency of transformers
-        reason = "jinja2, which runs it, is not installed"
-        raise TemplateBrokenError(reason, advice="Install it: `pip install jinja2`.") from error
-    try:
         with _cpu_timer(), _fixed_clock(chat_template_utils, getattr(tokenizer, "rendered_at", None)):
-            conversations = [list(map(dict, messages))]
             rendered: Any = chat_template_utils.render_jinja_template(
-                conversations, chat_template=template, add_generation_prompt=opened, **given
+                [list(map(dict, messages))], chat_template=template, add_generation_prompt=opened, **given
             )
     except TemplateSyntaxError as error:
         reason = f"line {error.lineno} of the template: {error.message or 'not valid jinja2'}"
@@ -215,7 +172,6 @@ def apply_chat_template(
 class TemplateFacts:
     """Properties of a tokenizer's chat template, which are found by rendering it."""
 
-    template: str | dict[str, str] | None
     turn_end: str | None
     """Added token that closes the assistant's turn, such as `<end_of_turn>`."""
     turn_end_id: int | None
@@ -230,10 +186,9 @@ _facts: WeakKeyDictionary[Any, TemplateFacts] = WeakKeyDictionary()
 
 def template_facts(tokenizer: Tokenizer) -> TemplateFacts:
     """Return the properties of a chat template; they are found once for each tokenizer."""
-    facts = _facts.get(tokenizer)
-    if facts is not None and facts.template == tokenizer.chat_template:
+    if (facts := _facts.get(tokenizer)) is not None:
         return facts
-    question, after, opens_turn = {"role": "user", "content": "A question."}, "", True
+    question, after, opens_turn, has_system_turn = {"role": "user", "content": "A question."}, "", True, False
     refusals = (TemplateRefusedError, TemplateBrokenError)  # reported with the first row that it refuses
     with suppress(*refusals):
         turns = [question, {"role": "assistant", "content": PROBE}]
@@ -241,64 +196,49 @@ def template_facts(tokenizer: Tokenizer) -> TemplateFacts:
     with suppress(*refusals):
         closed, opened = (apply_chat_template([question], tokenizer, opened=opened) for opened in (False, True))
         opens_turn = closed != opened
-    has_system_turn = False
     with suppress(*refusals):
         has_system_turn = PROBE in apply_chat_template([{"role": "system", "content": PROBE}, question], tokenizer)
     ids = {token.content: number for number, token in reversed(list(tokenizer.added_tokens_decoder.items()))}
     end = max((text for text in ids if text.strip() and after.lstrip().startswith(text)), key=len, default=None)
-    facts = TemplateFacts(
-        template=tokenizer.chat_template,
+    facts = _facts[tokenizer] = TemplateFacts(
         turn_end=end,
         turn_end_id=None if end is None else ids[end],
         opens_turn=opens_turn,
         has_system_turn=has_system_turn,
     )
-    _facts[tokenizer] = facts
     return facts
 
 
 def render_each(
     rows: Iterable[_Row], render: Callable[[_Row], _Rendered], *, file: str, lines: Sequence[int | None]
 ) -> Iterator[tuple[int, _Rendered]]:
-    """Yield the index of each row and the rendered row.
-
-    Args:
-        rows: Rows or items of a file.
-        render: May call a chat template.
-        file: The file, for messages.
-        lines: Line of each row, or None for generated rows.
+    """Yield the index of each row and the rendered row; `render` may call a chat template.
 
     Raises:
         ProblemError: Exit code 2; the template is broken, or it refuses rows. Refused rows are reported after all
             others were yielded.
     """
-    refused: list[tuple[int, TemplateRefusedError]] = []
+    refused: list[Problem] = []
     for index, row in enumerate(rows):
         try:
             yield index, render(row)
         except TemplateRefusedError as error:
-            refused.append((index, error))
+            what, fix = f"The model's chat template refuses row {index}: ", None
+            why = "This is the template's own message; it says which turns the model was trained for."
+            if isinstance(error, TurnNotFoundError):
+                what = f"The answer of row {index} cannot be found in the output of the model's chat template: "
+                why = "Prompt and answer together must be the text that the template writes for the whole conversation."
+                fix = "Correct the template, or write the row as prompt and completion."
+            what += f"{str(error).rstrip('.')}."
+            refused.append(problem_of("TP022", file=file, line=lines[index], what=what, why=why, next=fix))
         except TemplateBrokenError as error:
             what = f"The model's chat template cannot be used: {str(error).rstrip('.')}."
             why = "It writes rows with messages; it is chat_template of the model's tokenizer."
-            problem = problem_of("TP022", file=file, what=what, why=why, next=error.advice)
+            fix = "Correct it in the model's tokenizer_config.json, or remove it: turns are then lines of text."
+            problem = problem_of("TP022", file=file, what=what, why=why, next=fix)
             raise ProblemError([problem], exit_code=2) from error
-    problems = []
-    for index, refusal in refused[:MAX_SHOWN_ROWS]:
-        what = f"The model's chat template refuses row {index}: "
-        why = "This is the template's own message; it says which turns the model was trained for."
-        fix: str | None = None
-        if isinstance(refusal, TurnNotFoundError):
-            what = f"The answer of row {index} cannot be found in the output of the model's chat template: "
-            why = "Prompt and answer together must be the text that the template writes for the whole conversation."
-            fix = "Correct the template, or write the row as prompt and completion."
-        what += f"{str(refusal).rstrip('.')}."
-        problems.append(problem_of("TP022", file=file, line=lines[index], what=what, why=why, next=fix))
-    if rest := len(refused) - len(problems):
-        what, fix = f"The model's chat template refuses {rest} further rows.", "Correct or remove them."
-        problems.append(problem_of("TP022", file=file, what=what, next=fix, why=None))
-    if problems:
-        raise ProblemError(problems, exit_code=2)
+    if refused:
+        raise ProblemError(list(truncate_problems(refused)), exit_code=2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -345,34 +285,30 @@ class PromptForm:
     def render(self, prompt: str, tokenizer: Tokenizer) -> str:
         """Return the text that the model is given; for "{prompt}" it is the template in eval_summary.json."""
         if not self.conversation:
-            return with_system_text(self.system, self.template.replace("{prompt}", prompt))
-        turns = with_system_turn(self.system, [{"role": "user", "content": prompt}], tokenizer)
+            return add_system_text(self.system, self.template.replace("{prompt}", prompt))
+        turns = add_system_turn(self.system, [{"role": "user", "content": prompt}], tokenizer)
         return render_prompt_turns(turns, tokenizer, thinks=self.thinks)
 
     def templated(self, tokenizer: Tokenizer) -> bool:
         """Return whether a chat template writes prompts."""
         return self.conversation and has_template(tokenizer)
 
-    def end_token(self, tokenizer: Tokenizer) -> str | None:
+    def end_token(self, tokenizer: Tokenizer) -> str:
         """Return the token that ends an output: the end of a turn if the template writes one, else the end token.
 
         One token ends all outputs of a run, so rows of another form end with it too.
         """
-        return (template_facts(tokenizer).turn_end if self.templated(tokenizer) else None) or tokenizer.eos_token
+        end = template_facts(tokenizer).turn_end if self.templated(tokenizer) else None
+        return end or str(tokenizer.eos_token)
 
 
 def end_token_id(tokenizer: Tokenizer, form: PromptForm) -> int:
-    """Return the id of the token that ends an output of this form."""
-    if form.templated(tokenizer):
-        facts = template_facts(tokenizer)
-        if facts.turn_end_id is not None and facts.turn_end != tokenizer.eos_token:
-            return facts.turn_end_id
-    assert tokenizer.eos_token_id is not None, "encoding refuses tokenizers without an end token"
-    return tokenizer.eos_token_id
+    """Return the id of the token that ends an output of this form; encoding refuses tokenizers without an end token."""
+    own = template_facts(tokenizer).turn_end_id if form.end_token(tokenizer) != tokenizer.eos_token else None
+    return int(tokenizer.eos_token_id if own is None else own)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RowSummary:
+class RowSummary(NamedTuple):
     """Properties of all rows, found in one pass."""
 
     kinds: Counter[Kind]
@@ -387,29 +323,27 @@ def summarize_rows(rows: Sequence[Mapping[str, Any]], template: str | None = Non
     """Count kinds and duplicates, and infer the form of prompts.
 
     Most rows decide the form; in case of a tie it is plain. A system prompt is part of the form if it is configured or
-    if all conversations begin with the same one.
-
-    Args:
-        rows: Converted rows.
-        template: Template of plain prompts, or None for the default of the most frequent kind of plain row.
+    if all conversations begin with the same one. `template` is used for plain prompts; None means the default of
+    the most frequent kind of plain row.
     """
-    systems: set[str | None] = set()
+    systems, kinds = set[str | None](), Counter[Kind]()
     configured: str | None = None
     takes_configured = False
     conversations = thoughts = 0
-    kinds: Counter[Kind] = Counter()
-    prompts = np.zeros(len(rows), np.int64)
-    for number, row in enumerate(rows):
-        prompts[number] = hash(row_prompt(row))
+    prompts: set[int] = set()
+    for row in rows:
+        prompts.add(hash(row_prompt(row)))
         first = row.get("chosen", row)
-        kinds[row_kind(first)] += 1
+        kind, own = row_kind(first), None
+        kinds[kind] += 1
         configured = first.get("system_prompt")
-        takes_configured = takes_configured or takes_system_prompt(first)
         if "messages" in first:
             turn = first["messages"][0]
-            systems.add(turn["content"] if turn["role"] == "system" else None)
+            own = turn["content"] if turn["role"] == "system" else None
+            systems.add(own)
             conversations += 1
             thoughts += "</think>" in first["messages"][-1]["content"]
+        takes_configured = takes_configured or (own is None and kind not in ("text", "begun"))
     if 2 * conversations > len(rows):
         common = next(iter(systems)) if len(systems) == 1 else None
         form = PromptForm(conversation=True, system=configured or common, thinks=2 * thoughts > conversations)
@@ -417,8 +351,7 @@ def summarize_rows(rows: Sequence[Mapping[str, Any]], template: str | None = Non
         plain = [(count, kind) for kind, count in kinds.items() if kind != "conversation"]
         usual = default_template(max(plain)[1]) if plain else AS_WRITTEN
         form = PromptForm(conversation=False, system=configured, template=usual if template is None else template)
-    duplicates = len(rows) - len(np.unique(prompts))
-    return RowSummary(kinds=kinds, form=form, duplicates=duplicates, takes_system_prompt=takes_configured)
+    return RowSummary(kinds, form, len(rows) - len(prompts), takes_configured)
 
 
 def infer_form(rows: Sequence[Mapping[str, Any]], template: str | None = None) -> PromptForm:
@@ -444,13 +377,8 @@ def render_row(
     r"""Render a converted row.
 
     A trace with the steps "2+2=4" and the answer "4" gives the completion
-    `<reasoning>2+2=4</reasoning>\n<answer>4</answer>`.
-
-    Args:
-        row: The row.
-        tokenizer: The model's tokenizer.
-        every_turn: Learn all assistant turns, not only the last.
-        template: Template of plain prompts, or None for the default of each kind.
+    `<reasoning>2+2=4</reasoning>\n<answer>4</answer>`. With `every_turn` all assistant turns are learned, not only the
+    last. `template` is used for plain prompts; None means the default of each kind.
 
     Raises:
         TemplateRefusedError: The template refuses the turns, or a turn cannot be found in its output.
@@ -462,7 +390,7 @@ def render_row(
     if "begun" in row:
         return Example(prompt=row["begun"], templated=False, completion=row["completion"], answer=None)
     prompt = (find_template(row, template) or AS_WRITTEN).replace("{prompt}", row["prompt"])
-    prompt = with_system_text(row.get("system_prompt"), prompt)
+    prompt = add_system_text(row.get("system_prompt"), prompt)
     return Example(prompt=prompt, templated=False, completion=learned_text(row), answer=row.get("final_answer"))
 
 
@@ -470,14 +398,14 @@ def render_question(row: dict[str, Any], tokenizer: Tokenizer, *, template: str 
     """Render a row as a prompt for sampling: of a conversation, the turns before its answer."""
     if "messages" not in row:
         return render_row(row, tokenizer, template=template)
-    turns = with_system_turn(row.get("system_prompt"), row["messages"][:-1], tokenizer)
+    turns = add_system_turn(row.get("system_prompt"), row["messages"][:-1], tokenizer)
     prompt = render_prompt_turns(turns, tokenizer, thinks=None, variables=_variables(row))
     return Example(prompt=prompt, templated=has_template(tokenizer), completion="", answer=None)
 
 
 def render_conversation(row: Mapping[str, Any], tokenizer: Tokenizer, *, every_turn: bool) -> Example:
     """Split the text of a conversation into prompts and learned turns."""
-    messages = with_system_turn(row.get("system_prompt"), row["messages"], tokenizer)
+    messages = add_system_turn(row.get("system_prompt"), row["messages"], tokenizer)
     conversation = Conversation(messages, tokenizer, _variables(row))
     last, written = len(messages) - 1, 0
     turns: list[tuple[str, str, bool]] = []
@@ -496,19 +424,11 @@ def render_conversation(row: Mapping[str, Any], tokenizer: Tokenizer, *, every_t
 
 
 class Conversation:
-    """The text of a conversation, and the places of its assistant turns.
-
-    Args:
-        messages: The turns; the last one is the assistant's.
-        tokenizer: The model's tokenizer.
-        variables: Further variables of the chat template.
-    """
+    """The text of a conversation that ends with the assistant's turn, and the places of its assistant turns."""
 
     def __init__(self, messages: Sequence[Turn], tokenizer: Tokenizer, variables: Mapping[str, Any]) -> None:
-        self._messages = messages
+        self._messages, self._tokenizer, self._variables = messages, tokenizer, variables
         self.templated = has_template(tokenizer)
-        self._tokenizer = tokenizer
-        self._variables = variables
         self.text = self._render(messages) if self.templated else join_turns(messages)
 
     def find_turn(self, place: int) -> tuple[int, int, int]:
@@ -591,22 +511,22 @@ def render_prompt_turns(
     return conversation.text[: conversation.find_start(len(messages))]
 
 
-def with_system_text(system_prompt: str | None, prompt: str) -> str:
+def add_system_text(system_prompt: str | None, prompt: str) -> str:
     """Return a plain prompt after the system prompt and a blank line."""
     return prompt if system_prompt is None else f"{system_prompt}\n\n{prompt}"
 
 
-def with_system_turn(system_prompt: str | None, messages: Sequence[Turn], tokenizer: Tokenizer) -> Sequence[Turn]:
+def add_system_turn(system_prompt: str | None, messages: Sequence[Turn], tokenizer: Tokenizer) -> Sequence[Turn]:
     """Return turns that begin with the system prompt, unless they have their own.
 
-    If the chat template has no system turn, as in Gemma 2, the system prompt precedes the text of the first turn.
+    If the chat template lacks a system turn, as in Gemma 2, the system prompt precedes the text of the first turn.
     """
     if system_prompt is None or messages[0]["role"] == "system":
         return messages
     if not has_template(tokenizer) or template_facts(tokenizer).has_system_turn:
         return [{"role": "system", "content": system_prompt}, *messages]
     first, *rest = messages
-    return [{**first, "content": with_system_text(system_prompt, first["content"])}, *rest]
+    return [{**first, "content": add_system_text(system_prompt, first["content"])}, *rest]
 
 
 def join_turns(messages: Sequence[Turn]) -> str:
@@ -626,29 +546,6 @@ def learned_text(row: Mapping[str, Any]) -> str:
         return ""
     reasoning = "\n".join(step["content"] for step in row["steps"])
     return f"<reasoning>{reasoning}</reasoning>\n<answer>{row['final_answer']}</answer>"
-
-
-def row_texts(row: Mapping[str, Any], *, every_turn: bool = False) -> Iterator[tuple[str, str, bool]]:
-    """Yield the texts that a user wrote into a row: pointer, text, and whether it is learned."""
-    if "chosen" in row:
-        for side in SIDES:
-            for _, text, learned in row_texts(row[side]):
-                if learned or side == "chosen":
-                    yield f"/{side}" if learned else "/prompt", text, learned
-    elif "messages" in row:
-        last = len(row["messages"]) - 1
-        for index, turn in enumerate(row["messages"]):
-            learned = index == last or (every_turn and turn["role"] == "assistant")
-            yield f"/messages/{index}/content", turn["content"], learned
-    elif "text" in row:
-        yield "/text", row["text"], True
-    else:
-        yield "/prompt", row["begun"] if "begun" in row else row["prompt"], False
-        if "completion" in row:
-            yield "/completion", row["completion"], True
-        elif "steps" in row:
-            yield from ((f"/steps/{index}/content", step["content"], True) for index, step in enumerate(row["steps"]))
-            yield "/final_answer", row["final_answer"], True
 
 
 def row_prompt(row: Mapping[str, Any]) -> str:

@@ -6,43 +6,33 @@ tokenizer does not know it, and an end token inside a completion, after which th
 
 from __future__ import annotations
 
-import re
-import tempfile
-from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
+from os.path import commonprefix
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int, Int32
 
 from evidence.rules.plausibility import describe_truncation
-from schemas.catalog import VERSION
-from schemas.formats import format_value, join_words, quantity
+from schemas.formats import format_value, quantity
 from schemas.problems import Problem, ProblemError, collect_problems, problem_of, truncate_problems
-from trainer.config.tree import DataConfig
 from trainer.data.conversations import (
-    MAX_SHOWN_ROWS,
     Example,
     PromptForm,
     Tokenizer,
     end_token_id,
     infer_form,
+    learned_text,
     render_each,
-    render_question,
     render_sides,
-    row_texts,
-    with_system_text,
 )
-from trainer.data.files import LazySequence
-from trainer.data.rows import find_template, split_sides
+from trainer.data.files import LazySequence, StoredSequence
+from trainer.data.rows import split_sides
 
 CONTEXT_CHARACTERS = 64
 """Characters before a text that can influence its first token."""
-CONTEXT_SHOWN = 12
-"""Characters that a message shows before two texts differ."""
 Span = tuple[int, int]
 """First place and the place after the last."""
 
@@ -66,15 +56,6 @@ class EncodedRow:
         """Tokens in the loss."""
         return [token for first, last in self.spans for token in self.token_ids[first:last].tolist()]
 
-    @property
-    def learned_count(self) -> int:
-        """Number of tokens in the loss."""
-        return sum(last - first for first, last in self.spans)
-
-    def ends_with(self, token: int) -> bool:
-        """Return whether the last token is this one, and in the loss."""
-        return bool(self.spans) and self.spans[-1][1] == len(self) and bool(self.token_ids[-1] == token)
-
 
 def collate(
     sequences: Sequence[Sequence[EncodedRow]], length: int
@@ -97,46 +78,6 @@ def collate(
                 loss_mask[index, place + max(first, 1) : place + last] = True
             place += len(row)
     return tokens, loss_mask, segments
-
-
-class TokenFile(LazySequence[EncodedRow]):
-    """Encoded rows in an unnamed temporary file, which is memory-mapped; about 40 bytes a row are in memory.
-
-    Args:
-        rows: Rows, which are read one by one.
-    """
-
-    def __init__(self, rows: Iterable[EncodedRow]) -> None:
-        self._starts, self._spans, self._span_starts = array("q", [0]), array("q"), array("q", [0])
-        self._rows, self._truncated = array("q"), array("b")
-        with tempfile.TemporaryFile() as file:  # a mapped file stays after it is closed
-            for row in rows:
-                file.write(row.token_ids.tobytes())
-                self._starts.append(self._starts[-1] + len(row))
-                for span in row.spans:
-                    self._spans.extend(span)
-                self._span_starts.append(len(self._spans))
-                self._rows.append(row.row)
-                self._truncated.append(row.truncated)
-            file.flush()
-            shape = (self._starts[-1],)
-            mapped = np.memmap(file, np.int32, "r", shape=shape) if self._starts[-1] else np.zeros(0, np.int32)
-        self._tokens = mapped.view(np.ndarray)
-        super().__init__(len(self._rows), self._load)
-
-    def _load(self, number: int) -> EncodedRow:
-        spans = self._spans[self._span_starts[number] : self._span_starts[number + 1]]
-        return EncodedRow(
-            token_ids=self._tokens[self._starts[number] : self._starts[number + 1]],
-            spans=tuple(zip(spans[::2], spans[1::2], strict=True)),
-            truncated=bool(self._truncated[number]),
-            row=self._rows[number],
-        )
-
-    @property
-    def lengths(self) -> Int[np.ndarray, " rows"]:
-        """Tokens of each row."""
-        return np.diff(np.frombuffer(self._starts, np.int64))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,13 +133,20 @@ def encode_rows(
     """
     require_end_token(tokenizer, file)
     form, lines = form or infer_form(rows), row_lines(len(rows), lines)
-    end_id = end_token_id(tokenizer, form)
-    special = SpecialTokens(tokenizer, ends=(form.end_token(tokenizer), tokenizer.eos_token))
-    checks = _RowChecks(tokenizer, end_id, max_length=max_length, max_positions=max_positions, file=file, lines=lines)
+    end_id, added = end_token_id(tokenizer, form), {token.content for token in tokenizer.added_tokens_decoder.values()}
+    ends = sorted(added & {form.end_token(tokenizer), tokenizer.eos_token})
+    checks = _RowChecks(tokenizer, end_id, max_length, max_positions, file, lines)
+    early: list[Problem] = []
 
     def render(numbered: tuple[int, dict[str, Any]]) -> list[Example]:
-        special.add(numbered[0], row_texts(numbered[1], every_turn=every_turn))
-        return render_sides(numbered[1], tokenizer, every_turn=every_turn, template=template)
+        index, row = numbered
+        earlier = row.get("messages", [])[:-1] if every_turn else []
+        turns = (turn["content"] for turn in earlier if turn["role"] == "assistant")
+        texts = [*turns, *map(learned_text, split_sides(row))]
+        if token := next((token for token in ends if any(token in text for text in texts)), None):
+            what = f"Row {index} has the end token {token} in the text to be learned."
+            early.append(problem_of("TP023", file=file, line=lines[index], what=what))
+        return render_sides(row, tokenizer, every_turn=every_turn, template=template)
 
     def encode() -> Iterator[EncodedRow]:
         for index, examples in render_each(enumerate(rows), render, file=file, lines=lines):
@@ -213,73 +161,21 @@ def encode_rows(
 
     problems: list[Problem] = []
     with collect_problems(problems):
-        encoded = TokenFile(encode())
-    warnings = special.problems(file, lines)
-    if any(each.severity == "error" for each in warnings):
-        problems = warnings  # the template may have refused a row because of its end token
-    problems = problems or checks.errors()
-    if problems:
+        encoded = StoredSequence(encode())
+    # The template may have refused a row because of its end token.
+    if problems := list(truncate_problems(early)) or problems or checks.errors():
         raise ProblemError(problems, exit_code=2)
-    lengths, counts = encoded.lengths, checks.counts(len(rows))
-    warnings += checks.warnings(counts)
-    return EncodedData(encoded=encoded, lengths=lengths, widths=lengths, counts=counts, warnings=tuple(warnings))
+    lengths, counts = np.array([len(row) for row in encoded], np.int64), checks.counts(len(rows))
+    warnings = tuple(checks.warnings(counts))
+    return EncodedData(encoded=encoded, lengths=lengths, widths=lengths, counts=counts, warnings=warnings)
 
 
 def require_end_token(tokenizer: Tokenizer, file: str) -> None:
     """Raise a ProblemError with exit code 2 if the tokenizer lacks an end token."""
     if tokenizer.eos_token_id is None:
-        what = "The model's tokenizer has no end token."
-        problem = problem_of("TP020", file=file, what=what, expected="eos_token in tokenizer_config.json")
-        raise ProblemError([problem], exit_code=2)
-
-
-class SpecialTokens:
-    """Finds the text of special tokens in what a user wrote, which the tokenizer reads as these tokens.
-
-    An end token in a completion would teach the model to stop there, so it is an error. Other special tokens may be
-    intended, as in prompts written for this model, so they are a warning.
-
-    Args:
-        tokenizer: The model's tokenizer.
-        ends: Tokens that end an output, if the rows are learned.
-    """
-
-    def __init__(self, tokenizer: Tokenizer, *, ends: Sequence[str | None] = ()) -> None:
-        added = tokenizer.added_tokens_decoder.values()
-        texts = {token.content for token in added if token.special or token.content in ends}
-        longest_first = sorted(texts, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, longest_first))) if texts else None
-        self._ends = ends
-        self._early: list[tuple[int, str, str]] = []
-        self._others: dict[int, None] = {}
-        self._tokens: set[str] = set()
-
-    def add(self, index: int, texts: Iterable[tuple[str, str, bool]]) -> None:
-        """Look at the texts of a row: pointer, text, and whether it is learned."""
-        if self._pattern is None:
-            return
-        for pointer, text, learned in texts:
-            for token in sorted(set(self._pattern.findall(text))):
-                if learned and token in self._ends:
-                    self._early.append((index, pointer, token))
-                else:
-                    self._others[index] = None
-                    self._tokens.add(token)
-
-    def problems(self, file: str, lines: Sequence[int | None]) -> list[Problem]:
-        """Return an error for each of the first rows with an end token, and a warning about other tokens."""
-        problems = []
-        for index, pointer, token in self._early[:MAX_SHOWN_ROWS]:
-            what = f"Row {index} has the end token {token} in the text to be learned."
-            problems.append(problem_of("TP023", file=file, line=lines[index], pointer=pointer, what=what))
-        if rest := len(self._early) - len(problems):
-            what = f"{rest} further texts to be learned contain an end token."
-            problems.append(problem_of("TP023", file=file, what=what, why=None))
-        if self._others:
-            have = f"{quantity(len(self._others), 'row')} {'has' if len(self._others) == 1 else 'have'}"
-            what = f"{have} the text of special tokens in it, the first here: {', '.join(sorted(self._tokens))}."
-            problems.append(problem_of("TP024", file=file, line=lines[min(self._others)], what=what))
-        return problems
+        what = "The model's tokenizer lacks an end token."
+        expected = "eos_token in tokenizer_config.json"
+        raise ProblemError([problem_of("TP020", file=file, what=what, expected=expected)], exit_code=2)
 
 
 @dataclass
@@ -288,14 +184,14 @@ class _RowChecks:
 
     tokenizer: Tokenizer
     end_id: int
-    max_length: int = field(kw_only=True)
-    max_positions: int | None = field(kw_only=True)
-    file: str = field(kw_only=True)
-    lines: Sequence[int | None] = field(kw_only=True)
+    max_length: int
+    max_positions: int | None
+    file: str
+    lines: Sequence[int | None]
     totals: Counter[str] = field(default_factory=Counter)
-    cut: set[int] = field(default_factory=set)
-    unknown: dict[int, str] = field(default_factory=dict)
-    tasks: list[int] = field(default_factory=list)
+    cut: list[int] = field(default_factory=list)
+    unknown: list[Problem] = field(default_factory=list)
+    tasks: list[Problem] = field(default_factory=list)
     changed: dict[int, tuple[str, str]] = field(default_factory=dict)
     """Rows that the tokenizer changes; the first with a text and its decoded tokens."""
 
@@ -303,11 +199,11 @@ class _RowChecks:
         """Count the sequences of a row: parts of a text, or two answers."""
         totals = self.totals
         totals["tokens"] += sum(map(len, parts))
-        totals["learned"] += sum(part.learned_count for part in parts)
+        totals["learned"] += sum(len(part.learned) for part in parts)
         if last := parts if is_pair else parts[-1:]:
             truncated = any(part.truncated for part in last)
             totals["truncated" if truncated else "whole"] += 1
-            totals["ended"] += not truncated and all(part.ends_with(self.end_id) for part in last)
+            totals["ended"] += not truncated and all(part.learned[-1:] == [self.end_id] for part in last)
 
     def add(
         self, index: int, example: Example, parts: Sequence[EncodedRow], ids: Sequence[int], spans: Sequence[Span]
@@ -317,9 +213,10 @@ class _RowChecks:
             return
         if parts[-1].truncated:
             self.totals["longest_cut"] = max(self.totals["longest_cut"], len(ids))
-            self.totals["lost"] += sum(last - first for first, last in spans) - parts[-1].learned_count
+            self.totals["lost"] += sum(last - first for first, last in spans) - len(parts[-1].learned)
         if not example.completion:
-            self.tasks.append(index)
+            what = f"Row {index} is a task."
+            self.tasks.append(problem_of("TP908", file=self.file, line=self.lines[index], what=what))
             return
         for (first, last), text in zip(spans, example.learned, strict=True):
             decoded = self._decode(ids[first : last - 1])
@@ -327,10 +224,12 @@ class _RowChecks:
                 self.changed.setdefault(index, ("", "") if self.changed else (text, decoded))
         if any(self._has_answer(example, part) for part in parts):
             return
-        if parts[-1].truncated:
-            self.cut.add(index)
-        else:
-            self.unknown[index] = self._decode(parts[-1].learned)
+        if not parts[-1].truncated:
+            text = format_value(self._decode(parts[-1].learned))
+            what = f"The model's tokenizer changes the answer of row {index} to {text}."
+            self.unknown.append(problem_of("TP025", file=self.file, line=self.lines[index], what=what))
+        elif index not in self.cut[-1:]:  # of a pair, both answers may be
+            self.cut.append(index)
 
     def _has_answer(self, example: Example, row: EncodedRow) -> bool:
         """Return whether the learned text has the answer; without a known answer, whether it has any known token."""
@@ -359,24 +258,14 @@ class _RowChecks:
 
     def errors(self) -> list[Problem]:
         """Return problems of tasks, and of rows that lost their answer."""
-        problems = []
-        if self.tasks:
-            more = f"; so are {len(self.tasks) - 1:,} more" if len(self.tasks) > 1 else ""
-            what = f"Row {self.tasks[0]} is a task{more}."
-            problems.append(problem_of("TP908", file=self.file, line=self.lines[self.tasks[0]], what=what))
+        problems = list(truncate_problems(self.tasks, limit=1))
         if self.cut:
-            names = [f"row {row}" for row in sorted(self.cut)[:MAX_SHOWN_ROWS]]
-            names += ["others"] * (len(self.cut) > MAX_SHOWN_ROWS)
+            first, more = self.cut[0], " and others" if len(self.cut) > 1 else ""
             what = f"data.max_length is {self.max_length}, but {len(self.cut):,} of {len(self.lines):,} examples lose "
-            what += f"their answer at that length: {join_words(names, last='and')}."
-            fix, line = self._fix_length(self.totals["longest_cut"]), self.lines[min(self.cut)]
-            problems.append(problem_of("TP021", file=self.file, line=line, what=what, next=fix))
-        what = "The model's tokenizer changes the answer of row {} to {}."
-        unknown = (
-            problem_of("TP025", file=self.file, line=self.lines[index], what=what.format(index, format_value(text)))
-            for index, text in self.unknown.items()
-        )
-        return [*problems, *truncate_problems(unknown)]
+            what += f"their answer at that length: row {first}{more}."
+            fix = self._fix_length(self.totals["longest_cut"])
+            problems.append(problem_of("TP021", file=self.file, line=self.lines[first], what=what, next=fix))
+        return [*problems, *truncate_problems(self.unknown)]
 
     def warnings(self, counts: Mapping[str, Any]) -> Iterator[Problem]:
         """Yield warnings about changed and cut rows; an error if most rows are cut."""
@@ -397,9 +286,8 @@ class _RowChecks:
 
 
 def describe_difference(text: str, decoded: str) -> str:
-    """Describe how encoding and decoding changes a text, from shortly before the first difference."""
-    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(text, decoded, strict=False)))
-    start = max(0, same - CONTEXT_SHOWN)
+    """Describe how encoding and decoding changes a text, from 12 characters before the first difference."""
+    start = max(0, len(commonprefix([text, decoded])) - 12)  # noqa: RUF071 - of texts
     return f"{format_value(text[start:])} becomes {format_value(decoded[start:])}."
 
 
@@ -450,11 +338,11 @@ def encode_after(text: str, before: str, tokenizer: Tokenizer) -> list[int]:
     Some tokenizers prefix every text with a space, which a text after another one does not have.
     """
     context = before[-CONTEXT_CHARACTERS:]
-    prefix = tokenizer.encode(context, add_special_tokens=False) if context else []
-    both = tokenizer.encode(context + text, add_special_tokens=False)
+    prefix: list[int] = tokenizer.encode(context, add_special_tokens=False) if context else []
+    both: list[int] = tokenizer.encode(context + text, add_special_tokens=False)
     if both[: len(prefix)] == prefix:
         return both[len(prefix) :]
-    return tokenizer.encode(text, add_special_tokens=False)
+    return list(tokenizer.encode(text, add_special_tokens=False))
 
 
 def encode_prompt(prompt: str, tokenizer: Tokenizer, *, templated: bool) -> list[int]:
@@ -462,120 +350,9 @@ def encode_prompt(prompt: str, tokenizer: Tokenizer, *, templated: bool) -> list
 
     The tokenizer adds the begin token, unless a chat template wrote the prompt with all its special tokens.
     """
-    ids = tokenizer.encode(prompt, add_special_tokens=not templated)
+    ids: list[int] = tokenizer.encode(prompt, add_special_tokens=not templated)
     if templated or not ids or ids[-1] != tokenizer.eos_token_id:
         return ids
     # Some tokenizers append the end token to every text; a prompt must stay open. One in the prompt itself stays.
     plain = tokenizer.encode(prompt, add_special_tokens=False)
     return ids if ids.count(ids[-1]) == plain.count(ids[-1]) else ids[:-1]
-
-
-def encode_prompts(
-    rows: Sequence[dict[str, Any]],
-    tokenizer: Tokenizer,
-    *,
-    max_length: int,
-    max_completion_tokens: int,
-    file: str,
-    lines: Sequence[int | None],
-    template: str | None = None,
-) -> EncodedData:
-    """Tokenize the prompts of rows, to which completions are sampled.
-
-    Args:
-        rows: Converted rows but plain text.
-        tokenizer: The model's tokenizer.
-        max_length: Most tokens of a prompt with its completion.
-        max_completion_tokens: Tokens that are reserved for a completion.
-        file: Name of the dataset in messages.
-        lines: Lines of the rows that are from the file.
-        template: Template of plain prompts, or None for the default of each kind.
-
-    Raises:
-        ProblemError: Exit code 2; the tokenizer lacks an end token, its chat template refuses a row, or a prompt is
-            empty or leaves too little room for a completion.
-    """
-    require_end_token(tokenizer, file)
-    lines, special = row_lines(len(rows), lines), SpecialTokens(tokenizer)
-
-    def render(numbered: tuple[int, dict[str, Any]]) -> Example:
-        special.add(numbered[0], [each for each in row_texts(numbered[1]) if not each[2]])
-        return render_question(numbered[1], tokenizer, template=template)
-
-    def encode() -> Iterator[EncodedRow]:
-        for index, example in render_each(enumerate(rows), render, file=file, lines=lines):
-            ids = np.asarray(encode_prompt(example.prompt, tokenizer, templated=example.templated), np.int32)
-            yield EncodedRow(token_ids=ids, spans=(), truncated=False, row=index)
-
-    encoded = TokenFile(encode())
-    room = max_length - max_completion_tokens
-
-    def unusable() -> Iterator[Problem]:
-        for number, length in enumerate(encoded.lengths.tolist()):
-            if length == 0:
-                what = f"The tokenizer finds no token in the prompt of row {number}."
-                yield problem_of("TP912", file=file, line=lines[number], what=what)
-            elif length > room:
-                what = f"The prompt of row {number} has {length} tokens; the completion leaves room for {max(room, 0)}."
-                yield problem_of("TP911", file=file, line=lines[number], what=what)
-
-    if problems := list(truncate_problems(unusable())):
-        raise ProblemError(problems, exit_code=2)
-    counts: dict[str, int | bool] = {
-        "rows": len(rows),
-        "prompt_tokens": int(np.sum(encoded.lengths)),
-        "supervised_tokens": 0,
-        "truncated_rows": 0,
-        "rows_without_answer": 0,
-        "end_token_supervised": False,
-    }
-    lengths, warnings = encoded.lengths, tuple(special.problems(file, lines))
-    return EncodedData(encoded=encoded, lengths=lengths, widths=lengths, counts=counts, warnings=warnings)
-
-
-def first_examples(
-    data: EncodedData,
-    order: Sequence[int],
-    tokenizer: Tokenizer,
-    *,
-    run_id: str,
-    rows: Sequence[dict[str, Any]],
-    settings: DataConfig,
-) -> dict[str, Any]:
-    """Build `first_examples.json`: rows as the model sees them, each token with whether it is learned, and the counts.
-
-    Args:
-        data: All encoded rows.
-        order: Examples to show.
-        tokenizer: The model's tokenizer.
-        run_id: Id of the run.
-        rows: All converted rows.
-        settings: Settings with which they were rendered.
-    """
-
-    def show(encoded: EncodedRow) -> dict[str, Any]:
-        row, ids = rows[encoded.row], encoded.token_ids.tolist()
-        if encoded.spans:
-            every_turn = settings.supervise == "all"
-            example = render_sides(row, tokenizer, every_turn=every_turn, template=settings.template)[0]
-        else:
-            example = render_question(row, tokenizer, template=settings.template)
-        learned = {place for first, last in encoded.spans for place in range(max(first, 1), last)}
-        template = find_template(split_sides(row)[0], settings.template)
-        template = None if template is None else with_system_text(settings.system_prompt, template)
-        return {
-            "row": encoded.row,
-            "text": str(tokenizer.decode(ids)),
-            "tokens": [
-                {"id": token, "text": str(tokenizer.decode([token])), "supervised": place in learned}
-                for place, token in enumerate(ids)
-            ],
-            "truncated": encoded.truncated,
-            **({} if template is None else {"template": template}),
-            "prompt_utf8": example.first_prompt.encode("utf-8", "surrogatepass").hex(),
-        }
-
-    chosen = [data.encoded[index] for index in order]
-    sequences = [row for each in chosen for row in ((each,) if isinstance(each, EncodedRow) else each)]
-    examples = [show(row) for row in sequences]
-    return {"schema_version": VERSION, "run_id": run_id, "examples": examples, "counts": data.counts}

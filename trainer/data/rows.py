@@ -1,44 +1,30 @@
-"""Datasets and evaluation sets: what the columns of a row mean, which rows are refused, and rows converted to one form.
+"""Datasets and evaluation sets: what the columns of a row mean, which rows are refused, and rows in one form.
 
-Forms of training rows; `schemas/documents/v1/dataset_row.schema.json` describes them:
-
-| file | row |
-|---|---|
-| `messages`, ShareGPT `conversations` | `{"messages": …}`, with `tools` and `chat_template_kwargs` |
-| `prompt` and `completion`, Alpaca `instruction` and `output` | `{"prompt": …, "completion": …}` |
-| `prompt`, `steps` and `final_answer` | the same columns |
-| `prompt` and `task` | the same columns, learned from rewards |
-| `text` | `{"text": …}` |
-| `chosen` and `rejected`, in the layouts of TRL | `{"chosen": row, "rejected": row}` |
-
-Other columns, such as `id` and `source`, are ignored unless their name shows that they change what is learned. Each row
-of a file is parsed and checked once. Problems are reported together, with their lines.
+`docs/guides/data.md` lists the columns. A converted row has `messages` (with `tools` and `chat_template_kwargs`),
+`prompt` and `completion`, the columns of a trace or a task, `text`, or `chosen` and `rejected`, which are rows.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import tempfile
-from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
+from itertools import chain, takewhile
+from os.path import commonprefix
 from pathlib import Path
-from typing import Any, Literal
-
-import numpy as np
+from typing import Any, Literal, NamedTuple
 
 from schemas.catalog import DATASETS, EVAL_SETS, GYM, schema
 from schemas.formats import format_value, join_words
-from schemas.problems import Problem, ProblemError, problem_of, truncate_problems
+from schemas.problems import Problem, ProblemError, collect_problems, problem_of, truncate_problems
 from schemas.validate import check_value
 from trainer.config.names import missing_dataset, missing_eval_set
 from trainer.data.builtin import FOLDER
 from trainer.data.builtin.reasoning_gym import gym_tasks
-from trainer.data.files import LazySequence, Row, RowTable, open_table
+from trainer.data.files import LazySequence, Row, RowTable, StoredSequence, drop_missing, open_table
 
 RowKind = Literal["rows", "text", "pairs", "items"]
 """How a file is read: `data.kind`, pairs of answers, or evaluation items."""
@@ -47,26 +33,23 @@ SIDES = ("chosen", "rejected")
 MAX_EXPLAINED_ROWS = 100
 """Rows with problems after which the rest of a file is not checked."""
 
-_SPEAKERS: Mapping[str, str] = {
-    **dict.fromkeys(("human", "user"), "user"),
-    **dict.fromkeys(("gpt", "assistant", "model", "chatgpt", "bot"), "assistant"),
-    "system": "system",
-}
+_SPEAKERS = {"human": "user", **dict.fromkeys(("gpt", "model", "chatgpt", "bot"), "assistant")}
 """Roles by their ShareGPT names."""
 
+_ROWS = (
+    "messages; prompt and completion; prompt, steps and final_answer; prompt and task; conversations (ShareGPT); or "
+)
 _EXPECTED = {
-    "rows": "messages; prompt and completion; prompt, steps and final_answer; prompt and task; conversations "
-    "(ShareGPT); or instruction and output (Alpaca)",
-    "text": "text, or a .txt file",
-    "pairs": "chosen and rejected, with prompt or with answers that begin alike",
+    "rows": ("data.kind rows", f"{_ROWS}instruction and output (Alpaca)"),
+    "text": ("data.kind text", "text, or a .txt file"),
+    "pairs": ("an objective of pairs", "chosen and rejected, with prompt or with answers that begin alike"),
 }
+"""How a file is read, and the columns that it needs."""
 _OTHER_KIND = {
     "text": "To learn plain text: --set data.kind=text.",
     "chosen": "To learn which answer is preferred: --set objective.kind=dpo.",
 }
 """Advice by a column that belongs to another kind of file."""
-_READ_AS = {"rows": "data.kind rows", "text": "data.kind text", "pairs": "an objective of pairs"}
-
 _FLAGS = ("train", "train_on_turn", "trainable", "loss", "mask", "loss_mask", "completion_mask", "assistant_masks")
 _WEIGHTS = ("weight", "weights", "sample_weight", "loss_weight")
 _MEDIA = ("image", "images", "audio", "audios", "video", "videos")
@@ -86,26 +69,19 @@ _REFUSED: Mapping[str, str] = {
 }
 """Columns and keys of a turn that would change what is learned but are not used, with advice."""
 
-_CONTEXT: Mapping[str, tuple[type[Any], str]] = {
-    "system": (str, "a text"),
-    "history": (list, "a list of turns, or of questions with their answers"),
-    "tools": (list, "a list of objects, or such a list as JSON"),
-    "chat_template_kwargs": (dict, "an object"),
-}
-"""Columns that belong to a conversation, with their type."""
+_CONTEXT = ("system", "history", "tools", "chat_template_kwargs")
+"""Columns that belong to a conversation."""
 _TURN_COLUMNS = ("messages", "conversations", "history", "prompt", *SIDES)
 _TURN_KEYS = frozenset({"role", "content", "from", "value"})
 _OWN_METADATA = frozenset({"meta", "trace_version"})
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shape:
-    """Columns that identify a form of row, and its conversion."""
+class Shape(NamedTuple):
+    """Columns that identify a form of row, its conversion, and further columns that are used."""
 
     columns: tuple[str, ...]
     convert: Callable[[Row], Row]
     optional: frozenset[str] = frozenset()
-    """Further columns that are used."""
 
 
 def select(*columns: str) -> Callable[[Row], Row]:
@@ -118,9 +94,9 @@ def convert_conversation(row: Row) -> Row:
     turns, context = normalize_turns(row["messages"] if "messages" in row else row["conversations"]), read_context(row)
     if not isinstance(turns, list):
         return {"messages": turns}
-    turns = [*(context.pop("history", None) or []), *turns]
+    turns = [*context.pop("history", []), *turns]
     system = context.pop("system", None)
-    if system and (not turns or turns[0].get("role") != "system"):
+    if system and not (turns and isinstance(turns[0], dict) and turns[0].get("role") == "system"):
         turns.insert(0, {"role": "system", "content": system})
     return {"messages": turns} | context
 
@@ -135,19 +111,19 @@ def normalize_turns(turns: Any) -> Any:
 
 
 def read_context(row: Row) -> Row:
-    """Return the non-empty columns that belong to a conversation, with None for values of the wrong type."""
+    """Return the non-empty columns that belong to a conversation, which may be JSON texts; history as turns."""
     found: Row = {}
-    for name, (form, _) in _CONTEXT.items():
+    for name in _CONTEXT:
         value = row.get(name)
-        if form is not str and isinstance(value, str):
+        if name != "system" and isinstance(value, str):
             with suppress(ValueError):
                 value = json.loads(value)
-        if name == "history" and isinstance(value, list):
-            pairs = [to_messages(*one) if isinstance(one, list) and len(one) == 2 else [one] for one in value]
-            value = normalize_turns([turn for pair in pairs for turn in pair])
+        if name == "history" and value:
+            pairs = value if isinstance(value, list) else [value]
+            turns = [to_messages(*one) if isinstance(one, list) and len(one) == 2 else [one] for one in pairs]
+            value = normalize_turns([*chain.from_iterable(turns)])
         if value:
-            is_valid = isinstance(value, form) and (form is not list or all(isinstance(one, dict) for one in value))
-            found[name] = value if is_valid else None
+            found[name] = value
     return found
 
 
@@ -166,14 +142,7 @@ def to_messages(prompt: Any, completion: Any) -> list[Row]:
     return [{"role": "user", "content": prompt}, {"role": "assistant", "content": completion}]
 
 
-# Pairs of answers, in the layouts of TRL:
-#
-# | `prompt` | `chosen`, `rejected` | the prompt is |
-# |---|---|---|
-# | text | texts | `prompt` |
-# | missing | texts | the common beginning of both, up to the last blank |
-# | turns, or missing | turns | `prompt` and the turns with which both begin |
-# | text | turns | the same, with `prompt` as a user's turn unless they contain it |
+# Pairs of answers, in the layouts of TRL; `docs/guides/preference.md` lists them.
 
 
 def is_pair(row: Row) -> bool:
@@ -219,12 +188,20 @@ def convert_pair(row: Row) -> Row:
 
 
 def split_pair(row: Row) -> Row:
-    """Return two rows of a valid pair; the common beginning of texts without a prompt is called `begun`."""
+    """Return two rows of a valid pair; the common beginning of texts without a prompt is called `begun`.
+
+    Turns begin with the prompt, unless it is a text that they contain, and with the turns that both answers share.
+    """
+    prompt = row.get("prompt")
     if isinstance(row["chosen"], list):
-        turns = [*prompt_turns(row), *common_turns(row)]
+        turns = common_turns(row)
+        if isinstance(prompt, list):
+            turns = [*prompt, *turns]
+        elif prompt is not None and not any(turn.get("content") == prompt for turn in turns):
+            turns = [{"role": "user", "content": prompt}, *turns]
         return {side: {"messages": [*turns, row[side][-1]]} for side in SIDES}
-    if "prompt" in row:
-        return {side: {"prompt": row["prompt"], "completion": row[side]} for side in SIDES}
+    if prompt is not None:
+        return {side: {"prompt": prompt, "completion": row[side]} for side in SIDES}
     begun = common_text(row["chosen"], row["rejected"])
     return {side: {"begun": begun, "completion": row[side][len(begun) :]} for side in SIDES}
 
@@ -235,8 +212,7 @@ def common_text(chosen: str, rejected: str) -> str:
     "Sky is blue" and "Sky is black" give "Sky is", so both prompts have the same tokens. The loss of DPO does not
     depend on where a common beginning ends, since the log-probabilities of shared tokens cancel.
     """
-    common = "".join(one for one, _ in takewhile(lambda both: both[0] == both[1], zip(chosen, rejected, strict=False)))
-    cut = re.fullmatch(r"(.*\S)?\s+\S*", common, re.DOTALL)
+    cut = re.fullmatch(r"(.*\S)?\s+\S*", commonprefix([chosen, rejected]), re.DOTALL)  # noqa: RUF071 - of texts
     return cut[1] or "" if cut else ""
 
 
@@ -246,94 +222,71 @@ def common_turns(row: Row) -> list[Row]:
     return [turn for turn, _ in takewhile(lambda turns: turns[0] == turns[1], pairs)]
 
 
-def prompt_turns(row: Row) -> list[Row]:
-    """Return the prompt as turns; empty if the answers contain it as a turn."""
-    prompt = row.get("prompt", [])
-    if isinstance(prompt, list):
-        return prompt
-    is_repeated = any(turn.get("content") == prompt for turn in common_turns(row))
-    return [] if is_repeated else [{"role": "user", "content": prompt}]
-
-
 def check_pair(row: Row) -> list[Problem]:
     """Return the problems of the columns prompt, chosen and rejected; they name no file."""
-    if (found := next(find_pair_mistakes(row), None)) is not None:
+    if (found := find_pair_mistake(row)) is not None:
         return [problem_of("TP029", file="", pointer=found[0], what=found[1])]
     if row["chosen"] == row["rejected"]:
         same = "The answers chosen and rejected are the same."
         return [problem_of("TP028", file="", pointer="/rejected", what=same)]
-    problems: dict[Problem, None] = {}
     for side, one in split_pair(row).items():
-        value = {"prompt": one["begun"], "completion": one["completion"]} if "begun" in one else one
-        for problem in check_value("dataset_row", value, file=""):
-            pointer = "/prompt" if problem.pointer == "/prompt" else f"/{side}"
-            problems[replace(problem, pointer=pointer)] = None
-    return list(problems)
+        if problems := [] if "begun" in one else check_value("dataset_row", one, file=""):
+            return [
+                replace(each, pointer=each.pointer if each.pointer == "/prompt" else f"/{side}") for each in problems
+            ]
+    return []
 
 
-def find_pair_mistakes(row: Row) -> Iterator[tuple[str, str]]:
-    """Yield reasons why two answers cannot be compared, each with a JSON pointer."""
+def find_pair_mistake(row: Row) -> tuple[str, str] | None:
+    """Return why two answers cannot be compared, after a JSON pointer, or None."""
     for side in SIDES:
-        if side not in row:
-            yield f"/{side}", f"The row has {join_words(row, last='and')}, but no {side} answer."
-    for side in SIDES:
-        if not isinstance(row.get(side), str | list):
-            yield f"/{side}", f"{side} is neither a text nor a list of turns."
-        elif not row[side]:
-            yield f"/{side}", f"The answer {side} is empty."
-    kinds = {type(row[side]) for side in SIDES}
-    if len(kinds) > 1:
-        yield "/rejected", "One answer is a text and the other a list of turns."
-    if list in kinds:
-        yield from find_turn_mistakes(row)
-    elif not isinstance(row.get("prompt", ""), str):
-        yield "/prompt", "The answers are texts, so the prompt must be one."
-    elif "prompt" not in row and row["chosen"] != row["rejected"]:
-        yield from find_text_mistakes(row)
+        if not isinstance(row.get(side), str | list) or not row[side]:
+            return f"/{side}", f"The {side} answer is missing, empty, or neither a text nor a list of turns."
+    chosen, rejected = row["chosen"], row["rejected"]
+    if type(chosen) is not type(rejected):
+        return "/rejected", "One answer is a text and the other a list of turns."
+    if isinstance(chosen, list):
+        return find_turn_mistake(row)
+    if not isinstance(row.get("prompt", ""), str):
+        return "/prompt", "The answers are texts, so the prompt must be one."
+    begun = common_text(chosen, rejected)
+    has_prompt = "prompt" in row or all(text.strip() for text in (begun, chosen[len(begun) :], rejected[len(begun) :]))
+    if not has_prompt and chosen != rejected:
+        return "/prompt", "The row lacks a prompt, and its answers do not begin with the same words and then differ."
+    return None
 
 
-def find_text_mistakes(row: Row) -> Iterator[tuple[str, str]]:
-    """Yield reasons why two texts without a prompt are not a pair."""
-    begun = common_text(row["chosen"], row["rejected"])
-    if not begun.strip():
-        yield "/prompt", "The row lacks a prompt, and its answers begin with different words."
-    for side in SIDES:
-        if not row[side][len(begun) :].strip():
-            yield f"/{side}", f"{side} adds nothing to the words with which both answers begin."
+def find_turn_mistake(row: Row) -> tuple[str, str] | None:
+    """Return why two lists of turns are not a pair: each must add one assistant turn to the same turns."""
+    prompt, common = row.get("prompt", []), len(common_turns(row))
+    if not isinstance(prompt, str | list):
+        return "/prompt", "The prompt is neither a text nor a list of turns."
+    turns = [*row["chosen"], *row["rejected"], *(prompt if isinstance(prompt, list) else ())]
+    if not all(isinstance(turn, dict) for turn in turns):
+        return "/chosen", "A turn is not an object with role and content."
+    for side in SIDES if row["chosen"] != row["rejected"] else ():
+        if [turn.get("role") for turn in row[side][common:]] != ["assistant"]:
+            return (
+                f"/{side}",
+                f"{side} must add one turn by the assistant to the {common} turns that both answers share.",
+            )
+    return None
 
 
-def find_turn_mistakes(row: Row) -> Iterator[tuple[str, str]]:
-    """Yield reasons why two lists of turns are not a pair: each must add one assistant turn to the same turns."""
-    lists = [*(row[side] for side in SIDES), row.get("prompt", [])]
-    if not all(isinstance(turn, dict) for turns in lists if isinstance(turns, list) for turn in turns):
-        yield "/chosen", "A turn is not an object with role and content."
-    if not isinstance(row.get("prompt", ""), str | list):
-        yield "/prompt", "The prompt is neither a text nor a list of turns."
-    common = len(common_turns(row))
-    if len(row["chosen"]) == common == len(row["rejected"]):
-        return  # equal answers are TP028
-    for side in SIDES:
-        added = len(row[side]) - common
-        if added != 1:
-            yield f"/{side}", f"{side} adds {added} turns to those that both answers share; a pair compares one."
-        elif row[side][-1].get("role") != "assistant":
-            yield f"/{side}/{common}/role", f"The last turn of {side} is by the {row[side][-1].get('role')}."
-
-
-_TRACE = ("prompt", "steps", "final_answer")
+_TRACE, _ALPACA = ("prompt", "steps", "final_answer"), ("instruction", "output")
 _ITEM = tuple(schema("eval_item")["properties"])
 SHAPES: Mapping[RowKind, tuple[Shape, ...]] = {
-    "pairs": (Shape(columns=SIDES, convert=convert_pair, optional=frozenset({"prompt", "instruction", "input"})),),
+    "pairs": (Shape(SIDES, convert_pair, frozenset({"prompt", "instruction", "input"})),),
     "rows": (
-        Shape(columns=("messages",), convert=convert_conversation),
-        Shape(columns=("prompt", "completion"), convert=select("prompt", "completion")),
-        Shape(columns=_TRACE, convert=select(*_TRACE)),
-        Shape(columns=("prompt", "task"), convert=select(*_TRACE, "task"), optional=frozenset({"final_answer"})),
-        Shape(columns=("conversations",), convert=convert_conversation),
-        Shape(columns=("instruction", "output"), convert=convert_instruction, optional=frozenset({"input"})),
+        Shape(("messages",), convert_conversation),
+        Shape(("prompt", "completion"), select("prompt", "completion")),
+        Shape(_TRACE, select(*_TRACE)),
+        Shape(("prompt", "task"), select(*_TRACE, "task"), frozenset({"final_answer"})),
+        Shape(("conversations",), convert_conversation),
+        Shape(_ALPACA, convert_instruction, frozenset({"input"})),
     ),
-    "text": (Shape(columns=("text",), convert=select("text")),),
-    "items": (Shape(columns=(), convert=select(*_ITEM), optional=frozenset(_ITEM)),),
+    "text": (Shape(("text",), select("text")),),
+    "items": (Shape((), select(*_ITEM), frozenset(_ITEM)),),
 }
 """The first shape whose columns a row has is used."""
 
@@ -359,11 +312,10 @@ def check_row(row: Row, kind: RowKind, shape: Shape) -> list[Problem]:
     if kind == "text":
         is_text = isinstance(converted["text"], str)
         return [] if is_text else [problem_of("TP019", file="", pointer="/text", what="The text is not a string.")]
-    if not (problems := check_value("dataset_row", converted, file="")) and "messages" in converted:
-        role, pointer = converted["messages"][-1]["role"], f"/messages/{len(converted['messages']) - 1}/role"
-        if role != "assistant":
-            what = f"The last turn is by the {role}."
-            return [problem_of("TP014", file="", pointer=pointer, what=what, expected="assistant")]
+    problems = check_value("dataset_row", converted, file="")
+    if not problems and (role := converted.get("messages", [{"role": "assistant"}])[-1]["role"]) != "assistant":
+        what, pointer = f"The last turn is by the {role}.", f"/messages/{len(converted['messages']) - 1}/role"
+        problems.append(problem_of("TP014", file="", pointer=pointer, what=what, expected="assistant"))
     return problems
 
 
@@ -379,13 +331,12 @@ def find_refused_columns(row: Row, kind: RowKind, shape: Shape) -> Iterator[Prob
         is_metadata = kind == "text" and name not in (*_FLAGS, *_WEIGHTS, *_MEDIA, "labels")
         if not (is_class or is_spare or is_metadata):
             yield refuse_column(name, f"The row has the column {name}, which is not used.", _REFUSED[name])
+    first: Row = next((turn for turn in turns or () if isinstance(turn, dict)), {})
     for name, value in (read_context(row) if kind != "text" else {}).items():
         if turns is None:
             what = f"The row has the column {name}, which a plain prompt cannot use."
             yield refuse_column(name, what, "Write the row as a conversation, with messages, or remove the column.")
-        elif value is None:
-            yield refuse_column(name, f"{name} is not {_CONTEXT[name][1]}.", "Correct it, or remove the column.")
-        elif name == "system" and turns and (first := turns[0]).get("role") == name and first.get("content") != value:
+        elif name == "system" and first.get("role") == name and first.get("content") != value:
             what = "The row has two system prompts, one as a column and one as a turn."
             yield refuse_column(name, what, "Keep only one.")
     yield from find_refused_keys(row, shape)
@@ -394,9 +345,8 @@ def find_refused_columns(row: Row, kind: RowKind, shape: Shape) -> Iterator[Prob
 def find_refused_keys(row: Row, shape: Shape) -> Iterator[Problem]:
     """Yield a problem for each key of a turn that would change what is learned and is not used."""
     for name, index, turn in iterate_turns(row, shape):
-        is_assistant = normalize_turns([turn])[0].get("role") == "assistant"
         is_last = name != "history" and index == len(row[name]) - 1
-        usual = (1 if is_last else None) if is_assistant else 0
+        usual = (1 if is_last else None) if normalize_turns([turn])[0].get("role") == "assistant" else 0
         for key, value in turn.items():
             if key in _REFUSED and is_effective(key, value, usual=usual):
                 what = f"The turn has the key {key}, which is not used."
@@ -415,12 +365,9 @@ def is_effective(name: str, value: Any, *, usual: int | None) -> bool:
 
 def iterate_turns(row: Row, shape: Shape) -> Iterator[tuple[str, int, Row]]:
     """Yield column, index and original turn of the turns of a row."""
-    for name in [
-        name for name in _TURN_COLUMNS if name in (*shape.columns, *shape.optional, "history") and name in row
-    ]:
-        for index, turn in enumerate(row[name] if isinstance(row[name], list) else ()):
-            if isinstance(turn, dict):
-                yield name, index, turn
+    for name in _TURN_COLUMNS:
+        if name in (*shape.columns, *shape.optional, "history") and isinstance(row.get(name), list):
+            yield from ((name, index, turn) for index, turn in enumerate(row[name]) if isinstance(turn, dict))
 
 
 def find_ignored(row: Row, kind: RowKind, shape: Shape) -> Iterator[str]:
@@ -431,19 +378,6 @@ def find_ignored(row: Row, kind: RowKind, shape: Shape) -> Iterator[str]:
     yield from (name for name in row if name not in used)
     for name, _, turn in iterate_turns(row, shape):
         yield from (f"{name}[].{key}" for key in turn if key not in _TURN_KEYS)
-
-
-def unknown_columns(row: Row, kind: RowKind, empty: Sequence[str]) -> Problem:
-    """Build the problem of a row with unknown columns, perhaps because values are null or NaN."""
-    names = join_words(row, last="and") if row else "none"
-    missing = f" Empty: {join_words(empty, last='and')} (null or NaN)." if empty else ""
-    return problem_of(
-        "TP018",
-        file="",
-        what=f"The row has the columns {names}, which {_READ_AS[kind]} does not recognise.{missing}",
-        expected=_EXPECTED[kind],
-        next=next((_OTHER_KIND[name] for name in _OTHER_KIND if kind == "rows" and name in row), None),
-    )
 
 
 # Reading a file.
@@ -467,111 +401,84 @@ class RowFile:
     """Package, version, task and configuration of generated rows."""
 
 
-class StoredRows(LazySequence[Row]):
-    """Rows that are appended once, then frozen: JSON in an unnamed temporary file, decoded on access."""
-
-    def __init__(self) -> None:
-        super().__init__(0, self._load)
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `freeze`
-        self._ends, self._bytes = array("q", [0]), np.zeros(0, np.uint8)
-
-    def append(self, row: Row) -> None:
-        """Add a row."""
-        self._length += 1
-        self._ends.append(self._ends[-1] + self._file.write(json.dumps(row).encode("ascii")))
-
-    def freeze(self) -> None:
-        """Map the file, which stays after it is closed."""
-        self._file.flush()
-        if self._ends[-1]:
-            self._bytes = np.memmap(self._file, np.uint8, "r").view(np.ndarray)
-        self._file.close()
-
-    def _load(self, number: int) -> Row:
-        row: Row = json.loads(self._bytes[self._ends[number] : self._ends[number + 1]].tobytes())
-        return row
-
-
 @dataclass(kw_only=True)
 class RowScan:
     """Rows of a file, checked and converted."""
 
-    rows: StoredRows = field(default_factory=StoredRows)
+    rows: Sequence[Row] = ()
     shapes: dict[tuple[RowKind, tuple[str, ...]], list[int]] = field(default_factory=dict)
     """Kind and identifying columns, with the rows that have them."""
     problems: list[Problem] = field(default_factory=list)
     ignored: dict[str, None] = field(default_factory=dict)
     """Columns that are not learned from."""
     variables: dict[str, int] = field(default_factory=dict)
-    instructions: list[int] = field(default_factory=list)
-    """Instructions without turns before them, which become conversations if other rows have such turns."""
-    has_conversations: bool = False
-    """Whether an instruction has turns before it."""
+    """Variables of the chat template, with the first row that gives them."""
 
-    def add(self, table: RowTable, number: int, kinds: Sequence[RowKind]) -> None:
-        """Check and convert a row.
-
-        Raises:
-            ProblemError: The row cannot be read or used; the problems name its file and line.
-        """
-        row = table[number]
-        found = find_shape(row, *kinds)
-        if found is None:
-            default: RowKind = "rows" if "rows" in kinds else kinds[0]
-            problems = [unknown_columns(row, default, [name for name in table.row(number) if name not in row])]
+    def convert(self, table: RowTable, number: int, raw: Row, kinds: Sequence[RowKind]) -> Row:
+        """Convert a row, and note its columns, or raise a ProblemError."""
+        row = drop_missing(raw, keep=table.keep)
+        if (found := find_shape(row, *kinds)) is None:
+            problems = [unknown_columns(row, kinds, [name for name in raw if name not in row])]
         else:
             problems = check_row(row, *found)
         if problems or found is None:
             file, line = table.locate(number)
             raise ProblemError([replace(each, file=file, line=line) for each in problems], exit_code=2)
         kind, shape = found
-        converted = shape.convert(row)
-        self.rows.append(converted)
         self.shapes.setdefault((kind, shape.columns), []).append(number)
         self.ignored |= dict.fromkeys(find_ignored(row, kind, shape))
-        if kind == "rows" and "instruction" in row:
-            self.has_conversations |= "messages" in converted
-        if kind == "rows" and "instruction" in shape.columns and "messages" not in converted:
-            self.instructions.append(number)
-        if {"tools", "chat_template_kwargs"} & row.keys():
-            first = split_sides(converted)[0]
-            for name in (*(["tools"] if "tools" in first else []), *first.get("chat_template_kwargs", {})):
-                self.variables.setdefault(name, number)
-
-    def converted_rows(self) -> Sequence[Row]:
-        """Return the rows; instructions are conversations if any instruction has earlier turns."""
-        if not self.has_conversations or not self.instructions:
-            return self.rows
-        plain = frozenset(self.instructions)
-
-        def get(number: int) -> Row:
-            row = self.rows[number]
-            return {"messages": to_messages(row["prompt"], row["completion"])} if number in plain else row
-
-        return LazySequence(len(self.rows), get)
+        converted = shape.convert(row)
+        first = split_sides(converted)[0]
+        for name in (*(["tools"] if "tools" in first else []), *first.get("chat_template_kwargs", {})):
+            self.variables.setdefault(name, number)
+        return converted
 
 
 def scan_rows(table: RowTable, *kinds: RowKind) -> RowScan:
-    """Check and convert every row of a file, as the first kind that fits."""
-    scan = RowScan()
-    for number in range(len(table)):
-        try:
-            scan.add(table, number, kinds)
-        except ProblemError as error:
-            scan.problems += error.problems
-        if len(scan.problems) >= MAX_EXPLAINED_ROWS:
-            break
-    scan.rows.freeze()
+    """Check and convert every row of a file, as the first kind that fits.
+
+    If an instruction has earlier turns, all instructions become conversations.
+    """
+    scan, has_turns = RowScan(), False
+
+    def convert() -> Iterator[Row]:
+        nonlocal has_turns
+        for number, read in enumerate(table.read()):
+            with collect_problems(scan.problems):
+                row = scan.convert(table, number, read(), kinds)
+                instructions = scan.shapes.get(("rows", _ALPACA), [])
+                has_turns = has_turns or (instructions[-1:] == [number] and "messages" in row)
+                yield row
+            if len(scan.problems) >= MAX_EXPLAINED_ROWS:
+                break
+
+    def to_conversation(number: int) -> Row:
+        row = stored[number]
+        is_plain = number in instructions and "messages" not in row
+        return {"messages": to_messages(row["prompt"], row["completion"])} if is_plain else row
+
+    stored = StoredSequence(convert())
+    instructions = frozenset(scan.shapes.get(("rows", _ALPACA), ()))
+    scan.rows = LazySequence(len(stored), to_conversation) if has_turns else stored
     return scan
 
 
-def read_dataset(name: str, kind: RowKind = "rows") -> RowFile:
-    """Read training rows.
+def unknown_columns(row: Row, kinds: Sequence[RowKind], empty: Sequence[str]) -> Problem:
+    """Build the problem of a row with unknown columns, perhaps because values are null or NaN."""
+    kind = "rows" if "rows" in kinds else kinds[0]
+    read_as, expected = _EXPECTED[kind]
+    what = (
+        f"The row has the columns {join_words(row, last='and') if row else 'none'}, which {read_as} does not recognise."
+    )
+    what += f" Empty: {join_words(empty, last='and')} (null or NaN)." if empty else ""
+    advice = next((_OTHER_KIND[name] for name in _OTHER_KIND if kind == "rows" and name in row), None)
+    return problem_of("TP018", file="", what=what, expected=expected, next=advice)
 
-    Args:
-        name: Built-in dataset, task of reasoning-gym, or path: JSONL, a JSON array, Parquet, Arrow, plain text, or a
-            folder of such files.
-        kind: rows; text, of which only the column `text` is used; or pairs of answers.
+
+def read_dataset(name: str, kind: RowKind = "rows") -> RowFile:
+    """Read training rows from a built-in dataset, a task of reasoning-gym, or the path of a file or folder.
+
+    Of text only the column `text` is used.
 
     Raises:
         ProblemError: Exit code 2; the file is missing or empty, or a row has another form or a conversation that does
@@ -581,36 +488,28 @@ def read_dataset(name: str, kind: RowKind = "rows") -> RowFile:
         raise ProblemError([missing], exit_code=2)
     if name.startswith(GYM):
         return RowFile(name=name, path=Path(name), lines=(), warnings=(), **gym_tasks(name))
-    path = FOLDER / f"{name}.jsonl" if name in DATASETS else Path(name)
-    return read_table(name if name in DATASETS else path.name, path, kind, "dataset")
+    return read_table(name, kind, built_in=name in DATASETS)
 
 
-def read_table(name: str, path: Path, kind: RowKind, what: str) -> RowFile:
-    """Read and check a file of rows; `what` is its noun in messages.
-
-    Raises:
-        ProblemError: Exit code 2; it cannot be read, is empty, or has rows of another form.
-    """
+def read_table(name: str, kind: RowKind, *, built_in: bool) -> RowFile:
+    """Read and check a file of rows, or raise a ProblemError with exit code 2."""
+    path = FOLDER / f"{name}.jsonl" if built_in else Path(name)
     table = open_table(path)
-    if not len(table):
-        raise ProblemError([no_rows(path, what)], exit_code=2)
     scan = scan_rows(table, kind)
     if scan.problems:
         raise ProblemError(list(truncate_problems(scan.problems)), exit_code=2)
-    ignored = [
-        f"{noun}{'s' * (len(names) > 1)} {join_words(names, last='and')}"
-        for noun, names in (("column", scan.ignored), ("file", table.ignored_files))
-        if names
-    ]
-    note = f"Ignored: the {' and the '.join(ignored)}."
-    notes = [problem_of("TP182", file=str(path), what=note, why=None)] if ignored else []
+    ignored = [*scan.ignored, *table.ignored_files]
+    notes = []
+    if ignored:
+        what = f"Ignored: {join_words(ignored, last='and')}."
+        notes.append(problem_of("TP182", file=str(path), what=what, why=None))
     return RowFile(
-        name=name,
+        name=name if built_in else path.name,
         path=path,
-        rows=scan.converted_rows(),
-        lines=LazySequence(len(table), table.line_of),
+        rows=scan.rows,
+        lines=table.lines,
         sha256=table.sha256,
-        warnings=(*table.warnings, *notes),
+        warnings=tuple(notes),
         variables=scan.variables,
     )
 
@@ -623,31 +522,15 @@ def read_eval_set(name: str) -> RowFile:
     """
     if (missing := missing_eval_set(name)) is not None:
         raise ProblemError([missing], exit_code=2)
-    path = FOLDER / f"{name}.jsonl" if name in EVAL_SETS else Path(name)
-    file = read_table(name if name in EVAL_SETS else path.name, path, "items", "evaluation set")
-    first_lines: dict[str, int] = {}
-    problems = []
+    file = read_table(name, "items", built_in=name in EVAL_SETS)
+    problems, first_lines = [], dict[str, int]()
     for line, item in zip(file.lines, file.rows, strict=True):
-        first = first_lines.setdefault(item["id"], line)
-        if first != line:
-            what, expected = f"The id {item['id']!r} is already used in line {first}.", "an id that no other item has"
-            where: dict[str, Any] = {"file": str(file.path), "line": line, "pointer": "/id"}
-            problems.append(problem_of("TP012", what=what, why=None, expected=expected, **where))
+        if (first := first_lines.setdefault(item["id"], line)) != line:
+            what = f"The id {item['id']!r} is already used in line {first}."
+            problems.append(problem_of("TP012", file=str(file.path), line=line, pointer="/id", what=what))
     if problems:
         raise ProblemError(problems, exit_code=2)
     return file
-
-
-def no_rows(path: Path, what: str) -> Problem:
-    """Build the problem of an empty file."""
-    return problem_of(
-        "TP011",
-        file=str(path),
-        what=f"The {what} has no rows.",
-        why=None,
-        expected="at least one line of JSON",
-        next="Write one row per line; schemas/documents/v1 describes the shapes.",
-    )
 
 
 # Kinds of rows, and how the prompt of each is written.
@@ -683,12 +566,7 @@ def default_template(kind: Kind) -> str:
 
 
 def find_template(row: Mapping[str, Any], template: str | None) -> str | None:
-    """Return the template that writes the prompt of a row, or None if none does.
-
-    Args:
-        row: A converted row.
-        template: Template of plain prompts, or None for the default of each kind.
-    """
+    """Return the template of plain prompts, by default the one of its kind, or None if the row has another form."""
     kind = row_kind(row)
     if kind not in ("trace", "pair", "task"):
         return None
@@ -706,13 +584,6 @@ def add_system_prompt(rows: Sequence[Row], system_prompt: str | None) -> Sequenc
         return row | extra | {side: row[side] | extra for side in SIDES if side in row}
 
     return LazySequence(len(rows), extend)
-
-
-def takes_system_prompt(row: Mapping[str, Any]) -> bool:
-    """Return whether a converted row has a prompt, and no system turn of its own."""
-    if "messages" in row:
-        return bool(row["messages"][0]["role"] != "system")
-    return row_kind(row) in ("trace", "pair", "task")
 
 
 def check_kinds(kinds: Counter[Kind], template: str | None, file: str) -> Iterator[Problem]:

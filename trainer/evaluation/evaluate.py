@@ -32,7 +32,6 @@ from trainer.config.tree import Config
 from trainer.data.answers import (
     check_items,
     check_prompt_room,
-    never_stopped,
     none_read,
     scoring_document,
     unreadable_items,
@@ -165,9 +164,8 @@ class Evaluator:
         )
 
     def unread_answers(self, answered: ModelAnswers) -> list[Problem]:
-        """Return warnings if no output contains an answer that can be read, or none contains the stop text."""
-        unread = none_read(answered.rows, self.sampler.scoring, file=layout.PREDICTIONS)
-        return [*unread, *never_stopped(answered.rows, self.sampler.settings.stop, file=layout.PREDICTIONS)]
+        """Return a warning if no output contains an answer that can be read."""
+        return none_read(answered.rows, self.sampler.scoring, file=layout.PREDICTIONS)
 
     def summary(self, trained: ModelAnswers, baseline: ModelAnswers | None, *, run_id: str) -> dict[str, Any]:
         """Return the document `eval_summary.json`."""

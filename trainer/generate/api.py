@@ -40,10 +40,7 @@ class LanguageModel:
     spec: ModelSpec
 
     def __call__(self, ids: ArrayLike) -> Float[Array, "batch seq vocab"]:
-        """Return the logits of the next token at every position, in float32.
-
-        Args:
-            ids: Token ids, `[batch seq]`, or `[seq]` for a batch of one.
+        """Return the logits of the next token at every position, in float32, for ids `[batch seq]` or one row `[seq]`.
 
         Raises:
             ProblemError: An id is outside the vocabulary, a row is longer than the model's positions, or rows differ in
@@ -58,13 +55,12 @@ class LanguageModel:
         self.check(tokens)
         # GPUs and TPUs multiply float32 in lower precision by default.
         with jax.default_matmul_precision("highest"):
-            found: Array = logits(self.graphdef, self.params, jnp.asarray(tokens, jnp.int32))
+            found: Array = _logits(self.graphdef, self.params, jnp.asarray(tokens, jnp.int32))
             return found
 
     def check(self, tokens: NDArray[Any], further: int = 0) -> None:
         """Raise `ProblemError` for token ids that the model cannot process, with `further` new tokens behind them."""
-        first, length = str(tokens.flat[0])[:40] if tokens.size else "", tokens.shape[-1] + further
-        then = None
+        first, length, then = str(tokens.flat[0])[:40] if tokens.size else "", tokens.shape[-1] + further, None
         if tokens.dtype.kind in "US":
             what, then = f'"{first}" is text, not token ids.', "Encode it with the model's tokenizer first."
         elif tokens.size == 0:
@@ -158,15 +154,13 @@ def generate(
     written = decode_under()(model.graphdef, model.params, tokens, lengths, stop, max_new_tokens=max_new_tokens)
     rows = np.array(jax.device_get(written))
     if stop_token_id is not None:
-        stopped = np.cumsum(rows == stop_token_id, axis=1) > 0
-        rows[stopped] = stop_token_id
+        rows[np.cumsum(rows == stop_token_id, axis=1) > 0] = stop_token_id
     return rows[0] if is_one else rows
 
 
 @partial(jax.jit, static_argnames=("graphdef",))
-def logits(
+def _logits(
     graphdef: nnx.GraphDef[Decoder], params: Params, tokens: Int[Array, "batch seq"]
 ) -> Float[Array, "batch seq vocab"]:
-    """Return the logits at every position, float32."""
     decoder = bind(graphdef, params)
     return decoder.logits(decoder.hidden(tokens))

@@ -1,11 +1,9 @@
 """Batched decoding with a key-value cache: greedy or sampled, streamed, or in groups for reinforcement learning.
 
-Prompts are padded on the left, so that all rows write their next token into the same slot of the cache. Padding is
-masked, so a row's result does not depend on the other rows. All batches of a call have one shape and are compiled once.
-If the parameters are sharded, devices share the rows, each with their part of the cache.
-
-Groups of completions read each prompt once and repeat its cache. Once half of their rows have ended, the others
-continue in a program of half as many rows, so there are two compiled shapes and no more.
+Prompts are padded on the left, so that all rows write their next token into the same slot of the cache, and padding is
+masked. All batches of a call have one shape and are compiled once. If the parameters are sharded, devices share the
+rows. Groups read each prompt once and repeat its cache; once half of their rows have ended, the others continue in a
+program of half as many rows.
 """
 
 from __future__ import annotations
@@ -97,8 +95,8 @@ def generate(
         max_new_tokens: Most new tokens per prompt, stop token included; at least 1.
         stop_token_id: Token that ends a completion.
         batch_size: Completions computed at a time by all devices together, rounded up to one prompt per device.
-        like: Prompts of the whole set if `prompts` is a subset. The subset then uses the program of the whole set, so
-            that on the same machine each completion has the same bits.
+        like: Prompts of the whole set if `prompts` is a subset, which then uses the program of the whole set, so that
+            on the same machine each completion has the same bits.
         drawing: Sampling parameters and keys, or None for one greedy completion per prompt.
         options: Compiler options.
     """
@@ -115,17 +113,13 @@ def generate(
     for start in range(0, len(prompts), at_a_time):
         batch = prompts[start : start + at_a_time]
         # A short last batch is filled up with its own first prompt: the same shape, hence the same program.
-        filled = [*batch, *([batch[0]] * (rows - len(batch)))]
-        tokens, lengths = pad_left(filled, width)
-        if over is not None:
-            tokens, lengths = jax.device_put((tokens, lengths), over)
-        stop = jnp.asarray(stop_token_id, jnp.int32)
+        arrays = pad_left([*batch, *([batch[0]] * (rows - len(batch)))], width)
+        arguments = [*(arrays if over is None else jax.device_put(arrays, over)), jnp.int32(stop_token_id)]
         settings: dict[str, Any] = {"max_new_tokens": max_new_tokens, "over": over}
-        keys: tuple[Array, ...] = ()
         if drawing is not None:
             settings["sampling"] = drawing.sampling
-            keys = (drawing.keys[np.minimum(np.arange(start, start + rows), len(prompts) - 1)].reshape(-1),)
-        written = jax.device_get(decode_under(options)(graphdef, params, tokens, lengths, stop, *keys, **settings))
+            arguments.append(drawing.keys[np.minimum(np.arange(start, start + rows), len(prompts) - 1)].reshape(-1))
+        written = jax.device_get(decode_under(options)(graphdef, params, *arguments, **settings))
         for number in range(len(batch) * samples):
             yield completion(written[number].tolist(), stop_token_id)
 
@@ -147,8 +141,7 @@ def stream_tokens(
     """
     width = padded(max(map(len, (prompt, *like))))
     tokens, lengths = pad_left([prompt] * min(batch_size, max(len(like), 1)), width)
-    stop = jnp.asarray(stop_token_id, jnp.int32)
-    first, further, _ = group_functions(options, None)
+    stop, (first, further, _) = jnp.int32(stop_token_id), group_functions(options, None)
     with jax.default_matmul_precision("highest"):
         state = first(graphdef, params, tokens, lengths, stop, max_new_tokens=max_new_tokens)
     for number in range(1, max_new_tokens + 1):
@@ -188,12 +181,14 @@ def padded(length: int) -> int:
     return -(-length // PROMPT_BUCKET) * PROMPT_BUCKET
 
 
-def pad_left(prompts: Sequence[Sequence[int]], width: int) -> tuple[Int[Array, "batch prompt"], Int[Array, " batch"]]:
+def pad_left(
+    prompts: Sequence[Sequence[int]], width: int
+) -> tuple[Int[np.ndarray, "batch prompt"], Int[np.ndarray, " batch"]]:
     """Return left-padded prompts and their lengths."""
     tokens = np.zeros((len(prompts), width), np.int32)
     for row, prompt in zip(tokens, prompts, strict=True):
         row[width - len(prompt) :] = prompt
-    return jnp.asarray(tokens), jnp.asarray([len(prompt) for prompt in prompts], jnp.int32)
+    return tokens, np.array([len(prompt) for prompt in prompts], np.int32)
 
 
 def completion(written: list[int], stop_token_id: int) -> Completion:
@@ -218,7 +213,40 @@ def decode(
     """Return the new tokens of each left-padded prompt; those after a row's first stop token are undefined.
 
     The loop ends when all rows have stopped. Products of float32 have full precision on GPUs and TPUs too, so that a
-    run's evaluation and a script give the same tokens.
+    run's evaluation and a script give the same tokens. `first_tokens` describes the arguments; `over` is the sharding
+    of rows over devices, or None for one device.
+    """
+    with jax.default_matmul_precision("highest"):
+        settings: dict[str, Any] = {"max_new_tokens": max_new_tokens, "sampling": sampling}
+        state = first_tokens(graphdef, params, prompts, lengths, stop, keys, **settings)
+        if over is not None:
+            everywhere = NamedSharding(over.mesh, PartitionSpec())
+            shardings = jax.tree.map(lambda leaf: over if leaf.ndim else everywhere, state)
+            state = jax.lax.with_sharding_constraint(state, shardings)
+        if keys is not None:
+            lengths = jnp.repeat(lengths, len(keys) // len(lengths))
+        return further_tokens(graphdef, params, state, lengths, stop, max_new_tokens, sampling=sampling).written
+
+
+@cache
+def decode_under(options: CompilerOptions = ()) -> Any:
+    """Return `decode` under `jax.jit` with compiler options; the same function for the same options."""
+    static = ("graphdef", "max_new_tokens", "sampling", "over")
+    return jax.jit(decode, static_argnames=static, compiler_options=dict(options) or None)
+
+
+def first_tokens(
+    graphdef: nnx.GraphDef[Decoder],
+    params: Params,
+    prompts: Int[Array, "prompts width"],
+    lengths: Int[Array, " prompts"],
+    stop: Int[Array, ""],
+    keys: Key[Array, " rows"] | None = None,
+    *,
+    max_new_tokens: int,
+    sampling: Sampling | None = None,
+) -> DecodeState:
+    """Read left-padded prompts once and return the state after the first new token of each row.
 
     Args:
         graphdef: Structure of the model, from `decoder.flatten`.
@@ -229,38 +257,8 @@ def decode(
         keys: One key per sample, equally many for each prompt, or None for greedy decoding.
         max_new_tokens: Most new tokens per row.
         sampling: Sampling parameters, if there are keys.
-        over: Sharding of rows over devices, or None for one device.
     """
-    with jax.default_matmul_precision("highest"):
-        decoder = bind(graphdef, params)
-        state = prefill(decoder, prompts, lengths, stop, keys, max_new_tokens=max_new_tokens, sampling=sampling)
-        if over is not None:
-            everywhere = NamedSharding(over.mesh, PartitionSpec())
-            shardings = jax.tree.map(lambda leaf: over if leaf.ndim else everywhere, state)
-            state = jax.lax.with_sharding_constraint(state, shardings)
-        if keys is not None:
-            lengths = jnp.repeat(lengths, len(keys) // len(lengths))
-        return decode_loop(decoder, state, lengths, stop, upto=max_new_tokens, sampling=sampling).written
-
-
-@cache
-def decode_under(options: CompilerOptions = ()) -> Any:
-    """Return `decode` under `jax.jit` with compiler options; the same function for the same options."""
-    static = ("graphdef", "max_new_tokens", "sampling", "over")
-    return jax.jit(decode, static_argnames=static, compiler_options=dict(options) or None)
-
-
-def prefill(
-    decoder: Decoder,
-    prompts: Int[Array, "batch prompt"],
-    lengths: Int[Array, " batch"],
-    stop: Int[Array, ""],
-    keys: Key[Array, " rows"] | None = None,
-    *,
-    max_new_tokens: int,
-    sampling: Sampling | None = None,
-) -> DecodeState:
-    """Read left-padded prompts once and return the state after the first new token of each row, as in `decode`."""
+    decoder = bind(graphdef, params)
     batch, width = prompts.shape
     padding = width - lengths
     places = jnp.arange(width, dtype=jnp.int32)[None, :] - padding[:, None]
@@ -280,16 +278,18 @@ def prefill(
     return _append_token(decoder, state, hidden, caches, stop, sampling)
 
 
-def decode_loop(
-    decoder: Decoder,
+def further_tokens(
+    graphdef: nnx.GraphDef[Decoder],
+    params: Params,
     state: DecodeState,
-    lengths: Int[Array, " batch"],
+    lengths: Int[Array, " rows"],
     stop: Int[Array, ""],
-    *,
     upto: int | Int[Array, ""],
+    *,
     sampling: Sampling | None = None,
 ) -> DecodeState:
     """Return the state once each row has `upto` new tokens or all rows have stopped."""
+    decoder = bind(graphdef, params)
     width = state.caches[0].keys.shape[2] - state.written.shape[1]
     padding = width - lengths
 
@@ -365,11 +365,7 @@ class GroupPrograms:
     ) -> list[DrawnCompletion]:
         """Sample the completions of left-padded prompts, group by group.
 
-        Args:
-            params: Parameters by name; may be sharded.
-            prompts: Token ids, left-padded with zeros.
-            lengths: Length of each prompt.
-            keys: One key per completion, `prompts × group_size`. Equal keys and prompts give equal tokens.
+        There is one key per completion, `prompts × group_size`. Equal keys and prompts give equal tokens.
         """
         first, further, take = group_functions(self.options, self.sharding)
         stop = jnp.int32(self.stop_token_id)
@@ -411,10 +407,7 @@ class GroupPrograms:
 def row_keys(key: Key[Array, ""], rows: ArrayLike, group_size: int) -> Key[Array, " sequences"]:
     """Return one key per completion, derived from its row and its number within the group.
 
-    Args:
-        key: Key of the rollout or evaluation.
-        rows: A 32-bit number of each row, `[rows]`, or several, `[rows words]`, such as the words of a hash.
-        group_size: Completions per row.
+    `rows` has a 32-bit number of each row, `[rows]`, or several, `[rows words]`, such as the words of a hash.
     """
     words = jnp.asarray(rows, jnp.uint32)
     by_row = jax.vmap(lambda row: reduce(jax.random.fold_in, row, key))(
@@ -433,36 +426,6 @@ def half_rows(rows: int, sharding: NamedSharding | None) -> int:
     """
     devices = 1 if sharding is None else sharding.mesh.size
     return -(-rows // (2 * devices)) * devices
-
-
-def first_tokens(
-    graphdef: nnx.GraphDef[Decoder],
-    params: Params,
-    prompts: Int[Array, "prompts width"],
-    lengths: Int[Array, " prompts"],
-    stop: Int[Array, ""],
-    keys: Key[Array, " rows"] | None = None,
-    *,
-    max_new_tokens: int,
-    sampling: Sampling | None = None,
-) -> DecodeState:
-    """Return `prefill` of a model."""
-    decoder = bind(graphdef, params)
-    return prefill(decoder, prompts, lengths, stop, keys, max_new_tokens=max_new_tokens, sampling=sampling)
-
-
-def further_tokens(
-    graphdef: nnx.GraphDef[Decoder],
-    params: Params,
-    state: DecodeState,
-    lengths: Int[Array, " rows"],
-    stop: Int[Array, ""],
-    upto: Int[Array, ""],
-    *,
-    sampling: Sampling | None = None,
-) -> DecodeState:
-    """Return `decode_loop` of a model."""
-    return decode_loop(bind(graphdef, params), state, lengths, stop, upto=upto, sampling=sampling)
 
 
 def take_rows(

@@ -91,21 +91,13 @@ def mask_logits(logits: Float[Array, "batch vocab"], sampling: Sampling) -> Floa
         largest, _ = jax.lax.top_k(logits, min(sampling.top_k, logits.shape[-1]))
         least = largest[:, -1]
         if sampling.top_p < 1:
-            least = _top_p_of_sorted(largest, sampling.top_p)
+            # For the probabilities 0.5, 0.3, 0.2 and top_p 0.6 two are kept: 0.5 alone does not suffice.
+            probs = jax.nn.softmax(largest, axis=-1)
+            count = jnp.sum(jnp.cumsum(probs, axis=-1) - probs < sampling.top_p, axis=-1)
+            least = jnp.take_along_axis(largest, count[:, None] - 1, axis=-1)[:, 0]
     elif sampling.top_p < 1:
         least = top_p_threshold(logits, sampling.top_p)
     return jnp.where(logits >= least[:, None], logits, -jnp.inf)
-
-
-def _top_p_of_sorted(largest: Float[Array, "batch k"], share: float) -> Float[Array, " batch"]:
-    """Return the smallest kept logit of descending ones.
-
-    For the probabilities 0.5, 0.3, 0.2 and the share 0.6 it is the second: 0.5 alone does not suffice.
-    """
-    probs = jax.nn.softmax(largest, axis=-1)
-    before = jnp.cumsum(probs, axis=-1) - probs
-    count = jnp.sum(before < share, axis=-1)
-    return jnp.take_along_axis(largest, count[:, None] - 1, axis=-1)[:, 0]
 
 
 def top_p_threshold(logits: Float[Array, "batch vocab"], share: float) -> Float[Array, " batch"]:

@@ -1,7 +1,6 @@
 """Training objectives: what a row becomes, what a batch is, and the loss.
 
-To add one, write a subclass of `Objective`, register it here, and add its name to `objective.kind` in
-`train_config.schema.json`.
+To add one, subclass `Objective`, register it here, and add its name to `objective.kind` in `train_config.schema.json`.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from schemas.formats import format_value, join_words
-from schemas.problems import Problem, collect_problems, problem_of
+from schemas.problems import Problem, ProblemError, collect_problems, problem_of
 from trainer.config.tree import Config
 from trainer.data.answers import check_evaluation_settings
 from trainer.data.batches import bucket_lengths
@@ -17,7 +16,7 @@ from trainer.data.builtin.reasoning import DATASET_SHARES
 from trainer.model.model import check_precision_conflicts, choose_method
 from trainer.objectives.dpo import DirectPreference
 from trainer.objectives.grpo import GroupPolicy
-from trainer.objectives.objective import Objective
+from trainer.objectives.objective import Objective, unused_settings
 from trainer.objectives.supervised import SupervisedLoss
 
 OBJECTIVES: dict[str, Callable[[Config], Objective]] = {
@@ -34,7 +33,12 @@ def build_objective(config: Config) -> Objective:
     Raises:
         ProblemError: Exit code 2; settings are unused by the objective, or do not fit it.
     """
-    return OBJECTIVES[config.objective.kind](config)
+    problems = unused_settings(config)
+    with collect_problems(problems):
+        objective = OBJECTIVES[config.objective.kind](config)
+    if problems:
+        raise ProblemError(problems, exit_code=2)
+    return objective
 
 
 def find_contradictions(config: Config) -> list[Problem]:
@@ -61,22 +65,16 @@ def find_contradictions(config: Config) -> list[Problem]:
         what = f"optimizer.state is {config.optimizer.state}, but optimizer.name is adafactor."
         add("TP708", "/optimizer/state", what)
     if data.buckets > 1 and data.packing:
-        what = (
-            f"data.buckets is {data.buckets} and data.packing is true: packed sequences are full and have one length."
-        )
+        what = f"data.buckets is {data.buckets} and data.packing is true: packed sequences have one length."
         add("TP076", "/data/buckets", what, "Set data.buckets to 1, or data.packing to false.")
-    elif len(bucket_lengths(data.max_length, data.buckets)) < data.buckets:
-        what = (
-            f"data.buckets is {data.buckets}, but {data.max_length} tokens cannot be halved {data.buckets - 1} times."
-        )
-        most = next(few for few in range(data.buckets, 0, -1) if len(bucket_lengths(data.max_length, few)) == few)
+    elif (most := len(bucket_lengths(data.max_length, data.buckets))) < data.buckets:
+        what = f"data.buckets is {data.buckets}, but {data.max_length} tokens have only {most} different lengths."
         add("TP076", "/data/buckets", what, f"Set data.buckets to at most {most}, or raise data.max_length.")
     if data.template is not None and "{prompt}" not in data.template:
         add("TP004", "/data/template", f"data.template is {format_value(data.template)}, without {{prompt}}.")
     problems += check_evaluation_settings(config.evaluation, config.name, keep_best=config.checkpoint.keep_best)
     if data.generated_rows and data.dataset not in DATASET_SHARES:
         what = f"data.generated_rows is {data.generated_rows}; only {join_words(DATASET_SHARES)} have a generator."
-        fix = "Set data.generated_rows to 0, or train on a built-in dataset."
-        pointer = "/data/generated_rows"
+        fix, pointer = "Set data.generated_rows to 0, or train on a built-in dataset.", "/data/generated_rows"
         problems.append(problem_of("TP013", file=data.dataset, pointer=pointer, what=what, why=None, next=fix))
     return problems

@@ -57,49 +57,18 @@ def is_chunked(seq: int, chunk_positions: int | None) -> bool:
     return chunk_positions is not None and chunk_positions < seq
 
 
-def chunked_cross_entropy(
-    hidden: Float[Array, "batch seq embed"],
-    targets: Int32[Array, "batch seq"],
-    mask: Bool[Array, "batch seq"],
-    logits_of: LogitsOf,
-    *,
-    chunk_positions: int | None,
-) -> Float[Array, ""]:
-    """Return the summed cross-entropy in nats, computing logits for `chunk_positions` positions of `seq` at a time.
-
-    Equal to `summed_cross_entropy(logits_of(hidden), …)` up to the order of additions; None means a single chunk.
-    """
-    return sum_chunks(summed_cross_entropy, hidden, targets, mask, logits_of, chunk_positions)
-
-
-def log_probabilities(
-    hidden: Float[Array, "batch seq embed"],
-    targets: Int32[Array, "batch seq"],
-    mask: Bool[Array, "batch seq"],
-    logits_of: LogitsOf,
-    *,
-    chunk_positions: int | None,
-) -> Float[Array, " batch"]:
-    """Return the log-probability of each sequence's targets where the mask is true, in nats, 0 or less.
-
-    The logits of `chunk_positions` positions exist at a time, as in `chunked_cross_entropy`.
-    """
-
-    def sum_sequences(*of_chunk: Array) -> Array:
-        return jnp.sum(cross_entropies(*of_chunk), axis=1)
-
-    return -sum_chunks(sum_sequences, hidden, targets, mask, logits_of, chunk_positions)
-
-
 def sum_chunks(
     summed: Callable[..., Array],
-    hidden: Array,
-    targets: Array,
-    mask: Array,
+    hidden: Float[Array, "batch seq embed"],
+    targets: Int32[Array, "batch seq"],
+    mask: Bool[Array, "batch seq"],
     logits_of: LogitsOf,
     chunk_positions: int | None,
 ) -> Array:
-    """Return `summed(logits_of(hidden), targets, mask)`, summed over chunks of positions."""
+    """Return `summed(logits_of(hidden), targets, mask)`, computing logits for `chunk_positions` positions at a time.
+
+    Equal to a single chunk, or None, up to the order of additions.
+    """
     if chunk_positions is None or not is_chunked(hidden.shape[1], chunk_positions):
         return summed(logits_of(hidden), targets, mask)
 
@@ -121,13 +90,9 @@ def token_log_probs(
     targets: Int32[Array, "batch seq"],
     mask: Bool[Array, "batch seq"],
     logits_of: LogitsOf,
-    *,
     chunk_positions: int | None,
 ) -> Float[Array, "batch seq"]:
-    """Return the log-probability of each target where the mask is true, else 0, in nats.
-
-    The logits of `chunk_positions` positions exist at a time, as in `chunked_cross_entropy`.
-    """
+    """Return the log-probability of each target where the mask is true, else 0, in nats; chunks as in `sum_chunks`."""
     batch, seq, _ = hidden.shape
     if chunk_positions is None or not is_chunked(seq, chunk_positions):
         return -cross_entropies(logits_of(hidden), targets, mask)

@@ -11,15 +11,23 @@ from evidence import layout
 from evidence.rules.plausibility import describe_overlap
 from evidence.scores.overlap import Overlap, find_overlap, row_texts
 from evidence.scores.reading import Scoring
+from schemas.catalog import VERSION
 from schemas.problems import Problem, collect_problems, problem_of
 from schemas.render import render_sentence
-from trainer.config.tree import Config, DataConfig
-from trainer.data.answers import SCORING, EvalShape, Items, infer_scoring, read_items, scoring_document
+from trainer.config.tree import Config
+from trainer.data import answers, conversations
 from trainer.data.batches import RowSource, bucket_lengths, global_batch_size, one_each, pack_rows
 from trainer.data.builtin.reasoning import generate_rows
-from trainer.data.conversations import FORM, PromptForm, Tokenizer, row_prompt, summarize_rows, writes_date
-from trainer.data.encode import EncodedData, first_examples
-from trainer.data.rows import RowFile, add_system_prompt, check_kinds, read_dataset, read_eval_set
+from trainer.data.encode import EncodedData, EncodedRow
+from trainer.data.rows import (
+    RowFile,
+    add_system_prompt,
+    check_kinds,
+    find_template,
+    read_dataset,
+    read_eval_set,
+    split_sides,
+)
 from trainer.model.model import Model
 from trainer.objectives import build_objective
 from trainer.objectives.objective import Objective
@@ -33,22 +41,19 @@ GENERATOR_SEED_OFFSET = 1_000_003
 class Data:
     """Training rows and evaluation set of a run."""
 
-    settings: DataConfig
+    config: Config
+    objective: Objective
     dataset: RowFile
     rows: Sequence[dict[str, Any]]
     """Rows of the dataset, then generated ones."""
-    generator_seed: int | None
-    """Seed of the generated rows, or None without generated rows."""
-    tokenizer: Tokenizer
+    tokenizer: conversations.Tokenizer
     encoded: EncodedData
     source: RowSource
-    sequences_each: int
-    """Sequences of an example, such as 2 for a pair."""
-    form: PromptForm
+    form: conversations.PromptForm
     """Form of prompts, as in the rows."""
     scoring: Scoring
     """How answers are read and compared."""
-    items: Items | None
+    items: answers.Items | None
     """Evaluation set, or None."""
     overlap: Overlap | None
     """Overlap of rows and items, or None without items."""
@@ -59,11 +64,11 @@ class Data:
     """Time that the chat template writes, or None if it writes none or the present."""
 
     @property
-    def eval_shape(self) -> EvalShape | None:
+    def eval_shape(self) -> answers.EvalShape | None:
         """Shape of the evaluation prompts, or None."""
         if self.items is None:
             return None
-        return EvalShape(prompts=len(self.items.prompts), longest_tokens=max(map(len, self.items.prompts)))
+        return answers.EvalShape(prompts=len(self.items.prompts), longest_tokens=max(map(len, self.items.prompts)))
 
     def document(self) -> dict[str, Any]:
         """Return the group `dataset` of the manifest."""
@@ -76,10 +81,10 @@ class Data:
             "overlap_with_eval": None if self.overlap is None else self.overlap.rows_same,
             **({} if self.overlap is None else {"overlap": self.overlap.document()}),
             "generated_rows": len(self.rows) - len(self.dataset.rows),
-            "generator_seed": self.generator_seed,
+            "generator_seed": self.config.seed + GENERATOR_SEED_OFFSET if self.config.data.generated_rows else None,
             **({"generator": self.dataset.generator} if self.dataset.generator else {}),
             **({"rendered_at": self.rendered_at} if self.rendered_at else {}),
-            "sequences": len(self.source.sequences) * self.sequences_each,
+            "sequences": len(self.source.sequences) * self.objective.sequences_each,
             "tokens": self.source.tokens_per_pass,
         }
 
@@ -88,10 +93,8 @@ class Data:
         """Warnings about evaluation items that are in the training rows."""
         if self.overlap is None or self.items is None:
             return ()
-        found = describe_overlap(self.overlap.document(), items=len(self.items.file.rows))
-        return tuple(
-            problem_of(code, file=str(self.dataset.path), what=what, severity="warning") for code, what in found
-        )
+        path, found = str(self.dataset.path), describe_overlap(self.overlap.document(), items=len(self.items.file.rows))
+        return tuple(problem_of(code, file=path, what=what, severity="warning") for code, what in found)
 
     @property
     def refused(self) -> list[Problem]:
@@ -101,18 +104,45 @@ class Data:
     def effective(self) -> dict[str, dict[str, Any]]:
         """Return the settings that follow from the rows, by group of the configuration."""
         data: dict[str, Any] = {} if self.form.conversation else {"template": self.form.template}
-        if self.settings.system_prompt is not None:
+        if self.config.data.system_prompt is not None:
             data["system_prompt"] = self.form.system
         return ({"data": data} if data else {}) | {
             "evaluation": {"answer": self.scoring.answer, "compare": self.scoring.compare}
         }
 
     def first_examples(self, count: int, *, run_id: str) -> dict[str, Any]:
-        """Build `first_examples.json` with at most `count` of the rows of the first step."""
+        """Build `first_examples.json`: at most `count` rows of the first step as the model sees them."""
         # A batch with more sequences than there are rows repeats rows.
         order = list(dict.fromkeys(self.source.rows(0)))[:count]
-        settings: dict[str, Any] = {"run_id": run_id, "rows": self.rows, "settings": self.settings}
-        return first_examples(self.encoded, order, self.tokenizer, **settings)
+        chosen = [self.encoded.encoded[index] for index in order]
+        sequences = [row for each in chosen for row in (each if isinstance(each, tuple) else (each,))]
+        examples = [self._show(row) for row in sequences]
+        return {"schema_version": VERSION, "run_id": run_id, "examples": examples, "counts": self.encoded.counts}
+
+    def _show(self, encoded: EncodedRow) -> dict[str, Any]:
+        """Return a sequence with the text of each token and whether it is learned."""
+        row, ids, settings = self.rows[encoded.row], encoded.token_ids.tolist(), self.config.data
+        decode = self.tokenizer.decode
+        if encoded.spans:
+            options: dict[str, Any] = {"every_turn": settings.supervise == "all", "template": settings.template}
+            example = conversations.render_sides(row, self.tokenizer, **options)[0]
+        else:
+            example = conversations.render_question(row, self.tokenizer, template=settings.template)
+        learned = {place for first, last in encoded.spans for place in range(max(first, 1), last)}
+        shown = {}
+        if (template := find_template(split_sides(row)[0], settings.template)) is not None:
+            shown = {"template": conversations.add_system_text(settings.system_prompt, template)}
+        return {
+            "row": encoded.row,
+            "text": str(decode(ids)),
+            "tokens": [
+                {"id": token, "text": str(decode([token])), "supervised": place in learned}
+                for place, token in enumerate(ids)
+            ],
+            "truncated": encoded.truncated,
+            **shown,
+            "prompt_utf8": example.first_prompt.encode("utf-8", "surrogatepass").hex(),
+        }
 
 
 def read_training_rows(config: Config) -> tuple[RowFile, Sequence[dict[str, Any]]]:
@@ -121,7 +151,7 @@ def read_training_rows(config: Config) -> tuple[RowFile, Sequence[dict[str, Any]
     count, seed = config.data.generated_rows, config.seed + GENERATOR_SEED_OFFSET
     rows = dataset.rows
     if count:
-        prompts = frozenset(row_prompt(row) for row in rows)
+        prompts = frozenset(conversations.row_prompt(row) for row in rows)
         rows = (*rows, *generate_rows(dataset.name, count, seed, exclude_prompts=prompts))
     return dataset, add_system_prompt(rows, config.data.system_prompt)
 
@@ -161,17 +191,24 @@ def read_data(
         return None
     path, positions, settings = str(dataset.path), model.source.spec.max_positions, config.data
     problems += unused_variables(dataset, tokenizer)
-    summary = summarize_rows(rows, settings.template)
-    kinds = list(check_kinds(summary.kinds, settings.template, path))
+    summary = conversations.summarize_rows(rows, settings.template)
+    kinds, warnings = list(check_kinds(summary.kinds, settings.template, path)), list[Problem]()
     problems += [each for each in kinds if each.severity == "error"]
     if settings.system_prompt is not None and not summary.takes_system_prompt:
         what = "data.system_prompt is set, but no row has a prompt without a system prompt of its own."
         problems.append(problem_of("TP006", file=path, pointer="/data/system_prompt", what=what))
     form = replace(summary.form, thinks=None) if objective.updates_per_rollout else summary.form
-    scoring = infer_scoring(config.evaluation, rows, file.rows if file else ())
+    scoring = answers.infer_scoring(config.evaluation, rows, file.rows if file else ())
     if file is not None:
         with collect_problems(problems):
-            items = read_items(config, file, rows, form, tokenizer, scoring, problems, max_positions=positions)
+            items = answers.Items(file=file, prompts=answers.encode_items(file, form, tokenizer))
+            problems += answers.check_prompt_room(config, file, items.prompts, max_positions=positions)
+            problems += (unreadable := answers.unreadable_items(file, scoring))
+            room = positions - config.evaluation.max_new_tokens
+            warnings += answers.check_items(file, tokenizer, items.prompts, scoring, max_prompt_tokens=room)
+            if not unreadable:
+                stop = config.evaluation.stop
+                warnings += answers.check_learned_form(rows, scoring, file, file=settings.dataset, stop=stop)
     if not too_long:  # encoding would report the same rows again
         with collect_problems(problems):
             encoded = objective.encode(
@@ -180,10 +217,10 @@ def read_data(
     if encoded is None:
         return None
     return Data(
-        settings=settings,
+        config=config,
+        objective=objective,
         dataset=dataset,
         rows=rows,
-        generator_seed=config.seed + GENERATOR_SEED_OFFSET if config.data.generated_rows else None,
         tokenizer=tokenizer,
         encoded=encoded,
         source=RowSource(
@@ -201,32 +238,27 @@ def read_data(
             seed=config.seed,
             shuffle=settings.shuffle,
         ),
-        sequences_each=objective.sequences_each,
         form=form,
         scoring=scoring,
         items=items,
         overlap=None if file is None else find_overlap(file.rows, map(row_texts, rows)),
         duplicates=summary.duplicates,
-        warnings=(*dataset.warnings, *kinds, *encoded.warnings, *(items.warnings if items else ())),
-        rendered_at=rendered_at if writes_date(tokenizer) else None,
+        warnings=(*dataset.warnings, *kinds, *encoded.warnings, *warnings),
+        rendered_at=rendered_at if conversations.writes_date(tokenizer) else None,
     )
 
 
-def unused_variables(dataset: RowFile, tokenizer: Tokenizer) -> list[Problem]:
+def unused_variables(dataset: RowFile, tokenizer: conversations.Tokenizer) -> list[Problem]:
     """Return a problem for each variable of the rows, such as tools, that the chat template does not use."""
     template = tokenizer.chat_template
     text = str(template.get("default") if isinstance(template, dict) else template)
-    return [
-        problem_of(
-            "TP181",
-            file=str(dataset.path),
-            line=dataset.lines[number],
-            what=f"The row gives {name} to the chat template of the model, which does not use it.",
-            next="Remove the column, or use a model whose chat template writes it.",
-        )
-        for name, number in dataset.variables.items()
-        if not re.search(rf"\b{re.escape(name)}\b", text)
-    ]
+    problems = []
+    for name, number in dataset.variables.items():
+        if not re.search(rf"\b{re.escape(name)}\b", text):
+            what = f"The row gives {name} to the chat template of the model, which does not use it."
+            fix, line = "Remove the column, or use a model whose chat template writes it.", dataset.lines[number]
+            problems.append(problem_of("TP181", file=str(dataset.path), line=line, what=what, next=fix))
+    return problems
 
 
 def record_data(recorder: Recorder, data: Data, *, examples: int) -> None:
@@ -237,8 +269,9 @@ def record_data(recorder: Recorder, data: Data, *, examples: int) -> None:
     how += f", dated {data.rendered_at[:10]}" if data.rendered_at else ""
     fields: dict[str, Any] = {"conversation": form.conversation, "system": form.system}
     fields |= {"thinks": form.thinks} if form.conversation else {"template": form.template}
-    recorder.log("info", FORM, f"prompts {how}", **fields)
-    recorder.log("info", SCORING, f"answers are read as {data.scoring.describe()}", **scoring_document(data.scoring))
+    recorder.log("info", conversations.FORM, f"prompts {how}", **fields)
+    how = f"answers are read as {data.scoring.describe()}"
+    recorder.log("info", answers.SCORING, how, **answers.scoring_document(data.scoring))
     for problem in (*data.overlap_warnings, *data.warnings):
         what = f"{problem.code}: {render_sentence(problem)}"
         level = "info" if problem.severity == "note" else problem.severity

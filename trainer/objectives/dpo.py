@@ -22,8 +22,8 @@ from trainer.data.conversations import Tokenizer
 from trainer.data.encode import EncodedData, EncodedRow, collate, row_lines
 from trainer.data.files import LazySequence
 from trainer.model.decoder import Decoder
-from trainer.objectives.cross_entropy import log_probabilities, next_token_targets
-from trainer.objectives.objective import LossSums, Microbatch, Objective, common_fields, unused_settings
+from trainer.objectives.cross_entropy import cross_entropies, next_token_targets, sum_chunks
+from trainer.objectives.objective import LossSums, Microbatch, Objective
 
 Pair = tuple[EncodedRow, EncodedRow]
 """The chosen and the rejected answer, each after the prompt."""
@@ -46,22 +46,16 @@ class DirectPreference(Objective):
     takes_pairs: ClassVar[bool] = True
 
     @classmethod
-    def from_config(cls, config: Config) -> DirectPreference:
-        """Build the objective.
-
-        Raises:
-            ProblemError: Exit code 2; a microbatch contains half a pair, or a setting is unused with pairs.
-        """
-        problems, size = unused_settings(config), config.batch.microbatch_size
+    def from_config(cls, config: Config, **fields: Any) -> Objective:
+        """Build the objective, or raise a ProblemError with exit code 2 if a microbatch contains half a pair."""
+        settings, size = config.objective, config.batch.microbatch_size
         if size % 2:
             what = f"batch.microbatch_size is {size}, and a pair is two sequences."
             fix = f"Set batch.microbatch_size to {size + 1}" + (f" or {size - 1}." if size > 1 else ".")
             pointer = "/batch/microbatch_size"
-            problems.append(problem_of("TP077", file=config.name, pointer=pointer, what=what, next=fix))
-        if problems:
-            raise ProblemError(problems, exit_code=2)
-        settings = config.objective
-        return cls(**common_fields(config), beta=settings.beta, label_smoothing=settings.label_smoothing)
+            problem = problem_of("TP077", file=config.name, pointer=pointer, what=what, next=fix)
+            raise ProblemError([problem], exit_code=2)
+        return super().from_config(config, beta=settings.beta, label_smoothing=settings.label_smoothing, **fields)
 
     def manifest_entry(self) -> dict[str, Any]:
         """Return kind, beta and label smoothing."""
@@ -73,23 +67,16 @@ class DirectPreference(Objective):
         pairs = LazySequence(
             len(data.encoded) // 2, lambda number: (data.encoded[2 * number], data.encoded[2 * number + 1])
         )
-        lines = row_lines(len(rows), options["lines"])
-        equal = (
-            problem_of(
-                "TP028",
-                file=options["file"],
-                line=lines[chosen.row],
-                pointer="/rejected",
-                what=f"Both answers of row {chosen.row} have the same {len(chosen)} tokens at {self.max_length}.",
-                next="Raise data.max_length, or correct or remove the row."
-                if chosen.truncated
-                else "Use a tokenizer that distinguishes them, or correct or remove the row.",
-            )
-            for chosen, rejected in pairs
-            if np.array_equal(chosen.token_ids, rejected.token_ids)
-        )
-        if problems := list(truncate_problems(equal)):
-            raise ProblemError(problems, exit_code=2)
+        lines, problems = row_lines(len(rows), options["lines"]), []
+        for chosen, rejected in pairs:
+            if np.array_equal(chosen.token_ids, rejected.token_ids):
+                what = f"Both answers of row {chosen.row} have the same {len(chosen)} tokens at {self.max_length}."
+                then = "Raise data.max_length" if chosen.truncated else "Use a tokenizer that distinguishes them"
+                where: dict[str, Any] = {"file": options["file"], "line": lines[chosen.row], "pointer": "/rejected"}
+                then += ", or correct or remove the row."
+                problems.append(problem_of("TP028", what=what, next=then, **where))
+        if problems:
+            raise ProblemError(list(truncate_problems(problems)), exit_code=2)
         sides = data.lengths.reshape(-1, 2)
         return replace(data, encoded=pairs, lengths=sides.sum(axis=1), widths=sides.max(axis=1))
 
@@ -115,8 +102,12 @@ class DirectPreference(Objective):
         """Return the log-probability of each answer, the sum over its tokens, in nats."""
         targets, mask = next_token_targets(batch["tokens"], batch["loss_mask"])
         hidden = model.hidden(batch["tokens"], dropout_key=key)
-        found = log_probabilities(hidden, targets, mask, model.logits, chunk_positions=self.chunk_positions)
-        return found.reshape(-1, 2)
+
+        def per_sequence(*chunk: Array) -> Array:
+            return jnp.sum(cross_entropies(*chunk), axis=1)
+
+        found = sum_chunks(per_sequence, hidden, targets, mask, model.logits, self.chunk_positions)
+        return (-found).reshape(-1, 2)
 
 
 def preference_losses(rewards: Float[Array, "pairs 2"], label_smoothing: float) -> Float[Array, " pairs"]:

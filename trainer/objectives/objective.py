@@ -66,6 +66,15 @@ class Objective(ABC):
     takes_pairs: ClassVar[bool] = False
     """Whether rows are pairs of answers."""
 
+    @classmethod
+    def from_config(cls, config: Config, **fields: Any) -> Objective:
+        """Build the objective of a configuration with `fields` of its own, or raise a ProblemError."""
+        chunk, size = config.memory.loss_chunk_tokens, config.batch.microbatch_size
+        positions = None if chunk is None else max(1, chunk // size)
+        return cls(
+            max_length=config.data.max_length, chunk_positions=positions, template=config.data.template, **fields
+        )
+
     @property
     def rematerialised_blocks(self) -> int:
         """Checkpointed loops over chunks of logits, of the model and of its reference."""
@@ -99,16 +108,6 @@ class Objective(ABC):
 
         `key` is for dropout, or None without dropout; `reference` is the model before training, if it is needed.
         """
-
-
-def common_fields(config: Config) -> dict[str, Any]:
-    """Return the fields that all objectives have; a chunk is at least one position of every sequence."""
-    chunk_tokens = config.memory.loss_chunk_tokens
-    return {
-        "max_length": config.data.max_length,
-        "chunk_positions": None if chunk_tokens is None else max(1, chunk_tokens // config.batch.microbatch_size),
-        "template": config.data.template,
-    }
 
 
 USED_BY: Mapping[str, tuple[str, ...]] = {

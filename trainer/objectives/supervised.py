@@ -10,14 +10,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Key
 
-from schemas.problems import ProblemError
 from trainer.config.tree import Config
 from trainer.data.batches import HostBatch
 from trainer.data.conversations import Tokenizer
 from trainer.data.encode import EncodedData, EncodedRow, collate
 from trainer.model.decoder import Decoder
-from trainer.objectives.cross_entropy import chunked_cross_entropy, next_token_targets
-from trainer.objectives.objective import LossSums, Microbatch, Objective, common_fields, unused_settings
+from trainer.objectives.cross_entropy import next_token_targets, sum_chunks, summed_cross_entropy
+from trainer.objectives.objective import LossSums, Microbatch, Objective
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,12 +31,10 @@ class SupervisedLoss(Objective):
     can_pack: ClassVar[bool] = True
 
     @classmethod
-    def from_config(cls, config: Config) -> SupervisedLoss:
-        """Build the objective, or raise a ProblemError if settings of another objective are given."""
-        if problems := unused_settings(config):
-            raise ProblemError(problems, exit_code=2)
-        every_turn = config.data.supervise == "all"
-        return cls(**common_fields(config), packing=config.data.packing, every_turn=every_turn)
+    def from_config(cls, config: Config, **fields: Any) -> Objective:
+        """Build the objective of a configuration."""
+        own = {"packing": config.data.packing, "every_turn": config.data.supervise == "all"}
+        return super().from_config(config, **own, **fields)
 
     def encode(self, rows: Sequence[dict[str, Any]], tokenizer: Tokenizer, **options: Any) -> EncodedData:
         """Tokenize rows; see `encode_rows` for options and errors."""
@@ -60,5 +57,5 @@ class SupervisedLoss(Objective):
         """Return the summed cross-entropy and the number of learned tokens."""
         targets, mask = next_token_targets(batch["tokens"], batch["loss_mask"])
         hidden = model.hidden(batch["tokens"], batch.get("segments"), dropout_key=key)
-        loss = chunked_cross_entropy(hidden, targets, mask, model.logits, chunk_positions=self.chunk_positions)
+        loss = sum_chunks(summed_cross_entropy, hidden, targets, mask, model.logits, self.chunk_positions)
         return LossSums(loss=loss, weight=jnp.sum(mask).astype(jnp.float32), named={})

@@ -10,7 +10,7 @@ from tasks import inputs_of
 
 from evidence.scores.reading import Scoring
 from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig, build_config, to_document
-from trainer.data.answers import infer_scoring, never_stopped, none_read
+from trainer.data.answers import infer_scoring, none_read
 
 TRACE = {"prompt": "2 + 2?", "steps": [{"i": 0, "type": "compute", "content": "4."}], "final_answer": "4"}
 NUMBER = {"prompt": "2 + 3?", "completion": "5"}
@@ -48,12 +48,6 @@ def test_reader_is_inferred_from_rows(rows: list, expected: list, answer: str, c
     assert infer_scoring(EvaluationConfig(), rows, items(*expected)) == Scoring(answer=answer, compare=compare)
 
 
-def test_configured_reader_is_kept():
-    settings = EvaluationConfig(answer="regex", answer_regex="#### (.*)", compare="numeric", tolerance=0.1)
-    scoring = infer_scoring(settings, [TRACE], items("4"))
-    assert scoring == Scoring(answer="regex", answer_regex="#### (.*)", compare="numeric", tolerance=0.1)
-
-
 def test_a_configuration_of_an_earlier_version_reads_tags():
     earlier = to_document(Config(model=ModelConfig(name="tiny-gpt2"))) | {"schema_version": "1.1"}
     for key in ("answer", "answer_regex", "compare", "tolerance"):
@@ -61,7 +55,7 @@ def test_a_configuration_of_an_earlier_version_reads_tags():
     assert infer_scoring(build_config(earlier).evaluation, [NUMBER], items("5")) == Scoring()
 
 
-def asked(folder: Path, rows: list, expected: list, **settings: Any) -> Config:
+def build_run(folder: Path, rows: list, expected: list, **settings: Any) -> Config:
     eval_set = row_file(folder / "items.jsonl", *items(*expected))
     return Config(
         model=ModelConfig(name="tiny-gpt2"),
@@ -84,7 +78,7 @@ def asked(folder: Path, rows: list, expected: list, **settings: Any) -> Config:
     ],
 )
 def test_unreadable_expected_answers_are_refused(settings: dict, expected: Any, what: str, tmp_path: Path):
-    said = refusal_text(inputs_of, asked(tmp_path, [WORD], [expected], **settings))
+    said = refusal_text(inputs_of, build_run(tmp_path, [WORD], [expected], **settings))
     assert f"error TP008: {tmp_path / 'items.jsonl'} at /expected (line 1): i0 expects " in said
     assert f", which {what}.\n" in said
 
@@ -100,7 +94,7 @@ def test_unreadable_expected_answers_are_refused(settings: dict, expected: Any, 
     ],
 )
 def test_settings_of_the_reader_are_checked(settings: dict, code: str, what: str, tmp_path: Path):
-    said = refusal_text(inputs_of, asked(tmp_path, [WORD], ["Bob"], **settings))
+    said = refusal_text(inputs_of, build_run(tmp_path, [WORD], ["Bob"], **settings))
     assert said.startswith(f"error {code}: run at /evaluation/")
     assert what in said
 
@@ -119,13 +113,13 @@ def test_settings_of_the_reader_are_checked(settings: dict, code: str, what: str
     ],
 )
 def test_rows_that_do_not_teach_the_form_are_reported(rows, expected, settings, what: str | None, tmp_path: Path):
-    _, data = inputs_of(asked(tmp_path, rows, [expected], **settings))
+    _, data = inputs_of(build_run(tmp_path, rows, [expected], **settings))
     found = [each.what for each in data.warnings if each.code == "TP087"]
     assert len(found) == (what is not None)
     assert all(what in each for each in found)
 
 
-def test_outputs_without_answer_or_stop_text_are_reported():
+def test_outputs_without_answer_are_reported():
     texts = ["It is 5.", "It is 5.", "word " * 30, "", "Another."]
     rows = [{"output_text": text, "error": None, "extracted_answer": None} for text in texts]
     [problem] = none_read(rows, Scoring(), file="predictions.jsonl")
@@ -133,9 +127,5 @@ def test_outputs_without_answer_or_stop_text_are_reported():
         "Answers are read as tags, compared exact; none of 5 outputs has one, "
         f'such as "It is 5.", "…{("word " * 30).strip()[-39:]}" and "".'
     )
-    [problem] = never_stopped(rows, "END", file="predictions.jsonl")
-    assert problem.what == 'evaluation.stop is "END", but none of 5 outputs contains it.'
-    failed = [rows[0] | {"error": "too long"}]
     assert none_read([*rows, rows[0] | {"extracted_answer": "4"}], Scoring(), file="") == []
-    assert none_read(failed, Scoring(), file="") == never_stopped(failed, "END", file="") == []
-    assert never_stopped(rows, "Another", file="") == never_stopped(rows, None, file="") == []
+    assert none_read([rows[0] | {"error": "too long"}], Scoring(), file="") == []

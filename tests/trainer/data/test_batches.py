@@ -14,35 +14,38 @@ from refusals import catch_problems
 from tasks import inputs_of
 
 from trainer.config.tree import Config
-from trainer.data.batches import (
-    PrefetchingSource,
-    batch_indices,
-    bucket_lengths,
-    group_by_bucket,
-    pack_rows,
-    pass_order,
-)
+from trainer.data.batches import PrefetchingSource, RowSource, bucket_lengths, group_by_bucket, one_each, pack_rows
 from trainer.loop.programs import build_loss_fn, list_programs
-from trainer.loop.state import initial_params, initial_state
+from trainer.loop.state import initial_params
 
 LENGTHS = st.lists(st.integers(1, 30), min_size=1, max_size=60)
 SIZES = st.integers(1, 40)
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-def step_rows(step: int, *, rows: int, batch_size: int, seed: int, shuffle: bool) -> np.ndarray:
-    def order(number: int) -> np.ndarray:
-        return pass_order(number, rows=rows, seed=seed, shuffle=shuffle)
-
-    return batch_indices(order, step, rows=rows, batch_size=batch_size)
+def build_source(rows: int, *, batch_size: int, seed: int = 0, shuffle: bool = True, kinds: Any = None) -> RowSource:
+    """Return a source of rows without content, of one bucket or of the buckets `kinds`."""
+    widths = np.zeros(rows, np.int64) if kinds is None else np.array(kinds)
+    return RowSource(
+        examples=[None] * rows,
+        sequences=one_each(rows),
+        lengths=widths,
+        widths=widths,
+        collate=lambda sequences, length: {},
+        shapes=(0,) if kinds is None else (0, 1, 2),
+        batch_size=batch_size,
+        accumulation_steps=1,
+        seed=seed,
+        shuffle=shuffle,
+    )
 
 
 def test_passes_without_shuffling():
-    steps = [step_rows(step, rows=5, batch_size=2, seed=0, shuffle=False).tolist() for step in range(3)]
-    assert steps == [[0, 1], [2, 3], [4, 0]]
+    source = build_source(5, batch_size=2, shuffle=False)
+    assert [source.rows(step) for step in range(3)] == [[0, 1], [2, 3], [4, 0]]
 
 
-def assert_each_row_once_a_pass(batches: list[np.ndarray], rows: int) -> None:
+def assert_each_row_once_a_pass(batches: list[list[int]], rows: int) -> None:
     stream = np.concatenate(batches)
     for number in range(len(stream) // rows):
         assert sorted(stream[number * rows : (number + 1) * rows]) == list(range(rows))
@@ -50,44 +53,54 @@ def assert_each_row_once_a_pass(batches: list[np.ndarray], rows: int) -> None:
 
 @given(rows=SIZES, batch_size=SIZES, seed=SEEDS, shuffle=st.booleans())
 def test_every_row_is_used_once_before_any_is_used_twice(rows: int, batch_size: int, seed: int, shuffle: bool):
-    order = {"rows": rows, "batch_size": batch_size, "seed": seed, "shuffle": shuffle}
-    assert_each_row_once_a_pass([step_rows(step, **order) for step in range(3 * rows // batch_size + 1)], rows)
+    source = build_source(rows, batch_size=batch_size, seed=seed, shuffle=shuffle)
+    assert_each_row_once_a_pass([source.rows(step) for step in range(3 * rows // batch_size + 1)], rows)
 
 
 def test_order_depends_on_pass_and_seed():
-    def rows(seed: int, step: int) -> list[int]:
-        return step_rows(step, rows=50, batch_size=50, seed=seed, shuffle=True).tolist()
-
-    assert rows(1, 0) == rows(1, 0) != rows(1, 1)
-    assert rows(1, 0) != rows(2, 0)
-
-
-def groups(lengths: list[int], capacity: int, *, in_order: bool = False) -> list[list[int]]:
-    found = pack_rows(lengths, capacity, in_order=in_order)
-    return [found[number].tolist() for number in range(len(found))]
+    one, other = (build_source(50, batch_size=50, seed=seed) for seed in (1, 2))
+    assert one.rows(0) == build_source(50, batch_size=50, seed=1).rows(0) != one.rows(1)
+    assert one.rows(0) != other.rows(0)
 
 
 def test_packing_by_hand():
-    assert groups([5, 3, 2, 4], 7) == [[0, 2], [3, 1]]
-    assert groups([5, 3, 2, 4], 7, in_order=True) == [[0], [1, 2], [3]]
-    assert groups([7, 7], 7) == [[0], [1]]
+    assert pack_rows([5, 3, 2, 4], 7, in_order=False) == [[0, 2], [3, 1]]
+    assert pack_rows([5, 3, 2, 4], 7, in_order=True) == [[0], [1, 2], [3]]
+    assert pack_rows([7, 7], 7, in_order=False) == [[0], [1]]
 
 
 @given(lengths=LENGTHS, in_order=st.booleans())
 def test_packing_keeps_every_row_whole(lengths: list[int], in_order: bool):
-    found = groups(lengths, 30, in_order=in_order)
+    found = pack_rows(lengths, 30, in_order=in_order)
     assert sorted(row for rows in found for row in rows) == list(range(len(lengths)))
     assert all(sum(lengths[row] for row in rows) <= 30 for rows in found)
     if in_order:
         assert [row for rows in found for row in rows] == list(range(len(lengths)))
-    tokens = pack_rows(lengths, 30, in_order=in_order).count_tokens(np.array(lengths))
-    assert tokens.tolist() == [sum(lengths[row] for row in rows) for rows in found]
 
 
 @given(lengths=LENGTHS)
 def test_no_two_packed_sequences_fit_into_one(lengths: list[int]):
-    filled = sorted(sum(lengths[row] for row in rows) for rows in groups(lengths, 30))
+    filled = sorted(sum(lengths[row] for row in rows) for rows in pack_rows(lengths, 30, in_order=False))
     assert len(filled) < 2 or filled[0] + filled[1] > 30
+
+
+def assert_same_loss_and_gradient(one: Any, other: Any) -> None:
+    """Compare two tasks, each with a batch: loss, weight and gradient at the same parameters."""
+    found = []
+    for task, batch in (one, other):
+        loss, arrays = build_loss_fn(task), {name: jnp.asarray(array) for name, array in batch.items()}
+
+        def total(params, loss=loss, arrays=arrays):
+            sums = loss(params, {}, arrays, jax.random.key(0))
+            return sums.loss, sums.weight
+
+        found.append(jax.jit(jax.value_and_grad(total, has_aux=True))(initial_params(task)))
+    ((value, weight), gradient), ((same, same_weight), same_gradient) = found
+    assert float(weight) == float(same_weight)
+    assert float(value) == pytest.approx(float(same), rel=1e-6)
+    scale = max(float(np.abs(each).max()) for each in same_gradient.values())
+    for name, each in gradient.items():
+        np.testing.assert_allclose(each, same_gradient[name], atol=1e-6 * scale, rtol=0, err_msg=name)
 
 
 @pytest.mark.slow
@@ -97,37 +110,8 @@ def test_packed_batch_has_the_loss_and_gradient_of_its_rows(config: Config):
     alone, _ = inputs_of(config)
     rows = [data.encoded.encoded[row] for row in data.source.rows(0)]
     assert len(rows) > 2 * config.batch.microbatch_size
-    params = initial_params(task)
-
-    def sums(which, batch):
-        loss = build_loss_fn(which)
-
-        def total(params):
-            found = loss(params, {}, {name: jnp.asarray(array) for name, array in batch.items()}, jax.random.key(0))
-            return found.loss, found.weight
-
-        (value, weight), gradient = jax.jit(jax.value_and_grad(total, has_aux=True))(params)
-        return float(value), float(weight), gradient
-
     batch = {name: array[0] for name, array in data.source.batch(0).items()}
-    together, weight, gradient = sums(task, batch)
-    one_each, same_weight, same_gradient = sums(alone, alone.objective.collate([[row] for row in rows]))
-    assert weight == same_weight
-    assert together == pytest.approx(one_each, rel=1e-6)
-    scale = max(float(np.abs(value).max()) for value in same_gradient.values())
-    for name, value in gradient.items():
-        np.testing.assert_allclose(value, same_gradient[name], atol=1e-6 * scale, rtol=0, err_msg=name)
-
-
-def test_first_token_of_a_packed_row_is_not_supervised(config: Config):
-    _, data = inputs_of(changed(config, data={"packing": True}))
-    batch = data.source.batch(0)
-    segments, mask = batch["segments"], batch["loss_mask"]
-    begins = segments[..., 1:] != segments[..., :-1]
-    assert begins.any()
-    assert not mask[..., 1:][begins].any()
-    assert not mask[..., 0].any()
-    assert not mask[segments == 0].any()
+    assert_same_loss_and_gradient((task, batch), (alone, alone.objective.collate([[row] for row in rows])))
 
 
 def test_tokens_before_a_step_exclude_padding(config: Config):
@@ -162,13 +146,6 @@ def test_prefetching_raises_errors_with_their_batch():
             ahead.batch(1)
 
 
-def test_sequences_are_shuffled_like_rows(config: Config):
-    _, data = inputs_of(changed(config, data={"packing": True}))
-    source = data.source
-    numbers = step_rows(3, rows=len(source.sequences), batch_size=4, seed=config.seed, shuffle=True)
-    assert source.rows(3) == [row for number in numbers for row in source.sequences[int(number)].tolist()]
-
-
 @pytest.mark.parametrize(
     ("max_length", "buckets", "lengths"),
     [(512, 1, (512,)), (512, 3, (128, 256, 512)), (100, 3, (32, 56, 100)), (2048, 8, tuple(16 << n for n in range(8)))],
@@ -179,14 +156,9 @@ def test_bucket_lengths(max_length: int, buckets: int, lengths: tuple[int, ...])
 
 @given(kinds=st.lists(st.integers(0, 2), min_size=1, max_size=40), batch_size=st.integers(1, 9), seed=SEEDS)
 def test_bucketed_rows_are_used_once_before_any_is_used_twice(kinds: list[int], batch_size: int, seed: int):
-    rows = len(kinds)
-
-    def order(number: int) -> np.ndarray:
-        plain = pass_order(number, rows=rows, seed=seed, shuffle=True)
-        return group_by_bucket(plain, np.array(kinds), number=number, batch_size=batch_size, seed=seed)
-
+    rows, source = len(kinds), build_source(len(kinds), batch_size=batch_size, seed=seed, kinds=kinds)
     steps = 3 * rows // batch_size + 1
-    batches = [batch_indices(order, step, rows=rows, batch_size=batch_size) for step in range(steps)]
+    batches = [source.rows(step) for step in range(steps)]
     assert_each_row_once_a_pass(batches, rows)
     # In each pass one batch may begin it and one end it, and one stands where a kind gives way to the next.
     mixed = sum(len({kinds[row] for row in batch}) > 1 for batch in batches)
@@ -206,27 +178,14 @@ def test_batches_of_one_bucket_by_hand():
 def test_bucketed_batch_is_short_and_has_the_same_loss(config: Config):
     bucketed, data = inputs_of(changed(config, data={"buckets": 3}))
     plain, _ = inputs_of(config)
-    [state], frozen = initial_state(plain)
-    loss = jax.jit(
-        jax.value_and_grad(lambda params, batch: build_loss_fn(plain)(params, frozen, batch, jax.random.key(0)).loss)
-    )
     seen = set()
     for step in range(6):
-        batch = data.source.batch(step)
-        width, rows = batch["tokens"].shape[-1], data.source.rows(step)
-        longest = max(len(data.encoded.encoded[row]) for row in rows)
-        assert width == min(length for length in bucketed.lengths if length >= longest)
-        assert np.array_equal(batch["tokens"], data.source.batch(step)["tokens"])
-        if width in seen:
-            continue
+        batch = {name: array[0] for name, array in data.source.batch(step).items()}
+        width, rows = batch["tokens"].shape[-1], [data.encoded.encoded[row] for row in data.source.rows(step)]
+        assert width == min(length for length in bucketed.lengths if length >= max(map(len, rows)))
+        if width not in seen:
+            assert_same_loss_and_gradient((plain, batch), (plain, plain.objective.collate([[row] for row in rows])))
         seen.add(width)
-        full = plain.objective.collate([[data.encoded.encoded[row]] for row in rows])
-        short = {name: jnp.asarray(array[0]) for name, array in batch.items()}
-        value, gradient = loss(state.trained, short)
-        expected, same = loss(state.trained, {name: jnp.asarray(array) for name, array in full.items()})
-        assert float(value) == pytest.approx(float(expected), rel=1e-6)
-        for name, each in gradient.items():
-            np.testing.assert_allclose(each, same[name], rtol=1e-4, atol=1e-5)
     assert len(seen) > 1
 
 
@@ -240,14 +199,13 @@ def test_buckets_reduce_padding_and_add_programs(config: Config):
     assert computed[0] < 0.45 * computed[1]
 
 
-@pytest.mark.parametrize("data", [{"buckets": 2, "packing": True}, {"buckets": 6, "max_length": 96}])
-def test_useless_buckets_are_refused(data: dict[str, Any], config: Config):
-    [problem] = catch_problems(inputs_of, changed(config, data=data))
-    assert problem.code == "TP076"
-
-
 @pytest.mark.parametrize("data", [{"packing": True}, {"buckets": 3}])
 def test_rows_keep_the_order_of_the_file_without_shuffling(data: dict[str, Any], config: Config):
     _, found = inputs_of(changed(config, data={"shuffle": False, **data}))
     taken = found.source.rows(0) + found.source.rows(1)
     assert taken == list(range(len(taken)))
+
+
+def test_lengths_that_cannot_be_halved_so_often_are_refused(config: Config):
+    [problem] = catch_problems(inputs_of, changed(config, data={"buckets": 6, "max_length": 96}))
+    assert (problem.code, problem.next) == ("TP076", "Set data.buckets to at most 5, or raise data.max_length.")

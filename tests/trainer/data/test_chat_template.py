@@ -102,14 +102,6 @@ def chat_config(config: Config, folder: Path, *, template: str, prompt: str, tur
     )
 
 
-def test_overlap_with_the_evaluation_set_ignores_system_turns(config: Config, tmp_path: Path):
-    taught = chat(("system", "Be kind."), ("user", "Say hi."), ("assistant", "Hi."))
-    rows = row_file(tmp_path / "rows.jsonl", taught, TALK, PAIR)
-    items = row_file(tmp_path / "items.jsonl", {"id": "1", "prompt": "Say hi.", "expected": "x"})
-    document = inputs_of(changed(config, data={"dataset": rows}, evaluation={"eval_set": items}))[1].document()
-    assert (document["overlap_with_eval"], document["duplicates"]) == (2, 0)
-
-
 def test_a_run_and_what_comes_of_it_stop_where_the_template_ends_a_turn(config: Config, order_of, tmp_path: Path):
     asked = chat_config(config, tmp_path, template=GEMMA_TEMPLATE, prompt="Say ho.", turn_end="</turn>")
     order, quiet = order_of(changed(asked, evaluation={"eval_set": None})), Watch(quiet=True)
@@ -125,9 +117,8 @@ def test_a_run_and_what_comes_of_it_stop_where_the_template_ends_a_turn(config: 
 
 def test_rows_refused_by_the_template_are_reported_with_lines(tmp_path: Path):
     problems = refused([TALK, *[SYSTEM] * 6], chat_tokenizer(tmp_path))
-    assert [(each.code, each.line) for each in problems] == [("TP022", line) for line in (2, 3, 4, 5, 6, None)]
+    assert [(each.code, each.line) for each in problems] == [("TP022", line) for line in (2, 3, 4, 5, 6)]
     assert problems[0].what == "The model's chat template refuses row 1: System role not supported."
-    assert problems[-1].what == "The model's chat template refuses 1 further rows."
 
 
 def test_items_refused_by_the_template_are_reported_first(config: Config, tmp_path: Path):
@@ -148,21 +139,8 @@ def test_end_token_in_a_completion_is_refused(tmp_path: Path):
     early = chat(("user", "u"), ("assistant", "<eos>"))
     rows = [PAIR, {"prompt": "a", "completion": "The token <eos> ends a text."}, *[early] * 5]
     problems = refused(rows, tokenizer)
-    pointers = ["/completion", *["/messages/1/content"] * 4, None]
-    assert [(each.code, each.line, each.pointer) for each in problems] == [
-        ("TP023", line, pointer) for line, pointer in zip((2, 3, 4, 5, 6, None), pointers, strict=True)
-    ]
+    assert [(each.code, each.line) for each in problems] == [("TP023", line) for line in range(2, 7)]
     assert problems[0].what == "Row 1 has the end token <eos> in the text to be learned."
-    assert problems[-1].what == "1 further texts to be learned contain an end token."
-
-
-def test_special_tokens_in_texts_are_reported(config: Config, tmp_path: Path):
-    rows = row_file(tmp_path / "rows.jsonl", PAIR, {"prompt": "<eos> a <pad>", "completion": "b <pad>"})
-    items = row_file(tmp_path / "items.jsonl", {"id": "1", "prompt": "<eos>", "expected": "x"})
-    special = changed(config, data={"dataset": rows, "max_length": 32}, evaluation={"eval_set": items})
-    warnings = inputs_of(special)[1].warnings
-    found = [(each.code, each.file, each.line, each.what.partition("first here: ")[2]) for each in warnings]
-    assert found == [("TP024", rows, 2, "<eos>, <pad>."), ("TP024", items, 1, "<eos>.")]
 
 
 def test_untrusted_template_has_limited_time(tmp_path: Path):
@@ -194,12 +172,8 @@ def test_large_untrusted_tokenizer_is_refused(tmp_path: Path):
         assert "at most 100 are read" in refusal_text(source.tokenizer)
 
 
-@pytest.mark.parametrize("is_installed", [True, False])
-def test_broken_template_is_reported_once(is_installed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_broken_template_is_reported_once(tmp_path: Path):
     tokenizer = chat_tokenizer(tmp_path, "{% for m in messages %}{{ m['content'] ")
-    if not is_installed:
-        monkeypatch.setitem(sys.modules, "jinja2", None)
-    why = "line 1 of the template: unexpected end" if is_installed else "jinja2, which runs it, is not installed"
     [problem] = refused([TALK, TALK], tokenizer)
     assert problem.code == "TP022"
-    assert why in problem.what
+    assert "line 1 of the template: unexpected end" in problem.what

@@ -14,9 +14,11 @@ from transformers import PreTrainedTokenizerFast
 from transformers.utils import chat_template_utils
 
 from schemas.problems import ProblemError
+from trainer.config.tree import ObjectiveConfig
 from trainer.data.conversations import PROBE, PromptForm, infer_form, render_row
-from trainer.data.encode import encode_prompt, encode_prompts, encode_rows
+from trainer.data.encode import encode_prompt, encode_rows
 from trainer.data.rows import split_pair
+from trainer.objectives.grpo import GroupPolicy
 
 TEMPLATES = {path.stem: path for path in sorted((Path(__file__).parents[2] / "cases" / "chat_templates").iterdir())}
 TEMPLATES.pop("README")
@@ -51,7 +53,7 @@ TALKS = {
 }
 
 
-def tokenizer_for(template: str, *, flagged: bool = True) -> PreTrainedTokenizerFast:
+def build_tokenizer(template: str, *, flagged: bool = True) -> PreTrainedTokenizerFast:
     """Return a tokenizer of bytes that knows the marks of all templates, flagged as special tokens or not."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     backend = Tokenizer(models.BPE(vocab={letter: number for number, letter in enumerate(letters)}, merges=[]))
@@ -69,8 +71,8 @@ def load(backend: Tokenizer, template: str, **options: str) -> PreTrainedTokeniz
     )
 
 
-def named(name: str) -> PreTrainedTokenizerFast:
-    return tokenizer_for(TEMPLATES[name].read_text(encoding="utf-8"))
+def load_family(name: str) -> PreTrainedTokenizerFast:
+    return build_tokenizer(TEMPLATES[name].read_text(encoding="utf-8"))
 
 
 def encoded(row: dict, tokenizer: PreTrainedTokenizerFast, *, every_turn: bool = False):
@@ -78,7 +80,7 @@ def encoded(row: dict, tokenizer: PreTrainedTokenizerFast, *, every_turn: bool =
     return found
 
 
-def refusal_of(row: dict, tokenizer: PreTrainedTokenizerFast) -> str:
+def refusal(row: dict, tokenizer: PreTrainedTokenizerFast) -> str:
     return refusal_text(encoded, row, tokenizer)
 
 
@@ -92,9 +94,9 @@ REFUSED = {
 
 @pytest.mark.parametrize(("name", "talk"), [*product(TEMPLATES, TALKS)])
 def test_tokens_equal_apply_chat_template(name: str, talk: str):
-    tokenizer, row = named(name), TALKS[talk]
+    tokenizer, row = load_family(name), TALKS[talk]
     if (name, talk) in REFUSED:
-        assert REFUSED[name, talk] in refusal_of(row, tokenizer)
+        assert REFUSED[name, talk] in refusal(row, tokenizer)
         return
     found = encoded(row, tokenizer)
     theirs = tokenizer.apply_chat_template(row["messages"], tools=row.get("tools"), return_dict=False)
@@ -110,7 +112,7 @@ def test_tokens_equal_apply_chat_template(name: str, talk: str):
     ("name", "talk"), [*product(TEMPLATES, ("several turns", "same answers", "white space", "thoughts", "tools"))]
 )
 def test_every_turn_equals_apply_chat_template(name: str, talk: str):
-    tokenizer, row = named(name), TALKS[talk]
+    tokenizer, row = load_family(name), TALKS[talk]
     if (name, talk) in REFUSED:
         return
     found = encoded(row, tokenizer, every_turn=True)
@@ -129,7 +131,7 @@ def test_every_turn_equals_apply_chat_template(name: str, talk: str):
 
 @pytest.mark.parametrize(("name", "talk"), [*product(TEMPLATES, ("one turn", "system", "thought"))])
 def test_evaluation_prompt_equals_training_prompt(name: str, talk: str):
-    tokenizer, row = named(name), TALKS[talk]
+    tokenizer, row = load_family(name), TALKS[talk]
     if (name, talk) in REFUSED:
         return
     found = encoded(row, tokenizer)
@@ -138,14 +140,14 @@ def test_evaluation_prompt_equals_training_prompt(name: str, talk: str):
 
 
 WITHOUT_ONE = {"chatml-without-header": "<|im_start|>assistant\n", "zephyr": ""}
-"""What a prompt has behind the template's own, where it has no generation prompt."""
+"""What follows the prompt of a template that lacks a generation prompt."""
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_sampling_starts_after_the_generation_prompt(name: str):
-    tokenizer, row = named(name), TALKS["one turn"]
-    sizes = {"max_length": 900, "max_completion_tokens": 9}
-    [found] = encode_prompts([row], tokenizer, file="rows.jsonl", lines=[1], **sizes).encoded
+    tokenizer, row = load_family(name), TALKS["one turn"]
+    objective = GroupPolicy(max_length=900, chunk_positions=None, settings=ObjectiveConfig(max_completion_tokens=9))
+    [found] = objective.encode([row], tokenizer, file="rows.jsonl", lines=[1], max_positions=900).encoded
     theirs = tokenizer.apply_chat_template(row["messages"][:-1], tokenize=False, add_generation_prompt=True)
     assert tokenizer.decode(found.token_ids) == theirs + WITHOUT_ONE.get(name, "")
     assert PromptForm(conversation=True, thinks=None).render("2+3?", tokenizer) == theirs + WITHOUT_ONE.get(name, "")
@@ -168,13 +170,13 @@ def test_sampling_starts_after_the_generation_prompt(name: str):
     ],
 )
 def test_start_of_the_assistant_turn(name: str, talk: str, given: str, learned: str):
-    tokenizer = named(name)
+    tokenizer = load_family(name)
     example = render_row(TALKS[talk], tokenizer)
     assert example.prompt.endswith(given)
     assert example.completion == learned
 
 
-def template_of(turn: str, opening: str = "", before: str = "") -> str:
+def build_template(turn: str, opening: str = "", before: str = "") -> str:
     """Return a template that writes each turn so, and a generation prompt."""
     opened = f"{{% if add_generation_prompt %}}{opening}{{% endif %}}"
     return f"{before}{{% for m in messages %}}{turn}{{% endfor %}}{opened}"
@@ -182,7 +184,7 @@ def template_of(turn: str, opening: str = "", before: str = "") -> str:
 
 def test_turn_with_another_header_than_the_generation_prompt():
     turn = "<{{ m.role }} of {{ messages | length }}>{{ m.content }}</s>"
-    tokenizer = tokenizer_for(template_of(turn, "<assistant>"))
+    tokenizer = build_tokenizer(build_template(turn, "<assistant>"))
     found = encoded(TALKS["one turn"], tokenizer)
     theirs = tokenizer.apply_chat_template(TALKS["one turn"]["messages"], return_dict=False)
     assert list(found.token_ids) == theirs
@@ -191,8 +193,8 @@ def test_turn_with_another_header_than_the_generation_prompt():
 
 def test_turn_that_cannot_be_located_is_refused():
     length = "{{ messages[-1].content | length }}"
-    template = template_of("<{{ m.role }}>{{ m.content }}</s>", "<assistant>", before=length)
-    [problem] = catch_problems(encoded, TALKS["one turn"], tokenizer_for(template))
+    template = build_template("<{{ m.role }}>{{ m.content }}</s>", "<assistant>", before=length)
+    [problem] = catch_problems(encoded, TALKS["one turn"], build_tokenizer(template))
     assert (problem.code, problem.line) == ("TP022", 1)
     assert problem.what.endswith(
         'it writes "4<user>2+3?</s><assistant>" before the answer, '
@@ -201,24 +203,26 @@ def test_turn_that_cannot_be_located_is_refused():
 
 
 def test_reordered_turns_are_refused():
-    tokenizer = tokenizer_for(template_of("{{ m.role }}: {{ m.content }}</s>").replace("messages", "messages[::-1]"))
+    tokenizer = build_tokenizer(
+        build_template("{{ m.role }}: {{ m.content }}</s>").replace("messages", "messages[::-1]")
+    )
     with pytest.raises(ProblemError, match="in another order"):
         encoded(TALKS["several turns"], tokenizer, every_turn=True)
 
 
 def test_turn_ends_with_an_added_token_without_special_flag():
-    tokenizer = tokenizer_for(TEMPLATES["qwen-2.5"].read_text(encoding="utf-8"), flagged=False)
+    tokenizer = build_tokenizer(TEMPLATES["qwen-2.5"].read_text(encoding="utf-8"), flagged=False)
     found = encoded(TALKS["several turns"], tokenizer, every_turn=True)
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
     assert [found.token_ids[last - 1] for _, last in found.spans] == [end, end]
     assert PromptForm(conversation=True).end_token(tokenizer) == "<|im_end|>"
     early = chat(("user", "u"), ("assistant", "a<|im_end|>b"))
-    assert "TP023" in refusal_of(early, tokenizer)
+    assert "TP023" in refusal(early, tokenizer)
 
 
 def test_template_without_end_token_between_turns():
-    lines = template_of("{{ m.role }}: {{ m.content }}\n", "assistant: ")
-    tokenizer = tokenizer_for(lines)
+    lines = build_template("{{ m.role }}: {{ m.content }}\n", "assistant: ")
+    tokenizer = build_tokenizer(lines)
     found = encoded(TALKS["several turns"], tokenizer, every_turn=True)
     assert tokenizer.decode(found.token_ids) == "user: Hi.\nassistant: Hello.\nuser: 2+3?\nassistant: It is 5.</s>"
     assert [tokenizer.decode(found.token_ids[first:last]) for first, last in found.spans] == ["Hello.", "It is 5.</s>"]
@@ -226,7 +230,7 @@ def test_template_without_end_token_between_turns():
 
 @pytest.mark.parametrize("name", ["qwen-3", "smollm-3"])
 def test_template_variables_of_a_row(name: str):
-    tokenizer, row = named(name), TALKS["one turn"] | {"chat_template_kwargs": {"enable_thinking": False}}
+    tokenizer, row = load_family(name), TALKS["one turn"] | {"chat_template_kwargs": {"enable_thinking": False}}
     example = render_row(row, tokenizer)
     theirs = tokenizer.apply_chat_template(
         row["messages"][:-1], tokenize=False, add_generation_prompt=True, enable_thinking=False
@@ -235,7 +239,7 @@ def test_template_variables_of_a_row(name: str):
 
 
 def test_answers_of_a_pair_share_the_prompt():
-    tokenizer = named("chatml-opens-thought")
+    tokenizer = load_family("chatml-opens-thought")
     before = [{"role": "user", "content": "2+3?"}]
     chosen, rejected = ([{"role": "assistant", "content": text}] for text in (THOUGHT, "6"))
     row = split_pair({"prompt": before, "chosen": chosen, "rejected": rejected})
@@ -247,7 +251,7 @@ def test_answers_of_a_pair_share_the_prompt():
 
 @pytest.mark.parametrize("name", ["llama-3.2", "smollm-3", "mistral-small"])
 def test_template_writes_the_date_of_the_run(name: str, monkeypatch: pytest.MonkeyPatch):
-    tokenizer, row = named(name), TALKS["one turn"]
+    tokenizer, row = load_family(name), TALKS["one turn"]
     tokenizer.rendered_at = "2031-02-03T23:59:59.000+00:00"
 
     class ThatDay(datetime):
@@ -271,7 +275,7 @@ def test_tokenizer_with_prefix_space_equals_apply_chat_template():
     backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
     backend.decoder = decoders.Metaspace(prepend_scheme="first", split=False)
     backend.add_special_tokens(["<s>", "</s>"])
-    template = template_of("<{{ m.role[:4] }}>\n{{ m.content }}</s>\n", "<assi>\n")
+    template = build_template("<{{ m.role[:4] }}>\n{{ m.content }}</s>\n", "<assi>\n")
     tokenizer = load(backend, template, unk_token="<unk>")
     row = chat(("user", "hi"), ("assistant", "Hello."), ("user", "hi"), ("assistant", "Hello."))
     theirs = tokenizer.apply_chat_template(row["messages"], return_dict=False)

@@ -37,7 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def data_of(command: str) -> Data:
+def load_data(command: str) -> Data:
     """Return the data of the run that a command starts."""
     words = shlex.split(command)
     settings = [value for flag, value in pairwise(words) if flag == "--set"]
@@ -47,7 +47,7 @@ def data_of(command: str) -> Data:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_of_the_page_read_their_rows(folder: Path, command: str):
-    data = data_of(command)
+    data = load_data(command)
     assert len(data.rows) >= 1
     assert (data.items is not None) == ("eval_set" in command)
 
@@ -55,7 +55,7 @@ def test_commands_of_the_page_read_their_rows(folder: Path, command: str):
 @pytest.mark.parametrize(("command", "given", "learned"), STATED, ids=[command for command, _, _ in STATED])
 def test_given_and_learned_texts_of_the_page(folder: Path, command: str, given: str, learned: str):
     assert len(STATED) == 6
-    data = data_of(command)
+    data = load_data(command)
     row = data.encoded.encoded[0]
     first, last = row.spans[-1]
     texts = [data.tokenizer.decode(list(ids)) for ids in (row.token_ids[:first], row.token_ids[first : last - 1])]

@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import tokenizers
 from model_folders import case_folding_folder, chat, model_folder, row_file
 from refusals import catch_problems
+from tasks import inputs_of
 
-from trainer.config.tree import DataConfig
-from trainer.data.encode import collate, encode_rows, first_examples
+from trainer.config.tree import Config
+from trainer.data.encode import collate, encode_rows
 from trainer.data.rows import read_dataset
 from trainer.model.source import resolve
 from trainer.objectives.dpo import DirectPreference
@@ -35,25 +35,6 @@ def padded(rows, max_length: int):
     return collate([[row] for row in rows], max_length)[:2]
 
 
-def supervised_text(row: dict, tokenizer, max_length: int = 128) -> str:
-    data = encode_rows([row], tokenizer, max_length=max_length, file="rows.jsonl")
-    tokens, loss_mask = padded(data.encoded, max_length)
-    return tokenizer.decode(tokens[0][loss_mask[0]])
-
-
-@pytest.mark.parametrize(
-    ("row", "text"),
-    [
-        (TRACE, "<reasoning>2 + 2 = 4.</reasoning>\n<answer>4</answer><eos>"),
-        (PAIR, "Hi there.<eos>"),
-        (CHAT, "Hi there.<eos>"),
-    ],
-    ids=["trace", "pair", "chat"],
-)
-def test_completion_and_end_token_are_supervised(row: dict, text: str, tokenizer):
-    assert supervised_text(row, tokenizer) == text
-
-
 def test_counts_equal_the_arrays(tokenizer):
     data = encode_rows([TRACE, PAIR, CHAT], tokenizer, max_length=128, file="rows.jsonl")
     assert data.counts == {
@@ -66,7 +47,7 @@ def test_counts_equal_the_arrays(tokenizer):
     }
 
 
-def with_unknown_words(folder: Path, *known: str):
+def word_tokenizer(folder: Path, *known: str):
     """Return a tokenizer of a few words, which takes every other one for `[UNK]`."""
     formats = {word: number for number, word in enumerate(("<eos>", "[UNK]", *known))}
     model_folder(folder, config={"vocab_size": 8}, unk_token="[UNK]")
@@ -77,7 +58,7 @@ def with_unknown_words(folder: Path, *known: str):
 
 
 def test_unknown_answers_are_refused(tmp_path: Path):
-    own = with_unknown_words(tmp_path / "model", "Hi", "there")
+    own = word_tokenizer(tmp_path / "model", "Hi", "there")
     far = {"prompt": "Say ho.", "completion": "Ho ho."}
     assert encode_rows([PAIR], own, max_length=64, file="rows.jsonl").counts["rows"] == 1
     problems = catch_problems(encode_rows, [PAIR, TRACE, *[far] * 5], own, max_length=64, file="rows.jsonl")
@@ -140,15 +121,14 @@ def test_rows_changed_by_the_tokenizer_are_counted(tmp_path: Path):
     assert told.what.endswith('"In all of Paris" becomes "in all of paris".')
 
 
-def test_first_examples_show_each_token_once(tokenizer):
-    data = encode_rows([TRACE], tokenizer, max_length=128, file="rows.jsonl")
-    shown = first_examples(data, [0], tokenizer, run_id="r", rows=[TRACE], settings=DataConfig())
-    [example] = shown["examples"]
-    assert "".join(token["text"] for token in example["tokens"]) == example["text"]
-    supervised = [token["id"] for token in example["tokens"] if token["supervised"]]
-    tokens, loss_mask = padded(data.encoded, 128)
-    assert supervised == tokens[0][loss_mask[0]].tolist()
-    assert np.count_nonzero(loss_mask) == len(supervised)
+def test_first_examples_show_each_token_once(config: Config):
+    _, data = inputs_of(config)
+    for example in data.first_examples(3, run_id="r")["examples"]:
+        assert "".join(token["text"] for token in example["tokens"]) == example["text"]
+        [row] = [row for row in data.encoded.encoded if row.row == example["row"]]
+        supervised = [token["id"] for token in example["tokens"] if token["supervised"]]
+        tokens, loss_mask = padded([row], 128)
+        assert supervised == tokens[0][loss_mask[0]].tolist() == row.learned
 
 
 def test_every_turn_is_supervised_on_request(tokenizer):
@@ -166,6 +146,6 @@ def test_lost_answers_are_refused_with_the_length_they_need(tokenizer):
     needed = len(encode_rows([TRACE], tokenizer, max_length=128, file="").encoded[0].token_ids)
     assert (problem.code, problem.line) == ("TP021", 2)
     assert problem.what.startswith(
-        "data.max_length is 12, but 6 of 7 examples lose their answer at that length: row 1, "
+        "data.max_length is 12, but 6 of 7 examples lose their answer at that length: row 1 and others."
     )
     assert problem.next.startswith(f"Set data.max_length to at least {needed}, ")

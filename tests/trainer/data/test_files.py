@@ -11,7 +11,7 @@ from model_folders import chat, row_file
 from pyarrow import parquet
 from refusals import catch_problems, refusal_text
 
-from trainer.data.encode import TokenFile, encode_rows
+from trainer.data.encode import encode_rows
 from trainer.data.rows import read_dataset, read_eval_set
 from trainer.first_config import read_shape
 from trainer.model.source import resolve
@@ -28,17 +28,17 @@ SUM = {"prompt": "Add the numbers.\n\n2 and 3", "completion": "5"}
 PAIR = {"prompt": "Say hi.", "completion": "Hi."}
 
 
-def as_jsonl(path: Path, rows: list[dict]) -> Path:
+def write_jsonl(path: Path, rows: list[dict]) -> Path:
     return Path(row_file(path.with_suffix(".jsonl"), *rows))
 
 
-def as_parquet(path: Path, rows: list[dict]) -> Path:
+def write_parquet(path: Path, rows: list[dict]) -> Path:
     path = path.with_suffix(".parquet")
     parquet.write_table(pyarrow.Table.from_pylist(rows), path, row_group_size=2)
     return path
 
 
-def as_folder(path: Path, rows: list[dict]) -> Path:
+def write_folder(path: Path, rows: list[dict]) -> Path:
     """Write what `Dataset.save_to_disk` writes: two files in the stream format, and their names."""
     path.mkdir()
     table = pyarrow.Table.from_pylist(rows)
@@ -52,7 +52,7 @@ def as_folder(path: Path, rows: list[dict]) -> Path:
     return path
 
 
-WRITERS = (as_jsonl, as_parquet, as_folder)
+WRITERS = (write_jsonl, write_parquet, write_folder)
 Write = Callable[[Path, list[dict]], Path]
 
 
@@ -61,15 +61,12 @@ def refusal(path: Path, kind: str = "rows") -> str:
 
 
 @pytest.mark.parametrize("write", WRITERS)
-@pytest.mark.parametrize(
-    ("row", "taken"),
-    [(SHARE_GPT, TALK), (ALPACA, SUM), (PAIR, PAIR), ({"id": 7, "source": "a book", **PAIR}, PAIR), (TALK, TALK)],
-)
+@pytest.mark.parametrize(("row", "taken"), [(SHARE_GPT, TALK), (ALPACA, SUM), ({"id": 7, **PAIR}, PAIR), (TALK, TALK)])
 def test_column_names_decide_the_format(write: Write, row: dict, taken: dict, tmp_path: Path):
     file = read_dataset(str(write(tmp_path / "rows", [row] * 5)))
     assert list(file.rows) == [taken] * 5
     assert list(file.lines) == [1, 2, 3, 4, 5]
-    assert [file.rows[4], file.rows[0]] == [taken, taken]
+    assert [file.rows[4], file.rows[0], *file.rows[1:3]] == [taken] * 4
 
 
 @pytest.mark.parametrize("write", WRITERS)
@@ -79,14 +76,6 @@ def test_unknown_columns_are_refused(write: Write, tmp_path: Path):
     [problem] = catch_problems(read_dataset, str(path))
     assert (problem.code, problem.file, problem.line) == ("TP018", str(file), 1)
     assert problem.what.startswith("The row has the columns question and answer, which")
-
-
-def test_text_file_is_one_row(tmp_path: Path):
-    path = tmp_path / "book.txt"
-    path.write_text("One.\n\nTwo.\n")
-    assert list(read_dataset(str(path), "text").rows) == [{"text": "One.\n\nTwo.\n"}]
-    path.write_bytes(b"\xff\xfe")
-    assert "TP016" in refusal(path, "text")
 
 
 def test_each_token_of_a_text_is_supervised_once(tmp_path: Path):
@@ -105,59 +94,47 @@ def test_each_token_of_a_text_is_supervised_once(tmp_path: Path):
     assert (data.counts["rows"], data.counts["end_token_supervised"], data.counts["truncated_rows"]) == (3, True, 0)
 
 
-@pytest.mark.parametrize("write", [as_parquet, as_folder])
+@pytest.mark.parametrize("write", [write_parquet, write_folder])
 def test_damaged_file_is_refused(write: Write, tmp_path: Path):
     path = write(tmp_path / "rows", [PAIR])
-    files = sorted(path.glob("*.arrow")) if path.is_dir() else [path]
-    for file in files:
-        file.write_bytes(file.read_bytes()[:20])
-    assert refusal(path).startswith(f"error TP016: {files[0]}: It cannot be read: ")
+    file = min(path.glob("*.arrow")) if path.is_dir() else path
+    file.write_bytes(file.read_bytes()[:20])
+    assert refusal(path).startswith(f"error TP016: {file}: It cannot be read: ")
 
 
-def test_token_file_round_trip(tmp_path: Path):
-    tokenizer = resolve("tiny-gpt2").tokenizer()
-    data = encode_rows([PAIR, SUM, {"text": "A text."}], tokenizer, max_length=64, file="rows.jsonl")
-    again = TokenFile(data.encoded)
-    rows, expected = (
-        [(each.token_ids.tolist(), each.spans, each.truncated, each.row) for each in file]
-        for file in (again, data.encoded)
-    )
-    assert rows == expected
-    assert again.lengths.tolist() == [len(row) for row in data.encoded]
-    with pytest.raises(IndexError):
-        again[3]
+def test_text_is_one_row_of_utf_8(tmp_path: Path):
+    path = tmp_path / "book.txt"
+    path.write_text("One.\n\nTwo.\n")
+    assert list(read_dataset(str(path), "text").rows) == [{"text": "One.\n\nTwo.\n"}]
+    path.write_bytes(b"\xff\xfe")
+    assert "TP016" in refusal(path, "text")
 
 
-def as_array(path: Path, rows: list[dict]) -> Path:
+def write_array(path: Path, rows: list[dict]) -> Path:
     path = path.with_suffix(".json")
     path.write_text(json.dumps(rows, indent=2))
     return path
 
 
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
 @pytest.mark.parametrize(
     ("text", "taken"),
     [
         (json.dumps([PAIR, PAIR]), [PAIR, PAIR]),
-        (json.dumps([PAIR, PAIR], indent=2), [PAIR, PAIR]),
         (json.dumps({"data": [PAIR, PAIR]}), [PAIR, PAIR]),
         (json.dumps({"version": "1", "rows": [PAIR, PAIR]}, indent=1), [PAIR, PAIR]),
         (json.dumps(PAIR) + "\n" + json.dumps(PAIR), [PAIR, PAIR]),
-        (json.dumps(TALK), [TALK]),
         (json.dumps(TALK, indent=1), [TALK]),
     ],
 )
-@pytest.mark.parametrize("mark", ["", "\ufeff"])
 def test_json_document_is_read(text: str, taken: list[dict], mark: str, tmp_path: Path):
     path = tmp_path / "rows.json"
     path.write_text(mark + text, encoding="utf-8")
-    assert list(read_dataset(str(path)).rows) == taken
-    shapes = read_shape(str(path), [])
-    assert shapes is not None
-    assert list(shapes.table) == taken
+    assert list(read_dataset(str(path)).rows) == list(read_shape(str(path), []).table) == taken
 
 
 def test_problems_of_a_json_array_have_lines(tmp_path: Path):
-    path = as_array(tmp_path / "rows", [PAIR, PAIR | {"completion": ""}])
+    path = write_array(tmp_path / "rows", [PAIR, PAIR | {"completion": ""}])
     assert f"{path} at /completion (line 6)" in refusal(path)
     path.write_text('[{"prompt": "a", "completion": "b"}, 3]')
     assert "The array contains 3, not an object." in refusal(path)
@@ -165,31 +142,25 @@ def test_problems_of_a_json_array_have_lines(tmp_path: Path):
     assert f"error TP107: {path} (line 3): This is not JSON" in refusal(path)
 
 
-@pytest.mark.parametrize("row", [PAIR, ALPACA, SHARE_GPT, TALK])
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.json"])
-def test_json_rules_hold_in_every_format(row: dict, name: str, tmp_path: Path):
-    path, text = tmp_path / name, json.dumps(row)
+def test_json_rules_hold_in_every_format(name: str, tmp_path: Path):
+    path, text = tmp_path / name, json.dumps(ALPACA)
 
     def write(*lines: str) -> Path:
         path.write_text("\n".join(lines) if name == "rows.jsonl" else f"[{','.join(lines)}]", encoding="utf-8")
         return path
 
-    taken = list(read_dataset(str(write(text))).rows)
-    path.write_text("\ufeff" + path.read_text(), encoding="utf-8")
-    assert list(read_dataset(str(path)).rows) == taken
-    assert list(read_dataset(str(write(text[:-1] + ', "score": NaN}'))).rows) == taken
+    assert list(read_dataset(str(write(text[:-1] + ', "score": NaN}'))).rows) == [SUM]
     assert "TP109" in refusal(write(text, text[:-1] + ', "score": 1, "score": 2}'))
     path.write_bytes(text.encode("utf-16"))
     assert "TP104" in refusal(path)
 
 
-@pytest.mark.parametrize("write", [as_jsonl, as_array, as_parquet, as_folder])
+@pytest.mark.parametrize("write", [write_jsonl, write_array, write_parquet, write_folder])
 def test_nan_is_never_text(write: Write, tmp_path: Path):
     nan = float("nan")
     file = read_dataset(str(write(tmp_path / "rows", [ALPACA | {"input": nan}] * 2)))
     assert list(file.rows) == [{"prompt": "Add the numbers.", "completion": "5"}] * 2
-    for file in tmp_path.iterdir():
-        file.rename(file.with_name("old"))
     said = refusal(write(tmp_path / "other", [{"prompt": "a", "completion": nan}]))
     assert "The row has the columns prompt, which data.kind rows does not recognise. Empty: completion" in said
 
@@ -217,7 +188,7 @@ def test_duplicate_column_is_refused(tmp_path: Path):
 def hub(folder: Path, names: list[str]) -> None:
     for number, name in enumerate(names):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        write = as_parquet if name.endswith(".parquet") else as_jsonl
+        write = write_parquet if name.endswith(".parquet") else write_jsonl
         write(folder / name, [{"prompt": f"{number}?", "completion": Path(name).name}])
 
 
@@ -225,9 +196,9 @@ def hub(folder: Path, names: list[str]) -> None:
     ("names", "read", "aside"),
     [
         (["data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet"], [0, 1], ""),
-        (["data/test-0-of-1.parquet", "data/train-0-of-1.parquet"], [1], "the file data/test-0-of-1.parquet"),
-        (["train/0.jsonl", "train/1.jsonl", "validation/0.jsonl"], [0, 1], "the file validation/0.jsonl"),
-        (["train.jsonl", "test.jsonl", "extra.jsonl"], [0], "the files extra.jsonl and test.jsonl"),
+        (["data/test-0-of-1.parquet", "data/train-0-of-1.parquet"], [1], "data/test-0-of-1.parquet"),
+        (["train/0.jsonl", "train/1.jsonl", "validation/0.jsonl"], [0, 1], "validation/0.jsonl"),
+        (["train.jsonl", "test.jsonl", "extra.jsonl"], [0], "extra.jsonl and test.jsonl"),
         (["shard-10.jsonl", "shard-2.jsonl", "shard-1.jsonl"], [2, 1, 0], ""),
     ],
 )
@@ -257,20 +228,20 @@ def test_folder_of_several_datasets_is_refused(names: list[str], said: str, tmp_
 
 def test_saved_dataset_dict_gives_its_training_split(tmp_path: Path):
     for split in ("test", "train"):
-        as_folder(tmp_path / split, [PAIR] if split == "train" else [SUM])
+        write_folder(tmp_path / split, [PAIR] if split == "train" else [SUM])
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
     file = read_dataset(str(tmp_path))
     assert list(file.rows) == [PAIR]
-    assert file.warnings[0].what == "Ignored: the file test."
+    assert file.warnings[0].what == "Ignored: test."
 
 
 def test_problem_names_the_shard(tmp_path: Path):
-    as_jsonl(tmp_path / "0", [PAIR, PAIR])
-    as_jsonl(tmp_path / "1", [PAIR, PAIR | {"completion": ""}])
+    write_jsonl(tmp_path / "0", [PAIR, PAIR])
+    write_jsonl(tmp_path / "1", [PAIR, PAIR | {"completion": ""}])
     assert f"{tmp_path / '1.jsonl'} at /completion (line 2)" in refusal(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["rows.jsonl", "rows.json", "rows.parquet", "rows.arrow", "rows.txt"])
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet", "rows.txt"])
 @pytest.mark.parametrize(
     ("content", "what", "next_"),
     [
@@ -294,32 +265,26 @@ def test_other_content_is_recognised(name: str, content: bytes, what: str, next_
     [
         ([{"text": "Once."}], "rows", "To learn plain text: --set data.kind=text."),
         ([PAIR], "text", "The row has the columns prompt and completion"),
-        (
-            [{"conversations": [{"from": "human", "value": "?"}, {"from": "function_call", "value": "add"}]}],
-            "rows",
-            '"function_call"',
-        ),
+        ([{"conversations": [{"from": "human", "value": "?"}, {"from": "tool", "value": "add"}]}], "rows", '"tool"'),
         ([SHARE_GPT | {"conversations": SHARE_GPT["conversations"][:2]}] * 9, "rows", "There are 4 more like it."),
     ],
 )
 def test_unusable_rows_are_refused(rows: list[dict], kind: str, what: str, tmp_path: Path):
-    assert what in refusal(as_jsonl(tmp_path / "rows", rows), kind)
+    assert what in refusal(write_jsonl(tmp_path / "rows", rows), kind)
 
 
 def test_missing_pyarrow_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    path = as_parquet(tmp_path / "rows", [PAIR])
+    path = write_parquet(tmp_path / "rows", [PAIR])
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert f"error TP015: {path}: Reading rows.parquet needs pyarrow, which is not installed." in refusal(path)
 
 
-def test_blank_lines_are_skipped_with_a_warning_or_refused_alone(tmp_path: Path):
+def test_blank_lines_are_skipped_or_refused_alone(tmp_path: Path):
     path, line = tmp_path / "rows.jsonl", json.dumps(PAIR) + "\n"
     path.write_text(line + "\n" + line + "\n")
-    file = read_dataset(str(path))
-    assert list(file.lines) == [1, 3]
-    assert [(each.code, each.line) for each in file.warnings] == [("TP131", 2), ("TP131", 4)]
+    assert list(read_dataset(str(path)).lines) == [1, 3]
     path.write_text("\n\n")
-    assert f"error TP011: {path}: The dataset has no rows.\n" in refusal(path)
+    assert f"error TP011: {path}: The file has no rows.\n" in refusal(path)
 
 
 def test_duplicate_id_is_refused_with_both_lines(tmp_path: Path):

@@ -63,14 +63,14 @@ def test_evaluation_uses_the_template_of_most_rows(rows, template, asked: str, t
     assert infer_form(rows, template).render("{prompt}", tokenizer) == asked
 
 
-def of_rows(folder: Path, rows: list, template: str | None = None) -> Config:
+def build_run(folder: Path, rows: list, template: str | None = None) -> Config:
     data = {"dataset": row_file(folder / "rows.jsonl", *rows), "template": template, "max_length": 64}
     return changed(Config(model=ModelConfig(name="tiny-gpt2")), data=data)
 
 
 def test_earlier_configuration_ends_prompts_with_a_newline(tmp_path: Path):
     """Its conversations too are taken without complaint, although they use no template."""
-    earlier = to_document(of_rows(tmp_path, [PAIR])) | {"schema_version": "1.1"}
+    earlier = to_document(build_run(tmp_path, [PAIR])) | {"schema_version": "1.1"}
     del earlier["data"]["template"]
     config = build_config(earlier)
     assert config.data.template == "{prompt}\n"
@@ -102,7 +102,7 @@ def test_form_is_read_from_the_log(fields: dict, form: PromptForm, tmp_path: Pat
     ],
 )
 def test_first_examples_have_template_and_prompt(row, template, written: str | None, prompt: str, tmp_path: Path):
-    _, data = inputs_of(of_rows(tmp_path, [row], template))
+    _, data = inputs_of(build_run(tmp_path, [row], template))
     [example] = data.first_examples(4, run_id="r")["examples"]
     assert (example.get("template"), bytes.fromhex(example["prompt_utf8"]).decode()) == (written, prompt)
     assert data.effective().get("data") == (written and {"template": written})
@@ -110,12 +110,12 @@ def test_first_examples_have_template_and_prompt(row, template, written: str | N
 
 @pytest.mark.parametrize(("row", "template", "code"), [(PAIR, "Question:", "TP004"), (TALK, "Q: {prompt}", "TP006")])
 def test_template_without_effect_is_refused(row, template: str, code: str, tmp_path: Path):
-    [problem] = catch_problems(inputs_of, of_rows(tmp_path, [row], template))
+    [problem] = catch_problems(inputs_of, build_run(tmp_path, [row], template))
     assert problem.code == code
 
 
 def test_several_kinds_of_rows_are_counted(tmp_path: Path):
-    _, data = inputs_of(of_rows(tmp_path, [PAIR, TRACE, PAIR]))
+    _, data = inputs_of(build_run(tmp_path, [PAIR, TRACE, PAIR]))
     [found] = [each.what for each in data.warnings if each.code == "TP027"]
     assert found == "The rows are of several kinds: 2 prompts with completions, 1 reasoning traces."
 

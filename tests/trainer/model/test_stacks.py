@@ -14,7 +14,7 @@ from trainer.model.decoder import abstract, bind, build, flatten, params_sha256
 from trainer.model.families import spec_from_config
 from trainer.model.layers import Lora
 from trainer.model.stacks import stack_params, unstack_layers, unstack_on_devices
-from trainer.objectives.cross_entropy import chunked_cross_entropy, next_token_targets
+from trainer.objectives.cross_entropy import next_token_targets, sum_chunks, summed_cross_entropy
 
 
 def losses(graphdef, params, key=None, segments=None):
@@ -26,7 +26,7 @@ def losses(graphdef, params, key=None, segments=None):
         decoder = bind(graphdef, learned | codes)
         targets, mask = next_token_targets(tokens, jnp.ones(tokens.shape, jnp.bool_))
         hidden = decoder.hidden(tokens, segments, key)
-        return chunked_cross_entropy(hidden, targets, mask, decoder.logits, chunk_positions=4)
+        return sum_chunks(summed_cross_entropy, hidden, targets, mask, decoder.logits, 4)
 
     return jax.jit(jax.value_and_grad(loss_of))(learned)
 

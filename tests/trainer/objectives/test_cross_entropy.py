@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from trainer.objectives.cross_entropy import chunked_cross_entropy, next_token_targets, summed_cross_entropy
+from trainer.objectives.cross_entropy import next_token_targets, sum_chunks, summed_cross_entropy
 
 
 @pytest.fixture
@@ -39,8 +39,8 @@ def test_the_sum_is_the_definition(case):
 
 def loss_in_chunks(case, size):
     _, _, targets, mask = case
-    return lambda hidden, table: chunked_cross_entropy(
-        hidden, targets, mask, lambda part: part @ table.T, chunk_positions=size
+    return lambda hidden, table: sum_chunks(
+        summed_cross_entropy, hidden, targets, mask, lambda part: part @ table.T, size
     )
 
 

@@ -1,7 +1,7 @@
 """Generator of `dev-reasoning-v2`, `dev-stories-v1` and their evaluation sets: short questions with worked steps.
 
-`python -m trainer.data.builtin.reasoning` rewrites the files. Calculations are written column by column from the right,
-as at school, and the answer is read off the columns. Tests solve every prompt a second time with Python's arithmetic.
+Calculations are written column by column from the right, as at school, and the answer is read off the columns. Tests
+write the committed files again and solve every prompt a second time with Python's arithmetic.
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ import math
 import random
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice, zip_longest
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from trainer.data.builtin import FOLDER
 
@@ -25,8 +23,7 @@ Step = tuple[str, str]
 """Type of a line of reasoning (setup, compute) and its text."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Problem:
+class Problem(NamedTuple):
     """A question with the reasoning that leads to its answer."""
 
     prompt: str
@@ -34,13 +31,11 @@ class Problem:
     answer: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Kind:
-    """A family of problems."""
+class Kind(NamedTuple):
+    """A family of problems, and the group under which its scores are reported."""
 
     name: str
     category: str
-    """Group under which scores are reported."""
     draw: Callable[[random.Random, Difficulty], Problem]
 
 
@@ -63,45 +58,37 @@ Worked = tuple[tuple[Step, ...], str]
 def add(a: int, b: int) -> Worked:
     """Work out a + b: 47 + 38 is `Ones: 7 + 8 = 15, carry 1.`, `Tens: 4 + 3 + 1 = 8.`, result 85."""
     lines: list[str] = []
-    digits, carry = "", 0
-    columns = _columns(a, b)
+    carry, columns = 0, _columns(a, b)
     for place, (x, y) in zip(PLACES, columns, strict=False):
         total = x + y + carry
-        term = " + 1" if carry else ""
+        tail = ", carry 1." if total > 9 and len(lines) + 1 < len(columns) else "."
+        lines.append(f"{place}: {x} + {y}{' + 1' * carry} = {total}{tail}")
         carry = int(total > 9)
-        tail = ", carry 1." if carry and len(lines) + 1 < len(columns) else "."
-        lines.append(f"{place}: {x} + {y}{term} = {total}{tail}")
-        digits = str(total % 10) + digits
-    return compute(*lines), _trim(("1" if carry else "") + digits)
+    return compute(*lines), str(a + b)
 
 
 def subtract(a: int, b: int) -> Worked:
     """Work out a - b for a >= b: 52 - 17 is `Ones: 12 - 7 = 5, borrow 1.`, `Tens: 5 - 1 - 1 = 3.`, result 35."""
-    lines = []
-    digits, borrow = "", 0
+    lines, borrow = [], 0
     for place, (x, y) in zip(PLACES, _columns(a, b), strict=False):
-        term = " - 1" if borrow else ""
         lent = 10 if x - y - borrow < 0 else 0
         left = x + lent - y - borrow
+        lines.append(f"{place}: {x + lent} - {y}{' - 1' * borrow} = {left}{', borrow 1.' if lent else '.'}")
         borrow = int(lent > 0)
-        lines.append(f"{place}: {x + lent} - {y}{term} = {left}{', borrow 1.' if borrow else '.'}")
-        digits = str(left) + digits
-    return compute(*lines), _trim(digits)
+    return compute(*lines), str(a - b)
 
 
 def multiply(a: int, digit: int) -> Worked:
     """Work out a × digit: 47 × 6 is `Ones: 7 × 6 = 42, carry 4.`, `Tens: 4 × 6 = 24, 24 + 4 = 28.`, result 282."""
     lines: list[str] = []
-    digits, carry = "", 0
+    carry = 0
     for place, x in zip(PLACES, _digits(a), strict=False):
         product = x * digit
-        total = product + carry
-        term = f", {product} + {carry} = {total}" if carry else ""
-        carry = total // 10
+        term = f", {product} + {carry} = {product + carry}" if carry else ""
+        carry = (product + carry) // 10
         tail = f", carry {carry}." if carry and len(lines) + 1 < len(str(a)) else "."
         lines.append(f"{place}: {x} × {digit} = {product}{term}{tail}")
-        digits = str(total % 10) + digits
-    return compute(*lines), _trim((str(carry) if carry else "") + digits)
+    return compute(*lines), str(a * digit)
 
 
 def _digits(number: int) -> list[int]:
@@ -110,10 +97,6 @@ def _digits(number: int) -> list[int]:
 
 def _columns(a: int, b: int) -> list[tuple[int, int]]:
     return list(zip_longest(_digits(a), _digits(b), fillvalue=0))
-
-
-def _trim(digits: str) -> str:
-    return digits.lstrip("0") or "0"
 
 
 # Bare numbers.
@@ -127,7 +110,7 @@ def draw_addition(rng: random.Random, difficulty: Difficulty) -> Problem:
     low, high = _OPERANDS[difficulty]
     a, b = rng.randint(low, high), rng.randint(low, high)
     steps, answer = add(a, b)
-    return Problem(prompt=rng.choice((f"What is {a} + {b}?", f"Add {a} and {b}.")), steps=steps, answer=answer)
+    return Problem(rng.choice((f"What is {a} + {b}?", f"Add {a} and {b}.")), steps, answer)
 
 
 def draw_subtraction(rng: random.Random, difficulty: Difficulty) -> Problem:
@@ -135,7 +118,7 @@ def draw_subtraction(rng: random.Random, difficulty: Difficulty) -> Problem:
     low, high = _OPERANDS[difficulty]
     b, a = sorted(rng.sample(range(low, high + 1), 2))
     steps, answer = subtract(a, b)
-    return Problem(prompt=rng.choice((f"What is {a} - {b}?", f"Subtract {b} from {a}.")), steps=steps, answer=answer)
+    return Problem(rng.choice((f"What is {a} - {b}?", f"Subtract {b} from {a}.")), steps, answer)
 
 
 def draw_multiplication(rng: random.Random, difficulty: Difficulty) -> Problem:
@@ -143,7 +126,7 @@ def draw_multiplication(rng: random.Random, difficulty: Difficulty) -> Problem:
     a, digit = rng.randint(11, 99), rng.randint(*_FACTORS[difficulty])
     steps, answer = multiply(a, digit)
     prompt = rng.choice((f"What is {a} × {digit}?", f"Multiply {a} by {digit}."))
-    return Problem(prompt=prompt, steps=steps, answer=answer)
+    return Problem(prompt, steps, answer)
 
 
 def draw_comparison(rng: random.Random, difficulty: Difficulty) -> Problem:
@@ -160,9 +143,9 @@ def draw_comparison(rng: random.Random, difficulty: Difficulty) -> Problem:
     steps, sign = compare_digits(a, b)
     is_first = (sign == ">") == (relation == "larger")
     if rng.random() < 0.5:
-        return Problem(prompt=f"Is {a} {relation} than {b}?", steps=steps, answer="yes" if is_first else "no")
+        return Problem(f"Is {a} {relation} than {b}?", steps, "yes" if is_first else "no")
     steps += compute(f"The {'first' if is_first else 'second'} is {relation}.")
-    return Problem(prompt=f"Which is {relation}, {a} or {b}?", steps=steps, answer=str(a if is_first else b))
+    return Problem(f"Which is {relation}, {a} or {b}?", steps, str(a if is_first else b))
 
 
 def compare_digits(a: int, b: int) -> Worked:
@@ -179,18 +162,8 @@ def compare_digits(a: int, b: int) -> Worked:
 def draw_edge_case(rng: random.Random, difficulty: Difficulty) -> Problem:
     """Draw a question with 0 or 1 if easy, with equal numbers or a leap year if medium, below zero if hard."""
     if difficulty == "easy":
-        return _draw_neutral(rng)
-    if difficulty == "medium":
-        return rng.choice((_draw_equal, _draw_leap_year))(rng)
-    a, b = sorted(rng.sample(range(11, 100), 2))
-    steps, answer = subtract(b, a)
-    return Problem(prompt=f"What is {a} - {b}?", steps=setup(f"{a} - {b} = -({b} - {a}).") + steps, answer=f"-{answer}")
-
-
-def _draw_neutral(rng: random.Random) -> Problem:
-    n = rng.randint(2, 999)
-    question, reason, answer = rng.choice(
-        (
+        n = rng.randint(2, 999)
+        cases = (
             (f"{n} + 0", "Adding 0 changes nothing.", n),
             (f"0 + {n}", "Adding 0 changes nothing.", n),
             (f"{n} - 0", "Subtracting 0 changes nothing.", n),
@@ -198,22 +171,21 @@ def _draw_neutral(rng: random.Random) -> Problem:
             (f"{n} × 0", "Anything times 0 is 0.", 0),
             (f"{n} × 1", "Multiplying by 1 changes nothing.", n),
         )
-    )
-    return Problem(prompt=f"What is {question}?", steps=compute(reason), answer=str(answer))
-
-
-def _draw_equal(rng: random.Random) -> Problem:
-    n = rng.randint(11, 999)
-    relation = rng.choice(("larger", "smaller"))
-    steps = compare_digits(n, n)[0] + compute("Both are equal.")
-    return Problem(prompt=f"Which is {relation}, {n} or {n}?", steps=steps, answer="equal")
-
-
-def _draw_leap_year(rng: random.Random) -> Problem:
+        question, reason, answer = rng.choice(cases)
+        return Problem(f"What is {question}?", compute(reason), str(answer))
+    if difficulty == "hard":
+        a, b = sorted(rng.sample(range(11, 100), 2))
+        steps, result = subtract(b, a)
+        return Problem(f"What is {a} - {b}?", setup(f"{a} - {b} = -({b} - {a}).") + steps, f"-{result}")
+    if rng.choice(("equal", "leap year")) == "equal":
+        n = rng.randint(11, 999)
+        relation = rng.choice(("larger", "smaller"))
+        steps = compare_digits(n, n)[0] + compute("Both are equal.")
+        return Problem(f"Which is {relation}, {n} or {n}?", steps, "equal")
     year = rng.randint(2001, 2099)
     fours, rest = divmod(year % 100, 4)
     line = f"{year % 100} = {fours} × 4 + {rest}."
-    return Problem(prompt=f"Is {year} a leap year?", steps=compute(line), answer="no" if rest else "yes")
+    return Problem(f"Is {year} a leap year?", compute(line), "no" if rest else "yes")
 
 
 # Measures. Dates avoid February, whose length varies.
@@ -237,10 +209,10 @@ def draw_date(rng: random.Random, difficulty: Difficulty) -> Problem:
     worked, total = add(day, days)
     steps, prompt = setup(f"{month} has {length} days.") + worked, f"What date is {days} days after {day} {month}?"
     if is_same_month:
-        return Problem(prompt=prompt, steps=steps, answer=f"{total} {month}")
+        return Problem(prompt, steps, f"{total} {month}")
     rest = int(total) - length
     steps += compute(f"{total} - {length} = {rest}.")
-    return Problem(prompt=prompt, steps=steps, answer=f"{rest} {_MONTHS[_MONTHS.index(month) + 1]}")
+    return Problem(prompt, steps, f"{rest} {_MONTHS[_MONTHS.index(month) + 1]}")
 
 
 def draw_duration(rng: random.Random, difficulty: Difficulty) -> Problem:
@@ -252,26 +224,14 @@ def draw_duration(rng: random.Random, difficulty: Difficulty) -> Problem:
     else:
         start = rng.randint(11, 59)
         end = rng.randint(max(60, start + 11), min(99, start + 59))
-    return rng.choice((_draw_minutes, _draw_end))(hour, start, end)
-
-
-def _draw_minutes(hour: int, start: int, end: int) -> Problem:
-    steps, answer = subtract(end, start)
-    return Problem(
-        prompt=f"How many minutes from {_clock(hour, start)} to {_clock(hour, end)}?",
-        steps=setup(f"{_clock(hour, end)} is {hour}:00 + {end}.") + steps,
-        answer=answer,
-    )
-
-
-def _draw_end(hour: int, start: int, end: int) -> Problem:
+    if rng.choice(("span", "end")) == "span":
+        steps, answer = subtract(end, start)
+        prompt = f"How many minutes from {_clock(hour, start)} to {_clock(hour, end)}?"
+        return Problem(prompt, setup(f"{_clock(hour, end)} is {hour}:00 + {end}.") + steps, answer)
     steps, total = add(start, end - start)
     comparison = f"{end} - 60 = {end - 60}" if end >= 60 else f"{end} < 60"
-    return Problem(
-        prompt=f"What time is {end - start} minutes after {_clock(hour, start)}?",
-        steps=steps + compute(f"{comparison}: {_clock(hour, end)}."),
-        answer=_clock(hour, int(total)),
-    )
+    prompt = f"What time is {end - start} minutes after {_clock(hour, start)}?"
+    return Problem(prompt, steps + compute(f"{comparison}: {_clock(hour, end)}."), _clock(hour, int(total)))
 
 
 def _clock(hour: int, minute: int) -> str:
@@ -286,15 +246,15 @@ def draw_conversion(rng: random.Random, difficulty: Difficulty) -> Problem:
         steps, product = multiply(number, digit)
         steps = setup(f"1 {large.removesuffix('s')} = {digit}{zero} {small}.") + steps
         steps += compute(f"{product} × 10 = {product}0.") if zero else ()
-        return Problem(prompt=f"How many {small} are {number} {large}?", steps=steps, answer=product + zero)
+        return Problem(f"How many {small} are {number} {large}?", steps, product + zero)
     large, small, factor = rng.choice(_UNITS)
     number = rng.randint(2, 999)
     first, product = setup(f"1 {large} = {factor} {small}."), f"{number}{str(factor)[1:]}"
     if difficulty == "easy":
         steps = first + compute(f"{number} × {factor} = {product}.")
-        return Problem(prompt=f"How many {small} are {number} {large}?", steps=steps, answer=product)
+        return Problem(f"How many {small} are {number} {large}?", steps, product)
     steps = first + compute(f"{product} / {factor} = {number}.")
-    return Problem(prompt=f"How many {large} are {product} {small}?", steps=steps, answer=str(number))
+    return Problem(f"How many {large} are {product} {small}?", steps, str(number))
 
 
 # Stories of one and of two steps.
@@ -322,7 +282,7 @@ def draw_story(rng: random.Random, difficulty: Difficulty) -> Problem:
         worked, product = multiply(each, boxes)
         answer, steps = int(product), setup(f"Total: {each} × {boxes}.") + worked
         prompt = f"{name} fills {boxes} boxes with {each} {things} each. How many {things} is that?"
-    return Problem(prompt=prompt, steps=steps, answer=str(answer))
+    return Problem(prompt, steps, str(answer))
 
 
 def draw_two_step_story(rng: random.Random, difficulty: Difficulty) -> Problem:
@@ -343,7 +303,7 @@ def draw_two_step_story(rng: random.Random, difficulty: Difficulty) -> Problem:
         left, steps = _give_away(start, fewer)
         answer, rest = _buy(left, more)
     prompt = f"{name} has {start} {things}, {events}. How many {things} does {name} have?"
-    return Problem(prompt=prompt, steps=steps + rest, answer=str(answer))
+    return Problem(prompt, steps + rest, str(answer))
 
 
 def _buy(start: int, more: int) -> tuple[int, tuple[Step, ...]]:
@@ -362,30 +322,23 @@ Shares = tuple[tuple[Kind, int], ...]
 """Kinds, each with its share of a set in percent."""
 
 SHARES: Shares = (
-    (Kind(name="addition", category="arithmetic", draw=draw_addition), 16),
-    (Kind(name="subtraction", category="arithmetic", draw=draw_subtraction), 16),
-    (Kind(name="multiplication", category="arithmetic", draw=draw_multiplication), 8),
-    (Kind(name="word_problem", category="word_problem", draw=draw_story), 18),
-    (Kind(name="comparison", category="comparison", draw=draw_comparison), 10),
-    (Kind(name="date", category="date", draw=draw_date), 9),
-    (Kind(name="duration", category="duration", draw=draw_duration), 7),
-    (Kind(name="unit_conversion", category="unit_conversion", draw=draw_conversion), 8),
-    (Kind(name="edge_case", category="edge_case", draw=draw_edge_case), 8),
+    (Kind("addition", "arithmetic", draw_addition), 16),
+    (Kind("subtraction", "arithmetic", draw_subtraction), 16),
+    (Kind("multiplication", "arithmetic", draw_multiplication), 8),
+    (Kind("word_problem", "word_problem", draw_story), 18),
+    (Kind("comparison", "comparison", draw_comparison), 10),
+    (Kind("date", "date", draw_date), 9),
+    (Kind("duration", "duration", draw_duration), 7),
+    (Kind("unit_conversion", "unit_conversion", draw_conversion), 8),
+    (Kind("edge_case", "edge_case", draw_edge_case), 8),
 )
-STORIES: Shares = ((Kind(name="two_step_story", category="story", draw=draw_two_step_story), 100),)
+STORIES: Shares = ((Kind("two_step_story", "story", draw_two_step_story), 100),)
 """The kind of `dev-stories-v1`, to which a model trained on `dev-reasoning-v2` is adapted."""
 
 DATASET = "dev-reasoning-v2"
 """The dataset on which the built-in tokenizer was trained."""
 DATASET_SHARES: Mapping[str, Shares] = {DATASET: SHARES, "dev-stories-v1": STORIES}
-DATASET_FILES: Mapping[str, tuple[int, int]] = {DATASET: (550, 7), "dev-stories-v1": (100, 8)}
-"""Rows and seed of the committed datasets."""
-EVAL_FILES: Mapping[str, tuple[Shares, int, int]] = {
-    "eval_v1": (SHARES, 50, 101),
-    "eval_v2": (SHARES, 100, 202),
-    "eval_stories_v1": (STORIES, 100, 303),
-}
-"""Kinds, items and seed of the committed evaluation sets."""
+EVAL_SHARES: Mapping[str, Shares] = {"eval_v1": SHARES, "eval_v2": SHARES, "eval_stories_v1": STORIES}
 SECTIONS = {"arithmetic": "core", "comparison": "core", "edge_case": "edge"}
 """Sections of an evaluation set by category; all others are applied."""
 MAX_MISSES = 1000
@@ -411,8 +364,7 @@ def draw_problems(seed: int, shares: Shares, *, excluded_keys: frozenset[str]) -
     """
     rng = random.Random(seed)  # noqa: S311 - data, not secrets
     kinds, percent = zip(*shares, strict=True)
-    used = set(excluded_keys)
-    misses = 0
+    used, misses = set(excluded_keys), 0
     while misses < MAX_MISSES:
         kind = rng.choices(kinds, percent)[0]
         difficulty = rng.choice(DIFFICULTIES)
@@ -466,51 +418,36 @@ def to_row(drawn: Drawn) -> dict[str, Any]:
 
 def eval_prompts() -> frozenset[str]:
     """Return the prompts of the committed evaluation sets."""
-    files = (FOLDER / f"{name}.jsonl" for name in EVAL_FILES)
+    files = (FOLDER / f"{name}.jsonl" for name in EVAL_SHARES)
     lines = (line for file in files for line in file.read_text(encoding="utf-8").splitlines())
     return frozenset(json.loads(line)["prompt"] for line in lines)
 
 
-def build_rows(dataset: str, count: int, seed: int, prompts: Collection[str]) -> list[dict[str, Any]]:
-    """Build rows of a dataset without these prompts."""
-    keys = frozenset(map(prompt_key, prompts))
-    return [to_row(drawn) for drawn in islice(draw_problems(seed, DATASET_SHARES[dataset], excluded_keys=keys), count)]
-
-
 def generate_rows(dataset: str, count: int, seed: int, *, exclude_prompts: frozenset[str]) -> list[dict[str, Any]]:
-    """Generate further rows of a dataset, none with a prompt of an evaluation set.
+    """Generate rows of a built-in dataset, none with a prompt of an evaluation set or an excluded one.
 
-    Args:
-        dataset: Name of a built-in dataset.
-        count: Number of rows.
-        seed: Seed; the committed rows have seeds of their own.
-        exclude_prompts: Further prompts to exclude, compared by `prompt_key`.
+    Prompts are compared by `prompt_key`. The committed rows have seeds of their own.
 
     Raises:
         ValueError: The generator has fewer different prompts.
     """
-    return build_rows(dataset, count, seed, exclude_prompts | eval_prompts())
+    keys = frozenset(map(prompt_key, exclude_prompts | eval_prompts()))
+    return [to_row(drawn) for drawn in islice(draw_problems(seed, DATASET_SHARES[dataset], excluded_keys=keys), count)]
 
 
 def fresh_items(
     eval_set: str | None, dataset: str, count: int, seed: int, *, training: Collection[str]
 ) -> tuple[list[dict[str, Any]], int] | None:
-    """Draw new evaluation items in the shares of an evaluation set, or else of a dataset.
-
-    Args:
-        eval_set: Name of the evaluation set.
-        dataset: Name of the dataset.
-        count: Number of items.
-        seed: Seed.
-        training: Prompts of the training rows, which are excluded.
+    """Draw new evaluation items, with the shares of an evaluation set or else of a dataset.
 
     Returns:
-        The items and the number of drawn problems that were excluded, or None if neither name is built in.
+        Items whose prompts are not in `training`, and the number of problems that were excluded because they are, or
+        None if neither name is built in.
 
     Raises:
         ValueError: The generator has fewer different prompts.
     """
-    shares = EVAL_FILES[eval_set][0] if eval_set and eval_set in EVAL_FILES else DATASET_SHARES.get(dataset)
+    shares = EVAL_SHARES.get(eval_set or "") or DATASET_SHARES.get(dataset)
     if shares is None:
         return None
     seen = frozenset(map(prompt_key, training))
@@ -530,21 +467,3 @@ def fresh_items(
 
     chosen = take_shares(draw_new(), shares, count)
     return [to_item(f"seed-{seed}", number, each) for number, each in enumerate(chosen, 1)], excluded
-
-
-def main(folder: Path = FOLDER) -> None:
-    """Write the committed files; no two rows or items have the same `prompt_key`."""
-    files: dict[str, list[dict[str, Any]]] = {}
-    taken: frozenset[str] = frozenset()
-    for name, (shares, count, seed) in EVAL_FILES.items():
-        problems = take_shares(draw_problems(seed, shares, excluded_keys=taken), shares, count)
-        files[name] = [to_item(name, number, drawn) for number, drawn in enumerate(problems, 1)]
-        taken |= {prompt_key(item["prompt"]) for item in files[name]}
-    files |= {name: build_rows(name, *arguments, taken) for name, arguments in DATASET_FILES.items()}
-    for name, rows in files.items():
-        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        (folder / f"{name}.jsonl").write_text(text, encoding="utf-8", newline="\n")
-
-
-if __name__ == "__main__":
-    main()

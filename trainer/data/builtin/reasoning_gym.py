@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import json
+from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
@@ -19,7 +20,6 @@ from schemas.catalog import GYM
 from schemas.problems import ProblemError, problem_of
 
 DISTRIBUTION = "reasoning-gym"
-DEFAULTS = {"size": 500, "seed": 0}
 
 
 def gym_tasks(name: str) -> dict[str, Any]:
@@ -42,7 +42,11 @@ def gym_tasks(name: str) -> dict[str, Any]:
         hint = f"Did you mean {near[0]}?" if near else f"It has {len(known)} tasks, such as {min(known)}."
         what = f"reasoning-gym has no task {task!r}."
         raise ProblemError([problem_of("TP919", file=name, what=what, next=hint)], exit_code=2)
-    options = DEFAULTS | {key: _parse_option(text) for key, text in parse_qsl(query, keep_blank_values=True)}
+    options: dict[str, Any] = {"size": 500, "seed": 0}
+    for key, text in parse_qsl(query, keep_blank_values=True):
+        options[key] = text
+        with suppress(ValueError):
+            options[key] = json.loads(text)
     try:
         dataset = importlib.import_module(GYM_PACKAGE).create_dataset(task, **options)
         entries = [dataset[number] for number in range(len(dataset))]
@@ -50,26 +54,13 @@ def gym_tasks(name: str) -> dict[str, Any]:
         reason = " ".join(str(error).split()) or type(error).__name__
         what = f"reasoning-gym refuses the settings of {task}: {reason.rstrip('.')}."
         raise ProblemError([problem_of("TP919", file=name, what=what)], exit_code=2) from error
-    return {
-        "rows": tuple(_to_row(task, entry) for entry in entries),
-        "sha256": sha256_lines(json.dumps(entry, default=str, sort_keys=True) for entry in entries),
-        "generator": {
-            "package": DISTRIBUTION,
-            "version": version(DISTRIBUTION),
-            "task": task,
-            "configuration": json.loads(json.dumps(asdict(dataset.config), default=str)),
-        },
-    }
-
-
-def _to_row(task: str, entry: dict[str, Any]) -> dict[str, Any]:
-    answer = entry.get("answer")
-    known = {"final_answer": answer} if isinstance(answer, str) and answer else {}
-    return {"prompt": entry["question"], "task": {"kind": REASONING_GYM, "name": task, "entry": entry}, **known}
-
-
-def _parse_option(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+    rows = []
+    for entry in entries:
+        answer = entry.get("answer")
+        known_answer = {"final_answer": answer} if isinstance(answer, str) and answer else {}
+        asked = {"kind": REASONING_GYM, "name": task, "entry": entry}
+        rows.append({"prompt": entry["question"], "task": asked, **known_answer})
+    configuration = json.loads(json.dumps(asdict(dataset.config), default=str))
+    drawn = {"package": DISTRIBUTION, "version": version(DISTRIBUTION), "task": task, "configuration": configuration}
+    sha256 = sha256_lines(json.dumps(entry, default=str, sort_keys=True) for entry in entries)
+    return {"rows": tuple(rows), "sha256": sha256, "generator": drawn}
