@@ -12,36 +12,36 @@ benchmarks/results/grpo.json, or grpo_uneven.json with --uneven. Exits with 1 if
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
+from itertools import count
 from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from harness import (
-    RESULTS,
-    Costs,
     Loop,
     StepServer,
     build_parser,
     compile_step,
-    copy_tokenizer,
     installed,
+    ratios,
     run_loops,
+    run_script,
     spread,
     write_json,
+    write_model,
 )
 
 if TYPE_CHECKING:
     from evidence.rewards import Attempt
 
-KEYS = (
+SHAPE_KEYS = (
     *("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim"),
     *("intermediate_size", "vocab_size"),
 )
 SHAPES = {
-    size: dict(zip(KEYS, values, strict=True)) | {"max_position_embeddings": 512, "tie_word_embeddings": True}
+    size: dict(zip(SHAPE_KEYS, values, strict=True)) | {"max_position_embeddings": 512, "tie_word_embeddings": True}
     for size, values in {"tiny": (128, 4, 4, 2, 32, 512, 576), "small": (256, 6, 8, 4, 32, 768, 8192)}.items()
 }
 """Llama shapes as keys of config.json; everything is float32."""
@@ -59,6 +59,7 @@ ENVIRONMENTS = {"trl": ("trl==1.16.0", "torch==2.13.0", "transformers==5.23.0")}
 SIDES = ("trl", "trainproof")
 PARTS = ("rollout", "update", "step")
 CLOCKS = ("cpu", "wall")
+KEYS = tuple(f"{part}_{clock}" for part in PARTS for clock in CLOCKS)
 
 
 def make_prompts(size: str) -> list[str]:
@@ -68,34 +69,6 @@ def make_prompts(size: str) -> list[str]:
         f"What is {100 + 7 * number} + {900 - 3 * number}? Think first." + " Think again." * (number % repeats)
         for number in range(64)
     ]
-
-
-def make_weights(size: str, end_token: int) -> dict[str, Any]:
-    """Return the same random weights for both sides, with standard deviation 0.02."""
-    import numpy as np
-
-    shape, random = SHAPES[size], np.random.default_rng(0)
-    embed, mlp = shape["hidden_size"], shape["intermediate_size"]
-    query, key_value = (shape[f"num_{name}_heads"] * shape["head_dim"] for name in ("attention", "key_value"))
-    kernels = {
-        "self_attn.q_proj": (query, embed),
-        "self_attn.k_proj": (key_value, embed),
-        "self_attn.v_proj": (key_value, embed),
-        "self_attn.o_proj": (embed, query),
-        "mlp.gate_proj": (mlp, embed),
-        "mlp.up_proj": (mlp, embed),
-        "mlp.down_proj": (embed, mlp),
-    }
-    weights = {"model.embed_tokens.weight": random.normal(0, 0.02, (shape["vocab_size"], embed))}
-    if size == "uneven":
-        weights["model.embed_tokens.weight"][end_token] *= STOP_SCALE
-    weights["model.norm.weight"] = np.ones(embed)
-    for layer in range(shape["num_hidden_layers"]):
-        for name, lengths in kernels.items():
-            weights[f"model.layers.{layer}.{name}.weight"] = random.normal(0, 0.02, lengths)
-        for name in ("input_layernorm", "post_attention_layernorm"):
-            weights[f"model.layers.{layer}.{name}.weight"] = np.ones(embed)
-    return {name: value.astype(np.float32) for name, value in weights.items()}
 
 
 def count_letters(text: str) -> float:
@@ -115,25 +88,19 @@ def check_lengths(lengths: list[int], size: str) -> int:
     return sum(lengths)
 
 
-def trainproof_loop(size: str, tokenizer: str) -> None:
+def trainproof_loop(size: str, model: str) -> None:
     """Serve this trainer's rollouts and step, as a run calls them."""
     import jax
-    from safetensors.numpy import save_file
-    from transformers import PreTrainedTokenizerFast
 
     from trainer.config import tree
     from trainer.loop.rollouts import build_rollouts
 
-    end_token = int(PreTrainedTokenizerFast.from_pretrained(tokenizer).eos_token_id)
     with TemporaryDirectory() as scratch:
-        model, prompts = Path(scratch) / "model", Path(scratch) / "prompts.jsonl"
-        copy_tokenizer(model)
-        (model / "config.json").write_text(json.dumps({"model_type": "llama", **SHAPES[size]}))
-        save_file(make_weights(size, end_token), model / "model.safetensors")
+        prompts = Path(scratch) / "prompts.jsonl"
         rows = [json.dumps({"prompt": prompt, "completion": "0"}) for prompt in make_prompts(size)]
         prompts.write_text("\n".join(rows) + "\n")
         config = tree.Config(
-            model=tree.ModelConfig(name=str(model)),
+            model=tree.ModelConfig(name=model),
             data=tree.DataConfig(dataset=str(prompts), max_length=PROMPT_TOKENS[size] + NEW_TOKENS),
             objective=tree.ObjectiveConfig(
                 kind="grpo",
@@ -160,31 +127,28 @@ def trainproof_loop(size: str, tokenizer: str) -> None:
         versions=installed("jax", "flax", "optax"),
         devices=str(jax.devices()),
     )
-    number = 0
-    while True:
+    for number in count():
         server.begin_step()
         with server.timed("rollout"):
             drawn = rollouts.draw(number, data.source.batch(number), state[0], frozen)
         server.add("new_tokens", check_lengths([len(row["token_ids"]) for row in drawn.rows], size))
         state[0], metrics = program.call(state[0], frozen, drawn.batch)
         float(metrics.loss)
-        number += 1
 
 
-def trl_loop(size: str, tokenizer_folder: str) -> None:
+def trl_loop(size: str, folder: str) -> None:
     """Serve TRL's GRPOTrainer, with its defaults except for what both sides share."""
     import torch
     from datasets import Dataset
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, TrainerCallback
+    from transformers import LlamaForCausalLM, PreTrainedTokenizerFast, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
     torch.manual_seed(0)
     prompts = make_prompts(size)
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(tokenizer_folder)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
     end = tokenizer.eos_token_id if size == "uneven" else None
-    model = LlamaForCausalLM(LlamaConfig(**SHAPES[size], eos_token_id=end, bos_token_id=None, pad_token_id=0)).float()
-    weights = make_weights(size, tokenizer.eos_token_id)
-    model.load_state_dict({name: torch.from_numpy(value) for name, value in weights.items()}, strict=False)
+    model.config.eos_token_id = model.generation_config.eos_token_id = end
     server = StepServer(
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         prompt_tokens=max(len(tokenizer(prompt).input_ids) for prompt in prompts),
@@ -198,9 +162,9 @@ def trl_loop(size: str, tokenizer_folder: str) -> None:
         def on_step_begin(self, *_: Any, **__: Any) -> None:
             server.begin_step()
 
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as scratch:
         settings = GRPOConfig(
-            output_dir=folder,
+            output_dir=scratch,
             use_cpu=True,
             bf16=False,
             gradient_checkpointing=False,
@@ -249,96 +213,62 @@ def trl_loop(size: str, tokenizer_folder: str) -> None:
 
 
 def split_cost(cost: dict[str, float]) -> dict[str, float]:
-    """Return the seconds of rollout, update and step by clock."""
-    return {
-        **{name: cost[name] for name in ("peak_rss_mib", "new_tokens")},
-        **{f"step_{clock}": cost[clock] for clock in CLOCKS},
-        **{f"rollout_{clock}": cost[f"rollout_{clock}"] for clock in CLOCKS},
-        **{f"update_{clock}": cost[clock] - cost[f"rollout_{clock}"] for clock in CLOCKS},
-    }
+    """Return the seconds of rollout, update and step by clock, new tokens and memory."""
+    steps = {f"step_{clock}": cost[clock] for clock in CLOCKS}
+    return cost | steps | {f"update_{clock}": cost[clock] - cost[f"rollout_{clock}"] for clock in CLOCKS}
 
 
 def summarize(facts: dict[str, Any], costs: list[dict[str, float]]) -> dict[str, Any]:
     """Return the figures of one loop."""
-    keys = [f"{part}_{clock}" for part in PARTS for clock in CLOCKS]
     return {
         **facts,
-        **{f"{key}_seconds": spread([cost[key] for cost in costs]) for key in keys},
+        **{f"{key}_seconds": spread([cost[key] for cost in costs]) for key in KEYS},
         "new_tokens_a_cpu_second": spread([cost["new_tokens"] / cost["rollout_cpu"] for cost in costs]),
         "peak_rss_mib": costs[-1]["peak_rss_mib"],
     }
 
 
-def compute_ratios(rounds: list[Costs], sizes: list[str]) -> dict[str, Any]:
-    """Return TRL's seconds per new token over ours, by size, part and clock."""
-
-    def ratio(costs: Costs, size: str, key: str) -> float:
-        trl, ours = (costs[f"{side} {size}"][key] / costs[f"{side} {size}"]["new_tokens"] for side in SIDES)
-        return trl / ours
-
-    return {
-        size: {
-            part: {clock: spread([ratio(costs, size, f"{part}_{clock}") for costs in rounds]) for clock in CLOCKS}
-            for part in PARTS
-        }
-        for size in sizes
-        if all(f"{side} {size}" in rounds[0] for side in SIDES)
-    }
-
-
 def main() -> int:
     """Create the environment, measure, print and write."""
-    from trainer.model.tokenizer import FOLDER as TOKENIZER
-
-    names = {f"{side} {size}": (side, size) for size in SHAPES for side in SIDES}
-    parser = build_parser(__doc__, list(names), rounds=5, steps=1)
+    parser = build_parser(__doc__, [f"{side} {size}" for size in SHAPES for side in SIDES])
     parser.add_argument("--uneven", action="store_true", help="different lengths; writes results/grpo_uneven.json")
     args = parser.parse_args()
     sizes = ["uneven"] if args.uneven else ["tiny", "small"]
-    loops = {
-        name: Loop(
-            script=__file__,
-            arguments=(side, size, str(TOKENIZER)),
-            environment="trl" if side == "trl" else None,
-            one_core=True,
-        )
-        for name, (side, size) in names.items()
-        if size in sizes and name in (args.only or names)
-    }
-    facts, costs, about = run_loops(args, loops, ENVIRONMENTS)
+    loops = {}
+    with TemporaryDirectory() as scratch:
+        for size in sizes:
+            config = {"model_type": "llama", **SHAPES[size], "bos_token_id": None, "pad_token_id": 0}
+            model = write_model(Path(scratch) / size, config, "float32", end_scale=STOP_SCALE if args.uneven else 1)
+            for side in SIDES:
+                environment = "trl" if side == "trl" else None
+                loop = Loop(arguments=(side, size, str(model)), environment=environment, one_core=True)
+                if f"{side} {size}" in (args.only or [f"{side} {size}"]):
+                    loops[f"{side} {size}"] = loop
+        facts, costs, about = run_loops(args, loops, ENVIRONMENTS)
     if about["not_installed"]:
         raise SystemExit(about["not_installed"]["trl"])
     rounds = [{name: split_cost(cost) for name, cost in each.items()} for each in costs]
-    ratios = compute_ratios(rounds, sizes)
-    for size, parts in ratios.items():
-        print(size, {part: parts[part]["cpu"]["median"] for part in PARTS})
+    found, slower = {}, []
+    for size in [each for each in sizes if all(f"{side} {each}" in facts for side in SIDES)]:
+        parts = ratios(rounds, *(f"{side} {size}" for side in SIDES), *KEYS, per="new_tokens")
+        found[size] = {part: {clock: parts[f"{part}_{clock}"] for clock in CLOCKS} for part in PARTS}
+        medians = {part: found[size][part]["cpu"]["median"] for part in PARTS}
+        print(size, medians)
+        slower += [f"{size} {part} is slower than TRL" for part in ("rollout", "step") if medians[part] < 1]
     if not args.only:
+        step = {"prompts": PROMPTS, "group": GROUP, "prompt_tokens": PROMPT_TOKENS[sizes[0]], "new_tokens": NEW_TOKENS}
         result = about | {
             "shapes": {size: SHAPES[size] for size in sizes},
             "adamw": ADAMW,
             "loss": {"loss_type": "dapo", "beta": 0.0, **EPSILONS},
-            "step": {
-                "prompts": PROMPTS,
-                "group": GROUP,
-                "prompt_tokens": PROMPT_TOKENS[sizes[0]],
-                "new_tokens": NEW_TOKENS,
-            },
+            "step": step,
             "loops": {name: summarize(facts[name], [each[name] for each in rounds]) for name in facts},
-            "trl_over_trainproof": ratios,
+            "trl_over_trainproof": found,
         }
-        write_json(RESULTS / ("grpo_uneven.json" if args.uneven else "grpo.json"), result)
-    slower = [
-        f"{size} {part}: {1 / parts[part]['cpu']['median']:.2f} times the CPU seconds of TRL"
-        for size, parts in ratios.items()
-        for part in ("rollout", "step")
-        if parts[part]["cpu"]["median"] < 1
-    ]
+        write_json("grpo_uneven.json" if args.uneven else "grpo.json", result)
     print(*slower, sep="\n")
     return 1 if slower else 0
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--loop"]:
-        {"trainproof": trainproof_loop, "trl": trl_loop}[sys.argv[2]](*sys.argv[3:])
-    else:
-        sys.exit(main())
+    run_script(main, trainproof=trainproof_loop, trl=trl_loop)
