@@ -274,7 +274,7 @@ def answer_losses(sampler: Sampler, params: Params, items: RowFile, prompts: Seq
         answer = sampler.tokenizer.encode(template.format(accepted_answers(item)[0]), add_special_tokens=False)
         if prompt and answer and len(prompt) + len(answer) <= sampler.task.model.source.spec.max_positions:
             texts.append((prompt, answer))
-    return [float(trace.losses.mean()) for trace in trace_texts(sampler, params, texts)]
+    return [float(losses.mean()) for _, losses in trace_texts(sampler, params, texts)]
 
 
 def build_evaluator(

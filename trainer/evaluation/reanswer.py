@@ -1,11 +1,8 @@
 """Verify recorded answers against the parameters that are said to have given them.
 
-Generating an answer takes one step per token; teacher forcing scores all of its tokens in a single forward pass. All
-answers are scored that way, and only a sample is generated again for equal bits. The same program on the same kind of
-machine gives the same bits. On other hardware two nearly equally likely tokens may swap, and the rest of an answer with
-them; then each token of the recorded answer must be one that the model could have chosen, within the rounding
-differences that were measured between kinds of hardware. An answer that fails the forward pass is generated again
-before it is called different.
+Teacher forcing scores all tokens of an answer in one forward pass; only a sample is generated again, for equal bits. On
+other hardware two nearly equally likely tokens may swap, and the rest of an answer with them; then each recorded token
+must be one that the model could have chosen, within the rounding differences measured between kinds of hardware.
 """
 
 from __future__ import annotations
@@ -60,17 +57,6 @@ class VerifiedAnswer:
     """The difference in a sentence, or an empty string."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class AnswerTrace:
-    """Teacher-forced pass over one answer."""
-
-    margins: NDArray[np.float32]
-    """`[tokens]`: gap between the largest logit and the answer token's; 0 where it is the largest. For sampled
-    answers, of the logits with the noise of each draw."""
-    losses: NDArray[np.float32]
-    """`[tokens]`: loss of each token, in nats."""
-
-
 def verify_answers(
     sampler: Sampler,
     params: Params,
@@ -82,6 +68,8 @@ def verify_answers(
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[VerifiedAnswer, ...]:
     """Return the result for each recorded answer, in order.
+
+    An answer that fails the forward pass is generated again before it is called different.
 
     Args:
         sampler: Sampler of the run.
@@ -95,83 +83,63 @@ def verify_answers(
     by_id = {item["id"]: item for item in items.rows}
     prompts = dict(zip(by_id, sampler.encode_prompts(items), strict=True))
     allowed = allowed_margin(sampler.task.config.precision.compute, platforms)
-    stop = sampler.settings.stop
-    results: dict[str, VerifiedAnswer] = {}
 
-    scored = [row for row in stated if row["id"] in prompts and row["id"] not in regenerate]
-    traces = trace_answers(scored, prompts, sampler, params)
-    for row in scored:
-        item, prompt = by_id[row["id"]], prompts[row["id"]]
-        if sampler.has_room(prompt):
-            found = traces.get(row["id"], ())
-            is_possible = not find_difference(row, item_fields(item), found, allowed, sampler.scoring, stop)
-        else:
-            is_possible = is_same(row, unanswered_row(item, len(prompt), sampler))
-        if is_possible:
-            results[row["id"]] = VerifiedAnswer(id=row["id"], verdict="followed")
-            progress(len(results), len(stated))
+    def find_differences(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
+        margins = trace_answers(rows, prompts, sampler, params)
+        found = {}
+        for row in rows:
+            item, prompt = by_id[row["id"]], prompts[row["id"]]
+            if sampler.has_room(prompt) or not is_same(row, unanswered_row(item, len(prompt), sampler)):
+                of_row, stop = margins.get(row["id"], ()), sampler.settings.stop
+                found[row["id"]] = find_difference(row, item_fields(item), of_row, allowed, sampler.scoring, stop)
+        return found
 
-    left = [row for row in stated if row["id"] not in results]
-    ids = list(dict.fromkeys(row["id"] for row in left if row["id"] in prompts))
-    answers: dict[str, dict[str, Any]] = {}
-    for answer in answer_items(
-        sampler, params, [by_id[each] for each in ids], [prompts[each] for each in ids], like=list(prompts.values())
-    ):
-        answers[answer["id"]] = answer
-        progress(len(results) + len(answers), len(stated))
-    others = [row for row in left if row["id"] in regenerate and row["id"] in answers]
-    others = [row for row in others if not is_same(row, answers[row["id"]])]
-    traces |= trace_answers(others, prompts, sampler, params)
-    for row in left:
-        generated, found = answers.get(row["id"]), traces.get(row["id"], ())
-        results[row["id"]] = compare_answer(row, generated, found, allowed=allowed, scoring=sampler.scoring, stop=stop)
+    results = {row["id"]: VerifiedAnswer(id=row["id"], verdict="followed") for row in stated}
+    why = dict.fromkeys(results.keys() - by_id.keys(), "The evaluation set lacks an item with this id.")
+    why |= find_differences([row for row in stated if row["id"] in by_id and row["id"] not in regenerate])
+    left = {row["id"]: row for row in stated if row["id"] in by_id and (row["id"] in regenerate or why.get(row["id"]))}
+    followed = len(stated) - len(left)
+    for done in range(followed):
+        progress(done + 1, len(stated))
+    again = answer_items(
+        sampler, params, [by_id[each] for each in left], [prompts[each] for each in left], like=list(prompts.values())
+    )
+    for done, answer in enumerate(again, start=followed + 1):
+        if is_same(left[answer["id"]], answer):
+            results[answer["id"]] = VerifiedAnswer(id=answer["id"], verdict="identical")
+            del left[answer["id"]]
+        progress(done, len(stated))
+    why |= find_differences([row for row in left.values() if row["id"] in regenerate])
+    for each in {*left, *(results.keys() - by_id.keys())}:
+        reason = why.get(each, "")
+        results[each] = VerifiedAnswer(id=each, verdict="different" if reason else "within tolerance", why=reason)
     return tuple(results[row["id"]] for row in stated)
-
-
-def compare_answer(
-    stated: dict[str, Any],
-    generated: dict[str, Any] | None,
-    traces: Sequence[AnswerTrace],
-    *,
-    allowed: float,
-    scoring: Scoring,
-    stop: str | None = None,
-) -> VerifiedAnswer:
-    """Compare a recorded answer with the one generated now, or None if the set lacks the item.
-
-    `traces` has the pass over each recorded sample, and is empty if the text cannot be the model's tokens.
-    """
-    if generated is None:
-        why = "The evaluation set lacks an item with this id."
-    elif is_same(stated, generated):
-        return VerifiedAnswer(id=stated["id"], verdict="identical")
-    else:
-        why = find_difference(stated, item_fields(generated), traces, allowed, scoring, stop)
-    return VerifiedAnswer(id=stated["id"], verdict="different" if why else "within tolerance", why=why)
 
 
 def find_difference(
     stated: dict[str, Any],
     item: Mapping[str, Any],
-    traces: Sequence[AnswerTrace],
+    margins: Sequence[NDArray[np.float32]],
     allowed: float,
     scoring: Scoring,
-    stop: str | None,
+    stop: str | None = None,
 ) -> str:
-    """Return why the model cannot have given a recorded answer to an item, or an empty string."""
+    """Return why the model cannot have given a recorded answer to an item, or an empty string.
+
+    `margins` has an array for each recorded sample, and is empty if the text cannot be the model's tokens.
+    """
     for key, value in item.items():
         if stated.get(key) != value:
             return f"The set states {key} {value!r}, and the run {stated.get(key)!r}."
     if why := changed_score(stated, scoring, stop):
         return why
-    if not traces:
+    if not margins:
         return "The stated answer is not one that the model's tokens can be."
-    for trace in traces:
-        at, worst = int(trace.margins.argmax()), float(trace.margins.max())
-        if worst > allowed:
+    for each in margins:
+        if (worst := float(each.max())) > allowed:
             return (
-                f"The model does not write this: token {at + 1} of the stated answer has a logit {worst:.3g} below the "
-                f"largest; other hardware gives at most {allowed:g}."
+                f"The model does not write this: token {int(each.argmax()) + 1} of the stated answer has a logit "
+                f"{worst:.3g} below the largest; other hardware gives at most {allowed:g}."
             )
     return ""
 
@@ -206,8 +174,8 @@ def allowed_margin(dtype: str, platforms: Collection[str]) -> float:
 
 def trace_answers(
     rows: Sequence[dict[str, Any]], prompts: Mapping[str, list[int]], sampler: Sampler, params: Params
-) -> dict[str, list[AnswerTrace]]:
-    """Return the traces of all samples by item, for rows with the configured number of samples and possible tokens."""
+) -> dict[str, list[NDArray[np.float32]]]:
+    """Return the margins of all samples by item, for rows with the configured number of samples and possible tokens."""
     vocab, samples = params["tokens.table"].shape[0], sampler.settings.samples
     answers: dict[str, list[list[int]]] = {}
     for row in rows:
@@ -219,7 +187,7 @@ def trace_answers(
         drawing = DrawKeys(keys=sampler.sample_keys(list(answers)).reshape(-1, 1), sampling=sampler.sampling)
     texts = [(prompts[each], tokens) for each, samples in answers.items() for tokens in samples]
     traces = trace_texts(sampler, params, texts, drawing=drawing)
-    return {each: [next(traces) for _ in range(samples)] for each in answers}
+    return {each: [next(traces)[0] for _ in range(samples)] for each in answers}
 
 
 def stated_tokens(row: Mapping[str, Any], sampler: Sampler, *, vocab: int) -> list[int] | None:
@@ -253,8 +221,11 @@ def trace_texts(
     texts: Sequence[tuple[Sequence[int], Sequence[int]]],
     *,
     drawing: DrawKeys | None = None,
-) -> Iterator[AnswerTrace]:
-    """Yield the teacher-forced pass over each prompt and answer, in order; all use one compiled program.
+) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]:
+    """Yield margins and losses of each answer after its prompt, `[tokens]`; all use one compiled program.
+
+    A margin is the gap between the largest logit and the answer token's, 0 where that is the largest; for sampled
+    answers, of the logits with the noise of each draw. Losses are in nats.
 
     Args:
         sampler: Model and batch size.
@@ -282,7 +253,7 @@ def trace_texts(
             settings["sampling"] = drawing.sampling
         margins, losses = jax.device_get(call(graphdef, params, *arrays, **settings))
         for row, (_, answer) in enumerate(batch):
-            yield AnswerTrace(margins=margins[row, : len(answer)], losses=losses[row, : len(answer)])
+            yield margins[row, : len(answer)], losses[row, : len(answer)]
 
 
 def trace_batch(
