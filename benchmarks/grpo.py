@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from itertools import count
 from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,14 +20,15 @@ from typing import TYPE_CHECKING, Any
 
 from harness import (
     Loop,
-    StepServer,
     build_parser,
     compile_step,
     installed,
     ratios,
+    requested_steps,
     run_loops,
     run_script,
     spread,
+    timed,
     write_json,
     write_model,
 )
@@ -81,11 +81,11 @@ def reward(attempt: Attempt) -> float:
     return count_letters(attempt.text)
 
 
-def check_lengths(lengths: list[int], size: str) -> int:
-    """Return the number of new tokens; completions have equal lengths unless `uneven`."""
+def count_tokens(lengths: list[int], size: str, values: dict[str, float]) -> None:
+    """Add the new tokens to the reported values; completions have equal lengths unless `uneven`."""
     assert len(lengths) == PROMPTS * GROUP
     assert size == "uneven" or set(lengths) == {NEW_TOKENS}, "lengths are equal"
-    return sum(lengths)
+    values["new_tokens"] = values.get("new_tokens", 0) + sum(lengths)
 
 
 def trainproof_loop(size: str, model: str) -> None:
@@ -121,17 +121,16 @@ def trainproof_loop(size: str, model: str) -> None:
     assert rollouts is not None
     if size != "uneven":  # no token ends a completion
         rollouts = replace(rollouts, programs=replace(rollouts.programs, stop_token_id=-1))
-    server = StepServer(
-        parameters=sum(prod(shape.shape) for shape in task.model.shapes.values()),
-        prompt_tokens=max(int(data.source.batch(number)["lengths"].max()) for number in range(32)),
-        versions=installed("jax", "flax", "optax"),
-        devices=str(jax.devices()),
-    )
-    for number in count():
-        server.begin_step()
-        with server.timed("rollout"):
+    facts = {
+        "parameters": sum(prod(shape.shape) for shape in task.model.shapes.values()),
+        "prompt_tokens": max(int(data.source.batch(number)["lengths"].max()) for number in range(32)),
+        "versions": installed("jax", "flax", "optax"),
+        "devices": str(jax.devices()),
+    }
+    for number, values in enumerate(requested_steps(facts)):
+        with timed(values, "rollout_"):
             drawn = rollouts.draw(number, data.source.batch(number), state[0], frozen)
-        server.add("new_tokens", check_lengths([len(row["token_ids"]) for row in drawn.rows], size))
+        count_tokens([len(row["token_ids"]) for row in drawn.rows], size, values)
         state[0], metrics = program.call(state[0], frozen, drawn.batch)
         float(metrics.loss)
 
@@ -149,18 +148,20 @@ def trl_loop(size: str, folder: str) -> None:
     model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
     end = tokenizer.eos_token_id if size == "uneven" else None
     model.config.eos_token_id = model.generation_config.eos_token_id = end
-    server = StepServer(
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
-        prompt_tokens=max(len(tokenizer(prompt).input_ids) for prompt in prompts),
-        versions=installed("trl", "torch", "transformers"),
-        devices=f"{torch.get_num_threads()} threads, attention {model.config._attn_implementation}",
+    steps = requested_steps(
+        {
+            "parameters": sum(parameter.numel() for parameter in model.parameters()),
+            "prompt_tokens": max(len(tokenizer(prompt).input_ids) for prompt in prompts),
+            "versions": installed("trl", "torch", "transformers"),
+            "devices": f"{torch.get_num_threads()} threads, attention {model.config._attn_implementation}",
+        }
     )
 
     class WaitForRequest(TrainerCallback):
         """Hold each step back until it is requested."""
 
         def on_step_begin(self, *_: Any, **__: Any) -> None:
-            server.begin_step()
+            self.values = next(steps)
 
     with TemporaryDirectory() as scratch:
         settings = GRPOConfig(
@@ -196,16 +197,16 @@ def trl_loop(size: str, folder: str) -> None:
             args=settings,
             train_dataset=Dataset.from_list([{"prompt": prompt} for prompt in prompts]),
             processing_class=tokenizer,
-            callbacks=[WaitForRequest()],
+            callbacks=[waiting := WaitForRequest()],
         )
         if size != "uneven":
             trainer.eos_token_ids = [-1]
         original = trainer._generate_and_score_completions
 
         def generate(*args: Any) -> Any:
-            with server.timed("rollout"):
+            with timed(waiting.values, "rollout_"):
                 output = original(*args)
-            server.add("new_tokens", check_lengths(output["completion_mask"].sum(dim=1).tolist(), size))
+            count_tokens(output["completion_mask"].sum(dim=1).tolist(), size, waiting.values)
             return output
 
         trainer._generate_and_score_completions = generate

@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
-from itertools import count
 from math import prod
 from pathlib import Path
 from statistics import median
@@ -126,57 +125,40 @@ def measure(
     return {name: facts for name, (_, facts) in started.items()}, measured
 
 
-class StepServer:
-    """Take the steps that the parent process requests and report their cost; `facts` are printed after the warm-up."""
+def requested_steps(facts: Mapping[str, Any]) -> Iterator[dict[str, float]]:
+    """Yield before each step that the parent process requests, after the warm-up; exit at the end of stdin.
 
-    def __init__(self, **facts: Any) -> None:
-        self.facts = facts
-        self.values: dict[str, float] = {}
-        """Reported together with the cost of the requested steps."""
-        self._done = self._left = 0
-        self._began = 0.0, 0.0
-        self._output, sys.stdout = sys.stdout, sys.stderr  # libraries print too
-
-    def begin_step(self) -> None:
-        """Wait until a step is requested; exit at the end of stdin."""
-        if self._done >= WARMUP and self._left == 0:
-            answer = self.facts
-            if self._done > WARMUP:
-                cpu, wall = (end - began for end, began in zip(_clocks(), self._began, strict=True))
-                memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-                answer = {"cpu": cpu, "wall": wall, **self.values, "peak_rss_mib": memory}
-            print(json.dumps(answer), file=self._output, flush=True)
-            if not (line := sys.stdin.readline()):
-                raise SystemExit(0)
-            self._left, self.values, self._began = int(line), {}, _clocks()
-        self._done += 1
-        self._left = max(0, self._left - 1)
-
-    def add(self, name: str, value: float) -> None:
-        """Add to a reported value."""
-        self.values[name] = self.values.get(name, 0) + value
-
-    @contextmanager
-    def timed(self, name: str) -> Iterator[None]:
-        """Report the time of the block as `name_cpu` and `name_wall`."""
-        began = _clocks()
-        yield
-        for clock, end, start in zip(("cpu", "wall"), _clocks(), began, strict=True):
-            self.add(f"{name}_{clock}", end - start)
+    Yields:
+        Values to report with the cost of the requested steps. `facts` are printed after the warm-up.
+    """
+    output, sys.stdout = sys.stdout, sys.stderr  # libraries print too
+    for _ in range(WARMUP):
+        yield {}
+    print(json.dumps(facts), file=output, flush=True)
+    for line in sys.stdin:
+        values: dict[str, float] = {}
+        with timed(values):
+            for _ in range(int(line)):
+                yield values
+        values["peak_rss_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(json.dumps(values), file=output, flush=True)
+    raise SystemExit(0)
 
 
-def _clocks() -> tuple[float, float]:
-    """Return CPU seconds of all threads of this process, and wall seconds."""
-    return time.process_time(), time.perf_counter()
+@contextmanager
+def timed(values: dict[str, float], prefix: str = "") -> Iterator[None]:
+    """Add CPU seconds of all threads of this process, and wall seconds, of a block to `cpu` and `wall`."""
+    cpu, wall = time.process_time(), time.perf_counter()
+    yield
+    for name, seconds in (("cpu", time.process_time() - cpu), ("wall", time.perf_counter() - wall)):
+        values[prefix + name] = values.get(prefix + name, 0) + seconds
 
 
 def serve(step: Callable[[int], float], **facts: Any) -> None:
     """Serve a step function that takes its number, counted from 0, and returns the loss when it is done."""
-    server = StepServer(**facts)
-    for number in count():
-        server.begin_step()
-        server.values["loss"] = step(number)
-        server.facts.setdefault("first_loss", server.values["loss"])
+    for number, values in enumerate(requested_steps(facts)):
+        values["loss"] = step(number)
+        facts.setdefault("first_loss", values["loss"])
 
 
 def serve_trainer(config: Any, batch: int, seq: int) -> None:
@@ -291,6 +273,17 @@ def describe_machine(*packages: str) -> dict[str, Any]:
         "cpu_count": os.cpu_count(),
         "packages": installed(*packages),
     }
+
+
+def read_config(name: str, settings: str) -> Any:
+    """Return the configuration of a model with random weights and settings, `key=value` between spaces."""
+    from trainer.config.load import parse_setting, set_path
+    from trainer.config.tree import build_config
+
+    document: dict[str, Any] = {"model": {"name": name, "weights": "random"}}
+    for key, _, value in (text.partition("=") for text in settings.split()):
+        set_path(document, key, parse_setting(value))
+    return build_config(document)
 
 
 def build_parser(doc: str | None, parts: Iterable[str] = ()) -> argparse.ArgumentParser:

@@ -29,12 +29,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from harness import REPOSITORY, RESULTS, build_parser, child_seconds, trainproof, write_json, write_model
+from harness import REPOSITORY, RESULTS, build_parser, child_seconds, read_config, trainproof, write_json, write_model
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from evidence.registry import known_model_folder
 from evidence.targets import load_target
-from trainer.config.load import parse_setting, set_path
 from trainer.config.tree import Config, build_config
 from trainer.data.answers import EvalShape
 from trainer.loop.programs import list_programs
@@ -101,11 +100,7 @@ class Case(NamedTuple):
             number = {"n_layer" if "n_layer" in sizes else "num_hidden_layers": int(layers)} if layers else {}
             (folder / "config.json").write_text(json.dumps(sizes | number))
             name = str(folder)
-        document: dict[str, Any] = {"model": {"name": name, "weights": "random"}}
-        for text in (*self.settings.split(), f"memory.attention={self.attention}"):
-            key, _, value = text.partition("=")
-            set_path(document, key, parse_setting(value))
-        return build_config(document)
+        return read_config(name, f"{self.settings} memory.attention={self.attention}")
 
 
 def build_task(config: Config, mesh: Any, platform: str | None) -> Task:

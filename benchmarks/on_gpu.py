@@ -27,7 +27,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from harness import REPOSITORY, RESULTS, build_parser, installed, part, run_script, spread
+from harness import REPOSITORY, RESULTS, build_parser, installed, part, read_config, run_script, spread
 
 RESULT = RESULTS / "on_gpu.jsonl"
 MIN_SECONDS = 20
@@ -92,17 +92,11 @@ def measure_products(*, tiny: bool) -> dict[str, Any]:
 
 def build_task(settings: str, sequences: int, length: int, *, tiny: bool) -> Any:
     """Build the task of a run of Gemma-2B, or of the demo model if tiny."""
-    from trainer.config.load import parse_setting, set_path
-    from trainer.config.tree import build_config
     from trainer.loop.task import Task, build_mesh
     from trainer.model.source import resolve_for_planning
 
-    document: dict[str, Any] = {"model": {"name": "demo" if tiny else GEMMA, "weights": "random"}}
     shape = f"batch.microbatch_size={2 if tiny else sequences} data.max_length={64 if tiny else length}"
-    for text in (*settings.split(), *shape.split()):
-        key, _, value = text.partition("=")
-        set_path(document, key, parse_setting(value))
-    device, config = choose_device(tiny=tiny), build_config(document)
+    device, config = choose_device(tiny=tiny), read_config("demo" if tiny else GEMMA, f"{settings} {shape}")
     return Task.of(config, resolve_for_planning(config.model.name), build_mesh([device]), platform=device.platform)
 
 
@@ -174,10 +168,9 @@ def measure_decode(*, tiny: bool) -> dict[str, Any]:
     jax.block_until_ready(params)
     decode()
     seconds = median(time_calls(decode, seconds=1 if tiny else 10))
-    estimated = estimate(task, platform=device.platform, eval_shape=EvalShape(prompts=rows, longest_tokens=width))[
-        "decode"
-    ]
-    planned = sum(part.bytes for part in estimated if part.name != "opt_state")
+    shape = EvalShape(prompts=rows, longest_tokens=width)
+    parts = estimate(task, platform=device.platform, eval_shape=shape)["decode"]
+    planned = sum(each.bytes for each in parts if each.name != "opt_state")
     return {
         "completions": rows,
         "new_tokens_each": new,

@@ -58,11 +58,6 @@ class Sampler:
         """Token that ends an answer."""
         return end_token_id(self.tokenizer, self.form)
 
-    @cached_property
-    def prompt_template(self) -> str:
-        """Rendered prompt with the placeholder `{prompt}`."""
-        return self.form.render("{prompt}", self.tokenizer)
-
     @property
     def sampling(self) -> Sampling | None:
         """Sampling parameters, or None for greedy decoding."""
@@ -109,13 +104,13 @@ class Sampler:
             drawing=None if sampling is None else DrawKeys(keys=self.sample_keys(list(prompts)), sampling=sampling),
             options=self.task.compiler_options,
         )
-        return zip(*[map(self.cut_at_stop, completions)] * self.settings.samples, strict=True)
-
-    def cut_at_stop(self, completion: Completion) -> Completion:
-        """Cut a completion after the token that completes the stop text."""
-        if (count := self.tokens_to_stop(completion.tokens)) is None:
-            return completion
-        return replace(completion, tokens=completion.tokens[:count], finish_reason="stop")
+        cut = (
+            replace(each, tokens=each.tokens[:count], finish_reason="stop")
+            if (count := self.tokens_to_stop(each.tokens)) is not None
+            else each
+            for each in completions
+        )
+        return zip(*[cut] * self.settings.samples, strict=True)
 
     def tokens_to_stop(self, tokens: Sequence[int]) -> int | None:
         """Return the number of tokens up to the end of the stop text, or None if it does not occur."""
@@ -140,7 +135,7 @@ class Sampler:
             **({} if settings.stop is None else {"stop": settings.stop}),
             "max_new_tokens": settings.max_new_tokens,
             "stop_token_id": self.stop_token_id,
-            "prompt_template": self.prompt_template,
+            "prompt_template": self.form.render("{prompt}", self.tokenizer),
         }
         return generation | {"sha256": sha256_json(generation)}
 
@@ -165,10 +160,10 @@ def answer_items(
     with_room = {item["id"]: prompt for item, prompt in zip(items, prompts, strict=True) if sampler.has_room(prompt)}
     completions = sampler.answer(params, with_room, like=[prompt for prompt in like if sampler.has_room(prompt)])
     for item, prompt in zip(items, prompts, strict=True):
-        if item["id"] in with_room:
-            yield prediction_row(item, next(completions), sampler)
-        else:
-            yield unanswered_row(item, len(prompt), sampler)
+        has_room = item["id"] in with_room
+        yield (
+            prediction_row(item, next(completions), sampler) if has_room else unanswered_row(item, len(prompt), sampler)
+        )
 
 
 def prediction_row(item: dict[str, Any], completions: Sequence[Completion], sampler: Sampler) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from math import comb
 import pytest
 
 from trainer.loop.chain import Segment, SegmentSpan, split_segments, split_spans
-from trainer.replay.report import Draw, draw_segments
+from trainer.replay.replay import Draw, draw_segments
 
 
 def equal_parts(count: int) -> tuple[SegmentSpan, ...]:

@@ -150,14 +150,6 @@ def test_a_missing_evaluation_set_is_restored_from_the_answers(honest: Path):
     assert receipt["covered"]["items"]["different"] == 0
 
 
-@pytest.mark.slow
-def test_drawn_segments_start_from_checkpoints(honest: Path):
-    receipt, code, _ = replay_run(honest, segments=1, items=0, seed=5)
-    assert code == 0
-    # Segments 2 and 4 begin at the checkpoints of steps 3 and 6.
-    assert verdicts(receipt) == ["identical", "not tried", "identical", "not tried", "identical"]
-
-
 def test_without_checkpoints_the_first_segments_are_replayed_and_saved_parameters_answer(copy: Path):
     receipt, code, _ = replay_run(copy, segments=1, items=2)
     assert code == 0
@@ -228,13 +220,6 @@ def test_forged_training_is_found_and_located(forge, honest_segments: int, text:
         assert results[3].difference.endswith("so the row is not what training measured.")
     else:
         assert len(results) == honest_segments + 1
-
-
-@pytest.mark.slow
-def test_another_learning_rate_exceeds_the_tolerance(copy: Path, replayer: Replayer):
-    splice(copy, *replayer.train(optimizer={"learning_rate": 0.98e-2}))
-    [first] = replayer.replay(copy, is_exact=False)
-    assert first.verdict == "different"
 
 
 def scale_losses(folder: Path, factor: float, first: int = 0, states: dict[int, str] | None = None) -> None:

@@ -27,8 +27,7 @@ from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.loop.chain import saved_state_steps, steps_to_keep
 from trainer.recorder.progress import Watch
 from trainer.replay.recorded import ReplayRequest, read_recorded
-from trainer.replay.replay import write_states
-from trainer.replay.report import request_states
+from trainer.replay.replay import request_states, write_states
 from trainproof.cli.app import main
 
 STEPS = 12
@@ -94,15 +93,15 @@ def test_saved_states_reach_the_end_but_give_no_guarantee(copy: Path):
 
 def test_requested_states_are_sent_and_suffice(honest: Path, copy: Path, tmp_path: Path):
     request = ReplayRequest(folder=copy, segments=5, seed=4711)
-    asking = request_states(read_recorded(copy), request)
-    assert len(asking.draw.drawn) == 5
-    assert set(asking.steps) == {part.first_step for part in asking.draw.selected} - {0, 2, 5, 8, 11}
-    named = ",".join(map(str, asking.steps))
-    assert list(asking.lines("theirs.zip"))[-2:] == [
+    asking, lines = request_states(read_recorded(copy), request, "theirs.zip")
+    assert len(asking["parts"]) == 5 + 2
+    assert set(asking["states"]) == {first for first, _ in asking["parts"]} - {0, 2, 5, 8, 11}
+    named = ",".join(map(str, asking["states"]))
+    assert lines[-2:] == [
         f"Ask the author to run: trainproof replay RUN --pack-states {named} --output states.zip",
         "Then run: trainproof replay theirs.zip --seed 4711 --states states.zip",
     ]
-    sha256 = write_states(honest, asking.steps, tmp_path, lambda line: None)
+    sha256 = write_states(honest, asking["states"], tmp_path, lambda line: None)
     pack_states(tmp_path, sha256, tmp_path / "states.zip")
     with sent_states(tmp_path / "states.zip", run_sha256(copy)) as states:
         receipt = replayed(copy, segments=5, states=states)
@@ -113,8 +112,8 @@ def test_requested_states_are_sent_and_suffice(honest: Path, copy: Path, tmp_pat
         assert receipt["marks"]["lacking"] == []
         save_receipt(receipt)
         assert grade_with_receipts(copy).words == "verified (score: 6 of 6 answers; training: 7 of 12 steps)"
-        other = request_states(read_recorded(copy), replace(request, seed=1)).steps
-        absent = ", ".join(map(str, sorted(set(other) - set(asking.steps))))
+        other = request_states(read_recorded(copy), replace(request, seed=1), "theirs.zip")[0]["states"]
+        absent = ", ".join(map(str, sorted(set(other) - set(asking["states"]))))
         said = [f"TP760 Seed 1 requires states that are missing: steps {absent}."]
         assert refusal(lambda: replayed(copy, segments=5, states=states, seed=1)) == (3, said)
 
