@@ -23,7 +23,7 @@ from trainer.data.answers import encode_items
 from trainer.data.conversations import PromptForm, Tokenizer, end_token_id
 from trainer.data.rows import RowFile
 from trainer.generate.decode import Completion, generate, row_keys
-from trainer.generate.sampling import DrawKeys, Sampling, evaluation_sampling
+from trainer.generate.sampling import DrawKeys, evaluation_sampling
 from trainer.loop.task import Task
 from trainer.model.stacks import Params
 from trainer.objectives.data import Data
@@ -58,11 +58,6 @@ class Sampler:
         """Token that ends an answer."""
         return end_token_id(self.tokenizer, self.form)
 
-    @property
-    def sampling(self) -> Sampling | None:
-        """Sampling parameters, or None for greedy decoding."""
-        return evaluation_sampling(self.settings)
-
     def encode_prompts(self, items: RowFile) -> list[list[int]]:
         """Return the token ids of each item's prompt; see `encode_items`."""
         return encode_items(items, self.form, self.tokenizer)
@@ -92,7 +87,7 @@ class Sampler:
             prompts: Token ids by item id.
             like: Prompts of the whole set if `prompts` is a subset; see `generate`.
         """
-        sampling = self.sampling
+        sampling = evaluation_sampling(self.settings)
         completions = generate(
             self.task.model.graphdef,
             params,

@@ -25,7 +25,7 @@ from evidence.scores.recompute import iter_answers, majority_fields
 from trainer.data.rows import RowFile
 from trainer.evaluation.answers import Sampler, answer_items, item_fields, unanswered_row
 from trainer.generate.decode import padded
-from trainer.generate.sampling import DrawKeys, Sampling, gumbel_noise, mask_logits
+from trainer.generate.sampling import DrawKeys, Sampling, evaluation_sampling, gumbel_noise, mask_logits
 from trainer.model.decoder import Decoder, bind
 from trainer.model.stacks import Params
 from trainer.recorder.environment import CompilerOptions
@@ -183,8 +183,8 @@ def trace_answers(
         if len(known) == len(list(iter_answers(row))) == samples and sampler.has_room(prompts[row["id"]]):
             answers[row["id"]] = known
     drawing = None
-    if sampler.sampling is not None and answers:
-        drawing = DrawKeys(keys=sampler.sample_keys(list(answers)).reshape(-1, 1), sampling=sampler.sampling)
+    if answers and (sampling := evaluation_sampling(sampler.settings)) is not None:
+        drawing = DrawKeys(keys=sampler.sample_keys(list(answers)).reshape(-1, 1), sampling=sampling)
     texts = [(prompts[each], tokens) for each, samples in answers.items() for tokens in samples]
     traces = trace_texts(sampler, params, texts, drawing=drawing)
     return {each: [next(traces)[0] for _ in range(samples)] for each in answers}

@@ -256,9 +256,7 @@ class Repetition:
     progress: Callable[[int, int, float], None] = lambda done, total, loss: None
     """Called with steps done, steps of the run and the loss after each row."""
     found: dict[int, SegmentResult] = field(default_factory=dict)
-    """Results by number of the segment."""
-    interrupted: SegmentResult | None = None
-    """Result of the first steps of a segment within which the replay was stopped."""
+    """Results by number of the segment; of the first steps of a segment if it was judged in part."""
     _state: TrainState | None = None
     _step: int = -1
     _common_step: int = 0
@@ -288,8 +286,7 @@ class Repetition:
             self._step = self._common_step = begin
         for each in self.run.segments:
             if begin <= each.first_step <= segment.first_step:
-                result = self._repeat_one(each)
-                if result is None:
+                if (result := self._repeat_one(each)) is None:
                     return
                 self.found[each.number] = result
                 yield result
@@ -302,17 +299,16 @@ class Repetition:
         """Return the results of all segments in order; one that was judged in part has two."""
         results = []
         for segment in self.run.segments:
-            result = self.found.get(segment.number, self.interrupted)
-            if result is None or result.segment.number != segment.number:
-                results.append(SegmentResult(segment=segment, verdict="not tried"))
-                continue
-            results.append(result)
-            if (judged := result.segment.last_step) != segment.last_step:
+            judged = segment.first_step
+            if (result := self.found.get(segment.number)) is not None:
+                results.append(result)
+                judged = result.segment.last_step
+            if judged != segment.last_step:
                 results.append(SegmentResult(segment=replace(segment, first_step=judged), verdict="not tried"))
         return results
 
     def _repeat_one(self, segment: Segment) -> SegmentResult | None:
-        """Replay the segment that begins at the current state, or return None without a state or if interrupted."""
+        """Replay the segment that begins at the current state; return None without a state or a row."""
         if self._state is None:
             return None
         began, recorder = time.perf_counter(), InMemoryRecorder()
@@ -341,9 +337,9 @@ class Repetition:
         seconds = time.perf_counter() - began
         if outcome.status == "interrupted":
             last = max((row["step"] for row in recorder.rows if row["step"] in self.run.rows), default=None)
-            if last is not None:
-                self.interrupted = self._judge(replace(segment, last_step=last), recorder.rows, seconds, is_same=None)
-            return None
+            if last is None:
+                return None
+            return self._judge(replace(segment, last_step=last), recorder.rows, seconds, is_same=None)
         self._step = int(outcome.state.step)
         reached = recorder.states.get(self._step) or state_sha256(to_stored(outcome.state))
         is_same = self._is_recorded(segment.last_step, outcome.state, reached)

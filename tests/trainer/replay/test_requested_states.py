@@ -59,7 +59,7 @@ def grade_with_receipts(folder: Path) -> Grade:
 
 
 @pytest.mark.slow
-def test_a_run_saves_four_states_including_the_start_of_its_last_part(honest: Path):
+def test_a_run_saves_four_states_including_the_start_of_its_last_part(honest):
     assert saved_state_steps(honest) == [2, 5, 8, 11]
     saved = {f"states/{step}.safetensors" for step in (2, 5, 8, 11)}
     assert saved <= {each["path"] for each in read_manifest(honest)["artifacts"]}
@@ -79,7 +79,7 @@ def test_as_many_states_are_saved_as_fit():
 
 
 @pytest.mark.slow
-def test_saved_states_reach_the_end_but_give_no_guarantee(copy: Path):
+def test_saved_states_reach_the_end_but_give_no_guarantee(copy):
     """Only the parts of saved states can be drawn, and the author chose these."""
     receipt = replayed(copy)
     tried = [each["first_step"] for each in receipt["covered"]["segments"] if each["verdict"] == "identical"]
@@ -91,7 +91,7 @@ def test_saved_states_reach_the_end_but_give_no_guarantee(copy: Path):
     assert lacking.startswith("Only 5 of 12 steps were repeated, and they were not drawn at random from the whole run.")
 
 
-def test_requested_states_are_sent_and_suffice(honest: Path, copy: Path, tmp_path: Path):
+def test_requested_states_are_sent_and_suffice(honest, copy, tmp_path):
     request = ReplayRequest(folder=copy, segments=5, seed=4711)
     asking, lines = request_states(read_recorded(copy), request, "theirs.zip")
     assert len(asking["parts"]) == 5 + 2
@@ -118,7 +118,7 @@ def test_requested_states_are_sent_and_suffice(honest: Path, copy: Path, tmp_pat
         assert refusal(lambda: replayed(copy, segments=5, states=states, seed=1)) == (3, said)
 
 
-def test_sent_states_that_are_not_in_the_chain_are_refused(copy: Path, tmp_path: Path):
+def test_sent_states_that_are_not_in_the_chain_are_refused(copy, tmp_path):
     sent = tmp_path / "sent"
     (sent / layout.STATES).mkdir(parents=True)
     shutil.copy(copy / layout.STATES / "5.safetensors", sent / layout.STATES / "3.safetensors")
@@ -133,7 +133,7 @@ def test_sent_states_that_are_not_in_the_chain_are_refused(copy: Path, tmp_path:
     ]
 
 
-def test_hostile_archives_and_those_of_another_run_are_refused(copy: Path, tmp_path: Path):
+def test_hostile_archives_and_those_of_another_run_are_refused(copy, tmp_path):
     def opened(path: Path) -> Any:
         with sent_states(path, run_sha256(copy)) as folder:
             return folder
@@ -154,7 +154,7 @@ def test_hostile_archives_and_those_of_another_run_are_refused(copy: Path, tmp_p
     assert refusal(lambda: opened(tmp_path / "not-there.zip"))[0] == 2
 
 
-def test_states_that_are_not_in_the_chain_are_not_packed(copy: Path, tmp_path: Path):
+def test_states_that_are_not_in_the_chain_are_not_packed(copy, tmp_path):
     said = ["TP760 The chain lacks a state for step 400."]
     assert refusal(lambda: write_states(copy, [2, 400], tmp_path, print)) == (2, said)
     assert main_ends(["replay", str(copy), "--pack-states", "2,2"]) == 2
@@ -166,7 +166,7 @@ def main_ends(arguments: list[str]) -> Any:
     return ended.value.code
 
 
-def test_the_commands_print_the_request_and_pack_states(copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_commands_print_the_request_and_pack_states(copy, tmp_path, capsys):
     build_bundle([copy], tmp_path / "run.zip", allow_partial=True)
     assert main_ends(["replay", str(tmp_path / "run.zip"), "--seed", "4711", "--ask", "--json"]) in (0, None)
     asked = json.loads(capsys.readouterr().out)
@@ -176,7 +176,7 @@ def test_the_commands_print_the_request_and_pack_states(copy: Path, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_a_run_with_invented_steps_after_the_first_is_not_verified(copy: Path):
+def test_a_run_with_invented_steps_after_the_first_is_not_verified(copy):
     """Four honest steps, then random hashes and losses times 0.6, and no parameters to challenge."""
     shutil.rmtree(copy / layout.STATES)
     (copy / layout.TRAINED_PARAMS).unlink()
@@ -200,7 +200,7 @@ def test_a_run_with_invented_steps_after_the_first_is_not_verified(copy: Path):
     assert grade.words == "consistent (score: 0 of 6 answers; training: 4 of 12 steps)"
 
 
-def test_an_invented_device_is_not_verified_by_a_challenge(copy: Path):
+def test_an_invented_device_is_not_verified_by_a_challenge(copy):
     device = {"platform": "gpu", "kind": "NVIDIA GeForce RTX 4090", "count": 1}
     forged(copy, manifest={"devices": device})
     items = row_file(copy.parent / "mine.jsonl", {"id": "a", "prompt": "What is 40 + 2?", "expected": "42"})

@@ -22,7 +22,7 @@ def test_the_table_follows_from_the_measurements():
 
 
 @pytest.mark.parametrize("compute", ["float32", "bfloat16", "float16"])
-def test_tolerances_grow_up_to_the_end_of_the_table(compute: str):
+def test_tolerances_grow_up_to_the_end_of_the_table(compute):
     tolerance = load_tolerance(compute)
     for field in ("loss", "grad_norm"):
         allowed = [tolerance.allowed(field, steps=steps) for steps in (1, 5, 20, 60, 1000)]
