@@ -83,6 +83,8 @@ def fresh_page(browser: Browser) -> Iterator[Page]:
 
 def time_load(page: Page, address: str) -> float:
     """Return the seconds until the run list is painted, then wait until page and server are idle."""
+    page.goto("about:blank")
+    page.wait_for_timeout(1000)
     began = time.perf_counter()
     page.goto(address, wait_until="commit")
     page.wait_for_function(GRID_PAINTED, polling=20)
@@ -107,12 +109,7 @@ def measure_pages(browser: Browser, root: Path) -> dict[str, float]:
                 page.wait_for_timeout(SETTLING_SECONDS * 1000)
             with fresh_page(browser) as page:
                 figures["list_cold"] = time_load(page, address)
-                times = []
-                for _ in range(RELOADS):
-                    page.goto("about:blank")
-                    page.wait_for_timeout(1000)
-                    times.append(time_load(page, address))
-                figures["list_warm"] = median(times)
+                figures["list_warm"] = median(time_load(page, address) for _ in range(RELOADS))
     return figures
 
 

@@ -24,6 +24,7 @@ from harness import (
     compile_step,
     installed,
     ratios,
+    read_config,
     requested_steps,
     run_loops,
     run_script,
@@ -55,6 +56,13 @@ PROMPT_TOKENS, NEW_TOKENS = {"tiny": 17, "small": 17, "uneven": 57}, 128
 ADAMW: dict[str, Any] = {"learning_rate": 1e-5, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.0}
 """Constant learning rate; gradients are clipped to norm 1."""
 EPSILONS: dict[str, Any] = {"epsilon_low": 0.2, "epsilon_high": 0.28}
+SETTINGS = f"""
+    objective.kind=grpo objective.rewards=grpo:reward objective.loss_type=dapo objective.group_size={GROUP}
+    objective.max_completion_tokens={NEW_TOKENS} objective.mask_truncated=false
+    objective.epsilon_low={EPSILONS["epsilon_low"]} objective.epsilon_high={EPSILONS["epsilon_high"]}
+    optimizer.name=adamw optimizer.schedule=constant optimizer.max_grad_norm=1.0
+    batch.microbatch_size={PROMPTS * GROUP} memory.remat=none mesh.device=cpu mesh.devices=1
+"""
 ENVIRONMENTS = {"trl": ("trl==1.16.0", "torch==2.13.0", "transformers==5.23.0")}
 SIDES = ("trl", "trainproof")
 PARTS = ("rollout", "update", "step")
@@ -92,31 +100,15 @@ def trainproof_loop(size: str, model: str) -> None:
     """Serve this trainer's rollouts and step, as a run calls them."""
     import jax
 
-    from trainer.config import tree
     from trainer.loop.rollouts import build_rollouts
 
     with TemporaryDirectory() as scratch:
         prompts = Path(scratch) / "prompts.jsonl"
         rows = [json.dumps({"prompt": prompt, "completion": "0"}) for prompt in make_prompts(size)]
         prompts.write_text("\n".join(rows) + "\n")
-        config = tree.Config(
-            model=tree.ModelConfig(name=model),
-            data=tree.DataConfig(dataset=str(prompts), max_length=PROMPT_TOKENS[size] + NEW_TOKENS),
-            objective=tree.ObjectiveConfig(
-                kind="grpo",
-                rewards="grpo:reward",
-                loss_type="dapo",
-                group_size=GROUP,
-                max_completion_tokens=NEW_TOKENS,
-                mask_truncated=False,
-                **EPSILONS,
-            ),
-            optimizer=tree.OptimizerConfig(name="adamw", schedule="constant", max_grad_norm=1.0, **ADAMW),
-            batch=tree.BatchConfig(microbatch_size=PROMPTS * GROUP),
-            memory=tree.MemoryConfig(remat="none"),
-            mesh=tree.MeshConfig(device="cpu", devices=1),
-        )
-        task, data, state, frozen, program = compile_step(config)
+        adamw = " ".join(f"optimizer.{name}={value}" for name, value in ADAMW.items())
+        lengths = f"data.dataset={prompts} data.max_length={PROMPT_TOKENS[size] + NEW_TOKENS}"
+        task, data, state, frozen, program = compile_step(read_config(model, SETTINGS, adamw, lengths))
     rollouts = build_rollouts(task, data)
     assert rollouts is not None
     if size != "uneven":  # no token ends a completion

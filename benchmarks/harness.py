@@ -275,13 +275,13 @@ def describe_machine(*packages: str) -> dict[str, Any]:
     }
 
 
-def read_config(name: str, settings: str) -> Any:
-    """Return the configuration of a model with random weights and settings, `key=value` between spaces."""
+def read_config(name: str, *settings: str) -> Any:
+    """Return the configuration of a model with settings, texts of `key=value` between spaces."""
     from trainer.config.load import parse_setting, set_path
     from trainer.config.tree import build_config
 
-    document: dict[str, Any] = {"model": {"name": name, "weights": "random"}}
-    for key, _, value in (text.partition("=") for text in settings.split()):
+    document: dict[str, Any] = {"model": {"name": name}}
+    for key, _, value in (text.partition("=") for text in " ".join(settings).split()):
         set_path(document, key, parse_setting(value))
     return build_config(document)
 

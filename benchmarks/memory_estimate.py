@@ -100,7 +100,7 @@ class Case(NamedTuple):
             number = {"n_layer" if "n_layer" in sizes else "num_hidden_layers": int(layers)} if layers else {}
             (folder / "config.json").write_text(json.dumps(sizes | number))
             name = str(folder)
-        return read_config(name, f"{self.settings} memory.attention={self.attention}")
+        return read_config(name, "model.weights=random", self.settings, f"memory.attention={self.attention}")
 
 
 def build_task(config: Config, mesh: Any, platform: str | None) -> Task:

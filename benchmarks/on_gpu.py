@@ -96,7 +96,10 @@ def build_task(settings: str, sequences: int, length: int, *, tiny: bool) -> Any
     from trainer.model.source import resolve_for_planning
 
     shape = f"batch.microbatch_size={2 if tiny else sequences} data.max_length={64 if tiny else length}"
-    device, config = choose_device(tiny=tiny), read_config("demo" if tiny else GEMMA, f"{settings} {shape}")
+    device, config = (
+        choose_device(tiny=tiny),
+        read_config("demo" if tiny else GEMMA, "model.weights=random", settings, shape),
+    )
     return Task.of(config, resolve_for_planning(config.model.name), build_mesh([device]), platform=device.platform)
 
 

@@ -33,6 +33,7 @@ from harness import (
     make_environments,
     part,
     ratios,
+    read_config,
     read_printed,
     run_loops,
     run_script,
@@ -149,26 +150,20 @@ def judge(terminal: Terminal, maker: Path, folder: Path, model: str) -> dict[str
         "challenge": ("--items", "new.jsonl", "--again", "3"),
     }
     verdict = json.loads(terminal.run("verify", folder, "verify", BUNDLE, "--json"))
-    replay, challenge = (
-        json.loads(terminal.run(verb, folder, verb, BUNDLE, *words, "--model", model, "--seed", "4711", "--json"))
-        for verb, words in options.items()
-    )
-    refused = {}
+    receipts, refused = {}, {}
     for verb, words in options.items():
-        phase = f"{verb}, other base"
-        output = terminal.run(phase, folder, verb, BUNDLE, *words, "--model", OTHER_MODEL, exit_code=3)
+        command = (verb, BUNDLE, *words, "--model")
+        receipts[verb] = json.loads(terminal.run(verb, folder, *command, model, "--seed", "4711", "--json"))
+        output = terminal.run(f"{verb}, other base", folder, *command, OTHER_MODEL, exit_code=3)
         line = next(line for line in output.splitlines() if line.startswith("error "))
         said = f"{line[: len('error TP000')]} {line.partition(': ')[2].partition(' at ')[2]}"
         refused[verb] = {"exit_code": 3, "said": said}
+    replay, challenge = receipts.values()
+    score = {key: challenge["score"][key] for key in ("can_be_true", "found")}
     return {
         "verify": {"ok": verdict["ok"], "grade": verdict["runs"][0]["grade"]},
         "replay": {"result": replay["result"], "said": replay["said"], "marks": replay["marks"]["said"]},
-        "challenge": {
-            "result": challenge["result"],
-            "said": challenge["said"],
-            "can_be_true": challenge["score"]["can_be_true"],
-            "found": challenge["score"]["found"],
-        },
+        "challenge": {"result": challenge["result"], "said": challenge["said"], **score},
         "another_base": refused,
     }
 
@@ -176,31 +171,27 @@ def judge(terminal: Terminal, maker: Path, folder: Path, model: str) -> dict[str
 def compare_scores(run: Path) -> dict[str, Any]:
     """Return correct answers before and after training with 95 % intervals, and the gain."""
     from evidence import layout
-    from evidence.scores.intervals import PairedTable, paired_difference_interval, wilson_interval
+    from evidence.scores.intervals import ExactMatch, PairedTable, paired_difference_interval
 
     def share(correct: list[bool]) -> dict[str, Any]:
-        right, low_high = sum(correct), wilson_interval(sum(correct), len(correct))
-        low, high = (round(value, 4) for value in low_high)
-        return {"right": right, "value": right / len(correct), "low": low, "high": high}
+        match = ExactMatch(correct=sum(correct), n=len(correct))
+        low, high = (round(value, 4) for value in match.interval)
+        return {"right": match.correct, "value": match.value, "low": low, "high": high}
 
     before, after = (
         {row["id"]: row for row in map(json.loads, (run / name).read_text().splitlines())}
         for name in (layout.BASELINE_PREDICTIONS, layout.PREDICTIONS)
     )
     scores: dict[str, Any] = {"items": len(after)}
+    cells = {"both": (True, True), "only_first": (True, False), "only_second": (False, True), "neither": (False, False)}
     for reading, key in READINGS.items():
-        pairs = [(before[name][key], after[name][key]) for name in after]
-        table = PairedTable(
-            both=pairs.count((True, True)),
-            only_first=pairs.count((True, False)),
-            only_second=pairs.count((False, True)),
-            neither=pairs.count((False, False)),
-        )
-        low, high = paired_difference_interval(table)
+        pairs = [(before[name][key], row[key]) for name, row in after.items()]
+        table = PairedTable(**{cell: pairs.count(pair) for cell, pair in cells.items()})
+        low, high = (round(value, 4) for value in paired_difference_interval(table))
         scores[reading] = {
-            "untrained": share([row[key] for row in before.values()]),
-            "trained": share([row[key] for row in after.values()]),
-            "gain": {"value": round(table.difference, 4), "low": round(low, 4), "high": round(high, 4)},
+            "untrained": share([first for first, _ in pairs]),
+            "trained": share([second for _, second in pairs]),
+            "gain": {"value": round(table.difference, 4), "low": low, "high": high},
         }
     return scores
 
@@ -237,18 +228,11 @@ def run_proof(environments: Path, folder: Path, _: Any) -> dict[str, Any]:
 
 def trainproof_loop(model: str) -> None:
     """Serve a LoRA step of this trainer."""
-    from trainer.config import tree
-
-    config = tree.Config(
-        model=tree.ModelConfig(name=model),
-        data=tree.DataConfig(max_length=SEQ),
-        method=tree.MethodConfig(kind="lora", rank=RANK, alpha=32.0),
-        optimizer=tree.OptimizerConfig(learning_rate=2e-4, schedule="constant"),
-        batch=tree.BatchConfig(microbatch_size=BATCH),
-        memory=tree.MemoryConfig(remat="none"),
-        mesh=tree.MeshConfig(device="cpu", devices=1),
+    lora = (
+        f"method.kind=lora method.rank={RANK} method.alpha=32 optimizer.learning_rate=2e-4 optimizer.schedule=constant"
     )
-    serve_trainer(config, BATCH, SEQ)
+    sizes = f"data.max_length={SEQ} batch.microbatch_size={BATCH} memory.remat=none mesh.device=cpu mesh.devices=1"
+    serve_trainer(read_config(model, lora, sizes), BATCH, SEQ)
 
 
 def peft_loop(model: str) -> None:

@@ -17,9 +17,9 @@ import platform
 from itertools import product
 from typing import Any
 
-from harness import REPOSITORY, part, read_printed, run_script, write_json
+from harness import REPOSITORY, part, read_config, read_printed, run_script, write_json
 
-from trainer.config import tree
+from trainer.config.tree import Config
 from trainer.replay.repetition import FLOOR
 
 TABLE = REPOSITORY / "trainer" / "replay" / "tolerances.json"
@@ -37,24 +37,20 @@ VARIANTS: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
     "one core": ({}, ("taskset", "--cpu-list", "0")),
 }
 """Environment variables and command prefix."""
+SETTINGS = f"""
+    data.max_length=64 batch.microbatch_size=4 memory.remat=none memory.loss_chunk_tokens=null precision.cpu_isa=native
+    mesh.device=cpu mesh.devices=1 limits.steps={max(STEPS)}
+"""
+"""Programs are native, because the differences between processors are what is measured."""
 MODELS = ("tiny-gpt2", "tiny-gpt2 fast", "demo lora")
 
 
-def build_config(model: str, compute: str) -> tree.Config:
+def build_config(model: str, compute: str) -> Config:
     """Return a training with fast learning, so that differences grow."""
-    return tree.Config(
-        name="tolerance",
-        model=tree.ModelConfig(name=model.split()[0]),
-        method=tree.MethodConfig(kind="lora" if model.endswith("lora") else "full"),
-        data=tree.DataConfig(max_length=64),
-        optimizer=tree.OptimizerConfig(learning_rate=1e-2 if model.endswith("fast") else 2e-3, schedule="constant"),
-        batch=tree.BatchConfig(microbatch_size=4),
-        # Native: the differences between processors are what is measured.
-        precision=tree.PrecisionConfig(compute=compute, cpu_isa="native"),  # type: ignore[arg-type]
-        memory=tree.MemoryConfig(remat="none", loss_chunk_tokens=None),
-        mesh=tree.MeshConfig(device="cpu", devices=1),
-        limits=tree.LimitsConfig(steps=max(STEPS)),
-    )
+    name, _, kind = model.partition(" ")
+    learning = f"optimizer.learning_rate={1e-2 if kind == 'fast' else 2e-3} optimizer.schedule=constant"
+    method = f"method.kind={'lora' if kind == 'lora' else 'full'} precision.compute={compute}"
+    return read_config(name, learning, method, SETTINGS)
 
 
 def train(model: str, compute: str) -> None:

@@ -21,6 +21,7 @@ from harness import (
     installed,
     random_batches,
     ratios,
+    read_config,
     run_loops,
     run_script,
     serve,
@@ -48,6 +49,11 @@ MODEL_CONFIG = {
 """The shapes as keys of config.json."""
 ADAMW: dict[str, Any] = {"learning_rate": 1e-3, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.01}
 """Constant learning rate, no gradient clipping, float32."""
+SETTINGS = f"""
+    model.weights=random data.max_length={SEQ} batch.microbatch_size={BATCH} memory.remat=none
+    optimizer.name=adamw optimizer.schedule=constant optimizer.max_grad_norm=null
+    memory.loss_chunk_tokens=null mesh.device=cpu mesh.devices=1
+"""
 JAX = ("jax==0.10.2", "flax==0.12.8", "optax==0.2.8")
 ENVIRONMENTS = {"torch": ("torch==2.13.0", "transformers==5.23.0"), "tunix": ("google-tunix==0.1.7", *JAX)}
 
@@ -68,19 +74,10 @@ TARGETS = {
 
 def trainproof_loop(family: str) -> None:
     """Serve this trainer's step, as a run calls it; as in the peers, the logits of all tokens are in memory."""
-    from trainer.config import tree
-
+    adamw = " ".join(f"optimizer.{name}={value}" for name, value in ADAMW.items())
     with TemporaryDirectory() as folder:
         write_model(Path(folder), {"model_type": family, **MODEL_CONFIG})
-        config = tree.Config(
-            model=tree.ModelConfig(name=folder, weights="random"),
-            data=tree.DataConfig(max_length=SEQ),
-            optimizer=tree.OptimizerConfig(name="adamw", schedule="constant", max_grad_norm=None, **ADAMW),
-            batch=tree.BatchConfig(microbatch_size=BATCH),
-            memory=tree.MemoryConfig(remat="none", loss_chunk_tokens=None),
-            mesh=tree.MeshConfig(device="cpu", devices=1),
-        )
-        serve_trainer(config, BATCH, SEQ)
+        serve_trainer(read_config(folder, SETTINGS, adamw), BATCH, SEQ)
 
 
 def torch_loop(family: str, attention: str, mode: str = "as_written") -> None:
