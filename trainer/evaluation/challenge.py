@@ -22,9 +22,16 @@ from trainer.data.answers import unreadable_items
 from trainer.data.builtin.reasoning import fresh_items, prompt_key
 from trainer.data.conversations import untrusted_model
 from trainer.data.rows import RowFile, read_eval_set
-from trainer.evaluation.answers import answer_items, select_rows
+from trainer.evaluation.answers import (
+    MAX_DIFFERENCES,
+    Verdict,
+    VerifiedAnswer,
+    answer_items,
+    receipt_items,
+    select_rows,
+    verify_answers,
+)
 from trainer.evaluation.evaluate import available_devices
-from trainer.evaluation.reanswer import MAX_DIFFERENCES, Verdict, VerifiedAnswer, receipt_items, verify_answers
 from trainer.evaluation.recorded import (
     find_model,
     load_run_params,

@@ -39,8 +39,7 @@ from trainer.data.answers import (
     unwritable_items,
 )
 from trainer.data.rows import RowFile, read_eval_set
-from trainer.evaluation.answers import Sampler, answer_items, select_rows
-from trainer.evaluation.reanswer import trace_texts
+from trainer.evaluation.answers import Sampler, answer_items, select_rows, trace_texts
 from trainer.evaluation.recorded import (
     EVALUATED,
     is_evaluated,

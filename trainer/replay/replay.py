@@ -20,8 +20,7 @@ from evidence.proof.signatures import refuse
 from evidence.scores.reading import read_scoring
 from schemas.problems import ProblemError
 from trainer.data.conversations import untrusted_model
-from trainer.evaluation.answers import Sampler
-from trainer.evaluation.reanswer import VerifiedAnswer, receipt_items, verify_answers
+from trainer.evaluation.answers import Sampler, VerifiedAnswer, receipt_items, verify_answers
 from trainer.evaluation.recorded import recorded_items
 from trainer.loop.chain import Segment, SegmentSpan, load_trained_params, saved_state_steps, split_spans, write_state
 from trainer.loop.checkpoints import state_sha256, to_stored
@@ -80,17 +79,12 @@ class Draw:
 
         The first and the last part are always replayed, so fabricated steps are assumed between them. With `T` steps
         between, `F` fabricated, and `m` in the shortest part, another honest part is drawn after `i` honest ones with
-        probability at most `1 − F / (T − i m)`. For equal parts this is the hypergeometric distribution,
-        `C(N − f, k) / C(N, k)` for `k` drawn and `f` false parts among `N` (W. Feller, An Introduction to Probability
-        Theory and Its Applications, vol. 1, 3rd ed., §II.6).
+        probability at most `1 − F / (T − i m)`. For equal parts this is the hypergeometric distribution (W. Feller, An
+        Introduction to Probability Theory and Its Applications, vol. 1, 3rd ed., §II.6): three of 18 drawn parts, of
+        which 10 are false, are all honest with probability 8/18 · 7/17 · 6/16 = 0.069.
 
         The probability is 0 unless every part between could be drawn, because the author knows which ones could, and 1
         if fabricated steps do not fit between, because the first or the last part then has some.
-
-        Example:
-            2,000 steps in 20 parts, 18 between the first and the last. With half of all steps fabricated, 10 of
-            the 18 are false. Three drawn parts are all honest with probability 8/18 · 7/17 · 6/16 = 0.069, so the run
-            is detected with 0.931; five drawn parts detect it with 1 − 8·7·6·5·4 / (18·17·16·15·14) = 0.993.
         """
         if not self.is_complete:
             return 0.0

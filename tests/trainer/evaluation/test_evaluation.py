@@ -25,9 +25,9 @@ from evidence.run import read_run
 from evidence.scores.reading import Scoring
 from evidence.scores.recompute import compute_scores, draw_ids
 from trainer.config.tree import Config
+from trainer.evaluation.answers import changed_score
 from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.evaluation.evaluate import describe_summary, evaluate_run
-from trainer.evaluation.reanswer import changed_score
 from trainer.evaluation.recorded import load_run_params, read_sampler
 from trainer.loop.checkpoints import checkpoint_steps
 from trainer.loop.task import Task, build_mesh

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from evidence.scores.reading import Scoring
-from trainer.evaluation.answers import item_fields
-from trainer.evaluation.reanswer import MARGINS, allowed_margin, find_difference, is_same
+from trainer.evaluation.answers import MARGINS, allowed_margin, find_difference, is_same, item_fields
 
 TEXT = "<reasoning>2 + 2 = 4.</reasoning>\n<answer>4</answer>"
 ROW: dict[str, Any] = {
