@@ -64,8 +64,8 @@ from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import INTERRUPTED, Recorder, explain_full_device, list_artifacts, now
 from trainer.runtime import Devices, choose_devices, init_runtime
 
-CHANGED_FILES = (layout.PREDICTIONS, layout.EVAL_SUMMARY, layout.LOG)
-"""Files that an evaluation adds to a run or changes."""
+CHANGED_FILES = (layout.LOG, layout.PREDICTIONS, layout.EVAL_SUMMARY)
+"""Files that an evaluation changes or adds; the summary is moved last, because a run with it counts as evaluated."""
 
 HELD_OUT_FIELDS = (
     *("id", "prompt", "expected", "also_expected", "output_text", "extracted_answer", "correct"),
@@ -322,13 +322,12 @@ def _config_to_evaluate(folder: Path, eval_set: str | None) -> tuple[Config, str
     config = read_config(folder)
     _refuse_second_evaluation(folder)
     declared = config.evaluation.eval_set
-    name, code, then = eval_set or declared, "TP074", None
-    what = f"The run's configuration declares {declared}, and --eval-set is {name}."
-    if name is None:
-        code, what = "TP071", "The run's configuration names no evaluation set."
-    elif declared in (None, name):
+    name = eval_set or declared
+    if name is not None and declared in (None, name):
         return replace(config, evaluation=replace(config.evaluation, eval_set=name)), name
-    else:
+    code, what, then = "TP071", "The run's configuration names no evaluation set.", None
+    if name is not None:
+        code, what = "TP074", f"The run's configuration declares {declared}, and --eval-set is {name}."
         then = f"Leave --eval-set out, or train another run with --set evaluation.eval_set={name}."
     file, pointer = str(folder / layout.CONFIG), "/evaluation/eval_set"
     problem = problem_of(code, file=file, pointer=pointer, why=None, what=what, next=then)
