@@ -129,14 +129,15 @@ def bare_model(config: Config, devices: Devices) -> ChatModel:
     """Return a model without a run; prompts are a user's turn if its tokenizer has a chat template."""
     source = resolve(config.model.name, config.model.revision)
     task, tokenizer = Task.of(config, source, build_mesh(devices.list)), source.tokenizer()
-    form, scoring = (
-        PromptForm(conversation=has_template(tokenizer), thinks=None),
-        infer_scoring(config.evaluation, (), ()),
+    form, settings = PromptForm(conversation=has_template(tokenizer), thinks=None), config.evaluation
+    scoring = infer_scoring(settings, (), ())
+    return ChatModel(
+        name=Path(source.name).name,
+        folder=Path(config.model.name),
+        sampler=Sampler(task=task, settings=settings, form=form, scoring=scoring, tokenizer=tokenizer),
+        where=_first_source(task),
+        load=partial(initial_params, task),
     )
-    sampler = Sampler(task=task, settings=config.evaluation, form=form, scoring=scoring, tokenizer=tokenizer)
-    name, folder = Path(source.name).name, Path(config.model.name)
-    load = partial(initial_params, task)
-    return ChatModel(name=name, folder=folder, sampler=sampler, where=_first_source(task), load=load)
 
 
 def _first_source(task: Task) -> str:

@@ -106,12 +106,9 @@ class Sampler:
     def answer(
         self, params: Params, prompts: Mapping[str, Sequence[int]], like: Sequence[Sequence[int]] = ()
     ) -> Iterator[tuple[Completion, ...]]:
-        """Yield the completions of each prompt: one greedy answer, or `settings.samples` sampled ones.
+        """Yield the completions of each prompt, by item id: one greedy answer, or `settings.samples` sampled ones.
 
-        Args:
-            params: Parameters by name.
-            prompts: Token ids by item id.
-            like: Prompts of the whole set if `prompts` is a subset; see `generate`.
+        `like` has the prompts of the whole set if `prompts` is a subset; see `generate`.
         """
         sampling = evaluation_sampling(self.settings)
         completions = generate(
@@ -171,12 +168,7 @@ def answer_items(
 ) -> Iterator[dict[str, Any]]:
     """Yield the prediction row of each item, in order; an item without room for an answer gets an error row.
 
-    Args:
-        sampler: Model, prompt form and scoring.
-        params: Parameters by name.
-        items: Evaluation items, with unique ids.
-        prompts: Token ids of each item.
-        like: Prompts of the whole set if `items` is a subset; see `generate`.
+    Items have unique ids. `like` has the prompts of the whole set if `items` is a subset; see `generate`.
     """
     with_room = {item["id"]: prompt for item, prompt in zip(items, prompts, strict=True) if sampler.has_room(prompt)}
     completions = sampler.answer(params, with_room, like=[prompt for prompt in like if sampler.has_room(prompt)])
@@ -256,14 +248,15 @@ def verify_answers(
 ) -> tuple[VerifiedAnswer, ...]:
     """Return the result for each recorded answer, in order.
 
-    An answer that fails the forward pass is generated again before it is called different.
+    Answers with the ids `regenerate` are generated again, for equal bits. So is an answer that fails the forward pass,
+    before it is called different.
 
     Args:
         sampler: Sampler of the run.
         params: Parameters by name.
         stated: Prediction rows of the run.
         items: The whole evaluation set, which decides the compiled program.
-        regenerate: Ids of answers to generate again, for equal bits.
+        regenerate: Ids of answers.
         platforms: Where the answers were given and where this runs: cpu, gpu or tpu.
         progress: Called with answers done and answers in all.
     """
@@ -412,13 +405,8 @@ def trace_texts(
     """Yield margins and losses of each answer after its prompt, `[tokens]`; all use one compiled program.
 
     A margin is the gap between the largest logit and the answer token's, 0 where that is the largest; for sampled
-    answers, of the logits with the noise of each draw. Losses are in nats.
-
-    Args:
-        sampler: Model and batch size.
-        params: Parameters by name; may be sharded.
-        texts: Token ids of each prompt and answer, not empty, together within the model's positions.
-        drawing: Sampling parameters and one key per text (`[texts 1]`) if the answers were sampled.
+    answers, of the logits with the noise of each draw. Losses are in nats. Prompts and answers are not empty, and fit
+    into the model's positions together. `drawing` has one key per text (`[texts 1]`) if the answers were sampled.
     """
     graphdef, batch_size = sampler.task.model.graphdef, sampler.settings.batch_size
     width = padded(max((len(prompt) + len(answer) for prompt, answer in texts), default=1))

@@ -97,14 +97,7 @@ def read_answers(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def read_sampler(folder: Path, task: Task, items: RowFile | None, scoring: Scoring | None = None) -> Sampler:
-    """Return the sampler of a run's model, with the prompt form and the scoring that the run recorded.
-
-    Args:
-        folder: Run folder.
-        task: Task of the run.
-        items: Evaluation set, or None.
-        scoring: How answers are read, or None for the run's own way.
-    """
+    """Return the sampler of a run's model, with the prompt form that the run recorded, and the scoring unless given."""
     config = task.config
     if (scoring := scoring or logged_scoring(folder)) is None:
         rows = read_training_rows(config)[1] if config.evaluation.answer is None else ()
@@ -175,10 +168,7 @@ def find_model(folder: Path, config: Config, model: str | None) -> ModelSource:
 def load_run_params(folder: Path, task: Task, *, sha256: str | None) -> tuple[Params, str]:
     """Load the parameters that gave a run's answers, and return them with the name of their file or folder.
 
-    Args:
-        folder: Run folder or an unpacked bundle.
-        task: Task of the run.
-        sha256: Hash of the parameters according to the evaluation, or None to accept the first that are found.
+    `sha256` is their hash according to the evaluation, or None to accept the first that are found.
 
     Raises:
         ProblemError: Exit code 3; the parameters are missing. Exit code 1: only parameters with another hash were

@@ -268,13 +268,7 @@ class ReplayFindings:
 def replay(request: ReplayRequest, say: Say, tell: Tell) -> tuple[dict[str, Any], int]:
     """Replay a run and return the receipt, not sealed yet, and the exit code.
 
-    Args:
-        request: Arguments of the command.
-        say: Prints a line.
-        tell: Called with each progress event.
-
-    Returns:
-        The document `receipt`, and 0 if nothing differs, 1 if anything does, 5 if a signal ended the replay.
+    The exit code is 0 if nothing differs, 1 if anything does, and 5 if a signal ended the replay.
 
     Raises:
         ProblemError: Exit code 2; the run cannot be read. Exit code 3; refused, because a difference would prove
