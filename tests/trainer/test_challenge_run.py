@@ -12,6 +12,7 @@ from configs import changed
 from forging import Row, answered, forge_answers, right_answer
 from model_folders import row_file
 from refusals import catch_problems
+from replays import challenged
 from tasks import task_of
 
 from evidence import layout
@@ -21,10 +22,9 @@ from evidence.proof.receipts import run_sha256
 from evidence.proof.verification import find_proofs
 from evidence.run import read_run
 from evidence.scores.intervals import ExactMatch
-from schemas.validate import check_value
 from trainer.config.tree import Config
 from trainer.data.rows import read_dataset
-from trainer.evaluation.challenge import ChallengeRequest, challenge_run, score_probability
+from trainer.evaluation.challenge import score_probability
 from trainer.export_run import export_run
 from trainer.loop.chain import load_trained_params
 from trainer.model.decoder import params_sha256
@@ -52,13 +52,6 @@ def folder(honest, tmp_path) -> Path:
     copy = shutil.copytree(honest, tmp_path / "run")
     shutil.rmtree(copy / layout.CHECKPOINTS)
     return copy
-
-
-def challenged(folder: Path, **asked: Any) -> dict[str, Any]:
-    chosen = {"items": None, "generate": 40, "seed": 3, "again": 6, "model": None} | asked
-    receipt = challenge_run(ChallengeRequest(folder=folder, **chosen), QUIET, lambda event: None)
-    assert check_value("receipt", receipt, file="receipt") == []
-    return receipt
 
 
 def refusal(folder: Path, exit_code: int, **asked: Any) -> str:

@@ -9,6 +9,7 @@ import pytest
 from configs import changed
 from model_folders import row_file
 from refusals import catch_problems
+from replays import replay_run
 from tasks import inputs_of
 from whole_runs import manifest_of, refusal, rows
 
@@ -20,9 +21,8 @@ from trainer.loop.programs import compiled_steps, train_program
 from trainer.loop.rollouts import Rollouts, build_rollouts, distinct_numbers
 from trainer.loop.state import initial_state
 from trainer.objectives import find_contradictions
-from trainer.replay.recorded import ReplayRequest, read_recorded
+from trainer.replay.recorded import read_recorded
 from trainer.replay.repetition import RecordedStates, Repetition
-from trainer.replay.replay import replay
 
 OF_THE_MACHINE = {"time", "clock_seconds", "step_seconds", "tokens_per_second", "rollout_seconds", "update_seconds"}
 MODULE = """
@@ -104,7 +104,7 @@ def test_it_resumes_and_replays_bit_for_bit(method, kl_beta, rewarded, train):
     drawn_and_updated = [(True, True), (False, False)] * 2
     assert [("sampler_gap" in row, row["rollout_seconds"] > 0) for row in rows(whole)] == drawn_and_updated
     assert max(row.get("sampler_gap", 0) for row in rows(whole)) < 1e-4
-    receipt, code = replay(ReplayRequest(folder=whole), lambda _: None, lambda _: None)
+    receipt, code, _ = replay_run(whole)
     assert ({each["verdict"] for each in receipt["covered"]["segments"]}, code) == ({"identical"}, 0)
 
 

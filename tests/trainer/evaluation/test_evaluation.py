@@ -16,6 +16,7 @@ from configs import changed
 from forging import read_rows, write_rows
 from leaves import Forger, Forgery
 from model_folders import row_file
+from replays import challenged, replay_run
 
 from evidence import layout
 from evidence.compare.scores import compare_runs, score_difference
@@ -26,7 +27,6 @@ from evidence.scores.reading import Scoring
 from evidence.scores.recompute import compute_scores, draw_ids
 from trainer.config.tree import Config
 from trainer.evaluation.answers import changed_score
-from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.evaluation.evaluate import describe_summary, evaluate_run
 from trainer.evaluation.recorded import load_run_params, read_sampler
 from trainer.loop.checkpoints import checkpoint_steps
@@ -34,8 +34,6 @@ from trainer.loop.task import Task, build_mesh
 from trainer.model.source import resolve
 from trainer.objectives import find_contradictions
 from trainer.recorder.progress import Watch
-from trainer.replay.recorded import ReplayRequest
-from trainer.replay.replay import replay
 from trainer.runtime import choose_devices
 
 QUIET = Watch(quiet=True)
@@ -111,11 +109,9 @@ def forge(original: Path, folder: Path, change: Change, forgery: Forgery | None 
     return forger.folder
 
 
-def challenged(folder: Path, again: int, target: Path) -> Values:
+def challenged_items(folder: Path, again: int, target: Path) -> Values:
     question = {"id": "new", "prompt": "Say green, please: ", "expected": "green"}
-    items = Path(row_file(target / "questions.jsonl", question))
-    request = ChallengeRequest(folder=folder, items=items, generate=0, seed=1, again=again, model=None)
-    receipt = challenge_run(request, QUIET, lambda event: None)
+    receipt = challenged(folder, items=Path(row_file(target / "questions.jsonl", question)), again=again)
     assert receipt["score"]["found"]["n"] == 1
     return receipt["covered"]["items"]
 
@@ -196,7 +192,7 @@ def test_a_resumed_run_measures_the_same(spoken, words, train, tmp_path):
 @pytest.mark.parametrize("name", ["spoken", "drawn"])
 def test_a_replay_gives_the_same_points_and_answers(name, request):
     folder = request.getfixturevalue(name)
-    receipt, code = replay(ReplayRequest(folder=folder, whole=True), lambda line: None, lambda event: None)
+    receipt, code, _ = replay_run(folder, whole=True)
     assert (receipt["result"], code) == ("identical", 0), receipt["said"]
     assert receipt["covered"]["items"]["identical"] == 2 * len(read_rows(folder, layout.PREDICTIONS))
 
@@ -322,7 +318,7 @@ def test_a_forged_evaluation_is_found(name, request, tmp_path):
 
 @pytest.mark.slow
 def test_a_challenge_reads_answers_in_the_same_way(spoken, tmp_path):
-    assert challenged(spoken, 2, tmp_path)["identical"] == 2
+    assert challenged_items(spoken, 2, tmp_path)["identical"] == 2
     row = read_rows(spoken, layout.PREDICTIONS)[0]
     assert changed_score(row, Scoring(answer="whole")) == ""
     assert changed_score(row, Scoring()) == "By its text, extracted_answer is None; the run states 'red'."
@@ -330,7 +326,7 @@ def test_a_challenge_reads_answers_in_the_same_way(spoken, tmp_path):
 
 def test_sampled_answers_are_verified_in_one_pass(drawn, tmp_path):
     counts = dict.fromkeys(("drawn", "identical", "within_tolerance", "different", "trained"), 0)
-    assert challenged(drawn, 0, tmp_path) == counts | {"given_again": {"trained": 4, "untrained": 0}}
+    assert challenged_items(drawn, 0, tmp_path) == counts | {"given_again": {"trained": 4, "untrained": 0}}
 
 
 def test_swapped_samples_are_found(drawn, tmp_path):
@@ -345,7 +341,7 @@ def test_swapped_samples_are_found(drawn, tmp_path):
     write_rows(copy, layout.PREDICTIONS, rows)
     summary["predictions"]["sha256"] = sha256_file(copy / layout.PREDICTIONS)
     (copy / layout.EVAL_SUMMARY).write_text(json.dumps(summary))
-    found = challenged(copy, 0, tmp_path)
+    found = challenged_items(copy, 0, tmp_path)
     assert (found["different"], found["given_again"]["trained"]) == (1, 3)
     assert found["differences"][0]["why"].startswith("The model does not write this: token ")
 

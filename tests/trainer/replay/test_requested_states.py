@@ -12,7 +12,7 @@ import pytest
 from configs import changed
 from forging import forged, read_manifest, read_rows
 from model_folders import row_file
-from replays import record, refusal, replay_run, small_config
+from replays import challenged, record, refusal, replay_run, small_config
 from whole_runs import errors_of
 
 from evidence import layout
@@ -23,9 +23,7 @@ from evidence.grade import Grade
 from evidence.proof.receipts import run_sha256, save_receipt
 from evidence.proof.verification import apply_proofs, find_proofs
 from trainer.config.tree import Config, ModelConfig
-from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.loop.chain import saved_state_steps, steps_to_keep
-from trainer.recorder.progress import Watch
 from trainer.replay.recorded import ReplayRequest, read_recorded
 from trainer.replay.replay import request_states, write_states
 from trainproof.cli.app import main
@@ -204,8 +202,7 @@ def test_an_invented_device_is_not_verified_by_a_challenge(copy):
     device = {"platform": "gpu", "kind": "NVIDIA GeForce RTX 4090", "count": 1}
     forged(copy, manifest={"devices": device})
     items = row_file(copy.parent / "mine.jsonl", {"id": "a", "prompt": "What is 40 + 2?", "expected": "42"})
-    request = ChallengeRequest(folder=copy, items=Path(items), generate=1, seed=7, again=0, model=None)
-    receipt = challenge_run(request, Watch(quiet=True), lambda event: None)
+    receipt = challenged(copy, items=Path(items), again=0)
     assert receipt["result"] != "different"
     save_receipt(receipt)
     grade = grade_with_receipts(copy)
