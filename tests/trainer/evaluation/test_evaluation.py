@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 import pytest
 from configs import changed
 from forging import read_rows, write_rows
@@ -26,7 +27,7 @@ from evidence.run import read_run
 from evidence.scores.reading import Scoring
 from evidence.scores.recompute import compute_scores, draw_ids
 from trainer.config.tree import Config
-from trainer.evaluation.answers import changed_score
+from trainer.evaluation.answers import MARGINS, allowed_margin, changed_score, find_difference, is_same, item_fields
 from trainer.evaluation.evaluate import describe_summary, evaluate_run
 from trainer.evaluation.recorded import load_run_params, read_sampler
 from trainer.loop.checkpoints import checkpoint_steps
@@ -400,3 +401,64 @@ def test_items_are_drawn_from_the_seed_in_the_order_of_the_set():
     assert one == sorted(one, key=ids.index) != other
     assert draw_ids(ids, 99, 0) == ids
     assert set(draw_ids(ids, 8, 0)) < set(draw_ids(ids, 9, 0))
+
+
+ANSWER = "<reasoning>2 + 2 = 4.</reasoning>\n<answer>4</answer>"
+ROW: Values = {
+    "id": "one",
+    "prompt": "What is 2 + 2?",
+    "expected": "4",
+    **dict.fromkeys(("section", "category", "difficulty", "error")),
+    "output_text": ANSWER,
+    "extracted_answer": "4",
+    "correct": True,
+    "format_ok": True,
+    "output_tokens": 40,
+    "finish_reason": "stop",
+    "output_token_ids": " ".join(map(str, range(40))),
+}
+
+
+def difference(stated: Values, *, margin: float = 0.0, platforms=("cpu",)) -> str:
+    """Compare an answer with its item, given the largest logit gap of its tokens."""
+    margins = [np.full(40, margin, np.float32)]
+    return find_difference(stated, item_fields(ROW), margins, allowed_margin("float32", platforms), Scoring())
+
+
+@pytest.mark.parametrize("change", [{}, {"fingerprint": "AAAA"}, {"output_token_ids": None}])
+def test_equal_answers_are_identical_whatever_fields_other_versions_have(change):
+    assert is_same({key: value for key, value in (ROW | change).items() if value is not None or key not in change}, ROW)
+    assert not is_same(ROW | change, ROW | {"output_text": "5"})
+
+
+@pytest.mark.parametrize(
+    ("margin", "platforms", "is_accepted"),
+    [
+        (0.0005, ("cpu",), True),
+        (0.05, ("cpu",), False),
+        # A TPU multiplies float32 in bfloat16 by default; between CPUs nothing explains such a margin.
+        (0.05, ("tpu", "cpu"), True),
+        (0.3, ("tpu", "cpu"), False),
+    ],
+)
+def test_margins_depend_on_the_platforms(margin, platforms, is_accepted):
+    assert (difference(ROW, margin=margin, platforms=platforms) == "") == is_accepted
+
+
+@pytest.mark.parametrize(
+    ("change", "margin", "why"),
+    [
+        ({"prompt": "What is 3 + 1?"}, 0, "The set states prompt 'What is 2 + 2?', and the run 'What is 3 + 1?'."),
+        ({"expected": "5", "correct": False}, 0, "The set states expected '4', and the run '5'."),
+        ({"correct": False}, 0, "By its text, correct is True; the run states False."),
+        ({"error": "no room"}, 0, "The run states an error (no room), and the model answers."),
+        ({}, 2, "The model does not write this: token 1 of the stated answer has a logit 2 below the largest; other "),
+    ],
+)
+def test_an_edited_field_and_an_improbable_token_are_named(change, margin, why):
+    assert difference(ROW | change, margin=margin).startswith(why)
+
+
+def test_lower_precision_allows_more():
+    assert allowed_margin("float32", ("cpu", "gpu")) == MARGINS["float16"]
+    assert allowed_margin("bfloat16", ("cpu", "gpu")) == MARGINS["bfloat16"]
