@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,13 @@ def test_an_edited_answer_is_named(change, why, folder):
     [difference] = items["differences"]
     assert difference["id"] == "eval_v1-008"
     assert difference["why"].startswith(why)
+
+
+def test_repeated_and_unknown_ids_are_named(folder):
+    forge_answers(folder, lambda number, row: row | {"id": {7: "eval_v1-001", 8: "other"}.get(number, row["id"])})
+    found = Counter(each["why"] for each in challenged(folder, again=0)["covered"]["items"]["differences"])
+    repeated, unknown = "The run states this item more than once.", "The evaluation set lacks an item with this id."
+    assert found == {repeated: 2, unknown: 1}
 
 
 @pytest.mark.slow

@@ -222,8 +222,8 @@ def item_fields(item: dict[str, Any]) -> dict[str, Any]:
 
 def select_rows(file: RowFile, places: Sequence[int]) -> RowFile:
     """Return a file with only the rows at some places, in that order."""
-    rows, lines = (tuple(of_file[place] for place in places) for of_file in (file.rows, file.lines))
-    return replace(file, rows=rows, lines=lines)
+    rows, lines = [file.rows[place] for place in places], [file.lines[place] for place in places]
+    return replace(file, rows=tuple(rows), lines=tuple(lines))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,10 +274,13 @@ def verify_answers(
                 found[row["id"]] = find_difference(row, item_fields(item), of_row, allowed, sampler.scoring, stop)
         return found
 
-    results = {row["id"]: VerifiedAnswer(id=row["id"], verdict="followed") for row in stated}
-    why = dict.fromkeys(results.keys() - by_id.keys(), "The evaluation set lacks an item with this id.")
-    why |= find_differences([row for row in stated if row["id"] in by_id and row["id"] not in regenerate])
-    left = {row["id"]: row for row in stated if row["id"] in by_id and (row["id"] in regenerate or why.get(row["id"]))}
+    counts = Counter(row["id"] for row in stated)
+    why = dict.fromkeys(counts.keys() - by_id.keys(), "The evaluation set lacks an item with this id.")
+    why |= {each: "The run states this item more than once." for each, count in counts.items() if count > 1}
+    rows = {row["id"]: row for row in stated if row["id"] not in why}
+    results = {each: VerifiedAnswer(id=each, verdict="followed") for each in counts}
+    why |= find_differences([row for row in rows.values() if row["id"] not in regenerate])
+    left = {each: row for each, row in rows.items() if each in regenerate or why.get(each)}
     followed = len(stated) - len(left)
     for done in range(followed):
         progress(done + 1, len(stated))
@@ -290,7 +293,7 @@ def verify_answers(
             del left[answer["id"]]
         progress(done, len(stated))
     why |= find_differences([row for row in left.values() if row["id"] in regenerate])
-    for each in {*left, *(results.keys() - by_id.keys())}:
+    for each in {*left, *(counts.keys() - rows.keys())}:
         reason = why.get(each, "")
         results[each] = VerifiedAnswer(id=each, verdict="different" if reason else "within tolerance", why=reason)
     return tuple(results[row["id"]] for row in stated)

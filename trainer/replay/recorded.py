@@ -310,7 +310,8 @@ def _recorded_eval_set(run: RecordedRun) -> RowFile | None:
 
 def _data_problems(run: RecordedRun, data: Data) -> Iterator[Problem]:
     """Yield problems if dataset or evaluation set are not the run's."""
-    files = [("/dataset/sha256", "trained", data.dataset, run.manifest["dataset"]["sha256"], None)]
+    files: list[tuple[str, str, RowFile, str, str | None]] = []
+    files.append(("/dataset/sha256", "trained", data.dataset, run.manifest["dataset"]["sha256"], None))
     if run.summary is not None and data.items is not None:
         then = "Put the run's evaluation set at the path in its configuration."
         files.append(("/eval_set/sha256", "evaluated", data.items.file, run.summary["eval_set"]["sha256"], then))
