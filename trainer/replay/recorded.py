@@ -281,14 +281,14 @@ def prepare_replay(run: RecordedRun, request: ReplayRequest) -> ReplaySetup:
 
 def replay_config(run: RecordedRun, request: ReplayRequest) -> Config:
     """Return the configuration of a run with its automatic settings resolved as recorded, and the requested files."""
-    effective, memory = effective_settings(run.manifest), run.config.memory
+    config, effective = run.config, effective_settings(run.manifest)
     layers, attention = effective.get("memory.layers", "unrolled"), effective.get("memory.attention", "plain")
-    remat = effective["memory.remat"] if memory.remat == "auto" else memory.remat
-    config = replace(run.config, memory=replace(memory, layers=layers, attention=attention, remat=remat))
-    if request.dataset is not None:
-        config = replace(config, data=replace(config.data, dataset=request.dataset))
-    if request.model is not None:
-        config = replace(config, model=replace(config.model, name=request.model))
+    remat = effective["memory.remat"] if config.memory.remat == "auto" else config.memory.remat
+    memory = replace(config.memory, layers=layers, attention=attention, remat=remat)
+    data = replace(config.data, dataset=request.dataset or config.data.dataset)
+    config = replace(
+        config, memory=memory, data=data, model=replace(config.model, name=request.model or config.model.name)
+    )
     available = len(choose_devices(config.mesh.device, None).list)
     count = min(run.manifest["devices"]["count"], available)
     return replace(config, mesh=replace(config.mesh, devices=count))
