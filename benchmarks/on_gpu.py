@@ -118,11 +118,9 @@ def measure_step(name: str, *, tiny: bool) -> dict[str, Any]:
     program = train_program(task)
     compiled = program.compile()
     state, frozen = initial_state(task)
-    numbers, vocab = np.random.default_rng(0), task.model.source.spec.vocab
-    batch = {
-        key: numbers.integers(0, vocab, shape.shape, np.int32) if key == "tokens" else np.ones(shape.shape, shape.dtype)
-        for key, shape in program.arguments[2].items()
-    }
+    random, vocab = np.random.default_rng(0), task.model.source.spec.vocab
+    batch = {name: np.ones(shape.shape, shape.dtype) for name, shape in program.arguments[2].items()}
+    batch["tokens"] = random.integers(0, vocab, batch["tokens"].shape, np.int32)
 
     def take_step() -> Any:
         state[0], metrics = compiled.call(state[0], frozen, batch)
