@@ -2,7 +2,7 @@
 
 Each verdict was decided by hand before any program read the forms. A false accept counts a wrong answer as correct, a
 false reject a correct answer as wrong. math-verify needs an environment of its own; it reads numbers and formulas, with
-a time limit of 5 seconds each. Choices are only read by trainproof.
+a time limit of 5 seconds each. Choices are only read by trainproof. Writes benchmarks/results/answer_forms.json.
 
     python -m venv /tmp/judge && /tmp/judge/bin/pip install math-verify
     python benchmarks/answer_forms.py /tmp/judge/bin/python
@@ -11,35 +11,33 @@ a time limit of 5 seconds each. Choices are only read by trainproof.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from harness import RESULTS, describe_machine, write_json
+from harness import REPOSITORY, describe_machine, installed, part, read_printed, run_script, write_json
 
-from evidence.scores.reading import Scoring
-
-REPOSITORY = Path(__file__).parents[1]
 FORMS = REPOSITORY / "tests" / "cases" / "answer_forms.jsonl"
 COMPARE = {"last_number": "numeric", "boxed": "numeric", "choice": "folded"}
 
-MATH_VERIFY = """
-import json, sys, importlib.metadata as metadata
-from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
-kinds = [LatexExtractionConfig(), ExprExtractionConfig()]
-forms = json.load(sys.stdin)
-right = [bool(verify(parse(f"${one['expected']}$", kinds), parse(one["answer"], kinds))) for one in forms]
-print(json.dumps({"right": right, "versions": {n: metadata.version(n) for n in ("math-verify", "sympy")}}))
-"""
+
+def read_forms() -> list[dict[str, Any]]:
+    """Return the forms: an answer, the expected one, and the verdict."""
+    return [json.loads(line) for line in FORMS.read_text("utf-8").splitlines()]
 
 
-def is_right(form: dict[str, Any]) -> bool:
-    """Return whether our reader accepts an answer."""
-    scoring = Scoring(answer=form["reader"], compare=COMPARE[form["reader"]])
-    return bool(scoring.verdict(form["answer"], "stop", [form["expected"]])["correct"])
+def run_math_verify() -> None:
+    """Print which numbers and formulas math-verify accepts; runs in its environment."""
+    from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
+
+    kinds, forms = [LatexExtractionConfig(), ExprExtractionConfig()], read_forms()
+    right = [
+        bool(verify(parse(f"${form['expected']}$", kinds), parse(form["answer"], kinds)))
+        for form in forms
+        if form["reader"] != "choice"
+    ]
+    print(json.dumps({"right": right, "versions": installed("math-verify", "sympy")}))
 
 
 def errors(forms: Sequence[dict[str, Any]], right: Sequence[bool]) -> dict[str, Any]:
@@ -52,35 +50,30 @@ def errors(forms: Sequence[dict[str, Any]], right: Sequence[bool]) -> dict[str, 
     return found
 
 
-def main(judge: str) -> None:
+def main() -> None:
     """Read every form with both readers, print and write."""
-    forms = [json.loads(line) for line in FORMS.read_text("utf-8").splitlines()]
-    numbers = [form for form in forms if form["reader"] != "choice"]
-    choices = [form for form in forms if form["reader"] == "choice"]
+    from evidence.scores.reading import Scoring
+
+    def is_right(form: dict[str, Any]) -> bool:
+        scoring = Scoring(answer=form["reader"], compare=COMPARE[form["reader"]])
+        return bool(scoring.verdict(form["answer"], "stop", [form["expected"]])["correct"])
+
+    numbers, choices = (
+        [one for one in read_forms() if (one["reader"] == "choice") == wanted] for wanted in (False, True)
+    )
     began = time.process_time()
-    ours = {
-        name: errors(some, list(map(is_right, some))) for name, some in (("numbers", numbers), ("choices", choices))
-    }
+    ours = {name: errors(some, [*map(is_right, some)]) for name, some in (("numbers", numbers), ("choices", choices))}
     seconds = time.process_time() - began
-    command = [judge, "-c", MATH_VERIFY]
-    done = subprocess.run(command, input=json.dumps(numbers), capture_output=True, text=True, check=True)
-    theirs = json.loads(done.stdout)
+    theirs = read_printed(part("math_verify", python=sys.argv[1]))
     machine = describe_machine("trainproof")
     machine["packages"] |= theirs["versions"]
-    result = {
-        "machine": machine,
-        "forms": {"numbers": len(numbers), "choices": len(choices)},
-        "ours": ours | {"microseconds_a_form": round(1e6 * seconds / len(forms))},
-        "math_verify": {"numbers": errors(numbers, theirs["right"])},
-    }
-    write_json(RESULTS / "answer_forms.json", result)
-    for name, of in (("ours", ours), ("math-verify", result["math_verify"])):
-        rates = {
-            kind: f"{of['numbers'][kind]['n']} of {of['numbers'][kind]['of']}"
-            for kind in ("false_accept", "false_reject")
-        }
-        print(name, rates)
+    sides = {"ours": ours, "math_verify": {"numbers": errors(numbers, theirs["right"])}}
+    for name, side in sides.items():
+        print(name, {kind: f"{rates['n']} of {rates['of']}" for kind, rates in side["numbers"].items()})
+    counts = {"numbers": len(numbers), "choices": len(choices)}
+    speed = {"microseconds_a_form": round(1e6 * seconds / sum(counts.values()))}
+    write_json("answer_forms.json", {"machine": machine, "forms": counts, **sides, "ours": ours | speed})
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    run_script(main, math_verify=run_math_verify)

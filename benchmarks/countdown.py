@@ -40,7 +40,6 @@ HELD_OUT, EVAL_ITEMS = 600, 300
 """Number of held-out items in `grpo_learning.py`, and in `eval_countdown_v2`, which has the first of them."""
 DATASET, EVAL_SET = "countdown-v2", "eval_countdown_v2"
 
-_PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2}
 _Part = tuple[Fraction, str, int]
 """Value, text and precedence: 1 a sum, 2 a product, 3 a number."""
 
@@ -91,25 +90,24 @@ def solutions(item: Item) -> list[str]:
 def expressions(numbers: tuple[int, ...]) -> dict[Fraction, set[str]]:
     """Return every value that uses each of the numbers once, with all ways to write it."""
     found: dict[Fraction, set[str]] = defaultdict(set)
-    _combine([(Fraction(number), str(number), 3) for number in numbers], found)
+
+    def combine(parts: list[_Part]) -> None:
+        if len(parts) == 1:
+            found[parts[0][0]].add(parts[0][1])
+        for one, other in permutations(range(len(parts)), 2):
+            rest = [part for place, part in enumerate(parts) if place not in (one, other)]
+            for each in _join(parts[one], parts[other]):
+                combine([*rest, each])
+
+    combine([(Fraction(number), str(number), 3) for number in numbers])
     return dict(found)
-
-
-def _combine(parts: list[_Part], found: dict[Fraction, set[str]]) -> None:
-    if len(parts) == 1:
-        found[parts[0][0]].add(parts[0][1])
-        return
-    for one, other in permutations(range(len(parts)), 2):
-        rest = [part for place, part in enumerate(parts) if place not in (one, other)]
-        for each in _join(parts[one], parts[other]):
-            _combine([*rest, each], found)
 
 
 def _join(left: _Part, right: _Part) -> Iterator[_Part]:
     (a, a_text, a_precedence), (b, b_text, b_precedence) = left, right
     values = {"+": a + b, "-": a - b, "*": a * b} | ({"/": a / b} if b else {})
     for sign, value in values.items():
-        precedence = _PRECEDENCE[sign]
+        precedence = 1 if sign in "+-" else 2
         first = a_text if a_precedence >= precedence else f"({a_text})"
         is_bare = b_precedence > precedence or (b_precedence == precedence and sign in "+*")
         yield value, f"{first}{sign}{b_text if is_bare else f'({b_text})'}", precedence
@@ -129,14 +127,9 @@ def held_out_tasks() -> list[tuple[Item, dict[str, Any]]]:
 
 def eval_items() -> list[dict[str, Any]]:
     """Return the rows of `eval_countdown_v2`, with all solutions of each item."""
+    about = {"section": "core", "category": "countdown"}
     return [
-        {
-            "id": f"{EVAL_SET}-{number:03}",
-            "prompt": task["prompt"],
-            "expected": solutions(item),
-            "section": "core",
-            "category": "countdown",
-        }
+        {"id": f"{EVAL_SET}-{number:03}", "prompt": task["prompt"], "expected": solutions(item), **about}
         for number, (item, task) in enumerate(held_out_tasks()[:EVAL_ITEMS], start=1)
     ]
 

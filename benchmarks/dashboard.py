@@ -8,7 +8,6 @@ Page times are the seconds from an action until its result is painted; reloads a
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -23,10 +22,10 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from harness import RESULTS, describe_machine, spread, write_json
+from harness import REPOSITORY, build_parser, describe_machine, spread, write_json
 from playwright.sync_api import Browser, Page, sync_playwright
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+sys.path.insert(0, str(REPOSITORY / "tests" / "support"))
 
 from browser import FLAGS, chromium, serving
 from synthetic import STARTED, write_run
@@ -63,8 +62,6 @@ first = measure()
 print(first, measure(), measure())
 """
 
-Figures = dict[str, float]
-
 
 def write_one(root: Path, number: int) -> None:
     """Write a run of 1,000 metric rows."""
@@ -86,6 +83,8 @@ def fresh_page(browser: Browser) -> Iterator[Page]:
 
 def time_load(page: Page, address: str) -> float:
     """Return the seconds until the run list is painted, then wait until page and server are idle."""
+    page.goto("about:blank")
+    page.wait_for_timeout(1000)
     began = time.perf_counter()
     page.goto(address, wait_until="commit")
     page.wait_for_function(GRID_PAINTED, polling=20)
@@ -94,9 +93,9 @@ def time_load(page: Page, address: str) -> float:
     return seconds
 
 
-def measure_pages(browser: Browser, root: Path) -> Figures:
+def measure_pages(browser: Browser, root: Path) -> dict[str, float]:
     """Measure the run list: first with an empty cache, then after a restart with the cache."""
-    figures: Figures = {}
+    figures = {}
     with tempfile.TemporaryDirectory() as home:
         with serving(root, Path(home)) as address, fresh_page(browser) as page:
             figures["first_visit_unread"] = time_load(page, address)
@@ -110,16 +109,11 @@ def measure_pages(browser: Browser, root: Path) -> Figures:
                 page.wait_for_timeout(SETTLING_SECONDS * 1000)
             with fresh_page(browser) as page:
                 figures["list_cold"] = time_load(page, address)
-                times = []
-                for _ in range(RELOADS):
-                    page.goto("about:blank")
-                    page.wait_for_timeout(1000)
-                    times.append(time_load(page, address))
-                figures["list_warm"] = median(times)
+                figures["list_warm"] = median(time_load(page, address) for _ in range(RELOADS))
     return figures
 
 
-def measure_index(root: Path) -> Figures:
+def measure_index(root: Path) -> dict[str, float]:
     """Time the first index, after one run changed, unchanged, and in a new process."""
 
     def refresh(cache: str) -> list[float]:
@@ -133,7 +127,7 @@ def measure_index(root: Path) -> Figures:
 
 def main() -> None:
     """Write the corpus unless it exists, measure, print and write the result."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = build_parser(__doc__)
     parser.add_argument("--corpus", type=Path, required=True, help="folder of the corpus")
     parser.add_argument("--runs", type=int, nargs="+", default=[2000], help="sizes of the run list")
     parser.add_argument("--repeat", type=int, default=3)
@@ -154,7 +148,7 @@ def main() -> None:
             seconds[f"trainproof_{runs}"] = {name: spread([one[name] for one in rounds], 3) for name in rounds[0]}
             print(json.dumps({f"trainproof_{runs}": seconds[f"trainproof_{runs}"]}, indent=1), flush=True)
         browser.close()
-    write_json(RESULTS / "dashboard.json", {"about": about, "seconds": seconds})
+    write_json("dashboard.json", {"about": about, "seconds": seconds})
 
 
 if __name__ == "__main__":

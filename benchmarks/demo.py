@@ -8,16 +8,15 @@ benchmarks/results/demo.json.
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
-from statistics import median
 from typing import Any
+
+from harness import spread, write_json
 
 from evidence.grade import check_run
 from evidence.run import read_run
 
-RESULT = Path(__file__).parent / "results" / "demo.json"
 FIGURES = ("train_seconds", "exact_match_percent", "arithmetic_percent")
 
 
@@ -50,14 +49,10 @@ def read_figures(folder: Path) -> dict[str, Any]:
 
 def summarize(runs: list[dict[str, Any]], names: tuple[str, ...]) -> dict[str, Any]:
     """Return baseline, minimum, median and maximum of each figure, and every run."""
-    columns = {name: [run[name] for run in runs] for name in names}
-    for name, values in columns.items():
-        print(f"{runs[0]['method']} {name:<20} {min(values):8.1f} {median(values):8.1f} {max(values):8.1f}")
-    return {
-        "baseline_percent": max(run["baseline_percent"] for run in runs),
-        **{name: {"min": min(one), "median": median(one), "max": max(one)} for name, one in columns.items()},
-        "runs": [{key: value for key, value in run.items() if key != "environment"} for run in runs],
-    }
+    figures = {name: spread([run[name] for run in runs], 3) for name in names}
+    print(runs[0]["method"], figures)
+    rows = [{key: value for key, value in run.items() if key != "environment"} for run in runs]
+    return {"baseline_percent": max(run["baseline_percent"] for run in runs), **figures, "runs": rows}
 
 
 def main() -> None:
@@ -72,7 +67,7 @@ def main() -> None:
         **summarize(full, FIGURES),
         "lora": {"machine": lora[0]["environment"], **summarize(lora, FIGURES[:2])},
     }
-    RESULT.write_text(json.dumps(result, indent=2) + "\n")
+    write_json("demo.json", result)
 
 
 if __name__ == "__main__":

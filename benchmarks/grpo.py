@@ -12,7 +12,6 @@ benchmarks/results/grpo.json, or grpo_uneven.json with --uneven. Exits with 1 if
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -20,28 +19,30 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from harness import (
-    RESULTS,
-    Costs,
     Loop,
-    StepServer,
     build_parser,
     compile_step,
-    copy_tokenizer,
     installed,
+    ratios,
+    read_config,
+    requested_steps,
     run_loops,
+    run_script,
     spread,
+    timed,
     write_json,
+    write_model,
 )
 
 if TYPE_CHECKING:
     from evidence.rewards import Attempt
 
-KEYS = (
+SHAPE_KEYS = (
     *("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim"),
     *("intermediate_size", "vocab_size"),
 )
 SHAPES = {
-    size: dict(zip(KEYS, values, strict=True)) | {"max_position_embeddings": 512, "tie_word_embeddings": True}
+    size: dict(zip(SHAPE_KEYS, values, strict=True)) | {"max_position_embeddings": 512, "tie_word_embeddings": True}
     for size, values in {"tiny": (128, 4, 4, 2, 32, 512, 576), "small": (256, 6, 8, 4, 32, 768, 8192)}.items()
 }
 """Llama shapes as keys of config.json; everything is float32."""
@@ -55,10 +56,18 @@ PROMPT_TOKENS, NEW_TOKENS = {"tiny": 17, "small": 17, "uneven": 57}, 128
 ADAMW: dict[str, Any] = {"learning_rate": 1e-5, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.0}
 """Constant learning rate; gradients are clipped to norm 1."""
 EPSILONS: dict[str, Any] = {"epsilon_low": 0.2, "epsilon_high": 0.28}
+SETTINGS = f"""
+    objective.kind=grpo objective.rewards=grpo:reward objective.loss_type=dapo objective.group_size={GROUP}
+    objective.max_completion_tokens={NEW_TOKENS} objective.mask_truncated=false
+    objective.epsilon_low={EPSILONS["epsilon_low"]} objective.epsilon_high={EPSILONS["epsilon_high"]}
+    optimizer.name=adamw optimizer.schedule=constant optimizer.max_grad_norm=1.0
+    batch.microbatch_size={PROMPTS * GROUP} memory.remat=none mesh.device=cpu mesh.devices=1
+"""
 ENVIRONMENTS = {"trl": ("trl==1.16.0", "torch==2.13.0", "transformers==5.23.0")}
 SIDES = ("trl", "trainproof")
 PARTS = ("rollout", "update", "step")
 CLOCKS = ("cpu", "wall")
+KEYS = tuple(f"{part}_{clock}" for part in PARTS for clock in CLOCKS)
 
 
 def make_prompts(size: str) -> list[str]:
@@ -68,34 +77,6 @@ def make_prompts(size: str) -> list[str]:
         f"What is {100 + 7 * number} + {900 - 3 * number}? Think first." + " Think again." * (number % repeats)
         for number in range(64)
     ]
-
-
-def make_weights(size: str, end_token: int) -> dict[str, Any]:
-    """Return the same random weights for both sides, with standard deviation 0.02."""
-    import numpy as np
-
-    shape, random = SHAPES[size], np.random.default_rng(0)
-    embed, mlp = shape["hidden_size"], shape["intermediate_size"]
-    query, key_value = (shape[f"num_{name}_heads"] * shape["head_dim"] for name in ("attention", "key_value"))
-    kernels = {
-        "self_attn.q_proj": (query, embed),
-        "self_attn.k_proj": (key_value, embed),
-        "self_attn.v_proj": (key_value, embed),
-        "self_attn.o_proj": (embed, query),
-        "mlp.gate_proj": (mlp, embed),
-        "mlp.up_proj": (mlp, embed),
-        "mlp.down_proj": (embed, mlp),
-    }
-    weights = {"model.embed_tokens.weight": random.normal(0, 0.02, (shape["vocab_size"], embed))}
-    if size == "uneven":
-        weights["model.embed_tokens.weight"][end_token] *= STOP_SCALE
-    weights["model.norm.weight"] = np.ones(embed)
-    for layer in range(shape["num_hidden_layers"]):
-        for name, lengths in kernels.items():
-            weights[f"model.layers.{layer}.{name}.weight"] = random.normal(0, 0.02, lengths)
-        for name in ("input_layernorm", "post_attention_layernorm"):
-            weights[f"model.layers.{layer}.{name}.weight"] = np.ones(embed)
-    return {name: value.astype(np.float32) for name, value in weights.items()}
 
 
 def count_letters(text: str) -> float:
@@ -108,99 +89,75 @@ def reward(attempt: Attempt) -> float:
     return count_letters(attempt.text)
 
 
-def check_lengths(lengths: list[int], size: str) -> int:
-    """Return the number of new tokens; completions have equal lengths unless `uneven`."""
+def count_tokens(lengths: list[int], size: str, values: dict[str, float]) -> None:
+    """Add the new tokens to the reported values; completions have equal lengths unless `uneven`."""
     assert len(lengths) == PROMPTS * GROUP
     assert size == "uneven" or set(lengths) == {NEW_TOKENS}, "lengths are equal"
-    return sum(lengths)
+    values["new_tokens"] = values.get("new_tokens", 0) + sum(lengths)
 
 
-def trainproof_loop(size: str, tokenizer: str) -> None:
+def trainproof_loop(size: str, model: str) -> None:
     """Serve this trainer's rollouts and step, as a run calls them."""
     import jax
-    from safetensors.numpy import save_file
-    from transformers import PreTrainedTokenizerFast
 
-    from trainer.config import tree
     from trainer.loop.rollouts import build_rollouts
 
-    end_token = int(PreTrainedTokenizerFast.from_pretrained(tokenizer).eos_token_id)
     with TemporaryDirectory() as scratch:
-        model, prompts = Path(scratch) / "model", Path(scratch) / "prompts.jsonl"
-        copy_tokenizer(model)
-        (model / "config.json").write_text(json.dumps({"model_type": "llama", **SHAPES[size]}))
-        save_file(make_weights(size, end_token), model / "model.safetensors")
+        prompts = Path(scratch) / "prompts.jsonl"
         rows = [json.dumps({"prompt": prompt, "completion": "0"}) for prompt in make_prompts(size)]
         prompts.write_text("\n".join(rows) + "\n")
-        config = tree.Config(
-            model=tree.ModelConfig(name=str(model)),
-            data=tree.DataConfig(dataset=str(prompts), max_length=PROMPT_TOKENS[size] + NEW_TOKENS),
-            objective=tree.ObjectiveConfig(
-                kind="grpo",
-                rewards="grpo:reward",
-                loss_type="dapo",
-                group_size=GROUP,
-                max_completion_tokens=NEW_TOKENS,
-                mask_truncated=False,
-                **EPSILONS,
-            ),
-            optimizer=tree.OptimizerConfig(name="adamw", schedule="constant", max_grad_norm=1.0, **ADAMW),
-            batch=tree.BatchConfig(microbatch_size=PROMPTS * GROUP),
-            memory=tree.MemoryConfig(remat="none"),
-            mesh=tree.MeshConfig(device="cpu", devices=1),
-        )
-        task, data, state, frozen, program = compile_step(config)
+        adamw = " ".join(f"optimizer.{name}={value}" for name, value in ADAMW.items())
+        lengths = f"data.dataset={prompts} data.max_length={PROMPT_TOKENS[size] + NEW_TOKENS}"
+        task, data, state, frozen, program = compile_step(read_config(model, SETTINGS, adamw, lengths))
     rollouts = build_rollouts(task, data)
     assert rollouts is not None
     if size != "uneven":  # no token ends a completion
         rollouts = replace(rollouts, programs=replace(rollouts.programs, stop_token_id=-1))
-    server = StepServer(
-        parameters=sum(prod(shape.shape) for shape in task.model.shapes.values()),
-        prompt_tokens=max(int(data.source.batch(number)["lengths"].max()) for number in range(32)),
-        versions=installed("jax", "flax", "optax"),
-        devices=str(jax.devices()),
-    )
-    number = 0
-    while True:
-        server.begin_step()
-        with server.timed("rollout"):
+    facts = {
+        "parameters": sum(prod(shape.shape) for shape in task.model.shapes.values()),
+        "prompt_tokens": max(int(data.source.batch(number)["lengths"].max()) for number in range(32)),
+        "versions": installed("jax", "flax", "optax"),
+        "devices": str(jax.devices()),
+    }
+    for number, values in enumerate(requested_steps(facts)):
+        with timed(values, "rollout_"):
             drawn = rollouts.draw(number, data.source.batch(number), state[0], frozen)
-        server.add("new_tokens", check_lengths([len(row["token_ids"]) for row in drawn.rows], size))
+        count_tokens([len(row["token_ids"]) for row in drawn.rows], size, values)
         state[0], metrics = program.call(state[0], frozen, drawn.batch)
         float(metrics.loss)
-        number += 1
 
 
-def trl_loop(size: str, tokenizer_folder: str) -> None:
+def trl_loop(size: str, folder: str) -> None:
     """Serve TRL's GRPOTrainer, with its defaults except for what both sides share."""
     import torch
     from datasets import Dataset
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, TrainerCallback
+    from transformers import LlamaForCausalLM, PreTrainedTokenizerFast, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
     torch.manual_seed(0)
     prompts = make_prompts(size)
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(tokenizer_folder)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
     end = tokenizer.eos_token_id if size == "uneven" else None
-    model = LlamaForCausalLM(LlamaConfig(**SHAPES[size], eos_token_id=end, bos_token_id=None, pad_token_id=0)).float()
-    weights = make_weights(size, tokenizer.eos_token_id)
-    model.load_state_dict({name: torch.from_numpy(value) for name, value in weights.items()}, strict=False)
-    server = StepServer(
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
-        prompt_tokens=max(len(tokenizer(prompt).input_ids) for prompt in prompts),
-        versions=installed("trl", "torch", "transformers"),
-        devices=f"{torch.get_num_threads()} threads, attention {model.config._attn_implementation}",
+    model.config.eos_token_id = model.generation_config.eos_token_id = end
+    steps = requested_steps(
+        {
+            "parameters": sum(parameter.numel() for parameter in model.parameters()),
+            "prompt_tokens": max(len(tokenizer(prompt).input_ids) for prompt in prompts),
+            "versions": installed("trl", "torch", "transformers"),
+            "devices": f"{torch.get_num_threads()} threads, attention {model.config._attn_implementation}",
+        }
     )
 
     class WaitForRequest(TrainerCallback):
         """Hold each step back until it is requested."""
 
         def on_step_begin(self, *_: Any, **__: Any) -> None:
-            server.begin_step()
+            self.values = next(steps)
 
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as scratch:
         settings = GRPOConfig(
-            output_dir=folder,
+            output_dir=scratch,
             use_cpu=True,
             bf16=False,
             gradient_checkpointing=False,
@@ -232,16 +189,16 @@ def trl_loop(size: str, tokenizer_folder: str) -> None:
             args=settings,
             train_dataset=Dataset.from_list([{"prompt": prompt} for prompt in prompts]),
             processing_class=tokenizer,
-            callbacks=[WaitForRequest()],
+            callbacks=[waiting := WaitForRequest()],
         )
         if size != "uneven":
             trainer.eos_token_ids = [-1]
         original = trainer._generate_and_score_completions
 
         def generate(*args: Any) -> Any:
-            with server.timed("rollout"):
+            with timed(waiting.values, "rollout_"):
                 output = original(*args)
-            server.add("new_tokens", check_lengths(output["completion_mask"].sum(dim=1).tolist(), size))
+            count_tokens(output["completion_mask"].sum(dim=1).tolist(), size, waiting.values)
             return output
 
         trainer._generate_and_score_completions = generate
@@ -249,96 +206,62 @@ def trl_loop(size: str, tokenizer_folder: str) -> None:
 
 
 def split_cost(cost: dict[str, float]) -> dict[str, float]:
-    """Return the seconds of rollout, update and step by clock."""
-    return {
-        **{name: cost[name] for name in ("peak_rss_mib", "new_tokens")},
-        **{f"step_{clock}": cost[clock] for clock in CLOCKS},
-        **{f"rollout_{clock}": cost[f"rollout_{clock}"] for clock in CLOCKS},
-        **{f"update_{clock}": cost[clock] - cost[f"rollout_{clock}"] for clock in CLOCKS},
-    }
+    """Return the seconds of rollout, update and step by clock, new tokens and memory."""
+    steps = {f"step_{clock}": cost[clock] for clock in CLOCKS}
+    return cost | steps | {f"update_{clock}": cost[clock] - cost[f"rollout_{clock}"] for clock in CLOCKS}
 
 
 def summarize(facts: dict[str, Any], costs: list[dict[str, float]]) -> dict[str, Any]:
     """Return the figures of one loop."""
-    keys = [f"{part}_{clock}" for part in PARTS for clock in CLOCKS]
     return {
         **facts,
-        **{f"{key}_seconds": spread([cost[key] for cost in costs]) for key in keys},
+        **{f"{key}_seconds": spread([cost[key] for cost in costs]) for key in KEYS},
         "new_tokens_a_cpu_second": spread([cost["new_tokens"] / cost["rollout_cpu"] for cost in costs]),
         "peak_rss_mib": costs[-1]["peak_rss_mib"],
     }
 
 
-def compute_ratios(rounds: list[Costs], sizes: list[str]) -> dict[str, Any]:
-    """Return TRL's seconds per new token over ours, by size, part and clock."""
-
-    def ratio(costs: Costs, size: str, key: str) -> float:
-        trl, ours = (costs[f"{side} {size}"][key] / costs[f"{side} {size}"]["new_tokens"] for side in SIDES)
-        return trl / ours
-
-    return {
-        size: {
-            part: {clock: spread([ratio(costs, size, f"{part}_{clock}") for costs in rounds]) for clock in CLOCKS}
-            for part in PARTS
-        }
-        for size in sizes
-        if all(f"{side} {size}" in rounds[0] for side in SIDES)
-    }
-
-
 def main() -> int:
     """Create the environment, measure, print and write."""
-    from trainer.model.tokenizer import FOLDER as TOKENIZER
-
-    names = {f"{side} {size}": (side, size) for size in SHAPES for side in SIDES}
-    parser = build_parser(__doc__, list(names), rounds=5, steps=1)
+    parser = build_parser(__doc__, [f"{side} {size}" for size in SHAPES for side in SIDES])
     parser.add_argument("--uneven", action="store_true", help="different lengths; writes results/grpo_uneven.json")
     args = parser.parse_args()
     sizes = ["uneven"] if args.uneven else ["tiny", "small"]
-    loops = {
-        name: Loop(
-            script=__file__,
-            arguments=(side, size, str(TOKENIZER)),
-            environment="trl" if side == "trl" else None,
-            one_core=True,
-        )
-        for name, (side, size) in names.items()
-        if size in sizes and name in (args.only or names)
-    }
-    facts, costs, about = run_loops(args, loops, ENVIRONMENTS)
+    loops = {}
+    with TemporaryDirectory() as scratch:
+        for size in sizes:
+            config = {"model_type": "llama", **SHAPES[size], "bos_token_id": None, "pad_token_id": 0}
+            model = write_model(Path(scratch) / size, config, "float32", end_scale=STOP_SCALE if args.uneven else 1)
+            for side in SIDES:
+                environment = "trl" if side == "trl" else None
+                loop = Loop(arguments=(side, size, str(model)), environment=environment, one_core=True)
+                if f"{side} {size}" in (args.only or [f"{side} {size}"]):
+                    loops[f"{side} {size}"] = loop
+        facts, costs, about = run_loops(args, loops, ENVIRONMENTS)
     if about["not_installed"]:
         raise SystemExit(about["not_installed"]["trl"])
     rounds = [{name: split_cost(cost) for name, cost in each.items()} for each in costs]
-    ratios = compute_ratios(rounds, sizes)
-    for size, parts in ratios.items():
-        print(size, {part: parts[part]["cpu"]["median"] for part in PARTS})
+    found, slower = {}, []
+    for size in [each for each in sizes if all(f"{side} {each}" in facts for side in SIDES)]:
+        parts = ratios(rounds, *(f"{side} {size}" for side in SIDES), *KEYS, per="new_tokens")
+        found[size] = {part: {clock: parts[f"{part}_{clock}"] for clock in CLOCKS} for part in PARTS}
+        medians = {part: found[size][part]["cpu"]["median"] for part in PARTS}
+        print(size, medians)
+        slower += [f"{size} {part} is slower than TRL" for part in ("rollout", "step") if medians[part] < 1]
     if not args.only:
+        step = {"prompts": PROMPTS, "group": GROUP, "prompt_tokens": PROMPT_TOKENS[sizes[0]], "new_tokens": NEW_TOKENS}
         result = about | {
             "shapes": {size: SHAPES[size] for size in sizes},
             "adamw": ADAMW,
             "loss": {"loss_type": "dapo", "beta": 0.0, **EPSILONS},
-            "step": {
-                "prompts": PROMPTS,
-                "group": GROUP,
-                "prompt_tokens": PROMPT_TOKENS[sizes[0]],
-                "new_tokens": NEW_TOKENS,
-            },
+            "step": step,
             "loops": {name: summarize(facts[name], [each[name] for each in rounds]) for name in facts},
-            "trl_over_trainproof": ratios,
+            "trl_over_trainproof": found,
         }
-        write_json(RESULTS / ("grpo_uneven.json" if args.uneven else "grpo.json"), result)
-    slower = [
-        f"{size} {part}: {1 / parts[part]['cpu']['median']:.2f} times the CPU seconds of TRL"
-        for size, parts in ratios.items()
-        for part in ("rollout", "step")
-        if parts[part]["cpu"]["median"] < 1
-    ]
+        write_json("grpo_uneven.json" if args.uneven else "grpo.json", result)
     print(*slower, sep="\n")
     return 1 if slower else 0
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--loop"]:
-        {"trainproof": trainproof_loop, "trl": trl_loop}[sys.argv[2]](*sys.argv[3:])
-    else:
-        sys.exit(main())
+    run_script(main, trainproof=trainproof_loop, trl=trl_loop)

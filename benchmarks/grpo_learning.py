@@ -20,7 +20,6 @@ Prints the table of docs/guides/rewards.md and writes benchmarks/results/grpo_le
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import tempfile
@@ -35,6 +34,7 @@ from typing import Any
 import countdown
 import jax
 import numpy as np
+from harness import REPOSITORY, RESULTS, build_parser, write_json
 
 from evidence.hashes import sha256_file
 from evidence.rewards import Attempt
@@ -51,8 +51,7 @@ from trainer.model.stacks import Params
 from trainer.recorder.environment import environment
 from trainer.runtime import choose_devices
 
-CONFIG = Path(__file__).parents[1] / "trainer" / "configs" / "grpo_demo.yaml"
-RESULT = Path(__file__).parent / "results" / "grpo_learning.json"
+CONFIG = REPOSITORY / "trainer" / "configs" / "grpo_demo.yaml"
 WEIGHTS = CONFIG.parent / "countdown_start" / "model.safetensors"
 ARMS = {
     "grpo": "GRPO",
@@ -66,7 +65,11 @@ ANSWERS, AT_A_TIME = 16, 150
 DIGITS = "0123456789abcdefg"
 """A digit states how many of the 16 answers to an item were correct, from 0 to g."""
 EVALUATION_SEED = 7
-MEMORISED_TASKS, MEMORISING_STEPS, MEMORISING_RATE = 600, 200, 1.5e-3
+MEMORISED_TASKS, MEMORISING_STEPS = 600, 200
+MEMORISING = (
+    *("optimizer.learning_rate=1.5e-3", "optimizer.schedule=constant", "batch.microbatch_size=128"),
+    f"limits.steps={MEMORISING_STEPS}",
+)
 
 
 def measure(rollouts: Rollouts, params: Params) -> dict[str, str]:
@@ -119,10 +122,9 @@ def keep_correct(rows: Sequence[dict[str, Any]], _: ObjectiveConfig) -> None:
         row["is_used"], row["advantage"] = row["reward"] == 1, 1.0
 
 
-def build_config(seed: int, **data: Any) -> Config:
+def build_config(seed: int, *settings: str) -> Config:
     """Return the configuration of the demo with another seed and without evaluation."""
-    config = load_config(CONFIG, settings=[f"seed={seed}", "evaluation.eval_set=null"])
-    return replace(config, data=replace(config.data, **data))
+    return load_config(CONFIG, settings=[f"seed={seed}", "evaluation.eval_set=null", *settings])
 
 
 def train(config: Config, assign: Any = assign_advantages, initial: Params | None = None) -> tuple[TrainState, Params]:
@@ -149,24 +151,16 @@ def train_supervised(config: Config, rows: list[dict[str, Any]], folder: Path) -
 
 def run_arm(arm: str, seed: int, rollouts: Rollouts, folder: Path) -> dict[str, Any]:
     """Train and evaluate an arm under a seed."""
-    config, before = build_config(seed), {}
-    initial = None
+    config, before, initial = build_config(seed), {}, None
     if arm == "memorised":
         # The start learns the first tasks of GRPO by heart; GRPO then gets the same tasks, several times.
         tasks = countdown.tasks()[:MEMORISED_TASKS]
         given = [row["task"] for row in tasks]
         known = [countdown.Item(numbers=tuple(sorted(task["numbers"])), target=task["target"]) for task in given]
-        optimizer = replace(config.optimizer, learning_rate=MEMORISING_RATE, schedule="constant")
-        memorising = replace(
-            config,
-            optimizer=optimizer,
-            batch=replace(config.batch, microbatch_size=128),
-            limits=replace(config.limits, steps=MEMORISING_STEPS),
-        )
         rows = countdown.solved(tuple(known), MEMORISING_STEPS * 128, seed)
-        state, frozen = train_supervised(memorising, rows, folder)
+        state, frozen = train_supervised(build_config(seed, *MEMORISING), rows, folder)
         initial, before = state.trained, {"before": measure(rollouts, combine(state.trained, frozen))}
-        config = build_config(seed, dataset=str(countdown.write_rows(folder / "tasks.jsonl", tasks)))
+        config = build_config(seed, f"data.dataset={countdown.write_rows(folder / 'tasks.jsonl', tasks)}")
     began = time.process_time()
     if arm == "more":
         count = config.limits.steps * config.batch.microbatch_size
@@ -192,31 +186,29 @@ def rates(answers: Mapping[str, str]) -> dict[str, float]:
     """Return pass@1 with its interval, pass@16 and the share of correct greedy answers."""
     right = shares(answers, "right")
     mean, half = mean_interval(right)
-    return {
-        "pass_1": mean,
-        "pass_1_half_interval": half,
-        f"pass_{ANSWERS}": float(np.mean(right > 0)),
-        "greedy": float(np.mean(shares(answers, "greedy_right"))),
-    }
+    solved, greedy = float(np.mean(right > 0)), float(np.mean(shares(answers, "greedy_right")))
+    return {"pass_1": mean, "pass_1_half_interval": half, f"pass_{ANSWERS}": solved, "greedy": greedy}
+
+
+def mean_rates(several: Sequence[Mapping[str, str]]) -> dict[str, float]:
+    """Return the mean of each rate over seeds."""
+    each = [rates(one) for one in several]
+    return {name: fmean(one[name] for one in each) for name in each[0]}
 
 
 def summarize(start: Mapping[str, Any], seeds: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return the mean figures of the start and of each arm, and its gain under each seed, paired by item."""
     summary: dict[str, Any] = {"start": rates(start)}
     for arm in ARMS:
-        found = [arms[arm] for arms in seeds.values() if arm in arms]
-        if not found:
+        if not (found := [arms[arm] for arms in seeds.values() if arm in arms]):
             continue
-        each = [rates(one) for one in found]
-        summary[arm] = {name: fmean(one[name] for one in each) for name in each[0]}
-        befores = [one.get("before", start) for one in found]
+        summary[arm] = mean_rates(found)
         for name, gain in (("right", "gain"), ("greedy_right", "greedy_gain")):
-            pairs = zip(found, befores, strict=True)
+            pairs = [(one, one.get("before", start)) for one in found]
             gains = [mean_interval(shares(one, name) - shares(before, name)) for one, before in pairs]
             summary[arm] |= {gain: fmean(mean for mean, _ in gains), f"{gain}s": gains}
         if "before" in found[0]:
-            before = [rates(one["before"]) for one in found]
-            summary[arm]["before"] = {name: fmean(one[name] for one in before) for name in before[0]}
+            summary[arm]["before"] = mean_rates([one["before"] for one in found])
         summary[arm]["cpu_seconds"] = fmean(one["cpu_seconds"] for one in found)
     return summary
 
@@ -227,30 +219,28 @@ def format_table(summary: Mapping[str, Any]) -> str:
         f"| arm | pass@1 | gain under each seed | mean gain | greedy | pass@{ANSWERS} | CPU s |",
         "|---|---|---|---|---|---|---|",
     ]
-    start = summary["start"] | {"gains": []}
-    before = {"before": start} | {name: summary[arm] for arm, name in ARMS.items() if arm in summary}
-    for name, figures in before.items():
-        gains = " / ".join(f"{100 * gain:+.1f} ± {100 * half:.1f}" for gain, half in figures["gains"])
-        mean = f"{100 * figures['gain']:+.1f}" if gains else ""
-        seconds = f"{figures['cpu_seconds']:.0f}" if gains else ""
-        if "before" in figures:
-            name += f" (before: {100 * figures['before']['pass_1']:.1f})"  # noqa: PLW2901
+    for arm, name in {"start": "before", **ARMS}.items():
+        if (figures := summary.get(arm)) is None:
+            continue
+        gains = mean = seconds = ""
+        if arm != "start":
+            gains = " / ".join(f"{100 * gain:+.1f} ± {100 * half:.1f}" for gain, half in figures["gains"])
+            mean, seconds = f"{100 * figures['gain']:+.1f}", f"{figures['cpu_seconds']:.0f}"
+        before = f" (before: {100 * figures['before']['pass_1']:.1f})" if "before" in figures else ""
         one, greedy, most = (100 * figures[key] for key in ("pass_1", "greedy", f"pass_{ANSWERS}"))
-        lines.append(f"| {name} | {one:.1f} | {gains} | {mean} | {greedy:.1f} | {most:.1f} | {seconds} |")
+        lines.append(f"| {name}{before} | {one:.1f} | {gains} | {mean} | {greedy:.1f} | {most:.1f} | {seconds} |")
     return "\n".join(lines)
 
 
 def main() -> None:
     """Run the missing arms of each seed, store each, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = build_parser(__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--result", type=Path, default=RESULT)
+    parser.add_argument("--result", type=Path, default=RESULTS / "grpo_learning.json")
     args = parser.parse_args()
     config = build_config(0)
-    conditions = {
-        "start_sha256": sha256_file(WEIGHTS),
-        **{name: asdict(getattr(config, name)) for name in ("objective", "optimizer", "batch", "limits")},
-    }
+    groups = {name: asdict(getattr(config, name)) for name in ("objective", "optimizer", "batch", "limits")}
+    conditions = {"start_sha256": sha256_file(WEIGHTS), **groups}
     document = json.loads(args.result.read_text()) if args.result.exists() else conditions
     if any(document.get(name) != value for name, value in conditions.items()):
         message = f"{args.result} was measured with other settings. Delete it, or pass --result."
@@ -271,7 +261,7 @@ def main() -> None:
             print(f"{done[arm]['cpu_seconds']:.0f} CPU s", file=sys.stderr)
         summary = summarize(start, seeds)
         document = conditions | {"environment": environment(), "summary": summary, "start": start, "seeds": seeds}
-        args.result.write_text(json.dumps(document, indent=1) + "\n")
+        write_json(args.result.resolve(), document)
     print(format_table(document["summary"]))
 
 

@@ -1,9 +1,9 @@
-"""Time training loops in processes and environments of their own, interleaved so that all see the same machine load.
+"""What the benchmarks share: processes to measure, their costs, and results.
 
-A benchmark runs `SCRIPT --loop ARGUMENTS` for each loop, with the Python of the loop's environment. The loop builds its
-step, takes two warm-up steps (the first one compiles) and prints its facts as a line of JSON. Then it reads step counts
-from stdin and prints the cost of each. Only the standard library is imported here: a peer's environment does not have
-trainproof.
+`measure` times training loops in environments of their own, interleaved so that all see the same machine load. A loop
+builds its step, takes two warm-up steps (the first one compiles) and prints its facts as a line of JSON. Then it reads
+step counts from stdin and prints the cost of each. Only the standard library is imported here: a peer's environment
+does not have trainproof.
 """
 
 from __future__ import annotations
@@ -17,30 +17,59 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from math import prod
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-HERE = Path(__file__).parent
-RESULTS = HERE / "results"
+REPOSITORY = Path(__file__).parents[1]
+RESULTS = REPOSITORY / "benchmarks" / "results"
 WARMUP = 2
 BATCHES = 16
 """Number of different batches; loops cycle through them."""
-ONE_CORE = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 Costs = dict[str, dict[str, float]]
 """Cost per step by loop."""
 
 
+def run_script(main: Callable[[], int | None], **parts: Callable[..., Any]) -> None:
+    """Run `main`, or the part that `--part NAME ARGUMENTS` names, which a script runs in a process of its own."""
+    if sys.argv[1:2] == ["--part"]:
+        parts[sys.argv[2]](*sys.argv[3:])
+    else:
+        sys.exit(main())
+
+
+def part(*arguments: str, python: Path | str = sys.executable) -> list[str]:
+    """Return the command for a part of this script."""
+    return [str(python), sys.argv[0], "--part", *arguments]
+
+
+def read_printed(command: Sequence[str], **options: Any) -> Any:
+    """Run a command and parse the JSON that it prints."""
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, **options).stdout)
+
+
+def trainproof(*arguments: str, settings: Mapping[str, Any] | None = None) -> list[str]:
+    """Return a command of trainproof, with `--set` for each setting."""
+    changes = [f"--set={key}={json.dumps(value)}" for key, value in (settings or {}).items()]
+    return [str(Path(sys.executable).parent / "trainproof"), *arguments, *changes]
+
+
+def child_seconds() -> float:
+    """Return the CPU seconds of all processes that ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 @dataclass(frozen=True, kw_only=True)
 class Loop:
-    """A loop to measure: `script --loop arguments`."""
+    """A loop to measure: a part of the script with its arguments."""
 
-    script: str
     arguments: tuple[str, ...]
     environment: str | None = None
     """Name of the environment, or None for this script's own."""
@@ -50,15 +79,14 @@ class Loop:
     def start(self, environments: Path) -> tuple[subprocess.Popen[str], dict[str, Any]]:
         """Start the process and return it with its facts."""
         python = environments / self.environment / "bin" / "python" if self.environment else sys.executable
-        command = [*(("taskset", "--cpu-list", "0") if self.one_core else ()), str(python), self.script, "--loop"]
-        variables = {"PYTHONPATH": str(HERE.parent), "JAX_PLATFORMS": "cpu", "HF_HUB_OFFLINE": "1"}
-        variables |= dict.fromkeys(ONE_CORE, "1") if self.one_core else {}
+        variables = {"PYTHONPATH": str(REPOSITORY), "JAX_PLATFORMS": "cpu", "HF_HUB_OFFLINE": "1"}
+        variables |= {"TRANSFORMERS_VERBOSITY": "error"} | ({"OMP_NUM_THREADS": "1"} if self.one_core else {})
         process = subprocess.Popen(
-            [*command, *self.arguments],
+            [*(("taskset", "--cpu-list", "0") if self.one_core else ()), *part(*self.arguments, python=python)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "TRANSFORMERS_VERBOSITY": "error", **variables},
+            env=os.environ | variables,
         )
         return process, read_answer(process)
 
@@ -66,8 +94,7 @@ class Loop:
 def read_answer(process: subprocess.Popen[str]) -> dict[str, Any]:
     """Read the next line of JSON from a loop."""
     assert process.stdout is not None
-    line = process.stdout.readline()
-    if not line:
+    if not (line := process.stdout.readline()):
         message = f"{process.args!r} exited with {process.wait()}"
         raise SystemExit(message)
     answer: dict[str, Any] = json.loads(line)
@@ -77,8 +104,7 @@ def read_answer(process: subprocess.Popen[str]) -> dict[str, Any]:
 def take_steps(process: subprocess.Popen[str], steps: int) -> dict[str, float]:
     """Have a loop take some steps and return the cost per step; `loss` and `peak_rss_mib` are the last values."""
     assert process.stdin is not None
-    process.stdin.write(f"{steps}\n")
-    process.stdin.flush()
+    print(steps, file=process.stdin, flush=True)
     cost = read_answer(process)
     return {name: value if name in ("loss", "peak_rss_mib") else value / steps for name, value in cost.items()}
 
@@ -99,75 +125,90 @@ def measure(
     return {name: facts for name, (_, facts) in started.items()}, measured
 
 
-class StepServer:
-    """Take the steps that the parent process requests and report their cost; `facts` are printed after the warm-up."""
+def requested_steps(facts: Mapping[str, Any]) -> Iterator[dict[str, float]]:
+    """Yield before each step that the parent process requests, after the warm-up; exit at the end of stdin.
 
-    def __init__(self, **facts: Any) -> None:
-        self.facts = facts
-        self.values: dict[str, float] = {}
-        """Reported together with the cost of the requested steps."""
-        self._done = self._left = 0
-        self._began = 0.0, 0.0
-        self._output, sys.stdout = sys.stdout, sys.stderr  # libraries print too
+    Yields:
+        Values to report with the cost of the requested steps. `facts` are printed after the warm-up.
+    """
+    output, sys.stdout = sys.stdout, sys.stderr  # libraries print too
+    for _ in range(WARMUP):
+        yield {}
+    print(json.dumps(facts), file=output, flush=True)
+    for line in sys.stdin:
+        values: dict[str, float] = {}
+        with timed(values):
+            for _ in range(int(line)):
+                yield values
+        values["peak_rss_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(json.dumps(values), file=output, flush=True)
+    raise SystemExit(0)
 
-    def begin_step(self) -> None:
-        """Wait until a step is requested; exit at the end of stdin."""
-        if self._done >= WARMUP and self._left == 0:
-            if self._done > WARMUP:
-                cpu, wall = (end - began for end, began in zip(_clocks(), self._began, strict=True))
-                memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-                answer = {"cpu": cpu, "wall": wall, **self.values, "peak_rss_mib": memory}
-            else:
-                answer = self.facts
-            print(json.dumps(answer), file=self._output, flush=True)
-            if not (line := sys.stdin.readline()):
-                raise SystemExit(0)
-            self._left, self.values, self._began = int(line), {}, _clocks()
-        self._done += 1
-        self._left = max(0, self._left - 1)
 
-    def add(self, name: str, value: float) -> None:
-        """Add to a reported value."""
-        self.values[name] = self.values.get(name, 0) + value
-
-    @contextmanager
-    def timed(self, name: str) -> Iterator[None]:
-        """Report the time of the block as `name_cpu` and `name_wall`."""
-        began = _clocks()
-        yield
-        for clock, end, start in zip(("cpu", "wall"), _clocks(), began, strict=True):
-            self.add(f"{name}_{clock}", end - start)
+@contextmanager
+def timed(values: dict[str, float], prefix: str = "") -> Iterator[None]:
+    """Add CPU seconds of all threads of this process, and wall seconds, of a block to `cpu` and `wall`."""
+    cpu, wall = time.process_time(), time.perf_counter()
+    yield
+    for name, seconds in (("cpu", time.process_time() - cpu), ("wall", time.perf_counter() - wall)):
+        values[prefix + name] = values.get(prefix + name, 0) + seconds
 
 
 def serve(step: Callable[[int], float], **facts: Any) -> None:
     """Serve a step function that takes its number, counted from 0, and returns the loss when it is done."""
-    server = StepServer(**facts)
-    number = 0
-    while True:
-        server.begin_step()
-        server.values["loss"] = step(number)
-        server.facts.setdefault("first_loss", server.values["loss"])
-        number += 1
+    for number, values in enumerate(requested_steps(facts)):
+        values["loss"] = step(number)
+        facts.setdefault("first_loss", values["loss"])
 
 
-def serve_trainer(config: Any, make_batches: Callable[[int], Sequence[Any]]) -> None:
-    """Serve this trainer's step, as a run calls it, on batches of tokens that are made for a vocabulary size."""
+def serve_trainer(config: Any, batch: int, seq: int) -> None:
+    """Serve this trainer's step, as a run calls it, on random tokens that are all learned."""
     import jax
+    import numpy as np
 
     task, _, state, frozen, program = compile_step(config)
-    batches = make_batches(task.model.source.spec.vocab)
+    batches, mask = random_batches(batch, seq, task.model.source.spec.vocab), np.ones((1, batch, seq), np.bool_)
 
     def step(number: int) -> float:
-        state[0], metrics = program.call(state[0], frozen, full_batch(batches[number % len(batches)]))
+        tokens = batches[number % BATCHES][None]
+        state[0], metrics = program.call(state[0], frozen, {"tokens": tokens, "loss_mask": mask})
         return float(metrics.loss)
 
     serve(
         step,
         parameters=sum(prod(shape.shape) for shape in task.model.shapes.values()),
         trained=sum(value.size for value in state[0].trained.values()),
-        tokens_per_step=batches[0].size,
+        tokens_per_step=batch * seq,
         versions=installed("jax", "flax", "optax"),
         devices=str(jax.devices()),
+    )
+
+
+def serve_torch(model: Any, optimizer: Any, batch: int, seq: int, **facts: Any) -> None:
+    """Serve a plain torch loop over a transformers model; gradients are clipped to `max_grad_norm` if it is given."""
+    import torch
+
+    parameters = list(model.parameters())
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    data = [torch.from_numpy(one).long() for one in random_batches(batch, seq, model.config.vocab_size)]
+
+    def step(number: int) -> float:
+        tokens = data[number % BATCHES]
+        loss = model(input_ids=tokens, labels=tokens).loss
+        loss.backward()
+        if max_grad_norm := facts.get("max_grad_norm"):
+            torch.nn.utils.clip_grad_norm_(trained, max_grad_norm)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return float(loss.detach())
+
+    serve(
+        step,
+        parameters=sum(parameter.numel() for parameter in parameters),
+        trained=sum(parameter.numel() for parameter in trained),
+        tokens_per_step=batch * seq,
+        devices=f"{torch.get_num_threads()} threads, attention {model.config._attn_implementation}",
+        **facts,
     )
 
 
@@ -182,18 +223,6 @@ def compile_step(config: Any) -> tuple[Any, ...]:
     return task, data, *initial_state(task), train_program(task).compile()
 
 
-def copy_tokenizer(folder: str | Path) -> None:
-    """Copy the built-in tokenizer into a model folder."""
-    from trainer.model.tokenizer import FOLDER
-
-    shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"), dirs_exist_ok=True)
-
-
-def _clocks() -> tuple[float, float]:
-    """Return CPU seconds of all threads of this process, and wall seconds."""
-    return time.process_time(), time.perf_counter()
-
-
 def random_batches(batch: int, seq: int, vocab: int) -> list[Any]:
     """Return `BATCHES` arrays of random tokens `[batch seq]`, the same in every loop."""
     import numpy as np
@@ -202,17 +231,37 @@ def random_batches(batch: int, seq: int, vocab: int) -> list[Any]:
     return [numbers.integers(0, vocab, (batch, seq), dtype=np.int32) for _ in range(BATCHES)]
 
 
-def full_batch(tokens: Any) -> dict[str, Any]:
-    """Return a batch of this trainer with one microbatch, in which every token is learned."""
+def write_model(folder: Path, config: Mapping[str, Any], dtype: str | None = None, *, end_scale: float = 1) -> Path:
+    """Write a model folder with the built-in tokenizer, and with random weights if a dtype is given.
+
+    Norms are 1, other weights have the standard deviation 0.02; the end token's embedding is multiplied by `end_scale`.
+    """
     import numpy as np
 
-    return {"tokens": tokens[None], "loss_mask": np.ones((1, *tokens.shape), np.bool_)}
+    from trainer.config.tree import build_config
+    from trainer.model.export import SHARD_BYTES, write_weights
+    from trainer.model.model import build_model
+    from trainer.model.source import resolve
+    from trainer.model.tokenizer import FOLDER
+
+    shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"), dirs_exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    if dtype is not None:
+        source, random = resolve(str(folder), with_weights=False), np.random.default_rng(0)
+        shapes = build_model(build_config({"model": {"name": str(folder)}}), source).shapes
+        params = {
+            name: np.asarray(
+                random.normal(0, 0.02, shape.shape) if len(shape.shape) > 1 else np.ones(shape.shape), shape.dtype
+            )
+            for name, shape in shapes.items()
+        }
+        params["tokens.table"][source.tokenizer().eos_token_id] *= end_scale
+        write_weights(folder, params, source.family.links(source.spec), dtype, SHARD_BYTES, lambda: None)
+    return folder
 
 
 def installed(*names: str) -> dict[str, str]:
     """Return the versions of packages."""
-    from importlib.metadata import version
-
     return {name: version(name) for name in names}
 
 
@@ -226,35 +275,47 @@ def describe_machine(*packages: str) -> dict[str, Any]:
     }
 
 
-def build_parser(doc: str, names: Sequence[str], *, rounds: int, steps: int) -> argparse.ArgumentParser:
-    """Return a parser with the options of a comparison of loops."""
+def read_config(name: str, *settings: str) -> Any:
+    """Return the configuration of a model with settings, texts of `key=value` between spaces."""
+    from trainer.config.load import parse_setting, set_path
+    from trainer.config.tree import build_config
+
+    document: dict[str, Any] = {"model": {"name": name}}
+    for key, _, value in (text.partition("=") for text in " ".join(settings).split()):
+        set_path(document, key, parse_setting(value))
+    return build_config(document)
+
+
+def build_parser(doc: str | None, parts: Iterable[str] = ()) -> argparse.ArgumentParser:
+    """Return a parser whose help is the docstring of a script, with the options of a script that measures `parts`."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--environments", type=Path, required=True, help="folder for the peers' environments")
-    parser.add_argument("--rounds", type=int, default=rounds)
-    parser.add_argument("--steps", type=int, default=steps, help="steps of each loop in each round")
-    parser.add_argument("--only", nargs="+", choices=names, help="measure these and write nothing")
-    parser.add_argument("--find-links", type=Path, help="folder with further wheels, such as torch for CPUs")
+    if names := list(parts):
+        parser.add_argument("--environments", type=Path, required=True, help="folder for the peers' environments")
+        parser.add_argument("--find-links", type=Path, help="folder with further wheels, such as torch for CPUs")
+        parser.add_argument("--only", nargs="+", choices=names, help="measure these alone")
+        parser.add_argument("--rounds", type=int, default=5)
+        parser.add_argument("--steps", type=int, default=1, help="steps of each loop in each round")
     return parser
 
 
-def make_environments(folder: Path, wanted: Mapping[str, Sequence[str]], wheels: Path | None) -> dict[str, str]:
+def make_environments(args: argparse.Namespace, wanted: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """Create missing environments with uv; return the error output by environment."""
     failed = {}
     for name, packages in sorted(wanted.items()):
-        if (folder / name / "made").exists():
+        folder = args.environments / name
+        if (folder / "made").exists():
             continue
-        links = () if wheels is None else ("--find-links", str(wheels))
-        commands: Sequence[Sequence[str]] = (
-            ("uv", "venv", "--quiet", "--clear", "--python", sys.executable, str(folder / name)),
-            ("uv", "pip", "install", "--quiet", "--python", str(folder / name), *links, *packages),
-        )
-        for command in commands:
-            done = subprocess.run((sys.executable, "-m", *command), capture_output=True, text=True, check=False)
+        links = () if args.find_links is None else ("--find-links", args.find_links)
+        for command in (
+            ("venv", "--quiet", "--clear", "--python", sys.executable, folder),
+            ("pip", "install", "--quiet", "--python", folder, *links, *packages),
+        ):
+            done = subprocess.run((sys.executable, "-m", "uv", *command), capture_output=True, text=True, check=False)
             if done.returncode != 0:
                 failed[name] = done.stderr.strip()[-500:]
                 break
         else:
-            (folder / name / "made").touch()
+            (folder / "made").touch()
     return failed
 
 
@@ -265,11 +326,10 @@ def run_loops(
     from trainer.recorder.environment import environment
 
     used = {loop.environment for loop in loops.values()}
-    wanted = {name: packages for name, packages in environments.items() if name in used}
-    missing = make_environments(args.environments, wanted, args.find_links)
+    missing = make_environments(args, {name: each for name, each in environments.items() if name in used})
     loops = {name: loop for name, loop in loops.items() if loop.environment not in missing}
     load = os.getloadavg()
-    facts, rounds = measure(loops, args.environments, rounds=args.rounds, steps=args.steps)
+    facts, rounds = measure(loops, args.environments.resolve(), rounds=args.rounds, steps=args.steps)
     about = {
         "machine": environment() | {"load_average_before": load, "load_average_after": os.getloadavg()},
         "rounds": args.rounds,
@@ -279,15 +339,21 @@ def run_loops(
     return facts, rounds, about
 
 
+def ratios(rounds: Sequence[Costs], first: str, second: str, *keys: str, per: str | None = None) -> dict[str, Any]:
+    """Return the spread over rounds of the first loop's costs over the second's, or of costs per another value."""
+
+    def cost(costs: Costs, loop: str, key: str) -> float:
+        return costs[loop][key] / (costs[loop][per] if per else 1)
+
+    return {key: spread([cost(each, first, key) / cost(each, second, key) for each in rounds]) for key in keys}
+
+
 def spread(values: Sequence[float], digits: int = 4) -> dict[str, float]:
     """Return minimum, median and maximum."""
-    return {
-        "min": round(min(values), digits),
-        "median": round(median(values), digits),
-        "max": round(max(values), digits),
-    }
+    figures = {"min": min(values), "median": median(values), "max": max(values)}
+    return {name: round(value, digits) for name, value in figures.items()}
 
 
-def write_json(path: Path, document: Any) -> None:
-    """Write a result."""
-    path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", "utf-8")
+def write_json(path: str | Path, document: Any) -> None:
+    """Write a result, to benchmarks/results if the path is a name."""
+    (RESULTS / path).write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", "utf-8")

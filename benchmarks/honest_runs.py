@@ -10,7 +10,6 @@ evidence/rules/plausibility and its tests use.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -20,9 +19,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness import RESULTS
+from harness import REPOSITORY, RESULTS, build_parser
 
-BASE = Path(__file__).parents[1] / "trainer" / "configs" / "tiny.yaml"
+BASE = REPOSITORY / "trainer" / "configs" / "tiny.yaml"
 ITEMS = (("What is 2 + 3?", "5"), ("Is 4 smaller than 9?", "yes"), ("Add 10 and 7.", "17"))
 ROWS = (1, 3, 40)
 """Sizes of the datasets; the loss of a single row falls at every step."""
@@ -57,9 +56,7 @@ def draw_settings(number: int, folder: Path) -> dict[str, Any]:
         "precision.compute": draw.choices(("float32", "bfloat16"), (4, 1))[0],
         "memory.remat": "none",
         "recording.log_every_steps": draw.choice((1, 1, 1, 2)),
-        "evaluation.eval_set": eval_set,
-        "evaluation.max_new_tokens": 8,
-        "evaluation.batch_size": 50,
+        **{"evaluation.eval_set": eval_set, "evaluation.max_new_tokens": 8, "evaluation.batch_size": 50},
         "limits.steps": steps,
     }
 
@@ -67,11 +64,10 @@ def draw_settings(number: int, folder: Path) -> dict[str, Any]:
 def write_rows(folder: Path) -> None:
     """Write the datasets and the evaluation set that are not built in."""
     folder.mkdir(parents=True, exist_ok=True)
-    for count in ROWS:
-        rows = [{"prompt": f"Say {n} twice.", "completion": f"{n} {n}"} for n in range(count)]
-        (folder / f"rows-{count}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    items = [{"id": str(n), "prompt": prompt, "expected": answer} for n, (prompt, answer) in enumerate(ITEMS)]
-    (folder / "items.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
+    files = {f"rows-{n}": [{"prompt": f"Say {i} twice.", "completion": f"{i} {i}"} for i in range(n)] for n in ROWS}
+    files["items"] = [{"id": str(n), "prompt": prompt, "expected": answer} for n, (prompt, answer) in enumerate(ITEMS)]
+    for name, rows in files.items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def train(folder: Path, settings: Mapping[str, Any]) -> None:
@@ -83,12 +79,11 @@ def train(folder: Path, settings: Mapping[str, Any]) -> None:
 
     words = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in settings.items()]
     command = ["trainproof", "train", "--config", str(BASE), *(part for word in words for part in ("--set", word))]
-    command += ["--output", str(folder)]
     folder.parent.mkdir(exist_ok=True)
     try:
         with Watch(quiet=True) as watch:
             config = load_config(BASE, settings=words)
-            run(RunRequest(config=config, folder=folder, command=command), watch)
+            run(RunRequest(config=config, folder=folder, command=[*command, "--output", str(folder)]), watch)
     except ProblemError as error:
         print(f"{folder.name}: {error}")
 
@@ -110,42 +105,33 @@ def check_drawn(folder: Path) -> dict[str, Any]:
     from evidence.grade import check_run
     from evidence.run import read_run
 
-    findings: Counter[str] = Counter()
-    grades: Counter[str] = Counter()
-    rows, commits = [], set()
-    for run in sorted((folder / "runs").iterdir()):
-        manifest = json.loads((run / "run_manifest.json").read_text("utf-8"))
-        if manifest["status"] == "running":
+    findings, grades, rows, commits = Counter[str](), Counter[str](), [], set()
+    for run in map(read_run, sorted((folder / "runs").iterdir())):
+        if run.manifest is None or run.manifest["status"] == "running":
             continue  # interrupted
-        report = check_run(read_run(run))
+        manifest, report = run.manifest, check_run(run)
         grades[report.grade.name] += 1
         findings.update({f"{each.code} {each.severity}" for each in report.findings})
         commits.add(manifest["code"]["commit"][:12])
-        metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
         rows.append(
             {
-                "name": run.name,
+                "name": run.folder.name,
                 "model": manifest["model"] and manifest["model"]["name"],
                 "status": manifest["status"],
                 "learning_rate": (manifest["training"] or {}).get("schedule", {}).get("peak_learning_rate"),
                 "dataset_rows": manifest["dataset"]["rows"],
-                "losses": [row["loss"] for row in metrics],
-                "grad_norms": [row["grad_norm"] for row in metrics],
+                "losses": [row["loss"] for row in run.metrics or []],
+                "grad_norms": [row["grad_norm"] for row in run.metrics or []],
                 "codes": sorted({each.code for each in report.findings}),
             }
         )
-    return {
-        "runs": len(rows),
-        "recorded_by": sorted(commits),
-        "grades": dict(grades),
-        "found": dict(sorted(findings.items())),
-        "rows": rows,
-    }
+    found = {"grades": dict(grades), "found": dict(sorted(findings.items()))}
+    return {"runs": len(rows), "recorded_by": sorted(commits), **found, "rows": rows}
 
 
 def main() -> None:
     """Train missing runs, check all and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = build_parser(__doc__)
     parser.add_argument("--keep", type=Path, required=True, help="folder of the runs")
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--judge", action="store_true", help="train nothing")

@@ -8,17 +8,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
-from harness import RESULTS, describe_machine, write_json
+from harness import REPOSITORY, describe_machine, read_printed, write_json
 
-KILLS = Path(__file__).parents[1] / "tests" / "support" / "kills.py"
+KILLS = REPOSITORY / "tests" / "support" / "kills.py"
 COUNTS = {"replays": 300, "trainings": 40, "resumed": 5, "seed": 1}
 
 
@@ -39,10 +37,9 @@ def summarize(outcomes: list[dict[str, Any]]) -> dict[str, Any]:
 def main() -> None:
     """Kill, summarize, print and write."""
     began = time.perf_counter()
+    flags = [word for name, value in COUNTS.items() for word in (f"--{name}", str(value))]
     with tempfile.TemporaryDirectory() as folder:
-        flags = [word for name, value in COUNTS.items() for word in (f"--{name}", str(value))]
-        done = subprocess.run([sys.executable, str(KILLS), folder, *flags], stdout=subprocess.PIPE, check=True)
-    found = json.loads(done.stdout)
+        found = read_printed([sys.executable, str(KILLS), folder, *flags])
     result = {
         "machine": describe_machine("trainproof", "jax", "orbax-checkpoint"),
         "seed": COUNTS["seed"],
@@ -55,7 +52,7 @@ def main() -> None:
             "from_steps": [each["killed"]["checkpoint"] for each in found["resumed"]],
         },
     }
-    write_json(RESULTS / "kills.json", result)
+    write_json("kills.json", result)
     print(json.dumps(result, indent=2))
 
 

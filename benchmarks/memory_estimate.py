@@ -13,13 +13,10 @@ results/observed_memory.json, and a stored case is not repeated.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -32,19 +29,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from harness import REPOSITORY, RESULTS, build_parser, child_seconds, read_config, trainproof, write_json, write_model
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from evidence.registry import known_model_folder
 from evidence.targets import load_target
-from trainer.config.load import parse_setting, set_path
 from trainer.config.tree import Config, build_config
 from trainer.data.answers import EvalShape
 from trainer.loop.programs import list_programs
 from trainer.loop.task import Task, build_mesh, shapes_mesh
 from trainer.model.decoder import bind
-from trainer.model.export import SHARD_BYTES, write_weights
 from trainer.model.model import build_model
-from trainer.model.source import BUILTIN_TOKENIZER, resolve, resolve_for_planning
+from trainer.model.source import resolve, resolve_for_planning
 from trainer.planning.compile.ahead import ask_compiler
 from trainer.planning.compile.machines import V5E_1, V5E_8, Machine, describe_gpu
 from trainer.planning.formula import FORMULA_ERROR, estimate, total_bytes
@@ -52,10 +48,10 @@ from trainer.planning.memory import verdict
 from trainer.recorder.environment import environment
 from trainer.runtime import choose_devices
 
-FOLDER = Path(__file__).parent
-CASES = json.loads((FOLDER / "memory_cases.json").read_text("utf-8"))
-RESULT = FOLDER / "results" / "memory_estimate.json"
-OBSERVED = FOLDER / "results" / "observed_memory.json"
+CASES, SHAPES = (
+    json.loads((REPOSITORY / "benchmarks" / f"{name}.json").read_text()) for name in ("memory_cases", "models")
+)
+RESULT, OBSERVED = RESULTS / "memory_estimate.json", RESULTS / "observed_memory.json"
 GIB = 2**30
 T4 = describe_gpu(load_target("t4"))
 MACHINES = {
@@ -100,18 +96,11 @@ class Case(NamedTuple):
     def config(self, folder: Path) -> Config:
         """Return the configuration; the model's `config.json` is written into the folder."""
         name, _, layers = self.model.partition("/")
-        known = json.loads((FOLDER / "models.json").read_text())
-        document: dict[str, Any] = {"model": {"name": name, "weights": "random"}}
-        if name in known:
-            sizes = known[name]
-            if layers:
-                sizes["n_layer" if "n_layer" in sizes else "num_hidden_layers"] = int(layers)
-            (folder / "config.json").write_text(json.dumps(sizes))
-            document["model"]["name"] = str(folder)
-        for text in (*self.settings.split(), f"memory.attention={self.attention}"):
-            key, _, value = text.partition("=")
-            set_path(document, key, parse_setting(value))
-        return build_config(document)
+        if sizes := SHAPES.get(name):
+            number = {"n_layer" if "n_layer" in sizes else "num_hidden_layers": int(layers)} if layers else {}
+            (folder / "config.json").write_text(json.dumps(sizes | number))
+            name = str(folder)
+        return read_config(name, "model.weights=random", self.settings, f"memory.attention={self.attention}")
 
 
 def build_task(config: Config, mesh: Any, platform: str | None) -> Task:
@@ -121,7 +110,7 @@ def build_task(config: Config, mesh: Any, platform: str | None) -> Task:
 
 
 def estimate_case(case: Case, config: Config) -> dict[str, Any]:
-    """Return the estimate of a case and its verdict."""
+    """Return the estimate of a case, and on accelerators its verdict."""
     machine = MACHINES.get(case.target)
     platform, devices = ("cpu", 1) if machine is None else (machine.platform, machine.devices)
     task = build_task(config, shapes_mesh(devices), None if machine is None else platform)
@@ -187,8 +176,7 @@ def compare_programs(*, compiling: bool) -> None:
         found.append(row)
         sizes = f"{row['estimated_bytes'] / GIB:8.3f} {row['compiled_bytes'] / GIB:8.3f} {row['error_fraction']:+7.1%}"
         print(f"{sizes}  {row.get('verdict', ''):<12} {row['case']}", flush=True)
-        document = {"environment": environment(), "summary": summary(found), "cases": found}
-        RESULT.write_text(json.dumps(document, indent=1) + "\n")
+        write_json(RESULT, {"environment": environment(), "summary": summary(found), "cases": found})
     print(json.dumps(summary(found), indent=1))
 
 
@@ -201,14 +189,9 @@ def observe_runs() -> None:
         found[name] = observe_run(case["model"], case["settings"])
         print(name, json.dumps(found[name]), flush=True)
         errors = [row["process_error_fraction"] for row in found.values()]
-        document = {
-            "environment": environment(),
-            "cases": found,
-            "median_error_fraction": round(statistics.median(map(abs, errors)), 4),
-            "least_error_fraction": min(errors),
-            "most_error_fraction": max(errors),
-        }
-        OBSERVED.write_text(json.dumps(document, indent=1) + "\n")
+        figures = {"least_error_fraction": min(errors), "most_error_fraction": max(errors)}
+        middle = {"median_error_fraction": round(statistics.median(map(abs, errors)), 4)}
+        write_json(OBSERVED, {"environment": environment(), "cases": found} | middle | figures)
 
 
 def observe_run(model: str, settings: dict[str, Any]) -> dict[str, Any]:
@@ -218,19 +201,19 @@ def observe_run(model: str, settings: dict[str, Any]) -> dict[str, Any]:
     """
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        if "/" in model:
-            model = str(model_files(model, folder / "model"))
+        if (shapes := known_model_folder(model)) is not None:
+            config = json.loads((shapes / "config.json").read_text())
+            model = str(write_model(folder / "model", config, "float32"))
         items = folder / "items.jsonl"
         questions = ({"id": f"i{n}", "prompt": f"What is {n} + 5?", "expected": str(n + 5)} for n in range(8))
         items.write_text("".join(json.dumps(row) + "\n" for row in questions))
         (folder / "config.yaml").write_text(json.dumps({"model": {"name": model}}))
         evaluation = {"eval_set": str(items), "max_new_tokens": 16, "batch_size": 8}
         settings = {"limits.steps": 3, **{f"evaluation.{key}": value for key, value in evaluation.items()}, **settings}
-        command = [str(Path(sys.executable).parent / "trainproof"), "train", "--config", "config.yaml"]
-        command += ["--output", "run", *(f"--set={key}={json.dumps(value)}" for key, value in settings.items())]
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        command = trainproof("train", "--config", "config.yaml", "--output", "run", settings=settings)
+        before = child_seconds()
         subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds = child_seconds() - before
         plan = json.loads((folder / "run" / "plan.json").read_text())
         manifest = json.loads((folder / "run" / "run_manifest.json").read_text())
     observed = manifest["result"]["observed_memory"]
@@ -244,26 +227,8 @@ def observe_run(model: str, settings: dict[str, Any]) -> dict[str, Any]:
         "held_before_bytes": observed["held_before_bytes"],
         "process_error_fraction": round(process / observed["bytes"] - 1, 4),
         "programs": {each["name"]: each["peak_bytes"] for each in plan["programs"]},
-        "cpu_seconds": round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1),
+        "cpu_seconds": round(seconds, 1),
     }
-
-
-def model_files(name: str, folder: Path, element_type: str = "float32") -> Path:
-    """Write a model of public shapes with random weights and the built-in tokenizer, and return its folder."""
-    shapes = known_model_folder(name)
-    assert shapes is not None, "the shapes ship"
-    source = resolve_for_planning(name)
-    model = build_model(build_config({"model": {"name": name}}), source)
-    generator = np.random.default_rng(0)
-    params = {
-        name: jnp.asarray(generator.normal(0, 0.02, shape.shape), shape.dtype) for name, shape in model.shapes.items()
-    }
-    folder.mkdir()
-    write_weights(folder, params, source.family.links(source.spec), element_type, SHARD_BYTES, lambda: None)
-    (folder / "config.json").write_text((shapes / "config.json").read_text())
-    for file in ("tokenizer.json", "tokenizer_config.json"):
-        (folder / file).write_text((BUILTIN_TOKENIZER / file).read_text())
-    return folder
 
 
 def compile_public_failure() -> None:
@@ -299,16 +264,16 @@ def compile_public_failure() -> None:
 
 def main() -> None:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = build_parser(__doc__)
     for flag in ("--estimate", "--observe", "--public-failure"):
         parser.add_argument(flag, action="store_true")
-    flags = parser.parse_args()
-    if flags.public_failure:
+    args = parser.parse_args()
+    if args.public_failure:
         compile_public_failure()
-    elif flags.observe:
+    elif args.observe:
         observe_runs()
     else:
-        compare_programs(compiling=not flags.estimate)
+        compare_programs(compiling=not args.estimate)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ shapes on any device and writes a file only with --results.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -28,7 +27,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-RESULT = Path(__file__).parent / "results" / "on_gpu.jsonl"
+from harness import REPOSITORY, RESULTS, build_parser, installed, part, read_config, run_script, spread
+
+RESULT = RESULTS / "on_gpu.jsonl"
 MIN_SECONDS = 20
 """No measurement is started with less time left."""
 GEMMA = "google/gemma-2b"
@@ -91,17 +92,14 @@ def measure_products(*, tiny: bool) -> dict[str, Any]:
 
 def build_task(settings: str, sequences: int, length: int, *, tiny: bool) -> Any:
     """Build the task of a run of Gemma-2B, or of the demo model if tiny."""
-    from trainer.config.load import parse_setting, set_path
-    from trainer.config.tree import build_config
     from trainer.loop.task import Task, build_mesh
     from trainer.model.source import resolve_for_planning
 
-    document: dict[str, Any] = {"model": {"name": "demo" if tiny else GEMMA, "weights": "random"}}
     shape = f"batch.microbatch_size={2 if tiny else sequences} data.max_length={64 if tiny else length}"
-    for text in (*settings.split(), *shape.split()):
-        key, _, value = text.partition("=")
-        set_path(document, key, parse_setting(value))
-    device, config = choose_device(tiny=tiny), build_config(document)
+    device, config = (
+        choose_device(tiny=tiny),
+        read_config("demo" if tiny else GEMMA, "model.weights=random", settings, shape),
+    )
     return Task.of(config, resolve_for_planning(config.model.name), build_mesh([device]), platform=device.platform)
 
 
@@ -120,11 +118,9 @@ def measure_step(name: str, *, tiny: bool) -> dict[str, Any]:
     program = train_program(task)
     compiled = program.compile()
     state, frozen = initial_state(task)
-    numbers, vocab = np.random.default_rng(0), task.model.source.spec.vocab
-    batch = {
-        key: numbers.integers(0, vocab, shape.shape, np.int32) if key == "tokens" else np.ones(shape.shape, shape.dtype)
-        for key, shape in program.arguments[2].items()
-    }
+    random, vocab = np.random.default_rng(0), task.model.source.spec.vocab
+    batch = {name: np.ones(shape.shape, shape.dtype) for name, shape in program.arguments[2].items()}
+    batch["tokens"] = random.integers(0, vocab, batch["tokens"].shape, np.int32)
 
     def take_step() -> Any:
         state[0], metrics = compiled.call(state[0], frozen, batch)
@@ -139,7 +135,7 @@ def measure_step(name: str, *, tiny: bool) -> dict[str, Any]:
         "settings": STEPS[name][0],
         "attention": task.attention,
         "tokens_a_step": tokens,
-        "step_seconds": {"min": min(times), "median": seconds, "max": max(times), "steps": len(times)},
+        "step_seconds": spread(times) | {"steps": len(times)},
         "tokens_a_second": tokens / seconds,
         "peak_flops_a_second": peak,
         "share_of_peak": useful_flops(task) / seconds / peak,
@@ -173,10 +169,9 @@ def measure_decode(*, tiny: bool) -> dict[str, Any]:
     jax.block_until_ready(params)
     decode()
     seconds = median(time_calls(decode, seconds=1 if tiny else 10))
-    estimated = estimate(task, platform=device.platform, eval_shape=EvalShape(prompts=rows, longest_tokens=width))[
-        "decode"
-    ]
-    planned = sum(part.bytes for part in estimated if part.name != "opt_state")
+    shape = EvalShape(prompts=rows, longest_tokens=width)
+    parts = estimate(task, platform=device.platform, eval_shape=shape)["decode"]
+    planned = sum(each.bytes for each in parts if each.name != "opt_state")
     return {
         "completions": rows,
         "new_tokens_each": new,
@@ -192,11 +187,10 @@ def measure_torch(*, tiny: bool) -> dict[str, Any]:
     import transformers
 
     place = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    sizes: dict[str, Any] = {"vocab_size": 256000, "hidden_size": 2048, "intermediate_size": 16384, "head_dim": 256}
-    sizes |= {"num_hidden_layers": 18, "num_attention_heads": 8, "num_key_value_heads": 1}
+    sizes = json.loads((REPOSITORY / "benchmarks" / "models.json").read_text())["gemma-2b"]
     if tiny:
         sizes |= {"vocab_size": 512, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
-    config = transformers.GemmaConfig(**sizes, use_cache=False, tie_word_embeddings=True)
+    config = transformers.GemmaConfig(**sizes, use_cache=False)
     with place:
         model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, attn_implementation="sdpa")
     model.train().gradient_checkpointing_enable({"use_reentrant": False})
@@ -224,9 +218,9 @@ def measure_torch(*, tiny: bool) -> dict[str, Any]:
             if not sequences:
                 raise
     return {
-        "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
+        "versions": installed("torch", "transformers"),
         "sequences": sequences,
-        "step_seconds": {"min": min(times), "median": median(times), "max": max(times)},
+        "step_seconds": spread(times),
         "tokens_a_second": sequences * length / median(times),
         "observed_bytes": torch.cuda.max_memory_allocated() if place.type == "cuda" else None,
     }
@@ -243,6 +237,11 @@ MEASUREMENTS: dict[str, Callable[..., dict[str, Any]]] = {
 """In this order, the most important first."""
 
 
+def print_measurement(name: str, size: str) -> None:
+    """Run a measurement in this process and print its result."""
+    print(json.dumps(MEASUREMENTS[name](tiny=size == "tiny")))
+
+
 def run_measurement(name: str, deadline: float, *, tiny: bool, results: Path | None) -> dict[str, Any]:
     """Run a measurement in a process of its own, print its line and append it to the results."""
     began, left = time.monotonic(), deadline - time.monotonic()
@@ -251,7 +250,7 @@ def run_measurement(name: str, deadline: float, *, tiny: bool, results: Path | N
         line |= {"error": "no time left"}
     else:
         python = os.environ.get("TORCH_PYTHON", sys.executable) if name == "torch" else sys.executable
-        command = [python, __file__, "--one", name, *(["--tiny"] if tiny else [])]
+        command = part("one", name, "tiny" if tiny else "full", python=python)
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=left, check=False)
             printed = done.stdout.strip().splitlines()
@@ -259,8 +258,7 @@ def run_measurement(name: str, deadline: float, *, tiny: bool, results: Path | N
             line |= json.loads(printed[-1]) if complete else {"error": done.stderr.strip()[-1500:]}
         except subprocess.TimeoutExpired:
             line |= {"error": f"not finished in the {left:.0f} s left"}
-    line["took_seconds"] = round(time.monotonic() - began, 1)
-    text = json.dumps(line)
+    text = json.dumps(line | {"took_seconds": round(time.monotonic() - began, 1)})
     print(text, flush=True)
     if results is not None:
         with results.open("a", encoding="utf-8") as file:
@@ -269,17 +267,13 @@ def run_measurement(name: str, deadline: float, *, tiny: bool, results: Path | N
 
 
 def main() -> int:
-    """Run all measurements, or a single one in this process."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Run all measurements."""
+    parser = build_parser(__doc__)
     parser.add_argument("--results", type=Path, help="file to append to; default: benchmarks/results/on_gpu.jsonl")
     parser.add_argument("--minutes", type=float, default=9.5, help="time limit for all measurements")
     parser.add_argument("--only", nargs="+", choices=MEASUREMENTS, default=list(MEASUREMENTS))
     parser.add_argument("--tiny", action="store_true", help="small shapes, on any device")
-    parser.add_argument("--one", choices=MEASUREMENTS, help="run this measurement in this process and print it")
     args = parser.parse_args()
-    if args.one:
-        print(json.dumps(MEASUREMENTS[args.one](tiny=args.tiny)))
-        return 0
     results = args.results or (None if args.tiny else RESULT)
     deadline = time.monotonic() + 60 * args.minutes
     lines = [run_measurement(name, deadline, tiny=args.tiny, results=results) for name in args.only]
@@ -287,4 +281,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_script(main, one=print_measurement)

@@ -12,17 +12,13 @@ gained nothing or the judge did not reproduce the run.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,13 +27,20 @@ from typing import Any
 from harness import (
     RESULTS,
     Loop,
+    build_parser,
+    child_seconds,
     installed,
     make_environments,
-    measure,
-    random_batches,
-    serve,
+    part,
+    ratios,
+    read_config,
+    read_printed,
+    run_loops,
+    run_script,
+    serve_torch,
     serve_trainer,
     spread,
+    trainproof,
     write_json,
 )
 
@@ -65,8 +68,6 @@ SETTINGS = {
 """Changes to the configuration that `trainproof init` writes, which has three epochs."""
 READINGS = {"strict": "correct", "lenient": "lenient_correct"}
 """Key of a prediction for each way to read answers."""
-
-
 RANK, BATCH, SEQ, ROUNDS = 16, 4, 128, 6
 """LoRA rank, sequences, tokens per sequence and rounds of the comparison with PEFT."""
 
@@ -88,9 +89,8 @@ def write_rows(folder: str) -> None:
     rows, new = [], []
     for task in TASKS:
         drawn = draw(task)
-        rows += [
-            {"prompt": prompt, "completion": answer, "kind": task} for prompt, answer in islice(drawn, ROWS_PER_TASK)
-        ]
+        known = islice(drawn, ROWS_PER_TASK)
+        rows += [{"prompt": prompt, "completion": answer, "kind": task} for prompt, answer in known]
         more = enumerate(islice(drawn, NEW_PER_TASK))
         new += [{"id": f"{task}-{number}", "prompt": prompt, "expected": answer} for number, (prompt, answer) in more]
     random.Random(0).shuffle(rows)
@@ -99,50 +99,36 @@ def write_rows(folder: str) -> None:
     print(json.dumps(installed("reasoning-gym") | {"kinds": TASKS, "rows": len(rows), "new": len(new)}))
 
 
-@dataclass(kw_only=True)
 class Terminal:
     """Runs trainproof commands and records what each took."""
 
-    home: Path
-    phases: dict[str, dict[str, Any]] = field(default_factory=dict)
+    def __init__(self, home: Path) -> None:
+        self.phases: dict[str, dict[str, Any]] = {}
+        kinds = ("DATA", "STATE", "CACHE", "CONFIG")
+        folders = {f"XDG_{kind}_HOME": str(home / kind.lower()) for kind in kinds}
+        self._variables = os.environ | folders | {"JAX_PLATFORMS": "cpu"}
 
     def run(self, phase: str, folder: Path, *arguments: str, exit_code: int = 0) -> str:
         """Run a command in a folder and return its output; raise SystemExit if it exits with another code."""
-        variables = {f"XDG_{kind}_HOME": str(self.home / kind.lower()) for kind in ("DATA", "STATE", "CACHE", "CONFIG")}
-        log = self.home / f"{len(self.phases)}.log"
-        began = time.perf_counter()
-        with log.open("w") as stream:
-            process = subprocess.Popen(
-                [str(Path(sys.executable).parent / "trainproof"), *arguments],
-                cwd=folder,
-                stdout=subprocess.PIPE,
-                stderr=stream,
-                text=True,
-                env={**os.environ, "JAX_PLATFORMS": "cpu", **variables},
-            )
-            assert process.stdout is not None
-            printed = process.stdout.read()
-            _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
+        began, before = time.perf_counter(), child_seconds()
+        command = trainproof(*arguments)
+        done = subprocess.run(command, cwd=folder, env=self._variables, capture_output=True, text=True, check=False)
         self.phases[phase] = {
             "command": " ".join(["trainproof", *arguments]),
-            "exit_code": process.returncode,
-            "cpu_seconds": round(used.ru_utime + used.ru_stime, 1),
+            "exit_code": done.returncode,
+            "cpu_seconds": round(child_seconds() - before, 1),
             "wall_seconds": round(time.perf_counter() - began, 1),
-            "peak_rss_mib": round(used.ru_maxrss / 1024),
         }
         print(phase, json.dumps(self.phases[phase]), flush=True)
-        output = printed + log.read_text()
-        if process.returncode != exit_code:
-            message = f"{self.phases[phase]}\n{output}"
+        if done.returncode != exit_code:
+            message = f"{self.phases[phase]}\n{done.stdout}{done.stderr}"
             raise SystemExit(message)
-        return output if exit_code else printed
+        return done.stdout + done.stderr if exit_code else done.stdout
 
 
 def train(terminal: Terminal, folder: Path, model: str) -> None:
     """Train and package a run, starting from a model and rows."""
-    config = ["--config", "config.yaml"]
-    config += [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={json.dumps(value)}")]
+    config = trainproof("--config", "config.yaml", settings=SETTINGS)[1:]
     terminal.run("init", folder, "init", model, "rows.jsonl")
     terminal.run("train --check", folder, "train", *config, "--check", "--json")
     terminal.run("plan --quick", folder, "plan", *config, "--quick")
@@ -164,26 +150,20 @@ def judge(terminal: Terminal, maker: Path, folder: Path, model: str) -> dict[str
         "challenge": ("--items", "new.jsonl", "--again", "3"),
     }
     verdict = json.loads(terminal.run("verify", folder, "verify", BUNDLE, "--json"))
-    replay, challenge = (
-        json.loads(terminal.run(verb, folder, verb, BUNDLE, *words, "--model", model, "--seed", "4711", "--json"))
-        for verb, words in options.items()
-    )
-    refused = {}
+    receipts, refused = {}, {}
     for verb, words in options.items():
-        phase = f"{verb}, other base"
-        output = terminal.run(phase, folder, verb, BUNDLE, *words, "--model", OTHER_MODEL, exit_code=3)
+        command = (verb, BUNDLE, *words, "--model")
+        receipts[verb] = json.loads(terminal.run(verb, folder, *command, model, "--seed", "4711", "--json"))
+        output = terminal.run(f"{verb}, other base", folder, *command, OTHER_MODEL, exit_code=3)
         line = next(line for line in output.splitlines() if line.startswith("error "))
         said = f"{line[: len('error TP000')]} {line.partition(': ')[2].partition(' at ')[2]}"
         refused[verb] = {"exit_code": 3, "said": said}
+    replay, challenge = receipts.values()
+    score = {key: challenge["score"][key] for key in ("can_be_true", "found")}
     return {
         "verify": {"ok": verdict["ok"], "grade": verdict["runs"][0]["grade"]},
         "replay": {"result": replay["result"], "said": replay["said"], "marks": replay["marks"]["said"]},
-        "challenge": {
-            "result": challenge["result"],
-            "said": challenge["said"],
-            "can_be_true": challenge["score"]["can_be_true"],
-            "found": challenge["score"]["found"],
-        },
+        "challenge": {"result": challenge["result"], "said": challenge["said"], **score},
         "another_base": refused,
     }
 
@@ -191,31 +171,27 @@ def judge(terminal: Terminal, maker: Path, folder: Path, model: str) -> dict[str
 def compare_scores(run: Path) -> dict[str, Any]:
     """Return correct answers before and after training with 95 % intervals, and the gain."""
     from evidence import layout
-    from evidence.scores.intervals import PairedTable, paired_difference_interval, wilson_interval
+    from evidence.scores.intervals import ExactMatch, PairedTable, paired_difference_interval
 
     def share(correct: list[bool]) -> dict[str, Any]:
-        right, low_high = sum(correct), wilson_interval(sum(correct), len(correct))
-        low, high = (round(value, 4) for value in low_high)
-        return {"right": right, "value": right / len(correct), "low": low, "high": high}
+        match = ExactMatch(correct=sum(correct), n=len(correct))
+        low, high = (round(value, 4) for value in match.interval)
+        return {"right": match.correct, "value": match.value, "low": low, "high": high}
 
     before, after = (
         {row["id"]: row for row in map(json.loads, (run / name).read_text().splitlines())}
         for name in (layout.BASELINE_PREDICTIONS, layout.PREDICTIONS)
     )
     scores: dict[str, Any] = {"items": len(after)}
+    cells = {"both": (True, True), "only_first": (True, False), "only_second": (False, True), "neither": (False, False)}
     for reading, key in READINGS.items():
-        pairs = [(before[name][key], after[name][key]) for name in after]
-        table = PairedTable(
-            both=pairs.count((True, True)),
-            only_first=pairs.count((True, False)),
-            only_second=pairs.count((False, True)),
-            neither=pairs.count((False, False)),
-        )
-        low, high = paired_difference_interval(table)
+        pairs = [(before[name][key], row[key]) for name, row in after.items()]
+        table = PairedTable(**{cell: pairs.count(pair) for cell, pair in cells.items()})
+        low, high = (round(value, 4) for value in paired_difference_interval(table))
         scores[reading] = {
-            "untrained": share([row[key] for row in before.values()]),
-            "trained": share([row[key] for row in after.values()]),
-            "gain": {"value": round(table.difference, 4), "low": round(low, 4), "high": round(high, 4)},
+            "untrained": share([first for first, _ in pairs]),
+            "trained": share([second for _, second in pairs]),
+            "gain": {"value": round(table.difference, 4), "low": low, "high": high},
         }
     return scores
 
@@ -226,7 +202,7 @@ def model_file(environments: Path) -> Path:
     return file
 
 
-def run_proof(environments: Path, folder: Path) -> dict[str, Any]:
+def run_proof(environments: Path, folder: Path, _: Any) -> dict[str, Any]:
     """Write rows, train, package and judge."""
     from evidence.hashes import sha256_file
 
@@ -235,9 +211,8 @@ def run_proof(environments: Path, folder: Path) -> dict[str, Any]:
         each.mkdir(parents=True)
     model = Path(shutil.copy(model_file(environments), maker)).name
     python = environments / "reasoning-gym" / "bin" / "python"
-    command = [str(python), "-W", "ignore", __file__, "--rows", str(maker)]
-    rows = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-    terminal = Terminal(home=home)
+    rows = read_printed(part("rows", str(maker), python=python))
+    terminal = Terminal(home)
     train(terminal, maker, model)
     judged = judge(terminal, maker, folder / "judge", model)
     return {
@@ -253,18 +228,11 @@ def run_proof(environments: Path, folder: Path) -> dict[str, Any]:
 
 def trainproof_loop(model: str) -> None:
     """Serve a LoRA step of this trainer."""
-    from trainer.config import tree
-
-    config = tree.Config(
-        model=tree.ModelConfig(name=model),
-        data=tree.DataConfig(max_length=SEQ),
-        method=tree.MethodConfig(kind="lora", rank=RANK, alpha=32.0),
-        optimizer=tree.OptimizerConfig(learning_rate=2e-4, schedule="constant"),
-        batch=tree.BatchConfig(microbatch_size=BATCH),
-        memory=tree.MemoryConfig(remat="none"),
-        mesh=tree.MeshConfig(device="cpu", devices=1),
+    lora = (
+        f"method.kind=lora method.rank={RANK} method.alpha=32 optimizer.learning_rate=2e-4 optimizer.schedule=constant"
     )
-    serve_trainer(config, partial(random_batches, BATCH, SEQ))
+    sizes = f"data.max_length={SEQ} batch.microbatch_size={BATCH} memory.remat=none mesh.device=cpu mesh.devices=1"
+    serve_trainer(read_config(model, lora, sizes), BATCH, SEQ)
 
 
 def peft_loop(model: str) -> None:
@@ -284,34 +252,17 @@ def peft_loop(model: str) -> None:
     adapted = peft.get_peft_model(base, peft.LoraConfig(r=RANK, lora_alpha=32, target_modules=projections)).train()
     trained = [parameter for parameter in adapted.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=2e-4, weight_decay=0)
-    data = [torch.from_numpy(one).long() for one in random_batches(BATCH, SEQ, base.config.vocab_size)]
-
-    def step(number: int) -> float:
-        tokens = data[number % len(data)]
-        loss = adapted(input_ids=tokens, labels=tokens).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(trained, 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        return float(loss.detach())
-
-    serve(
-        step,
-        trained=sum(parameter.numel() for parameter in trained),
-        tokens_per_step=BATCH * SEQ,
-        versions=installed("torch", "transformers", "peft"),
-        devices=f"{torch.get_num_threads()} thread, attention {base.config._attn_implementation}",
-    )
+    serve_torch(adapted, optimizer, BATCH, SEQ, max_grad_norm=1.0, versions=installed("torch", "transformers", "peft"))
 
 
-def run_comparison(environments: Path, folder: Path) -> dict[str, Any]:
+def run_comparison(environments: Path, folder: Path, args: Any) -> dict[str, Any]:
     """Measure a LoRA step in trainproof and PEFT."""
     model = shutil.copy(model_file(environments), folder)
     loops = {
-        name: Loop(script=__file__, arguments=(name, str(model)), environment=environment, one_core=True)
+        name: Loop(arguments=(name, str(model)), environment=environment, one_core=True)
         for name, environment in (("trainproof", None), ("peft", "peft"))
     }
-    facts, rounds = measure(loops, environments, rounds=ROUNDS, steps=1)
+    facts, rounds, _ = run_loops(args, loops, {})
     sides: dict[str, dict[str, Any]] = {
         name: facts[name]
         | {"cpu_seconds_a_step": spread([costs[name]["cpu"] for costs in rounds])}
@@ -319,7 +270,7 @@ def run_comparison(environments: Path, folder: Path) -> dict[str, Any]:
         for name in loops
     }
     ratio = {
-        "cpu_seconds_a_step": spread([costs["peft"]["cpu"] / costs["trainproof"]["cpu"] for costs in rounds]),
+        "cpu_seconds_a_step": ratios(rounds, "peft", "trainproof", "cpu")["cpu"],
         "peak_rss": round(sides["peft"]["peak_rss_mib"] / sides["trainproof"]["peak_rss_mib"], 3),
     }
     return {"batch": BATCH, "seq": SEQ, "rank": RANK, **sides, "peft_over_trainproof": ratio}
@@ -329,30 +280,24 @@ def main() -> int:
     """Create environments, run the requested parts and write each when it is done."""
     from trainer.recorder.environment import environment
 
-    parts = {"proof": run_proof, "smollm2_135m": run_comparison}
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--environments", type=Path, required=True, help="folder for the packages")
-    parser.add_argument(
-        "--only", nargs="+", choices=parts, default=list(parts), help="keep the other parts of the output"
-    )
-    parser.add_argument("--find-links", type=Path, help="folder with further wheels, such as torch for CPUs")
+    parts = {"proof": (run_proof, "reasoning-gym"), "smollm2_135m": (run_comparison, "peft")}
+    parser = build_parser(__doc__, parts)
     parser.add_argument("--folder", type=Path, help="keep the folders of maker and judge here")
     parser.add_argument("--output", type=Path, default=RESULTS / "real_model.json")
+    parser.set_defaults(rounds=ROUNDS, only=list(parts))
     args = parser.parse_args()
-    wanted = {"smollm2"} | {"reasoning-gym" if part == "proof" else "peft" for part in args.only}
-    packages = {name: ENVIRONMENTS[name] for name in wanted}
-    if missing := make_environments(args.environments, packages, args.find_links):
+    wanted = {"smollm2", *(parts[name][1] for name in args.only)}
+    if missing := make_environments(args, {name: ENVIRONMENTS[name] for name in wanted}):
         message = f"Not installed: {missing}"
         raise SystemExit(message)
     result: dict[str, Any] = json.loads(args.output.read_text()) if args.output.is_file() else {}
-    environments = args.environments.resolve()
-    for part in args.only:
+    for name in args.only:
         load = os.getloadavg()[0]
         with TemporaryDirectory() as scratch:
-            measured = parts[part](environments, args.folder or Path(scratch))
+            measured = parts[name][0](args.environments.resolve(), args.folder or Path(scratch), args)
         loads = [round(each, 1) for each in (load, os.getloadavg()[0])]
-        result[part] = {"machine": environment(), "load_average": loads} | measured
-        write_json(args.output, result)
+        result[name] = {"machine": environment(), "load_average": loads} | measured
+        write_json(args.output.resolve(), result)
     proof = result.get("proof")
     is_reproduced = proof is None or (
         all(proof["score"][reading]["gain"]["low"] > 0 for reading in READINGS)
@@ -363,9 +308,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--loop"]:
-        {"trainproof": trainproof_loop, "peft": peft_loop}[sys.argv[2]](*sys.argv[3:])
-    elif sys.argv[1:2] == ["--rows"]:
-        write_rows(sys.argv[2])
-    else:
-        sys.exit(main())
+    run_script(main, rows=write_rows, trainproof=trainproof_loop, peft=peft_loop)

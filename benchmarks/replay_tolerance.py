@@ -14,18 +14,15 @@ from __future__ import annotations
 import json
 import os
 import platform
-import subprocess
-import sys
-from pathlib import Path
+from itertools import product
 from typing import Any
 
-from harness import RESULTS, write_json
+from harness import REPOSITORY, part, read_config, read_printed, run_script, write_json
 
-from trainer.config import tree
+from trainer.config.tree import Config
 from trainer.replay.repetition import FLOOR
 
-ROOT = Path(__file__).parents[1]
-TABLE = ROOT / "trainer" / "replay" / "tolerances.json"
+TABLE = REPOSITORY / "trainer" / "replay" / "tolerances.json"
 STEPS = (1, 5, 20, 60)
 """Numbers of steps after a common state for which differences are stored."""
 FACTOR = 4
@@ -40,28 +37,24 @@ VARIANTS: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
     "one core": ({}, ("taskset", "--cpu-list", "0")),
 }
 """Environment variables and command prefix."""
+SETTINGS = f"""
+    data.max_length=64 batch.microbatch_size=4 memory.remat=none memory.loss_chunk_tokens=null precision.cpu_isa=native
+    mesh.device=cpu mesh.devices=1 limits.steps={max(STEPS)}
+"""
+"""Programs are native, because the differences between processors are what is measured."""
 MODELS = ("tiny-gpt2", "tiny-gpt2 fast", "demo lora")
 
 
-def build_config(model: str, compute: str) -> tree.Config:
+def build_config(model: str, compute: str) -> Config:
     """Return a training with fast learning, so that differences grow."""
-    return tree.Config(
-        name="tolerance",
-        model=tree.ModelConfig(name=model.split()[0]),
-        method=tree.MethodConfig(kind="lora" if model.endswith("lora") else "full"),
-        data=tree.DataConfig(max_length=64),
-        optimizer=tree.OptimizerConfig(learning_rate=1e-2 if model.endswith("fast") else 2e-3, schedule="constant"),
-        batch=tree.BatchConfig(microbatch_size=4),
-        # Native: the differences between processors are what is measured.
-        precision=tree.PrecisionConfig(compute=compute, cpu_isa="native"),  # type: ignore[arg-type]
-        memory=tree.MemoryConfig(remat="none", loss_chunk_tokens=None),
-        mesh=tree.MeshConfig(device="cpu", devices=1),
-        limits=tree.LimitsConfig(steps=max(STEPS)),
-    )
+    name, _, kind = model.partition(" ")
+    learning = f"optimizer.learning_rate={1e-2 if kind == 'fast' else 2e-3} optimizer.schedule=constant"
+    method = f"method.kind={'lora' if kind == 'lora' else 'full'} precision.compute={compute}"
+    return read_config(name, learning, method, SETTINGS)
 
 
-def train(model: str, compute: str) -> list[dict[str, Any]]:
-    """Train in this process and return the metric rows."""
+def train(model: str, compute: str) -> None:
+    """Train in this process and print the metric rows."""
     from trainer.inputs import read_inputs
     from trainer.loop.chain import StateWriter
     from trainer.loop.loop import Loop, MetricLog
@@ -84,33 +77,21 @@ def train(model: str, compute: str) -> list[dict[str, Any]]:
         save=StateWriter(task=task, recorder=recorder),
     )
     loop.run(states)
-    return recorder.rows
+    print(json.dumps(recorder.rows))
 
 
-def train_variant(variant: str, model: str, compute: str) -> list[dict[str, Any]]:
-    """Train in a process under a variant and return the metric rows."""
-    variables, prefix = VARIANTS[variant]
-    command = [*prefix, sys.executable, __file__, "--child", model, compute]
-    environment = {**os.environ, **variables, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
-    rows: list[dict[str, Any]] = json.loads(done.stdout)
-    return rows
+def relative_difference(first: float | None, second: float | None) -> float:
+    """Return the difference relative to the larger value; 1 where only one value is finite."""
+    if first is None or second is None:
+        return float(first is not second)
+    return abs(first - second) / max(abs(first), abs(second), FLOOR)
 
 
 def compare(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> dict[str, list[tuple[int, float]]]:
-    """Return the largest difference of each field over the first steps, relative to the larger value.
-
-    It is 1 where only one value is finite.
-    """
-
-    def relative(first: float | None, second: float | None) -> float:
-        if first is None or second is None:
-            return float(first is not second)
-        return abs(first - second) / max(abs(first), abs(second), FLOOR)
-
+    """Return the largest difference of each field over the first steps."""
     differences = {}
     for field in (field for field in FIELDS if field in one[0]):
-        each = [relative(a[field], b[field]) for a, b in zip(one, other, strict=True)]
+        each = [relative_difference(a[field], b[field]) for a, b in zip(one, other, strict=True)]
         differences[field] = [(steps, max(each[:steps])) for steps in STEPS]
     return differences
 
@@ -130,20 +111,19 @@ def build_table(measured: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     """Measure and write."""
     measured: dict[str, Any] = {}
-    for compute in COMPUTE:
-        for model in MODELS:
-            rows = train_variant(UNCHANGED, model, compute)
-            for variant in [name for name in VARIANTS if name != UNCHANGED]:
-                differences = compare(rows, train_variant(variant, model, compute))
+    for compute, model in product(COMPUTE, MODELS):
+        rows = {}
+        for variant, (variables, prefix) in VARIANTS.items():
+            environment = os.environ | variables | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(REPOSITORY)}
+            rows[variant] = read_printed([*prefix, *part("train", model, compute)], env=environment)
+            if variant != UNCHANGED:
+                differences = compare(rows[UNCHANGED], rows[variant])
                 measured.setdefault(compute, {}).setdefault(model, {})[variant] = differences
                 print(compute, model, variant, json.dumps(differences), flush=True)
     machine = platform.processor() or platform.machine()
-    write_json(RESULTS / "replay_tolerance.json", {"machine": machine, "steps": STEPS, "measured": measured})
+    write_json("replay_tolerance.json", {"machine": machine, "steps": STEPS, "measured": measured})
     write_json(TABLE, build_table(measured))
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--child"]:
-        print(json.dumps(train(*sys.argv[2:4])))
-    else:
-        main()
+    run_script(main, train=train)

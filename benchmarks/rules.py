@@ -15,12 +15,12 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import quantiles
 from typing import Any
 
-from harness import RESULTS, describe_machine, write_json
+from harness import REPOSITORY, describe_machine, write_json
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+sys.path.insert(0, str(REPOSITORY / "tests" / "support"))
 
 from leaves import Forger
 from mutations import apply, reseal
@@ -30,7 +30,6 @@ from evidence.grade import find_problems
 from evidence.run import read_run
 from schemas.problems import Problem
 
-REPOSITORY = Path(__file__).parents[1]
 CASES = REPOSITORY / "tests" / "cases" / "runs"
 REAL = ("tests/corpus/v1/runs/finished", "tests/cases/earlier/demo-smoke")
 
@@ -50,8 +49,9 @@ class Checker:
 
     def times(self) -> dict[str, float]:
         """Return median and quartiles."""
-        low, _, high = quantiles(self.milliseconds, n=4)
-        return {"median": round(median(self.milliseconds), 2), "from": round(low, 2), "to": round(high, 2)}
+        return dict(
+            zip(("from", "median", "to"), (round(each, 2) for each in quantiles(self.milliseconds)), strict=True)
+        )
 
 
 def check_cases(root: Path) -> dict[str, Any]:
@@ -66,14 +66,12 @@ def check_cases(root: Path) -> dict[str, Any]:
             reseal(folder, change["changes"])
         codes[case.name] = sorted({one.code for one in checker.check(folder)})
     valid = [json.loads(path.read_text("utf-8"))["run"] for path in sorted(CASES.glob("valid/*/run.json"))]
-    false = sum(
-        bool(checker.check(write_run(root / f"valid-{number}", "run", **run))) for number, run in enumerate(valid)
-    )
+    folders = [write_run(root / f"valid-{number}", "run", **run) for number, run in enumerate(valid)]
     return {
         "broken": len(codes),
         "found": sum(map(bool, codes.values())),
         "valid": len(valid),
-        "valid_with_findings": false,
+        "valid_with_findings": sum(bool(checker.check(folder)) for folder in folders),
         "check_milliseconds": checker.times(),
         "codes": codes,
     }
@@ -86,10 +84,7 @@ def sweep(original: Path, root: Path) -> dict[str, Any]:
     def identities() -> dict[tuple[Any, ...], str]:
         return {(one.code, one.file, one.pointer, one.what): one.code for one in checker.check(forger.folder)}
 
-    known = identities().keys()
-    tried: Counter[str] = Counter()
-    found: Counter[str] = Counter()
-    by_code: Counter[str] = Counter()
+    known, tried, found, by_code = identities().keys(), Counter[str](), Counter[str](), Counter[str]()
     undetected: dict[str, set[str]] = {}
     for forgery in forger.forgeries():
         forger.commit(forgery)
@@ -120,7 +115,7 @@ def main() -> None:
             print(f"{path}: {swept['found']} of {swept['changes']} changes detected, {100 * swept['rate']:.1f} %")
     print(f"cases: {cases['found']} of {cases['broken']} detected; {cases['valid_with_findings']} false alarms")
     machine = describe_machine("trainproof", "jsonschema-rs")
-    write_json(RESULTS / "rules.json", {"machine": machine, "cases": cases, "real_runs": real})
+    write_json("rules.json", {"machine": machine, "cases": cases, "real_runs": real})
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -22,9 +21,9 @@ from typing import Any
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 import psutil
-from harness import RESULTS, spread, write_json
-from memory_estimate import model_files
+from harness import child_seconds, spread, trainproof, write_json, write_model
 
+from evidence.registry import known_model_folder
 from trainer.recorder.environment import environment
 
 MODEL = "HuggingFaceTB/SmolLM2-135M"
@@ -34,12 +33,8 @@ ROUNDS = 3
 REMOVED = ("JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE", "PYTHONDONTWRITEBYTECODE")
 """Environment variables that would move the cache, or make Python compile our sources at every start."""
 SETTINGS = {
-    "data.max_length": 128,
-    "batch.microbatch_size": 1,
-    "method.kind": "lora",
-    "method.rank": 16,
-    "method.alpha": 32,
-    "limits.steps": 1,
+    **{"data.max_length": 128, "batch.microbatch_size": 1, "limits.steps": 1},
+    **{"method.kind": "lora", "method.rank": 16, "method.alpha": 32},
 }
 POLL_SECONDS = 0.02
 
@@ -48,21 +43,30 @@ def measure_start(folder: Path, model: Path, layers: str, start: str) -> dict[st
     """Run a command and return its times and memory."""
     run, config = folder / start, folder / "config.yaml"
     config.write_text(json.dumps({"model": {"name": str(model)}}))
-    command = [str(Path(sys.executable).parent / "trainproof"), "train", "--config", str(config), "--output", str(run)]
-    for key, value in {**SETTINGS, "memory.layers": layers}.items():
-        command += ["--set", f"{key}={value}"]
+    settings = {**SETTINGS, "memory.layers": layers}
+    command = trainproof("train", "--config", str(config), "--output", str(run), settings=settings)
     variables = {name: value for name, value in os.environ.items() if name not in REMOVED}
-    variables["TRAINPROOF_CACHE"] = str(folder / "cache")
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    first_step = run_until_first_row(command, variables, run / "metrics.jsonl")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before, rows, first_step = child_seconds(), run / "metrics.jsonl", None
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=variables | {"TRAINPROOF_CACHE": str(folder / "cache")},
+    )
+    watched = psutil.Process(process.pid)
+    while process.poll() is None:
+        if first_step is None and rows.exists() and rows.stat().st_size:
+            first_step = sum(watched.cpu_times()[:4])
+        time.sleep(POLL_SECONDS)
+    assert process.returncode == 0, f"{' '.join(command)} exited with {process.returncode}"
+    assert first_step is not None, "the command ended before its first row was seen"
     manifest = json.loads((run / "run_manifest.json").read_text())
     programs = json.loads((run / "plan.json").read_text())["programs"]
     return {
         "layers": manifest["training"]["layers"],
         "start": start,
         "cpu_seconds": round(first_step, 2),
-        "whole_cpu_seconds": round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 2),
+        "whole_cpu_seconds": round(child_seconds() - before, 2),
         "compiled_before": manifest["result"]["compiled_before"],
         "kept_bytes": sum(file.stat().st_size for file in (folder / "cache").rglob("*-cache")),
         "step_arrays_bytes": next(each["peak_bytes"] for each in programs if each["name"] == "train"),
@@ -71,25 +75,13 @@ def measure_start(folder: Path, model: Path, layers: str, start: str) -> dict[st
     }
 
 
-def run_until_first_row(command: list[str], variables: dict[str, str], rows: Path) -> float:
-    """Run a command to its end and return its CPU seconds when the first row was written."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=variables)
-    watched, seconds = psutil.Process(process.pid), None
-    while process.poll() is None:
-        if seconds is None and rows.exists() and rows.stat().st_size:
-            seconds = sum(watched.cpu_times()[:4])
-        time.sleep(POLL_SECONDS)
-    assert process.returncode == 0, f"{' '.join(command)} exited with {process.returncode}"
-    assert seconds is not None, "the command ended before its first row was seen"
-    return seconds
-
-
 def summarize(starts: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the limits, the last start of each case, and the ratios of unrolled to scanned layers."""
     cases: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for each in starts:
         cases.setdefault((each["layers"], each["start"]), []).append(each)
     seconds = {case: spread([each["cpu_seconds"] for each in several], 2) for case, several in cases.items()}
+    medians = {case: figures["median"] for case, figures in seconds.items()}
     return {
         "environment": environment(),
         "model": MODEL,
@@ -97,9 +89,7 @@ def summarize(starts: list[dict[str, Any]]) -> dict[str, Any]:
             start: {"limit": limit, "cpu_seconds": seconds["scanned", start]} for start, limit in LIMITS.items()
         },
         "unrolled_to_scanned": {
-            start: round(seconds["unrolled", start]["median"] / seconds["scanned", start]["median"], 2)
-            for start in LIMITS
-            if ("unrolled", start) in seconds
+            start: round(medians["unrolled", start] / medians["scanned", start], 2) for start in LIMITS
         },
         "starts": [several[-1] | {"cpu_seconds": seconds[case]} for case, several in cases.items()],
     }
@@ -108,8 +98,10 @@ def summarize(starts: list[dict[str, Any]]) -> dict[str, Any]:
 def main() -> int:
     """Start every case twice a round, print and write; return 1 if a limit is exceeded."""
     starts: list[dict[str, Any]] = []
+    shapes = known_model_folder(MODEL)
+    assert shapes is not None, "the shapes ship"
     with tempfile.TemporaryDirectory() as scratch:
-        model = model_files(MODEL, Path(scratch) / "model", "bfloat16")
+        model = write_model(Path(scratch) / "model", json.loads((shapes / "config.json").read_text()), "bfloat16")
         for _ in range(ROUNDS):
             for layers in ("auto", "unrolled"):
                 with tempfile.TemporaryDirectory(dir=scratch) as folder:
@@ -117,7 +109,7 @@ def main() -> int:
                         starts.append(measure_start(Path(folder), model, layers, start))
                         print(json.dumps(starts[-1]), flush=True)
     result = summarize(starts)
-    write_json(RESULTS / "start.json", result)
+    write_json("start.json", result)
     return int(any(each["cpu_seconds"]["median"] > each["limit"] for each in result["limits"].values()))
 
 

@@ -33,22 +33,16 @@ def read_inputs(
         ProblemError: Exit code 2 with contradicting settings, or else with all problems of model, dataset and items;
             exit code 3 if the device lacks an element type.
     """
-    refused = (
-        *scan_problems(config, devices=len(devices.list)),
-        *attention_problems(config, platform=devices.platform),
-    )
+    platform, count = devices.platform, len(devices.list)
+    refused = (*scan_problems(config, devices=count), *attention_problems(config, platform=platform))
     if problems := [*find_contradictions(config), *refused]:
         raise ProblemError(problems, exit_code=2)
     refuse_absent_types(config, kind=devices.kind, element_types=supported_types(devices))
     objective = build_objective(config)
     model = read_model(config, problems, with_weights=with_weights)
-    data = read_data(
-        config, model, objective, problems, devices=len(devices.list), eval_set=eval_set, rendered_at=rendered_at
-    )
+    data = read_data(config, model, objective, problems, devices=count, eval_set=eval_set, rendered_at=rendered_at)
     if problems or model is None or data is None:
         raise ProblemError(problems, exit_code=2)
-    platform, count = devices.platform, len(devices.list)
-    scanned = uses_scan(config, model, platform=platform, devices=count)
-    mesh = build_mesh(devices.list)
+    scanned, mesh = uses_scan(config, model, platform=platform, devices=count), build_mesh(devices.list)
     task = Task(config=config, model=model, objective=objective, mesh=mesh, is_scanned=scanned, platform=platform)
     return task, data

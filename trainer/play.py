@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
@@ -128,19 +129,14 @@ def bare_model(config: Config, devices: Devices) -> ChatModel:
     """Return a model without a run; prompts are a user's turn if its tokenizer has a chat template."""
     source = resolve(config.model.name, config.model.revision)
     task, tokenizer = Task.of(config, source, build_mesh(devices.list)), source.tokenizer()
-    sampler = Sampler(
-        task=task,
-        settings=config.evaluation,
-        form=PromptForm(conversation=has_template(tokenizer), thinks=None),
-        scoring=infer_scoring(config.evaluation, (), ()),
-        tokenizer=tokenizer,
-    )
+    form, settings = PromptForm(conversation=has_template(tokenizer), thinks=None), config.evaluation
+    scoring = infer_scoring(settings, (), ())
     return ChatModel(
         name=Path(source.name).name,
         folder=Path(config.model.name),
-        sampler=sampler,
+        sampler=Sampler(task=task, settings=settings, form=form, scoring=scoring, tokenizer=tokenizer),
         where=_first_source(task),
-        load=lambda: initial_params(task),
+        load=partial(initial_params, task),
     )
 
 
@@ -152,14 +148,9 @@ def _first_source(task: Task) -> str:
 def open_models(
     folder: Path | None, *, model: str | None = None, beside: Path | None, untrained: bool, watch: Watch
 ) -> tuple[ChatModel, ...]:
-    """Find the models of a chat; see `trained_model` for errors.
+    """Find the models of a chat: of a run, or else the model `model`; of the run `beside`; and the `untrained` one.
 
-    Args:
-        folder: Run, or None for a model without a run.
-        model: Name of that model.
-        beside: Another run to chat with.
-        untrained: Add the model before training.
-        watch: Reports if other devices than the run's are used.
+    See `trained_model` for errors.
     """
     config = Config(model=ModelConfig(name=model or "")) if folder is None else read_config(folder)
     devices = available_devices(config, watch)
@@ -190,14 +181,14 @@ def answer(
     Raises:
         ProblemError: Exit code 2; a model cannot answer it. Exit code 4: the device is full.
     """
-    prompts = [question.encode(model) for model in models]
-    streams = [_stream(number, model, params[number], question, prompts[number]) for number, model in enumerate(models)]
+    streams = [
+        _stream(number, model, params[number], question, question.encode(model)) for number, model in enumerate(models)
+    ]
     with explain_full_device(str(models[0].folder)):
         if in_turn:
             yield from chain(*streams)
         else:
-            rounds = zip_longest(*streams)
-            yield from (event for events in rounds for event in events if event is not None)
+            yield from (event for events in zip_longest(*streams) for event in events if event is not None)
     yield {"event": "done"}
 
 

@@ -19,7 +19,8 @@ from trainer.config.load import config_text
 from trainer.config.tree import Config
 from trainer.data.batches import global_batch_size
 from trainer.data.conversations import rendered_at
-from trainer.evaluation.evaluate import Evaluator, ModelAnswers, build_evaluator, build_held_out
+from trainer.evaluation.answers import Sampler
+from trainer.evaluation.evaluate import Evaluator, ModelAnswers, build_held_out
 from trainer.inputs import read_inputs
 from trainer.loop.chain import StateWriter, describe_saved_artifacts, save_trained_params, select_kept_steps
 from trainer.loop.checkpoints import Checkpoints, check_disk_space, restore, restored_state
@@ -132,7 +133,14 @@ def run(request: RunRequest, watch: Watch) -> int:
         origin = (before.get("model") or {}).get("weights") or task.model.origin
         record_program(recorder, programs.steps, states[0], of_model, task, data, weights=origin, forced=request.forced)
         recorder.update("result", compiled_before=programs.compiled_before)
-        evaluator = build_evaluator(task, data, recorder, stop, watch, on_start=partial(memory.begins, "decode"))
+        evaluator = data.items and Evaluator(
+            items=data.items.file,
+            sampler=Sampler.for_task(task, data),
+            folder=recorder.folder,
+            stop=stop,
+            watch=watch,
+            on_start=partial(memory.begins, "decode"),
+        )
         baseline = evaluator.evaluate_untrained(states[0], of_model, recorder) if evaluator else None
         # The manifest has the hash of the frozen parameters, without those of a reference model.
         frozen_sha256 = params_sha256(frozen) if task.reference else recorder.manifest["model"].get("frozen_sha256")

@@ -1,4 +1,4 @@
-"""Record a small run and replay it in this process."""
+"""Record a small run, and replay or challenge it in this process."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from model_folders import row_file
 from schemas.problems import ProblemError
 from schemas.validate import check_value
 from trainer.config.tree import Config, ModelConfig
+from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.recorder.progress import Watch
 from trainer.replay.recorded import ReplayRequest
 from trainer.replay.replay import replay
@@ -46,6 +47,14 @@ def replay_run(folder: Path, **arguments: Any) -> tuple[dict[str, Any], int, lis
     receipt, code = replay(ReplayRequest(folder=folder, **arguments), lambda line: None, events.append)
     assert check_value("receipt", receipt, file="receipt") == []
     return receipt, code, events
+
+
+def challenged(folder: Path, **asked: Any) -> dict[str, Any]:
+    """Challenge a run in this process and return the receipt."""
+    chosen = {"items": None, "generate": 40, "seed": 3, "again": 6, "model": None} | asked
+    receipt = challenge_run(ChallengeRequest(folder=folder, **chosen), Watch(quiet=True), lambda event: None)
+    assert check_value("receipt", receipt, file="receipt") == []
+    return receipt
 
 
 def refusal(act: Callable[[], Any]) -> tuple[int, list[str]]:

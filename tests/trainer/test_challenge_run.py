@@ -2,16 +2,18 @@
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from commands import run_command
+from configs import changed
 from forging import Row, answered, forge_answers, right_answer
 from model_folders import row_file
 from refusals import catch_problems
+from replays import challenged
 from tasks import task_of
 
 from evidence import layout
@@ -21,10 +23,9 @@ from evidence.proof.receipts import run_sha256
 from evidence.proof.verification import find_proofs
 from evidence.run import read_run
 from evidence.scores.intervals import ExactMatch
-from schemas.validate import check_value
-from trainer.config.tree import Config, EvaluationConfig, MethodConfig
+from trainer.config.tree import Config
 from trainer.data.rows import read_dataset
-from trainer.evaluation.challenge import ChallengeRequest, challenge_run, score_probability
+from trainer.evaluation.challenge import score_probability
 from trainer.export_run import export_run
 from trainer.loop.chain import load_trained_params
 from trainer.model.decoder import params_sha256
@@ -36,8 +37,8 @@ QUIET = Watch(quiet=True)
 
 @pytest.fixture
 def tiny(config: Config) -> Config:
-    evaluation = EvaluationConfig(eval_set="eval_v1", baseline=False, max_new_tokens=8, batch_size=25)
-    return replace(config, evaluation=evaluation)
+    evaluation = {"eval_set": "eval_v1", "baseline": False, "max_new_tokens": 8, "batch_size": 25}
+    return changed(config, evaluation=evaluation)
 
 
 @pytest.fixture
@@ -54,13 +55,6 @@ def folder(honest, tmp_path) -> Path:
     return copy
 
 
-def challenged(folder: Path, **asked: Any) -> dict[str, Any]:
-    chosen = {"items": None, "generate": 40, "seed": 3, "again": 6, "model": None} | asked
-    receipt = challenge_run(ChallengeRequest(folder=folder, **chosen), QUIET, lambda event: None)
-    assert check_value("receipt", receipt, file="receipt") == []
-    return receipt
-
-
 def refusal(folder: Path, exit_code: int, **asked: Any) -> str:
     [problem] = catch_problems(lambda: challenged(folder, **asked), exit_code=exit_code)
     return problem.code
@@ -69,14 +63,8 @@ def refusal(folder: Path, exit_code: int, **asked: Any) -> str:
 def test_an_honest_run_gives_the_same_answers_bit_for_bit(folder):
     receipt = challenged(folder)
     assert receipt["result"] == "identical"
-    assert receipt["covered"]["items"] == {
-        "drawn": 6,
-        "identical": 6,
-        "within_tolerance": 0,
-        "different": 0,
-        "trained": 6,
-        "given_again": {"trained": 50, "untrained": 0},
-    }
+    counts = {"drawn": 6, "identical": 6, "within_tolerance": 0, "different": 0, "trained": 6}
+    assert receipt["covered"]["items"] == counts | {"given_again": {"trained": 50, "untrained": 0}}
     assert receipt["marks"]["said"] == (
         "Score reproduced: 50 of 50 answers of the trained model. Training not reproduced: 0 of 2 steps."
     )
@@ -120,7 +108,7 @@ def with_other_token(row: Row) -> Row:
         (with_other_token, "The model does not write this: token"),
     ],
 )
-def test_an_edited_answer_is_named(change: Callable[[Row], Row], why: str, folder):
+def test_an_edited_answer_is_named(change, why, folder):
     forge_answers(folder, lambda number, row: change(row) if number == 7 else row)
     items = challenged(folder, again=50)["covered"]["items"]
     assert (items["drawn"], items["identical"], items["within_tolerance"], items["different"]) == (50, 49, 0, 1)
@@ -130,9 +118,16 @@ def test_an_edited_answer_is_named(change: Callable[[Row], Row], why: str, folde
     assert difference["why"].startswith(why)
 
 
+def test_repeated_and_unknown_ids_are_named(folder):
+    forge_answers(folder, lambda number, row: row | {"id": {7: "eval_v1-001", 8: "other"}.get(number, row["id"])})
+    found = Counter(each["why"] for each in challenged(folder, again=0)["covered"]["items"]["differences"])
+    repeated, unknown = "The run states this item more than once.", "The evaluation set lacks an item with this id."
+    assert found == {repeated: 2, unknown: 1}
+
+
 @pytest.mark.slow
 def test_weights_of_another_run_are_not_those_that_answered(folder, tiny, train):
-    other = train(replace(tiny, seed=1, evaluation=replace(tiny.evaluation, eval_set=None)), "other")
+    other = train(changed(tiny, seed=1, evaluation={"eval_set": None}), "other")
     shutil.copy(other / layout.TRAINED_PARAMS, folder)
     forge_answers(folder, lambda number, row: row)
     assert refusal(folder, 1) == "TP058"
@@ -173,7 +168,7 @@ def test_an_export_or_a_checkpoint_replaces_the_parameters(honest, folder):
 
 @pytest.mark.slow
 def test_adapters_are_enough_where_the_base_can_be_drawn(tiny, train):
-    folder = train(replace(tiny, method=MethodConfig(kind="lora", rank=2)))
+    folder = train(changed(tiny, method={"kind": "lora", "rank": 2}))
     assert (folder / layout.TRAINED_PARAMS).stat().st_size < 25_000
     assert challenged(folder, generate=1)["result"] == "identical"
     export_run(folder, folder / layout.ADAPTER, QUIET, adapter=True)

@@ -66,7 +66,7 @@ def test_every_day_renders_as_the_day_of_the_start(dated, train, tmp_path, monke
     asked = ChallengeRequest(folder=folder, items=Path(own), generate=0, seed=1, again=1, model=None)
     assert challenge_run(asked, QUIET, lambda event: None)["result"] == "identical"
     entrant = trained_model(folder, choose_devices("cpu", 1))
-    assert entrant.sampler.prompt_template == "<bos>[03 Feb 2031][user] {prompt}</turn>[assistant] "
+    assert entrant.sampler.document()["prompt_template"] == "<bos>[03 Feb 2031][user] {prompt}</turn>[assistant] "
     (tmp_path / "states").mkdir()
     assert write_states(folder, [1], tmp_path / "states", lambda line: None) == run.sha256
     # Runs that continue it have the same prompts.

@@ -5,12 +5,12 @@ import os
 import shutil
 import signal
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import jax
 import pytest
 import yaml
+from configs import changed
 from model_folders import row_file
 from refusals import catch_problems
 from whole_runs import carried_out, errors_of
@@ -18,7 +18,7 @@ from whole_runs import carried_out, errors_of
 from evidence import layout
 from evidence.lock import RunLock
 from schemas.problems import Problem, ProblemError
-from trainer.config.tree import Config, EvaluationConfig
+from trainer.config.tree import Config
 from trainer.data.conversations import FORM
 from trainer.evaluation import evaluate
 from trainer.evaluation.evaluate import evaluate_run
@@ -110,8 +110,8 @@ def stopped(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
     def after_ten(self: StopRequest, *, reserve_seconds: float = 0.0) -> str | None:
         return "signal SIGTERM" if answers.is_file() and answers.read_text().count("\n") >= 10 else None
 
-    evaluation = EvaluationConfig(eval_set="eval_v1", max_new_tokens=4, batch_size=50)
-    order = RunRequest(config=replace(config, evaluation=evaluation), folder=folder, command=["trainproof", "train"])
+    evaluated = changed(config, evaluation={"eval_set": "eval_v1"})
+    order = RunRequest(config=evaluated, folder=folder, command=["trainproof", "train"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(StopRequest, "reason", after_ten)
         assert carried_out(order) == 5
@@ -259,7 +259,7 @@ def test_a_run_killed_after_its_last_step_is_scored_and_has_an_end(folder):
 @pytest.mark.slow
 def test_a_run_of_another_device_is_scored_and_exported_here(config, train, tmp_path, capsys):
     dataset = row_file(tmp_path / "rows.jsonl", *[{"prompt": "What is 1 + 1?", "completion": "2"}] * 4)
-    folder = train(replace(config, data=replace(config.data, dataset=dataset)))
+    folder = train(changed(config, data={"dataset": dataset}))
     file = folder / layout.CONFIG
     file.write_text(file.read_text().replace("device: cpu", "device: tpu").replace("devices: 1", "devices: 8"))
     capsys.readouterr()

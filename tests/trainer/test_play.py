@@ -5,37 +5,33 @@ import json
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 from commands import run_command
+from configs import changed
 from refusals import catch_problems
 from whole_runs import rows
 
 from evidence import layout
 from evidence.hashes import sha256_file
-from trainer.config.tree import Config, EvaluationConfig, MemoryConfig, MethodConfig
+from trainer.config.tree import Config
 from trainer.export_run import export_run
 from trainer.play import open_models
 from trainer.recorder.progress import Watch
 
-ASKED = EvaluationConfig(eval_set="eval_v1", baseline=True, max_new_tokens=6, batch_size=25)
 METHODS = {
-    "full": (MethodConfig(), MemoryConfig()),
-    "lora": (MethodConfig(kind="lora", rank=2), MemoryConfig()),
-    "qlora": (MethodConfig(kind="lora", rank=2, base="nf4"), MemoryConfig(remat="layer")),
+    "full": {},
+    "lora": {"method": {"kind": "lora", "rank": 2}},
+    "qlora": {"method": {"kind": "lora", "rank": 2, "base": "nf4"}, "memory": {"remat": "layer"}},
 }
 
 
 @pytest.fixture
 def run_of(config: Config, finished: Callable[[Config], Path]) -> Callable[..., Path]:
-    def make(method: str = "full", **fields) -> Path:
-        kind, memory = METHODS[method]
-        return finished(replace(config, evaluation=ASKED, method=kind, memory=memory, **fields))
-
-    return make
+    asked = changed(config, evaluation={"eval_set": "eval_v1", "baseline": True, "max_new_tokens": 6, "batch_size": 25})
+    return lambda method="full": finished(changed(asked, **METHODS[method]))
 
 
 def hashes(folder: Path) -> dict[str, str]:
@@ -58,9 +54,7 @@ def played(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.slow(but=("full",))
 @pytest.mark.parametrize("method", list(METHODS))
-def test_items_are_answered_as_the_run_states_and_its_folder_stays_as_it_was(
-    method: str, run_of: Callable[..., Path], played: Callable[..., list[dict]]
-):
+def test_items_are_answered_as_the_run_states_and_its_folder_stays_as_it_was(method, run_of, played):
     folder = run_of(method)
     before = hashes(folder)
     stated, untrained = (rows(folder, name) for name in (layout.PREDICTIONS, layout.BASELINE_PREDICTIONS))
@@ -77,7 +71,7 @@ def test_items_are_answered_as_the_run_states_and_its_folder_stays_as_it_was(
 
 
 @pytest.mark.slow
-def test_models_write_in_turn_a_token_each(run_of: Callable[..., Path], played: Callable[..., list[dict]]):
+def test_models_write_in_turn_a_token_each(run_of, played):
     folder, other = run_of(), run_of("lora")
     events = played(folder, "--untrained", "--beside", other, "--prompt", "1+1=")
     assert [model["name"] for model in events[0]["models"]] == ["run", "run, untrained", "run"]
@@ -92,9 +86,7 @@ def test_models_write_in_turn_a_token_each(run_of: Callable[..., Path], played: 
 
 
 @pytest.mark.slow
-def test_a_checkpoint_without_a_run_answers_as_the_run_that_exported_it(
-    run_of: Callable[..., Path], played: Callable[..., list[dict]], capsys: pytest.CaptureFixture[str], tmp_path: Path
-):
+def test_a_checkpoint_without_a_run_answers_as_the_run_that_exported_it(run_of, played, capsys, tmp_path):
     folder, exported = run_of(), tmp_path / "exported"
     export_run(folder, exported, Watch(quiet=True))
     prompt = "1+1="
@@ -112,9 +104,7 @@ def test_a_checkpoint_without_a_run_answers_as_the_run_that_exported_it(
         assert "Pass a run, or --model alone" in " ".join(said.replace("│", " ").split())
 
 
-def test_the_terminal_reads_prompts_from_standard_input(
-    run_of: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_the_terminal_reads_prompts_from_standard_input(run_of, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", io.StringIO("1+1=\n\n" + "1 " * 300 + "\n"))
     _, out, _ = run_command(capsys, "play", run_of())
     notice, empty, name, *text, ended, blank, last = out.splitlines()
@@ -126,9 +116,7 @@ def test_the_terminal_reads_prompts_from_standard_input(
     assert last.endswith(" tokens; at most 506 leave room for an output. Next: Shorten the prompt.")
 
 
-def test_an_invalid_line_is_refused_and_the_next_is_answered(
-    run_of: Callable[..., Path], played: Callable[..., list[dict]]
-):
+def test_an_invalid_line_is_refused_and_the_next_is_answered(run_of, played):
     events = played(run_of(), asked=["nonsense", '{"prompt": 3}', {"item": "none"}, {"prompt": "1+1="}])
     [found] = zip(*(event["problems"] for event in events if event["event"] == "refused"), strict=True)
     assert [(each["code"], each["what"]) for each in found] == [
@@ -140,16 +128,14 @@ def test_an_invalid_line_is_refused_and_the_next_is_answered(
 
 
 @pytest.mark.slow
-def test_a_run_without_an_evaluation_set_has_no_items(
-    config: Config, finished: Callable[[Config], Path], capsys: pytest.CaptureFixture[str]
-):
+def test_a_run_without_an_evaluation_set_has_no_items(config, finished, capsys):
     folder = finished(config)
     code, _, said = run_command(capsys, "play", folder, "--item", "a")
     assert code == 2
     assert said.startswith(f"error TP116: {folder}: run lacks an evaluation set.\n")
 
 
-def test_a_run_without_parameters_is_refused(run_of: Callable[..., Path], tmp_path: Path):
+def test_a_run_without_parameters_is_refused(run_of, tmp_path):
     copy = shutil.copytree(run_of(), tmp_path / "run")
     shutil.rmtree(copy / layout.CHECKPOINTS)
     (copy / layout.TRAINED_PARAMS).unlink()

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from evidence.hashes import sha256_json
 from evidence.proof.receipts import run_sha256
@@ -22,9 +22,16 @@ from trainer.data.answers import unreadable_items
 from trainer.data.builtin.reasoning import fresh_items, prompt_key
 from trainer.data.conversations import untrusted_model
 from trainer.data.rows import RowFile, read_eval_set
-from trainer.evaluation.answers import answer_items, select_rows
+from trainer.evaluation.answers import (
+    MAX_DIFFERENCES,
+    Verdict,
+    VerifiedAnswer,
+    answer_items,
+    receipt_items,
+    select_rows,
+    verify_answers,
+)
 from trainer.evaluation.evaluate import available_devices
-from trainer.evaluation.reanswer import MAX_DIFFERENCES, Verdict, VerifiedAnswer, receipt_items, verify_answers
 from trainer.evaluation.recorded import (
     find_model,
     load_run_params,
@@ -68,17 +75,6 @@ class ChallengeRequest:
     """Model folder, or None for the model that the run names."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Questions:
-    """Questions of a challenge."""
-
-    items: RowFile
-    source: Literal["generated", "file"]
-    seed: int | None
-    in_training: int | None
-    """Questions dropped because a training row has the same, or None if the training rows are not available."""
-
-
 def score_probability(stated: ExactMatch, found: ExactMatch, *, dropped: int) -> float:
     """Return the probability of a score this low if the stated one is true (one-sided Fisher exact test).
 
@@ -95,25 +91,19 @@ def score_probability(stated: ExactMatch, found: ExactMatch, *, dropped: int) ->
 
 def receipt_groups(
     summary: Mapping[str, Any],
-    questions: Questions,
+    questions: Mapping[str, Any],
     answers: Sequence[dict[str, Any]],
     again: Sequence[VerifiedAnswer],
 ) -> dict[str, Any]:
-    """Return the groups of the receipt about the outcome.
+    """Return the groups of the receipt about the outcome: new questions and verified answers of the run.
 
     The result is the worst verdict; a plausible score alone is at best within tolerance.
-
-    Args:
-        summary: Evaluation of the run.
-        questions: The new questions.
-        answers: Prediction rows of the questions.
-        again: Verified answers of the run.
     """
     claimed, eval_set = summary["metrics"]["exact_match"], summary["eval_set"]["name"]
     stated = ExactMatch(correct=round(claimed["value"] * claimed["n"]), n=claimed["n"])
     found = ExactMatch(correct=sum(row["correct"] for row in answers), n=len(answers))
     wrong = [row for row in answers if not row["correct"]][:MAX_DIFFERENCES]
-    chance = score_probability(stated, found, dropped=questions.in_training or 0)
+    chance = score_probability(stated, found, dropped=questions["in_training"] or 0)
     can_be_true, verdicts = chance >= REFUTATION_LEVEL, Counter(each.verdict for each in again)
     result = "identical" if verdicts["identical"] and not verdicts["within tolerance"] else "within tolerance"
 
@@ -130,14 +120,7 @@ def receipt_groups(
         "score": {
             "eval_set": eval_set,
             "stated": stated.document(),
-            "questions": {
-                "source": questions.source,
-                "name": questions.items.name,
-                "seed": questions.seed,
-                "n": len(questions.items.rows),
-                "sha256": questions.items.sha256,
-                "in_training": questions.in_training,
-            },
+            "questions": questions,
             "found": found.document(),
             "chance": chance,
             "level": REFUTATION_LEVEL,
@@ -172,13 +155,13 @@ def challenge_run(request: ChallengeRequest, watch: Watch, on_event: OnEvent) ->
     seed = int(digest[:8], 16) if request.seed is None else request.seed
     chosen = random.Random(f"{seed} {digest}").sample(rows, min(request.again, len(rows)))  # noqa: S311 - no secret
     if request.items is None:
-        questions = generate_questions(config, request.generate, seed)
+        questions, dropped = generate_questions(config, request.generate, seed)
     else:
-        questions = read_questions(request.items, config)
+        questions, dropped = read_questions(request.items, config)
     scoring = read_scoring(summary)
-    if unreadable := unreadable_items(questions.items, scoring):
+    if unreadable := unreadable_items(questions, scoring):
         raise ProblemError(unreadable, exit_code=2)
-    on_event({"event": "planned", "segments": [], "items": len(rows), "questions": len(questions.items.rows)})
+    on_event({"event": "planned", "segments": [], "items": len(rows), "questions": len(questions.rows)})
     devices = available_devices(config, watch)
     task = Task.of(config, find_model(folder, config, request.model), build_mesh(devices.list))
     manifest = read_manifest(folder)
@@ -205,16 +188,29 @@ def challenge_run(request: ChallengeRequest, watch: Watch, on_event: OnEvent) ->
     )
     answers: list[dict[str, Any]] = []
     count = progress("questions", "questions")
-    prompts = sampler.encode_prompts(questions.items)
-    for row in answer_items(sampler, params, questions.items.rows, prompts):
+    prompts = sampler.encode_prompts(questions)
+    for row in answer_items(sampler, params, questions.rows, prompts):
         answers.append(row)
         count(len(answers), len(prompts))
-    groups = receipt_groups(summary, questions, answers, again)
+    asked = {
+        "source": "generated" if request.items is None else "file",
+        "name": questions.name,
+        "seed": seed if request.items is None else None,
+        "n": len(questions.rows),
+        "sha256": questions.sha256,
+        "in_training": dropped,
+    }
+    groups = receipt_groups(summary, asked, answers, again)
     return build_receipt(folder, "challenge", device=devices.document(), **groups)
 
 
-def generate_questions(config: Config, count: int, seed: int) -> Questions:
-    """Generate questions of the kinds in a run's evaluation set, or else in its dataset."""
+def generate_questions(config: Config, count: int, seed: int) -> tuple[RowFile, int | None]:
+    """Generate questions of the kinds in a run's evaluation set, or else in its dataset.
+
+    Returns:
+        The questions, and how many were dropped because a training row has the same, or None if the training rows are
+        not on this machine.
+    """
     training, name = _training_questions(config), config.evaluation.eval_set
     try:
         drawn = fresh_items(name, config.data.dataset, count, seed, training=training or ())
@@ -225,28 +221,21 @@ def generate_questions(config: Config, count: int, seed: int) -> Questions:
         what = f"Neither the evaluation set {name} nor the dataset {config.data.dataset} is built in."
         raise refuse(file="--generate", code="TP059", what=what)
     items, dropped = drawn
-    file = RowFile(
-        name=f"{count} generated, seed {seed}",
-        path=Path("--generate"),
-        rows=tuple(items),
-        lines=tuple(range(1, len(items) + 1)),
-        sha256=sha256_json(items),
-        warnings=(),
-    )
-    return Questions(items=file, source="generated", seed=seed, in_training=None if training is None else dropped)
+    name, lines, sha256 = f"{count} generated, seed {seed}", tuple(range(1, len(items) + 1)), sha256_json(items)
+    file = RowFile(name=name, path=Path("--generate"), rows=tuple(items), lines=lines, sha256=sha256, warnings=())
+    return file, None if training is None else dropped
 
 
-def read_questions(path: Path, config: Config) -> Questions:
-    """Read questions from a file, without those that occur in training."""
+def read_questions(path: Path, config: Config) -> tuple[RowFile, int | None]:
+    """Read questions from a file, without those that occur in training; see `generate_questions`."""
     file, training = read_eval_set(str(path)), _training_questions(config)
     if training is None:
-        return Questions(items=file, source="file", seed=None, in_training=None)
+        return file, None
     seen = set(map(prompt_key, training))
     new = [place for place, item in enumerate(file.rows) if prompt_key(item["prompt"]) not in seen]
     if not new:
         raise refuse(path, "TP059", what=f"All {len(file.rows):,} questions of {path} occur in the training rows.")
-    kept = select_rows(file, new)
-    return Questions(items=kept, source="file", seed=None, in_training=len(file.rows) - len(new))
+    return select_rows(file, new), len(file.rows) - len(new)
 
 
 def _training_questions(config: Config) -> set[str] | None:

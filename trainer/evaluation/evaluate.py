@@ -8,7 +8,7 @@ only have to be moved, which the next command does if this one was killed.
 from __future__ import annotations
 
 import math
-import os
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,8 +38,7 @@ from trainer.data.answers import (
     unwritable_items,
 )
 from trainer.data.rows import RowFile, read_eval_set
-from trainer.evaluation.answers import Sampler, answer_items, select_rows
-from trainer.evaluation.reanswer import trace_texts
+from trainer.evaluation.answers import Sampler, answer_items, select_rows, trace_texts
 from trainer.evaluation.recorded import (
     EVALUATED,
     is_evaluated,
@@ -64,10 +63,8 @@ from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import INTERRUPTED, Recorder, explain_full_device, list_artifacts, now
 from trainer.runtime import Devices, choose_devices, init_runtime
 
-ADDED_FILES = (layout.PREDICTIONS, layout.EVAL_SUMMARY)
-
-SEALED_AGAIN = "sealed again with its evaluation"
-"""Beginning of the log message about the new seal."""
+CHANGED_FILES = (layout.LOG, layout.PREDICTIONS, layout.EVAL_SUMMARY)
+"""Files that an evaluation changes or adds; the summary is moved last, because a run with it counts as evaluated."""
 
 HELD_OUT_FIELDS = (
     *("id", "prompt", "expected", "also_expected", "output_text", "extracted_answer", "correct"),
@@ -239,11 +236,9 @@ class HeldOut:
             {"step": done} | {key: row[key] for key in HELD_OUT_FIELDS if key in row}
             for row in answer_items(self.sampler, params, self.items.rows, self.prompts, like=self.like)
         )
-        losses = answer_losses(self.sampler, params, self.items, self.prompts)
-        mean = fmean(losses) if losses else math.nan
         figures: dict[str, float | None] = {"held_out_score": sum(row["correct"] for row in rows) / len(rows)}
-        if losses:
-            figures["held_out_loss"] = mean if math.isfinite(mean) else None
+        if losses := answer_losses(self.sampler, params, self.items, self.prompts):
+            figures["held_out_loss"] = mean if math.isfinite(mean := fmean(losses)) else None
         return HeldOutPoint(figures | {"held_out_seconds": time.perf_counter() - began}, rows)
 
 
@@ -252,16 +247,12 @@ def build_held_out(task: Task, data: Data) -> HeldOut | None:
     settings = task.config.evaluation
     if settings.every_steps == 0 or data.items is None:
         return None
-    file, prompts = data.items.file, data.items.prompts
+    file, like = data.items.file, data.items.prompts
     chosen = set(draw_ids([item["id"] for item in file.rows], settings.during_items, task.config.seed))
     places = [place for place, item in enumerate(file.rows) if item["id"] in chosen]
-    sampler = Sampler.for_task(task, data)
-    return HeldOut(
-        sampler=replace(sampler, settings=replace(settings, samples=1)),
-        items=select_rows(file, places),
-        prompts=[prompts[place] for place in places],
-        like=prompts,
-    )
+    sampler = replace(Sampler.for_task(task, data), settings=replace(settings, samples=1))
+    prompts = [like[place] for place in places]
+    return HeldOut(sampler=sampler, items=select_rows(file, places), prompts=prompts, like=like)
 
 
 def answer_losses(sampler: Sampler, params: Params, items: RowFile, prompts: Sequence[Sequence[int]]) -> list[float]:
@@ -272,29 +263,7 @@ def answer_losses(sampler: Sampler, params: Params, items: RowFile, prompts: Seq
         answer = sampler.tokenizer.encode(template.format(accepted_answers(item)[0]), add_special_tokens=False)
         if prompt and answer and len(prompt) + len(answer) <= sampler.task.model.source.spec.max_positions:
             texts.append((prompt, answer))
-    return [float(trace.losses.mean()) for trace in trace_texts(sampler, params, texts)]
-
-
-def build_evaluator(
-    task: Task,
-    data: Data,
-    recorder: Recorder,
-    stop: StopRequest,
-    watch: Watch,
-    *,
-    on_start: Callable[[], None] = lambda: None,
-) -> Evaluator | None:
-    """Return the evaluator of a run, or None if its configuration names no evaluation set."""
-    if data.items is None:
-        return None
-    return Evaluator(
-        items=data.items.file,
-        sampler=Sampler.for_task(task, data),
-        folder=recorder.folder,
-        stop=stop,
-        watch=watch,
-        on_start=on_start,
-    )
+    return [float(losses.mean()) for _, losses in trace_texts(sampler, params, texts)]
 
 
 def evaluate_run(
@@ -337,9 +306,8 @@ def evaluate_run(
                 with explain_full_device(str(folder)):
                     summary = _evaluate_unsealed(folder, evaluator, state, frozen)
                 _seal_again(folder, summary, by=describe_devices(devices))
-            except BaseException:
+            finally:
                 finish_or_undo(folder)
-                raise
         except OSError as error:
             raise write_error(error, folder, what="The evaluation") from error
         except KeyboardInterrupt:
@@ -352,20 +320,16 @@ def _config_to_evaluate(folder: Path, eval_set: str | None) -> tuple[Config, str
     config = read_config(folder)
     _refuse_second_evaluation(folder)
     declared = config.evaluation.eval_set
-    at: dict[str, Any] = {"file": str(folder / layout.CONFIG), "pointer": "/evaluation/eval_set", "why": None}
     name = eval_set or declared
-    if name is None:
-        problem = problem_of("TP071", **at, what="The run's configuration names no evaluation set.")
-        raise ProblemError([problem], exit_code=2)
-    if declared is not None and name != declared:
-        problem = problem_of(
-            "TP074",
-            **at,
-            what=f"The run's configuration declares {declared}, and --eval-set is {name}.",
-            next=f"Leave --eval-set out, or train another run with --set evaluation.eval_set={name}.",
-        )
-        raise ProblemError([problem], exit_code=2)
-    return replace(config, evaluation=replace(config.evaluation, eval_set=name)), name
+    if name is not None and declared in (None, name):
+        return replace(config, evaluation=replace(config.evaluation, eval_set=name)), name
+    code, what, then = "TP071", "The run's configuration names no evaluation set.", None
+    if name is not None:
+        code, what = "TP074", f"The run's configuration declares {declared}, and --eval-set is {name}."
+        then = f"Leave --eval-set out, or train another run with --set evaluation.eval_set={name}."
+    file, pointer = str(folder / layout.CONFIG), "/evaluation/eval_set"
+    problem = problem_of(code, file=file, pointer=pointer, why=None, what=what, next=then)
+    raise ProblemError([problem], exit_code=2)
 
 
 def _refuse_other_step(folder: Path, config: Config) -> None:
@@ -409,8 +373,9 @@ def _temporary(folder: Path, name: str) -> Path:
 
 
 def _seal_again(folder: Path, summary: dict[str, Any], *, by: str) -> None:
-    """Move the temporary answer and summary files into the run and seal it again."""
-    write_json(_temporary(folder, layout.EVAL_SUMMARY), summary)
+    """Write summary and log to temporary files, then the manifest with the hashes of all temporary files."""
+    temporary = {name: _temporary(folder, name) for name in CHANGED_FILES}
+    write_json(temporary[layout.EVAL_SUMMARY], summary)
     manifest = read_manifest(folder) | {"finished_at": now()}
     if manifest["status"] == "running":  # killed after its last step
         ending = {"code": INTERRUPTED, "error": None, "message": "killed after its last step; evaluated later"}
@@ -419,34 +384,26 @@ def _seal_again(folder: Path, summary: dict[str, Any], *, by: str) -> None:
         "time": now(),
         "level": "info",
         "event": "run_sealed",
-        "message": f"{SEALED_AGAIN} on {by}",
-        "fields": {"manifest_sha256": sha256_manifest(manifest)},
+        "message": f"sealed again with its evaluation on {by}",
     }
-    with RowWriter(folder / layout.LOG) as log:
-        log.append(sealed)
-    replaced = {name: _temporary(folder, name) for name in ADDED_FILES}
-    write_json(folder / layout.MANIFEST, manifest | {"artifacts": list_artifacts(folder, replaced=replaced)})
-    for name, path in replaced.items():
-        path.replace(folder / name)
+    shutil.copyfile(folder / layout.LOG, temporary[layout.LOG])
+    with RowWriter(temporary[layout.LOG]) as log:
+        log.append(sealed | {"fields": {"manifest_sha256": sha256_manifest(manifest)}})
+    write_json(folder / layout.MANIFEST, manifest | {"artifacts": list_artifacts(folder, replaced=temporary)})
 
 
 def finish_or_undo(folder: Path) -> None:
-    """Finish an evaluation that was killed after its seal, or remove the files of one that was killed before.
+    """Move the files of an evaluation into its run if the manifest lists them, or else remove them.
 
     The caller has locked the run.
     """
-    left = [name for name in ADDED_FILES if _temporary(folder, name).exists()]
     sealed = {artifact["path"]: artifact["sha256"] for artifact in read_manifest(folder)["artifacts"]}
-    complete = [name for name in left if sha256_file(_temporary(folder, name)) == sealed.get(name)]
-    for name in complete:
-        _temporary(folder, name).replace(folder / name)
-    if complete != left:
-        log = folder / layout.LOG
-        lines = log.read_bytes().splitlines(keepends=True)
-        if lines and SEALED_AGAIN.encode() in lines[-1]:
-            os.truncate(log, sum(map(len, lines[:-1])))
-    for name in left:
-        _temporary(folder, name).unlink(missing_ok=True)
+    for name in CHANGED_FILES:
+        if (path := _temporary(folder, name)).exists():
+            if sha256_file(path) == sealed.get(name):
+                path.replace(folder / name)
+            else:
+                path.unlink()
 
 
 def available_devices(config: Config, watch: Watch) -> Devices:

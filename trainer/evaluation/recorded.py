@@ -25,7 +25,7 @@ from trainer.data.rows import AS_WRITTEN, WITH_NEWLINE, RowFile, read_eval_set
 from trainer.evaluation.answers import Sampler, item_fields
 from trainer.loop.chain import load_trained_params, params_bytes
 from trainer.loop.checkpoints import latest_step, missing_checkpoint, restored_state
-from trainer.loop.state import REFUSED, base_mismatch, initial_params, some_params
+from trainer.loop.state import REFUSED, some_params
 from trainer.loop.task import Task, add_shardings, drop_reference_params
 from trainer.model.decoder import params_sha256
 from trainer.model.layers import lora_names
@@ -97,21 +97,14 @@ def read_answers(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def read_sampler(folder: Path, task: Task, items: RowFile | None, scoring: Scoring | None = None) -> Sampler:
-    """Return the sampler of a run's model, with the prompt form and the scoring that the run recorded.
-
-    Args:
-        folder: Run folder.
-        task: Task of the run.
-        items: Evaluation set, or None.
-        scoring: How answers are read, or None for the run's own way.
-    """
-    return Sampler(
-        task=task,
-        settings=task.config.evaluation,
-        form=read_form(folder, task.config),
-        scoring=scoring or read_run_scoring(folder, task.config, items),
-        tokenizer=task.model.source.tokenizer(rendered_at(read_manifest(folder))),
-    )
+    """Return the sampler of a run's model, with the prompt form that the run recorded, and the scoring unless given."""
+    config = task.config
+    if (scoring := scoring or logged_scoring(folder)) is None:
+        rows = read_training_rows(config)[1] if config.evaluation.answer is None else ()
+        scoring = infer_scoring(config.evaluation, rows, () if items is None else items.rows)
+    tokenizer = task.model.source.tokenizer(rendered_at(read_manifest(folder)))
+    form = read_form(folder, config)
+    return Sampler(task=task, settings=config.evaluation, form=form, scoring=scoring, tokenizer=tokenizer)
 
 
 def read_form(folder: Path, config: Config) -> PromptForm:
@@ -139,14 +132,6 @@ def logged_scoring(folder: Path) -> Scoring | None:
     return None if logged is None else read_scoring({"scoring": logged})
 
 
-def read_run_scoring(folder: Path, config: Config, items: RowFile | None) -> Scoring:
-    """Return how answers are read: from the run's log, else from its configuration and training rows."""
-    if (logged := logged_scoring(folder)) is not None:
-        return logged
-    rows = read_training_rows(config)[1] if config.evaluation.answer is None else ()
-    return infer_scoring(config.evaluation, rows, () if items is None else items.rows)
-
-
 def _logged(folder: Path, event: str) -> dict[str, Any] | None:
     """Return the fields of the last event of a kind in the log, or None if it is not logged."""
     rows = read_rows(folder / layout.LOG, "log_record").values
@@ -170,10 +155,10 @@ def find_model(folder: Path, config: Config, model: str | None) -> ModelSource:
         ProblemError: Exit code 2; the files are missing or cannot be read.
     """
     exported = folder / layout.EXPORT
+    if model is None and config.model.name not in MODELS and config.method.kind == "full" and exported.is_dir():
+        model = str(exported)
     if model is not None:
         return resolve(model, with_weights=False)
-    if config.model.name not in MODELS and config.method.kind == "full" and exported.is_dir():
-        return resolve(str(exported), with_weights=False)
     try:
         return resolve(config.model.name, config.model.revision, with_weights=False)
     except ProblemError as error:
@@ -183,15 +168,11 @@ def find_model(folder: Path, config: Config, model: str | None) -> ModelSource:
 def load_run_params(folder: Path, task: Task, *, sha256: str | None) -> tuple[Params, str]:
     """Load the parameters that gave a run's answers, and return them with the name of their file or folder.
 
-    Args:
-        folder: Run folder or an unpacked bundle.
-        task: Task of the run.
-        sha256: Hash of the parameters according to the evaluation, or None to accept the first that are found.
+    `sha256` is their hash according to the evaluation, or None to accept the first that are found.
 
     Raises:
-        ProblemError: Exit code 3; the parameters are missing, or the base model is another one. Exit code 1: only
-            parameters with another hash were found. Exit code 2: a file cannot be read. Exit code 4: the device ran out
-            of memory.
+        ProblemError: Exit code 3; the parameters are missing. Exit code 1: only parameters with another hash were
+            found. Exit code 2: a file cannot be read. Exit code 4: the device ran out of memory.
     """
     others = []
     with explain_full_device(str(folder)):
@@ -203,12 +184,6 @@ def load_run_params(folder: Path, task: Task, *, sha256: str | None) -> tuple[Pa
             others.append(f"{name} has {found[:12]}…")
     if not others:
         raise missing_params(folder, task)
-    manifest = read_manifest(folder)
-    if task.model.frozen and "frozen_sha256" not in manifest["model"]:
-        # Earlier versions recorded one hash of adapters and base together, which cannot tell which of them differs.
-        found, stated = params_sha256(initial_params(task)), manifest["model"]["weights_sha256"]
-        if found != stated:
-            raise ProblemError([base_mismatch(manifest, "weights", stated, found, str(folder))], exit_code=REFUSED)
     what = f"The answers were given by parameters with SHA-256 {str(sha256)[:12]}…; {', '.join(others)}."
     raise refuse(folder, "TP058", what=what, exit_code=1)
 
@@ -248,9 +223,9 @@ def _adapter_params(folder: Path, task: Task) -> Params:
         before = 0
         for name in (name for name in projections if name in task.model.adapters):
             rank, (first, second) = task.model.adapters[name].rank, lora_names(name)
-            start = before if first in read and read[first].shape[1] != rank else 0
-            found |= {first: read[first][:, start : start + rank]} if first in read else {}
-            found |= {second: read[second][start : start + rank]} if second in read else {}
+            if first in read and second in read:
+                start = before if read[first].shape[1] != rank else 0
+                found |= {first: read[first][:, start : start + rank], second: read[second][start : start + rank]}
             before += rank
     return {name: jnp.asarray(value) for name, value in found.items()}
 

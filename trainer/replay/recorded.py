@@ -17,7 +17,7 @@ from evidence import layout
 from evidence.effective import effective_settings, flatten
 from evidence.hashes import sha256_file
 from evidence.proof.signatures import refuse
-from evidence.run import Run, read_existing_run
+from evidence.run import read_existing_run
 from evidence.scores.reading import read_scoring
 from schemas.formats import format_value
 from schemas.problems import Problem, ProblemError, problem_of
@@ -151,7 +151,12 @@ def read_recorded(folder: Path) -> RecordedRun:
         what = f"metrics.jsonl has a row of step {max(rows):,}, but config.yaml ends at step {config.limits.steps:,}."
         raise refuse(folder, "TP760", what=what)
     states = {entry["step"]: entry["state_sha256"] for entry in run.chain or []}
+    params = {entry["step"]: entry["params_sha256"] for entry in run.chain or [] if entry["params_sha256"]}
     first = manifest["parent"]["step"] if manifest["parent"] else 0
+    params[first] = manifest["model"]["weights_sha256"]
+    if run.eval_summary is not None:
+        checkpoint = run.eval_summary["checkpoint"]
+        params[checkpoint["step"]] = checkpoint["params_sha256"]
     return RecordedRun(
         folder=folder,
         sha256=sha256_file(folder / layout.MANIFEST),
@@ -159,22 +164,12 @@ def read_recorded(folder: Path) -> RecordedRun:
         manifest=manifest,
         rows=rows,
         states=states,
-        params=_params_hashes(run, first),
+        params=params,
         segments=split_segments(first, max(rows), states),
         summary=run.eval_summary,
         answers=run.predictions or [],
         baseline=run.baseline_predictions or [],
     )
-
-
-def _params_hashes(run: Run, first: int) -> dict[int, str]:
-    hashes = {entry["step"]: entry["params_sha256"] for entry in run.chain or [] if entry["params_sha256"]}
-    if run.model is not None:
-        hashes[first] = run.model["weights_sha256"]
-    if run.eval_summary is not None:
-        checkpoint = run.eval_summary["checkpoint"]
-        hashes[checkpoint["step"]] = checkpoint["params_sha256"]
-    return hashes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,9 +267,8 @@ def prepare_replay(run: RecordedRun, request: ReplayRequest) -> ReplaySetup:
     if refused := [each for each in compared.refusals if not (request.anyway and each.code == "TP761")]:
         raise ProblemError(refused, exit_code=REFUSED)
     try:
-        task, data = read_inputs(
-            config, devices, eval_set=_recorded_eval_set(run), rendered_at=rendered_at(run.manifest)
-        )
+        items, date = _recorded_eval_set(run), rendered_at(run.manifest)
+        task, data = read_inputs(config, devices, eval_set=items, rendered_at=date)
     except ProblemError as error:
         unread = error if request.model else hint_model_path(error)
         raise ProblemError(unread.problems, exit_code=REFUSED) from error
@@ -287,14 +281,14 @@ def prepare_replay(run: RecordedRun, request: ReplayRequest) -> ReplaySetup:
 
 def replay_config(run: RecordedRun, request: ReplayRequest) -> Config:
     """Return the configuration of a run with its automatic settings resolved as recorded, and the requested files."""
-    effective, memory = effective_settings(run.manifest), run.config.memory
+    config, effective = run.config, effective_settings(run.manifest)
     layers, attention = effective.get("memory.layers", "unrolled"), effective.get("memory.attention", "plain")
-    remat = effective["memory.remat"] if memory.remat == "auto" else memory.remat
-    config = replace(run.config, memory=replace(memory, layers=layers, attention=attention, remat=remat))
-    if request.dataset is not None:
-        config = replace(config, data=replace(config.data, dataset=request.dataset))
-    if request.model is not None:
-        config = replace(config, model=replace(config.model, name=request.model))
+    remat = effective["memory.remat"] if config.memory.remat == "auto" else config.memory.remat
+    memory = replace(config.memory, layers=layers, attention=attention, remat=remat)
+    data = replace(config.data, dataset=request.dataset or config.data.dataset)
+    config = replace(
+        config, memory=memory, data=data, model=replace(config.model, name=request.model or config.model.name)
+    )
     available = len(choose_devices(config.mesh.device, None).list)
     count = min(run.manifest["devices"]["count"], available)
     return replace(config, mesh=replace(config.mesh, devices=count))
@@ -316,16 +310,15 @@ def _recorded_eval_set(run: RecordedRun) -> RowFile | None:
 
 def _data_problems(run: RecordedRun, data: Data) -> Iterator[Problem]:
     """Yield problems if dataset or evaluation set are not the run's."""
-    expected = run.manifest["dataset"]["sha256"]
-    if data.dataset.sha256 != expected:
-        what = f"{data.dataset.name} has the SHA-256 {data.dataset.sha256}; the run was trained on {expected}."
-        yield problem_of("TP763", file=str(run.folder), pointer="/dataset/sha256", what=what)
+    files: list[tuple[str, str, RowFile, str, str | None]] = []
+    files.append(("/dataset/sha256", "trained", data.dataset, run.manifest["dataset"]["sha256"], None))
     if run.summary is not None and data.items is not None:
-        items, expected = data.items.file, run.summary["eval_set"]["sha256"]
-        if items.sha256 != expected:
-            what = f"{items.name} has the SHA-256 {items.sha256}; the run was evaluated on {expected}."
-            then = "Put the run's evaluation set at the path in its configuration."
-            yield problem_of("TP763", file=str(run.folder), pointer="/eval_set/sha256", what=what, next=then)
+        then = "Put the run's evaluation set at the path in its configuration."
+        files.append(("/eval_set/sha256", "evaluated", data.items.file, run.summary["eval_set"]["sha256"], then))
+    for pointer, used, found, expected, fix in files:
+        if found.sha256 != expected:
+            what = f"{found.name} has the SHA-256 {found.sha256}; the run was {used} on {expected}."
+            yield problem_of("TP763", file=str(run.folder), pointer=pointer, what=what, next=fix)
 
 
 def start_differences(
@@ -344,8 +337,7 @@ def start_differences(
         sampler = Sampler.for_task(task, data)
         here = {"generation": sampler.document(), "scoring": scoring_document(data.scoring)}
         yield from _differing_values(run.summary, here)
-    recorded = read_document(run.folder / layout.FIRST_EXAMPLES, "first_examples").value
-    if recorded is None:
+    if (recorded := read_document(run.folder / layout.FIRST_EXAMPLES, "first_examples").value) is None:
         return
     replayed = data.first_examples(run.config.recording.first_examples, run_id=run.manifest["run_id"])
     for number, (one, other) in enumerate(zip_longest(recorded["examples"], replayed["examples"]), start=1):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from safetensors import SafetensorError
 
@@ -28,11 +28,11 @@ from trainer.loop.loop import Loop, MetricLog
 from trainer.loop.programs import Steps
 from trainer.loop.rollouts import StepCompletions, build_rollouts
 from trainer.loop.session import StopRequest
-from trainer.loop.state import REFUSED, initial_params, start_program, state_shapes
+from trainer.loop.state import REFUSED, initial_state, state_shapes
 from trainer.loop.step import TrainState
-from trainer.loop.task import Task, copy_reference_params, drop_reference_params
+from trainer.loop.task import Task, drop_reference_params
 from trainer.model.decoder import params_sha256
-from trainer.model.model import combine, partition
+from trainer.model.model import combine
 from trainer.model.stacks import Params, unstack_on_devices
 from trainer.objectives.data import Data
 from trainer.replay.recorded import RecordedRun
@@ -65,8 +65,7 @@ FIELD_NAMES: Mapping[str, str] = {
 Verdict = Literal["identical", "within tolerance", "different", "not tried"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class FieldDifference:
+class FieldDifference(NamedTuple):
     """A value of a row that the replay does not reproduce."""
 
     step: int
@@ -120,9 +119,8 @@ TOO_FAR = (
     "kind of processor, or from its checkpoints."
 )
 SAMPLED_OTHERWISE = (
-    "On another processor the last bits of a probability differ, so that other tokens are sampled now and then. The "
-    "completions and rewards that follow say nothing about this run. Replay it where its programs are compiled for the "
-    "same instructions."
+    "On another processor other tokens are sampled now and then, and the completions and rewards that follow say "
+    "nothing about this run. Replay it where its programs are compiled for the same instructions."
 )
 """Why replayed segments count as not tried."""
 
@@ -141,10 +139,7 @@ class RecordedStates:
     @cached_property
     def frozen(self) -> Params:
         """Frozen parameters, initialized or loaded, and the parameters of a reference model."""
-        if not self.task.frozen:
-            return {}
-        trained, frozen = partition(self.task.model.method, initial_params(self.task))
-        return frozen | (copy_reference_params(trained) if self.task.reference else {})
+        return initial_state(self.task)[1] if self.task.frozen else {}
 
     @property
     def steps(self) -> list[int]:
@@ -156,8 +151,7 @@ class RecordedStates:
     def load(self, step: int) -> TrainState | None:
         """Load the state after a step, or return None if no available state has the hash in the chain."""
         if step == 0 and self.run.first_step == 0:
-            trained, _ = partition(self.task.model.method, initial_params(self.task))
-            initial: TrainState = start_program(self.task).compile().call(trained)
+            [initial], _ = initial_state(self.task)
             return initial
         for found, name, read in self._candidates():
             if found != step:
@@ -262,9 +256,7 @@ class Repetition:
     progress: Callable[[int, int, float], None] = lambda done, total, loss: None
     """Called with steps done, steps of the run and the loss after each row."""
     found: dict[int, SegmentResult] = field(default_factory=dict)
-    """Results by number of the segment."""
-    interrupted: SegmentResult | None = None
-    """Result of the first steps of a segment within which the replay was stopped."""
+    """Results by number of the segment; of the first steps of a segment if it was judged in part."""
     _state: TrainState | None = None
     _step: int = -1
     _common_step: int = 0
@@ -294,8 +286,7 @@ class Repetition:
             self._step = self._common_step = begin
         for each in self.run.segments:
             if begin <= each.first_step <= segment.first_step:
-                result = self._repeat_one(each)
-                if result is None:
+                if (result := self._repeat_one(each)) is None:
                     return
                 self.found[each.number] = result
                 yield result
@@ -308,17 +299,16 @@ class Repetition:
         """Return the results of all segments in order; one that was judged in part has two."""
         results = []
         for segment in self.run.segments:
-            result = self.found.get(segment.number, self.interrupted)
-            if result is None or result.segment.number != segment.number:
-                results.append(SegmentResult(segment=segment, verdict="not tried"))
-                continue
-            results.append(result)
-            if (judged := result.segment.last_step) != segment.last_step:
+            judged = segment.first_step
+            if (result := self.found.get(segment.number)) is not None:
+                results.append(result)
+                judged = result.segment.last_step
+            if judged != segment.last_step:
                 results.append(SegmentResult(segment=replace(segment, first_step=judged), verdict="not tried"))
         return results
 
     def _repeat_one(self, segment: Segment) -> SegmentResult | None:
-        """Replay the segment that begins at the current state, or return None without a state or if interrupted."""
+        """Replay the segment that begins at the current state; return None without a state or a row."""
         if self._state is None:
             return None
         began, recorder = time.perf_counter(), InMemoryRecorder()
@@ -347,9 +337,9 @@ class Repetition:
         seconds = time.perf_counter() - began
         if outcome.status == "interrupted":
             last = max((row["step"] for row in recorder.rows if row["step"] in self.run.rows), default=None)
-            if last is not None:
-                self.interrupted = self._judge(replace(segment, last_step=last), recorder.rows, seconds, is_same=None)
-            return None
+            if last is None:
+                return None
+            return self._judge(replace(segment, last_step=last), recorder.rows, seconds, is_same=None)
         self._step = int(outcome.state.step)
         reached = recorder.states.get(self._step) or state_sha256(to_stored(outcome.state))
         is_same = self._is_recorded(segment.last_step, outcome.state, reached)
@@ -397,12 +387,8 @@ class Repetition:
                 return SegmentResult(segment=segment, verdict="not tried", difference=SAMPLED_OTHERWISE)
         until = min([segment.last_step, *(each.step for each in differences)])
         agreed = max([segment.first_step, *(step for step in self.run.rows if segment.first_step < step < until)])
-        return SegmentResult(
-            segment=segment,
-            verdict=verdict,
-            seconds=seconds,
-            difference=describe_difference(differences, is_same_state=is_same, agreed=agreed, step=segment.last_step),
-        )
+        difference = describe_difference(differences, is_same_state=is_same, agreed=agreed, step=segment.last_step)
+        return SegmentResult(segment=segment, verdict=verdict, seconds=seconds, difference=difference)
 
     def _differences(self, segment: Segment, rows: Sequence[dict[str, Any]]) -> list[FieldDifference]:
         """Return the recorded values of a segment's rows that differ in any bit from the replayed ones."""
@@ -419,7 +405,7 @@ class Repetition:
             for name in dict.fromkeys([*FIELD_NAMES, *sorted(recorded)]):
                 value, other = recorded.get(name), replayed.get(step, {}).get(name)
                 if name in recorded and name not in skipped and value != other:
-                    differences.append(FieldDifference(step=step, field=name, recorded=value, replayed=other))
+                    differences.append(FieldDifference(step, name, value, other))
         return differences
 
 

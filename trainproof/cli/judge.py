@@ -176,14 +176,15 @@ def _print_requested_states(request: ReplayRequest, run_id: str | None, *, as_js
     """Print which states the seed of a request needs."""
     from evidence.bundle.unpacked import unpacked_run
     from trainer.replay.recorded import read_recorded
-    from trainer.replay.report import request_states
+    from trainer.replay.replay import request_states
 
     with unpacked_run(request.folder, run_id) as folder:
-        requested = request_states(read_recorded(folder), replace(request, folder=folder).with_seed())
+        of_folder = replace(request, folder=folder).with_seed()
+        document, lines = request_states(read_recorded(folder), of_folder, request.folder.name)
     if as_json:
-        print_json(requested.document())
+        print_json(document)
     else:
-        sys.stdout.write(join_lines(requested.lines(request.folder.name)))
+        sys.stdout.write(join_lines(lines))
 
 
 def pack_run_states(run: Path, steps: str, output: Path) -> int:

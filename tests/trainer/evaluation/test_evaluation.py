@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 import pytest
 from configs import changed
 from forging import read_rows, write_rows
 from leaves import Forger, Forgery
 from model_folders import row_file
+from replays import challenged, replay_run
 
 from evidence import layout
 from evidence.compare.scores import compare_runs, score_difference
@@ -23,19 +25,16 @@ from evidence.grade import find_problems
 from evidence.hashes import sha256_file, sha256_json
 from evidence.run import read_run
 from evidence.scores.reading import Scoring
-from evidence.scores.recompute import compute_scores, describe_run_gain, draw_ids
+from evidence.scores.recompute import compute_scores, draw_ids
 from trainer.config.tree import Config
-from trainer.evaluation.challenge import ChallengeRequest, challenge_run
+from trainer.evaluation.answers import MARGINS, allowed_margin, changed_score, find_difference, is_same, item_fields
 from trainer.evaluation.evaluate import describe_summary, evaluate_run
-from trainer.evaluation.reanswer import changed_score
 from trainer.evaluation.recorded import load_run_params, read_sampler
 from trainer.loop.checkpoints import checkpoint_steps
 from trainer.loop.task import Task, build_mesh
 from trainer.model.source import resolve
 from trainer.objectives import find_contradictions
 from trainer.recorder.progress import Watch
-from trainer.replay.recorded import ReplayRequest
-from trainer.replay.replay import replay
 from trainer.runtime import choose_devices
 
 QUIET = Watch(quiet=True)
@@ -111,11 +110,9 @@ def forge(original: Path, folder: Path, change: Change, forgery: Forgery | None 
     return forger.folder
 
 
-def challenged(folder: Path, again: int, target: Path) -> Values:
+def challenged_items(folder: Path, again: int, target: Path) -> Values:
     question = {"id": "new", "prompt": "Say green, please: ", "expected": "green"}
-    items = Path(row_file(target / "questions.jsonl", question))
-    request = ChallengeRequest(folder=folder, items=items, generate=0, seed=1, again=again, model=None)
-    receipt = challenge_run(request, QUIET, lambda event: None)
+    receipt = challenged(folder, items=Path(row_file(target / "questions.jsonl", question)), again=again)
     assert receipt["score"]["found"]["n"] == 1
     return receipt["covered"]["items"]
 
@@ -139,9 +136,8 @@ def test_right_answers_count_and_the_reader_is_recorded(spoken):
 def test_a_gain_of_form_is_named_for_a_run_and_between_runs(spoken):
     """The run before answers the same in a sentence, which is not the form that is read."""
     gain = "the gain is form: strict 0 → 5 of 5, lenient 5 → 5"
-    summary = deepcopy(document(spoken, layout.EVAL_SUMMARY))
+    summary = document(spoken, layout.EVAL_SUMMARY)
     summary["baseline"]["metrics"]["lenient_match"]["value"] = 1.0
-    assert describe_run_gain(summary) == gain
     assert describe_summary(summary, "words").endswith(f"before training 0.000); {gain}")
     after = read_rows(spoken, layout.PREDICTIONS)
     before = [{**row, "extracted_answer": f"It is {row['expected']}", "correct": False} for row in after]
@@ -197,7 +193,7 @@ def test_a_resumed_run_measures_the_same(spoken, words, train, tmp_path):
 @pytest.mark.parametrize("name", ["spoken", "drawn"])
 def test_a_replay_gives_the_same_points_and_answers(name, request):
     folder = request.getfixturevalue(name)
-    receipt, code = replay(ReplayRequest(folder=folder, whole=True), lambda line: None, lambda event: None)
+    receipt, code, _ = replay_run(folder, whole=True)
     assert (receipt["result"], code) == ("identical", 0), receipt["said"]
     assert receipt["covered"]["items"]["identical"] == 2 * len(read_rows(folder, layout.PREDICTIONS))
 
@@ -323,7 +319,7 @@ def test_a_forged_evaluation_is_found(name, request, tmp_path):
 
 @pytest.mark.slow
 def test_a_challenge_reads_answers_in_the_same_way(spoken, tmp_path):
-    assert challenged(spoken, 2, tmp_path)["identical"] == 2
+    assert challenged_items(spoken, 2, tmp_path)["identical"] == 2
     row = read_rows(spoken, layout.PREDICTIONS)[0]
     assert changed_score(row, Scoring(answer="whole")) == ""
     assert changed_score(row, Scoring()) == "By its text, extracted_answer is None; the run states 'red'."
@@ -331,7 +327,7 @@ def test_a_challenge_reads_answers_in_the_same_way(spoken, tmp_path):
 
 def test_sampled_answers_are_verified_in_one_pass(drawn, tmp_path):
     counts = dict.fromkeys(("drawn", "identical", "within_tolerance", "different", "trained"), 0)
-    assert challenged(drawn, 0, tmp_path) == counts | {"given_again": {"trained": 4, "untrained": 0}}
+    assert challenged_items(drawn, 0, tmp_path) == counts | {"given_again": {"trained": 4, "untrained": 0}}
 
 
 def test_swapped_samples_are_found(drawn, tmp_path):
@@ -346,7 +342,7 @@ def test_swapped_samples_are_found(drawn, tmp_path):
     write_rows(copy, layout.PREDICTIONS, rows)
     summary["predictions"]["sha256"] = sha256_file(copy / layout.PREDICTIONS)
     (copy / layout.EVAL_SUMMARY).write_text(json.dumps(summary))
-    found = challenged(copy, 0, tmp_path)
+    found = challenged_items(copy, 0, tmp_path)
     assert (found["different"], found["given_again"]["trained"]) == (1, 3)
     assert found["differences"][0]["why"].startswith("The model does not write this: token ")
 
@@ -385,21 +381,17 @@ def test_only_runs_whose_answers_are_read_alike_are_compared(scoring, refused, s
 
 
 @pytest.mark.parametrize(
-    ("evaluation", "keep_best", "pointer"),
+    ("evaluation", "keep_best", "name"),
     [
-        ({"every_steps": 5}, None, "/evaluation/every_steps"),
-        ({"eval_set": "eval_v1", "during_items": 4}, None, "/evaluation/during_items"),
-        ({"eval_set": "eval_v1"}, "held_out_loss", "/checkpoint/keep_best"),
-        ({"eval_set": "eval_v1", "temperature": 0.7}, None, "/evaluation/temperature"),
-        ({"eval_set": "eval_v1", "top_k": 5}, None, "/evaluation/top_k"),
-        ({"eval_set": "eval_v1", "top_p": 0.9}, None, "/evaluation/top_p"),
+        ({"every_steps": 5}, None, "evaluation/every_steps"),
+        ({"eval_set": "eval_v1", "during_items": 4}, None, "evaluation/during_items"),
+        ({"eval_set": "eval_v1"}, "held_out_loss", "checkpoint/keep_best"),
+        *(({"eval_set": "eval_v1", key: 0.7}, None, f"evaluation/{key}") for key in ("temperature", "top_k", "top_p")),
     ],
 )
-def test_settings_without_effect_are_refused(evaluation, keep_best, pointer, config):
+def test_settings_without_effect_are_refused(evaluation, keep_best, name, config):
     settings = changed(config, evaluation=evaluation, checkpoint={"keep_best": keep_best})
-    assert [(each.code, each.pointer) for each in find_contradictions(settings)] == [("TP009", pointer)]
-    if "top" in pointer or "temperature" in pointer:
-        assert find_contradictions(changed(settings, evaluation={"samples": 2})) == []
+    assert [(each.code, each.pointer) for each in find_contradictions(settings)] == [("TP009", f"/{name}")]
 
 
 def test_items_are_drawn_from_the_seed_in_the_order_of_the_set():
@@ -409,3 +401,64 @@ def test_items_are_drawn_from_the_seed_in_the_order_of_the_set():
     assert one == sorted(one, key=ids.index) != other
     assert draw_ids(ids, 99, 0) == ids
     assert set(draw_ids(ids, 8, 0)) < set(draw_ids(ids, 9, 0))
+
+
+ANSWER = "<reasoning>2 + 2 = 4.</reasoning>\n<answer>4</answer>"
+ROW: Values = {
+    "id": "one",
+    "prompt": "What is 2 + 2?",
+    "expected": "4",
+    **dict.fromkeys(("section", "category", "difficulty", "error")),
+    "output_text": ANSWER,
+    "extracted_answer": "4",
+    "correct": True,
+    "format_ok": True,
+    "output_tokens": 40,
+    "finish_reason": "stop",
+    "output_token_ids": " ".join(map(str, range(40))),
+}
+
+
+def difference(stated: Values, *, margin: float = 0.0, platforms=("cpu",)) -> str:
+    """Compare an answer with its item, given the largest logit gap of its tokens."""
+    margins = [np.full(40, margin, np.float32)]
+    return find_difference(stated, item_fields(ROW), margins, allowed_margin("float32", platforms), Scoring())
+
+
+@pytest.mark.parametrize("change", [{}, {"fingerprint": "AAAA"}, {"output_token_ids": None}])
+def test_equal_answers_are_identical_whatever_fields_other_versions_have(change):
+    assert is_same({key: value for key, value in (ROW | change).items() if value is not None or key not in change}, ROW)
+    assert not is_same(ROW | change, ROW | {"output_text": "5"})
+
+
+@pytest.mark.parametrize(
+    ("margin", "platforms", "is_accepted"),
+    [
+        (0.0005, ("cpu",), True),
+        (0.05, ("cpu",), False),
+        # A TPU multiplies float32 in bfloat16 by default; between CPUs nothing explains such a margin.
+        (0.05, ("tpu", "cpu"), True),
+        (0.3, ("tpu", "cpu"), False),
+    ],
+)
+def test_margins_depend_on_the_platforms(margin, platforms, is_accepted):
+    assert (difference(ROW, margin=margin, platforms=platforms) == "") == is_accepted
+
+
+@pytest.mark.parametrize(
+    ("change", "margin", "why"),
+    [
+        ({"prompt": "What is 3 + 1?"}, 0, "The set states prompt 'What is 2 + 2?', and the run 'What is 3 + 1?'."),
+        ({"expected": "5", "correct": False}, 0, "The set states expected '4', and the run '5'."),
+        ({"correct": False}, 0, "By its text, correct is True; the run states False."),
+        ({"error": "no room"}, 0, "The run states an error (no room), and the model answers."),
+        ({}, 2, "The model does not write this: token 1 of the stated answer has a logit 2 below the largest; other "),
+    ],
+)
+def test_an_edited_field_and_an_improbable_token_are_named(change, margin, why):
+    assert difference(ROW | change, margin=margin).startswith(why)
+
+
+def test_lower_precision_allows_more():
+    assert allowed_margin("float32", ("cpu", "gpu")) == MARGINS["float16"]
+    assert allowed_margin("bfloat16", ("cpu", "gpu")) == MARGINS["bfloat16"]

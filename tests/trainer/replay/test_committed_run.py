@@ -29,7 +29,7 @@ def test_the_grpo_run_has_no_findings():
 
 
 @pytest.mark.slow
-def test_the_smoke_run_is_reproduced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_smoke_run_is_reproduced(tmp_path, monkeypatch):
     monkeypatch.delenv("XLA_FLAGS")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     command = [sys.executable, "-m", "trainproof", "replay", str(SMOKE), "--all", "--json"]

@@ -8,7 +8,7 @@ from math import comb
 import pytest
 
 from trainer.loop.chain import Segment, SegmentSpan, split_segments, split_spans
-from trainer.replay.report import Draw, draw_segments
+from trainer.replay.replay import Draw, draw_segments
 
 
 def equal_parts(count: int) -> tuple[SegmentSpan, ...]:
@@ -49,7 +49,7 @@ def test_every_step_is_drawn_with_the_same_probability():
 
 
 @pytest.mark.parametrize(("count", "share", "false"), [(3, 0.5, 10), (5, 0.5, 10), (1, 0.05, 1), (4, 0.25, 5)])
-def test_detection_probability_is_hypergeometric_for_equal_parts(count: int, share: float, false: int):
+def test_detection_probability_is_hypergeometric_for_equal_parts(count, share, false):
     """Of 20 parts 18 can be drawn, and none of the false ones is with probability C(18 - f, k) / C(18, k)."""
     probability = draw_segments(equal_parts(20), None, count=count, seed=7).detection_probability(share)
     assert probability == pytest.approx(1 - comb(18 - false, count) / comb(18, count))

@@ -3,8 +3,6 @@
 One configuration is compiled again for the replay; the others use programs from the compilation cache.
 """
 
-from pathlib import Path
-
 import pytest
 from model_folders import row_file
 from replays import record
@@ -53,7 +51,7 @@ SETTINGS = {
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.compiles_anew if name == UNCACHED else ()) for name in SETTINGS]
 )
-def test_replay_is_identical(name: str, tmp_path: Path):
+def test_replay_is_identical(name, tmp_path):
     settings = SETTINGS[name].split()
     if "dpo" in name:
         pairs = [{"prompt": f"{n} + 1?", "chosen": f"It is {n + 1}.", "rejected": "I do not know."} for n in range(9)]

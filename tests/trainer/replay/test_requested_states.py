@@ -12,7 +12,7 @@ import pytest
 from configs import changed
 from forging import forged, read_manifest, read_rows
 from model_folders import row_file
-from replays import record, refusal, replay_run, small_config
+from replays import challenged, record, refusal, replay_run, small_config
 from whole_runs import errors_of
 
 from evidence import layout
@@ -23,12 +23,9 @@ from evidence.grade import Grade
 from evidence.proof.receipts import run_sha256, save_receipt
 from evidence.proof.verification import apply_proofs, find_proofs
 from trainer.config.tree import Config, ModelConfig
-from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.loop.chain import saved_state_steps, steps_to_keep
-from trainer.recorder.progress import Watch
 from trainer.replay.recorded import ReplayRequest, read_recorded
-from trainer.replay.replay import write_states
-from trainer.replay.report import request_states
+from trainer.replay.replay import request_states, write_states
 from trainproof.cli.app import main
 
 STEPS = 12
@@ -60,7 +57,7 @@ def grade_with_receipts(folder: Path) -> Grade:
 
 
 @pytest.mark.slow
-def test_a_run_saves_four_states_including_the_start_of_its_last_part(honest: Path):
+def test_a_run_saves_four_states_including_the_start_of_its_last_part(honest):
     assert saved_state_steps(honest) == [2, 5, 8, 11]
     saved = {f"states/{step}.safetensors" for step in (2, 5, 8, 11)}
     assert saved <= {each["path"] for each in read_manifest(honest)["artifacts"]}
@@ -80,7 +77,7 @@ def test_as_many_states_are_saved_as_fit():
 
 
 @pytest.mark.slow
-def test_saved_states_reach_the_end_but_give_no_guarantee(copy: Path):
+def test_saved_states_reach_the_end_but_give_no_guarantee(copy):
     """Only the parts of saved states can be drawn, and the author chose these."""
     receipt = replayed(copy)
     tried = [each["first_step"] for each in receipt["covered"]["segments"] if each["verdict"] == "identical"]
@@ -92,17 +89,17 @@ def test_saved_states_reach_the_end_but_give_no_guarantee(copy: Path):
     assert lacking.startswith("Only 5 of 12 steps were repeated, and they were not drawn at random from the whole run.")
 
 
-def test_requested_states_are_sent_and_suffice(honest: Path, copy: Path, tmp_path: Path):
+def test_requested_states_are_sent_and_suffice(honest, copy, tmp_path):
     request = ReplayRequest(folder=copy, segments=5, seed=4711)
-    asking = request_states(read_recorded(copy), request)
-    assert len(asking.draw.drawn) == 5
-    assert set(asking.steps) == {part.first_step for part in asking.draw.selected} - {0, 2, 5, 8, 11}
-    named = ",".join(map(str, asking.steps))
-    assert list(asking.lines("theirs.zip"))[-2:] == [
+    asking, lines = request_states(read_recorded(copy), request, "theirs.zip")
+    assert len(asking["parts"]) == 5 + 2
+    assert set(asking["states"]) == {first for first, _ in asking["parts"]} - {0, 2, 5, 8, 11}
+    named = ",".join(map(str, asking["states"]))
+    assert lines[-2:] == [
         f"Ask the author to run: trainproof replay RUN --pack-states {named} --output states.zip",
         "Then run: trainproof replay theirs.zip --seed 4711 --states states.zip",
     ]
-    sha256 = write_states(honest, asking.steps, tmp_path, lambda line: None)
+    sha256 = write_states(honest, asking["states"], tmp_path, lambda line: None)
     pack_states(tmp_path, sha256, tmp_path / "states.zip")
     with sent_states(tmp_path / "states.zip", run_sha256(copy)) as states:
         receipt = replayed(copy, segments=5, states=states)
@@ -113,13 +110,13 @@ def test_requested_states_are_sent_and_suffice(honest: Path, copy: Path, tmp_pat
         assert receipt["marks"]["lacking"] == []
         save_receipt(receipt)
         assert grade_with_receipts(copy).words == "verified (score: 6 of 6 answers; training: 7 of 12 steps)"
-        other = request_states(read_recorded(copy), replace(request, seed=1)).steps
-        absent = ", ".join(map(str, sorted(set(other) - set(asking.steps))))
+        other = request_states(read_recorded(copy), replace(request, seed=1), "theirs.zip")[0]["states"]
+        absent = ", ".join(map(str, sorted(set(other) - set(asking["states"]))))
         said = [f"TP760 Seed 1 requires states that are missing: steps {absent}."]
         assert refusal(lambda: replayed(copy, segments=5, states=states, seed=1)) == (3, said)
 
 
-def test_sent_states_that_are_not_in_the_chain_are_refused(copy: Path, tmp_path: Path):
+def test_sent_states_that_are_not_in_the_chain_are_refused(copy, tmp_path):
     sent = tmp_path / "sent"
     (sent / layout.STATES).mkdir(parents=True)
     shutil.copy(copy / layout.STATES / "5.safetensors", sent / layout.STATES / "3.safetensors")
@@ -134,7 +131,7 @@ def test_sent_states_that_are_not_in_the_chain_are_refused(copy: Path, tmp_path:
     ]
 
 
-def test_hostile_archives_and_those_of_another_run_are_refused(copy: Path, tmp_path: Path):
+def test_hostile_archives_and_those_of_another_run_are_refused(copy, tmp_path):
     def opened(path: Path) -> Any:
         with sent_states(path, run_sha256(copy)) as folder:
             return folder
@@ -155,7 +152,7 @@ def test_hostile_archives_and_those_of_another_run_are_refused(copy: Path, tmp_p
     assert refusal(lambda: opened(tmp_path / "not-there.zip"))[0] == 2
 
 
-def test_states_that_are_not_in_the_chain_are_not_packed(copy: Path, tmp_path: Path):
+def test_states_that_are_not_in_the_chain_are_not_packed(copy, tmp_path):
     said = ["TP760 The chain lacks a state for step 400."]
     assert refusal(lambda: write_states(copy, [2, 400], tmp_path, print)) == (2, said)
     assert main_ends(["replay", str(copy), "--pack-states", "2,2"]) == 2
@@ -167,7 +164,7 @@ def main_ends(arguments: list[str]) -> Any:
     return ended.value.code
 
 
-def test_the_commands_print_the_request_and_pack_states(copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_commands_print_the_request_and_pack_states(copy, tmp_path, capsys):
     build_bundle([copy], tmp_path / "run.zip", allow_partial=True)
     assert main_ends(["replay", str(tmp_path / "run.zip"), "--seed", "4711", "--ask", "--json"]) in (0, None)
     asked = json.loads(capsys.readouterr().out)
@@ -177,7 +174,7 @@ def test_the_commands_print_the_request_and_pack_states(copy: Path, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_a_run_with_invented_steps_after_the_first_is_not_verified(copy: Path):
+def test_a_run_with_invented_steps_after_the_first_is_not_verified(copy):
     """Four honest steps, then random hashes and losses times 0.6, and no parameters to challenge."""
     shutil.rmtree(copy / layout.STATES)
     (copy / layout.TRAINED_PARAMS).unlink()
@@ -201,12 +198,11 @@ def test_a_run_with_invented_steps_after_the_first_is_not_verified(copy: Path):
     assert grade.words == "consistent (score: 0 of 6 answers; training: 4 of 12 steps)"
 
 
-def test_an_invented_device_is_not_verified_by_a_challenge(copy: Path):
+def test_an_invented_device_is_not_verified_by_a_challenge(copy):
     device = {"platform": "gpu", "kind": "NVIDIA GeForce RTX 4090", "count": 1}
     forged(copy, manifest={"devices": device})
     items = row_file(copy.parent / "mine.jsonl", {"id": "a", "prompt": "What is 40 + 2?", "expected": "42"})
-    request = ChallengeRequest(folder=copy, items=Path(items), generate=1, seed=7, again=0, model=None)
-    receipt = challenge_run(request, Watch(quiet=True), lambda event: None)
+    receipt = challenged(copy, items=Path(items), again=0)
     assert receipt["result"] != "different"
     save_receipt(receipt)
     grade = grade_with_receipts(copy)
