@@ -37,7 +37,6 @@ from trainer.recorder.environment import (
     request_level,
     walk_attached,
 )
-from trainer.recorder.recorder import Recorder
 
 Platform = Literal["cpu", "gpu", "tpu"]
 
@@ -226,11 +225,6 @@ class Devices:
         names = ("requested", "platform", "kind", "memory_bytes", "chosen_because")
         devices = [{"id": device.id, "kind": device.device_kind} for device in self.list]
         return {name: getattr(self, name) for name in names} | {"count": len(self.list), "list": devices}
-
-    def record(self, recorder: Recorder) -> None:
-        """Log which devices were chosen and why."""
-        message = f"{len(self.list)} × {self.kind} ({self.chosen_because})"
-        recorder.log("info", "devices_chosen", message, platform=self.platform, count=len(self.list))
 
 
 def choose_devices(requested: str, count: int | None) -> Devices:

@@ -17,8 +17,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -44,7 +44,6 @@ from trainer.model.decoder import Decoder, bind, disable_adapters, set_attention
 from trainer.model.lora import is_lora
 from trainer.model.model import combine
 from trainer.objectives.objective import LossSums, Microbatch
-from trainer.recorder.memory import MemoryWatch, Part
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,56 +81,26 @@ class RunPrograms:
     Attributes:
         initial: Make the initial state (`compile_initial`); empty if it comes from a checkpoint.
         steps: Train steps.
-        decode: Answers a batch of prompts, or None without evaluation. `generate` finds it by its shapes.
-        rollout: Sample completions. `GroupPrograms` finds them by their shapes.
+        by_name: All programs by their names in a plan; those with one name never run together. Those that answer and
+            sample are found by their shapes.
     """
 
     initial: Mapping[str, Compiled]
     steps: Steps
-    decode: Compiled | None
-    rollout: tuple[Compiled, ...] = ()
-
-    @property
-    def by_name(self) -> Mapping[str, tuple[Compiled, ...]]:
-        """The programs by their names in a plan; those with one name never run together."""
-        programs = {
-            "start": tuple(self.initial.values()),
-            "train": tuple(self.steps.by_length.values()),
-            "decode": () if self.decode is None else (self.decode,),
-            "rollout": self.rollout,
-        }
-        return {name: each for name, each in programs.items() if each}
-
-    @property
-    def compiled_before(self) -> list[str]:
-        """Names of the programs that were loaded from the compilation cache."""
-        return [name for name, programs in self.by_name.items() if all(each.is_kept for each in programs)]
-
-    def observe(self, memory: MemoryWatch) -> RunPrograms:
-        """Return the programs with a phase of the memory measurement starting at the first call of each."""
-
-        def observed(part: Part, program: Compiled) -> Compiled:
-            pending = [part]
-
-            def call(*arguments: Any) -> Any:
-                if pending:
-                    memory.begins(pending.pop())
-                return program.call(*arguments)
-
-            return replace(program, call=call)
-
-        initial = {name: observed("start", program) for name, program in self.initial.items()}
-        steps = {length: observed("train", step) for length, step in self.steps.by_length.items()}
-        return replace(self, initial=initial, steps=Steps(by_length=steps))
+    by_name: Mapping[str, tuple[Compiled, ...]]
 
 
 def compiled_run(task: Task, lengths: Sequence[int], *, eval_shape: EvalShape | None, resumed: bool) -> RunPrograms:
     """Compile all programs of a run for the sequence lengths of its data and the shape of its evaluation, if any."""
+    initial, steps = {} if resumed else compile_initial(task), compiled_steps(task, lengths)
+    groups: dict[str, Collection[Compiled]] = {
+        "start": initial.values(),
+        "train": steps.by_length.values(),
+        "decode": [] if eval_shape is None else [decode_program(task, eval_shape).compile()],
+        "rollout": [each.compile() for each in rollout_programs(task).values()],
+    }
     return RunPrograms(
-        initial={} if resumed else compile_initial(task),
-        steps=compiled_steps(task, lengths),
-        decode=None if eval_shape is None else decode_program(task, eval_shape).compile(),
-        rollout=tuple(each.compile() for each in rollout_programs(task).values()),
+        initial=initial, steps=steps, by_name={name: tuple(each) for name, each in groups.items() if each}
     )
 
 
@@ -174,8 +143,8 @@ def _split_plain(params: Params, plain: Params) -> tuple[Params, Params]:
 
 def export_params(params: Params, task: Task) -> Params:
     """Return the parameters of the equivalent plain model; `params` are donated."""
-    plain: Params = jax.eval_shape(task.model.merged, task.model.shapes)
-    exported: Params = export_program(task).compile().call(*_split_plain(params, plain))
+    program, plain = export_program(task), jax.eval_shape(task.model.merged, task.model.shapes)
+    exported: Params = program.compile().call(*_split_plain(params, plain))
     return exported
 
 
@@ -229,16 +198,15 @@ def build_loss_fn(task: Task) -> LossFn:
     model, objective = task.model, task.objective
     has_dropout = any(lora.dropout > 0 for lora in model.adapters.values())
 
+    def reference_model(trained: Params, frozen: Params) -> Decoder:
+        """Return the model before training: with the stored initial parameters, or with its adapters disabled."""
+        kept = {name.removeprefix(REFERENCE): value for name, value in frozen.items() if name.startswith(REFERENCE)}
+        before = bind(task.graphdef, kept) if kept else disable_adapters(bind(task.graphdef, combine(trained, frozen)))
+        return set_attention(before, task.kernel)
+
     def loss_fn(trained: Params, frozen: Params, batch: Microbatch, key: Key[Array, ""]) -> LossSums:
         decoder = set_attention(bind(task.graphdef, combine(trained, drop_reference_params(frozen))), task.kernel)
-        reference = (_reference_model(task, trained, frozen),) if objective.needs_reference else ()
+        reference = (reference_model(trained, frozen),) if objective.needs_reference else ()
         return objective.loss_fn(decoder, batch, key if has_dropout else None, *reference)
 
     return loss_fn
-
-
-def _reference_model(task: Task, trained: Params, frozen: Params) -> Decoder:
-    """Return the model before training: with the stored initial parameters, or with its adapters disabled."""
-    kept = {name.removeprefix(REFERENCE): value for name, value in frozen.items() if name.startswith(REFERENCE)}
-    model = bind(task.graphdef, kept) if kept else disable_adapters(bind(task.graphdef, combine(trained, frozen)))
-    return set_attention(model, task.kernel)

@@ -36,9 +36,8 @@ from evidence.writing import RowWriter, append_rows, write_json, write_text
 from schemas.catalog import VERSION, schema
 from schemas.formats import visible
 from schemas.problems import INTERNAL_ERROR, Problem, ProblemError, first_line, problem_of
-from trainer.config.tree import Config
 from trainer.recorder.code import code_identity
-from trainer.recorder.environment import environment, select_level
+from trainer.recorder.environment import environment
 
 FAILED = INTERNAL_ERROR
 INTERRUPTED = 5
@@ -47,12 +46,6 @@ FOLDER_MOVED = "it was moved, renamed or removed while the run was writing to it
 
 MAX_RUN_ID = 128
 """Longest run id in characters."""
-
-RESULT_FIELDS = (
-    *("first_loss", "last_loss", "mean_loss", "best_loss", "best_step", "tokens_seen"),
-    *("train_seconds", "compile_seconds", "peak_memory_bytes", "stopped_because"),
-)
-"""Fields of the manifest's `result` that exist from the start, null until they are measured."""
 
 Say = Callable[[str], None]
 """Prints one line."""
@@ -242,38 +235,6 @@ class Recorder:
         self.sync()
         self.manifest["artifacts"] = list_artifacts(self.folder)
         self.save()
-
-
-def first_manifest(
-    *,
-    run_id: str,
-    command: list[str],
-    config: Config,
-    devices: dict[str, Any],
-    dataset: dict[str, Any],
-    parent: dict[str, Any] | None,
-) -> dict[str, Any]:
-    """Return the document `run_manifest.json` before the first step, with null for what is not known yet."""
-    level = select_level(config.precision.cpu_isa).name if devices["platform"] == "cpu" else None
-    return {
-        "schema_version": VERSION,
-        "run_id": run_id,
-        "mode": config.mode,
-        "status": "running",
-        "started_at": now(),
-        "finished_at": None,
-        "command": command,
-        "code": code_identity(),
-        "environment": environment(level),
-        "devices": devices,
-        "model": None,
-        "dataset": dataset,
-        "training": None,
-        "result": dict.fromkeys(RESULT_FIELDS),
-        "exit": None,
-        "parent": parent,
-        "artifacts": [],
-    }
 
 
 def list_artifacts(folder: Path, *, replaced: Mapping[str, Path] | None = None) -> list[dict[str, Any]]:

@@ -20,12 +20,21 @@ from whole_runs import errors_of, manifest_of, rows
 from evidence import layout
 from evidence.targets import load_target
 from trainer.config.tree import Config, OptimizerConfig
-from trainer.loop import nonfinite, programs, step
+from trainer.loop import programs, step
 from trainer.loop.checkpoints import restore
-from trainer.loop.nonfinite import LossScale, find_nonfinite, initial_loss_scale, initial_skipped_steps, next_loss_scale
 from trainer.loop.optimizer import build_optimizer
 from trainer.loop.state import state_shapes
-from trainer.loop.step import LossFn, build_step, first_state, gradient_of_sum
+from trainer.loop.step import (
+    LossFn,
+    LossScale,
+    build_step,
+    find_nonfinite,
+    first_state,
+    gradient_of_sum,
+    initial_loss_scale,
+    initial_skipped_steps,
+    next_loss_scale,
+)
 from trainer.model.decoder import bind
 from trainer.model.export import join_tensor
 from trainer.model.model import build_model
@@ -186,7 +195,7 @@ def test_a_float16_run_records_its_scale_and_resumes_in_either_type(half, train)
 
 @pytest.mark.slow
 def test_a_loss_scale_below_one_ends_the_run(half, train, monkeypatch):
-    monkeypatch.setattr(nonfinite, "INITIAL_SCALE", 0.5)
+    monkeypatch.setattr(step, "INITIAL_SCALE", 0.5)
     folder = train(half, ends_with=4)
     assert rows(folder)[-1]["loss_scale"] == 0.5
     end = manifest_of(folder)["exit"]
@@ -202,10 +211,6 @@ def test_trained_parameters_are_not_stored_in_float16(config):
     assert "precision.params is float16 and method.kind is full" in problem.what
 
 
-def failure(metrics: Any, *, step: int, rows: Any = lambda step: []) -> Any:
-    return find_nonfinite(float(metrics.loss), float(metrics.grad_norm), metrics.named, step=step, rows=rows)
-
-
 @pytest.mark.parametrize("max_grad_norm", [None, 1.0])
 @pytest.mark.parametrize("wild", [INF, float("nan"), KINK])
 def test_a_skipped_step_changes_nothing_but_the_learning_rate(wild, max_grad_norm):
@@ -217,7 +222,7 @@ def test_a_skipped_step_changes_nothing_but_the_learning_rate(wild, max_grad_nor
     assert [int(state.step) for state, _ in found] == [1, 2, 3]
     assert [int(metrics.named["skipped_steps"]) for _, metrics in found] == [0, 1, 1]
     assert [int(state.skipped.in_a_row) for state, _ in found] == [0, 1, 0]
-    assert [failure(metrics, step=1) for _, metrics in found] == [None] * 3
+    assert [find_nonfinite(metrics, step=1, rows=lambda step: []) for _, metrics in found] == [None] * 3
 
 
 def test_counting_skipped_steps_does_not_change_the_bits():
@@ -228,7 +233,9 @@ def test_counting_skipped_steps_does_not_change_the_bits():
 def test_one_skipped_step_too_many_is_named_even_if_read_later():
     """Beyond the limit every step is skipped, so the state is that of before the first of them, whenever one looks."""
     found = steps_of([0.5, INF, 0.5, KINK, INF, 0.5, 0.5], most=1)
-    failures = [failure(metrics, step=at, rows=lambda step: [step, 7]) for at, (_, metrics) in enumerate(found, 1)]
+    failures = [
+        find_nonfinite(metrics, step=at, rows=lambda step: [step, 7]) for at, (_, metrics) in enumerate(found, 1)
+    ]
     assert failures[:4] == [None] * 4
     [because] = {each.because for each in failures[4:]}
     assert because.startswith("loss or gradient of 2 steps in a row, the last of them step 5, is not finite, and ")
@@ -238,7 +245,7 @@ def test_one_skipped_step_too_many_is_named_even_if_read_later():
 
 def test_the_first_of_many_rows_are_named():
     [(_, metrics)] = steps_of([float("nan")], most=0)
-    because = failure(metrics, step=1, rows=lambda step: range(1040)).because
+    because = find_nonfinite(metrics, step=1, rows=lambda step: range(1040)).because
     assert because.endswith(f"the rows {', '.join(map(str, range(32)))} and 1,008 more, counted from 0")
 
 
