@@ -29,7 +29,6 @@ from trainer.runtime import (
     init_runtime,
     machine_key,
     refuse_absent_types,
-    remove_unused,
     reserve_gpu_memory,
     supported_types,
     use_compilation_cache,
@@ -124,24 +123,27 @@ def test_attached_programs_are_copied_if_they_are_whole_and_for_this_processor(
     for name in "ab":
         entry(same, name)
     (same / "b-atime").unlink()
-    assert list(runtime.attached_programs()) == [other, same]
-    assert [runtime.copy_programs(folder, own) for folder in (other, same, same)] == [
-        f"ignored {other}: compiled for another processor or other versions",
-        f"copied 1 compiled program from {same}",
-        f"copied 0 compiled programs from {same}",
-    ]
+    ignored = f"ignored {other}: compiled for another processor or other versions"
+    for copied in ("1 compiled program", "0 compiled programs"):
+        assert list(runtime.copy_attached_programs(own)) == [ignored, f"copied {copied} from {same}"]
     assert sorted(path.name for path in own.iterdir()) == ["a-atime", "a-cache"]
 
 
-def test_a_cache_is_prepared_and_a_half_written_entry_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_cache_is_prepared_without_half_written_entries_and_unused_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     updates: dict[str, object] = {}
     config = SimpleNamespace(values={"jax_compilation_cache_dir": None}, update=updates.__setitem__)
     monkeypatch.setattr(runtime, "jax", SimpleNamespace(config=config))
-    own = tmp_path / machine_key()
-    own.mkdir()
+    own, used, unused = (tmp_path / name for name in (machine_key(), "used", "unused"))
+    for folder in (own, used, unused):
+        folder.mkdir()
     entry(own, "whole")
     (entry(own, "killed").with_name("killed-atime")).unlink()
+    for folder in (own, unused):
+        os.utime(folder, (0, 0))
     assert use_compilation_cache(tmp_path) == []
+    assert sorted(tmp_path.iterdir()) == sorted([own, used])
     assert updates["jax_compilation_cache_dir"] == str(own)
     assert sorted(path.name for path in own.iterdir()) == ["whole-atime", "whole-cache"]
 
@@ -150,16 +152,6 @@ def test_a_cache_that_the_user_set_is_left_alone(config: Config):
     before = jax.config.values["jax_compilation_cache_dir"]
     init_runtime(config)
     assert jax.config.values["jax_compilation_cache_dir"] == before == os.environ["JAX_COMPILATION_CACHE_DIR"]
-
-
-def test_folders_of_other_processors_are_removed_if_they_are_unused(tmp_path: Path):
-    own, used, unused = (tmp_path / name for name in ("own", "used", "unused"))
-    for folder in (own, used, unused):
-        folder.mkdir()
-    for folder in (own, unused):
-        os.utime(folder, (0, 0))
-    remove_unused(tmp_path, but=own)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["own", "used"]
 
 
 INFO = "processor\t: 0\nmodel name\t: A\ncpu MHz\t\t: 1200\nflags\t\t: fpu avx2{}\n\nprocessor\t: 1\nmodel name\t: A\n"

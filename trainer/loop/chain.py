@@ -193,7 +193,7 @@ class StateWriter:
         self.wait()
         with self._measured(saved=saved):
             copy = host_copy(state)
-        self._running = self._thread.submit(self._write, copy, self.recorder.rows_so_far(), saved=saved)
+        self._running = self._thread.submit(self._write, copy, self.recorder.chain.rows_so_far(), saved=saved)
 
     def write(self, state: TrainState, *, saved: bool, params: str | None = None) -> None:
         """Write an entry, with the hash of all parameters if it is known, and a checkpoint if `saved`; wait for both.

@@ -88,8 +88,6 @@ class MemoryWatch:
         if self._on_cpu or peak > self._highest:
             self._peaks[self._part] = max(self._peaks.get(self._part, 0), peak)
         self._highest = max(self._highest, peak)
-        if self._on_cpu and self._has_parts:
-            reset_peak()
 
 
 def device_memory_bytes(devices: Sequence[Any]) -> int | None:

@@ -47,27 +47,23 @@ class GpuSensor:
         if devices[0].platform != "gpu":
             return
         try:
-            self._nvml = import_module("pynvml")
+            nvml = self._nvml = import_module("pynvml")
         except ImportError:
             self.missing = f'{NOT_RECORDED}; run `pip install "trainproof[sensors]"`.'
             return
-        numbers = [device.local_hardware_id for device in devices]
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        names = visible.split(",") if visible else list(map(str, range(max(numbers) + 1)))
+        numbers = [device.local_hardware_id for device in devices]
         try:
-            self._nvml.nvmlInit()
-            self._cards = [self._card(names[number].strip()) for number in numbers]
-        except (self._nvml.NVMLError, IndexError) as error:
+            nvml.nvmlInit()
+            names = [visible.split(",")[number].strip() if visible else str(number) for number in numbers]
+            by_index, by_id = nvml.nvmlDeviceGetHandleByIndex, nvml.nvmlDeviceGetHandleByUUID
+            self._cards = [by_index(int(name)) if name.isdigit() else by_id(name) for name in names]
+        except (nvml.NVMLError, IndexError) as error:
             self.missing = f"{NOT_RECORDED}: NVML reports {error}."
 
     def read(self) -> dict[str, list[float | None]]:
         """Return the figures of each card; None if it lacks a sensor, and empty lists without NVML."""
         return {field: [self._query(query, card) for card in self._cards] for field, query in GPU_QUERIES.items()}
-
-    def _card(self, name: str) -> Any:
-        if name.isdigit():
-            return self._nvml.nvmlDeviceGetHandleByIndex(int(name))
-        return self._nvml.nvmlDeviceGetHandleByUUID(name)
 
     def _query(self, query: Callable[[Any, Any], float], card: Any) -> float | None:
         try:
@@ -130,7 +126,6 @@ class SystemWatch:
         read_host(self._process)
         self._before = (clock(), wait.seconds, wait.steps)
         self._file = folder / layout.SYSTEM
-        self._rows: RowWriter
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._sample, name="system", daemon=True)
 
@@ -141,18 +136,16 @@ class SystemWatch:
 
     def stop(self) -> None:
         """Take the last sample and close the file; a second call does nothing."""
-        if self._ended.is_set():
-            return
-        self._ended.set()
-        self._thread.join(JOIN_SECONDS)
-        if not self._thread.is_alive():
-            self._rows.close()
+        if not self._ended.is_set():
+            self._ended.set()
+            self._thread.join(JOIN_SECONDS)
+            if not self._thread.is_alive():
+                self._rows.close()
 
     def row(self) -> dict[str, Any]:
         """Return a row of system.jsonl; loads and fractions cover the time since the last row."""
-        at, waited, steps = self._clock(), self._wait.seconds, self._wait.steps
         began, waited_before, steps_before = self._before
-        self._before = (at, waited, steps)
+        at, waited, steps = self._before = (self._clock(), self._wait.seconds, self._wait.steps)
         is_training = steps > steps_before and at > began
         return {
             "time": now(),
@@ -177,10 +170,7 @@ class SystemWatch:
 
 
 def observe(recorder: Recorder, every_seconds: float | None, devices: Sequence[Any]) -> DataWait:
-    """Start sampling until the run is sealed, and return the counter for the loop's waiting time.
-
-    Without an interval, nothing is sampled.
-    """
+    """Start sampling until the run is sealed, unless there is no interval; return the counter for the loop's waits."""
     wait = DataWait()
     if every_seconds is None:
         return wait
