@@ -10,7 +10,6 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,32 +84,24 @@ class Program:
 
     def compile(self) -> Compiled:
         """Compile the program for the devices of its arguments, which need not be present."""
-        began = time.perf_counter()
+        began, hits = time.perf_counter(), list[str]()
+
+        def listen(event: str, **_: Any) -> None:
+            if event == CACHE_HIT:
+                hits.append(event)
+
         traced = self.function.trace(*self.arguments, **self.settings)
-        with cache_hits() as hits:
+        jax.monitoring.register_event_listener(listen)
+        try:
             executable = traced.lower().compile()
+        finally:
+            jax.monitoring.unregister_event_listener(listen)
         seconds = time.perf_counter() - began
         # A CPU's executables reject arrays of 4-bit numbers, which lack a layout. The jitted function accepts them and
         # finds the program compiled here.
         is_packed = any(leaf.dtype == jnp.uint4 for leaf in jax.tree.leaves(self.arguments) if hasattr(leaf, "dtype"))
         call = self.function if is_packed else executable
         return Compiled(call=call, executable=executable, jaxpr=traced.jaxpr, seconds=seconds, is_kept=bool(hits))
-
-
-@contextmanager
-def cache_hits() -> Iterator[list[str]]:
-    """Yield a list that gets an item for every program that JAX loads from its cache within the block."""
-    hits: list[str] = []
-
-    def listen(event: str, **_: Any) -> None:
-        if event == CACHE_HIT:
-            hits.append(event)
-
-    jax.monitoring.register_event_listener(listen)
-    try:
-        yield hits
-    finally:
-        jax.monitoring.unregister_event_listener(listen)
 
 
 def jitted(task: Task, function: Callable[..., Any], **settings: Any) -> Any:
@@ -123,15 +114,11 @@ def donation(compiled: Any, state: Any) -> dict[str, Any]:
 
     The state may be arrays, or shapes with shardings.
     """
-    state_bytes, analysis = bytes_on_one_device(state), compiled.memory_analysis()
+    state_bytes = sum(_size_on_one_device(leaf) * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
+    analysis = compiled.memory_analysis()
     aliased = None if analysis is None else int(analysis.alias_size_in_bytes)
     effective = None if aliased is None else aliased >= (1 - DONATION_TOLERANCE) * state_bytes
     return {"state_bytes": state_bytes, "aliased_bytes": aliased, "effective": effective}
-
-
-def bytes_on_one_device(tree: Any) -> int:
-    """Return the size of a tree of sharded arrays on each device."""
-    return sum(_size_on_one_device(leaf) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 def _size_on_one_device(leaf: Any) -> int:
@@ -142,6 +129,14 @@ def _size_on_one_device(leaf: Any) -> int:
 def is_split(tree: Any) -> bool:
     """Return whether any array of a tree is split over devices."""
     return any(_size_on_one_device(leaf) < leaf.size for leaf in jax.tree.leaves(tree))
+
+
+def most_common_dtype(tree: Any) -> str:
+    """Return the dtype of most numbers of a tree."""
+    sizes = Counter[str]()
+    for leaf in jax.tree.leaves(tree):
+        sizes[str(leaf.dtype)] += leaf.size
+    return sizes.most_common(1)[0][0]
 
 
 def compute_dtype(jaxpr: Any) -> str:

@@ -5,7 +5,6 @@ Gradient clipping is part of `step.py`, which needs the norm for the metrics.
 
 from __future__ import annotations
 
-from collections import Counter
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
@@ -113,26 +112,7 @@ def weight_decay_mask(params: Any) -> Any:
 
 def detect_optimizer(opt_state: Any) -> str:
     """Return the name of the optimizer that runs, according to the structure of its state."""
-    kinds = {type(node).__name__ for node in _state_nodes(opt_state)}
-    if "ScaleByAdamState" in kinds:
-        return "adamw"
-    if "FactoredState" in kinds:
-        return "adafactor"
-    message = f"optimizer state of unknown structure: {sorted(kinds)}"
-    raise AssertionError(message)
-
-
-def detect_state_dtype(opt_state: Any) -> str:
-    """Return the most common dtype of an optimizer state: float32, bfloat16 or int8 (stored as uint8)."""
-    sizes = Counter[str]()
-    for leaf in jax.tree.leaves(opt_state):
-        sizes[str(leaf.dtype)] += leaf.size
-    return sizes.most_common(1)[0][0].replace("uint8", "int8")
-
-
-def _state_nodes(tree: Any) -> list[Any]:
-    """Return the named tuples of an optax state, outermost first."""
-    if not isinstance(tree, tuple):
-        return []
-    here = [tree] if hasattr(tree, "_fields") else []
-    return here + [node for child in tree for node in _state_nodes(child)]
+    names = {optax.ScaleByAdamState: "adamw", optax.FactoredState: "adafactor"}
+    nodes = jax.tree.leaves(opt_state, is_leaf=lambda node: type(node) in names)
+    [name] = {names[type(node)] for node in nodes if type(node) in names}
+    return name

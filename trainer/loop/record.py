@@ -6,8 +6,8 @@ compiled program; see `compilation.py`.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any
 
 import jax
@@ -17,7 +17,7 @@ from trainer.config.tree import Config
 from trainer.data.batches import global_batch_size
 from trainer.loop import compilation
 from trainer.loop.compilation import Compiled
-from trainer.loop.optimizer import build_schedule, detect_optimizer, detect_state_dtype, evaluate_schedule
+from trainer.loop.optimizer import build_schedule, detect_optimizer, evaluate_schedule
 from trainer.loop.programs import Steps
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task
@@ -51,6 +51,10 @@ def record_program(
     recorder.set(model=model, training=training)
     recorder.set(effective=_effective_group(recorder.manifest, task, data))
     recorder.update("result", compile_seconds=steps.seconds)
+    compiled = f"{'loaded from the compilation cache' if program.is_kept else 'compiled'} in {steps.seconds:.1f} s"
+    if len(steps.by_length) > 1:
+        each = ", ".join(f"train_{length} in {step.seconds:.1f} s" for length, step in steps.by_length.items())
+        compiled = f"compiled for {len(steps.by_length)} lengths of sequences: {each}"
     donation, dtypes = training["donation"], model["dtypes"]
     trained = f", {parameter_count(state.trained):,} trained" if frozen else ""
     donated = {True: "state donated", False: "state not donated", None: "donation unknown"}[donation["effective"]]
@@ -58,7 +62,7 @@ def record_program(
         "info",
         "compiled",
         f"{model['parameters']:,} parameters{trained}; {training['optimizer']['name']}, {dtypes['params']} params, "
-        f"{dtypes['compute']} compute, {donated}; {_describe_compilation(steps)}",
+        f"{dtypes['compute']} compute, {donated}; {compiled}",
         compile_seconds=steps.seconds,
         lengths=list(steps.by_length),
         family=model["family"],
@@ -68,20 +72,13 @@ def record_program(
     )
 
 
-def _describe_compilation(steps: Steps) -> str:
-    if len(steps.by_length) == 1:
-        how = "loaded from the compilation cache" if steps.longest.is_kept else "compiled"
-        return f"{how} in {steps.seconds:.1f} s"
-    each = ", ".join(f"train_{length} in {step.seconds:.1f} s" for length, step in steps.by_length.items())
-    return f"compiled for {len(steps.by_length)} lengths of sequences: {each}"
-
-
 def model_group(task: Task, program: Compiled, state: TrainState, frozen: Params, *, weights: str) -> dict[str, Any]:
     """Return the group `model`; dtypes are the most common ones of parameters and traced matrix products."""
     params, source = combine(state.trained, frozen), task.model.source
     stored = {name: value for name, value in (frozen or params).items() if not is_quantised(name)}
-    trained = {"trained": _most_common_dtype(state.trained)} if frozen else {}
-    dtypes = {"params": _most_common_dtype(stored), **trained, "compute": compilation.compute_dtype(program.jaxpr)}
+    trained = {"trained": compilation.most_common_dtype(state.trained)} if frozen else {}
+    compute = compilation.compute_dtype(program.jaxpr)
+    dtypes = {"params": compilation.most_common_dtype(stored), **trained, "compute": compute}
     return {
         "name": task.config.model.name,
         "revision": source.revision,
@@ -97,13 +94,6 @@ def model_group(task: Task, program: Compiled, state: TrainState, frozen: Params
     }
 
 
-def _most_common_dtype(params: Params) -> str:
-    sizes = Counter[str]()
-    for value in params.values():
-        sizes[str(value.dtype)] += value.size
-    return sizes.most_common(1)[0][0]
-
-
 def training_group(task: Task, program: Compiled, state: TrainState, frozen: Params, *, forced: bool) -> dict[str, Any]:
     """Return the group `training`: the effective settings of a compiled step, of its state and frozen parameters."""
     config, devices = task.config, task.mesh.size
@@ -112,7 +102,7 @@ def training_group(task: Task, program: Compiled, state: TrainState, frozen: Par
         "method": task.model.method.kind,
         "optimizer": {
             "name": detect_optimizer(state.opt_state),
-            "state": detect_state_dtype(state.opt_state),
+            "state": compilation.most_common_dtype(state.opt_state).replace("uint8", "int8"),
             "state_bytes": state_bytes,
             "state_bytes_per_parameter": state_bytes / parameter_count(state.trained),
         },
@@ -144,10 +134,7 @@ def _effective_group(manifest: Mapping[str, Any], task: Task, data: Data) -> dic
     }
     for key, value in settings_in_manifest(manifest).items():
         *groups, name = key.split(".")
-        parent = effective
-        for group in groups:
-            parent = parent.setdefault(group, {})
-        parent[name] = value
+        reduce(lambda parent, group: parent.setdefault(group, {}), groups, effective)[name] = value
     for group, values in data.effective().items():
         effective[group] = effective.get(group, {}) | values
     return effective
