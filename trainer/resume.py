@@ -58,15 +58,9 @@ def read_manifest(resume: Path) -> dict[str, Any] | None:
 
 
 def read_parent(resume: Path | None, config: Config, *, step: int | None = None) -> dict[str, Any] | None:
-    """Return the manifest's group `parent`: the run and step to resume from.
+    """Return the manifest's group `parent`: the run and step to resume from, by default its newest checkpoint.
 
-    Args:
-        resume: Folder of the run to resume, or None.
-        config: Configuration to resume it with.
-        step: Step of the newest undamaged checkpoint, or None to assume the newest one.
-
-    Raises:
-        ProblemError: exit code 2; checkpoint or steps are missing, or the configuration does not fit.
+    Raises `ProblemError` with exit code 2 if checkpoint or steps are missing, or the configuration does not fit.
     """
     if resume is None:
         return None
@@ -110,8 +104,7 @@ def _differences(before: Config, after: Config, keys: Iterable[str]) -> Iterator
 def record_parent(recorder: Recorder, resume: Path, config: Config) -> None:
     """Log where the run resumes, and which settings of its steps changed.
 
-    Changes are allowed, because a run may have to continue on another device or with a lower learning rate. They are
-    recorded, because no single configuration gives the same result.
+    A run may have to continue on another device or with a lower learning rate, so changes are allowed and recorded.
     """
     parent, devices = recorder.manifest["parent"], recorder.manifest["devices"]
     before = load_config(resume / CONFIG) if (resume / CONFIG).is_file() else config
@@ -131,12 +124,9 @@ def record_parent(recorder: Recorder, resume: Path, config: Config) -> None:
 
 
 def refuse_other_rows(resume: Path | None, dataset: dict[str, Any], *, batch_size: int) -> None:
-    """Refuse to resume a run with a changed dataset or batch size.
+    """Refuse to resume a run with a changed dataset or batch size (`ProblemError`, exit code 2).
 
     `dataset` is a group of the new run's manifest; `batch_size` counts sequences per step over all devices.
-
-    Raises:
-        ProblemError: exit code 2, with both values.
     """
     manifest = None if resume is None else read_manifest(resume)
     if resume is None or manifest is None:
@@ -189,11 +179,7 @@ def _changed(resume: Path, code: str, key: str, before: Any, after: Any) -> Prob
 
 
 def find_runs(config: Config, beside: Path) -> tuple[list[Path], list[str]]:
-    """Find runs in a folder and in attached folders that a configuration can resume.
-
-    Returns:
-        Folders of runs that can be resumed according to their documents, newest first, and a line for each other run.
-    """
+    """Find runs that a configuration can resume, newest first; also return a line for each other run."""
     folders, skipped, others = list[Path](), list[str](), 0
     complete: set[str] = set()  # ids of runs that were resumed and completed
     manifests = {folder: read_manifest(folder) for folder in _run_folders(beside)}
@@ -250,8 +236,7 @@ def awaits_evaluation(folder: Path, config: Config) -> bool:
 def own_folder(folder: Path, output: Path) -> Path:
     """Return a run's folder, or for a read-only attached one a copy next to `output` with the newest checkpoint.
 
-    Raises:
-        ProblemError: exit code 2; a file or another run is in the way.
+    Raises `ProblemError` with exit code 2 if a file or another run is in the way.
     """
     if attached_folder().resolve() not in folder.resolve().parents:
         return folder

@@ -110,9 +110,8 @@ class RunInputs:
 def run(request: RunRequest, watch: Watch) -> int:
     """Train a model and return the exit code: 0 for success, 4 if it failed, 5 if it was interrupted.
 
-    Raises:
-        ProblemError: exit code 2 or 3 before the run folder is created. After that it is sealed as failed or cancelled
-            with exit code 4 or 5, or 2 if the model's weights cannot be used.
+    Raises `ProblemError` with exit code 2 or 3 before the run folder is created. After that it is sealed as failed or
+    cancelled with exit code 4 or 5, or 2 if the model's weights cannot be used.
     """
     config, resume = request.config, request.resume
     stop = StopRequest(max_minutes=config.limits.max_minutes, session=request.session)
@@ -188,8 +187,7 @@ def run(request: RunRequest, watch: Watch) -> int:
 def load_inputs(request: RunRequest, watch: Watch) -> RunInputs:
     """Load devices, model and data, and print warnings before anything is compiled.
 
-    Raises:
-        ProblemError: exit code 2 or 3; the run is not possible. Settings that conflict are reported first.
+    Raises `ProblemError` with exit code 2 or 3 if the run is not possible; settings that conflict are reported first.
     """
     config, resume, problems = request.config, request.resume, find_contradictions(request.config)
     with collect_problems(problems):
@@ -218,11 +216,7 @@ def load_inputs(request: RunRequest, watch: Watch) -> RunInputs:
 
 
 def check(request: RunRequest, watch: Watch) -> dict[str, Any]:
-    """Load configuration, model and data as a run does, and return the document of `train --check`.
-
-    Raises:
-        ProblemError: as `load_inputs`.
-    """
+    """Load configuration, model and data as a run does, and return the document of `train --check`."""
     inputs = load_inputs(request, watch)
     check_disk_space(request.folder, inputs.task)
     data = inputs.data

@@ -109,14 +109,8 @@ def use_compilation_cache(room: Path | None = None) -> list[str]:
     """Set up JAX's compilation cache in a folder for this processor and these versions, which JAX's own key omits.
 
     `JAX_COMPILATION_CACHE_DIR` and a size limit of 0 leave the cache as it is. Folders of other processors and versions
-    are deleted if unused for `UNUSED_DAYS`.
-
-    Args:
-        room: Parent of these folders, which is saved with a session; compiled programs of attached folders are copied
-            there. Default: the user's cache folder.
-
-    Returns:
-        One line about each attached folder.
+    are deleted if unused for `UNUSED_DAYS`. Compiled programs of attached folders are copied into a `room`, which is
+    saved with a session, instead of the user's cache folder; a line about each is returned.
     """
     limit = cache_limit_bytes()
     if jax.config.values["jax_compilation_cache_dir"] or not limit:
@@ -199,14 +193,9 @@ class Devices:
 
 
 def choose_devices(requested: str, count: int | None) -> Devices:
-    """Choose devices for `--device` and `mesh.devices`.
+    """Choose devices for `--device` (auto takes a TPU, then a GPU, then the CPU) and `mesh.devices` (None takes all).
 
-    Args:
-        requested: auto, cpu, gpu or tpu; auto takes a TPU, then a GPU, then the CPU.
-        count: Number of devices, or None for all of that platform.
-
-    Raises:
-        ProblemError: Exit code 3; the platform is absent or has fewer devices.
+    Raises `ProblemError` with exit code 3 if the platform is absent or has fewer devices.
     """
     platform, because = _choose_platform(requested)
     found = list_devices(platform)
@@ -276,11 +265,7 @@ def usable_memory(device: Any, platform: str, *, sharing: int) -> tuple[int | No
 
 
 def this_machine(config: Config) -> Target:
-    """Return this machine as a target, with the devices that a run would use.
-
-    Raises:
-        ProblemError: Exit code 3; the platform is absent or has fewer devices.
-    """
+    """Return this machine as a target, with the devices that a run would use; see `choose_devices`."""
     return target_from(choose_devices(config.mesh.device, config.mesh.devices))
 
 
@@ -321,11 +306,7 @@ def supported_types(devices: Devices) -> tuple[ElementType, ...] | None:
 
 
 def refuse_absent_types(config: Config, *, kind: str, element_types: Collection[str] | None) -> None:
-    """Refuse element types that a device named `kind` does not support; None supports all.
-
-    Raises:
-        ProblemError: Exit code 3, with the setting and its replacement.
-    """
+    """Refuse element types that a device named `kind` does not support (exit code 3); None supports all."""
     problems = []
     for key in ("params", "compute"):
         value = getattr(config.precision, key)

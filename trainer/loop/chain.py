@@ -198,8 +198,7 @@ class StateWriter:
     def write(self, state: TrainState, *, saved: bool, params: str | None = None) -> None:
         """Write an entry, with the hash of all parameters if it is known, and a checkpoint if `saved`; wait for both.
 
-        Raises:
-            OSError: The state could not be written, for example because the disk is full.
+        Raises OSError if the state could not be written, for example because the disk is full.
         """
         self.wait()
         self._log(self._write(state, None, saved=saved, params=params))
@@ -218,10 +217,7 @@ class StateWriter:
     def _write(
         self, state: TrainState, rows: RowsSoFar | None, *, saved: bool, params: str | None = None
     ) -> int | None:
-        """Write entry, checkpoint and file; return the step if a checkpoint was saved.
-
-        The entry comes first, so that every checkpoint has one when a run is resumed.
-        """
+        """Write an entry, then checkpoint and file, which need it; return the step if a checkpoint was saved."""
         step, sha256, saved_step = int(state.step), state_sha256(to_stored(state)), None
         position = step * global_batch_size(self.task.config, devices=self.task.mesh.size)
         self.recorder.link(step=step, data_position=position, state_sha256=sha256, params_sha256=params, rows=rows)
@@ -262,10 +258,7 @@ def saves_params(task: Task) -> bool:
 
 
 def save_trained_params(folder: Path, trained: Params, task: Task) -> None:
-    """Write the trained parameters into a run folder, if the run saves them.
-
-    A checkpoint also contains the optimizer state and is about three times as large.
-    """
+    """Write the trained parameters into a run folder, if the run saves them; a checkpoint has three times as much."""
     if saves_params(task):
         arrays = {name: np.ascontiguousarray(jax.device_get(value)) for name, value in unstack_layers(trained).items()}
         write_bytes(folder / layout.TRAINED_PARAMS, save(arrays))
@@ -274,8 +267,7 @@ def save_trained_params(folder: Path, trained: Params, task: Task) -> None:
 def load_trained_params(folder: Path, task: Task) -> Params | None:
     """Load the trained parameters of a run folder, or return None if the file is missing.
 
-    Raises:
-        ProblemError: exit code 2; the file is not in safetensors format, or its arrays do not match the run.
+    Raises `ProblemError` with exit code 2 if the file is not in safetensors format or does not match the run.
     """
     path, shapes = folder / layout.TRAINED_PARAMS, add_shardings(task.model.trained, task)
     if not path.is_file():  # a pipe or device would never end
@@ -290,10 +282,7 @@ def load_trained_params(folder: Path, task: Task) -> Params | None:
 def _read_arrays(path: Path, shapes: Mapping[str, Any]) -> Params:
     """Read the arrays of a safetensors file onto devices; the library's NumPy reader does not support bfloat16.
 
-    Raises:
-        SafetensorError: The file is damaged or has another format.
-        ValueError: The file is larger than its arrays can be, or has other arrays than `shapes`.
-        KeyError: An array has an unknown dtype.
+    Raises SafetensorError, ValueError or KeyError if the file is damaged, too large, or has other arrays than `shapes`.
     """
     max_bytes = params_bytes(shapes)
     if (found := path.stat().st_size) > max_bytes + MAX_HEADER_BYTES:
@@ -348,10 +337,7 @@ def write_state(folder: Path, state: TrainState) -> None:
 def read_state(path: Path, like: TrainState) -> TrainState:
     """Read a saved state with the shapes and shardings of `like`.
 
-    Raises:
-        ValueError: The file is too large or has other arrays.
-        OSError: The file cannot be read.
-        SafetensorError: The file is damaged.
+    Raises OSError if the file cannot be read, SafetensorError if it is damaged, and ValueError if it has other arrays.
     """
     shapes = stored_shapes(like)
     arrays = _read_arrays(path, _named_leaves(shapes))

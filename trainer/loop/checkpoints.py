@@ -1,9 +1,8 @@
 """Save and restore the train state with Orbax, completely or not at all.
 
 Orbax writes into a temporary folder and renames it once everything is on disk, so a kill leaves the last complete
-checkpoint. A checkpoint counts as saved, and older ones are deleted, once its metadata has been read back. The hash of
-the state is saved with it and compared when it is restored; a damaged checkpoint is reported and the newest complete
-one used.
+checkpoint. Older ones are deleted once the new one's metadata has been read back. The state's hash is compared when it
+is restored; a damaged checkpoint is reported and the newest complete one used.
 """
 
 from __future__ import annotations
@@ -128,10 +127,7 @@ def state_bytes(state: TrainState) -> int:
 
 
 class Checkpoints:
-    """The checkpoints of a run folder; the newest `keep` remain.
-
-    `frozen_sha256` is the hash of the frozen parameters, which are not saved.
-    """
+    """The checkpoints of a run folder, with the hash of the frozen parameters; the newest `keep` remain."""
 
     def __init__(self, run_folder: Path, *, keep: int, frozen_sha256: str | None = None) -> None:
         self.best_step: int | None = None
@@ -148,8 +144,7 @@ class Checkpoints:
     def save(self, state: TrainState, *, sha256: str | None = None) -> int:
         """Write a state, whose hash may be known, wait until it is on disk, and return its step.
 
-        Raises:
-            OSError: The state could not be written, for example because the disk is full; earlier checkpoints remain.
+        Raises OSError if it could not be written, for example because the disk is full; earlier checkpoints remain.
         """
         began, step = time.perf_counter(), int(state.step)
         require_space(self._folder, state)
@@ -329,8 +324,7 @@ def restore(run_folder: Path, like: TrainState, say: Callable[[str], None] | Non
 def restore_checkpoint(run_folder: Path, step: int, like: TrainState) -> TrainState:
     """Return the checkpoint of a step; optional parts that `like` lacks are dropped, missing ones initialized.
 
-    Raises:
-        StateMismatchError: The state is not the one that was saved. Orbax raises others for unreadable files.
+    Raises StateMismatchError if the state is not the one that was saved, and `UNREADABLE` errors of Orbax.
     """
     with quiet_writers(), open_checkpoints((run_folder / CHECKPOINTS).absolute()) as manager:
         metadata = manager.metadata(step)
@@ -377,15 +371,8 @@ def restored_state(
 ) -> tuple[list[TrainState], Params]:
     """Return a list with the newest checkpoint of a run, and the frozen parameters, which are not saved.
 
-    Args:
-        folder: Run folder.
-        task: Task of the run.
-        to_train: Include the reference model, which only a train step needs.
-        say: Shows newer damaged checkpoints; see `restore`.
-
-    Raises:
-        ProblemError: exit code 2; the checkpoint cannot be used. Exit code 3: the frozen parameters differ from the
-            checkpoint's. Exit code 4: the device ran out of memory.
+    Only `to_train` includes the reference model. Raises `ProblemError` as `restore` does, and with exit code 3 if the
+    frozen parameters are not those of the checkpoint.
     """
     state = restore(folder, state_shapes(task), say)
     if not (task.frozen if to_train else task.model.frozen):

@@ -48,10 +48,7 @@ class Compiled:
 
     @property
     def peak_bytes(self) -> int | None:
-        """Peak memory on one device with arguments and results, or None if the backend does not report it.
-
-        All temporaries count, because the runtime allocates them as one block.
-        """
+        """Peak memory on one device with arguments and results, or None if the backend does not report it."""
         analysis, added = self.executable.memory_analysis(), self.added_bytes
         return None if added is None else int(analysis.argument_size_in_bytes) + added
 
@@ -110,10 +107,7 @@ def jitted(task: Task, function: Callable[..., Any], **settings: Any) -> Any:
 
 
 def donation(compiled: Any, state: Any) -> dict[str, Any]:
-    """Return the manifest's group `training.donation` of a `jax.stages.Compiled` with a train state as first argument.
-
-    The state may be arrays, or shapes with shardings.
-    """
+    """Return the manifest's `training.donation` of a `jax.stages.Compiled` whose first argument is like `state`."""
     state_bytes = sum(_size_on_one_device(leaf) * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
     analysis = compiled.memory_analysis()
     aliased = None if analysis is None else int(analysis.alias_size_in_bytes)

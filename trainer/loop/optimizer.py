@@ -1,7 +1,4 @@
-"""Build optimizer and learning rate schedule from the configuration, with optax.
-
-Gradient clipping is part of `step.py`, which needs the norm for the metrics.
-"""
+"""Build optimizer and learning rate schedule from the configuration; gradients are clipped in `step.py`."""
 
 from __future__ import annotations
 
@@ -71,11 +68,7 @@ def build_optimizer(optimizer: OptimizerConfig, *, steps: int) -> optax.Gradient
 
 
 def build_adafactor(schedule: optax.Schedule, *, weight_decay: float) -> optax.GradientTransformation:
-    """Return Adafactor with AdamW's weight decay.
-
-    optax's own `weight_decay_rate` does not depend on the learning rate: 0.1 shrinks weights to nothing within 100
-    steps.
-    """
+    """Return Adafactor with AdamW's weight decay; optax's own decay does not depend on the learning rate."""
     if not weight_decay:
         return optax.adafactor(schedule, momentum=None)
     return optax.chain(

@@ -96,8 +96,7 @@ def compile_initial(task: Task) -> dict[str, Compiled]:
 def initial_state(task: Task, programs: Mapping[str, Compiled] | None = None) -> tuple[list[TrainState], Params]:
     """Return the initial state in a one-element list, and the frozen parameters; see `compile_initial`.
 
-    Raises:
-        ProblemError: exit code 2; the model's files cannot be used.
+    Raises `ProblemError` with exit code 2 if the model's files cannot be used.
     """
     programs = programs or compile_initial(task)
     trained, frozen = partition(task.model.method, initial_params(task, programs.get("draw")))
@@ -112,10 +111,8 @@ def initial_params(
 ) -> Params:
     """Return the initial parameters whose names are `wanted` on their devices, sorted by name.
 
-    They are read from files, or computed by `draw` or a program compiled here.
-
-    Raises:
-        ProblemError: exit code 2; the model's files cannot be used.
+    They are read from files, or computed by `draw` or a program compiled here. Raises `ProblemError` with exit code 2
+    if the model's files cannot be used.
     """
     model = task.model
     if not model.reads_weights:
@@ -131,12 +128,9 @@ def initial_params(
 
 
 def refuse_other_base(manifest: Mapping[str, Any], task: Task, *, file: str, trains: bool) -> None:
-    """Refuse a base model with another tokenizer or other weights than a run's, because every result would differ.
+    """Refuse a base model with another tokenizer or other weights than a run's (`ProblemError`, exit code 3).
 
     Only frozen parameters are compared, or all initial ones if it `trains` again. `file` names the run in problems.
-
-    Raises:
-        ProblemError: exit code 3; with both hashes.
     """
     refuse_other_tokenizer(manifest, task.model.source, file=file)
     model = manifest["model"]
@@ -154,11 +148,7 @@ def refuse_other_base(manifest: Mapping[str, Any], task: Task, *, file: str, tra
 
 
 def refuse_other_tokenizer(manifest: Mapping[str, Any], source: ModelSource, *, file: str) -> None:
-    """Refuse a tokenizer that is not the one of a run.
-
-    Raises:
-        ProblemError: exit code 3; with both hashes.
-    """
+    """Refuse a tokenizer that is not the one of a run (`ProblemError`, exit code 3)."""
     stated, found = manifest["model"].get("tokenizer_sha256"), source.tokenizer_sha256()
     if stated not in (None, found):
         raise ProblemError([base_mismatch(manifest, "tokenizer", stated, found, file)], exit_code=REFUSED)

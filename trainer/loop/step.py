@@ -1,16 +1,12 @@
 """One optimizer step: gradient, clipping, update, and what happens to numbers that are not finite.
 
 With gradient accumulation, the gradient is that of the mean loss per unit of weight (for example per supervised token)
-over all microbatches. Their weights differ, so sums are added and divided once by the total; a mean of means would be
-wrong. The step is independent of model, objective and method: it takes a function from parameters and a microbatch to
-sums.
+over all microbatches. Their weights differ, so sums are added and divided once by the total.
 
 float16 gradients smaller than 6e-8 underflow, so the loss is multiplied before it is differentiated and the gradient
-divided by the same factor in float32 (arXiv 1710.03740, section 3.2). The factor follows the rule and the constants of
-`torch.amp.GradScaler`: it halves after a gradient that is not finite and doubles after 2,000 finite ones in a row.
-
-A skipped step leaves parameters and optimizer state unchanged. It still counts: the next step takes the next rows and
-the learning rate of its own number, so every row of metrics.jsonl follows from the configuration.
+divided by the same factor in float32 (arXiv 1710.03740, section 3.2), which follows the rule of `torch.amp.GradScaler`.
+A skipped step leaves parameters and optimizer state unchanged, and still counts: the next step takes the next rows and
+the learning rate of its own number.
 """
 
 from __future__ import annotations
@@ -168,11 +164,7 @@ def safe_denominator(weight: Float[Array, ""]) -> Float[Array, ""]:
 def should_update(
     state: TrainState, loss: Float[Array, ""], grad_norm: Float[Array, ""], limit: int | None
 ) -> Bool[Array, ""]:
-    """Return whether to apply the update of a step.
-
-    Loss scaling cannot fix a non-finite loss. If steps are skipped for loss scaling only, such a step is applied, and
-    the run ends.
-    """
+    """Return whether to apply an update; unless steps are counted, a loss that is not finite ends the run anyway."""
     finite = jnp.isfinite(grad_norm)
     if state.skipped is None or limit is None:
         return finite | ~jnp.isfinite(loss)
@@ -274,10 +266,7 @@ def initial_skipped_steps() -> SkippedSteps:
 
 
 def next_loss_scale(state: LossScale, *, finite: Bool[Array, ""]) -> LossScale:
-    """Return the loss scale after a step, given whether its gradient was finite.
-
-    From 65,536 after 1,999 good steps, a finite gradient gives 131,072 and 0 good steps, another one 32,768.
-    """
+    """Return the loss scale after a step: halved if its gradient is not finite, doubled after 2,000 finite ones."""
     good = state.good_steps + jnp.int32(1)
     grows = good >= jnp.int32(GROWTH_INTERVAL)
     grown = state.scale * jnp.float32(GROWTH_FACTOR)
@@ -292,8 +281,7 @@ def next_skipped_steps(before: SkippedSteps, *, finite: Bool[Array, ""], limit: 
     """Return the counters after a step, given whether its numbers were finite.
 
     After more than `limit` skipped steps in a row every step is skipped, so that the state stays as it was until the
-    loop, which does not look at every step, ends the run. With limit 1, steps that are finite, not, not, finite count
-    0, 1, 2 and 3 in a row.
+    loop, which does not look at every step, ends the run.
     """
     skipped = ~finite | (before.in_a_row > jnp.int32(limit))
     return SkippedSteps(
@@ -335,10 +323,7 @@ class NonfiniteError(NamedTuple):
 
 
 def find_nonfinite(metrics: StepMetrics, *, step: int, rows: Callable[[int], Sequence[int]]) -> NonfiniteError | None:
-    """Return why the metrics of a step, which counts from 1, end the run, or None.
-
-    `rows` returns the dataset rows of a step counted from 0.
-    """
+    """Return why a step, counted from 1, ends the run, or None; `rows` are those of a step counted from 0."""
     named, is_counted, is_scaled = metrics.named, SKIPPED_BEYOND in metrics.named, LOSS_SCALE in metrics.named
     if beyond := int(named.get(SKIPPED_BEYOND, 0)):
         limit, last = int(named[SKIPPED_IN_A_ROW]) - beyond, step - beyond + 1

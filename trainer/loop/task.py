@@ -60,11 +60,8 @@ class Task:
     def of(cls, config: Config, source: ModelSource, mesh: Mesh, *, platform: str | None = None) -> Task:
         """Return the task of a configuration on a mesh of devices, or of `shapes_mesh` if nothing is executed.
 
-        `platform` is cpu, gpu or tpu for training, or None for evaluation and export, which use unstacked layers and
-        plain attention.
-
-        Raises:
-            ProblemError: exit code 2; the model lacks projections that the method needs, or settings conflict.
+        `platform` is None for evaluation and export, which use unstacked layers and plain attention. Raises
+        `ProblemError` with exit code 2 if the model lacks projections that the method needs, or settings conflict.
         """
         model = build_model(config, source, on_cpu=platform in (None, "cpu"))
         is_scanned = platform is not None and uses_scan(config, model, platform=platform, devices=mesh.size)
@@ -177,10 +174,7 @@ def _obstacles_to_scan(config: Config, *, devices: int) -> list[str]:
 
 
 def choose_attention(config: Config, *, platform: str | None) -> AttentionKind:
-    """Return the attention over whole sequences in training (`memory.attention`); see docs/decisions/memory.md.
-
-    Decoding uses plain attention with a cache; pass `platform=None` for it.
-    """
+    """Return the attention over whole sequences; decoding (`platform=None`) uses plain attention with a cache."""
     if platform is None:
         return "plain"
     if config.memory.attention != "auto":
@@ -198,11 +192,7 @@ def _obstacles_to_splash(config: Config, *, platform: str) -> list[str]:
 
 
 def refuse_conflicts(config: Config, *, platform: str, devices: int) -> None:
-    """Refuse settings that conflict with each other or with the devices.
-
-    Raises:
-        ProblemError: exit code 2, with all conflicts.
-    """
+    """Refuse settings that conflict with each other or with the devices (`ProblemError`, exit code 2)."""
     problems = find_contradictions(config)
     for code, key, value, obstacles in (
         ("TP706", "layers", "scanned", _obstacles_to_scan(config, devices=devices)),
@@ -251,10 +241,7 @@ def state_shardings(state: Any, mesh: Mesh, *, shard_params: bool) -> Any:
 
 
 def longest_axis(shape: Sequence[int], devices: int) -> PartitionSpec:
-    """Split an array along its longest axis that the number of devices divides, or replicate it.
-
-    `longest_axis((100, 64), 8)` splits the second axis.
-    """
+    """Split an array along its longest axis that `devices` divides (the second of (100, 64) for 8), or replicate it."""
     divisible = [axis for axis, length in enumerate(shape) if length >= devices and length % devices == 0]
     longest = max(divisible, key=lambda axis: shape[axis], default=None)
     return (

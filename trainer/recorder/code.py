@@ -1,10 +1,7 @@
 """Identify the code that ran: commit, branch, and differences from the commit.
 
-The code is trainproof's own: the git checkout or the installation that contains this package. A user's repository
-around an installed copy says nothing about it. A wheel carries the identity of the checkout that it was built from; an
-installation from a repository has its commit in `direct_url.json` (PEP 610). Installed files are compared with the
-distribution's RECORD.
-
+The code is the git checkout or the installation that contains this package. A wheel carries the identity of the
+checkout that it was built from; an installation from a repository has its commit in `direct_url.json` (PEP 610).
 `setup.py` loads this file by its path, so it imports nothing but the standard library.
 """
 

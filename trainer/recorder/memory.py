@@ -1,8 +1,7 @@
 """Measure the peak memory of a run: reported by the device's allocator, or the growth of the process on a CPU.
 
-On a CPU the measure is the peak resident memory minus the resident memory before the run's first array (Python and
-libraries). Linux can reset that peak, so each phase of a run has its own; elsewhere there is one for the whole process.
-Source: `man 5 proc`, VmRSS and VmHWM of /proc/self/status, and /proc/self/clear_refs.
+Growth is the peak resident memory minus that before the run's first array. Linux can reset the peak, so each phase of a
+run has its own (`man 5 proc`, VmHWM and clear_refs); elsewhere there is one for the whole process.
 """
 
 from __future__ import annotations

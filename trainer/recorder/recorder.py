@@ -230,10 +230,7 @@ class Recorder:
 
 
 def list_artifacts(folder: Path, *, replaced: Mapping[str, Path] | None = None) -> list[dict[str, Any]]:
-    """Return the artifact list of the manifest: every evidence file with size, hash and role.
-
-    `replaced` has the files that will be moved into the folder, by their later name.
-    """
+    """Return every evidence file with size, hash and role; `replaced` files will be moved here, by later name."""
     files = {folder / name: role for name, role in layout.ROLES.items()}
     files |= dict.fromkeys(sorted((folder / layout.STATES).glob("*.safetensors")), "other")
     artifacts = []
@@ -266,11 +263,7 @@ def build_receipt(folder: Path, kind: str, *, device: dict[str, Any], **groups: 
 
 
 def claim(folder: Path) -> None:
-    """Create the folder of a new run, or take an empty one, and check that it is writable.
-
-    Raises:
-        ProblemError: Exit code 2; see `refuse_folder`.
-    """
+    """Create the folder of a new run, or take an empty one, and check that it is writable; see `refuse_folder`."""
     refuse_folder(folder)
     probe = folder / ".writable.tmp"
     try:
@@ -282,10 +275,9 @@ def claim(folder: Path) -> None:
 
 
 def refuse_folder(folder: Path) -> None:
-    """Check that a folder can become a run folder.
+    """Refuse a folder that cannot become a run folder (`ProblemError`, exit code 2).
 
-    Raises:
-        ProblemError: Exit code 2; its name is not a valid run id, it is not empty, or it cannot be written or locked.
+    Its name is not a valid run id, it is not empty, or it cannot be written or locked.
     """
     problems = check_run_name(folder, "--output")
     try:
