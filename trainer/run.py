@@ -24,8 +24,8 @@ from trainer.evaluation.evaluate import Evaluator, ModelAnswers, build_evaluator
 from trainer.inputs import read_inputs
 from trainer.loop.chain import StateWriter, describe_saved_artifacts, save_trained_params, steps_to_keep
 from trainer.loop.checkpoints import Checkpoints, check_disk_space, restore, restored_state, state_bytes
+from trainer.loop.compilation import record_program
 from trainer.loop.loop import Loop, Outcome, trace_steps, train
-from trainer.loop.record import record_program
 from trainer.loop.rollouts import StepCompletions, build_rollouts
 from trainer.loop.session import SessionLimit, StopRequest, closing_seconds
 from trainer.loop.state import initial_state, state_shapes
@@ -38,7 +38,6 @@ from trainer.planning.duration import ideal_seconds
 from trainer.planning.plan import compiled_plan, record_plan
 from trainer.recorder.code import code_identity
 from trainer.recorder.environment import environment, select_level
-from trainer.recorder.memory import MemoryWatch
 from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import (
     FAILED,
@@ -51,7 +50,7 @@ from trainer.recorder.recorder import (
     stamp_end,
     stamp_start,
 )
-from trainer.recorder.sensors import DataWait, observe
+from trainer.recorder.sensors import DataWait, MemoryWatch, observe
 from trainer.resume import read_manifest, read_parent, record_parent, refuse_other_rows
 from trainer.runtime import Devices, choose_devices, init_runtime, target_from
 

@@ -23,8 +23,8 @@ from evidence.run import read_run
 from evidence.scores.recompute import compute_result
 from trainer.config.load import load_config
 from trainer.config.tree import CheckpointConfig, LimitsConfig
+from trainer.loop.compilation import record_program
 from trainer.loop.loop import Loop
-from trainer.loop.record import record_program
 from trainer.loop.session import StopRequest
 from trainer.recorder.recorder import Recorder, RunningResult
 

@@ -40,8 +40,8 @@ from trainer.loop.state import state_shapes
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task, add_shardings
 from trainer.model.stacks import Params, device_copy, unstack_layers
-from trainer.recorder.memory import MemoryWatch
 from trainer.recorder.recorder import Recorder
+from trainer.recorder.sensors import MemoryWatch
 
 ENTRIES = 10
 """Entries of a chain between start and end, unless `recording.chain_every_steps` is set."""

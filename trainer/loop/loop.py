@@ -29,9 +29,8 @@ from trainer.loop.step import Batch, NonfiniteError, Params, StepMetrics, TrainS
 from trainer.loop.task import Task, batch_sharding, drop_reference_params
 from trainer.model.decoder import params_sha256
 from trainer.model.model import combine
-from trainer.recorder.memory import MemoryWatch, device_memory_bytes
 from trainer.recorder.recorder import Recorder, now
-from trainer.recorder.sensors import DataWait
+from trainer.recorder.sensors import DataWait, MemoryWatch, device_memory_bytes
 
 ALL_STEPS_DONE = "all steps done"
 

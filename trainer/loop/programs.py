@@ -28,7 +28,7 @@ from jaxtyping import Array, Key
 from trainer.data.answers import EvalShape
 from trainer.generate.decode import decode_under, padded, prompt_rows, prompts_at_a_time
 from trainer.generate.sampling import evaluation_sampling
-from trainer.loop.compilation import Compiled, Program, jitted
+from trainer.loop.compilation import Compiled, Program, Steps, jitted
 from trainer.loop.optimizer import build_optimizer
 from trainer.loop.rollouts import rollout_programs
 from trainer.loop.state import (
@@ -38,35 +38,12 @@ from trainer.loop.state import (
     state_shapes,
     tree_shardings,
 )
-from trainer.loop.step import Batch, LossFn, Params, StepMetrics, TrainState, build_step
+from trainer.loop.step import LossFn, Params, build_step
 from trainer.loop.task import REFERENCE, Task, add_shardings, batch_sharding, drop_reference_params, rows_sharding
 from trainer.model.decoder import Decoder, bind, disable_adapters, set_attention
 from trainer.model.lora import is_lora
 from trainer.model.model import combine
 from trainer.objectives.objective import LossSums, Microbatch
-
-
-@dataclass(frozen=True, kw_only=True)
-class Steps:
-    """Compiled train steps that differ only in the sequence length of their batches."""
-
-    by_length: Mapping[int, Compiled]
-    """Steps by padded sequence length, ascending."""
-
-    def __call__(self, state: TrainState, frozen: Params, batch: Batch) -> tuple[TrainState, StepMetrics]:
-        """Run the step for the length of a batch."""
-        done: tuple[TrainState, StepMetrics] = self.by_length[batch["tokens"].shape[-1]].call(state, frozen, batch)
-        return done
-
-    @property
-    def longest(self) -> Compiled:
-        """The step for the longest sequences, which needs the most memory."""
-        return self.by_length[max(self.by_length)]
-
-    @property
-    def seconds(self) -> float:
-        """Total time of tracing and compiling."""
-        return sum(step.seconds for step in self.by_length.values())
 
 
 def compiled_steps(task: Task, lengths: Sequence[int]) -> Steps:

@@ -21,7 +21,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Float32, Int32, Key
 
 from schemas.formats import quantity
-from trainer.loop.moments import round_like
+from trainer.loop.optimizer import round_like
 from trainer.objectives.objective import LossSums, Microbatch
 
 Params = Any

@@ -15,7 +15,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 from schemas.problems import ProblemError, problem_of
 from trainer.config.tree import Config
 from trainer.data.batches import bucket_lengths
-from trainer.loop.moments import CodedMoment
+from trainer.loop.optimizer import CodedMoment
 from trainer.model.attention import AttentionKernel, AttentionKind
 from trainer.model.decoder import Decoder
 from trainer.model.model import Model, build_model, partition

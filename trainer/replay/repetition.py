@@ -24,8 +24,8 @@ from schemas.problems import ProblemError, problem_of
 from trainer.evaluation.evaluate import build_held_out
 from trainer.loop.chain import Segment, StateWriter, read_state, saved_state_steps, state_path
 from trainer.loop.checkpoints import UNREADABLE, checkpoint_steps, restore_checkpoint, state_sha256, to_stored
+from trainer.loop.compilation import Steps
 from trainer.loop.loop import Loop
-from trainer.loop.programs import Steps
 from trainer.loop.rollouts import StepCompletions, build_rollouts
 from trainer.loop.session import StopRequest
 from trainer.loop.state import REFUSED, initial_params, start_program, state_shapes

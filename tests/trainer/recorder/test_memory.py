@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import jax
 import pytest
 
-from trainer.recorder.memory import CLEAR_REFS, MemoryWatch
+from trainer.recorder.sensors import CLEAR_REFS, MemoryWatch
 
 MIB = 2**20
 
