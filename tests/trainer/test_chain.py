@@ -94,6 +94,8 @@ def test_a_run_stopped_before_its_first_step_has_a_chain_of_its_start(config, tr
     folder = train(with_settings(config, limits={"max_minutes": 1e-6}), ends_with=5)
     first, last = entries(folder)
     assert first["state_sha256"] == last["state_sha256"]
+    message = "limits.max_minutes=1e-06 reached before the first step"
+    assert manifest_of(folder)["exit"] == {"code": 5, "error": None, "message": message}
     assert errors_of(folder) == []
 
 

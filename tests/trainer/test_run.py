@@ -141,14 +141,6 @@ def test_at_most_two_states_exist_at_a_time(donate, resumed, config, train, fini
     assert left[1:] == [0] * len(left[1:])
 
 
-@pytest.mark.slow
-def test_a_run_out_of_time_is_interrupted(config, train):
-    folder = train(with_settings(config, limits={"max_minutes": 1e-6}), ends_with=5)
-    manifest = manifest_of(folder)
-    assert (manifest["status"], manifest["exit"]["code"], manifest["exit"]["error"]) == ("interrupted", 5, None)
-    assert manifest["exit"]["message"] == "limits.max_minutes=1e-06 reached before the first step"
-
-
 def diverge(monkeypatch: pytest.MonkeyPatch, **fields: float) -> None:
     """Set these fields of the metrics of every step from the third on."""
     real = Loop.run

@@ -89,47 +89,43 @@ def evaluate_schedule(schedule: optax.Schedule, step: int) -> float:
 def build_optimizer(optimizer: OptimizerConfig, *, steps: int) -> optax.GradientTransformation:
     """Return AdamW (Loshchilov & Hutter, arXiv 1711.05101) or Adafactor (Shazeer & Stern, arXiv 1804.04235).
 
-    Weight decay applies to matrices only and subtracts learning rate · weight decay · p in each step. Adafactor runs
-    without momentum and scales each update by its parameter's root mean square, as in its paper, so its learning rate
-    is relative: 1e-3 moves a parameter by about a thousandth of its size.
+    Weight decay applies to matrices only and subtracts learning rate · weight decay · p in each step; optax's own for
+    Adafactor does not depend on the learning rate. Adafactor runs without momentum and scales each update by its
+    parameter's root mean square, as in its paper, so its learning rate is relative: 1e-3 moves a parameter by about a
+    thousandth of its size.
     """
-    schedule = build_schedule(optimizer, steps=steps)
+    schedule, decay = build_schedule(optimizer, steps=steps), optimizer.weight_decay
+    if optimizer.name == "adafactor" and not decay:
+        return allow_type_promotion(optax.adafactor(schedule, momentum=None))
     if optimizer.name == "adafactor":
-        return allow_type_promotion(build_adafactor(schedule, weight_decay=optimizer.weight_decay))
-    betas = optimizer.beta1, optimizer.beta2, optimizer.epsilon
-    if optimizer.state == "float32":
-        scale = optax.scale_by_adam(*betas)
-    else:
-        scale = scale_by_narrow_adam(*betas, kind=optimizer.state)
-    # The parts of `optax.adamw`.
-    decay = optax.add_decayed_weights(optimizer.weight_decay, mask=weight_decay_mask)
-    return allow_type_promotion(optax.chain(scale, decay, optax.scale_by_learning_rate(schedule)))
-
-
-def build_adafactor(schedule: optax.Schedule, *, weight_decay: float) -> optax.GradientTransformation:
-    """Return Adafactor with AdamW's weight decay; optax's own decay does not depend on the learning rate."""
-    if not weight_decay:
-        return optax.adafactor(schedule, momentum=None)
-    return optax.chain(
-        optax.adafactor(None, momentum=None),
         # Adafactor's updates already point downhill, so decay is subtracted and the learning rate keeps the sign.
-        optax.add_decayed_weights(-weight_decay, mask=weight_decay_mask),
-        optax.scale_by_learning_rate(schedule, flip_sign=False),
-    )
+        parts = [
+            optax.adafactor(None, momentum=None),
+            optax.add_decayed_weights(-decay, mask=weight_decay_mask),
+            optax.scale_by_learning_rate(schedule, flip_sign=False),
+        ]
+    else:
+        betas = optimizer.beta1, optimizer.beta2, optimizer.epsilon
+        is_narrow = optimizer.state != "float32"
+        parts = [
+            scale_by_narrow_adam(*betas, kind=optimizer.state) if is_narrow else optax.scale_by_adam(*betas),
+            optax.add_decayed_weights(decay, mask=weight_decay_mask),
+            optax.scale_by_learning_rate(schedule),
+        ]
+    return allow_type_promotion(optax.chain(*parts))
 
 
 def allow_type_promotion(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
     """Allow type promotion inside an optimizer; tests run under strict promotion, which optax does not support."""
 
-    def init(params: Any) -> Any:
-        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-            return optimizer.init(params)
+    def promoting(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+                return function(*arguments)
 
-    def update(gradient: Any, opt_state: Any, params: Any = None) -> Any:
-        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-            return optimizer.update(gradient, opt_state, params)
+        return call
 
-    return optax.GradientTransformation(init, update)
+    return optax.GradientTransformation(promoting(optimizer.init), promoting(optimizer.update))
 
 
 def weight_decay_mask(params: Any) -> Any:

@@ -16,7 +16,6 @@ from jax.sharding import PartitionSpec
 
 from trainer.config.tree import Config, ModelConfig, OptimizerConfig
 from trainer.loop import optimizer as module
-from trainer.loop.compilation import most_common_dtype
 from trainer.loop.optimizer import (
     CodedMoment,
     allow_type_promotion,
@@ -151,13 +150,6 @@ def test_scales_are_sharded_as_the_codes_are():
     assert found.codes["a"].spec == found.scales["a"].spec == PartitionSpec("devices", None)
     # 4 blocks of 256 along an axis that 8 devices divide.
     assert (found.codes["b"].spec, found.scales["b"].spec) == (PartitionSpec("devices", None), PartitionSpec())
-
-
-@pytest.mark.parametrize("state", ["float32", "bfloat16", "int8"])
-def test_the_type_of_the_state_is_detected(state):
-    optimizer = build_optimizer(OptimizerConfig(state=state), steps=10)
-    params = {"a.kernel": jnp.zeros((256, 64)), "a.bias": jnp.zeros(64)}
-    assert most_common_dtype(optimizer.init(params)) == state.replace("int8", "uint8")
 
 
 @pytest.mark.compiles_anew

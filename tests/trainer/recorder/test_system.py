@@ -1,7 +1,6 @@
 """Samples of the machine (the system's own figures, a fake NVML), and the peak memory of each phase."""
 
 import mmap
-import resource
 import sys
 import time
 from dataclasses import dataclass, replace
@@ -72,14 +71,8 @@ def test_a_run_without_nvml_names_the_extra(monkeypatch):
     assert GpuSensor([SimpleNamespace(platform="tpu")]).missing == ""
 
 
-def test_memory_and_cost_of_a_sample():
-    """At one sample in five seconds half a percent of a processor is 25 ms; a sample takes less than 5 ms."""
-    process = psutil.Process()
-    began = resource.getrusage(resource.RUSAGE_THREAD)
-    for _ in range(20):
-        host = read_host(process)
-    ended = resource.getrusage(resource.RUSAGE_THREAD)
-    assert (ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime) / 20 < 0.005
+def test_the_memory_of_a_sample():
+    host = read_host(psutil.Process())
     kib = next(int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if "VmRSS" in line)
     assert host["process_memory_bytes"] == pytest.approx(kib * 1024, rel=0.02)
     total = int(Path("/proc/meminfo").read_text().split()[1]) * 1024
