@@ -228,11 +228,7 @@ class HeldOut:
     like: Sequence[Sequence[int]]
     """Token ids of the whole set."""
 
-    def is_due(self, done: int) -> bool:
-        """Return whether to evaluate after this many steps."""
-        return done % self.sampler.settings.every_steps == 0
-
-    def measure(
+    def __call__(
         self, done: int, state: TrainState, frozen: Params
     ) -> tuple[dict[str, float | None], list[dict[str, Any]]]:
         """Return score, loss (nats per token of the expected answers) and answers after `done` steps."""

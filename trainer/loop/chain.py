@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from safetensors import SafetensorError, deserialize
-from safetensors.numpy import save
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
 
 from evidence import layout
 from evidence.hashes import RowsSoFar
@@ -60,12 +59,6 @@ MAX_DIGITS = 12
 
 MAX_HEADER_BYTES = 100 << 20
 """Largest header of a safetensors file, as the format limits it."""
-
-DTYPES: Mapping[str, Any] = {
-    **{"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": jnp.bfloat16},
-    **{"I64": np.int64, "I32": np.int32, "U32": np.uint32, "I8": np.int8, "U8": np.uint8, "BOOL": np.bool_},
-}
-"""Dtypes of a run's arrays by their safetensors names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,7 +273,7 @@ def load_trained_params(folder: Path, task: Task) -> Params | None:
 
 
 def _read_arrays(path: Path, shapes: Mapping[str, Any]) -> Params:
-    """Read the arrays of a safetensors file onto devices; the library's NumPy reader does not support bfloat16.
+    """Read the arrays of a safetensors file onto devices.
 
     Raises SafetensorError, ValueError or KeyError if the file is damaged, too large, or has other arrays than `shapes`.
     """
@@ -288,10 +281,7 @@ def _read_arrays(path: Path, shapes: Mapping[str, Any]) -> Params:
     if (found := path.stat().st_size) > max_bytes + MAX_HEADER_BYTES:
         message = f"it has {size(found)}, and its arrays have {size(max_bytes)}"
         raise ValueError(message)
-    arrays = {
-        name: np.frombuffer(each["data"], DTYPES[each["dtype"]]).reshape(each["shape"])
-        for name, each in deserialize(path.read_bytes())
-    }
+    arrays = load_file(path)
     read, wanted = (
         {name: (tuple(value.shape), str(value.dtype)) for name, value in each.items()} for each in (arrays, shapes)
     )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -36,6 +36,9 @@ ALL_STEPS_DONE = "all steps done"
 
 Step = Callable[[TrainState, Params, Batch], tuple[TrainState, StepMetrics]]
 
+Evaluation = Callable[[int, TrainState, Params], tuple[dict[str, float | None], Sequence[dict[str, Any]]]]
+"""Function from steps done, state and frozen parameters to fields of the step's row and held-out answers."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
@@ -57,18 +60,6 @@ class Outcome:
     error: str | None = None
 
 
-class HeldOutMeasure(Protocol):
-    """Evaluates the model on held-out items."""
-
-    def is_due(self, done: int) -> bool:
-        """Return whether to evaluate after this many steps."""
-
-    def measure(
-        self, done: int, state: TrainState, frozen: Params
-    ) -> tuple[dict[str, float | None], Sequence[dict[str, Any]]]:
-        """Return fields of the step's row, and rows of `answers_over_steps.jsonl`."""
-
-
 class _PendingRow(NamedTuple):
     """A row whose metrics are still being computed."""
 
@@ -86,6 +77,7 @@ class Loop:
     Attributes:
         step: The compiled step; it consumes its state if the state is donated.
         save: Writes states; its recorder gets the rows too.
+        evaluate: Evaluates held-out items every `evaluation.every_steps` steps.
         generate: Samples completions to learn from, or None to learn from the rows themselves.
         last_step: Step to stop after, or None for the last step of the configuration.
         logged_at: Steps to log, or None for the first, the last and every `log_every_steps`-th.
@@ -103,7 +95,7 @@ class Loop:
     source: BatchSource
     stop: StopRequest
     save: StateWriter
-    evaluate: HeldOutMeasure | None = None
+    evaluate: Evaluation | None = None
     generate: StepCompletions | None = None
     last_step: int | None = None
     logged_at: Container[int] | None = None
@@ -193,13 +185,13 @@ class Loop:
 
     def _evaluate(self, done: int, metrics: StepMetrics, state: TrainState) -> dict[str, float | None]:
         """Evaluate held-out items if it is due, and return the figures for the step's row."""
-        if self.evaluate is None or not self.evaluate.is_due(done):
+        if self.evaluate is None or done % self.task.config.evaluation.every_steps:
             return {}
         self._check(done, metrics)
         if self.failure is not None:
             return {}
         with self._paused():
-            figures, answers = self.evaluate.measure(done, state, self.frozen)
+            figures, answers = self.evaluate(done, state, self.frozen)
             self.save.recorder.answers(answers)
         name = self.task.config.checkpoint.keep_best
         value = None if name is None else figures.get(name)

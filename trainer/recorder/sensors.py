@@ -123,24 +123,16 @@ class DataWait:
 class SystemWatch:
     """Samples the machine in a thread from `start` to `stop`, at intervals and once at the end."""
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        every_seconds: float,
-        devices: Sequence[Any],
-        wait: DataWait,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, folder: Path, *, every_seconds: float, devices: Sequence[Any], wait: DataWait) -> None:
         """Find the sensors of the run's JAX devices and read the counters for the first time."""
         self.error: OSError | None = None
         """Why the rows end early, or None."""
         self.sensor = GpuSensor(devices)
         self._every_seconds = every_seconds
-        self._devices, self._wait, self._clock = devices, wait, clock
+        self._devices, self._wait = devices, wait
         self._process = psutil.Process()
         read_host(self._process)
-        self._before = (clock(), wait.seconds, wait.steps)
+        self._before = (time.monotonic(), wait.seconds, wait.steps)
         self._file = folder / layout.SYSTEM
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._sample, name="system", daemon=True)
@@ -161,7 +153,7 @@ class SystemWatch:
     def row(self) -> dict[str, Any]:
         """Return a row of system.jsonl; loads and fractions cover the time since the last row."""
         began, waited_before, steps_before = self._before
-        at, waited, steps = self._before = (self._clock(), self._wait.seconds, self._wait.steps)
+        at, waited, steps = self._before = (time.monotonic(), self._wait.seconds, self._wait.steps)
         is_training = steps > steps_before and at > began
         return {
             "time": now(),
@@ -179,7 +171,7 @@ class SystemWatch:
             while not self._ended.wait(self._every_seconds):
                 self._rows.append(self.row())
                 is_empty = False
-            if is_empty or self._clock() - self._before[0] >= SHORTEST_SECONDS:
+            if is_empty or time.monotonic() - self._before[0] >= SHORTEST_SECONDS:
                 self._rows.append(self.row())
         except OSError as error:
             self.error = error

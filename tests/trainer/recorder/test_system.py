@@ -84,10 +84,11 @@ def watching(folder: Path, **fields) -> SystemWatch:
     return SystemWatch(folder, **{"every_seconds": 0.1, "devices": jax.devices()[:1], "wait": DataWait()} | fields)
 
 
-def test_the_share_of_waiting_by_hand(tmp_path):
+def test_the_share_of_waiting_by_hand(tmp_path, monkeypatch):
     """Of 10 seconds, 2 steps waited 1 and 1.5: a quarter. Then no step; then more than all is all."""
     clock, wait = iter([0.0, 10.0, 20.0, 30.0]), DataWait()
-    watch = watching(tmp_path, wait=wait, clock=lambda: next(clock))
+    monkeypatch.setattr("trainer.recorder.sensors.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    watch = watching(tmp_path, wait=wait)
     wait.add(1.0)
     wait.add(1.5)
     assert watch.row()["data_wait_fraction"] == 0.25
