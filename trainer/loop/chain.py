@@ -128,16 +128,11 @@ def chain_interval(config: Config) -> int:
 
 @dataclass(kw_only=True)
 class StateWriter:
-    """Writes states: an entry of the chain, a checkpoint, and a file for judges.
+    """Writes states: an entry of the chain, a checkpoint, and a file for judges of the `kept_steps` in `folder`.
 
-    On a CPU this happens in place. Accelerators continue meanwhile: the loop waits until the state is copied to host
-    memory, and a thread hashes and writes the copy, one at a time. Its errors are raised by the next call.
-    Used as a context manager, it has written everything at the end.
-
-    Attributes:
-        checkpoints: Checkpoints of the run, or None to save none.
-        kept_steps: Steps whose states are saved for judges, in `folder`.
-        asynchronous: Whether to write in a thread.
+    On a CPU this happens in place. If it is `asynchronous`, as on accelerators, the loop waits until the state is
+    copied to host memory, and a thread hashes and writes the copy, one at a time. Its errors are raised by the next
+    call. Used as a context manager, it has written everything at the end. Without `checkpoints` it saves none.
     """
 
     task: Task

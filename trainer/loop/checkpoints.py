@@ -215,11 +215,8 @@ def open_checkpoints(folder: Path) -> Iterator[ocp.CheckpointManager]:
 @contextmanager
 def quiet_writers() -> Iterator[None]:
     """Silence the tracebacks of Orbax's parallel writers; the first error is raised, others follow a moment later."""
-    loggers = [logging.getLogger(name) for name in ("absl", "asyncio")]
-    levels = [logger.level for logger in loggers]
-    hooks = sys.unraisablehook, sys.excepthook
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
+    disabled, hooks = logging.root.manager.disable, (sys.unraisablehook, sys.excepthook)
+    logging.disable(logging.CRITICAL)
     sys.unraisablehook, sys.excepthook = lambda _error: None, lambda *_error: None
     try:
         with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
@@ -232,8 +229,7 @@ def quiet_writers() -> Iterator[None]:
                 raise
     finally:
         sys.unraisablehook, sys.excepthook = hooks
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        logging.disable(disabled)
 
 
 def _remove(folder: Path) -> None:
@@ -293,11 +289,8 @@ def latest_step(run_folder: Path) -> int | None:
 def restore(run_folder: Path, like: TrainState, say: Callable[[str], None] | None = None) -> TrainState:
     """Return the newest undamaged checkpoint, with the shapes, dtypes and shardings of `like`.
 
-    `say` shows newer damaged checkpoints; without it a damaged newest one raises.
-
-    Raises:
-        ProblemError: exit code 2; every checkpoint is missing or damaged. Exit code 4: the device ran out of
-            memory.
+    `say` shows newer damaged checkpoints; without it a damaged newest one raises. Raises `ProblemError` with exit code
+    2 if every checkpoint is missing or damaged, and 4 if the device runs out of memory.
     """
     damaged: list[tuple[int, str]] = []
     for step in checkpoint_steps(run_folder):
@@ -338,12 +331,11 @@ def restore_checkpoint(run_folder: Path, step: int, like: TrainState) -> TrainSt
     if custom.get(STATE_HASH) not in (None, state_sha256(stored)):
         reason = "its state is not the one that was saved"
         raise StateMismatchError(reason)
-    for name, (_, initial) in OPTIONAL.items():
-        if getattr(like, name) is None:
-            stored = stored._replace(**{name: None})
-        elif getattr(stored, name) is None:
-            stored = stored._replace(**{name: jax.device_put(initial(), like.step.sharding)})
-    return from_stored(stored, like)
+    optional = {
+        name: getattr(like, name) and (getattr(stored, name) or jax.device_put(initial(), like.step.sharding))
+        for name, (_, initial) in OPTIONAL.items()
+    }
+    return from_stored(stored._replace(**optional), like)
 
 
 def missing_checkpoint(run_folder: Path) -> Problem:
