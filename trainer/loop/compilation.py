@@ -18,7 +18,6 @@ import jax
 import jax.numpy as jnp
 
 from evidence.effective import settings_in_manifest
-from trainer.config.tree import Config
 from trainer.data.batches import global_batch_size
 from trainer.loop.optimizer import build_schedule, detect_optimizer, evaluate_schedule
 from trainer.loop.step import Batch, StepMetrics, TrainState
@@ -61,16 +60,11 @@ class Compiled:
     @property
     def peak_bytes(self) -> int | None:
         """Peak memory on one device with arguments and results, or None if the backend does not report it."""
-        analysis, added = self.executable.memory_analysis(), self.added_bytes
-        return None if added is None else int(analysis.argument_size_in_bytes) + added
-
-    @property
-    def added_bytes(self) -> int | None:
-        """Memory on one device beyond the arguments (temporaries and results that reuse no argument), or None."""
-        analysis = self.executable.memory_analysis()
-        if analysis is None:
+        found = self.executable.memory_analysis()
+        if found is None:
             return None
-        return int(analysis.temp_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes)
+        held = found.argument_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes
+        return int(held + found.temp_size_in_bytes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,6 +268,8 @@ def model_group(task: Task, program: Compiled, state: TrainState, frozen: Params
 def training_group(task: Task, program: Compiled, state: TrainState, frozen: Params, *, forced: bool) -> dict[str, Any]:
     """Return the group `training`: the effective settings of a compiled step, of its state and frozen parameters."""
     config, devices = task.config, task.mesh.size
+    schedule, last = build_schedule(config.optimizer, steps=config.limits.steps), config.limits.steps - 1
+    peak = min(max(config.optimizer.warmup_steps - 1, 0), last)  # the rate falls from the end of the warm-up
     state_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state.opt_state))
     return {
         "method": task.model.method.kind,
@@ -283,7 +279,12 @@ def training_group(task: Task, program: Compiled, state: TrainState, frozen: Par
             "state_bytes": state_bytes,
             "state_bytes_per_parameter": state_bytes / parameter_count(state.trained),
         },
-        "schedule": _schedule_group(config),
+        "schedule": {
+            "name": config.optimizer.schedule,
+            "warmup_steps": config.optimizer.warmup_steps,
+            "peak_learning_rate": evaluate_schedule(schedule, peak),
+            "final_learning_rate": evaluate_schedule(schedule, last),
+        },
         "steps_planned": config.limits.steps,
         "steps_done": int(state.step),
         "batch_size": global_batch_size(config, devices=devices),
@@ -315,16 +316,3 @@ def _effective_group(manifest: Mapping[str, Any], task: Task, data: Data) -> dic
     for group, values in data.effective().items():
         effective[group] = effective.get(group, {}) | values
     return effective
-
-
-def _schedule_group(config: Config) -> dict[str, Any]:
-    """Return name, warm-up, peak and end of the learning rate schedule over the planned steps."""
-    optimizer, last = config.optimizer, config.limits.steps - 1
-    schedule = build_schedule(optimizer, steps=config.limits.steps)
-    peak = min(max(optimizer.warmup_steps - 1, 0), last)  # the rate falls from the end of the warm-up
-    return {
-        "name": optimizer.schedule,
-        "warmup_steps": optimizer.warmup_steps,
-        "peak_learning_rate": evaluate_schedule(schedule, peak),
-        "final_learning_rate": evaluate_schedule(schedule, last),
-    }

@@ -125,7 +125,9 @@ class Loop:
             metrics, because, batch = None, ALL_STEPS_DONE, {}
             for step in range(first, limit):
                 if self.generate is None or self.generate.is_due(step):
-                    if reason := self._reason_to_stop():
+                    # The next step must not start if it and a checkpoint would not end in time.
+                    reason = self.stop.reason(reserve_seconds=self.step_seconds + self.save.seconds)
+                    if reason := reason or (self.generate and self.generate.stops):
                         because = reason if done > first else f"{reason} before the first step"
                         break
                     batch = jax.device_put(self._next_batch(source, step, state), batch_sharding(self.task.mesh))
@@ -145,11 +147,6 @@ class Loop:
         if self.failure is not None:
             status, because, error = "failed", self.failure.because, self.failure.error
         return Outcome(state=state, steps=done, status=status, because=because, seconds=seconds, error=error)
-
-    def _reason_to_stop(self) -> str | None:
-        # The next step must not start if it and a checkpoint would not end in time.
-        reason = self.stop.reason(reserve_seconds=self.step_seconds + self.save.seconds)
-        return reason or (None if self.generate is None else self.generate.stops)
 
     def _next_batch(self, source: BatchSource, step: int, state: TrainState) -> HostBatch:
         began = time.perf_counter()

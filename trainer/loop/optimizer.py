@@ -168,11 +168,6 @@ def _round_with_noise(values: Float32[Array, ...], noise: UInt32[Array, ...]) ->
     return jnp.where(jnp.isfinite(values), rounded, values).astype(jnp.bfloat16)
 
 
-def round_like(values: Float32[Array, ...], stored: Array, key: PRNGKeyArray) -> Array:
-    """Convert `values` to the dtype of `stored`: stochastically rounded for bfloat16, else unchanged float32."""
-    return stochastic_round(values, key) if stored.dtype == jnp.bfloat16 else values
-
-
 def scale_by_narrow_adam(b1: float, b2: float, eps: float, *, kind: StateType) -> optax.GradientTransformation:
     """Return `optax.scale_by_adam` for a dictionary of parameters, with moments of dtype `kind`, bfloat16 or int8."""
 

@@ -21,7 +21,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Float32, Int32, Key
 
 from schemas.formats import quantity
-from trainer.loop.optimizer import round_like
+from trainer.loop.optimizer import stochastic_round
 from trainer.objectives.objective import LossSums, Microbatch
 
 Params = Any
@@ -242,11 +242,10 @@ def gradient_of_sum(
 def apply_updates(params: Params, updates: Params, key: Array) -> Params:
     """Add updates to parameters; bfloat16 leaves are rounded stochastically, each with its own key."""
     leaves, structure = jax.tree.flatten(params)
-    keys = jax.random.split(key, len(leaves))
-    changed = [
-        round_like(leaf.astype(jnp.float32) + update, leaf, keys[index])
-        for index, (leaf, update) in enumerate(zip(leaves, jax.tree.leaves(updates), strict=True))
-    ]
+    keys, changed = jax.random.split(key, len(leaves)), []
+    for number, (leaf, update) in enumerate(zip(leaves, jax.tree.leaves(updates), strict=True)):
+        total = leaf.astype(jnp.float32) + update
+        changed.append(stochastic_round(total, keys[number]) if leaf.dtype == jnp.bfloat16 else total)
     return jax.tree.unflatten(structure, changed)
 
 
