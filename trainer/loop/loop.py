@@ -112,11 +112,7 @@ class Loop:
     """Tokens since the last row, padding included."""
 
     def run(self, states: list[TrainState]) -> Outcome:
-        """Train until the last step or a reason to stop.
-
-        Args:
-            states: A list with the first state only, which is removed, so that donation can free it.
-        """
+        """Train until the last step or a reason to stop; the state is removed from its list, so that it can be freed."""
         limit = self.task.config.limits.steps if self.last_step is None else self.last_step
         with self.save, PrefetchingSource(self.source, steps=limit) as source:
             began = self._since = time.perf_counter()
