@@ -112,7 +112,7 @@ class Loop:
     """Tokens since the last row, padding included."""
 
     def run(self, states: list[TrainState]) -> Outcome:
-        """Train until the last step or a reason to stop; the state is removed from its list, so that it can be freed."""
+        """Train until the last step or a reason to stop; its list loses the state, so that it can be donated."""
         limit = self.task.config.limits.steps if self.last_step is None else self.last_step
         with self.save, PrefetchingSource(self.source, steps=limit) as source:
             began = self._since = time.perf_counter()
