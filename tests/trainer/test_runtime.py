@@ -184,9 +184,7 @@ def test_a_program_from_the_cache_is_the_same_in_memory_donation_and_bits():
     found = []
     for _ in range(2):
         jax.clear_caches()
-        program = Program(
-            function=jax.jit(step, donate_argnums=0), arguments=(wide, narrow), settings={}, donated=(0,)
-        ).compile()
+        program = Program(function=jax.jit(step, donate_argnums=0), arguments=(wide, narrow)).compile()
         state = jnp.arange(37 * 64, dtype=jnp.float32).reshape(37, 64) / 999
         place = state.unsafe_buffer_pointer()
         after, total = program.call(state, jnp.ones((5, 64)) * 0.3)

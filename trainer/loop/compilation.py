@@ -10,7 +10,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
@@ -75,15 +75,11 @@ class Program:
         function: A jitted function.
         arguments: Shapes, dtypes and shardings of its arguments.
         settings: Static keyword arguments.
-        donated: Positions of donated arguments.
-        static: Positions of arguments that are not arrays.
     """
 
     function: Any
     arguments: tuple[Any, ...]
-    settings: dict[str, Any]
-    donated: tuple[int, ...] = ()
-    static: tuple[int, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     def compile(self) -> Compiled:
         """Compile the program for the devices of its arguments, which need not be present."""

@@ -109,7 +109,7 @@ def export_program(task: Task) -> Program:
         out_shardings=tree_shardings(add_shardings(plain, task)),
     )
     arguments = _split_plain(add_shardings(task.model.shapes, task), plain)
-    return Program(function=function, arguments=arguments, settings={}, donated=(0,))
+    return Program(function=function, arguments=arguments)
 
 
 def _split_plain(params: Params, plain: Params) -> tuple[Params, Params]:
@@ -143,7 +143,7 @@ def train_program(task: Task, length: int | None = None) -> Program:
     donated = (0,) if config.memory.donate else ()
     function = jitted(task, step, donate_argnums=donated, out_shardings=(tree_shardings(state), None))
     arguments = (state, add_shardings(task.frozen, task), batch)
-    return Program(function=function, arguments=arguments, settings={}, donated=donated)
+    return Program(function=function, arguments=arguments)
 
 
 def decode_program(task: Task, eval_shape: EvalShape) -> Program:
@@ -166,7 +166,6 @@ def decode_program(task: Task, eval_shape: EvalShape) -> Program:
             *keys,
         ),
         settings={"max_new_tokens": settings.max_new_tokens, "over": sharding, **sampling},
-        static=(0,),
     )
 
 

@@ -123,7 +123,7 @@ def rollout_programs(task: Task) -> dict[str, Program]:
     sampling: dict[str, Any] = {"sampling": objective.sampling}
     settings = sampling | {"max_new_tokens": size.new_tokens}
     arguments: tuple[Any, ...] = (graphdef, params, prompts, lengths, stop, keys)
-    begin = Program(function=first, arguments=arguments, settings=settings, static=(0,))
+    begin = Program(function=first, arguments=arguments, settings=settings)
     state = first.eval_shape(*arguments, **settings)
 
     def state_shapes(count: int) -> Any:
@@ -131,12 +131,12 @@ def rollout_programs(task: Task) -> dict[str, Program]:
 
     def further_program(count: int) -> Program:
         arguments = (graphdef, params, state_shapes(count), sharded((count,), jnp.int32), stop, stop)
-        return Program(function=further, arguments=arguments, settings=sampling, donated=(2,), static=(0,))
+        return Program(function=further, arguments=arguments, settings=sampling)
 
     programs = {"rollout": begin, "rollout_further": further_program(size.rows)}
     if half < size.rows:
         arguments = (params, state_shapes(size.rows), sharded((size.rows,), jnp.int32), shape((half,), jnp.int32))
-        programs["rollout_taken"] = Program(function=take, arguments=arguments, settings={})
+        programs["rollout_taken"] = Program(function=take, arguments=arguments)
         programs["rollout_half"] = further_program(half)
     return programs
 

@@ -71,7 +71,7 @@ def draw_program(task: Task, wanted: Callable[[str], bool]) -> Program:
         return {name: value for name, value in params.items() if wanted(name)}
 
     shapes = add_shardings({name: shape for name, shape in task.shapes.items() if wanted(name)}, task)
-    return Program(function=jitted(task, draw, out_shardings=tree_shardings(shapes)), arguments=(), settings={})
+    return Program(function=jitted(task, draw, out_shardings=tree_shardings(shapes)), arguments=())
 
 
 def start_program(task: Task) -> Program:
@@ -82,7 +82,7 @@ def start_program(task: Task) -> Program:
         return _init_state(config.optimizer, config.limits.steps, trained, is_scaled=state.loss_scale is not None)
 
     function = jitted(task, start, donate_argnums=(0,), out_shardings=tree_shardings(state))
-    return Program(function=function, arguments=(state.trained,), settings={}, donated=(0,))
+    return Program(function=function, arguments=(state.trained,))
 
 
 def compile_initial(task: Task) -> dict[str, Compiled]:
