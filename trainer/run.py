@@ -71,9 +71,7 @@ class RunRequest:
     """Arguments of `trainproof train`.
 
     Attributes:
-        config: Configuration of the run.
         folder: New or empty folder; its name is the run's id.
-        command: Command line.
         forced: Start even if the plan says that the run does not fit.
         resume: Folder of the run to resume from its newest checkpoint, or None.
         profile_steps: Number of steps to trace, or None.

@@ -41,14 +41,9 @@ DONATION_TOLERANCE = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class Compiled:
-    """A compiled program.
+    """A compiled program: `call` runs it, `executable` is the `jax.stages.Compiled`.
 
-    Attributes:
-        call: Runs the program.
-        executable: The `jax.stages.Compiled`.
-        jaxpr: The traced program.
-        seconds: Time of tracing and compiling, or of loading from the cache.
-        is_kept: Whether it was loaded from the compilation cache.
+    `seconds` is the time of tracing and compiling, or of loading from the compilation cache if it `is_kept`.
     """
 
     call: Any
@@ -69,13 +64,7 @@ class Compiled:
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """A program to compile.
-
-    Attributes:
-        function: A jitted function.
-        arguments: Shapes, dtypes and shardings of its arguments.
-        settings: Static keyword arguments.
-    """
+    """A jitted function to compile, the shapes, dtypes and shardings of its arguments, and static settings."""
 
     function: Any
     arguments: tuple[Any, ...]

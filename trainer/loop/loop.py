@@ -42,14 +42,9 @@ Evaluation = Callable[[int, TrainState, Params], tuple[dict[str, float | None], 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How the loop ended.
+    """How the loop ended: steps done (up to one that failed), and status and kind of failure of the manifest.
 
-    Attributes:
-        steps: Steps done, up to the one that failed.
-        status: Status of the manifest: succeeded, failed or interrupted.
-        because: Why the loop ended.
-        seconds: Wall time of the loop, without compilation.
-        error: Kind of failure, for the manifest's `exit.error`.
+    `seconds` is the wall time of the loop, without compilation.
     """
 
     state: TrainState

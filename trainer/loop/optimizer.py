@@ -75,12 +75,9 @@ def build_schedule(optimizer: OptimizerConfig, *, steps: int) -> optax.Schedule:
 
 
 def evaluate_schedule(schedule: optax.Schedule, step: int) -> float:
-    """Return the learning rate of a step, counted from 0, as the shortest decimal of its float32 value.
-
-    It is computed on the CPU if there is a CPU backend, so that it does not wait for the step that an accelerator runs.
-    """
+    """Return the learning rate of a step, counted from 0, as the shortest decimal of its float32 value."""
     device: AbstractContextManager[Any] = nullcontext()
-    with suppress(RuntimeError):
+    with suppress(RuntimeError):  # on the CPU it does not wait for the step that an accelerator runs
         device = jax.default_device(jax.local_devices(backend="cpu")[0])
     with device, jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         return float(str(np.float32(schedule(jnp.int32(step)))))
@@ -319,10 +316,7 @@ def _widen(stored: Stored, *, signed: bool) -> Float32[Array, ...]:
 def _narrow(
     values: tuple[Array, Array], like: Any, scales: tuple[Array, Array] | None, key: Key[Array, ""]
 ) -> tuple[Stored, Stored]:
-    """Return both float32 moments of one parameter as they are stored; `like` was stored before.
-
-    The moments are quantized if `scales` of their blocks are given; the first one has a sign.
-    """
+    """Return both float32 moments of one parameter as in `like`, quantized if `scales` of their blocks are given."""
     if scales is not None:
         fractions = (value * jnp.expand_dims(1 / scale, 1) for value, scale in zip(values, scales, strict=True))
         first, second = (

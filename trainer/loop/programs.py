@@ -1,18 +1,8 @@
 """The programs of a run by name, built from shapes, so that a plan compiles exactly what a run executes.
 
-| name | inputs | outputs |
-|---|---|---|
-| draw | – | random parameters: all, or only adapters if files have the base model |
-| restore | – | random frozen parameters, for a state from a checkpoint |
-| start | trained parameters (donated) | the initial state |
-| train | state (donated on request), frozen parameters, batch | the next state, metrics |
-| train_64 | the same for a batch of shorter sequences, one program for each length in `data.buckets` | |
-| decode | all parameters, prompts | answers |
-| rollout | all parameters, prompts | the first token of each completion, and the cache |
-| rollout_further | all parameters, the state of the rollout (donated) | the next tokens |
-| rollout_taken | the state of the rollout | the same for half of the rows |
-| rollout_half | as rollout_further, for half of the rows | |
-| export | all parameters (donated) | parameters of the equivalent plain model |
+`draw` computes random parameters (all, or only adapters if files have the base model), `restore` the frozen ones for a
+state from a checkpoint, `start` the initial state, `train` and `train_64` a step for the longest and for shorter
+sequences, `decode` answers, `rollout…` completions, and `export` the parameters of the equivalent plain model.
 """
 
 from __future__ import annotations

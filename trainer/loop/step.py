@@ -117,12 +117,9 @@ def build_step(
 ) -> Callable[[TrainState, Params, Batch], tuple[TrainState, StepMetrics]]:
     """Return the function of one optimizer step, to be jitted with its first argument donated.
 
-    Args:
-        loss_fn: Sums of a microbatch.
-        optimizer: Optimizer from `build_optimizer`.
-        max_grad_norm: Clip the gradient to this global norm, or None.
-        seed: Seed of dropout and stochastic rounding; the noise of step k depends on seed and k alone.
-        max_nonfinite_steps: Skip at most this many non-finite steps in a row, or None to skip none.
+    The gradient is clipped to the global norm `max_grad_norm`. `seed` is that of dropout and stochastic rounding; the
+    noise of step k depends on seed and k alone. At most `max_nonfinite_steps` in a row are skipped, or none if it is
+    None.
     """
 
     def train_step(state: TrainState, frozen: Params, batch: Batch) -> tuple[TrainState, StepMetrics]:
@@ -292,11 +289,10 @@ def next_skipped_steps(before: SkippedSteps, *, finite: Bool[Array, ""], limit: 
 def conditional_update(
     condition: Bool[Array, ""], update: Callable[[Any, Any], tuple[Any, Any]], params: Any, opt_state: Any
 ) -> tuple[Any, Any]:
-    """Apply an update if a condition holds, in place.
+    """Apply an update of parameters and optimizer state in place if a condition holds; the schedule advances anyway.
 
-    With `jax.lax.cond` CUDA, and with `jnp.where` or `fori_loop` a CPU keeps both versions of parameters and moments
-    in memory. A `while_loop` of at most one iteration updates them in place on CPU, GPU and TPU. `update` maps
-    parameters and optimizer state to their new values; the schedule advances in either case.
+    With `jax.lax.cond` CUDA, and with `jnp.where` or `fori_loop` a CPU keeps both versions in memory. A `while_loop` of
+    at most one iteration updates them in place on CPU, GPU and TPU.
     """
 
     def once(carry: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:

@@ -154,11 +154,10 @@ def uses_scan(config: Config, model: Model, *, platform: str, devices: int) -> b
     """Return whether equal layers are stacked in training (`memory.layers`).
 
     A stack is compiled once, and the gradients of its layers exist together. A CPU compiler keeps all gradients anyway,
-    and before jax 0.11.1 it undoes rematerialization of consecutive layers but not inside a loop. So stacking on a CPU
-    takes less time to compile, less memory and no more time to run. An accelerator could otherwise apply each layer's
-    update as soon as its gradient exists: Gemma 2B takes 13.3 GiB of a TPU unrolled and 22.6 GiB stacked. Decoding
-    always uses unstacked layers, because a loop would copy each layer's weights for every token; so do runs that sample
-    completions.
+    so there stacking takes less time to compile, less memory and no more time to run. An accelerator could otherwise
+    apply each layer's update as soon as its gradient exists: Gemma 2B takes 13.3 GiB of a TPU unrolled and 22.6 GiB
+    stacked. Decoding uses unstacked layers, as a loop would copy each layer's weights for every token; so do runs that
+    sample.
     """
     if build_objective(config).updates_per_rollout:
         return False
