@@ -129,9 +129,7 @@ def run(request: RunRequest, watch: Watch) -> int:
         wait = record_start(recorder, request, inputs)
         record_plan(recorder, plan, request.session, steps=config.limits.steps - first)
         stamp_start(recorder, config.recording.time_authority)
-        if restored is None:
-            memory.begins("start")
-        states, frozen = restored or initial_state(task, programs.initial)
+        states, frozen = restored or initial_state(task, programs.initial, partial(memory.begins, "start"))
         of_model = drop_reference_params(frozen)
         before = (None if resume is None else read_manifest(resume)) or {}
         origin = (before.get("model") or {}).get("weights") or task.model.origin

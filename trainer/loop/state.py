@@ -93,15 +93,21 @@ def compile_initial(task: Task) -> dict[str, Compiled]:
     return programs | {"start": start_program(task).compile()}
 
 
-def initial_state(task: Task, programs: Mapping[str, Compiled] | None = None) -> tuple[list[TrainState], Params]:
+def initial_state(
+    task: Task, programs: Mapping[str, Compiled] | None = None, on_start: Callable[[], None] = lambda: None
+) -> tuple[list[TrainState], Params]:
     """Return the initial state in a one-element list, and the frozen parameters; see `compile_initial`.
 
-    Raises `ProblemError` with exit code 2 if the model's files cannot be used.
+    `on_start` is called before programs run, after files are read. Raises `ProblemError` with exit code 2 if the
+    model's files cannot be used.
     """
     programs = programs or compile_initial(task)
+    if not task.model.reads_weights:
+        on_start()
     trained, frozen = partition(task.model.method, initial_params(task, programs.get("draw")))
     if task.reference:
         frozen |= copy_reference_params(trained)  # before they are donated
+    on_start()
     state: TrainState = programs["start"].call(trained)
     return [state], frozen
 
