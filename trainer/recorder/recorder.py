@@ -194,9 +194,13 @@ class Recorder:
 
     def log(self, level: str, event: str, message: str, **fields: Any) -> None:
         """Append an event to log.jsonl and show its message."""
+        self.note(level, event, message, **fields)
+        self._say(message)
+
+    def note(self, level: str, event: str, message: str, **fields: Any) -> None:
+        """Append an event to log.jsonl without showing it."""
         head = {"time": now(), "clock_seconds": clock_seconds()}
         self._log.append(head | {"level": level, "event": event, "message": message, "fields": fields})
-        self._say(message)
 
     def sync(self) -> None:
         """Flush rows to the disk; called at checkpoints."""
