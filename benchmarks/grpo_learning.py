@@ -138,7 +138,8 @@ def train(config: Config, assign: Any = assign_advantages, initial: Params | Non
     completions = rollouts and StepCompletions(replace(rollouts, assign_advantages=assign), recorder)
     update = train_program(task).compile().call
     for step in range(config.limits.steps):
-        batch = completions.batch(data.source, step, state, frozen) if completions else data.source.batch(step)
+        prompts = data.source.batch(step // max(1, task.objective.updates_per_rollout))
+        batch = completions.batch(prompts, step, state, frozen) if completions else prompts
         state, _ = update(state, frozen, batch)
     return state, frozen
 

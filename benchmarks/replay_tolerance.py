@@ -57,7 +57,7 @@ def train(model: str, compute: str) -> None:
     """Train in this process and print the metric rows."""
     from trainer.inputs import read_inputs
     from trainer.loop.chain import StateWriter
-    from trainer.loop.loop import Loop, MetricLog
+    from trainer.loop.loop import Loop
     from trainer.loop.programs import compiled_steps
     from trainer.loop.session import StopRequest
     from trainer.loop.state import initial_state
@@ -73,7 +73,6 @@ def train(model: str, compute: str) -> None:
         frozen=frozen,
         source=data.source,
         stop=StopRequest(max_minutes=None),
-        log=MetricLog(task=task, source=data.source, recorder=recorder),
         save=StateWriter(task=task, recorder=recorder),
     )
     loop.run(states)

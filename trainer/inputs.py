@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from schemas.problems import ProblemError
+from schemas.problems import Problem, ProblemError
 from trainer.config.tree import Config
 from trainer.data.rows import RowFile
-from trainer.loop.task import Task, attention_problems, build_mesh, scan_problems, uses_scan
+from trainer.loop.task import Task, build_mesh, refuse_conflicts, uses_scan
 from trainer.model.model import read_model
-from trainer.objectives import build_objective, find_contradictions
+from trainer.objectives import build_objective
 from trainer.objectives.data import Data, read_data
 from trainer.runtime import Devices, refuse_absent_types, supported_types
 
@@ -34,11 +34,9 @@ def read_inputs(
             exit code 3 if the device lacks an element type.
     """
     platform, count = devices.platform, len(devices.list)
-    refused = (*scan_problems(config, devices=count), *attention_problems(config, platform=platform))
-    if problems := [*find_contradictions(config), *refused]:
-        raise ProblemError(problems, exit_code=2)
+    refuse_conflicts(config, platform=platform, devices=count)
     refuse_absent_types(config, kind=devices.kind, element_types=supported_types(devices))
-    objective = build_objective(config)
+    objective, problems = build_objective(config), list[Problem]()
     model = read_model(config, problems, with_weights=with_weights)
     data = read_data(config, model, objective, problems, devices=count, eval_set=eval_set, rendered_at=rendered_at)
     if problems or model is None or data is None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
 from datetime import datetime
+from itertools import chain, count
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -58,15 +58,9 @@ def read_manifest(resume: Path) -> dict[str, Any] | None:
 
 
 def read_parent(resume: Path | None, config: Config, *, step: int | None = None) -> dict[str, Any] | None:
-    """Return the manifest's group `parent`: the run and step to resume from.
+    """Return the manifest's group `parent`: the run and step to resume from, by default its newest checkpoint.
 
-    Args:
-        resume: Folder of the run to resume, or None.
-        config: Configuration to resume it with.
-        step: Step of the newest undamaged checkpoint, or None to assume the newest one.
-
-    Raises:
-        ProblemError: exit code 2; checkpoint or steps are missing, or the configuration does not fit.
+    Raises `ProblemError` with exit code 2 if checkpoint or steps are missing, or the configuration does not fit.
     """
     if resume is None:
         return None
@@ -103,60 +97,59 @@ def state_changes(before: Config, after: Config) -> Iterator[tuple[str, Any, Any
 
 def _differences(before: Config, after: Config, keys: Iterable[str]) -> Iterator[tuple[str, Any, Any]]:
     """Yield key, value before and value after of the keys whose values differ."""
-    old, new = flatten(asdict(before)), flatten(asdict(after))
+    old, new = flatten(to_document(before)), flatten(to_document(after))
     yield from ((key, old[key], new[key]) for key in keys if old[key] != new[key])
 
 
 def record_parent(recorder: Recorder, resume: Path, config: Config) -> None:
     """Log where the run resumes, and which settings of its steps changed.
 
-    Changes are allowed, because a run may have to continue on another device or with a lower learning rate. They are
-    recorded, because no single configuration gives the same result.
+    A run may have to continue on another device or with a lower learning rate, so changes are allowed and recorded.
     """
     parent, devices = recorder.manifest["parent"], recorder.manifest["devices"]
     before = load_config(resume / CONFIG) if (resume / CONFIG).is_file() else config
     keys = [key for key in flatten(to_document(config)) if key.startswith(STEP_KEYS)]
     if config.optimizer.schedule != "constant":
         keys.append("limits.steps")  # a schedule ends with the last step
-    old, new = flatten(to_document(before)), flatten(to_document(config))
-    changes = [{"key": key, "before": old[key], "after": new[key]} for key in keys if old[key] != new[key]]
+    found = list(_differences(before, config, keys))
     if (manifest := read_manifest(resume)) is not None:
         there, here = (f"{group['count']} × {group['kind']}" for group in (manifest["devices"], devices))
-        changes += [{"key": "devices", "before": there, "after": here}] if there != here else []
+        found += [("devices", there, here)] if there != here else []
     message = f"resumed from step {parent['step']} of {parent['run_id']}"
-    if changes:
-        shown = (f"{each['key']} {format_value(each['before'])} → {format_value(each['after'])}" for each in changes)
+    if found:
+        shown = (f"{key} {format_value(old)} → {format_value(new)}" for key, old, new in found)
         message += f" with changed settings: {'; '.join(shown)}"
+    changes = [{"key": key, "before": old, "after": new} for key, old, new in found]
     recorder.log("warning" if changes else "info", "continued", message, parent=parent, changes=changes)
 
 
 def refuse_other_rows(resume: Path | None, dataset: dict[str, Any], *, batch_size: int) -> None:
-    """Refuse to resume a run with a changed dataset or batch size.
+    """Refuse to resume a run with a changed dataset or batch size (`ProblemError`, exit code 2).
 
     `dataset` is a group of the new run's manifest; `batch_size` counts sequences per step over all devices.
-
-    Raises:
-        ProblemError: exit code 2, with both values.
     """
     manifest = None if resume is None else read_manifest(resume)
     if resume is None or manifest is None:
         return
-    problems, file, before = [], str(resume / MANIFEST), manifest["dataset"]
+    found, before = [], manifest["dataset"]
     if dataset["sha256"] != before["sha256"]:
         what = (
             f"The dataset {dataset['name']} has {dataset['rows']} rows, SHA-256 {dataset['sha256']}; the run was "
             f"trained on {before['name']}, {before['rows']} rows, {before['sha256']}."
         )
-        then = "Use the same dataset, or start a new run without --resume."
-        problems.append(problem_of("TP054", file=file, pointer="/dataset/sha256", what=what, next=then))
+        found.append(("/dataset/sha256", what, "Use the same dataset"))
     size = (manifest["training"] or {}).get("batch_size", batch_size)
     if size != batch_size:
         what = f"A step has {batch_size} sequences over all devices; the run had {size}."
         then = (
-            f"Set batch.microbatch_size and batch.accumulation_steps so that {size} sequences result on these devices, "
-            "or start a new run without --resume."
+            f"Set batch.microbatch_size and batch.accumulation_steps so that {size} sequences result on these devices"
         )
-        problems.append(problem_of("TP054", file=file, pointer="/training/batch_size", what=what, next=then))
+        found.append(("/training/batch_size", what, then))
+    file, new = str(resume / MANIFEST), "or start a new run without --resume."
+    problems = [
+        problem_of("TP054", file=file, pointer=pointer, what=what, next=f"{then}, {new}")
+        for pointer, what, then in found
+    ]
     if problems:
         raise ProblemError(problems, exit_code=2)
 
@@ -185,26 +178,17 @@ def _changed(resume: Path, code: str, key: str, before: Any, after: Any) -> Prob
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class FoundRuns:
-    """Runs found by `--resume auto`.
-
-    Attributes:
-        folders: Runs that can be resumed according to their documents, newest first.
-        said: One line for each other run.
-    """
-
-    folders: tuple[Path, ...]
-    said: tuple[str, ...]
-
-
-def find_runs(config: Config, beside: Path) -> FoundRuns:
-    """Find runs in a folder and in attached folders that a configuration can resume."""
-    folders, skipped, others = [], [], 0
+def find_runs(config: Config, beside: Path) -> tuple[list[Path], list[str]]:
+    """Find runs that a configuration can resume, newest first; also return a line for each other run."""
+    folders, skipped, others = list[Path](), list[str](), 0
     complete: set[str] = set()  # ids of runs that were resumed and completed
-    manifests = [(folder, read_manifest(folder)) for folder in _run_folders(beside)]
-    started = {folder: datetime.fromisoformat(each["started_at"]).timestamp() for folder, each in manifests if each}
-    for folder, manifest in sorted(manifests, key=lambda each: started.get(each[0], 0), reverse=True):
+    manifests = {folder: read_manifest(folder) for folder in _run_folders(beside)}
+
+    def started(folder: Path) -> float:
+        manifest = manifests[folder]
+        return datetime.fromisoformat(manifest["started_at"]).timestamp() if manifest else 0.0
+
+    for folder in sorted(manifests, key=started, reverse=True):
         try:
             before = load_config(folder / CONFIG)
         except ProblemError as error:
@@ -212,15 +196,14 @@ def find_runs(config: Config, beside: Path) -> FoundRuns:
             continue
         if (before.name, before.mode) != (config.name, config.mode):
             others += 1
-        elif reason := _reason_to_skip(folder, manifest, config, complete):
+        elif reason := _reason_to_skip(folder, manifests[folder], config, complete):
             skipped.append(f"skipping {folder}: {reason}")
         else:
             folders.append(folder)
     if others:
-        skipped.append(
-            f"skipping {quantity(others, 'run')} with another name or mode than {config.name}, {config.mode}"
-        )
-    return FoundRuns(folders=tuple(folders), said=tuple(skipped))
+        counted, wanted = quantity(others, "run"), f"{config.name}, {config.mode}"
+        skipped.append(f"skipping {counted} with another name or mode than {wanted}")
+    return folders, skipped
 
 
 def _reason_to_skip(folder: Path, manifest: dict[str, Any] | None, config: Config, complete: set[str]) -> str | None:
@@ -228,7 +211,9 @@ def _reason_to_skip(folder: Path, manifest: dict[str, Any] | None, config: Confi
     if manifest is None:
         return f"its {MANIFEST} is damaged"
     is_resumed = manifest["run_id"] in complete
-    if is_resumed or _is_complete(folder, manifest, config):
+    done = max(latest_step(folder) or 0, (manifest["training"] or {}).get("steps_done") or 0)
+    lacks_evaluation = config.evaluation.eval_set is not None and not is_evaluated(folder)
+    if is_resumed or (done >= config.limits.steps and not lacks_evaluation):
         complete.update({manifest["parent"]["run_id"]} if manifest["parent"] else ())
         return "already resumed and completed" if is_resumed else "already complete"
     if is_alive(folder):
@@ -236,12 +221,6 @@ def _reason_to_skip(folder: Path, manifest: dict[str, Any] | None, config: Confi
     if manifest["exit"] and (manifest["exit"]["error"] or "").startswith(NONFINITE):
         return "it failed because of non-finite values, and would fail again"
     return "no complete checkpoint" if latest_step(folder) is None else None
-
-
-def _is_complete(folder: Path, manifest: dict[str, Any], config: Config) -> bool:
-    """Return whether a run has all steps, and its evaluation if one is configured."""
-    done = max(latest_step(folder) or 0, (manifest["training"] or {}).get("steps_done") or 0)
-    return done >= config.limits.steps and (config.evaluation.eval_set is None or is_evaluated(folder))
 
 
 def awaits_evaluation(folder: Path, config: Config) -> bool:
@@ -257,8 +236,7 @@ def awaits_evaluation(folder: Path, config: Config) -> bool:
 def own_folder(folder: Path, output: Path) -> Path:
     """Return a run's folder, or for a read-only attached one a copy next to `output` with the newest checkpoint.
 
-    Raises:
-        ProblemError: exit code 2; a file or another run is in the way.
+    Raises `ProblemError` with exit code 2 if a file or another run is in the way.
     """
     if attached_folder().resolve() not in folder.resolve().parents:
         return folder
@@ -294,8 +272,5 @@ def _run_folders(beside: Path) -> Iterator[Path]:
 
 def free_folder(folder: Path) -> Path:
     """Return a folder for a new run: `folder` itself, or if it is not empty the next free name, such as `full-2`."""
-    number, free = 1, folder
-    while free.is_dir() and any(free.iterdir()):
-        number += 1
-        free = folder.with_name(f"{folder.name}-{number}")
-    return free
+    candidates = chain([folder], (folder.with_name(f"{folder.name}-{number}") for number in count(2)))
+    return next(each for each in candidates if not each.is_dir() or not any(each.iterdir()))

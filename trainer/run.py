@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence import layout
+from schemas.catalog import VERSION
 from schemas.formats import quantity
 from schemas.problems import ProblemError, collect_problems
 from schemas.render import render_json, render_sentence
@@ -22,10 +23,10 @@ from trainer.data.conversations import rendered_at
 from trainer.evaluation.answers import Sampler
 from trainer.evaluation.evaluate import Evaluator, ModelAnswers, build_held_out
 from trainer.inputs import read_inputs
-from trainer.loop.chain import StateWriter, describe_saved_artifacts, save_trained_params, select_kept_steps
-from trainer.loop.checkpoints import Checkpoints, check_disk_space, restore, restored_state
-from trainer.loop.loop import Loop, MetricLog, Outcome, trace_steps, train
-from trainer.loop.record import record_program
+from trainer.loop.chain import StateWriter, describe_saved_artifacts, save_trained_params, steps_to_keep
+from trainer.loop.checkpoints import Checkpoints, check_disk_space, restore, restored_state, state_bytes
+from trainer.loop.compilation import record_program
+from trainer.loop.loop import Loop, Outcome, trace_steps, train
 from trainer.loop.rollouts import StepCompletions, build_rollouts
 from trainer.loop.session import SessionLimit, StopRequest, closing_seconds
 from trainer.loop.state import initial_state, state_shapes
@@ -36,26 +37,31 @@ from trainer.objectives import find_contradictions
 from trainer.objectives.data import Data, record_data
 from trainer.planning.duration import ideal_seconds
 from trainer.planning.plan import compiled_plan, record_plan
-from trainer.recorder.environment import select_level
-from trainer.recorder.memory import MemoryWatch
+from trainer.recorder.code import code_identity
+from trainer.recorder.environment import environment, select_level
 from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import (
     FAILED,
     INTERRUPTED,
     Recorder,
     claim,
-    first_manifest,
     now,
     refuse_authority,
     refuse_folder,
     stamp_end,
     stamp_start,
 )
-from trainer.recorder.sensors import DataWait, observe
+from trainer.recorder.sensors import DataWait, MemoryWatch, observe
 from trainer.resume import read_manifest, read_parent, record_parent, refuse_other_rows
 from trainer.runtime import Devices, choose_devices, init_runtime, target_from
 
 EXIT_CODES = {"succeeded": 0, "failed": FAILED, "interrupted": INTERRUPTED}
+
+RESULT_FIELDS = (
+    *("first_loss", "last_loss", "mean_loss", "best_loss", "best_step", "tokens_seen"),
+    *("train_seconds", "compile_seconds", "peak_memory_bytes", "stopped_because"),
+)
+"""Fields of the manifest's `result` that exist from the start, null until they are measured."""
 
 CHECKED_ROWS = 3
 """Rows that `--check` shows as the model sees them."""
@@ -66,9 +72,7 @@ class RunRequest:
     """Arguments of `trainproof train`.
 
     Attributes:
-        config: Configuration of the run.
         folder: New or empty folder; its name is the run's id.
-        command: Command line.
         forced: Start even if the plan says that the run does not fit.
         resume: Folder of the run to resume from its newest checkpoint, or None.
         profile_steps: Number of steps to trace, or None.
@@ -104,9 +108,8 @@ class RunInputs:
 def run(request: RunRequest, watch: Watch) -> int:
     """Train a model and return the exit code: 0 for success, 4 if it failed, 5 if it was interrupted.
 
-    Raises:
-        ProblemError: exit code 2 or 3 before the run folder is created. After that it is sealed as failed or cancelled
-            with exit code 4 or 5, or 2 if the model's weights cannot be used.
+    Raises `ProblemError` with exit code 2 or 3 before the run folder is created. After that it is sealed as failed or
+    cancelled with exit code 4 or 5, or 2 if the model's weights cannot be used.
     """
     config, resume = request.config, request.resume
     stop = StopRequest(max_minutes=config.limits.max_minutes, session=request.session)
@@ -121,18 +124,19 @@ def run(request: RunRequest, watch: Watch) -> int:
     restored = None if resume is None else restored_state(resume, task, to_train=True, say=watch.say)
     if restored is not None and (step := int(restored[0][0].step)) != inputs.first_step:
         inputs = replace(inputs, parent=read_parent(resume, config, step=step))
-    programs = programs.observe(memory)
+    first = inputs.first_step
     claim(request.folder)
     with stop, Recorder(request.folder, say=watch.say) as recorder:
         wait = record_start(recorder, request, inputs)
-        record_plan(recorder, plan, request.session, steps=config.limits.steps - inputs.first_step)
+        record_plan(recorder, plan, request.session, steps=config.limits.steps - first)
         stamp_start(recorder, config.recording.time_authority)
-        states, frozen = restored or initial_state(task, programs.initial)
+        states, frozen = restored or initial_state(task, programs.initial, partial(memory.begins, "start"))
         of_model = drop_reference_params(frozen)
         before = (None if resume is None else read_manifest(resume)) or {}
         origin = (before.get("model") or {}).get("weights") or task.model.origin
         record_program(recorder, programs.steps, states[0], of_model, task, data, weights=origin, forced=request.forced)
-        recorder.update("result", compiled_before=programs.compiled_before)
+        kept = [name for name, group in programs.by_name.items() if all(program.is_kept for program in group)]
+        recorder.update("result", compiled_before=kept)
         evaluator = data.items and Evaluator(
             items=data.items.file,
             sampler=Sampler.for_task(task, data),
@@ -144,47 +148,40 @@ def run(request: RunRequest, watch: Watch) -> int:
         baseline = evaluator.evaluate_untrained(states[0], of_model, recorder) if evaluator else None
         # The manifest has the hash of the frozen parameters, without those of a reference model.
         frozen_sha256 = params_sha256(frozen) if task.reference else recorder.manifest["model"].get("frozen_sha256")
-        generate = None if rollouts is None else StepCompletions(rollouts, recorder)
         loop = Loop(
             task=task,
             step=trace_steps(programs.steps, recorder, steps=request.profile_steps),
             frozen=frozen,
             source=data.source,
             stop=stop,
-            generate=generate,
-            log=MetricLog(
-                task=task,
-                source=data.source,
-                recorder=recorder,
-                progress=lambda done, total, loss: watch.done("step", done, total, f"loss {loss:.4f}"),
-                ideal_seconds=ideal_seconds(task, target_from(devices)),
-                generate=generate,
-            ),
-            evaluate=build_held_out(task, data),
             save=StateWriter(
                 task=task,
                 recorder=recorder,
                 checkpoints=Checkpoints(recorder.folder, keep=config.checkpoint.keep, frozen_sha256=frozen_sha256),
                 folder=recorder.folder,
-                kept_steps=select_kept_steps(task, first=inputs.first_step),
+                kept_steps=steps_to_keep(config, state_bytes(state_shapes(task)), first=first),
                 memory=memory,
                 asynchronous=devices.platform != "cpu",
             ),
+            evaluate=build_held_out(task, data),
+            generate=None if rollouts is None else StepCompletions(rollouts, recorder),
+            progress=lambda done, total, loss: watch.done("step", done, total, f"loss {loss:.4f}"),
+            ideal_seconds=ideal_seconds(task, target_from(devices)),
             memory=memory,
             wait=wait,
         )
         stop.closing_seconds = closing_seconds(plan, evaluation_seconds=None if baseline is None else baseline.seconds)
         outcome = train(loop, states, recorder)
-        if evaluator:
-            outcome = evaluate(evaluator, outcome, of_model, baseline, recorder)
         if outcome.status != "failed":
+            if evaluator:
+                outcome = evaluate(evaluator, outcome, of_model, baseline, recorder)
             with memory.during("save"):
                 save_trained_params(recorder.folder, outcome.state.trained, task)
         recorder.update("result", observed_memory=memory.document())
         message, code = None if outcome.status == "succeeded" else outcome.because, EXIT_CODES[outcome.status]
         recorder.seal(outcome.status, exit_code=code, error=outcome.error, message=message)
     stamped = stamp_end(request.folder, config.recording.time_authority)
-    saved = None if outcome.status == "failed" else describe_saved_artifacts(task, first=inputs.first_step)
+    saved = None if outcome.status == "failed" else describe_saved_artifacts(task, first=first)
     for line in filter(None, (stamped, saved, f"run folder: {request.folder}")):
         watch.say(line)
     return code
@@ -193,8 +190,7 @@ def run(request: RunRequest, watch: Watch) -> int:
 def load_inputs(request: RunRequest, watch: Watch) -> RunInputs:
     """Load devices, model and data, and print warnings before anything is compiled.
 
-    Raises:
-        ProblemError: exit code 2 or 3; the run is not possible. Settings that conflict are reported first.
+    Raises `ProblemError` with exit code 2 or 3 if the run is not possible; settings that conflict are reported first.
     """
     config, resume, problems = request.config, request.resume, find_contradictions(request.config)
     with collect_problems(problems):
@@ -223,11 +219,7 @@ def load_inputs(request: RunRequest, watch: Watch) -> RunInputs:
 
 
 def check(request: RunRequest, watch: Watch) -> dict[str, Any]:
-    """Load configuration, model and data as a run does, and return the document of `train --check`.
-
-    Raises:
-        ProblemError: as `load_inputs`.
-    """
+    """Load configuration, model and data as a run does, and return the document of `train --check`."""
     inputs = load_inputs(request, watch)
     check_disk_space(request.folder, inputs.task)
     data = inputs.data
@@ -248,23 +240,35 @@ def check(request: RunRequest, watch: Watch) -> dict[str, Any]:
 def record_start(recorder: Recorder, request: RunRequest, inputs: RunInputs) -> DataWait:
     """Record what is known before anything is built, start the sensors, and return their counter of data waits."""
     config, devices, data = request.config, inputs.devices, inputs.data
-    manifest = first_manifest(
-        run_id=recorder.run_id,
-        command=request.command,
-        config=config,
-        devices=devices.document(),
-        dataset=data.document(),
-        parent=inputs.parent,
-    )
+    level = select_level(config.precision.cpu_isa) if devices.platform == "cpu" else None
+    manifest = {
+        "schema_version": VERSION,
+        "run_id": recorder.run_id,
+        "mode": config.mode,
+        "status": "running",
+        "started_at": now(),
+        "finished_at": None,
+        "command": request.command,
+        "code": code_identity(),
+        "environment": environment(None if level is None else level.name),
+        "devices": devices.document(),
+        "model": None,
+        "dataset": data.document(),
+        "training": None,
+        "result": dict.fromkeys(RESULT_FIELDS),
+        "exit": None,
+        "parent": inputs.parent,
+        "artifacts": [],
+    }
     recorder.start(manifest)
     recorder.text(layout.CONFIG, config_text(config))
     message = f"run {recorder.run_id}: {config.model.name}, {config.mode}"
     recorder.log("info", "run_started", message, run_id=recorder.run_id)
     if request.resume is not None:
         record_parent(recorder, request.resume, config)
-    devices.record(recorder)
-    level = select_level(config.precision.cpu_isa)
-    if devices.platform == "cpu" and level.why:
+    message = f"{len(devices.list)} × {devices.kind} ({devices.chosen_because})"
+    recorder.log("info", "devices_chosen", message, platform=devices.platform, count=len(devices.list))
+    if level is not None and level.why:
         message = f"compiling for {level.name} instead of {config.precision.cpu_isa} instructions: {level.why}"
         recorder.log("warning", "compiled_natively", message)
     record_data(recorder, data, examples=config.recording.first_examples)
@@ -275,8 +279,6 @@ def evaluate(
     evaluator: Evaluator, outcome: Outcome, frozen: Params, baseline: ModelAnswers | None, recorder: Recorder
 ) -> Outcome:
     """Evaluate the trained model if there is time; otherwise the run counts as interrupted."""
-    if outcome.status == "failed":
-        return outcome
     stop = evaluator.stop
     stop.closing_seconds = 0.0 if baseline is None else baseline.seconds
     reason = stop.reason()  # do not start an evaluation that cannot be completed before the session ends

@@ -12,10 +12,8 @@ import subprocess
 import time
 import warnings
 from collections.abc import Collection, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,11 +31,11 @@ from trainer.recorder.environment import (
     cache_folder,
     cache_limit_bytes,
     cpu_name,
+    installed_versions,
     processor,
     request_level,
     walk_attached,
 )
-from trainer.recorder.recorder import Recorder
 
 Platform = Literal["cpu", "gpu", "tpu"]
 
@@ -90,61 +88,45 @@ def init_runtime(config: Config) -> None:
 def reserve_gpu_memory() -> None:
     """Let JAX use a GPU's memory except `CUDA_BYTES`, instead of its default of 75 %.
 
-    The share is recorded with the environment variables, and the device reports it as its limit.
+    The share of the smallest GPU counts, between 0.5 and 0.98; a T4 with 15,360 MiB has 1 - 900 / 15,360 = 0.941. It is
+    recorded with the environment variables, and the device reports it as its limit.
     """
-    platforms = os.environ.get("JAX_PLATFORMS", "")
-    if GPU_FRACTION in os.environ or OLDER_GPU_FRACTION in os.environ:
+    platforms, program = os.environ.get("JAX_PLATFORMS", ""), shutil.which("nvidia-smi")
+    if program is None or GPU_FRACTION in os.environ or OLDER_GPU_FRACTION in os.environ:
         return
     if platforms and not any(name in platforms for name in ("cuda", "gpu")):
         return
-    if totals := gpu_memories():
-        os.environ[GPU_FRACTION] = f"{gpu_fraction(min(totals)):.3f}"
-
-
-def gpu_fraction(total_bytes: int) -> float:
-    """Return the share of a GPU's memory for JAX, 0.5 to 0.98. A T4 with 15,360 MiB: 1 - 900 / 15,360 = 0.941."""
-    return min(max(1 - CUDA_BYTES / total_bytes, 0.5), 0.98)
-
-
-def gpu_memories() -> list[int]:
-    """Return the bytes of each GPU as its driver reports them; empty without a driver."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return []
     command = [program, "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError):
-        return []
-    return [int(line) << 20 for line in answer.split() if line.isdecimal()]
+        return
+    if totals := [int(line) << 20 for line in answer.split() if line.isdecimal()]:
+        os.environ[GPU_FRACTION] = f"{min(max(1 - CUDA_BYTES / min(totals), 0.5), 0.98):.3f}"
 
 
 def use_compilation_cache(room: Path | None = None) -> list[str]:
     """Set up JAX's compilation cache in a folder for this processor and these versions, which JAX's own key omits.
 
-    `JAX_COMPILATION_CACHE_DIR` and a size limit of 0 leave the cache as it is.
-
-    Args:
-        room: Parent of these folders, which is saved with a session; compiled programs of attached folders are copied
-            there. Default: the user's cache folder.
-
-    Returns:
-        One line about each attached folder.
+    `JAX_COMPILATION_CACHE_DIR` and a size limit of 0 leave the cache as it is. Folders of other processors and versions
+    are deleted if unused for `UNUSED_DAYS`. Compiled programs of attached folders are copied into a `room`, which is
+    saved with a session, instead of the user's cache folder; a line about each is returned.
     """
     limit = cache_limit_bytes()
     if jax.config.values["jax_compilation_cache_dir"] or not limit:
         return []
-    parent = room or cache_folder() / "programs"
-    own = parent / machine_key()
+    own = (room or cache_folder() / "programs") / machine_key()
     try:
-        remove_unused(parent, but=own)
         own.mkdir(parents=True, exist_ok=True)
         os.utime(own)
+        for other in own.parent.iterdir():
+            if other.stat().st_mtime < time.time() - UNUSED_DAYS * 86400:
+                shutil.rmtree(other, ignore_errors=True)
         # JAX can evict nothing if an entry lacks its time of use, as after a kill.
         for entry in own.glob("*-cache"):
             if not _time_of_use(entry).is_file():
                 entry.unlink(missing_ok=True)
-        said = [] if room is None else [copy_programs(path, own) for path in attached_programs()]
+        said = [] if room is None else list(copy_attached_programs(own))
     except OSError:
         return []  # a read-only folder
     # JAX compiles again what it cannot read.
@@ -159,26 +141,20 @@ def _time_of_use(entry: Path) -> Path:
     return entry.with_name(entry.name.removesuffix("-cache") + "-atime")
 
 
-def attached_programs() -> Iterator[Path]:
-    """Yield attached folders of compiled programs, one for each processor and set of versions."""
+def copy_attached_programs(own: Path) -> Iterator[str]:
+    """Copy compiled programs of attached folders that are missing in `own`; yield a line about each folder."""
     for found, folders, files in walk_attached():
-        if found.name == layout.PROGRAMS:
-            yield from (found / name for name in folders)
+        for attached in [found / name for name in folders] if found.name == layout.PROGRAMS else []:
+            if attached.name != own.name:
+                yield f"ignored {attached}: compiled for another processor or other versions"
+                continue
+            entries = [entry for entry in sorted(attached.glob("*-cache")) if _time_of_use(entry).is_file()]
+            missing = [entry for entry in entries if not (own / entry.name).is_file()]
+            for path in (each for entry in missing for each in (_time_of_use(entry), entry)):
+                shutil.copyfile(path, own / path.name)
+            yield f"copied {quantity(len(missing), 'compiled program')} from {attached}"
         if found.name == layout.PROGRAMS or layout.MANIFEST in files:
             folders.clear()
-
-
-def copy_programs(attached: Path, own: Path) -> str:
-    """Copy compiled programs of an attached folder that are missing in `own`, and describe the result."""
-    if attached.name != own.name:
-        return f"ignored {attached}: compiled for another processor or other versions"
-    copied = 0
-    for entry in sorted(attached.glob("*-cache")):
-        if _time_of_use(entry).is_file() and not (own / entry.name).is_file():
-            for path in (_time_of_use(entry), entry):
-                shutil.copyfile(path, own / path.name)
-            copied += 1
-    return f"copied {quantity(copied, 'compiled program')} from {attached}"
 
 
 def machine_key() -> str:
@@ -189,19 +165,7 @@ def machine_key() -> str:
 @cache
 def versions() -> dict[str, str]:
     """Return the versions of the installed packages that compile programs."""
-    found = {}
-    for package in COMPILERS:
-        with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
-
-
-def remove_unused(room: Path, *, but: Path) -> None:
-    """Delete folders of other processors and versions that were not used for `UNUSED_DAYS`."""
-    oldest = time.time() - UNUSED_DAYS * 86400
-    for other in room.iterdir() if room.is_dir() else ():
-        if other != but and other.stat().st_mtime < oldest:
-            shutil.rmtree(other, ignore_errors=True)
+    return installed_versions(COMPILERS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,21 +191,11 @@ class Devices:
         devices = [{"id": device.id, "kind": device.device_kind} for device in self.list]
         return {name: getattr(self, name) for name in names} | {"count": len(self.list), "list": devices}
 
-    def record(self, recorder: Recorder) -> None:
-        """Log which devices were chosen and why."""
-        message = f"{len(self.list)} × {self.kind} ({self.chosen_because})"
-        recorder.log("info", "devices_chosen", message, platform=self.platform, count=len(self.list))
-
 
 def choose_devices(requested: str, count: int | None) -> Devices:
-    """Choose devices for `--device` and `mesh.devices`.
+    """Choose devices for `--device` (auto takes a TPU, then a GPU, then the CPU) and `mesh.devices` (None takes all).
 
-    Args:
-        requested: auto, cpu, gpu or tpu; auto takes a TPU, then a GPU, then the CPU.
-        count: Number of devices, or None for all of that platform.
-
-    Raises:
-        ProblemError: Exit code 3; the platform is absent or has fewer devices.
+    Raises `ProblemError` with exit code 3 if the platform is absent or has fewer devices.
     """
     platform, because = _choose_platform(requested)
     found = list_devices(platform)
@@ -270,13 +224,13 @@ def _choose_platform(requested: str) -> tuple[Platform, str]:
         if platform == requested:
             return platform, f"requested with --device {requested}"
     device = "device" if requested == "auto" else f"{requested} device"
-    what, expected = f"No {device} was found", f"at least one {device}"
     if present:
-        what, why, then = f"{what}; JAX sees only: {', '.join(sorted(present))}.", None, ADVICE[requested]
+        seen, why, then = f"JAX sees only: {', '.join(sorted(present))}.", None, ADVICE[requested]
     else:
-        what += f"; with JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')} JAX sees none at all."
+        seen = f"with JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')} JAX sees none at all."
         why = "JAX_PLATFORMS lists the platforms that JAX may use, and none of them is available."
         then = "Unset JAX_PLATFORMS, or install JAX for it: trainproof[cuda12], trainproof[cuda13] or trainproof[tpu]."
+    what, expected = f"No {device} was found; {seen}", f"at least one {device}"
     problem = problem_of("TP701", file="--device", what=what, why=why, expected=expected, next=then)
     raise ProblemError([problem], exit_code=REFUSED)
 
@@ -297,30 +251,21 @@ def too_few_devices(count: int, found: int, there: str) -> Problem:
 
 def usable_memory(device: Any, platform: str, *, sharing: int) -> tuple[int | None, str]:
     """Return the usable bytes of one device and their source; CPU devices share the free memory equally."""
-    if platform == "cpu":
-        free, source = free_main_memory()
-        return max(free - PROCESS_BYTES, 0) // sharing, f"{source}; less {size(PROCESS_BYTES)} for the process itself"
-    limit = (device.memory_stats() or {}).get("bytes_limit")
-    return (int(limit), "limit reported by the device") if limit else (None, "the device reports no limit")
-
-
-def free_main_memory() -> tuple[int, str]:
-    """Return the main memory that this process may still use, within the container's limit."""
-    free = psutil.virtual_memory().available
-    used = psutil.Process(os.getpid()).memory_info().rss
+    if platform != "cpu":
+        limit = (device.memory_stats() or {}).get("bytes_limit")
+        return (int(limit), "limit reported by the device") if limit else (None, "the device reports no limit")
+    free, source = psutil.virtual_memory().available, "free main memory"
+    used = psutil.Process().memory_info().rss
     for file in CGROUP_LIMITS:
-        limit = file.read_text().strip() if file.is_file() else "max"
-        if limit.isdigit() and int(limit) - used < free:
-            return int(limit) - used, f"the container's limit ({file})"
-    return free, "free main memory"
+        stated = file.read_text().strip() if file.is_file() else "max"
+        if stated.isdigit() and int(stated) - used < free:
+            free, source = int(stated) - used, f"the container's limit ({file})"
+            break
+    return max(free - PROCESS_BYTES, 0) // sharing, f"{source}; less {size(PROCESS_BYTES)} for the process itself"
 
 
 def this_machine(config: Config) -> Target:
-    """Return this machine as a target, with the devices that a run would use.
-
-    Raises:
-        ProblemError: Exit code 3; the platform is absent or has fewer devices.
-    """
+    """Return this machine as a target, with the devices that a run would use; see `choose_devices`."""
     return target_from(choose_devices(config.mesh.device, config.mesh.devices))
 
 
@@ -361,21 +306,17 @@ def supported_types(devices: Devices) -> tuple[ElementType, ...] | None:
 
 
 def refuse_absent_types(config: Config, *, kind: str, element_types: Collection[str] | None) -> None:
-    """Refuse element types that a device named `kind` does not support; None supports all.
-
-    Raises:
-        ProblemError: Exit code 3, with the setting and its replacement.
-    """
+    """Refuse element types that a device named `kind` does not support (exit code 3); None supports all."""
     problems = []
     for key in ("params", "compute"):
         value = getattr(config.precision, key)
         if element_types is not None and value not in element_types:
-            what = f"precision.{key} is {value}, which {kind} does not have."
-            expected = join_words(sorted(element_types))
-            then = f"Use --set precision.{key}={half_type(key, config, element_types)}."
-            problems.append(
-                problem_of("TP730", file=kind, pointer=f"/precision/{key}", what=what, expected=expected, next=then)
+            what, expected = (
+                f"precision.{key} is {value}, which {kind} does not have.",
+                join_words(sorted(element_types)),
             )
+            then, at = f"Use --set precision.{key}={half_type(key, config, element_types)}.", f"/precision/{key}"
+            problems.append(problem_of("TP730", file=kind, pointer=at, what=what, expected=expected, next=then))
     if problems:
         raise ProblemError(problems, exit_code=REFUSED)
 

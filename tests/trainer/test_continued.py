@@ -4,17 +4,15 @@ import json
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 import jax
 import pytest
 from model_folders import row_file
-from tasks import first_state_of
+from tasks import first_state_of, with_settings
 from whole_runs import errors_of, link_at, logged, manifest_of, refusal, rows, saved_steps
 
 from evidence import layout
 from evidence.hashes import sha256_file
-from trainer.config.tree import CheckpointConfig, Config, EvaluationConfig, LimitsConfig
 from trainer.loop.session import StopRequest
 from trainer.model.export import export
 from trainer.model.source import resolve
@@ -24,8 +22,8 @@ from trainer.objectives.data import Data
 @pytest.mark.slow(but=("float32",))
 @pytest.mark.parametrize("state", ["float32", "bfloat16", "int8"])
 def test_resuming_gives_what_never_stopping_gives_bit_for_bit(state, config, order_of, train, monkeypatch):
-    long = replace(config, limits=LimitsConfig(steps=6), checkpoint=CheckpointConfig(save_every_steps=2))
-    long = replace(long, optimizer=replace(long.optimizer, state=state))
+    every = {"checkpoint": {"save_every_steps": 2}, "limits": {"steps": 6}}
+    long = with_settings(config, optimizer={"state": state}, **every)
     whole, part = train(long, "whole"), order_of(long, "part").folder
 
     def after_four(self: StopRequest, *, reserve_seconds: float = 0.0) -> str | None:
@@ -47,18 +45,18 @@ def test_resuming_gives_what_never_stopping_gives_bit_for_bit(state, config, ord
 @pytest.mark.slow
 def test_a_run_of_an_earlier_version_is_continued_with_most_examples_cut(config, train, tmp_path, monkeypatch):
     long = [{"prompt": str(number), "completion": "Once upon a time. " * 30} for number in range(4)]
-    cut = replace(config, data=replace(config.data, dataset=row_file(tmp_path / "r.jsonl", *long), max_length=64))
+    cut = with_settings(config, data={"dataset": row_file(tmp_path / "r.jsonl", *long), "max_length": 64})
     with monkeypatch.context() as patch:
         patch.setattr(Data, "refused", [])
         first = train(cut, "first")
-    rest = train(replace(cut, limits=LimitsConfig(steps=4)), "rest", resume=first)
+    rest = train(with_settings(cut, limits={"steps": 4}), "rest", resume=first)
     assert [each["fields"]["code"] for each in logged(rest, "odd_row")] == ["TP026"]
 
 
 @pytest.mark.slow
 def test_a_run_stopped_in_its_baseline_is_continued_with_the_whole_of_it(config, train):
-    asked = replace(config, evaluation=replace(config.evaluation, eval_set="eval_v1"))
-    first = train(replace(asked, limits=LimitsConfig(steps=2, max_minutes=1e-6)), "first", ends_with=5)
+    asked = with_settings(config, evaluation={"eval_set": "eval_v1"})
+    first = train(with_settings(asked, limits={"max_minutes": 1e-6}), "first", ends_with=5)
     assert rows(first, layout.BASELINE_PREDICTIONS) == []
     assert saved_steps(first) == ["0"]
     rest = train(asked, "rest", resume=first)
@@ -70,7 +68,7 @@ def test_a_run_stopped_in_its_baseline_is_continued_with_the_whole_of_it(config,
 
 @pytest.mark.slow
 def test_a_continued_run_has_no_baseline_evaluation(config, train, finished):
-    more = replace(config, limits=LimitsConfig(steps=4), evaluation=replace(config.evaluation, eval_set="eval_v1"))
+    more = with_settings(config, limits={"steps": 4}, evaluation={"eval_set": "eval_v1"})
     folder = train(more, "more", resume=finished(config))
     [skipped] = logged(folder, "baseline_left_out")
     assert skipped["message"].startswith("baseline evaluation skipped (resumed at step 2)")
@@ -93,18 +91,11 @@ def test_a_run_that_has_all_its_steps_is_continued_with_more_alone(config, order
         "  Next: Raise it, as in --set limits.steps=4."
     )
     assert refusal(order) == (2, f"{said}\n")
-    asked = replace(order, config=replace(config, evaluation=EvaluationConfig(eval_set="eval_v1")))
+    asked = replace(order, config=with_settings(config, evaluation={"eval_set": "eval_v1"}))
     assert refusal(asked) == (2, f"{said} To evaluate it as it is, run trainproof evaluate {parent}.\n")
     assert not order.folder.exists()
-    folder = train(replace(config, limits=LimitsConfig(steps=3)), "more", resume=parent)
+    folder = train(with_settings(config, limits={"steps": 3}), "more", resume=parent)
     assert manifest_of(folder)["training"]["steps_done"] == 3
-
-
-def changed(config: Config, changes: dict[str, Any]) -> Config:
-    for name, value in changes.items():
-        new = replace(getattr(config, name), **value) if isinstance(value, dict) else value
-        config = replace(config, **{name: new})
-    return config
 
 
 OTHER_STATE = {"model": {"name": "demo"}, "optimizer": {"name": "adafactor"}, "precision": {"params": "bfloat16"}}
@@ -115,7 +106,7 @@ ADAFACTOR = {"optimizer": {"name": "adafactor"}}
     ("base", "changes", "code", "keys"),
     [
         ({}, OTHER_STATE, "TP052", ["model.name", "optimizer.name", "precision.params"]),
-        ({}, {"seed": 7, "data": {"shuffle": False}}, "TP054", ["seed", "data.shuffle"]),
+        ({}, {"data": {"shuffle": False, "packing": True}}, "TP054", ["data.shuffle", "data.packing"]),
         # The state of Adafactor has no decay to take up.
         pytest.param(
             *(ADAFACTOR, {"optimizer": {"weight_decay": 0.1}}, "TP052", ["optimizer.weight_decay"]),
@@ -126,10 +117,10 @@ ADAFACTOR = {"optimizer": {"name": "adafactor"}}
 def test_every_change_that_makes_it_another_run_is_refused_by_its_key(
     base, changes, code, keys, config, order_of, finished, monkeypatch
 ):
-    begun = changed(config, base)
+    begun = with_settings(config, **base)
     parent = finished(begun)
     monkeypatch.setattr("trainer.run.read_inputs", lambda *_, **__: pytest.fail("inputs were read first"))
-    order = order_of(changed(begun, changes | {"limits": {"steps": 4}}), resume=parent)
+    order = order_of(with_settings(begun, **changes, limits={"steps": 4}), resume=parent)
     exit_code, text = refusal(order)
     assert exit_code == 2
     named = [line.partition(": ")[0] for line in text.splitlines() if line.startswith("error ")]
@@ -144,11 +135,11 @@ def test_a_run_is_not_continued_with_a_changed_dataset_or_another_batch_size(con
     pairs = [{"prompt": f"What is {n} + 1?", "completion": str(n + 1)} for n in range(4)]
     dataset = Path(row_file(tmp_path / "rows.jsonl", *pairs))
     before = sha256_file(dataset)
-    mine = changed(config, {"data": {"dataset": str(dataset)}})
+    mine = with_settings(config, data={"dataset": str(dataset)})
     parent = finished(mine)
     row_file(dataset, *reversed(pairs))
     at_keys = ("/dataset/sha256", "/training/batch_size")
-    order = order_of(changed(mine, {"limits": {"steps": 4}, "batch": {"accumulation_steps": 2}}), resume=parent)
+    order = order_of(with_settings(mine, limits={"steps": 4}, batch={"accumulation_steps": 2}), resume=parent)
     exit_code, text = refusal(order)
     assert exit_code == 2
     after = sha256_file(dataset)
@@ -161,23 +152,21 @@ def test_a_run_is_not_continued_with_a_changed_dataset_or_another_batch_size(con
 @pytest.mark.slow
 def test_settings_that_do_not_change_the_state_may_change(config, train, finished):
     parent = finished(config)
-    other = replace(
+    other = with_settings(
         config,
-        optimizer=replace(config.optimizer, weight_decay=0.1, schedule="linear", warmup_steps=1),
-        precision=replace(config.precision, compute="bfloat16"),
-        mesh=replace(config.mesh, devices=2),
-        batch=replace(config.batch, microbatch_size=2),
-        limits=LimitsConfig(steps=3),
+        optimizer={"weight_decay": 0.1, "schedule": "linear", "warmup_steps": 1},
+        precision={"compute": "bfloat16"},
+        mesh={"devices": 2},
+        batch={"microbatch_size": 2},
+        limits={"steps": 3},
     )
     folder = train(other, "changed", resume=parent)
     [said] = logged(folder, "continued")
-    assert (said["level"], said["message"]) == (
-        "warning",
-        (
-            'resumed from step 2 of run with changed settings: optimizer.schedule "cosine" → "linear"; '
-            "optimizer.warmup_steps 0 → 1; optimizer.weight_decay 0.0 → 0.1; batch.microbatch_size 4 → 2; "
-            'precision.compute "float32" → "bfloat16"; limits.steps 2 → 3; devices "1 × cpu" → "2 × cpu"'
-        ),
+    assert said["level"] == "warning"
+    assert said["message"] == (
+        'resumed from step 2 of run with changed settings: optimizer.schedule "cosine" → "linear"; '
+        "optimizer.warmup_steps 0 → 1; optimizer.weight_decay 0.0 → 0.1; batch.microbatch_size 4 → 2; "
+        'precision.compute "float32" → "bfloat16"; limits.steps 2 → 3; devices "1 × cpu" → "2 × cpu"'
     )
     assert said["fields"]["changes"][0] == {"key": "optimizer.schedule", "before": "cosine", "after": "linear"}
     assert errors_of(folder) == []
@@ -187,19 +176,16 @@ def test_settings_that_do_not_change_the_state_may_change(config, train, finishe
 def test_a_continued_run_makes_no_first_state_and_needs_no_weights(config, train, order_of, tmp_path, monkeypatch):
     model = tmp_path / "model"
     export(model, first_state_of(config).trained, resolve("tiny-gpt2"))
-    read = replace(config, model=replace(config.model, name=str(model)))
+    read = with_settings(config, model={"name": str(model)})
     first = train(read, "first")
     (model / "model.safetensors").unlink()
     monkeypatch.setattr("trainer.run.initial_state", lambda _: pytest.fail("a first state was made"))
-    longer = replace(read, limits=LimitsConfig(steps=3))
+    longer = with_settings(read, limits={"steps": 3})
     rest = train(longer, "rest", resume=first)
     assert manifest_of(rest)["model"]["weights"] == "pretrained"
     assert errors_of(rest) == []
-    drawn = order_of(replace(longer, model=replace(read.model, weights="random")), "drawn", resume=first)
-    assert refusal(drawn)[1].startswith(
-        f"error TP052: {first / layout.CONFIG} at model.weights: "
-        'model.weights is "random"; the run to resume has null.\n'
-    )
+    drawn = order_of(with_settings(longer, model={"weights": "random"}), "drawn", resume=first)
+    assert 'model.weights is "random"; the run to resume has null.' in refusal(drawn)[1]
 
 
 def test_a_checkpoint_that_the_device_has_no_room_for_claims_no_folder(config, order_of, finished, monkeypatch):
@@ -210,7 +196,7 @@ def test_a_checkpoint_that_the_device_has_no_room_for_claims_no_folder(config, o
         raise jax.errors.JaxRuntimeError(message)
 
     monkeypatch.setattr("trainer.loop.checkpoints.restore_checkpoint", full)
-    order = order_of(replace(config, limits=LimitsConfig(steps=3)), "more", resume=parent)
+    order = order_of(with_settings(config, limits={"steps": 3}), "more", resume=parent)
     code, text = refusal(order)
     assert code == 4
     assert text.startswith(f"error TP723: {parent}: The device ran out of memory: RESOURCE_EXHAUSTED")

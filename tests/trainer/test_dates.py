@@ -1,16 +1,16 @@
 """A chat template that writes the date writes the date of the run's start, whenever the run is continued or checked."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from model_folders import chat, chat_model_folder, row_file
+from tasks import with_settings
 from whole_runs import errors_of, manifest_of
 
 import trainer.run as story
 from evidence import layout
-from trainer.config.tree import CheckpointConfig, Config, DataConfig, EvaluationConfig, LimitsConfig, ModelConfig
+from trainer.config.tree import Config
 from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.evaluation.evaluate import evaluate_run
 from trainer.play import trained_model
@@ -34,13 +34,13 @@ def dated(config, tmp_path, monkeypatch) -> Config:
     monkeypatch.setattr(story, "now", lambda: STARTED)
     rows = [chat(("user", f"{number} + 1?"), ("assistant", str(number + 1))) for number in range(4)]
     items = row_file(tmp_path / "items.jsonl", {"id": "a", "prompt": "5 + 1?", "expected": "6"})
-    return replace(
+    model = str(chat_model_folder(tmp_path / "model", DATED, turn_end="</turn>"))
+    return with_settings(
         config,
-        model=ModelConfig(name=str(chat_model_folder(tmp_path / "model", DATED, turn_end="</turn>")), weights="random"),
-        data=DataConfig(dataset=row_file(tmp_path / "rows.jsonl", *rows), max_length=64),
-        evaluation=EvaluationConfig(eval_set=items, max_new_tokens=4, baseline=False),
-        checkpoint=CheckpointConfig(save_every_steps=1),
-        limits=LimitsConfig(steps=2),
+        model={"name": model, "weights": "random"},
+        data={"dataset": row_file(tmp_path / "rows.jsonl", *rows), "max_length": 64},
+        evaluation={"eval_set": items, "baseline": False},
+        checkpoint={"save_every_steps": 1},
     )
 
 
@@ -71,25 +71,25 @@ def test_every_day_renders_as_the_day_of_the_start(dated, train, tmp_path, monke
     assert write_states(folder, [1], tmp_path / "states", lambda line: None) == run.sha256
     # Runs that continue it have the same prompts.
     for number in (4, 6):
-        folder = train(replace(dated, limits=LimitsConfig(steps=number)), f"run-{number}", resume=folder)
+        folder = train(with_settings(dated, limits={"steps": number}), f"run-{number}", resume=folder)
         assert manifest_of(folder)["dataset"]["rendered_at"] == STARTED
         assert dates_in(folder) == {"[03 Feb 2031]"}
         assert errors_of(folder) == []
 
 
 def test_a_later_evaluation_uses_the_date_of_the_run(dated, train):
-    folder = train(replace(dated, evaluation=replace(dated.evaluation, eval_set=None)))
+    folder = train(with_settings(dated, evaluation={"eval_set": None}))
     evaluate_run(folder, dated.evaluation.eval_set, QUIET)
     assert dates_in(folder) == {"[03 Feb 2031]"}
 
 
 def test_a_run_of_an_earlier_version_has_the_date_of_its_start(dated, train, order_of):
-    folder = train(replace(dated, evaluation=EvaluationConfig()))
+    folder = train(with_settings(dated, evaluation={"eval_set": None}))
     manifest = manifest_of(folder)
     del manifest["dataset"]["rendered_at"]
     manifest["started_at"] = "2029-01-02T03:04:05.000+00:00"
     (folder / layout.MANIFEST).write_text(json.dumps(manifest))
-    found = check(order_of(replace(dated, limits=LimitsConfig(steps=3)), "again", resume=folder), QUIET)
+    found = check(order_of(with_settings(dated, limits={"steps": 3}), "again", resume=folder), QUIET)
     assert {example["text"][5:18] for example in found["first_examples"]["examples"]} == {"[02 Jan 2029]"}
     assert found["dataset"]["rendered_at"] == manifest["started_at"]
 

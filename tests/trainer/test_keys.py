@@ -25,9 +25,9 @@ from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.evaluation import answers
 from trainer.loop import compilation
+from trainer.loop.compilation import training_group
 from trainer.loop.optimizer import build_optimizer
 from trainer.loop.programs import train_program
-from trainer.loop.record import training_group
 from trainer.loop.state import initial_state
 from trainer.loop.task import Task
 from trainer.model.decoder import params_sha256

@@ -7,7 +7,7 @@ from operator import itemgetter
 import pytest
 from model_folders import row_file
 from tasks import inputs_of
-from whole_runs import errors_of, manifest_of, refusal, rows
+from whole_runs import errors_of, manifest_of, rows
 
 from evidence import layout
 from evidence.grade import check_run
@@ -67,9 +67,3 @@ def test_tokens_that_the_rows_do_not_take_in_are_found(line, changes, code, pack
     found[line] |= changes
     row_file(folder / layout.METRICS, *found)
     assert code in {problem.code for problem in check_run(read_run(folder)).findings if problem.severity == "error"}
-
-
-@pytest.mark.slow
-def test_a_run_cannot_be_continued_packed(packed, config, order_of, train):
-    first = train(replace(packed, data=config.data, limits=LimitsConfig(steps=1)), "first")
-    assert "data.packing is true; the run to resume has false." in refusal(order_of(packed, "rest", resume=first))[1]

@@ -6,14 +6,10 @@ from pathlib import Path
 
 import pytest
 from model_folders import row_file
+from tasks import with_settings
 from whole_runs import errors_of, manifest_of, refusal
 
 from evidence import layout
-from trainer.config.tree import Config
-
-
-def changed(config: Config, group: str, **values: object) -> Config:
-    return replace(config, **{group: replace(getattr(config, group), **values)})
 
 
 @pytest.fixture
@@ -46,18 +42,12 @@ def test_every_problem_of_a_folder_is_reported_at_once(config, order_of):
     order = order_of(config, "my run")
     order.folder.mkdir()
     (order.folder / "thesis.tex").write_text("mine")
-    assert refusal(order) == (
+    code, text = refusal(order)
+    assert (code, [line[:12] for line in text.splitlines() if line.startswith("error")]) == (
         2,
-        (
-            f"error TP032: {order.folder}: The folder's name 'my run' cannot be the id of a run.\n"
-            "  The name becomes the run id, which is part of every document and of bundles.\n"
-            "  Expected: letters, digits, dot, underscore and hyphen, a letter or digit first, at most 128.\n"
-            "  Next: Use --output with a valid name, for example my-run.\n"
-            f"error TP031: {order.folder}: The folder is not empty: it contains thesis.tex.\n"
-            "  A run never overwrites files.\n"
-            "  Next: Pass another folder with --output.\n"
-        ),
+        ["error TP032:", "error TP031:"],
     )
+    assert f"{order.folder}: The folder is not empty: it contains thesis.tex.\n" in text
 
 
 @pytest.mark.slow
@@ -95,7 +85,7 @@ def test_an_output_that_cannot_be_made_is_refused(config, order_of, tmp_path):
     ],
 )
 def test_a_name_or_device_that_does_not_exist_is_refused(group, values, code, said, config, order_of):
-    order = order_of(changed(config, group, **values))
+    order = order_of(with_settings(config, **{group: values}))
     exit_code, text = refusal(order)
     assert (exit_code, said in text) == (code, True), text
     assert not order.folder.exists()
@@ -114,7 +104,7 @@ PAIR = '{"prompt": "a", "completion": "b"}\n'
 )
 def test_a_bad_dataset_is_refused(content, said, config, order_of, tmp_path):
     (tmp_path / "rows.jsonl").write_text(content)
-    order = order_of(changed(config, "data", dataset=str(tmp_path / "rows.jsonl")))
+    order = order_of(with_settings(config, data={"dataset": str(tmp_path / "rows.jsonl")}))
     code, text = refusal(order)
     assert (code, said in text) == (2, True), text
     assert not order.folder.exists()
@@ -122,7 +112,7 @@ def test_a_bad_dataset_is_refused(content, said, config, order_of, tmp_path):
 
 def test_an_evaluation_set_with_an_id_twice_is_refused(config, order_of, tmp_path):
     items = row_file(tmp_path / "items.jsonl", *[{"id": "a", "prompt": "x", "expected": "y"}] * 2)
-    code, text = refusal(order_of(changed(config, "evaluation", eval_set=items)))
+    code, text = refusal(order_of(with_settings(config, evaluation={"eval_set": items})))
     assert (code, text.splitlines()[0]) == (
         2,
         f"error TP012: {items} at /id (line 2): The id 'a' is already used in line 1.",

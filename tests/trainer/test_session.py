@@ -3,17 +3,17 @@
 import json
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from model_folders import row_file
 from refusals import catch_problems
+from tasks import with_settings
 from whole_runs import errors_of, logged, manifest_of, rows
 
 from evidence import layout
 from evidence.targets import targets
-from trainer.config.tree import Config, LimitsConfig
+from trainer.config.tree import Config
 from trainer.evaluation.evaluate import evaluate_run
 from trainer.loop.session import (
     BUNDLE_SECONDS,
@@ -93,9 +93,8 @@ def test_a_step_does_not_begin_if_what_follows_it_would_not_end_in_time():
 def asked(config: Config, tmp_path: Path) -> Config:
     """Three steps, and two items to answer."""
     items = ({"id": name, "prompt": "2 + 2?", "expected": "4"} for name in "ab")
-    eval_set = row_file(tmp_path / "items.jsonl", *items)
-    evaluation = replace(config.evaluation, eval_set=eval_set, batch_size=2)
-    return replace(config, evaluation=evaluation, limits=LimitsConfig(steps=3))
+    evaluation = {"eval_set": row_file(tmp_path / "items.jsonl", *items), "batch_size": 2}
+    return with_settings(config, evaluation=evaluation, limits={"steps": 3})
 
 
 @pytest.mark.slow
@@ -123,7 +122,7 @@ def test_a_run_whose_session_ends_is_interrupted_and_evaluated_by_the_next(asked
 def test_a_run_keeps_time_for_its_evaluation(asked, train, monkeypatch):
     """Training stops while the time that the plan gives the evaluation is left, and the evaluation is made in it."""
     monkeypatch.setattr("trainer.run.closing_seconds", lambda plan, *, evaluation_seconds: 2000.0)
-    late = replace(asked, evaluation=replace(asked.evaluation, baseline=False))
+    late = with_settings(asked, evaluation={"baseline": False})
     folder = train(late, session=ending_in(BUNDLE_SECONDS + 1000), ends_with=5)
     assert manifest_of(folder)["result"]["stopped_because"] == "--session kaggle-tpu ends before the first step"
     assert json.loads((folder / layout.EVAL_SUMMARY).read_text())["checkpoint"]["step"] == 0

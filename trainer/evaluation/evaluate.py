@@ -49,7 +49,6 @@ from trainer.evaluation.recorded import (
     require_checkpoint,
 )
 from trainer.loop.checkpoints import latest_step, restored_state
-from trainer.loop.loop import HeldOutPoint
 from trainer.loop.session import SessionLimit, StopRequest
 from trainer.loop.state import refuse_other_tokenizer
 from trainer.loop.step import TrainState
@@ -224,22 +223,20 @@ class HeldOut:
     like: Sequence[Sequence[int]]
     """Token ids of the whole set."""
 
-    def is_due(self, done: int) -> bool:
-        """Return whether to evaluate after this many steps."""
-        return done % self.sampler.settings.every_steps == 0
-
-    def measure(self, done: int, state: TrainState, frozen: Params) -> HeldOutPoint:
+    def __call__(
+        self, done: int, state: TrainState, frozen: Params
+    ) -> tuple[dict[str, float | None], list[dict[str, Any]]]:
         """Return score, loss (nats per token of the expected answers) and answers after `done` steps."""
         began = time.perf_counter()
         params = unstack_on_devices(combine(state.trained, drop_reference_params(frozen)))
-        rows = tuple(
+        rows = [
             {"step": done} | {key: row[key] for key in HELD_OUT_FIELDS if key in row}
             for row in answer_items(self.sampler, params, self.items.rows, self.prompts, like=self.like)
-        )
+        ]
         figures: dict[str, float | None] = {"held_out_score": sum(row["correct"] for row in rows) / len(rows)}
         if losses := answer_losses(self.sampler, params, self.items, self.prompts):
             figures["held_out_loss"] = mean if math.isfinite(mean := fmean(losses)) else None
-        return HeldOutPoint(figures | {"held_out_seconds": time.perf_counter() - began}, rows)
+        return figures | {"held_out_seconds": time.perf_counter() - began}, rows
 
 
 def build_held_out(task: Task, data: Data) -> HeldOut | None:

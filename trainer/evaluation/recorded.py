@@ -25,7 +25,7 @@ from trainer.data.rows import AS_WRITTEN, WITH_NEWLINE, RowFile, read_eval_set
 from trainer.evaluation.answers import Sampler, item_fields
 from trainer.loop.chain import load_trained_params, params_bytes
 from trainer.loop.checkpoints import latest_step, missing_checkpoint, restored_state
-from trainer.loop.state import REFUSED, some_params
+from trainer.loop.state import REFUSED, initial_params
 from trainer.loop.task import Task, add_shardings, drop_reference_params
 from trainer.model.decoder import params_sha256
 from trainer.model.layers import lora_names
@@ -211,7 +211,8 @@ def param_readers(folder: Path, task: Task) -> Iterator[tuple[str, Callable[[], 
 
 
 def _add_frozen(trained: Params, task: Task) -> Params:
-    frozen = some_params(task, lambda name: not task.model.method.is_trained(name)) if task.model.frozen else {}
+    trained_only = task.model.method.is_trained
+    frozen = initial_params(task, wanted=lambda name: not trained_only(name)) if task.model.frozen else {}
     return combine(trained, frozen)
 
 

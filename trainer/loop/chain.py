@@ -6,20 +6,18 @@ with the hash of its entry in the chain.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from safetensors import SafetensorError, deserialize
-from safetensors.numpy import save
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
 
 from evidence import layout
 from evidence.hashes import RowsSoFar
@@ -28,13 +26,21 @@ from schemas.formats import quantity, size
 from schemas.problems import ProblemError, problem_of
 from trainer.config.tree import Config
 from trainer.data.batches import global_batch_size
-from trainer.loop.checkpoints import Checkpoints, StoredState, from_stored, state_bytes, state_sha256, to_stored
-from trainer.loop.rollouts import RolloutRecorder
+from trainer.loop.checkpoints import (
+    Checkpoints,
+    StoredState,
+    from_stored,
+    state_bytes,
+    state_sha256,
+    stored_shapes,
+    to_stored,
+)
 from trainer.loop.state import state_shapes
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task, add_shardings
 from trainer.model.stacks import Params, device_copy, unstack_layers
-from trainer.recorder.memory import MemoryWatch
+from trainer.recorder.recorder import Recorder
+from trainer.recorder.sensors import MemoryWatch
 
 ENTRIES = 10
 """Entries of a chain between start and end, unless `recording.chain_every_steps` is set."""
@@ -54,20 +60,13 @@ MAX_DIGITS = 12
 MAX_HEADER_BYTES = 100 << 20
 """Largest header of a safetensors file, as the format limits it."""
 
-DTYPES: Mapping[str, Any] = {
-    **{"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": jnp.bfloat16},
-    **{"I64": np.int64, "I32": np.int32, "U32": np.uint32, "I8": np.int8, "U8": np.uint8, "BOOL": np.bool_},
-}
-"""Dtypes of a run's arrays by their safetensors names."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Segment:
-    """The steps between two entries of a chain."""
+    """The steps after `first_step`, up to `last_step`, between two entries of a chain."""
 
     number: int
     first_step: int
-    """Step after which the segment begins."""
     last_step: int
 
     @property
@@ -111,15 +110,14 @@ def split_spans(segments: Sequence[Segment]) -> tuple[SegmentSpan, ...]:
     The author of a run chooses the length of segments, so short ones are sampled together. A run of 2,800 steps with an
     entry at each has spans of 140 steps.
     """
-    least = -(-(segments[-1].last_step - segments[0].first_step) // MAX_SPANS)
+    first, last = segments[0].first_step, segments[-1].last_step
+    least = -(-(last - first) // MAX_SPANS)
     groups: list[list[Segment]] = [[]]
     for segment in segments:
-        if groups[-1] and groups[-1][-1].last_step - groups[-1][0].first_step >= least:
+        # Another span begins if this one is long enough and the steps that are left are too.
+        if segment.first_step - (groups[-1] or [segment])[0].first_step >= least <= last - segment.first_step:
             groups.append([])
         groups[-1].append(segment)
-    if len(groups) > 1 and groups[-1][-1].last_step - groups[-1][0].first_step < least:
-        rest = groups.pop()
-        groups[-1] += rest
     return tuple(SegmentSpan(segments=tuple(each)) for each in groups)
 
 
@@ -128,41 +126,17 @@ def chain_interval(config: Config) -> int:
     return config.recording.chain_every_steps or max(1, config.limits.steps // ENTRIES)
 
 
-class LoopRecorder(RolloutRecorder, Protocol):
-    """Records what a loop reports; a run's `Recorder` is one."""
-
-    def metric(self, row: dict[str, Any]) -> None:
-        """Record the row of a step."""
-
-    def answers(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Record held-out answers."""
-
-    def rows_so_far(self) -> RowsSoFar | None:
-        """Return a summary of the rows before the next entry of the chain."""
-
-    def link(self, *_: Any, **entry: Any) -> None:
-        """Record an entry of the chain; see `evidence.hashes.Chain.entry`."""
-
-    def sync(self) -> None:
-        """Flush everything to disk."""
-
-
 @dataclass(kw_only=True)
 class StateWriter:
-    """Hook that writes states: an entry of the chain, a checkpoint, and a file for judges.
+    """Writes states: an entry of the chain, a checkpoint, and a file for judges of the `kept_steps` in `folder`.
 
-    On a CPU this happens in place. Accelerators continue meanwhile: the loop waits until the state is copied to host
-    memory, and a thread hashes and writes the copy, one at a time. Its errors are raised by the next call.
-    Used as a context manager, it has written everything at the end.
-
-    Attributes:
-        checkpoints: Checkpoints of the run, or None to save none.
-        kept_steps: Steps whose states are saved for judges, in `folder`.
-        asynchronous: Whether to write in a thread.
+    On a CPU this happens in place. If it is `asynchronous`, as on accelerators, the loop waits until the state is
+    copied to host memory, and a thread hashes and writes the copy, one at a time. Its errors are raised by the next
+    call. Used as a context manager, it has written everything at the end. Without `checkpoints` it saves none.
     """
 
     task: Task
-    recorder: LoopRecorder
+    recorder: Recorder
     checkpoints: Checkpoints | None = None
     folder: Path = Path()
     kept_steps: frozenset[int] = frozenset()
@@ -176,17 +150,13 @@ class StateWriter:
             self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="states")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             if error is None:
                 self.wait()
-            elif self._running is not None:
-                wait([self._running])  # the first error is the one to report
         finally:
             if self._thread is not None:
-                self._thread.shutdown()
+                self._thread.shutdown()  # waits; the first error is the one to report
             self._thread, self._running = None, None
 
     @property
@@ -196,19 +166,12 @@ class StateWriter:
 
     def is_saved(self, done: int) -> bool:
         """Return whether a checkpoint follows a step; the last one is saved after the loop."""
-        config = self.task.config
-        every = config.checkpoint.save_every_steps
-        return every > 0 and done % every == 0 and done < config.limits.steps
+        every = self.task.config.checkpoint.save_every_steps
+        return every > 0 and done % every == 0 and done < self.task.config.limits.steps
 
     def is_chained(self, done: int) -> bool:
         """Return whether an entry of the chain follows a step; checkpoints and the end have one anyway."""
         return done % chain_interval(self.task.config) == 0 and done < self.task.config.limits.steps
-
-    def keep_best(self, step: int) -> None:
-        """Keep the checkpoint of a step, even when it is not among the newest."""
-        self.wait()
-        if self.checkpoints is not None:
-            self.checkpoints.best_step = step
 
     def submit(self, state: TrainState, *, saved: bool) -> None:
         """Write an entry, and a checkpoint if `saved`; return as soon as the state may be donated."""
@@ -216,19 +179,16 @@ class StateWriter:
             self.write(state, saved=saved)
             return
         self.wait()
-        self._sync(saved=saved)
         with self._measured(saved=saved):
             copy = host_copy(state)
-        self._running = self._thread.submit(self._write, copy, self.recorder.rows_so_far(), saved=saved)
+        self._running = self._thread.submit(self._write, copy, self.recorder.chain.rows_so_far(), saved=saved)
 
     def write(self, state: TrainState, *, saved: bool, params: str | None = None) -> None:
         """Write an entry, with the hash of all parameters if it is known, and a checkpoint if `saved`; wait for both.
 
-        Raises:
-            OSError: The state could not be written, for example because the disk is full.
+        Raises OSError if the state could not be written, for example because the disk is full.
         """
         self.wait()
-        self._sync(saved=saved)
         self._log(self._write(state, None, saved=saved, params=params))
 
     def raise_errors(self) -> None:
@@ -245,23 +205,17 @@ class StateWriter:
     def _write(
         self, state: TrainState, rows: RowsSoFar | None, *, saved: bool, params: str | None = None
     ) -> int | None:
-        """Write entry, checkpoint and file; return the step if a checkpoint was saved.
-
-        The entry comes first, so that every checkpoint has one when a run is resumed.
-        """
+        """Write an entry, then checkpoint and file, which need it; return the step if a checkpoint was saved."""
         step, sha256, saved_step = int(state.step), state_sha256(to_stored(state)), None
         position = step * global_batch_size(self.task.config, devices=self.task.mesh.size)
         self.recorder.link(step=step, data_position=position, state_sha256=sha256, params_sha256=params, rows=rows)
         if saved and self.checkpoints is not None:
+            self.recorder.sync()
             with self._measured(saved=rows is None):
                 saved_step = self.checkpoints.save(state, sha256=sha256)
         if step in self.kept_steps:
             write_state(self.folder, state)
         return saved_step
-
-    def _sync(self, *, saved: bool) -> None:
-        if saved and self.checkpoints is not None:
-            self.recorder.sync()
 
     def _measured(self, *, saved: bool) -> Any:
         """Measure the memory of a block as saving; the thread's work is not a phase of the run."""
@@ -281,7 +235,7 @@ def host_copy(state: TrainState) -> TrainState:
     return jax.tree.map(np.array, copy) if on_cpu else copy
 
 
-def params_bytes(params: Params) -> int:
+def params_bytes(params: Mapping[str, Any]) -> int:
     """Return the size of parameters, arrays or shapes."""
     return sum(int(np.prod(value.shape)) * value.dtype.itemsize for value in params.values())
 
@@ -292,10 +246,7 @@ def saves_params(task: Task) -> bool:
 
 
 def save_trained_params(folder: Path, trained: Params, task: Task) -> None:
-    """Write the trained parameters into a run folder, if the run saves them.
-
-    A checkpoint also contains the optimizer state and is about three times as large.
-    """
+    """Write the trained parameters into a run folder, if the run saves them; a checkpoint has three times as much."""
     if saves_params(task):
         arrays = {name: np.ascontiguousarray(jax.device_get(value)) for name, value in unstack_layers(trained).items()}
         write_bytes(folder / layout.TRAINED_PARAMS, save(arrays))
@@ -304,50 +255,35 @@ def save_trained_params(folder: Path, trained: Params, task: Task) -> None:
 def load_trained_params(folder: Path, task: Task) -> Params | None:
     """Load the trained parameters of a run folder, or return None if the file is missing.
 
-    Raises:
-        ProblemError: exit code 2; the file is not in safetensors format, or its arrays do not match the run.
+    Raises `ProblemError` with exit code 2 if the file is not in safetensors format or does not match the run.
     """
-    path, wanted = folder / layout.TRAINED_PARAMS, add_shardings(task.model.trained, task)
+    path, shapes = folder / layout.TRAINED_PARAMS, add_shardings(task.model.trained, task)
     if not path.is_file():  # a pipe or device would never end
         return None
     try:
-        arrays = _read_safetensors(path, max_bytes=params_bytes(task.model.trained))
-        found, expected = _signatures(arrays), _signatures(wanted)
-        if others := sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name)):
-            what = f"{len(others):,} arrays do not match the configuration, the first is {others[0]}."
-            raise ProblemError([problem_of("TP056", file=str(path), what=what)], exit_code=2)
-    except FileNotFoundError:
-        return None
+        return _read_arrays(path, shapes)
     except (SafetensorError, ValueError, KeyError, OverflowError) as error:
         what = f"{layout.TRAINED_PARAMS} cannot be read: {error}."
         raise ProblemError([problem_of("TP056", file=str(path), what=what)], exit_code=2) from error
-    return {name: device_copy(jax.device_put(arrays[name], wanted[name].sharding)) for name in wanted}
 
 
-def _read_safetensors(path: Path, *, max_bytes: int) -> Params:
-    """Return the arrays of a safetensors file; the library's own NumPy reader does not support bfloat16.
+def _read_arrays(path: Path, shapes: Mapping[str, Any]) -> Params:
+    """Read the arrays of a safetensors file onto devices.
 
-    Raises:
-        SafetensorError: The file is damaged or has another format.
-        ValueError: The file is larger than its arrays can be.
-        KeyError: An array has an unknown dtype.
+    Raises SafetensorError, ValueError or KeyError if the file is damaged, too large, or has other arrays than `shapes`.
     """
+    max_bytes = params_bytes(shapes)
     if (found := path.stat().st_size) > max_bytes + MAX_HEADER_BYTES:
         message = f"it has {size(found)}, and its arrays have {size(max_bytes)}"
         raise ValueError(message)
-    return {
-        name: np.frombuffer(each["data"], DTYPES[each["dtype"]]).reshape(each["shape"])
-        for name, each in deserialize(path.read_bytes())
-    }
-
-
-def _signatures(arrays: Mapping[str, Any]) -> dict[str, tuple[tuple[int, ...], str]]:
-    return {name: (tuple(value.shape), str(value.dtype)) for name, value in arrays.items()}
-
-
-def select_kept_steps(task: Task, *, first: int) -> frozenset[int]:
-    """Return the steps whose states a run saves for judges; the run begins at step `first`."""
-    return steps_to_keep(task.config, state_bytes(state_shapes(task)), first=first)
+    arrays = load_file(path)
+    read, wanted = (
+        {name: (tuple(value.shape), str(value.dtype)) for name, value in each.items()} for each in (arrays, shapes)
+    )
+    if others := sorted(name for name in {*read, *wanted} if read.get(name) != wanted.get(name)):
+        message = f"{len(others):,} arrays do not match the run, the first is {others[0]}"
+        raise ValueError(message)
+    return {name: device_copy(jax.device_put(arrays[name], shape.sharding)) for name, shape in shapes.items()}
 
 
 def steps_to_keep(config: Config, state_size: int, *, first: int) -> frozenset[int]:
@@ -386,21 +322,11 @@ def write_state(folder: Path, state: TrainState) -> None:
 def read_state(path: Path, like: TrainState) -> TrainState:
     """Read a saved state with the shapes and shardings of `like`.
 
-    Raises:
-        ValueError: The file is too large or has other arrays.
-        OSError: The file cannot be read.
-        SafetensorError: The file is damaged.
+    Raises OSError if the file cannot be read, SafetensorError if it is damaged, and ValueError if it has other arrays.
     """
-    shapes = _named_leaves(to_stored(like))
-    arrays = _read_safetensors(path, max_bytes=state_bytes(like))
-    if _signatures(arrays) != _signatures(shapes):
-        message = "its arrays do not match the state of this run"
-        raise ValueError(message)
-    leaves = [
-        device_copy(jax.device_put(arrays[name], shape.sharding or like.step.sharding))
-        for name, shape in shapes.items()
-    ]
-    stored: StoredState = jax.tree.unflatten(jax.tree.structure(to_stored(like)), leaves)
+    shapes = stored_shapes(like)
+    arrays = _read_arrays(path, _named_leaves(shapes))
+    stored: StoredState = jax.tree.unflatten(jax.tree.structure(shapes), list(arrays.values()))
     return from_stored(stored, like)
 
 
@@ -410,11 +336,8 @@ def _named_leaves(state: StoredState) -> dict[str, Any]:
 
 def describe_saved_artifacts(task: Task, *, first: int = 0) -> str:
     """Return what a run saves for judges, in one line; the run begins at step `first`."""
-    params, config, each = (
-        size(params_bytes(task.model.trained)),
-        task.config.recording,
-        state_bytes(state_shapes(task)),
-    )
+    config, params = task.config.recording, size(params_bytes(task.model.trained))
+    each = state_bytes(state_shapes(task))
     text = f"trained parameters saved ({params}); others can query the model"
     if not saves_params(task):
         text = f"trained parameters not saved ({params}, limit recording.params_mib={config.params_mib})"

@@ -1,9 +1,8 @@
 """Save and restore the train state with Orbax, completely or not at all.
 
 Orbax writes into a temporary folder and renames it once everything is on disk, so a kill leaves the last complete
-checkpoint. A checkpoint counts as saved, and older ones are deleted, once its metadata has been read back. The hash of
-the state is saved with it and compared when it is restored; a damaged checkpoint is reported and the newest complete
-one used.
+checkpoint. Older ones are deleted once the new one's metadata has been read back. The state's hash is compared when it
+is restored; a damaged checkpoint is reported and the newest complete one used.
 """
 
 from __future__ import annotations
@@ -34,19 +33,15 @@ from evidence.layout import CHECKPOINTS, CONFIG
 from schemas.problems import Problem, ProblemError, problem_of
 from schemas.render import render_sentence
 from trainer.config.tree import Config
-from trainer.loop.nonfinite import initial_loss_scale, initial_skipped_steps
-from trainer.loop.state import initial_params, some_params, state_shapes
-from trainer.loop.step import TrainState
+from trainer.loop.state import initial_params, state_shapes
+from trainer.loop.step import TrainState, initial_loss_scale, initial_skipped_steps
 from trainer.loop.task import REFERENCE, Task
 from trainer.model.decoder import params_sha256
 from trainer.model.stacks import Params, device_copy, stack_tree, unstack_tree
 from trainer.recorder.recorder import explain_full_device
 
-STATE_HASH = "state_sha256"
-"""Metadata of a checkpoint: hash of the state."""
-
-FROZEN_HASH = "frozen_sha256"
-"""Metadata of a checkpoint: hash of the frozen parameters, if there are any."""
+STATE_HASH, FROZEN_HASH = "state_sha256", "frozen_sha256"
+"""Metadata of a checkpoint: hashes of the state, and of the frozen parameters if there are any."""
 
 OPTIONAL: dict[str, tuple[str, Callable[[], Any]]] = {
     "loss_scale": ("has_loss_scale", initial_loss_scale),
@@ -85,15 +80,28 @@ class StoredState(NamedTuple):
 def to_stored(state: TrainState) -> StoredState:
     """Return a state as it is stored."""
     params, opt_state = unstack_tree((state.trained, state.opt_state))
-    optional = {name: getattr(state, name) for name in OPTIONAL}
-    return StoredState(step=state.step, params=params, opt_state=opt_state, **optional)
+    return StoredState(state.step, params, opt_state, state.loss_scale, state.skipped)
 
 
 def from_stored(stored: StoredState, like: TrainState) -> TrainState:
     """Return the state that is stored so, with layers stacked as in `like`; the inverse of `to_stored`."""
     trained, opt_state = stack_tree((stored.params, stored.opt_state), (like.trained, like.opt_state))
-    optional = {name: getattr(stored, name) for name in OPTIONAL}
-    return TrainState(step=stored.step, trained=trained, opt_state=opt_state, **optional)
+    return TrainState(stored.step, trained, opt_state, stored.loss_scale, stored.skipped)
+
+
+def stored_shapes(like: TrainState, *, has: Container[str] | None = None) -> StoredState:
+    """Return shapes and shardings of a stored state of such a run, with the same optional parts or those it `has`."""
+    shapes = to_stored(like)
+    if has is not None:
+        optional = {
+            name: (getattr(like, name) or jax.eval_shape(initial)) if name in has else None
+            for name, (_, initial) in OPTIONAL.items()
+        }
+        shapes = shapes._replace(**optional)
+    placed: StoredState = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding or like.step.sharding), shapes
+    )
+    return placed
 
 
 def state_sha256(state: StoredState) -> str:
@@ -101,19 +109,16 @@ def state_sha256(state: StoredState) -> str:
 
     Equal states have equal hashes however they are sharded. Arrays are hashed in parallel.
     """
-    paths, arrays = zip(*jax.tree_util.tree_leaves_with_path(state), strict=True)
+
+    def describe(leaf: tuple[Any, jax.Array]) -> list[Any]:
+        path, array = leaf
+        content: Any = np.ascontiguousarray(jax.device_get(array)).view(np.uint8)
+        digest = hashlib.sha256(content).hexdigest()
+        return [jax.tree_util.keystr(path), list(array.shape), str(array.dtype), digest]
+
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        hashes = list(threads.map(_array_sha256, arrays))
-    named = [
-        [jax.tree_util.keystr(path), list(array.shape), str(array.dtype), digest]
-        for path, array, digest in zip(paths, arrays, hashes, strict=True)
-    ]
+        named = list(threads.map(describe, jax.tree_util.tree_leaves_with_path(state)))
     return hashlib.sha256(json.dumps(named).encode()).hexdigest()
-
-
-def _array_sha256(array: jax.Array) -> str:
-    content: Any = np.ascontiguousarray(jax.device_get(array)).view(np.uint8)
-    return hashlib.sha256(content).hexdigest()
 
 
 def state_bytes(state: TrainState) -> int:
@@ -122,31 +127,26 @@ def state_bytes(state: TrainState) -> int:
 
 
 class Checkpoints:
-    """The checkpoints of a run folder; the newest `keep` remain.
-
-    `frozen_sha256` is the hash of the frozen parameters, which are not saved.
-    """
+    """The checkpoints of a run folder, with the hash of the frozen parameters; the newest `keep` remain."""
 
     def __init__(self, run_folder: Path, *, keep: int, frozen_sha256: str | None = None) -> None:
         self.best_step: int | None = None
         """Step of a checkpoint to keep in addition to the newest."""
+        self.seconds = 0.0
+        """Duration of the last save."""
         self._metadata = {FROZEN_HASH: frozen_sha256} if frozen_sha256 else {}
         self._keep = keep
         self._folder = (run_folder / CHECKPOINTS).absolute()
         self._folder.mkdir(parents=True, exist_ok=True)
         self._open = ExitStack()
         self._manager = self._open.enter_context(open_checkpoints(self._folder))
-        self.seconds = 0.0
-        """Duration of the last save."""
 
     def save(self, state: TrainState, *, sha256: str | None = None) -> int:
         """Write a state, whose hash may be known, wait until it is on disk, and return its step.
 
-        Raises:
-            OSError: The state could not be written, for example because the disk is full; earlier checkpoints remain.
+        Raises OSError if it could not be written, for example because the disk is full; earlier checkpoints remain.
         """
-        began = time.perf_counter()
-        step = int(state.step)
+        began, step = time.perf_counter(), int(state.step)
         require_space(self._folder, state)
         with quiet_writers():
             error = self._write(step, state, sha256)
@@ -160,31 +160,27 @@ class Checkpoints:
 
     def _write(self, step: int, state: TrainState, sha256: str | None) -> OSError | None:
         """Write a state; return the operating system's error if that fails, and leave nothing behind."""
+        stored = to_stored(state)
+        optional = {key: True for name, (key, _) in OPTIONAL.items() if getattr(stored, name) is not None}
+        metadata = {STATE_HASH: sha256 or state_sha256(stored), **optional, **self._metadata}
         try:
-            stored = to_stored(state)
-            optional = {key: True for name, (key, _) in OPTIONAL.items() if getattr(stored, name) is not None}
-            self._manager.save(
-                step,
-                args=ocp.args.StandardSave(stored.parts()),
-                custom_metadata={STATE_HASH: sha256 or state_sha256(stored), **optional, **self._metadata},
-            )
+            self._manager.save(step, args=ocp.args.StandardSave(stored.parts()), custom_metadata=metadata)
             self._manager.wait_until_finished()
         except (OSError, ValueError) as error:
             # On a full disk the space of the unfinished checkpoint is needed to record how the run ended.
             for unfinished in self._folder.glob(f"*{UNFINISHED}"):
                 _remove(unfinished)
-            number = _error_number(error)
+            # A ValueError of Orbax's writers has the number in its text.
+            found = re.search(r"\[os_error_code='(\d+)'\]", str(error))
+            number = error.errno if isinstance(error, OSError) else int(found[1]) if found else None
             if number is None:
                 raise
             return OSError(number, os.strerror(number), str(self._folder))
         try:
-            found = self._manager.metadata(step).item_metadata.tree
+            read = self._manager.metadata(step).item_metadata.tree
         except UNREADABLE:
-            found = None
-        written, read = (
-            sorted((each.shape, str(each.dtype)) for each in jax.tree.leaves(tree)) for tree in (stored, found)
-        )
-        if written != read:
+            read = None
+        if _leaf_types(read) != _leaf_types(stored):
             what = f"the checkpoint at step {step} cannot be read back as it was written"
             return OSError(errno.EIO, what, str(self._folder))
         for old in sorted(self._manager.all_steps())[: -self._keep]:
@@ -195,6 +191,10 @@ class Checkpoints:
     def close(self) -> None:
         """Close the checkpoint manager."""
         self._open.close()
+
+
+def _leaf_types(tree: Any) -> list[tuple[tuple[int, ...], str]]:
+    return sorted((leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(tree))
 
 
 @contextmanager
@@ -215,11 +215,8 @@ def open_checkpoints(folder: Path) -> Iterator[ocp.CheckpointManager]:
 @contextmanager
 def quiet_writers() -> Iterator[None]:
     """Silence the tracebacks of Orbax's parallel writers; the first error is raised, others follow a moment later."""
-    loggers = [logging.getLogger(name) for name in ("absl", "asyncio")]
-    levels = [logger.level for logger in loggers]
-    hooks = sys.unraisablehook, sys.excepthook
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
+    disabled, hooks = logging.root.manager.disable, (sys.unraisablehook, sys.excepthook)
+    logging.disable(logging.CRITICAL)
     sys.unraisablehook, sys.excepthook = lambda _error: None, lambda *_error: None
     try:
         with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
@@ -232,8 +229,7 @@ def quiet_writers() -> Iterator[None]:
                 raise
     finally:
         sys.unraisablehook, sys.excepthook = hooks
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        logging.disable(disabled)
 
 
 def _remove(folder: Path) -> None:
@@ -247,34 +243,24 @@ def _remove(folder: Path) -> None:
         time.sleep(0.1)
 
 
-def _error_number(error: OSError | ValueError) -> int | None:
-    """Return the errno of an exception; a ValueError of Orbax's writers has it in its text."""
-    if isinstance(error, OSError):
-        return error.errno
-    number = re.search(r"\[os_error_code='(\d+)'\]", str(error))
-    return int(number[1]) if number else None
-
-
 def require_space(folder: Path, state: TrainState) -> None:
     """Raise OSError if the disk lacks room for a checkpoint, while there is room to record how the run ended."""
     needed, free = state_bytes(state), shutil.disk_usage(folder).free
     if free < needed:
-        what = f"a checkpoint needs {needed:,} bytes, and {free:,} are free"
-        raise OSError(errno.ENOSPC, what, str(folder))
+        raise OSError(errno.ENOSPC, f"a checkpoint needs {needed:,} bytes, and {free:,} are free", str(folder))
 
 
 def check_disk_space(run_folder: Path, task: Task) -> None:
     """Raise `ProblemError` with exit code 2 if the disk lacks room for the checkpoints of a run."""
     free = shutil.disk_usage(next(each for each in (run_folder, *run_folder.resolve().parents) if each.is_dir())).free
     each, count = state_bytes(state_shapes(task)), max_checkpoints(task.config)
-    if free >= each * count:
-        return
-    size = f"{count} checkpoints of {each:,} bytes" if count > 1 else f"a checkpoint of {each:,} bytes"
-    fewer = ", keep fewer with --set checkpoint.keep=1," if count > 2 else ""
-    what = f"The run needs disk space for {size}, and {free:,} bytes are free."
-    then = f"Free space there{fewer} or give --output a folder on another disk."
-    why = "A run whose last state cannot be saved is lost."
-    raise ProblemError([problem_of("TP722", file=str(run_folder), what=what, why=why, next=then)], exit_code=2)
+    if free < each * count:
+        size = f"{count} checkpoints of {each:,} bytes" if count > 1 else f"a checkpoint of {each:,} bytes"
+        fewer = ", keep fewer with --set checkpoint.keep=1," if count > 2 else ""
+        what = f"The run needs disk space for {size}, and {free:,} bytes are free."
+        then = f"Free space there{fewer} or give --output a folder on another disk."
+        why = "A run whose last state cannot be saved is lost."
+        raise ProblemError([problem_of("TP722", file=str(run_folder), what=what, why=why, next=then)], exit_code=2)
 
 
 def max_checkpoints(config: Config) -> int:
@@ -303,11 +289,8 @@ def latest_step(run_folder: Path) -> int | None:
 def restore(run_folder: Path, like: TrainState, say: Callable[[str], None] | None = None) -> TrainState:
     """Return the newest undamaged checkpoint, with the shapes, dtypes and shardings of `like`.
 
-    `say` shows newer damaged checkpoints; without it a damaged newest one raises.
-
-    Raises:
-        ProblemError: exit code 2; every checkpoint is missing or damaged. Exit code 4: the device ran out of
-            memory.
+    `say` shows newer damaged checkpoints; without it a damaged newest one raises. Raises `ProblemError` with exit code
+    2 if every checkpoint is missing or damaged, and 4 if the device runs out of memory.
     """
     damaged: list[tuple[int, str]] = []
     for step in checkpoint_steps(run_folder):
@@ -334,8 +317,7 @@ def restore(run_folder: Path, like: TrainState, say: Callable[[str], None] | Non
 def restore_checkpoint(run_folder: Path, step: int, like: TrainState) -> TrainState:
     """Return the checkpoint of a step; optional parts that `like` lacks are dropped, missing ones initialized.
 
-    Raises:
-        StateMismatchError: The state is not the one that was saved. Orbax raises others for unreadable files.
+    Raises StateMismatchError if the state is not the one that was saved, and `UNREADABLE` errors of Orbax.
     """
     with quiet_writers(), open_checkpoints((run_folder / CHECKPOINTS).absolute()) as manager:
         metadata = manager.metadata(step)
@@ -343,31 +325,17 @@ def restore_checkpoint(run_folder: Path, step: int, like: TrainState) -> TrainSt
         if metadata.init_timestamp_nsecs is None:  # then the hash of the state is unknown too
             reason = "its metadata cannot be read"
             raise StateMismatchError(reason)
-        shapes = _stored_shapes(like, has={name for name, (key, _) in OPTIONAL.items() if key in custom})
+        shapes = stored_shapes(like, has={name for name, (key, _) in OPTIONAL.items() if key in custom})
         read = manager.restore(step, args=ocp.args.StandardRestore(shapes.parts()))
     stored: StoredState = jax.tree.map(device_copy, StoredState(**read))
     if custom.get(STATE_HASH) not in (None, state_sha256(stored)):
         reason = "its state is not the one that was saved"
         raise StateMismatchError(reason)
-    for name, (_, initial) in OPTIONAL.items():
-        if getattr(like, name) is None:
-            stored = stored._replace(**{name: None})
-        elif getattr(stored, name) is None:
-            stored = stored._replace(**{name: jax.device_put(initial(), like.step.sharding)})
-    return from_stored(stored, like)
-
-
-def _stored_shapes(like: TrainState, *, has: Container[str]) -> StoredState:
-    """Return the shapes of a checkpoint of such a state, with the optional parts that it has."""
     optional = {
-        name: (getattr(like, name) or jax.eval_shape(initial)) if name in has else None
+        name: getattr(like, name) and (getattr(stored, name) or jax.device_put(initial(), like.step.sharding))
         for name, (_, initial) in OPTIONAL.items()
     }
-    shapes: StoredState = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding or like.step.sharding),
-        to_stored(like)._replace(**optional),
-    )
-    return shapes
+    return from_stored(stored._replace(**optional), like)
 
 
 def missing_checkpoint(run_folder: Path) -> Problem:
@@ -395,15 +363,8 @@ def restored_state(
 ) -> tuple[list[TrainState], Params]:
     """Return a list with the newest checkpoint of a run, and the frozen parameters, which are not saved.
 
-    Args:
-        folder: Run folder.
-        task: Task of the run.
-        to_train: Include the reference model, which only a train step needs.
-        say: Shows newer damaged checkpoints; see `restore`.
-
-    Raises:
-        ProblemError: exit code 2; the checkpoint cannot be used. Exit code 3: the frozen parameters differ from the
-            checkpoint's. Exit code 4: the device ran out of memory.
+    Only `to_train` includes the reference model. Raises `ProblemError` as `restore` does, and with exit code 3 if the
+    frozen parameters are not those of the checkpoint.
     """
     state = restore(folder, state_shapes(task), say)
     if not (task.frozen if to_train else task.model.frozen):
@@ -412,7 +373,7 @@ def restored_state(
         if task.reference:
             frozen = {f"{REFERENCE}{name}": value for name, value in initial_params(task).items()}
         else:
-            frozen = some_params(task, lambda name: not task.model.method.is_trained(name))
+            frozen = initial_params(task, wanted=lambda name: not task.model.method.is_trained(name))
     with quiet_writers(), open_checkpoints((folder / CHECKPOINTS).absolute()) as manager:
         saved: str | None = (manager.metadata(int(state.step)).custom_metadata or {}).get(FROZEN_HASH)
     found = params_sha256(frozen)

@@ -1,24 +1,14 @@
 """The programs of a run by name, built from shapes, so that a plan compiles exactly what a run executes.
 
-| name | inputs | outputs |
-|---|---|---|
-| draw | – | random parameters: all, or only adapters if files have the base model |
-| restore | – | random frozen parameters, for a state from a checkpoint |
-| start | trained parameters (donated) | the initial state |
-| train | state (donated on request), frozen parameters, batch | the next state, metrics |
-| train_64 | the same for a batch of shorter sequences, one program for each length in `data.buckets` | |
-| decode | all parameters, prompts | answers |
-| rollout | all parameters, prompts | the first token of each completion, and the cache |
-| rollout_further | all parameters, the state of the rollout (donated) | the next tokens |
-| rollout_taken | the state of the rollout | the same for half of the rows |
-| rollout_half | as rollout_further, for half of the rows | |
-| export | all parameters (donated) | parameters of the equivalent plain model |
+`draw` computes random parameters (all, or only adapters if files have the base model), `restore` the frozen ones for a
+state from a checkpoint, `start` the initial state, `train` and `train_64` a step for the longest and for shorter
+sequences, `decode` answers, `rollout…` completions, and `export` the parameters of the equivalent plain model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -28,7 +18,7 @@ from jaxtyping import Array, Key
 from trainer.data.answers import EvalShape
 from trainer.generate.decode import decode_under, padded, prompt_rows, prompts_at_a_time
 from trainer.generate.sampling import evaluation_sampling
-from trainer.loop.compilation import Compiled, Program, jitted
+from trainer.loop.compilation import Compiled, Program, Steps, jitted
 from trainer.loop.optimizer import build_optimizer
 from trainer.loop.rollouts import rollout_programs
 from trainer.loop.state import (
@@ -38,36 +28,12 @@ from trainer.loop.state import (
     state_shapes,
     tree_shardings,
 )
-from trainer.loop.step import Batch, LossFn, Params, StepMetrics, TrainState, build_step
+from trainer.loop.step import LossFn, Params, build_step
 from trainer.loop.task import REFERENCE, Task, add_shardings, batch_sharding, drop_reference_params, rows_sharding
 from trainer.model.decoder import Decoder, bind, disable_adapters, set_attention
 from trainer.model.layers import is_lora
 from trainer.model.model import combine
 from trainer.objectives.objective import LossSums, Microbatch
-from trainer.recorder.memory import MemoryWatch, Part
-
-
-@dataclass(frozen=True, kw_only=True)
-class Steps:
-    """Compiled train steps that differ only in the sequence length of their batches."""
-
-    by_length: Mapping[int, Compiled]
-    """Steps by padded sequence length, ascending."""
-
-    def __call__(self, state: TrainState, frozen: Params, batch: Batch) -> tuple[TrainState, StepMetrics]:
-        """Run the step for the length of a batch."""
-        done: tuple[TrainState, StepMetrics] = self.by_length[batch["tokens"].shape[-1]].call(state, frozen, batch)
-        return done
-
-    @property
-    def longest(self) -> Compiled:
-        """The step for the longest sequences, which needs the most memory."""
-        return self.by_length[max(self.by_length)]
-
-    @property
-    def seconds(self) -> float:
-        """Total time of tracing and compiling."""
-        return sum(step.seconds for step in self.by_length.values())
 
 
 def compiled_steps(task: Task, lengths: Sequence[int]) -> Steps:
@@ -82,56 +48,26 @@ class RunPrograms:
     Attributes:
         initial: Make the initial state (`compile_initial`); empty if it comes from a checkpoint.
         steps: Train steps.
-        decode: Answers a batch of prompts, or None without evaluation. `generate` finds it by its shapes.
-        rollout: Sample completions. `GroupPrograms` finds them by their shapes.
+        by_name: All programs by their names in a plan; those with one name never run together. Those that answer and
+            sample are found by their shapes.
     """
 
     initial: Mapping[str, Compiled]
     steps: Steps
-    decode: Compiled | None
-    rollout: tuple[Compiled, ...] = ()
-
-    @property
-    def by_name(self) -> Mapping[str, tuple[Compiled, ...]]:
-        """The programs by their names in a plan; those with one name never run together."""
-        programs = {
-            "start": tuple(self.initial.values()),
-            "train": tuple(self.steps.by_length.values()),
-            "decode": () if self.decode is None else (self.decode,),
-            "rollout": self.rollout,
-        }
-        return {name: each for name, each in programs.items() if each}
-
-    @property
-    def compiled_before(self) -> list[str]:
-        """Names of the programs that were loaded from the compilation cache."""
-        return [name for name, programs in self.by_name.items() if all(each.is_kept for each in programs)]
-
-    def observe(self, memory: MemoryWatch) -> RunPrograms:
-        """Return the programs with a phase of the memory measurement starting at the first call of each."""
-
-        def observed(part: Part, program: Compiled) -> Compiled:
-            pending = [part]
-
-            def call(*arguments: Any) -> Any:
-                if pending:
-                    memory.begins(pending.pop())
-                return program.call(*arguments)
-
-            return replace(program, call=call)
-
-        initial = {name: observed("start", program) for name, program in self.initial.items()}
-        steps = {length: observed("train", step) for length, step in self.steps.by_length.items()}
-        return replace(self, initial=initial, steps=Steps(by_length=steps))
+    by_name: Mapping[str, tuple[Compiled, ...]]
 
 
 def compiled_run(task: Task, lengths: Sequence[int], *, eval_shape: EvalShape | None, resumed: bool) -> RunPrograms:
     """Compile all programs of a run for the sequence lengths of its data and the shape of its evaluation, if any."""
+    initial, steps = {} if resumed else compile_initial(task), compiled_steps(task, lengths)
+    groups: dict[str, Collection[Compiled]] = {
+        "start": initial.values(),
+        "train": steps.by_length.values(),
+        "decode": [] if eval_shape is None else [decode_program(task, eval_shape).compile()],
+        "rollout": [each.compile() for each in rollout_programs(task).values()],
+    }
     return RunPrograms(
-        initial={} if resumed else compile_initial(task),
-        steps=compiled_steps(task, lengths),
-        decode=None if eval_shape is None else decode_program(task, eval_shape).compile(),
-        rollout=tuple(each.compile() for each in rollout_programs(task).values()),
+        initial=initial, steps=steps, by_name={name: tuple(each) for name, each in groups.items() if each}
     )
 
 
@@ -163,7 +99,7 @@ def export_program(task: Task) -> Program:
         out_shardings=tree_shardings(add_shardings(plain, task)),
     )
     arguments = _split_plain(add_shardings(task.model.shapes, task), plain)
-    return Program(function=function, arguments=arguments, settings={}, donated=(0,))
+    return Program(function=function, arguments=arguments)
 
 
 def _split_plain(params: Params, plain: Params) -> tuple[Params, Params]:
@@ -174,8 +110,8 @@ def _split_plain(params: Params, plain: Params) -> tuple[Params, Params]:
 
 def export_params(params: Params, task: Task) -> Params:
     """Return the parameters of the equivalent plain model; `params` are donated."""
-    plain: Params = jax.eval_shape(task.model.merged, task.model.shapes)
-    exported: Params = export_program(task).compile().call(*_split_plain(params, plain))
+    program, plain = export_program(task), jax.eval_shape(task.model.merged, task.model.shapes)
+    exported: Params = program.compile().call(*_split_plain(params, plain))
     return exported
 
 
@@ -197,7 +133,7 @@ def train_program(task: Task, length: int | None = None) -> Program:
     donated = (0,) if config.memory.donate else ()
     function = jitted(task, step, donate_argnums=donated, out_shardings=(tree_shardings(state), None))
     arguments = (state, add_shardings(task.frozen, task), batch)
-    return Program(function=function, arguments=arguments, settings={}, donated=donated)
+    return Program(function=function, arguments=arguments)
 
 
 def decode_program(task: Task, eval_shape: EvalShape) -> Program:
@@ -220,7 +156,6 @@ def decode_program(task: Task, eval_shape: EvalShape) -> Program:
             *keys,
         ),
         settings={"max_new_tokens": settings.max_new_tokens, "over": sharding, **sampling},
-        static=(0,),
     )
 
 
@@ -229,16 +164,15 @@ def build_loss_fn(task: Task) -> LossFn:
     model, objective = task.model, task.objective
     has_dropout = any(lora.dropout > 0 for lora in model.adapters.values())
 
+    def reference_model(trained: Params, frozen: Params) -> Decoder:
+        """Return the model before training: with the stored initial parameters, or with its adapters disabled."""
+        kept = {name.removeprefix(REFERENCE): value for name, value in frozen.items() if name.startswith(REFERENCE)}
+        before = bind(task.graphdef, kept) if kept else disable_adapters(bind(task.graphdef, combine(trained, frozen)))
+        return set_attention(before, task.kernel)
+
     def loss_fn(trained: Params, frozen: Params, batch: Microbatch, key: Key[Array, ""]) -> LossSums:
         decoder = set_attention(bind(task.graphdef, combine(trained, drop_reference_params(frozen))), task.kernel)
-        reference = (_reference_model(task, trained, frozen),) if objective.needs_reference else ()
+        reference = (reference_model(trained, frozen),) if objective.needs_reference else ()
         return objective.loss_fn(decoder, batch, key if has_dropout else None, *reference)
 
     return loss_fn
-
-
-def _reference_model(task: Task, trained: Params, frozen: Params) -> Decoder:
-    """Return the model before training: with the stored initial parameters, or with its adapters disabled."""
-    kept = {name.removeprefix(REFERENCE): value for name, value in frozen.items() if name.startswith(REFERENCE)}
-    model = bind(task.graphdef, kept) if kept else disable_adapters(bind(task.graphdef, combine(trained, frozen)))
-    return set_attention(model, task.kernel)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from statistics import fmean, pstdev
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +35,7 @@ from evidence.rewards import (
 from schemas.problems import Problem, ProblemError, problem_of
 from schemas.render import render_sentence
 from trainer.config.tree import ObjectiveConfig
-from trainer.data.batches import BatchSource, HostBatch, global_batch_size
+from trainer.data.batches import HostBatch, global_batch_size
 from trainer.data.conversations import Tokenizer, end_token_id, row_prompt
 from trainer.generate.decode import Completion, DrawnCompletion, GroupPrograms, group_functions, half_rows, row_keys
 from trainer.loop.compilation import Program
@@ -44,6 +44,7 @@ from trainer.loop.task import Task, add_shardings, drop_reference_params, rows_s
 from trainer.model.model import combine
 from trainer.objectives.data import Data
 from trainer.objectives.grpo import GroupPolicy
+from trainer.recorder.recorder import Recorder
 
 ROLLOUT_STREAM = 0x726F6C6C
 """Folded into the run's key, so that rollouts are independent of every other use of the seed."""
@@ -61,16 +62,19 @@ FLAT = (
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutSize:
-    """Size of a rollout over all devices."""
+    """Size of a rollout over all devices.
+
+    Attributes:
+        width: Tokens of padded prompts.
+        new_tokens: Most new tokens per completion.
+        updates: Optimizer steps per rollout.
+    """
 
     prompts: int
     width: int
-    """Tokens of padded prompts."""
     group_size: int
     new_tokens: int
-    """Most new tokens per completion."""
     updates: int
-    """Optimizer steps per rollout."""
 
     @property
     def rows(self) -> int:
@@ -119,7 +123,7 @@ def rollout_programs(task: Task) -> dict[str, Program]:
     sampling: dict[str, Any] = {"sampling": objective.sampling}
     settings = sampling | {"max_new_tokens": size.new_tokens}
     arguments: tuple[Any, ...] = (graphdef, params, prompts, lengths, stop, keys)
-    begin = Program(function=first, arguments=arguments, settings=settings, static=(0,))
+    begin = Program(function=first, arguments=arguments, settings=settings)
     state = first.eval_shape(*arguments, **settings)
 
     def state_shapes(count: int) -> Any:
@@ -127,24 +131,23 @@ def rollout_programs(task: Task) -> dict[str, Program]:
 
     def further_program(count: int) -> Program:
         arguments = (graphdef, params, state_shapes(count), sharded((count,), jnp.int32), stop, stop)
-        return Program(function=further, arguments=arguments, settings=sampling, donated=(2,), static=(0,))
+        return Program(function=further, arguments=arguments, settings=sampling)
 
     programs = {"rollout": begin, "rollout_further": further_program(size.rows)}
     if half < size.rows:
         arguments = (params, state_shapes(size.rows), sharded((size.rows,), jnp.int32), shape((half,), jnp.int32))
-        programs["rollout_taken"] = Program(function=take, arguments=arguments, settings={})
+        programs["rollout_taken"] = Program(function=take, arguments=arguments)
         programs["rollout_half"] = further_program(half)
     return programs
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rollout:
-    """Completions of a step: its batch `[accum batch …]`, fields of its metric row, and rows of `rollouts.jsonl`."""
+class Rollout(NamedTuple):
+    """Completions of a step: batch `[accum batch …]`, fields of the metric row, rows of `rollouts.jsonl`, failures."""
 
     batch: HostBatch
     figures: dict[str, float]
-    rows: tuple[dict[str, Any], ...]
-    failures: tuple[Problem, ...]
+    rows: list[dict[str, Any]]
+    failures: list[Problem]
     """Problems of completions whose reward could not be computed."""
 
 
@@ -190,19 +193,15 @@ class Rollouts:
         drawn = self.programs.draw(combine(state.trained, drop_reference_params(frozen)), tokens, lengths, keys=keys)
         written, failures = self._reward(step + 1, rows.tolist(), drawn)
         self.assign_advantages(written, self.objective.settings)
-        return Rollout(
-            batch=self._batch(tokens, lengths, drawn, written),
-            figures={**rollout_figures(written, drawn), "rollout_seconds": time.perf_counter() - began},
-            rows=tuple(written),
-            failures=tuple(failures),
-        )
+        batch = self._batch(tokens, lengths, drawn, written)
+        figures = rollout_figures(written, drawn) | {"rollout_seconds": time.perf_counter() - began}
+        return Rollout(batch, figures, written, failures)
 
     def _reward(
         self, step: int, rows: Sequence[int], drawn: Sequence[DrawnCompletion]
     ) -> tuple[list[dict[str, Any]], list[Problem]]:
         """Return each completion as a row of `rollouts.jsonl`, and the problems of failed rewards."""
-        size, failures = self.objective.sequences_each, list[Problem]()
-        written = []
+        size, written, failures = self.objective.sequences_each, list[dict[str, Any]](), list[Problem]()
         for number, each in enumerate(drawn):
             place, reason = rows[number // size], each.written.finish_reason
             row, text = self.data.rows[place], completion_text(each.written, self.data.tokenizer)
@@ -328,20 +327,10 @@ def rollout_figures(written: Sequence[dict[str, Any]], drawn: Sequence[DrawnComp
     }
 
 
-class RolloutRecorder(Protocol):
-    """Records completions and events."""
-
-    def completions(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Record the completions of a rollout."""
-
-    def log(self, level: str, event: str, message: str, **fields: Any) -> None:
-        """Record an event."""
-
-
 class StepCompletions:
     """Provides the batches of a loop that learns from its own completions, and records some of them."""
 
-    def __init__(self, rollouts: Rollouts, recorder: RolloutRecorder) -> None:
+    def __init__(self, rollouts: Rollouts, recorder: Recorder) -> None:
         self._rollouts = rollouts
         self._recorder = recorder
         self._updates = rollouts.objective.updates_per_rollout
@@ -353,9 +342,9 @@ class StepCompletions:
         """Return whether the update after `step` steps needs new completions."""
         return step % self._updates == 0
 
-    def batch(self, source: BatchSource, step: int, state: TrainState, frozen: Params) -> HostBatch:
-        """Return the batch of the update after `step` steps: completions of the source's next prompts."""
-        rollout = self._rollouts.draw(step, source.batch(step // self._updates), state, frozen)
+    def batch(self, prompts: HostBatch, step: int, state: TrainState, frozen: Params) -> HostBatch:
+        """Return the batch of the update after `step` steps: completions of prompts."""
+        rollout = self._rollouts.draw(step, prompts, state, frozen)
         self._figures = rollout.figures
         if step + 1 in self._logged:
             self._recorder.completions(rollout.rows)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import FrameType, MappingProxyType, TracebackType
+from types import FrameType, MappingProxyType
 from typing import Any, Self
 
 import psutil
@@ -112,9 +112,7 @@ class StopRequest:
                 self._handlers[number] = signal.signal(number, self._receive)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
 

@@ -6,9 +6,9 @@ A state is passed in a one-element list, so that the loop has the only reference
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -16,9 +16,8 @@ import jax
 from schemas.problems import Problem, ProblemError, problem_of
 from trainer.config.tree import OptimizerConfig
 from trainer.loop.compilation import Compiled, Program, jitted
-from trainer.loop.nonfinite import initial_loss_scale, initial_skipped_steps, uses_loss_scale
 from trainer.loop.optimizer import build_optimizer
-from trainer.loop.step import TrainState, first_state
+from trainer.loop.step import TrainState, first_state, initial_loss_scale, initial_skipped_steps
 from trainer.loop.task import Task, add_shardings, copy_reference_params
 from trainer.model.decoder import flatten, params_sha256
 from trainer.model.layers import is_lora
@@ -44,23 +43,21 @@ def state_shapes(task: Task) -> TrainState:
 
 def unplaced_state(task: Task) -> TrainState:
     """Return shapes and dtypes of a run's state, without shardings."""
-    config, shapes = task.config, tuple(task.trained.items())
-    return _state_of_shapes(config.optimizer, config.limits.steps, shapes, scaled=uses_loss_scale(config.precision))
+    config = task.config
+    is_scaled = config.precision.compute == "float16"
+    return _state_of_shapes(config.optimizer, config.limits.steps, tuple(task.trained.items()), is_scaled=is_scaled)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64)  # optimizers trace a function for each array, and plans need many states
 def _state_of_shapes(
-    optimizer: OptimizerConfig, steps: int, shapes: tuple[tuple[str, jax.ShapeDtypeStruct], ...], *, scaled: bool
+    optimizer: OptimizerConfig, steps: int, shapes: tuple[tuple[str, jax.ShapeDtypeStruct], ...], *, is_scaled: bool
 ) -> TrainState:
-    """Return the shapes of a state, cached: optimizers trace a function for each array, and plans need many states."""
-    state: TrainState = jax.eval_shape(
-        lambda trained: _init_state(optimizer, steps, trained, scaled=scaled), dict(shapes)
-    )
+    state: TrainState = jax.eval_shape(partial(_init_state, optimizer, steps, is_scaled=is_scaled), dict(shapes))
     return state
 
 
-def _init_state(optimizer: OptimizerConfig, steps: int, trained: Params, *, scaled: bool) -> TrainState:
-    scale = initial_loss_scale() if scaled else None
+def _init_state(optimizer: OptimizerConfig, steps: int, trained: Params, *, is_scaled: bool) -> TrainState:
+    scale = initial_loss_scale() if is_scaled else None
     skipped = None if optimizer.max_nonfinite_steps is None else initial_skipped_steps()
     return first_state(trained, build_optimizer(optimizer, steps=steps), scale, skipped)
 
@@ -74,7 +71,7 @@ def draw_program(task: Task, wanted: Callable[[str], bool]) -> Program:
         return {name: value for name, value in params.items() if wanted(name)}
 
     shapes = add_shardings({name: shape for name, shape in task.shapes.items() if wanted(name)}, task)
-    return Program(function=jitted(task, draw, out_shardings=tree_shardings(shapes)), arguments=(), settings={})
+    return Program(function=jitted(task, draw, out_shardings=tree_shardings(shapes)), arguments=())
 
 
 def start_program(task: Task) -> Program:
@@ -82,10 +79,10 @@ def start_program(task: Task) -> Program:
     state, config = state_shapes(task), task.config
 
     def start(trained: Params) -> TrainState:
-        return _init_state(config.optimizer, config.limits.steps, trained, scaled=uses_loss_scale(config.precision))
+        return _init_state(config.optimizer, config.limits.steps, trained, is_scaled=state.loss_scale is not None)
 
     function = jitted(task, start, donate_argnums=(0,), out_shardings=tree_shardings(state))
-    return Program(function=function, arguments=(state.trained,), settings={}, donated=(0,))
+    return Program(function=function, arguments=(state.trained,))
 
 
 def compile_initial(task: Task) -> dict[str, Compiled]:
@@ -96,32 +93,32 @@ def compile_initial(task: Task) -> dict[str, Compiled]:
     return programs | {"start": start_program(task).compile()}
 
 
-def initial_state(task: Task, programs: Mapping[str, Compiled] | None = None) -> tuple[list[TrainState], Params]:
+def initial_state(
+    task: Task, programs: Mapping[str, Compiled] | None = None, on_start: Callable[[], None] = lambda: None
+) -> tuple[list[TrainState], Params]:
     """Return the initial state in a one-element list, and the frozen parameters; see `compile_initial`.
 
-    Raises:
-        ProblemError: exit code 2; the model's files cannot be used.
+    `on_start` is called before programs run, after files are read. Raises `ProblemError` with exit code 2 if the
+    model's files cannot be used.
     """
     programs = programs or compile_initial(task)
+    if not task.model.reads_weights:
+        on_start()
     trained, frozen = partition(task.model.method, initial_params(task, programs.get("draw")))
     if task.reference:
         frozen |= copy_reference_params(trained)  # before they are donated
+    on_start()
     state: TrainState = programs["start"].call(trained)
     return [state], frozen
 
 
-def initial_params(task: Task, draw: Compiled | None = None) -> Params:
-    """Return all initial parameters on their devices; see `some_params`."""
-    return some_params(task, lambda name: True, draw)
+def initial_params(
+    task: Task, draw: Compiled | None = None, *, wanted: Callable[[str], bool] = lambda name: True
+) -> Params:
+    """Return the initial parameters whose names are `wanted` on their devices, sorted by name.
 
-
-def some_params(task: Task, wanted: Callable[[str], bool], draw: Compiled | None = None) -> Params:
-    """Return the initial parameters whose names are `wanted`, sorted by name.
-
-    They are read from files, or computed by `draw` or a program compiled here.
-
-    Raises:
-        ProblemError: exit code 2; the model's files cannot be used.
+    They are read from files, or computed by `draw` or a program compiled here. Raises `ProblemError` with exit code 2
+    if the model's files cannot be used.
     """
     model = task.model
     if not model.reads_weights:
@@ -137,29 +134,30 @@ def some_params(task: Task, wanted: Callable[[str], bool], draw: Compiled | None
 
 
 def refuse_other_base(manifest: Mapping[str, Any], task: Task, *, file: str, trains: bool) -> None:
-    """Refuse a base model with another tokenizer or other weights than a run's, because every result would differ.
+    """Refuse a base model with another tokenizer or other weights than a run's (`ProblemError`, exit code 3).
 
     Only frozen parameters are compared, or all initial ones if it `trains` again. `file` names the run in problems.
-
-    Raises:
-        ProblemError: exit code 3; with both hashes.
     """
-    problems = [
-        *_tokenizer_problems(manifest, task.model.source, file),
-        *_weights_problems(manifest, task, file, trains=trains),
-    ]
-    if problems:
-        raise ProblemError(problems, exit_code=REFUSED)
+    refuse_other_tokenizer(manifest, task.model.source, file=file)
+    model = manifest["model"]
+    if model["weights"] != "pretrained" or not task.model.reads_weights:
+        return
+    if "frozen_sha256" in model and task.model.frozen:
+        stated = model["frozen_sha256"]
+        found = params_sha256(initial_params(task, wanted=lambda name: not task.model.method.is_trained(name)))
+    elif trains and manifest["parent"] is None:
+        stated, found = model["weights_sha256"], params_sha256(initial_params(task))
+    else:
+        return
+    if stated != found:
+        raise ProblemError([base_mismatch(manifest, "weights", stated, found, file)], exit_code=REFUSED)
 
 
 def refuse_other_tokenizer(manifest: Mapping[str, Any], source: ModelSource, *, file: str) -> None:
-    """Refuse a tokenizer that is not the one of a run.
-
-    Raises:
-        ProblemError: exit code 3; with both hashes.
-    """
-    if problems := list(_tokenizer_problems(manifest, source, file)):
-        raise ProblemError(problems, exit_code=REFUSED)
+    """Refuse a tokenizer that is not the one of a run (`ProblemError`, exit code 3)."""
+    stated, found = manifest["model"].get("tokenizer_sha256"), source.tokenizer_sha256()
+    if stated not in (None, found):
+        raise ProblemError([base_mismatch(manifest, "tokenizer", stated, found, file)], exit_code=REFUSED)
 
 
 def base_mismatch(manifest: Mapping[str, Any], what: str, stated: str, found: str, file: str) -> Problem:
@@ -167,31 +165,6 @@ def base_mismatch(manifest: Mapping[str, Any], what: str, stated: str, found: st
     name, revision = manifest["model"]["name"], manifest["model"]["revision"]
     at = f" at revision {revision}" if revision else ""
     verb = "have" if what == "weights" else "has"
-    return problem_of(
-        "TP765",
-        file=file,
-        pointer="/model",
-        what=f"The {what} of the base model here {verb} the SHA-256 {found}; the run used {stated}.",
-        next=f"Download {name}{at} and pass its folder with --model.",
-    )
-
-
-def _tokenizer_problems(manifest: Mapping[str, Any], source: ModelSource, file: str) -> Iterator[Problem]:
-    stated, found = manifest["model"].get("tokenizer_sha256"), source.tokenizer_sha256()
-    if stated is not None and stated != found:
-        yield base_mismatch(manifest, "tokenizer", stated, found, file)
-
-
-def _weights_problems(manifest: Mapping[str, Any], task: Task, file: str, *, trains: bool) -> Iterator[Problem]:
-    model = manifest["model"]
-    if model["weights"] != "pretrained" or not task.model.reads_weights:
-        return
-    if "frozen_sha256" in model and task.model.frozen:
-        stated = model["frozen_sha256"]
-        found = params_sha256(some_params(task, lambda name: not task.model.method.is_trained(name)))
-    elif trains and manifest["parent"] is None:
-        stated, found = model["weights_sha256"], params_sha256(initial_params(task))
-    else:
-        return
-    if stated != found:
-        yield base_mismatch(manifest, "weights", stated, found, file)
+    said = f"The {what} of the base model here {verb} the SHA-256 {found}; the run used {stated}."
+    then = f"Download {name}{at} and pass its folder with --model."
+    return problem_of("TP765", file=file, pointer="/model", what=said, next=then)

@@ -1,33 +1,27 @@
-"""One optimizer step: gradient, clipping, update.
+"""One optimizer step: gradient, clipping, update, and what happens to numbers that are not finite.
 
 With gradient accumulation, the gradient is that of the mean loss per unit of weight (for example per supervised token)
-over all microbatches. Their weights differ, so sums are added and divided once by the total; a mean of means would be
-wrong. The step is independent of model, objective and method: it takes a function from parameters and a microbatch to
-sums.
+over all microbatches. Their weights differ, so sums are added and divided once by the total.
+
+float16 gradients smaller than 6e-8 underflow, so the loss is multiplied before it is differentiated and the gradient
+divided by the same factor in float32 (arXiv 1710.03740, section 3.2), which follows the rule of `torch.amp.GradScaler`.
+A skipped step leaves parameters and optimizer state unchanged, and still counts: the next step takes the next rows and
+the learning rate of its own number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int32, Key
+from jaxtyping import Array, Bool, Float, Float32, Int32, Key
 
-from trainer.loop.moments import round_like
-from trainer.loop.nonfinite import (
-    LOSS_SCALE,
-    SKIPPED,
-    SKIPPED_BEYOND,
-    SKIPPED_IN_A_ROW,
-    LossScale,
-    SkippedSteps,
-    conditional_update,
-    next_loss_scale,
-    next_skipped_steps,
-)
+from schemas.formats import quantity
+from trainer.loop.optimizer import stochastic_round
 from trainer.objectives.objective import LossSums, Microbatch
 
 Params = Any
@@ -41,6 +35,40 @@ LossFn = Callable[[Params, Params, Microbatch, Key[Array, ""]], LossSums]
 
 LOSS_STREAM = 0x6472_6F70
 """Separates the keys of the loss from the keys of stochastic rounding."""
+
+
+INITIAL_SCALE = 65536.0
+GROWTH_FACTOR = 2.0
+BACKOFF_FACTOR = 0.5
+GROWTH_INTERVAL = 2000
+"""Finite gradients in a row after which the scale grows."""
+
+MIN_SCALE = 1.0
+"""A run ends below this scale: unscaled gradients overflow float16 too."""
+
+LOSS_SCALE, SKIPPED = "loss_scale", "skipped_steps"
+SKIPPED_IN_A_ROW, SKIPPED_BEYOND = "skipped_in_a_row", "skipped_beyond"
+"""Metrics: the factor of the loss, and steps skipped in total, in a row, and in a row beyond the limit."""
+
+MAX_LISTED = 32
+"""Rows of a batch that a message lists."""
+
+REMEDY = "set precision.compute to bfloat16 or float32, or lower optimizer.learning_rate"
+
+
+class LossScale(NamedTuple):
+    """Loss scale, a part of the train state if matrix products are float16."""
+
+    scale: Float32[Array, ""]
+    good_steps: Int32[Array, ""]
+    """Finite gradients in a row since the scale last changed."""
+
+
+class SkippedSteps(NamedTuple):
+    """Counters of skipped steps, a part of the train state if `optimizer.max_nonfinite_steps` is set."""
+
+    total: Int32[Array, ""]
+    in_a_row: Int32[Array, ""]
 
 
 class TrainState(NamedTuple):
@@ -89,12 +117,9 @@ def build_step(
 ) -> Callable[[TrainState, Params, Batch], tuple[TrainState, StepMetrics]]:
     """Return the function of one optimizer step, to be jitted with its first argument donated.
 
-    Args:
-        loss_fn: Sums of a microbatch.
-        optimizer: Optimizer from `build_optimizer`.
-        max_grad_norm: Clip the gradient to this global norm, or None.
-        seed: Seed of dropout and stochastic rounding; the noise of step k depends on seed and k alone.
-        max_nonfinite_steps: Skip at most this many non-finite steps in a row, or None to skip none.
+    The gradient is clipped to the global norm `max_grad_norm`. `seed` is that of dropout and stochastic rounding; the
+    noise of step k depends on seed and k alone. At most `max_nonfinite_steps` in a row are skipped, or none if it is
+    None.
     """
 
     def train_step(state: TrainState, frozen: Params, batch: Batch) -> tuple[TrainState, StepMetrics]:
@@ -136,11 +161,7 @@ def safe_denominator(weight: Float[Array, ""]) -> Float[Array, ""]:
 def should_update(
     state: TrainState, loss: Float[Array, ""], grad_norm: Float[Array, ""], limit: int | None
 ) -> Bool[Array, ""]:
-    """Return whether to apply the update of a step.
-
-    Loss scaling cannot fix a non-finite loss. If steps are skipped for loss scaling only, such a step is applied, and
-    the run ends.
-    """
+    """Return whether to apply an update; unless steps are counted, a loss that is not finite ends the run anyway."""
     finite = jnp.isfinite(grad_norm)
     if state.skipped is None or limit is None:
         return finite | ~jnp.isfinite(loss)
@@ -218,14 +239,104 @@ def gradient_of_sum(
 def apply_updates(params: Params, updates: Params, key: Array) -> Params:
     """Add updates to parameters; bfloat16 leaves are rounded stochastically, each with its own key."""
     leaves, structure = jax.tree.flatten(params)
-    keys = jax.random.split(key, len(leaves))
-    changed = [
-        round_like(leaf.astype(jnp.float32) + update, leaf, keys[index])
-        for index, (leaf, update) in enumerate(zip(leaves, jax.tree.leaves(updates), strict=True))
-    ]
+    keys, changed = jax.random.split(key, len(leaves)), []
+    for number, (leaf, update) in enumerate(zip(leaves, jax.tree.leaves(updates), strict=True)):
+        total = leaf.astype(jnp.float32) + update
+        changed.append(stochastic_round(total, keys[number]) if leaf.dtype == jnp.bfloat16 else total)
     return jax.tree.unflatten(structure, changed)
 
 
 def cast_to_fp32(params: Params) -> Params:
     """Cast every leaf to float32."""
     return jax.tree.map(lambda leaf: leaf.astype(jnp.float32), params)
+
+
+def initial_loss_scale() -> LossScale:
+    """Return the loss scale before the first step."""
+    return LossScale(scale=jnp.float32(INITIAL_SCALE), good_steps=jnp.int32(0))
+
+
+def initial_skipped_steps() -> SkippedSteps:
+    """Return the counters before the first step."""
+    return SkippedSteps(total=jnp.int32(0), in_a_row=jnp.int32(0))
+
+
+def next_loss_scale(state: LossScale, *, finite: Bool[Array, ""]) -> LossScale:
+    """Return the loss scale after a step: halved if its gradient is not finite, doubled after 2,000 finite ones."""
+    good = state.good_steps + jnp.int32(1)
+    grows = good >= jnp.int32(GROWTH_INTERVAL)
+    grown = state.scale * jnp.float32(GROWTH_FACTOR)
+    after_good = jnp.where(grows & jnp.isfinite(grown), grown, state.scale)
+    return LossScale(
+        scale=jnp.where(finite, after_good, state.scale * jnp.float32(BACKOFF_FACTOR)),
+        good_steps=jnp.where(finite & ~grows, good, jnp.int32(0)),
+    )
+
+
+def next_skipped_steps(before: SkippedSteps, *, finite: Bool[Array, ""], limit: int) -> SkippedSteps:
+    """Return the counters after a step, given whether its numbers were finite.
+
+    After more than `limit` skipped steps in a row every step is skipped, so that the state stays as it was until the
+    loop, which does not look at every step, ends the run.
+    """
+    skipped = ~finite | (before.in_a_row > jnp.int32(limit))
+    return SkippedSteps(
+        total=before.total + skipped.astype(jnp.int32),
+        in_a_row=jnp.where(skipped, before.in_a_row + jnp.int32(1), jnp.int32(0)),
+    )
+
+
+def conditional_update(
+    condition: Bool[Array, ""], update: Callable[[Any, Any], tuple[Any, Any]], params: Any, opt_state: Any
+) -> tuple[Any, Any]:
+    """Apply an update of parameters and optimizer state in place if a condition holds; the schedule advances anyway.
+
+    With `jax.lax.cond` CUDA, and with `jnp.where` or `fori_loop` a CPU keeps both versions in memory. A `while_loop` of
+    at most one iteration updates them in place on CPU, GPU and TPU.
+    """
+
+    def once(carry: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+        return jnp.zeros((), jnp.bool_), *update(carry[1], carry[2])
+
+    _, new_params, new_state = jax.lax.while_loop(lambda carry: carry[0], once, (condition, params, opt_state))
+
+    def is_schedule(node: Any) -> bool:
+        return isinstance(node, optax.ScaleByScheduleState)
+
+    def advance(new: Any, old: Any) -> Any:
+        return optax.ScaleByScheduleState(count=old.count + jnp.int32(1)) if is_schedule(old) else new
+
+    return new_params, jax.tree.map(advance, new_state, opt_state, is_leaf=is_schedule)
+
+
+class NonfiniteError(NamedTuple):
+    """Why a run ends: the step, the kind of failure for the manifest's `exit.error`, and a message."""
+
+    step: int
+    error: str
+    because: str
+
+
+def find_nonfinite(metrics: StepMetrics, *, step: int, rows: Callable[[int], Sequence[int]]) -> NonfiniteError | None:
+    """Return why a step, counted from 1, ends the run, or None; `rows` are those of a step counted from 0."""
+    named, is_counted, is_scaled = metrics.named, SKIPPED_BEYOND in metrics.named, LOSS_SCALE in metrics.named
+    if beyond := int(named.get(SKIPPED_BEYOND, 0)):
+        limit, last = int(named[SKIPPED_IN_A_ROW]) - beyond, step - beyond + 1
+        learned = rows(last - 1)
+        more = f" and {len(learned) - MAX_LISTED:,} more" if len(learned) > MAX_LISTED else ""
+        because = (
+            f"loss or gradient of {quantity(limit + 1, 'step')} in a row, the last of them step {last}, is not finite, "
+            f"and optimizer.max_nonfinite_steps is {limit}; step {last} learned from the rows "
+            f"{', '.join(map(str, learned[:MAX_LISTED]))}{more}, counted from 0"
+        )
+        return NonfiniteError(step, "non_finite_steps", because)
+    if not is_counted and not math.isfinite(metrics.loss):
+        # The loss scale does not act on the forward pass.
+        why = f": activations may be beyond 65,504, where float16 ends; {REMEDY}" if is_scaled else ""
+        return NonfiniteError(step, "non_finite_loss", f"the loss at step {step} is not finite{why}")
+    if not is_counted and not is_scaled and not math.isfinite(metrics.grad_norm):
+        return NonfiniteError(step, "non_finite_gradient", f"the gradient at step {step} is not finite")
+    if is_scaled and (scale := float(named[LOSS_SCALE])) < MIN_SCALE:
+        what = f"the loss scale at step {step} is {scale:g}: gradients are beyond float16 without scaling too"
+        return NonfiniteError(step, "loss_scale_collapsed", f"{what}; {REMEDY}")
+    return None

@@ -12,16 +12,16 @@ import numpy as np
 from flax import nnx
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
-from schemas.problems import Problem, problem_of
+from schemas.problems import ProblemError, problem_of
 from trainer.config.tree import Config
 from trainer.data.batches import bucket_lengths
-from trainer.loop.moments import CodedMoment
+from trainer.loop.optimizer import CodedMoment
 from trainer.model.attention import AttentionKernel, AttentionKind
 from trainer.model.decoder import Decoder
 from trainer.model.model import Model, build_model, partition
 from trainer.model.source import ModelSource
 from trainer.model.stacks import Params
-from trainer.objectives import build_objective
+from trainer.objectives import build_objective, find_contradictions
 from trainer.objectives.objective import Objective
 from trainer.recorder.environment import CompilerOptions, select_level
 
@@ -58,17 +58,10 @@ class Task:
 
     @classmethod
     def of(cls, config: Config, source: ModelSource, mesh: Mesh, *, platform: str | None = None) -> Task:
-        """Return the task of a configuration.
+        """Return the task of a configuration on a mesh of devices, or of `shapes_mesh` if nothing is executed.
 
-        Args:
-            config: Configuration of the run.
-            source: Shape, tokenizer and files of the model.
-            mesh: Devices, or `shapes_mesh` if nothing is executed.
-            platform: cpu, gpu or tpu for training, or None for evaluation and export, which use unstacked layers and
-                plain attention.
-
-        Raises:
-            ProblemError: exit code 2; the model lacks projections that the method needs, or settings conflict.
+        `platform` is None for evaluation and export, which use unstacked layers and plain attention. Raises
+        `ProblemError` with exit code 2 if the model lacks projections that the method needs, or settings conflict.
         """
         model = build_model(config, source, on_cpu=platform in (None, "cpu"))
         is_scanned = platform is not None and uses_scan(config, model, platform=platform, devices=mesh.size)
@@ -95,8 +88,8 @@ class Task:
     @property
     def kernel(self) -> AttentionKernel | None:
         """Kernel of the attention in training, or None for plain attention."""
-        kind = self.attention
-        return None if kind == "plain" else AttentionKernel(kind=kind, mesh=self.mesh if self.mesh.size > 1 else None)
+        mesh = self.mesh if self.mesh.size > 1 else None
+        return None if self.attention == "plain" else AttentionKernel(kind=self.attention, mesh=mesh)
 
     @property
     def shapes(self) -> Params:
@@ -125,9 +118,9 @@ class Task:
     @property
     def tokens_per_step(self) -> int:
         """Tokens of an optimizer step over all devices, with every sequence padded to the full length."""
-        sequences = self.config.batch.microbatch_size * self.mesh.size
-        tokens: int = self.objective.described(sequences)["tokens"].size
-        return self.config.batch.accumulation_steps * tokens
+        batch = self.config.batch
+        tokens: int = self.objective.described(batch.microbatch_size * self.mesh.size)["tokens"].size
+        return batch.accumulation_steps * tokens
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -143,9 +136,8 @@ class Task:
 
     def changed(self, config: Config) -> Task:
         """Return the task of another configuration with the same model and devices."""
-        return replace(
-            Task.of(config, self.model.source, self.mesh), is_scanned=self.is_scanned, platform=self.platform
-        )
+        task = Task.of(config, self.model.source, self.mesh)
+        return replace(task, is_scanned=self.is_scanned, platform=self.platform)
 
 
 def copy_reference_params(trained: Params) -> Params:
@@ -162,11 +154,10 @@ def uses_scan(config: Config, model: Model, *, platform: str, devices: int) -> b
     """Return whether equal layers are stacked in training (`memory.layers`).
 
     A stack is compiled once, and the gradients of its layers exist together. A CPU compiler keeps all gradients anyway,
-    and before jax 0.11.1 it undoes rematerialization of consecutive layers but not inside a loop. So stacking on a CPU
-    takes less time to compile, less memory and no more time to run. An accelerator could otherwise apply each layer's
-    update as soon as its gradient exists: Gemma 2B takes 13.3 GiB of a TPU unrolled and 22.6 GiB stacked. Decoding
-    always uses unstacked layers, because a loop would copy each layer's weights for every token; so do runs that sample
-    completions.
+    so there stacking takes less time to compile, less memory and no more time to run. An accelerator could otherwise
+    apply each layer's update as soon as its gradient exists: Gemma 2B takes 13.3 GiB of a TPU unrolled and 22.6 GiB
+    stacked. Decoding uses unstacked layers, as a loop would copy each layer's weights for every token; so do runs that
+    sample.
     """
     if build_objective(config).updates_per_rollout:
         return False
@@ -181,19 +172,8 @@ def _obstacles_to_scan(config: Config, *, devices: int) -> list[str]:
     return obstacles + (["optimizer.name is adafactor"] if config.optimizer.name == "adafactor" else [])
 
 
-def scan_problems(config: Config, *, devices: int) -> list[Problem]:
-    """Return the problem of `memory.layers: scanned` if layers cannot be stacked."""
-    if config.memory.layers != "scanned" or not (obstacles := _obstacles_to_scan(config, devices=devices)):
-        return []
-    what = f"memory.layers is scanned and {' and '.join(obstacles)}."
-    return [problem_of("TP706", file=config.name, pointer="/memory/layers", what=what)]
-
-
 def choose_attention(config: Config, *, platform: str | None) -> AttentionKind:
-    """Return the attention over whole sequences in training (`memory.attention`); see docs/decisions/memory.md.
-
-    Decoding uses plain attention with a cache; pass `platform=None` for it.
-    """
+    """Return the attention over whole sequences; decoding (`platform=None`) uses plain attention with a cache."""
     if platform is None:
         return "plain"
     if config.memory.attention != "auto":
@@ -210,12 +190,18 @@ def _obstacles_to_splash(config: Config, *, platform: str) -> list[str]:
     return obstacles + (["memory.layers is scanned"] if config.memory.layers == "scanned" else [])
 
 
-def attention_problems(config: Config, *, platform: str) -> list[Problem]:
-    """Return the problem of `memory.attention: splash` if it is not supported."""
-    if config.memory.attention != "splash" or not (obstacles := _obstacles_to_splash(config, platform=platform)):
-        return []
-    what = f"memory.attention is splash and {' and '.join(obstacles)}."
-    return [problem_of("TP707", file=config.name, pointer="/memory/attention", what=what)]
+def refuse_conflicts(config: Config, *, platform: str, devices: int) -> None:
+    """Refuse settings that conflict with each other or with the devices (`ProblemError`, exit code 2)."""
+    problems = find_contradictions(config)
+    for code, key, value, obstacles in (
+        ("TP706", "layers", "scanned", _obstacles_to_scan(config, devices=devices)),
+        ("TP707", "attention", "splash", _obstacles_to_splash(config, platform=platform)),
+    ):
+        if obstacles and getattr(config.memory, key) == value:
+            what = f"memory.{key} is {value} and {' and '.join(obstacles)}."
+            problems.append(problem_of(code, file=config.name, pointer=f"/memory/{key}", what=what))
+    if problems:
+        raise ProblemError(problems, exit_code=2)
 
 
 def build_mesh(devices: Sequence[Any]) -> Mesh:
@@ -237,32 +223,31 @@ def state_shardings(state: Any, mesh: Mesh, *, shard_params: bool) -> Any:
     divide them, and replicated otherwise.
     """
 
-    def sharding(leaf: Any, like: Any = None) -> NamedSharding:
+    def sharding(leaf: Any, like: Any) -> NamedSharding:
         if not shard_params or mesh.size == 1:
             return NamedSharding(mesh, PartitionSpec())
-        spec = longest_axis((leaf if like is None else like).shape, mesh.size)[: leaf.ndim]
+        spec = longest_axis(like.shape, mesh.size)[: leaf.ndim]
         divides = all(axis is None or size % mesh.size == 0 for axis, size in zip(spec, leaf.shape, strict=False))
         return NamedSharding(mesh, PartitionSpec(*spec) if divides else PartitionSpec())
 
     def shardings(node: Any) -> Any:
         if not isinstance(node, CodedMoment):
-            return sharding(node)
+            return sharding(node, node)
         scales = {name: sharding(scale, node.codes[name]) for name, scale in node.scales.items()}
-        return CodedMoment({name: sharding(codes) for name, codes in node.codes.items()}, scales)
+        return CodedMoment({name: sharding(codes, codes) for name, codes in node.codes.items()}, scales)
 
     return jax.tree.map(shardings, state, is_leaf=lambda node: isinstance(node, CodedMoment))
 
 
 def longest_axis(shape: Sequence[int], devices: int) -> PartitionSpec:
-    """Split an array along its longest axis that the number of devices divides, or replicate it.
-
-    `longest_axis((100, 64), 8)` splits the second axis.
-    """
+    """Split an array along its longest axis that `devices` divides (the second of (100, 64) for 8), or replicate it."""
     divisible = [axis for axis, length in enumerate(shape) if length >= devices and length % devices == 0]
-    if not divisible:
-        return PartitionSpec()
-    longest = max(divisible, key=lambda axis: shape[axis])
-    return PartitionSpec(*[AXIS if axis == longest else None for axis in range(len(shape))])
+    longest = max(divisible, key=lambda axis: shape[axis], default=None)
+    return (
+        PartitionSpec()
+        if longest is None
+        else PartitionSpec(*(AXIS if axis == longest else None for axis in range(len(shape))))
+    )
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:

@@ -17,7 +17,7 @@ from trainer.loop.task import Task, shapes_mesh
 from trainer.model.source import resolve_for_planning
 from trainer.planning.duration import predict_step
 from trainer.planning.memory import Estimator
-from trainer.recorder.memory import BY_DEVICE
+from trainer.recorder.sensors import BY_DEVICE
 
 FEWEST_ROWS = 3
 """Rows of metrics.jsonl, without the first slow one, that a step time needs."""

@@ -15,10 +15,10 @@ from schemas.problems import Problem, ProblemError
 from trainer.config.tree import Config
 from trainer.data.answers import EvalShape
 from trainer.data.rows import read_eval_set
-from trainer.loop.task import Task, attention_problems, scan_problems, shapes_mesh
+from trainer.loop.task import Task, refuse_conflicts, shapes_mesh
 from trainer.model.model import build_model
 from trainer.model.source import resolve_for_planning
-from trainer.objectives import build_objective, find_contradictions
+from trainer.objectives import build_objective
 from trainer.objectives.data import Data, read_data, read_training_rows, too_long_sequences
 from trainer.runtime import too_few_devices
 
@@ -71,9 +71,7 @@ def read_subject(config: Config, target: Target, *, say: Callable[[str], None] =
             devices.
     """
     devices = devices_used(config, target)
-    refused = (*scan_problems(config, devices=devices), *attention_problems(config, platform=target.platform))
-    if problems := [*find_contradictions(config), *refused]:
-        raise ProblemError(problems, exit_code=2)
+    refuse_conflicts(config, platform=target.platform, devices=devices)
     source = resolve_for_planning(config.model.name, config.model.revision)
     task = Task.of(config, source, shapes_mesh(devices), platform=target.platform)
     if too_long := too_long_sequences(config, task.model):

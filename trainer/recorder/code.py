@@ -1,10 +1,7 @@
 """Identify the code that ran: commit, branch, and differences from the commit.
 
-The code is trainproof's own: the git checkout or the installation that contains this package. A user's repository
-around an installed copy says nothing about it. A wheel carries the identity of the checkout that it was built from; an
-installation from a repository has its commit in `direct_url.json` (PEP 610). Installed files are compared with the
-distribution's RECORD.
-
+The code is the git checkout or the installation that contains this package. A wheel carries the identity of the
+checkout that it was built from; an installation from a repository has its commit in `direct_url.json` (PEP 610).
 `setup.py` loads this file by its path, so it imports nothing but the standard library.
 """
 
@@ -87,16 +84,18 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 def installed_identity(installed: Distribution) -> dict[str, Any]:
     """Return commit and its source (`wheel`, `direct_url` or None), a hash of the installed files, and edited files."""
+
+    def record_hash(path: Path) -> str:
+        """Return the hash of a file in the notation of RECORD."""
+        return urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest()).rstrip(b"=").decode()
+
     home = Path(str(installed.locate_file("")))
-    recorded = {
-        file.as_posix(): file.hash.value
-        for file in installed.files or ()
-        if file.hash and file.parts[0] in CODE_FOLDERS
-    }
+    listed = [file for file in installed.files or () if file.hash and file.parts[0] in CODE_FOLDERS]
+    recorded = {file.as_posix(): file.hash.value for file in listed if file.hash}
+    found = (path for package in CODE_FOLDERS for path in sorted((home / package).rglob("*")))
     present = {
-        path.relative_to(home).as_posix(): _record_hash(path)
-        for package in CODE_FOLDERS
-        for path in sorted((home / package).rglob("*"))
+        path.relative_to(home).as_posix(): record_hash(path)
+        for path in found
         if path.is_file() and path.suffix != ".pyc"
     }
     differs = sorted(name for name in recorded.keys() | present.keys() if recorded.get(name) != present.get(name))
@@ -118,11 +117,6 @@ def _recorded_identity(installed: Distribution) -> tuple[str | None, dict[str, A
             # The installer checked out the commit itself, so the tree was clean.
             return "direct_url", {**unknown, "commit": commit, "dirty": False}
     return None, unknown
-
-
-def _record_hash(path: Path) -> str:
-    """Return the hash of a file in the notation of RECORD."""
-    return urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest()).rstrip(b"=").decode()
 
 
 def _digest(hashes: dict[str, str]) -> str:

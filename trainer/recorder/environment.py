@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -87,16 +87,18 @@ def environment(compiled_for: str | None = None) -> dict[str, Any]:
         "memory_bytes": psutil.virtual_memory().total,
         **({"cpu": name} if (name := cpu_name()) else {}),
         "processor": processor(compiled_for),
-        "packages": {name: found for name in PACKAGES if (found := _installed_version(name))},
+        "packages": installed_versions(PACKAGES),
         "flags": {name: variables[name] for name in FLAGS if variables.get(name)},
     }
 
 
-def _installed_version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+def installed_versions(packages: Iterable[str]) -> dict[str, str]:
+    """Return the versions of those packages that are installed."""
+    found = {}
+    for package in packages:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
 
 
 def processor(compiled_for: str | None = None) -> dict[str, Any]:
@@ -125,14 +127,12 @@ def _cpu_info() -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in lines}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Level:
-    """Instruction set that CPU programs are compiled for in this process."""
+class Level(NamedTuple):
+    """Instruction set that CPU programs are compiled for in this process, and why it is not the configured one."""
 
     name: str
     """`x86-64-v3` or `native`."""
     why: str = ""
-    """Why it is not the configured one, or an empty string."""
 
     @property
     def options(self) -> CompilerOptions:
@@ -149,11 +149,10 @@ def request_level(level: str) -> None:
 def select_level(requested: str) -> Level:
     """Return the level that CPU programs are compiled for in this process, given `precision.cpu_isa`."""
     if requested == NATIVE:
-        return Level(name=NATIVE)
-    why = _unsupported()
-    if not why and MAX_ISA_FLAG not in _xla_flags():
-        why = "JAX had started for all that the processor has"
-    return Level(name=NATIVE, why=why) if why else Level(name=requested)
+        return Level(NATIVE)
+    started = "" if MAX_ISA_FLAG in _xla_flags() else "JAX had started for all that the processor has"
+    why = _unsupported() or started
+    return Level(NATIVE, why) if why else Level(requested)
 
 
 def _xla_flags() -> list[str]:
@@ -175,9 +174,8 @@ def _unsupported() -> str:
 
 def cache_folder() -> Path:
     """Return the folder for what can be computed again: `$TRAINPROOF_CACHE`, else the user's cache folder."""
-    if configured := os.environ.get(CACHE_FOLDER):
-        return Path(configured)
-    return user_folder("XDG_CACHE_HOME", ".cache")
+    configured = os.environ.get(CACHE_FOLDER)
+    return Path(configured) if configured else user_folder("XDG_CACHE_HOME", ".cache")
 
 
 def cache_limit_bytes() -> int:

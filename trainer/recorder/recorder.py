@@ -12,20 +12,19 @@ import os
 import re
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Self
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, Self
 
 import jax
 
 from evidence import layout
 from evidence.extras import need
-from evidence.hashes import Chain, RowsSoFar, sha256_file, sha256_manifest
+from evidence.hashes import Chain, sha256_file, sha256_manifest
 from evidence.lock import RunLock, refuse_without_locks
 from evidence.proof.receipts import load_extent, measure_coverage, run_sha256
 from evidence.proof.signatures import refuse
@@ -36,9 +35,8 @@ from evidence.writing import RowWriter, append_rows, write_json, write_text
 from schemas.catalog import VERSION, schema
 from schemas.formats import visible
 from schemas.problems import INTERNAL_ERROR, Problem, ProblemError, first_line, problem_of
-from trainer.config.tree import Config
 from trainer.recorder.code import code_identity
-from trainer.recorder.environment import environment, select_level
+from trainer.recorder.environment import environment
 
 FAILED = INTERNAL_ERROR
 INTERRUPTED = 5
@@ -47,12 +45,6 @@ FOLDER_MOVED = "it was moved, renamed or removed while the run was writing to it
 
 MAX_RUN_ID = 128
 """Longest run id in characters."""
-
-RESULT_FIELDS = (
-    *("first_loss", "last_loss", "mean_loss", "best_loss", "best_step", "tokens_seen"),
-    *("train_seconds", "compile_seconds", "peak_memory_bytes", "stopped_because"),
-)
-"""Fields of the manifest's `result` that exist from the start, null until they are measured."""
 
 Say = Callable[[str], None]
 """Prints one line."""
@@ -119,16 +111,14 @@ class Recorder:
         self._log = RowWriter(self.folder / layout.LOG)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             if error is not None:
                 self._fail(error)
         finally:
             self._metrics.close()
             self._log.close()
-            self._lock.__exit__(kind, error, trace)
+            self._lock.__exit__()
 
     def _fail(self, error: BaseException) -> None:
         """Seal the run with the outcome of an exception and raise its problems."""
@@ -137,8 +127,7 @@ class Recorder:
         failure = describe_failure(error, file=str(self.folder))
         message = " ".join(problem.what for problem in failure.problems)
         try:
-            details = {"traceback": failure.traceback} if failure.traceback else {}
-            self.log("error", f"run_{failure.status}", message, **details)
+            self.log("error", f"run_{failure.status}", message, **failure.details)
             if self.result.last:
                 self.manifest["result"] |= self.result.document()
                 self.manifest["training"]["steps_done"] = self.result.last["step"]
@@ -191,10 +180,6 @@ class Recorder:
         self.chain.row(self._metrics.append(row))
         self.result.add(row)
 
-    def rows_so_far(self) -> RowsSoFar:
-        """Return the summary of the rows so far for the next entry of the chain."""
-        return self.chain.rows_so_far()
-
     def link(self, **entry: Any) -> None:
         """Append an entry to chain.jsonl; see `Chain.entry`."""
         append_rows(self._path(layout.CHAIN), [self.chain.entry(**entry)])
@@ -244,43 +229,8 @@ class Recorder:
         self.save()
 
 
-def first_manifest(
-    *,
-    run_id: str,
-    command: list[str],
-    config: Config,
-    devices: dict[str, Any],
-    dataset: dict[str, Any],
-    parent: dict[str, Any] | None,
-) -> dict[str, Any]:
-    """Return the document `run_manifest.json` before the first step, with null for what is not known yet."""
-    level = select_level(config.precision.cpu_isa).name if devices["platform"] == "cpu" else None
-    return {
-        "schema_version": VERSION,
-        "run_id": run_id,
-        "mode": config.mode,
-        "status": "running",
-        "started_at": now(),
-        "finished_at": None,
-        "command": command,
-        "code": code_identity(),
-        "environment": environment(level),
-        "devices": devices,
-        "model": None,
-        "dataset": dataset,
-        "training": None,
-        "result": dict.fromkeys(RESULT_FIELDS),
-        "exit": None,
-        "parent": parent,
-        "artifacts": [],
-    }
-
-
 def list_artifacts(folder: Path, *, replaced: Mapping[str, Path] | None = None) -> list[dict[str, Any]]:
-    """Return the artifact list of the manifest: every evidence file with size, hash and role.
-
-    `replaced` has the files that will be moved into the folder, by their later name.
-    """
+    """Return every evidence file with size, hash and role; `replaced` files will be moved here, by later name."""
     files = {folder / name: role for name, role in layout.ROLES.items()}
     files |= dict.fromkeys(sorted((folder / layout.STATES).glob("*.safetensors")), "other")
     artifacts = []
@@ -293,13 +243,9 @@ def list_artifacts(folder: Path, *, replaced: Mapping[str, Path] | None = None) 
 
 
 def build_receipt(folder: Path, kind: str, *, device: dict[str, Any], **groups: Any) -> dict[str, Any]:
-    """Return the document `receipt`, not sealed yet.
+    """Return the document `receipt` of a `replay` or `challenge` of a run folder, not sealed yet.
 
-    Args:
-        folder: Run folder.
-        kind: `replay` or `challenge`.
-        device: The `devices` of a manifest, of this machine.
-        groups: Groups of the receipt, such as `covered`, `result` and `said`.
+    `device` is the manifest's group `devices` of this machine; `groups` are for example `covered`, `result` and `said`.
     """
     code = code_identity()
     receipt = {
@@ -317,11 +263,7 @@ def build_receipt(folder: Path, kind: str, *, device: dict[str, Any], **groups: 
 
 
 def claim(folder: Path) -> None:
-    """Create the folder of a new run, or take an empty one, and check that it is writable.
-
-    Raises:
-        ProblemError: Exit code 2; see `refuse_folder`.
-    """
+    """Create the folder of a new run, or take an empty one, and check that it is writable; see `refuse_folder`."""
     refuse_folder(folder)
     probe = folder / ".writable.tmp"
     try:
@@ -333,10 +275,9 @@ def claim(folder: Path) -> None:
 
 
 def refuse_folder(folder: Path) -> None:
-    """Check that a folder can become a run folder.
+    """Refuse a folder that cannot become a run folder (`ProblemError`, exit code 2).
 
-    Raises:
-        ProblemError: Exit code 2; its name is not a valid run id, it is not empty, or it cannot be written or locked.
+    Its name is not a valid run id, it is not empty, or it cannot be written or locked.
     """
     problems = check_run_name(folder, "--output")
     try:
@@ -362,29 +303,24 @@ def check_run_name(folder: Path, flag: str) -> list[Problem]:
     if re.search(schema("types")["$defs"]["run_id"]["pattern"], name):
         return []
     suggestion = re.sub("[^A-Za-z0-9._-]+", "-", name).lstrip("._-")[:MAX_RUN_ID] or "run"
-    problem = problem_of(
-        "TP032",
-        file=str(folder),
-        what=f"The folder's name {name!r} cannot be the id of a run.",
-        expected=f"letters, digits, dot, underscore and hyphen, a letter or digit first, at most {MAX_RUN_ID}",
-        next=f"Use {flag} with a valid name, for example {suggestion}.",
-    )
-    return [problem]
+    what = f"The folder's name {name!r} cannot be the id of a run."
+    expected = f"letters, digits, dot, underscore and hyphen, a letter or digit first, at most {MAX_RUN_ID}"
+    then = f"Use {flag} with a valid name, for example {suggestion}."
+    return [problem_of("TP032", file=str(folder), what=what, expected=expected, next=then)]
 
 
 def _unwritable(folder: Path, error: OSError) -> Problem:
     return problem_of("TP030", file=str(folder), what=f"The run folder cannot be written: {error.strerror}.", why=None)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Failure:
-    """How an exception ended a run: `status` and `kind` (`exit.error`) of the manifest, and the text for the log."""
+class Failure(NamedTuple):
+    """How an exception ended a run: `kind` (`exit.error`) and other fields of the manifest, and of the log."""
 
-    status: str = "failed"
     kind: str
+    problems: Sequence[Problem]
     exit_code: int = FAILED
-    problems: tuple[Problem, ...]
-    traceback: str | None = None
+    status: str = "failed"
+    details: Mapping[str, str] = MappingProxyType({})
 
 
 def describe_failure(error: BaseException, *, file: str) -> Failure:
@@ -392,29 +328,25 @@ def describe_failure(error: BaseException, *, file: str) -> Failure:
     if isinstance(error, KeyboardInterrupt):
         what = "The run was stopped by a second signal; the current step was not saved."
         problem = problem_of("TP721", file=file, what=what, why=None)
-        return Failure(status="cancelled", kind="cancelled", exit_code=INTERRUPTED, problems=(problem,))
+        return Failure("cancelled", [problem], INTERRUPTED, "cancelled")
     if isinstance(error, ProblemError):
-        return Failure(kind="problem", exit_code=error.exit_code, problems=error.problems)
+        return Failure("problem", error.problems, error.exit_code)
     if isinstance(error, OSError):
-        where = str(error.filename or file)
+        where, kind, then = str(error.filename or file), "disk_full", None
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             needed = f": {error.strerror}" if error.strerror != os.strerror(error.errno) else ""
             what = f"The disk is full{needed}; the run cannot be recorded any further."
-            return Failure(kind="disk_full", problems=(problem_of("TP722", file=where, what=what),))
-        what = f"The run folder could not be written: {error.strerror}."
-        then = "Check the folder and the disk. Then start the run again, with --resume if a checkpoint was saved."
-        return Failure(kind="not_written", problems=(problem_of("TP722", file=where, what=what, next=then),))
+        else:
+            kind, what = "not_written", f"The run folder could not be written: {error.strerror}."
+            then = "Check the folder and the disk. Then start the run again, with --resume if a checkpoint was saved."
+        return Failure(kind, [problem_of("TP722", file=where, what=what, next=then)])
     if is_out_of_memory(error):
         then = f"`trainproof plan --explain-oom {file}` says what filled it and what to change."
-        return Failure(kind="out_of_memory", problems=(_out_of_memory(error, file, then),), traceback=str(error))
-    problem = problem_of(
-        "TP799",
-        file=file,
-        what=f"The run stopped on an error inside trainproof: {type(error).__name__}: {first_line(error)}",
-        next="Report it with the traceback in the last line of the run's log.jsonl.",
-    )
-    text = "".join(traceback.format_exception(error))
-    return Failure(kind=type(error).__name__, problems=(problem,), traceback=text)
+        return Failure("out_of_memory", [_out_of_memory(error, file, then)], details={"traceback": str(error)})
+    what = f"The run stopped on an error inside trainproof: {type(error).__name__}: {first_line(error)}"
+    then = "Report it with the traceback in the last line of the run's log.jsonl."
+    details = {"traceback": "".join(traceback.format_exception(error))}
+    return Failure(type(error).__name__, [problem_of("TP799", file=file, what=what, next=then)], details=details)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -454,8 +386,8 @@ def stamp_start(recorder: Recorder, authority: str | None) -> None:
         return
     message = start_message(recorder.folder, recorder.manifest)
     assert message is not None, "configuration, data and plan have been recorded"
-    sha256 = hashlib.sha256(message).hexdigest()
-    if failure := _stamp(recorder.folder, "start", message, authority):
+    failure, sha256 = _stamp(recorder.folder, "start", message, authority), hashlib.sha256(message).hexdigest()
+    if failure:
         recorder.log("warning", "start_not_stamped", f"no time stamp of the start: {failure}", sha256=sha256)
     else:
         recorder.log("info", "start_stamped", f"time stamp of the start by {authority}", sha256=sha256)

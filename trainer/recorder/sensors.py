@@ -1,24 +1,40 @@
-"""Sample memory, processor load and GPU sensors of the machine into system.jsonl while a run trains.
+"""Sample memory, processor load and GPU sensors into system.jsonl while a run trains, and measure its peak memory.
 
 NVIDIA's figures come from NVML (`nvidia-ml-py`, the extra `sensors`), device memory from JAX. A background thread takes
 the samples; the training thread never waits for it.
+
+Peak memory is that of the device's allocator, or the growth of the process on a CPU: peak resident memory minus that
+before the run's first array. Linux can reset the peak, so each phase of a run has its own (`man 5 proc`, VmHWM and
+clear_refs); elsewhere there is one for the whole process.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import psutil
 
 from evidence import layout
 from evidence.writing import RowWriter
 from trainer.recorder.recorder import Recorder, clock_seconds, now
+
+Part = Literal["prepare", "start", "decode", "rollout", "train", "save"]
+"""Phases of a run: reading and compiling, its programs by their names in plan.json, writing checkpoints."""
+
+BY_DEVICE = "device_allocator"
+BY_PROCESS = "process_growth"
+
+STATUS = Path("/proc/self/status")
+CLEAR_REFS = Path("/proc/self/clear_refs")
 
 SHORTEST_SECONDS = 0.5
 """Shortest time between the last two rows; the system reports a load of 0 over shorter ones."""
@@ -47,27 +63,23 @@ class GpuSensor:
         if devices[0].platform != "gpu":
             return
         try:
-            self._nvml = import_module("pynvml")
+            nvml = self._nvml = import_module("pynvml")
         except ImportError:
             self.missing = f'{NOT_RECORDED}; run `pip install "trainproof[sensors]"`.'
             return
-        numbers = [device.local_hardware_id for device in devices]
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        names = visible.split(",") if visible else list(map(str, range(max(numbers) + 1)))
+        numbers = [device.local_hardware_id for device in devices]
         try:
-            self._nvml.nvmlInit()
-            self._cards = [self._card(names[number].strip()) for number in numbers]
-        except (self._nvml.NVMLError, IndexError) as error:
+            nvml.nvmlInit()
+            names = [visible.split(",")[number].strip() if visible else str(number) for number in numbers]
+            by_index, by_id = nvml.nvmlDeviceGetHandleByIndex, nvml.nvmlDeviceGetHandleByUUID
+            self._cards = [by_index(int(name)) if name.isdigit() else by_id(name) for name in names]
+        except (nvml.NVMLError, IndexError) as error:
             self.missing = f"{NOT_RECORDED}: NVML reports {error}."
 
     def read(self) -> dict[str, list[float | None]]:
         """Return the figures of each card; None if it lacks a sensor, and empty lists without NVML."""
         return {field: [self._query(query, card) for card in self._cards] for field, query in GPU_QUERIES.items()}
-
-    def _card(self, name: str) -> Any:
-        if name.isdigit():
-            return self._nvml.nvmlDeviceGetHandleByIndex(int(name))
-        return self._nvml.nvmlDeviceGetHandleByUUID(name)
 
     def _query(self, query: Callable[[Any, Any], float], card: Any) -> float | None:
         try:
@@ -111,26 +123,17 @@ class DataWait:
 class SystemWatch:
     """Samples the machine in a thread from `start` to `stop`, at intervals and once at the end."""
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        every_seconds: float,
-        devices: Sequence[Any],
-        wait: DataWait,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, folder: Path, *, every_seconds: float, devices: Sequence[Any], wait: DataWait) -> None:
         """Find the sensors of the run's JAX devices and read the counters for the first time."""
         self.error: OSError | None = None
         """Why the rows end early, or None."""
         self.sensor = GpuSensor(devices)
         self._every_seconds = every_seconds
-        self._devices, self._wait, self._clock = devices, wait, clock
+        self._devices, self._wait = devices, wait
         self._process = psutil.Process()
         read_host(self._process)
-        self._before = (clock(), wait.seconds, wait.steps)
+        self._before = (time.monotonic(), wait.seconds, wait.steps)
         self._file = folder / layout.SYSTEM
-        self._rows: RowWriter
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._sample, name="system", daemon=True)
 
@@ -141,18 +144,16 @@ class SystemWatch:
 
     def stop(self) -> None:
         """Take the last sample and close the file; a second call does nothing."""
-        if self._ended.is_set():
-            return
-        self._ended.set()
-        self._thread.join(JOIN_SECONDS)
-        if not self._thread.is_alive():
-            self._rows.close()
+        if not self._ended.is_set():
+            self._ended.set()
+            self._thread.join(JOIN_SECONDS)
+            if not self._thread.is_alive():
+                self._rows.close()
 
     def row(self) -> dict[str, Any]:
         """Return a row of system.jsonl; loads and fractions cover the time since the last row."""
-        at, waited, steps = self._clock(), self._wait.seconds, self._wait.steps
         began, waited_before, steps_before = self._before
-        self._before = (at, waited, steps)
+        at, waited, steps = self._before = (time.monotonic(), self._wait.seconds, self._wait.steps)
         is_training = steps > steps_before and at > began
         return {
             "time": now(),
@@ -170,17 +171,14 @@ class SystemWatch:
             while not self._ended.wait(self._every_seconds):
                 self._rows.append(self.row())
                 is_empty = False
-            if is_empty or self._clock() - self._before[0] >= SHORTEST_SECONDS:
+            if is_empty or time.monotonic() - self._before[0] >= SHORTEST_SECONDS:
                 self._rows.append(self.row())
         except OSError as error:
             self.error = error
 
 
 def observe(recorder: Recorder, every_seconds: float | None, devices: Sequence[Any]) -> DataWait:
-    """Start sampling until the run is sealed, and return the counter for the loop's waiting time.
-
-    Without an interval, nothing is sampled.
-    """
+    """Start sampling until the run is sealed, unless there is no interval; return the counter for the loop's waits."""
     wait = DataWait()
     if every_seconds is None:
         return wait
@@ -196,3 +194,102 @@ def observe(recorder: Recorder, every_seconds: float | None, devices: Sequence[A
     recorder.before_seal.append(end)
     system.start()
     return wait
+
+
+class MemoryWatch:
+    """Measures the peak memory of each phase of a run."""
+
+    def __init__(self, devices: Sequence[Any]) -> None:
+        """Start with the phase `prepare`; the fullest of several devices counts."""
+        self._devices = list(devices)
+        self._on_cpu = all(device.platform == "cpu" for device in self._devices)
+        if self._on_cpu:
+            return_freed_memory()
+        self._bytes_before = int(psutil.Process().memory_info().rss) if self._on_cpu else 0
+        self._peaks: dict[Part, int] = {}
+        self._part: Part = "prepare"
+        self._highest = 0
+        self._has_parts = not self._on_cpu or reset_peak()
+
+    def begins(self, part: Part) -> None:
+        """Start another phase, without the memory that was freed before."""
+        self._note()
+        if self._on_cpu:
+            return_freed_memory()
+            reset_peak()
+        self._part = part
+
+    @contextmanager
+    def during(self, part: Part) -> Iterator[None]:
+        """Measure a block as a phase, then continue the phase before."""
+        before = self._part
+        self.begins(part)
+        try:
+            yield
+        finally:
+            self.begins(before)
+
+    def peak_bytes(self) -> int | None:
+        """Return the peak on the fullest device, or of the whole process on a CPU, or None if it is not reported."""
+        self._note()
+        return self._highest or None
+
+    def document(self) -> dict[str, Any] | None:
+        """Return the manifest's `result.observed_memory`, or None if memory is not reported."""
+        self._note()
+        if not self._peaks:
+            return None
+        grown = {name: max(peak - self._bytes_before, 0) for name, peak in self._peaks.items()}
+        fullest = max(grown, key=lambda name: grown[name])
+        return {
+            "bytes": grown[fullest],
+            "part": fullest if self._has_parts else None,
+            "source": BY_PROCESS if self._on_cpu else BY_DEVICE,
+            "held_before_bytes": self._bytes_before if self._on_cpu else None,
+            "parts": [{"name": name, "bytes": size} for name, size in grown.items()] if self._has_parts else [],
+        }
+
+    def _note(self) -> None:
+        """Add the peak since the last call to the current phase."""
+        peak = process_peak_bytes() if self._on_cpu else device_memory_bytes(self._devices)
+        if peak is None:
+            return
+        # An allocator's peak never shrinks: it belongs to this phase only if it grew.
+        if self._on_cpu or peak > self._highest:
+            self._peaks[self._part] = max(self._peaks.get(self._part, 0), peak)
+        self._highest = max(self._highest, peak)
+
+
+def device_memory_bytes(devices: Sequence[Any]) -> int | None:
+    """Return the peak bytes in use on the fullest device, or None if they report none (a CPU)."""
+    peaks = [(device.memory_stats() or {}).get("peak_bytes_in_use") for device in devices]
+    return max((int(peak) for peak in peaks if peak is not None), default=None)
+
+
+def process_peak_bytes() -> int | None:
+    """Return the peak resident memory of this process, or None if the system does not count it."""
+    if STATUS.is_file():
+        lines = STATUS.read_text(encoding="ascii", errors="replace").splitlines()
+        return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), None)
+    if sys.platform == "win32":
+        return int(psutil.Process().memory_info().peak_wset)
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def reset_peak() -> bool:
+    """Reset the peak resident memory of this process and return whether the system supports that."""
+    try:
+        CLEAR_REFS.write_text("5", encoding="ascii")
+    except OSError:
+        return False
+    return True
+
+
+def return_freed_memory() -> None:
+    """Return freed memory to the system (`man 3 malloc_trim`, glibc only); compilers free much at the end."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)

@@ -32,8 +32,7 @@ from trainer.evaluation.answers import Sampler
 from trainer.evaluation.recorded import logged_scoring, recorded_items
 from trainer.inputs import read_inputs
 from trainer.loop.chain import Segment, split_segments
-from trainer.loop.programs import Steps
-from trainer.loop.record import model_group, training_group
+from trainer.loop.compilation import Steps, model_group, training_group
 from trainer.loop.state import REFUSED
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task, drop_reference_params

@@ -24,8 +24,8 @@ from schemas.problems import ProblemError, problem_of
 from trainer.evaluation.evaluate import build_held_out
 from trainer.loop.chain import Segment, StateWriter, read_state, saved_state_steps, state_path
 from trainer.loop.checkpoints import UNREADABLE, checkpoint_steps, restore_checkpoint, state_sha256, to_stored
-from trainer.loop.loop import Loop, MetricLog
-from trainer.loop.programs import Steps
+from trainer.loop.compilation import Steps
+from trainer.loop.loop import Loop
 from trainer.loop.rollouts import StepCompletions, build_rollouts
 from trainer.loop.session import StopRequest
 from trainer.loop.state import REFUSED, initial_state, state_shapes
@@ -35,6 +35,7 @@ from trainer.model.decoder import params_sha256
 from trainer.model.model import combine
 from trainer.model.stacks import Params, unstack_on_devices
 from trainer.objectives.data import Data
+from trainer.recorder.recorder import Recorder
 from trainer.replay.recorded import RecordedRun
 
 FLOOR = 1e-6
@@ -223,25 +224,25 @@ def segment_document(segment: Segment) -> dict[str, Any]:
     return {"first_step": segment.first_step, "last_step": segment.last_step}
 
 
-@dataclass(kw_only=True)
-class InMemoryRecorder:
+class InMemoryRecorder(Recorder):
     """A recorder of the training loop that keeps rows and hashes of states, and writes nothing."""
 
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    states: dict[int, str] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.states: dict[int, str] = {}
 
     def metric(self, row: dict[str, Any]) -> None:
         """Keep the row of a step."""
         self.rows.append(row)
 
-    def link(self, *, step: int, state_sha256: str, **_: Any) -> None:
+    def link(self, **entry: Any) -> None:
         """Keep the hash of a state."""
-        self.states[step] = state_sha256
+        self.states[entry["step"]] = entry["state_sha256"]
 
     def _ignore(self, *_: Any, **__: Any) -> None:
         """Write nothing; the row of a step has the scores and losses of its completions and answers."""
 
-    rows_so_far = log = completions = answers = sync = _ignore
+    log = completions = answers = _ignore
 
 
 @dataclass(kw_only=True)
@@ -312,25 +313,18 @@ class Repetition:
         if self._state is None:
             return None
         began, recorder = time.perf_counter(), InMemoryRecorder()
-        generate = None if self.rollouts is None else StepCompletions(self.rollouts, recorder)
         loop = Loop(
             task=self.task,
             step=self.steps,
             frozen=self.states.frozen,
             source=self.data.source,
             stop=self.stop,
-            generate=generate,
-            log=MetricLog(
-                task=self.task,
-                source=self.data.source,
-                recorder=recorder,
-                progress=self.progress,
-                logged_at=self.run.rows,
-                generate=generate,
-            ),
-            evaluate=self.held_out,
             save=StateWriter(task=self.task, recorder=recorder),
+            evaluate=self.held_out,
+            generate=None if self.rollouts is None else StepCompletions(self.rollouts, recorder),
             last_step=segment.last_step,
+            logged_at=self.run.rows,
+            progress=self.progress,
         )
         states, self._state = [self._state], None  # the list has the only reference, so that donation can free it
         outcome = loop.run(states)

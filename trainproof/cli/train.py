@@ -324,10 +324,10 @@ def resume_candidates(request: RunRequest, watch: Watch) -> Iterator[RunRequest]
         yield request
         return
     request = replace(request, folder=free_folder(request.folder), resume=None)
-    found = find_runs(request.config, request.folder.parent)
-    for line in found.said:
+    folders, skipped = find_runs(request.config, request.folder.parent)
+    for line in skipped:
         watch.say(line)
-    for folder in found.folders:
+    for folder in folders:
         watch.say(f"--resume auto: continues {folder}")
         yield replace(request, resume=folder)
     watch.say("--resume auto: no run can be continued; starting at step 0")

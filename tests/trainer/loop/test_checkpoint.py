@@ -25,15 +25,13 @@ from trainer.run import RunRequest, run
 QUIET = Watch(quiet=True)
 
 
-@pytest.fixture
-def saving(config: Config) -> Config:
-    """Four steps with checkpoints at steps 2 and 4."""
-    return with_settings(config, checkpoint={"save_every_steps": 2}, limits={"steps": 4})
+SAVING: dict[str, Any] = {"checkpoint": {"save_every_steps": 2}, "limits": {"steps": 4}}
+"""Checkpoints at steps 2 and 4."""
 
 
 @pytest.fixture
-def folder(saving: Config, finished: Callable[[Config], Path], tmp_path: Path) -> Path:
-    return shutil.copytree(finished(saving), tmp_path / "run")
+def folder(config: Config, finished: Callable[[Config], Path], tmp_path: Path) -> Path:
+    return shutil.copytree(finished(with_settings(config, **SAVING)), tmp_path / "run")
 
 
 def newest(folder: Path) -> Path:
@@ -75,17 +73,11 @@ def halve(content: bytes) -> bytes:
     return content[: len(content) // 2] if len(content) > 4000 else content
 
 
-def refusal(work: Callable[[], object]) -> str:
-    return render_text(catch_problems(work))
-
-
 class Listening(Watch):
     def __init__(self) -> None:
         super().__init__(quiet=True)
         self.lines: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.lines.append(text)
+        self.say = self.lines.append  # type: ignore[method-assign]
 
 
 def damage_of(folder: Path, reason: str, then: str) -> tuple[str, str]:
@@ -134,7 +126,10 @@ def test_resume_uses_the_newest_whole_checkpoint_and_evaluation_refuses_an_earli
     flip_bits(newest(folder))
     continued = f"trainproof train --resume {folder} --output NEW_FOLDER"
     then = f"Resume from the newest undamaged one, at step 2: {continued}."
-    assert refusal(lambda: evaluate_run(folder, "eval_v1", QUIET)) == damage_of(folder, OTHER_STATE, then)[1]
+    assert (
+        render_text(catch_problems(lambda: evaluate_run(folder, "eval_v1", QUIET)))
+        == damage_of(folder, OTHER_STATE, then)[1]
+    )
     assert not (folder / layout.EVAL_SUMMARY).exists()
     # The damaged one is of the last step: as many steps are left as the whole one lacks.
     order = order_of(with_settings(config, limits={"steps": 4}), "rest", resume=folder)
@@ -153,15 +148,15 @@ def test_no_whole_checkpoint_is_refused_without_deleting_any(folder):
     empty(folder / layout.CHECKPOINTS / "2")
     there = folder / layout.CHECKPOINTS
     then = f"All checkpoints here are damaged. Each was read back when it was saved, so copy {there} again."
-    text = refusal(lambda: export_run(folder, None, QUIET))
+    text = render_text(catch_problems(lambda: export_run(folder, None, QUIET)))
     assert text.startswith(damage_of(folder, OTHER_STATE, then)[1])
     assert text.count("TP053") == 2
 
 
 @pytest.mark.slow(but=("a [b]",))
 @pytest.mark.parametrize("name", ["a [b]", "a*b", "a?b", "back\\slash", "a%20b #c:d", "no\udcffutf"])
-def test_a_run_is_saved_and_read_in_folders_of_every_name(name, folder, saving, order_of, tmp_path):
-    order = order_of(with_settings(saving, checkpoint={"keep": 1}), f"{name}/run")
+def test_a_run_is_saved_and_read_in_folders_of_every_name(name, folder, config, order_of, tmp_path):
+    order = order_of(with_settings(with_settings(config, **SAVING), checkpoint={"keep": 1}), f"{name}/run")
     assert run(order, QUIET) == 0
     assert saved_steps(order.folder) == ["4"]
     export_run(order.folder, tmp_path / "export", QUIET)

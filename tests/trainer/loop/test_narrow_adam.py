@@ -15,9 +15,15 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from trainer.config.tree import Config, ModelConfig, OptimizerConfig
-from trainer.loop import moments
-from trainer.loop.moments import CodedMoment, code_values, nearest_codes, scales_shape
-from trainer.loop.optimizer import allow_type_promotion, build_optimizer, detect_state_dtype
+from trainer.loop import optimizer as module
+from trainer.loop.optimizer import (
+    CodedMoment,
+    allow_type_promotion,
+    build_optimizer,
+    code_values,
+    nearest_codes,
+    scales_shape,
+)
 from trainer.loop.task import shapes_mesh, state_shardings
 from trainer.model.stacks import unstack_tree
 from trainer.objectives import find_contradictions
@@ -72,10 +78,10 @@ def test_a_code_is_that_of_the_nearest_value(kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("piece", [moments.CPU_PIECE, 3000], ids=["whole", "in pieces"])
+@pytest.mark.parametrize("piece", [module.CPU_PIECE, 3000], ids=["whole", "in pieces"])
 def test_four_steps_are_those_of_torchao(piece, monkeypatch):
     """A piece of 3,000 cuts the kernel along its outputs and leaves a rest of the table."""
-    monkeypatch.setattr(moments, "CPU_PIECE", piece)
+    monkeypatch.setattr(module, "CPU_PIECE", piece)
     optimizer = build_optimizer(SETTINGS, steps=100)
     params, *gradients = (
         {name: jnp.asarray(numbers(shape, step)) for name, shape in SHAPES.items()} for step in (99, 0, 1, 2, 3)
@@ -115,7 +121,7 @@ def test_stacked_layers_have_the_moments_of_single_layers(state):
 
 
 def test_a_bfloat16_second_moment_decays_where_nearest_rounding_would_stall():
-    optimizer = allow_type_promotion(moments.scale_by_narrow_adam(0.9, 0.999, 1e-8, kind="bfloat16"))
+    optimizer = allow_type_promotion(module.scale_by_narrow_adam(0.9, 0.999, 1e-8, kind="bfloat16"))
     gradient = {"a": jnp.full((4096,), 1.0)}
     _, state = optimizer.update(gradient, optimizer.init(gradient))
     quiet = jax.tree.map(jnp.zeros_like, gradient)
@@ -146,18 +152,11 @@ def test_scales_are_sharded_as_the_codes_are():
     assert (found.codes["b"].spec, found.scales["b"].spec) == (PartitionSpec("devices", None), PartitionSpec())
 
 
-@pytest.mark.parametrize("state", ["float32", "bfloat16", "int8"])
-def test_the_type_of_the_state_is_detected(state):
-    optimizer = build_optimizer(OptimizerConfig(state=state), steps=10)
-    params = {"a.kernel": jnp.zeros((256, 64)), "a.bias": jnp.zeros(64)}
-    assert detect_state_dtype(optimizer.init(params)) == state
-
-
 @pytest.mark.compiles_anew
 @pytest.mark.parametrize("state", ["bfloat16", "int8"])
 def test_wide_moments_never_exist_together(state, monkeypatch):
     """Beside its arguments a step takes the changes, 4 bytes for each parameter, and a piece of one array."""
-    monkeypatch.setattr(moments, "CPU_PIECE", 1 << 14)
+    monkeypatch.setattr(module, "CPU_PIECE", 1 << 14)
     optimizer = build_optimizer(OptimizerConfig(state=state), steps=10)
     params = {f"layers.{number}.kernel": jax.ShapeDtypeStruct((512, 512), jnp.float32) for number in range(4)}
     compiled = step_of(optimizer).lower(params, jax.eval_shape(optimizer.init, params), params).compile()

@@ -20,12 +20,21 @@ from whole_runs import errors_of, manifest_of, rows
 from evidence import layout
 from evidence.targets import load_target
 from trainer.config.tree import Config, OptimizerConfig
-from trainer.loop import nonfinite, programs, step
+from trainer.loop import programs, step
 from trainer.loop.checkpoints import restore
-from trainer.loop.nonfinite import LossScale, find_nonfinite, initial_loss_scale, initial_skipped_steps, next_loss_scale
 from trainer.loop.optimizer import build_optimizer
 from trainer.loop.state import state_shapes
-from trainer.loop.step import LossFn, build_step, first_state, gradient_of_sum
+from trainer.loop.step import (
+    LossFn,
+    LossScale,
+    build_step,
+    find_nonfinite,
+    first_state,
+    gradient_of_sum,
+    initial_loss_scale,
+    initial_skipped_steps,
+    next_loss_scale,
+)
 from trainer.model.decoder import bind
 from trainer.model.export import join_tensor
 from trainer.model.model import build_model
@@ -85,6 +94,10 @@ def steps_of(slopes: list[float], *, most: int | None = None, scaled: bool = Fal
 
 def weights_of(found: list[Any]) -> list[float]:
     return [float(state.trained["weight"][0]) for state, _ in found]
+
+
+def failures_of(found: list[Any], rows: Any = lambda step: []) -> list[Any]:
+    return [find_nonfinite(metrics, step=at, rows=rows) for at, (_, metrics) in enumerate(found, 1)]
 
 
 @pytest.mark.parametrize("max_grad_norm", [None, 1.0])
@@ -162,14 +175,9 @@ def test_the_loss_goes_the_way_of_float32_where_no_step_is_skipped(name):
     np.testing.assert_allclose(half, exact[: len(half)], rtol=2e-3)
 
 
-@pytest.fixture
-def half(config) -> Config:
-    """A run in float16 with a row for each of its steps."""
-    return with_settings(config, precision={"compute": "float16"}, optimizer={"schedule": "constant"})
-
-
 @pytest.mark.slow
-def test_a_float16_run_records_its_scale_and_resumes_in_either_type(half, train):
+def test_a_float16_run_records_its_scale_and_resumes_in_either_type(config, train):
+    half = with_settings(config, precision={"compute": "float16"}, optimizer={"schedule": "constant"})
     first = train(half, "first")
     assert [row["loss_scale"] for row in rows(first)] == [65536.0, 65536.0]
     manifest = manifest_of(first)
@@ -184,26 +192,18 @@ def test_a_float16_run_records_its_scale_and_resumes_in_either_type(half, train)
     assert [errors_of(folder) for folder in (first, plain, scaled)] == [[], [], []]
 
 
-@pytest.mark.slow
-def test_a_loss_scale_below_one_ends_the_run(half, train, monkeypatch):
-    monkeypatch.setattr(nonfinite, "INITIAL_SCALE", 0.5)
-    folder = train(half, ends_with=4)
-    assert rows(folder)[-1]["loss_scale"] == 0.5
-    end = manifest_of(folder)["exit"]
-    assert (end["code"], end["error"]) == (4, "loss_scale_collapsed")
-    assert end["message"].startswith("the loss scale at step 1 is 0.5: gradients are beyond float16 without scaling")
-    assert errors_of(folder) == []
+def test_a_loss_scale_below_one_ends_the_run(monkeypatch):
+    monkeypatch.setattr(step, "INITIAL_SCALE", 0.5)
+    [found] = failures_of(steps_of([0.5], scaled=True))
+    assert (found.step, found.error) == (1, "loss_scale_collapsed")
+    assert found.because.startswith("the loss scale at step 1 is 0.5: gradients are beyond float16 without scaling")
 
 
 def test_trained_parameters_are_not_stored_in_float16(config):
-    float16 = with_settings(config, precision={"params": "float16"})
-    problem = catch_problem(lambda: build_model(float16, resolve("tiny-gpt2")))
+    problem = catch_problem(
+        lambda: build_model(with_settings(config, precision={"params": "float16"}), resolve("tiny-gpt2"))
+    )
     assert problem.code == "TP704"
-    assert "precision.params is float16 and method.kind is full" in problem.what
-
-
-def failure(metrics: Any, *, step: int, rows: Any = lambda step: []) -> Any:
-    return find_nonfinite(float(metrics.loss), float(metrics.grad_norm), metrics.named, step=step, rows=rows)
 
 
 @pytest.mark.parametrize("max_grad_norm", [None, 1.0])
@@ -217,7 +217,7 @@ def test_a_skipped_step_changes_nothing_but_the_learning_rate(wild, max_grad_nor
     assert [int(state.step) for state, _ in found] == [1, 2, 3]
     assert [int(metrics.named["skipped_steps"]) for _, metrics in found] == [0, 1, 1]
     assert [int(state.skipped.in_a_row) for state, _ in found] == [0, 1, 0]
-    assert [failure(metrics, step=1) for _, metrics in found] == [None] * 3
+    assert failures_of(found) == [None] * 3
 
 
 def test_counting_skipped_steps_does_not_change_the_bits():
@@ -228,7 +228,7 @@ def test_counting_skipped_steps_does_not_change_the_bits():
 def test_one_skipped_step_too_many_is_named_even_if_read_later():
     """Beyond the limit every step is skipped, so the state is that of before the first of them, whenever one looks."""
     found = steps_of([0.5, INF, 0.5, KINK, INF, 0.5, 0.5], most=1)
-    failures = [failure(metrics, step=at, rows=lambda step: [step, 7]) for at, (_, metrics) in enumerate(found, 1)]
+    failures = failures_of(found, rows=lambda step: [step, 7])
     assert failures[:4] == [None] * 4
     [because] = {each.because for each in failures[4:]}
     assert because.startswith("loss or gradient of 2 steps in a row, the last of them step 5, is not finite, and ")
@@ -237,9 +237,8 @@ def test_one_skipped_step_too_many_is_named_even_if_read_later():
 
 
 def test_the_first_of_many_rows_are_named():
-    [(_, metrics)] = steps_of([float("nan")], most=0)
-    because = failure(metrics, step=1, rows=lambda step: range(1040)).because
-    assert because.endswith(f"the rows {', '.join(map(str, range(32)))} and 1,008 more, counted from 0")
+    [found] = failures_of(steps_of([float("nan")], most=0), rows=lambda step: range(1040))
+    assert found.because.endswith(f"the rows {', '.join(map(str, range(32)))} and 1,008 more, counted from 0")
 
 
 def test_in_float16_a_nonfinite_gradient_lowers_the_scale_and_a_nonfinite_loss_counts():

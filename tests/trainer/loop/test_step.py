@@ -10,8 +10,13 @@ import optax
 import pytest
 
 from trainer.config.tree import OptimizerConfig
-from trainer.loop.moments import stochastic_round
-from trainer.loop.optimizer import build_optimizer, build_schedule, detect_optimizer, evaluate_schedule
+from trainer.loop.optimizer import (
+    build_optimizer,
+    build_schedule,
+    detect_optimizer,
+    evaluate_schedule,
+    stochastic_round,
+)
 from trainer.loop.step import Batch, build_step, first_state
 from trainer.objectives.cross_entropy import next_token_targets
 from trainer.objectives.objective import LossSums

@@ -23,7 +23,6 @@ from trainer.loop.state import initial_state
 from trainer.loop.task import Task, build_mesh, choose_attention
 from trainer.model.source import resolve
 from trainer.model.stacks import is_stack, unstack_layers
-from trainer.planning.formula import estimate, total_bytes
 from trainer.planning.subject import read_subject
 from trainer.replay.recorded import replay_config
 from trainer.replay.replay import ReplayRequest, replay
@@ -147,30 +146,6 @@ def test_a_replay_has_the_layers_of_the_run(run, tmp_path):
     for folder, expected in ((run, ("identical", 0)), (other, ("different", 1))):
         receipt, code = replay(ReplayRequest(folder=folder, whole=True), lambda line: None, lambda event: None)
         assert (receipt["result"], code) == expected
-
-
-LARGE = {"n_embd": 256, "n_head": 4, "n_layer": 12, "vocab_size": 4096, "n_positions": 256}
-ACTIVATIONS = ("gelu_new", "gelu", "silu", "relu")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("remat", "activation"), [("layer", "gelu_new"), *(("none", each) for each in ACTIVATIONS)])
-@pytest.mark.parametrize("method", [{"kind": "full"}, {"kind": "lora", "rank": 8}], ids=["full", "lora"])
-def test_the_formula_is_near_the_compilers_peak(method, remat, activation, seven, tmp_path):
-    """The formula orders candidates and decides far from the limit; closer to it the compiler is asked."""
-    folder = model_folder(tmp_path / "large", config={"activation_function": activation, **LARGE})
-    large = with_settings(
-        seven,
-        model={"name": str(folder)},
-        method=method,
-        evaluation={"eval_set": None},
-        data={"max_length": 128},
-        memory={"remat": remat},
-        batch={"microbatch_size": 4},
-    )
-    task, _ = inputs_of(large)
-    peak = train_program(task).compile().peak_bytes
-    assert total_bytes(estimate(task, platform="cpu")["train"]) == pytest.approx(peak, rel=0.4)
 
 
 CONFIG = Config(model=ModelConfig(name="tiny-gpt2"), batch=BatchConfig(microbatch_size=2))

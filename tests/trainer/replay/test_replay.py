@@ -24,7 +24,7 @@ from evidence.proof.receipts import save_receipt
 from evidence.proof.verification import find_proofs
 from trainer.config.tree import Config
 from trainer.loop.chain import StateWriter
-from trainer.loop.loop import Loop, MetricLog
+from trainer.loop.loop import Loop
 from trainer.loop.programs import compiled_steps
 from trainer.loop.session import StopRequest
 from trainer.loop.state import initial_state
@@ -85,7 +85,6 @@ class Replayer:
             frozen=frozen,
             source=data.source,
             stop=StopRequest(max_minutes=None),
-            log=MetricLog(task=task, source=data.source, recorder=recorder),
             save=StateWriter(task=task, recorder=recorder),
             last_step=to,
         )
