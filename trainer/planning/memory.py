@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from trainer.loop.rollouts import rollout_programs
 from trainer.loop.state import state_shapes
 from trainer.loop.task import Task
 from trainer.model.stacks import Remat
-from trainer.planning.compile.ahead import LIMIT_SECONDS, CompilerAnswer, CompilerError, ask_compiler
+from trainer.planning.compile.ahead import CompilerAnswer, CompilerError, ask_compiler
 from trainer.planning.compile.buffers import Buffer
 from trainer.planning.compile.machines import Machine
 from trainer.planning.formula import FORMULA_ERROR, Part, Parts, count_params, estimate, params_bytes, total_bytes
@@ -71,11 +71,6 @@ def verdict(need_bytes: int, available_bytes: int | None, error: float, method: 
         return "fits"
     least = need_bytes if method == "compiler" else need_bytes * (1 - error)
     return "tight" if least <= available_bytes else "does_not_fit"
-
-
-def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """Return the worst verdict."""
-    return min(verdicts, key=WORST_FIRST.index)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +171,7 @@ class Estimator:
     Attributes:
         available_bytes: Memory of each device, or None if unknown.
         machine: The devices as their compiler knows them, or None to compile nothing.
-        compiled: Programs that a run has compiled for its own devices, by the names of a plan, or None.
+        compiled: Programs that a run has compiled for its own devices, by the names of a plan.
         exact: Compile programs far from the limit too.
         why_not: Why nothing is compiled.
         longest: Longest sequence of the data, or None if the data was not read.
@@ -188,7 +183,6 @@ class Estimator:
     machine: Machine | None = None
     compiled: Mapping[str, Sequence[Compiled]] | None = None
     exact: bool = False
-    limit_seconds: float = LIMIT_SECONDS
     say: Callable[[str], None] = field(default=lambda line: None)
     why_not: str = "nothing was compiled"
     longest: int | None = None
@@ -271,17 +265,10 @@ class Estimator:
     def _compile(
         self, name: str, task: Task, eval_shape: EvalShape | None, parts: Parts, machine: Machine
     ) -> ProgramMemory:
-        """Compile a program; where a run has several for it, the largest counts.
-
-        Raises:
-            CompilerError: The compiler failed.
-        """
+        """Compile a program; where a run has several for it, the largest counts."""
         self.say(f"compiling {name}")
         shape = eval_shape if name == "decode" else None
-        answers = [
-            self.ask(each, task.config, machine, eval_shape=shape, limit_seconds=self.limit_seconds)
-            for each in self._names_in_run(name, task)
-        ]
+        answers = [self.ask(each, task.config, machine, eval_shape=shape) for each in self._names_in_run(name, task)]
         answer = max(answers, key=lambda each: each.peak_bytes)
         found = self._measured(
             name,

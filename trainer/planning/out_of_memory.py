@@ -1,4 +1,4 @@
-"""Explain a pasted out-of-memory error: what was needed, what there is, the largest buffers, and what to change.
+"""Explain a pasted out-of-memory error: need, memory, largest buffers, and what to change. Does not import JAX.
 
 Recognized are errors of XLA on TPU, GPU and CPU, and processes that ended because main memory was full.
 """
@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from schemas.formats import size
 from schemas.problems import ProblemError, problem_of
-from trainer.planning.words import setting_cost
 
 if TYPE_CHECKING:
     from trainer.config.tree import Config
@@ -24,7 +23,6 @@ SHOWN_BUFFERS = 8
 CONFIGURED_WITHIN = 0.5
 """Relative distance from the estimate above which another program probably failed."""
 
-Memory = Literal["tpu", "gpu", "cpu", "host"]
 PLACES = {
     "tpu": "a TPU's memory (HBM)",
     "gpu": "a GPU's memory",
@@ -32,6 +30,34 @@ PLACES = {
     "host": "main memory of the machine",
 }
 WHEN = {"compile": "the compiler refused the program", "run": "an allocation failed while the program ran"}
+
+COSTS = {
+    "memory.donate": "nothing: the memory of the old state is reused",
+    "memory.loss_chunk_tokens": "a few percent of speed",
+    "evaluation.batch_size": "a slower evaluation",
+    "memory.mlp_chunk_tokens": "smaller matrix products; with memory.remat=none the MLP is recomputed",
+    "memory.attention": "attention is computed in blocks and recomputed in the backward pass",
+    "batch.microbatch_size": "smaller matrix products, which are less efficient",
+    "memory.remat=dots": "a few percent more arithmetic: activations and attention are recomputed",
+    "memory.remat": "about a third more arithmetic: layers are recomputed",
+    "precision.compute=bfloat16": "products are rounded to 2 to 3 decimal digits",
+    "precision.compute=float16": "products are rounded to 3 to 4 decimal digits",
+    "precision.params=bfloat16": "weights are rounded to 2 to 3 decimal digits, stochastically if trained",
+    "precision.params=float16": "frozen weights are rounded to 3 to 4 decimal digits",
+    "optimizer.max_grad_norm": "gradients are not clipped",
+    "optimizer.state=bfloat16": "moments are rounded stochastically to 2 to 3 decimal digits",
+    "optimizer.state=int8": "moments are quantised to 8 bits in blocks",
+    "optimizer.name": "another optimizer: tune its learning rate and schedule",
+    "method.kind": "adapters are trained instead of all parameters",
+    "mesh.shard_params": "devices exchange parameters in each step",
+    "data.max_length": "longer rows are cut or refused",
+}
+"""Cost of a setting, or of a setting with this value."""
+
+
+def setting_cost(setting: str) -> str:
+    """Return the cost of a change, written like the argument of `--set`."""
+    return COSTS.get(setting) or COSTS[setting.partition("=")[0]]
 
 
 class Allocation(NamedTuple):
@@ -58,7 +84,7 @@ class OutOfMemory:
         largest: Listed buffers, largest first.
     """
 
-    memory: Memory
+    memory: Literal["tpu", "gpu", "cpu", "host"]
     when: Literal["compile", "run"]
     said: str
     need_bytes: int | None = None
@@ -68,7 +94,6 @@ class OutOfMemory:
     parts: dict[str, int] = field(default_factory=dict)
     shared_bytes: int | None = None
     largest: tuple[Allocation, ...] = ()
-    notes: tuple[str, ...] = ()
 
     @property
     def missing_bytes(self) -> int | None:
@@ -104,9 +129,10 @@ def _parts(patterns: dict[str, str], text: str) -> dict[str, int]:
     return {name: value for name, pattern in patterns.items() if (value := _first(pattern, text))}
 
 
-_TPU_REFUSED = (
-    re.compile(rf"Used ({AMOUNT}) of ({AMOUNT}) hbm(?:\.?\s*Exceeded hbm capacity by {AMOUNT})?"),
-    re.compile(rf"HLO temporaries \(({AMOUNT})\)\s+exceeds available HBM \(({AMOUNT})\)", re.IGNORECASE),
+_TPU_REFUSED = re.compile(
+    rf"(?:Used |HLO temporaries \()({AMOUNT})\)?\s+(?:of|exceeds available HBM) \(?({AMOUNT})"
+    rf"(?:\)| hbm(?:\.?\s*Exceeded hbm capacity by {AMOUNT})?)",
+    re.IGNORECASE,
 )
 _TPU_FAILED = re.compile(
     rf"Attempting to (?:allocate|reserve) ({AMOUNT})(?: at the bottom of memory)?\.\s+That was not possible\."
@@ -120,29 +146,22 @@ _TPU_PARTS = {
         ("program", "program"),
         ("arguments", "arguments"),
         ("temporaries", "HLO temp"),
+        ("output", "Output size"),
     )
 }
-_TPU_BUFFER = re.compile(
-    r"^\s*\d+\.\s+Size:\s*(\S+)\s*$(.*?)(?=^\s*=====|^\s*\d+\.\s+Size:|\Z)", re.MULTILINE | re.DOTALL
-)
 
 
 def _tpu(text: str) -> OutOfMemory | None:
-    largest = _buffers((block[1], block[2]) for block in _TPU_BUFFER.finditer(text))
-    if found := next((found for pattern in _TPU_REFUSED if (found := pattern.search(text))), None):
-        output = re.search(rf"Output size ({AMOUNT}); shares ({AMOUNT}) with arguments", text)
-        parts = _parts(_TPU_PARTS, text)
-        if output and (back := parse_bytes(output[1])):
-            parts["output"] = back
+    if found := _TPU_REFUSED.search(text):
         return OutOfMemory(
             memory="tpu",
             when="compile",
             said=" ".join(found[0].split()),
             need_bytes=parse_bytes(found[1]),
             cap_bytes=parse_bytes(found[2]),
-            parts=parts,
-            shared_bytes=parse_bytes(output[2]) if output else None,
-            largest=largest,
+            parts=_parts(_TPU_PARTS, text),
+            shared_bytes=_first(rf"Output size {AMOUNT}; shares ({AMOUNT}) with arguments", text),
+            largest=_buffers(text),
         )
     if found := _TPU_FAILED.search(text):
         tried, allocated = parse_bytes(found[1]), _first(rf"Currently allocated:\s+({AMOUNT})", text)
@@ -155,15 +174,19 @@ def _tpu(text: str) -> OutOfMemory | None:
             cap_bytes=_first(rf"HBM capacity ({AMOUNT})", text),
             tried_bytes=tried,
             free_bytes=parse_bytes(found[2]),
-            largest=largest,
+            largest=_buffers(text),
         )
     return None
 
 
-def _buffers(blocks: Iterable[tuple[str, str]]) -> tuple[Allocation, ...]:
-    """Return the buffers of a list of (size, description), largest first."""
+_BUFFER = r"^\s*(?:\d+\.|Buffer \d+:)\s+Size:"
+_BUFFERS = re.compile(rf"{_BUFFER}\s*([^\n]+?)\s*$(.*?)(?=^\s*=====|{_BUFFER}|\Z)", re.MULTILINE | re.DOTALL)
+
+
+def _buffers(text: str) -> tuple[Allocation, ...]:
+    """Return the listed buffers, largest first."""
     found = []
-    for amount, rest in blocks:
+    for amount, rest in _BUFFERS.findall(text):
         shape = re.search(r"(?:Shape|Entry Parameter Subshape):\s*\(?(\w+\[[\d,]*\])", rest)
         operator = re.search(r'op_name="([^"]+)', rest) or re.search(r"XLA label:\s*(\S+)", rest)
         if (held := parse_bytes(amount)) is not None:
@@ -184,7 +207,6 @@ _XLA_PARTS = {
     "output": rf"maybe_live_out allocation:\s+({AMOUNT})",
     "temporaries": rf"preallocated temp allocation:\s+({AMOUNT})",
 }
-_XLA_BUFFER = re.compile(r"^\s*Buffer \d+:\s*$(.*?)(?=^\s*=====|^\s*Buffer \d+:|\Z)", re.MULTILINE | re.DOTALL)
 
 
 def _xla(text: str) -> OutOfMemory | None:
@@ -196,12 +218,8 @@ def _xla(text: str) -> OutOfMemory | None:
     if not tries:
         return None
     tried = next((amount for found in tries if (amount := parse_bytes(found[1])) is not None), None)
-    total, limit = _first(rf"total allocation:\s+({AMOUNT})", kept), _first(r"Limit:\s+(\d+)", kept)
-    used, memory = _first(r"(?<!Max)InUse:\s+(\d+)", kept), re.search(r"Free memory/Total memory:\s*(\d+)/(\d+)", kept)
-    cap = limit or (int(memory[2]) if memory else None)
-    left = int(memory[1]) if memory else max(cap - used, 0) if cap is not None and used is not None else None
-    blocks = dict.fromkeys(" ".join(block[1].split()) for block in _XLA_BUFFER.finditer(kept))
-    sizes = ((found[1], block) for block in blocks if (found := re.search(rf"Size:\s*({AMOUNT})", block)))
+    total, cap = _first(rf"total allocation:\s+({AMOUNT})", kept), _first(r"Limit:\s+(\d+)", kept)
+    used = _first(r"(?<!Max)InUse:\s+(\d+)", kept)
     return OutOfMemory(
         memory="gpu",
         when="run",
@@ -209,15 +227,15 @@ def _xla(text: str) -> OutOfMemory | None:
         need_bytes=total if used is None or tried is None else max(used + tried, total or 0),
         cap_bytes=cap,
         tried_bytes=tried,
-        free_bytes=left,
+        free_bytes=None if cap is None or used is None else max(cap - used, 0),
         parts=_parts(_XLA_PARTS, kept),
-        largest=_buffers(sizes),
+        largest=_buffers(kept),
     )
 
 
-_KILLED = re.compile(r"Killed process \d+ \((?P<name>[^)]+)\)[^\n]*?anon-rss:(?P<rss>\d+ ?kB)")
 _HOST = re.compile(
-    r"\S* ?invoked oom-killer|\boom.kill event[^\n]{0,80}|\bOOMKilled\b|by the OOM killer|std::bad_alloc"
+    r"Killed process \d+ \([^)]+\)[^\n]*?anon-rss:(?P<rss>\d+ ?kB)"
+    r"|\S* ?invoked oom-killer|\boom.kill event[^\n]{0,80}|\bOOMKilled\b|by the OOM killer|std::bad_alloc"
     r"|(?:exit|return)(?:ed)?(?: with)?(?: exit)? ?(?:code|status)[ :=]*(?:137|-9)\b|\b(?:SIGKILL|signal 9)\b"
     r"|^(?:\S+: line \d+:\s+\d+ )?Killed\b.{0,120}$|\[Errno 12\] Cannot allocate memory|^MemoryError\b[^\n]{0,80}"
     r"|Unable to allocate [\d.]+ [KMGTP]?i?B for an array[^\n]{0,80}",
@@ -226,13 +244,8 @@ _HOST = re.compile(
 
 
 def _host(text: str) -> OutOfMemory | None:
-    if found := _KILLED.search(text):
-        held = parse_bytes(found["rss"])
-        note = f"{found['name']} used {size(held or 0)}."
-        return OutOfMemory(memory="host", when="run", said=found[0], need_bytes=held, notes=(note,))
-    if found := _HOST.search(text):
-        return OutOfMemory(memory="host", when="run", said=found[0].strip())
-    return None
+    found = max(_HOST.finditer(text), key=lambda each: each["rss"] is not None, default=None)
+    return found and OutOfMemory(memory="host", when="run", said=found[0].strip(), need_bytes=parse_bytes(found["rss"]))
 
 
 _PREFIX = re.compile(
@@ -282,16 +295,15 @@ _HOST_CHANGES = (
 
 def explanation(failure: OutOfMemory, config: Config | None = None) -> dict[str, Any]:
     """Explain a failure as plain values; with a configuration, estimate its run and its changes."""
-    notes, configured = list(failure.notes), None
+    notes: list[str] = []
+    configured = None
     if config is not None:
-        configured, more, changes = _configured(config, failure)
-        notes += more
+        configured, notes, changes = _configured(config, failure)
     elif failure.memory == "host":
         changes = [{"what": what, "set": None, "frees_bytes": None, "costs": costs} for what, costs in _HOST_CHANGES]
     else:
         changes = _general_changes(failure)
-    return {
-        **{key: value for key, value in vars(failure).items() if key not in ("largest", "notes")},
+    return vars(failure) | {
         "missing_bytes": failure.missing_bytes,
         "largest": [each._asdict() | {"count": count} for each, count in Counter(failure.largest).items()],
         "notes": notes,
@@ -311,8 +323,7 @@ def _general_changes(failure: OutOfMemory) -> list[dict[str, Any]]:
     arguments, output, shared = failure.parts.get("arguments", 0), failure.parts.get("output", 0), failure.shared_bytes
     # Nothing was donated if results are as large as the arguments that they replace and reuse none of their memory.
     is_copied = output > arguments / 2 > 0 and shared is not None and shared < output / 10
-    twice = output - (shared or 0) if is_copied else None
-    donation = [_change(["memory.donate=true"], twice)] if twice or not failure.parts else []
+    donation = [_change(["memory.donate=true"], output - (shared or 0) if is_copied else None)]
     others = (
         ("memory.loss_chunk_tokens=256",),
         ("batch.microbatch_size=<half>", "batch.accumulation_steps=<double>"),
@@ -321,7 +332,7 @@ def _general_changes(failure: OutOfMemory) -> list[dict[str, Any]]:
         ("optimizer.name=adafactor",),
         ("method.kind=lora",),
     )
-    return donation + [_change(settings, None) for settings in others]
+    return donation * (is_copied or not failure.parts) + [_change(settings, None) for settings in others]
 
 
 def _configured(config: Config, failure: OutOfMemory) -> tuple[list[dict[str, Any]], list[str], list[dict[str, Any]]]:

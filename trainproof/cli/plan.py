@@ -25,7 +25,7 @@ from trainproof.output import align, print_json
 if TYPE_CHECKING:
     from evidence.targets import Target
     from trainer.config.tree import Config
-    from trainer.planning.calibration import Calibration
+    from trainer.planning.duration import Calibration
     from trainer.planning.plan import PlanOptions
 
 
@@ -206,7 +206,7 @@ def step_ratio(runs: Sequence[Path], target: Target) -> float:
 
 
 def _calibrations(runs: Sequence[Path], target: Target | None = None) -> tuple[list[Calibration], list[dict[str, str]]]:
-    from trainer.planning.calibration import Calibration, calibrate_from_run
+    from trainer.planning.duration import Calibration, calibrate_from_run
 
     used: list[Calibration] = []
     skipped: list[dict[str, str]] = []
@@ -363,7 +363,7 @@ def wrap_line(line: str, width: int) -> list[str]:
 
 
 def _plan_lines(plan: dict[str, Any]) -> list[str]:
-    from trainer.planning.words import NAMED_PARTS, in_words
+    from trainer.planning.plan import NAMED_PARTS, in_words
 
     title = target_title(plan["target"])
     if plan["verdict"] == "unsupported":

@@ -196,9 +196,9 @@ def test_evaluations_during_training_are_counted(demo: Subject):
     ("begin", "work", "session", "week", "sessions", "weeks"),
     [
         # 40 to 50 hours on two T4s, in sessions of 12 hours and weeks of 30: four to five sessions, two weeks.
-        (0.25, (40, 45, 50), 12, 30, (4, 4, 5), 2),
+        (0.25, (40, 45, 50), 12, 30, [4, 4, 5], 2),
         # A session that is filled by its start is never enough.
-        (9, (1, 1, 1), 9, 20, (None, None, None), None),
+        (9, (1, 1, 1), 9, 20, [None, None, None], None),
     ],
 )
 def test_sessions_and_weeks_by_hand(begin, work, session, week, sessions, weeks):

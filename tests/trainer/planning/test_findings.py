@@ -9,10 +9,9 @@ from configs import changed
 from evidence.targets import Target, load_target
 from trainer.config.tree import Config, ModelConfig
 from trainer.planning.duration import Band, PredictedStep, SessionPart, exactly
-from trainer.planning.findings import PlannedRun, findings
 from trainer.planning.formula import Part
 from trainer.planning.memory import ProgramMemory
-from trainer.planning.plan import PlanOptions, plan_config
+from trainer.planning.plan import PlannedRun, PlanOptions, findings, plan_config
 from trainer.planning.subject import read_subject
 
 HOUR = 3600.0
