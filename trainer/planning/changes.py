@@ -7,7 +7,7 @@ import math
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from schemas.problems import ProblemError
@@ -91,7 +91,7 @@ def list_changes(config: Config, element_types: Sequence[str] = ALL_TYPES) -> It
             texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
             yield Change(
                 settings=tuple(f"{group}.{key}={text}" for key, text in texts.items()),
-                config=replace(config, **{group: replace(getattr(config, group), **values)}),
+                config=config.changed(**{group: values}),
             )
 
 
@@ -100,11 +100,7 @@ def advise(
 ) -> list[dict[str, Any]]:
     """Return sets of changes as in plan.json, those that fit first: single changes, and the cheapest that fit together.
 
-    Args:
-        subject: A run that does not fit, or may not.
-        estimator: Verifies sets; its formula, scaled to the need of the run, orders the candidates.
-        need: Bytes of the program that decides.
-        element_types: Types that the device supports.
+    The formula of the estimator, scaled to the need of the run in bytes, orders the candidates.
     """
     search = _Search(subject, estimator, need, element_types)
     found = [each for each in (*search.single(), *search.together()) if each["frees_bytes"] >= LEAST_FREED * need]
@@ -170,15 +166,12 @@ class _Search:
 
 
 def _decide(subject: Subject, estimator: Estimator) -> ProgramMemory:
-    """Return the program that decides."""
     return deciding(estimator.programs(subject.task, subject.eval_shape))
 
 
 def _sized(subject: Subject, size: int, length: int) -> Subject:
-    """Return the run with another microbatch and length."""
-    config = subject.task.config
-    batch, data = replace(config.batch, microbatch_size=size), replace(config.data, max_length=length)
-    return subject.changed(replace(config, batch=batch, data=data))
+    sizes = {"batch": {"microbatch_size": size}, "data": {"max_length": length}}
+    return subject.changed(subject.task.config.changed(**sizes))
 
 
 def largest_microbatch(
@@ -186,14 +179,8 @@ def largest_microbatch(
 ) -> dict[str, Any] | None:
     """Search the largest microbatch that fits at the configured length, with at most `MAX_ASKED` compilations.
 
-    Args:
-        subject: The run.
-        estimator: Decides.
-        now: The program that decides at the configured size.
-        say: Called with lines about progress.
-
-    Returns:
-        Its size, need and method; None if the smallest does not fit or the memory is unknown.
+    Return its size, need and method; None if the smallest does not fit or the memory is unknown. `now` is the program
+    that decides at the configured size.
     """
     limit, formula, config = estimator.available_bytes, estimator.formula_only(), subject.task.config
     if limit is None:

@@ -116,9 +116,9 @@ def step_work(task: Task) -> Work:
 
 def useful_flops(task: Task) -> float:
     """Return the operations of one device in an optimizer step without recomputation and unpacking."""
-    memory = replace(task.config.memory, remat="none", loss_chunk_tokens=None, mlp_chunk_tokens=None)
-    method = replace(task.config.method, base="plain")
-    return _layer_by_layer(replace(task.config, memory=memory, method=method), task.model.source).flops
+    memory = {"remat": "none", "loss_chunk_tokens": None, "mlp_chunk_tokens": None}
+    config = task.config.changed(memory=memory, method={"base": "plain"})
+    return _layer_by_layer(config, task.model.source).flops
 
 
 def ideal_seconds(task: Task, target: Target) -> float | None:
@@ -195,15 +195,11 @@ def exchanged_bytes(task: Task, *, divided: bool) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class PredictedStep:
-    """Time of one optimizer step on one device.
+    """Time of one optimizer step on one device, and operations and bytes of its update.
 
     Attributes:
-        update: Time without drawing completions, or None if the device's speed is unknown.
-        flops: Operations of the update on one device.
-        moved_bytes: Bytes that the update reads and writes.
-        because: The limit that decides.
-        drawing: Share of the step in which completions are drawn, or None if nothing is drawn.
-        drawing_because: Its components.
+        update: Time without drawing completions, or None if the device's speed is unknown; `because` of which limit.
+        drawing: Share of the step in which completions are drawn, or None; `drawing_because` has its components.
     """
 
     update: Band | None
@@ -235,14 +231,9 @@ class PredictedStep:
 def predict_step(
     task: Task, target: Target, train: ProgramMemory, *, step_ratio: float | None = None, work: Work | None = None
 ) -> PredictedStep:
-    """Predict the time of an optimizer step.
+    """Predict the time of an optimizer step, with the measured over predicted time of earlier steps on this device.
 
-    Args:
-        task: What is trained.
-        target: The machine.
-        train: Memory of the train step.
-        step_ratio: Measured over predicted time of earlier steps on this device.
-        work: Work of the compiled step; by default it is counted in a traced one.
+    `work` is that of the compiled step; by default it is counted in a traced one.
     """
     work = work or step_work(task)
     # Parameters and optimizer state are read and written once.
@@ -370,10 +361,7 @@ def compiled_layers(task: Task) -> int:
 
 
 def save_part(config: Config, checkpoint_bytes: int, *, asynchronous: bool) -> SessionPart:
-    """Return how long devices wait for checkpoints and hashes of the chain.
-
-    Asynchronous saving costs the devices a copy of each state, and at the end writing and hashing the last one.
-    """
+    """Return how long devices wait for checkpoints and hashes; asynchronously only for copies, except the last one."""
     last, every = config.limits.steps, config.checkpoint.save_every_steps
     saved = {*range(every, last, every), last} if every else {last}
     hashed = len({*range(0, last, chain_interval(config)), *saved})
@@ -436,10 +424,7 @@ def sessions_needed(parts: Sequence[SessionPart], session_seconds: float) -> lis
 
 
 def weeks_needed(parts: Sequence[SessionPart], *, session_seconds: float, week_seconds: float) -> int | None:
-    """Return the likely number of weeks of quota, or None if sessions are too short.
-
-    25 hours of work in 3 sessions that begin with 1 hour each are 28 hours: one week of 30 hours, two of 20.
-    """
+    """Return the likely number of weeks of quota, or None if sessions are too short."""
     sessions, (again, work) = sessions_needed(parts, session_seconds)[1], _split_session(parts)
     return sessions and max(1, math.ceil((work.likely + sessions * again.likely) / week_seconds))
 

@@ -55,15 +55,9 @@ WEIGHTS_READING = 704 * 2**20
 
 
 def verdict(need_bytes: int, available_bytes: int | None, error: float, method: Method = "closed_form") -> Verdict:
-    """Compare a need, give or take its relative error, with the memory.
+    """Compare a need, give or take its relative error, with the memory; `tight` means that it lies within the band.
 
-    `tight` means that the memory lies within the band. A compiler refuses programs above the limit, so the band of a
-    compiled program has no lower half.
-
-    >>> [verdict(need, 100, 0.08) for need in (92, 95, 108, 109)]
-    ['fits', 'tight', 'tight', 'does_not_fit']
-    >>> [verdict(need, 100, 0.08, "compiler") for need in (92, 95, 101)]
-    ['fits', 'tight', 'does_not_fit']
+    A compiler refuses programs above the limit, so the band of a compiled program has no lower half.
     """
     if available_bytes is None:
         return "unknown"
@@ -78,7 +72,6 @@ class ProgramMemory:
     """Memory of one program on each device.
 
     Attributes:
-        because: How the figure was found.
         seconds: Compilation time, or None if it was not compiled.
         aliased_fraction: Share of its state that a compiled train step reuses, or None if unknown.
         opt_state_ratio: Optimizer state of a compiled train step relative to the declared one, or None if unknown.
@@ -128,17 +121,16 @@ def split_peak(peak: int, parts: Parts) -> Parts:
 
     A peak of 100 with params of 60 and temporaries estimated at 30 and 20 becomes 60, 24 and 16.
     """
-    exact = [part for part in parts if part.name in EXACT]
-    loose = [part for part in parts if part.name not in EXACT and part.bytes]
-    left = peak - total_bytes(tuple(exact))
+    exact = tuple(part for part in parts if part.name in EXACT)
+    loose = tuple(part for part in parts if part.name not in EXACT and part.bytes)
+    left = peak - total_bytes(exact)
     if left < 0:
-        exact, loose, left = [], list(parts), peak
-    elif not loose:
-        loose = [Part("temporaries", 1, "everything else in the compiled program")]
-    total = max(total_bytes(tuple(loose)), 1)
-    scaled = [part._replace(bytes=part.bytes * left // total) for part in loose]
-    scaled[0] = scaled[0]._replace(bytes=scaled[0].bytes + left - total_bytes(tuple(scaled)))
-    return tuple(part for part in (*exact, *scaled) if part.bytes)
+        exact, loose, left = (), parts, peak
+    loose = loose or (Part("temporaries", 1, "everything else in the compiled program"),)
+    total = max(total_bytes(loose), 1)
+    first, *others = (part._replace(bytes=part.bytes * left // total) for part in loose)
+    first = first._replace(bytes=left - total_bytes(tuple(others)))
+    return tuple(part for part in (*exact, first, *others) if part.bytes)
 
 
 def limit_bytes(task: Task, target: Target) -> int | None:
@@ -170,12 +162,10 @@ class Estimator:
 
     Attributes:
         available_bytes: Memory of each device, or None if unknown.
-        machine: The devices as their compiler knows them, or None to compile nothing.
+        machine: The devices as their compiler knows them, or None to compile nothing; `why_not` says why.
         compiled: Programs that a run has compiled for its own devices, by the names of a plan.
         exact: Compile programs far from the limit too.
-        why_not: Why nothing is compiled.
         longest: Longest sequence of the data, or None if the data was not read.
-        ask: Compiles a program and returns its memory.
     """
 
     platform: str
@@ -207,15 +197,13 @@ class Estimator:
         need, limit = total_bytes(parts), self.available_bytes
         if self.compiled is not None:
             return self._of_run(name, task, parts, self.compiled.get(name, ()))
-        if self.machine is None:
-            return self._estimated(name, parts, self.why_not)
-        if self.machine.platform == "cpu" and name in ("save", "export"):
-            return self._estimated(name, parts, NOT_COMPILED[name])
+        if self.machine is None or (self.platform == "cpu" and name in ("save", "export")):
+            return self._estimated(name, parts, self.why_not if self.machine is None else NOT_COMPILED[name])
         if limit is not None and not self.exact and not FAR_BELOW * limit <= need <= FAR_ABOVE * limit:
             side = f"below {FAR_BELOW:.0%}" if need < limit else f"above {FAR_ABOVE:.0%}"
             return self._estimated(name, parts, f"{side} of the memory, not compiled")
         try:
-            return self._compile(name, task, eval_shape, parts, self.machine)
+            return self._compile(name, task, eval_shape, parts)
         except CompilerError as error:
             return self._estimated(name, parts, " ".join(str(error).split())[:400])
 
@@ -262,13 +250,12 @@ class Estimator:
             aliased_fraction=aliased,
         )
 
-    def _compile(
-        self, name: str, task: Task, eval_shape: EvalShape | None, parts: Parts, machine: Machine
-    ) -> ProgramMemory:
+    def _compile(self, name: str, task: Task, eval_shape: EvalShape | None, parts: Parts) -> ProgramMemory:
         """Compile a program; where a run has several for it, the largest counts."""
         self.say(f"compiling {name}")
         shape = eval_shape if name == "decode" else None
-        answers = [self.ask(each, task.config, machine, eval_shape=shape) for each in self._names_in_run(name, task)]
+        names = self._names_in_run(name, task)
+        answers = [self.ask(each, task.config, self.machine, eval_shape=shape) for each in names]
         answer = max(answers, key=lambda each: each.peak_bytes)
         found = self._measured(
             name,
@@ -322,5 +309,4 @@ def remat_candidates(task: Task, available_bytes: int | None) -> Iterator[Task]:
         yield task
         return
     for remat in REMATS[task.config.method.base != "plain" :] if available_bytes is not None else REMATS[-1:]:
-        changed = task.changed(replace(task.config, memory=replace(task.config.memory, remat=remat)))
-        yield replace(changed, is_remat_open=True)
+        yield replace(task.changed(task.config.changed(memory={"remat": remat})), is_remat_open=True)

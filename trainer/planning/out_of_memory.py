@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from schemas.formats import size
 from schemas.problems import ProblemError, problem_of
+from trainer.config.load import TEXTS
 
 if TYPE_CHECKING:
     from trainer.config.tree import Config
@@ -31,33 +32,10 @@ PLACES = {
 }
 WHEN = {"compile": "the compiler refused the program", "run": "an allocation failed while the program ran"}
 
-COSTS = {
-    "memory.donate": "nothing: the memory of the old state is reused",
-    "memory.loss_chunk_tokens": "a few percent of speed",
-    "evaluation.batch_size": "a slower evaluation",
-    "memory.mlp_chunk_tokens": "smaller matrix products; with memory.remat=none the MLP is recomputed",
-    "memory.attention": "attention is computed in blocks and recomputed in the backward pass",
-    "batch.microbatch_size": "smaller matrix products, which are less efficient",
-    "memory.remat=dots": "a few percent more arithmetic: activations and attention are recomputed",
-    "memory.remat": "about a third more arithmetic: layers are recomputed",
-    "precision.compute=bfloat16": "products are rounded to 2 to 3 decimal digits",
-    "precision.compute=float16": "products are rounded to 3 to 4 decimal digits",
-    "precision.params=bfloat16": "weights are rounded to 2 to 3 decimal digits, stochastically if trained",
-    "precision.params=float16": "frozen weights are rounded to 3 to 4 decimal digits",
-    "optimizer.max_grad_norm": "gradients are not clipped",
-    "optimizer.state=bfloat16": "moments are rounded stochastically to 2 to 3 decimal digits",
-    "optimizer.state=int8": "moments are quantised to 8 bits in blocks",
-    "optimizer.name": "another optimizer: tune its learning rate and schedule",
-    "method.kind": "adapters are trained instead of all parameters",
-    "mesh.shard_params": "devices exchange parameters in each step",
-    "data.max_length": "longer rows are cut or refused",
-}
-"""Cost of a setting, or of a setting with this value."""
-
 
 def setting_cost(setting: str) -> str:
     """Return the cost of a change, written like the argument of `--set`."""
-    return COSTS.get(setting) or COSTS[setting.partition("=")[0]]
+    return TEXTS["costs"].get(setting) or TEXTS["costs"][setting.partition("=")[0]]
 
 
 class Allocation(NamedTuple):
@@ -73,12 +51,9 @@ class OutOfMemory:
     """An out-of-memory failure. Figures that the text lacks are None.
 
     Attributes:
-        when: `compile` if the compiler refused the program, `run` if an allocation failed.
         said: The sentence that was recognized.
-        need_bytes: Need of the program, or of everything in use with the failed allocation.
-        cap_bytes: Usable memory of the device.
-        tried_bytes: Size of the failed allocation.
-        free_bytes: Free memory when it failed.
+        need_bytes: Need of the program, or of everything in use with the failed allocation of `tried_bytes`.
+        cap_bytes: Usable memory of the device; `free_bytes` of it were free.
         parts: The text's own division of the need.
         shared_bytes: Output that reuses the memory of arguments; 0 if nothing is donated.
         largest: Listed buffers, largest first.
@@ -98,14 +73,12 @@ class OutOfMemory:
     @property
     def missing_bytes(self) -> int | None:
         """Memory that was lacking, or None if the text does not say."""
-        for need, there in ((self.need_bytes, self.cap_bytes), (self.tried_bytes, self.free_bytes)):
-            if need is not None and there is not None and need > there:
-                return need - there
-        return None
+        pairs = ((self.need_bytes, self.cap_bytes), (self.tried_bytes, self.free_bytes))
+        return next((need - there for need, there in pairs if need and there is not None and need > there), None)
 
 
 AMOUNT = r"(?:[\d.]+\s?(?:[KMGT]i?B?|kB|bytes|B)|0B|unknown size)"
-_AMOUNT = re.compile(r"([\d.]+)\s*([KMGTkmgt]?)i?(?:[Bb](?:ytes)?)?")
+_AMOUNT = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([KMGTkmgt]?)i?(?:[Bb](?:ytes)?)?")
 
 
 def parse_bytes(text: str | None) -> int | None:
@@ -114,8 +87,7 @@ def parse_bytes(text: str | None) -> int | None:
     >>> [parse_bytes(text) for text in ("15.75G", "20.00 MiB", "6291456 bytes", "0B", "unknown size")]
     [16911433728, 20971520, 6291456, 0, None]
     """
-    written = _AMOUNT.fullmatch(text.strip()) if text else None
-    if written is None or written[1].count(".") > 1 or written[1] == ".":
+    if not text or (written := _AMOUNT.fullmatch(text.strip())) is None:
         return None
     return round(float(written[1]) * float(1024 ** " kmgt".index(written[2].lower() or " ")))
 
@@ -202,10 +174,13 @@ _XLA_GPU = (
     re.compile(r"CUDA_ERROR_OUT_OF_MEMORY()"),
 )
 _XLA_PARTS = {
-    "arguments": rf"parameter allocation:\s+({AMOUNT})",
-    "constants": rf"constant allocation:\s+({AMOUNT})",
-    "output": rf"maybe_live_out allocation:\s+({AMOUNT})",
-    "temporaries": rf"preallocated temp allocation:\s+({AMOUNT})",
+    name: rf"{words} allocation:\s+({AMOUNT})"
+    for name, words in (
+        ("arguments", "parameter"),
+        ("constants", "constant"),
+        ("output", "maybe_live_out"),
+        ("temporaries", "preallocated temp"),
+    )
 }
 
 
@@ -217,17 +192,12 @@ def _xla(text: str) -> OutOfMemory | None:
     tries = [found for pattern in _XLA_GPU if (found := pattern.search(kept))]
     if not tries:
         return None
-    tried = next((amount for found in tries if (amount := parse_bytes(found[1])) is not None), None)
-    total, cap = _first(rf"total allocation:\s+({AMOUNT})", kept), _first(r"Limit:\s+(\d+)", kept)
-    used = _first(r"(?<!Max)InUse:\s+(\d+)", kept)
     return OutOfMemory(
         memory="gpu",
         when="run",
         said=tries[0][0],
-        need_bytes=total if used is None or tried is None else max(used + tried, total or 0),
-        cap_bytes=cap,
-        tried_bytes=tried,
-        free_bytes=None if cap is None or used is None else max(cap - used, 0),
+        need_bytes=_first(rf"total allocation:\s+({AMOUNT})", kept),
+        tried_bytes=next((amount for found in tries if (amount := parse_bytes(found[1])) is not None), None),
         parts=_parts(_XLA_PARTS, kept),
         largest=_buffers(kept),
     )
@@ -264,26 +234,18 @@ def parse(text: str) -> OutOfMemory | None:
 
 
 def read_out_of_memory(text: str, *, source: str) -> OutOfMemory:
-    """Return the failure in a pasted text.
-
-    Args:
-        text: The whole error, a log, or the sentence that matters.
-        source: Name of its origin, for messages.
+    """Return the failure in a pasted text or log; `source` names its origin in messages.
 
     Raises:
         ProblemError: Exit code 1; no out-of-memory error was found.
     """
     if (found := parse(text)) is not None:
         return found
-    last = text.strip().splitlines()[-1].strip()[:200] if text.strip() else ""
-    problem = problem_of(
-        "TP745",
-        file=source,
-        what="No out-of-memory error found in this text." if last else "The text is empty.",
-        why=f"Its last line is: {last}" if last else None,
-        expected="an error of JAX, or of a machine whose main memory was full",
-    )
-    raise ProblemError([problem], exit_code=1)
+    last = text.strip().rpartition("\n")[2].strip()[:200]
+    what = "No out-of-memory error found in this text." if last else "The text is empty."
+    why = f"Its last line is: {last}" if last else None
+    expected = "an error of JAX, or of a machine whose main memory was full"
+    raise ProblemError([problem_of("TP745", file=source, what=what, why=why, expected=expected)], exit_code=1)
 
 
 _HOST_CHANGES = (
@@ -343,7 +305,7 @@ def _configured(config: Config, failure: OutOfMemory) -> tuple[list[dict[str, An
     from trainer.planning.formula import FORMULA_ERROR, Parts, estimate, total_bytes
     from trainer.planning.memory import parts_document
 
-    platform = failure.memory if failure.memory in ("tpu", "cpu") else "gpu"
+    platform = "gpu" if failure.memory == "host" else failure.memory
     source = resolve_for_planning(config.model.name, config.model.revision)
     task = Task.of(config, source, shapes_mesh(config.mesh.devices or 1), platform=platform)
 

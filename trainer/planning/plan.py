@@ -68,12 +68,10 @@ class PlanOptions:
     """Options of a plan.
 
     Attributes:
-        exact: Compile programs far from the limit too.
-        quick: Compile nothing.
+        exact: Compile programs far from the limit too; `quick` compiles nothing.
         advice: Plan changes if the run may not fit.
         hours_stated: Training time that the user states, to be checked.
         step_ratio: Measured over predicted step time (`duration.calibrate_from_run`).
-        say: Called with lines about progress.
     """
 
     exact: bool = False
@@ -124,14 +122,7 @@ def plan(
 ) -> dict[str, Any]:
     """Return the plan of a run as in plan.json.
 
-    Args:
-        subject: The run.
-        target: The machine.
-        estimator: Memory of its programs.
-        options: What is planned.
-        forced: Whether `--force` was given.
-        work: Work of the compiled step; by default it is counted in a traced one.
-        compile_time: Measured compilation, or None to predict it.
+    The work of a step is counted in a traced one and the compilation predicted, unless they are given.
     """
     task = subject.task
     programs = estimator.programs(task, subject.eval_shape)
@@ -227,10 +218,7 @@ def finding(problem: Problem) -> dict[str, Any]:
 def compiled_plan(
     task: Task, data: Data, devices: Devices, *, forced: bool, resumed: bool, say: Callable[[str], None]
 ) -> tuple[Task, RunPrograms, dict[str, Any]]:
-    """Compile the programs of a run and plan from them.
-
-    Returns:
-        The task with `memory.remat: auto` resolved, its compiled programs, and `plan.json`.
+    """Return the task with `memory.remat: auto` resolved, its compiled programs, and the plan that is made from them.
 
     Raises:
         ProblemError: Exit code 3; it does not fit and is not forced. Exit code 4; its programs cannot be compiled.
@@ -334,11 +322,7 @@ def advice(sets: list[dict[str, Any]]) -> str:
 
 
 def refuse_what_does_not_fit(plan: dict[str, Any], *, model: str) -> None:
-    """Refuse a run that does not fit, unless it is forced.
-
-    Raises:
-        ProblemError: Exit code 3, with the largest parts and what to change.
-    """
+    """Raise a ProblemError with exit code 3 for a run that does not fit and is not forced."""
     if plan["verdict"] == "does_not_fit" and not plan["forced"]:
         raise ProblemError([does_not_fit(plan, model=model)], exit_code=REFUSED)
 
@@ -389,7 +373,6 @@ def findings(run: PlannedRun) -> tuple[Problem, ...]:
 
 
 def _check_session(run: PlannedRun) -> Iterator[Problem]:
-    """Compare checkpoints and the whole run with the session and the weekly quota."""
     target, config, step, whole = run.target, run.subject.task.config, run.step.band, run.seconds
     session, week, max_minutes = target.session_seconds, target.week_seconds, config.limits.max_minutes
     if step is not None and session is not None and (max_minutes is None or max_minutes * 60 >= session):
@@ -426,7 +409,6 @@ def _check_session(run: PlannedRun) -> Iterator[Problem]:
 
 
 def _check_steps(run: PlannedRun) -> Iterator[Problem]:
-    """Compare the time of all steps with the stated hours and `limits.max_minutes`."""
     target, limits, step, stated = run.target, run.subject.task.config.limits, run.step.band, run.hours_stated
     if step is None:
         return
@@ -448,7 +430,6 @@ def _check_steps(run: PlannedRun) -> Iterator[Problem]:
 
 
 def _check_tokens(run: PlannedRun) -> Iterator[Problem]:
-    """Look for work that leaves the device idle or teaches nothing."""
     task, target, fraction = run.subject.task, run.target, run.subject.tokens[0]
     config, peak = task.config, target.peak_flops.get(task.config.precision.compute)
     if peak and target.memory_bandwidth and run.step.moved_bytes:
@@ -522,7 +503,6 @@ def _check_state(run: PlannedRun) -> Iterator[Problem]:
 
 
 def _check_machine(run: PlannedRun) -> Iterator[Problem]:
-    """Compare disk and host memory, and look for a quantised base that a CPU unpacks."""
     task, target = run.subject.task, run.target
     kept = max_checkpoints(task.config)
     if target.disk_bytes is not None and run.checkpoint_bytes * kept > target.disk_bytes:

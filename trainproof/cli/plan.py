@@ -107,7 +107,7 @@ def plan_run(
     from evidence.targets import THIS_MACHINE, load_target
     from trainer.config.load import load_config
     from trainer.planning.plan import PlanOptions
-    from trainer.planning.smoke_shape import resolve_shape, resolve_shape_here
+    from trainer.planning.subject import resolve_shape, resolve_shape_here
     from trainer.runtime import init_runtime, this_machine
 
     loaded = load_config(config, flags={"mesh.device": device}, settings=settings)

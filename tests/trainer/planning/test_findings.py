@@ -155,20 +155,6 @@ def codes(config: Config, target: Target) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_a_plan_finds_waste():
-    careless = changed(
-        TINY, memory={"donate": False}, data={"max_length": 512, "buckets": 3}, checkpoint={"save_every_steps": 0}
-    )
-    problems = codes(careless, T4X2)
-    assert problems["TP738"] == "warning", "the state is held twice"
-    assert problems["TP736"] == "warning", "most of a batch is padding"
-    assert problems["TP737"] == "note", "one program for each length"
-    assert {"TP739", "TP740"}.isdisjoint(problems), "the optimizer is the declared one, and both GPUs hold half"
-    careful = changed(TINY, data={"packing": True}, mesh={"shard_params": False})
-    assert {"TP736", "TP737", "TP738", "TP739", "TP740"}.isdisjoint(codes(careful, T4X2))
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "layers", "expected"),
     [

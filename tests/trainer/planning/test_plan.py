@@ -87,13 +87,6 @@ def test_bfloat16_on_a_gpu_that_lacks_it_is_unsupported(name: str):
     assert plan["findings"][0]["what"] == f"precision.compute is bfloat16, which {name} does not have."
 
 
-def test_full_fine_tuning_of_nine_billion_parameters_fits_on_eight_chips():
-    """Its decoding compiles to 6.79 GiB of 15.75; a copy of all weights on each chip would take 17.2."""
-    sizes = {"data": {"max_length": 1024}, "batch": {"microbatch_size": 1}}
-    nine = changed(GEMMA, model={"name": "google/gemma-2-9b"}, evaluation={"eval_set": "eval_v2"}, **sizes)
-    assert planned(nine, "kaggle-tpu-v5e-8")["verdict"] == "fits"
-
-
 def test_more_devices_than_there_are_and_a_length_beyond_the_model_are_refused():
     target = load_target("t4")
     [problem] = catch_problems(read_subject, changed(GEMMA, mesh={"devices": 3}), target, exit_code=3)

@@ -21,8 +21,7 @@ class Machine:
 
     Attributes:
         topology: Kind and arrangement of TPU chips as libtpu names them, `v5e:2x4`.
-        chips_per_host: Bounds of a host's chips, or None for libtpu's default.
-        chip_config: `megacore` (two cores are one device), or None for libtpu's default.
+        chips_per_host: Bounds of a host's chips; `chip_config` may be `megacore` (two cores are one device).
         description: `GpuTargetConfigProto` of a CUDA GPU as text.
         cores: Cores of this CPU that one program uses.
         flags: XLA_FLAGS of this CPU, which decide its number of devices.
