@@ -40,12 +40,7 @@ Names = tuple[str, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """A value of the other configuration, or a default of its trainer.
-
-    Attributes:
-        tool: Trainer that has the default, or None if the file has the value.
-        others: Names of further keys with the same value.
-    """
+    """A value of the other configuration, with further keys of that value, or a default of the trainer `tool`."""
 
     path: Names
     value: Any
@@ -76,11 +71,7 @@ class Unconverted(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Conversion:
-    """A converted configuration and the keys without an equivalent.
-
-    Attributes:
-        form: Trainer that the other configuration is for.
-    """
+    """A converted configuration and the keys without an equivalent; `form` is the trainer of the other one."""
 
     source: Path
     form: str
@@ -186,10 +177,8 @@ def _walk(document: Mapping[Any, Any], path: Names = ()) -> Iterator[tuple[Names
             yield here, value
 
 
-def recognize(document: Any) -> str | None:
+def recognize(document: Mapping[Any, Any]) -> str | None:
     """Return the trainer whose keys a configuration has, or None: `base_model` and `datasets` are those of axolotl."""
-    if not isinstance(document, dict):
-        return None
     forms, paths = _tables()["forms"], [path for path, _ in _walk(document)]
     names = {_plain(path[-1]) for path in paths if _names(path)}
     found = {form: len(names.intersection(tables["marks"])) for form, tables in forms.items()}

@@ -540,7 +540,7 @@ def write_first_config(order: Order) -> WrittenConfig:
     choice = choose(inputs, target, config.changed(data={"dataset": dataset}, evaluation={"eval_set": eval_set}))
     reasons, warnings = tuple(explain(choice, inputs, target)), inputs.warnings
     if not choice.fits:
-        warnings += (may_not_fit(choice, inputs, order),)
+        warnings += (may_not_fit(choice, order.output),)
     files[order.output] = [config_text(reasons, model=order.model, data=order.data)]
     write_files(files)
     return WrittenConfig(
@@ -572,15 +572,11 @@ def _to_line(row: Mapping[str, Any]) -> str:
     return json.dumps(row, ensure_ascii=False) + "\n"
 
 
-def may_not_fit(choice: Choice, inputs: ModelAndData, order: Order) -> Problem:
+def may_not_fit(choice: Choice, file: Path) -> Problem:
     """Return the warning that the smallest candidate may not fit."""
-    lengths, need = percentiles(inputs.widths), choice.need
-    what = (
-        f"One sequence of {choice.config.data.max_length:,} tokens at a time needs about {size(need.peak_bytes)} of "
-        f"{size(need.available_bytes)}. The longest row has {lengths['longest']:,} tokens; 99 % have at most "
-        f"{lengths['p99']:,}."
-    )
-    return problem_of("TP037", file=str(order.output), what=what)
+    length, need, available = choice.config.data.max_length, choice.need.peak_bytes, choice.need.available_bytes
+    what = f"One sequence of {length:,} tokens at a time needs about {size(need)} of {size(available)}."
+    return problem_of("TP037", file=str(file), what=what)
 
 
 def config_text(settings: Iterable[Setting], *, model: str, data: str) -> str:

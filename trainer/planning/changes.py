@@ -7,8 +7,7 @@ import math
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from schemas.problems import ProblemError
 from trainer.config.tree import Config
@@ -35,8 +34,7 @@ CONFIRM_SECONDS = 240.0
 """Time limit of all compilations of a grid."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Change:
+class Change(NamedTuple):
     """A change of a configuration: settings as `--set` takes them, and the changed configuration."""
 
     settings: tuple[str, ...]

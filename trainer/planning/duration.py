@@ -27,6 +27,7 @@ from trainer.config.tree import Config, MeshConfig, build_config
 from trainer.data.answers import EvalShape
 from trainer.generate.decode import padded, prompt_rows, prompts_at_a_time
 from trainer.loop.chain import chain_interval
+from trainer.loop.compilation import Compiled
 from trainer.loop.programs import train_program
 from trainer.loop.rollouts import rollout_size
 from trainer.loop.task import Task, shapes_mesh
@@ -305,21 +306,13 @@ class SessionPart(NamedTuple):
     because: str
 
 
-class CompileTime(NamedTuple):
-    """Measured compilation of a run: seconds, number of programs, and how many came from the cache."""
-
-    seconds: float
-    programs: int
-    cached: int
-
-
 def session_parts(
     subject: Subject,
     target: Target,
     step: Band | None,
     programs: Sequence[ProgramMemory],
     checkpoint_bytes: int,
-    compile_time: CompileTime | None,
+    compiled: Sequence[Compiled],
 ) -> list[SessionPart]:
     """Return the parts of a run's time in order, or none if the time of a step is unknown."""
     if step is None:
@@ -332,7 +325,7 @@ def session_parts(
         because = f"{size / 1e9:.3g} GB at {NETWORK.likely / 1e6:.3g} MB/s; {because}"
     parts = [
         SessionPart("install", INSTALL, "the wheel, and what an image lacks"),
-        compile_part(subject.task, programs, compile_time),
+        compile_part(subject.task, programs, compiled),
         SessionPart("load", loading, because),
         SessionPart("train", step.times(steps), f"{steps:,} steps × {step.likely:.3g} s"),
         save_part(config, checkpoint_bytes, asynchronous=target.platform != "cpu"),
@@ -343,12 +336,13 @@ def session_parts(
     return parts[target.session_seconds is None :]
 
 
-def compile_part(task: Task, programs: Sequence[ProgramMemory], took: CompileTime | None) -> SessionPart:
-    """Return the time to compile all programs: measured, or by layers of the train step."""
-    if took is not None:
-        start = "warm" if took.cached == took.programs else "cold"
-        because = f"{start} start: {took.cached} of {quantity(took.programs, 'program')} from the cache"
-        return SessionPart("compile", exactly(took.seconds), because)
+def compile_part(task: Task, programs: Sequence[ProgramMemory], compiled: Sequence[Compiled]) -> SessionPart:
+    """Return the time to compile all programs: measured if they are compiled, or by layers of the train step."""
+    if compiled:
+        cached = sum(each.is_kept for each in compiled)
+        start = "warm" if cached == len(compiled) else "cold"
+        because = f"{start} start: {cached} of {quantity(len(compiled), 'program')} from the cache"
+        return SessionPart("compile", exactly(sum(each.seconds for each in compiled)), because)
     layers = compiled_layers(task)
     further = FURTHER_PROGRAM * sum(program.name in ("decode", "rollout") for program in programs)
     because = f"cold start: {layers} layers × {COMPILE_LAYER.likely:g} s, {further:.0%} more for other programs"
@@ -384,11 +378,9 @@ def evaluate_part(subject: Subject, eval_shape: EvalShape, target: Target) -> Se
     flops = 2.0 * count_params(model.base) * rows * padded(eval_shape.longest_tokens)
     reading = _limits(task, target, flops, count_params(model.base) * ITEM_BYTES[config.precision.compute] / share, 0.0)
     token = _band(params_bytes(model.base) / share / (target.memory_bandwidth or math.inf), host=0.0)
-    every = config.evaluation.every_steps
-    points, few = config.limits.steps // every if every else 0, min(of.during_items, eval_shape.prompts)
-    batches = (2 if of.baseline else 1) * math.ceil(eval_shape.prompts / at_a_time) + points * math.ceil(
-        few / at_a_time
-    )
+    points = config.limits.steps // of.every_steps if of.every_steps else 0
+    batches = (1 + of.baseline) * math.ceil(eval_shape.prompts / at_a_time)
+    batches += points * math.ceil(min(of.during_items, eval_shape.prompts) / at_a_time)
     seconds = token.times(batches * of.max_new_tokens)
     if reading is not None:
         seconds = seconds.plus(_band(max(reading.values())).times(batches))

@@ -20,6 +20,7 @@ from evidence.targets import Target
 from schemas.catalog import VERSION
 from schemas.formats import size
 from schemas.problems import Problem, ProblemError, collect_problems, first_line, problem_of, worst_first
+from trainer import runtime
 from trainer.config.tree import Config, to_document
 from trainer.loop.chain import describe_saved_artifacts
 from trainer.loop.checkpoints import max_checkpoints, state_bytes
@@ -28,33 +29,15 @@ from trainer.loop.session import SessionLimit
 from trainer.loop.state import state_shapes
 from trainer.loop.task import Task
 from trainer.objectives.data import Data
-from trainer.planning import duration
-from trainer.planning.changes import advise, grid, largest_microbatch
+from trainer.planning import changes, duration, memory
 from trainer.planning.compile.machines import find_machine, missing_compiler
-from trainer.planning.duration import HOUR, Band, CompileTime, PredictedStep, SessionPart, Work
+from trainer.planning.duration import HOUR, Band, PredictedStep, SessionPart, Work
 from trainer.planning.formula import plain_bytes
-from trainer.planning.memory import (
-    FAR_ABOVE,
-    Estimator,
-    ProgramMemory,
-    deciding,
-    limit_bytes,
-    parts_document,
-    remat_candidates,
-    weights_kept_bytes,
-)
+from trainer.planning.memory import Estimator, ProgramMemory
 from trainer.planning.out_of_memory import parse
 from trainer.planning.subject import Subject, devices_used, read_subject, summarize_data
 from trainer.recorder.recorder import FAILED, Recorder, is_out_of_memory, now
-from trainer.runtime import (
-    CUDA_BYTES,
-    PROCESS_BYTES,
-    REFUSED,
-    Devices,
-    available_bytes,
-    refuse_absent_types,
-    target_from,
-)
+from trainer.runtime import Devices
 
 METHODS = {"closed_form": "estimated", "compiler": "compiled"}
 NAMED_PARTS = 4
@@ -92,7 +75,7 @@ def plan_config(config: Config, target: Target, options: PlanOptions) -> dict[st
     """
     absent: list[Problem] = []
     with collect_problems(absent):
-        refuse_absent_types(config, kind=target.name, element_types=target.element_types)
+        runtime.refuse_absent_types(config, kind=target.name, element_types=target.element_types)
     if absent:
         because = {"name": "nothing", "bytes": 0, "because": absent[0].what}
         document = _document(config, target, devices=devices_used(config, target))
@@ -100,7 +83,7 @@ def plan_config(config: Config, target: Target, options: PlanOptions) -> dict[st
     subject = read_subject(config, target, say=options.say)
     estimator = Estimator(
         platform=target.platform,
-        available_bytes=limit_bytes(subject.task, target),
+        available_bytes=memory.limit_bytes(subject.task, target),
         machine=None if options.quick else find_machine(target, devices=subject.task.mesh.size),
         exact=options.exact,
         say=options.say,
@@ -118,15 +101,15 @@ def plan(
     *,
     forced: bool = False,
     work: Work | None = None,
-    compile_time: CompileTime | None = None,
 ) -> dict[str, Any]:
     """Return the plan of a run as in plan.json.
 
-    The work of a step is counted in a traced one and the compilation predicted, unless they are given.
+    By default the work of a step is counted in a traced one.
     """
     task = subject.task
     programs = estimator.programs(task, subject.eval_shape)
-    decides = deciding(programs)
+    compiled = [each for some in (estimator.compiled or {}).values() for each in some]
+    decides = memory.deciding(programs)
     train = next(program for program in programs if program.name == "train")
     step = duration.predict_step(task, target, train, step_ratio=options.step_ratio, work=work)
     checkpoint, kept = state_bytes(state_shapes(task)), max_checkpoints(task.config)
@@ -140,18 +123,18 @@ def plan(
         target=target,
         train=train,
         step=step,
-        parts=duration.session_parts(subject, target, step.band, programs, checkpoint, compile_time),
+        parts=duration.session_parts(subject, target, step.band, programs, checkpoint, compiled),
         checkpoint_bytes=checkpoint,
         host=host,
         hours_stated=options.hours_stated,
     )
-    document = _document(task.declared, target, devices=task.mesh.size, kept_bytes=weights_kept_bytes(task)) | {
-        "available_bytes": limit_bytes(task, target),
+    document = _document(task.declared, target, devices=task.mesh.size, kept_bytes=memory.weights_kept_bytes(task)) | {
+        "available_bytes": memory.limit_bytes(task, target),
         "method": decides.method,
         "verdict": decides.verdict,
         "need_bytes": decides.peak_bytes,
         "error_fraction": decides.error_fraction,
-        "parts": parts_document(decides.parts),
+        "parts": memory.parts_document(decides.parts),
         "forced": forced,
         "programs": [program.document() for program in programs],
         "time": duration.time_document(subject, target, step, run.parts),
@@ -165,19 +148,19 @@ def plan(
         "findings": [finding(problem) for problem in (*subject.overlap_warnings, *subject.warnings, *findings(run))],
     }
     if options.advice and document["verdict"] in ("does_not_fit", "tight"):
-        document["advice"] = advise(subject, estimator, decides.peak_bytes, target.element_types)
+        document["advice"] = changes.advise(subject, estimator, decides.peak_bytes, target.element_types)
     if options.max_batch:
-        document["max_batch"] = largest_microbatch(subject, estimator, decides, say=options.say)
+        document["max_batch"] = changes.largest_microbatch(subject, estimator, decides, say=options.say)
     if options.grid:
-        document["grid"] = grid(subject, estimator)
+        document["grid"] = changes.grid(subject, estimator)
     return document
 
 
 def _document(config: Config, target: Target, *, devices: int, kept_bytes: int = 0) -> dict[str, Any]:
     """Return the plan of a run that a target does not support, which has every key of plan.json."""
     source = target.memory_source
-    if target.platform == "gpu" and available_bytes(target) != target.memory_bytes:
-        source = f"{source}; less {size(CUDA_BYTES)} for CUDA"
+    if target.platform == "gpu" and runtime.available_bytes(target) != target.memory_bytes:
+        source = f"{source}; less {size(runtime.CUDA_BYTES)} for CUDA"
     return {
         "schema_version": VERSION,
         "made_at": now(),
@@ -188,11 +171,11 @@ def _document(config: Config, target: Target, *, devices: int, kept_bytes: int =
             "table_name": target.name,
             "platform": target.platform,
             "devices": devices,
-            "memory_bytes": available_bytes(target),
+            "memory_bytes": runtime.available_bytes(target),
             "memory_source": source,
-            "process_bytes": PROCESS_BYTES + kept_bytes if target.platform == "cpu" else None,
+            "process_bytes": runtime.PROCESS_BYTES + kept_bytes if target.platform == "cpu" else None,
         },
-        "available_bytes": available_bytes(target),
+        "available_bytes": runtime.available_bytes(target),
         "method": "closed_form",
         "verdict": "unsupported",
         "need_bytes": 0,
@@ -223,19 +206,19 @@ def compiled_plan(
     Raises:
         ProblemError: Exit code 3; it does not fit and is not forced. Exit code 4; its programs cannot be compiled.
     """
-    target, model = target_from(devices), task.config.model.name
-    limit = limit_bytes(task, target)
+    target, model = runtime.target_from(devices), task.config.model.name
+    limit = memory.limit_bytes(task, target)
     formula = Estimator(platform=devices.platform, available_bytes=limit)
     subject = Subject(task=task, **vars(summarize_data(task.config, data)))
 
     def is_far_too_large(candidate: Task) -> bool:
         needs = (program.peak_bytes for program in formula.programs(candidate, data.eval_shape))
-        return limit is not None and max(needs) > FAR_ABOVE * limit
+        return limit is not None and max(needs) > memory.FAR_ABOVE * limit
 
     def formula_plan(task: Task) -> dict[str, Any]:
         return plan(replace(subject, task=task), target, formula, PlanOptions(), forced=forced)
 
-    candidates = list(remat_candidates(task, limit))
+    candidates = list(memory.remat_candidates(task, limit))
     if is_far_too_large(candidates[-1]):
         refuse_what_does_not_fit(formula_plan(candidates[-1]), model=model)
     say(f"compiling the programs of the run for {len(devices.list)} × {devices.kind}")
@@ -253,20 +236,8 @@ def compiled_plan(
         train = next(each for each in estimator.programs(task, data.eval_shape) if each.name == "train")
         if is_last or train.verdict == "fits":
             break
-    compiled = [each for some in programs.by_name.values() for each in some]
-    document = plan(
-        replace(subject, task=task),
-        target,
-        estimator,
-        PlanOptions(),
-        forced=forced,
-        work=duration.compiled_work(programs.steps.longest.jaxpr, task),
-        compile_time=CompileTime(
-            seconds=sum(each.seconds for each in compiled),
-            programs=len(compiled),
-            cached=sum(each.is_kept for each in compiled),
-        ),
-    )
+    work = duration.compiled_work(programs.steps.longest.jaxpr, task)
+    document = plan(replace(subject, task=task), target, estimator, PlanOptions(), forced=forced, work=work)
     refuse_what_does_not_fit(document, model=model)
     return task, programs, document
 
@@ -283,7 +254,7 @@ def _refused_by_compiler(error: jax.errors.JaxRuntimeError, plan: dict[str, Any]
     else:
         what = f"The compiler for {kind} found too little memory: {first_line(error)}"
         problem = problem_of("TP710", file=model, what=what, next=advice(plan["advice"]))
-    return ProblemError([problem], exit_code=REFUSED)
+    return ProblemError([problem], exit_code=runtime.REFUSED)
 
 
 def in_words(plan: dict[str, Any]) -> str:
@@ -324,7 +295,7 @@ def advice(sets: list[dict[str, Any]]) -> str:
 def refuse_what_does_not_fit(plan: dict[str, Any], *, model: str) -> None:
     """Raise a ProblemError with exit code 3 for a run that does not fit and is not forced."""
     if plan["verdict"] == "does_not_fit" and not plan["forced"]:
-        raise ProblemError([does_not_fit(plan, model=model)], exit_code=REFUSED)
+        raise ProblemError([does_not_fit(plan, model=model)], exit_code=runtime.REFUSED)
 
 
 def record_plan(recorder: Recorder, plan: dict[str, Any], session: SessionLimit | None, *, steps: int) -> None:

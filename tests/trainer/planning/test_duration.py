@@ -3,6 +3,7 @@
 import doctest
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -19,7 +20,7 @@ from trainer.config.tree import Config, ModelConfig
 from trainer.loop.programs import train_program
 from trainer.loop.task import shapes_mesh
 from trainer.planning import duration
-from trainer.planning.duration import HOUR, Band, CompileTime, SessionPart, Work, exactly
+from trainer.planning.duration import HOUR, Band, SessionPart, Work, exactly
 from trainer.planning.memory import Estimator
 from trainer.planning.subject import Subject, read_subject
 
@@ -152,11 +153,12 @@ def test_asynchronous_saving_costs_a_copy_of_each_state_and_the_last_one_in_full
 
 
 def test_compilation_is_measured_or_predicted_by_layers(demo: Subject):
-    took = duration.compile_part(demo.task, [], CompileTime(17.5, programs=3, cached=3))
+    kept = [SimpleNamespace(seconds=seconds, is_kept=True) for seconds in (10, 5, 2.5)]
+    took = duration.compile_part(demo.task, [], kept)
     assert (took.seconds, took.because) == (exactly(17.5), "warm start: 3 of 3 programs from the cache")
     programs = Estimator(platform="gpu", available_bytes=None).programs(demo.task, demo.eval_shape)
     layers = demo.task.model.source.spec.layers
-    assert duration.compile_part(demo.task, programs, None).seconds == duration.COMPILE_LAYER.times(1.5 * layers)
+    assert duration.compile_part(demo.task, programs, []).seconds == duration.COMPILE_LAYER.times(1.5 * layers)
 
 
 def test_devices_share_the_prompts_and_each_reads_its_parameters(demo: Subject):

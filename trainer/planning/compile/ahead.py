@@ -27,6 +27,7 @@ from typing import Any
 
 import jax
 
+from evidence.writing import write_json
 from trainer.config.tree import Config
 from trainer.data.answers import EvalShape
 from trainer.loop.programs import list_programs
@@ -35,7 +36,7 @@ from trainer.model.source import resolve_for_planning
 from trainer.planning.compile.buffers import Buffer, CompiledMemory, is_complete, read_memory
 from trainer.planning.compile.machines import Machine
 from trainer.planning.out_of_memory import parse
-from trainer.recorder.environment import cache_folder as cache_folder
+from trainer.recorder.environment import cache_folder
 from trainer.runtime import versions
 
 LIMIT_SECONDS = 600.0
@@ -226,6 +227,4 @@ def save_answer(key: str, answer: CompilerAnswer) -> None:
     plans = cache_folder() / "plans"
     with suppress(OSError):
         plans.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=plans, suffix=".new", delete=False, encoding="utf-8") as file:
-            json.dump(asdict(answer), file)
-        Path(file.name).replace(plans / f"{key}.json")
+        write_json(plans / f"{key}.json", asdict(answer))
