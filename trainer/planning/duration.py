@@ -31,8 +31,9 @@ from trainer.loop.compilation import Compiled
 from trainer.loop.programs import train_program
 from trainer.loop.rollouts import rollout_size
 from trainer.loop.task import Task, shapes_mesh
+from trainer.model.decoder import parameter_count
 from trainer.model.source import ModelSource, resolve_for_planning
-from trainer.planning.formula import ITEM_BYTES, bit_width, count_params, params_bytes
+from trainer.planning.formula import ITEM_BYTES, bit_width, params_bytes
 from trainer.planning.memory import Estimator, ProgramMemory
 from trainer.planning.subject import Subject
 from trainer.recorder.memory import BY_DEVICE
@@ -186,7 +187,7 @@ def exchanged_bytes(task: Task, *, divided: bool) -> float:
     of replicated parameters are all-reduced: 2 (n - 1)/n (Patarasuk and Yuan, JPDC 69(2), 2009).
     """
     devices, item = task.mesh.size, ITEM_BYTES[task.config.precision.compute]
-    weights, gradients = item * count_params(task.model.base), item * count_params(task.model.trained)
+    weights, gradients = item * parameter_count(task.model.base), item * parameter_count(task.model.trained)
     others = (devices - 1) / devices
     if not divided:
         return 2 * others * gradients
@@ -286,7 +287,7 @@ def _drawing(task: Task, target: Target) -> tuple[Band | None, str]:
     item, spec, devices = ITEM_BYTES[task.config.precision.compute], task.model.source.spec, task.mesh.size
     weights = sum(int(value.size) * min(bit_width(value) / 8, item) for value in task.model.shapes.values())
     cache = size.rows * size.slots * 2 * spec.layers * spec.kv_heads * spec.head_dim * item / devices
-    flops = 2.0 * count_params(task.model.base) + 4.0 * spec.layers * spec.heads * spec.head_dim * size.slots
+    flops = 2.0 * parameter_count(task.model.base) + 4.0 * spec.layers * spec.heads * spec.head_dim * size.slots
     linked = weights * (devices - 1) / devices if task.config.mesh.shard_params else 0.0
     reading = _limits(task, target, flops * size.prompts * size.width / devices, weights, linked)
     token = _limits(task, target, flops * size.rows / devices, weights + cache, linked)
@@ -375,8 +376,8 @@ def evaluate_part(subject: Subject, eval_shape: EvalShape, target: Target) -> Se
     at_a_time = prompts_at_a_time(of.batch_size, of.samples, devices)
     rows = prompt_rows(at_a_time, eval_shape.prompts, devices) // devices
     share = devices if config.mesh.shard_params else 1
-    flops = 2.0 * count_params(model.base) * rows * padded(eval_shape.longest_tokens)
-    reading = _limits(task, target, flops, count_params(model.base) * ITEM_BYTES[config.precision.compute] / share, 0.0)
+    count, item = parameter_count(model.base), ITEM_BYTES[config.precision.compute]
+    reading = _limits(task, target, 2.0 * count * rows * padded(eval_shape.longest_tokens), count * item / share, 0.0)
     token = _band(params_bytes(model.base) / share / (target.memory_bandwidth or math.inf), host=0.0)
     points = config.limits.steps // of.every_steps if of.every_steps else 0
     batches = (1 + of.baseline) * math.ceil(eval_shape.prompts / at_a_time)

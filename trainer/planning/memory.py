@@ -12,11 +12,12 @@ from trainer.loop.compilation import Compiled, donation
 from trainer.loop.rollouts import rollout_programs
 from trainer.loop.state import state_shapes
 from trainer.loop.task import Task
+from trainer.model.decoder import parameter_count
 from trainer.model.stacks import Remat
 from trainer.planning.compile.ahead import CompilerAnswer, CompilerError, ask_compiler
 from trainer.planning.compile.buffers import Buffer
 from trainer.planning.compile.machines import Machine
-from trainer.planning.formula import FORMULA_ERROR, Part, Parts, count_params, estimate, params_bytes, total_bytes
+from trainer.planning.formula import FORMULA_ERROR, Part, Parts, estimate, params_bytes, total_bytes
 from trainer.runtime import available_bytes
 
 Verdict = Literal["fits", "tight", "does_not_fit", "unsupported", "unknown"]
@@ -143,15 +144,15 @@ def limit_bytes(task: Task, target: Target) -> int | None:
 
 def weights_kept_bytes(task: Task) -> int:
     """Return what a CPU process keeps after reading weights (docs/decisions/memory.md)."""
-    return min(count_params(task.model.base) * 4 * 27 // 20, WEIGHTS_READING) if task.model.reads_weights else 0
+    return min(parameter_count(task.model.base) * 4 * 27 // 20, WEIGHTS_READING) if task.model.reads_weights else 0
 
 
 def reading_parts(task: Task) -> Parts:
     """Estimate reading the weights on a CPU: each array, and its file and float32 copy as far as not kept anyway."""
     base = task.model.base
-    copies = max(count_params(base) * 5 - weights_kept_bytes(task), 0)
+    copies = max(parameter_count(base) * 5 - weights_kept_bytes(task), 0)
     return (
-        Part("params", params_bytes(base), f"{count_params(base):,} parameters"),
+        Part("params", params_bytes(base), f"{parameter_count(base):,} parameters"),
         Part("reading", copies, "pages of the weight files, and float32 copies of arrays"),
     )
 

@@ -463,7 +463,7 @@ def _check_state(run: PlannedRun) -> Iterator[Problem]:
             f"needs {size(declared)} for these parameters."
         )
         yield run.problem("TP739", what, "/optimizer/name", expected=size(declared))
-    fair = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves) / task.mesh.size
+    fair = state_bytes(shapes) / task.mesh.size
     # Parameters that cannot be divided evenly stay on every device; they are small.
     if config.mesh.shard_params and state > fair * 1.1:
         what = (

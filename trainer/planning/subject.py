@@ -20,11 +20,12 @@ from trainer.config.tree import Config
 from trainer.data.answers import EvalShape
 from trainer.data.rows import read_eval_set
 from trainer.loop.task import Task, attention_problems, scan_problems, shapes_mesh
+from trainer.model.decoder import parameter_count
 from trainer.model.model import build_model
 from trainer.model.source import resolve_for_planning
 from trainer.objectives import build_objective, find_contradictions
 from trainer.objectives.data import Data, read_data, read_training_rows, too_long_sequences
-from trainer.planning.formula import count_params, estimate, total_bytes
+from trainer.planning.formula import estimate, total_bytes
 from trainer.planning.memory import limit_bytes
 from trainer.runtime import this_machine, too_few_devices
 
@@ -211,7 +212,7 @@ def _fits_and_is_quick(config: Config, target: Target) -> bool:
         tokens += evaluations * eval_shape.prompts * answer
     peak, limit = target.peak_flops.get(config.precision.compute), limit_bytes(task, target)
     flops = UNKNOWN_FLOPS if peak is None else task.mesh.size * peak
-    return (limit is None or need <= limit) and 2 * count_params(task.model.base) * tokens / flops <= QUICK_SECONDS
+    return (limit is None or need <= limit) and 2 * parameter_count(task.model.base) * tokens / flops <= QUICK_SECONDS
 
 
 def shrink(config: Config) -> Config:
