@@ -370,8 +370,9 @@ class _Converter:
             self.decide(key, what, [text.split()[0] for text in known.values()], origin)
             return
         value, *further = text.split()
-        for setting in (f"{key}={value}", *further):
-            self.set(*setting.split("="), str(origin), origin)
+        self.set(key, value, str(origin), origin)
+        for other, _, text in (each.partition("=") for each in further):
+            self.set(other, text, str(origin), origin)
 
     def copy(self, what: str, key: str | None = None) -> None:
         """Copy a value; numbers and booleans may be written as text."""
@@ -558,7 +559,7 @@ class _Converter:
             self.drop(steps, "not set")
             steps = None
         precedes = steps.name if steps else "--set limits.steps" if "limits.steps" in self.given else None
-        [epochs, *_] = self.found.get("epochs") or [None]
+        epochs = next(iter(self.found.get("epochs", ())), None)
         count = epochs.number if epochs and isinstance(epochs.number, int | float) and epochs.number > 0 else None
         self.take("epochs", drop=precedes and f"{precedes} takes precedence")
         if steps is not None:

@@ -124,17 +124,6 @@ def folders_below(path: Path) -> list[Path]:
     return [folder for folder in found if folder.name == commit] or found
 
 
-_SIGNATURES = (
-    (b"version https://git-lfs.", "a Git LFS pointer, not the file itself", "Fetch the file with `git lfs pull`."),
-    (b"/annex/objects/", "a git-annex pointer, not the file itself", "Fetch the file with `git annex get`."),
-    (b"<!doctype html", "a web page", "Download the file itself."),
-    (b"<html", "a web page", "Download the file itself."),
-    (b"\x1f\x8b", "compressed with gzip", "Decompress it with `gunzip`, and name the result."),
-    (b"\x28\xb5\x2f\xfd", "compressed with Zstandard", "Decompress it with `unzstd`, and name the result."),
-    (b"pk\x03\x04", "a zip file, an archive or a spreadsheet or a PyTorch pickle", "Unpack it, or export it again."),
-)
-
-
 _max_tokenizer_bytes: ContextVar[int | None] = ContextVar("max_tokenizer_bytes", default=None)
 
 
@@ -158,7 +147,10 @@ def refuse_other_content(path: Path, code: str) -> None:
         raise ProblemError([problem_of(code, file=str(path), what=what, why=None)], exit_code=2)
     with path.open("rb") as file:
         head = file.read(32).lower()
-    for begins, what, advice in _SIGNATURES:
+    for each in _TABLE["contents"]:
+        begins = each["begins"].encode("latin-1")
         if head.startswith(begins) and not (begins.startswith(b"<") and path.suffix.lower() == ".txt"):
-            found = problem_of(code, file=str(path), what=f"{path.name} is {what}.", why=None, next=advice)
-            raise ProblemError([found], exit_code=2)
+            what = f"{path.name} is {each['what']}."
+            raise ProblemError(
+                [problem_of(code, file=str(path), what=what, why=None, next=each["advice"])], exit_code=2
+            )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 from pathlib import Path
 from statistics import median
@@ -455,8 +455,7 @@ FEWEST_ROWS = 3
 GRADES = ("verified", "consistent", "measured")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Calibration:
+class Calibration(NamedTuple):
     """A measured run.
 
     Attributes:
@@ -471,10 +470,6 @@ class Calibration:
     device: str
     step_ratio: float
     memory_ratio: float | None
-
-    def document(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
 
 
 def calibrate_from_run(folder: Path) -> Calibration | str:

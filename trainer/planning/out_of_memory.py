@@ -35,7 +35,8 @@ WHEN = {"compile": "the compiler refused the program", "run": "an allocation fai
 
 def setting_cost(setting: str) -> str:
     """Return the cost of a change, written like the argument of `--set`."""
-    return TEXTS["costs"].get(setting) or TEXTS["costs"][setting.partition("=")[0]]
+    costs: dict[str, str] = TEXTS["costs"]
+    return costs.get(setting) or costs[setting.partition("=")[0]]
 
 
 class Allocation(NamedTuple):

@@ -190,7 +190,7 @@ def calibrate_plans(runs: Sequence[Path]) -> dict[str, Any]:
         ProblemError: No run can be used (exit code 2).
     """
     used, skipped = _calibrations(runs)
-    return {"used": [each.document() for each in used], "left_out": skipped}
+    return {"used": [each._asdict() for each in used], "left_out": skipped}
 
 
 def step_ratio(runs: Sequence[Path], target: Target) -> float:
