@@ -540,8 +540,15 @@ def write_first_config(order: Order) -> WrittenConfig:
     choice = choose(inputs, target, config.changed(data={"dataset": dataset}, evaluation={"eval_set": eval_set}))
     reasons, warnings = tuple(explain(choice, inputs, target)), inputs.warnings
     if not choice.fits:
-        warnings += (may_not_fit(choice, order.output),)
-    files[order.output] = [config_text(reasons, model=order.model, data=order.data)]
+        length, need, available = choice.config.data.max_length, choice.need.peak_bytes, choice.need.available_bytes
+        what = f"One sequence of {length:,} tokens at a time needs about {size(need)} of {size(available)}."
+        warnings += (problem_of("TP037", file=str(order.output), what=what),)
+    title = (
+        f"A first configuration for the model {order.model} and the rows {order.data}, written by `trainproof init`. "
+        "It has not been tried. Other keys have their defaults: see docs/reference/configuration.md."
+    )
+    lines = [*comment_lines(title), "", *settings_text(reasons)]
+    files[order.output] = [f"{line}\n" for line in lines]
     write_files(files)
     return WrittenConfig(
         order=order, looked=inputs, choice=choice, reasons=reasons, written=tuple(files), warnings=warnings
@@ -570,22 +577,6 @@ def training_lines(rows: RowsShape, evaluated: EvalChoice) -> Iterator[str]:
 
 def _to_line(row: Mapping[str, Any]) -> str:
     return json.dumps(row, ensure_ascii=False) + "\n"
-
-
-def may_not_fit(choice: Choice, file: Path) -> Problem:
-    """Return the warning that the smallest candidate may not fit."""
-    length, need, available = choice.config.data.max_length, choice.need.peak_bytes, choice.need.available_bytes
-    what = f"One sequence of {length:,} tokens at a time needs about {size(need)} of {size(available)}."
-    return problem_of("TP037", file=str(file), what=what)
-
-
-def config_text(settings: Iterable[Setting], *, model: str, data: str) -> str:
-    """Return the configuration as YAML with comments."""
-    title = (
-        f"A first configuration for the model {model} and the rows {data}, written by `trainproof init`. "
-        "It has not been tried. Other keys have their defaults: see docs/reference/configuration.md."
-    )
-    return "\n".join([*comment_lines(title), "", *settings_text(settings)]) + "\n"
 
 
 def refuse_outputs(outputs: Sequence[Path], given: Sequence[Path], *, force: bool) -> list[Problem]:

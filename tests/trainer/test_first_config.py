@@ -1,7 +1,6 @@
 """A first configuration for a model folder and rows: what is written, why, and what is refused all at once."""
 
 import hashlib
-import random
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +24,6 @@ from trainer.first_config import (
     choose,
     choose_length,
     find_answer,
-    may_not_fit,
     measure,
     read_shape,
     run_name,
@@ -111,7 +109,7 @@ def test_a_large_model_gets_adapters_in_what_the_machine_has(first: WrittenConfi
     assert (choice.config.precision.params, choice.config.precision.compute) == (precision, precision)
 
 
-def test_what_does_not_fit_is_made_smaller_and_else_said(first: WrittenConfig):
+def test_what_does_not_fit_is_made_smaller(first: WrittenConfig):
     # Long rows: of short ones the export decides, which needs the plain model whatever it is trained beside.
     machine, looked = load_target("kaggle-t4x2"), gemma(with_widths(first, [2_000] * 200))
     whole = choose(looked, machine, GEMMA)
@@ -124,8 +122,14 @@ def test_what_does_not_fit_is_made_smaller_and_else_said(first: WrittenConfig):
     none = choose(looked, replace(machine, memory_bytes=CUDA_BYTES + need // 2), GEMMA)
     assert not none.fits
     assert none.config.batch.microbatch_size == 1
-    length = none.config.data.max_length
-    assert f"One sequence of {length:,} tokens at a time needs about" in may_not_fit(none, Path("config.yaml")).what
+
+
+def test_what_may_not_fit_is_written_with_a_warning(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    small = replace(load_target("kaggle-t4x2"), memory_bytes=CUDA_BYTES + 2**20)
+    monkeypatch.setattr("trainer.first_config.load_target", lambda name: small)
+    data = write_rows(tmp_path / "rows.jsonl", sums(60))
+    [told] = [each for each in made(model, data, tmp_path / "c.yaml", on="small").warnings if each.code == "TP037"]
+    assert told.what.startswith("One sequence of 32 tokens at a time needs about ")
 
 
 def test_a_cpu_recomputes_where_nothing_else_fits(first: WrittenConfig):
@@ -298,15 +302,6 @@ def test_a_conversation_that_ends_with_a_question_held_back_is_held_back_too(tmp
     ]
     shape = shape_of(write_rows(tmp_path / "rows.jsonl", [*asked, *longer]))
     assert len(list(training_lines(shape, split_rows(shape)))) == 2 * (40 - 10)
-
-
-def test_the_order_of_a_file_decides_nothing(tmp_path: Path):
-    rows = sums(120)
-    one = split_rows(shape_of(write_rows(tmp_path / "one.jsonl", rows)))
-    random.Random(3).shuffle(rows)
-    two = split_rows(shape_of(write_rows(tmp_path / "two.jsonl", rows)))
-    assert len(one.questions) == 12
-    assert one.questions == two.questions
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ project's first YAML files are accepted; `config.yaml` of a run always has the c
 from __future__ import annotations
 
 import json
-import re
 import textwrap
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,9 +25,6 @@ from trainer.config.tree import Config, build_config, to_document
 
 USAGE = 2
 """Exit code for an invalid configuration."""
-
-SETTING = re.compile(r"(?P<key>[^=]+)=(?P<value>.*)", re.DOTALL)
-"""Argument of `--set`."""
 
 FLAGS = {
     "data.dataset": "--dataset",
@@ -201,8 +197,9 @@ def read_settings(
     """Return current key, value and source of flags and `--set`, lowest precedence first; report invalid ones."""
     stated = [(FLAGS.get(key, key), key, value) for key, value in flags.items() if value is not None]
     for text in settings:
-        if match := SETTING.fullmatch(text):
-            stated.append(("--set", match["key"], parse_setting(match["value"])))
+        key, equals, value = text.partition("=")
+        if key and equals:
+            stated.append(("--set", key, parse_setting(value)))
         else:
             what, expected = f"{text!r} names no setting", "key=value, as in --set optimizer.learning_rate=1e-4"
             problems.append(problem_of("TP002", file="--set", what=what, expected=expected, why=None))
