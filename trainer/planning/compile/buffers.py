@@ -77,9 +77,10 @@ def read_memory(folder: Path) -> CompiledMemory:
     fixed = arguments = aliased = shared = 0
     is_shared = False
     temporaries: list[_Temporary] = []
-    body = _read(folder, LIVE_RANGE).partition("BufferLiveRange:")[2].partition("Live ranges at")[0]
+    assignment, live_ranges = _read(folder, ASSIGNMENT), _read(folder, LIVE_RANGE)
+    body = live_ranges.partition("BufferLiveRange:")[2].partition("Live ranges at")[0]
     ranges = {name: (int(first), int(last)) for name, first, last in _RANGE.findall(body)}
-    for line in _read(folder, ASSIGNMENT).splitlines():
+    for line in assignment.splitlines():
         if allocation := _ALLOCATION.match(line):
             size, color, rest = int(allocation[1]), int(allocation[2] or 0), allocation[3]
             is_shared = color == 0 and "preallocated-temp" in rest
