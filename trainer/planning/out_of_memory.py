@@ -6,9 +6,11 @@ Recognized are errors of XLA on TPU, GPU and CPU, and processes that ended becau
 from __future__ import annotations
 
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from schemas.formats import size
@@ -24,13 +26,7 @@ SHOWN_BUFFERS = 8
 CONFIGURED_WITHIN = 0.5
 """Relative distance from the estimate above which another program probably failed."""
 
-PLACES = {
-    "tpu": "a TPU's memory (HBM)",
-    "gpu": "a GPU's memory",
-    "cpu": "main memory of the CPU that computes",
-    "host": "main memory of the machine",
-}
-WHEN = {"compile": "the compiler refused the program", "run": "an allocation failed while the program ran"}
+WORDS = tomllib.loads(files("trainer").joinpath("out_of_memory.toml").read_text(encoding="utf-8"))
 
 
 def setting_cost(setting: str) -> str:
@@ -249,13 +245,6 @@ def read_out_of_memory(text: str, *, source: str) -> OutOfMemory:
     raise ProblemError([problem_of("TP745", file=source, what=what, why=why, expected=expected)], exit_code=1)
 
 
-_HOST_CHANGES = (
-    ("Load weights shard by shard in their stored type.", "nothing"),
-    ("Keep the dataset on disk as JSONL or Parquet.", "nothing"),
-    ("Use a machine with more main memory: a Kaggle T4x2 session has 31 GB, a TPU v5e-8 session 396 GB.", "quota"),
-)
-
-
 def explanation(failure: OutOfMemory, config: Config | None = None) -> dict[str, Any]:
     """Explain a failure as plain values; with a configuration, estimate its run and its changes."""
     notes: list[str] = []
@@ -263,7 +252,7 @@ def explanation(failure: OutOfMemory, config: Config | None = None) -> dict[str,
     if config is not None:
         configured, notes, changes = _configured(config, failure)
     elif failure.memory == "host":
-        changes = [{"what": what, "set": None, "frees_bytes": None, "costs": costs} for what, costs in _HOST_CHANGES]
+        changes = [each | {"set": None, "frees_bytes": None} for each in WORDS["host"]]
     else:
         changes = _general_changes(failure)
     return vars(failure) | {
@@ -336,7 +325,11 @@ def explanation_text(answer: dict[str, Any]) -> str:
         ("free", "free_bytes"),
         ("missing", "missing_bytes"),
     )
-    lines = [f"Out of memory: {PLACES[answer['memory']]}; {WHEN[answer['when']]}.", f"Message: {answer['said']}", ""]
+    lines = [
+        f"Out of memory: {WORDS['places'][answer['memory']]}; {WORDS['when'][answer['when']]}.",
+        f"Message: {answer['said']}",
+        "",
+    ]
     lines += [f"  {name:<10}{size(answer[key]):>12}" for name, key in figures if answer[key] is not None]
     if answer["parts"]:
         listed = ", ".join(f"{name} {size(held)}" for name, held in answer["parts"].items())
