@@ -48,8 +48,9 @@ def summaries() -> Sequence[RunSummary]:
     with st.spinner("Reading runs …"):
         # Streamlit stops a script that is no longer needed where it touches the session.
         waiting = lambda: st.session_state.get(_VERSION)  # noqa: E731
-        version, runs = index.load(WAIT_SECONDS, named=named, waiting=waiting)
+        version, runs, is_fresh = index.load(WAIT_SECONDS, named=named, waiting=waiting)
     st.session_state[_VERSION] = min(version, st.session_state.get(_VERSION, version))
+    st.session_state[_IS_FRESH] = is_fresh
     bar = st.empty()  # Always there, so that what is below keeps its place.
     if not index.is_whole:
         done, total = index.progress
@@ -182,6 +183,7 @@ def _cached(kind: str, key: str, _build: Callable[[], object]) -> Any:
 
 _GRADED = "runs that the page shows with their grades, and those that have changed"
 _SEEN = "states of jobs and runs at the last look"
+_IS_FRESH = "the page shows runs that were read while it was drawn"
 _ACTIVE = "active"
 _AT_WORK = {_ACTIVE, "running"}
 _SIGNS = {**JOBS, **STATUSES}
@@ -210,7 +212,9 @@ def _tick(shown: Sequence[RunSummary], drawn: tuple[int | None, list[str], str |
     version = None if drawn[0] is None else index.version
     is_current = (version, changed_runs(shown), st.context.theme.type) == drawn
     if is_current or time.monotonic() - drawn_at < POLL_SECONDS / 2:
-        _announce()
+        # Compared with a list from before the page was opened, runs that were there already would be new.
+        if _SEEN in st.session_state or st.session_state.get(_IS_FRESH) or index.refreshed_at > drawn_at:
+            _announce()
     elif not state.has_dialog():  # A rerun would close it, and what was typed there would be lost.
         st.rerun()
 

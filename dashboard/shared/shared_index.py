@@ -24,10 +24,11 @@ _STEP_SECONDS = 0.1
 
 
 class Snapshot(NamedTuple):
-    """Runs, newest first, and the version of the index that they belong to."""
+    """Runs, newest first, the version of the index that they belong to, and whether they were read just now."""
 
     version: int
     runs: Sequence[RunSummary]
+    is_fresh: bool = False
 
 
 class SharedIndex:
@@ -38,6 +39,7 @@ class SharedIndex:
             run that is still running does not raise it.
         is_whole: Whether every run has been read once.
         progress: Number of runs that the current refresh has read, and that it has to read.
+        refreshed_at: Time of `time.monotonic` at the end of the last refresh.
     """
 
     def __init__(self, index: RunIndex) -> None:
@@ -49,7 +51,7 @@ class SharedIndex:
         self._changed = threading.Condition()
         self._requested = self._finished = self._last_news = 0
         self._is_forced = False
-        self._finished_at = -POLL_SECONDS
+        self.refreshed_at = -POLL_SECONDS
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
 
@@ -77,7 +79,7 @@ class SharedIndex:
     def poll(self) -> None:
         """Request a refresh unless the last one is recent."""
         pause = max(POLL_SECONDS, _POLL_SHARE * self.index.look_seconds)
-        if self._requested == self._finished and time.monotonic() - self._finished_at >= pause:
+        if self._requested == self._finished and time.monotonic() - self.refreshed_at >= pause:
             self.request()
 
     def load(
@@ -108,7 +110,7 @@ class SharedIndex:
             if snapshot.runs and not missing and time.monotonic() - began >= enough:
                 return snapshot
             waiting()
-        return Snapshot(self.version, self._runs)
+        return Snapshot(self.version, self._runs, is_fresh=True)
 
     def refresh(self, seconds: float) -> None:
         """Read what has just changed, and wait at most this long; the first reading is not waited for."""
@@ -137,7 +139,7 @@ class SharedIndex:
             finally:
                 with self._changed:
                     self._thread = None if self._error else self._thread
-                    self._finished, self._finished_at = number, time.monotonic()
+                    self._finished, self.refreshed_at = number, time.monotonic()
                     self._changed.notify_all()
 
     def _note_progress(self, done: int, total: int) -> None:

@@ -288,8 +288,11 @@ def _list(runs: RunTable, names: Sequence[str], columns: Sequence[str]) -> None:
         _grid(list(shown), runs.display(shown, ["run", *columns]))
     selected = [name for name in selected_runs() if name in runs.by_name]
     with top, st.container(horizontal=True, vertical_alignment="center", key="runs_actions"):
+        actions = st.empty()  # A slot, so that the buttons go even if another fragment runs right after this one.
         if selected:
-            _actions([runs.by_name[name] for name in selected])
+            with actions.container(horizontal=True, vertical_alignment="center", width="content"):
+                _actions([runs.by_name[name] for name in selected])
+                st.button("Clear selection", on_click=clear_selection, type="tertiary")
         _counts(selected, names, len(runs.summaries), constant)
     with st.container(horizontal=True, vertical_alignment="center", key="runs_tools"):
         keys = ["run", *columns]
@@ -434,7 +437,6 @@ def _counts(selected: Sequence[str], listed: Sequence[str], total: int, constant
         st.session_state.pop(_ARCHIVED, None)
         elsewhere = len(set(selected) - set(listed))
         more = f" ({elsewhere:,} not listed)" if elsewhere else ""
-        st.button("Clear selection", on_click=clear_selection, type="tertiary")
         markup.note(f"{len(selected):,} selected{more}; {text}")
     elif archived is not None:
         folders, is_archived = archived

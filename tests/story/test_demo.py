@@ -13,7 +13,6 @@ from streamlit.testing.v1 import AppTest
 from dashboard.shared import state
 from evidence.layout import EXPORT
 from evidence.run import read_run
-from trainer.recorder.progress import Watch
 from trainproof.cli import train
 
 pytestmark = pytest.mark.slow
@@ -41,9 +40,9 @@ def test_a_full_run_and_a_lora_run_from_its_export(
     shutil.copytree(APP.parent / ".streamlit", tmp_path / ".streamlit")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "own"))
+    monkeypatch.setattr(sys, "argv", ["trainproof", "demo"])
     runs = Path("runs")
-    with Watch() as watch:
-        assert train.run_demo(runs, again=False, watch=watch) == 0
+    assert train.run_demo(runs, again=False) == 0
     first = capsys.readouterr()
 
     manifests = {name: read_run(runs / name).manifest for name in ("first-smoke", "first-full", "first-lora")}
@@ -65,8 +64,7 @@ def test_a_full_run_and_a_lora_run_from_its_export(
 
     # A second call trains nothing: every document is as it was.
     before = {path: path.read_bytes() for path in runs.rglob("*.json*")}
-    with Watch() as watch:
-        assert train.run_demo(runs, again=False, watch=watch) == 0
+    assert train.run_demo(runs, again=False) == 0
     assert {path: path.read_bytes() for path in runs.rglob("*.json*")} == before
 
     # The page of the comparison shows both.

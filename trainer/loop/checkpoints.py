@@ -116,8 +116,8 @@ def _array_sha256(array: jax.Array) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def state_bytes(state: Any) -> int:
-    """Return the size of a tree of arrays or shapes over all devices; replicated arrays count once."""
+def state_bytes(state: TrainState) -> int:
+    """Return the size of a state, arrays or shapes, over all devices; replicated arrays count once."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
 
 

@@ -455,7 +455,8 @@ FEWEST_ROWS = 3
 GRADES = ("verified", "consistent", "measured")
 
 
-class Calibration(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
     """A measured run.
 
     Attributes:

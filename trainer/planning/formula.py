@@ -14,7 +14,6 @@ import jax
 
 from trainer.data.answers import EvalShape
 from trainer.generate.decode import padded, prompt_rows, prompts_at_a_time
-from trainer.loop.checkpoints import state_bytes
 from trainer.loop.rollouts import rollout_size
 from trainer.loop.state import unplaced_state
 from trainer.loop.task import Task
@@ -52,6 +51,11 @@ def total_bytes(parts: Parts) -> int:
 def bit_width(value: Any) -> int:
     """Return the bits of one element; devices pack 4-bit integers although NumPy does not."""
     return 4 if value.dtype.name in ("uint4", "int4") else int(value.dtype.itemsize) * 8
+
+
+def array_bytes(tree: Any) -> int:
+    """Return the size of a tree of arrays or shapes."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 def params_bytes(params: Mapping[str, Any]) -> int:
@@ -101,9 +105,9 @@ class _Formula:
         chunks = chunk_count(self.sequences, self.length, config.memory.mlp_chunk_tokens)
         self.mlp_tokens = self.sequences * -(-self.length // chunks)
         steps = config.batch.accumulation_steps
-        self.batch = Part("batch", state_bytes(arrays) * steps, f"{steps} × {self.tokens:,} tokens")
+        self.batch = Part("batch", array_bytes(arrays) * steps, f"{steps} × {self.tokens:,} tokens")
         # Parameters and optimizer state are exact.
-        optimizer = state_bytes(unplaced_state(task).opt_state)
+        optimizer = array_bytes(unplaced_state(task).opt_state)
         each = optimizer / max(parameter_count(task.model.trained), 1)
         because = f"{config.optimizer.name}: {each:.2f} bytes per parameter{self.split}"
         others = {"frozen": task.model.frozen, "reference": task.reference}
@@ -169,7 +173,7 @@ class _Formula:
         most of them again.
         """
         x = jax.ShapeDtypeStruct((self.mlp_tokens, self.spec.mlp), f"float{8 * self.item}")
-        return state_bytes(
+        return array_bytes(
             jax.eval_shape(lambda x: jax.vjp(lambda x: apply_activation(self.spec.activation, x), x)[1], x)
         )
 

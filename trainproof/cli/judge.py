@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +16,6 @@ from trainproof.cli.options import AsJson, Fetch, JsonLines, RunOfBundle, using_
 from trainproof.output import print_event, print_json
 
 if TYPE_CHECKING:
-    from trainer.evaluation.challenge import ChallengeRequest
     from trainer.recorder.progress import Watch
     from trainer.replay.recorded import ReplayRequest
 
@@ -94,13 +92,7 @@ def replay(
 
 
 def run_replay(
-    request: ReplayRequest,
-    *,
-    run_id: str | None = None,
-    states: Path | None = None,
-    output: Path | None = None,
-    quiet: bool = False,
-    lines: bool = False,
+    request: ReplayRequest, *, run_id: str | None = None, states: Path | None = None, **options: Any
 ) -> tuple[dict[str, Any], int]:
     """Replay a run folder or the run of a bundle, store the receipt, and return it with the exit code.
 
@@ -108,59 +100,57 @@ def run_replay(
         request: What to replay; its folder may be a bundle.
         run_id: Run of a bundle with several.
         states: Zip with the states that the author packed.
-        output: Second place for the receipt.
-        quiet: Whether to show no progress.
-        lines: Whether to print events on standard error as JSON.
+        options: See `_with_receipt`.
 
     Raises:
         ProblemError: See `trainer.replay.replay.replay`; with exit code 1 if the bundle is not valid.
     """
     from evidence.bundle.unpacked import sent_states, unpacked_run
     from evidence.proof.receipts import run_sha256
-    from trainer.recorder.progress import Watch
     from trainer.replay.replay import replay as replay_run
 
-    with _events(lines=lines) as tell:
-        with (
-            unpacked_run(request.folder, run_id) as folder,
-            sent_states(states, run_sha256(folder)) as unpacked,
-            Watch(quiet=quiet) as watch,
-        ):
-            request = replace(request, folder=folder, states=unpacked).with_seed()
-            receipt, code = replay_run(request, watch.say, _with_progress(watch, tell))
-        store_receipt(receipt, output)
-        tell({"event": "done", "result": receipt["result"], "said": receipt["said"], "exit_code": code})
-    return receipt, code
+    def carry_out(watch: Watch, tell: Tell) -> tuple[dict[str, Any], int]:
+        def show(event: dict[str, Any]) -> None:
+            tell(event)
+            if event["event"] == "step":
+                watch.done("replay", event["step"], event["of"], f"loss {event['loss']:.4f}")
+            elif event["event"] == "items" and "done" in event:
+                watch.done("answers", event["done"], event["of"])
+
+        with unpacked_run(request.folder, run_id) as folder, sent_states(states, run_sha256(folder)) as unpacked:
+            return replay_run(replace(request, folder=folder, states=unpacked).with_seed(), watch.say, show)
+
+    return _with_receipt(carry_out, **options)
 
 
-@contextmanager
-def _events(*, lines: bool) -> Iterator[Tell]:
-    """Yield a function that prints events if `lines` is set, and print the event of a refusal."""
+def _with_receipt(
+    carry_out: Callable[[Watch, Tell], tuple[dict[str, Any], int]],
+    *,
+    output: Path | None = None,
+    quiet: bool = False,
+    lines: bool = False,
+) -> tuple[dict[str, Any], int]:
+    """Store the receipt that a function returns, and return it with the exit code.
 
-    def tell(event: dict[str, Any]) -> None:
-        if lines:
-            print_event(event)
+    Args:
+        carry_out: Called with the progress and a function for events.
+        output: Second place for the receipt.
+        quiet: Whether to show no progress.
+        lines: Whether to print events on standard error as JSON.
+    """
+    from schemas.render import render_json
+    from trainer.recorder.progress import Watch
 
+    tell: Tell = print_event if lines else lambda event: None
     try:
-        yield tell
+        with Watch(quiet=quiet) as watch:
+            receipt, code = carry_out(watch, tell)
+        store_receipt(receipt, output)
     except ProblemError as error:
-        from schemas.render import render_json
-
         tell({"event": "refused", "problems": render_json(error.problems)})
         raise
-
-
-def _with_progress(watch: Watch, tell: Tell) -> Tell:
-    """Return a function that prints events and draws their progress."""
-
-    def both(event: dict[str, Any]) -> None:
-        tell(event)
-        if event["event"] == "step":
-            watch.done("replay", event["step"], event["of"], f"loss {event['loss']:.4f}")
-        elif event["event"] == "items" and "done" in event:
-            watch.done("answers", event["done"], event["of"])
-
-    return both
+    tell({"event": "done", "result": receipt["result"], "said": receipt["said"], "exit_code": code})
+    return receipt, code
 
 
 def store_receipt(receipt: dict[str, Any], output: Path | None) -> None:
@@ -239,7 +229,8 @@ def challenge(
 ) -> None:
     """Ask a run's model new questions, and some recorded ones again. Exit code 1: the stated score is impossible."""
     with using_trainer("challenge", how="and nothing was written"):
-        from trainer.evaluation.challenge import ChallengeRequest
+        from evidence.bundle.unpacked import unpacked_run
+        from trainer.evaluation.challenge import ChallengeRequest, challenge_run
         from trainer.model.source import local_models_only
 
         if items is not None and generate is not None:
@@ -253,43 +244,19 @@ def challenge(
             again=again,
             model=None if model is None else str(model),
         )
+
+        def carry_out(watch: Watch, tell: Tell) -> tuple[dict[str, Any], int]:
+            with unpacked_run(run, run_id) as folder:
+                receipt = challenge_run(replace(request, folder=folder), watch, tell)
+            return receipt, 1 if receipt["result"] == "different" else 0
+
         with local_models_only(unless=fetch):
-            receipt = run_challenge(
-                request, run_id=run_id, output=output, quiet=as_json or json_lines, lines=json_lines
-            )
+            receipt, code = _with_receipt(carry_out, output=output, quiet=as_json or json_lines, lines=json_lines)
     if as_json:
         print_json(receipt)
     else:
         sys.stdout.write(challenge_text(receipt))
-    raise typer.Exit(1 if receipt["result"] == "different" else 0)
-
-
-def run_challenge(
-    request: ChallengeRequest,
-    *,
-    run_id: str | None = None,
-    output: Path | None = None,
-    quiet: bool = False,
-    lines: bool = False,
-) -> dict[str, Any]:
-    """Challenge the model of a run folder or a bundle, store the receipt, and return it.
-
-    The arguments are those of `run_replay`.
-
-    Raises:
-        ProblemError: See `trainer.evaluation.challenge.challenge_run`.
-    """
-    from evidence.bundle.unpacked import unpacked_run
-    from trainer.evaluation.challenge import challenge_run
-    from trainer.recorder.progress import Watch
-
-    with _events(lines=lines) as tell:
-        with unpacked_run(request.folder, run_id) as folder, Watch(quiet=quiet) as watch:
-            receipt = challenge_run(replace(request, folder=folder), watch, tell)
-        store_receipt(receipt, output)
-        code = 1 if receipt["result"] == "different" else 0
-        tell({"event": "done", "result": receipt["result"], "said": receipt["said"], "exit_code": code})
-    return receipt
+    raise typer.Exit(code)
 
 
 def challenge_text(receipt: dict[str, Any]) -> str:

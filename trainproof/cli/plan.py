@@ -9,15 +9,17 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
 from evidence import layout
 from evidence.extras import need
-from schemas.formats import short_count, size
+from schemas.formats import join_lines, short_count, size
 from schemas.problems import ProblemError, problem_of
 from trainproof.cli.options import RUNS, AsJson, Settings, using_trainer
 from trainproof.output import align, print_json
@@ -60,7 +62,12 @@ def plan(
         return
     measured = (runs or [RUNS]) if calibrate else []
     if calibrate and config is None:
-        _print_calibration(measured, as_json=as_json)
+        need("plan", "train")
+        used, skipped = calibrate_plans(measured)
+        if as_json:
+            print_json({"used": [asdict(each) for each in used], "left_out": skipped})
+        else:
+            sys.stdout.write(calibration_text(used, skipped))
         return
     if config is None or (runs and not calibrate):
         what = f"'{runs[0]}' is for --calibrate." if runs else "Missing option --config."
@@ -120,7 +127,8 @@ def plan_run(
         loaded = resolve_shape(loaded, target)
     options = options or PlanOptions()
     if calibrate:
-        options = replace(options, step_ratio=step_ratio(calibrate, target))
+        used, _ = calibrate_plans(calibrate, target)
+        options = replace(options, step_ratio=median(each.step_ratio for each in used))
     return _plan(loaded, target, options)
 
 
@@ -173,39 +181,14 @@ def _where_row(target: Target, plan: dict[str, Any], steps: int) -> dict[str, An
     }
 
 
-def _print_calibration(runs: Sequence[Path], *, as_json: bool) -> None:
-    """Compare the measured step times and memory of runs with their plans."""
-    need("plan", "train")
-    answer = calibrate_plans(runs)
-    if as_json:
-        print_json(answer)
-    else:
-        sys.stdout.write(calibration_text(answer))
-
-
-def calibrate_plans(runs: Sequence[Path]) -> dict[str, Any]:
-    """Return the ratios of measured runs to their plans, and why other runs were skipped.
+def calibrate_plans(
+    runs: Sequence[Path], target: Target | None = None
+) -> tuple[list[Calibration], list[dict[str, str]]]:
+    """Return the calibrations of measured runs, on a target's kind of device only, and why other runs were skipped.
 
     Raises:
         ProblemError: No run can be used (exit code 2).
     """
-    used, skipped = _calibrations(runs)
-    return {"used": [each._asdict() for each in used], "left_out": skipped}
-
-
-def step_ratio(runs: Sequence[Path], target: Target) -> float:
-    """Return the median of measured over predicted step time of the runs on a target's kind of device.
-
-    Raises:
-        ProblemError: No run can be used (exit code 2).
-    """
-    from statistics import median
-
-    used, _ = _calibrations(runs, target)
-    return median(each.step_ratio for each in used)
-
-
-def _calibrations(runs: Sequence[Path], target: Target | None = None) -> tuple[list[Calibration], list[dict[str, str]]]:
     from trainer.planning.duration import Calibration, calibrate_from_run
 
     used: list[Calibration] = []
@@ -234,15 +217,14 @@ def run_folders(paths: Sequence[Path]) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def calibration_text(answer: dict[str, Any]) -> str:
+def calibration_text(used: Sequence[Calibration], skipped: Sequence[dict[str, str]]) -> str:
     """Format the ratios, one line for each run."""
     lines = []
-    for each in answer["used"]:
-        memory = "" if each["memory_ratio"] is None else f", memory {each['memory_ratio']:.3g} × the plan"
-        lines.append(f"{each['run']} on {each['device']}: steps took {each['step_ratio']:.3g} × the prediction{memory}")
-    lines += [f"skipped {each['run']}: {each['because']}" for each in answer["left_out"]]
-    lines.append("Add --config FILE to plan another run with these step times.")
-    return "\n".join(lines) + "\n"
+    for each in used:
+        memory = "" if each.memory_ratio is None else f", memory {each.memory_ratio:.3g} × the plan"
+        lines.append(f"{each.run} on {each.device}: steps took {each.step_ratio:.3g} × the prediction{memory}")
+    lines += [f"skipped {each['run']}: {each['because']}" for each in skipped]
+    return join_lines([*lines, "Add --config FILE to plan another run with these step times."])
 
 
 def _explain(source: str, *, config: Path | None, settings: Sequence[str], as_json: bool) -> None:
@@ -277,29 +259,24 @@ def _explain(source: str, *, config: Path | None, settings: Sequence[str], as_js
 
 def _read_error(source: str) -> str:
     """Return the end of a text, or the traceback in the log of a run folder."""
+    from schemas.reading import get_str
+
     if source == "-":
         if sys.stdin.isatty():
             sys.stderr.write("Paste the text, then press Ctrl-D.\n")
         return _read_end(sys.stdin.buffer)
     log = Path(source) / layout.LOG
-    if source and not Path(source).is_dir():
-        with Path(source).open("rb") as file:
-            return _read_end(file)
-    if not source or not log.is_file():
+    if not source or (Path(source).is_dir() and not log.is_file()):
         what = f"{source} is a folder without a {layout.LOG}." if source else "No file was given."
         fix = "Pass the file with the text, the folder of a run, or - for standard input."
         problem = problem_of("TP745", file=source or "--explain-oom", what=what, why=None, next=fix)
         raise ProblemError([problem], exit_code=2)
-    with log.open("rb") as file:
+    with (log if log.is_file() else Path(source)).open("rb") as file:
         text = _read_end(file)
     for line in reversed(text.splitlines()):
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError:
-            continue  # the run was killed while it wrote this row
-        fields = row.get("fields") if isinstance(row, dict) else None
-        if isinstance(fields, dict) and isinstance(fields.get("traceback"), str):
-            return str(fields["traceback"])
+        with suppress(ValueError):  # not JSON, or a row that a kill has torn
+            if traceback := get_str(json.loads(line), "fields", "traceback"):
+                return traceback
     return text
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -14,7 +14,10 @@ import typer
 
 from evidence.extras import need
 from schemas.problems import ProblemError, problem_of
+from trainproof.cli.inspect import check
+from trainproof.cli.judge import replay
 from trainproof.cli.options import RUNS, AsJson, Force, Root, Settings, SmokeConfig, using_trainer
+from trainproof.cli.submit import package, verify
 from trainproof.output import print_json
 
 if TYPE_CHECKING:
@@ -238,7 +241,6 @@ def train_request(
     force: bool = False,
     profile: int | None = None,
     session: str | None = None,
-    command: Sequence[str] | None = None,
 ) -> RunRequest:
     """Return the request of the options of `trainproof train`; None means not given.
 
@@ -280,7 +282,7 @@ def train_request(
     return RunRequest(
         config=loaded,
         folder=output or RUNS / new_run_id(loaded.name, datetime.now(UTC)),
-        command=list(command or ["trainproof", *sys.argv[1:]]),
+        command=["trainproof", *sys.argv[1:]],
         forced=force,
         resume=resume,
         profile_steps=profile,
@@ -379,111 +381,78 @@ def demo(
 ) -> None:
     """Train small demo runs in minutes, verify them, and open the dashboard."""
     need("demo", "train", *(() if no_serve else ("dashboard",)))
-    from trainer.recorder.progress import Watch
-
-    with Watch() as watch:
-        code = run_demo(root, again=again, watch=watch)
-    if code or no_serve:
+    if code := run_demo(root, again=again):
         raise typer.Exit(code)
-    from dashboard.serve import serve_anew
+    if not no_serve:
+        from dashboard.serve import serve_anew
 
-    serve_anew(root)
+        serve_anew(root)
 
 
-def run_demo(root: Path, *, again: bool, watch: Watch) -> int:
-    """Train the demo's runs in `root`, check, pack, verify and replay them, and return the exit code.
+def run_demo(root: Path, *, again: bool) -> int:
+    """Train the demo's runs in `root`, check, pack, verify and replay them, and return the highest exit code.
 
     Existing runs are kept unless `again` is set.
     """
-    from evidence.bundle.build import build_bundle
-    from evidence.bundle.verify import verify_bundle
-    from evidence.index.index import check_paths
     from evidence.layout import EXPORT
-    from evidence.report import report_text
-    from trainer.export_run import export_run
-    from trainproof.cli.submit import build_text, verdict_text
-
-    def train_once(name: str, title: str, config: str, *settings: str, smoke_steps: int | None = None) -> Path:
-        return _train_once(root / name, title, config, settings, smoke_steps, again=again, watch=watch)
+    from trainer.loop.state import REFUSED
 
     title = "A smoke run: two steps of the demo model, to test the pipeline"
-    smoke = train_once("first-smoke", title, "demo.yaml", smoke_steps=2)
-    full = train_once(
-        "first-full", "A full run: in a few minutes the demo model learns to solve problems step by step", "demo.yaml"
-    )
-    exported = full / EXPORT
-    if not exported.exists():
-        export_run(full, exported, watch)
+    smoke = _train_once(root / "first-smoke", title, again=again, config=CONFIGS / "demo.yaml", smoke_steps=2)
+    title = "A full run: in a few minutes the demo model learns to solve problems step by step"
+    full = _train_once(root / "first-full", title, again=again, config=CONFIGS / "demo.yaml")
+    if not (full / EXPORT).exists():
+        export(str(full))
     title = "A LoRA run: adapters for that model learn stories of two calculations, which it has not seen"
-    lora = train_once("first-lora", title, "demo_lora.yaml", f"model.name={exported}")
-    folders = [smoke, full, lora]
+    settings = [f"model.name={full / EXPORT}"]
+    lora = _train_once(root / "first-lora", title, again=again, config=CONFIGS / "demo_lora.yaml", settings=settings)
+    folders, bundle = [smoke, full, lora], BUNDLES / f"{full.name}.zip"
     named = " ".join(map(str, folders))
-    report = check_paths(folders)
-    watch.say(f"\nCheck: trainproof check {named}\n{report_text(report).rstrip()}")
-    bundle = BUNDLES / f"{full.name}.zip"
-    built = build_bundle(folders, bundle)
-    watch.say(f"\nBundle: trainproof package {named} --output {bundle}\n{build_text(built).rstrip()}")
-    verdict = verify_bundle(bundle)
-    watch.say(f"\nVerify: trainproof verify {bundle}\n{verdict_text(verdict).rstrip()}")
-    code = _replay_demo(smoke, watch)
-    watch.say(f"\nScores: trainproof compare {full} {lora}")
-    for folder in (full, lora):
-        watch.say(_scores_text(folder))
-    return 0 if report.ok and verdict.ok and code == 0 else 1
+    codes = [
+        _run(f"Check: trainproof check {named}", lambda: check(folders)),
+        _run(f"Bundle: trainproof package {named} --output {bundle}", lambda: package(folders, output=bundle)),
+        _run(f"Verify: trainproof verify {bundle}", lambda: verify(bundle)),
+        _run(f"Replay: trainproof replay {smoke} --all", lambda: replay(smoke, whole=True), accepted=REFUSED),
+        _run(
+            f"Scores: trainproof compare {full} {lora}", lambda: sys.stdout.writelines(map(_scores_text, (full, lora)))
+        ),
+    ]
+    return max(codes)
 
 
-def _train_once(
-    folder: Path,
-    title: str,
-    config: str,
-    settings: Sequence[str],
-    steps: int | None,
-    *,
-    again: bool,
-    watch: Watch,
-) -> Path:
+def _train_once(folder: Path, title: str, *, again: bool, **options: Any) -> Path:
     """Train a run of the demo unless it exists, and return its folder.
 
     Raises:
-        ProblemError: The run failed or was interrupted; with its exit code.
+        typer.Exit: The run failed or was interrupted.
     """
     from datetime import UTC, datetime
 
     from evidence.layout import new_run_id
     from evidence.run import read_run
-    from trainer.run import run
 
     if read_run(folder).status == "succeeded" and not again:
-        watch.say(f"{folder} exists already; --again trains it again")
+        sys.stdout.write(f"{folder} exists already; --again trains it again\n")
         return folder
     if folder.exists():
         folder = folder.with_name(new_run_id(folder.name, datetime.now(UTC)))
-    watch.say(f"\n{title}")
-    command = ["trainproof", "demo", *(["--again"] if again else [])]
-    options: dict[str, Any] = {"config": CONFIGS / config, "settings": settings, "smoke_steps": steps}
-    code = run(train_request(**options, output=folder, command=command), watch)
-    if code != 0:
-        what = "The demo's run did not finish; the lines above say why."
-        raise ProblemError([problem_of("TP073", file=str(folder), what=what, why=None)], exit_code=code)
+    if code := _run(title, lambda: train(**options, output=folder)):
+        raise typer.Exit(code)
     return folder
 
 
-def _replay_demo(folder: Path, watch: Watch) -> int:
-    """Replay a whole run and return the exit code; a run of other package versions is skipped."""
-    from trainer.loop.state import REFUSED
-    from trainer.replay.recorded import ReplayRequest
-    from trainproof.cli.judge import run_replay
-
-    watch.say(f"\nReplay: trainproof replay {folder} --all")
+def _run(title: str, command: Callable[[], None], *, accepted: int = 0) -> int:
+    """Run a command of the demo and return its exit code, or 0 for a refusal with the accepted code."""
+    sys.stdout.write(f"\n{title}\n")
     try:
-        receipt, code = run_replay(ReplayRequest(folder=folder, whole=True, segments=0, items=0), quiet=True)
+        command()
+    except typer.Exit as end:
+        return end.exit_code
     except ProblemError as error:
-        if error.exit_code != REFUSED:
+        if error.exit_code != accepted:
             raise
-        watch.say(f"  not replayed: {error.problems[0].what}")
-        return 0
-    watch.say(f"  {folder.name}: {receipt['said']} {receipt['marks']['said']}")
-    return code
+        sys.stdout.write(f"  {error.problems[0].what}\n")
+    return 0
 
 
 def _scores_text(folder: Path) -> str:
@@ -494,7 +463,7 @@ def _scores_text(folder: Path) -> str:
     facts = read_run(folder)
     after, _, before = (line.as_text() for line in score_headlines(facts))
     eval_set = (facts.eval_summary or {})["eval_set"]["name"]
-    return f"  {folder.name} on {eval_set}: before training {before}; after it {after}"
+    return f"  {folder.name} on {eval_set}: before training {before}; after it {after}\n"
 
 
 def evaluate(

@@ -66,8 +66,13 @@ def section(rows: Sequence[Row], eval_summary: Row | None) -> None:
     if eval_summary is not None:
         _scores(eval_summary, groups)
     shown = _filter(rows, groups)
-    place = st.container()
-    is_chosen = bool(shown) and _answers(_page(shown))
+    # Optional parts of a fragment have slots: if another fragment runs right after this one, Streamlit only removes
+    # what a slot replaces.
+    place, answers = st.container(), st.empty()
+    is_chosen = False
+    if shown:
+        with answers.container():
+            is_chosen = _answers(_page(shown))
     with place:
         hint = "The selected answer is shown below." if is_chosen else "Select a row to read its output."
         markup.note(f"{len(shown):,} of {quantity(len(rows), 'item')}. {hint if shown else 'Remove a filter.'}")
@@ -269,9 +274,10 @@ def _answers(shown: Sequence[Row]) -> bool:
         selection_default={"selection": {"rows": [] if linked is None else [linked]}},
         alt="Answers",
     )
-    chosen = next(iter(table["selection"]["rows"]), None)
+    chosen, answer = next(iter(table["selection"]["rows"]), None), st.empty()
     if chosen is not None:
-        _answer(shown[chosen])
+        with answer.container(border=True):
+            _answer(shown[chosen])
     item = "" if chosen is None else items[chosen]
     if item.isprintable() and 0 < len(item) <= _LONGEST_ITEM:
         st.query_params[_ITEM] = item
@@ -284,22 +290,19 @@ def _answer(row: Row) -> None:
     """Draw one answer: how it differs from the expected one, the prompt and the output."""
     item, got = get_str(row, "id") or "", get_str(row, "extracted_answer")
     expected = both_ends(get_str(row, "expected") or "", _LONGEST_TEXT)
-    with st.container(border=True):
-        if got is None:
-            markup.note(f"{item}: expected {expected}, but the output contains no answer.")
-        else:
-            got = both_ends(got, _LONGEST_TEXT)
-            markup.table(
-                ["Item", "Expected", "Got", "Difference"], [(item, expected, got, markup.changes(expected, got))]
-            )
-        left, right = st.columns(2)
-        with left:
-            st.caption("Prompt")
-            st.code(both_ends(get_str(row, "prompt") or "", _LONGEST_TEXT), language=None, wrap_lines=True)
-        with right:
-            st.caption("Output, with the answer underlined")
-            before, answer, after = map(markup.safe, split_at_answer(row))
-            st.html(f'<p class="tp-tokens">{before}<span class="tp-on">{answer}</span>{after}</p>')
+    if got is None:
+        markup.note(f"{item}: expected {expected}, but the output contains no answer.")
+    else:
+        got = both_ends(got, _LONGEST_TEXT)
+        markup.table(["Item", "Expected", "Got", "Difference"], [(item, expected, got, markup.changes(expected, got))])
+    left, right = st.columns(2)
+    with left:
+        st.caption("Prompt")
+        st.code(both_ends(get_str(row, "prompt") or "", _LONGEST_TEXT), language=None, wrap_lines=True)
+    with right:
+        st.caption("Output, with the answer underlined")
+        before, answer, after = map(markup.safe, split_at_answer(row))
+        st.html(f'<p class="tp-tokens">{before}<span class="tp-on">{answer}</span>{after}</p>')
 
 
 def split_at_answer(row: Row) -> tuple[str, str, str]:

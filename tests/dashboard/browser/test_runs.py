@@ -35,6 +35,7 @@ def lists(page: Page, names: list[str]) -> None:
 
 def click_row(page: Page, row: int, *, x: int = 17) -> None:
     """Click into a row of the table, counted from 1; by default on its box."""
+    page.locator(".st-key-runs_table tbody tr").nth(row - 1).wait_for(state="attached")
     box = page.locator(".st-key-runs_table [data-testid=stDataFrame]").bounding_box()
     assert box is not None
     page.mouse.click(box["x"] + x, box["y"] + ROW_PIXELS * row + ROW_PIXELS // 2)
@@ -115,6 +116,7 @@ def test_an_open_list_shows_a_new_run_and_keeps_its_place(address: str, root: Pa
 def test_a_note_that_is_typed_outlives_a_new_run(address: str, root: Path, page: Page) -> None:
     four_runs(root)
     page.goto(address)
+    lists(page, ["delta", "alpha", "gamma", "beta"])
     ready(page)
     click_row(page, 1)
     page.get_by_role("button", name="Tags and note").click()
@@ -213,6 +215,7 @@ def test_the_filters_are_set_by_keyboard(four: str, page: Page) -> None:
 def test_ticks_stay_with_their_runs_and_notes_go_where_they_should(address: str, root: Path, page: Page, keep) -> None:
     four_runs(root)
     page.goto(address)
+    lists(page, ["delta", "alpha", "gamma", "beta"])
     ready(page)
     click_row(page, 1)
     expect(page.get_by_text("1 selected; 4 of 4 runs")).to_be_visible()

@@ -41,6 +41,7 @@ def names_in_order(page: Page) -> list[str]:
 def click_grid(page: Page, *, x: int, row: int, number: int = 0) -> None:
     """Click into a table of the page, whose cells are drawn on a canvas. Row 0 has the titles."""
     table = page.locator("[data-testid=stDataFrame]").nth(number)
+    table.locator("tr").nth(row).wait_for(state="attached")
     table.scroll_into_view_if_needed()
     box = table.bounding_box()
     assert box is not None
@@ -131,6 +132,7 @@ def test_what_is_compared_is_chosen_by_keyboard(three: str, page: Page) -> None:
     for name in ("alpha", "beta"):
         expect(box).to_be_focused()
         page.keyboard.type(name)
+        expect(page.get_by_role("option")).to_have_text([name])
         page.keyboard.press("Enter")
         expect(page).to_have_url(re.compile(f"runs={name}"))
     page.keyboard.press("Escape")

@@ -17,7 +17,7 @@ from trainer.config.tree import Config, ModelConfig
 from trainer.planning.duration import calibrate_from_run
 from trainer.planning.plan import PlanOptions, plan_config
 from trainer.runtime import this_machine
-from trainproof.cli.plan import calibrate_plans, calibration_text, step_ratio
+from trainproof.cli.plan import calibrate_plans, calibration_text
 
 pytestmark = pytest.mark.slow
 
@@ -48,10 +48,10 @@ def likely_step(config: Config, ratio: float | None) -> float | None:
 
 def test_a_measured_run_gives_plans_of_this_machine_a_time(trained: Path):
     assert likely_step(SMALL, None) is None, "the speed of this CPU is unknown"
-    answer = calibrate_plans([trained.parent])
-    assert [each["run"] for each in answer["used"]] == ["first"]
-    assert "first on " in calibration_text(answer)
-    ratio = step_ratio([trained], this_machine(SMALL))
+    used, skipped = calibrate_plans([trained.parent], this_machine(SMALL))
+    assert [each.run for each in used] == ["first"]
+    assert "first on " in calibration_text(used, skipped)
+    ratio = used[0].step_ratio
     rows = [json.loads(line)["step_seconds"] for line in (trained / layout.METRICS).read_text().splitlines()]
     same = likely_step(SMALL, ratio)
     assert same == pytest.approx(sorted(rows[1:])[len(rows[1:]) // 2], rel=1e-3)
@@ -61,7 +61,7 @@ def test_a_measured_run_gives_plans_of_this_machine_a_time(trained: Path):
 
 
 def test_runs_of_another_device_are_refused_for_a_target(trained: Path):
-    [problem] = catch_problems(step_ratio, [trained], load_target("t4"))
+    [problem] = catch_problems(calibrate_plans, [trained], load_target("t4"))
     assert problem.code == "TP747"
 
 

@@ -160,8 +160,9 @@ def _last_words(folder: Path, exit_code: int) -> str:
 
 def _run_fork(order: tuple[Any, ...], environment: dict[str, str], folder: Path, sender: Connection) -> None:
     """Compile a program in this process, and send the result."""
-    threading.Thread(target=_end_with_parent, args=(folder,), daemon=True).start()
+    # Before the thread, which would otherwise find nothing to remove if the client has already ended.
     folder.mkdir(mode=0o700)
+    threading.Thread(target=_end_with_parent, args=(folder,), daemon=True).start()
     output = os.open(folder / OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (1, 2):
         os.dup2(output, stream)
