@@ -2,47 +2,50 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
-from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from schemas.catalog import DATASETS, GYM, resolve_node, schema
 from schemas.formats import format_value, join_words, quantity
 from schemas.problems import Lines, Problem, ProblemError, collect_problems, pointer_to, problem_of
-from schemas.reading import MOST_CHARACTERS, parse_json, parse_yaml, too_large, write_yaml
 from schemas.validate import check_value
-from trainer.config import load
-from trainer.config.load import CURRENT_NAMES, set_path
+from trainer.config.load import (
+    USAGE,
+    ConfigSource,
+    Setting,
+    comment_lines,
+    locate_problem,
+    read_mapping,
+    read_settings,
+    set_path,
+    settings_text,
+)
 from trainer.config.names import missing_dataset, missing_model
 from trainer.config.tree import Config, build_config
+from trainer.data.builtin import FOLDER
+from trainer.data.files import open_table
+from trainer.objectives import find_contradictions
 
 Names = tuple[str, ...]
 """Path of a key."""
-MAX_BYTES = 4 * MOST_CHARACTERS
-MAX_COMMENT = 300
-ROWS_BY_COLUMNS = "rows are recognized by their columns"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """A value of the other configuration, or a default of its trainer."""
+    """A value of the other configuration, with further keys of that value, or a default of the trainer `tool`."""
 
     path: Names
     value: Any
     tool: str | None = None
-    """Trainer that has the default, or None if the file has the value."""
     others: tuple[str, ...] = ()
-    """Names of further keys with the same value."""
 
     @property
     def name(self) -> str:
@@ -58,18 +61,7 @@ class Origin:
         return f"default of {self.tool}" if self.tool else f"from {join_words([self.name, *self.others], last='and')}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """A key of the new configuration, with the value that it comes from."""
-
-    key: str
-    value: Any
-    comment: str
-    origin: Origin | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Unconverted:
+class Unconverted(NamedTuple):
     """A key of the other configuration without an equivalent."""
 
     name: str
@@ -79,11 +71,10 @@ class Unconverted:
 
 @dataclass(frozen=True, kw_only=True)
 class Conversion:
-    """A converted configuration and the keys without an equivalent."""
+    """A converted configuration and the keys without an equivalent; `form` is the trainer of the other one."""
 
     source: Path
     form: str
-    """Trainer that the other configuration is for."""
     settings: tuple[Setting, ...]
     unconverted: tuple[Unconverted, ...]
     config: Config
@@ -94,30 +85,17 @@ class Conversion:
             "source": str(self.source),
             "form": self.form,
             "settings": [{"key": each.key, "value": each.value, "from": each.comment} for each in self.settings],
-            "unconverted": [vars(each) for each in self.unconverted],
+            "unconverted": [each._asdict() for each in self.unconverted],
         }
 
     def text(self) -> str:
         """Return the configuration as YAML, with the origin of each value."""
         lines = [f"# Converted from {self.source.name} ({self.form}) by `trainproof init --from`."]
-        for group, members in groupby(self.settings, key=lambda each: each.key.partition(".")[0]):
-            settings = list(members)
-            is_group = settings[0].key != group
-            lines += [f"{group}:"] if is_group else []
-            for each in settings:
-                line = write_yaml({each.key.rpartition(".")[2]: each.value}).rstrip("\n")
-                if "\n" in line:  # a long text
-                    line = f"{each.key.rpartition('.')[2]}: {json.dumps(each.value, ensure_ascii=False)}"
-                lines.append(f"{'  ' * is_group}{line}  # {_one_line(each.comment)}")
-        if self.unconverted:
-            lines += ["", "# Without an equivalent:"]
-            lines += [f"#   {_one_line(f'{each.name}: {each.value} ({each.reason})')}" for each in self.unconverted]
+        lines += settings_text(self.settings)
+        lines += ["", "# Without an equivalent:"] if self.unconverted else []
+        for each in self.unconverted:
+            lines += comment_lines(" ".join(f"{each.name}: {each.value} ({each.reason})".split()))
         return "\n".join(lines) + "\n"
-
-
-def _one_line(text: str) -> str:
-    plain = " ".join(text.split())
-    return plain if len(plain) <= MAX_COMMENT else plain[:MAX_COMMENT] + "…"
 
 
 def parse_number(value: Any) -> Any:
@@ -130,7 +108,7 @@ def parse_number(value: Any) -> Any:
 
 def is_true(value: Any) -> bool:
     """Return whether a flag is on; `auto` is, since trainers then use what the device has."""
-    return value is True or _plain(value) in ("true", "yes", "on", "1", "auto")
+    return _plain(value) in ("true", "yes", "on", "1", "auto")
 
 
 def _plain(name: Any) -> str:
@@ -199,10 +177,8 @@ def _walk(document: Mapping[Any, Any], path: Names = ()) -> Iterator[tuple[Names
             yield here, value
 
 
-def recognize(document: Any) -> str | None:
+def recognize(document: Mapping[Any, Any]) -> str | None:
     """Return the trainer whose keys a configuration has, or None: `base_model` and `datasets` are those of axolotl."""
-    if not isinstance(document, dict):
-        return None
     forms, paths = _tables()["forms"], [path for path, _ in _walk(document)]
     names = {_plain(path[-1]) for path in paths if _names(path)}
     found = {form: len(names.intersection(tables["marks"])) for form, tables in forms.items()}
@@ -211,11 +187,6 @@ def recognize(document: Any) -> str | None:
     if found["transformers"] + found[best] and not (is_grouped and not names & {*forms["transformers"]["sure"]}):
         return best if found[best] else "transformers"
     return "grouped" if sum(concept("grouped", path) is not None for path in paths) > 1 else None
-
-
-def form_title(form: str) -> str:
-    """Return the name of the trainer of a form."""
-    return str(_tables()["forms"][form]["title"])
 
 
 # Conversion.
@@ -232,84 +203,67 @@ def convert(path: Path, settings: Sequence[str] = ()) -> Conversion:
         ProblemError: Exit code 2, with all problems: the file cannot be read or is of an unknown form, a value has
             several readings or no equivalent, or the result is not valid.
     """
-    document, lines = read_document(path)
-    form, unknown = recognize(document), check_value("train_config", document, file=str(path))
-    is_ours = bool(document) and not any(problem.code == "TP123" for problem in unknown)
-    if form is None or is_ours:
-        what = "This is a configuration of trainproof." if is_ours else "No keys of a known trainer were found."
-        raise ProblemError([problem_of("TP190", file=str(path), what=what)], exit_code=load.USAGE)
-    converter = _Converter(file=str(path), form=form, lines=lines)
-    converter.problems += [load.invalid_setting(text) for text in settings if not load.SETTING.fullmatch(text)]
-    for name, key, value in load.iter_settings({}, settings):
-        current = CURRENT_NAMES.get(key, key)
-        converter.sources.append(load.setting_source(name, key, value))
-        converter.given[current] = Setting(key=current, value=value, comment=f"from {name} {key}")
+    problems: list[Problem] = []
+    found, file = read_mapping(path, problems), str(path)
+    document, lines = found or ({}, None)
+    others = [f"The file is {title}." for key, title in _tables()["refused"].items() if key in document]
+    form = recognize(document)
+    if document and not any(each.code == "TP123" for each in check_value("train_config", document, file=file)):
+        others = ["This is a configuration of trainproof."]
+    elif form is None and found is not None and not problems:
+        others = others or ["No keys of a known trainer were found."]
+    problems += [problem_of("TP190", file=file, what=what) for what in others]
+    if problems or form is None or lines is None:
+        raise ProblemError(problems, exit_code=USAGE)
+    converter = _Converter(file=file, form=form, lines=lines)
+    for key, value, source in read_settings({}, settings, converter.problems):
+        converter.sources.append(source)
+        converter.settings[key] = Setting(key, value, f"from --set {key}")
+    converter.given = frozenset(converter.settings)
     for names, value in _walk(document):
-        converter.add(names, value)
+        origin, what = Origin(path=names, value=value), concept(form, names)
+        if value is None or what is None:
+            converter.drop(origin, "not set" if value is None else reason(names) or "unknown key")
+        else:
+            converter.found.setdefault(what, []).append(origin)
     converter.compute(path.stem)
     config = converter.validate()
-    found = {**converter.settings, **converter.given}
     return Conversion(
         source=path,
-        form=form_title(form),
-        settings=tuple(found[key] for key in keys() if key in found),
+        form=_tables()["forms"][form]["title"],
+        settings=tuple(converter.settings[key] for key in keys() if key in converter.settings),
         unconverted=tuple(converter.unconverted),
         config=config,
     )
 
 
-def read_document(path: Path) -> tuple[dict[str, Any], Lines]:
-    """Read a YAML or JSON file, or raise a ProblemError if it is not a training configuration."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise ProblemError([load.unreadable(path, error)], exit_code=load.USAGE) from error
-    if len(data) > MAX_BYTES:
-        problem = too_large(f"The file has more than {MAX_BYTES:,} bytes", "a configuration", file=str(path))
-        raise ProblemError([problem], exit_code=load.USAGE)
-    parsed = (parse_json if path.suffix.lower() == ".json" else parse_yaml)(data, file=str(path))
-    problems = [each for each in parsed.problems if each.severity == "error"]
-    if parsed.is_read and not isinstance(parsed.value, dict):
-        problems += check_value("train_config", parsed.value, file=str(path))
-    elif parsed.is_read:
-        others = [title for key, title in _tables()["refused"].items() if key in parsed.value]
-        problems += [problem_of("TP190", file=str(path), what=f"The file is {title}.") for title in others]
-    if problems:
-        raise ProblemError(problems, exit_code=load.USAGE)
-    return parsed.value, parsed.lines
-
-
 @dataclass(kw_only=True)
 class _Converter:
-    """Groups values by meaning, and computes settings from them."""
+    """Groups values by meaning, and computes settings from them.
+
+    Attributes:
+        given: Keys of `--set`.
+        found: Values that are not converted yet, by their meaning.
+        origins: Values that settings were computed from, by key.
+    """
 
     file: str
     form: str
     lines: Lines
-    given: dict[str, Setting] = field(default_factory=dict)
-    """Settings of `--set`."""
-    sources: list[load.ConfigSource] = field(default_factory=list)
+    given: frozenset[str] = frozenset()
+    sources: list[ConfigSource] = field(default_factory=list)
     found: dict[str, list[Origin]] = field(default_factory=dict)
-    """Values that are not converted yet."""
     settings: dict[str, Setting] = field(default_factory=dict)
+    origins: dict[str, Origin] = field(default_factory=dict)
     unconverted: list[Unconverted] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     steps_per_epoch: float | None = None
-
-    def add(self, path: Names, value: Any) -> None:
-        """Sort in a value of the file."""
-        origin, what = Origin(path=path, value=value), concept(self.form, path)
-        if value is None or what is None:
-            self.drop(origin, "not set" if value is None else reason(path) or "unknown key")
-        else:
-            self.found.setdefault(what, []).append(origin)
 
     def drop(self, origin: Origin, why: str) -> None:
         """List a value without an equivalent."""
         if origin.tool is None:
             value = quantity(len(origin.value), "key") if isinstance(origin.value, dict) else format_value(origin.value)
-            self.unconverted.append(Unconverted(name=origin.name, value=value, reason=why))
+            self.unconverted.append(Unconverted(origin.name, value, why))
 
     def take(self, concept: str, key: str | None = None, *, drop: str | None = None) -> Origin | None:
         """Return a value and remove it, or list it with the reason `drop`; further values must agree with the first."""
@@ -327,19 +281,20 @@ class _Converter:
         """Set a key; `--set` takes precedence, and another value from the file is a conflict."""
         if key in self.given:
             return
-        setting, before = Setting(key=key, value=value, comment=comment, origin=origin), self.settings.get(key)
-        if before is None or (before.origin is None and origin is not None and before.value != value):
-            self.settings[key] = setting  # a flag that is on replaces one that is off
+        before, stated = self.settings.get(key), self.origins.get(key)
+        if before is None or (stated is None and origin is not None and before.value != value):
+            self.settings[key] = Setting(key, value, comment)  # a flag that is on replaces one that is off
+            if origin is not None:
+                self.origins[key] = origin
         elif origin and not origin.tool:
             if before.value == value:
-                self.settings[key] = replace(before, comment=f"{before.comment}; {comment}")
-            elif before.origin and not before.origin.tool:
-                self.conflict(key, before.origin, origin, before.value, value)
+                self.settings[key] = before._replace(comment=f"{before.comment}; {comment}")
+            elif stated and not stated.tool:
+                self.conflict(key, stated, origin, before.value, value)
 
     def get(self, key: str) -> Any:
         """Return the value of a key: from `--set`, the file or the default."""
-        setting = self.given.get(key) or self.settings.get(key)
-        return keys()[key].get("default") if setting is None else setting.value
+        return self.settings[key].value if key in self.settings else keys()[key].get("default")
 
     def number(self, key: str) -> Any:
         """Return a positive number, or the default (1 without one) if the value, reported elsewhere, is not one."""
@@ -359,13 +314,11 @@ class _Converter:
     def conflict(self, key: str, one: Origin, other: Origin, *values: Any) -> None:
         """Report two values of one setting."""
         shown = [f"{each.name} is {format_value(each.value)}" for each in (one, other)]
-        key = key if key in keys() else {"epochs": "limits.steps"}.get(key, key)
+        key = "limits.steps" if key == "epochs" else key
         self.decide(key, f"{shown[0]}, but {shown[1]}: both set {key}.", list(map(str, values)), other)
 
     def compute(self, stem: str) -> None:
-        """Convert all values."""
-        tables = _tables()
-        objective = self.find_objective()
+        tables, objective = _tables(), self.find_objective()
         each = {"dpo": 2, "grpo": self.number("objective.group_size")}.get(objective, 1)
         self.add_defaults("defaults", objective)
         self.convert_method()
@@ -388,10 +341,9 @@ class _Converter:
         for what in [*self.found]:
             self.copy(what) if what in keys() else self.take(what, drop="not used with the other settings")
         for key in ("optimizer.learning_rate", "optimizer.schedule"):
-            self.settings.setdefault(key, Setting(key=key, value=self.get(key), comment="not in the file: default"))
+            self.settings.setdefault(key, Setting(key, self.get(key), "not in the file: default"))
 
     def add_defaults(self, *groups: str) -> None:
-        """Add the defaults of the trainer for missing values."""
         form = _tables()["forms"][self.form]
         for what, value in (pair for group in groups for pair in form.get(group, {}).items()):
             self.found.setdefault(what, [Origin(path=(what,), value=value, tool=form["title"])])
@@ -399,58 +351,56 @@ class _Converter:
     def look_up(self, what: str) -> None:
         """Convert a flag, or a value by its table."""
         tables = _tables()
-        if what in tables["flags"]:
-            key, on, *off = tables["flags"][what]
-            if (origin := self.take(what, key)) is not None:
-                note = "; set float16 for a GPU without bfloat16" if _plain(origin.value) == "auto" else ""
-                if is_true(origin.value):
-                    self.set(key, on, f"{origin}{note}", origin)
-                elif off and key not in self.settings:
-                    # Without an origin, so that another flag replaces it.
-                    self.settings[key] = Setting(key=key, value=off[0], comment=str(origin))
-                else:
-                    self.drop(origin, "off")
-            return
-        key, name = tables["tables"][what]
+        key, *values = tables["flags"].get(what) or tables["tables"][what]
         if (origin := self.take(what, key)) is None:
             return
-        values = tables["values"][name]
-        value, *further = values.get(_plain(origin.value), "").split() or [None]
-        if value is None:
-            what = f"{origin.name} is {format_value(origin.value)}, which trainproof does not have."
-            self.decide(key, what, [text.split()[0] for text in values.values()], origin)
+        if what in tables["flags"]:
+            on, *off = values
+            if is_true(origin.value):
+                note = "; set float16 for a GPU without bfloat16" if _plain(origin.value) == "auto" else ""
+                self.set(key, on, f"{origin}{note}", origin)
+            elif off and key not in self.settings:
+                self.set(key, off[0], str(origin))  # without an origin, so that another flag replaces it
+            else:
+                self.drop(origin, "off")
             return
+        known = tables["values"][values[0]]
+        if (text := known.get(_plain(origin.value))) is None:
+            what = f"{origin.name} is {format_value(origin.value)}, which trainproof does not have."
+            self.decide(key, what, [text.split()[0] for text in known.values()], origin)
+            return
+        value, *further = text.split()
         self.set(key, value, str(origin), origin)
         for other, _, text in (each.partition("=") for each in further):
             self.set(other, text, str(origin), origin)
 
-    def copy(self, key: str) -> None:
+    def copy(self, what: str, key: str | None = None) -> None:
         """Copy a value; numbers and booleans may be written as text."""
-        if (origin := self.take(key)) is not None:
+        key = key or what
+        if (origin := self.take(what, key)) is not None:
             types = keys()[key].get("type", ())
-            value = origin.value if types == "string" or "string" in types else origin.number
+            value = origin.value if "string" in types else origin.number
             if types == "boolean" and _plain(value) in ("true", "false", "yes", "no"):
                 value = is_true(value)
             self.set(key, value, str(origin), origin)
 
     def find_objective(self) -> str:
         """Return the objective that the file names, or whose keys it has."""
-        marks = _tables()["forms"][self.form].get("objective", {})
+        key = "objective.kind"
         self.look_up("objective")
-        if "objective.kind" not in self.settings and "objective.kind" not in self.given:
+        if key not in self.settings:
             names = {_plain(each.path[-1]) for origins in self.found.values() for each in origins}
             names |= {_plain(each.name.rpartition(".")[2]) for each in self.unconverted}
-            marks = marks or {"grpo": ["num_generations", "reward_funcs", "max_completion_length"]}
-            signs = {kind: sorted(names.intersection(each)) for kind, each in marks.items()}
-            for kind, [sign, *_] in ((kind, each) for kind, each in signs.items() if each):
-                self.set("objective.kind", kind, f"the file has {sign}")
-            if "supervised" in marks and "objective.kind" not in self.settings:
+            marks = _tables()["forms"][self.form].get("objective")
+            for kind, marked in (marks or _tables()["objective"]).items():
+                if signs := sorted(names.intersection(marked)):
+                    self.set(key, kind, f"the file has {signs[0]}")
+            if marks and key not in self.settings:
                 what = "No key of the file tells whether it is for SFT, DPO or GRPO."
-                self.decide("objective.kind", what, ("supervised", "dpo", "grpo"))
-        return str(self.get("objective.kind"))
+                self.decide(key, what, ("supervised", "dpo", "grpo"))
+        return str(self.get(key))
 
     def convert_names(self, stem: str) -> None:
-        """Convert the names of run and model, and seeds."""
         name = self.take("name")
         text = re.sub(r"[^A-Za-z0-9._-]+", "-", str(name.value if name else stem)).strip("._-")[:64]
         self.set("name", text or "run", str(name or "name of the file"), name)
@@ -463,48 +413,36 @@ class _Converter:
         elif isinstance(model, str) and (missing := missing_model(model)) is not None:
             self.problems.append(replace(missing, next=f"{missing.next} Pass `--set model.name=MODEL`."))
         self.copy("seed")
-        for each in self.found.pop("data_seed", []):
-            same = each.number == self.get("seed")
-            self.drop(
-                each,
-                "seed also decides the order of rows" if same else "seed, another number, decides the order of rows",
-            )
+        self.take("data_seed", drop="seed also decides the order of rows")
 
     def convert_objective(self, objective: str) -> None:
-        """Convert losses of DPO and GRPO."""
-        beta = self.take("beta", drop=None if objective in ("dpo", "grpo") else "only used with DPO and GRPO")
-        if beta is not None:
-            self.set("objective.beta" if objective == "dpo" else "objective.kl_beta", beta.number, str(beta), beta)
-        loss = self.take("loss_type", "objective.loss_type")
-        kind = loss.value[0] if loss and isinstance(loss.value, list) and len(loss.value) == 1 else loss and loss.value
-        if loss is not None and objective == "grpo":
-            level = self.take("importance_sampling_level", "objective.loss_type")
-            kind = "gspo" if level and level.value == "sequence" else kind
-            self.set("objective.loss_type", kind, str(loss), loss)
-        elif loss is not None and kind != ("sigmoid" if objective == "dpo" else "nll"):
-            what = f"{loss.name} is {format_value(kind)}; trainproof has the losses nll (supervised) and sigmoid (dpo)."
-            self.decide("objective.kind", what, [objective], loss, " to use this loss instead")
-        elif loss is not None:
-            self.drop(loss, "the only loss of this objective")
-        prompt = self.take(
-            "max_prompt_length",
-            "data.max_length",
-            drop=None if objective == "grpo" else "data.max_length limits prompt and answer together",
-        )
-        if objective == "grpo":
-            self.copy("objective.max_completion_tokens")
+        if objective != "supervised":
+            self.copy("beta", "objective.beta" if objective == "dpo" else "objective.kl_beta")
+        if (loss := self.take("loss_type", "objective.loss_type")) is not None:
+            kind = loss.value[0] if isinstance(loss.value, list) and len(loss.value) == 1 else loss.value
+            if objective == "grpo":
+                level = self.take("importance_sampling_level", "objective.loss_type")
+                kind = "gspo" if level and level.value == "sequence" else kind
+                self.set("objective.loss_type", kind, str(loss), loss)
+            elif kind == ("sigmoid" if objective == "dpo" else "nll"):
+                self.drop(loss, "the only loss of this objective")
+            else:
+                what = f"{loss.name} is {format_value(kind)}; trainproof has nll (supervised) and sigmoid (dpo)."
+                self.decide("objective.kind", what, [objective], loss, " to use this loss instead")
+        if objective != "grpo":
+            self.take("max_prompt_length", drop="data.max_length limits prompt and answer together")
+            return
+        self.copy("objective.max_completion_tokens")
+        prompt = self.take("max_prompt_length", "data.max_length")
+        if prompt is not None and isinstance(prompt.number, int):
             tokens = self.number("objective.max_completion_tokens")
-            if prompt is not None and isinstance(prompt.number, int):
-                self.take("data.max_length", drop="replaced by max_prompt_length plus max_completion_length")
-                self.set(
-                    "data.max_length", prompt.number + tokens, f"{prompt}, plus {tokens} completion tokens", prompt
-                )
-            rewards = self.take("rewards", "objective.rewards")
-            what = "Reward functions are code; trainproof takes the names of its rewards or a function of yours."
-            self.decide("objective.rewards", what, ["exact", "module:function"], rewards)
+            self.take("data.max_length", drop="replaced by max_prompt_length plus max_completion_length")
+            self.set("data.max_length", prompt.number + tokens, f"{prompt}, plus {tokens} completion tokens", prompt)
+        rewards = self.take("rewards", "objective.rewards")
+        what = "Reward functions are code; trainproof takes the names of its rewards or a function of yours."
+        self.decide("objective.rewards", what, ["exact", "module:function"], rewards)
 
     def convert_method(self) -> None:
-        """Convert the method and its settings."""
         adapters = [*self.found.get("method.rank", []), *self.found.get("method.targets", [])]
         is_named = self.form not in ("grouped", "transformers") and all(len(each.path) == 1 for each in adapters)
         if adapters and not is_named and not {"method", "use_lora"} & self.found.keys():
@@ -520,11 +458,10 @@ class _Converter:
         self.copy("method.rank")
         if self.form == "llama-factory" and "method.alpha" not in self.found:
             self.set("method.alpha", 2 * self.number("method.rank"), "twice the rank: default of LLaMA-Factory")
-        kind = self.take("quant_type", "method.base")
-        if kind is not None and _plain(kind.value) != "nf4":
-            what = f"{kind.name} is {format_value(kind.value)}, which trainproof does not have."
-            self.decide("method.base", what, ["nf4", "int8", "plain"], kind)
-        elif kind is not None:
+        if (kind := self.take("quant_type", "method.base")) is not None:
+            if _plain(kind.value) != "nf4":
+                what = f"{kind.name} is {format_value(kind.value)}, which trainproof does not have."
+                self.decide("method.base", what, ["nf4", "int8", "plain"], kind)
             self.drop(kind, "the only type of 4 bits")
         if any(is_true(each.value) for each in self.found.get("lora_target_linear", [])):
             self.take("method.targets", drop="lora_target_linear stands for every projection")
@@ -545,8 +482,7 @@ class _Converter:
         """Convert element types; computations have the type of the parameters unless the file has another."""
         if any(_plain(each.value) == "auto" for each in self.found.get("precision.params", [])):
             self.take("precision.params", drop="parameters are float32 unless precision.params is set")
-        self.look_up("precision.params")
-        for what in ("compute_dtype", "bf16", "fp16"):
+        for what in ("precision.params", "compute_dtype", "bf16", "fp16"):
             self.look_up(what)
         dtype = self.get("precision.params")
         if dtype != "float32" and "precision.compute" not in self.settings:
@@ -571,34 +507,28 @@ class _Converter:
             else:
                 note = f"{total} ÷ {self.number(size)} sequences ÷ {quantity(devices, 'device')}"
                 self.set(accumulation, sequences // per_pass, note, total)
-        if (setting := self.settings.get(accumulation)) is not None:
+        if (setting := self.settings.get(accumulation)) is not None and accumulation not in self.given:
             step = quantity(per_pass * self.number(accumulation), "sequence")
-            note = f"{step} a step on {quantity(devices, 'device')}" + (
-                "" if self.get("mesh.devices") else ", N × on N"
-            )
-            self.settings[accumulation] = replace(setting, comment=f"{setting.comment}: {note}")
+            note = f"{setting.comment}: {step} a step on {quantity(devices, 'device')}"
+            self.settings[accumulation] = setting._replace(comment=note)
 
     def convert_dataset(self) -> None:
         """Convert the dataset, which must be a single one on this machine."""
         self.copy("data.packing")
         origin = self.take("data.dataset")
         names = [] if origin is None else list(self.iter_datasets(origin))
-        others = [
-            each.value.strip('"')
-            for each in self.unconverted
-            if each.name.endswith("dataset") and each.reason != "not set"
-        ]
-        default = keys()["data.dataset"]["default"]
+        others = [each for each in self.unconverted if each.name.endswith("dataset") and each.reason != "not set"]
         if origin is not None and len(names) == 1:
             self.set("data.dataset", names[0], str(origin), origin)
         elif names:
             what = f"The file names {len(names)} datasets: {join_words(names[:5], last='and')}."
             self.decide("data.dataset", what, names[:5], origin, ", or the file of all rows")
         elif self.form == "grouped" and not others:
-            self.set("data.dataset", default, "not in the file: default")
+            self.set("data.dataset", self.get("data.dataset"), "not in the file: default")
         else:
-            self.decide("data.dataset", "The file names no dataset.", [*others, "FILE"])
-        name = self.settings["data.dataset"].value if "data.dataset" in self.settings else ""
+            choices = [*(each.value.strip('"') for each in others), "FILE"]
+            self.decide("data.dataset", "The file names no dataset.", choices)
+        name = names[0] if len(names) == 1 else ""
         if name and (missing := missing_dataset(name)) is not None:
             is_hub = re.fullmatch(r"[\w.-]+/[\w.-]+", name) and Path(name).suffix not in (".json", ".jsonl", ".parquet")
             fix = f"Download it with `hf download --repo-type dataset {name} --local-dir FOLDER`. " if is_hub else ""
@@ -618,7 +548,7 @@ class _Converter:
                     self.set("data.kind", "text", f"from {origin.name}[{place}].type", origin)
                 elif key != name:
                     path = (*origin.path[:-1], f"{origin.path[-1]}[{place}]", str(key))
-                    self.drop(Origin(path=path, value=value), ROWS_BY_COLUMNS)
+                    self.drop(Origin(path=path, value=value), "rows are recognized by their columns")
             if name is not None:
                 yield from map(str, group[name] if isinstance(group[name], list) else [group[name]])
 
@@ -628,23 +558,18 @@ class _Converter:
         if steps is not None and (steps.number == -1 or steps.number == 0):
             self.drop(steps, "not set")
             steps = None
-        epochs = next(iter(self.found.get("epochs", [])), None)
+        precedes = steps.name if steps else "--set limits.steps" if "limits.steps" in self.given else None
+        epochs = next(iter(self.found.get("epochs", ())), None)
         count = epochs.number if epochs and isinstance(epochs.number, int | float) and epochs.number > 0 else None
-        if steps is not None or "limits.steps" in self.given:
-            name = steps.name if steps else "--set limits.steps"
-            self.take("epochs", drop=f"{name} takes precedence")
-            if steps is not None:
-                self.set("limits.steps", steps.number, str(steps), steps)
+        self.take("epochs", drop=precedes and f"{precedes} takes precedence")
+        if steps is not None:
+            self.set("limits.steps", steps.number, str(steps), steps)
+        if precedes:
             self.steps_per_epoch = self.number("limits.steps") / count if count else None
             return
-        self.take("epochs", "limits.steps")
         if epochs is None or count is None:
-            what = (
-                f"{epochs.name} is {format_value(epochs.value)}."
-                if epochs
-                else "The file has neither steps nor epochs."
-            )
-            self.decide("limits.steps", what, ["STEPS"], epochs)
+            stated = epochs and f"{epochs.name} is {format_value(epochs.value)}."
+            self.decide("limits.steps", stated or "The file has neither steps nor epochs.", ["STEPS"], epochs)
             return
         devices = self.number("mesh.devices")
         sequences = self.number("batch.microbatch_size") * self.number("batch.accumulation_steps") * devices
@@ -663,11 +588,7 @@ class _Converter:
 
     def count_rows(self) -> int | None:
         """Return the number of rows, or None if it is unknown or sequences hold several rows."""
-        from trainer.data.builtin import FOLDER
-        from trainer.data.files import open_table
-
-        setting = self.given.get("data.dataset") or self.settings.get("data.dataset")
-        name = "" if setting is None else str(setting.value)
+        name = str(self.settings["data.dataset"].value) if "data.dataset" in self.settings else ""
         path = FOLDER / f"{name}.jsonl" if name in DATASETS else Path(name)
         is_packed = self.get("data.packing") is True or self.get("data.kind") == "text"
         if not name or is_packed or name.startswith(GYM) or not path.exists():
@@ -677,14 +598,11 @@ class _Converter:
         return None
 
     def convert_optimizer(self) -> None:
-        """Convert settings of optimizer and schedule that are written in other units."""
-        schedule = self.settings.get("optimizer.schedule")
-        if schedule and schedule.origin and _plain(schedule.origin.value) == "constant":
+        schedule = self.origins.get("optimizer.schedule")
+        if schedule and _plain(schedule.value) == "constant":
             for what in ("optimizer.warmup_steps", "warmup_ratio"):
                 self.take(what, drop="transformers ignores the warm-up of a constant schedule")
-        if self.found.get("optimizer.warmup_steps") and any(
-            each.number for each in self.found["optimizer.warmup_steps"]
-        ):
+        if any(each.number for each in self.found.get("optimizer.warmup_steps", [])):
             self.take("warmup_ratio", drop="warmup_steps takes precedence")
         elif self.found.get("warmup_ratio"):
             self.take("optimizer.warmup_steps", drop="warmup_ratio is used")
@@ -694,31 +612,24 @@ class _Converter:
         self.copy("optimizer.learning_rate")
         fraction = "optimizer.final_learning_rate_fraction"
         if (least := self.take("min_lr", fraction)) is not None:
-            value = (
-                least.number / self.number("optimizer.learning_rate")
-                if isinstance(least.number, int | float)
-                else least.value
-            )
+            is_number = isinstance(least.number, int | float)
+            value = least.number / self.number("optimizer.learning_rate") if is_number else least.value
             self.set(fraction, value, f"{least} ÷ the learning rate", least)
         if (limit := self.take("optimizer.max_grad_norm")) is not None:
             self.set("optimizer.max_grad_norm", limit.number or None, str(limit), limit)
 
     def convert_saving(self) -> None:
-        """Convert how often checkpoints are saved."""
         key = "checkpoint.save_every_steps"
         strategy, per_epoch = self.take("save_strategy", key), self.take("saves_per_epoch", key)
-        is_off = strategy is not None and _plain(strategy.value) in ("no", "false")
         every = per_epoch or (strategy if strategy and _plain(strategy.value) == "epoch" else None)
-        if is_off or (per_epoch is not None and per_epoch.number == 0):
-            self.set(key, 0, str(strategy if is_off else per_epoch))
+        if (strategy and _plain(strategy.value) in ("no", "false")) or (per_epoch and per_epoch.number == 0):
+            self.set(key, 0, str(strategy or per_epoch))
         elif every is not None and self.steps_per_epoch is not None:
             count = per_epoch.number if per_epoch and isinstance(per_epoch.number, int | float) else 1
-            self.set(
-                key, math.ceil(self.steps_per_epoch / count), f"{every}: an epoch has {self.steps_per_epoch:g} steps"
-            )
-        elif every is not None or strategy is not None:
-            why = "the steps of an epoch are not known" if every else "checkpoints are saved every so many steps"
-            self.drop(every or strategy, why)  # type: ignore[arg-type]  # one is not None
+            note = f"{every}: an epoch has {self.steps_per_epoch:g} steps"
+            self.set(key, math.ceil(self.steps_per_epoch / count), note)
+        elif unused := every or strategy:
+            self.drop(unused, "checkpoints are saved every so many steps; those of an epoch are not known")
         if key in self.settings:
             self.take("save_steps", drop="not used with the other settings")
         if (keep := self.take("checkpoint.keep")) is not None:
@@ -737,22 +648,15 @@ class _Converter:
         document: dict[str, Any] = {}
         for each in self.settings.values():
             set_path(document, each.key, each.value)
-        original = {
-            pointer_to(each.key.split(".")): pointer_to(each.origin.path)
-            for each in self.settings.values()
-            if each.origin and not each.origin.tool
-        }
-        first = load.ConfigSource(name=self.file, document=deepcopy(document), original=original, lines=self.lines)
-        for each in self.given.values():
-            set_path(document, each.key, each.value)
-        known = bool(self.problems) and self.get("model.name") is None
-        found = [] if known else check_value("train_config", document, file=self.file)
+        stated = {key: origin.path for key, origin in self.origins.items() if not origin.tool}
+        original = {pointer_to(key.split(".")): pointer_to(path) for key, path in stated.items()}
+        first = ConfigSource(name=self.file, document=document, original=original, lines=self.lines)
+        is_reported = bool(self.problems) and self.get("model.name") is None
+        found = [] if is_reported else check_value("train_config", document, file=self.file)
         if not found and not self.problems:
-            from trainer.objectives import find_contradictions
-
             config = build_config(document)
             found = [replace(each, file=self.file) for each in find_contradictions(config)]
-        self.problems += [load.locate_problem(each, document, [first, *self.sources]) for each in found]
+        self.problems += [locate_problem(each, document, [first, *self.sources]) for each in found]
         if self.problems:
-            raise ProblemError(self.problems, exit_code=load.USAGE)
+            raise ProblemError(self.problems, exit_code=USAGE)
         return config

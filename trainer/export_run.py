@@ -61,8 +61,8 @@ def export_run(
     Raises:
         ProblemError: Exit code 2; the run lacks a checkpoint, or the output is not empty. Exit code 5; interrupted.
     """
-    folder_name = f"{layout.GGUF}/{folder.resolve().name}-{gguf}.gguf" if gguf else layout.EXPORT
-    target = output or folder / (layout.ADAPTER if adapter else folder_name)
+    whole = f"{layout.GGUF}/{folder.resolve().name}-{gguf}.gguf" if gguf else layout.EXPORT
+    target = output or folder / (layout.ADAPTER if adapter else whole)
     config = read_config(folder)
     require_checkpoint(folder)
     refuse_taken(target)
@@ -82,27 +82,23 @@ def export_run(
     params, form = export_params(params, task), logged_form(folder)
     end = end_token_id(source.tokenizer(), form) if form is not None and form.conversation else None
     write = partial(export_gguf, form=gguf) if gguf else export
+
+    def refuse(reason: str | None) -> None:
+        if reason:
+            what = f"The export was stopped ({reason}); nothing of it is left."
+            raise ProblemError([problem_of("TP049", file=str(target), what=what, why=None)], exit_code=5)
+
     with StopRequest(max_minutes=None) as stop:
-
-        def check_stop() -> None:
-            if reason := stop.reason():
-                raise _stopped(target, reason)
-
         try:
-            write(target, params, source, end_token_id=end, go_on=check_stop)
+            write(target, params, source, end_token_id=end, go_on=lambda: refuse(stop.reason()))
         except OSError as error:
             raise write_error(error, target, what="The export") from error
         except KeyboardInterrupt:
-            raise _stopped(target, "a second signal") from None
+            refuse("a second signal")
     watch.say(f"exported step {step} to {target}")
     if gguf:
         watch.say(_write_receipt(target, params, source, step=step, form=gguf))
     return target
-
-
-def _stopped(target: Path, reason: str) -> ProblemError:
-    what = f"The export was stopped ({reason}); nothing of it is left."
-    return ProblemError([problem_of("TP049", file=str(target), what=what, why=None)], exit_code=5)
 
 
 def _write_receipt(file: Path, params: Params, source: ModelSource, *, step: int, form: Form) -> str:
@@ -117,7 +113,9 @@ def _write_receipt(file: Path, params: Params, source: ModelSource, *, step: int
         room = min(room, source.spec.max_positions - max(map(len, prompts)))
     answers = [generate(model, prompts, max_new_tokens=room).tolist() for model in models]
     logits, other_logits = (np.stack([model(prompt)[0, -1] for prompt in prompts]) for model in models)
-    found = {
+    receipt = {
+        "schema_version": VERSION,
+        **{"file": file.name, "bytes": file.stat().st_size, "sha256": sha256_file(file), "step": step, "form": form},
         "texts": len(texts),
         "texts_with_equal_tokens": sum(map(list.__eq__, tokens, other_tokens)),
         "prompts": len(PROMPTS),
@@ -125,13 +123,12 @@ def _write_receipt(file: Path, params: Params, source: ModelSource, *, step: int
         "tokens_equal": equal_tokens(*answers),
         "first_tokens_equal": sum(one[0] == other[0] for one, other in zip(*answers, strict=True)),
         "largest_logit_difference": float(np.abs(logits - other_logits).max() / np.abs(logits).max()),
+        "llama_cpp": None,
     }
-    of_file = {"file": file.name, "bytes": file.stat().st_size, "sha256": sha256_file(file), "step": step, "form": form}
-    receipt = {"schema_version": VERSION, **of_file, **found, "llama_cpp": None}
     write_json(file.with_suffix(".receipt.json"), receipt)
     return (
-        f"compared with the exported parameters: {found['texts_with_equal_tokens']:,} of {found['texts']:,} texts have "
-        f"equal tokens, {found['tokens_equal']} of {len(PROMPTS) * NEW_TOKENS} greedy tokens are equal"
+        f"compared with the exported parameters: {receipt['texts_with_equal_tokens']:,} of {len(texts):,} texts have "
+        f"equal tokens, {receipt['tokens_equal']} of {len(PROMPTS) * NEW_TOKENS} greedy tokens are equal"
     )
 
 

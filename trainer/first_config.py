@@ -5,16 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import re
 import shlex
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import groupby, product
+from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -22,26 +20,13 @@ from evidence.rules.plausibility import describe_overlap
 from evidence.scores.overlap import RowTexts, find_overlap, row_texts, split_words
 from evidence.scores.reading import ANSWER_OPEN, extract_answer, last_boxed
 from evidence.targets import THIS_MACHINE, Target, load_target
-from evidence.writing import write_error
-from schemas.catalog import DATASETS, EVAL_SETS, GYM, MODELS
+from evidence.writing import write_error, write_text
+from schemas.catalog import DATASETS, EVAL_SETS, MODELS
 from schemas.formats import join_words, quantity, short_count, size
-from schemas.problems import Problem, ProblemError, collect_problems, problem_of, rule, truncate_problems
-from schemas.reading import write_yaml
-from trainer.config.load import USAGE
+from schemas.problems import Problem, ProblemError, collect_problems, problem_of, truncate_problems
+from trainer.config.load import TEXTS, USAGE, Setting, comment_lines, settings_text
 from trainer.config.names import EVAL_SETS_BY_DATASET, missing_dataset, missing_eval_set, model_path
-from trainer.config.tree import (
-    BatchConfig,
-    Config,
-    DataConfig,
-    ElementType,
-    EvaluationConfig,
-    LimitsConfig,
-    MethodConfig,
-    ModelConfig,
-    ObjectiveConfig,
-    OptimizerConfig,
-    PrecisionConfig,
-)
+from trainer.config.tree import Config, MethodConfig, ModelConfig
 from trainer.convert import Conversion, convert
 from trainer.data.answers import EvalShape
 from trainer.data.builtin import FOLDER
@@ -50,7 +35,6 @@ from trainer.data.rows import RowKind, find_shape, read_eval_set, scan_rows
 from trainer.loop.task import Task, shapes_mesh
 from trainer.model.decoder import parameter_count
 from trainer.model.model import Model, read_model
-from trainer.model.stacks import Remat
 from trainer.objectives import build_objective
 from trainer.objectives.data import Data, read_data
 from trainer.planning.memory import Estimator, ProgramMemory, deciding
@@ -75,16 +59,14 @@ _MARKED = re.compile(r"####\s*(\S.*?)\s*$")
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """Arguments of `trainproof init`."""
+    """Arguments of `trainproof init`; `on` is a machine as in `plan --on`, or None for this one."""
 
     model: str
     data: str
     eval_set: str | None
     on: str | None
-    """Machine, as in `plan --on`, or None for this one."""
     output: Path
     force: bool
-    """Replace existing files."""
 
 
 def find_answer(row: dict[str, Any]) -> tuple[str, str] | None:
@@ -122,14 +104,17 @@ def question_key(question: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class EvalChoice:
-    """The evaluation set of the configuration."""
+    """The evaluation set of the configuration.
+
+    Attributes:
+        name: Built-in set or existing file, or None if the items are to be written or nothing is evaluated.
+        questions: Keys of the held-out questions.
+    """
 
     name: str | None
-    """Built-in set or existing file, or None if the items are to be written or nothing is evaluated."""
     because: str
     items: Sequence[dict[str, Any]] = ()
     questions: frozenset[str] = frozenset()
-    """Keys of the held-out questions."""
 
     def holds_out(self, texts: RowTexts) -> bool:
         """Return whether a row contains a held-out question."""
@@ -145,61 +130,57 @@ class RowsShape:
     columns: tuple[str, ...]
     table: RowTable
 
+    def configure(self, config: Config) -> Config:
+        """Return the configuration with the settings that follow from the kind."""
+        kind, objective = "text" if self.kind == "text" else "rows", "dpo" if self.kind == "pairs" else "supervised"
+        return config.changed(data={"kind": kind}, objective={"kind": objective})
+
 
 def read_shape(name: str, problems: list[Problem]) -> RowsShape | None:
     """Return what a built-in dataset or a file contains, or None after adding to `problems`."""
     if (missing := missing_dataset(name)) is not None:
         problems.append(replace(missing, next=missing.next.replace("--dataset", "the second argument as")))
         return None
-    if name.startswith(GYM):
-        what = f"{name} is not a file: reasoning-gym generates tasks for rewards."
-        fix = "Write the configuration by hand: objective.kind grpo with the reward reasoning_gym."
-        problems.append(problem_of("TP010", file=name, what=what, why=None, next=fix))
-        return None
-    path, table = FOLDER / f"{name}.jsonl" if name in DATASETS else Path(name), None
+    path = FOLDER / f"{name}.jsonl" if name in DATASETS else Path(name)
     with collect_problems(problems):
         table = open_table(path)
-    if table is None:
-        return None
-    scan = scan_rows(table, "pairs", "rows", "text")
-    problems += truncate_problems(scan.problems)
-    if len(scan.shapes) > 1:
-        each = [
-            f"{quantity(len(rows), 'row')} with {join_words(columns, last='and')} (first in line "
-            f"{table.lines[rows[0]]})"
-            for (_, columns), rows in scan.shapes.items()
-        ]
-        problems.append(problem_of("TP033", file=str(path), what=f"The file contains {join_words(each, last='and')}."))
-    if scan.problems or len(scan.shapes) != 1:
-        return None
-    [(kind, columns)] = scan.shapes
-    return RowsShape(name=name, kind=kind, columns=columns, table=table)
+        scan = scan_rows(table, "pairs", "rows", "text")
+        problems += truncate_problems(scan.problems)
+        if len(scan.shapes) > 1:
+            each = [
+                f"{quantity(len(rows), 'row')} with {join_words(columns, last='and')} (first in line "
+                f"{table.lines[rows[0]]})"
+                for (_, columns), rows in scan.shapes.items()
+            ]
+            what = f"The file contains {join_words(each, last='and')}."
+            problems.append(problem_of("TP033", file=str(path), what=what))
+        if not scan.problems and len(scan.shapes) == 1:
+            [(kind, columns)] = scan.shapes
+            return RowsShape(name=name, kind=kind, columns=columns, table=table)
+    return None
 
 
 def split_rows(rows: RowsShape) -> EvalChoice:
     """Select a tenth of the questions for evaluation by their SHA-256, independent of the file's order."""
     found: dict[str, tuple[int, tuple[str, str]]] = {}
-    answered, total = 0, len(rows.table)
-    for number, row in enumerate(rows.table) if rows.kind == "rows" else ():
-        if (pair := find_answer(row)) is not None:
-            answered += 1
+    pairs = [find_answer(row) for row in rows.table] if rows.kind == "rows" else []
+    for number, pair in enumerate(pairs):
+        if pair is not None:
             found.setdefault(question_key(pair[0]), (rows.table.lines[number], pair))
+    answered = len(pairs) - pairs.count(None)
     if rows.kind != "rows":
         because = f"rows with {' and '.join(rows.columns)} cannot be scored"
-    elif 2 * answered < total:
+    elif 2 * answered < len(pairs):
         count = answered or "none"
-        because = f"{count} of the {total:,} rows have an answer to compare with (tags, ####, or a short line)"
+        because = f"{count} of the {len(pairs):,} rows have an answer to compare with (tags, ####, or a short line)"
     elif len(found) < MIN_QUESTIONS:
         because = f"the rows ask {len(found):,} different questions, too few for a split (at least {MIN_QUESTIONS})"
     else:
-        items = min(MAX_ITEMS, max(MIN_ITEMS, len(found) // HELD_OUT))
-        drawn = sorted(found, key=lambda key: hashlib.sha256(key.encode()).hexdigest())[:items]
-        return EvalChoice(
-            name=None,
-            because=f"drawn from {len(found):,} questions by the hash of each",
-            items=_to_items(sorted((found[key] for key in drawn), key=lambda each: each[0])),
-            questions=frozenset(drawn),
-        )
+        because = f"drawn from {len(found):,} questions by the hash of each"
+        count = min(MAX_ITEMS, max(MIN_ITEMS, len(found) // HELD_OUT))
+        drawn = sorted(found, key=lambda key: hashlib.sha256(key.encode()).hexdigest())[:count]
+        items = _to_items(sorted(found[key] for key in drawn))
+        return EvalChoice(name=None, because=because, items=items, questions=frozenset(drawn))
     return EvalChoice(name=None, because=because)
 
 
@@ -223,10 +204,10 @@ def choose_eval_set(eval_set: str | None, rows: RowsShape | None, problems: list
         return None
     if (shape := read_shape(name, problems)) is None:
         return None
-    pairs = [(shape.table.lines[number], find_answer(row)) for number, row in enumerate(shape.table)]
+    pairs = ((shape.table.lines[number], find_answer(row)) for number, row in enumerate(shape.table))
     answered = [(line, pair) for line, pair in pairs if pair is not None]
-    if lacking := len(pairs) - len(answered):
-        what = f"{lacking:,} of {quantity(len(pairs), 'row')} lack an answer to compare outputs with."
+    if lacking := len(shape.table) - len(answered):
+        what = f"{lacking:,} of {quantity(len(shape.table), 'row')} lack an answer to compare outputs with."
         problems.append(problem_of("TP036", file=name, what=what))
         return None
     return EvalChoice(name=None, because=f"the rows of {name} as items", items=_to_items(answered))
@@ -241,14 +222,13 @@ def _has_training_rows(path: Path) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelAndData:
-    """Model, rows and evaluation set."""
+    """Model, rows and evaluation set; `longest_answer` is in tokens, with the end token."""
 
     model: Model
     rows: RowsShape
     data: Data
     evaluated: EvalChoice
     longest_answer: int
-    """Tokens of the longest completion, with its end token."""
     warnings: tuple[Problem, ...]
 
     @property
@@ -269,16 +249,9 @@ def read_inputs(order: Order, problems: list[Problem]) -> ModelAndData | None:
             model.source.tokenizer()
     if model is None or rows is None or evaluated is None or problems:
         return None
-    pairs = rows.kind == "pairs"
-    draft = replace(
-        plain,
-        data=DataConfig(
-            dataset=order.data,
-            kind="text" if rows.kind == "text" else "rows",
-            max_length=model.source.spec.max_positions,
-        ),
-        objective=ObjectiveConfig(kind="dpo" if pairs else "supervised"),
-        evaluation=EvaluationConfig(eval_set=evaluated.name, max_new_tokens=1),
+    draft = rows.configure(plain).changed(
+        data={"dataset": order.data, "max_length": model.source.spec.max_positions},
+        evaluation={"eval_set": evaluated.name, "max_new_tokens": 1},
     )
     data = read_data(draft, model, build_objective(draft), problems, devices=1)
     problems += data.refused if data else []
@@ -289,7 +262,7 @@ def read_inputs(order: Order, problems: list[Problem]) -> ModelAndData | None:
         rows=rows,
         data=data,
         evaluated=evaluated,
-        longest_answer=0 if pairs else max((len(each.learned) for each in data.encoded.encoded), default=0),
+        longest_answer=0 if rows.kind == "pairs" else max(len(each.learned) for each in data.encoded.encoded),
         warnings=(*data.warnings, *_overlap(evaluated, data, order.eval_set or order.data, problems)),
     )
 
@@ -310,14 +283,17 @@ def _overlap(evaluated: EvalChoice, data: Data, file: str, problems: list[Proble
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """A configuration and its estimated memory."""
+    """A configuration and its estimated memory.
+
+    Attributes:
+        need: Memory of the program that needs most, by formula.
+        sequences: Sequences of one pass over the rows.
+    """
 
     config: Config
     need: ProgramMemory
-    """Memory of the program that needs most, by formula."""
     devices: int
     sequences: int
-    """Sequences of one pass over the rows."""
     parameters: int
     trained: int
 
@@ -334,13 +310,12 @@ class Choice:
 
 def choose(inputs: ModelAndData, target: Target, config: Config) -> Choice:
     """Return the first candidate that fits the machine, or else the one that needs least."""
-    (length, packing), kind = choose_length(inputs), inputs.rows.kind
+    length, packing = choose_length(inputs)
     if config.evaluation.eval_set is not None:
         longest = math.ceil(1.25 * inputs.longest_answer / 8) * 8
         room = max(8, min(longest, inputs.model.source.spec.max_positions // 2))
-        config = replace(config, evaluation=replace(config.evaluation, max_new_tokens=room))
-    data = replace(config.data, kind="text" if kind == "text" else "rows", max_length=length, packing=packing)
-    config = replace(config, data=data, objective=ObjectiveConfig(kind="dpo" if kind == "pairs" else "supervised"))
+        config = config.changed(evaluation={"max_new_tokens": room})
+    config = inputs.rows.configure(config).changed(data={"max_length": length, "packing": packing})
     tried: list[Choice] = []
     for candidate in candidates(config, inputs, target):
         tried.append(measure(candidate, inputs, target))
@@ -372,9 +347,10 @@ def candidates(config: Config, inputs: ModelAndData, target: Target) -> Iterator
     reads_weights, is_cpu = inputs.model.reads_weights, target.platform == "cpu"
     is_small = not reads_weights or parameter_count(inputs.model.shapes) < SMALL_PARAMETERS
     methods = [MethodConfig(kind="full")] if is_small else []
-    bases: tuple[Literal["plain", "nf4"], ...] = ("plain",) if is_cpu else ("plain", "nf4")
-    methods += [MethodConfig(kind="lora", rank=16, alpha=32.0, base=base) for base in bases if reads_weights]
-    remats: list[Remat] = ["none", "layer"] if is_cpu else ["layer"]  # a CPU has much memory for its speed
+    if reads_weights:
+        methods.append(MethodConfig(kind="lora", rank=16, alpha=32.0))
+        methods += [] if is_cpu else [replace(methods[-1], base="nf4")]
+    remats = ("none", "layer") if is_cpu else ("layer",)  # a CPU has much memory for its speed
     each = 2 if inputs.rows.kind == "pairs" else 1
     most = math.ceil(_step_sequences(config, inputs, target) / target.devices)
     most = max(1, min(most, TOKENS_PER_MICROBATCH[target.platform] // config.data.max_length))
@@ -382,26 +358,20 @@ def candidates(config: Config, inputs: ModelAndData, target: Target) -> Iterator
     for method, remat, size_ in product(methods, remats, sizes):
         # Every GPU has a full copy of the frozen model: gathering shards would take longer than the step.
         shard = method.kind == "full" or target.platform != "gpu" or target.devices == 1
-        candidate = replace(
-            config,
-            method=method,
-            mesh=replace(config.mesh, shard_params=shard),
-            precision=choose_precision(method, inputs, target),
-            memory=replace(config.memory, remat=remat),
-            batch=BatchConfig(microbatch_size=size_),
+        candidate = replace(config, method=method).changed(
+            mesh={"shard_params": shard}, memory={"remat": remat}, batch={"microbatch_size": size_}
         )
-        yield _with_steps(candidate, inputs, target)
+        yield _with_steps(_with_precision(candidate, inputs, target), inputs, target)
 
 
-def choose_precision(method: MethodConfig, inputs: ModelAndData, target: Target) -> PrecisionConfig:
-    """Return 16-bit compute if the device has it, and 16-bit parameters if they are frozen."""
-    if target.platform == "cpu":
-        return PrecisionConfig()
-    compute: ElementType = "bfloat16" if "bfloat16" in target.element_types else "float16"
-    overflows = "gemma3" in inputs.model.source.spec.family
-    if compute == "float16" and ("float16" not in target.element_types or overflows):
+def _with_precision(config: Config, inputs: ModelAndData, target: Target) -> Config:
+    """Set 16-bit compute if an accelerator has it, and 16-bit parameters if they are frozen."""
+    compute = "bfloat16" if "bfloat16" in target.element_types else "float16"
+    overflows = compute == "float16" and "gemma3" in inputs.model.source.spec.family
+    if target.platform == "cpu" or compute not in target.element_types or overflows:
         compute = "float32"
-    return PrecisionConfig(params="float32" if method.kind == "full" else compute, compute=compute)
+    params = "float32" if config.method.kind == "full" else compute
+    return config.changed(precision={"params": params, "compute": compute})
 
 
 def _step_sequences(config: Config, inputs: ModelAndData, target: Target) -> int:
@@ -420,25 +390,22 @@ def _pass_sequences(config: Config, inputs: ModelAndData) -> int:
 
 
 def _with_steps(config: Config, inputs: ModelAndData, target: Target) -> Config:
-    """Set the number of steps and the learning rate."""
     sequences = config.batch.microbatch_size * target.devices
     accumulation = max(1, _step_sequences(config, inputs, target) // sequences)
     steps = math.ceil(PASSES * _pass_sequences(config, inputs) / (sequences * accumulation))
     steps = min(MAX_STEPS, max(MIN_STEPS, steps))
     is_lora, is_tiny = config.method.kind == "lora", parameter_count(inputs.model.shapes) < TINY_PARAMETERS
+    rate = 2e-4 if is_lora else 5e-4 if is_tiny else 5e-5
     if inputs.rows.kind == "pairs":
         rate = 1e-5 if is_lora else 1e-6
     elif not inputs.model.reads_weights:
         rate = 1e-3
-    else:
-        rate = 2e-4 if is_lora else 5e-4 if is_tiny else 5e-5
-    return replace(
-        config,
-        batch=replace(config.batch, accumulation_steps=accumulation),
-        optimizer=OptimizerConfig(learning_rate=rate, warmup_steps=max(1, steps // 20)),
-        limits=LimitsConfig(steps=steps),
-        recording=replace(config.recording, log_every_steps=max(1, steps // 100)),
-        checkpoint=replace(config.checkpoint, save_every_steps=steps // 4 if steps >= 100 else 0),
+    return config.changed(
+        batch={"accumulation_steps": accumulation},
+        optimizer={"learning_rate": rate, "warmup_steps": max(1, steps // 20)},
+        limits={"steps": steps},
+        recording={"log_every_steps": max(1, steps // 100)},
+        checkpoint={"save_every_steps": steps // 4 if steps >= 100 else 0},
     )
 
 
@@ -448,9 +415,7 @@ def measure(config: Config, inputs: ModelAndData, target: Target) -> Choice:
     longest = min(int(inputs.widths.max()), config.data.max_length)
     longest = inputs.data.eval_shape.longest_tokens if inputs.data.eval_shape else longest
     shape = EvalShape(prompts=len(inputs.evaluated.items), longest_tokens=longest)
-    estimator = Estimator(
-        platform=target.platform, available_bytes=available_bytes(target), why_not="init compiles nothing"
-    )
+    estimator = Estimator(platform=target.platform, available_bytes=available_bytes(target))
     return Choice(
         config=config,
         need=deciding(estimator.programs(task, shape if config.evaluation.eval_set else None)),
@@ -461,52 +426,7 @@ def measure(config: Config, inputs: ModelAndData, target: Target) -> Choice:
     )
 
 
-COMMENTS = {
-    "name": "the run's folder begins with it",
-    "seed": "another seed gives other random choices; repeat with 1, 2, …",
-    "model.name": "{parameters} parameters, family {family}, {positions:,} positions, {weights} weights",
-    "data.dataset": "{rows}",
-    "data.kind": "plain text, all of which is learned",
-    "data.max_length": "half of the rows have at most {p50:,} tokens, 99 % {p99:,}, the longest {longest:,}",
-    "data.packing": "without packing, rows fill {filled:.0f} % of their sequences",
-    "objective.kind": "the rows say which of two answers is preferred",
-    "method.kind": "{trained} of {parameters} parameters are trained",
-    "method.rank": "usual; 8 is smaller, 64 learns more",
-    "method.alpha": "twice the rank, as usual",
-    "method.base": "the frozen model does not fit in 16 bits",
-    "optimizer.learning_rate": "usual for this method; use a third if the loss jumps",
-    "optimizer.warmup_steps": "a twentieth of the steps",
-    "batch.microbatch_size": "the run needs about {need}{available} on {machine}; `trainproof plan` asks the compiler",
-    "batch.accumulation_steps": "{batch} a step on {devices}",
-    "precision.params": "of the frozen model; adapters are trained in float32",
-    "precision.compute": "the fastest type of {machine} that the model can use",
-    "memory.remat": "layer saves most of the memory of activations and takes a third more time",
-    "mesh.shard_params": "every GPU has all of the frozen model; gathering shards would take longer than the step",
-    "checkpoint.save_every_steps": "`trainproof train --resume RUN` continues from there",
-    "recording.log_every_steps": "about a hundred points on each curve",
-    "evaluation.eval_set": "{because}",
-    "evaluation.max_new_tokens": "the longest answer of the rows has {answer:,} tokens",
-    "limits.steps": "{passes:.1f} passes over the rows",
-}
-"""Settings of the file in order, with their comments."""
-ALWAYS = (
-    *("name", "seed", "model.name", "data.dataset", "data.max_length", "data.packing", "method.kind"),
-    *("optimizer.learning_rate", "optimizer.warmup_steps", "batch.microbatch_size", "batch.accumulation_steps"),
-    *("memory.remat", "evaluation.eval_set", "limits.steps"),
-)
-"""Settings that are written even if they are the default."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reason:
-    """A setting and its comment."""
-
-    key: str
-    value: Any
-    because: str
-
-
-def explain(choice: Choice, inputs: ModelAndData, target: Target) -> Iterator[Reason]:
+def explain(choice: Choice, inputs: ModelAndData, target: Target) -> Iterator[Setting]:
     """Yield the settings of the file in order, each with its comment."""
     config, spec, repeated = choice.config, inputs.model.source.spec, inputs.data.duplicates
     available = choice.need.available_bytes
@@ -532,10 +452,10 @@ def explain(choice: Choice, inputs: ModelAndData, target: Target) -> Iterator[Re
         "passes": config.limits.steps * choice.batch_size / choice.sequences,
     }
     default = Config(model=config.model)
-    for key, comment in COMMENTS.items():
+    for key, comment in TEXTS["comments"].items():
         value, usual = (reduce(getattr, key.split("."), each) for each in (config, default))
-        if key in ALWAYS or value != usual:
-            yield Reason(key=key, value=value, because=comment.format(**facts))
+        if key in TEXTS["written"]["always"] or value != usual:
+            yield Setting(key, value, comment.format(**facts))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -545,7 +465,7 @@ class WrittenConfig:
     order: Order
     looked: ModelAndData
     choice: Choice
-    reasons: tuple[Reason, ...]
+    reasons: tuple[Setting, ...]
     written: tuple[Path, ...]
     warnings: tuple[Problem, ...]
 
@@ -571,7 +491,7 @@ class WrittenConfig:
             },
             "evaluation": {"items": len(inputs.evaluated.items) or None, "because": inputs.evaluated.because},
             "memory": {"need_bytes": need.peak_bytes, "available_bytes": need.available_bytes, "verdict": need.verdict},
-            "settings": [{"key": each.key, "value": each.value, "because": each.because} for each in self.reasons],
+            "settings": [{"key": key, "value": value, "because": because} for key, value, because in self.reasons],
             "findings": [
                 {"code": each.code, "severity": each.severity, "file": each.file, "what": each.what, "next": each.next}
                 for each in self.warnings
@@ -601,10 +521,9 @@ def write_first_config(order: Order) -> WrittenConfig:
     problems: list[Problem] = []
     target: Target | None = None
     with collect_problems(problems):
-        is_named = order.on is not None and order.on != THIS_MACHINE
-        target = load_target(str(order.on)) if is_named else this_machine(Config(model=ModelConfig(name=order.model)))
-    inputs = read_inputs(order, problems)
-    files: dict[Path, Iterable[str]] = {}
+        is_here = order.on in (None, THIS_MACHINE)
+        target = this_machine(Config(model=ModelConfig(name=order.model))) if is_here else load_target(str(order.on))
+    inputs, files = read_inputs(order, problems), dict[Path, Iterable[str]]()
     if inputs and inputs.evaluated.questions:
         files[order.output.parent / TRAINING] = training_lines(inputs.rows, inputs.evaluated)
     if inputs and inputs.evaluated.items and inputs.evaluated.name is None:
@@ -615,11 +534,20 @@ def write_first_config(order: Order) -> WrittenConfig:
         raise ProblemError(problems, exit_code=USAGE)
     names = {path.name: str(path) for path in files}
     dataset, eval_set = names.get(TRAINING, order.data), names.get(ITEMS, inputs.evaluated.name)
-    choice = choose(inputs, target, base_config(order.model, dataset, eval_set, run_name(order.model, order.data)))
-    reasons = tuple(explain(choice, inputs, target))
-    files[order.output] = [config_text(reasons, model=order.model, data=order.data)]
+    config = Config(name=run_name(order.model, order.data), model=ModelConfig(name=order.model))
+    choice = choose(inputs, target, config.changed(data={"dataset": dataset}, evaluation={"eval_set": eval_set}))
+    reasons, warnings = tuple(explain(choice, inputs, target)), inputs.warnings
+    if not choice.fits:
+        length, need, available = choice.config.data.max_length, choice.need.peak_bytes, choice.need.available_bytes
+        what = f"One sequence of {length:,} tokens at a time needs about {size(need)} of {size(available)}."
+        warnings += (problem_of("TP037", file=str(order.output), what=what),)
+    title = (
+        f"A first configuration for the model {order.model} and the rows {order.data}, written by `trainproof init`. "
+        "It has not been tried. Other keys have their defaults: see docs/reference/configuration.md."
+    )
+    lines = [*comment_lines(title), "", *settings_text(reasons)]
+    files[order.output] = [f"{line}\n" for line in lines]
     write_files(files)
-    warnings = (*inputs.warnings, *(() if choice.fits else (may_not_fit(choice, inputs, order),)))
     return WrittenConfig(
         order=order, looked=inputs, choice=choice, reasons=reasons, written=tuple(files), warnings=warnings
     )
@@ -636,16 +564,6 @@ def write_conversion(source: Path, settings: Sequence[str], output: Path, *, for
     return converted
 
 
-def base_config(model: str, data: str, eval_set: str | None, name: str) -> Config:
-    """Return a configuration with names and defaults."""
-    return Config(
-        name=name,
-        model=ModelConfig(name=model),
-        data=DataConfig(dataset=data),
-        evaluation=EvaluationConfig(eval_set=eval_set),
-    )
-
-
 def training_lines(rows: RowsShape, evaluated: EvalChoice) -> Iterator[str]:
     """Yield the training rows as lines of JSON."""
     for row in rows.table:
@@ -659,66 +577,27 @@ def _to_line(row: Mapping[str, Any]) -> str:
     return json.dumps(row, ensure_ascii=False) + "\n"
 
 
-def may_not_fit(choice: Choice, inputs: ModelAndData, order: Order) -> Problem:
-    """Return the warning that the smallest candidate may not fit."""
-    lengths = percentiles(inputs.widths)
-    what = (
-        f"One sequence of {choice.config.data.max_length:,} tokens at a time needs about "
-        f"{size(choice.need.peak_bytes)} of {size(choice.need.available_bytes)}. The longest row has "
-        f"{lengths['longest']:,} tokens; 99 % of the rows have at most {lengths['p99']:,}."
-    )
-    return problem_of("TP037", file=str(order.output), what=what)
-
-
-def config_text(reasons: Iterable[Reason], *, model: str, data: str) -> str:
-    """Return the configuration as YAML, each key after its comment."""
-    title = (
-        f"A first configuration for the model {model} and the rows {data}, written by `trainproof init`. "
-        "It has not been tried. Other keys have their defaults: see docs/reference/configuration.md."
-    )
-    lines = [*_comment(title, ""), ""]
-    for group, members in groupby(reasons, key=lambda reason: reason.key.partition(".")[0]):
-        settings = list(members)
-        is_group = settings[0].key != group
-        lines += ["", f"{group}:"] if is_group else []
-        for reason in settings:
-            indent, key = "  " * is_group, reason.key.rpartition(".")[2]
-            lines += [*_comment(reason.because, indent), indent + write_yaml({key: reason.value}).rstrip("\n")]
-    return "\n".join(lines) + "\n"
-
-
-def _comment(text: str, indent: str) -> list[str]:
-    return textwrap.wrap(text, 100, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
-
-
 def refuse_outputs(outputs: Sequence[Path], given: Sequence[Path], *, force: bool) -> list[Problem]:
     """Return a problem for each output that exists, is a folder or is an input; inputs are never replaced."""
     problems = []
     for path in outputs:
-        if any(path.resolve() == each.resolve() for each in given):
-            what, fix = f"{path} is an input; it is not replaced.", "Name a file in another folder with --output."
-        elif path.is_dir():
-            what, fix = f"{path} is a folder.", "Name a file with --output."
-        elif path.exists() and not force:
-            what, fix = f"{path} already exists.", rule("TP035").fix
-        else:
-            continue
-        why = None if path.is_dir() else rule("TP035").why
-        problems.append(problem_of("TP035", file=str(path), what=what, why=why, next=fix))
+        is_input = path.resolve() in [each.resolve() for each in given]
+        if is_input or path.is_dir() or (path.exists() and not force):
+            state = (
+                "is an input; it is not replaced" if is_input else "is a folder" if path.is_dir() else "already exists"
+            )
+            fix = "Name a file in another folder with --output." if is_input or path.is_dir() else None
+            problems.append(problem_of("TP035", file=str(path), what=f"{path} {state}.", next=fix))
     return problems
 
 
 def write_files(files: Mapping[Path, Iterable[str]]) -> None:
     """Write files atomically, or raise a ProblemError with exit code 2."""
     for path, lines in files.items():
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with temporary.open("w", encoding="utf-8", newline="\n") as file:
-                file.writelines(lines)
-            temporary.replace(path)
+            write_text(path, "".join(lines))
         except OSError as error:
-            temporary.unlink(missing_ok=True)
             raise write_error(error, path, what=f"The file {path.name}") from error
 
 

@@ -1,7 +1,6 @@
 """A first configuration for a model folder and rows: what is written, why, and what is refused all at once."""
 
 import hashlib
-import random
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -15,17 +14,16 @@ from refusals import catch_problems
 from evidence.targets import load_target
 from schemas.render import render_text
 from trainer.config.load import load_config
-from trainer.config.tree import BatchConfig, Config, EvaluationConfig, ModelConfig
+from trainer.config.tree import Config, EvaluationConfig, ModelConfig
 from trainer.first_config import (
     EvalChoice,
     ModelAndData,
     Order,
     RowsShape,
     WrittenConfig,
-    base_config,
     choose,
+    choose_length,
     find_answer,
-    may_not_fit,
     measure,
     read_shape,
     run_name,
@@ -65,9 +63,9 @@ def test_what_is_written_is_the_choice_and_says_why(first: WrittenConfig):
     assert (len(rows_in(folder / "train.jsonl")), len(rows_in(folder / "eval.jsonl"))) == (180, 20)
     assert rows_in(folder / "rows.jsonl") == sums(200)
     lines = (folder / "config.yaml").read_text().splitlines()
-    values = [place for place, line in enumerate(lines) if ":" in line and "#" not in line and not line.endswith(":")]
-    assert len(values) == len(first.reasons)
-    assert all(lines[place - 1].lstrip().startswith("#") for place in values)
+    keys = [place for place, line in enumerate(lines) if ":" in line and line.lstrip()[0] != "#" and line[-1] != ":"]
+    assert len(keys) == len(first.reasons)
+    assert all("  # " in lines[place] or lines[place - 1].lstrip().startswith("#") for place in keys)
 
 
 def test_the_values_follow_from_the_rows(first: WrittenConfig):
@@ -81,16 +79,16 @@ def test_the_values_follow_from_the_rows(first: WrittenConfig):
 
 
 def test_many_short_rows_share_sequences(first: WrittenConfig):
-    few = replace(first.looked, data=replace(first.looked.data, encoded=widths_of(first, [20] * 999 + [200])))
-    config = choose(few, load_target("kaggle-t4x2"), first.choice.config).config
-    assert (config.data.max_length, config.data.packing) == (224, False)
-    many = replace(first.looked, data=replace(first.looked.data, encoded=widths_of(first, [20] * 9_999 + [200])))
-    config = choose(many, load_target("kaggle-t4x2"), first.choice.config).config
-    assert (config.data.max_length, config.data.packing) == (256, True)
+    for count, expected in ((999, (224, False)), (9_999, (256, True))):
+        assert choose_length(with_widths(first, [20] * count + [200])) == expected
 
 
-def widths_of(first: WrittenConfig, widths: list[int]):
-    return replace(first.looked.data.encoded, lengths=np.array(widths), widths=np.array(widths))
+def with_widths(first: WrittenConfig, widths: list[int]) -> ModelAndData:
+    encoded = replace(first.looked.data.encoded, lengths=np.array(widths), widths=np.array(widths))
+    return replace(first.looked, data=replace(first.looked.data, encoded=encoded))
+
+
+GEMMA = Config(model=ModelConfig(name="google/gemma-2b")).changed(data={"dataset": "train.jsonl"})
 
 
 def gemma(looked: ModelAndData) -> ModelAndData:
@@ -104,41 +102,42 @@ def gemma(looked: ModelAndData) -> ModelAndData:
     ("machine", "precision"), [("kaggle-t4x2", "float16"), ("kaggle-tpu-v5e-8", "bfloat16"), ("rtx-4090", "bfloat16")]
 )
 def test_a_large_model_gets_adapters_in_what_the_machine_has(first: WrittenConfig, machine: str, precision: str):
-    config = base_config("google/gemma-2b", "train.jsonl", "eval.jsonl", "run")
+    config = GEMMA.changed(evaluation={"eval_set": "eval.jsonl"})
     choice = choose(gemma(first.looked), load_target(machine), config)
     assert choice.fits
     assert (choice.config.method.kind, choice.config.memory.remat) == ("lora", "layer")
     assert (choice.config.precision.params, choice.config.precision.compute) == (precision, precision)
 
 
-def test_what_does_not_fit_is_made_smaller_and_else_said(first: WrittenConfig, tmp_path: Path):
+def test_what_does_not_fit_is_made_smaller(first: WrittenConfig):
     # Long rows: of short ones the export decides, which needs the plain model whatever it is trained beside.
-    long = replace(first.looked, data=replace(first.looked.data, encoded=widths_of(first, [2_000] * 200)))
-    machine, looked = load_target("kaggle-t4x2"), gemma(long)
-    config = base_config("google/gemma-2b", "train.jsonl", None, "run")
-    whole = choose(looked, machine, config)
+    machine, looked = load_target("kaggle-t4x2"), gemma(with_widths(first, [2_000] * 200))
+    whole = choose(looked, machine, GEMMA)
     assert whole.config.method.base == "plain"
-    bits = replace(whole.config, method=replace(whole.config.method, base="nf4"), batch=BatchConfig(microbatch_size=1))
+    bits = whole.config.changed(method={"base": "nf4"}, batch={"microbatch_size": 1, "accumulation_steps": 1})
     need = measure(bits, looked, machine).need.peak_bytes
-    choice = choose(looked, replace(machine, memory_bytes=CUDA_BYTES + int(1.35 * need)), config)
+    choice = choose(looked, replace(machine, memory_bytes=CUDA_BYTES + int(1.35 * need)), GEMMA)
     assert choice.fits
     assert choice.config.method.base == "nf4"
-    none = choose(looked, replace(machine, memory_bytes=CUDA_BYTES + need // 2), config)
+    none = choose(looked, replace(machine, memory_bytes=CUDA_BYTES + need // 2), GEMMA)
     assert not none.fits
     assert none.config.batch.microbatch_size == 1
-    order = replace(first.order, output=tmp_path / "config.yaml")
-    length = none.config.data.max_length
-    assert f"One sequence of {length:,} tokens at a time needs about" in may_not_fit(none, looked, order).what
+
+
+def test_what_may_not_fit_is_written_with_a_warning(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    small = replace(load_target("kaggle-t4x2"), memory_bytes=CUDA_BYTES + 2**20)
+    monkeypatch.setattr("trainer.first_config.load_target", lambda name: small)
+    data = write_rows(tmp_path / "rows.jsonl", sums(60))
+    [told] = [each for each in made(model, data, tmp_path / "c.yaml", on="small").warnings if each.code == "TP037"]
+    assert told.what.startswith("One sequence of 32 tokens at a time needs about ")
 
 
 def test_a_cpu_recomputes_where_nothing_else_fits(first: WrittenConfig):
-    long = replace(first.looked, data=replace(first.looked.data, encoded=widths_of(first, [2_000] * 200)))
-    config = base_config("google/gemma-2b", "train.jsonl", None, "run")
-    config = replace(config, memory=replace(config.memory, layers="scanned"))
-    machine, looked = replace(load_target("rtx-4090"), platform="cpu"), gemma(long)
+    config = GEMMA.changed(memory={"layers": "scanned"})
+    machine, looked = replace(load_target("rtx-4090"), platform="cpu"), gemma(with_widths(first, [2_000] * 200))
     plenty = choose(looked, replace(machine, memory_bytes=2**40), config).config
     assert plenty.memory.remat == "none"
-    one = replace(plenty, batch=BatchConfig(microbatch_size=1), memory=replace(plenty.memory, remat="layer"))
+    one = plenty.changed(batch={"microbatch_size": 1, "accumulation_steps": 1}, memory={"remat": "layer"})
     least = measure(one, looked, machine).need.peak_bytes
     choice = choose(looked, replace(machine, memory_bytes=int(1.31 * least)), config)
     assert (choice.fits, choice.config.memory.remat) == (True, "layer")
@@ -147,7 +146,7 @@ def test_a_cpu_recomputes_where_nothing_else_fits(first: WrittenConfig):
 def test_an_evaluation_that_decides_the_memory_is_counted(first: WrittenConfig):
     config = first.choice.config
     alone = replace(config, evaluation=EvaluationConfig())
-    asked = replace(config, evaluation=replace(config.evaluation, max_new_tokens=400, batch_size=4096))
+    asked = config.changed(evaluation={"max_new_tokens": 400, "batch_size": 4096})
     need = [measure(each, first.looked, load_target("rtx-4090")).need for each in (alone, asked)]
     assert need[0].name == "train"
     assert need[1].peak_bytes > need[0].peak_bytes
@@ -303,15 +302,6 @@ def test_a_conversation_that_ends_with_a_question_held_back_is_held_back_too(tmp
     ]
     shape = shape_of(write_rows(tmp_path / "rows.jsonl", [*asked, *longer]))
     assert len(list(training_lines(shape, split_rows(shape)))) == 2 * (40 - 10)
-
-
-def test_the_order_of_a_file_decides_nothing(tmp_path: Path):
-    rows = sums(120)
-    one = split_rows(shape_of(write_rows(tmp_path / "one.jsonl", rows)))
-    random.Random(3).shuffle(rows)
-    two = split_rows(shape_of(write_rows(tmp_path / "two.jsonl", rows)))
-    assert len(one.questions) == 12
-    assert one.questions == two.questions
 
 
 @pytest.mark.parametrize(

@@ -248,17 +248,6 @@ def test_the_name_begins_the_run_id(tmp_path):
     assert order.folder.name.startswith("mine-")
 
 
-@pytest.mark.parametrize(
-    ("setting", "what"),
-    [
-        ("model.revision=main", "model.revision is main, but tiny-gpt2 is a built-in model."),
-        ("model.weights=pretrained", "model.weights is pretrained, but the built-in model tiny-gpt2 has no weights."),
-    ],
-)
-def test_settings_that_do_not_fit_the_model_are_refused(setting, what, tmp_path):
-    assert catch_problems(lambda: inputs_of(configured(tmp_path, setting)))[0].what == what
-
-
 def test_random_weights_are_drawn_for_a_model_that_has_files(tmp_path):
     other = first_state_of(configured(tmp_path, "seed=5"))
     export(tmp_path / "model", other.trained, resolve("tiny-gpt2"))

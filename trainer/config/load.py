@@ -7,24 +7,24 @@ project's first YAML files are accepted; `config.yaml` of a run always has the c
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
+import textwrap
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from importlib.resources import files
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from schemas.formats import format_value
 from schemas.problems import Lines, Problem, ProblemError, pointer_to, problem_of, unknown_lines
-from schemas.reading import MOST_DIGITS, parse_yaml, write_yaml
+from schemas.reading import LARGEST_DOCUMENT, MOST_DIGITS, parse_json, parse_yaml, write_yaml
 from schemas.validate import check_value
 from trainer.config.tree import Config, build_config, to_document
 
 USAGE = 2
 """Exit code for an invalid configuration."""
-
-SETTING = re.compile(r"(?P<key>[^=]+)=(?P<value>.*)", re.DOTALL)
-"""Argument of `--set`."""
 
 FLAGS = {
     "data.dataset": "--dataset",
@@ -35,28 +35,12 @@ FLAGS = {
 }
 """Flags that set a key."""
 
-CURRENT_NAMES = {
-    "model.max_length": "data.max_length",
-    "model.max_seq_length": "data.max_length",
-    "training.max_length": "data.max_length",
-    "training.max_seq_length": "data.max_length",
-    "training.num_steps": "limits.steps",
-    "training.per_device_batch_size": "batch.microbatch_size",
-    "training.batch_size": "batch.microbatch_size",
-    "training.gradient_accumulation_steps": "batch.accumulation_steps",
-    "training.optimizer": "optimizer.name",
-    "training.learning_rate": "optimizer.learning_rate",
-    "training.warmup_steps": "optimizer.warmup_steps",
-    "training.weight_decay": "optimizer.weight_decay",
-    "training.max_grad_norm": "optimizer.max_grad_norm",
-    "training.schedule": "optimizer.schedule",
-    "training.lr_scheduler_type": "optimizer.schedule",
-    "training.dtype": "precision.compute",
-    "training.device": "mesh.device",
-    "training.save_every_steps": "checkpoint.save_every_steps",
-    "training.seed": "seed",
-}
+TEXTS: dict[str, dict[str, Any]] = tomllib.loads(files("trainer").joinpath("settings.toml").read_text(encoding="utf-8"))
+CURRENT_NAMES = TEXTS["older_names"]
 """Current key by the name in the project's first YAML files."""
+
+COMMENT_COLUMNS = 110
+"""Columns of a line with a comment."""
 
 MISSING = object()
 """Returned by `get_path` instead of a missing value; null is a value."""
@@ -64,15 +48,26 @@ MISSING = object()
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigSource:
-    """A source of values: a file, a flag or one `--set`."""
+    """A source of values: a file, a flag or one `--set`.
+
+    Attributes:
+        name: File name, flag, or `--set`.
+        document: Values, under current key names.
+        original: Pointers in the source of values with an older key name, by their pointer in the document.
+    """
 
     name: str
-    """File name, flag, or `--set`."""
     document: dict[str, Any]
-    """Values, under current key names."""
     original: Mapping[str, str] = field(default_factory=dict)
-    """Pointers in the source of values with an older key name, by their pointer in the document."""
     lines: Lines = unknown_lines
+
+
+class Setting(NamedTuple):
+    """A key of a written configuration, its value, and a comment."""
+
+    key: str
+    value: Any
+    comment: str
 
 
 def load_config(
@@ -89,15 +84,16 @@ def load_config(
     Raises:
         ProblemError: Exit code 2, with all problems of files and settings.
     """
-    problems = [invalid_setting(text) for text in settings if not SETTING.fullmatch(text)]
-    files = [read_file(file, problems) for file in (path, overlay) if file is not None]
+    problems: list[Problem] = []
+    stated = read_settings(flags or {}, settings, problems)
+    files = [_read_file(file, problems) for file in (path, overlay) if file is not None]
     sources = [source for source in files if source is not None]
     document: dict[str, Any] = {}
     for source in sources:
         document = merge(document, source.document)
-    for name, key, value in iter_settings(flags or {}, settings):
-        set_path(document, CURRENT_NAMES.get(key, key), value)
-        sources.append(setting_source(name, key, value))
+    for key, value, source in stated:
+        set_path(document, key, value)
+        sources.append(source)
     if None not in files:  # the problem of a file that cannot be read explains everything
         known = {(problem.file, problem.pointer) for problem in problems}
         found = [
@@ -106,7 +102,7 @@ def load_config(
         ]
         problems += [problem for problem in found if (problem.file, problem.pointer) not in known]
     if problems:
-        raise ProblemError(advise_conversion(problems), exit_code=USAGE)
+        raise ProblemError(map(_advise_conversion, problems), exit_code=USAGE)
     return build_config(document)
 
 
@@ -115,35 +111,59 @@ def config_text(config: Config) -> str:
     return write_yaml(to_document(config))
 
 
-def read_file(path: Path, problems: list[Problem]) -> ConfigSource | None:
-    """Read a YAML file and rename its keys, or return None if it is not a mapping; report problems."""
+def settings_text(settings: Iterable[Setting]) -> Iterator[str]:
+    """Yield lines of YAML. A comment follows its setting if the line is not too long, and precedes it otherwise."""
+    for group, members in groupby(settings, key=lambda each: each.key.partition(".")[0]):
+        for place, (path, value, comment) in enumerate(members):
+            key = path.rpartition(".")[2]
+            indent = "  " * (path != group)
+            if indent and not place:
+                yield f"{group}:"
+            line = write_yaml({key: value}).rstrip("\n")
+            if "\n" in line:  # a long text
+                line = f"{key}: {json.dumps(value, ensure_ascii=False)}"
+            note = " ".join(comment.split())
+            if len(line) + len(note) < COMMENT_COLUMNS:
+                yield f"{indent}{line}  # {note}"
+            else:
+                yield from comment_lines(note, indent)
+                yield indent + line
+
+
+def comment_lines(text: str, indent: str = "") -> list[str]:
+    """Return a text as lines of a comment."""
+    return textwrap.wrap(text, COMMENT_COLUMNS, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
+
+
+def read_mapping(path: Path, problems: list[Problem]) -> tuple[dict[str, Any], Lines] | None:
+    """Read a YAML or JSON file, or return None and report why it cannot be read or is not a mapping."""
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(LARGEST_DOCUMENT + 1)
     except OSError as error:
-        problems.append(unreadable(path, error))
+        what = f"The configuration cannot be read: {error.strerror}."
+        problems.append(problem_of("TP001", file=str(path), what=what, why=None))
         return None
-    parsed = parse_yaml(data, file=str(path))
-    problems += parsed.problems
+    parsed = (parse_json if path.suffix.lower() == ".json" else parse_yaml)(data, file=str(path))
+    problems += [problem for problem in parsed.problems if problem.severity == "error"]
     if not isinstance(parsed.value, dict):
         problems += check_value("train_config", parsed.value, file=str(path)) if parsed.is_read else ()
         return None
-    document, original = rename_keys(parsed.value, str(path), parsed.lines, problems)
-    return ConfigSource(name=str(path), document=document, original=original, lines=parsed.lines)
+    return parsed.value, parsed.lines
 
 
-def unreadable(path: Path, error: OSError) -> Problem:
-    """Return the problem of a configuration file that cannot be opened."""
-    return problem_of("TP001", file=str(path), what=f"The configuration cannot be read: {error.strerror}.", why=None)
+def _read_file(path: Path, problems: list[Problem]) -> ConfigSource | None:
+    """Read a file and rename its keys, or return None if it is not a mapping; report problems."""
+    if (found := read_mapping(path, problems)) is None:
+        return None
+    document, original = rename_keys(found[0], str(path), found[1], problems)
+    return ConfigSource(name=str(path), document=document, original=original, lines=found[1])
 
 
 def rename_keys(
     document: dict[str, Any], file: str, lines: Lines, problems: list[Problem]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return a document with current key names, and the original pointers of renamed values; report conflicts.
-
-    `{"training": {"num_steps": 5}}` becomes `{"limits": {"steps": 5}}` with the original pointer
-    `/training/num_steps`; another value of `limits.steps` in the same document is a conflict.
-    """
+    """Return a document with current key names, and the original pointers of renamed values; report conflicts."""
     result, original = deepcopy(document), {}
     for old, new in CURRENT_NAMES.items():
         group, _, key = old.partition(".")
@@ -154,12 +174,9 @@ def rename_keys(
             set_path(result, new, value)
             original[pointer_to(new.split("."))] = pointer
         elif current != value:
-            stated = (
-                f"{old} is {format_value(value)}, but {new}, which is the same setting, is {format_value(current)}."
-            )
-            fix = f"Keep {new} and remove {old}."
-            where: dict[str, Any] = {"file": file, "line": lines(pointer), "pointer": pointer}
-            problems.append(problem_of("TP005", what=stated, expected="one value", next=fix, why=None, **where))
+            what = f"{old} is {format_value(value)}, but {new}, which is the same setting, is {format_value(current)}."
+            fix, line = f"Keep {new} and remove {old}.", lines(pointer)
+            problems.append(problem_of("TP005", file=file, line=line, pointer=pointer, what=what, next=fix, why=None))
     if result.get("training") == {}:
         del result["training"]
     return result, original
@@ -174,11 +191,26 @@ def merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def iter_settings(flags: Mapping[str, Any], settings: Sequence[str]) -> Iterator[tuple[str, str, Any]]:
-    """Yield name, key and value of flags and `--set`, lowest precedence first."""
-    yield from ((FLAGS.get(key, key), key, value) for key, value in flags.items() if value is not None)
-    matches = (SETTING.fullmatch(text) for text in settings)
-    yield from (("--set", match["key"], parse_setting(match["value"])) for match in matches if match)
+def read_settings(
+    flags: Mapping[str, Any], settings: Sequence[str], problems: list[Problem]
+) -> list[tuple[str, Any, ConfigSource]]:
+    """Return current key, value and source of flags and `--set`, lowest precedence first; report invalid ones."""
+    stated = [(FLAGS.get(key, key), key, value) for key, value in flags.items() if value is not None]
+    for text in settings:
+        key, equals, value = text.partition("=")
+        if key and equals:
+            stated.append(("--set", key, parse_setting(value)))
+        else:
+            what, expected = f"{text!r} names no setting", "key=value, as in --set optimizer.learning_rate=1e-4"
+            problems.append(problem_of("TP002", file="--set", what=what, expected=expected, why=None))
+    found = []
+    for name, key, value in stated:
+        document: dict[str, Any] = {}
+        current = CURRENT_NAMES.get(key, key)
+        set_path(document, current, value)
+        original = {pointer_to(current.split(".")): pointer_to(key.split("."))}
+        found.append((current, value, ConfigSource(name=name, document=document, original=original)))
+    return found
 
 
 def parse_setting(text: str) -> Any:
@@ -190,21 +222,6 @@ def parse_setting(text: str) -> Any:
     except ValueError:
         # Python rejects integers of more than a few thousand digits; the schemas reject this shorter one too.
         return 10**MOST_DIGITS
-
-
-def invalid_setting(text: str) -> Problem:
-    """Return the problem of a `--set` argument without key or value."""
-    what, expected = f"{text!r} names no setting", "key=value, as in --set optimizer.learning_rate=1e-4"
-    return problem_of("TP002", file="--set", what=what, expected=expected, why=None)
-
-
-def setting_source(name: str, key: str, value: Any) -> ConfigSource:
-    """Return the source of a flag or one `--set`; its key may have an older name."""
-    document: dict[str, Any] = {}
-    current = CURRENT_NAMES.get(key, key)
-    set_path(document, current, value)
-    original = {pointer_to(current.split(".")): pointer_to(key.split("."))}
-    return ConfigSource(name=name, document=document, original=original)
 
 
 def locate_problem(problem: Problem, document: dict[str, Any], sources: Sequence[ConfigSource]) -> Problem:
@@ -222,17 +239,14 @@ def locate_problem(problem: Problem, document: dict[str, Any], sources: Sequence
     return problem
 
 
-def advise_conversion(problems: Sequence[Problem]) -> list[Problem]:
-    """Return problems; unknown keys and groups that resemble none of ours get the advice to convert the file."""
-    return [
-        replace(each, next=f"If it is the configuration of another trainer: `trainproof init --from {each.file}`.")
-        if each.code == "TP123"
-        and each.line
-        and str(each.pointer).count("/") == 1
-        and "Did you mean" not in str(each.next)
-        else each
-        for each in problems
-    ]
+def _advise_conversion(problem: Problem) -> Problem:
+    """Advise to convert the file if an unknown key or group resembles none of ours."""
+    is_near = "Did you mean" in problem.next or str(problem.pointer).count("/") != 1
+    if problem.code != "TP123" or not problem.line or is_near:
+        return problem
+    return replace(
+        problem, next=f"If it is the configuration of another trainer: `trainproof init --from {problem.file}`."
+    )
 
 
 def get_path(document: dict[str, Any], path: Sequence[str]) -> Any:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import difflib
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from importlib.resources import files
 from pathlib import Path
 
 from schemas.catalog import DATASETS, EVAL_SETS, GYM, MODELS
@@ -16,26 +18,8 @@ from schemas.problems import Problem, ProblemError, problem_of
 EVAL_SETS_BY_DATASET = dict(zip(DATASETS, ("eval_v2", "eval_stories_v1", "eval_countdown_v2"), strict=True))
 """Evaluation set of each built-in dataset."""
 
-_REWRITE = (
-    "write it again with transformers{version}: `AutoModelForCausalLM.from_pretrained({source}).save_pretrained(NEW)`"
-)
-_PICKLE = (
-    "a PyTorch pickle, which can run code when it is loaded",
-    f"If you trust it, {_REWRITE.format(version='', source='FOLDER')}. Then name the folder NEW.",
-)
-_OTHER_FRAMEWORK = (
-    "a TensorFlow or Flax checkpoint",
-    f"Please {_REWRITE.format(version=' 4', source='FOLDER, from_flax=True')}, or with from_tf=True.",
-)
-_GRAPH = ("a compiled graph, which cannot be trained", "Name the model that it was made from.")
-OTHER_FORMATS = {
-    ".safetensors": ("weights without a config.json", "Name a folder with weights, config.json and tokenizer."),
-    **dict.fromkeys((".bin", ".pt", ".pth", ".ckpt"), _PICKLE),
-    **dict.fromkeys((".onnx", ".tflite", ".mlmodel", ".mlpackage", ".pte", ".engine"), _GRAPH),
-    **dict.fromkeys((".h5", ".msgpack"), _OTHER_FRAMEWORK),
-    ".npz": ("NumPy arrays, as MLX saves models", "Run `mlx_lm.convert --dequantize`, and name the new folder."),
-    ".ggml": ("a llama.cpp file from before GGUF", "Use the model's GGUF file."),
-}
+_TABLE = tomllib.loads(files("trainer").joinpath("formats.toml").read_text(encoding="utf-8"))
+OTHER_FORMATS = {suffix: (each["what"], each["advice"]) for each in _TABLE["formats"] for suffix in each["suffixes"]}
 """Description of files that are not models, and advice, by suffix."""
 
 
@@ -53,16 +37,10 @@ def _missing_rows(name: str, builtin: tuple[str, ...], what: str, flag: str) -> 
     if name in builtin or (name and Path(name).exists()):
         return None
     near = difflib.get_close_matches(name, builtin, n=1)
-    return problem_of(
-        "TP010",
-        file=name,
-        what=f"There is no {what} {name!r}: it is not built in, and no such file exists.",
-        why=None,
-        expected=f"a built-in name ({', '.join(builtin)}) or the path of a file or folder of rows",
-        next=f"Did you mean {near[0]}? Otherwise pass {flag} with a path."
-        if near
-        else f"Pass {flag} with a name or path.",
-    )
+    text = f"There is no {what} {name!r}: it is not built in, and no such file exists."
+    expected = f"a built-in name ({', '.join(builtin)}) or the path of a file or folder of rows"
+    fix = f"Did you mean {near[0]}? Otherwise pass {flag} with a path." if near else f"Pass {flag} with a name or path."
+    return problem_of("TP010", file=name, what=text, why=None, expected=expected, next=fix)
 
 
 def missing_model(name: str) -> Problem | None:
@@ -115,11 +93,8 @@ def describe_other_format(path: Path) -> tuple[str, str] | None:
         return None
     if (path / "run_manifest.json").is_file():
         export = path / "export"
-        is_exported = (export / "config.json").is_file()
-        return (
-            "a run of trainproof",
-            f"Name {export}." if is_exported else f"Run `trainproof export {path}`, then name {export}.",
-        )
+        fix = f"Run `trainproof export {path}`, then name {export}."
+        return "a run of trainproof", f"Name {export}." if (export / "config.json").is_file() else fix
     if (adapter := path / "adapter_config.json").is_file():
         base = "its base model"
         with suppress(OSError, ValueError, AttributeError):
@@ -149,17 +124,6 @@ def folders_below(path: Path) -> list[Path]:
     return [folder for folder in found if folder.name == commit] or found
 
 
-_SIGNATURES = (
-    (b"version https://git-lfs.", "a Git LFS pointer, not the file itself", "Fetch the file with `git lfs pull`."),
-    (b"/annex/objects/", "a git-annex pointer, not the file itself", "Fetch the file with `git annex get`."),
-    (b"<!doctype html", "a web page", "Download the file itself."),
-    (b"<html", "a web page", "Download the file itself."),
-    (b"\x1f\x8b", "compressed with gzip", "Decompress it with `gunzip`, and name the result."),
-    (b"\x28\xb5\x2f\xfd", "compressed with Zstandard", "Decompress it with `unzstd`, and name the result."),
-    (b"pk\x03\x04", "a zip file, an archive or a spreadsheet or a PyTorch pickle", "Unpack it, or export it again."),
-)
-
-
 _max_tokenizer_bytes: ContextVar[int | None] = ContextVar("max_tokenizer_bytes", default=None)
 
 
@@ -183,7 +147,10 @@ def refuse_other_content(path: Path, code: str) -> None:
         raise ProblemError([problem_of(code, file=str(path), what=what, why=None)], exit_code=2)
     with path.open("rb") as file:
         head = file.read(32).lower()
-    for begins, what, advice in _SIGNATURES:
+    for each in _TABLE["contents"]:
+        begins = each["begins"].encode("latin-1")
         if head.startswith(begins) and not (begins.startswith(b"<") and path.suffix.lower() == ".txt"):
-            found = problem_of(code, file=str(path), what=f"{path.name} is {what}.", why=None, next=advice)
-            raise ProblemError([found], exit_code=2)
+            what = f"{path.name} is {each['what']}."
+            raise ProblemError(
+                [problem_of(code, file=str(path), what=what, why=None, next=each["advice"])], exit_code=2
+            )

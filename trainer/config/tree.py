@@ -9,7 +9,7 @@ and the version that introduced the key (`x-since`). A document without a versio
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal, TypeVar, get_type_hints
 
 from schemas.catalog import VERSION, resolve_node, schema
@@ -227,6 +227,10 @@ class Config:
     recording: RecordingConfig = field(default_factory=RecordingConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
+
+    def changed(self, **groups: dict[str, Any]) -> Config:
+        """Return the configuration with settings changed: `config.changed(limits={"steps": 4})`."""
+        return replace(self, **{name: replace(getattr(self, name), **values) for name, values in groups.items()})
 
 
 GROUPS: dict[str, type] = {

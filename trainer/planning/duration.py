@@ -10,28 +10,36 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
+from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import jax
 from jax.interpreters.partial_eval import dce_jaxpr
 
-from evidence.targets import Target
+from evidence import layout
+from evidence.grade import check_run
+from evidence.run import Run, read_existing_run
+from evidence.targets import Target, find_target
 from schemas.formats import quantity
-from trainer.config.tree import Config, MeshConfig
+from schemas.problems import ProblemError
+from trainer.config.tree import Config, MeshConfig, build_config
 from trainer.data.answers import EvalShape
 from trainer.generate.decode import padded, prompt_rows, prompts_at_a_time
 from trainer.loop.chain import chain_interval
+from trainer.loop.compilation import Compiled
 from trainer.loop.programs import train_program
 from trainer.loop.rollouts import rollout_size
 from trainer.loop.task import Task, shapes_mesh
-from trainer.model.source import ModelSource
-from trainer.planning.formula import ITEM_BYTES, bit_width, count_params, params_bytes
-from trainer.planning.memory import ProgramMemory
+from trainer.model.decoder import parameter_count
+from trainer.model.source import ModelSource, resolve_for_planning
+from trainer.planning.formula import ITEM_BYTES, bit_width, params_bytes
+from trainer.planning.memory import Estimator, ProgramMemory
 from trainer.planning.subject import Subject
+from trainer.recorder.memory import BY_DEVICE
 
 
-@dataclass(frozen=True, kw_only=True)
-class Band:
+class Band(NamedTuple):
     """An estimate in seconds: `low <= likely <= high`."""
 
     low: float
@@ -40,29 +48,25 @@ class Band:
 
     def times(self, factor: float) -> Band:
         """Multiply the band."""
-        return Band(low=self.low * factor, likely=self.likely * factor, high=self.high * factor)
+        return Band(*(factor * end for end in self))
 
     def plus(self, other: Band) -> Band:
         """Add two bands."""
-        return Band(low=self.low + other.low, likely=self.likely + other.likely, high=self.high + other.high)
+        return Band(*map(sum, zip(self, other, strict=True)))
 
     def document(self) -> dict[str, float]:
         """Return the band as in plan.json, rounded to four digits."""
-        return {name: float(f"{end:.4g}") for name, end in vars(self).items()}
+        return {name: float(f"{end:.4g}") for name, end in self._asdict().items()}
 
 
 def exactly(seconds: float) -> Band:
     """Return a known duration."""
-    return Band(low=seconds, likely=seconds, high=seconds)
+    return Band(seconds, seconds, seconds)
 
 
 def at_rate(size: float, rate: Band) -> Band:
-    """Return the time to move bytes at a rate.
-
-    >>> at_rate(5e9, Band(low=20e6, likely=50e6, high=100e6))
-    Band(low=50.0, likely=100.0, high=250.0)
-    """
-    return Band(low=size / rate.high, likely=size / rate.likely, high=size / rate.low)
+    """Return the time to move bytes at a rate in bytes per second."""
+    return Band(size / rate.high, size / rate.likely, size / rate.low)
 
 
 EFFICIENCY = 0.4
@@ -79,16 +83,16 @@ NOMINAL_FLOPS = 1e9
 PASSES = 3
 """A layer's parameters are gathered for the forward pass, its repetition, and the backward pass."""
 
-INSTALL = Band(low=30, likely=90, high=240)
+INSTALL = Band(30, 90, 240)
 """Seconds to install the wheel and the dependencies that a platform's image lacks."""
-NETWORK = Band(low=20e6, likely=50e6, high=150e6)
-DISK = Band(low=100e6, likely=300e6, high=1e9)
-HASHING = Band(low=0.4e9, likely=1.1e9, high=2e9)
-COPYING = Band(low=1e9, likely=4e9, high=12e9)
+NETWORK = Band(20e6, 50e6, 150e6)
+DISK = Band(100e6, 300e6, 1e9)
+HASHING = Band(0.4e9, 1.1e9, 2e9)
+COPYING = Band(1e9, 4e9, 12e9)
 """Bytes per second: a download of weights, a session's disk, hashing on one core, and device to host (PCIe 3.0)."""
-ENCODING = Band(low=0.1e-3, likely=0.25e-3, high=1e-3)
+ENCODING = Band(0.1e-3, 0.25e-3, 1e-3)
 """Seconds to read, encode and pack one row."""
-COMPILE_LAYER = Band(low=1, likely=3, high=10)
+COMPILE_LAYER = Band(1, 3, 10)
 """Seconds to compile one layer of a train step: 18 layers of Gemma-2B take 44 s on idle cores, 330 s on busy ones."""
 FURTHER_PROGRAM = 0.5
 """Compilation time of decoding relative to the train step: 44 % on a T4, 60 % on a CPU."""
@@ -109,16 +113,14 @@ class Work(NamedTuple):
 
 def step_work(task: Task) -> Work:
     """Return the work of one device in an optimizer step, with recomputation."""
-    return _layer_by_layer(replace(task.config, name="", mesh=MeshConfig()), task.model.source)
+    return _layer_by_layer(task.config, task.model.source)
 
 
 def useful_flops(task: Task) -> float:
     """Return the operations of one device in an optimizer step without recomputation and unpacking."""
-    config = task.config
-    memory = replace(config.memory, remat="none", loss_chunk_tokens=None, mlp_chunk_tokens=None)
-    method = replace(config.method, base="plain")
-    whole = replace(config, name="", mesh=MeshConfig(), memory=memory, method=method)
-    return _layer_by_layer(whole, task.model.source).flops
+    memory = {"remat": "none", "loss_chunk_tokens": None, "mlp_chunk_tokens": None}
+    config = task.config.changed(memory=memory, method={"base": "plain"})
+    return _layer_by_layer(config, task.model.source).flops
 
 
 def ideal_seconds(task: Task, target: Target) -> float | None:
@@ -133,17 +135,18 @@ def compiled_work(jaxpr: Any, task: Task) -> Work:
     return Work(flops=whole.flops / devices, moved=whole.moved / devices + exchanged_bytes(task, divided=True))
 
 
-@lru_cache(maxsize=64)
 def _layer_by_layer(config: Config, source: ModelSource) -> Work:
     """Return the work of a step on one device. Layers are alike, so traces of one and two layers are enough."""
+    config = replace(config, name="", mesh=MeshConfig())
+    one, layers = _traced_work(config, source, 1), source.spec.layers
+    return one if layers == 1 else one.plus(_traced_work(config, source, 2).plus(one, -1.0), layers - 1)
 
-    def traced(layers: int) -> Work:
-        fewer = replace(source, spec=replace(source.spec, blocks=source.spec.blocks[:layers]))
-        program = train_program(Task.of(config, fewer, shapes_mesh(1)))
-        return _needed_work(program.function.trace(*program.arguments, **program.settings).jaxpr)
 
-    one, layers = traced(1), source.spec.layers
-    return one if layers == 1 else one.plus(traced(2).plus(one, -1.0), layers - 1)
+@lru_cache(maxsize=128)
+def _traced_work(config: Config, source: ModelSource, layers: int) -> Work:
+    fewer = replace(source, spec=replace(source.spec, blocks=source.spec.blocks[:layers]))
+    program = train_program(Task.of(config, fewer, shapes_mesh(1)))
+    return _needed_work(program.function.trace(*program.arguments, **program.settings).jaxpr)
 
 
 def _needed_work(jaxpr: Any) -> Work:
@@ -184,7 +187,7 @@ def exchanged_bytes(task: Task, *, divided: bool) -> float:
     of replicated parameters are all-reduced: 2 (n - 1)/n (Patarasuk and Yuan, JPDC 69(2), 2009).
     """
     devices, item = task.mesh.size, ITEM_BYTES[task.config.precision.compute]
-    weights, gradients = item * count_params(task.model.base), item * count_params(task.model.trained)
+    weights, gradients = item * parameter_count(task.model.base), item * parameter_count(task.model.trained)
     others = (devices - 1) / devices
     if not divided:
         return 2 * others * gradients
@@ -194,15 +197,11 @@ def exchanged_bytes(task: Task, *, divided: bool) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class PredictedStep:
-    """Time of one optimizer step on one device.
+    """Time of one optimizer step on one device, and operations and bytes of its update.
 
     Attributes:
-        update: Time without drawing completions, or None if the device's speed is unknown.
-        flops: Operations of the update on one device.
-        moved_bytes: Bytes that the update reads and writes.
-        because: The limit that decides.
-        drawing: Share of the step in which completions are drawn, or None if nothing is drawn.
-        drawing_because: Its components.
+        update: Time without drawing completions, or None if the device's speed is unknown; `because` of which limit.
+        drawing: Share of the step in which completions are drawn, or None; `drawing_because` has its components.
     """
 
     update: Band | None
@@ -234,14 +233,9 @@ class PredictedStep:
 def predict_step(
     task: Task, target: Target, train: ProgramMemory, *, step_ratio: float | None = None, work: Work | None = None
 ) -> PredictedStep:
-    """Predict the time of an optimizer step.
+    """Predict the time of an optimizer step, with the measured over predicted time of earlier steps on this device.
 
-    Args:
-        task: What is trained.
-        target: The machine.
-        train: Memory of the train step.
-        step_ratio: Measured over predicted time of earlier steps on this device (`calibration.py`).
-        work: Work of the compiled step; by default it is counted in a traced one.
+    `work` is that of the compiled step; by default it is counted in a traced one.
     """
     work = work or step_work(task)
     # Parameters and optimizer state are read and written once.
@@ -256,7 +250,7 @@ def predict_step(
         update = _band(limits[name])
     if step_ratio is not None:
         likely = (update or _band(work.flops / NOMINAL_FLOPS)).likely * step_ratio
-        update = Band(low=likely * (1 - MEASURED_WITHIN), likely=likely, high=likely * (1 + MEASURED_WITHIN))
+        update = Band(likely * (1 - MEASURED_WITHIN), likely, likely * (1 + MEASURED_WITHIN))
         because = f"{because}; calibrated with measured runs"
     drawing, why = _drawing(task, target) if update is not None else (None, "")
     if why and drawing is None:
@@ -280,7 +274,7 @@ def _limits(task: Task, target: Target, flops: float, moved: float, linked: floa
 def _band(floor: float, *, host: float = HOST_STEP_SECONDS) -> Band:
     """Return the band of a duration that is at least `floor` by the roofline."""
     likely = max(floor / EFFICIENCY, host)
-    return Band(low=max(likely / WITHIN, host), likely=likely, high=likely * WITHIN)
+    return Band(max(likely / WITHIN, host), likely, likely * WITHIN)
 
 
 def _drawing(task: Task, target: Target) -> tuple[Band | None, str]:
@@ -293,7 +287,7 @@ def _drawing(task: Task, target: Target) -> tuple[Band | None, str]:
     item, spec, devices = ITEM_BYTES[task.config.precision.compute], task.model.source.spec, task.mesh.size
     weights = sum(int(value.size) * min(bit_width(value) / 8, item) for value in task.model.shapes.values())
     cache = size.rows * size.slots * 2 * spec.layers * spec.kv_heads * spec.head_dim * item / devices
-    flops = 2.0 * count_params(task.model.base) + 4.0 * spec.layers * spec.heads * spec.head_dim * size.slots
+    flops = 2.0 * parameter_count(task.model.base) + 4.0 * spec.layers * spec.heads * spec.head_dim * size.slots
     linked = weights * (devices - 1) / devices if task.config.mesh.shard_params else 0.0
     reading = _limits(task, target, flops * size.prompts * size.width / devices, weights, linked)
     token = _limits(task, target, flops * size.rows / devices, weights + cache, linked)
@@ -313,24 +307,17 @@ class SessionPart(NamedTuple):
     because: str
 
 
-class CompileTime(NamedTuple):
-    """Measured compilation of a run: seconds, number of programs, and how many came from the cache."""
-
-    seconds: float
-    programs: int
-    cached: int
-
-
 def session_parts(
     subject: Subject,
     target: Target,
-    step: Band,
-    *,
+    step: Band | None,
     programs: Sequence[ProgramMemory],
     checkpoint_bytes: int,
-    compile_time: CompileTime | None = None,
+    compiled: Sequence[Compiled],
 ) -> list[SessionPart]:
-    """Return the parts of a run's time, in order."""
+    """Return the parts of a run's time in order, or none if the time of a step is unknown."""
+    if step is None:
+        return []
     config, model, rows = subject.task.config, subject.task.model, subject.rows
     size, steps = params_bytes(model.base), config.limits.steps
     loading, because = ENCODING.times(rows), f"{quantity(rows, 'row')} × {ENCODING.likely * 1000:g} ms to encode"
@@ -339,7 +326,7 @@ def session_parts(
         because = f"{size / 1e9:.3g} GB at {NETWORK.likely / 1e6:.3g} MB/s; {because}"
     parts = [
         SessionPart("install", INSTALL, "the wheel, and what an image lacks"),
-        compile_part(subject.task, programs, compile_time),
+        compile_part(subject.task, programs, compiled),
         SessionPart("load", loading, because),
         SessionPart("train", step.times(steps), f"{steps:,} steps × {step.likely:.3g} s"),
         save_part(config, checkpoint_bytes, asynchronous=target.platform != "cpu"),
@@ -350,12 +337,13 @@ def session_parts(
     return parts[target.session_seconds is None :]
 
 
-def compile_part(task: Task, programs: Sequence[ProgramMemory], took: CompileTime | None) -> SessionPart:
-    """Return the time to compile all programs: measured, or by layers of the train step."""
-    if took is not None:
-        start = "warm" if took.cached == took.programs else "cold"
-        because = f"{start} start: {took.cached} of {quantity(took.programs, 'program')} from the cache"
-        return SessionPart("compile", exactly(took.seconds), because)
+def compile_part(task: Task, programs: Sequence[ProgramMemory], compiled: Sequence[Compiled]) -> SessionPart:
+    """Return the time to compile all programs: measured if they are compiled, or by layers of the train step."""
+    if compiled:
+        cached = sum(each.is_kept for each in compiled)
+        start = "warm" if cached == len(compiled) else "cold"
+        because = f"{start} start: {cached} of {quantity(len(compiled), 'program')} from the cache"
+        return SessionPart("compile", exactly(sum(each.seconds for each in compiled)), because)
     layers = compiled_layers(task)
     further = FURTHER_PROGRAM * sum(program.name in ("decode", "rollout") for program in programs)
     because = f"cold start: {layers} layers × {COMPILE_LAYER.likely:g} s, {further:.0%} more for other programs"
@@ -368,10 +356,7 @@ def compiled_layers(task: Task) -> int:
 
 
 def save_part(config: Config, checkpoint_bytes: int, *, asynchronous: bool) -> SessionPart:
-    """Return how long devices wait for checkpoints and hashes of the chain.
-
-    Asynchronous saving costs the devices a copy of each state, and at the end writing and hashing the last one.
-    """
+    """Return how long devices wait for checkpoints and hashes; asynchronously only for copies, except the last one."""
     last, every = config.limits.steps, config.checkpoint.save_every_steps
     saved = {*range(every, last, every), last} if every else {last}
     hashed = len({*range(0, last, chain_interval(config)), *saved})
@@ -391,14 +376,12 @@ def evaluate_part(subject: Subject, eval_shape: EvalShape, target: Target) -> Se
     at_a_time = prompts_at_a_time(of.batch_size, of.samples, devices)
     rows = prompt_rows(at_a_time, eval_shape.prompts, devices) // devices
     share = devices if config.mesh.shard_params else 1
-    flops = 2.0 * count_params(model.base) * rows * padded(eval_shape.longest_tokens)
-    reading = _limits(task, target, flops, count_params(model.base) * ITEM_BYTES[config.precision.compute] / share, 0.0)
+    count, item = parameter_count(model.base), ITEM_BYTES[config.precision.compute]
+    reading = _limits(task, target, 2.0 * count * rows * padded(eval_shape.longest_tokens), count * item / share, 0.0)
     token = _band(params_bytes(model.base) / share / (target.memory_bandwidth or math.inf), host=0.0)
-    every = config.evaluation.every_steps
-    points, few = config.limits.steps // every if every else 0, min(of.during_items, eval_shape.prompts)
-    batches = (2 if of.baseline else 1) * math.ceil(eval_shape.prompts / at_a_time) + points * math.ceil(
-        few / at_a_time
-    )
+    points = config.limits.steps // of.every_steps if of.every_steps else 0
+    batches = (1 + of.baseline) * math.ceil(eval_shape.prompts / at_a_time)
+    batches += points * math.ceil(min(of.during_items, eval_shape.prompts) / at_a_time)
     seconds = token.times(batches * of.max_new_tokens)
     if reading is not None:
         seconds = seconds.plus(_band(max(reading.values())).times(batches))
@@ -417,7 +400,7 @@ def _split_session(parts: Sequence[SessionPart]) -> tuple[Band, Band]:
     return total_seconds(again), total_seconds([part for part in parts if part.name not in ONCE_A_SESSION])
 
 
-def sessions_needed(parts: Sequence[SessionPart], session_seconds: float) -> tuple[int | None, int | None, int | None]:
+def sessions_needed(parts: Sequence[SessionPart], session_seconds: float) -> list[int | None]:
     """Return the number of sessions: at least, likely, at most; None if no number is enough.
 
     Each session installs, compiles and loads again. With 1 hour for these and 25 hours of work, sessions of 12 hours
@@ -425,30 +408,18 @@ def sessions_needed(parts: Sequence[SessionPart], session_seconds: float) -> tup
 
     >>> begin, work = SessionPart("load", exactly(HOUR), ""), SessionPart("train", exactly(25 * HOUR), "")
     >>> sessions_needed([begin, work], 12 * HOUR)
-    (3, 3, 3)
+    [3, 3, 3]
     """
-    again, work = _split_session(parts)
-
-    def enough(again: float, work: float) -> int | None:
-        return None if again >= session_seconds else max(1, math.ceil(work / (session_seconds - again)))
-
-    return enough(again.low, work.low), enough(again.likely, work.likely), enough(again.high, work.high)
+    return [
+        None if again >= session_seconds else max(1, math.ceil(work / (session_seconds - again)))
+        for again, work in zip(*_split_session(parts), strict=True)
+    ]
 
 
 def weeks_needed(parts: Sequence[SessionPart], *, session_seconds: float, week_seconds: float) -> int | None:
-    """Return the likely number of weeks of quota, or None if sessions are too short.
-
-    25 hours of work in 3 sessions that begin with 1 hour each are 28 hours: one week of 30 hours, two of 20.
-
-    >>> begin, work = SessionPart("load", exactly(HOUR), ""), SessionPart("train", exactly(25 * HOUR), "")
-    >>> [weeks_needed([begin, work], session_seconds=12 * HOUR, week_seconds=hours * HOUR) for hours in (30, 20)]
-    [1, 2]
-    """
-    sessions = sessions_needed(parts, session_seconds)[1]
-    if sessions is None:
-        return None
-    again, work = _split_session(parts)
-    return max(1, math.ceil((work.likely + sessions * again.likely) / week_seconds))
+    """Return the likely number of weeks of quota, or None if sessions are too short."""
+    sessions, (again, work) = sessions_needed(parts, session_seconds)[1], _split_session(parts)
+    return sessions and max(1, math.ceil((work.likely + sessions * again.likely) / week_seconds))
 
 
 def time_document(
@@ -474,6 +445,89 @@ def time_document(
         "session_fraction": session and total.times(1 / session).document(),
         "week_seconds": week,
         "week_fraction": week and total.times(1 / week).document(),
-        "sessions": session and list(sessions_needed(parts, session)),
+        "sessions": session and sessions_needed(parts, session),
         "weeks": session and week and weeks_needed(parts, session_seconds=session, week_seconds=week),
     }
+
+
+FEWEST_ROWS = 3
+"""Rows of metrics.jsonl, without the first slow one, that a step time needs."""
+GRADES = ("verified", "consistent", "measured")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """A measured run.
+
+    Attributes:
+        kind: Kind of device, as JAX names it.
+        device: The same, or the CPU's model.
+        step_ratio: Median step time over the likely one.
+        memory_ratio: Observed peak over the planned one, or None if no device allocator reported it.
+    """
+
+    run: str
+    kind: str
+    device: str
+    step_ratio: float
+    memory_ratio: float | None
+
+
+def calibrate_from_run(folder: Path) -> Calibration | str:
+    """Compare a run with its prediction, or return why it cannot be used.
+
+    Raises:
+        ProblemError: Exit code 2; the folder does not exist.
+    """
+    run = read_existing_run(folder)
+    grade, findings = (report := check_run(run)).grade.name, report.findings
+    if grade not in GRADES or run.manifest is None or run.config is None:
+        return f"its grade is {grade}" + (f": {findings[0].what}" if findings else "")
+    config, devices = build_config(run.config), run.manifest["devices"]
+    # Where completions are drawn, only the update is predicted from the compiled step.
+    rows = run.rows(layout.METRICS).values[1:]
+    times = [float(row.get("update_seconds") or row["step_seconds"]) for row in rows]
+    if len(times) < FEWEST_ROWS:
+        return f"it has fewer than {FEWEST_ROWS} rows of metrics.jsonl after the first"
+    if config.data.buckets > 1:
+        return "its steps have several lengths (data.buckets)"
+    target = find_target(devices["kind"], devices["count"]) or Target(
+        name=devices["kind"],
+        title=devices["kind"],
+        platform=devices["platform"],
+        device_kinds=(devices["kind"],),
+        devices=devices["count"],
+        memory_bytes=devices["memory_bytes"],
+        memory_source="the run's manifest",
+        memory_bandwidth=None,
+        peak_flops={},
+        element_types=(),
+    )
+    try:
+        source = resolve_for_planning(config.model.name, config.model.revision)
+        task = Task.of(config, source, shapes_mesh(target.devices), platform=target.platform)
+    except ProblemError as error:
+        return error.problems[0].what
+    programs = Estimator(platform=target.platform, available_bytes=None).programs(task, None)
+    train = next(program for program in programs if program.name == "train")
+    # Relative to the prediction, or to a nominal speed if the device's is unknown.
+    predicted = predict_step(task, target, train, step_ratio=1.0).update
+    assert predicted is not None, "a ratio makes the time known"
+    cpu = run.manifest["environment"].get("cpu") if target.platform == "cpu" else None
+    return Calibration(
+        run=run.manifest["run_id"],
+        kind=devices["kind"],
+        device=cpu or devices["kind"],
+        step_ratio=round(median(times) / predicted.likely, 6),
+        memory_ratio=_memory_ratio(run),
+    )
+
+
+def _memory_ratio(run: Run) -> float | None:
+    """Return observed over planned memory of the same program; the growth of a CPU process is not comparable."""
+    observed = (run.manifest or {})["result"].get("observed_memory")
+    if observed is None or observed["source"] != BY_DEVICE:
+        return None
+    peaks = {program["name"]: program["peak_bytes"] for program in (run.plan or {}).get("programs", ())}
+    peak = peaks.get(observed["part"])
+    return None if peak is None else float(round(observed["bytes"] / peak, 6))

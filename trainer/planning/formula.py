@@ -7,9 +7,7 @@ and copies of weights. `benchmarks/memory_estimate.py` compares it with compiled
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from functools import cache
 from typing import Any, NamedTuple
 
 import jax
@@ -20,6 +18,7 @@ from trainer.loop.rollouts import rollout_size
 from trainer.loop.state import unplaced_state
 from trainer.loop.task import Task
 from trainer.model.attention import BLOCK
+from trainer.model.decoder import parameter_count
 from trainer.model.layers import apply_activation, chunk_count, is_lora, lora_names
 
 FORMULA_ERROR = 0.3
@@ -50,22 +49,17 @@ def total_bytes(parts: Parts) -> int:
 
 def bit_width(value: Any) -> int:
     """Return the bits of one element; devices pack 4-bit integers although NumPy does not."""
-    return _dtype_bits(value.dtype)
+    return 4 if value.dtype.name in ("uint4", "int4") else int(value.dtype.itemsize) * 8
 
 
-@cache
-def _dtype_bits(dtype: Any) -> int:
-    return 4 if str(dtype) in ("uint4", "int4") else int(dtype.itemsize) * 8
+def array_bytes(tree: Any) -> int:
+    """Return the size of a tree of arrays or shapes."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 def params_bytes(params: Mapping[str, Any]) -> int:
     """Return the size of parameters in their stored types."""
     return sum(int(value.size) * bit_width(value) for value in params.values()) // 8
-
-
-def count_params(params: Mapping[str, Any]) -> int:
-    """Return the number of parameters."""
-    return sum(int(value.size) for value in params.values())
 
 
 def estimate(task: Task, *, platform: str, eval_shape: EvalShape | None = None) -> dict[str, Parts]:
@@ -81,9 +75,8 @@ def estimate(task: Task, *, platform: str, eval_shape: EvalShape | None = None) 
     if eval_shape is not None:
         of = task.config.evaluation
         prompts = prompt_rows(prompts_at_a_time(of.batch_size, of.samples, devices), eval_shape.prompts, devices)
-        found["decode"] = formula.decode(
-            of.samples * prompts // devices, padded(eval_shape.longest_tokens), of.max_new_tokens
-        )
+        rows, width = of.samples * prompts // devices, padded(eval_shape.longest_tokens)
+        found["decode"] = formula.decode(rows, width, of.max_new_tokens)
     if (size := rollout_size(task)) is not None:
         found["rollout"] = formula.decode(size.rows // devices, size.width, size.new_tokens, group=size.group_size)
     if platform == "cpu":
@@ -111,25 +104,20 @@ class _Formula:
         chunks = chunk_count(self.sequences, self.length, config.memory.mlp_chunk_tokens)
         self.mlp_tokens = self.sequences * -(-self.length // chunks)
         steps = config.batch.accumulation_steps
-        batch = sum(array.size * array.dtype.itemsize for array in arrays.values()) * steps
-        self.batch = Part("batch", batch, f"{steps} × {self.tokens:,} tokens")
+        self.batch = Part("batch", array_bytes(arrays) * steps, f"{steps} × {self.tokens:,} tokens")
         # Parameters and optimizer state are exact.
-        leaves = jax.tree.leaves(unplaced_state(task).opt_state)
-        optimizer = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
-        each = optimizer / max(count_params(task.model.trained), 1)
+        optimizer = array_bytes(unplaced_state(task).opt_state)
+        each = optimizer / max(parameter_count(task.model.trained), 1)
+        because = f"{config.optimizer.name}: {each:.2f} bytes per parameter{self.split}"
         others = {"frozen": task.model.frozen, "reference": task.reference}
         self.state = (
             self._params("params", task.model.trained),
-            Part(
-                "opt_state",
-                optimizer // self.shards,
-                f"{config.optimizer.name}: {each:.2f} bytes per parameter{self.split}",
-            ),
+            Part("opt_state", optimizer // self.shards, because),
             *(self._params(name, params) for name, params in others.items() if params),
         )
 
     def _params(self, name: str, params: Mapping[str, Any]) -> Part:
-        size, count = params_bytes(params), count_params(params)
+        size, count = params_bytes(params), parameter_count(params)
         return Part(name, size // self.shards, f"{count:,} numbers × {size / max(count, 1):.3g} bytes{self.split}")
 
     def train(self) -> Parts:
@@ -153,7 +141,7 @@ class _Formula:
         # Several devices begin the next layer while they wait for each other.
         inside = (3 if self.shards > 1 else 2) * (attention + max(mlp, scores)) // 2 + scores
         inside_layers = {name: value for name, value in self.params.items() if name.startswith("layers.")}
-        weights = count_params(inside_layers) // layers * self.item
+        weights = parameter_count(inside_layers) // layers * self.item
         inside += weights if self.task.is_scanned else 0
         if self.shards > 1 or any(name.endswith(".codes") for name in self.params):
             inside += 2 * weights  # gathered or unpacked: this layer and the next
@@ -171,7 +159,7 @@ class _Formula:
             *self.state,
             self.batch,
             Part("second_state", second, "not donated: old and new state together"),
-            Part("gradients", gradient_bytes, f"of {count_params(self.task.model.trained):,} parameters"),
+            Part("gradients", gradient_bytes, f"of {parameter_count(self.task.model.trained):,} parameters"),
             Part("activations", activations, f"{layers} layers ({how}) × {tokens:,} tokens"),
             Part("logits", logit_bytes, f"{self.chunk_tokens:,} tokens × {spec.vocab:,} words"),
             Part("weights_copy", copy, "the output head in the compute type"),
@@ -184,8 +172,9 @@ class _Formula:
         most of them again.
         """
         x = jax.ShapeDtypeStruct((self.mlp_tokens, self.spec.mlp), f"float{8 * self.item}")
-        residuals = jax.eval_shape(lambda x: jax.vjp(lambda x: apply_activation(self.spec.activation, x), x)[1], x)
-        return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(residuals))
+        return array_bytes(
+            jax.eval_shape(lambda x: jax.vjp(lambda x: apply_activation(self.spec.activation, x), x)[1], x)
+        )
 
     def _gradients(self) -> tuple[int, bool]:
         """Return the bytes of gradients that exist together, and whether those are all gradients."""
@@ -196,7 +185,7 @@ class _Formula:
         skips = config.precision.compute == "float16" or config.optimizer.max_nonfinite_steps is not None
         if accumulated or skips or config.optimizer.max_grad_norm is not None or self.task.is_scanned:
             item = 4 if self.cpu or accumulated or self.task.is_scanned else self.item
-            return count_params(trained) * item // self.shards, True
+            return parameter_count(trained) * item // self.shards, True
         table = max(trained.values(), key=lambda value: int(value.size))
         return table.size * (4 if self.cpu else table.dtype.itemsize) // self.shards, False
 

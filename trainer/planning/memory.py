@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -12,11 +12,12 @@ from trainer.loop.compilation import Compiled, donation
 from trainer.loop.rollouts import rollout_programs
 from trainer.loop.state import state_shapes
 from trainer.loop.task import Task
+from trainer.model.decoder import parameter_count
 from trainer.model.stacks import Remat
-from trainer.planning.compile.ahead import LIMIT_SECONDS, CompilerAnswer, CompilerError, ask_compiler
+from trainer.planning.compile.ahead import CompilerAnswer, CompilerError, ask_compiler
 from trainer.planning.compile.buffers import Buffer
 from trainer.planning.compile.machines import Machine
-from trainer.planning.formula import FORMULA_ERROR, Part, Parts, count_params, estimate, params_bytes, total_bytes
+from trainer.planning.formula import FORMULA_ERROR, Part, Parts, estimate, params_bytes, total_bytes
 from trainer.runtime import available_bytes
 
 Verdict = Literal["fits", "tight", "does_not_fit", "unsupported", "unknown"]
@@ -55,15 +56,9 @@ WEIGHTS_READING = 704 * 2**20
 
 
 def verdict(need_bytes: int, available_bytes: int | None, error: float, method: Method = "closed_form") -> Verdict:
-    """Compare a need, give or take its relative error, with the memory.
+    """Compare a need, give or take its relative error, with the memory; `tight` means that it lies within the band.
 
-    `tight` means that the memory lies within the band. A compiler refuses programs above the limit, so the band of a
-    compiled program has no lower half.
-
-    >>> [verdict(need, 100, 0.08) for need in (92, 95, 108, 109)]
-    ['fits', 'tight', 'tight', 'does_not_fit']
-    >>> [verdict(need, 100, 0.08, "compiler") for need in (92, 95, 101)]
-    ['fits', 'tight', 'does_not_fit']
+    A compiler refuses programs above the limit, so the band of a compiled program has no lower half.
     """
     if available_bytes is None:
         return "unknown"
@@ -73,17 +68,11 @@ def verdict(need_bytes: int, available_bytes: int | None, error: float, method: 
     return "tight" if least <= available_bytes else "does_not_fit"
 
 
-def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """Return the worst verdict."""
-    return min(verdicts, key=WORST_FIRST.index)
-
-
 @dataclass(frozen=True, kw_only=True)
 class ProgramMemory:
     """Memory of one program on each device.
 
     Attributes:
-        because: How the figure was found.
         seconds: Compilation time, or None if it was not compiled.
         aliased_fraction: Share of its state that a compiled train step reuses, or None if unknown.
         opt_state_ratio: Optimizer state of a compiled train step relative to the declared one, or None if unknown.
@@ -133,17 +122,16 @@ def split_peak(peak: int, parts: Parts) -> Parts:
 
     A peak of 100 with params of 60 and temporaries estimated at 30 and 20 becomes 60, 24 and 16.
     """
-    exact = [part for part in parts if part.name in EXACT]
-    loose = [part for part in parts if part.name not in EXACT and part.bytes]
-    left = peak - total_bytes(tuple(exact))
+    exact = tuple(part for part in parts if part.name in EXACT)
+    loose = tuple(part for part in parts if part.name not in EXACT and part.bytes)
+    left = peak - total_bytes(exact)
     if left < 0:
-        exact, loose, left = [], list(parts), peak
-    elif not loose:
-        loose = [Part("temporaries", 1, "everything else in the compiled program")]
-    total = max(total_bytes(tuple(loose)), 1)
-    scaled = [part._replace(bytes=part.bytes * left // total) for part in loose]
-    scaled[0] = scaled[0]._replace(bytes=scaled[0].bytes + left - total_bytes(tuple(scaled)))
-    return tuple(part for part in (*exact, *scaled) if part.bytes)
+        exact, loose, left = (), parts, peak
+    loose = loose or (Part("temporaries", 1, "everything else in the compiled program"),)
+    total = max(total_bytes(loose), 1)
+    first, *others = (part._replace(bytes=part.bytes * left // total) for part in loose)
+    first = first._replace(bytes=left - total_bytes(tuple(others)))
+    return tuple(part for part in (*exact, first, *others) if part.bytes)
 
 
 def limit_bytes(task: Task, target: Target) -> int | None:
@@ -156,15 +144,15 @@ def limit_bytes(task: Task, target: Target) -> int | None:
 
 def weights_kept_bytes(task: Task) -> int:
     """Return what a CPU process keeps after reading weights (docs/decisions/memory.md)."""
-    return min(count_params(task.model.base) * 4 * 27 // 20, WEIGHTS_READING) if task.model.reads_weights else 0
+    return min(parameter_count(task.model.base) * 4 * 27 // 20, WEIGHTS_READING) if task.model.reads_weights else 0
 
 
 def reading_parts(task: Task) -> Parts:
     """Estimate reading the weights on a CPU: each array, and its file and float32 copy as far as not kept anyway."""
     base = task.model.base
-    copies = max(count_params(base) * 5 - weights_kept_bytes(task), 0)
+    copies = max(parameter_count(base) * 5 - weights_kept_bytes(task), 0)
     return (
-        Part("params", params_bytes(base), f"{count_params(base):,} parameters"),
+        Part("params", params_bytes(base), f"{parameter_count(base):,} parameters"),
         Part("reading", copies, "pages of the weight files, and float32 copies of arrays"),
     )
 
@@ -175,12 +163,10 @@ class Estimator:
 
     Attributes:
         available_bytes: Memory of each device, or None if unknown.
-        machine: The devices as their compiler knows them, or None to compile nothing.
-        compiled: Programs that a run has compiled for its own devices, by the names of a plan, or None.
+        machine: The devices as their compiler knows them, or None to compile nothing; `why_not` says why.
+        compiled: Programs that a run has compiled for its own devices, by the names of a plan.
         exact: Compile programs far from the limit too.
-        why_not: Why nothing is compiled.
         longest: Longest sequence of the data, or None if the data was not read.
-        ask: Compiles a program and returns its memory.
     """
 
     platform: str
@@ -188,7 +174,6 @@ class Estimator:
     machine: Machine | None = None
     compiled: Mapping[str, Sequence[Compiled]] | None = None
     exact: bool = False
-    limit_seconds: float = LIMIT_SECONDS
     say: Callable[[str], None] = field(default=lambda line: None)
     why_not: str = "nothing was compiled"
     longest: int | None = None
@@ -213,15 +198,13 @@ class Estimator:
         need, limit = total_bytes(parts), self.available_bytes
         if self.compiled is not None:
             return self._of_run(name, task, parts, self.compiled.get(name, ()))
-        if self.machine is None:
-            return self._estimated(name, parts, self.why_not)
-        if self.machine.platform == "cpu" and name in ("save", "export"):
-            return self._estimated(name, parts, NOT_COMPILED[name])
+        if self.machine is None or (self.platform == "cpu" and name in ("save", "export")):
+            return self._estimated(name, parts, self.why_not if self.machine is None else NOT_COMPILED[name])
         if limit is not None and not self.exact and not FAR_BELOW * limit <= need <= FAR_ABOVE * limit:
             side = f"below {FAR_BELOW:.0%}" if need < limit else f"above {FAR_ABOVE:.0%}"
             return self._estimated(name, parts, f"{side} of the memory, not compiled")
         try:
-            return self._compile(name, task, eval_shape, parts, self.machine)
+            return self._compile(name, task, eval_shape, parts)
         except CompilerError as error:
             return self._estimated(name, parts, " ".join(str(error).split())[:400])
 
@@ -268,20 +251,12 @@ class Estimator:
             aliased_fraction=aliased,
         )
 
-    def _compile(
-        self, name: str, task: Task, eval_shape: EvalShape | None, parts: Parts, machine: Machine
-    ) -> ProgramMemory:
-        """Compile a program; where a run has several for it, the largest counts.
-
-        Raises:
-            CompilerError: The compiler failed.
-        """
+    def _compile(self, name: str, task: Task, eval_shape: EvalShape | None, parts: Parts) -> ProgramMemory:
+        """Compile a program; where a run has several for it, the largest counts."""
         self.say(f"compiling {name}")
         shape = eval_shape if name == "decode" else None
-        answers = [
-            self.ask(each, task.config, machine, eval_shape=shape, limit_seconds=self.limit_seconds)
-            for each in self._names_in_run(name, task)
-        ]
+        names = self._names_in_run(name, task)
+        answers = [self.ask(each, task.config, self.machine, eval_shape=shape) for each in names]
         answer = max(answers, key=lambda each: each.peak_bytes)
         found = self._measured(
             name,
@@ -335,5 +310,4 @@ def remat_candidates(task: Task, available_bytes: int | None) -> Iterator[Task]:
         yield task
         return
     for remat in REMATS[task.config.method.base != "plain" :] if available_bytes is not None else REMATS[-1:]:
-        changed = task.changed(replace(task.config, memory=replace(task.config.memory, remat=remat)))
-        yield replace(changed, is_remat_open=True)
+        yield replace(task.changed(task.config.changed(memory={"remat": remat})), is_remat_open=True)

@@ -1,4 +1,4 @@
-"""Explain a pasted out-of-memory error: what was needed, what there is, the largest buffers, and what to change.
+"""Explain a pasted out-of-memory error: need, memory, largest buffers, and what to change. Does not import JAX.
 
 Recognized are errors of XLA on TPU, GPU and CPU, and processes that ended because main memory was full.
 """
@@ -6,14 +6,16 @@ Recognized are errors of XLA on TPU, GPU and CPU, and processes that ended becau
 from __future__ import annotations
 
 import re
+import tomllib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from schemas.formats import size
 from schemas.problems import ProblemError, problem_of
-from trainer.planning.words import setting_cost
+from trainer.config.load import TEXTS
 
 if TYPE_CHECKING:
     from trainer.config.tree import Config
@@ -24,14 +26,13 @@ SHOWN_BUFFERS = 8
 CONFIGURED_WITHIN = 0.5
 """Relative distance from the estimate above which another program probably failed."""
 
-Memory = Literal["tpu", "gpu", "cpu", "host"]
-PLACES = {
-    "tpu": "a TPU's memory (HBM)",
-    "gpu": "a GPU's memory",
-    "cpu": "main memory of the CPU that computes",
-    "host": "main memory of the machine",
-}
-WHEN = {"compile": "the compiler refused the program", "run": "an allocation failed while the program ran"}
+WORDS = tomllib.loads(files("trainer").joinpath("out_of_memory.toml").read_text(encoding="utf-8"))
+
+
+def setting_cost(setting: str) -> str:
+    """Return the cost of a change, written like the argument of `--set`."""
+    costs: dict[str, str] = TEXTS["costs"]
+    return costs.get(setting) or costs[setting.partition("=")[0]]
 
 
 class Allocation(NamedTuple):
@@ -47,18 +48,15 @@ class OutOfMemory:
     """An out-of-memory failure. Figures that the text lacks are None.
 
     Attributes:
-        when: `compile` if the compiler refused the program, `run` if an allocation failed.
         said: The sentence that was recognized.
-        need_bytes: Need of the program, or of everything in use with the failed allocation.
-        cap_bytes: Usable memory of the device.
-        tried_bytes: Size of the failed allocation.
-        free_bytes: Free memory when it failed.
+        need_bytes: Need of the program, or of everything in use with the failed allocation of `tried_bytes`.
+        cap_bytes: Usable memory of the device; `free_bytes` of it were free.
         parts: The text's own division of the need.
         shared_bytes: Output that reuses the memory of arguments; 0 if nothing is donated.
         largest: Listed buffers, largest first.
     """
 
-    memory: Memory
+    memory: Literal["tpu", "gpu", "cpu", "host"]
     when: Literal["compile", "run"]
     said: str
     need_bytes: int | None = None
@@ -68,19 +66,16 @@ class OutOfMemory:
     parts: dict[str, int] = field(default_factory=dict)
     shared_bytes: int | None = None
     largest: tuple[Allocation, ...] = ()
-    notes: tuple[str, ...] = ()
 
     @property
     def missing_bytes(self) -> int | None:
         """Memory that was lacking, or None if the text does not say."""
-        for need, there in ((self.need_bytes, self.cap_bytes), (self.tried_bytes, self.free_bytes)):
-            if need is not None and there is not None and need > there:
-                return need - there
-        return None
+        pairs = ((self.need_bytes, self.cap_bytes), (self.tried_bytes, self.free_bytes))
+        return next((need - there for need, there in pairs if need and there is not None and need > there), None)
 
 
 AMOUNT = r"(?:[\d.]+\s?(?:[KMGT]i?B?|kB|bytes|B)|0B|unknown size)"
-_AMOUNT = re.compile(r"([\d.]+)\s*([KMGTkmgt]?)i?(?:[Bb](?:ytes)?)?")
+_AMOUNT = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([KMGTkmgt]?)i?(?:[Bb](?:ytes)?)?")
 
 
 def parse_bytes(text: str | None) -> int | None:
@@ -89,8 +84,7 @@ def parse_bytes(text: str | None) -> int | None:
     >>> [parse_bytes(text) for text in ("15.75G", "20.00 MiB", "6291456 bytes", "0B", "unknown size")]
     [16911433728, 20971520, 6291456, 0, None]
     """
-    written = _AMOUNT.fullmatch(text.strip()) if text else None
-    if written is None or written[1].count(".") > 1 or written[1] == ".":
+    if not text or (written := _AMOUNT.fullmatch(text.strip())) is None:
         return None
     return round(float(written[1]) * float(1024 ** " kmgt".index(written[2].lower() or " ")))
 
@@ -104,9 +98,10 @@ def _parts(patterns: dict[str, str], text: str) -> dict[str, int]:
     return {name: value for name, pattern in patterns.items() if (value := _first(pattern, text))}
 
 
-_TPU_REFUSED = (
-    re.compile(rf"Used ({AMOUNT}) of ({AMOUNT}) hbm(?:\.?\s*Exceeded hbm capacity by {AMOUNT})?"),
-    re.compile(rf"HLO temporaries \(({AMOUNT})\)\s+exceeds available HBM \(({AMOUNT})\)", re.IGNORECASE),
+_TPU_REFUSED = re.compile(
+    rf"(?:Used |HLO temporaries \()({AMOUNT})\)?\s+(?:of|exceeds available HBM) \(?({AMOUNT})"
+    rf"(?:\)| hbm(?:\.?\s*Exceeded hbm capacity by {AMOUNT})?)",
+    re.IGNORECASE,
 )
 _TPU_FAILED = re.compile(
     rf"Attempting to (?:allocate|reserve) ({AMOUNT})(?: at the bottom of memory)?\.\s+That was not possible\."
@@ -120,29 +115,22 @@ _TPU_PARTS = {
         ("program", "program"),
         ("arguments", "arguments"),
         ("temporaries", "HLO temp"),
+        ("output", "Output size"),
     )
 }
-_TPU_BUFFER = re.compile(
-    r"^\s*\d+\.\s+Size:\s*(\S+)\s*$(.*?)(?=^\s*=====|^\s*\d+\.\s+Size:|\Z)", re.MULTILINE | re.DOTALL
-)
 
 
 def _tpu(text: str) -> OutOfMemory | None:
-    largest = _buffers((block[1], block[2]) for block in _TPU_BUFFER.finditer(text))
-    if found := next((found for pattern in _TPU_REFUSED if (found := pattern.search(text))), None):
-        output = re.search(rf"Output size ({AMOUNT}); shares ({AMOUNT}) with arguments", text)
-        parts = _parts(_TPU_PARTS, text)
-        if output and (back := parse_bytes(output[1])):
-            parts["output"] = back
+    if found := _TPU_REFUSED.search(text):
         return OutOfMemory(
             memory="tpu",
             when="compile",
             said=" ".join(found[0].split()),
             need_bytes=parse_bytes(found[1]),
             cap_bytes=parse_bytes(found[2]),
-            parts=parts,
-            shared_bytes=parse_bytes(output[2]) if output else None,
-            largest=largest,
+            parts=_parts(_TPU_PARTS, text),
+            shared_bytes=_first(rf"Output size {AMOUNT}; shares ({AMOUNT}) with arguments", text),
+            largest=_buffers(text),
         )
     if found := _TPU_FAILED.search(text):
         tried, allocated = parse_bytes(found[1]), _first(rf"Currently allocated:\s+({AMOUNT})", text)
@@ -155,15 +143,19 @@ def _tpu(text: str) -> OutOfMemory | None:
             cap_bytes=_first(rf"HBM capacity ({AMOUNT})", text),
             tried_bytes=tried,
             free_bytes=parse_bytes(found[2]),
-            largest=largest,
+            largest=_buffers(text),
         )
     return None
 
 
-def _buffers(blocks: Iterable[tuple[str, str]]) -> tuple[Allocation, ...]:
-    """Return the buffers of a list of (size, description), largest first."""
+_BUFFER = r"^\s*(?:\d+\.|Buffer \d+:)\s+Size:"
+_BUFFERS = re.compile(rf"{_BUFFER}\s*([^\n]+?)\s*$(.*?)(?=^\s*=====|{_BUFFER}|\Z)", re.MULTILINE | re.DOTALL)
+
+
+def _buffers(text: str) -> tuple[Allocation, ...]:
+    """Return the listed buffers, largest first."""
     found = []
-    for amount, rest in blocks:
+    for amount, rest in _BUFFERS.findall(text):
         shape = re.search(r"(?:Shape|Entry Parameter Subshape):\s*\(?(\w+\[[\d,]*\])", rest)
         operator = re.search(r'op_name="([^"]+)', rest) or re.search(r"XLA label:\s*(\S+)", rest)
         if (held := parse_bytes(amount)) is not None:
@@ -179,12 +171,14 @@ _XLA_GPU = (
     re.compile(r"CUDA_ERROR_OUT_OF_MEMORY()"),
 )
 _XLA_PARTS = {
-    "arguments": rf"parameter allocation:\s+({AMOUNT})",
-    "constants": rf"constant allocation:\s+({AMOUNT})",
-    "output": rf"maybe_live_out allocation:\s+({AMOUNT})",
-    "temporaries": rf"preallocated temp allocation:\s+({AMOUNT})",
+    name: rf"{words} allocation:\s+({AMOUNT})"
+    for name, words in (
+        ("arguments", "parameter"),
+        ("constants", "constant"),
+        ("output", "maybe_live_out"),
+        ("temporaries", "preallocated temp"),
+    )
 }
-_XLA_BUFFER = re.compile(r"^\s*Buffer \d+:\s*$(.*?)(?=^\s*=====|^\s*Buffer \d+:|\Z)", re.MULTILINE | re.DOTALL)
 
 
 def _xla(text: str) -> OutOfMemory | None:
@@ -195,29 +189,20 @@ def _xla(text: str) -> OutOfMemory | None:
     tries = [found for pattern in _XLA_GPU if (found := pattern.search(kept))]
     if not tries:
         return None
-    tried = next((amount for found in tries if (amount := parse_bytes(found[1])) is not None), None)
-    total, limit = _first(rf"total allocation:\s+({AMOUNT})", kept), _first(r"Limit:\s+(\d+)", kept)
-    used, memory = _first(r"(?<!Max)InUse:\s+(\d+)", kept), re.search(r"Free memory/Total memory:\s*(\d+)/(\d+)", kept)
-    cap = limit or (int(memory[2]) if memory else None)
-    left = int(memory[1]) if memory else max(cap - used, 0) if cap is not None and used is not None else None
-    blocks = dict.fromkeys(" ".join(block[1].split()) for block in _XLA_BUFFER.finditer(kept))
-    sizes = ((found[1], block) for block in blocks if (found := re.search(rf"Size:\s*({AMOUNT})", block)))
     return OutOfMemory(
         memory="gpu",
         when="run",
         said=tries[0][0],
-        need_bytes=total if used is None or tried is None else max(used + tried, total or 0),
-        cap_bytes=cap,
-        tried_bytes=tried,
-        free_bytes=left,
+        need_bytes=_first(rf"total allocation:\s+({AMOUNT})", kept),
+        tried_bytes=next((amount for found in tries if (amount := parse_bytes(found[1])) is not None), None),
         parts=_parts(_XLA_PARTS, kept),
-        largest=_buffers(sizes),
+        largest=_buffers(kept),
     )
 
 
-_KILLED = re.compile(r"Killed process \d+ \((?P<name>[^)]+)\)[^\n]*?anon-rss:(?P<rss>\d+ ?kB)")
 _HOST = re.compile(
-    r"\S* ?invoked oom-killer|\boom.kill event[^\n]{0,80}|\bOOMKilled\b|by the OOM killer|std::bad_alloc"
+    r"Killed process \d+ \([^)]+\)[^\n]*?anon-rss:(?P<rss>\d+ ?kB)"
+    r"|\S* ?invoked oom-killer|\boom.kill event[^\n]{0,80}|\bOOMKilled\b|by the OOM killer|std::bad_alloc"
     r"|(?:exit|return)(?:ed)?(?: with)?(?: exit)? ?(?:code|status)[ :=]*(?:137|-9)\b|\b(?:SIGKILL|signal 9)\b"
     r"|^(?:\S+: line \d+:\s+\d+ )?Killed\b.{0,120}$|\[Errno 12\] Cannot allocate memory|^MemoryError\b[^\n]{0,80}"
     r"|Unable to allocate [\d.]+ [KMGTP]?i?B for an array[^\n]{0,80}",
@@ -226,13 +211,8 @@ _HOST = re.compile(
 
 
 def _host(text: str) -> OutOfMemory | None:
-    if found := _KILLED.search(text):
-        held = parse_bytes(found["rss"])
-        note = f"{found['name']} used {size(held or 0)}."
-        return OutOfMemory(memory="host", when="run", said=found[0], need_bytes=held, notes=(note,))
-    if found := _HOST.search(text):
-        return OutOfMemory(memory="host", when="run", said=found[0].strip())
-    return None
+    found = max(_HOST.finditer(text), key=lambda each: each["rss"] is not None, default=None)
+    return found and OutOfMemory(memory="host", when="run", said=found[0].strip(), need_bytes=parse_bytes(found["rss"]))
 
 
 _PREFIX = re.compile(
@@ -251,47 +231,31 @@ def parse(text: str) -> OutOfMemory | None:
 
 
 def read_out_of_memory(text: str, *, source: str) -> OutOfMemory:
-    """Return the failure in a pasted text.
-
-    Args:
-        text: The whole error, a log, or the sentence that matters.
-        source: Name of its origin, for messages.
+    """Return the failure in a pasted text or log; `source` names its origin in messages.
 
     Raises:
         ProblemError: Exit code 1; no out-of-memory error was found.
     """
     if (found := parse(text)) is not None:
         return found
-    last = text.strip().splitlines()[-1].strip()[:200] if text.strip() else ""
-    problem = problem_of(
-        "TP745",
-        file=source,
-        what="No out-of-memory error found in this text." if last else "The text is empty.",
-        why=f"Its last line is: {last}" if last else None,
-        expected="an error of JAX, or of a machine whose main memory was full",
-    )
-    raise ProblemError([problem], exit_code=1)
-
-
-_HOST_CHANGES = (
-    ("Load weights shard by shard in their stored type.", "nothing"),
-    ("Keep the dataset on disk as JSONL or Parquet.", "nothing"),
-    ("Use a machine with more main memory: a Kaggle T4x2 session has 31 GB, a TPU v5e-8 session 396 GB.", "quota"),
-)
+    last = text.strip().rpartition("\n")[2].strip()[:200]
+    what = "No out-of-memory error found in this text." if last else "The text is empty."
+    why = f"Its last line is: {last}" if last else None
+    expected = "an error of JAX, or of a machine whose main memory was full"
+    raise ProblemError([problem_of("TP745", file=source, what=what, why=why, expected=expected)], exit_code=1)
 
 
 def explanation(failure: OutOfMemory, config: Config | None = None) -> dict[str, Any]:
     """Explain a failure as plain values; with a configuration, estimate its run and its changes."""
-    notes, configured = list(failure.notes), None
+    notes: list[str] = []
+    configured = None
     if config is not None:
-        configured, more, changes = _configured(config, failure)
-        notes += more
+        configured, notes, changes = _configured(config, failure)
     elif failure.memory == "host":
-        changes = [{"what": what, "set": None, "frees_bytes": None, "costs": costs} for what, costs in _HOST_CHANGES]
+        changes = [each | {"set": None, "frees_bytes": None} for each in WORDS["host"]]
     else:
         changes = _general_changes(failure)
-    return {
-        **{key: value for key, value in vars(failure).items() if key not in ("largest", "notes")},
+    return vars(failure) | {
         "missing_bytes": failure.missing_bytes,
         "largest": [each._asdict() | {"count": count} for each, count in Counter(failure.largest).items()],
         "notes": notes,
@@ -311,8 +275,7 @@ def _general_changes(failure: OutOfMemory) -> list[dict[str, Any]]:
     arguments, output, shared = failure.parts.get("arguments", 0), failure.parts.get("output", 0), failure.shared_bytes
     # Nothing was donated if results are as large as the arguments that they replace and reuse none of their memory.
     is_copied = output > arguments / 2 > 0 and shared is not None and shared < output / 10
-    twice = output - (shared or 0) if is_copied else None
-    donation = [_change(["memory.donate=true"], twice)] if twice or not failure.parts else []
+    donation = [_change(["memory.donate=true"], output - (shared or 0) if is_copied else None)]
     others = (
         ("memory.loss_chunk_tokens=256",),
         ("batch.microbatch_size=<half>", "batch.accumulation_steps=<double>"),
@@ -321,7 +284,7 @@ def _general_changes(failure: OutOfMemory) -> list[dict[str, Any]]:
         ("optimizer.name=adafactor",),
         ("method.kind=lora",),
     )
-    return donation + [_change(settings, None) for settings in others]
+    return donation * (is_copied or not failure.parts) + [_change(settings, None) for settings in others]
 
 
 def _configured(config: Config, failure: OutOfMemory) -> tuple[list[dict[str, Any]], list[str], list[dict[str, Any]]]:
@@ -332,7 +295,7 @@ def _configured(config: Config, failure: OutOfMemory) -> tuple[list[dict[str, An
     from trainer.planning.formula import FORMULA_ERROR, Parts, estimate, total_bytes
     from trainer.planning.memory import parts_document
 
-    platform = failure.memory if failure.memory in ("tpu", "cpu") else "gpu"
+    platform = "gpu" if failure.memory == "host" else failure.memory
     source = resolve_for_planning(config.model.name, config.model.revision)
     task = Task.of(config, source, shapes_mesh(config.mesh.devices or 1), platform=platform)
 
@@ -362,7 +325,11 @@ def explanation_text(answer: dict[str, Any]) -> str:
         ("free", "free_bytes"),
         ("missing", "missing_bytes"),
     )
-    lines = [f"Out of memory: {PLACES[answer['memory']]}; {WHEN[answer['when']]}.", f"Message: {answer['said']}", ""]
+    lines = [
+        f"Out of memory: {WORDS['places'][answer['memory']]}; {WORDS['when'][answer['when']]}.",
+        f"Message: {answer['said']}",
+        "",
+    ]
     lines += [f"  {name:<10}{size(answer[key]):>12}" for name, key in figures if answer[key] is not None]
     if answer["parts"]:
         listed = ", ".join(f"{name} {size(held)}" for name, held in answer["parts"].items())

@@ -27,7 +27,7 @@ from trainproof.output import align, print_json
 if TYPE_CHECKING:
     from evidence.targets import Target
     from trainer.config.tree import Config
-    from trainer.planning.calibration import Calibration
+    from trainer.planning.duration import Calibration
     from trainer.planning.plan import PlanOptions
 
 
@@ -114,7 +114,7 @@ def plan_run(
     from evidence.targets import THIS_MACHINE, load_target
     from trainer.config.load import load_config
     from trainer.planning.plan import PlanOptions
-    from trainer.planning.smoke_shape import resolve_shape, resolve_shape_here
+    from trainer.planning.subject import resolve_shape, resolve_shape_here
     from trainer.runtime import init_runtime, this_machine
 
     loaded = load_config(config, flags={"mesh.device": device}, settings=settings)
@@ -189,7 +189,7 @@ def calibrate_plans(
     Raises:
         ProblemError: No run can be used (exit code 2).
     """
-    from trainer.planning.calibration import Calibration, calibrate_from_run
+    from trainer.planning.duration import Calibration, calibrate_from_run
 
     used: list[Calibration] = []
     skipped: list[dict[str, str]] = []
@@ -340,7 +340,7 @@ def wrap_line(line: str, width: int) -> list[str]:
 
 
 def _plan_lines(plan: dict[str, Any]) -> list[str]:
-    from trainer.planning.words import NAMED_PARTS, in_words
+    from trainer.planning.plan import NAMED_PARTS, in_words
 
     title = target_title(plan["target"])
     if plan["verdict"] == "unsupported":

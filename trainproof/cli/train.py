@@ -255,7 +255,7 @@ def train_request(
     from evidence.layout import CONFIG, new_run_id
     from trainer.config.load import load_config
     from trainer.loop.session import session_limit
-    from trainer.planning.smoke_shape import resolve_shape_here
+    from trainer.planning.subject import resolve_shape_here
     from trainer.run import RunRequest
     from trainer.runtime import init_runtime
 

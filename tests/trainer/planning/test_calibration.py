@@ -14,7 +14,7 @@ from evidence import layout
 from evidence.targets import load_target
 from trainer.config.load import config_text
 from trainer.config.tree import Config, ModelConfig
-from trainer.planning.calibration import calibrate_from_run
+from trainer.planning.duration import calibrate_from_run
 from trainer.planning.plan import PlanOptions, plan_config
 from trainer.runtime import this_machine
 from trainproof.cli.plan import calibrate_plans, calibration_text

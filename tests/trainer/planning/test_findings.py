@@ -9,10 +9,9 @@ from configs import changed
 from evidence.targets import Target, load_target
 from trainer.config.tree import Config, ModelConfig
 from trainer.planning.duration import Band, PredictedStep, SessionPart, exactly
-from trainer.planning.findings import PlannedRun, findings
 from trainer.planning.formula import Part
 from trainer.planning.memory import ProgramMemory
-from trainer.planning.plan import PlanOptions, plan_config
+from trainer.planning.plan import PlannedRun, PlanOptions, findings, plan_config
 from trainer.planning.subject import read_subject
 
 HOUR = 3600.0
@@ -153,20 +152,6 @@ def test_a_state_that_devices_cannot_divide(quiet: PlannedRun):
 def codes(config: Config, target: Target) -> dict[str, str]:
     plan = plan_config(config, target, PlanOptions(quick=True, advice=False))
     return {each["code"]: each["severity"] for each in plan["findings"]}
-
-
-@pytest.mark.slow
-def test_a_plan_finds_waste():
-    careless = changed(
-        TINY, memory={"donate": False}, data={"max_length": 512, "buckets": 3}, checkpoint={"save_every_steps": 0}
-    )
-    problems = codes(careless, T4X2)
-    assert problems["TP738"] == "warning", "the state is held twice"
-    assert problems["TP736"] == "warning", "most of a batch is padding"
-    assert problems["TP737"] == "note", "one program for each length"
-    assert {"TP739", "TP740"}.isdisjoint(problems), "the optimizer is the declared one, and both GPUs hold half"
-    careful = changed(TINY, data={"packing": True}, mesh={"shard_params": False})
-    assert {"TP736", "TP737", "TP738", "TP739", "TP740"}.isdisjoint(codes(careful, T4X2))
 
 
 @pytest.mark.slow

@@ -36,9 +36,7 @@ class Scripted:
         self.times, self.error = times, error
         self.asked: list[str] = []
 
-    def ask(
-        self, program: str, config: Config, machine: Any, *, eval_shape: EvalShape | None, limit_seconds: float
-    ) -> Any:
+    def ask(self, program: str, config: Config, machine: Any, *, eval_shape: EvalShape | None) -> Any:
         self.asked.append(program)
         if self.error:
             raise CompilerError(self.error)
@@ -61,7 +59,6 @@ def test_verdicts_follow_from_the_band_and_a_compiler_refuses_what_is_above():
     assert by_formula == ["fits", "tight", "tight", "does_not_fit"]
     assert [verdict(need, 100, 0.08, "compiler") for need in (92, 95, 101)] == ["fits", "tight", "does_not_fit"]
     assert verdict(1, None, 0.08) == "unknown"
-    assert memory.worst(["fits", "tight", "unknown"]) == "tight"
 
 
 def test_parts_are_scaled_to_the_compiled_peak():

@@ -18,7 +18,7 @@ from evidence.targets import load_target
 from trainer.config.load import load_config
 from trainer.model.families import spec_from_config
 from trainer.model.source import describe_shrinking, known_source, shrink
-from trainer.planning.smoke_shape import resolve_shape
+from trainer.planning.subject import resolve_shape
 from trainer.recorder.progress import Watch
 from trainer.run import run
 from trainproof.cli.train import train_request

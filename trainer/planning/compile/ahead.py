@@ -27,6 +27,7 @@ from typing import Any
 
 import jax
 
+from evidence.writing import write_json
 from trainer.config.tree import Config
 from trainer.data.answers import EvalShape
 from trainer.loop.programs import list_programs
@@ -35,7 +36,7 @@ from trainer.model.source import resolve_for_planning
 from trainer.planning.compile.buffers import Buffer, CompiledMemory, is_complete, read_memory
 from trainer.planning.compile.machines import Machine
 from trainer.planning.out_of_memory import parse
-from trainer.recorder.environment import cache_folder as cache_folder
+from trainer.recorder.environment import cache_folder
 from trainer.runtime import versions
 
 LIMIT_SECONDS = 600.0
@@ -59,13 +60,7 @@ ENVIRONMENT = {
 
 @dataclass(frozen=True, kw_only=True)
 class CompilerAnswer:
-    """The compiler's answer about one program.
-
-    Attributes:
-        peak_bytes: Need of the program, whether it fits or not.
-        memory: Memory of the program, or None if the compiler refused it because it does not fit.
-        seconds: Time until the reports were written.
-    """
+    """The compiler's answer about one program: its need, and its memory, or None if it was refused as too large."""
 
     peak_bytes: int
     memory: CompiledMemory | None
@@ -84,14 +79,9 @@ def ask_compiler(
     eval_shape: EvalShape | None = None,
     limit_seconds: float = LIMIT_SECONDS,
 ) -> CompilerAnswer:
-    """Compile one program of a run from shapes; no weights are read.
+    """Compile one program of a run, by its name in `loop/programs.py`, from shapes; no weights are read.
 
-    Args:
-        program: Its name in `loop/programs.py`.
-        config: The run; `model.name` may be a folder with only a `config.json`.
-        machine: The devices.
-        eval_shape: Shape of the evaluation prompts, for `decode`.
-        limit_seconds: Time limit.
+    `model.name` may be a folder with only a `config.json`. `eval_shape` is for `decode`.
 
     Raises:
         CompilerError: The compiler failed or took too long.
@@ -118,11 +108,9 @@ def ask_compiler(
             process.kill()
             process.join()
         answer = _read_answer(said, folder, machine, seconds=time.monotonic() - began)
-        if answer is None and exit_code is None:
-            message = f"The compiler gave no answer within {limit_seconds:.0f} s"
-            raise CompilerError(message)
         if answer is None:
-            message = f"The compiler gave no answer: {_last_words(folder, exit_code or 0)}"
+            why = f" within {limit_seconds:.0f} s" if exit_code is None else f": {_last_words(folder, exit_code)}"
+            message = f"The compiler gave no answer{why}"
             raise CompilerError(message)
         if "key" in said:
             save_answer(said["key"], answer)
@@ -140,14 +128,7 @@ def _temporary_name() -> Iterator[Path]:
 
 
 def _read_answer(said: dict[str, Any], folder: Path, machine: Machine, *, seconds: float) -> CompilerAnswer | None:
-    """Return the answer of a fork: from the cache, from the reports, or from the compiler's refusal.
-
-    Raises:
-        CompilerError: The reports cannot be read, or the program was refused for another reason than memory.
-    """
-    if "answer" in said:
-        found: CompilerAnswer = said["answer"]
-        return found
+    """Return the answer of a fork: from the cache, from the reports, or from the compiler's refusal for memory."""
     if is_complete(folder):
         try:
             memory = read_memory(folder)
@@ -157,7 +138,7 @@ def _read_answer(said: dict[str, Any], folder: Path, machine: Machine, *, second
         peak = memory.peak_bytes if machine.platform == "tpu" else memory.allocated_bytes
         return CompilerAnswer(peak_bytes=peak, memory=memory, seconds=seconds)
     if "refusal" not in said:
-        return None
+        return said.get("answer")
     failure = parse(said["refusal"])
     if failure is None or failure.need_bytes is None:
         message = f"The compiler refused the program: {' '.join(said['refusal'].split())[-300:]}"
@@ -247,6 +228,4 @@ def save_answer(key: str, answer: CompilerAnswer) -> None:
     plans = cache_folder() / "plans"
     with suppress(OSError):
         plans.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=plans, suffix=".new", delete=False, encoding="utf-8") as file:
-            json.dump(asdict(answer), file)
-        Path(file.name).replace(plans / f"{key}.json")
+        write_json(plans / f"{key}.json", asdict(answer))

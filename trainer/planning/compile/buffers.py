@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 ASSIGNMENT = "after_optimizations-buffer-assignment.txt"
 LIVE_RANGE = "after_optimizations-live-range.txt"
@@ -29,12 +30,7 @@ LARGE_BYTES = 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class Buffer:
-    """One buffer at the peak.
-
-    Attributes:
-        name: The instruction that creates it.
-        shape: Element type and axes, `bf16[16,2048,16384]`.
-    """
+    """One buffer at the peak: the instruction that creates it, and element type and axes: `bf16[16,2048,16384]`."""
 
     name: str
     shape: str
@@ -48,7 +44,6 @@ class CompiledMemory:
     Attributes:
         peak_bytes: Arguments, results and the largest sum of live temporaries; JAX's `peak_memory_in_bytes`.
         allocated_bytes: The peak and the gaps between buffers.
-        arguments_bytes: Arguments: state and batch of a train step.
         aliased_bytes: Arguments that results are written into: a donated state.
         largest: Temporaries of at least 1 MiB at the peak, largest first.
     """
@@ -74,18 +69,17 @@ def is_complete(folder: Path) -> bool:
 
 
 def read_memory(folder: Path) -> CompiledMemory:
-    """Read the memory of the program whose reports are in a folder.
+    """Read the memory of the program whose reports are in a folder, or raise a ValueError for an unknown format.
 
     Only the device's main memory counts (color 0). Temporaries share one allocation, everything else is live during
     the whole program.
-
-    Raises:
-        ValueError: The reports have an unknown format.
     """
     fixed = arguments = aliased = shared = 0
     is_shared = False
     temporaries: list[_Temporary] = []
-    assignment, ranges = _read(folder, ASSIGNMENT), _live_ranges(_read(folder, LIVE_RANGE))
+    assignment, live_ranges = _read(folder, ASSIGNMENT), _read(folder, LIVE_RANGE)
+    body = live_ranges.partition("BufferLiveRange:")[2].partition("Live ranges at")[0]
+    ranges = {name: (int(first), int(last)) for name, first, last in _RANGE.findall(body)}
     for line in assignment.splitlines():
         if allocation := _ALLOCATION.match(line):
             size, color, rest = int(allocation[1]), int(allocation[2] or 0), allocation[3]
@@ -103,7 +97,7 @@ def read_memory(folder: Path) -> CompiledMemory:
                 raise ValueError(message)
             buffer = Buffer(name=value[1], shape=value[5].partition("{")[0], bytes=int(value[3]))
             if live := ranges.get(value[1] + (value[2] or "{}")):
-                temporaries.append(_Temporary(buffer=buffer, offset=int(value[4]), first=live[0], last=live[1]))
+                temporaries.append(_Temporary(buffer, int(value[4]), *live))
     if not fixed:
         message = "XLA's buffer assignment names no allocation"
         raise ValueError(message)
@@ -118,8 +112,7 @@ def read_memory(folder: Path) -> CompiledMemory:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Temporary:
+class _Temporary(NamedTuple):
     """A buffer in the shared allocation, and the first and last instruction that need it."""
 
     buffer: Buffer
@@ -129,18 +122,10 @@ class _Temporary:
 
 
 def _read(folder: Path, suffix: str) -> str:
-    """Return the newest report of a kind."""
-    files = sorted(folder.glob(f"*{suffix}"))
-    if not files:
+    if not (files := sorted(folder.glob(f"*{suffix}"))):
         message = f"XLA wrote no *{suffix}"
         raise ValueError(message)
     return files[-1].read_text(encoding="utf-8")
-
-
-def _live_ranges(text: str) -> dict[str, tuple[int, int]]:
-    """Return the first and last instruction of each value."""
-    body = text.partition("BufferLiveRange:")[2].partition("Live ranges at")[0]
-    return {name: (int(first), int(last)) for name, first, last in _RANGE.findall(body)}
 
 
 def _largest_moment(temporaries: list[_Temporary]) -> tuple[int, list[Buffer]]:

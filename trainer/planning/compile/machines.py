@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from dataclasses import dataclass
+from importlib.resources import files
 from importlib.util import find_spec
 from typing import Any
 
@@ -21,8 +23,7 @@ class Machine:
 
     Attributes:
         topology: Kind and arrangement of TPU chips as libtpu names them, `v5e:2x4`.
-        chips_per_host: Bounds of a host's chips, or None for libtpu's default.
-        chip_config: `megacore` (two cores are one device), or None for libtpu's default.
+        chips_per_host: Bounds of a host's chips; `chip_config` may be `megacore` (two cores are one device).
         description: `GpuTargetConfigProto` of a CUDA GPU as text.
         cores: Cores of this CPU that one program uses.
         flags: XLA_FLAGS of this CPU, which decide its number of devices.
@@ -91,38 +92,23 @@ def missing_compiler(platform: str) -> str:
 
 
 def describe_gpu(target: Target) -> str:
-    """Return the target description of a CUDA GPU; values missing in the table are the same on all GPUs."""
+    """Return the target description of a CUDA GPU."""
     assert target.compiler is not None, "checked by the caller"
-    card = target.compiler
-    major, minor = card["compute_capability"].split(".")
-    shared = _SHARED_KIB.get(card["compute_capability"], 100) * 1024
-    return f"""
-gpu_device_info {{
-  threads_per_block_limit: 1024
-  threads_per_warp: 32
-  shared_memory_per_block: 49152
-  shared_memory_per_core: {shared}
-  shared_memory_per_block_optin: {shared - 1024 if shared > 65536 else shared}
-  threads_per_core_limit: {1024 if card["compute_capability"] == "7.5" else 2048 if minor == "0" else 1536}
-  core_count: {card["multiprocessors"]}
-  fpus_per_core: {64 if major in ("6", "7") or card["compute_capability"] == "8.0" else 128}
-  block_dim_limit_x: 2147483647
-  block_dim_limit_y: 65535
-  block_dim_limit_z: 65535
-  memory_bandwidth: {int(target.memory_bandwidth or 0)}
-  l2_cache_size: {int(card["l2_cache_mib"] * 2**20)}
-  clock_rate_ghz: {card["clock_ghz"]}
-  device_memory_size: {target.memory_bytes or 0}
-  cuda_compute_capability {{ major: {major} minor: {minor} }}
-  registers_per_core_limit: 65536
-  registers_per_block_limit: 65536
-}}
-platform_name: "CUDA"
-dnn_version_info {{ major: 9 minor: 8 }}
-runtime_version {{ major: 12 minor: 9 }}
-device_description_str: "{target.kind}"
-"""
-
-
-_SHARED_KIB = {"6.0": 64, "7.0": 96, "7.5": 64, "8.0": 164, "8.6": 100, "8.9": 100, "9.0": 228, "12.0": 100}
-"""KiB of shared memory of a multiprocessor by compute capability (CUDA C++ Programming Guide)."""
+    table = tomllib.loads(files("trainer").joinpath("gpus.toml").read_text(encoding="utf-8"))
+    card, capability = target.compiler, target.compiler["compute_capability"]
+    major, minor = capability.split(".")
+    shared = table["shared_kib"].get(capability, 100) * 1024
+    text: str = table["description"]
+    return text.format(
+        card=card,
+        major=major,
+        minor=minor,
+        shared=shared,
+        optin=shared - 1024 if shared > 65536 else shared,
+        threads=1024 if capability == "7.5" else 2048 if minor == "0" else 1536,
+        fpus=64 if major in ("6", "7") or capability == "8.0" else 128,
+        bandwidth=int(target.memory_bandwidth or 0),
+        l2=int(card["l2_cache_mib"] * 2**20),
+        memory=target.memory_bytes or 0,
+        kind=target.kind,
+    )
