@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
+import pickle
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
-from functools import cache, lru_cache
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, cast, get_args, get_origin, get_type_hints
+from typing import NamedTuple
 
 from evidence import layout
 from evidence.grade import RunJudgement
+from evidence.hashes import make_seal, verify_seal
 from evidence.index.summary import RunSummary
 from evidence.layout import user_folder
 from evidence.lock import is_alive
-from evidence.writing import write_text
+from evidence.writing import write_bytes
 
 MOST_ROOTS = 20
 """Number of folders of runs that are cached; those not written for longest are deleted."""
@@ -34,6 +35,7 @@ _FileState = tuple[str, int, int, int]
 """Name, mtime and ctime in ns since 1970, and size in bytes. Anyone can set an mtime back, but not a ctime."""
 
 _UNREADABLE = -1
+_SEAL_BYTES = 64
 
 
 class FolderState(NamedTuple):
@@ -98,78 +100,25 @@ class IndexEntry:
     summary: RunSummary
 
 
-def encode(entry: IndexEntry) -> str:
-    """Return an entry as JSON in one line; dataclasses become lists of their values."""
-    return json.dumps(entry, default=_plain, separators=(",", ":"))
-
-
-def decode(line: str | bytes) -> IndexEntry | None:
-    """Return the entry in a line of JSON, or None if the line is not valid."""
-    try:
-        entry: IndexEntry = _decoder(IndexEntry)(json.loads(line))
-    except (ValueError, TypeError, RecursionError):
-        return None
-    return entry
-
-
-def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, Path) else list(vars(value).values())
-
-
-@cache
-def _decoder(kind: Any) -> Callable[[Any], Any]:
-    """Return a function that turns JSON into a type: a scalar, path, tuple, mapping, or dataclass of such types."""
-    arguments = get_args(kind)
-    if is_dataclass(kind):
-        hints, names = get_type_hints(kind), [field.name for field in fields(kind)]
-        decoders = {at: decoder for at, name in enumerate(names) if (decoder := _decoder(hints[name])) is not _same}
-        make = cast("Callable[..., Any]", kind)
-
-        def build(values: list[Any]) -> Any:
-            for at, decoder in decoders.items():
-                values[at] = decoder(values[at])
-            return make(**dict(zip(names, values, strict=True)))
-
-        return build
-    if kind is Path:
-        return _path
-    if get_origin(kind) is tuple:
-        item = _decoder(arguments[0])
-        return tuple if item is _same else lambda values: tuple(map(item, values))
-    if type(None) in arguments and (inner := _decoder(arguments[0])) is not _same:
-        return lambda value: None if value is None else inner(value)
-    return _same
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-@lru_cache(maxsize=1)
-def _path(name: str) -> Path:
-    """Return a path; an entry contains the same one many times."""
-    return Path(name)
-
-
 def default_folder() -> Path:
     """Return the folder of the cache."""
     return user_folder("XDG_CACHE_HOME", ".cache") / "entries"
 
 
-def save(folder: Path, root: Path, entries: Iterable[tuple[str, str, IndexEntry]]) -> None:
+def save(folder: Path, root: Path, entries: Mapping[str, tuple[str, IndexEntry]]) -> None:
     """Replace the cached entries of a folder of runs; does nothing if the disk cannot be written.
 
     Args:
         folder: Folder of the cache.
         root: Folder of runs.
-        entries: Name of each run folder, digest of its state, and entry.
+        entries: Digest of the state, and entry, by the name of the run folder.
     """
-    lines = [_maker(), *(f"{json.dumps([name, digest])}\t{encode(entry)}" for name, digest, entry in entries)]
+    content = pickle.dumps(entries)
     # Without a cache the next process reads everything again: slower, but right.
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        write_text(_cache_file(folder, root), "\n".join(lines))
-        newest_first = sorted(folder.glob("*.jsonl"), key=lambda path: -path.stat().st_mtime_ns)
+        write_bytes(_cache_file(folder, root), make_seal(_maker() + content).encode("ascii") + content)
+        newest_first = sorted(folder.glob("*.sealed"), key=lambda path: -path.stat().st_mtime_ns)
         for path in newest_first[MOST_ROOTS:]:
             path.unlink()
 
@@ -177,20 +126,19 @@ def save(folder: Path, root: Path, entries: Iterable[tuple[str, str, IndexEntry]
 def load(folder: Path, root: Path, digests: Mapping[str, str]) -> dict[str, IndexEntry]:
     """Return the cached entries whose digests still match, by folder name."""
     try:
-        maker, *lines = _cache_file(folder, root).read_text("ascii").split("\n")
-    except (OSError, ValueError):
+        data = _cache_file(folder, root).read_bytes()
+    except OSError:
         return {}
-    known = {json.dumps([name, digest]): name for name, digest in digests.items()}
-    found = {}
-    for line in lines if maker == _maker() else ():
-        key, _, data = line.partition("\t")
-        if key in known and (entry := decode(data)):
-            found[known[key]] = entry
-    return found
+    seal, content = data[:_SEAL_BYTES], data[_SEAL_BYTES:]
+    # A pickle can run code, so only one that this user's own process wrote, with the same code, is loaded.
+    if not verify_seal(seal.decode("ascii", "replace"), _maker() + content):
+        return {}
+    entries: dict[str, tuple[str, IndexEntry]] = pickle.loads(content)  # noqa: S301 - sealed
+    return {name: entry for name, (digest, entry) in entries.items() if digests.get(name) == digest}
 
 
 @cache
-def _maker() -> str:
+def _maker() -> bytes:
     """Return a digest of the code that reads runs: name, size and mtime of its files."""
     home = Path(__file__).resolve().parents[2]
     digest = hashlib.sha256(sys.version.encode())
@@ -199,8 +147,8 @@ def _maker() -> str:
             if path.suffix in (".py", ".json", ".toml"):
                 status = path.stat()
                 digest.update(f"{path.relative_to(home)} {status.st_size} {status.st_mtime_ns}\n".encode())
-    return digest.hexdigest()
+    return digest.digest()
 
 
 def _cache_file(folder: Path, root: Path) -> Path:
-    return folder / f"{hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:24]}.jsonl"
+    return folder / f"{hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:24]}.sealed"

@@ -36,10 +36,7 @@ LONG_BYTES = 5_000_000
 
 LONG_SECONDS = 0.2
 REST = 10
-"""How many times as long as it took a result is reused, for a caller that refreshes every second.
-
-A running run of a million rows changes every second and takes seconds to read.
-"""
+"""A running run that takes long to read is reused for this many times as long: a million rows change every second."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +63,7 @@ class RunIndex:
     def __init__(self, root: Path, *, follow_links: bool = True, entries_in: Path | None = None) -> None:
         self.root = Path(root)
         self.asked: frozenset[str] = frozenset()
-        self.look_seconds = self._looked_at = 0.0
+        self.look_seconds = 0.0
         self._entries_in = entries_in
         self._follow_links = follow_links
         # Keyed by folder name, because paths are slow to create and there may be thousands.
@@ -75,7 +72,7 @@ class RunIndex:
         self._summaries: Sequence[RunSummary] = []
         self._partial: list[IndexEntry] = []
         self._receipts = 0
-        self._unsaved, self._unsaved_seconds = 0, 0.0
+        self._unsaved_seconds = 0.0
         self._busy = threading.Lock()
 
     def refresh(self, *, progress: Progress | None = None, rest: bool = False) -> Sequence[RunSummary]:
@@ -86,12 +83,10 @@ class RunIndex:
 
         Args:
             progress: Called with the number of changed folders that are read.
-            rest: Whether a result that took long (`LONG_SECONDS`) may be reused for `REST` times as long as it took.
+            rest: Whether a running run that took long to read (`LONG_SECONDS`) may be reused, see `REST`.
         """
         # Collecting garbage among thousands of entries would take half as long as scanning their folders.
         with self._busy, collector_paused():
-            if rest and _is_throttled(self._looked_at, self.look_seconds):
-                return self._summaries
             began = time.monotonic()
             try:
                 names = run_names(self.root, follow_links=self._follow_links)
@@ -109,11 +104,12 @@ class RunIndex:
             receipts = receipts_version()
             if changed or len(known) != len(self._summaries) or receipts != self._receipts:
                 self._receipts = receipts
-                self._reload(changed, states, known, progress)
+                try:
+                    self._reload(changed, states, known, progress)
+                finally:
+                    self._save_cache({**self._known, **known})
                 self._publish(names, known)
                 self._partial = []
-                self._save_cache(self._known)
-            self._looked_at = time.monotonic()
             return self._summaries
 
     @property
@@ -167,10 +163,7 @@ class RunIndex:
                 name, seconds, began = entry.summary.path.name, ended - began, ended
                 known[name] = _KnownRun(state=states[name], entry=entry, read_at=ended, seconds=seconds)
                 self._partial = [*self._partial, entry]  # another thread may be iterating over the old list
-                self._unsaved += 1
                 self._unsaved_seconds += seconds
-                if self._unsaved >= len(known) // 2:  # an interrupted first refresh should not lose everything
-                    self._save_cache(known)
                 if progress:
                     progress(len(known) - before, len(changed))
 
@@ -198,19 +191,15 @@ class RunIndex:
     def _save_cache(self, known: Mapping[str, _KnownRun]) -> None:
         if self._entries_in is None or self._unsaved_seconds < WORTH_SAVING_SECONDS:
             return
-        entries = ((name, run.state.digest, run.entry) for name, run in known.items())
-        cache.save(self._entries_in, self.root, entries)
-        self._unsaved, self._unsaved_seconds = 0, 0.0
+        cache.save(self._entries_in, self.root, {name: (run.state.digest, run.entry) for name, run in known.items()})
+        self._unsaved_seconds = 0.0
 
     def _is_fresh(self, name: str, state: FolderState, *, rest: bool) -> bool:
         run = self._known.get(name)
         if run is None:
             return False
-        return run.state == state or (rest and state.is_held and _is_throttled(run.read_at, run.seconds))
-
-
-def _is_throttled(ended: float, seconds: float) -> bool:
-    return seconds > LONG_SECONDS and time.monotonic() - ended < REST * seconds
+        is_throttled = run.seconds > LONG_SECONDS and time.monotonic() - run.read_at < REST * run.seconds
+        return run.state == state or (rest and state.is_held and is_throttled)
 
 
 def _judge_together(entries: Sequence[IndexEntry]) -> tuple[list[RunReport], list[RunSummary]]:

@@ -10,15 +10,17 @@ import contextlib
 import gc
 import json
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from evidence.grade import judge
-from evidence.index.cache import IndexEntry, decode, encode
+from evidence.index.cache import IndexEntry
 from evidence.index.summary import summarize
 from evidence.run import read_run
 
@@ -60,13 +62,15 @@ def iter_entries(folders: Sequence[Path]) -> Iterator[IndexEntry]:
         workers = [_start_worker(rest[number::count], stack) for number in range(count)]
         yield from map(read_entry, folders[:FIRST])
         for number, folder in enumerate(rest):
-            worker = workers[number % count]
-            line = worker.stdout.readline() if worker and worker.stdout else ""
-            yield decode(line) or read_entry(folder)  # The line is empty if the worker died.
+            try:
+                entry: IndexEntry = pickle.load(workers[number % count])  # noqa: S301 - of our own process
+            except (EOFError, pickle.UnpicklingError):  # The worker died.
+                entry = read_entry(folder)
+            yield entry
 
 
-def _start_worker(folders: Sequence[Path], stack: contextlib.ExitStack) -> subprocess.Popen[str] | None:
-    """Start a worker that ends with `stack`, or return None if the interpreter cannot be started."""
+def _start_worker(folders: Sequence[Path], stack: contextlib.ExitStack) -> BinaryIO:
+    """Start a worker that ends with `stack`, and return its output, which is empty if it cannot be started."""
     home = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join([home, *filter(None, [os.environ.get("PYTHONPATH")])])
     with tempfile.TemporaryFile("w+") as names:
@@ -76,20 +80,20 @@ def _start_worker(folders: Sequence[Path], stack: contextlib.ExitStack) -> subpr
         env = {**os.environ, "PYTHONPATH": path}
         try:
             pipes: dict[str, Any] = {"stdin": names, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-            worker = stack.enter_context(subprocess.Popen(command, **pipes, env=env, text=True))
+            worker = stack.enter_context(subprocess.Popen(command, **pipes, env=env))
         except OSError:
-            return None
+            return BytesIO()
     stack.callback(worker.kill)
-    return worker
+    return cast("BinaryIO", worker.stdout)
 
 
 def worker_main() -> None:
-    """Read a JSON list of paths from standard input, and write one entry per line to standard output."""
+    """Read a JSON list of paths from standard input, and write each entry to standard output."""
     gc.disable()  # Thousands of small objects without cycles; collecting costs an eighth of the time.
     if hasattr(os, "nice"):
         os.nice(10)  # Training on this machine comes first.
     for folder in json.load(sys.stdin):
-        sys.stdout.write(encode(read_entry(Path(folder))) + "\n")
+        pickle.dump(read_entry(Path(folder)), sys.stdout.buffer)
         sys.stdout.flush()
 
 

@@ -268,7 +268,6 @@ def test_running_run_is_throttled_only_on_request(
     with RunLock(folder) if is_at_work else nullcontext():
         assert [summary.grade for summary in index.refresh(rest=True)] == ["consistent"]
         monkeypatch.setattr("evidence.index.index.LONG_SECONDS", -1.0)
-        index._looked_at = -1e12
         assert index.is_current(folder)
         apply(folder, {"file": "metrics.jsonl", "line": 1, "pointer": "/loss", "value": 1.0})
         assert index.is_current(folder) == is_at_work
@@ -403,7 +402,7 @@ def test_reset_mtime_does_not_hide_a_change(root: Path, read: list[str], tmp_pat
 def test_other_code_reads_again(root: Path, read: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     RunIndex(root, entries_in=tmp_path / "kept").refresh()
     read.clear()
-    monkeypatch.setattr(cache, "_maker", lambda: "a release that judges otherwise")
+    monkeypatch.setattr(cache, "_maker", lambda: b"a release that judges otherwise")
     RunIndex(root, entries_in=tmp_path / "kept").refresh()
     assert len(read) == 4
 
@@ -416,7 +415,7 @@ def test_damaged_cache_is_ignored(root: Path, read: list[str], tmp_path: Path, d
     file.write_bytes(file.read_bytes()[:-100] if damage is None else damage)
     read.clear()
     assert RunIndex(root, entries_in=folder).refresh() == summaries
-    assert len(read) == (1 if damage is None else 4), "a cut file loses its last entry alone"
+    assert len(read) == 4
 
 
 def test_entry_is_valid_for_one_state_of_one_folder_and_keeps_odd_values(root: Path, tmp_path: Path) -> None:
@@ -424,7 +423,7 @@ def test_entry_is_valid_for_one_state_of_one_folder_and_keeps_odd_values(root: P
     huge = replace(entry, summary=replace(entry.summary, steps_done=10**30))
     half = replace(entry, summary=replace(entry.summary, model="\ud800", last_loss=float("inf")))
     entries = {"huge": huge, "half": half, "run-0": entry}
-    cache.save(tmp_path / "kept", root, [(name, "s", one) for name, one in entries.items()])
+    cache.save(tmp_path / "kept", root, {name: ("s", one) for name, one in entries.items()})
     assert cache.load(tmp_path / "kept", root, dict.fromkeys(entries, "s")) == entries
     assert cache.load(tmp_path / "kept", root, {"run-0": "t"}) == {}
     assert cache.load(tmp_path / "kept", root.parent, {"run-0": "s"}) == {}
