@@ -20,7 +20,7 @@ from evidence.bundle.contents import RUNS, bundle_problem, files_of_run, folder_
 from evidence.bundle.reading import is_unpacked_bundle
 from evidence.bundle.secrets import redact_text
 from evidence.bundle.unpacked import refuse_invalid
-from evidence.bundle.verify import CheckedRun, check_runs, verified_runs
+from evidence.bundle.verify import CheckedRun, check_runs, verified_bundle
 from evidence.compare.scores import ALPHA, Pair, compare_runs
 from evidence.compare.settings import SETTINGS_OF_MANIFEST
 from evidence.effective import flatten
@@ -105,9 +105,9 @@ def shared_report(paths: Sequence[Path]) -> bytes:
             for run, packed in ((run, files_of_run(run.folder).packed) for run in runs)
         ]
         for path in bundles:
-            verdict, unpacked = stack.enter_context(verified_runs(path))
+            verdict = stack.enter_context(verified_bundle(path))
             refuse_invalid(verdict)
-            runs += unpacked
+            runs += verdict.runs
         # A smoke run's score means nothing for a full run.
         modes = {each.name: get_str(each.run.manifest, "mode") for each in runs}
         pairs = compare_runs([each.run for each in runs]).pairs if len(runs) > 1 else ()

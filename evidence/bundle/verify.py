@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,27 +47,41 @@ _HASH_MISMATCH = ("TP201", "TP231")
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerifiedRun:
-    """A run folder, perhaps unpacked from a bundle, with its grade and the findings of `trainproof check`.
+class CheckedRun:
+    """A run with its grade and the findings of `trainproof check`.
 
     Attributes:
+        run: The run; for a bundle, its folder exists only while the bundle is open.
         folder_grade: Grade that follows from its files alone, as everyone finds it.
         findings: Problems, with files relative to the run folder.
         proofs: This user's receipts, and those in the folder.
         files: Files with paths relative to the bundle; empty before they are hashed.
-        commit: Commit of the code that the run states, or None.
         stated_grade: Grade that the bundle states, under its present name, or None.
     """
 
-    name: str
+    run: Run
     folder_grade: Grade
     findings: tuple[Problem, ...]
     manifest_sha256: str | None = None
     proofs: tuple[Proof, ...] = ()
     files: tuple[StoredFile, ...] = ()
-    commit: str | None = None
     stamps: tuple[Timestamp, ...] = ()
     stated_grade: str | None = None
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return self.run.path
+
+    @property
+    def name(self) -> str:
+        """Name of the run folder."""
+        return self.folder.resolve().name
+
+    @property
+    def commit(self) -> str | None:
+        """Commit of the code that the run states, or None."""
+        return self.run.manifest["code"]["commit"] if self.run.manifest else None
 
     @property
     def grade(self) -> Grade:
@@ -78,18 +92,6 @@ class VerifiedRun:
     def errors(self) -> list[Problem]:
         """The findings that are errors."""
         return [finding for finding in self.findings if finding.severity == "error"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class CheckedRun(VerifiedRun):
-    """A run whose folder still exists."""
-
-    run: Run
-
-    @property
-    def folder(self) -> Path:
-        """The run folder."""
-        return self.run.path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +161,7 @@ class BundleVerdict:
 
     path: Path
     findings: tuple[Problem, ...]
-    runs: tuple[VerifiedRun, ...] = ()
+    runs: tuple[CheckedRun, ...] = ()
     content_sha256: str | None = None
     manifest_sha256: str | None = None
     partial: bool = False
@@ -244,13 +246,11 @@ def check_runs(folders: Sequence[Path], redactions: Sequence[Redaction] = ()) ->
         sha256 = run_sha256(run.path)
         checked.append(
             CheckedRun(
-                name=run.path.resolve().name,
                 run=run,
                 folder_grade=report.grade,
                 findings=tuple(relative_to_run(finding, run.path) for finding in report.findings),
                 manifest_sha256=sha256,
                 proofs=find_proofs(run.path, sha256) if sha256 and report.grade.name == "consistent" else (),
-                commit=run.manifest["code"]["commit"] if run.manifest else None,
             )
         )
     return sorted(checked, key=lambda each: each.name)
@@ -292,28 +292,24 @@ def verify_bundle(path: Path, *, progress: Progress | None = None) -> BundleVerd
     Raises:
         OSError: The file cannot be read, or the temporary folder not be written.
     """
-    with verified_runs(path, progress=progress) as (verdict, _):
+    with verified_bundle(path, progress=progress) as verdict:
         return verdict
 
 
 @contextmanager
-def verified_runs(
-    path: Path, *, progress: Progress | None = None
-) -> Iterator[tuple[BundleVerdict, Sequence[CheckedRun]]]:
-    """Verify a bundle and give the verdict and its runs, whose documents stay unpacked meanwhile."""
+def verified_bundle(path: Path, *, progress: Progress | None = None) -> Iterator[BundleVerdict]:
+    """Verify a bundle and give the verdict; the documents of its runs stay unpacked meanwhile."""
     with ExitStack() as stack:
         try:
             files = stack.enter_context(open_bundle(path))
             found = files.hashes(progress)
-            result = _check_files(path, files, found, stack.enter_context(scratch_folder("trainproof-verify-")))
+            verdict = _check_files(path, files, found, stack.enter_context(scratch_folder("trainproof-verify-")))
         except ProblemError as error:
-            result = BundleVerdict(path=path, findings=worst_first(error.problems)), ()
-        yield result
+            verdict = BundleVerdict(path=path, findings=error.problems)
+        yield verdict
 
 
-def _check_files(
-    path: Path, files: BundleFiles, found: Mapping[str, StoredFile], folder: Path
-) -> tuple[BundleVerdict, Sequence[CheckedRun]]:
+def _check_files(path: Path, files: BundleFiles, found: Mapping[str, StoredFile], folder: Path) -> BundleVerdict:
     """Check a bundle whose files were read once, in an empty private folder."""
     documents = sum(size for name, size in files.sizes.items() if _is_run_document(name))
     lists = ((name, files.sizes.get(name, 0), MAX_LIST_BYTES) for name in (HASHES, BUNDLE_MANIFEST))
@@ -344,11 +340,10 @@ def _check_files(
     if manifest:
         problems += [*_manifest_problems(found, names, manifest), *_grade_problems(runs, partial=manifest["partial"])]
     is_sound = manifest is not None and not any(problem.severity == "error" for problem in problems)
-    kept = [field.name for field in fields(VerifiedRun)]
-    verdict = BundleVerdict(
+    return BundleVerdict(
         path=path,
         findings=worst_first(problems),
-        runs=tuple(VerifiedRun(**{name: getattr(run, name) for name in kept}) for run in runs),
+        runs=tuple(runs),
         content_sha256=manifest["content_sha256"] if manifest and is_sound else None,
         manifest_sha256=found[BUNDLE_MANIFEST].sha256 if is_sound else None,
         partial=stated.get("partial", False),
@@ -357,7 +352,6 @@ def _check_files(
         size_bytes=sum(each.size_bytes for each in found.values()),
         unchecked=tuple(name for name in sorted(found) if name.startswith(_UNCHECKED)),
     )
-    return verdict, runs
 
 
 def _is_run_document(path: str) -> bool:
@@ -440,7 +434,7 @@ def _count_masks(files: BundleFiles, path: str) -> int:
     return content.decode(utf16_encoding(content) or "utf-8", "replace").count(MASK)
 
 
-def _grade_problems(runs: Sequence[VerifiedRun], *, partial: bool) -> Iterator[Problem]:
+def _grade_problems(runs: Sequence[CheckedRun], *, partial: bool) -> Iterator[Problem]:
     """Yield runs whose grade differs from the stated one, or that such a bundle may not hold."""
     for run in runs:
         place, grade = f"{RUNS}/{run.name}", run.folder_grade.name
