@@ -22,7 +22,7 @@ from dashboard.serve import has_login
 from evidence import hashes, layout
 from evidence.extras import install_command
 from evidence.hashes import sha256_file, sha256_json, sha256_lines
-from evidence.index import cache
+from evidence.index.index import cache_folder
 from evidence.layout import LOCK
 from evidence.lock import RunLock, is_alive, refuse_without_locks
 from evidence.writing import RowWriter, write_json, write_text
@@ -250,7 +250,7 @@ def homeless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_user_without_a_home_gets_a_private_temporary_folder(homeless: Path):
     home = homeless / f"trainproof-{os.getuid()}"
     assert environment.cache_folder() == home / ".cache" / "trainproof"
-    assert cache.default_folder() == home / ".cache" / "trainproof" / "entries"
+    assert cache_folder() == home / ".cache" / "trainproof" / "entries"
     assert layout.user_data_folder() == home / ".local" / "share" / "trainproof"
     assert home.stat().st_mode & 0o777 == 0o700
     assert hashes.verify_seal(hashes.make_seal(b"job"), b"job")
