@@ -24,18 +24,21 @@ from typing import BinaryIO, Literal
 from zipfile import is_zipfile
 
 from evidence import layout
-from evidence.bundle.container import Progress, StoredFile, central_directory, local_header
 from evidence.bundle.contents import (
     BUNDLE_MANIFEST,
     HASHES,
     REPORT,
     RUNS,
+    Progress,
     RunFiles,
+    StoredFile,
     bundle_problem,
+    central_directory,
     content_sha256,
     files_of_run,
     folder_problems,
     hash_lines,
+    local_header,
 )
 from evidence.bundle.page import output_problems, report_html
 from evidence.bundle.reading import read_blocks

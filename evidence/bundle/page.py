@@ -15,8 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from evidence.bundle.container import StoredFile
-from evidence.bundle.contents import RUNS, bundle_problem, files_of_run, folder_problems
+from evidence.bundle.contents import RUNS, StoredFile, bundle_problem, files_of_run, folder_problems
 from evidence.bundle.reading import is_unpacked_bundle
 from evidence.bundle.secrets import redact_text
 from evidence.bundle.unpacked import refuse_invalid

@@ -20,8 +20,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NoReturn
 
-from evidence.bundle.container import LARGE, UTF8_FLAG, Progress, StoredFile, central_directory, local_header
-from evidence.bundle.contents import HASHES, bundle_problem, name_problem, portable_form, read_hash_lines
+from evidence.bundle.contents import (
+    HASHES,
+    LARGE,
+    UTF8_FLAG,
+    Progress,
+    StoredFile,
+    bundle_problem,
+    central_directory,
+    local_header,
+    name_problem,
+    portable_form,
+    read_hash_lines,
+)
 from evidence.layout import holds_run
 from schemas.formats import quantity, visible
 from schemas.problems import Problem, ProblemError

@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from evidence.bundle.container import Progress, StoredFile
 from evidence.bundle.contents import (
     BUNDLE_MANIFEST,
     HASHES,
     REPORT,
     RUNS,
+    Progress,
+    StoredFile,
     bundle_problem,
     content_sha256,
     read_hash_lines,

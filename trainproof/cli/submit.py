@@ -18,7 +18,7 @@ from trainproof.output import print_json, progress_bar
 
 if TYPE_CHECKING:
     from evidence.bundle.build import BuildReport
-    from evidence.bundle.container import Progress
+    from evidence.bundle.contents import Progress
     from evidence.bundle.secrets import Redaction
     from evidence.bundle.verify import BundleVerdict, CheckedRun
     from evidence.proof.timestamps import Timestamp
