@@ -155,7 +155,7 @@ def explain_violations(kind: str, value: Any, *, file: str, lines: Lines) -> lis
     """Return a problem for each rule that a value breaks, at most `MAX_PROBLEMS`."""
     if compile_validator(kind).is_valid(value):
         return []
-    is_large = _has_more_values(value, MAX_VALUES)
+    is_large = json.dumps(value).count(",") > MAX_VALUES
     problems = list(islice(_explain_all(kind, value, file, lines, only_first=is_large), MAX_PROBLEMS + 1))
     if is_large or len(problems) > MAX_PROBLEMS:
         problems = problems[:MAX_PROBLEMS]
@@ -171,18 +171,6 @@ def _explain_all(kind: str, value: Any, file: str, lines: Lines, *, only_first: 
         if (key := (violation.path, violation.keyword)) not in seen:
             seen.add(key)
             yield from _explain(_find(kind, value, violation), violation.keyword, file, lines)
-
-
-def _has_more_values(value: Any, limit: int) -> bool:
-    """Return whether lists and objects hold more than `limit` values in all."""
-    count, containers = 0, [value] if isinstance(value, dict | list) else []
-    for container in containers:
-        items = container.values() if isinstance(container, dict) else container
-        count += len(items)
-        if count > limit:
-            return True
-        containers += [item for item in items if isinstance(item, dict | list)]
-    return False
 
 
 @dataclass(frozen=True, kw_only=True)

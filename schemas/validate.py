@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,36 +28,27 @@ from schemas.reading import (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Document:
-    """A document and its problems.
+def read_document(path: str | Path, kind: str) -> ParseResult:
+    """Read a JSON or YAML document and check it against the schema of its kind; never raises on its content.
 
-    Attributes:
-        value: The object, valid or not, or None if the file does not contain one.
-        problems: Errors and warnings, worst first.
-        lines: Line of each value in the file.
+    Its value, valid or not, is None if it is not an object. Its problems are sorted, the worst first.
     """
-
-    value: dict[str, Any] | None
-    problems: tuple[Problem, ...]
-    lines: Lines = unknown_lines
-
-
-def read_document(path: str | Path, kind: str) -> Document:
-    """Read a JSON or YAML document and check it against the schema of its kind; never raises on its content."""
     file = str(path)
     try:
         data = _read_bounded(Path(path))
     except OSError as error:
-        return Document(value=None, problems=(os_error_problem(error, file=file),))
+        return ParseResult(problems=(os_error_problem(error, file=file),))
     except ProblemError as refused:
-        return Document(value=None, problems=refused.problems)
+        return ParseResult(problems=refused.problems)
     parsed = parse_yaml(data, file=file) if kind in YAML_KINDS else parse_json(data, file=file)
     if not parsed.is_read:
-        return Document(value=None, problems=parsed.problems)
-    problems = sorted([*parsed.problems, *_shape_problems(kind, parsed, file)], key=lambda one: one.line or 0)
+        return parsed
+    # A place with a problem of the text (NaN, a duplicate key) is not reported a second time for its value.
+    reported = {problem.pointer for problem in parsed.problems} - {None}
+    found = _check_json(kind, parsed.value, file, parsed.lines)
+    problems = [*parsed.problems, *(problem for problem in found if problem.pointer not in reported)]
     value = parsed.value if isinstance(parsed.value, dict) else None
-    return Document(value=value, problems=worst_first(problems), lines=parsed.lines)
+    return replace(parsed, value=value, problems=worst_first(sorted(problems, key=lambda one: one.line or 0)))
 
 
 def check_value(kind: str, value: Any, *, file: str, lines: Lines = unknown_lines) -> list[Problem]:
@@ -74,14 +66,14 @@ def check_value(kind: str, value: Any, *, file: str, lines: Lines = unknown_line
     """
     if (other := _find_other_value(value)) is None:
         return _check_json(kind, value, file, lines)
-    pointer, found = other
+    pointer, what = other
     form, group = ("YAML", "a group of keys") if kind in YAML_KINDS else ("JSON", "an object")
     return [
         problem_of(
             "TP127",
             file=file,
             pointer=pointer,
-            what=f"{_describe_other_value(found)} is not a {form} value.",
+            what=f"{what} is not a {form} value.",
             why=None,
             expected=f"{group}, a list, text, a finite number, true, false or null",
         )
@@ -105,13 +97,6 @@ def _read_bounded(path: Path) -> bytes:
         limit = f"at most {MOST_VALUES:,} values"
         raise ProblemError([too_large(f"The document has about {values:,} values", limit, file=str(path))])
     return data
-
-
-def _shape_problems(kind: str, parsed: ParseResult, file: str) -> list[Problem]:
-    # A place with a problem of the text (NaN, a duplicate key) is not reported a second time for its value.
-    reported = {problem.pointer for problem in parsed.problems} - {None}
-    found = _check_json(kind, parsed.value, file, parsed.lines)
-    return [problem for problem in found if problem.pointer not in reported]
 
 
 def _check_json(kind: str, value: Any, file: str, lines: Lines) -> list[Problem]:
@@ -154,34 +139,23 @@ def _check_version(document: dict[str, Any], value: dict[str, Any], file: str, l
     )
 
 
-def _find_other_value(value: Any) -> tuple[str, Any] | None:
-    """Return pointer and value of something that JSON cannot hold (NaN, bytes, an array), or None."""
-    waiting: list[tuple[str, Any]] = [("", value)]
-    while waiting:
-        pointer, one = waiting.pop()
-        if isinstance(one, dict) and all(isinstance(key, str) for key in one):
-            waiting.extend((pointer + pointer_to([key]), item) for key, item in one.items())
-            one = "".join(one)
-        elif isinstance(one, list):
-            waiting.extend((f"{pointer}/{index}", item) for index, item in enumerate(one))
-            continue
-        is_text = isinstance(one, str) and not LONE_SURROGATE.search(one)
-        is_number = (
-            math.isfinite(one) if isinstance(one, float) else isinstance(one, int) and abs(one) < 10**MOST_DIGITS
-        )
-        if not (one is None or is_text or is_number):
-            return pointer, one
-    return None
-
-
-def _describe_other_value(value: Any) -> str:
-    # Not with repr: that of an array can be long, and Python refuses to format an int of thousands of digits.
-    if isinstance(value, float):
-        return str(value)
-    if isinstance(value, int):
-        return f"A whole number of more than {MOST_DIGITS} digits"
-    if isinstance(value, str):
-        return "Text with half a surrogate pair"
-    if isinstance(value, dict):
-        return "An object with keys that are not text"
-    return f"A value of the Python type {type(value).__name__}"
+def _find_other_value(value: Any, pointer: str = "") -> tuple[str, str] | None:
+    """Return pointer and description of something that JSON cannot hold (NaN, bytes, an array), or None."""
+    items: Iterable[tuple[Any, Any]] = value.items() if isinstance(value, dict) else ()
+    items = enumerate(value) if isinstance(value, list) else items
+    text = "".join(map(str, value)) if isinstance(value, dict) else value
+    what = None
+    if isinstance(value, dict) and not all(isinstance(key, str) for key in value):
+        what = "An object with keys that are not text"
+    elif isinstance(text, str) and LONE_SURROGATE.search(text):
+        what = "Text with half a surrogate pair"
+    elif isinstance(value, float) and not math.isfinite(value):
+        what = str(value)
+    elif isinstance(value, int) and abs(value) >= 10**MOST_DIGITS:
+        what = f"A whole number of more than {MOST_DIGITS} digits"
+    elif not isinstance(value, dict | list | str | float | int | None):
+        what = f"A value of the Python type {type(value).__name__}"
+    if what:
+        return pointer, what
+    found = (_find_other_value(item, pointer + pointer_to([key])) for key, item in items)
+    return next(filter(None, found), None)
