@@ -156,7 +156,6 @@ class RowField:
         title: Heading, `Tokens seen`.
         meaning: What is measured, as sentences.
         unit: Unit of the value; empty for plain numbers and the time.
-        is_required: Whether every row has it.
         is_axis: Whether it can be the x axis.
         panel: How it is drawn over the steps (the keys `large`, `log` and `exactly`), or None if it is not.
     """
@@ -165,7 +164,6 @@ class RowField:
     title: str
     meaning: str
     unit: str
-    is_required: bool
     is_axis: bool
     panel: Mapping[str, Any] | None
 
@@ -173,18 +171,16 @@ class RowField:
 @cache
 def row_fields() -> tuple[RowField, ...]:
     """Return the fields of a metric row in the order of the schema."""
-    document = schema(METRIC_ROW)
     return tuple(
         RowField(
             name=name,
             title=node["title"],
             meaning=node["description"],
             unit=node.get("x-unit", ""),
-            is_required=name in document["required"],
             is_axis=node.get("x-axis", False),
             panel=node.get("x-panel"),
         )
-        for name, node in document["properties"].items()
+        for name, node in schema(METRIC_ROW)["properties"].items()
     )
 
 

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from functools import cache
 from importlib.util import find_spec
 from itertools import islice
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from schemas.catalog import (
     LARGEST_EXACT,
@@ -39,26 +39,12 @@ larger document only the first error is explained."""
 Path = tuple[str | int, ...]
 
 
-class Violation(NamedTuple):
-    """A schema error: path to the value, path through the schema with each `$ref` as a step, and the keyword."""
-
-    path: Path
-    evaluation: tuple[str, ...]
-    keyword: str
-
-
-class Validator(Protocol):
-    """A compiled schema."""
-
-    is_valid: Callable[[Any], bool]
-    are_valid: Callable[[list[Any]], bool]
-
-    def violations(self, value: Any, *, only_first: bool) -> Iterator[Violation]:
-        """Yield the errors of an invalid value, unknown keys last."""
+Violation = tuple[Path, tuple[str, ...]]
+"""A schema error: path to the value, and path through the schema to the keyword, with each `$ref` as a step."""
 
 
 @cache
-def compile_validator(kind: str) -> Validator:
+def compile_validator(kind: str) -> _RustValidator | _PythonValidator:
     """Compile the schema of a kind with jsonschema-rs, or with jsonschema if that is not installed."""
     return _RustValidator(kind) if find_spec("jsonschema_rs") else _PythonValidator(kind)
 
@@ -80,9 +66,8 @@ class _RustValidator:
 
     def violations(self, value: Any, *, only_first: bool) -> Iterator[Violation]:
         for error in self._first(value) if only_first else self._validator.iter_errors(value):
-            *evaluation, keyword = map(str, error.evaluation_path)
             path = restore_empty_keys(value, error.instance_path, error.instance)
-            yield Violation(path, tuple(evaluation), keyword)
+            yield path, tuple(map(str, error.evaluation_path))
 
     def _first(self, value: Any) -> Iterator[Any]:
         try:
@@ -109,9 +94,8 @@ class _PythonValidator:
         if not only_first:
             errors = sorted(errors, key=lambda error: error.validator == "unevaluatedProperties")
         for error in islice(errors, 1 if only_first else None):
-            *steps, keyword = map(str, error.absolute_schema_path)
-            evaluation = tuple(_with_references(self._schema, steps, keyword))
-            yield Violation(tuple(error.absolute_path), evaluation, keyword)
+            steps = list(map(str, error.absolute_schema_path))
+            yield tuple(error.absolute_path), tuple(_with_references(self._schema, steps))
 
 
 def _drop_float_limits(document: dict[str, Any]) -> dict[str, Any]:
@@ -124,16 +108,15 @@ def _drop_float_limits(document: dict[str, Any]) -> dict[str, Any]:
     return limited
 
 
-def _with_references(document: dict[str, Any], steps: Sequence[str], keyword: str) -> Iterator[str]:
+def _with_references(document: dict[str, Any], steps: Sequence[str]) -> Iterator[str]:
     """Yield a schema path with each `$ref` as a step of its own; jsonschema leaves them out."""
-    node = document
-    for place, step in enumerate((*steps, keyword)):
+    node: Any = document
+    for step in steps:
         while step not in node and "$ref" in node:
             yield "$ref"
             document, node = resolve(document, node["$ref"])
-        if place < len(steps):
-            yield step
-            node = node[step]
+        yield step
+        node = node[step]
 
 
 def restore_empty_keys(value: Any, path: Sequence[str | int], instance: Any) -> Path:
@@ -166,11 +149,11 @@ def explain_violations(kind: str, value: Any, *, file: str, lines: Lines) -> lis
 
 def _explain_all(kind: str, value: Any, file: str, lines: Lines, *, only_first: bool) -> Iterator[Problem]:
     seen = set()
-    for violation in compile_validator(kind).violations(value, only_first=only_first):
+    for path, (*steps, keyword) in compile_validator(kind).violations(value, only_first=only_first):
         # The validator reports each missing key on its own; here they are one problem.
-        if (key := (violation.path, violation.keyword)) not in seen:
-            seen.add(key)
-            yield from _explain(_find(kind, value, violation), violation.keyword, file, lines)
+        if (path, keyword) not in seen:
+            seen.add((path, keyword))
+            yield from _explain(_find(kind, value, path, steps), keyword, file, lines)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,12 +176,12 @@ class _Place:
         return words[0].upper() + words[1:] if isinstance(self.value, dict | list) else words
 
 
-def _find(kind: str, value: Any, violation: Violation) -> _Place:
-    for part in violation.path:
+def _find(kind: str, value: Any, path: Path, evaluation: Sequence[str]) -> _Place:
+    for part in path:
         value = value[part]
     document = node = schema(kind)
     meaning = ""
-    steps = iter(violation.evaluation)
+    steps = iter(evaluation)
     for step in steps:
         if step == "$ref":
             document, node = resolve(document, node["$ref"])
@@ -210,7 +193,7 @@ def _find(kind: str, value: Any, violation: Violation) -> _Place:
             node = node[step]
         # The first description is that of the field; one behind a $ref describes its type.
         meaning = meaning or node.get("description", "")
-    return _Place(kind=kind, path=violation.path, value=value, node=node, document=document, meaning=meaning)
+    return _Place(kind=kind, path=path, value=value, node=node, document=document, meaning=meaning)
 
 
 def _explain(place: _Place, keyword: str, file: str, lines: Lines) -> Iterator[Problem]:

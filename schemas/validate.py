@@ -119,21 +119,19 @@ def _check_version(document: dict[str, Any], value: dict[str, Any], file: str, l
     version = value["schema_version"]
     if version in VERSIONS or "schema_version" not in document.get("properties", ()):
         return None
-    why = advice = None
+    what = f"{format_value(version)} is not a schema version; nothing else was checked."
+    advice: str | None = "Write the version of the document."
     if isinstance(version, str) and re.fullmatch(r"[0-9]+\.[0-9]+", version):
-        what = f"The document has schema version {version}; nothing else was checked."
-        why = "The meaning of its fields may differ."
-    else:
-        what = f"{format_value(version)} is not a schema version; nothing else was checked."
-        is_unquoted = isinstance(version, int | float) and str(version) in VERSIONS
-        advice = "Put it in quotation marks: it is text." if is_unquoted else "Write the version of the document."
+        what, advice = f"The document has schema version {version}; nothing else was checked.", None
+    elif isinstance(version, int | float) and str(version) in VERSIONS:
+        advice = "Put it in quotation marks: it is text."
     return problem_of(
         "TP115",
         file=file,
         line=lines("/schema_version"),
         pointer="/schema_version",
         what=what,
-        why=why,
+        why=None if advice else "The meaning of its fields may differ.",
         expected=expected,
         next=advice,
     )

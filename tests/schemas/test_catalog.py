@@ -66,7 +66,6 @@ def test_the_wheel_carries_the_schemas():
 def test_the_fields_of_a_metric_row_are_those_of_the_schema():
     document = schema("metric_row")
     assert [field.name for field in row_fields()] == list(document["properties"])
-    assert [field.name for field in row_fields() if field.is_required] == document["required"]
     assert [field.name for field in row_fields() if field.is_axis] == ["step", "tokens_seen", "time"]
     nodes = {name: resolve_node(node, document) for name, node in document["properties"].items()}
     assert [name for name, node in nodes.items() if set(node_types(node)) - {"integer", "number", "null"}] == ["time"]
@@ -82,7 +81,6 @@ def test_a_new_field_of_the_schema_is_a_field_of_a_row():
             title="KL",
             meaning="Divergence.",
             unit="nats",
-            is_required=False,
             is_axis=False,
             panel={"log": True},
         )
