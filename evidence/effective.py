@@ -54,8 +54,7 @@ MANIFEST_PATHS: Mapping[str, str] = {
 }
 """Where a manifest contains the effective value of a setting outside of the group `effective`, as dotted paths."""
 
-FLOAT32 = 1e-6
-"""Relative error of a number that was stored as float32."""
+FLOAT32 = 1e-6  # relative error of a number that was stored as float32
 
 _LEFT_TO_THE_PROGRAM = {
     "model.revision": None,

@@ -27,8 +27,7 @@ from schemas.reading import column
 
 GradeName = Literal["verified", "consistent", "measured", "partial", "template", "contradictory", "not a run"]
 
-GRADES: tuple[GradeName, ...] = get_args(GradeName)
-"""Every grade, best first."""
+GRADES: tuple[GradeName, ...] = get_args(GradeName)  # every grade, best first
 
 NEXT_STEPS: Mapping[GradeName, str] = {
     "verified": "",
@@ -41,8 +40,7 @@ NEXT_STEPS: Mapping[GradeName, str] = {
 }
 """What raises each grade."""
 
-FOLDER = "folder"
-"""Scope of a grade that rests on the files of a run alone."""
+FOLDER = "folder"  # scope of a grade that rests on the files of a run alone
 
 FORMER_NAMES: Mapping[str, GradeName] = {"verified": "consistent"}
 """Present names of grades in older bundles, where `verified` did not require a reproduction."""

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 from evidence.layout import user_data_folder
 
-CHUNK_BYTES = 2**18
-"""Bytes of a file that are hashed at a time."""
+CHUNK_BYTES = 2**18  # bytes of a file that are hashed at a time
 
 
 def sha256_file(path: Path) -> str:

@@ -125,8 +125,7 @@ _SCORE_FILES = (layout.EVAL_SUMMARY, layout.PREDICTIONS, layout.BASELINE_PREDICT
 
 _RESULTS = ("tokens_seen", "first_loss", "last_loss", "best_loss", "mean_loss", "train_seconds")
 
-_LARGEST = 1e300
-"""Larger numbers come from invalid documents and cannot be displayed everywhere."""
+_LARGEST = 1e300  # larger numbers come from invalid documents and cannot be displayed everywhere
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,11 +49,8 @@ ROW_FILES = (
 
 NO_ROWS = Rows(values=[], problems=(), torn_tail=False, bytes_read=0)
 
-TOLERANCE = 1e-9
-"""Largest difference between a stated and a recomputed number, relative for numbers above 1."""
-
-CLOCK_SECONDS = 2.0
-"""How far time services correct the system clock of a running machine."""
+TOLERANCE = 1e-9  # largest difference between a stated and a recomputed number, relative for numbers above 1
+CLOCK_SECONDS = 2.0  # how far time services correct the system clock of a running machine
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,8 +29,7 @@ from schemas.catalog import (
 from schemas.formats import format_value, join_words, quantity
 from schemas.problems import Lines, Problem, pointer_to, problem_of
 
-MAX_PROBLEMS = 20
-"""Schema errors of one document that are explained."""
+MAX_PROBLEMS = 20  # schema errors of one document that are explained
 
 MAX_VALUES = 20_000
 """Values of a document whose errors are all listed, which takes minutes and gigabytes for a million wrong items. Of a

@@ -24,14 +24,9 @@ Lines = Callable[[str], int | None]
 
 RANK: dict[Severity, int] = {"error": 0, "warning": 1, "note": 2}
 
-MAX_PER_KIND = 5
-"""Maximum number of problems shown per code and file; the others are counted."""
-
-INTERNAL_ERROR = 4
-"""Exit code of a command that stopped on an error inside trainproof."""
-
-FROM_RULE = "\0"
-"""Default of `problem_of`'s `why`: the reason of the rule."""
+MAX_PER_KIND = 5  # maximum number of problems shown per code and file; the others are counted
+INTERNAL_ERROR = 4  # exit code of a command that stopped on an error inside trainproof
+FROM_RULE = "\0"  # default of `problem_of`'s `why`: the reason of the rule
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,32 +28,18 @@ from schemas.explain import compile_validator, explain_violations
 from schemas.formats import format_value, quantity
 from schemas.problems import Lines, Problem, ProblemError, pointer_to, problem_of, unknown_lines
 
-LARGEST_DOCUMENT = 64 << 20
-"""Bytes of a document; 64 first examples of 8,192 tokens take 50 million."""
+LARGEST_DOCUMENT = 64 << 20  # bytes of a document; 64 first examples of 8,192 tokens take 50 million
 
 MOST_VALUES = 4_000_000
 """Values of a document, estimated from its commas and brackets; a value of two bytes can take 200 bytes of memory."""
 
-LONGEST_ROW = 16 << 20
-"""Bytes of a row; an answer of a million tokens fits."""
-
-LARGEST_ROWS = 512 << 20
-"""Bytes of a JSONL file; two million steps fit."""
-
-MOST_CHARACTERS = 1 << 20
-"""Characters of a YAML file; a longer configuration is a mistake or an attack."""
-
-MOST_LEVELS = 64
-"""Levels of nested objects and lists; our deepest document has 6."""
-
-MOST_DIGITS = 308
-"""Digits of an integer; larger ones may not fit into a 64-bit float."""
-
-MOST_EXPLAINED = 100
-"""Lines of a JSONL file whose problems are explained."""
-
-MOST_COUNTED = 1_000
-"""Further lines with problems that are counted before reading stops."""
+LONGEST_ROW = 16 << 20  # bytes of a row; an answer of a million tokens fits
+LARGEST_ROWS = 512 << 20  # bytes of a JSONL file; two million steps fit
+MOST_CHARACTERS = 1 << 20  # characters of a YAML file; a longer configuration is a mistake or an attack
+MOST_LEVELS = 64  # levels of nested objects and lists; our deepest document has 6
+MOST_DIGITS = 308  # digits of an integer; larger ones may not fit into a 64-bit float
+MOST_EXPLAINED = 100  # lines of a JSONL file whose problems are explained
+MOST_COUNTED = 1_000  # further lines with problems that are counted before reading stops
 
 BATCH_BYTES = 1 << 15
 """Bytes of rows per batch of decoding and validation; a batch should fit into the processor's cache."""
@@ -205,7 +191,7 @@ class _JsonDecoder(json.JSONDecoder):
     def _int(self, literal: str) -> int | None:
         return int(literal) if len(literal.lstrip("-")) <= MOST_DIGITS else self._constant(literal)
 
-    def _constant(self, _literal: str) -> None:
+    def _constant(self, _literal: str) -> Any:
         self.is_odd = True
 
 
@@ -696,8 +682,7 @@ class _RowReader:
 
 Array = NDArray[np.float64]
 
-SECONDS = "seconds"
-"""The column made of the field `time`: seconds since 1970."""
+SECONDS = "seconds"  # the column made of the field `time`: seconds since 1970
 
 
 class Columns(dict[str, Array]):

@@ -144,8 +144,8 @@ def jobs() -> list[Job]:
 
 
 def signature(folder: Path) -> str:
-    """Return a hash that changes with every file of a run and when its process ends."""
-    return folder_state(str(folder)).digest
+    """Return a text that changes with every file of a run and when its process ends."""
+    return str(folder_state(str(folder)))
 
 
 def reader_zone() -> tzinfo:

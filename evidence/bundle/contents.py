@@ -36,8 +36,7 @@ DATE, TIME = 1 << 5 | 1, 0  # 1 January 1980, 00:00: the earliest time a zip can
 UNIX = 3
 MODE = 0o100644  # regular file, readable by all
 UTF8_FLAG = 1 << 11
-LARGE = 0xFFFFFFFF
-"""Sizes and offsets from this value on are stored in a zip64 field."""
+LARGE = 0xFFFFFFFF  # sizes and offsets from this value on are stored in a zip64 field
 
 Progress = Callable[[int, int], None]
 """Called with the bytes done and the total."""

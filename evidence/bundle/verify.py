@@ -36,15 +36,13 @@ from schemas.formats import join_words, quantity
 from schemas.problems import Problem, ProblemError, worst_first
 from schemas.validate import read_document
 
-GRADES_PACKED = frozenset({"consistent", "measured"})
-"""Grades that are packed without a label."""
+GRADES_PACKED = frozenset({"consistent", "measured"})  # grades that are packed without a label
 GRADES_LABELLED = frozenset({"partial", "template"})
 """Grades that are packed only with the label `partial`; no others are packed."""
 _MAX_DOCUMENT_BYTES = 8 << 30  # of run documents, without weights, that are unpacked to be checked
 _UNCHECKED = (REPORT, "ro-crate-metadata.json", "schemas/")
 """Files of which only the hash is checked; the last two were packed by earlier versions."""
-_HASH_MISMATCH = ("TP201", "TP231")
-"""Findings that a redacted file causes."""
+_HASH_MISMATCH = ("TP201", "TP231")  # findings that a redacted file causes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,8 +24,7 @@ State = Literal["passed", "not exercised", "failed"]
 Lineage = Literal["same configuration", "same but for size"]
 """A smoke run has the configuration of the full run with fewer steps, or also a smaller model, batch or dataset."""
 
-STAGES = ("load", "compile", "first step", "steps", "save", "resume", "evaluate", "seal")
-"""Stages of a run in order."""
+STAGES = ("load", "compile", "first step", "steps", "save", "resume", "evaluate", "seal")  # stages of a run in order
 
 QUESTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("same model", ("model.name", "model.revision", "model.parameters")),

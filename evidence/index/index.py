@@ -43,21 +43,15 @@ from schemas.validate import read_document
 Progress = Callable[[int, int], None]
 """Called with the number of runs read and the number of runs in total."""
 
-WORTH_A_PROCESS = 100
-"""Number of runs that take longer to read than a worker takes to start."""
-FIRST = 20
-"""Runs read in this process while the workers start: as many as a screen shows."""
-
-LONG_BYTES = 5_000_000
-"""Size of a file from which on reading a run takes longer than a screenful of ordinary runs."""
+WORTH_A_PROCESS = 100  # number of runs that take longer to read than a worker takes to start
+FIRST = 20  # runs read in this process while the workers start: as many as a screen shows
+LONG_BYTES = 5_000_000  # size of a file from which on reading a run takes longer than a screenful of ordinary runs
 LONG_SECONDS = 0.2
 REST = 10
 """A running run that takes long to read is reused for this many times as long: a million rows change every second."""
 
-WORTH_SAVING_SECONDS = 0.5
-"""Reading time since the cache was last written that is worth writing it again."""
-MOST_ROOTS = 20
-"""Number of folders of runs that are cached; those not written for longest are deleted."""
+WORTH_SAVING_SECONDS = 0.5  # reading time since the cache was last written that is worth writing it again
+MOST_ROOTS = 20  # number of folders of runs that are cached; those not written for longest are deleted
 _SEAL_BYTES = 64
 
 _FileState = tuple[str, int, int, int]

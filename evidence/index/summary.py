@@ -24,8 +24,7 @@ from schemas.catalog import number_names
 from schemas.problems import Problem
 from schemas.reading import Array, get_number, get_str
 
-MOST_POINTS = 40
-"""Largest number of points in the loss curve of a summary."""
+MOST_POINTS = 40  # largest number of points in the loss curve of a summary
 
 
 @dataclass(frozen=True, kw_only=True)
