@@ -58,23 +58,14 @@ th, td { text-align: left; padding: .28rem .6rem .28rem 0; border-bottom: 1px so
 """
 
 
-def report_html(runs: Sequence[CheckedRun], *, partial: bool = False, compared: Sequence[str] | None = None) -> str:
-    """Write the page: how to check it, then one section for each run.
-
-    `compared` are sentences on how the runs compare, or None for the page of a bundle.
-    """
+def report_html(runs: Sequence[CheckedRun], *, partial: bool = False, compared: Sequence[str] = ()) -> str:
+    """Write the page: how to check it, sentences on how the runs compare, then one section for each run."""
     names, count = ", ".join(run.name for run in runs), quantity(len(runs), "run")
-    if compared is None:
-        introduction = (
-            f'<p class="soft">{count}. This page was written when the bundle was built, and nothing checks it. Run '
-            "<code>trainproof verify</code> on the bundle to check the runs, and "
-            "<code>trainproof compare --html</code> to write this page again.</p>\n"
-        )
-    else:
-        introduction = (
-            f'<p class="soft">{count}. This page shows the run files and proves nothing by itself. Run '
-            "<code>trainproof check</code> on the folder, or <code>trainproof verify</code> on its bundle.</p>\n"
-        ) + "".join(f"<p><strong>{_text(sentence)}</strong></p>\n" for sentence in compared)
+    introduction = (
+        f'<p class="soft">{count}. This page shows the run files and proves nothing by itself. Run '
+        "<code>trainproof check</code> on a run folder or <code>trainproof verify</code> on a bundle to check the "
+        "runs, and <code>trainproof compare --html</code> to write this page again.</p>\n"
+    ) + "".join(f"<p><strong>{_text(sentence)}</strong></p>\n" for sentence in compared)
     label = (
         '<p class="warning"><strong>Partial evidence.</strong> This bundle holds runs that are unfinished, empty or '
         "have errors. They were packed on request and are not results.</p>\n"

@@ -57,13 +57,19 @@ _LENGTH_GROUPS = ("limits.", "recording.", "checkpoint.", "evaluation.")
 _KEY_SETTINGS = ("data.dataset", "method.kind", "optimizer.name", "optimizer.learning_rate", "optimizer.schedule")
 _MAX_SMOKE_RUNS = 50
 
+_BANDS: Mapping[str, Band] = {
+    **dict.fromkeys(("memory", "step time", "speed", "training time"), "should scale"),
+    **dict.fromkeys(("last loss", "score"), "may differ"),
+}
+"""How figures of both runs should be related; the others must agree."""
+
 _LOSS_TOLERANCE = {"float32": 1e-3, "bfloat16": 2e-2, "float16": 2e-2}
 """Relative tolerance of the first losses of the same parameters and rows, by compute dtype."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SmokeAnswer:
-    """Answer to one question about a smoke run and a full run (None if a value is missing), with the values of both."""
+    """Answer to one question about both runs (None if a value is missing), with the values of both."""
 
     question: str
     same: bool | None
@@ -129,34 +135,26 @@ class SmokeCheck:
 
 def check_smoke_run(smoke: Run, smoke_report: RunReport, full: Run, full_report: RunReport) -> SmokeCheck:
     """Compare a smoke run with a full run."""
-    smoke_facts = build_record(smoke, smoke_report.findings).facts
-    full_facts = build_record(full, full_report.findings).facts
-    return _check(smoke.path.name, smoke_facts, smoke_report.grade, full.path.name, full_facts, full_report.grade)
+    pairs = ((smoke, smoke_report), (full, full_report))
+    return check_smoke(*((run.path.name, build_record(run, found.findings).facts, found.grade) for run, found in pairs))
 
 
-def check_smoke_pair(names: Sequence[str], facts: Sequence[Run], grades: Sequence[Grade]) -> SmokeCheck | None:
-    """Compare two runs, or return None if they are not one smoke run and one full run with valid manifests."""
-    runs = zip(names, facts, grades, strict=True)
-    by_mode = {run.manifest["mode"]: (name, run, grade) for name, run, grade in runs if run.manifest}
-    return (
-        _check(*by_mode["smoke"], *by_mode["full"]) if len(facts) == 2 and set(by_mode) == {"smoke", "full"} else None
-    )
-
-
-def _check(smoke: str, smoke_run: Run, smoke_grade: Grade, full: str, full_run: Run, full_grade: Grade) -> SmokeCheck:
-    answers = tuple(_answers(smoke_run, full_run))
-    figures = tuple(_figures(smoke_run, full_run, answers))
-    stages = run_stages(smoke_run)
+def check_smoke(smoke: tuple[str, Run, Grade], full: tuple[str, Run, Grade]) -> SmokeCheck:
+    """Compare a smoke run with a full run, each with its name, what may be shown of it, and its grade."""
+    (name, run, grade), (full_name, full_run, full_grade) = smoke, full
+    answers = tuple(_answers(run, full_run))
+    figures = tuple(_figures(run, full_run, answers))
+    stages = run_stages(run)
     return SmokeCheck(
-        smoke=smoke,
-        full=full,
-        summary=_summary(smoke, full, smoke_grade, stages, figures),
+        smoke=name,
+        full=full_name,
+        summary=_summary(name, full_name, grade, stages, figures),
         answers=answers,
         figures=figures,
         smoke_stages=stages,
         full_stages=run_stages(full_run),
-        proved=tuple(_proved(smoke_run, smoke_grade)) if answers else (),
-        not_proved=tuple(_not_proved(smoke_run, full_run, answers, full_grade)),
+        proved=tuple(_proved(run, grade)) if answers else (),
+        not_proved=tuple(_not_proved(run, full_run, answers, full_grade)),
     )
 
 
@@ -253,54 +251,33 @@ def _field_changes(answer: SmokeAnswer) -> Iterator[str]:
 
 
 def _figures(smoke: Run, full: Run, answers: Sequence[SmokeAnswer]) -> Iterator[SmokeFigure]:
-    dtype = get_str(full.manifest, "model", "dtypes", "compute") or ""
-    other_rows = "" if _rows(smoke) == _rows(full) else "other rows"
-    must_agree = {  # relative tolerance, and the reason why two values need not agree
-        "first loss": (_LOSS_TOLERANCE.get(dtype, 0.0), _other_start(smoke, full)),
-        "supervised share": (1e-9, other_rows),
-        "number types": (0.0, ""),
-        "parameters": (0.0, ""),
+    other_program = next((each.question for each in answers if each.question in _PROGRAM and not each.same), "")
+    remarks = {
+        "first loss": _other_start(smoke, full),
+        "supervised share": "" if _rows(smoke) == _rows(full) else "other rows",
+        **dict.fromkeys(("number types", "parameters"), ""),
     }
-    differing = [answer.question for answer in answers if answer.question in _PROGRAM and not answer.same]
-    other_program = differing[0].replace("same", "different", 1) if differing else ""
-    smoke_values, full_values = _run_figures(smoke), _run_figures(full)
-    for name, ours in smoke_values.items():
-        theirs = full_values[name]
-        if name in ("last loss", "score"):
-            yield SmokeFigure(name=name, band="may differ", smoke=ours, full=theirs)
-            continue
-        if name not in must_agree:
-            expected = _training_time(smoke_values["step time"], full) if name == "training time" else ours
-            yield SmokeFigure(
-                name=name,
-                band="should scale",
-                smoke=ours,
-                full=theirs,
-                remark=other_program,
-                expected=None if other_program or expected.number is None else expected,
-            )
-            continue
-        tolerance, remark = must_agree[name]
-        agrees: bool | None = None
-        if not remark and formats.NOTHING not in (ours.text, theirs.text):
+    dtype = get_str(full.manifest, "model", "dtypes", "compute") or ""
+    tolerances = {"first loss": _LOSS_TOLERANCE.get(dtype, 0.0), "supervised share": 1e-9}
+    predicted, measured = _run_figures(smoke), _run_figures(full)
+    for name, ours in predicted.items():
+        theirs, band, agrees, expected = measured[name], _BANDS.get(name, "must agree"), None, None
+        remark = remarks.get(name, other_program.replace("same", "different", 1) if band == "should scale" else "")
+        if band == "must agree" and not remark and formats.NOTHING not in (ours.text, theirs.text):
             is_text = ours.number is None or theirs.number is None
+            tolerance = tolerances.get(name, 0.0)
             agrees = ours.text == theirs.text if is_text else values_equal(ours.number, theirs.number, tolerance)
+        if band != "may differ" and not remark:
+            expected = ours
+        if name == "training time" and expected:  # at the step time of the smoke run
+            step, steps = predicted["step time"].number, get_number(full.manifest, "training", "steps_planned")
+            seconds = None if step is None or steps is None else step * steps
+            expected = FigureValue(number=seconds, text=formats.duration(seconds))
+        if band == "should scale" and expected and expected.number is None:
+            expected = None
         yield SmokeFigure(
-            name=name,
-            band="must agree",
-            smoke=ours,
-            full=theirs,
-            agrees=agrees,
-            remark=remark,
-            expected=None if remark else ours,
+            name=name, band=band, smoke=ours, full=theirs, agrees=agrees, remark=remark, expected=expected
         )
-
-
-def _training_time(step: FigureValue, full: Run) -> FigureValue:
-    """Return the training time of a full run at the step time of the smoke run."""
-    steps = get_number(full.manifest, "training", "steps_planned")
-    seconds = None if step.number is None or steps is None else step.number * steps
-    return FigureValue(number=seconds, text=formats.duration(seconds))
 
 
 def _other_start(smoke: Run, full: Run) -> str:
