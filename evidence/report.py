@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -132,34 +133,23 @@ _LARGEST = 1e300  # larger numbers come from invalid documents and cannot be dis
 class JudgedRecord:
     """A run as it may be shown.
 
-    Attributes:
-        facts: The run without its withheld figures; an import has no documents.
-        withheld: Sentences that name the withheld figures, with the reason.
-        sources: The files of another tool with all facts, rows and answers, or None for a run of trainproof.
-        unscored: Why its answers were not scored, as the end of a sentence, or "" if they were.
+    `facts` is the run without its withheld figures, which the sentences of `withheld` name with the reason. `sources`
+    are the files of another tool, whose answers are not scored, or None for a run of trainproof.
     """
 
     facts: Run
     figures: Figures
     withheld: tuple[str, ...]
     sources: ImportedRun | None
-    unscored: str
-    findings: tuple[Problem, ...]
 
 
 def build_record(run: Run, findings: Sequence[Problem]) -> JudgedRecord:
     """Return what may be shown of a run with these problems."""
-    view = run.foreign()
-    if view is None:
-        shown, withheld = trace(run, findings)
-        figures, unscored = _figures(shown), ""
-    else:
-        shown, withheld = run, ()
+    if (view := run.foreign()) is not None:
         figures = replace(tool_figures(view), run_id=get_str(run.raw(layout.IMPORT), "run_id"))
-        unscored = "imported from another tool and has not been scored"
-    return JudgedRecord(
-        facts=shown, figures=figures, withheld=withheld, sources=view, unscored=unscored, findings=tuple(findings)
-    )
+        return JudgedRecord(facts=run, figures=figures, withheld=(), sources=view)
+    shown, withheld = trace(run, findings)
+    return JudgedRecord(facts=shown, figures=_figures(shown), withheld=withheld, sources=None)
 
 
 def trace(run: Run, findings: Iterable[Problem]) -> tuple[Run, tuple[str, ...]]:
@@ -294,7 +284,7 @@ def list_documents(run: Run, view: ImportedRun | None, findings: Iterable[Proble
             for name, values in zip(names, found, strict=True)
         )
     problems, states = tuple(findings), []
-    for name in (name for names in CARDS.values() for name in names):
+    for name in chain.from_iterable(CARDS.values()):
         schema = document_kind(name) or ""
         rows = run.rows(name) if is_rows(schema) and name in run.files else None
         state = DocumentState(
@@ -307,13 +297,6 @@ def list_documents(run: Run, view: ImportedRun | None, findings: Iterable[Proble
         )
         states.append(state)
     return tuple(states)
-
-
-def count_errors(
-    states: Sequence[DocumentState], folder: Path, findings: Sequence[Problem]
-) -> tuple[DocumentState, ...]:
-    """Return the documents with their numbers of errors."""
-    return tuple(replace(state, errors=len(document_errors(folder, state.name, findings))) for state in states)
 
 
 def document_errors(folder: Path, name: str, findings: Iterable[Problem]) -> list[Problem]:
@@ -354,17 +337,10 @@ _FORMATS: dict[str, Callable[[Number], str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Headline:
-    """A main figure of a run.
+    """A main figure of a run, or one that was not measured, with its 95 % interval if it has one.
 
-    Attributes:
-        name: Its name.
-        unit: Unit of value, low and high.
-        value: The figure, or None if it was not measured.
-        low: Lower end of its 95 % interval, or None without an interval.
-        high: Upper end of its 95 % interval.
-        of: What a count is out of, such as the planned steps, or None.
-        lenient: The score if answers in any form are accepted, or None.
-        scope: What it was measured of, for peak memory only. Figures of different scopes must not be compared.
+    `of` is what a count is out of, such as the planned steps, and `lenient` the score if answers in any form are
+    accepted. Peak memory has a `scope`; figures of different scopes must not be compared.
     """
 
     name: str
@@ -396,20 +372,19 @@ def headlines(record: JudgedRecord) -> tuple[Headline, ...]:
     figures = record.figures
     seconds, tokens = figures.train_seconds, figures.tokens_seen
     steps = Headline(name="optimizer steps", unit="count", value=figures.steps_done, of=figures.steps_planned)
+    peak = figures.peak_memory
     others: tuple[tuple[str, Unit, Number | None], ...] = (
         ("tokens seen", "count", tokens),
         ("first loss", "nats", figures.first_loss),
         ("last loss", "nats", figures.last_loss),
         ("best loss", "nats", figures.best_loss),
         ("speed", "tokens per second", tokens / seconds if tokens and seconds else None),
+        ("peak memory", "bytes", peak.bytes if peak else None),
+        ("training time", "seconds", seconds),
     )
-    measured = (Headline(name=name, unit=unit, value=value) for name, unit, value in others)
-    peak = figures.peak_memory
-    memory = Headline(
-        name="peak memory", unit="bytes", value=peak.bytes if peak else None, scope=peak.scope if peak else None
-    )
-    time = Headline(name="training time", unit="seconds", value=seconds)
-    return (steps, *measured, memory, time, *score_headlines(record.facts))
+    scopes = {"peak memory": peak.scope} if peak else {}
+    measured = (Headline(name=name, unit=unit, value=value, scope=scopes.get(name)) for name, unit, value in others)
+    return (steps, *measured, *score_headlines(record.facts))
 
 
 def score_headlines(run: Run) -> tuple[Headline, ...]:
@@ -436,6 +411,6 @@ def score_headline(name: str, metric: Document | None, lenient: Number | None = 
     """Return the headline of a metric in eval_summary.json."""
     if metric is None:
         return Headline(name=name, unit="fraction", value=None)
-    ends = metric["interval"] or {"low": None, "high": None}
-    interval = {"low": ends["low"], "high": ends["high"]}
-    return Headline(name=name, unit="fraction", value=metric["value"], **interval, of=metric["n"], lenient=lenient)
+    low, high = (get_number(metric, "interval", end) for end in ("low", "high"))
+    value = metric["value"]
+    return Headline(name=name, unit="fraction", value=value, low=low, high=high, of=metric["n"], lenient=lenient)

@@ -58,17 +58,13 @@ class Figures:
     """The main figures of a run of any tool. None if missing, contradictory or withheld.
 
     Attributes:
-        mode: smoke or full.
         status: succeeded, failed, interrupted or running; None for runs of other tools.
-        method: How the model was adapted.
         device: Kind and number of the devices, or the description of another tool.
         steps_done: Optimizer steps completed; of a running run, the step of the last row.
-        steps_planned: Optimizer steps requested.
         tokens_seen: Training tokens, without padding if the rows record it.
         losses: `[rows]` finite training losses in order, in nats per supervised token.
         last_loss: Loss of the last row, or None if it is not finite.
         duration_seconds: Time from start to end, or else to the last row.
-        peak_memory: Peak memory with its scope.
     """
 
     run_id: str | None = None
@@ -114,10 +110,7 @@ class Run:
     invalid file. Rows exclude a torn last line.
 
     Attributes:
-        folder: The run folder, as the caller named it.
         files: Every regular file in it except weights, as sorted paths with forward slashes.
-        manifest: run_manifest.json; the other documents and rows are named like their files.
-        imported: import.json.
         notes: notes.json, or empty notes if it is missing or invalid.
         alive: Whether a process holds the folder now.
         problems: Problems of the folder and its documents. Those of rows are reported when the rows are read.

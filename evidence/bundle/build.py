@@ -95,9 +95,8 @@ class ChecklistItem:
 class BuildReport:
     """Result of building a bundle.
 
-    Packing the same files again with another program changes `zip_sha256` but not `content_sha256`. `left_out` are
-    files and folders that were not packed, `warnings` are about personal details, and `challenges` state for each run
-    with a score whether its model can be questioned.
+    `left_out` are files and folders that were not packed, `warnings` are about personal details, and `challenges` state
+    for each run with a score whether its model can be questioned.
     """
 
     output: Path

@@ -198,8 +198,8 @@ def _refusals(first: str, a: JudgedRecord, second: str, b: JudgedRecord) -> tupl
 def _missing(name: str, record: JudgedRecord) -> str | None:
     """Describe what a run lacks for any comparison of scores, or return None."""
     facts = record.facts
-    if record.unscored:
-        return f"{name} is {record.unscored}."
+    if record.sources is not None:
+        return f"{name} is imported from another tool and has not been scored."
     if facts.manifest is None:
         return f"{name} has no valid {layout.MANIFEST}; run `trainproof check` for details."
     if layout.PREDICTIONS not in facts.files:

@@ -18,7 +18,7 @@ import numpy as np
 from evidence import layout
 from evidence.effective import PeakMemory, Scalar, peak_memory, scalar_settings
 from evidence.grade import FOLDER, GradeName, RunReport
-from evidence.report import DocumentState, build_record, count_errors, list_documents
+from evidence.report import DocumentState, build_record, document_errors, list_documents
 from evidence.run import Figures, Run
 from schemas.catalog import number_names
 from schemas.problems import Problem
@@ -31,22 +31,16 @@ MOST_POINTS = 40  # largest number of points in the loss curve of a summary
 class RunSummary:
     """One line of a list of runs. A field is None if the value is missing or invalid.
 
-    `evidence.run.Figures` describes the attributes that are not listed here.
+    `evidence.run.Figures`, `evidence.grade.Grade` and `JudgedRecord` describe the attributes that are not listed here.
 
     Attributes:
-        path: The run folder.
         run_id: The manifest's run id, or the name of the folder.
         loss_points: At most `MOST_POINTS` losses in order, the extremes of equal parts of the run.
-        score: Exact match, 0 to 1, with its 95 % interval, or None if it cannot be traced to valid predictions.
-        baseline_score: Exact match of the untrained model.
-        problem_count: Number of errors and warnings.
-        first_problem: The worst error or warning.
+        score: Exact match, 0 to 1, or None if it cannot be traced to valid predictions.
+        problem_count: Number of errors and warnings, of which `first_problem` is the worst.
         parent: Id of the run that this run continues.
         settings: Every scalar setting of config.yaml by dotted name.
         figures: Every traceable figure by name, see `collect_figures`.
-        withheld: Sentences that name the figures that are not shown, with the reason.
-        scope: What the grade rests on, see `Grade`.
-        coverage: How much of the run was reproduced by someone the reader trusts; empty if nothing was.
         documents: State of manifest, eval summary and logs.
     """
 
@@ -126,7 +120,9 @@ def apply_report(summary: RunSummary, report: RunReport) -> RunSummary:
         coverage=report.grade.coverage,
         problem_count=len(bad),
         first_problem=bad[0] if bad else None,
-        documents=count_errors(summary.documents, summary.path, bad),
+        documents=tuple(
+            replace(state, errors=len(document_errors(summary.path, state.name, bad))) for state in summary.documents
+        ),
     )
 
 

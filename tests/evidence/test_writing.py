@@ -276,6 +276,8 @@ def test_temporary_home_of_somebody_else_is_not_used(how: str, homeless: Path):
 
 
 FOLDER = "/home/me/train proof"
+SITE = "https://example.org/trainproof"
+EXTRAS = "[train,dashboard]"
 COMMIT = {"vcs": "git", "commit_id": "47b000e7b4"}
 
 
@@ -284,18 +286,9 @@ COMMIT = {"vcs": "git", "commit_id": "47b000e7b4"}
     [
         (None, 'pip install "trainproof[train,dashboard]"'),
         ({"dir_info": {}, "url": Path(FOLDER).as_uri()}, f'pip install "{FOLDER}[train,dashboard]"'),
-        (
-            {"dir_info": {"editable": True}, "url": Path(FOLDER).as_uri()},
-            f'pip install --editable "{FOLDER}[train,dashboard]"',
-        ),
-        (
-            {"url": "https://example.org/trainproof.git", "vcs_info": COMMIT},
-            'pip install "trainproof[train,dashboard] @ git+https://example.org/trainproof.git@47b000e7b4"',
-        ),
-        (
-            {"url": "https://example.org/trainproof-0.1.0.zip", "archive_info": {}},
-            'pip install "trainproof[train,dashboard] @ https://example.org/trainproof-0.1.0.zip"',
-        ),
+        ({"dir_info": {"editable": True}, "url": Path(FOLDER).as_uri()}, f'pip install --editable "{FOLDER}{EXTRAS}"'),
+        ({"url": f"{SITE}.git", "vcs_info": COMMIT}, f'pip install "trainproof{EXTRAS} @ git+{SITE}.git@47b000e7b4"'),
+        ({"url": f"{SITE}.zip", "archive_info": {}}, f'pip install "trainproof{EXTRAS} @ {SITE}.zip"'),
     ],
     ids=["an index", "a folder", "an editable folder", "a repository", "an archive"],
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from comparing import compared, runs_of
 from mutations import apply
 from synthetic import STARTED, write_rows, write_run
 
@@ -22,27 +23,11 @@ from evidence.compare.smoke import (
     find_smoke_runs,
     newest_smoke_pair,
 )
-from evidence.grade import Grade, RunReport
 from evidence.index.index import index_runs
 from evidence.index.summary import RunSummary
 from evidence.layout import LOG
 from evidence.proof.verification import grade_run
 from evidence.run import read_run
-
-
-def runs_of(root: Path, *settings: dict[str, Any]) -> list[Path]:
-    """Return runs a, b, c … of 30 items that differ in their seeds."""
-    return [
-        write_run(root, name, **{"items": 30, "seed": seed} | setting)
-        for seed, (name, setting) in enumerate(zip("abcdef", settings, strict=False))
-    ]
-
-
-def compared(*folders: Path):
-    """Return the comparison as if nothing were wrong with the runs, so that a test may change one thing of one."""
-    grade = Grade(name="consistent", reasons=("So it is said.",))
-    runs = [read_run(folder) for folder in folders]
-    return compare_runs(runs, [RunReport(path=run.path, grade=grade, findings=()) for run in runs])
 
 
 def test_smoke_against_full(tmp_path: Path):
