@@ -98,11 +98,7 @@ def holds_weights(path: str) -> bool:
 
 
 def is_lfs_pointer(path: Path) -> bool:
-    """Return whether a file is a Git LFS pointer instead of its content.
-
-    Raises:
-        OSError: The file cannot be read.
-    """
+    """Return whether a file is a Git LFS pointer instead of its content."""
     with path.open("rb") as file:
         return file.read(len(_LFS_POINTER)) == _LFS_POINTER
 

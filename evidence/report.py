@@ -7,7 +7,7 @@ figures are reported with the reason.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -28,22 +28,21 @@ from schemas import formats
 from schemas.catalog import document_kind, is_rows
 from schemas.formats import NOTHING, join_lines, join_words, quantity
 from schemas.problems import Problem, ProblemError, problem_of
-from schemas.reading import column, get_number, get_path, get_str, seconds_between
+from schemas.reading import Array, column, get_number, get_path, get_str, seconds_between
 from schemas.render import render_github, render_json, render_sarif, render_text
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Result of `check`: a report per run folder, the single documents requested, and their problems."""
+    """Result of `check`: a report per run folder, and the problems of the single documents requested."""
 
     runs: tuple[RunReport, ...]
-    documents: tuple[Path, ...]
-    findings: tuple[Problem, ...]
+    documents: Mapping[Path, Sequence[Problem]]
 
     @property
     def all_findings(self) -> tuple[Problem, ...]:
         """Problems of runs and documents."""
-        return (*(problem for run in self.runs for problem in run.findings), *self.findings)
+        return tuple(chain.from_iterable([*(run.findings for run in self.runs), *self.documents.values()]))
 
     @property
     def ok(self) -> bool:
@@ -58,13 +57,9 @@ class Report:
                 for run in self.runs
             ],
             "documents": [
-                {"path": str(path), "findings": render_json(self.findings_in(path))} for path in self.documents
+                {"path": str(path), "findings": render_json(found)} for path, found in self.documents.items()
             ],
         }
-
-    def findings_in(self, document: Path) -> list[Problem]:
-        """Return the problems of a single document."""
-        return [problem for problem in self.findings if problem.file == str(document)]
 
 
 def report_text(report: Report) -> str:
@@ -76,8 +71,7 @@ def report_text(report: Report) -> str:
         lines = [f"{str(run.path).ljust(width)}  {run.grade.words}{counts and f': {counts}'}"]
         lines += [f"  {reason}" for reason in _explain_grade(run)]
         parts.append(join_lines(lines) + render_text(run.findings))
-    for path in report.documents:
-        found = report.findings_in(path)
+    for path, found in report.documents.items():
         parts.append(join_lines([f"{path}  {_count(found) or 'valid'}"]) + render_text(found))
     return "".join([*parts, join_lines([_totals(report)])])
 
@@ -320,6 +314,22 @@ def _seal_state(run: Run, name: str, findings: Sequence[Problem]) -> Seal:
     path = str(run.folder / name)
     differs = any(problem.code in _HASH_DIFFERS and problem.file == path for problem in findings)
     return "differs" if differs or name not in run.files else "matches"
+
+
+def thin(values: Array, most: int) -> list[int]:
+    """Return at most `most` indexes of a series, in order, that keep its shape.
+
+    They are the smallest and the largest value of equal parts, and the first gap (NaN) of each.
+    """
+    gaps = np.isnan(values)
+    if len(values) <= most:
+        return list(range(len(values)))
+    kept: set[int] = set()
+    for part in np.array_split(np.arange(len(values)), most // (3 if gaps.any() else 2)):
+        numbers = part[~gaps[part]]
+        ends = [numbers[values[numbers].argmin()], numbers[values[numbers].argmax()]] if len(numbers) else []
+        kept.update(map(int, [*ends, *part[gaps[part]][:1]]))
+    return sorted(kept)
 
 
 Unit = Literal["count", "nats", "tokens per second", "bytes", "seconds", "fraction"]

@@ -47,13 +47,9 @@ BATCH_BYTES = 1 << 15
 
 @dataclass(frozen=True, kw_only=True)
 class ParseResult:
-    """Result of parsing a text.
+    """Problems of a text, and its value with the line of each part if `is_read`.
 
-    Attributes:
-        problems: Errors and warnings.
-        value: The value, if `is_read`.
-        is_read: Whether there is a value. A text can have both a value and problems, such as a duplicate key.
-        lines: Line of each value.
+    A text can have both a value and problems, such as a duplicate key.
     """
 
     problems: tuple[Problem, ...] = ()

@@ -52,13 +52,7 @@ def read_document(path: str | Path, kind: str) -> ParseResult:
 
 
 def check_value(kind: str, value: Any, *, file: str, lines: Lines = unknown_lines) -> list[Problem]:
-    """Check a value against the schema of its kind.
-
-    Args:
-        kind: Kind from `schemas.catalog`.
-        value: A JSON value; what JSON cannot hold is a problem too.
-        file: File name in problems.
-        lines: Line of each value in that file.
+    """Check a value against the schema of its kind (`schemas.catalog`); what JSON cannot hold is a problem too.
 
     Example:
         >>> [problem.what for problem in check_value("eval_item", {"id": "a", "prompt": "1 + 1"}, file="set.jsonl")]
@@ -81,12 +75,7 @@ def check_value(kind: str, value: Any, *, file: str, lines: Lines = unknown_line
 
 
 def _read_bounded(path: Path) -> bytes:
-    """Read a document.
-
-    Raises:
-        OSError: It cannot be read.
-        ProblemError: It is too large.
-    """
+    """Read a document, or raise a `ProblemError` if it is too large."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         data = file.read(LARGEST_DOCUMENT + 1) if size <= LARGEST_DOCUMENT else b""

@@ -270,7 +270,7 @@ def build_bundle(
         allow_partial: Pack partial runs, templates and runs with errors, and label the bundle partial.
         with_weights: Pack checkpoints, adapters and exports.
         with_unlisted: Pack files that a finished run does not list.
-        redact: Mask secrets and home folders in the packed copies of texts; the run folders stay as they are.
+        redact: Mask secrets and home folders in the packed copies of texts.
         progress: Called with the bytes of work done and the total.
 
     Raises:
@@ -288,12 +288,8 @@ def build_bundle(
         if redact:
             # Copies would not show links, unreadable files or a process that writes.
             codes = {"TP843", "TP844", "TP845", _UNREADABLE}
-            _refuse(
-                _in_run(problem, each, folders)
-                for each in inspections
-                for problem in each.blocking
-                if problem.code in codes
-            )
+            found = ((problem, each) for each in inspections for problem in each.blocking if problem.code in codes)
+            _refuse(_in_run(*each, folders) for each in found)
             redactions = tuple(
                 redaction
                 for each in inspections

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import html
 import json
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from evidence.bundle.contents import RUNS, StoredFile, bundle_problem, files_of_run, folder_problems
 from evidence.bundle.reading import is_unpacked_bundle
@@ -27,7 +28,7 @@ from evidence.hashes import sha256_file
 from evidence.layout import MANIFEST, RECEIPTS
 from evidence.notes import Notes
 from evidence.proof.receipts import load_extent, measure_coverage, read_receipts, run_sha256
-from evidence.report import build_record, headlines, score_headline
+from evidence.report import build_record, headlines, score_headline, thin
 from evidence.rules.plausibility import score_caveats
 from evidence.run import Run
 from evidence.scores.recompute import GROUPINGS, describe_form_losses, describe_run_gain
@@ -298,8 +299,7 @@ def _problems(findings: Sequence[Problem]) -> str:
     return f"<h3>Problems</h3>\n{f'<ul>{items}</ul>' if items else '<p>None.</p>'}\n"
 
 
-MAX_POINTS = 1200
-"""Largest number of points drawn; of longer series, each bucket shows its minimum and maximum, so that spikes stay."""
+MAX_POINTS = 1200  # largest number of points drawn
 
 
 def line_plot(points: Sequence[tuple[float, float | None]], title: str) -> str:
@@ -316,7 +316,8 @@ def line_plot(points: Sequence[tuple[float, float | None]], title: str) -> str:
         (664, 284, "end", f"{last:,}"),
     )
     parts = [f'<text x="{x}" y="{y}" text-anchor="{anchor}">{text}</text>' for x, y, anchor, text in labels]
-    for is_gap, piece in groupby(thin(points), key=lambda point: point[1] is None):
+    kept = thin(np.array([y for _, y in points], dtype=np.float64), MAX_POINTS)
+    for is_gap, piece in groupby((points[index] for index in kept), key=lambda point: point[1] is None):
         drawn = [
             (64 + 600 * (x - first) / (last - first or 1), 260 - 244 * (y - low) / (high - low or 1))
             for x, y in piece
@@ -328,16 +329,3 @@ def line_plot(points: Sequence[tuple[float, float | None]], title: str) -> str:
             parts.append(f'<polyline class="line" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in drawn)}"/>')
     grid = '<path class="grid" d="M64 16H664M64 260H664"/>'
     return f'<svg viewBox="0 0 680 300" role="img"><title>{_text(title)}</title>{grid}{"".join(parts)}</svg>'
-
-
-def thin(points: Sequence[tuple[float, float | None]]) -> list[tuple[float, float | None]]:
-    """Reduce a series to at most `MAX_POINTS` points of the same shape, spikes and gaps included."""
-    if len(points) <= MAX_POINTS:
-        return list(points)
-    size = math.ceil(len(points) / (MAX_POINTS // 3))
-    kept: set[tuple[float, float | None]] = set()
-    for start in range(0, len(points), size):
-        bucket = sorted(points[start : start + size], key=lambda point: (point[1] is None, point[1] or 0.0))
-        numbers = [point for point in bucket if point[1] is not None]
-        kept |= {*numbers[:1], *numbers[-1:], *bucket[len(numbers) :][:1]}
-    return sorted(kept, key=lambda point: point[0])

@@ -141,11 +141,7 @@ def find_secrets(file: BinaryIO) -> Iterator[tuple[SecretPattern, int, str]]:
 
 
 def scan_file(path: Path, name: str) -> list[Problem]:
-    """Return a problem for each secret and personal detail in a text of any encoding.
-
-    Raises:
-        OSError: The file cannot be read.
-    """
+    """Return a problem for each secret and personal detail in a text of any encoding."""
     found: dict[str, list[Problem]] = {SECRET: [], DETAIL: []}
     with path.open("rb") as file:
         for pattern, line, shown in find_secrets(file):

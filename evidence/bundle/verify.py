@@ -147,13 +147,12 @@ class AttestationCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class BundleVerdict:
-    """Everything that verifying a bundle found.
+    """Everything that verifying a bundle found; hashes are None if it does not verify.
 
     Attributes:
         findings: Problems of the bundle itself, worst first, with files relative to its root.
         runs: Its runs by name; empty if the archive was refused.
-        content_sha256: Content digest, or None if the bundle does not verify.
-        manifest_sha256: Hash of bundle_manifest.json (label, grades and reasons), or None likewise.
+        manifest_sha256: Hash of bundle_manifest.json (label, grades and reasons).
         files: Number of files, which have `size_bytes` unpacked.
         unchecked: Files outside the runs whose content nothing confirms, such as REPORT.html.
     """
@@ -300,16 +299,16 @@ def verified_bundle(path: Path, *, progress: Progress | None = None) -> Iterator
     """Verify a bundle and give the verdict; the documents of its runs stay unpacked meanwhile."""
     with ExitStack() as stack:
         try:
-            files = stack.enter_context(open_bundle(path))
-            found = files.hashes(progress)
-            verdict = _check_files(path, files, found, stack.enter_context(scratch_folder("trainproof-verify-")))
+            verdict = _check_files(path, stack.enter_context(open_bundle(path)), progress, stack)
         except ProblemError as error:
             verdict = BundleVerdict(path=path, findings=error.problems)
         yield verdict
 
 
-def _check_files(path: Path, files: BundleFiles, found: Mapping[str, StoredFile], folder: Path) -> BundleVerdict:
-    """Check a bundle whose files were read once, in an empty private folder."""
+def _check_files(path: Path, files: BundleFiles, progress: Progress | None, stack: ExitStack) -> BundleVerdict:
+    """Read all files of a bundle once, then check its documents in a private folder that ends with `stack`."""
+    found = files.hashes(progress)
+    folder = stack.enter_context(scratch_folder("trainproof-verify-"))
     documents = sum(size for name, size in files.sizes.items() if _is_run_document(name))
     lists = ((name, files.sizes.get(name, 0), MAX_LIST_BYTES) for name in (HASHES, BUNDLE_MANIFEST))
     for name, size, limit in ((RUNS, documents, _MAX_DOCUMENT_BYTES), *lists):
@@ -322,9 +321,8 @@ def _check_files(path: Path, files: BundleFiles, found: Mapping[str, StoredFile]
     files.write_to(folder, _is_run_document)
     stated = manifest or {}
     redactions = tuple(Redaction(**each) for each in stated.get("redactions", []))
-    if unfit := list(_redaction_problems(redactions, files, found)):
-        problems += unfit
-        redactions = ()
+    unfit = list(_redaction_problems(redactions, files, found))
+    problems, redactions = [*problems, *unfit], () if unfit else redactions
     names = sorted({name.split("/")[1] for name in found if name.startswith(f"{RUNS}/")})
     grades = {each["run_id"]: FORMER_NAMES.get(each["grade"], each["grade"]) for each in stated.get("runs", [])}
     runs = [
@@ -355,8 +353,7 @@ def _check_files(path: Path, files: BundleFiles, found: Mapping[str, StoredFile]
 
 def _is_run_document(path: str) -> bool:
     """Return whether a file of a bundle is a document of a run, not weights."""
-    top, _, rest = path.partition("/")
-    return top == RUNS and not is_weight_file(rest.partition("/")[2])
+    return path.startswith(f"{RUNS}/") and not is_weight_file("/".join(path.split("/")[2:]))
 
 
 def _list_problems(found: Mapping[str, StoredFile], content: bytes | None) -> Iterator[Problem]:

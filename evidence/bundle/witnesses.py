@@ -121,11 +121,8 @@ def check_timestamps(verdict: BundleVerdict, root: Path | None) -> BundleVerdict
 def check_attestation(verdict: BundleVerdict, path: Path, root: Path | None, repository: str | None) -> BundleVerdict:
     """Return a verdict with the result of a workflow's attestation, and the grades that it gives.
 
-    Args:
-        verdict: Verdict on the bundle.
-        path: File of attestations.
-        root: Trusted root of Sigstore; by default those on the trust list. Without any, nothing is checked.
-        repository: `OWNER/NAME` of a repository whose workflows the reader trusts. Without one, nothing is checked.
+    Nothing is checked without a `repository` (`OWNER/NAME`) whose workflows the reader trusts, and without a trusted
+    root of Sigstore: `root`, or by default those on the trust list.
 
     Raises:
         ProblemError: Exit code 2: a file or the trust list cannot be used, or the extra `witness` is not installed.

@@ -378,11 +378,7 @@ def _start_time(summary: RunSummary) -> tuple[datetime, str]:
 
 
 def run_names(root: Path, *, follow_links: bool) -> list[str]:
-    """Return the sorted names of the run folders in a folder.
-
-    Raises:
-        OSError: The folder cannot be read.
-    """
+    """Return the sorted names of the run folders in a folder."""
     with os.scandir(root) as listing:
         return sorted(
             entry.name
@@ -432,7 +428,6 @@ def check_paths(paths: Iterable[Path], *, progress: Progress | None = None) -> R
     requested = [Path(path) for path in paths]
     if problems := [problem for path in requested for problem in _path_problems(path)]:
         raise ProblemError(problems, exit_code=2)
-    documents = tuple(path for path in requested if not path.is_dir())
     folders = [folder for path in requested if path.is_dir() for folder in run_folders(path)]
     judged = []
     for entry in iter_entries(folders):
@@ -442,8 +437,7 @@ def check_paths(paths: Iterable[Path], *, progress: Progress | None = None) -> R
     reports = grade_reports(check_across_runs(judged))
     return Report(
         runs=tuple(report if report.path in requested else _excuse_other_folder(report) for report in reports),
-        documents=documents,
-        findings=tuple(problem for path in documents for problem in check_document(path)),
+        documents={path: check_document(path) for path in requested if not path.is_dir()},
     )
 
 

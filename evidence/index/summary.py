@@ -5,7 +5,6 @@ Figures that do not follow from rows are omitted, as in `evidence.report`.
 
 from __future__ import annotations
 
-import itertools
 import math
 import sys
 from collections.abc import Mapping
@@ -13,16 +12,14 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from evidence import layout
 from evidence.effective import PeakMemory, Scalar, peak_memory, scalar_settings
 from evidence.grade import FOLDER, GradeName, RunReport
-from evidence.report import DocumentState, build_record, document_errors, list_documents
+from evidence.report import DocumentState, build_record, document_errors, list_documents, thin
 from evidence.run import Figures, Run
 from schemas.catalog import number_names
 from schemas.problems import Problem
-from schemas.reading import Array, get_number, get_str
+from schemas.reading import get_number, get_str
 
 MOST_POINTS = 40  # largest number of points in the loss curve of a summary
 
@@ -85,14 +82,14 @@ _FROM_FIGURES = {field.name for field in fields(Figures)} & {field.name for fiel
 def summarize(run: Run, report: RunReport) -> RunSummary:
     """Summarize a run."""
     record = build_record(run, report.findings)
-    metrics = (record.facts.eval_summary or {}).get("metrics")
+    metrics, losses = (record.facts.eval_summary or {}).get("metrics"), record.figures.losses
     summary = RunSummary(
         path=run.folder,
         run_id=record.figures.run_id or run.folder.name,
         grade=report.grade.name,
         reasons=report.grade.reasons,
         **{name: getattr(record.figures, name) for name in _FROM_FIGURES},
-        loss_points=_thin(record.figures.losses),
+        loss_points=tuple(losses[thin(losses, MOST_POINTS)].tolist()),
         score=get_number(metrics, "exact_match", "value"),
         score_low=get_number(metrics, "exact_match", "interval", "low"),
         score_high=get_number(metrics, "exact_match", "interval", "high"),
@@ -149,15 +146,3 @@ def collect_figures(run: Run) -> dict[str, float]:
         for name, value in found.items()
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     }
-
-
-def _thin(losses: Array) -> tuple[float, ...]:
-    """Return at most `MOST_POINTS` losses in order: the smallest and the largest of each of equal parts."""
-    if len(losses) <= MOST_POINTS:
-        return tuple(losses.tolist())
-    edges = np.linspace(0, len(losses), MOST_POINTS // 2 + 1).astype(np.int64).tolist()
-    kept: list[int] = []
-    for start, end in itertools.pairwise(edges):
-        part = losses[start:end]
-        kept += sorted((start + int(part.argmin()), start + int(part.argmax())))
-    return tuple(losses[kept].tolist())
