@@ -55,7 +55,7 @@ _LENGTH_SETTINGS = _NAMES | {"optimizer.warmup_steps", "mesh.device", "mesh.devi
 _LENGTH_GROUPS = ("limits.", "recording.", "checkpoint.", "evaluation.")
 """Settings that may differ in a run of the same configuration with fewer steps on another machine."""
 _KEY_SETTINGS = ("data.dataset", "method.kind", "optimizer.name", "optimizer.learning_rate", "optimizer.schedule")
-_MAX_SMOKE_RUNS = 50
+_MAX_LISTED = 50  # newest runs of each mode among which a pair is looked for
 
 _BANDS: Mapping[str, Band] = {
     **dict.fromkeys(("memory", "step time", "speed", "training time"), "should scale"),
@@ -411,12 +411,10 @@ def find_full_runs(smoke: RunSummary, found: Iterable[RunSummary]) -> list[RunSu
 
 def newest_smoke_pair(found: Sequence[RunSummary]) -> tuple[str, str] | None:
     """Return the names of a smoke run and the newest full run, preferably a successful one, or None."""
-    smokes: dict[object, list[RunSummary]] = {}
-    for run in sorted((run for run in found if run.mode == "smoke"), key=_start, reverse=True):
-        smokes.setdefault(_key(run), []).append(run)
-    fulls = sorted((run for run in found if run.mode == "full"), key=_start, reverse=True)
+    newest_first = sorted(found, key=_start, reverse=True)
+    smokes, fulls = ([run for run in newest_first if run.mode == mode][:_MAX_LISTED] for mode in ("smoke", "full"))
     for full in sorted(fulls, key=lambda run: run.status != "succeeded"):
-        if matches := find_smoke_runs(full, smokes.get(_key(full), [])[:_MAX_SMOKE_RUNS]):
+        if matches := find_smoke_runs(full, smokes):
             return matches[0].path.name, full.path.name
     return None
 

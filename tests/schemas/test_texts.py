@@ -76,12 +76,6 @@ def test_lines_are_those_of_the_text(value):
     assert scan(text, file="a.json")[0] == expected
 
 
-def test_lines_of_a_text_in_one_line_and_many():
-    parsed = read(b'\n{"a": [1,\n 2, {"b/c": null}],\n "": {\n}}')
-    where = {pointer: parsed.lines(pointer) for pointer in ("", "/a", "/a/0", "/a/1", "/a/2", "/a/2/b~1c", "/", "/x")}
-    assert where == {"": 2, "/a": 2, "/a/0": 2, "/a/1": 3, "/a/2": 3, "/a/2/b~1c": 3, "/": 4, "/x": None}
-
-
 def test_every_key_that_stands_twice_is_named():
     parsed = read(b'{"a": {"b": 1,\n"b": 2,\n"\\u0062": 3}, "c": [{"d": 1, "d": 1}]}')
     assert parsed.value == {"a": {"b": 3}, "c": [{"d": 1}]}
@@ -200,11 +194,6 @@ def test_text_that_looks_like_something_else_stays_text(text):
     assert read_yaml(write_yaml({text: text})).value == {text: text}
     # Readers of YAML 1.1 see the same.
     assert yaml.safe_load(write_yaml({text: text})) == {text: text}
-
-
-def test_writing_keeps_order_and_plain_words_plain():
-    written = write_yaml({"name": "run", "model": {"name": "demo", "é": 1e-8}, "a": None, "list": [True, "1"]})
-    assert written == "name: run\nmodel:\n  name: demo\n  é: 1.0e-08\na: null\nlist:\n- true\n- '1'\n"
 
 
 @pytest.mark.parametrize(
