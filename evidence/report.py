@@ -69,17 +69,14 @@ def report_text(report: Report) -> str:
     for run in report.runs:
         counts = _count(run.findings)
         lines = [f"{str(run.path).ljust(width)}  {run.grade.words}{counts and f': {counts}'}"]
-        lines += [f"  {reason}" for reason in _explain_grade(run)]
+        # Who verified the run, or why it is not consistent, without reasons that repeat a problem.
+        reasons = run.grade.reasons[: {"verified": 1, "consistent": 0}.get(run.grade.name)]
+        known = [problem.what for problem in run.findings]
+        lines += [f"  {reason}" for reason in reasons if not any(what in reason for what in known)]
         parts.append(join_lines(lines) + render_text(run.findings))
     for path, found in report.documents.items():
         parts.append(join_lines([f"{path}  {_count(found) or 'valid'}"]) + render_text(found))
     return "".join([*parts, join_lines([_totals(report)])])
-
-
-def _explain_grade(run: RunReport) -> list[str]:
-    """Return who verified a run, or why it is not consistent, without reasons that repeat a problem."""
-    reasons = run.grade.reasons[: {"verified": 1, "consistent": 0}.get(run.grade.name)]
-    return [reason for reason in reasons if not any(problem.what in reason for problem in run.findings)]
 
 
 def _totals(report: Report) -> str:

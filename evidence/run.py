@@ -287,7 +287,12 @@ def read_run(folder: Path) -> Run:
             lines[str(folder / name)] = read.lines
             if read.value is not None:
                 raw[name] = read.value
-    notes, note_problems = _read_notes(folder / layout.NOTES) if layout.NOTES in files else (Notes(), [])
+    notes = Notes()
+    if layout.NOTES in files:
+        read = read_document(folder / layout.NOTES, "notes")
+        notes = parse_notes(read.value) if read.value is not None and not read.problems else notes
+        # As warnings: notes are not evidence and must not change a grade.
+        problems.extend(replace(problem, severity="warning") for problem in read.problems)
     broken = {problem.file for problem in problems if problem.severity == "error"}
     valid: dict[str, Any] = {key: raw.get(n) for key, n in DOCUMENTS.items() if str(folder / n) not in broken}
     return Run(
@@ -296,7 +301,7 @@ def read_run(folder: Path) -> Run:
         **valid,
         notes=notes,
         alive=is_alive(folder),
-        problems=(*problems, *note_problems),
+        problems=tuple(problems),
         _raw=raw,
         _lines=lines,
     )
@@ -313,13 +318,6 @@ def read_existing_run(folder: Path) -> Run:
     return read_run(folder)
 
 
-def _read_notes(path: Path) -> tuple[Notes, list[Problem]]:
-    """Return the notes and their problems, as warnings: notes are not evidence and must not change a grade."""
-    read = read_document(path, "notes")
-    warnings = [replace(problem, severity="warning") for problem in read.problems]
-    return parse_notes(read.value) if read.value is not None and not warnings else Notes(), warnings
-
-
 def _list_files(folder: Path, problems: list[Problem]) -> tuple[str, ...]:
     """Return the regular files below a folder; a link or special file under an evidence name is a problem."""
     known = {layout.MANIFEST, layout.IMPORT, layout.NOTES, layout.STAMPS, *layout.ROLES}
@@ -328,7 +326,8 @@ def _list_files(folder: Path, problems: list[Problem]) -> tuple[str, ...]:
         if entry.is_file(follow_symlinks=False):
             found.append(name)
         elif name in known:
-            what = f"{name} is a {_file_type(entry)}, not a file; it was not read."
+            kind = "symbolic link" if entry.is_symlink() else "folder" if entry.is_dir() else "special file"
+            what = f"{name} is a {kind}, not a file; it was not read."
             problems.append(problem_of("TP206", file=str(folder / name), what=what))
     return tuple(sorted(found))
 
@@ -350,12 +349,6 @@ def _walk(folder: Path, problems: list[Problem], prefix: str = "") -> Iterator[t
         is_hidden = entry.name.startswith(".")
         if entry.is_dir(follow_symlinks=False) and not is_hidden and name not in layout.WEIGHT_FOLDERS:
             yield from _walk(folder / entry.name, problems, f"{name}/")
-
-
-def _file_type(entry: os.DirEntry[str]) -> str:
-    if entry.is_symlink():
-        return "symbolic link"
-    return "folder" if entry.is_dir() else "special file"
 
 
 def finding(folder: Path, code: str, name: str, what: str, **more: Any) -> Problem:

@@ -270,7 +270,10 @@ class RunIndex:
             except FileNotFoundError:
                 names = []
             except OSError as error:
-                return [_unreadable_root(self.root, error)]
+                what = f"The folder cannot be read: {error.strerror or error}."
+                problem = problem_of("TP209", file=str(self.root), what=what)
+                unread = RunSummary(path=self.root, run_id=self.root.name, grade="not a run", reasons=(what,))
+                return [replace(unread, problem_count=1, first_problem=problem)]
             # States are taken before reading, so that a change in between is seen by the next refresh.
             states = {name: folder_state(f"{self.root}{os.sep}{name}") for name in names}
             self.look_seconds = time.monotonic() - began
@@ -385,14 +388,6 @@ def run_names(root: Path, *, follow_links: bool) -> list[str]:
             for entry in listing
             if not layout.is_ignored_dir(entry.name) and entry.is_dir(follow_symlinks=follow_links)
         )
-
-
-def _unreadable_root(root: Path, error: OSError) -> RunSummary:
-    what = f"The folder cannot be read: {error.strerror or error}."
-    problem = problem_of("TP209", file=str(root), what=what)
-    return RunSummary(
-        path=root, run_id=root.name, grade="not a run", reasons=(what,), problem_count=1, first_problem=problem
-    )
 
 
 def index_runs(root: Path) -> Sequence[RunSummary]:
