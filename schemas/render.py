@@ -91,10 +91,8 @@ def _annotation(problem: Problem) -> str:
     """Format one workflow command; GitHub requires some characters to be escaped."""
     kind = {"error": "error", "warning": "warning", "note": "notice"}[problem.severity]
     properties = {"file": problem.file, "line": problem.line or "", "title": problem.code}
-    escaped = {
-        name: _github_data(str(value)).replace(":", "%3A").replace(",", "%2C") for name, value in properties.items()
-    }
-    listed = ",".join(f"{name}={value}" for name, value in escaped.items() if value)
+    escaped = ((name, _github_data(str(value)).replace(":", "%3A")) for name, value in properties.items() if value)
+    listed = ",".join(f"{name}={value.replace(',', '%2C')}" for name, value in escaped)
     at = f"{visible(problem.key_path)}: " if problem.pointer else ""
     message = " ".join([at + _sentence(problem.what), *_details(problem)])
     return f"::{kind} {listed}::{_github_data(message)}\n"
