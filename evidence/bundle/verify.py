@@ -190,19 +190,15 @@ class BundleVerdict:
     @property
     def proven(self) -> str:
         """What the verdict proves, in a few sentences."""
-        return " ".join(self._sentences())
+        return " ".join(self._sentences()) if self.holds else "The bundle does not verify. Do not rely on its content."
 
     def _sentences(self) -> Iterator[str]:
-        if not self.holds:
-            yield "The bundle does not verify. Do not rely on its content."
-            return
         yield "The bundle is intact: every file has its listed hash, and every grade follows from the files inside."
         if self.redactions:
             yield f"{quantity(len(self.redactions), 'file')} redacted; the masked text cannot be checked."
         if self.unchecked:
-            names = [name for name in self.unchecked if "/" not in name]
-            others = len(self.unchecked) - len(names)
-            names += [quantity(others, "other file")] if others else []
+            # Earlier versions packed the schemas, too.
+            names = dict.fromkeys("schemas/" if name.startswith("schemas/") else name for name in self.unchecked)
             yield f"Not checked: {join_words(names, 'and')}."
             yield "Run `trainproof compare --html` on the bundle to write the page from the checked runs."
         unproven = [run.name for run in self.runs if run.grade.name != "verified"]
@@ -222,15 +218,14 @@ def headline(verdict: BundleVerdict) -> str:
     """
     if verdict.ok:
         return ""
-    errors = [(run.name, error) for run in verdict.runs for error in run.errors if error.code.startswith("TP3")]
-    changed = [finding.file for finding in verdict.findings if finding.code == "TP823"]
-    more = f" and {len(changed) - 1:,} more" if len(changed) > 1 else ""
-    causes = [
-        *(f"{name}: {error.what}" for name, error in sorted(errors, key=lambda each: each[1].code != "TP340")),
-        *(f"{name}{more} changed since the bundle was built." for name in changed[:1]),
-        *(each.what for each in (*verdict.findings, *verdict.witness_problems) if each.severity == "error"),
-    ]
-    return causes[0]
+    found = [*verdict.findings, *verdict.witness_problems]
+    found += [replace(error, what=f"{run.name}: {error.what}") for run in verdict.runs for error in run.errors]
+    order = ("TP340", "TP3", "TP823", "")
+    worst = min(
+        (each for each in found if each.severity == "error"),
+        key=lambda each: [each.code.startswith(code) for code in order].index(True),
+    )
+    return f"{worst.file} changed since the bundle was built." if worst.code == "TP823" else worst.what
 
 
 def check_runs(folders: Sequence[Path], redactions: Sequence[Redaction] = ()) -> list[CheckedRun]:
