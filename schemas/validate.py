@@ -6,7 +6,6 @@ import math
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,27 +27,31 @@ from schemas.reading import (
 )
 
 
-def read_document(path: str | Path, kind: str) -> ParseResult:
-    """Read a JSON or YAML document and check it against the schema of its kind; never raises on its content.
+class Document(ParseResult):
+    """A document, whose value, valid or not, is None if it is not an object. Its problems are sorted, worst first."""
 
-    Its value, valid or not, is None if it is not an object. Its problems are sorted, the worst first.
-    """
+    value: dict[str, Any] | None
+
+
+def read_document(path: str | Path, kind: str) -> Document:
+    """Read a JSON or YAML document and check it against the schema of its kind; never raises on its content."""
     file = str(path)
     try:
         data = _read_bounded(Path(path))
     except OSError as error:
-        return ParseResult(problems=(os_error_problem(error, file=file),))
+        return Document(problems=(os_error_problem(error, file=file),))
     except ProblemError as refused:
-        return ParseResult(problems=refused.problems)
+        return Document(problems=refused.problems)
     parsed = parse_yaml(data, file=file) if kind in YAML_KINDS else parse_json(data, file=file)
     if not parsed.is_read:
-        return parsed
+        return Document(problems=parsed.problems)
     # A place with a problem of the text (NaN, a duplicate key) is not reported a second time for its value.
     reported = {problem.pointer for problem in parsed.problems} - {None}
     found = _check_json(kind, parsed.value, file, parsed.lines)
     problems = [*parsed.problems, *(problem for problem in found if problem.pointer not in reported)]
     value = parsed.value if isinstance(parsed.value, dict) else None
-    return replace(parsed, value=value, problems=worst_first(sorted(problems, key=lambda one: one.line or 0)))
+    problems.sort(key=lambda one: one.line or 0)
+    return Document(value=value, is_read=True, problems=worst_first(problems), lines=parsed.lines)
 
 
 def check_value(kind: str, value: Any, *, file: str, lines: Lines = unknown_lines) -> list[Problem]:
