@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
+from operator import attrgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +18,7 @@ from evidence.report import build_record
 from evidence.run import Document, Run
 from schemas import formats
 from schemas.formats import join_words
-from schemas.reading import column, get_number, get_path, get_str, parse_time, seconds_between
+from schemas.reading import column, get_number, get_path, get_str, seconds_between
 
 Band = Literal["must agree", "should scale", "may differ"]
 State = Literal["passed", "not exercised", "failed"]
@@ -411,7 +412,7 @@ def find_full_runs(smoke: RunSummary, found: Iterable[RunSummary]) -> list[RunSu
 
 def newest_smoke_pair(found: Sequence[RunSummary]) -> tuple[str, str] | None:
     """Return the names of a smoke run and the newest full run, preferably a successful one, or None."""
-    newest_first = sorted(found, key=_start, reverse=True)
+    newest_first = sorted(found, key=attrgetter("started"), reverse=True)
     smokes, fulls = ([run for run in newest_first if run.mode == mode][:_MAX_LISTED] for mode in ("smoke", "full"))
     for full in sorted(fulls, key=lambda run: run.status != "succeeded"):
         if matches := find_smoke_runs(full, smokes):
@@ -424,19 +425,15 @@ def _rank(smoke: RunSummary, full: RunSummary) -> tuple[bool, bool, bool, dateti
     return (
         find_lineage(smoke, full) == "same configuration",
         smoke.status == full.status == "succeeded",
-        _start(smoke) <= _start(full),
-        _start(full),
-        _start(smoke),
+        smoke.started <= full.started,
+        full.started,
+        smoke.started,
     )
 
 
 def _key(run: RunSummary) -> tuple[object, ...] | None:
     """Return a key that most configurations do not share, or None for an invalid configuration."""
     return tuple(run.settings.get(name) for name in _KEY_SETTINGS) if "data.dataset" in run.settings else None
-
-
-def _start(run: RunSummary) -> datetime:
-    return parse_time(run.started_at or "") or datetime.min.replace(tzinfo=UTC)
 
 
 def find_counterparts(run: RunSummary, found: Sequence[RunSummary]) -> dict[str, RunSummary]:
@@ -456,7 +453,9 @@ def find_counterparts(run: RunSummary, found: Sequence[RunSummary]) -> dict[str,
     counterparts = {
         "parent": next((other for other in others if other.run_id == run.parent), None),
         "full run" if run.mode == "smoke" else "smoke run": next(iter(match), None),
-        "previous run": max((other for other in like if _start(other) < _start(run)), key=_start, default=None),
-        "best on its items": max(scored, key=lambda other: (other.score, _start(other)), default=None),
+        "previous run": max(
+            (other for other in like if other.started < run.started), key=attrgetter("started"), default=None
+        ),
+        "best on its items": max(scored, key=lambda other: (other.score, other.started), default=None),
     }
     return {name: other for name, other in counterparts.items() if other is not None}

@@ -19,7 +19,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import cache
 from io import BytesIO
 from pathlib import Path
@@ -37,7 +36,7 @@ from evidence.run import read_run
 from evidence.writing import write_bytes
 from schemas.catalog import document_kind, is_rows
 from schemas.problems import Problem, ProblemError, problem_of, worst_first
-from schemas.reading import collector_paused, parse_time, read_rows
+from schemas.reading import collector_paused, read_rows
 from schemas.validate import read_document
 
 Progress = Callable[[int, int], None]
@@ -371,13 +370,7 @@ def _judge_together(entries: Sequence[IndexEntry]) -> tuple[list[RunReport], lis
         entry.summary if report is entry.judged.report else apply_report(entry.summary, report)
         for entry, report in zip(entries, reports, strict=True)
     ]
-    return reports, sorted(summaries, key=_start_time, reverse=True)
-
-
-def _start_time(summary: RunSummary) -> tuple[datetime, str]:
-    """Return the sort key of lists. Runs without a start time sort last."""
-    at = parse_time(summary.started_at) if summary.started_at else None
-    return at or datetime.min.replace(tzinfo=UTC), summary.run_id
+    return reports, sorted(summaries, key=lambda summary: (summary.started, summary.run_id), reverse=True)
 
 
 def run_names(root: Path, *, follow_links: bool) -> list[str]:

@@ -9,6 +9,7 @@ import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from evidence.report import DocumentState, build_record, document_errors, list_d
 from evidence.run import Figures, Run
 from schemas.catalog import number_names
 from schemas.problems import Problem
-from schemas.reading import get_number, get_str
+from schemas.reading import get_number, get_str, parse_time
 
 MOST_POINTS = 40  # largest number of points in the loss curve of a summary
 
@@ -74,6 +75,11 @@ class RunSummary:
     scope: str = FOLDER
     coverage: str = ""
     documents: tuple[DocumentState, ...] = ()
+
+    @property
+    def started(self) -> datetime:
+        """When the run started, or the earliest time if it is unknown."""
+        return parse_time(self.started_at or "") or datetime.min.replace(tzinfo=UTC)
 
 
 _FROM_FIGURES = {field.name for field in fields(Figures)} & {field.name for field in fields(RunSummary)} - {"run_id"}
