@@ -52,23 +52,11 @@ WEIGHT_FOLDERS = (CHECKPOINTS, ADAPTER, EXPORT, GGUF)
 PROGRAMS = "compiled_programs"  # folder next to runs with the compiled programs of a session
 DEEPEST = 64  # largest depth of nested folders that is read
 
-ROLES = MappingProxyType(
-    {
-        CONFIG: "config",
-        PLAN: "plan",
-        METRICS: "metrics",
-        LOG: "log",
-        SYSTEM: "system",
-        CHAIN: "chain",
-        ROLLOUTS: "rollouts",
-        ANSWERS_OVER_STEPS: "answers_over_steps",
-        FIRST_EXAMPLES: "first_examples",
-        PREDICTIONS: "predictions",
-        BASELINE_PREDICTIONS: "baseline_predictions",
-        EVAL_SUMMARY: "eval_summary",
-        TRAINED_PARAMS: "trained_params",
-    }
-)
+_EVIDENCE = (
+    CONFIG, PLAN, METRICS, LOG, SYSTEM, CHAIN, ROLLOUTS, ANSWERS_OVER_STEPS, FIRST_EXAMPLES, PREDICTIONS,
+    BASELINE_PREDICTIONS, EVAL_SUMMARY, TRAINED_PARAMS,
+)  # fmt: skip
+ROLES = MappingProxyType({name: Path(name).stem for name in _EVIDENCE})
 """Role of each evidence file in the artifact list of the manifest; other files have the role `other`."""
 
 

@@ -13,31 +13,13 @@ from importlib.resources import files
 from typing import Any
 
 DOCUMENTS = (
-    "run_manifest",
-    "train_config",
-    "plan",
-    "first_examples",
-    "eval_summary",
-    "bundle_manifest",
-    "import",
-    "notes",
-    "target",
-    "receipt",
-    "export_receipt",
-    "stamps",
-    "trust",
-)
+    "run_manifest", "train_config", "plan", "first_examples", "eval_summary", "bundle_manifest", "import", "notes",
+    "target", "receipt", "export_receipt", "stamps", "trust",
+)  # fmt: skip
 ROWS = (
-    "metric_row",
-    "log_record",
-    "system_row",
-    "chain_entry",
-    "rollout_row",
-    "answer_over_step",
-    "prediction_row",
-    "dataset_row",
-    "eval_item",
-)
+    "metric_row", "log_record", "system_row", "chain_entry", "rollout_row", "answer_over_step", "prediction_row",
+    "dataset_row", "eval_item",
+)  # fmt: skip
 KINDS = (*DOCUMENTS, *ROWS)
 
 YAML_KINDS = ("train_config", "target")  # documents written as YAML
