@@ -116,7 +116,6 @@ def _count(problems: Iterable[Problem]) -> str:
 _SCORE_FILES = (layout.EVAL_SUMMARY, layout.PREDICTIONS, layout.BASELINE_PREDICTIONS)
 
 _RESULTS = ("tokens_seen", "first_loss", "last_loss", "best_loss", "mean_loss", "train_seconds")
-
 _LARGEST = 1e300  # larger numbers come from invalid documents and cannot be displayed everywhere
 
 

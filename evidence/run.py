@@ -36,16 +36,7 @@ DOCUMENTS = {
 }
 """File of each document of a `Run`."""
 
-ROW_FILES = (
-    layout.METRICS,
-    layout.LOG,
-    layout.SYSTEM,
-    layout.CHAIN,
-    layout.ROLLOUTS,
-    layout.ANSWERS_OVER_STEPS,
-    layout.PREDICTIONS,
-    layout.BASELINE_PREDICTIONS,
-)
+ROW_FILES = tuple(name for name in layout.ROLES if name.endswith(".jsonl"))
 
 NO_ROWS = Rows(values=[], problems=(), torn_tail=False, bytes_read=0)
 
