@@ -33,15 +33,13 @@ from evidence.bundle.contents import (
     RunFiles,
     StoredFile,
     bundle_problem,
-    central_directory,
     content_sha256,
     files_of_run,
     folder_problems,
     hash_lines,
-    local_header,
 )
 from evidence.bundle.page import output_problems, report_html
-from evidence.bundle.reading import read_blocks
+from evidence.bundle.reading import central_directory, local_header, read_blocks
 from evidence.bundle.secrets import DETAIL, SECRET, Redaction, redacted_copy, scan_file
 from evidence.bundle.verify import GRADES_LABELLED, GRADES_PACKED, CheckedRun, check_runs, verify_bundle
 from evidence.hashes import sha256_file

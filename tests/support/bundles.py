@@ -8,7 +8,8 @@ from pathlib import Path
 from synthetic import write_run
 
 from evidence.bundle.build import build_bundle
-from evidence.bundle.contents import canonical_zip, hash_lines
+from evidence.bundle.contents import hash_lines
+from evidence.bundle.reading import canonical_zip
 
 
 def small_bundle(folder: Path, **changes: object) -> Path:
