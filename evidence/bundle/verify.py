@@ -280,11 +280,7 @@ def _judge(run: Run, redactions: Sequence[Redaction]) -> RunJudgement:
 
 
 def verify_bundle(path: Path, *, progress: Progress | None = None) -> BundleVerdict:
-    """Verify a bundle: a zip, or the folder that one was unpacked into.
-
-    Raises:
-        OSError: The file cannot be read, or the temporary folder not be written.
-    """
+    """Verify a bundle: a zip, or the folder that one was unpacked into. Raises an `OSError` if it cannot be read."""
     with verified_bundle(path, progress=progress) as verdict:
         return verdict
 

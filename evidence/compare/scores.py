@@ -131,16 +131,10 @@ class PairVerdict:
 
 
 def compare_runs(runs: Sequence[Run], reports: Sequence[RunReport] | None = None) -> Comparison:
-    """Compare the first of several runs with each of the others.
+    """Compare the first of two or more runs with each of the others.
 
-    Invalid documents, and figures that an error concerns, count as missing (`evidence.report.build_record`).
-
-    Args:
-        runs: Two or more runs.
-        reports: Grade and findings of each run. By default each run is checked now.
-
-    Raises:
-        ValueError: Fewer than two runs were given.
+    Invalid documents, and figures that an error concerns, count as missing (`evidence.report.build_record`). Without
+    `reports`, their grades and findings, the runs are checked now.
     """
     if len(runs) < 2:
         message = f"compare_runs needs at least 2 runs; got {len(runs)}"

@@ -7,14 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas.catalog import (
-    KINDS,
-    document_kind,
-    node_types,
-    resolve_node,
-    row_fields,
-    schema,
-)
+from schemas.catalog import KINDS, document_kind, node_types, resolve_node, row_fields, schema
 
 ROOT = Path(__file__).parents[2]
 
