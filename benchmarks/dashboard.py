@@ -54,7 +54,7 @@ import sys, time
 from pathlib import Path
 from evidence.index.index import RunIndex
 root, cache = map(Path, sys.argv[1:])
-index = RunIndex(root, entries_in=cache)
+index = RunIndex(root, cached_in=cache)
 def measure():
     began = time.perf_counter(); index.refresh(); return time.perf_counter() - began
 first = measure()

@@ -54,8 +54,7 @@ MANIFEST_PATHS: Mapping[str, str] = {
 }
 """Where a manifest contains the effective value of a setting outside of the group `effective`, as dotted paths."""
 
-FLOAT32 = 1e-6
-"""Relative error of a number that was stored as float32."""
+FLOAT32 = 1e-6  # relative error of a number that was stored as float32
 
 _LEFT_TO_THE_PROGRAM = {
     "model.revision": None,
@@ -79,12 +78,7 @@ _NOT_SETTINGS = ("schema_version", "name")
 class EffectiveSetting:
     """A setting as declared in config.yaml and as read back by the program; None if null or missing.
 
-    Attributes:
-        declared: Declared value.
-        effective: Effective value.
-        state: Whether the two agree.
-        pointer: JSON Pointer of the effective value in the manifest, or "" if it is missing.
-        remark: Sentence that explains a difference, or None.
+    `pointer` leads to the effective value in the manifest, or is "" if it is missing.
     """
 
     declared: Any

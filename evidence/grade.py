@@ -27,22 +27,9 @@ from schemas.reading import column
 
 GradeName = Literal["verified", "consistent", "measured", "partial", "template", "contradictory", "not a run"]
 
-GRADES: tuple[GradeName, ...] = get_args(GradeName)
-"""Every grade, best first."""
+GRADES: tuple[GradeName, ...] = get_args(GradeName)  # every grade, best first
 
-NEXT_STEPS: Mapping[GradeName, str] = {
-    "verified": "",
-    "consistent": "Run `trainproof replay`, or ask someone you trust for a signed receipt.",
-    "measured": "Supply what the reasons name, or run again with it.",
-    "partial": "Finish the run, or restore what is missing.",
-    "template": "Train: nothing was measured yet.",
-    "contradictory": "Restore the files that the run wrote.",
-    "not a run": "Choose a folder that a run wrote.",
-}
-"""What raises each grade."""
-
-FOLDER = "folder"
-"""Scope of a grade that rests on the files of a run alone."""
+FOLDER = "folder"  # scope of a grade that rests on the files of a run alone
 
 FORMER_NAMES: Mapping[str, GradeName] = {"verified": "consistent"}
 """Present names of grades in older bundles, where `verified` did not require a reproduction."""
@@ -81,11 +68,6 @@ class Grade:
     reasons: tuple[str, ...]
     scope: str = FOLDER
     coverage: str = ""
-
-    @property
-    def next_step(self) -> str:
-        """What raises the grade."""
-        return NEXT_STEPS[self.name]
 
     @property
     def words(self) -> str:

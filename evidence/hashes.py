@@ -14,16 +14,11 @@ from typing import Any, NamedTuple
 
 from evidence.layout import user_data_folder
 
-CHUNK_BYTES = 2**18
-"""Bytes of a file that are hashed at a time."""
+CHUNK_BYTES = 2**18  # bytes of a file that are hashed at a time
 
 
 def sha256_file(path: Path) -> str:
-    """Return the hash of a file's bytes as 64 hexadecimal digits.
-
-    Raises:
-        OSError: The file cannot be read.
-    """
+    """Return the hash of a file's bytes as 64 hexadecimal digits."""
     digest = hashlib.sha256()
     # For small files, hashlib.file_digest and a buffered file spend as long on allocating buffers as on hashing.
     with path.open("rb", buffering=0) as file:
@@ -33,9 +28,9 @@ def sha256_file(path: Path) -> str:
 
 
 def sha256_lines(strings: Iterable[str]) -> str:
-    r"""Return the hash of strings in order, each written as a JSON string and a newline, in UTF-8.
+    r"""Return the hash of strings in order, each written as a JSON string and a newline: `["a"]` as `"a"\n`, in UTF-8.
 
-    Because of the JSON quoting, `["a", "b"]` and `["a\nb"]` differ. For `["a"]` the bytes `"a"\n` are hashed.
+    Because of the JSON quoting, `["a", "b"]` and `["a\nb"]` differ.
     """
     lines = "".join(f"{encode_basestring(text)}\n" for text in strings)
     return hashlib.sha256(lines.encode("utf-8", "surrogatepass")).hexdigest()

@@ -22,36 +22,25 @@ CONFIG = "config.yaml"
 PLAN = "plan.json"
 METRICS = "metrics.jsonl"
 LOG = "log.jsonl"
-SYSTEM = "system.jsonl"
-"""Sensor readings of the machine, every few seconds."""
+SYSTEM = "system.jsonl"  # sensor readings of the machine, every few seconds
 CHAIN = "chain.jsonl"
-ROLLOUTS = "rollouts.jsonl"
-"""Sampled completions and their rewards, at some training steps."""
-ANSWERS_OVER_STEPS = "answers_over_steps.jsonl"
-"""Answers to some evaluation items during training."""
+ROLLOUTS = "rollouts.jsonl"  # sampled completions and their rewards, at some training steps
+ANSWERS_OVER_STEPS = "answers_over_steps.jsonl"  # answers to some evaluation items during training
 FIRST_EXAMPLES = "first_examples.json"
 PREDICTIONS = "predictions.jsonl"
 BASELINE_PREDICTIONS = "baseline_predictions.jsonl"
 EVAL_SUMMARY = "eval_summary.json"
 TRAINED_PARAMS = "trained_params.safetensors"
 """Final trained parameters of a small run, so that others can query the model."""
-STATES = "states"
-"""Folder of small train states from which a replay can start; listed and packed as evidence."""
+STATES = "states"  # folder of small train states from which a replay can start; listed and packed as evidence
 LOCK = "run.lock"
 
-IMPORT = "import.json"
-"""What was read from the folder of another tool; replaces the manifest."""
-ORIGINAL = "original"
-"""Folder with the original files of an imported run."""
-
-NOTES = "notes.json"
-"""Tags, note and archived flag that a user added later; not evidence."""
-STAMPS = "stamps.json"
-"""Replies of time stamping authorities; added last, so no file list contains it."""
-RECEIPTS = "receipts"
-"""Folder with results of others who replayed the run; added later, so no file list contains it."""
-PROFILE = ".profile"
-"""Folder with a trace of some steps; hidden, so that it is neither checked nor packed."""
+IMPORT = "import.json"  # what was read from the folder of another tool; replaces the manifest
+ORIGINAL = "original"  # folder with the original files of an imported run
+NOTES = "notes.json"  # tags, note and archived flag that a user added later; not evidence
+STAMPS = "stamps.json"  # replies of time stamping authorities; added last, so no file list contains it
+RECEIPTS = "receipts"  # folder with results of others who replayed the run; added later, so no file list contains it
+PROFILE = ".profile"  # folder with a trace of some steps; hidden, so that it is neither checked nor packed
 
 CHECKPOINTS = "checkpoints"
 ADAPTER = "adapter"
@@ -60,34 +49,18 @@ GGUF = "gguf"
 WEIGHT_FOLDERS = (CHECKPOINTS, ADAPTER, EXPORT, GGUF)
 """Folders of weights, which are never committed, hashed or packed unless requested."""
 
-PROGRAMS = "compiled_programs"
-"""Folder next to runs with the compiled programs of a session."""
+PROGRAMS = "compiled_programs"  # folder next to runs with the compiled programs of a session
+DEEPEST = 64  # largest depth of nested folders that is read
 
-DEEPEST = 64
-"""Largest depth of nested folders that is read."""
-
-ROLES = MappingProxyType(
-    {
-        CONFIG: "config",
-        PLAN: "plan",
-        METRICS: "metrics",
-        LOG: "log",
-        SYSTEM: "system",
-        CHAIN: "chain",
-        ROLLOUTS: "rollouts",
-        ANSWERS_OVER_STEPS: "answers_over_steps",
-        FIRST_EXAMPLES: "first_examples",
-        PREDICTIONS: "predictions",
-        BASELINE_PREDICTIONS: "baseline_predictions",
-        EVAL_SUMMARY: "eval_summary",
-        TRAINED_PARAMS: "trained_params",
-    }
-)
+_EVIDENCE = (
+    CONFIG, PLAN, METRICS, LOG, SYSTEM, CHAIN, ROLLOUTS, ANSWERS_OVER_STEPS, FIRST_EXAMPLES, PREDICTIONS,
+    BASELINE_PREDICTIONS, EVAL_SUMMARY, TRAINED_PARAMS,
+)  # fmt: skip
+ROLES = MappingProxyType({name: Path(name).stem for name in _EVIDENCE})
 """Role of each evidence file in the artifact list of the manifest; other files have the role `other`."""
 
 
-_COMMON = {CONFIG, PLAN, TRAINED_PARAMS}
-"""Names that other programs use too; a folder with only these is not a run."""
+_COMMON = {CONFIG, PLAN, TRAINED_PARAMS}  # names that other programs use too; a folder with only these is not a run
 
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
@@ -113,11 +86,7 @@ def holds_weights(path: str) -> bool:
 
 
 def is_lfs_pointer(path: Path) -> bool:
-    """Return whether a file is a Git LFS pointer instead of its content.
-
-    Raises:
-        OSError: The file cannot be read.
-    """
+    """Return whether a file is a Git LFS pointer instead of its content."""
     with path.open("rb") as file:
         return file.read(len(_LFS_POINTER)) == _LFS_POINTER
 

@@ -7,8 +7,9 @@ figures are reported with the reason.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,22 +28,21 @@ from schemas import formats
 from schemas.catalog import document_kind, is_rows
 from schemas.formats import NOTHING, join_lines, join_words, quantity
 from schemas.problems import Problem, ProblemError, problem_of
-from schemas.reading import column, get_number, get_path, get_str, seconds_between
+from schemas.reading import Array, column, get_number, get_path, get_str, seconds_between
 from schemas.render import render_github, render_json, render_sarif, render_text
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Result of `check`: a report per run folder, the single documents requested, and their problems."""
+    """Result of `check`: a report per run folder, and the problems of the single documents requested."""
 
     runs: tuple[RunReport, ...]
-    documents: tuple[Path, ...]
-    findings: tuple[Problem, ...]
+    documents: Mapping[Path, Sequence[Problem]]
 
     @property
     def all_findings(self) -> tuple[Problem, ...]:
         """Problems of runs and documents."""
-        return (*(problem for run in self.runs for problem in run.findings), *self.findings)
+        return tuple(chain.from_iterable([*(run.findings for run in self.runs), *self.documents.values()]))
 
     @property
     def ok(self) -> bool:
@@ -57,13 +57,9 @@ class Report:
                 for run in self.runs
             ],
             "documents": [
-                {"path": str(path), "findings": render_json(self.findings_in(path))} for path in self.documents
+                {"path": str(path), "findings": render_json(found)} for path, found in self.documents.items()
             ],
         }
-
-    def findings_in(self, document: Path) -> list[Problem]:
-        """Return the problems of a single document."""
-        return [problem for problem in self.findings if problem.file == str(document)]
 
 
 def report_text(report: Report) -> str:
@@ -73,18 +69,14 @@ def report_text(report: Report) -> str:
     for run in report.runs:
         counts = _count(run.findings)
         lines = [f"{str(run.path).ljust(width)}  {run.grade.words}{counts and f': {counts}'}"]
-        lines += [f"  {reason}" for reason in _explain_grade(run)]
+        # Who verified the run, or why it is not consistent, without reasons that repeat a problem.
+        reasons = run.grade.reasons[: {"verified": 1, "consistent": 0}.get(run.grade.name)]
+        known = [problem.what for problem in run.findings]
+        lines += [f"  {reason}" for reason in reasons if not any(what in reason for what in known)]
         parts.append(join_lines(lines) + render_text(run.findings))
-    for path in report.documents:
-        found = report.findings_in(path)
+    for path, found in report.documents.items():
         parts.append(join_lines([f"{path}  {_count(found) or 'valid'}"]) + render_text(found))
     return "".join([*parts, join_lines([_totals(report)])])
-
-
-def _explain_grade(run: RunReport) -> list[str]:
-    """Return who verified a run, or why it is not consistent, without reasons that repeat a problem."""
-    reasons = run.grade.reasons[: {"verified": 1, "consistent": 0}.get(run.grade.name)]
-    return [reason for reason in reasons if not any(problem.what in reason for problem in run.findings)]
 
 
 def _totals(report: Report) -> str:
@@ -124,43 +116,30 @@ def _count(problems: Iterable[Problem]) -> str:
 _SCORE_FILES = (layout.EVAL_SUMMARY, layout.PREDICTIONS, layout.BASELINE_PREDICTIONS)
 
 _RESULTS = ("tokens_seen", "first_loss", "last_loss", "best_loss", "mean_loss", "train_seconds")
-
-_LARGEST = 1e300
-"""Larger numbers come from invalid documents and cannot be displayed everywhere."""
+_LARGEST = 1e300  # larger numbers come from invalid documents and cannot be displayed everywhere
 
 
 @dataclass(frozen=True, kw_only=True)
 class JudgedRecord:
     """A run as it may be shown.
 
-    Attributes:
-        facts: The run without its withheld figures; an import has no documents.
-        withheld: Sentences that name the withheld figures, with the reason.
-        sources: The files of another tool with all facts, rows and answers, or None for a run of trainproof.
-        unscored: Why its answers were not scored, as the end of a sentence, or "" if they were.
+    `facts` is the run without its withheld figures, which the sentences of `withheld` name with the reason. `sources`
+    are the files of another tool, whose answers are not scored, or None for a run of trainproof.
     """
 
     facts: Run
     figures: Figures
     withheld: tuple[str, ...]
     sources: ImportedRun | None
-    unscored: str
-    findings: tuple[Problem, ...]
 
 
 def build_record(run: Run, findings: Sequence[Problem]) -> JudgedRecord:
     """Return what may be shown of a run with these problems."""
-    view = run.foreign()
-    if view is None:
-        shown, withheld = trace(run, findings)
-        figures, unscored = _figures(shown), ""
-    else:
-        shown, withheld = run, ()
+    if (view := run.foreign()) is not None:
         figures = replace(tool_figures(view), run_id=get_str(run.raw(layout.IMPORT), "run_id"))
-        unscored = "imported from another tool and has not been scored"
-    return JudgedRecord(
-        facts=shown, figures=figures, withheld=withheld, sources=view, unscored=unscored, findings=tuple(findings)
-    )
+        return JudgedRecord(facts=run, figures=figures, withheld=(), sources=view)
+    shown, withheld = trace(run, findings)
+    return JudgedRecord(facts=shown, figures=_figures(shown), withheld=withheld, sources=None)
 
 
 def trace(run: Run, findings: Iterable[Problem]) -> tuple[Run, tuple[str, ...]]:
@@ -295,7 +274,7 @@ def list_documents(run: Run, view: ImportedRun | None, findings: Iterable[Proble
             for name, values in zip(names, found, strict=True)
         )
     problems, states = tuple(findings), []
-    for name in (name for names in CARDS.values() for name in names):
+    for name in chain.from_iterable(CARDS.values()):
         schema = document_kind(name) or ""
         rows = run.rows(name) if is_rows(schema) and name in run.files else None
         state = DocumentState(
@@ -308,13 +287,6 @@ def list_documents(run: Run, view: ImportedRun | None, findings: Iterable[Proble
         )
         states.append(state)
     return tuple(states)
-
-
-def count_errors(
-    states: Sequence[DocumentState], folder: Path, findings: Sequence[Problem]
-) -> tuple[DocumentState, ...]:
-    """Return the documents with their numbers of errors."""
-    return tuple(replace(state, errors=len(document_errors(folder, state.name, findings))) for state in states)
 
 
 def document_errors(folder: Path, name: str, findings: Iterable[Problem]) -> list[Problem]:
@@ -340,6 +312,22 @@ def _seal_state(run: Run, name: str, findings: Sequence[Problem]) -> Seal:
     return "differs" if differs or name not in run.files else "matches"
 
 
+def thin(values: Array, most: int) -> list[int]:
+    """Return at most `most` indexes of a series, in order, that keep its shape.
+
+    They are the smallest and the largest value of equal parts, and the first gap (NaN) of each.
+    """
+    gaps = np.isnan(values)
+    if len(values) <= most:
+        return list(range(len(values)))
+    kept: set[int] = set()
+    for part in np.array_split(np.arange(len(values)), most // (3 if gaps.any() else 2)):
+        numbers = part[~gaps[part]]
+        ends = [numbers[values[numbers].argmin()], numbers[values[numbers].argmax()]] if len(numbers) else []
+        kept.update(map(int, [*ends, *part[gaps[part]][:1]]))
+    return sorted(kept)
+
+
 Unit = Literal["count", "nats", "tokens per second", "bytes", "seconds", "fraction"]
 Number = int | float
 
@@ -355,17 +343,10 @@ _FORMATS: dict[str, Callable[[Number], str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Headline:
-    """A main figure of a run.
+    """A main figure of a run, or one that was not measured, with its 95 % interval if it has one.
 
-    Attributes:
-        name: Its name.
-        unit: Unit of value, low and high.
-        value: The figure, or None if it was not measured.
-        low: Lower end of its 95 % interval, or None without an interval.
-        high: Upper end of its 95 % interval.
-        of: What a count is out of, such as the planned steps, or None.
-        lenient: The score if answers in any form are accepted, or None.
-        scope: What it was measured of, for peak memory only. Figures of different scopes must not be compared.
+    `of` is what a count is out of, such as the planned steps, and `lenient` the score if answers in any form are
+    accepted. Peak memory has a `scope`; figures of different scopes must not be compared.
     """
 
     name: str
@@ -397,20 +378,19 @@ def headlines(record: JudgedRecord) -> tuple[Headline, ...]:
     figures = record.figures
     seconds, tokens = figures.train_seconds, figures.tokens_seen
     steps = Headline(name="optimizer steps", unit="count", value=figures.steps_done, of=figures.steps_planned)
+    peak = figures.peak_memory
     others: tuple[tuple[str, Unit, Number | None], ...] = (
         ("tokens seen", "count", tokens),
         ("first loss", "nats", figures.first_loss),
         ("last loss", "nats", figures.last_loss),
         ("best loss", "nats", figures.best_loss),
         ("speed", "tokens per second", tokens / seconds if tokens and seconds else None),
+        ("peak memory", "bytes", peak.bytes if peak else None),
+        ("training time", "seconds", seconds),
     )
-    measured = (Headline(name=name, unit=unit, value=value) for name, unit, value in others)
-    peak = figures.peak_memory
-    memory = Headline(
-        name="peak memory", unit="bytes", value=peak.bytes if peak else None, scope=peak.scope if peak else None
-    )
-    time = Headline(name="training time", unit="seconds", value=seconds)
-    return (steps, *measured, memory, time, *score_headlines(record.facts))
+    scopes = {"peak memory": peak.scope} if peak else {}
+    measured = (Headline(name=name, unit=unit, value=value, scope=scopes.get(name)) for name, unit, value in others)
+    return (steps, *measured, *score_headlines(record.facts))
 
 
 def score_headlines(run: Run) -> tuple[Headline, ...]:
@@ -437,6 +417,6 @@ def score_headline(name: str, metric: Document | None, lenient: Number | None = 
     """Return the headline of a metric in eval_summary.json."""
     if metric is None:
         return Headline(name=name, unit="fraction", value=None)
-    ends = metric["interval"] or {"low": None, "high": None}
-    interval = {"low": ends["low"], "high": ends["high"]}
-    return Headline(name=name, unit="fraction", value=metric["value"], **interval, of=metric["n"], lenient=lenient)
+    low, high = (get_number(metric, "interval", end) for end in ("low", "high"))
+    value = metric["value"]
+    return Headline(name=name, unit="fraction", value=value, low=low, high=high, of=metric["n"], lenient=lenient)

@@ -36,24 +36,12 @@ DOCUMENTS = {
 }
 """File of each document of a `Run`."""
 
-ROW_FILES = (
-    layout.METRICS,
-    layout.LOG,
-    layout.SYSTEM,
-    layout.CHAIN,
-    layout.ROLLOUTS,
-    layout.ANSWERS_OVER_STEPS,
-    layout.PREDICTIONS,
-    layout.BASELINE_PREDICTIONS,
-)
+ROW_FILES = tuple(name for name in layout.ROLES if name.endswith(".jsonl"))
 
 NO_ROWS = Rows(values=[], problems=(), torn_tail=False, bytes_read=0)
 
-TOLERANCE = 1e-9
-"""Largest difference between a stated and a recomputed number, relative for numbers above 1."""
-
-CLOCK_SECONDS = 2.0
-"""How far time services correct the system clock of a running machine."""
+TOLERANCE = 1e-9  # largest difference between a stated and a recomputed number, relative for numbers above 1
+CLOCK_SECONDS = 2.0  # how far time services correct the system clock of a running machine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,17 +49,13 @@ class Figures:
     """The main figures of a run of any tool. None if missing, contradictory or withheld.
 
     Attributes:
-        mode: smoke or full.
         status: succeeded, failed, interrupted or running; None for runs of other tools.
-        method: How the model was adapted.
         device: Kind and number of the devices, or the description of another tool.
         steps_done: Optimizer steps completed; of a running run, the step of the last row.
-        steps_planned: Optimizer steps requested.
         tokens_seen: Training tokens, without padding if the rows record it.
         losses: `[rows]` finite training losses in order, in nats per supervised token.
         last_loss: Loss of the last row, or None if it is not finite.
         duration_seconds: Time from start to end, or else to the last row.
-        peak_memory: Peak memory with its scope.
     """
 
     run_id: str | None = None
@@ -117,10 +101,7 @@ class Run:
     invalid file. Rows exclude a torn last line.
 
     Attributes:
-        folder: The run folder, as the caller named it.
         files: Every regular file in it except weights, as sorted paths with forward slashes.
-        manifest: run_manifest.json; the other documents and rows are named like their files.
-        imported: import.json.
         notes: notes.json, or empty notes if it is missing or invalid.
         alive: Whether a process holds the folder now.
         problems: Problems of the folder and its documents. Those of rows are reported when the rows are read.
@@ -297,7 +278,12 @@ def read_run(folder: Path) -> Run:
             lines[str(folder / name)] = read.lines
             if read.value is not None:
                 raw[name] = read.value
-    notes, note_problems = _read_notes(folder / layout.NOTES) if layout.NOTES in files else (Notes(), [])
+    notes = Notes()
+    if layout.NOTES in files:
+        read = read_document(folder / layout.NOTES, "notes")
+        notes = parse_notes(read.value) if read.value is not None and not read.problems else notes
+        # As warnings: notes are not evidence and must not change a grade.
+        problems.extend(replace(problem, severity="warning") for problem in read.problems)
     broken = {problem.file for problem in problems if problem.severity == "error"}
     valid: dict[str, Any] = {key: raw.get(n) for key, n in DOCUMENTS.items() if str(folder / n) not in broken}
     return Run(
@@ -306,7 +292,7 @@ def read_run(folder: Path) -> Run:
         **valid,
         notes=notes,
         alive=is_alive(folder),
-        problems=(*problems, *note_problems),
+        problems=tuple(problems),
         _raw=raw,
         _lines=lines,
     )
@@ -323,13 +309,6 @@ def read_existing_run(folder: Path) -> Run:
     return read_run(folder)
 
 
-def _read_notes(path: Path) -> tuple[Notes, list[Problem]]:
-    """Return the notes and their problems, as warnings: notes are not evidence and must not change a grade."""
-    read = read_document(path, "notes")
-    warnings = [replace(problem, severity="warning") for problem in read.problems]
-    return parse_notes(read.value) if read.value is not None and not warnings else Notes(), warnings
-
-
 def _list_files(folder: Path, problems: list[Problem]) -> tuple[str, ...]:
     """Return the regular files below a folder; a link or special file under an evidence name is a problem."""
     known = {layout.MANIFEST, layout.IMPORT, layout.NOTES, layout.STAMPS, *layout.ROLES}
@@ -338,7 +317,8 @@ def _list_files(folder: Path, problems: list[Problem]) -> tuple[str, ...]:
         if entry.is_file(follow_symlinks=False):
             found.append(name)
         elif name in known:
-            what = f"{name} is a {_file_type(entry)}, not a file; it was not read."
+            kind = "symbolic link" if entry.is_symlink() else "folder" if entry.is_dir() else "special file"
+            what = f"{name} is a {kind}, not a file; it was not read."
             problems.append(problem_of("TP206", file=str(folder / name), what=what))
     return tuple(sorted(found))
 
@@ -360,12 +340,6 @@ def _walk(folder: Path, problems: list[Problem], prefix: str = "") -> Iterator[t
         is_hidden = entry.name.startswith(".")
         if entry.is_dir(follow_symlinks=False) and not is_hidden and name not in layout.WEIGHT_FOLDERS:
             yield from _walk(folder / entry.name, problems, f"{name}/")
-
-
-def _file_type(entry: os.DirEntry[str]) -> str:
-    if entry.is_symlink():
-        return "symbolic link"
-    return "folder" if entry.is_dir() else "special file"
 
 
 def finding(folder: Path, code: str, name: str, what: str, **more: Any) -> Problem:

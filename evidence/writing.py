@@ -43,12 +43,7 @@ def as_json_text(value: Any) -> str:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replace a JSON document like `write_bytes`.
-
-    Raises:
-        OSError: The write failed; the previous file is intact.
-        ValueError: A number is not finite; the previous file is intact.
-    """
+    """Replace a JSON document like `write_bytes`; a number that is not finite raises a `ValueError`."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 

@@ -13,35 +13,16 @@ from importlib.resources import files
 from typing import Any
 
 DOCUMENTS = (
-    "run_manifest",
-    "train_config",
-    "plan",
-    "first_examples",
-    "eval_summary",
-    "bundle_manifest",
-    "import",
-    "notes",
-    "target",
-    "receipt",
-    "export_receipt",
-    "stamps",
-    "trust",
-)
+    "run_manifest", "train_config", "plan", "first_examples", "eval_summary", "bundle_manifest", "import", "notes",
+    "target", "receipt", "export_receipt", "stamps", "trust",
+)  # fmt: skip
 ROWS = (
-    "metric_row",
-    "log_record",
-    "system_row",
-    "chain_entry",
-    "rollout_row",
-    "answer_over_step",
-    "prediction_row",
-    "dataset_row",
-    "eval_item",
-)
+    "metric_row", "log_record", "system_row", "chain_entry", "rollout_row", "answer_over_step", "prediction_row",
+    "dataset_row", "eval_item",
+)  # fmt: skip
 KINDS = (*DOCUMENTS, *ROWS)
 
-YAML_KINDS = ("train_config", "target")
-"""Documents written as YAML."""
+YAML_KINDS = ("train_config", "target")  # documents written as YAML
 
 WRITTEN_BY_PEOPLE = ("target", "train_config", "dataset_row", "eval_item", "notes")
 """Documents that people write; only the program writes the others."""
@@ -49,35 +30,16 @@ WRITTEN_BY_PEOPLE = ("target", "train_config", "dataset_row", "eval_item", "note
 APPENDED = ("metric_row", "log_record", "system_row", "rollout_row", "answer_over_step", "prediction_row")
 """Rows that a run appends to a file; the last line is torn if the run is killed."""
 
-VERSIONS = ("1.0", "1.1", "1.2")
-"""Every `schema_version` that can be read, oldest first."""
-
-VERSION = VERSIONS[-1]
-"""The `schema_version` of new documents."""
-
-LARGEST_EXACT = 2**53 - 1
-"""The largest integer that a 64-bit float holds exactly; the bound of counts in the schemas."""
-
-LARGEST_FLOAT = 1.7976931348623157e308
-"""The largest 64-bit float; the bound of numbers that only have to be finite."""
-
-METRIC_ROW = "metric_row"
-"""Kind of a line of metrics.jsonl."""
-
-TIME = "time"
-"""The only field of a metric row that is not a number."""
-
-DATASETS = ("dev-reasoning-v2", "dev-stories-v1", "countdown-v2")
-"""Built-in datasets."""
-
-EVAL_SETS = ("eval_v1", "eval_v2", "eval_stories_v1", "eval_countdown_v2")
-"""Built-in evaluation sets."""
-
-MODELS = ("demo", "tiny-gpt2")
-"""Built-in models."""
-
-GYM = "reasoning-gym:"
-"""Prefix of generated datasets: `reasoning-gym:leg_counting?size=500&seed=1`."""
+VERSIONS = ("1.0", "1.1", "1.2")  # every `schema_version` that can be read, oldest first
+VERSION = VERSIONS[-1]  # `schema_version` of new documents
+LARGEST_EXACT = 2**53 - 1  # largest integer that a 64-bit float holds exactly; bound of counts in the schemas
+LARGEST_FLOAT = 1.7976931348623157e308  # largest 64-bit float; bound of numbers that only have to be finite
+METRIC_ROW = "metric_row"  # kind of a line of metrics.jsonl
+TIME = "time"  # only field of a metric row that is not a number
+DATASETS = ("dev-reasoning-v2", "dev-stories-v1", "countdown-v2")  # built-in datasets
+EVAL_SETS = ("eval_v1", "eval_v2", "eval_stories_v1", "eval_countdown_v2")  # built-in evaluation sets
+MODELS = ("demo", "tiny-gpt2")  # built-in models
+GYM = "reasoning-gym:"  # prefix of generated datasets: `reasoning-gym:leg_counting?size=500&seed=1`
 
 _KINDS_BY_FILE = {
     "run_manifest.json": "run_manifest",
@@ -156,7 +118,6 @@ class RowField:
         title: Heading, `Tokens seen`.
         meaning: What is measured, as sentences.
         unit: Unit of the value; empty for plain numbers and the time.
-        is_required: Whether every row has it.
         is_axis: Whether it can be the x axis.
         panel: How it is drawn over the steps (the keys `large`, `log` and `exactly`), or None if it is not.
     """
@@ -165,7 +126,6 @@ class RowField:
     title: str
     meaning: str
     unit: str
-    is_required: bool
     is_axis: bool
     panel: Mapping[str, Any] | None
 
@@ -173,18 +133,16 @@ class RowField:
 @cache
 def row_fields() -> tuple[RowField, ...]:
     """Return the fields of a metric row in the order of the schema."""
-    document = schema(METRIC_ROW)
     return tuple(
         RowField(
             name=name,
             title=node["title"],
             meaning=node["description"],
             unit=node.get("x-unit", ""),
-            is_required=name in document["required"],
             is_axis=node.get("x-axis", False),
             panel=node.get("x-panel"),
         )
-        for name, node in document["properties"].items()
+        for name, node in schema(METRIC_ROW)["properties"].items()
     )
 
 

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from functools import cache
 from importlib.util import find_spec
 from itertools import islice
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from schemas.catalog import (
     LARGEST_EXACT,
@@ -29,8 +29,7 @@ from schemas.catalog import (
 from schemas.formats import format_value, join_words, quantity
 from schemas.problems import Lines, Problem, pointer_to, problem_of
 
-MAX_PROBLEMS = 20
-"""Schema errors of one document that are explained."""
+MAX_PROBLEMS = 20  # schema errors of one document that are explained
 
 MAX_VALUES = 20_000
 """Values of a document whose errors are all listed, which takes minutes and gigabytes for a million wrong items. Of a
@@ -39,26 +38,12 @@ larger document only the first error is explained."""
 Path = tuple[str | int, ...]
 
 
-class Violation(NamedTuple):
-    """A schema error: path to the value, path through the schema with each `$ref` as a step, and the keyword."""
-
-    path: Path
-    evaluation: tuple[str, ...]
-    keyword: str
-
-
-class Validator(Protocol):
-    """A compiled schema."""
-
-    is_valid: Callable[[Any], bool]
-    are_valid: Callable[[list[Any]], bool]
-
-    def violations(self, value: Any, *, only_first: bool) -> Iterator[Violation]:
-        """Yield the errors of an invalid value, unknown keys last."""
+Violation = tuple[Path, tuple[str, ...]]
+"""A schema error: path to the value, and path through the schema to the keyword, with each `$ref` as a step."""
 
 
 @cache
-def compile_validator(kind: str) -> Validator:
+def compile_validator(kind: str) -> _RustValidator | _PythonValidator:
     """Compile the schema of a kind with jsonschema-rs, or with jsonschema if that is not installed."""
     return _RustValidator(kind) if find_spec("jsonschema_rs") else _PythonValidator(kind)
 
@@ -80,9 +65,8 @@ class _RustValidator:
 
     def violations(self, value: Any, *, only_first: bool) -> Iterator[Violation]:
         for error in self._first(value) if only_first else self._validator.iter_errors(value):
-            *evaluation, keyword = map(str, error.evaluation_path)
             path = restore_empty_keys(value, error.instance_path, error.instance)
-            yield Violation(path, tuple(evaluation), keyword)
+            yield path, tuple(map(str, error.evaluation_path))
 
     def _first(self, value: Any) -> Iterator[Any]:
         try:
@@ -109,9 +93,8 @@ class _PythonValidator:
         if not only_first:
             errors = sorted(errors, key=lambda error: error.validator == "unevaluatedProperties")
         for error in islice(errors, 1 if only_first else None):
-            *steps, keyword = map(str, error.absolute_schema_path)
-            evaluation = tuple(_with_references(self._schema, steps, keyword))
-            yield Violation(tuple(error.absolute_path), evaluation, keyword)
+            steps = list(map(str, error.absolute_schema_path))
+            yield tuple(error.absolute_path), tuple(_with_references(self._schema, steps))
 
 
 def _drop_float_limits(document: dict[str, Any]) -> dict[str, Any]:
@@ -124,16 +107,15 @@ def _drop_float_limits(document: dict[str, Any]) -> dict[str, Any]:
     return limited
 
 
-def _with_references(document: dict[str, Any], steps: Sequence[str], keyword: str) -> Iterator[str]:
+def _with_references(document: dict[str, Any], steps: Sequence[str]) -> Iterator[str]:
     """Yield a schema path with each `$ref` as a step of its own; jsonschema leaves them out."""
-    node = document
-    for place, step in enumerate((*steps, keyword)):
+    node: Any = document
+    for step in steps:
         while step not in node and "$ref" in node:
             yield "$ref"
             document, node = resolve(document, node["$ref"])
-        if place < len(steps):
-            yield step
-            node = node[step]
+        yield step
+        node = node[step]
 
 
 def restore_empty_keys(value: Any, path: Sequence[str | int], instance: Any) -> Path:
@@ -155,7 +137,7 @@ def explain_violations(kind: str, value: Any, *, file: str, lines: Lines) -> lis
     """Return a problem for each rule that a value breaks, at most `MAX_PROBLEMS`."""
     if compile_validator(kind).is_valid(value):
         return []
-    is_large = _has_more_values(value, MAX_VALUES)
+    is_large = json.dumps(value).count(",") > MAX_VALUES
     problems = list(islice(_explain_all(kind, value, file, lines, only_first=is_large), MAX_PROBLEMS + 1))
     if is_large or len(problems) > MAX_PROBLEMS:
         problems = problems[:MAX_PROBLEMS]
@@ -166,23 +148,11 @@ def explain_violations(kind: str, value: Any, *, file: str, lines: Lines) -> lis
 
 def _explain_all(kind: str, value: Any, file: str, lines: Lines, *, only_first: bool) -> Iterator[Problem]:
     seen = set()
-    for violation in compile_validator(kind).violations(value, only_first=only_first):
+    for path, (*steps, keyword) in compile_validator(kind).violations(value, only_first=only_first):
         # The validator reports each missing key on its own; here they are one problem.
-        if (key := (violation.path, violation.keyword)) not in seen:
-            seen.add(key)
-            yield from _explain(_find(kind, value, violation), violation.keyword, file, lines)
-
-
-def _has_more_values(value: Any, limit: int) -> bool:
-    """Return whether lists and objects hold more than `limit` values in all."""
-    count, containers = 0, [value] if isinstance(value, dict | list) else []
-    for container in containers:
-        items = container.values() if isinstance(container, dict) else container
-        count += len(items)
-        if count > limit:
-            return True
-        containers += [item for item in items if isinstance(item, dict | list)]
-    return False
+        if (path, keyword) not in seen:
+            seen.add((path, keyword))
+            yield from _explain(_find(kind, value, path, steps), keyword, file, lines)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,12 +175,12 @@ class _Place:
         return words[0].upper() + words[1:] if isinstance(self.value, dict | list) else words
 
 
-def _find(kind: str, value: Any, violation: Violation) -> _Place:
-    for part in violation.path:
+def _find(kind: str, value: Any, path: Path, evaluation: Sequence[str]) -> _Place:
+    for part in path:
         value = value[part]
     document = node = schema(kind)
     meaning = ""
-    steps = iter(violation.evaluation)
+    steps = iter(evaluation)
     for step in steps:
         if step == "$ref":
             document, node = resolve(document, node["$ref"])
@@ -222,7 +192,7 @@ def _find(kind: str, value: Any, violation: Violation) -> _Place:
             node = node[step]
         # The first description is that of the field; one behind a $ref describes its type.
         meaning = meaning or node.get("description", "")
-    return _Place(kind=kind, path=violation.path, value=value, node=node, document=document, meaning=meaning)
+    return _Place(kind=kind, path=path, value=value, node=node, document=document, meaning=meaning)
 
 
 def _explain(place: _Place, keyword: str, file: str, lines: Lines) -> Iterator[Problem]:

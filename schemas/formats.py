@@ -11,17 +11,10 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
-MAX_SHOWN = 60
-"""Characters of a value that a message shows."""
-
-NOTHING = "–"
-"""Shown for a missing value."""
-
-UNITS = ("KiB", "MiB", "GiB")
-"""Binary units, each 1,024 times the one before."""
-
-UNIT_LIMIT = 1_000
-"""Numbers from here on are written in the next unit, so none has four digits before its point."""
+MAX_SHOWN = 60  # characters of a value that a message shows
+NOTHING = "–"  # shown for a missing value
+UNITS = ("KiB", "MiB", "GiB")  # binary units, each 1,024 times the one before
+UNIT_LIMIT = 1_000  # numbers from here on are written in the next unit, so none has four digits before its point
 
 
 def format_value(value: Any) -> str:

@@ -24,14 +24,9 @@ Lines = Callable[[str], int | None]
 
 RANK: dict[Severity, int] = {"error": 0, "warning": 1, "note": 2}
 
-MAX_PER_KIND = 5
-"""Maximum number of problems shown per code and file; the others are counted."""
-
-INTERNAL_ERROR = 4
-"""Exit code of a command that stopped on an error inside trainproof."""
-
-FROM_RULE = "\0"
-"""Default of `problem_of`'s `why`: the reason of the rule."""
+MAX_PER_KIND = 5  # maximum number of problems shown per code and file; the others are counted
+INTERNAL_ERROR = 4  # exit code of a command that stopped on an error inside trainproof
+FROM_RULE = "\0"  # default of `problem_of`'s `why`: the reason of the rule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,19 +154,7 @@ def problem_of(
     pointer: str | None = None,
     severity: Severity | None = None,
 ) -> Problem:
-    """Build a problem with the texts of its code.
-
-    Args:
-        code: Code in `rules.toml`.
-        file: File or folder as the user named it.
-        what: What is wrong, as a sentence with names and numbers.
-        why: Reason; by default that of the rule, None to leave it out.
-        expected: What would have been right, as a noun phrase.
-        next: What to do; by default the fix of the rule.
-        line: Line of the file, counted from 1.
-        pointer: JSON Pointer to the value.
-        severity: Severity, if it differs from that of the rule.
-    """
+    """Build a problem; what is not given is taken from the rule of its code. A `why` of None leaves the reason out."""
     texts = rule(code)
     return Problem(
         code=code,

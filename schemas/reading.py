@@ -23,37 +23,23 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.catalog import APPENDED, METRIC_ROW, TIME, number_names
+from schemas.catalog import APPENDED, TIME, number_names
 from schemas.explain import compile_validator, explain_violations
 from schemas.formats import format_value, quantity
 from schemas.problems import Lines, Problem, ProblemError, pointer_to, problem_of, unknown_lines
 
-LARGEST_DOCUMENT = 64 << 20
-"""Bytes of a document; 64 first examples of 8,192 tokens take 50 million."""
+LARGEST_DOCUMENT = 64 << 20  # bytes of a document; 64 first examples of 8,192 tokens take 50 million
 
 MOST_VALUES = 4_000_000
 """Values of a document, estimated from its commas and brackets; a value of two bytes can take 200 bytes of memory."""
 
-LONGEST_ROW = 16 << 20
-"""Bytes of a row; an answer of a million tokens fits."""
-
-LARGEST_ROWS = 512 << 20
-"""Bytes of a JSONL file; two million steps fit."""
-
-MOST_CHARACTERS = 1 << 20
-"""Characters of a YAML file; a longer configuration is a mistake or an attack."""
-
-MOST_LEVELS = 64
-"""Levels of nested objects and lists; our deepest document has 6."""
-
-MOST_DIGITS = 308
-"""Digits of an integer; larger ones may not fit into a 64-bit float."""
-
-MOST_EXPLAINED = 100
-"""Lines of a JSONL file whose problems are explained."""
-
-MOST_COUNTED = 1_000
-"""Further lines with problems that are counted before reading stops."""
+LONGEST_ROW = 16 << 20  # bytes of a row; an answer of a million tokens fits
+LARGEST_ROWS = 512 << 20  # bytes of a JSONL file; two million steps fit
+MOST_CHARACTERS = 1 << 20  # characters of a YAML file; a longer configuration is a mistake or an attack
+MOST_LEVELS = 64  # levels of nested objects and lists; our deepest document has 6
+MOST_DIGITS = 308  # digits of an integer; larger ones may not fit into a 64-bit float
+MOST_EXPLAINED = 100  # lines of a JSONL file whose problems are explained
+MOST_COUNTED = 1_000  # further lines with problems that are counted before reading stops
 
 BATCH_BYTES = 1 << 15
 """Bytes of rows per batch of decoding and validation; a batch should fit into the processor's cache."""
@@ -61,13 +47,9 @@ BATCH_BYTES = 1 << 15
 
 @dataclass(frozen=True, kw_only=True)
 class ParseResult:
-    """Result of parsing a text.
+    """Problems of a text, and its value with the line of each part if `is_read`.
 
-    Attributes:
-        problems: Errors and warnings.
-        value: The value, if `is_read`.
-        is_read: Whether there is a value. A text can have both a value and problems, such as a duplicate key.
-        lines: Line of each value.
+    A text can have both a value and problems, such as a duplicate key.
     """
 
     problems: tuple[Problem, ...] = ()
@@ -190,10 +172,7 @@ class _JsonDecoder(json.JSONDecoder):
     def __init__(self) -> None:
         self.is_odd = False
         super().__init__(
-            object_pairs_hook=self._object,
-            parse_float=self._float,
-            parse_int=self._int,
-            parse_constant=self._constant,
+            object_pairs_hook=self._object, parse_float=self._float, parse_int=self._int, parse_constant=self._constant
         )
 
     def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -203,19 +182,12 @@ class _JsonDecoder(json.JSONDecoder):
         return value
 
     def _float(self, literal: str) -> float | None:
-        value = float(literal)
-        if math.isfinite(value):
-            return value
-        self.is_odd = True
-        return None
+        return value if math.isfinite(value := float(literal)) else self._constant(literal)
 
     def _int(self, literal: str) -> int | None:
-        if len(literal) > MOST_DIGITS and len(literal.lstrip("-")) > MOST_DIGITS:
-            self.is_odd = True
-            return None
-        return int(literal)
+        return int(literal) if len(literal.lstrip("-")) <= MOST_DIGITS else self._constant(literal)
 
-    def _constant(self, _literal: str) -> None:
+    def _constant(self, _literal: str) -> Any:
         self.is_odd = True
 
 
@@ -594,32 +566,6 @@ def collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _is_plain(text: str) -> bool:
-    """Return whether a JSON text cannot contain lone surrogates or too many levels."""
-    return "\\ud" not in text and "\\uD" not in text and text.count("{") + text.count("[") <= MOST_LEVELS
-
-
-def _decode_metric_rows(text: str) -> list[Any] | None:
-    """Decode lines as one JSON array, without the slow hooks of `_JsonDecoder`; return None if some may be invalid.
-
-    A valid metric row has numbers and one string, its time; the schema refuses nested values and 1e999. NaN, integers
-    with too many digits, duplicate keys and lines that are not one row are checked here.
-    """
-    if "NaN" in text or "Infinity" in text or _LONG_INTEGER.search(text[::20]):
-        return None
-    rows: list[Any] = json.loads("[" + text.replace("}\n{", "},{") + "]")
-    # Braces only begin and end a row, so each line is one row if rows, line ends and `}\n{` agree.
-    is_row_per_line = len(rows) == text.count("\n") == text.count("}\n{") + 1
-    # Each key and each time has two quotation marks; a duplicate key adds two to the text, but not to the rows.
-    keys = sum(len(row) for row in rows if isinstance(row, dict))
-    has_distinct_keys = text.count('"') == 2 * (keys + len(rows))
-    return rows if is_row_per_line and has_distinct_keys else None
-
-
-_LONG_INTEGER = re.compile(rf"[0-9]{{{MOST_DIGITS // 20}}}")
-"""Matches every 20th character of a text in which an integer has more than `MOST_DIGITS` digits."""
-
-
 class _RowReader:
     def __init__(self, file: str, kind: str) -> None:
         self.file = file
@@ -688,14 +634,15 @@ class _RowReader:
         if max(map(len, lines)) > LONGEST_ROW:
             return None
         try:
-            if self.kind == METRIC_ROW:
-                return _decode_metric_rows(b"".join(lines).decode())
             texts = [line.decode() for line in lines]
             decoded = [self._decoder.scan_once(text, 0) for text in texts]
         except (ValueError, StopIteration, RecursionError):
             return None
-        is_sure = all(text[end:] == "\n" and _is_plain(text) for text, (_, end) in zip(texts, decoded, strict=True))
-        return [value for value, _ in decoded] if is_sure else None
+        for text, (_, end) in zip(texts, decoded, strict=True):
+            may_have_surrogates = "\\ud" in text or "\\uD" in text
+            if text[end:] != "\n" or may_have_surrogates or text.count("{") + text.count("[") > MOST_LEVELS:
+                return None
+        return [value for value, _ in decoded]
 
     def _look_closer(self, line: bytes, *, is_last: bool) -> dict[str, Any] | None:
         """Return the row of a line, or None if it is invalid, and record its problems."""
@@ -731,48 +678,33 @@ class _RowReader:
 
 Array = NDArray[np.float64]
 
-SECONDS = "seconds"
-"""The column made of the field `time`: seconds since 1970."""
+SECONDS = "seconds"  # the column made of the field `time`: seconds since 1970
 
 
-class Columns(Mapping[str, Array]):
+class Columns(dict[str, Array]):
     """The numeric fields of valid metric rows as `[rows]` float64 arrays, each built when it is first used.
 
     Null, missing fields and invalid dates are NaN.
     """
 
     def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
+        super().__init__()
         self._rows = rows
-        self._keys = set().union(*rows)
-        self._arrays: dict[str, Array] = {}
 
-    def __getitem__(self, name: str) -> Array:
-        if name not in self._arrays:
-            if name not in (*number_names(), SECONDS):
-                raise KeyError(name)
-            if name == SECONDS:
-                self._arrays[name] = _times(self._rows)
-            elif name in self._keys:
-                self._arrays[name] = column(self._rows, name)
-            else:
-                self._arrays[name] = np.full(len(self._rows), math.nan)
-        return self._arrays[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter((*number_names(), SECONDS))
-
-    def __len__(self) -> int:
-        return len(number_names()) + 1
+    def __missing__(self, name: str) -> Array:
+        if name == SECONDS:
+            moments = (parse_time(row[TIME]) for row in self._rows)
+            self[name] = np.array([math.nan if one is None else one.timestamp() for one in moments], dtype=np.float64)
+        elif name in number_names():
+            self[name] = column(self._rows, name)
+        else:
+            raise KeyError(name)
+        return self[name]
 
 
 def column(rows: Sequence[dict[str, Any]], name: str) -> Array:
     """Return one field of every row, `[rows]`; NaN where it is null or missing."""
     return np.array([row.get(name) for row in rows], dtype=np.float64)
-
-
-def _times(rows: Sequence[dict[str, Any]]) -> Array:
-    moments = (parse_time(row[TIME]) for row in rows)
-    return np.array([math.nan if one is None else one.timestamp() for one in moments], dtype=np.float64)
 
 
 def parse_time(text: str) -> datetime | None:

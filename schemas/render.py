@@ -91,7 +91,8 @@ def _annotation(problem: Problem) -> str:
     """Format one workflow command; GitHub requires some characters to be escaped."""
     kind = {"error": "error", "warning": "warning", "note": "notice"}[problem.severity]
     properties = {"file": problem.file, "line": problem.line or "", "title": problem.code}
-    listed = ",".join(f"{name}={_github_property(str(value))}" for name, value in properties.items() if value)
+    escaped = ((name, _github_data(str(value)).replace(":", "%3A")) for name, value in properties.items() if value)
+    listed = ",".join(f"{name}={value.replace(',', '%2C')}" for name, value in escaped)
     at = f"{visible(problem.key_path)}: " if problem.pointer else ""
     message = " ".join([at + _sentence(problem.what), *_details(problem)])
     return f"::{kind} {listed}::{_github_data(message)}\n"
@@ -99,10 +100,6 @@ def _annotation(problem: Problem) -> str:
 
 def _github_data(words: str) -> str:
     return words.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _github_property(words: str) -> str:
-    return _github_data(words).replace(":", "%3A").replace(",", "%2C")
 
 
 def _sarif_rule(code: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +27,10 @@ from schemas.reading import (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Document:
-    """A document and its problems.
-
-    Attributes:
-        value: The object, valid or not, or None if the file does not contain one.
-        problems: Errors and warnings, worst first.
-        lines: Line of each value in the file.
-    """
+class Document(ParseResult):
+    """A document, whose value, valid or not, is None if it is not an object. Its problems are sorted, worst first."""
 
     value: dict[str, Any] | None
-    problems: tuple[Problem, ...]
-    lines: Lines = unknown_lines
 
 
 def read_document(path: str | Path, kind: str) -> Document:
@@ -48,25 +39,23 @@ def read_document(path: str | Path, kind: str) -> Document:
     try:
         data = _read_bounded(Path(path))
     except OSError as error:
-        return Document(value=None, problems=(os_error_problem(error, file=file),))
+        return Document(problems=(os_error_problem(error, file=file),))
     except ProblemError as refused:
-        return Document(value=None, problems=refused.problems)
+        return Document(problems=refused.problems)
     parsed = parse_yaml(data, file=file) if kind in YAML_KINDS else parse_json(data, file=file)
     if not parsed.is_read:
-        return Document(value=None, problems=parsed.problems)
-    problems = sorted([*parsed.problems, *_shape_problems(kind, parsed, file)], key=lambda one: one.line or 0)
+        return Document(problems=parsed.problems)
+    # A place with a problem of the text (NaN, a duplicate key) is not reported a second time for its value.
+    reported = {problem.pointer for problem in parsed.problems} - {None}
+    found = _check_json(kind, parsed.value, file, parsed.lines)
+    problems = [*parsed.problems, *(problem for problem in found if problem.pointer not in reported)]
     value = parsed.value if isinstance(parsed.value, dict) else None
-    return Document(value=value, problems=worst_first(problems), lines=parsed.lines)
+    problems.sort(key=lambda one: one.line or 0)
+    return Document(value=value, is_read=True, problems=worst_first(problems), lines=parsed.lines)
 
 
 def check_value(kind: str, value: Any, *, file: str, lines: Lines = unknown_lines) -> list[Problem]:
-    """Check a value against the schema of its kind.
-
-    Args:
-        kind: Kind from `schemas.catalog`.
-        value: A JSON value; what JSON cannot hold is a problem too.
-        file: File name in problems.
-        lines: Line of each value in that file.
+    """Check a value against the schema of its kind (`schemas.catalog`); what JSON cannot hold is a problem too.
 
     Example:
         >>> [problem.what for problem in check_value("eval_item", {"id": "a", "prompt": "1 + 1"}, file="set.jsonl")]
@@ -74,14 +63,14 @@ def check_value(kind: str, value: Any, *, file: str, lines: Lines = unknown_line
     """
     if (other := _find_other_value(value)) is None:
         return _check_json(kind, value, file, lines)
-    pointer, found = other
+    pointer, what = other
     form, group = ("YAML", "a group of keys") if kind in YAML_KINDS else ("JSON", "an object")
     return [
         problem_of(
             "TP127",
             file=file,
             pointer=pointer,
-            what=f"{_describe_other_value(found)} is not a {form} value.",
+            what=f"{what} is not a {form} value.",
             why=None,
             expected=f"{group}, a list, text, a finite number, true, false or null",
         )
@@ -89,12 +78,7 @@ def check_value(kind: str, value: Any, *, file: str, lines: Lines = unknown_line
 
 
 def _read_bounded(path: Path) -> bytes:
-    """Read a document.
-
-    Raises:
-        OSError: It cannot be read.
-        ProblemError: It is too large.
-    """
+    """Read a document, or raise a `ProblemError` if it is too large."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         data = file.read(LARGEST_DOCUMENT + 1) if size <= LARGEST_DOCUMENT else b""
@@ -105,13 +89,6 @@ def _read_bounded(path: Path) -> bytes:
         limit = f"at most {MOST_VALUES:,} values"
         raise ProblemError([too_large(f"The document has about {values:,} values", limit, file=str(path))])
     return data
-
-
-def _shape_problems(kind: str, parsed: ParseResult, file: str) -> list[Problem]:
-    # A place with a problem of the text (NaN, a duplicate key) is not reported a second time for its value.
-    reported = {problem.pointer for problem in parsed.problems} - {None}
-    found = _check_json(kind, parsed.value, file, parsed.lines)
-    return [problem for problem in found if problem.pointer not in reported]
 
 
 def _check_json(kind: str, value: Any, file: str, lines: Lines) -> list[Problem]:
@@ -134,54 +111,41 @@ def _check_version(document: dict[str, Any], value: dict[str, Any], file: str, l
     version = value["schema_version"]
     if version in VERSIONS or "schema_version" not in document.get("properties", ()):
         return None
-    why = advice = None
+    what = f"{format_value(version)} is not a schema version; nothing else was checked."
+    advice: str | None = "Write the version of the document."
     if isinstance(version, str) and re.fullmatch(r"[0-9]+\.[0-9]+", version):
-        what = f"The document has schema version {version}; nothing else was checked."
-        why = "The meaning of its fields may differ."
-    else:
-        what = f"{format_value(version)} is not a schema version; nothing else was checked."
-        is_unquoted = isinstance(version, int | float) and str(version) in VERSIONS
-        advice = "Put it in quotation marks: it is text." if is_unquoted else "Write the version of the document."
+        what, advice = f"The document has schema version {version}; nothing else was checked.", None
+    elif isinstance(version, int | float) and str(version) in VERSIONS:
+        advice = "Put it in quotation marks: it is text."
     return problem_of(
         "TP115",
         file=file,
         line=lines("/schema_version"),
         pointer="/schema_version",
         what=what,
-        why=why,
+        why=None if advice else "The meaning of its fields may differ.",
         expected=expected,
         next=advice,
     )
 
 
-def _find_other_value(value: Any) -> tuple[str, Any] | None:
-    """Return pointer and value of something that JSON cannot hold (NaN, bytes, an array), or None."""
-    waiting: list[tuple[str, Any]] = [("", value)]
-    while waiting:
-        pointer, one = waiting.pop()
-        if isinstance(one, dict) and all(isinstance(key, str) for key in one):
-            waiting.extend((pointer + pointer_to([key]), item) for key, item in one.items())
-            one = "".join(one)
-        elif isinstance(one, list):
-            waiting.extend((f"{pointer}/{index}", item) for index, item in enumerate(one))
-            continue
-        is_text = isinstance(one, str) and not LONE_SURROGATE.search(one)
-        is_number = (
-            math.isfinite(one) if isinstance(one, float) else isinstance(one, int) and abs(one) < 10**MOST_DIGITS
-        )
-        if not (one is None or is_text or is_number):
-            return pointer, one
-    return None
-
-
-def _describe_other_value(value: Any) -> str:
-    # Not with repr: that of an array can be long, and Python refuses to format an int of thousands of digits.
-    if isinstance(value, float):
-        return str(value)
-    if isinstance(value, int):
-        return f"A whole number of more than {MOST_DIGITS} digits"
-    if isinstance(value, str):
-        return "Text with half a surrogate pair"
-    if isinstance(value, dict):
-        return "An object with keys that are not text"
-    return f"A value of the Python type {type(value).__name__}"
+def _find_other_value(value: Any, pointer: str = "") -> tuple[str, str] | None:
+    """Return pointer and description of something that JSON cannot hold (NaN, bytes, an array), or None."""
+    items: Iterable[tuple[Any, Any]] = value.items() if isinstance(value, dict) else ()
+    items = enumerate(value) if isinstance(value, list) else items
+    text = "".join(map(str, value)) if isinstance(value, dict) else value
+    what = None
+    if isinstance(value, dict) and not all(isinstance(key, str) for key in value):
+        what = "An object with keys that are not text"
+    elif isinstance(text, str) and LONE_SURROGATE.search(text):
+        what = "Text with half a surrogate pair"
+    elif isinstance(value, float) and not math.isfinite(value):
+        what = str(value)
+    elif isinstance(value, int) and abs(value) >= 10**MOST_DIGITS:
+        what = f"A whole number of more than {MOST_DIGITS} digits"
+    elif not isinstance(value, dict | list | str | float | int | None):
+        what = f"A value of the Python type {type(value).__name__}"
+    if what:
+        return pointer, what
+    found = (_find_other_value(item, pointer + pointer_to([key])) for key, item in items)
+    return next(filter(None, found), None)

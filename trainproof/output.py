@@ -13,7 +13,7 @@ from evidence.writing import as_json_text
 from schemas.formats import join_lines, visible
 
 if TYPE_CHECKING:
-    from evidence.bundle.container import Progress
+    from evidence.bundle.contents import Progress
 
 
 def print_json(value: Any) -> None:

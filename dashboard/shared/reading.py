@@ -20,9 +20,7 @@ from dashboard.shared.words import JOBS, STATUSES, plain
 from evidence.compare.scores import Comparison, compare_runs
 from evidence.compare.smoke import SmokeCheck, check_smoke_run
 from evidence.grade import RunReport
-from evidence.index import cache
-from evidence.index.cache import folder_state
-from evidence.index.index import RunIndex
+from evidence.index.index import RunIndex, cache_folder, folder_state
 from evidence.index.summary import RunSummary
 from evidence.layout import LOG, METRICS
 from evidence.proof.verification import grade_run
@@ -147,8 +145,8 @@ def jobs() -> list[Job]:
 
 
 def signature(folder: Path) -> str:
-    """Return a hash that changes with every file of a run and when its process ends."""
-    return folder_state(str(folder)).digest
+    """Return a text that changes with every file of a run and when its process ends."""
+    return str(folder_state(str(folder)))
 
 
 def reader_zone() -> tzinfo:
@@ -167,7 +165,7 @@ def shared_index() -> SharedIndex:
 @st.cache_resource(max_entries=4, show_spinner=False)
 def _index(root: str) -> SharedIndex:
     # A link among the runs may lead anywhere on this machine.
-    return SharedIndex(RunIndex(Path(root), follow_links=False, entries_in=cache.default_folder()))
+    return SharedIndex(RunIndex(Path(root), follow_links=False, cached_in=cache_folder()))
 
 
 def _keep(kind: str, key: object, build: Callable[[], T]) -> T:

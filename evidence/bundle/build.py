@@ -24,13 +24,14 @@ from typing import BinaryIO, Literal
 from zipfile import is_zipfile
 
 from evidence import layout
-from evidence.bundle.container import Progress, StoredFile, central_directory, local_header
 from evidence.bundle.contents import (
     BUNDLE_MANIFEST,
     HASHES,
     REPORT,
     RUNS,
+    Progress,
     RunFiles,
+    StoredFile,
     bundle_problem,
     content_sha256,
     files_of_run,
@@ -38,7 +39,7 @@ from evidence.bundle.contents import (
     hash_lines,
 )
 from evidence.bundle.page import output_problems, report_html
-from evidence.bundle.reading import read_blocks
+from evidence.bundle.reading import central_directory, local_header, read_blocks
 from evidence.bundle.secrets import DETAIL, SECRET, Redaction, redacted_copy, scan_file
 from evidence.bundle.verify import GRADES_LABELLED, GRADES_PACKED, CheckedRun, check_runs, verify_bundle
 from evidence.hashes import sha256_file
@@ -92,9 +93,8 @@ class ChecklistItem:
 class BuildReport:
     """Result of building a bundle.
 
-    Packing the same files again with another program changes `zip_sha256` but not `content_sha256`. `left_out` are
-    files and folders that were not packed, `warnings` are about personal details, and `challenges` state for each run
-    with a score whether its model can be questioned.
+    `left_out` are files and folders that were not packed, `warnings` are about personal details, and `challenges` state
+    for each run with a score whether its model can be questioned.
     """
 
     output: Path
@@ -268,7 +268,7 @@ def build_bundle(
         allow_partial: Pack partial runs, templates and runs with errors, and label the bundle partial.
         with_weights: Pack checkpoints, adapters and exports.
         with_unlisted: Pack files that a finished run does not list.
-        redact: Mask secrets and home folders in the packed copies of texts; the run folders stay as they are.
+        redact: Mask secrets and home folders in the packed copies of texts.
         progress: Called with the bytes of work done and the total.
 
     Raises:
@@ -286,12 +286,8 @@ def build_bundle(
         if redact:
             # Copies would not show links, unreadable files or a process that writes.
             codes = {"TP843", "TP844", "TP845", _UNREADABLE}
-            _refuse(
-                _in_run(problem, each, folders)
-                for each in inspections
-                for problem in each.blocking
-                if problem.code in codes
-            )
+            found = ((problem, each) for each in inspections for problem in each.blocking if problem.code in codes)
+            _refuse(_in_run(*each, folders) for each in found)
             redactions = tuple(
                 redaction
                 for each in inspections

@@ -15,11 +15,10 @@ import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from evidence.bundle.container import StoredFile
 from evidence.layout import ADAPTER, DEEPEST, EXPORT, LOCK, TRAINED_PARAMS, WEIGHT_FOLDERS
 from schemas.formats import visible
 from schemas.problems import Problem, problem_of
@@ -28,6 +27,9 @@ HASHES = "MANIFEST.sha256"
 REPORT = "REPORT.html"
 BUNDLE_MANIFEST = "bundle_manifest.json"
 RUNS = "runs"
+
+Progress = Callable[[int, int], None]
+"""Called with the bytes done and the total."""
 
 _MAX_PART_BYTES = 255
 _SMALL_WEIGHTS_BYTES = 32 << 20  # of an adapter or export that is packed without `--with-weights`
@@ -56,6 +58,16 @@ _UNSAFE_NAMES = [
 ]
 """Names that are unsafe to unpack, or that differ between operating systems."""
 _HASH_LINE = re.compile(r"([0-9a-f]{64})  (\S.*)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredFile:
+    """Path, size and checksums of a file in a bundle; those that were not computed are 0 or ""."""
+
+    name: str
+    size_bytes: int
+    crc32: int = 0
+    sha256: str = ""
 
 
 def bundle_problem(

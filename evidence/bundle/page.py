@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import html
 import json
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -15,12 +14,13 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from evidence.bundle.container import StoredFile
-from evidence.bundle.contents import RUNS, bundle_problem, files_of_run, folder_problems
+import numpy as np
+
+from evidence.bundle.contents import RUNS, StoredFile, bundle_problem, files_of_run, folder_problems
 from evidence.bundle.reading import is_unpacked_bundle
 from evidence.bundle.secrets import redact_text
 from evidence.bundle.unpacked import refuse_invalid
-from evidence.bundle.verify import CheckedRun, check_runs, verified_runs
+from evidence.bundle.verify import CheckedRun, check_runs, verified_bundle
 from evidence.compare.scores import ALPHA, Pair, compare_runs
 from evidence.compare.settings import SETTINGS_OF_MANIFEST
 from evidence.effective import flatten
@@ -28,7 +28,7 @@ from evidence.hashes import sha256_file
 from evidence.layout import MANIFEST, RECEIPTS
 from evidence.notes import Notes
 from evidence.proof.receipts import load_extent, measure_coverage, read_receipts, run_sha256
-from evidence.report import build_record, headlines, score_headline
+from evidence.report import build_record, headlines, score_headline, thin
 from evidence.rules.plausibility import score_caveats
 from evidence.run import Run
 from evidence.scores.recompute import GROUPINGS, describe_form_losses, describe_run_gain
@@ -59,23 +59,14 @@ th, td { text-align: left; padding: .28rem .6rem .28rem 0; border-bottom: 1px so
 """
 
 
-def report_html(runs: Sequence[CheckedRun], *, partial: bool = False, compared: Sequence[str] | None = None) -> str:
-    """Write the page: how to check it, then one section for each run.
-
-    `compared` are sentences on how the runs compare, or None for the page of a bundle.
-    """
+def report_html(runs: Sequence[CheckedRun], *, partial: bool = False, compared: Sequence[str] = ()) -> str:
+    """Write the page: how to check it, sentences on how the runs compare, then one section for each run."""
     names, count = ", ".join(run.name for run in runs), quantity(len(runs), "run")
-    if compared is None:
-        introduction = (
-            f'<p class="soft">{count}. This page was written when the bundle was built, and nothing checks it. Run '
-            "<code>trainproof verify</code> on the bundle to check the runs, and "
-            "<code>trainproof compare --html</code> to write this page again.</p>\n"
-        )
-    else:
-        introduction = (
-            f'<p class="soft">{count}. This page shows the run files and proves nothing by itself. Run '
-            "<code>trainproof check</code> on the folder, or <code>trainproof verify</code> on its bundle.</p>\n"
-        ) + "".join(f"<p><strong>{_text(sentence)}</strong></p>\n" for sentence in compared)
+    introduction = (
+        f'<p class="soft">{count}. This page shows the run files and proves nothing by itself. Run '
+        "<code>trainproof check</code> on a run folder or <code>trainproof verify</code> on a bundle to check the "
+        "runs, and <code>trainproof compare --html</code> to write this page again.</p>\n"
+    ) + "".join(f"<p><strong>{_text(sentence)}</strong></p>\n" for sentence in compared)
     label = (
         '<p class="warning"><strong>Partial evidence.</strong> This bundle holds runs that are unfinished, empty or '
         "have errors. They were packed on request and are not results.</p>\n"
@@ -105,9 +96,9 @@ def shared_report(paths: Sequence[Path]) -> bytes:
             for run, packed in ((run, files_of_run(run.folder).packed) for run in runs)
         ]
         for path in bundles:
-            verdict, unpacked = stack.enter_context(verified_runs(path))
+            verdict = stack.enter_context(verified_bundle(path))
             refuse_invalid(verdict)
-            runs += unpacked
+            runs += verdict.runs
         # A smoke run's score means nothing for a full run.
         modes = {each.name: get_str(each.run.manifest, "mode") for each in runs}
         pairs = compare_runs([each.run for each in runs]).pairs if len(runs) > 1 else ()
@@ -308,8 +299,7 @@ def _problems(findings: Sequence[Problem]) -> str:
     return f"<h3>Problems</h3>\n{f'<ul>{items}</ul>' if items else '<p>None.</p>'}\n"
 
 
-MAX_POINTS = 1200
-"""Largest number of points drawn; of longer series, each bucket shows its minimum and maximum, so that spikes stay."""
+MAX_POINTS = 1200  # largest number of points drawn
 
 
 def line_plot(points: Sequence[tuple[float, float | None]], title: str) -> str:
@@ -326,7 +316,8 @@ def line_plot(points: Sequence[tuple[float, float | None]], title: str) -> str:
         (664, 284, "end", f"{last:,}"),
     )
     parts = [f'<text x="{x}" y="{y}" text-anchor="{anchor}">{text}</text>' for x, y, anchor, text in labels]
-    for is_gap, piece in groupby(thin(points), key=lambda point: point[1] is None):
+    kept = thin(np.array([y for _, y in points], dtype=np.float64), MAX_POINTS)
+    for is_gap, piece in groupby((points[index] for index in kept), key=lambda point: point[1] is None):
         drawn = [
             (64 + 600 * (x - first) / (last - first or 1), 260 - 244 * (y - low) / (high - low or 1))
             for x, y in piece
@@ -338,16 +329,3 @@ def line_plot(points: Sequence[tuple[float, float | None]], title: str) -> str:
             parts.append(f'<polyline class="line" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in drawn)}"/>')
     grid = '<path class="grid" d="M64 16H664M64 260H664"/>'
     return f'<svg viewBox="0 0 680 300" role="img"><title>{_text(title)}</title>{grid}{"".join(parts)}</svg>'
-
-
-def thin(points: Sequence[tuple[float, float | None]]) -> list[tuple[float, float | None]]:
-    """Reduce a series to at most `MAX_POINTS` points of the same shape, spikes and gaps included."""
-    if len(points) <= MAX_POINTS:
-        return list(points)
-    size = math.ceil(len(points) / (MAX_POINTS // 3))
-    kept: set[tuple[float, float | None]] = set()
-    for start in range(0, len(points), size):
-        bucket = sorted(points[start : start + size], key=lambda point: (point[1] is None, point[1] or 0.0))
-        numbers = [point for point in bucket if point[1] is not None]
-        kept |= {*numbers[:1], *numbers[-1:], *bucket[len(numbers) :][:1]}
-    return sorted(kept, key=lambda point: point[0])

@@ -1,4 +1,7 @@
-"""Read the files of a bundle: from a zip of any origin, or from the folder it was unpacked into.
+"""The canonical zip of a bundle, and reading a bundle from a zip of any origin or the folder it was unpacked into.
+
+The canonical zip has the same bytes on every machine and with every version of Python and zlib: headers follow from
+name, size and checksum alone, entries are sorted by name, and nothing is compressed (docs/decisions/bundle-format.md).
 
 People unpack a bundle and zip it again with Finder, Explorer or a platform. Such a zip is read too, but only if it can
 be read in one way: safe and unique names, headers that agree, no overlap, no gaps, no links, no encryption. Python's
@@ -20,11 +23,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NoReturn
 
-from evidence.bundle.container import LARGE, UTF8_FLAG, Progress, StoredFile, central_directory, local_header
-from evidence.bundle.contents import HASHES, bundle_problem, name_problem, portable_form, read_hash_lines
+from evidence.bundle.contents import (
+    HASHES,
+    Progress,
+    StoredFile,
+    bundle_problem,
+    name_problem,
+    portable_form,
+    read_hash_lines,
+)
 from evidence.layout import holds_run
 from schemas.formats import quantity, visible
 from schemas.problems import Problem, ProblemError
+
+DATE, TIME = 1 << 5 | 1, 0  # 1 January 1980, 00:00: the earliest time a zip can state
+UNIX = 3
+MODE = 0o100644  # regular file, readable by all
+UTF8_FLAG = 1 << 11
+LARGE = 0xFFFFFFFF  # sizes and offsets from this value on are stored in a zip64 field
 
 BLOCK_BYTES = 1 << 20
 MAX_ENTRIES = 50_000
@@ -425,3 +441,52 @@ def _size_problems(entries: Sequence[ArchiveEntry]) -> Iterator[Problem]:
     if (total := sum(entry.size_bytes for entry in entries)) > MAX_BYTES:
         what = f"The archive expands to {total:,} bytes."
         yield bundle_problem("TP812", "", what, expected=f"at most {MAX_BYTES:,} bytes")
+
+
+def local_header(file: StoredFile) -> bytes:
+    """Build the header before the content of a file (4.3.7)."""
+    name = file.name.encode("utf-8")
+    is_large = file.size_bytes >= LARGE
+    size = LARGE if is_large else file.size_bytes
+    extra = struct.pack("<2H2Q", 1, 16, file.size_bytes, file.size_bytes) if is_large else b""
+    fields = (45 if is_large else 20, UTF8_FLAG, 0, TIME, DATE, file.crc32, size, size, len(name), len(extra))
+    return struct.pack("<4s5H3L2H", b"PK\x03\x04", *fields) + name + extra
+
+
+def central_directory(files: Sequence[StoredFile]) -> bytes:
+    """Build everything after the last file: the central directory and the end records (4.3.12 to 4.3.16)."""
+    offset, headers = 0, []
+    for file in files:
+        headers.append(_central_header(file, offset))
+        offset += len(local_header(file)) + file.size_bytes
+    directory = b"".join(headers)
+    count, end64 = len(files), b""
+    if offset >= LARGE or count >= 0xFFFF:
+        fields = (44, UNIX << 8 | 45, 45, 0, 0, count, count, len(directory), offset)
+        end64 = struct.pack("<4sQ2H2L4Q", b"PK\x06\x06", *fields)
+        end64 += struct.pack("<4sLQL", b"PK\x06\x07", 0, offset + len(directory), 1)
+    counts = (min(count, 0xFFFF), min(count, 0xFFFF))
+    end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, *counts, len(directory), min(offset, LARGE), 0)
+    return directory + end64 + end
+
+
+def _central_header(file: StoredFile, offset: int) -> bytes:
+    name = file.name.encode("utf-8")
+    wide = [file.size_bytes, file.size_bytes] if file.size_bytes >= LARGE else []
+    wide += [offset] if offset >= LARGE else []
+    extra = struct.pack(f"<2H{len(wide)}Q", 1, 8 * len(wide), *wide) if wide else b""
+    version, size = 45 if wide else 20, min(file.size_bytes, LARGE)
+    fields = (UNIX << 8 | version, version, UTF8_FLAG, 0, TIME, DATE, file.crc32, size, size, len(name), len(extra))
+    place = (0, 0, 0, MODE << 16, min(offset, LARGE))
+    return struct.pack("<4s6H3L5H2L", b"PK\x01\x02", *fields, *place) + name + extra
+
+
+def canonical_zip(contents: Mapping[str, bytes]) -> Iterator[bytes]:
+    """Yield the bytes of a canonical zip of files held in memory."""
+    files = [
+        StoredFile(name=name, size_bytes=len(content), crc32=zlib.crc32(content))
+        for name, content in sorted(contents.items())
+    ]
+    for file in files:
+        yield local_header(file) + contents[file.name]
+    yield central_directory(files)

@@ -23,10 +23,8 @@ from schemas.problems import Problem
 
 SECRET, DETAIL = "TP846", "TP847"
 
-MASK = "REDACTED"
-"""Replaces what is masked in a bundle. No pattern matches it."""
-HIDDEN = "[hidden]"
-"""Replaces what is masked on a page."""
+MASK = "REDACTED"  # replaces what is masked in a bundle; no pattern matches it
+HIDDEN = "[hidden]"  # replaces what is masked on a page
 NEVER_REDACTED = frozenset({layout.METRICS, layout.PREDICTIONS, layout.BASELINE_PREDICTIONS, layout.EVAL_SUMMARY})
 """Files that results and scores are computed from."""
 MAX_REDACTED_BYTES = 256 << 20  # larger files are not redacted; their secrets prevent packing
@@ -102,8 +100,7 @@ def _select(is_wanted: Callable[[SecretPattern], bool]) -> Patterns:
 
 ALL = _load_patterns()
 SECRETS = _select(lambda pattern: pattern.code == SECRET)
-REDACTED = _select(lambda pattern: pattern.code == SECRET or pattern.kind == HOME)
-"""What `--redact` masks."""
+REDACTED = _select(lambda pattern: pattern.code == SECRET or pattern.kind == HOME)  # what `--redact` masks
 
 
 def find_spans(text: bytes, patterns: Patterns = ALL) -> Iterator[tuple[SecretPattern, int, int]]:
@@ -144,11 +141,7 @@ def find_secrets(file: BinaryIO) -> Iterator[tuple[SecretPattern, int, str]]:
 
 
 def scan_file(path: Path, name: str) -> list[Problem]:
-    """Return a problem for each secret and personal detail in a text of any encoding.
-
-    Raises:
-        OSError: The file cannot be read.
-    """
+    """Return a problem for each secret and personal detail in a text of any encoding."""
     found: dict[str, list[Problem]] = {SECRET: [], DETAIL: []}
     with path.open("rb") as file:
         for pattern, line, shown in find_secrets(file):

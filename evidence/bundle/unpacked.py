@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from evidence.bundle.container import canonical_zip
 from evidence.bundle.contents import RUNS, bundle_problem
-from evidence.bundle.reading import is_unpacked_bundle, open_bundle
+from evidence.bundle.reading import canonical_zip, is_unpacked_bundle, open_bundle
 from evidence.bundle.verify import BundleVerdict, verify_bundle
 from evidence.layout import STATES, run_not_found
 from evidence.writing import as_json_text, scratch_folder

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from evidence.bundle.container import Progress, StoredFile
 from evidence.bundle.contents import (
     BUNDLE_MANIFEST,
     HASHES,
     REPORT,
     RUNS,
+    Progress,
+    StoredFile,
     bundle_problem,
     content_sha256,
     read_hash_lines,
@@ -35,39 +36,51 @@ from schemas.formats import join_words, quantity
 from schemas.problems import Problem, ProblemError, worst_first
 from schemas.validate import read_document
 
-GRADES_PACKED = frozenset({"consistent", "measured"})
-"""Grades that are packed without a label."""
+GRADES_PACKED = frozenset({"consistent", "measured"})  # grades that are packed without a label
 GRADES_LABELLED = frozenset({"partial", "template"})
 """Grades that are packed only with the label `partial`; no others are packed."""
 _MAX_DOCUMENT_BYTES = 8 << 30  # of run documents, without weights, that are unpacked to be checked
 _UNCHECKED = (REPORT, "ro-crate-metadata.json", "schemas/")
 """Files of which only the hash is checked; the last two were packed by earlier versions."""
-_HASH_MISMATCH = ("TP201", "TP231")
-"""Findings that a redacted file causes."""
+_HASH_MISMATCH = ("TP201", "TP231")  # findings that a redacted file causes
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerifiedRun:
-    """A run folder, perhaps unpacked from a bundle, with its grade and the findings of `trainproof check`.
+class CheckedRun:
+    """A run with its grade and the findings of `trainproof check`.
 
     Attributes:
+        run: The run; for a bundle, its folder exists only while the bundle is open.
         folder_grade: Grade that follows from its files alone, as everyone finds it.
         findings: Problems, with files relative to the run folder.
         proofs: This user's receipts, and those in the folder.
         files: Files with paths relative to the bundle; empty before they are hashed.
-        commit: Commit of the code that the run states, or None.
         stated_grade: Grade that the bundle states, under its present name, or None.
     """
 
-    name: str
+    run: Run
     folder_grade: Grade
     findings: tuple[Problem, ...]
     manifest_sha256: str | None = None
     proofs: tuple[Proof, ...] = ()
     files: tuple[StoredFile, ...] = ()
-    commit: str | None = None
     stamps: tuple[Timestamp, ...] = ()
     stated_grade: str | None = None
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return self.run.path
+
+    @property
+    def name(self) -> str:
+        """Name of the run folder."""
+        return self.folder.resolve().name
+
+    @property
+    def commit(self) -> str | None:
+        """Commit of the code that the run states, or None."""
+        return self.run.manifest["code"]["commit"] if self.run.manifest else None
 
     @property
     def grade(self) -> Grade:
@@ -78,18 +91,6 @@ class VerifiedRun:
     def errors(self) -> list[Problem]:
         """The findings that are errors."""
         return [finding for finding in self.findings if finding.severity == "error"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class CheckedRun(VerifiedRun):
-    """A run whose folder still exists."""
-
-    run: Run
-
-    @property
-    def folder(self) -> Path:
-        """The run folder."""
-        return self.run.path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,20 +147,19 @@ class AttestationCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class BundleVerdict:
-    """Everything that verifying a bundle found.
+    """Everything that verifying a bundle found; hashes are None if it does not verify.
 
     Attributes:
         findings: Problems of the bundle itself, worst first, with files relative to its root.
         runs: Its runs by name; empty if the archive was refused.
-        content_sha256: Content digest, or None if the bundle does not verify.
-        manifest_sha256: Hash of bundle_manifest.json (label, grades and reasons), or None likewise.
+        manifest_sha256: Hash of bundle_manifest.json (label, grades and reasons).
         files: Number of files, which have `size_bytes` unpacked.
         unchecked: Files outside the runs whose content nothing confirms, such as REPORT.html.
     """
 
     path: Path
     findings: tuple[Problem, ...]
-    runs: tuple[VerifiedRun, ...] = ()
+    runs: tuple[CheckedRun, ...] = ()
     content_sha256: str | None = None
     manifest_sha256: str | None = None
     partial: bool = False
@@ -190,19 +190,15 @@ class BundleVerdict:
     @property
     def proven(self) -> str:
         """What the verdict proves, in a few sentences."""
-        return " ".join(self._sentences())
+        return " ".join(self._sentences()) if self.holds else "The bundle does not verify. Do not rely on its content."
 
     def _sentences(self) -> Iterator[str]:
-        if not self.holds:
-            yield "The bundle does not verify. Do not rely on its content."
-            return
         yield "The bundle is intact: every file has its listed hash, and every grade follows from the files inside."
         if self.redactions:
             yield f"{quantity(len(self.redactions), 'file')} redacted; the masked text cannot be checked."
         if self.unchecked:
-            names = [name for name in self.unchecked if "/" not in name]
-            others = len(self.unchecked) - len(names)
-            names += [quantity(others, "other file")] if others else []
+            # Earlier versions packed the schemas, too.
+            names = dict.fromkeys("schemas/" if name.startswith("schemas/") else name for name in self.unchecked)
             yield f"Not checked: {join_words(names, 'and')}."
             yield "Run `trainproof compare --html` on the bundle to write the page from the checked runs."
         unproven = [run.name for run in self.runs if run.grade.name != "verified"]
@@ -222,15 +218,14 @@ def headline(verdict: BundleVerdict) -> str:
     """
     if verdict.ok:
         return ""
-    errors = [(run.name, error) for run in verdict.runs for error in run.errors if error.code.startswith("TP3")]
-    changed = [finding.file for finding in verdict.findings if finding.code == "TP823"]
-    more = f" and {len(changed) - 1:,} more" if len(changed) > 1 else ""
-    causes = [
-        *(f"{name}: {error.what}" for name, error in sorted(errors, key=lambda each: each[1].code != "TP340")),
-        *(f"{name}{more} changed since the bundle was built." for name in changed[:1]),
-        *(each.what for each in (*verdict.findings, *verdict.witness_problems) if each.severity == "error"),
-    ]
-    return causes[0]
+    found = [*verdict.findings, *verdict.witness_problems]
+    found += [replace(error, what=f"{run.name}: {error.what}") for run in verdict.runs for error in run.errors]
+    order = ("TP340", "TP3", "TP823", "")
+    worst = min(
+        (each for each in found if each.severity == "error"),
+        key=lambda each: [each.code.startswith(code) for code in order].index(True),
+    )
+    return f"{worst.file} changed since the bundle was built." if worst.code == "TP823" else worst.what
 
 
 def check_runs(folders: Sequence[Path], redactions: Sequence[Redaction] = ()) -> list[CheckedRun]:
@@ -244,13 +239,11 @@ def check_runs(folders: Sequence[Path], redactions: Sequence[Redaction] = ()) ->
         sha256 = run_sha256(run.path)
         checked.append(
             CheckedRun(
-                name=run.path.resolve().name,
                 run=run,
                 folder_grade=report.grade,
                 findings=tuple(relative_to_run(finding, run.path) for finding in report.findings),
                 manifest_sha256=sha256,
                 proofs=find_proofs(run.path, sha256) if sha256 and report.grade.name == "consistent" else (),
-                commit=run.manifest["code"]["commit"] if run.manifest else None,
             )
         )
     return sorted(checked, key=lambda each: each.name)
@@ -287,34 +280,26 @@ def _judge(run: Run, redactions: Sequence[Redaction]) -> RunJudgement:
 
 
 def verify_bundle(path: Path, *, progress: Progress | None = None) -> BundleVerdict:
-    """Verify a bundle: a zip, or the folder that one was unpacked into.
-
-    Raises:
-        OSError: The file cannot be read, or the temporary folder not be written.
-    """
-    with verified_runs(path, progress=progress) as (verdict, _):
+    """Verify a bundle: a zip, or the folder that one was unpacked into. Raises an `OSError` if it cannot be read."""
+    with verified_bundle(path, progress=progress) as verdict:
         return verdict
 
 
 @contextmanager
-def verified_runs(
-    path: Path, *, progress: Progress | None = None
-) -> Iterator[tuple[BundleVerdict, Sequence[CheckedRun]]]:
-    """Verify a bundle and give the verdict and its runs, whose documents stay unpacked meanwhile."""
+def verified_bundle(path: Path, *, progress: Progress | None = None) -> Iterator[BundleVerdict]:
+    """Verify a bundle and give the verdict; the documents of its runs stay unpacked meanwhile."""
     with ExitStack() as stack:
         try:
-            files = stack.enter_context(open_bundle(path))
-            found = files.hashes(progress)
-            result = _check_files(path, files, found, stack.enter_context(scratch_folder("trainproof-verify-")))
+            verdict = _check_files(path, stack.enter_context(open_bundle(path)), progress, stack)
         except ProblemError as error:
-            result = BundleVerdict(path=path, findings=worst_first(error.problems)), ()
-        yield result
+            verdict = BundleVerdict(path=path, findings=error.problems)
+        yield verdict
 
 
-def _check_files(
-    path: Path, files: BundleFiles, found: Mapping[str, StoredFile], folder: Path
-) -> tuple[BundleVerdict, Sequence[CheckedRun]]:
-    """Check a bundle whose files were read once, in an empty private folder."""
+def _check_files(path: Path, files: BundleFiles, progress: Progress | None, stack: ExitStack) -> BundleVerdict:
+    """Read all files of a bundle once, then check its documents in a private folder that ends with `stack`."""
+    found = files.hashes(progress)
+    folder = stack.enter_context(scratch_folder("trainproof-verify-"))
     documents = sum(size for name, size in files.sizes.items() if _is_run_document(name))
     lists = ((name, files.sizes.get(name, 0), MAX_LIST_BYTES) for name in (HASHES, BUNDLE_MANIFEST))
     for name, size, limit in ((RUNS, documents, _MAX_DOCUMENT_BYTES), *lists):
@@ -327,9 +312,8 @@ def _check_files(
     files.write_to(folder, _is_run_document)
     stated = manifest or {}
     redactions = tuple(Redaction(**each) for each in stated.get("redactions", []))
-    if unfit := list(_redaction_problems(redactions, files, found)):
-        problems += unfit
-        redactions = ()
+    unfit = list(_redaction_problems(redactions, files, found))
+    problems, redactions = [*problems, *unfit], () if unfit else redactions
     names = sorted({name.split("/")[1] for name in found if name.startswith(f"{RUNS}/")})
     grades = {each["run_id"]: FORMER_NAMES.get(each["grade"], each["grade"]) for each in stated.get("runs", [])}
     runs = [
@@ -344,11 +328,10 @@ def _check_files(
     if manifest:
         problems += [*_manifest_problems(found, names, manifest), *_grade_problems(runs, partial=manifest["partial"])]
     is_sound = manifest is not None and not any(problem.severity == "error" for problem in problems)
-    kept = [field.name for field in fields(VerifiedRun)]
-    verdict = BundleVerdict(
+    return BundleVerdict(
         path=path,
         findings=worst_first(problems),
-        runs=tuple(VerifiedRun(**{name: getattr(run, name) for name in kept}) for run in runs),
+        runs=tuple(runs),
         content_sha256=manifest["content_sha256"] if manifest and is_sound else None,
         manifest_sha256=found[BUNDLE_MANIFEST].sha256 if is_sound else None,
         partial=stated.get("partial", False),
@@ -357,13 +340,11 @@ def _check_files(
         size_bytes=sum(each.size_bytes for each in found.values()),
         unchecked=tuple(name for name in sorted(found) if name.startswith(_UNCHECKED)),
     )
-    return verdict, runs
 
 
 def _is_run_document(path: str) -> bool:
     """Return whether a file of a bundle is a document of a run, not weights."""
-    top, _, rest = path.partition("/")
-    return top == RUNS and not is_weight_file(rest.partition("/")[2])
+    return path.startswith(f"{RUNS}/") and not is_weight_file("/".join(path.split("/")[2:]))
 
 
 def _list_problems(found: Mapping[str, StoredFile], content: bytes | None) -> Iterator[Problem]:
@@ -440,7 +421,7 @@ def _count_masks(files: BundleFiles, path: str) -> int:
     return content.decode(utf16_encoding(content) or "utf-8", "replace").count(MASK)
 
 
-def _grade_problems(runs: Sequence[VerifiedRun], *, partial: bool) -> Iterator[Problem]:
+def _grade_problems(runs: Sequence[CheckedRun], *, partial: bool) -> Iterator[Problem]:
     """Yield runs whose grade differs from the stated one, or that such a bundle may not hold."""
     for run in runs:
         place, grade = f"{RUNS}/{run.name}", run.folder_grade.name

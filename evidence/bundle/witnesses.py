@@ -2,31 +2,49 @@
 
 A signature or stamp that was only found next to a zip can warn but never fails the bundle, because removing it would be
 easier than forging it.
+
+A file of `gh attestation download` holds Sigstore bundles, one a line: a workflow of a repository, at a commit, made a
+file on GitHub's machine. The package `sigstore` verifies signature, certificate, log entry and their times offline,
+against a trusted root, and compares the workflow's identity (github.com/sigstore/fulcio, docs/oid-info.md).
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from evidence.bundle.verify import AttestationCheck, BundleVerdict, SignatureCheck, StampCheck
+from evidence.extras import need
 from evidence.hashes import sha256_file
 from evidence.layout import STAMPS
-from evidence.proof.attestations import load_attestation_roots, verify_attestations
 from evidence.proof.signatures import (
     SignatureResult,
     bundle_message,
     read_fingerprint,
+    read_or_refuse,
     refuse,
     sign,
     signature_path,
     verify_signature,
 )
 from evidence.proof.timestamps import load_authority_roots, load_zip_timestamp, timestamp_path, verify_timestamp
-from evidence.proof.trust import allowed_signers_path
+from evidence.proof.trust import allowed_signers_path, load_sigstore_roots, root_texts, split_json
 from evidence.proof.verification import Proof
 from schemas.formats import join_words, visible
 from schemas.problems import Problem, ProblemError, problem_of
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
+    from sigstore.models import TrustedRoot
+
+
+_ISSUER = "https://token.actions.githubusercontent.com"  # GitHub's identity service for workflows
+_MAX_ATTESTATIONS = 32  # read from a file; a hostile one may contain any number
+_RUN_INVOCATION_OID = "1.3.6.1.4.1.57264.1.21"
 
 
 def sign_bundle(verdict: BundleVerdict, key: Path) -> str:
@@ -103,11 +121,8 @@ def check_timestamps(verdict: BundleVerdict, root: Path | None) -> BundleVerdict
 def check_attestation(verdict: BundleVerdict, path: Path, root: Path | None, repository: str | None) -> BundleVerdict:
     """Return a verdict with the result of a workflow's attestation, and the grades that it gives.
 
-    Args:
-        verdict: Verdict on the bundle.
-        path: File of attestations.
-        root: Trusted root of Sigstore; by default those on the trust list. Without any, nothing is checked.
-        repository: `OWNER/NAME` of a repository whose workflows the reader trusts. Without one, nothing is checked.
+    Nothing is checked without a `repository` (`OWNER/NAME`) whose workflows the reader trusts, and without a trusted
+    root of Sigstore: `root`, or by default those on the trust list.
 
     Raises:
         ProblemError: Exit code 2: a file or the trust list cannot be used, or the extra `witness` is not installed.
@@ -144,3 +159,82 @@ def check_attestation(verdict: BundleVerdict, path: Path, root: Path | None, rep
     what = f"The attestation is for {subject}; the zip has {zip_sha256}."
     problem = problem_of("TP864", file=visible(str(path)), what=what)
     return replace(verdict, attestation=replace(check, problems=(problem,)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attestation:
+    """A verified attestation, with the SHA-256 of the attested files and the address of the workflow run."""
+
+    commit: str
+    digests: frozenset[str]
+    made_at: str
+    invocation: str | None
+
+
+def verify_attestations(
+    path: Path, roots: Mapping[str, TrustedRoot], repository: str, commits: Collection[str]
+) -> list[Attestation] | Problem:
+    """Verify the Sigstore bundles in a file; return the valid ones, or the first problem if none is valid.
+
+    The workflow must have run in `repository` (`OWNER/NAME`) at one of the commits.
+    """
+    need("verify --attestation", "witness")
+    from sigstore.errors import Error
+    from sigstore.models import Bundle
+    from sigstore.verify import Verifier, policy
+
+    parts = split_json(read_or_refuse(path, "TP863", "The attestation"))[:_MAX_ATTESTATIONS]
+    found, failures = [], []
+    for part, (name, root), commit in product(parts, roots.items(), commits):
+        identity = policy.AllOf(
+            [
+                policy.OIDCIssuerV2(_ISSUER),
+                policy.OIDCSourceRepositoryURI(f"https://github.com/{repository}"),
+                policy.OIDCSourceRepositoryDigest(commit),
+                policy.OIDCRunnerEnvironment("github-hosted"),
+            ]
+        )
+        try:
+            bundle = Bundle.from_json(part)
+            _, payload = Verifier(trusted_root=root).verify_dsse(bundle, identity)
+        except (Error, ValueError, RecursionError) as error:
+            failures.append(f"{visible(str(error)).rstrip('.')} (root {name}).")
+            continue
+        certificate = bundle.signing_certificate
+        issued_at = certificate.not_valid_before_utc.isoformat(timespec="seconds")
+        address = _invocation(certificate)
+        found.append(Attestation(commit=commit, digests=_digests(payload), made_at=issued_at, invocation=address))
+    if not found:
+        what = failures[0] if failures else "No run of the bundle states a commit that could be compared."
+        return problem_of("TP863", file=visible(str(path)), what=f"The attestation is not valid: {what}")
+    return found
+
+
+def load_attestation_roots(named: Path | None = None) -> dict[str, TrustedRoot]:
+    """Load the Sigstore roots in a file, or those on the trust list."""
+    return {
+        name if number == 1 else f"{name} ({number})": root
+        for name, text, file in root_texts("attestation root", named)
+        for number, root in enumerate(load_sigstore_roots(text, file), start=1)
+    }
+
+
+def _digests(payload: bytes) -> frozenset[str]:
+    """Return the SHA-256 digests of the subjects of an in-toto statement; empty if it is not one."""
+    try:
+        subjects = json.loads(payload)["subject"]
+        return frozenset(subject["digest"]["sha256"] for subject in subjects if "sha256" in subject["digest"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return frozenset()
+
+
+def _invocation(certificate: Certificate) -> str | None:
+    """Return the address of the workflow run that a certificate names."""
+    from cryptography.hazmat import asn1
+    from cryptography.x509 import ExtensionNotFound, ObjectIdentifier, UnrecognizedExtension
+
+    try:
+        extension = certificate.extensions.get_extension_for_oid(ObjectIdentifier(_RUN_INVOCATION_OID)).value
+    except ExtensionNotFound:
+        return None
+    return visible(asn1.decode_der(str, extension.value)) if isinstance(extension, UnrecognizedExtension) else None

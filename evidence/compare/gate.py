@@ -26,7 +26,6 @@ WORTHLESS = frozenset({"contradictory", "template", "not a run"})  # their figur
 
 _REQUIREMENT = re.compile(r"\s*([A-Za-z_]+)\s*(>=|<=|==|>|<)\s*(\S+)\s*")
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
-_PERCENT = re.compile(r"(.*[<>=]\s*)(\d+(?:\.\d*)?)\s*%\s*")
 _NEXT = 'Use figure, sign and number, as in --require "exact_match>=0.4" or --require "last_loss<=1.5".'
 
 
@@ -63,8 +62,7 @@ def parse_requirements(expressions: Iterable[str]) -> tuple[Requirement, ...]:
     for expression in expressions:
         match = _REQUIREMENT.fullmatch(expression)
         if match is None or not _NUMBER.fullmatch(match[3]):
-            percent = _PERCENT.fullmatch(expression)
-            then = f'Use a fraction: "{percent[1]}{float(percent[2]) / 100:g}".' if percent else _NEXT
+            then = "Use a fraction: 0.4 for 40 %." if "%" in expression else _NEXT
             problems.append(_problem(f"Invalid requirement `{expression}`.", then))
             continue
         figure, sign, bound = match[1], match[2], float(match[3])

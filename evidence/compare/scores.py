@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence, Set
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from evidence import layout
-from evidence.compare.settings import (
-    ABSENT,
-    ComparedSetting,
-    SettingsDiff,
-    all_equal,
-    diff_settings,
-    list_settings,
-)
-from evidence.compare.smoke import SmokeCheck, check_smoke_pair
+from evidence.compare.settings import ABSENT, ComparedSetting, SettingsDiff, all_equal, diff_settings, list_settings
+from evidence.compare.smoke import SmokeCheck, check_smoke
 from evidence.grade import Grade, RunReport
 from evidence.proof.verification import grade_run
 from evidence.report import Headline, JudgedRecord, build_record, headlines
@@ -67,10 +60,8 @@ class ScoreDifference:
         adjusted_p_value: The p-value after Holm's correction for all pairs of the comparison.
         detectable_difference: Smallest true difference detected with 80 % power, or None if no difference would be.
         clusters: Number of clusters of items that share groups or prompts, or None if items are independent.
-        first_errors: Items without an output of the first run, which count as wrong.
-        output_tokens: Mean difference in output tokens, or None without an item that both runs answered.
-        gain_of_form: Description of a gain that is entirely or partly a gain in form, or None.
-        flips: Items that exactly one run answered correctly, broken before fixed, by id.
+        first_errors: Items without an output, which count as wrong.
+        flips: Broken before fixed, by id.
     """
 
     table: PairedTable
@@ -101,14 +92,10 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Two or more runs side by side.
+    """Two or more runs side by side, the first one against each of the others.
 
-    Attributes:
-        differing: Settings with different values, of either document; `equal` are those that all runs share.
-        headlines: The same figures in the same order for each run.
-        withheld: For each run the withheld figures with their reasons, as sentences.
-        pairs: The first run against each of the others.
-        smoke: What a smoke run shows about a full run, or None if the runs are not one of each.
+    Headlines are the same figures in the same order for each run; `withheld` are sentences on withheld ones. `smoke` is
+    None if the runs are not one smoke run and one full run.
     """
 
     names: tuple[str, ...]
@@ -132,7 +119,6 @@ class PairVerdict:
 
     Attributes:
         changed: Settings of config.yaml that a user changed.
-        derived: Other differing settings, which follow from the changed ones, the machine or the code.
         sameness: If no setting was changed, a description of the differences, else empty.
         costs: Last loss, training time and peak memory, as far as both runs have them.
     """
@@ -140,22 +126,15 @@ class PairVerdict:
     pair: Pair
     word: Word
     changed: tuple[ComparedSetting, ...]
-    derived: tuple[ComparedSetting, ...]
     sameness: str
     costs: tuple[tuple[Headline, Headline], ...]
 
 
 def compare_runs(runs: Sequence[Run], reports: Sequence[RunReport] | None = None) -> Comparison:
-    """Compare the first of several runs with each of the others.
+    """Compare the first of two or more runs with each of the others.
 
-    Invalid documents, and figures that an error concerns, count as missing (`evidence.report.build_record`).
-
-    Args:
-        runs: Two or more runs.
-        reports: Grade and findings of each run. By default each run is checked now.
-
-    Raises:
-        ValueError: Fewer than two runs were given.
+    Invalid documents, and figures that an error concerns, count as missing (`evidence.report.build_record`). Without
+    `reports`, their grades and findings, the runs are checked now.
     """
     if len(runs) < 2:
         message = f"compare_runs needs at least 2 runs; got {len(runs)}"
@@ -174,6 +153,9 @@ def compare_runs(runs: Sequence[Run], reports: Sequence[RunReport] | None = None
         score = None if refused else score_difference(facts[0].predictions or [], record.facts.predictions or [])
         pairs.append(Pair(first=names[0], second=name, score=score, refused=refused))
     adjusted = iter(holm([pair.score.p_value for pair in pairs if pair.score]))
+    named = zip(names, facts, grades, strict=True)
+    by_mode = {run.manifest["mode"]: (name, run, grade) for name, run, grade in named if run.manifest}
+    is_smoke_pair = len(runs) == 2 and set(by_mode) == {"smoke", "full"}
     return Comparison(
         names=names,
         grades=tuple(grades),
@@ -186,7 +168,7 @@ def compare_runs(runs: Sequence[Run], reports: Sequence[RunReport] | None = None
             replace(pair, score=replace(pair.score, adjusted_p_value=next(adjusted))) if pair.score else pair
             for pair in pairs
         ),
-        smoke=check_smoke_pair(names, facts, grades),
+        smoke=check_smoke(by_mode["smoke"], by_mode["full"]) if is_smoke_pair else None,
     )
 
 
@@ -210,8 +192,8 @@ def _refusals(first: str, a: JudgedRecord, second: str, b: JudgedRecord) -> tupl
 def _missing(name: str, record: JudgedRecord) -> str | None:
     """Describe what a run lacks for any comparison of scores, or return None."""
     facts = record.facts
-    if record.unscored:
-        return f"{name} is {record.unscored}."
+    if record.sources is not None:
+        return f"{name} is imported from another tool and has not been scored."
     if facts.manifest is None:
         return f"{name} has no valid {layout.MANIFEST}; run `trainproof check` for details."
     if layout.PREDICTIONS not in facts.files:
@@ -334,7 +316,7 @@ def judge_pairs(compared: Comparison) -> tuple[PairVerdict, ...]:
         differing = diff_settings([setting for setting in both if setting.values != (ABSENT, ABSENT)]).differing
         # A key that only one config has was added in a newer version and not changed by the user.
         changed = tuple(one for one in differing if one.source != "effective" and ABSENT not in one.values)
-        derived = tuple(one for one in differing if one not in changed)
+        derived = {one.name for one in differing if one not in changed}  # by other settings, the machine or the code
         figures = zip(compared.headlines[0], compared.headlines[place], strict=True)
         stated = [(one, other) for one, other in figures if one.value is not None and other.value is not None]
         have_configs = any(setting.source == "declared" and ABSENT not in setting.values for setting in both)
@@ -346,7 +328,6 @@ def judge_pairs(compared: Comparison) -> tuple[PairVerdict, ...]:
                 pair=pair,
                 word=word,
                 changed=changed,
-                derived=derived,
                 sameness=_describe_sameness(derived, stated, pair) if have_configs and not changed else "",
                 costs=tuple(
                     (replace(one, scope=None), other)
@@ -359,12 +340,9 @@ def judge_pairs(compared: Comparison) -> tuple[PairVerdict, ...]:
     return tuple(verdicts)
 
 
-def _describe_sameness(
-    derived: Sequence[ComparedSetting], stated: Sequence[tuple[Headline, Headline]], pair: Pair
-) -> str:
-    """Describe two runs with the same settings: `Same settings, another commit, another result`."""
-    names = {setting.name for setting in derived}
-    kinds: dict[str, Any] = {
+def _describe_sameness(names: Set[str], stated: Sequence[tuple[Headline, Headline]], pair: Pair) -> str:
+    """Describe two runs that differ in derived settings only: `Same settings, another commit, another result`."""
+    kinds: dict[str, Set[str]] = {
         "another commit": {"code.commit"},
         "other uncommitted changes": {"code.diff_sha256"},
         "another device": {"devices.platform", "devices.kind", "devices.count"},

@@ -14,8 +14,7 @@ from schemas.catalog import schema
 SETTINGS_OF_MANIFEST = ("mode", "code", "environment", "devices", "model", "dataset", "training")  # not results
 NO_SETTINGS = frozenset({"training.steps_done", "devices.list", "devices.requested", "schema_version", "name"})
 """Fields in these groups and in the configuration that are not settings; `devices.requested` repeats `mesh.device`."""
-ABSENT = "(not stated)"
-"""Value of a setting that a run does not state."""
+ABSENT = "(not stated)"  # value of a setting that a run does not state
 _ORDER = (
     "mode", "optimizer", "method", "training", "batch", "limits", "model", "data", "dataset", "precision", "memory",
     "evaluation", "seed", "mesh", "checkpoint", "recording", "devices", "environment", "code",

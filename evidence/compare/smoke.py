@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
+from operator import attrgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -17,15 +18,14 @@ from evidence.report import build_record
 from evidence.run import Document, Run
 from schemas import formats
 from schemas.formats import join_words
-from schemas.reading import column, get_number, get_path, get_str, parse_time, seconds_between
+from schemas.reading import column, get_number, get_path, get_str, seconds_between
 
 Band = Literal["must agree", "should scale", "may differ"]
 State = Literal["passed", "not exercised", "failed"]
 Lineage = Literal["same configuration", "same but for size"]
 """A smoke run has the configuration of the full run with fewer steps, or also a smaller model, batch or dataset."""
 
-STAGES = ("load", "compile", "first step", "steps", "save", "resume", "evaluate", "seal")
-"""Stages of a run in order."""
+STAGES = ("load", "compile", "first step", "steps", "save", "resume", "evaluate", "seal")  # stages of a run in order
 
 QUESTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("same model", ("model.name", "model.revision", "model.parameters")),
@@ -56,7 +56,13 @@ _LENGTH_SETTINGS = _NAMES | {"optimizer.warmup_steps", "mesh.device", "mesh.devi
 _LENGTH_GROUPS = ("limits.", "recording.", "checkpoint.", "evaluation.")
 """Settings that may differ in a run of the same configuration with fewer steps on another machine."""
 _KEY_SETTINGS = ("data.dataset", "method.kind", "optimizer.name", "optimizer.learning_rate", "optimizer.schedule")
-_MAX_SMOKE_RUNS = 50
+_MAX_LISTED = 50  # newest runs of each mode among which a pair is looked for
+
+_BANDS: Mapping[str, Band] = {
+    **dict.fromkeys(("memory", "step time", "speed", "training time"), "should scale"),
+    **dict.fromkeys(("last loss", "score"), "may differ"),
+}
+"""How figures of both runs should be related; the others must agree."""
 
 _LOSS_TOLERANCE = {"float32": 1e-3, "bfloat16": 2e-2, "float16": 2e-2}
 """Relative tolerance of the first losses of the same parameters and rows, by compute dtype."""
@@ -64,7 +70,7 @@ _LOSS_TOLERANCE = {"float32": 1e-3, "bfloat16": 2e-2, "float16": 2e-2}
 
 @dataclass(frozen=True, kw_only=True)
 class SmokeAnswer:
-    """Answer to one question about a smoke run and a full run (None if a value is missing), with the values of both."""
+    """Answer to one question about both runs (None if a value is missing), with the values of both."""
 
     question: str
     same: bool | None
@@ -130,34 +136,26 @@ class SmokeCheck:
 
 def check_smoke_run(smoke: Run, smoke_report: RunReport, full: Run, full_report: RunReport) -> SmokeCheck:
     """Compare a smoke run with a full run."""
-    smoke_facts = build_record(smoke, smoke_report.findings).facts
-    full_facts = build_record(full, full_report.findings).facts
-    return _check(smoke.path.name, smoke_facts, smoke_report.grade, full.path.name, full_facts, full_report.grade)
+    pairs = ((smoke, smoke_report), (full, full_report))
+    return check_smoke(*((run.path.name, build_record(run, found.findings).facts, found.grade) for run, found in pairs))
 
 
-def check_smoke_pair(names: Sequence[str], facts: Sequence[Run], grades: Sequence[Grade]) -> SmokeCheck | None:
-    """Compare two runs, or return None if they are not one smoke run and one full run with valid manifests."""
-    runs = zip(names, facts, grades, strict=True)
-    by_mode = {run.manifest["mode"]: (name, run, grade) for name, run, grade in runs if run.manifest}
-    return (
-        _check(*by_mode["smoke"], *by_mode["full"]) if len(facts) == 2 and set(by_mode) == {"smoke", "full"} else None
-    )
-
-
-def _check(smoke: str, smoke_run: Run, smoke_grade: Grade, full: str, full_run: Run, full_grade: Grade) -> SmokeCheck:
-    answers = tuple(_answers(smoke_run, full_run))
-    figures = tuple(_figures(smoke_run, full_run, answers))
-    stages = run_stages(smoke_run)
+def check_smoke(smoke: tuple[str, Run, Grade], full: tuple[str, Run, Grade]) -> SmokeCheck:
+    """Compare a smoke run with a full run, each with its name, what may be shown of it, and its grade."""
+    (name, run, grade), (full_name, full_run, full_grade) = smoke, full
+    answers = tuple(_answers(run, full_run))
+    figures = tuple(_figures(run, full_run, answers))
+    stages = run_stages(run)
     return SmokeCheck(
-        smoke=smoke,
-        full=full,
-        summary=_summary(smoke, full, smoke_grade, stages, figures),
+        smoke=name,
+        full=full_name,
+        summary=_summary(name, full_name, grade, stages, figures),
         answers=answers,
         figures=figures,
         smoke_stages=stages,
         full_stages=run_stages(full_run),
-        proved=tuple(_proved(smoke_run, smoke_grade)) if answers else (),
-        not_proved=tuple(_not_proved(smoke_run, full_run, answers, full_grade)),
+        proved=tuple(_proved(run, grade)) if answers else (),
+        not_proved=tuple(_not_proved(run, full_run, answers, full_grade)),
     )
 
 
@@ -254,54 +252,33 @@ def _field_changes(answer: SmokeAnswer) -> Iterator[str]:
 
 
 def _figures(smoke: Run, full: Run, answers: Sequence[SmokeAnswer]) -> Iterator[SmokeFigure]:
-    dtype = get_str(full.manifest, "model", "dtypes", "compute") or ""
-    other_rows = "" if _rows(smoke) == _rows(full) else "other rows"
-    must_agree = {  # relative tolerance, and the reason why two values need not agree
-        "first loss": (_LOSS_TOLERANCE.get(dtype, 0.0), _other_start(smoke, full)),
-        "supervised share": (1e-9, other_rows),
-        "number types": (0.0, ""),
-        "parameters": (0.0, ""),
+    other_program = next((each.question for each in answers if each.question in _PROGRAM and not each.same), "")
+    remarks = {
+        "first loss": _other_start(smoke, full),
+        "supervised share": "" if _rows(smoke) == _rows(full) else "other rows",
+        **dict.fromkeys(("number types", "parameters"), ""),
     }
-    differing = [answer.question for answer in answers if answer.question in _PROGRAM and not answer.same]
-    other_program = differing[0].replace("same", "different", 1) if differing else ""
-    smoke_values, full_values = _run_figures(smoke), _run_figures(full)
-    for name, ours in smoke_values.items():
-        theirs = full_values[name]
-        if name in ("last loss", "score"):
-            yield SmokeFigure(name=name, band="may differ", smoke=ours, full=theirs)
-            continue
-        if name not in must_agree:
-            expected = _training_time(smoke_values["step time"], full) if name == "training time" else ours
-            yield SmokeFigure(
-                name=name,
-                band="should scale",
-                smoke=ours,
-                full=theirs,
-                remark=other_program,
-                expected=None if other_program or expected.number is None else expected,
-            )
-            continue
-        tolerance, remark = must_agree[name]
-        agrees: bool | None = None
-        if not remark and formats.NOTHING not in (ours.text, theirs.text):
+    dtype = get_str(full.manifest, "model", "dtypes", "compute") or ""
+    tolerances = {"first loss": _LOSS_TOLERANCE.get(dtype, 0.0), "supervised share": 1e-9}
+    predicted, measured = _run_figures(smoke), _run_figures(full)
+    for name, ours in predicted.items():
+        theirs, band, agrees, expected = measured[name], _BANDS.get(name, "must agree"), None, None
+        remark = remarks.get(name, other_program.replace("same", "different", 1) if band == "should scale" else "")
+        if band == "must agree" and not remark and formats.NOTHING not in (ours.text, theirs.text):
             is_text = ours.number is None or theirs.number is None
+            tolerance = tolerances.get(name, 0.0)
             agrees = ours.text == theirs.text if is_text else values_equal(ours.number, theirs.number, tolerance)
+        if band != "may differ" and not remark:
+            expected = ours
+        if name == "training time" and expected:  # at the step time of the smoke run
+            step, steps = predicted["step time"].number, get_number(full.manifest, "training", "steps_planned")
+            seconds = None if step is None or steps is None else step * steps
+            expected = FigureValue(number=seconds, text=formats.duration(seconds))
+        if band == "should scale" and expected and expected.number is None:
+            expected = None
         yield SmokeFigure(
-            name=name,
-            band="must agree",
-            smoke=ours,
-            full=theirs,
-            agrees=agrees,
-            remark=remark,
-            expected=None if remark else ours,
+            name=name, band=band, smoke=ours, full=theirs, agrees=agrees, remark=remark, expected=expected
         )
-
-
-def _training_time(step: FigureValue, full: Run) -> FigureValue:
-    """Return the training time of a full run at the step time of the smoke run."""
-    steps = get_number(full.manifest, "training", "steps_planned")
-    seconds = None if step.number is None or steps is None else step.number * steps
-    return FigureValue(number=seconds, text=formats.duration(seconds))
 
 
 def _other_start(smoke: Run, full: Run) -> str:
@@ -435,12 +412,10 @@ def find_full_runs(smoke: RunSummary, found: Iterable[RunSummary]) -> list[RunSu
 
 def newest_smoke_pair(found: Sequence[RunSummary]) -> tuple[str, str] | None:
     """Return the names of a smoke run and the newest full run, preferably a successful one, or None."""
-    smokes: dict[object, list[RunSummary]] = {}
-    for run in sorted((run for run in found if run.mode == "smoke"), key=_start, reverse=True):
-        smokes.setdefault(_key(run), []).append(run)
-    fulls = sorted((run for run in found if run.mode == "full"), key=_start, reverse=True)
+    newest_first = sorted(found, key=attrgetter("started"), reverse=True)
+    smokes, fulls = ([run for run in newest_first if run.mode == mode][:_MAX_LISTED] for mode in ("smoke", "full"))
     for full in sorted(fulls, key=lambda run: run.status != "succeeded"):
-        if matches := find_smoke_runs(full, smokes.get(_key(full), [])[:_MAX_SMOKE_RUNS]):
+        if matches := find_smoke_runs(full, smokes):
             return matches[0].path.name, full.path.name
     return None
 
@@ -450,19 +425,15 @@ def _rank(smoke: RunSummary, full: RunSummary) -> tuple[bool, bool, bool, dateti
     return (
         find_lineage(smoke, full) == "same configuration",
         smoke.status == full.status == "succeeded",
-        _start(smoke) <= _start(full),
-        _start(full),
-        _start(smoke),
+        smoke.started <= full.started,
+        full.started,
+        smoke.started,
     )
 
 
 def _key(run: RunSummary) -> tuple[object, ...] | None:
     """Return a key that most configurations do not share, or None for an invalid configuration."""
     return tuple(run.settings.get(name) for name in _KEY_SETTINGS) if "data.dataset" in run.settings else None
-
-
-def _start(run: RunSummary) -> datetime:
-    return parse_time(run.started_at or "") or datetime.min.replace(tzinfo=UTC)
 
 
 def find_counterparts(run: RunSummary, found: Sequence[RunSummary]) -> dict[str, RunSummary]:
@@ -482,7 +453,9 @@ def find_counterparts(run: RunSummary, found: Sequence[RunSummary]) -> dict[str,
     counterparts = {
         "parent": next((other for other in others if other.run_id == run.parent), None),
         "full run" if run.mode == "smoke" else "smoke run": next(iter(match), None),
-        "previous run": max((other for other in like if _start(other) < _start(run)), key=_start, default=None),
-        "best on its items": max(scored, key=lambda other: (other.score, _start(other)), default=None),
+        "previous run": max(
+            (other for other in like if other.started < run.started), key=attrgetter("started"), default=None
+        ),
+        "best on its items": max(scored, key=lambda other: (other.score, other.started), default=None),
     }
     return {name: other for name, other in counterparts.items() if other is not None}

@@ -1,53 +1,225 @@
 """Check and list many runs: `RunIndex` for a folder of runs that is read again and again, `check_paths` for once.
 
-Lists use the same grade as `trainproof check`.
+Lists use the same grade as `trainproof check`. Many runs are read in worker processes, and the dashboard keeps checked
+runs in the user's cache folder, which can be deleted at any time.
 """
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import hashlib
+import json
 import os
+import pickle
+import subprocess
+import sys
+import tempfile
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from functools import cache
+from io import BytesIO
 from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, cast
 
 from evidence import layout
-from evidence.grade import RunReport, check_across_runs
-from evidence.index import cache
-from evidence.index.cache import FolderState, IndexEntry, folder_state
+from evidence.grade import RunJudgement, RunReport, check_across_runs, judge
+from evidence.hashes import make_seal, verify_seal
 from evidence.index.summary import RunSummary, apply_report, summarize
-from evidence.index.workers import WORTH_A_PROCESS, Progress, iter_entries, read_entries
+from evidence.lock import is_alive
 from evidence.proof.receipts import receipts_version
 from evidence.proof.verification import grade_reports, grade_run
 from evidence.report import Report
 from evidence.run import read_run
+from evidence.writing import write_bytes
 from schemas.catalog import document_kind, is_rows
 from schemas.problems import Problem, ProblemError, problem_of, worst_first
-from schemas.reading import collector_paused, parse_time, read_rows
+from schemas.reading import collector_paused, read_rows
 from schemas.validate import read_document
 
-WORTH_SAVING_SECONDS = 0.5
-"""Reading time since the cache was last written that is worth writing it again."""
+Progress = Callable[[int, int], None]
+"""Called with the number of runs read and the number of runs in total."""
 
-LONG_BYTES = 5_000_000
-"""Size of a file from which on reading a run takes longer than a screenful of ordinary runs."""
-
+WORTH_A_PROCESS = 100  # number of runs that take longer to read than a worker takes to start
+FIRST = 20  # runs read in this process while the workers start: as many as a screen shows
+LONG_BYTES = 5_000_000  # size of a file from which on reading a run takes longer than a screenful of ordinary runs
 LONG_SECONDS = 0.2
 REST = 10
-"""How many times as long as it took a result is reused, for a caller that refreshes every second.
+"""A running run that takes long to read is reused for this many times as long: a million rows change every second."""
 
-A running run of a million rows changes every second and takes seconds to read.
-"""
+WORTH_SAVING_SECONDS = 0.5  # reading time since the cache was last written that is worth writing it again
+MOST_ROOTS = 20  # number of folders of runs that are cached; those not written for longest are deleted
+_SEAL_BYTES = 64
+
+_FileState = tuple[str, int, int, int]
+"""Name, mtime and ctime in ns since 1970, and size in bytes. Anyone can set an mtime back, but not a ctime."""
+
+
+class FolderState(NamedTuple):
+    """State of a run folder; equal states mean that no file was written, added or removed in between.
+
+    Attributes:
+        is_held: Whether the process that writes the run is alive.
+        files: State of every file except model weights, sorted by name.
+    """
+
+    is_held: bool
+    files: tuple[_FileState, ...]
+
+
+def folder_state(folder: str) -> FolderState:
+    """Return the state of a folder; a part that cannot be read has a fixed state of its own."""
+    files = _file_states(folder, "")
+    is_held = layout.LOCK in [name for name, _, _, _ in files] and is_alive(Path(folder))
+    return FolderState(is_held, tuple(files))
+
+
+def _file_states(folder: str, prefix: str) -> list[_FileState]:
+    found: list[_FileState] = []
+    try:
+        with os.scandir(folder) as listing:
+            for entry in listing:
+                name = prefix + entry.name
+                if not entry.is_dir(follow_symlinks=False):
+                    try:
+                        status = entry.stat(follow_symlinks=False)
+                    except OSError:
+                        continue  # Replaced while listing; the next call sees the new file.
+                    found.append((name, status.st_mtime_ns, status.st_ctime_ns, status.st_size))
+                elif name not in layout.WEIGHT_FOLDERS and prefix.count("/") < layout.DEEPEST:
+                    found += _file_states(entry.path, f"{name}/")
+    except OSError:
+        return [(prefix, -1, -1, -1)]
+    found.sort()
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
-class _KnownRun:
+class IndexEntry:
+    """A checked and summarized run."""
+
+    judged: RunJudgement
+    summary: RunSummary
+
+
+def read_entry(folder: Path) -> IndexEntry:
+    """Read, check and summarize a run."""
+    run = read_run(folder)
+    judged = judge(run)
+    return IndexEntry(judged=judged, summary=summarize(run, judged.report))
+
+
+def iter_entries(folders: Sequence[Path]) -> Iterator[IndexEntry]:
+    """Read, check and summarize runs, and yield them one by one in the order given."""
+    count = min(processors(), len(folders) // WORTH_A_PROCESS)
+    if count < 2:
+        yield from map(read_entry, folders)
+        return
+    rest = folders[FIRST:]
+    with contextlib.ExitStack() as stack:
+        workers = [_start_worker(rest[number::count], stack) for number in range(count)]
+        yield from map(read_entry, folders[:FIRST])
+        for number, folder in enumerate(rest):
+            try:
+                entry: IndexEntry = pickle.load(workers[number % count])  # noqa: S301 - of our own process
+            except (EOFError, pickle.UnpicklingError):  # The worker died.
+                entry = read_entry(folder)
+            yield entry
+
+
+def _start_worker(folders: Sequence[Path], stack: contextlib.ExitStack) -> BinaryIO:
+    """Start a worker that ends with `stack`, and return its output, which is empty if it cannot be started.
+
+    `multiprocessing` would import the caller's main script again, and that may be a page of the dashboard.
+    """
+    home = str(Path(__file__).resolve().parents[2])
+    path = os.pathsep.join([home, *filter(None, [os.environ.get("PYTHONPATH")])])
+    with tempfile.TemporaryFile("w+") as names:
+        json.dump([str(folder) for folder in folders], names)
+        names.seek(0)
+        command = [sys.executable, "-P", "-m", "evidence.index"]
+        pipes: dict[str, Any] = {"stdin": names, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        try:
+            worker = stack.enter_context(subprocess.Popen(command, **pipes, env={**os.environ, "PYTHONPATH": path}))
+        except OSError:
+            return BytesIO()
+    stack.callback(worker.kill)
+    return cast("BinaryIO", worker.stdout)
+
+
+def worker_main() -> None:
+    """Read a JSON list of paths from standard input, and write each entry to standard output."""
+    gc.disable()  # Thousands of small objects without cycles; collecting costs an eighth of the time.
+    if hasattr(os, "nice"):
+        os.nice(10)  # Training on this machine comes first.
+    for folder in json.load(sys.stdin):
+        pickle.dump(read_entry(Path(folder)), sys.stdout.buffer)
+        sys.stdout.flush()
+
+
+def processors() -> int:
+    """Return the number of processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownRun:
+    """An entry, the state of the folder that it is valid for, and when and how long it was read (monotonic seconds)."""
+
     state: FolderState
     entry: IndexEntry
     read_at: float = 0.0
     seconds: float = 0.0
+
+
+def cache_folder() -> Path:
+    """Return the folder of the cache."""
+    return layout.user_folder("XDG_CACHE_HOME", ".cache") / "entries"
+
+
+def save_cache(folder: Path, root: Path, known: Mapping[str, KnownRun]) -> None:
+    """Replace the cached runs of a folder of runs; does nothing if the disk cannot be written."""
+    content = pickle.dumps({name: KnownRun(state=run.state, entry=run.entry) for name, run in known.items()})
+    # Without a cache the next process reads everything again: slower, but right.
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_bytes(_cache_file(folder, root), make_seal(_code_digest() + content).encode("ascii") + content)
+        newest_first = sorted(folder.glob("*.sealed"), key=lambda path: -path.stat().st_mtime_ns)
+        for path in newest_first[MOST_ROOTS:]:
+            path.unlink()
+
+
+def load_cache(folder: Path, root: Path, states: Mapping[str, FolderState]) -> dict[str, KnownRun]:
+    """Return the cached runs that still have these states."""
+    try:
+        data = _cache_file(folder, root).read_bytes()
+    except OSError:
+        return {}
+    seal, content = data[:_SEAL_BYTES], data[_SEAL_BYTES:]
+    # A pickle can run code, so only one that this user's own process wrote, with the same code, is loaded.
+    if not verify_seal(seal.decode("ascii", "replace"), _code_digest() + content):
+        return {}
+    known: dict[str, KnownRun] = pickle.loads(content)  # noqa: S301 - sealed
+    return {name: run for name, run in known.items() if states.get(name) == run.state}
+
+
+@cache
+def _code_digest() -> bytes:
+    """Return a digest of the code that decides what an entry contains: name, size and mtime of its files."""
+    home = Path(__file__).resolve().parents[2]
+    digest = hashlib.sha256(sys.version.encode())
+    for package in ("evidence", "schemas"):
+        for path in sorted((home / package).rglob("*")):
+            if path.suffix in (".py", ".json", ".toml"):
+                status = path.stat()
+                digest.update(f"{path.relative_to(home)} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return digest.digest()
+
+
+def _cache_file(folder: Path, root: Path) -> Path:
+    return folder / f"{hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:24]}.sealed"
 
 
 class RunIndex:
@@ -56,26 +228,27 @@ class RunIndex:
     Args:
         root: Folder of runs; it need not exist.
         follow_links: Whether links to folders are runs. They may lead anywhere on the machine.
-        entries_in: Cache folder (`evidence.index.cache`), or None to cache nothing on disk.
+        cached_in: Folder of the cache, or None to cache nothing on disk.
 
     Attributes:
+        latest: Summaries of the last refresh, newest first; the same object until something changes.
         look_seconds: Time of the last scan of all folders, without reading changed ones.
         asked: Names of folders to read first, because a user waits for them.
     """
 
-    def __init__(self, root: Path, *, follow_links: bool = True, entries_in: Path | None = None) -> None:
+    def __init__(self, root: Path, *, follow_links: bool = True, cached_in: Path | None = None) -> None:
         self.root = Path(root)
+        self.latest: Sequence[RunSummary] = []
         self.asked: frozenset[str] = frozenset()
-        self.look_seconds = self._looked_at = 0.0
-        self._entries_in = entries_in
+        self.look_seconds = 0.0
+        self._cached_in = cached_in
         self._follow_links = follow_links
         # Keyed by folder name, because paths are slow to create and there may be thousands.
-        self._known: dict[str, _KnownRun] = {}
+        self._known: dict[str, KnownRun] = {}
         self._reports: dict[str, RunReport] = {}
-        self._summaries: Sequence[RunSummary] = []
         self._partial: list[IndexEntry] = []
         self._receipts = 0
-        self._unsaved, self._unsaved_seconds = 0, 0.0
+        self._unsaved_seconds = 0.0
         self._busy = threading.Lock()
 
     def refresh(self, *, progress: Progress | None = None, rest: bool = False) -> Sequence[RunSummary]:
@@ -86,44 +259,44 @@ class RunIndex:
 
         Args:
             progress: Called with the number of changed folders that are read.
-            rest: Whether a result that took long (`LONG_SECONDS`) may be reused for `REST` times as long as it took.
+            rest: Whether a running run that took long to read (`LONG_SECONDS`) may be reused, see `REST`.
         """
         # Collecting garbage among thousands of entries would take half as long as scanning their folders.
         with self._busy, collector_paused():
-            if rest and _is_throttled(self._looked_at, self.look_seconds):
-                return self._summaries
             began = time.monotonic()
             try:
                 names = run_names(self.root, follow_links=self._follow_links)
             except FileNotFoundError:
                 names = []
             except OSError as error:
-                return [_unreadable_root(self.root, error)]
+                what = f"The folder cannot be read: {error.strerror or error}."
+                problem = problem_of("TP209", file=str(self.root), what=what)
+                unread = RunSummary(path=self.root, run_id=self.root.name, grade="not a run", reasons=(what,))
+                return [replace(unread, problem_count=1, first_problem=problem)]
             # States are taken before reading, so that a change in between is seen by the next refresh.
             states = {name: folder_state(f"{self.root}{os.sep}{name}") for name in names}
             self.look_seconds = time.monotonic() - began
-            if not self._known:
-                self._load_cache(states)
+            if not self._known and self._cached_in is not None:
+                cached = load_cache(self._cached_in, self.root, states)
+                self._known = {name: run for name, run in cached.items() if run.entry.summary.path == self.root / name}
             known = {name: self._known[name] for name in names if self._is_fresh(name, states[name], rest=rest)}
             changed = [name for name in names if name not in known]
             receipts = receipts_version()
-            if changed or len(known) != len(self._summaries) or receipts != self._receipts:
+            if changed or len(known) != len(self.latest) or receipts != self._receipts:
                 self._receipts = receipts
-                self._reload(changed, states, known, progress)
+                try:
+                    self._reload(changed, states, known, progress)
+                finally:
+                    if self._cached_in is not None and self._unsaved_seconds >= WORTH_SAVING_SECONDS:
+                        save_cache(self._cached_in, self.root, {**self._known, **known})
+                        self._unsaved_seconds = 0.0
                 self._publish(names, known)
                 self._partial = []
-                self._save_cache(self._known)
-            self._looked_at = time.monotonic()
-            return self._summaries
-
-    @property
-    def latest(self) -> Sequence[RunSummary]:
-        """Summaries of the last refresh, newest first; the same object until something changes."""
-        return self._summaries
+            return self.latest
 
     def partial(self) -> Sequence[RunSummary]:
         """Return the runs read so far by a refresh in another thread, newest first; copies are found when it ends."""
-        return _judge_together(some)[1] if (some := self._partial) else self._summaries
+        return _judge_together(some)[1] if (some := self._partial) else self.latest
 
     def report(self, folder: Path) -> RunReport | None:
         """Return the findings and the grade of a run as of the last refresh, or None if it is not in the index."""
@@ -142,75 +315,52 @@ class RunIndex:
         except OSError:
             return frozenset()
 
-    def _publish(self, names: Sequence[str], known: Mapping[str, _KnownRun]) -> None:
+    def _publish(self, names: Iterable[str], known: Mapping[str, KnownRun]) -> None:
         """Replace the published runs; a run that is still to be read keeps its old entry."""
         both = {**self._known, **known}
         self._known = {name: both[name] for name in names if name in both}
-        reports, self._summaries = _judge_together([run.entry for run in self._known.values()])
+        reports, self.latest = _judge_together([run.entry for run in self._known.values()])
         self._reports = dict(zip(self._known, reports, strict=True))
 
     def _reload(
         self,
         changed: Sequence[str],
         states: Mapping[str, FolderState],
-        known: dict[str, _KnownRun],
+        known: dict[str, KnownRun],
         progress: Progress | None,
     ) -> None:
         """Read folders and add them to `known`, those written last first and long runs at the end."""
-        self._partial = [run.entry for run in known.values()]
-        before, is_first = len(known), not self._known
 
-        def read_folders(names: Sequence[str]) -> None:
+        def order(name: str) -> tuple[bool, int]:
+            files = states[name].files or (("", 0, 0, 0),)
+            return max(size for *_, size in files) > LONG_BYTES, -max(mtime_ns for _, mtime_ns, _, _ in files)
+
+        self._partial = [run.entry for run in known.values()]
+        before, is_published = len(known), not self._known
+        waiting = sorted(changed, key=order)
+        while waiting:
+            # One at a time, so that one which a user asks for meanwhile is next; hundreds in workers instead.
+            some = waiting if len(waiting) >= 2 * WORTH_A_PROCESS else [min(waiting, key=lambda n: n not in self.asked)]
+            if order(some[0])[0] and len(known) > before and not is_published:
+                self._publish(states, known)
+                is_published = True
+            waiting = [name for name in waiting if name not in some]
             began = time.monotonic()
-            for entry in iter_entries([self.root / name for name in names]):
+            for entry in iter_entries([self.root / name for name in some]):
                 ended = time.monotonic()
                 name, seconds, began = entry.summary.path.name, ended - began, ended
-                known[name] = _KnownRun(state=states[name], entry=entry, read_at=ended, seconds=seconds)
+                known[name] = KnownRun(state=states[name], entry=entry, read_at=ended, seconds=seconds)
                 self._partial = [*self._partial, entry]  # another thread may be iterating over the old list
-                self._unsaved += 1
                 self._unsaved_seconds += seconds
-                if self._unsaved >= len(known) // 2:  # an interrupted first refresh should not lose everything
-                    self._save_cache(known)
                 if progress:
                     progress(len(known) - before, len(changed))
-
-        newest_first = sorted(changed, key=lambda name: states[name].last_written_ns, reverse=True)
-        long = [name for name in newest_first if states[name].largest_bytes > LONG_BYTES]
-        short = [name for name in newest_first if states[name].largest_bytes <= LONG_BYTES]
-        read_folders(sorted(short, key=lambda name: name not in self.asked))
-        if short and long and not is_first:
-            self._publish(list(states), known)
-        while long:
-            # One at a time, so that one which a user asks for meanwhile is next; hundreds in workers instead.
-            some = [next((name for name in long if name in self.asked), long[0])]
-            some = some if len(long) < 2 * WORTH_A_PROCESS else long
-            long = [name for name in long if name not in some]
-            read_folders(some)
-
-    def _load_cache(self, states: Mapping[str, FolderState]) -> None:
-        if self._entries_in is None:
-            return
-        digests = {name: state.digest for name, state in states.items()}
-        for name, entry in cache.load(self._entries_in, self.root, digests).items():
-            if entry.summary.path == self.root / name:
-                self._known[name] = _KnownRun(state=states[name], entry=entry)
-
-    def _save_cache(self, known: Mapping[str, _KnownRun]) -> None:
-        if self._entries_in is None or self._unsaved_seconds < WORTH_SAVING_SECONDS:
-            return
-        entries = ((name, run.state.digest, run.entry) for name, run in known.items())
-        cache.save(self._entries_in, self.root, entries)
-        self._unsaved, self._unsaved_seconds = 0, 0.0
 
     def _is_fresh(self, name: str, state: FolderState, *, rest: bool) -> bool:
         run = self._known.get(name)
         if run is None:
             return False
-        return run.state == state or (rest and state.is_held and _is_throttled(run.read_at, run.seconds))
-
-
-def _is_throttled(ended: float, seconds: float) -> bool:
-    return seconds > LONG_SECONDS and time.monotonic() - ended < REST * seconds
+        is_throttled = run.seconds > LONG_SECONDS and time.monotonic() - run.read_at < REST * run.seconds
+        return run.state == state or (rest and state.is_held and is_throttled)
 
 
 def _judge_together(entries: Sequence[IndexEntry]) -> tuple[list[RunReport], list[RunSummary]]:
@@ -220,35 +370,17 @@ def _judge_together(entries: Sequence[IndexEntry]) -> tuple[list[RunReport], lis
         entry.summary if report is entry.judged.report else apply_report(entry.summary, report)
         for entry, report in zip(entries, reports, strict=True)
     ]
-    return reports, sorted(summaries, key=_start_time, reverse=True)
-
-
-def _start_time(summary: RunSummary) -> tuple[datetime, str]:
-    """Return the sort key of lists. Runs without a start time sort last."""
-    at = parse_time(summary.started_at) if summary.started_at else None
-    return at or datetime.min.replace(tzinfo=UTC), summary.run_id
+    return reports, sorted(summaries, key=lambda summary: (summary.started, summary.run_id), reverse=True)
 
 
 def run_names(root: Path, *, follow_links: bool) -> list[str]:
-    """Return the sorted names of the run folders in a folder.
-
-    Raises:
-        OSError: The folder cannot be read.
-    """
+    """Return the sorted names of the run folders in a folder."""
     with os.scandir(root) as listing:
         return sorted(
             entry.name
             for entry in listing
             if not layout.is_ignored_dir(entry.name) and entry.is_dir(follow_symlinks=follow_links)
         )
-
-
-def _unreadable_root(root: Path, error: OSError) -> RunSummary:
-    what = f"The folder cannot be read: {error.strerror or error}."
-    problem = problem_of("TP209", file=str(root), what=what)
-    return RunSummary(
-        path=root, run_id=root.name, grade="not a run", reasons=(what,), problem_count=1, first_problem=problem
-    )
 
 
 def index_runs(root: Path) -> Sequence[RunSummary]:
@@ -284,13 +416,16 @@ def check_paths(paths: Iterable[Path], *, progress: Progress | None = None) -> R
     requested = [Path(path) for path in paths]
     if problems := [problem for path in requested for problem in _path_problems(path)]:
         raise ProblemError(problems, exit_code=2)
-    documents = tuple(path for path in requested if not path.is_dir())
     folders = [folder for path in requested if path.is_dir() for folder in run_folders(path)]
-    reports = grade_reports(check_across_runs([entry.judged for entry in read_entries(folders, progress=progress)]))
+    judged = []
+    for entry in iter_entries(folders):
+        judged.append(entry.judged)
+        if progress:
+            progress(len(judged), len(folders))
+    reports = grade_reports(check_across_runs(judged))
     return Report(
         runs=tuple(report if report.path in requested else _excuse_other_folder(report) for report in reports),
-        documents=documents,
-        findings=tuple(problem for path in documents for problem in check_document(path)),
+        documents={path: check_document(path) for path in requested if not path.is_dir()},
     )
 
 

@@ -5,49 +5,40 @@ Figures that do not follow from rows are omitted, as in `evidence.report`.
 
 from __future__ import annotations
 
-import itertools
 import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from evidence import layout
 from evidence.effective import PeakMemory, Scalar, peak_memory, scalar_settings
 from evidence.grade import FOLDER, GradeName, RunReport
-from evidence.report import DocumentState, build_record, count_errors, list_documents
+from evidence.report import DocumentState, build_record, document_errors, list_documents, thin
 from evidence.run import Figures, Run
 from schemas.catalog import number_names
 from schemas.problems import Problem
-from schemas.reading import Array, get_number, get_str
+from schemas.reading import get_number, get_str, parse_time
 
-MOST_POINTS = 40
-"""Largest number of points in the loss curve of a summary."""
+MOST_POINTS = 40  # largest number of points in the loss curve of a summary
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSummary:
     """One line of a list of runs. A field is None if the value is missing or invalid.
 
-    `evidence.run.Figures` describes the attributes that are not listed here.
+    `evidence.run.Figures`, `evidence.grade.Grade` and `JudgedRecord` describe the attributes that are not listed here.
 
     Attributes:
-        path: The run folder.
         run_id: The manifest's run id, or the name of the folder.
         loss_points: At most `MOST_POINTS` losses in order, the extremes of equal parts of the run.
-        score: Exact match, 0 to 1, with its 95 % interval, or None if it cannot be traced to valid predictions.
-        baseline_score: Exact match of the untrained model.
-        problem_count: Number of errors and warnings.
-        first_problem: The worst error or warning.
+        score: Exact match, 0 to 1, or None if it cannot be traced to valid predictions.
+        problem_count: Number of errors and warnings, of which `first_problem` is the worst.
         parent: Id of the run that this run continues.
         settings: Every scalar setting of config.yaml by dotted name.
         figures: Every traceable figure by name, see `collect_figures`.
-        withheld: Sentences that name the figures that are not shown, with the reason.
-        scope: What the grade rests on, see `Grade`.
-        coverage: How much of the run was reproduced by someone the reader trusts; empty if nothing was.
         documents: State of manifest, eval summary and logs.
     """
 
@@ -85,6 +76,11 @@ class RunSummary:
     coverage: str = ""
     documents: tuple[DocumentState, ...] = ()
 
+    @property
+    def started(self) -> datetime:
+        """When the run started, or the earliest time if it is unknown."""
+        return parse_time(self.started_at or "") or datetime.min.replace(tzinfo=UTC)
+
 
 _FROM_FIGURES = {field.name for field in fields(Figures)} & {field.name for field in fields(RunSummary)} - {"run_id"}
 
@@ -92,14 +88,14 @@ _FROM_FIGURES = {field.name for field in fields(Figures)} & {field.name for fiel
 def summarize(run: Run, report: RunReport) -> RunSummary:
     """Summarize a run."""
     record = build_record(run, report.findings)
-    metrics = (record.facts.eval_summary or {}).get("metrics")
+    metrics, losses = (record.facts.eval_summary or {}).get("metrics"), record.figures.losses
     summary = RunSummary(
         path=run.folder,
         run_id=record.figures.run_id or run.folder.name,
         grade=report.grade.name,
         reasons=report.grade.reasons,
         **{name: getattr(record.figures, name) for name in _FROM_FIGURES},
-        loss_points=_thin(record.figures.losses),
+        loss_points=tuple(losses[thin(losses, MOST_POINTS)].tolist()),
         score=get_number(metrics, "exact_match", "value"),
         score_low=get_number(metrics, "exact_match", "interval", "low"),
         score_high=get_number(metrics, "exact_match", "interval", "high"),
@@ -127,7 +123,9 @@ def apply_report(summary: RunSummary, report: RunReport) -> RunSummary:
         coverage=report.grade.coverage,
         problem_count=len(bad),
         first_problem=bad[0] if bad else None,
-        documents=count_errors(summary.documents, summary.path, bad),
+        documents=tuple(
+            replace(state, errors=len(document_errors(summary.path, state.name, bad))) for state in summary.documents
+        ),
     )
 
 
@@ -154,15 +152,3 @@ def collect_figures(run: Run) -> dict[str, float]:
         for name, value in found.items()
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     }
-
-
-def _thin(losses: Array) -> tuple[float, ...]:
-    """Return at most `MOST_POINTS` losses in order: the smallest and the largest of each of equal parts."""
-    if len(losses) <= MOST_POINTS:
-        return tuple(losses.tolist())
-    edges = np.linspace(0, len(losses), MOST_POINTS // 2 + 1).astype(np.int64).tolist()
-    kept: list[int] = []
-    for start, end in itertools.pairwise(edges):
-        part = losses[start:end]
-        kept += sorted((start + int(part.argmin()), start + int(part.argmax())))
-    return tuple(losses[kept].tolist())

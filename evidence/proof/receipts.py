@@ -26,8 +26,7 @@ _MAX_RECEIPTS = 64  # read per run; a hostile folder may contain any number
 _MIN_DETECTION_PROBABILITY = 0.95
 """Probability with which drawn segments must detect a run of which half of the training was invented."""
 
-REPRODUCED = ("identical", "within tolerance")
-"""Verdicts of a reproduced segment."""
+REPRODUCED = ("identical", "within tolerance")  # verdicts of a reproduced segment
 
 Steps = tuple[int, int]
 """A segment: the step after which it begins, and its last step."""

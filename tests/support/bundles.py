@@ -8,8 +8,8 @@ from pathlib import Path
 from synthetic import write_run
 
 from evidence.bundle.build import build_bundle
-from evidence.bundle.container import canonical_zip
 from evidence.bundle.contents import hash_lines
+from evidence.bundle.reading import canonical_zip
 
 
 def small_bundle(folder: Path, **changes: object) -> Path:

@@ -18,9 +18,9 @@ from trainproof.output import print_json, progress_bar
 
 if TYPE_CHECKING:
     from evidence.bundle.build import BuildReport
-    from evidence.bundle.container import Progress
+    from evidence.bundle.contents import Progress
     from evidence.bundle.secrets import Redaction
-    from evidence.bundle.verify import BundleVerdict, VerifiedRun
+    from evidence.bundle.verify import BundleVerdict, CheckedRun
     from evidence.proof.timestamps import Timestamp
 
 PARTIAL = "  Labelled partial: some runs are unfinished or have errors."
@@ -102,7 +102,7 @@ def build_json(report: BuildReport) -> dict[str, Any]:
     }
 
 
-def _graded(run: VerifiedRun) -> str:
+def _graded(run: CheckedRun) -> str:
     """Format the grade with its scope, and the grade of the folder alone if it is another."""
     alone = f"; {run.folder_grade.describe()}" if run.folder_grade.name != run.grade.name else ""
     return f"{run.grade.describe()}{alone}"

@@ -72,15 +72,9 @@ INVALID = {
     "exact_match=0.4": ("Invalid requirement `exact_match=0.4`.", SYNTAX),
     "": ("Invalid requirement ``.", SYNTAX),
     "exact_match >= nan": ("Invalid requirement `exact_match >= nan`.", SYNTAX),
-    "exact_match>=40%": ("Invalid requirement `exact_match>=40%`.", 'Use a fraction: "exact_match>=0.4".'),
-    "exact_match>=40": (
-        "`exact_match>=40`: exact_match is a fraction from 0 to 1.",
-        "If 40 is a percentage, use 0.4.",
-    ),
-    "exact_mach>=0.4": (
-        "Unknown figure `exact_mach`.",
-        f"Did you mean exact_match? Choose from {', '.join(FIGURES)}.",
-    ),
+    "exact_match>=40%": ("Invalid requirement `exact_match>=40%`.", "Use a fraction: 0.4 for 40 %."),
+    "exact_match>=40": ("`exact_match>=40`: exact_match is a fraction from 0 to 1.", "If 40 is a percentage, use 0.4."),
+    "exact_mach>=0.4": ("Unknown figure `exact_mach`.", f"Did you mean exact_match? Choose from {', '.join(FIGURES)}."),
 }
 
 

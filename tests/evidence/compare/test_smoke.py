@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from comparing import compared, runs_of
 from mutations import apply
 from synthetic import STARTED, write_rows, write_run
 
-from evidence.compare.scores import compare_runs
+from evidence.compare.scores import Comparison, compare_runs
 from evidence.compare.smoke import (
     STAGES,
     SmokeCheck,
@@ -22,7 +23,6 @@ from evidence.compare.smoke import (
     find_smoke_runs,
     newest_smoke_pair,
 )
-from evidence.grade import Grade, RunReport
 from evidence.index.index import index_runs
 from evidence.index.summary import RunSummary
 from evidence.layout import LOG
@@ -30,19 +30,9 @@ from evidence.proof.verification import grade_run
 from evidence.run import read_run
 
 
-def runs_of(root: Path, *settings: dict[str, Any]) -> list[Path]:
-    """Return runs a, b, c … of 30 items that differ in their seeds."""
-    return [
-        write_run(root, name, **{"items": 30, "seed": seed} | setting)
-        for seed, (name, setting) in enumerate(zip("abcdef", settings, strict=False))
-    ]
-
-
-def compared(*folders: Path):
-    """Return the comparison as if nothing were wrong with the runs, so that a test may change one thing of one."""
-    grade = Grade(name="consistent", reasons=("So it is said.",))
-    runs = [read_run(folder) for folder in folders]
-    return compare_runs(runs, [RunReport(path=run.path, grade=grade, findings=()) for run in runs])
+def smoke_check(comparison: Comparison) -> SmokeCheck:
+    assert comparison.smoke is not None
+    return comparison.smoke
 
 
 def test_smoke_against_full(tmp_path: Path):
@@ -57,8 +47,7 @@ def test_smoke_against_full(tmp_path: Path):
             },
         },
     )
-    check = compared(full, smoke).smoke
-    assert check is not None
+    check = smoke_check(compared(full, smoke))
     assert (check.smoke, check.full) == ("a", "b")
     assert len(check.answers) == 10
     assert [answer.question for answer in check.answers if not answer.same] == [
@@ -81,8 +70,7 @@ def test_a_smoke_run_with_other_settings_is_another_pipeline(tmp_path: Path):
         {"seed": 1, "mode": "smoke", "steps": 2, "items": 0, "config": {"optimizer": {"learning_rate": 0.01}}},
         {"seed": 1, "items": 8},
     )
-    check = compared(smoke, full).smoke
-    assert check is not None
+    check = smoke_check(compared(smoke, full))
     answer = check.answers[-1]
     assert (answer.same, answer.smoke, answer.full) == (
         False,
@@ -98,8 +86,7 @@ def test_a_smoke_run_with_other_settings_is_another_pipeline(tmp_path: Path):
 def test_code_that_is_not_known_is_not_the_same(tmp_path: Path):
     unknown = {"manifest": {"code": {"commit": None, "branch": None, "dirty": None}}}
     smoke, full = runs_of(tmp_path, {"mode": "smoke", "steps": 2} | unknown, unknown)
-    check = compared(smoke, full).smoke
-    assert check is not None
+    check = smoke_check(compared(smoke, full))
     assert [answer.same for answer in check.answers if answer.question == "same code"] == [None]
     assert "That the code of the full run works: it differs, or is unknown." in check.not_proved
 
@@ -108,8 +95,7 @@ def test_a_smoke_run_that_failed_before_it_had_a_model_is_compared_all_the_same(
     smoke, full = runs_of(tmp_path, {"mode": "smoke", "status": "failed", "steps": 4, "items": 0}, {})
     apply(smoke, {"file": "run_manifest.json", "pointer": "/model", "value": None})
     apply(smoke, {"file": "run_manifest.json", "pointer": "/training", "value": None})
-    check = compare_runs([read_run(smoke), read_run(full)]).smoke
-    assert check is not None
+    check = smoke_check(compare_runs([read_run(smoke), read_run(full)]))
     assert check.proved == ("Nothing: the smoke run did not succeed (status failed).",)
     assert check.not_proved[0] == "That the model learns: 0 steps say nothing about 20."
     assert check.answers[0].same is None
@@ -119,8 +105,7 @@ def test_a_smoke_run_that_failed_before_it_had_a_model_is_compared_all_the_same(
 def test_nothing_is_proved_by_or_about_a_run_that_contradicts_itself(forged: str, tmp_path: Path):
     runs = dict(zip(("smoke", "full"), runs_of(tmp_path, {"mode": "smoke", "steps": 2}, {}), strict=True))
     apply(runs[forged], {"file": "run_manifest.json", "pointer": "/result/best_loss", "value": 0.5})
-    check = compare_runs([read_run(run) for run in runs.values()]).smoke
-    assert check is not None
+    check = smoke_check(compare_runs([read_run(run) for run in runs.values()]))
     if forged == "smoke":
         assert check.proved == ("Nothing: the smoke run contradicts itself; run `trainproof check` for details.",)
     else:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from evidence.grade import GRADES, check_run
 from evidence.imports.folder import read_tool_folder
 from evidence.imports.importing import contents
-from evidence.index.workers import read_entry
+from evidence.index.index import read_entry
 from evidence.run import read_run
 from schemas.render import render_text
 from schemas.validate import check_value

@@ -16,7 +16,7 @@ pytest.importorskip("sigstore", reason="needs sigstore (extra `witness`)")
 from bundles import contents, small_bundle
 from own_sigstore import OwnSigstore, Workflow, statement_about
 
-from evidence.proof.attestations import Attestation, verify_attestations
+from evidence.bundle.witnesses import Attestation, verify_attestations
 from evidence.proof.trust import load_sigstore_roots
 from schemas.problems import Problem, ProblemError
 from trainproof.cli import app as command
