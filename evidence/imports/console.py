@@ -13,7 +13,6 @@ from schemas.formats import quantity
 from schemas.problems import problem_of
 
 _LONGEST_LINE = 5000
-_ROW_KEYS = {"loss", "train_loss", "learning_rate", "epoch", "train_runtime", "eval_loss", "eval_runtime", "reward"}
 
 _DICT = re.compile(r"\{\s*['\"][^{}]{3,4000}\}")
 _MEMBER = re.compile(rf"['\"]([\w@./ -]{{1,80}})['\"]\s*:\s*['\"]?({NUMBER})['\"]?(?=\s*[,}}])", re.IGNORECASE)
@@ -31,9 +30,6 @@ _LOSS = re.compile(
     re.IGNORECASE,
 )
 _PAIR = re.compile(rf"\b([A-Za-z][\w./@]*(?: [a-z]\w*)?)\s*[:=]\s*({NUMBER})(?![\w%/])", re.IGNORECASE)
-_BESIDE_LOSS = {
-    *("learning_rate", "grad_norm", "reward", "mean_reward", "kl", "perplexity", "accuracy", "eval_loss", "epoch"),
-}
 _SETTING = re.compile(r"^[^A-Za-z]{0,60}([A-Za-z][\w /.-]{1,60}?)\s*(?:\([^)]*\))?\s*[:=]\s+(\S.*)$")
 _PIECES = re.compile(r"\s+\|\s+|\s{3,}|\.\s+(?=[A-Z][\w ]{1,30}[:=])")
 _RATIO = re.compile(r"(\d{1,15})\s*(?:/|of|out of)\s*(\d{1,15})\b")
@@ -60,20 +56,16 @@ def read_log(text: Text, file: str, where: str) -> FileReading:
     log = _Log(file)
     for line in kept:
         log.read_line(line)
-    problems = []
+    reading = FileReading(facts=list(log.facts.values()), metrics=log.rows, scores=log.scores)
     if opening is not None:
         quoted = f"“{opening.text.strip()[:60]}” marks a template"
         opens = "The file is named as an example" if is_example_file(where) else quoted
         what = f"{opens}; not read: {quantity(len(template), 'line')}."
-        problems.append(problem_of("TP518", file=where, what=what, line=opening.number))
-    return FileReading(
-        tool=CONSOLE if log.rows or log.facts or log.scores or opening else None,
-        template=opening is not None,
-        facts=tuple(log.facts.values()),
-        metrics=tuple(log.rows),
-        scores=tuple(log.scores),
-        problems=tuple(problems),
-    )
+        reading.problems = [problem_of("TP518", file=where, what=what, line=opening.number)]
+        reading.template = True
+    if log.rows or log.facts or log.scores or opening:
+        reading.tool = CONSOLE
+    return reading
 
 
 @dataclass
@@ -120,14 +112,8 @@ class _Log:
         name = keys.EVALUATION_NAMES.get(name, name) if self.in_evaluation else name
         name = "device.remark" if keys.is_unused_device(name, value) else name
         how: How = "inferred" if inferred_from else "stated"
-        fact = Fact(
-            name=name,
-            value=value,
-            source=Citation(file=self.file, line=line.number),
-            how=how,
-            note=inferred_from or note,
-        )
-        self.facts.setdefault((name, value), fact)
+        source, note = Citation(file=self.file, line=line.number), inferred_from or note
+        self.facts.setdefault((name, value), Fact(name=name, value=value, source=source, how=how, note=note))
 
     def _add_row(self, values: dict[str, float | None], line: Line) -> None:
         """Add a row; a new stage begins after a summary, and where the step or the epoch goes back."""
@@ -173,7 +159,7 @@ def _dict_numbers(text: str) -> dict[str, float | None]:
     """
     match = _DICT.search(text) if "{" in text else None
     members = dict(_MEMBER.findall(match.group()) if match else ())
-    is_row = len(members) > 1 and not _ROW_KEYS.isdisjoint(members)
+    is_row = len(members) > 1 and any(key in members for key in keys.TABLE["words"]["row"])
     return {name: to_number(number) for name, number in members.items()} if is_row else {}
 
 
@@ -199,9 +185,9 @@ def _row_in_words(text: str) -> tuple[dict[str, float | None], int | None] | Non
     for loss in losses:
         name = "mean_loss" if loss.group("mean") else keys.metric_name(loss.group("name"))
         values.setdefault(name, to_number(loss.group("value")))
-    for name, number in _PAIR.findall(text):
-        if keys.metric_name(name) in _BESIDE_LOSS:
-            values.setdefault(keys.metric_name(name), to_number(number))
+    for key, number in _PAIR.findall(text):
+        if (name := keys.metric_name(key)) in keys.TABLE["words"]["beside_loss"]:
+            values.setdefault(name, to_number(number))
     total = step.group(2) if step and not epoch else None  # Beside an epoch, it may be the epoch's.
     return values, int(total.replace(",", "")) if total else None
 
@@ -242,8 +228,7 @@ def _parse_score(text: str) -> tuple[str, float, str | None] | None:
     if (ratio := _RATIO.match(value)) and int(ratio.group(2)) > 0:
         return name, int(ratio.group(1)) / int(ratio.group(2)), f"{ratio.group(1)} of {ratio.group(2)}."
     percent = _PERCENT.match(value)
-    number = to_number(percent.group(1)) if percent else None
-    if percent is None or number is None:
+    if percent is None or (number := to_number(percent.group(1))) is None:
         return None
     if percent.group(2):
         return name, round(number / 100, 12), f"{percent.group(1)} % in the source."

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -150,9 +149,10 @@ def _read_file(path: Path, name: str) -> FileReading:
                     reading = read_wandb_summary(text, name, str(path))
                 else:
                     reading = _READERS[path.suffix.lower()](text, name, str(path))
-                reading = replace(reading, encoding=text.encoding)
+                reading.encoding = text.encoding
     except OSError as error:
         what = f"The file cannot be read: {error.strerror or error}."
     if what:
-        return FileReading(problems=(problem_of("TP521", file=str(path), what=what),))
-    return replace(reading, facts=tuple(fact for fact in reading.facts if is_set(fact.name, fact.value)))
+        return FileReading(problems=[problem_of("TP521", file=str(path), what=what)])
+    reading.facts = [fact for fact in reading.facts if is_set(fact.name, fact.value)]
+    return reading

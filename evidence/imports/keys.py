@@ -22,28 +22,18 @@ SCORES = GRADED | EXACT | frozenset(TABLE["scores"]["other"])
 RESULTS = frozenset(name for name in TABLE["facts"] if name.startswith("result.")) | {"evaluation.scored"}
 """Facts that only a run can give; none is read from a template."""
 
-_UNSET = {"auto", "none", "null", "default", "unknown", "n/a", "no"}
-_GROUPS = {"model", "dataset", "data", "optimizer", "git", "code", "training", "lora", "peft", "lora_config"}
 _SCORE_PREFIX = re.compile(r"^(?:best_)?(?:eval|test|val|predict|final|overall|mean|avg|best|dev|validation|valid)_")
 _BEST_LOSS = re.compile(r"best_(?:eval|val|valid|validation|dev|test)_loss")
-
-_EVALUATION = re.compile(
-    r"(?:^|[^a-z])(?:(?:lm_?)?eval|evaluat(?:e|ed|ion|ions)|generation|sampling|inference|decoding|tests?|testing|val|"
-    r"validation|predict|predictions?)(?:[^a-z]|$)"
-)
-_TIMING = re.compile(
-    r"(?:^|_)(?:runtime|run_time|samples|steps|seconds|time|duration|per_second|per_sec|tokens|flos|batch_size|epoch|"
-    r"throughput|elapsed|latency|memory|num_examples|count)(?:_|$)"
-)
 _UNUSED_DEVICE = re.compile(
     r"\b(?:incompatible|unsupported|unavailable|disabled|unused|ignored|fall(?:ing)?[ -]?back|"
     r"not (?:used|in use|supported|compatible|available|working|found|detected)|detected but|no longer)\b",
     re.IGNORECASE,
 )
 _LIGHTNING_RATE = re.compile(r"lr_(?:adam|sgd|adafactor|lion|lamb|rmsprop)\w*")
-_EXAMPLE_KEY = re.compile(
-    r"(?:^|_)(?:expected|example|template|placeholder|targets?|goals?|hypothetical|best_case|expectations?)(?:_|$)"
-)
+_WORDS = {
+    name: re.compile(rf"(?:^|{between})(?:{'|'.join(TABLE['words'][name])})(?:{between}|$)")
+    for name, between in (("example", "_"), ("other_subject", "_"), ("timing", "_"), ("evaluation", "[^a-z]"))
+}
 
 
 def plain(key: str) -> str:
@@ -60,7 +50,11 @@ def fact_name(key: str, group: str | None = None) -> str | None:
         ('training.steps_planned', 'model.name', None, None)
     """
     key = plain(key)
-    if group is not None and plain(group) in _GROUPS and (name := _FACT_OF_KEY.get(f"{plain(group)}.{key}")):
+    if (
+        group is not None
+        and plain(group) in TABLE["words"]["groups"]
+        and (name := _FACT_OF_KEY.get(f"{plain(group)}.{key}"))
+    ):
         return name
     return _FACT_OF_KEY.get(key)
 
@@ -68,7 +62,7 @@ def fact_name(key: str, group: str | None = None) -> str | None:
 def is_set(name: str, value: Scalar) -> bool:
     """Return whether a value states something: `max_steps: -1` and `precision: auto` leave the choice open."""
     if isinstance(value, str):
-        return value.strip().lower() not in _UNSET
+        return value.strip().lower() not in TABLE["words"]["unset"]
     kinds = TABLE["kinds"]
     return not (name in kinds["positive"] and value <= 0) and not (name in kinds["not_negative"] and value < 0)
 
@@ -80,12 +74,17 @@ def is_unused_device(name: str, value: object) -> bool:
 
 def is_evaluation(name: str) -> bool:
     """Return whether a group, a file or a heading is named after an evaluation."""
-    return _EVALUATION.search(name.lower()) is not None
+    return _WORDS["evaluation"].search(name.lower()) is not None
 
 
 def is_example_key(key: str) -> bool:
     """Return whether numbers under a key are targets or examples, not measurements."""
-    return _EXAMPLE_KEY.search(plain(key)) is not None
+    return _WORDS["example"].search(plain(key)) is not None
+
+
+def is_other_subject(key: str) -> bool:
+    """Return whether a group is not about this run, but about its baseline or its packages."""
+    return _WORDS["other_subject"].search(plain(key)) is not None
 
 
 def metric_name(key: str) -> str:
@@ -103,7 +102,7 @@ def metric_name(key: str) -> str:
 
 def is_timing(key: str) -> bool:
     """Return whether a name is of a duration, a speed or a count, which is not a score."""
-    return _TIMING.search(plain(key)) is not None
+    return _WORDS["timing"].search(plain(key)) is not None
 
 
 def is_score(key: str) -> bool:

@@ -101,7 +101,7 @@ class Prediction:
     reasoning: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class FileReading:
     """Contents of one file, in the order of the file.
 
@@ -115,11 +115,11 @@ class FileReading:
     encoding: str | None = None
     template: bool = False
     needs_package: bool = False
-    facts: tuple[Fact, ...] = ()
-    metrics: tuple[MetricRow, ...] = ()
-    scores: tuple[Score, ...] = ()
-    predictions: tuple[Prediction, ...] = ()
-    problems: tuple[Problem, ...] = ()
+    facts: list[Fact] = field(default_factory=list)
+    metrics: list[MetricRow] = field(default_factory=list)
+    scores: list[Score] = field(default_factory=list)
+    predictions: list[Prediction] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)

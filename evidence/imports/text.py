@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -148,7 +148,6 @@ _TEMPLATE_REMARK = re.compile(
     r"|\bexample (?:values?|results?|output|only)\b|\bfill(?:ed)? (?:in|after)\b|\bupdate (?:with|after)\b",
     re.IGNORECASE,
 )
-_REMARKS = {"note", "notes", "comment", "_comment", "description", "status", "readme", "_readme", "remark", "remarks"}
 _EXAMPLE_FILE = re.compile(r"(?:^|[._ -])(?:expected|example|sample|template|placeholder)(?:[._ -]|$)", re.IGNORECASE)
 
 _OPENING_LINES = 40
@@ -185,20 +184,22 @@ def split_templates(lines: Iterable[Line]) -> tuple[list[Line], list[Line], Line
     return kept, left_out, next(filter(None, openings), None)
 
 
-def template_remark(document: Any) -> str | None:
+def template_remark(document: Mapping[str, Any], remarks: Sequence[str]) -> str | None:
     """Return the pointer to the remark that calls a document a template or an example, or None without one."""
-    for key, value in document.items() if isinstance(document, dict) else ():
+    for key, value in document.items():
         is_flag = key.lower().strip("_") in ("is_template", "template", "example", "is_example") and value is True
-        is_remark = key.lower() in _REMARKS and isinstance(value, str) and _TEMPLATE_REMARK.search(value)
-        if is_flag or is_remark:
+        if is_flag or (key.lower() in remarks and isinstance(value, str) and _TEMPLATE_REMARK.search(value)):
             return pointer_to([key])
     return None
 
 
-def placeholders(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str, str]]:
-    """Yield pointer and text of every value of a document that was never filled in."""
-    if isinstance(value, str) and PLACEHOLDER.search(value) and len(value) < 200:
-        yield pointer_to(path), value
-    members: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, item in members:
-        yield from placeholders(item, (*path, key))
+def iter_texts(
+    value: Any, path: tuple[str | int, ...] = (), skip: Container[str] = ()
+) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield path and text of every string in a document, except below the keys in `skip`."""
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, dict | list):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            if key not in skip and isinstance(item, str | dict | list):
+                yield from iter_texts(item, (*path, key), skip)

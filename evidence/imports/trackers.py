@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -53,16 +52,17 @@ def read_mlflow(text: Text, file: str) -> FileReading:
     """Read one file of an MLflow run: `meta.yaml`, a metric, a parameter or a tag."""
     match = _MLFLOW_FILE.match(file)
     assert match is not None
-    part, name = match.group("part"), match.group("name") or ""
+    reading, part, name = FileReading(tool=MLFLOW), match.group("part"), match.group("name") or ""
     if part == "metrics":
-        return _read_metric(text, file, name)
-    if part == "meta.yaml":
-        return FileReading(tool=MLFLOW, facts=tuple(_meta_facts(text, file)))
-    value, fact = text.text.strip(), fact_name(name.removeprefix("mlflow.source.") if part == "tags" else name)
-    given = value if fact in TEXT_FACTS and "\n" not in value and value != "None" else to_number(value)
-    if fact is None or not value or given is None:
-        return FileReading(tool=MLFLOW)
-    return FileReading(tool=MLFLOW, facts=(Fact(name=fact, value=given, source=Citation(file=file, line=1)),))
+        _read_metric(text, file, name, reading)
+    elif part == "meta.yaml":
+        reading.facts = list(_meta_facts(text, file))
+    else:
+        value, fact = text.text.strip(), fact_name(name.removeprefix("mlflow.source.") if part == "tags" else name)
+        given = value if fact in TEXT_FACTS and "\n" not in value and value != "None" else to_number(value)
+        if fact is not None and value and given is not None:
+            reading.facts = [Fact(name=fact, value=given, source=Citation(file=file, line=1))]
+    return reading
 
 
 def _meta_facts(text: Text, file: str) -> Iterator[Fact]:
@@ -79,9 +79,9 @@ def _meta_facts(text: Text, file: str) -> Iterator[Fact]:
             yield Fact(name=name, value=time, source=source, note="Milliseconds in the source.")
 
 
-def _read_metric(text: Text, file: str, name: str) -> FileReading:
+def _read_metric(text: Text, file: str, name: str, reading: FileReading) -> None:
     """Read a metric's file, whose lines are `milliseconds value step`."""
-    rows, scores = [], []
+    metric, fact = metric_name(name), fact_name(name)
     for line in text.lines():
         numbers = [parse_number(part) for part in line.text.split()[:3]]
         if len(numbers) < 2 or numbers[1] is None:
@@ -89,24 +89,24 @@ def _read_metric(text: Text, file: str, name: str) -> FileReading:
         value, source = finite(numbers[1]), Citation(file=file, line=line.number)
         step = numbers[2] if len(numbers) > 2 and isinstance(numbers[2], int) else None
         if is_score(name.rpartition("/")[2]) and value is not None:
-            scores = [Score(name=plain(name), value=value, source=source, checkpoint=f"step {step}")]
+            reading.scores = [Score(name=plain(name), value=value, source=source, checkpoint=f"step {step}")]
         if step is not None:
-            rows.append(MetricRow(values={"step": step, metric_name(name): value}, source=source))
-    fact, value = fact_name(name), rows[0].values.get(metric_name(name)) if len(rows) == 1 else None
-    if value is not None and plain(name) != "loss" and fact in ("result.train_seconds", "result.loss"):
+            reading.metrics.append(MetricRow(values={"step": step, metric: value}, source=source))
+    if len(reading.metrics) == 1 and fact in ("result.train_seconds", "result.loss") and plain(name) != "loss":
         # A duration, or the mean that a trainer logs once at its end.
-        return FileReading(tool=MLFLOW, facts=(Fact(name=fact, value=value, source=rows[0].source),))
-    return FileReading(tool=MLFLOW, metrics=tuple(rows), scores=tuple(scores))
+        [row] = reading.metrics
+        if (value := row.values[metric]) is not None:
+            reading.facts, reading.metrics, reading.scores = [Fact(name=fact, value=value, source=row.source)], [], []
 
 
 def read_wandb_summary(text: Text, file: str, where: str) -> FileReading:
     """Read the last value of each metric: the last loss, but neither the peak learning rate nor the last step."""
     parsed = parse_json(text.text, where)
-    if not isinstance(parsed.value, dict) or not parsed.is_read:
-        return FileReading(problems=parsed.problems)
-    summary = parsed.value
-    reading = read_value(summary, parsed.lines, file, where)
-    facts = [fact for fact in reading.facts if not fact.name.startswith(("training.", "result.loss", "result.mean"))]
+    if not isinstance(summary := parsed.value, dict) or not parsed.is_read:
+        return FileReading(problems=list(parsed.problems))
+    reading = read_value(parsed, file, where)
+    dropped = ("training.", "result.loss", "result.mean")
+    reading.facts = [fact for fact in reading.facts if not fact.name.startswith(dropped)]
     for key, value in summary.items():
         is_mean = key == "train/train_loss" or (key == "train_loss" and "train/loss" in summary)
         number = to_number(value)
@@ -114,8 +114,9 @@ def read_wandb_summary(text: Text, file: str, where: str) -> FileReading:
             name = "result.mean_loss" if is_mean else "result.last_loss"
             note = MEAN_NOTE if is_mean else "W&B's summary keeps the last value of each metric."
             source = Citation.at(file, parsed.lines, pointer_to([key]))
-            facts.append(Fact(name=name, value=number, source=source, how="inferred", note=note))
-    return replace(reading, tool=WANDB, facts=tuple(facts), problems=(*parsed.problems, *reading.problems))
+            reading.facts.append(Fact(name=name, value=number, source=source, how="inferred", note=note))
+    reading.tool = WANDB
+    return reading
 
 
 # Several runs in one folder
@@ -184,7 +185,7 @@ def read_events(path: Path, file: str) -> FileReading:
         what = "TensorBoard event files are read only if the package tensorboard is installed."
         then = "Run `pip install 'trainproof[tensorboard]'`, then repeat the command."
         problem = problem_of("TP521", file=str(path), what=what, next=then)
-        return FileReading(tool=TENSORBOARD, needs_package=True, problems=(problem,))
+        return FileReading(tool=TENSORBOARD, needs_package=True, problems=[problem])
     at_step: dict[int, dict[str, float | None]] = {}
     count, read_bytes, damage = 0, 0, ""
     try:
@@ -208,4 +209,4 @@ def read_events(path: Path, file: str) -> FileReading:
         MetricRow(values={"step": step, **values}, source=Citation(file=file, pointer=f"step {step}"))
         for step, values in sorted(at_step.items())
     ]
-    return FileReading(tool=TENSORBOARD, metrics=tuple(rows), problems=(problem,) if damage else ())
+    return FileReading(tool=TENSORBOARD, metrics=rows, problems=[problem] if damage else [])

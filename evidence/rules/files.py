@@ -9,12 +9,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from evidence import layout
-from evidence.hashes import CHUNK_BYTES, sha256_file, sha256_manifest
+from evidence.hashes import sha256_file, sha256_manifest
+from evidence.imports.text import iter_texts
 from evidence.layout import (
     BASELINE_PREDICTIONS,
     CHAIN,
@@ -106,18 +106,11 @@ def _line_end_conversion(path: Path, sha256: str) -> str | None:
     """Return the line ends to convert to get the stated hash, `CRLF` or `LF`, or None if neither gives it."""
     as_lf, as_crlf = hashlib.sha256(), hashlib.sha256()
     with path.open("rb") as file:
-        held = b""
-        while block := file.read(CHUNK_BYTES):
-            text = held + block
-            held = b"\r" if text.endswith(b"\r") else b""  # Its newline may begin the next block.
-            lf = text.removesuffix(held).replace(b"\r\n", b"\n")
-            as_lf.update(lf)
-            as_crlf.update(lf.replace(b"\n", b"\r\n"))
-    for name, converted in (("CRLF", as_lf), ("LF", as_crlf)):
-        converted.update(held)
-        if converted.hexdigest() == sha256:
-            return name
-    return None
+        for line in file:
+            text = line.replace(b"\r\n", b"\n")
+            as_lf.update(text)
+            as_crlf.update(text.replace(b"\n", b"\r\n"))
+    return {as_lf.hexdigest(): "CRLF", as_crlf.hexdigest(): "LF"}.get(sha256)
 
 
 @rule("TP211", "manifest", "eval_summary")
@@ -336,10 +329,10 @@ _FREE_TEXT = {"examples", "prompt_template", "flags"}
 def placeholders(run: Run) -> Iterator[Problem]:
     """Yield a problem for each placeholder (TP507) in a document, valid or not."""
     for name in (MANIFEST, layout.CONFIG, layout.PLAN, layout.FIRST_EXAMPLES, EVAL_SUMMARY):
-        found = (text for text in _texts(run.raw(name), ()) if is_placeholder(text[1]))
         yield from truncate_problems(
             finding(run.path, "TP507", name, f"The value is still {format_value(text)}.", pointer=pointer_to(path))
-            for path, text in found
+            for path, text in iter_texts(run.raw(name), skip=_FREE_TEXT)
+            if is_placeholder(text)
         )
 
 
@@ -347,12 +340,3 @@ def is_placeholder(text: str) -> bool:
     """Return whether a text contains a placeholder of a template that was never filled in."""
     folded = text.casefold()
     return any(sign in folded for sign in _PLACEHOLDER_SIGNS) and _PLACEHOLDER.search(text) is not None
-
-
-def _texts(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    if isinstance(value, str):
-        yield path, value
-    elif isinstance(value, dict | list):
-        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-            if key not in _FREE_TEXT and isinstance(item, str | dict | list):
-                yield from _texts(item, (*path, key))
