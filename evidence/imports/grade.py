@@ -39,22 +39,17 @@ from schemas.problems import Problem, problem_of, truncate_problems, worst_first
 
 COMPARED = TABLE["compared"]
 _SAME_VALUES: dict[str, str] = COMPARED["values"]
+_STOPPED: dict[str, str] = TABLE["stopped"]
 
 MAX_COMPARED = 100
 """Sources of one fact that are compared with each other."""
 
-ImportGrade = Literal["measured", "partial", "template", "contradictory", "not a run"]
-
 MAX_REASONS = 5
+
+ImportGrade = Literal["measured", "partial", "template", "contradictory", "not a run"]
 
 _DAMAGE = {"TP521", "TP101", "TP105", "TP106", "TP107", "TP108"}
 """Findings that mean that some of a file is missing."""
-
-_STOPPED = {
-    **dict.fromkeys(("failed", "error"), "failed"),
-    **dict.fromkeys(("killed", "interrupted", "cancelled"), "interrupted"),
-    "running": None,
-}
 
 
 def tool_findings(run: ImportedRun) -> list[Problem]:
@@ -133,25 +128,42 @@ def tool_figures(run: ImportedRun) -> Figures:
     steps = [int(step) for row in series if (step := row.values.get("step")) is not None]
     # Lightning counts the first step as 0.
     counted = max(steps) + all(_counts_from_zero(run, row) for row in series) if steps else None
-    done, status = _integer(run, "training.steps_done"), _text(run, "run.status")
     losses = np.array([loss for row in series if (loss := row.values["loss"]) is not None], dtype=np.float64)
-    seconds = _number(run, "result.train_seconds")
+
+    def agreed(*names: str) -> Scalar | None:
+        """Return the value of the first fact that is stated, and by no other place otherwise."""
+        stated = (facts for name in names if (facts := run.facts_named(name)))
+        same = (facts[0].value for facts in stated if all(values_agree(facts[0], fact) for fact in facts[1:]))
+        return next(same, None)
+
+    def text(*names: str) -> str | None:
+        return value if isinstance(value := agreed(*names), str) else None
+
+    def number(name: str) -> float | None:
+        return float(value) if isinstance(value := agreed(name), int | float) else None
+
+    def integer(name: str) -> int | None:
+        value = number(name)
+        return int(value) if value is not None and value == int(value) and abs(value) < 2**53 else None
+
+    status, seconds = text("run.status"), number("result.train_seconds")
+    done = (integer("training.steps_done"), counted, integer("training.step"))
     return Figures(
-        model=_text(run, "model.name") or _text(run, "evaluation.model"),
-        dataset=_text(run, "dataset.name"),
-        method=_text(run, "training.method"),
-        device=_text(run, "device.gpu") or _text(run, "device.kind") or _text(run, "device.platform"),
-        commit=_text(run, "code.commit"),
-        status="succeeded" if is_finished(status) else _STOPPED.get((status or "").lower()),
-        started_at=_text(run, "run.started_at"),
-        steps_done=next((n for n in (done, counted, _integer(run, "training.step")) if n is not None), None),
-        steps_planned=_integer(run, "training.steps_planned"),
-        tokens_seen=_integer(run, "result.tokens_seen"),
+        model=text("model.name", "evaluation.model"),
+        dataset=text("dataset.name"),
+        method=text("training.method"),
+        device=text("device.gpu", "device.kind", "device.platform"),
+        commit=text("code.commit"),
+        status="succeeded" if is_finished(status) else _STOPPED.get((status or "").lower()) or None,
+        started_at=text("run.started_at"),
+        steps_done=next((steps for steps in done if steps is not None), None),
+        steps_planned=integer("training.steps_planned"),
+        tokens_seen=integer("result.tokens_seen"),
         losses=losses,
         first_loss=float(losses[0]) if len(losses) else None,
         best_loss=float(losses.min()) if len(losses) else None,
         last_loss=series[-1].values["loss"] if series else None,
-        mean_loss=_number(run, "result.mean_loss"),
+        mean_loss=number("result.mean_loss"),
         train_seconds=seconds,
         duration_seconds=seconds,
     )
@@ -162,25 +174,6 @@ def _counts_from_zero(run: ImportedRun, row: MetricRow) -> bool:
     folder, step, epoch = row.source.file.rpartition("/")[0], row.values.get("step"), row.values.get("epoch")
     beside = f"{folder}/hparams.yaml".removeprefix("/")
     return beside in run.files and step is not None and epoch is not None and (step > epoch or step == 0)
-
-
-def _agreed(run: ImportedRun, name: str) -> Scalar | None:
-    """Return the first value of a fact, or None if another place states something else."""
-    facts = run.facts_named(name)
-    return facts[0].value if facts and all(values_agree(facts[0], fact) for fact in facts[1:]) else None
-
-
-def _text(run: ImportedRun, name: str) -> str | None:
-    return value if isinstance(value := _agreed(run, name), str) else None
-
-
-def _number(run: ImportedRun, name: str) -> float | None:
-    return float(value) if isinstance(value := _agreed(run, name), int | float) else None
-
-
-def _integer(run: ImportedRun, name: str) -> int | None:
-    number = _number(run, name)
-    return int(number) if number is not None and number == int(number) and abs(number) < 2**53 else None
 
 
 def is_finished(status: object) -> bool:
