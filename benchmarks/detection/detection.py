@@ -16,9 +16,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
 
 import foreign_tools
-from forged import VARIANTS, forge_run
 from leaves import Forger
-from lies import LIES, tell
+from lies import LIES, VARIANTS, forge_run, tell
 from planted import HONEST, PLANTS
 
 from evidence.grade import check_run
