@@ -1,7 +1,6 @@
-"""Reward functions for reinforcement learning.
+"""Reward functions for reinforcement learning, which the trainer and the checker compute.
 
-The trainer rewards completions with these functions, and the checker recomputes the rewards. To add a reward, write a
-function that takes the scoring and keyword-only options and returns a `Reward`, and add it to `REWARDS`.
+To add a reward, write a function that takes the scoring and keyword-only options, and add it to `REWARDS`.
 """
 
 from __future__ import annotations
@@ -64,11 +63,8 @@ class Attempt:
 class Reward:
     """A reward function with its weight.
 
-    Attributes:
-        compute: Pure function from an attempt to a number from `low` to `high`; a gold answer gets `high`.
-        missing: Describes what a row lacks for this reward ("lacks a …"), or returns None.
-        needs_answer: Whether rows need a gold answer.
-        is_ours: Whether the checker recomputes the reward. It never executes third-party code.
+    `compute` is a pure function from an attempt to a number from `low` to `high`; a gold answer gets `high`. `missing`
+    describes what a row lacks ("lacks a …"). The checker only recomputes rewards that are `is_ours`.
     """
 
     compute: Callable[[Attempt], float]
@@ -121,13 +117,10 @@ def _to_finite_float(value: Any) -> float | None:
 
 
 def gold_answers(row: Row, scoring: Scoring) -> tuple[str, ...]:
-    """Return the gold answers of a dataset row.
+    """Return the gold answers of a dataset row: `final_answer`, or the answer in the target completion.
 
-    This is `final_answer`, or the answer extracted from the target completion, or the whole completion if it is one
-    short line without an extractable answer.
+    A completion of one short line without an extractable answer is an answer as a whole.
 
-    >>> gold_answers({"prompt": "2+2?", "completion": "<answer>4</answer>"}, Scoring())
-    ('4',)
     >>> gold_answers({"prompt": "2+2?", "completion": "4"}, Scoring()), gold_answers({"prompt": "Hi"}, Scoring())
     (('4',), ())
     """
@@ -195,9 +188,8 @@ def numeric(scoring: Scoring, *, tolerance: float = TOLERANCE) -> Reward:
 def form(scoring: Scoring, *, tags: tuple[str, ...] | None = None, regex: str | None = None) -> Reward:
     r"""Reward 1 for a finished text that matches a pattern, or that is one block of each tag in order.
 
-    There is one line break between two blocks and no other text outside them. By default the tags are `reasoning` and
-    `answer`, if the evaluation reads tags. For the tags `think` and `answer`, the text
-    `<think>a</think>\n<answer>4</answer>` gets 1.
+    For the tags `think` and `answer` that is `<think>a</think>\n<answer>4</answer>`. By default the tags are
+    `reasoning` and `answer`, if the evaluation reads tags.
     """
     if regex is not None:
         try:
@@ -224,8 +216,7 @@ def form(scoring: Scoring, *, tags: tuple[str, ...] | None = None, regex: str | 
 def length(_scoring: Scoring, *, most: int, least: int = 0, margin: int = 0) -> Reward:
     """Reward 1 for a length from `least` to `most` characters, decreasing to 0 below and over `margin` above.
 
-    A completion that was cut off gets 0. With 10 to 100 characters and a margin of 50: 5 characters get 0.5, 125 get
-    0.5, 150 and more get 0.
+    With 10 to 100 characters and a margin of 50, 5 and 125 characters get 0.5. A completion that was cut off gets 0.
     """
     for key, value, lowest in (("least", least, 0), ("margin", margin, 0), ("most", most, max(1, least))):
         _require_range(key, value, lowest, MAX_LENGTH)
@@ -244,9 +235,8 @@ def length(_scoring: Scoring, *, most: int, least: int = 0, margin: int = 0) -> 
 def countdown(scoring: Scoring) -> Reward:
     """Reward 1 for an expression that computes the row's target from its numbers with + - * /, each used at most once.
 
-    Fractions are exact, division by zero gets 0, and the answer must be the expression alone. For the numbers 3, 7, 2
-    and the target 13, `3 * 2 + 7` gets 1 and `7 * 2 - 1` gets 0, since 1 is not given. Rows have a task and no gold
-    answer: `{"prompt": …, "task": {"kind": "countdown", "numbers": [3, 7, 2], "target": 13}}`.
+    Fractions are exact, and the answer must be the expression alone. For the task
+    `{"kind": "countdown", "numbers": [3, 7, 2], "target": 13}` of a row, `3 * 2 + 7` gets 1.
     """
 
     def missing(row: Row) -> str | None:
@@ -344,13 +334,10 @@ REWARDS: dict[str, Callable[..., Reward]] = {
 def build_rewards(
     settings: Sequence[Mapping[str, Any] | str], scoring: Scoring, *, file: str, execute: bool = True
 ) -> tuple[Reward, ...]:
-    """Build the rewards of a configuration.
+    """Build the rewards of a configuration from terms with name, weight (default 1) and options, or from names.
 
-    Args:
-        settings: Terms with name, weight (default 1) and options, or names.
-        scoring: Scoring of the evaluation.
-        file: The configuration, for messages.
-        execute: Whether to import third-party code. If not, only rewards that are `is_ours` can be computed.
+    `file` is the configuration, for messages. Unless `execute`, no third-party code is imported, and only rewards that
+    are `is_ours` can be computed.
 
     Raises:
         ProblemError: With exit code 2 and all invalid names, weights, options and functions.
@@ -467,10 +454,7 @@ def _import_function(name: str) -> Callable[[Attempt], float]:
 def find_unusable_rows(
     rewards: Sequence[Reward], rows: Sequence[Row], *, file: str, lines: Sequence[int] | None = None
 ) -> list[Problem]:
-    """Return the first problems of each reward with rows that lack something, and the number of the other ones.
-
-    `file` and `lines` (the line numbers of the rows; generated rows follow without numbers) are for messages.
-    """
+    """Return the first problems of each reward with rows that lack something; generated rows follow those of `lines`."""
 
     def problems(reward: Reward) -> Iterator[Problem]:
         for number, row in enumerate(rows):
@@ -493,10 +477,10 @@ def total_reward(rewards: Sequence[Reward], parts: Mapping[str, float]) -> float
 
 
 def advantages(rewards: Sequence[Sequence[float]], scale: Scale) -> list[list[float]]:
-    """Compute the advantages of the groups of a step.
+    """Compute the advantages of the groups of a step: each reward less the mean of its group, divided by the scale.
 
-    From each reward subtract the mean of its group, and divide by 1e-4 plus the sample standard deviation (with n − 1)
-    of the `group` or the whole `batch`, or by nothing for the scale `none`. A group of equal rewards gets only zeros.
+    The scale is 1e-4 plus the sample standard deviation (with n − 1) of the `group` or the whole `batch`, or 1 for
+    `none`. A group of equal rewards gets only zeros.
 
     >>> advantages([[1, 0, 0, 1]], "group")[0][0], advantages([[1, 0], [1, 1]], "none")
     (0.8658754297..., [[0.5, -0.5], [0.0, 0.0]])

@@ -188,16 +188,6 @@ def right_in_its_tokens(row: Row) -> None:
     row["output_text"] = f"<answer>{row['expected']}</answer>"
 
 
-def swap(file: str, name: str) -> Tell:
-    """Exchange a field of the first two rows."""
-
-    def lie(values: Values) -> None:
-        first, second = values[file][:2]
-        first[name], second[name] = second[name], first[name]
-
-    return lie
-
-
 def delete_wrong_answers(values: Values) -> None:
     """Delete two thirds of the wrong answers."""
     kept = [row["correct"] or place % 3 == 0 for place, row in enumerate(values[PREDICTIONS])]

@@ -1,8 +1,7 @@
 """Grade a folder of another tool: find contradictions, and take the figures that its sources agree on.
 
 The contradictions are a fact with two values, a final loss that no row shows, and a score that its answers do not give.
-Nothing is resolved: each finding names both places. Where it is unclear that two places mean the same thing, they are
-not compared.
+Places are only compared where it is clear that they mean the same thing.
 """
 
 from __future__ import annotations
@@ -370,12 +369,8 @@ def _evaluated(run: ImportedRun) -> Iterator[tuple[str, float, Citation]]:
 def _identify(name: str, file: str) -> tuple[str, str, frozenset[str]]:
     """Return metric, split and the words that distinguish the evaluation from others.
 
-    Example:
-        >>> metric, split, words = _identify("gsm8k.exact_match.strict_match", "math/all_results.json")
-        >>> metric, split, sorted(words)
-        ('exact_match', '', ['gsm8k', 'math'])
-        >>> _identify("eval_acc", "test_results.json")
-        ('accuracy', 'eval', frozenset())
+    >>> _identify("gsm8k.exact_match.strict_match", "all_results.json"), _identify("eval_acc", "test_results.json")
+    (('exact_match', '', frozenset({'gsm8k'})), ('accuracy', 'eval', frozenset()))
     """
     splits, metrics = COMPARED["splits"], COMPARED["metrics"]
     parts = [_split_off(part) for part in name.split(".")]

@@ -199,10 +199,8 @@ def import_findings(run: Run, view: ImportedRun) -> Iterator[Problem]:
 
 def _not_imported(run: Run, view: ImportedRun) -> Problem:
     """Return the problem that names what a folder holds that was not imported."""
-    tools = [
-        f"{tool} ({', '.join(files[:3])}{f' and {len(files) - 3} more' if len(files) > 3 else ''})"
-        for tool, files in view.tools.items()
-    ]
+    more = {tool: f" and {len(files) - 3} more" if len(files) > 3 else "" for tool, files in view.tools.items()}
+    tools = [f"{tool} ({', '.join(files[:3])}{more[tool]})" for tool, files in view.tools.items()]
     counted = ((view.metrics, "metric row"), (view.predictions, "answer"), (view.scores, "score"))
     counts = [quantity(len(items), noun) for items, noun in counted if items]
     held = f" with {join_words(counts, last='and')}" if counts else ""
@@ -213,10 +211,8 @@ def _not_imported(run: Run, view: ImportedRun) -> Problem:
 
 def _changed_originals(run: Run, document: dict[str, Any], view: ImportedRun) -> Iterator[tuple[str, Problem]]:
     """Yield each original that is not the one that was imported, with its problem."""
-    listed_names = set()
     for index, original in enumerate(document["originals"]):
         name, place = original["path"], f"{layout.ORIGINAL}/{original['path']}"
-        listed_names.add(name)
         if not original["kept"]:
             continue
         try:
@@ -229,7 +225,7 @@ def _changed_originals(run: Run, document: dict[str, Any], view: ImportedRun) ->
         elif actual != original["sha256"]:
             what = f"{place} has the hash {actual[:12]}…; import.json states {original['sha256'][:12]}…."
             yield name, finding(run.path, "TP231", place, what, expected=original["sha256"])
-    for name in sorted(view.files.keys() - listed_names):
+    for name in sorted(view.files.keys() - {original["path"] for original in document["originals"]}):
         place = f"{layout.ORIGINAL}/{name}"
         yield name, finding(run.path, "TP233", place, f"{place} is not listed in import.json.")
 
@@ -254,15 +250,11 @@ def _check_contents(run: Run, document: dict[str, Any], view: ImportedRun, chang
             yield finding(run.path, "TP375", name, f"{name} is not one of the originals.")
 
 
-def _without_files(items: list[Any], names: set[str]) -> list[Any]:
-    """Return the part of import.json that was read from other files than these."""
-    kept: list[Any] = []
-    for item in items:
-        if isinstance(item, str):
-            kept += [item] if item not in names else []
-        elif "files" in item:
-            files = [name for name in item["files"] if name not in names]
-            kept += [{**item, "files": files}] if files else []
-        elif item["source"]["file"] not in names:
-            kept.append(item)
-    return kept
+def _without_files(items: list[Any], names: set[str]) -> list[tuple[str, Any]]:
+    """Return file and statement of each entry of a part of import.json, but not of these files."""
+    return [
+        (file, item["name"] if "files" in item else item)
+        for item in items
+        for file in ([item] if isinstance(item, str) else item.get("files") or [item["source"]["file"]])
+        if file not in names
+    ]

@@ -20,13 +20,7 @@ MLFLOW, WANDB, CONFIGURATION = "MLflow", "Weights & Biases", "configuration"
 
 @dataclass(frozen=True, kw_only=True)
 class Citation:
-    """Place of a value.
-
-    Attributes:
-        file: Path inside the folder, with forward slashes.
-        line: Line counted from 1, or None if it is not known.
-        pointer: JSON Pointer in a document, or the step in an event file.
-    """
+    """Place of a value: a path inside the folder, a line from 1, and a JSON Pointer or the step in an event file."""
 
     file: str
     line: int | None = None
@@ -57,12 +51,7 @@ class Fact:
 
 @dataclass(frozen=True, kw_only=True)
 class MetricRow:
-    """One row of measurements.
-
-    Attributes:
-        values: Numbers by our names (`step`, `epoch`, `loss`, `learning_rate`); None for NaN and infinity.
-        stage: Number of the training within its file, counted from 1.
-    """
+    """Measurements by our names, None for NaN and infinity; `stage` numbers the trainings of a file from 1."""
 
     values: dict[str, float | None]
     source: Citation
@@ -71,13 +60,7 @@ class MetricRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """One score of an evaluation.
-
-    Attributes:
-        name: Name in lower case with underscores, prefixed by its groups: `gsm8k.exact_match`.
-        value: Value as the file has it; a value with a percent sign as a fraction.
-        checkpoint: Checkpoint or step that was evaluated, or None if it is not stated.
-    """
+    """One score of an evaluation, `gsm8k.exact_match`; a value with a percent sign is a fraction."""
 
     name: str
     value: float
@@ -103,12 +86,9 @@ class Prediction:
 
 @dataclass(kw_only=True)
 class FileReading:
-    """Contents of one file, in the order of the file.
+    """Contents of one file in its order; `tool` is None if it was not recognised.
 
-    Attributes:
-        tool: What wrote it, or None if it was not recognised.
-        template: Whether the file is an example or has unfilled placeholders.
-        needs_package: Whether it was not read because an optional package is missing.
+    A `template` is an example or has unfilled placeholders. A file that `needs_package` was not read for lack of one.
     """
 
     tool: str | None = None

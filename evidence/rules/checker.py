@@ -69,17 +69,10 @@ class Checker:
         severity: Severity | None = None,
         group: str | None = None,
     ) -> None:
-        """Report a problem; see `schemas.problems.Problem` for the arguments.
+        """Report a problem with the arguments of `schemas.problems.Problem`.
 
-        Args:
-            file: File of the run folder, or "" for the folder itself.
-            what: The error, as a sentence with the values.
-            pointer: JSON Pointer to the value.
-            expected: The correct value, as a noun phrase.
-            line: Row of a JSONL file, counted from 1.
-            code: Code, if it is not that of the rule.
-            severity: Severity, if it is not that of the code.
-            group: Key under which many problems are counted; by default the file.
+        The file is one of the run folder, or "" for the folder itself; the line is a row of a JSONL file from 1. Many
+        problems of one code are counted by `group`, by default the file.
         """
         code, path = code or self.code, str(self.run.folder / file)
         details: dict[str, Any] = {"expected": expected, "line": line, "pointer": pointer, "severity": severity}

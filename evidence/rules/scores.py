@@ -343,15 +343,7 @@ _COLLAPSED_FRACTION = 0.9
 
 @dataclass(frozen=True)
 class RewardedRun:
-    """The roll-outs of a run with its rewards.
-
-    Attributes:
-        run: The run.
-        rollouts: Rows of rollouts.jsonl, at least one.
-        objective: Settings of the objective.
-        rewards: Rewards of the objective.
-        scoring: How answers are read, or None if neither log nor evaluation states it.
-    """
+    """The roll-outs of a run, and the rewards of its objective; `scoring` is None if no document states it."""
 
     run: Run
     rollouts: Sequence[Document]
@@ -371,8 +363,7 @@ class RewardedRun:
         steps: dict[int, list[tuple[int, Document]]] = defaultdict(list)
         for line, row in enumerate(self.rollouts, start=1):
             steps[row["step"]].append((line, row))
-        last = next(reversed(steps))
-        if not self.run.is_sealed and not self.is_complete(steps[last]):
+        if not self.run.is_sealed and not self.is_complete(steps[last := next(reversed(steps))]):
             del steps[last]
         return steps
 
@@ -391,9 +382,10 @@ class RewardedRun:
         row, finished = self.dataset_row(rollout) or {}, rollout["finish_reason"] == "stop"
         if not reward.is_ours or self.scoring is None or reward.missing(row) is not None:
             return None
-        attempt = Attempt(prompt=rollout["prompt"], text=rollout["completion"], row=row, finished=finished)
         try:
-            return reward.score(attempt)
+            return reward.score(
+                Attempt(prompt=rollout["prompt"], text=rollout["completion"], row=row, finished=finished)
+            )
         except ProblemError:
             return None
 

@@ -31,10 +31,7 @@ _LENIENT_CHARACTERS = 2_000
 
 
 def extract_answer(text: str) -> str | None:
-    """Return the stripped text between the last `<answer>` and its `</answer>`, or None if it is missing or not closed.
-
-    For `<answer>1</answer> no, <answer> 2 </answer>` this is `2`. An unclosed answer was cut off.
-    """
+    """Return the stripped text between the last `<answer>` and its `</answer>`, or None without both."""
     _, opened, rest = text.rpartition(ANSWER_OPEN)
     answer, closed, _ = rest.partition(ANSWER_CLOSE)
     return answer.strip() if opened and closed else None
@@ -79,8 +76,7 @@ MAX_SEARCHED_CHARS = 20_000
 MAX_SEARCH_WORK = 200_000_000
 """Characters searched again after each match, times instructions. A search that exceeds it finds nothing.
 
-A single search is linear in the text, but finding every match can be quadratic. Since the limit is not a time, every
-machine gets the same answer.
+Finding every match can be quadratic. Since the limit is not a time, every machine gets the same answer.
 """
 _EDGES = ("", " ", "\n", "\t")
 _OPTIONS = re2.Options()
@@ -93,10 +89,9 @@ class PatternError(Exception):
 
 @lru_cache(maxsize=64)
 def compile_pattern(pattern: str) -> Any:
-    r"""Compile a regular expression with RE2, which has no catastrophic backtracking.
+    r"""Compile a regular expression with RE2, because the pattern of a run is untrusted input.
 
-    The pattern of a run is untrusted input on the machine of everyone who checks the run. RE2 matches like Python's
-    `re`, except that look-around and back-references are not supported and `\d`, `\w`, `\s` and `\b` are ASCII only.
+    RE2 has no catastrophic backtracking, look-around or back-references, and `\d`, `\w`, `\s` and `\b` are ASCII only.
 
     Raises:
         PatternError: The pattern is invalid, unsupported, too large, or matches the empty string.
@@ -186,8 +181,8 @@ def _encodable(text: str) -> str:
 class Scoring:
     """How answers are extracted and compared.
 
-    The tolerance of numeric comparison is relative to the expected number if that is above 1, else absolute. `version`
-    selects the number and choice readers, so that old runs are scored as before.
+    The tolerance of numbers is relative to the expected one if that is above 1, else absolute. `version` selects the
+    readers, so that old runs are scored as before.
     """
 
     answer: Answer = "tags"
@@ -253,14 +248,7 @@ class Scoring:
     def verdict(
         self, text: str, finish_reason: str, accepted: Sequence[str], *, stop: str | None = None
     ) -> dict[str, Any]:
-        """Return the verdict fields of a prediction row.
-
-        Args:
-            text: The output.
-            finish_reason: `stop`, `length` or `error`.
-            accepted: One or more accepted answers.
-            stop: Stop string of the generation; the output from it on is ignored.
-        """
+        """Return the verdict fields of a prediction row; the output from the generation's stop string on is ignored."""
         if stop and self.version > 1:
             text = text.partition(stop)[0]
         answer = self.read(text)

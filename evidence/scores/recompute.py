@@ -58,12 +58,7 @@ def learning_rates(optimizer: dict[str, Any], at: Array, steps: int) -> Array:
 
     Warm-up: step s (from 1) of w uses `peak · s / w`. After it, with p from 0 at the first step after the warm-up to 1
     at the last step, and f the final fraction: constant `peak`, linear `peak · (f + (1 − f) (1 − p))`, cosine
-    `peak · (f + (1 − f) (1 + cos πp) / 2)`. For peak 1, w = 2, 5 steps, linear, f = 0: 0.5, 1, 1, 0.5, 0.
-
-    Args:
-        optimizer: The group `optimizer` of config.yaml.
-        at: `[rows]` optimizer steps, counted from 1.
-        steps: Number of planned steps.
+    `peak · (f + (1 − f) (1 + cos πp) / 2)`. `optimizer` is the group of config.yaml, `at` are `[rows]` steps from 1.
     """
     peak, warmup = optimizer["learning_rate"], optimizer["warmup_steps"]
     part = np.minimum((at - 1 - warmup) / max(steps - warmup - 1, 1), 1.0)
@@ -78,9 +73,8 @@ def compute_scores(rows: Sequence[Row], samples: int = 1, *, by_prompt: bool = T
     """Compute `metrics`, `groups` and `sampled` of eval_summary.json from the rows of predictions.jsonl.
 
     With several samples per item, `metrics` counts the first one and `sampled` all of them. An item without an output
-    (`error` is not null) counts as wrong: 3 right of 3 outputs and 1 error is 0.75. If items share a group or a prompt,
-    standard errors and intervals are clustered, and each metric has the number of clusters. `by_prompt=False` ignores
-    equal prompts, as earlier versions did.
+    counts as wrong. If items share a group or a prompt, standard errors and intervals are clustered; `by_prompt=False`
+    ignores equal prompts, as earlier versions did.
     """
     clusters, method = find_clusters(rows, by_prompt=by_prompt)
     members: dict[str, dict[str, list[int]]] = {grouping: defaultdict(list) for grouping in GROUPINGS}
@@ -148,17 +142,13 @@ def iter_answers(row: Row) -> Iterator[dict[str, Any]]:
 def pass_at_k(samples: int, right: int, k: int) -> float:
     """Compute the unbiased estimate of pass@k, `1 − C(n − c, k) / C(n, k)`, from n samples with c right answers.
 
-    From M. Chen et al., arXiv 2107.03374, 2021. For 2 right answers in 4 samples and k = 2: `1 − 1 / 6 = 0.833`. The
-    biased estimate `1 − (1 − 2 / 4)²` would be 0.75.
+    From M. Chen et al., arXiv 2107.03374, 2021. For 2 right answers in 4 samples and k = 2: `1 − 1 / 6 = 0.833`.
     """
     return 1 - math.comb(samples - right, k) / math.comb(samples, k)
 
 
 def majority_answer(answers: Sequence[str | None], scoring: Scoring) -> str | None:
-    """Return the most frequent answer (the earliest on a tie), or None without any answer.
-
-    Answers are compared as in scoring: the majority of 7, 8, 8.0 is 8 if answers are numbers.
-    """
+    """Return the most frequent answer (the earliest on a tie) by the comparison of the scoring, or None without any."""
     counts: dict[str, int] = {}
     for answer in answers:
         if answer is not None:
@@ -174,10 +164,7 @@ def majority_fields(answers: Sequence[str | None], scoring: Scoring, accepted: S
 
 
 def _sampled_scores(rows: Sequence[Row], samples: int, clusters: Sequence[int], method: str) -> dict[str, Any]:
-    """Compute pass@k for k = 1, 2, 4, … and all samples, and the score of the majority answer.
-
-    The samples of an item are one cluster. An item without an output counts as wrong.
-    """
+    """Compute pass@k for k = 1, 2, 4, … and all samples, and the score of the majority answer."""
     method = BY_PROMPT if method == BY_PROMPT else "clustered_wilson"
     right = [0 if row["error"] is not None else sum(each["correct"] for each in iter_answers(row)) for row in rows]
     majority = [float(row["error"] is None and bool(row.get("majority_correct"))) for row in rows]
@@ -192,10 +179,7 @@ def _sampled_scores(rows: Sequence[Row], samples: int, clusters: Sequence[int], 
 def share_with_interval(
     values: Sequence[float], clusters: Sequence[Hashable], tries_each: int, method: str = "clustered_wilson"
 ) -> dict[str, Any]:
-    """Compute the mean of one fraction per item, with standard error and Wilson interval.
-
-    The interval counts each item as at most `tries_each` independent ones.
-    """
+    """Compute the mean of one fraction per item, each worth `tries_each` items at most, with its Wilson interval."""
     if not values:
         return {"value": None, "standard_error": None, "interval": None}
     value, n = math.fsum(values) / len(values), len(values) * tries_each
@@ -220,10 +204,9 @@ def _count_right(metrics: Row | None) -> tuple[int, int, int] | None:
 
 
 def describe_form_gain(metrics_before: Row | None, metrics_after: Row | None) -> str | None:
-    """Describe a gain in exact match that is entirely or partly a gain in form, or return None if it is neither.
+    """Describe a gain in exact match without a gain in the lenient score, or with a smaller one, or return None.
 
-    Entirely if the lenient score does not rise: "the gain is form: strict 0 → 2 of 60, lenient 4 → 2". Partly if fewer
-    answers than before are right only leniently: "part of the gain is form: strict 0 → 40 of 60, lenient 30 → 42".
+    For example: "part of the gain is form: strict 0 → 40 of 60, lenient 30 → 42".
     """
     before, after = _count_right(metrics_before), _count_right(metrics_after)
     if before is None or after is None:
@@ -243,11 +226,7 @@ def describe_run_gain(summary: Row | None) -> str | None:
 
 
 def describe_form_losses(summary: Row | None, log: Iterable[Row] | None) -> list[str]:
-    """Describe right answers of a run that do not count because of their form, and how to count them.
-
-    Returns the log's warnings about the form of rows and outputs (TP087, TP088), and a sentence if at least
-    `FORM_GAP` of the answers are right only leniently.
-    """
+    """Describe right answers that do not count because of their form, with the log's warnings (TP087, TP088)."""
     warnings = (record for record in log or () if record["fields"].get("code") in ("TP087", "TP088"))
     found = [str(record["message"]).split(": ", 1)[-1] for record in warnings]
     strict, lenient, n = _count_right((summary or {}).get("metrics")) or (0, 0, 0)
