@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from importlib.util import find_spec
-from itertools import pairwise
+from itertools import chain, pairwise, repeat
 from pathlib import Path
 from typing import Any, Literal
 
@@ -454,12 +454,11 @@ def _import_function(name: str) -> Callable[[Attempt], float]:
 def find_unusable_rows(
     rewards: Sequence[Reward], rows: Sequence[Row], *, file: str, lines: Sequence[int] | None = None
 ) -> list[Problem]:
-    """Return the first problems of each reward with rows that lack something; generated rows follow those of `lines`."""
+    """Return the first problems of each reward with rows that lack something; `lines` number the first rows."""
 
     def problems(reward: Reward) -> Iterator[Problem]:
-        for number, row in enumerate(rows):
+        for row, line in zip(rows, chain(lines or (), repeat(None)), strict=False):
             if (reason := reward.missing(row)) is not None:
-                line = lines[number] if lines and number < len(lines) else None
                 what = f"A row {reason}; the reward {reward.name} needs it."
                 yield problem_of("TP905", file=file, line=line, what=what)
 
@@ -485,14 +484,14 @@ def advantages(rewards: Sequence[Sequence[float]], scale: Scale) -> list[list[fl
     >>> advantages([[1, 0, 0, 1]], "group")[0][0], advantages([[1, 0], [1, 1]], "none")
     (0.8658754297..., [[0.5, -0.5], [0.0, 0.0]])
     """
-    batch_divisor = _deviation([reward for group in rewards for reward in group]) + ADVANTAGE_EPSILON
+    divisors = {"none": 1.0, "batch": _deviation([reward for group in rewards for reward in group]) + ADVANTAGE_EPSILON}
     found = []
     for group in rewards:
         if not group or min(group) == max(group):
             found.append([0.0] * len(group))
             continue
         mean = math.fsum(group) / len(group)
-        divisor = {"none": 1.0, "batch": batch_divisor, "group": _deviation(group) + ADVANTAGE_EPSILON}[scale]
+        divisor = _deviation(group) + ADVANTAGE_EPSILON if scale == "group" else divisors[scale]
         found.append([(reward - mean) / divisor for reward in group])
     return found
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from leaves import Forger, Forgery
-from synthetic import write_run
+from synthetic import merged, write_run
 from synthetic_rows import STARTED
 
 from evidence.hashes import Chain, sha256_json, sha256_lines
@@ -429,15 +429,7 @@ FORGERY: dict[str, Any] = {
 
 def forge_run(root: Path, name: str, changes: dict[str, Any]) -> Path:
     """Write the forged run with changes, nested as in `write_run`."""
-    return write_run(root, name.replace(" ", "-"), **_merge(FORGERY, changes))
-
-
-def _merge(value: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(value)
-    for key, change in changes.items():
-        is_nested = isinstance(change, dict) and isinstance(merged.get(key), dict)
-        merged[key] = _merge(merged[key], change) if is_nested else change
-    return merged
+    return write_run(root, name.replace(" ", "-"), **merged(FORGERY, changes))
 
 
 def _manifest(group: str, **values: Any) -> dict[str, Any]:

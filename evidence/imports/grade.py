@@ -114,11 +114,10 @@ def _missing_reasons(run: ImportedRun) -> Iterator[str]:
     for name, reading in run.files.items():
         for problem in [problem for problem in reading.problems if problem.code in _DAMAGE][:1]:
             yield f"{name} could not be read whole: {problem.what}"
-    items = run.facts_named("evaluation.items")[:1]
-    if len({prediction.source.file for prediction in run.predictions}) == 1:
-        for fact in items:
-            if not isinstance(fact.value, str) and len(run.predictions) < fact.value:
-                yield f"{len(run.predictions)} of {fact.value:g} items were answered ({fact.source})."
+    answered, has_one_file = len(run.predictions), len({each.source.file for each in run.predictions}) == 1
+    for fact in run.facts_named("evaluation.items")[:1]:
+        if has_one_file and not isinstance(fact.value, str) and answered < fact.value:
+            yield f"{answered} of {fact.value:g} items were answered ({fact.source})."
 
 
 def tool_figures(run: ImportedRun) -> Figures:
@@ -195,7 +194,7 @@ def values_agree(one: Fact, two: Fact) -> bool:
         is_prefix = left.startswith(right) or right.startswith(left)
         return left == right or (is_prefix and one.name in ("code.commit", "training.schedule"))
     if isinstance(left, str) or isinstance(right, str):
-        return left == right
+        return False
     if one.name in COMPARED["factors"]:
         small, large = sorted((abs(left), abs(right)))
         return large <= COMPARED["factors"][one.name] * small or rounds_to(left, right)
@@ -230,9 +229,8 @@ _DATA_FILE = re.compile(r"\.(?:jsonl?|csv|tsv|parquet|arrow|txt|ya?ml|zip|gz)$")
 _BASE_KEY = re.compile(r"base|pretrained|name_or_path")
 _FAMILY = re.compile("|".join(COMPARED["families"]))
 _SIZE = re.compile(r"(?<![a-z0-9.])(?:\d+(?:\.\d+)?[bm]|medium|large|xl)(?![a-z0-9])")
-_PLATFORM = re.compile(r"tpu|cpu|gpu|cuda|nvidia|rtx|tesla|t4|p100|a100|h100|l4")
+_PLATFORM = re.compile(r"tpu|cpu|(?P<gpu>gpu|cuda|nvidia|rtx|tesla|t4|p100|a100|h100|l4)")
 _CHIP = re.compile(r"\b(?:[ahb][12]0{1,2}0?|v100|p100|k80|t4|l4|l40s?|a10g?|a40|a6000|rtx ?\d{4}(?: ?ti)?|v[2-6]e)\b")
-_CPU_OR_TPU = {"cpu", "tpu"}
 
 _END_FILES = {"trainer_state.json", "all_results.json", "train_results.json", "eval_results.json"}
 """Files of the Hugging Face Trainer that state the last `epoch`."""
@@ -274,11 +272,9 @@ def _is_comparable(run: ImportedRun, fact: Fact) -> bool:
 
 def _are_of_one_run(one: Fact, two: Fact) -> bool:
     """Return whether two facts are about one run: of one folder and those above it, under keys of one meaning."""
-    if one.name in COMPARED["same_key"] and _key(one) != _key(two):
-        return False
-    if one.name == "evaluation.items" and _label(one.source.file) != _label(two.source.file):
-        return False
-    return _are_related(one.source.file, two.source.file)
+    has_same_key = one.name not in COMPARED["same_key"] or _key(one) == _key(two)
+    has_same_items = one.name != "evaluation.items" or _label(one.source.file) == _label(two.source.file)
+    return has_same_key and has_same_items and _are_related(one.source.file, two.source.file)
 
 
 def _are_related(one: str, two: str) -> bool:
@@ -313,10 +309,7 @@ def _normalise(fact: Fact) -> str | float | None:
 
 def _differ(one: str, two: str, words: re.Pattern[str]) -> bool:
     """Return whether both texts have such words, and none in common."""
-    first, second = (
-        {word if words is not _PLATFORM or word in _CPU_OR_TPU else "gpu" for word in words.findall(text)}
-        for text in (one, two)
-    )
+    first, second = ({match.lastgroup or match.group() for match in words.finditer(text)} for text in (one, two))
     return bool(first and second) and not first & second
 
 
@@ -336,8 +329,8 @@ def _check_scores(run: ImportedRun) -> Iterator[Problem]:
             value, source = points[-1]
             others = [
                 theirs
-                for (other, other_split), theirs in series.items()
-                if other != file and (split == other_split or {split, other_split} == {"", "eval"})
+                for (other, of), theirs in series.items()
+                if other != file and (split == of or {split, of} == {"", "eval"})
             ]
             wrong = [theirs for theirs in others if not any(_same_score(value, number) for number, _ in theirs)]
             # Without a split it may be any of them; two single scores may be the best and the last of a series.
@@ -372,15 +365,14 @@ def _identify(name: str, file: str) -> tuple[str, str, frozenset[str]]:
     >>> _identify("gsm8k.exact_match.strict_match", "all_results.json"), _identify("eval_acc", "test_results.json")
     (('exact_match', '', frozenset({'gsm8k'})), ('accuracy', 'eval', frozenset()))
     """
-    splits, metrics = COMPARED["splits"], COMPARED["metrics"]
-    parts = [_split_off(part) for part in name.split(".")]
-    at = next((index for index, (_, metric) in enumerate(parts) if metric in SCORES | {"loss"}), -1)
-    split, metric = parts[at]
-    groups = "_".join(part for part in name.split(".") if _split_off(part) != parts[at])
+    splits, parts = COMPARED["splits"], {part: _split_off(part) for part in name.split(".")}
+    scored = (each for each in parts.values() if each[1] in SCORES | {"loss"})
+    split, metric = next(scored, list(parts.values())[-1])
+    groups = "_".join(part for part, each in parts.items() if each != (split, metric))
     named = {splits[word] for word in re.split(r"[^a-z0-9]+", file.rpartition("/")[2].lower()) if word in splits}
     named = named - {"eval"} or named  # `eval_test.json` is an evaluation, of test.
     split = split or (named.pop() if len(named) == 1 else "")
-    return metrics.get(metric, metric), split, _label(file) | _label(f"{groups}.")
+    return COMPARED["metrics"].get(metric, metric), split, _label(file) | _label(f"{groups}.")
 
 
 def _split_off(part: str) -> tuple[str, str]:

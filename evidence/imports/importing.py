@@ -46,13 +46,7 @@ class ImportResult:
 
 
 def import_run(folder: Path, *, name: str, root: Path, now: datetime) -> ImportResult:
-    """Make a run folder of a folder that another tool wrote.
-
-    Args:
-        folder: Folder to import; it is only read.
-        name: Beginning of the new run's id.
-        root: Folder of runs; missing folders are made.
-        now: Present time in UTC.
+    """Make a run folder below `root`, whose id begins with `name`, of a folder that another tool wrote.
 
     Raises:
         ProblemError: Exit code 2 for a missing or unreadable folder, a bad name, and a root inside the folder or
@@ -107,9 +101,8 @@ def _refuse(folder: Path, name: str, run_id: str, root: Path) -> None:
         then = "Pass the folder that the other tool wrote."
         problems += _unread_stores(folder, [folder]) or [_refusal(folder, f"{folder} is not a folder.", then)]
     elif root.resolve().is_relative_to(folder.resolve()):
-        problems.append(
-            _refusal(folder, f"The root {root} lies inside {folder}, which is only read.", "Pass another --root.")
-        )
+        what = f"The root {root} lies inside {folder}, which is only read."
+        problems.append(_refusal(folder, what, "Pass another --root."))
     if not re.search(schema("types")["$defs"]["run_id"]["pattern"], run_id):
         then = "Use letters, digits, dot, underscore and hyphen, and begin with a letter or a digit."
         problems.append(_refusal(folder, f"{name!r} cannot be the beginning of a run's name.", then))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -109,11 +110,9 @@ def decode_text(data: bytes) -> Text:
     if data.startswith(UTF8_BOM):
         return Text(data[3:].decode("utf-8", "replace"), "UTF-8 with a byte order mark")
     if wide := detect_utf16(data):
-        is_marked = data[:2] in (b"\xff\xfe", b"\xfe\xff") or data[:4] == b"\x00\x00\xfe\xff"
-        # Without a mark, a leading NUL byte is the high half of an ASCII character.
-        little = data[:2] == b"\xff\xfe" if is_marked else data[:1] != b"\x00"
-        text = data.decode(f"{wide.lower()}-{'le' if little else 'be'}", "replace").removeprefix("\ufeff")
-        return Text(text, f"{wide}, {'little' if little else 'big'} endian")
+        encoding = json.detect_encoding(data)
+        little = encoding.endswith("le") or data.startswith(b"\xff\xfe")
+        return Text(data.decode(encoding, "replace"), f"{wide}, {'little' if little else 'big'} endian")
     try:
         return Text(data.decode("utf-8"), "UTF-8")
     except UnicodeDecodeError:

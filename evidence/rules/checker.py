@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -100,21 +99,15 @@ class Checker:
 RuleFunction = Callable[[ValidRun, Checker], None]
 
 
-@dataclass(frozen=True)
-class _Registered:
-    code: str
-    needs: tuple[str, ...]
-    function: RuleFunction
-
-
-_RULES: list[_Registered] = []
+_RULES: list[tuple[str, tuple[str, ...], RuleFunction]] = []
+"""Code, needs and function of every rule."""
 
 
 def rule(code: str, *needs: str) -> Callable[[RuleFunction], RuleFunction]:
     """Register a rule that runs if every attribute of the run named in `needs` is there and valid."""
 
     def register(function: RuleFunction) -> RuleFunction:
-        _RULES.append(_Registered(code, needs, function))
+        _RULES.append((code, needs, function))
         return function
 
     return register
@@ -123,16 +116,16 @@ def rule(code: str, *needs: str) -> Callable[[RuleFunction], RuleFunction]:
 def check(run: Run) -> list[Problem]:
     """Return the problems that the rules in `evidence/rules` find in a run, in the order of their codes."""
     problems: list[Problem] = []
-    for registered in _load_rules():
-        if all(getattr(run, need) is not None for need in registered.needs):
-            checker = Checker(run, registered.code)
-            registered.function(cast(ValidRun, run), checker)
+    for code, needs, function in _load_rules():
+        if all(getattr(run, need) is not None for need in needs):
+            checker = Checker(run, code)
+            function(cast(ValidRun, run), checker)
             problems += checker.problems
     return sorted(problems, key=lambda problem: problem.code)
 
 
 @cache
-def _load_rules() -> list[_Registered]:
+def _load_rules() -> list[tuple[str, tuple[str, ...], RuleFunction]]:
     """Return the rules of all modules in this folder, which register them when they are imported."""
     for module in iter_modules([str(Path(__file__).parent)], "evidence.rules."):
         import_module(module.name)

@@ -12,12 +12,14 @@ from functools import cache
 from statistics import NormalDist, fmean
 from typing import Any, Literal
 
+_Z, _Z_POWER = (NormalDist().inv_cdf(p) for p in (0.975, 0.8))
+"""Normal quantiles of a two-sided 95 % interval, and of a power of 80 %."""
 _ROUNDING = 1e-12
 """A standard error below this fraction of the largest value is a rounding error: all clusters are alike."""
 
 
-def wilson_interval(successes: int, n: int, level: float = 0.95) -> tuple[float, float]:
-    """Compute the Wilson score interval of a proportion: `(0.4902, 0.9433)` for 8 of 10.
+def wilson_interval(successes: int, n: int) -> tuple[float, float]:
+    """Compute the 95 % Wilson score interval of a proportion: `(0.4902, 0.9433)` for 8 of 10.
 
     `(p + z²/2n ± z sqrt(p (1 − p)/n + z²/4n²)) / (1 + z²/n)` with the normal quantile z (E. B. Wilson, JASA 22, 1927,
     p. 209–212). It keeps its level near 0 and 1. Raises ValueError unless `0 <= successes <= n` and `n >= 1`.
@@ -25,7 +27,7 @@ def wilson_interval(successes: int, n: int, level: float = 0.95) -> tuple[float,
     if n < 1 or not 0 <= successes <= n:
         message = f"wilson_interval needs 0 <= successes <= n and n >= 1; got successes={successes}, n={n}"
         raise ValueError(message)
-    return _wilson(successes / n, n, _normal_quantile(level))
+    return _wilson(successes / n, n, _Z)
 
 
 def _wilson(share: float, n: float, quantile: float) -> tuple[float, float]:
@@ -44,11 +46,6 @@ def standard_error(successes: int, n: int) -> float:
     """Compute the standard error of a proportion, `sqrt(p (1 − p) / n)`. For 8 of 10: 0.1265."""
     share = successes / n
     return math.sqrt(share * (1 - share) / n)
-
-
-def _normal_quantile(level: float) -> float:
-    """Return z such that a standard normal value lies within ±z with probability `level`; 1.95996 for 0.95."""
-    return NormalDist().inv_cdf((1 + level) / 2)
 
 
 def t_p_value(t: float, degrees: int) -> float:
@@ -95,10 +92,8 @@ class MeanInterval:
     n: int
 
 
-def mean_interval(
-    values: Sequence[float], clusters: Sequence[Hashable] | None = None, level: float = 0.95
-) -> MeanInterval:
-    """Compute the mean of one or more values with Student's interval.
+def mean_interval(values: Sequence[float], clusters: Sequence[Hashable] | None = None) -> MeanInterval:
+    """Compute the mean of one or more values with Student's 95 % interval.
 
     For 1, 2, …, 30: `15.5 ± 2.0452 · 8.8034 / √30 = (12.213, 18.787)`. If the cluster of each value is given, the
     standard error is clustered, with G − 1 degrees of freedom for G clusters.
@@ -107,7 +102,7 @@ def mean_interval(
     error, groups = clustered_error(values, range(n) if clusters is None else clusters)
     if error is None:
         return MeanInterval(mean=mean, standard_error=None, low=None, high=None, method=None, n=n)
-    reach = t_quantile(level, groups - 1) * error
+    reach = t_quantile(0.95, groups - 1) * error
     method: Literal["t", "clustered t"] = "t" if clusters is None else "clustered t"
     return MeanInterval(mean=mean, standard_error=error, low=mean - reach, high=mean + reach, method=method, n=n)
 
@@ -144,8 +139,8 @@ def mcnemar_exact(only_first: int, only_second: int) -> float:
     return min(1.0, 2 * tail / (1 << trials))
 
 
-def paired_difference_interval(table: PairedTable, level: float = 0.95) -> tuple[float, float]:
-    """Compute the Bonett–Price interval of the difference of two scores on the same items, second minus first.
+def paired_difference_interval(table: PairedTable) -> tuple[float, float]:
+    """Compute the 95 % Bonett–Price interval of the difference of two scores on the same items, second minus first.
 
     Wald's interval `d ± z sqrt((b + c) − (c − b)² / n) / n` after adding 1 to each discordant count, or it would be too
     short for few items (D. G. Bonett and R. M. Price, Journal of Educational and Behavioral Statistics 37, 2012,
@@ -153,24 +148,21 @@ def paired_difference_interval(table: PairedTable, level: float = 0.95) -> tuple
     """
     n = table.items + 2
     distance, discordant = table.only_second - table.only_first, table.only_first + table.only_second + 2
-    reach = _normal_quantile(level) * math.sqrt(discordant - distance * distance / n) / n
+    reach = _Z * math.sqrt(discordant - distance * distance / n) / n
     return max(-1.0, distance / n - reach), min(1.0, distance / n + reach)
 
 
-def minimum_detectable_difference(
-    items: int, discordant: int, *, level: float = 0.95, power: float = 0.8
-) -> float | None:
-    """Compute the smallest true difference that McNemar's test detects with the given power.
+def minimum_detectable_difference(items: int, discordant: int) -> float | None:
+    """Compute the smallest true difference that McNemar's test detects at the 5 % level with a power of 80 %.
 
     `D = k sqrt(ψ)` with the share ψ of discordant items, which is D at least, and
     `k = (z_level sqrt(n) + z_power sqrt(n + z_power² − z_level²)) / (n + z_power²)` (R. J. Connor, Biometrics 43, 1987,
     p. 207–211). For 100 items of which 20 differ: 0.124. None if no result of these items would be significant.
     """
-    z_level, z_power = _normal_quantile(level), NormalDist().inv_cdf(power)
-    rest = items + z_power**2 - z_level**2
-    if mcnemar_exact(0, items) > 1 - level or rest < 0:
+    rest = items + _Z_POWER**2 - _Z**2
+    if mcnemar_exact(0, items) > 0.05 or rest < 0:
         return None
-    factor = (z_level * math.sqrt(items) + z_power * math.sqrt(rest)) / (items + z_power**2)
+    factor = (_Z * math.sqrt(items) + _Z_POWER * math.sqrt(rest)) / (items + _Z_POWER**2)
     difference = factor * max(factor, math.sqrt(discordant / items))
     return difference if difference <= 1 else None
 
@@ -274,18 +266,16 @@ def clustered_difference(differences: Sequence[int], clusters: Sequence[Hashable
     return max(-1.0, result.low), min(1.0, result.high), p_value
 
 
-def clustered_detectable_difference(
-    differences: Sequence[int], clusters: Sequence[Hashable], power: float = 0.8
-) -> float | None:
-    """Compute the smallest true difference that the clustered test detects with the given power at the 5 % level.
+def clustered_detectable_difference(differences: Sequence[int], clusters: Sequence[Hashable]) -> float | None:
+    """Compute the smallest true difference that the clustered test detects at the 5 % level with a power of 80 %.
 
-    `(t₀.₉₇₅ + t_power) · error` with G − 1 degrees of freedom (H. S. Bloom, Evaluation Review 19, 1995), or None if the
+    `(t₀.₉₇₅ + t₀.₈) · error` with G − 1 degrees of freedom (H. S. Bloom, Evaluation Review 19, 1995), or None if the
     error is unknown or 0, or the difference would exceed 1.
     """
     error, groups = clustered_error(differences, clusters)
     if not error:
         return None
-    reach = (t_quantile(0.95, groups - 1) + t_quantile(2 * power - 1, groups - 1)) * error
+    reach = (t_quantile(0.95, groups - 1) + t_quantile(0.6, groups - 1)) * error
     return reach if reach <= 1 else None
 
 
