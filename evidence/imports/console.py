@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from evidence.imports import keys
 from evidence.imports.documents import MEAN_NOTE, SUMMARY_FACTS, is_trainer_summary
+from evidence.imports.keys import NUMBER, Line, Text, is_example_file, split_templates, to_number
 from evidence.imports.run import CONSOLE, Citation, Fact, FileReading, How, MetricRow, Scalar, Score
-from evidence.imports.text import NUMBER, Line, Text, is_example_file, split_templates, to_number
 from schemas.formats import quantity
 from schemas.problems import problem_of
 

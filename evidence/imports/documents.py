@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any
 
 from evidence.imports import keys
-from evidence.imports.keys import RESULTS, TABLE, plain
+from evidence.imports.keys import PLACEHOLDER, RESULTS, TABLE, Text, is_example_file, iter_texts, plain, to_number
 from evidence.imports.run import (
     CONFIGURATION,
     TRAINER,
@@ -26,7 +26,6 @@ from evidence.imports.run import (
     Scalar,
     Score,
 )
-from evidence.imports.text import PLACEHOLDER, Text, is_example_file, iter_texts, template_remark, to_number
 from schemas.formats import format_value, quantity
 from schemas.problems import Lines, Problem, pointer_to, problem_of, truncate_problems
 from schemas.reading import ParseResult, parse_yaml, read_json
@@ -136,7 +135,7 @@ def read_value(parsed: ParseResult, file: str, where: str, *, tool: str = "JSON 
         ]
         return FileReading(tool=tool, metrics=metrics, problems=list(parsed.problems))
     key_of_answers, answers = _find_predictions(value, file, lines)
-    remark = template_remark(document, TABLE["words"]["remarks"])
+    remark = keys.template_remark(document)
     reader = _Document(
         file=file,
         lines=lines,

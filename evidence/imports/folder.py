@@ -11,9 +11,8 @@ from pathlib import Path
 from evidence import layout
 from evidence.imports.console import read_log
 from evidence.imports.documents import read_csv_file, read_json_file, read_rows_file, read_yaml_file
-from evidence.imports.keys import is_set
+from evidence.imports.keys import PATTERNS, TABLE, decode_text, is_set
 from evidence.imports.run import FileReading, ImportedRun
-from evidence.imports.text import decode_text
 from evidence.imports.trackers import (
     is_event_file,
     is_mlflow_file,
@@ -26,11 +25,6 @@ from evidence.layout import nested_too_deep
 from schemas.problems import Problem, problem_of
 from schemas.reading import LARGEST_DOCUMENT, MOST_VALUES, count_values
 
-WEIGHTS = frozenset(
-    (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".msgpack", ".gguf", ".npz", ".npy", ".h5", ".onnx", ".orbax")
-)
-"""Suffixes of files that hold weights; they are never read or copied."""
-
 SKIPPED_FOLDERS = frozenset(("__pycache__", "venv", "node_modules"))
 """Folders that are not part of a run, like those whose name begins with a dot."""
 
@@ -42,13 +36,6 @@ MAX_BYTES = 1 << 28
 
 _HEAD_BYTES = 4096
 _NAME = re.compile(r"[^\\\x00-\x1f\ud800-\udfff]{1,255}")
-_NOT_ABOUT_THE_RUN = re.compile(
-    r"^(?:tokenizer.*|special_tokens_map|added_tokens|vocab|merges|generation_config|preprocessor_config|chat_template|"
-    r".*\.index|package(?:-lock)?|dataset_infos?|requirements|pip_freeze.*|conda|.*freeze.*)\.(?:json|txt|ya?ml)$",
-    re.IGNORECASE,
-)
-"""Files that describe a model or an environment."""
-
 _READERS = {
     ".json": read_json_file,
     ".jsonl": read_rows_file,
@@ -77,7 +64,7 @@ def read_tool_folder(folder: Path) -> ImportedRun:
 
 def is_weights(name: str) -> bool:
     """Return whether a file holds weights, by its name."""
-    return Path(name).suffix.lower() in WEIGHTS
+    return Path(name).suffix.lower() in TABLE["paths"]["weights"]
 
 
 def walk_files(folder: Path, problems: list[Problem], prefix: str = "") -> Iterator[str]:
@@ -127,7 +114,7 @@ def _names_our_schema(path: Path) -> bool:
 def _read_file(path: Path, name: str) -> FileReading:
     """Read one file; one that cannot be read, or is too large, gives its problem."""
     is_known = is_event_file(name) or is_mlflow_file(name) or path.suffix.lower() in _READERS
-    if not is_known or is_weights(name) or _NOT_ABOUT_THE_RUN.match(path.name):
+    if not is_known or is_weights(name) or PATTERNS["other_file"].match(path.name):
         return FileReading()
     limit, what, reading = MAX_BYTES if is_event_file(name) else LARGEST_DOCUMENT, "", FileReading()
     try:

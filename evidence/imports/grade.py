@@ -16,7 +16,17 @@ from typing import Literal
 
 import numpy as np
 
-from evidence.imports.keys import EXACT, GRADED, SCORES, TABLE, is_score, is_timing, plain
+from evidence.imports.keys import (
+    EXACT,
+    GRADED,
+    SCORES,
+    TABLE,
+    count_decimals,
+    is_score,
+    is_timing,
+    plain,
+    rounds_to,
+)
 from evidence.imports.run import (
     CONSOLE,
     Citation,
@@ -31,7 +41,6 @@ from evidence.imports.run import (
     longest_course,
     loss_series,
 )
-from evidence.imports.text import count_decimals, rounds_to
 from evidence.run import Figures
 from schemas.formats import format_value, join_words, quantity
 from schemas.problems import Problem, problem_of, truncate_problems, worst_first

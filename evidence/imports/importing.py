@@ -19,8 +19,8 @@ from evidence import layout
 from evidence.hashes import sha256_file
 from evidence.imports.folder import is_weights, read_tool_folder, walk_files
 from evidence.imports.grade import tool_findings
+from evidence.imports.keys import TABLE
 from evidence.imports.run import ImportedRun
-from evidence.imports.trackers import UNREAD_STORES
 from evidence.run import Run, finding, read_run
 from evidence.writing import write_error, write_json
 from schemas.catalog import VERSION, schema
@@ -125,7 +125,7 @@ def _refusal(folder: Path, what: str, then: str) -> Problem:
 
 def _unread_stores(folder: Path, paths: Iterable[Path]) -> list[Problem]:
     """Return a problem that names the first store of another tracker that cannot be read."""
-    for path, (pattern, (store, export)) in product(paths, UNREAD_STORES.items()):
+    for path, (pattern, (store, export)) in product(paths, TABLE["unread_stores"].items()):
         if re.search(pattern, path.as_posix()):
             name = path.relative_to(folder).as_posix() if path != folder else path.name
             then = f"Export its metrics as CSV{export}, and import the folder with that file."

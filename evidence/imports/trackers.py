@@ -9,7 +9,17 @@ from importlib import import_module
 from pathlib import Path
 
 from evidence.imports.documents import MEAN_NOTE, parse_json, read_value
-from evidence.imports.keys import TEXT_FACTS, fact_name, is_score, metric_name, plain
+from evidence.imports.keys import (
+    TEXT_FACTS,
+    Text,
+    fact_name,
+    finite,
+    is_score,
+    metric_name,
+    parse_number,
+    plain,
+    to_number,
+)
 from evidence.imports.run import (
     MLFLOW,
     TENSORBOARD,
@@ -22,20 +32,9 @@ from evidence.imports.run import (
     Score,
     are_nested,
 )
-from evidence.imports.text import Text, finite, parse_number, to_number
 from schemas.problems import Problem, pointer_to, problem_of
 
 _YEAR_2100 = 4_102_444_800
-
-UNREAD_STORES = {
-    r"\.wandb$": ("a W&B run that was not synced", " after `wandb sync`, or download its wandb-summary.json"),
-    r"(^|/)mlflow\.(db|sqlite3?)$": ("an MLflow database", " with `mlflow experiments csv`"),
-    r"(^|/)\.aim/": ("an Aim repository", ""),
-    r"(^|/)\.cometml-runs/.*\.zip$": ("an offline experiment of Comet", " after `comet upload`"),
-    r"(^|/)\.neptune/": ("an offline run of Neptune", " after `neptune sync`"),
-}
-"""Stores of trackers that are not read: path, name, and how to export it."""
-
 
 _MLFLOW_FILE = re.compile(
     r"^(?P<run>(?:.*/)?(?P<id>[0-9a-f]{32}))/(?P<part>metrics|params|tags|meta\.yaml)(?:/(?P<name>.+))?$"

@@ -14,7 +14,7 @@ import numpy as np
 
 from evidence import layout
 from evidence.hashes import sha256_file, sha256_manifest
-from evidence.imports.text import iter_texts
+from evidence.imports.keys import iter_texts
 from evidence.layout import (
     BASELINE_PREDICTIONS,
     CHAIN,

@@ -19,8 +19,8 @@ from evidence.imports.console import read_log
 from evidence.imports.folder import MAX_BYTES, read_tool_folder
 from evidence.imports.grade import tool_figures, tool_findings
 from evidence.imports.importing import import_run
+from evidence.imports.keys import decode_text
 from evidence.imports.run import Citation, MetricRow, longest_course
-from evidence.imports.text import decode_text
 from evidence.run import read_run
 from schemas.reading import LARGEST_DOCUMENT, MOST_VALUES
 from trainproof.cli.inspect import run_text
