@@ -21,8 +21,8 @@ from schemas.catalog import DATASETS, EVAL_SETS
 from schemas.reading import read_rows
 
 BUILT_IN_MODELS: Mapping[str, Mapping[str, Any]] = {
-    "demo": {"family": "gemma", "parameters": 1_123_456, "weights": "random"},
-    "tiny-gpt2": {"family": "gpt2", "parameters": 169_728, "weights": "random"},
+    "demo": {"family": "gemma", "weights": "random", "parameters": 1_123_456},
+    "tiny-gpt2": {"family": "gpt2", "weights": "random", "parameters": 169_728},
 }
 _DATA = Path(__file__).parents[1] / "trainer" / "data" / "builtin"
 _KNOWN_MODELS = Path(__file__).parent / "known_models"

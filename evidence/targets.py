@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -61,19 +61,20 @@ class Target:
 def _target(document: Mapping[str, Any]) -> Target:
     """Build a target from a valid document, in bytes, seconds and operations."""
 
-    def convert(name: str, unit: int) -> Any:
-        return None if document[name] is None else document[name]["value"] * unit
+    def convert(name: str, unit: int, kind: Callable[[Any], Any] = lambda value: value) -> Any:
+        return None if document[name] is None else kind(document[name]["value"] * unit)
 
-    sizes = {"memory_bytes": ("memory", GIB), "host_memory_bytes": ("host_memory", GB), "disk_bytes": ("disk", GB)}
     return Target(
         **{name: document[name] for name in ("name", "title", "platform", "devices", "compiler")},
-        **{name: None if (size := convert(*of)) is None else int(size) for name, of in sizes.items()},
         device_kinds=tuple(document["device_kinds"]),
+        memory_bytes=convert("memory", GIB, int),
         memory_source=document["memory"]["source"],
         memory_bandwidth=convert("memory_bandwidth", GB),
         peak_flops={name: figure["value"] * TERA for name, figure in document["peak"].items()},
         element_types=tuple(document["element_types"]["value"]),
         interconnect=convert("interconnect", GB),
+        host_memory_bytes=convert("host_memory", GB, int),
+        disk_bytes=convert("disk", GB, int),
         session_seconds=convert("session", HOUR_SECONDS),
         week_seconds=convert("weekly_quota", HOUR_SECONDS),
     )

@@ -88,9 +88,10 @@ class _Log:
             self.in_traceback = False
             self.add("failure.error", line.text.strip()[:200], line, note="No row follows this error.")
         if heading := _HEADING.search(line.text):
-            is_training = _TRAINING.search(heading.group(1)) is not None
-            self.in_evaluation = not is_training and (self.in_evaluation or keys.is_evaluation(heading.group(1)))
-            self.stage_ended |= "Running training" in heading.group(1)
+            title = heading.group(1)
+            is_evaluation = self.in_evaluation or keys.has_word("evaluation", title)
+            self.in_evaluation = is_evaluation and not _TRAINING.search(title)
+            self.stage_ended |= "Running training" in title
         members = _dict_numbers(line.text)
         if is_trainer_summary(members):
             for key, name in SUMMARY_FACTS.items():

@@ -163,7 +163,7 @@ def _is_evaluation(document: dict[str, Any], file: str) -> bool:
         return False  # A row of the training, whatever its file is called.
     config = document.get("config")
     by_harness = isinstance(config, dict) and "model_args" in config
-    return by_harness or any(keys.is_evaluation(part) for part in file.rpartition(".")[0].split("/")[-2:])
+    return by_harness or any(keys.has_word("evaluation", part) for part in file.rpartition(".")[0].split("/")[-2:])
 
 
 @dataclass(kw_only=True)
@@ -205,7 +205,7 @@ class _Document:
         is_row, is_summary = keys.is_metric_row(numbers) and "loss" in numbers, is_trainer_summary(value)
         for key, item in value.items():
             if isinstance(item, dict | list):
-                if not keys.is_other_subject(key):
+                if not keys.has_word("other_subject", key):
                     self.walk(item, (*path, key), key if _CHECKPOINT.fullmatch(key) else checkpoint)
             elif not is_row or keys.fact_name(key) != "training.learning_rate":  # Beside a step it is not the peak.
                 self._read_leaf(key, item, (*path, key), checkpoint, is_summary=is_summary)
@@ -230,7 +230,7 @@ class _Document:
 
     def _read_leaf(self, key: str, value: Any, path: Path, checkpoint: str | None, *, is_summary: bool) -> None:
         groups = [part for part in path[:-1] if isinstance(part, str)]
-        if any(keys.is_example_key(part) for part in (*groups, key)):
+        if any(keys.has_word("example", part) for part in (*groups, key)):
             return
         name, number = keys.fact_name(key, groups[-1] if groups else None), to_number(value)
         if value is None and (keys.is_score(key) or name in RESULTS):
@@ -238,7 +238,7 @@ class _Document:
         in_scores = bool(groups) and re.search(r"(?:^|_)scores$", plain(groups[-1])) is not None
         is_score = keys.is_score(key) or in_scores or (is_summary and key.startswith("eval_"))
         is_eval_loss = key.startswith("eval_") and "loss" in key
-        if number is not None and ((is_score and not keys.is_timing(key)) or is_eval_loss):
+        if number is not None and ((is_score and not keys.has_word("timing", key)) or is_eval_loss):
             self._add_score(groups, key, number, path, checkpoint)
         elif is_summary and plain(key) in ("train_loss", "training_loss") and number is not None:
             self._add_fact(SUMMARY_FACTS["train_loss"], number, path, note=MEAN_NOTE)
@@ -261,7 +261,7 @@ class _Document:
                 return
             name = "model.dtype"
         *groups, key = (part for part in path if isinstance(part, str))
-        is_of_evaluation = self.is_evaluation or any(keys.is_evaluation(group) for group in groups)
+        is_of_evaluation = self.is_evaluation or any(keys.has_word("evaluation", group) for group in groups)
         if keys.is_unused_device(name, value):
             name = "device.remark"
         elif is_of_evaluation and not plain(key).startswith(("train_", "training_")):

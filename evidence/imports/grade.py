@@ -22,8 +22,8 @@ from evidence.imports.keys import (
     SCORES,
     TABLE,
     count_decimals,
+    has_word,
     is_score,
-    is_timing,
     plain,
     rounds_to,
 )
@@ -361,7 +361,7 @@ def _evaluated(run: ImportedRun) -> Iterator[tuple[str, float, Citation]]:
         columns: dict[str, list[tuple[float, MetricRow]]] = defaultdict(list)
         for step, row in zip(steps, reading.metrics, strict=True):
             for name, value in row.values.items():
-                if value is not None and (is_score(name) or "eval_loss" in name) and not is_timing(name):
+                if value is not None and (is_score(name) or "eval_loss" in name) and not has_word("timing", name):
                     columns[name].append((step, row))
         for name, rows in columns.items():
             if rows[-1][0] == max(steps):

@@ -67,19 +67,9 @@ def is_unused_device(name: str, value: object) -> bool:
     return name.startswith("device.") and isinstance(value, str) and PATTERNS["unused_device"].search(value) is not None
 
 
-def is_evaluation(name: str) -> bool:
-    """Return whether a group, a file or a heading is named after an evaluation."""
-    return _WORDS["evaluation"].search(name.lower()) is not None
-
-
-def is_example_key(key: str) -> bool:
-    """Return whether numbers under a key are targets or examples, not measurements."""
-    return _WORDS["example"].search(plain(key)) is not None
-
-
-def is_other_subject(key: str) -> bool:
-    """Return whether a group is not about this run, but about its baseline or its packages."""
-    return _WORDS["other_subject"].search(plain(key)) is not None
+def has_word(kind: str, name: str) -> bool:
+    """Return whether a key, group or file name has one of the words of this kind in `keys.toml`."""
+    return _WORDS[kind].search(name.lower() if kind == "evaluation" else plain(name)) is not None
 
 
 def metric_name(key: str) -> str:
@@ -93,11 +83,6 @@ def metric_name(key: str) -> str:
     if re.match(r"(?:train|training|trainer)[/ .]", key):
         name = plain(re.split(r"[/ .]", key, maxsplit=1)[1])
     return "learning_rate" if _LIGHTNING_RATE.fullmatch(name) else _METRIC_OF_KEY.get(name, name)
-
-
-def is_timing(key: str) -> bool:
-    """Return whether a name is of a duration, a speed or a count, which is not a score."""
-    return _WORDS["timing"].search(plain(key)) is not None
 
 
 def is_score(key: str) -> bool:

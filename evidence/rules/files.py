@@ -68,10 +68,8 @@ def listed_files(run: ValidRun, check: Checker) -> None:
         what = f"The artifact list contains {again}."
         check.require(path not in seen and path != MANIFEST, MANIFEST, what, pointer, code="TP205")
         seen.add(path)
-        source = "the file's name"
-        check.equal(
-            MANIFEST, f"{pointer}/role", artifact["role"], layout.ROLES.get(path, "other"), source, code="TP208"
-        )
+        role, source = layout.ROLES.get(path, "other"), "the file's name"
+        check.equal(MANIFEST, f"{pointer}/role", artifact["role"], role, source, code="TP208")
         if path in run.files and path != MANIFEST:
             _compare_file(run.folder / path, artifact, pointer, check)
         # Evidence files that are links or folders are reported when the folder is read.
@@ -135,11 +133,8 @@ def required_files(run: ValidRun, check: Checker) -> None:
     check.require(has_chain or not run.succeeded, "", what, code="TP531")
     if run.succeeded and EVAL_SUMMARY not in run.files:
         eval_set = get_path(run.config, "evaluation", "eval_set")
-        what = f"eval_summary.json is missing, but evaluation.eval_set is {format_value(eval_set)}."
-        if eval_set is None:
-            check.report("", "eval_summary.json is missing.", code="TP509")
-        else:
-            check.report("", what, code="TP508")
+        asked = f", but evaluation.eval_set is {format_value(eval_set)}" if eval_set is not None else ""
+        check.report("", f"eval_summary.json is missing{asked}.", code="TP508" if asked else "TP509")
 
 
 @rule("TP505", "metrics")
@@ -294,14 +289,8 @@ def unlisted_files(run: Run) -> tuple[str, ...]:
     if run.manifest is None or not run.is_sealed:
         return ()
     known = {artifact["path"] for artifact in run.manifest["artifacts"]} | _ADDED_LATER
-    return tuple(
-        name
-        for name in run.files
-        if name not in known
-        and not name.startswith(f"{layout.RECEIPTS}/")
-        and not layout.is_weight_file(name)
-        and not name.endswith(".tmp")
-    )
+    unknown = (name for name in run.files if name not in known and not name.endswith(".tmp"))
+    return tuple(n for n in unknown if not n.startswith(f"{layout.RECEIPTS}/") and not layout.is_weight_file(n))
 
 
 @rule("TP602")

@@ -221,17 +221,16 @@ def _trainer_events(run: ValidRun) -> list[str] | None:
 def example_counts(run: ValidRun, check: Checker) -> None:
     """Check that the counts over all rows include the examples shown."""
     counts, examples = run.first_examples["counts"], run.first_examples["examples"]
-    rows = counts["rows"]
     supervised = sum(token["supervised"] for example in examples for token in example["tokens"])
     truncated = sum(example["truncated"] for example in examples)
-    for key, least, most in (
-        ("supervised_tokens", supervised, counts["supervised_tokens"]),
-        ("truncated_rows", truncated, counts["truncated_rows"]),
-        ("rows", max(example["row"] for example in examples) + 1, rows),
-        ("rows", max(counts["rows_without_answer"], counts["truncated_rows"]), rows),
+    for key, least in (
+        ("supervised_tokens", supervised),
+        ("truncated_rows", truncated),
+        ("rows", max(example["row"] for example in examples) + 1),
+        ("rows", max(counts["rows_without_answer"], counts["truncated_rows"])),
     ):
-        what = f"counts.{key} is {most}; examples and other counts give at least {least}."
-        check.require(least <= most, FIRST_EXAMPLES, what, f"/counts/{key}", expected=f"at least {least}")
+        what = f"counts.{key} is {counts[key]}; examples and other counts give at least {least}."
+        check.require(least <= counts[key], FIRST_EXAMPLES, what, f"/counts/{key}", expected=f"at least {least}")
     for example in examples if counts["end_token_supervised"] else ():
         is_open = not example["truncated"] and example["tokens"] and not example["tokens"][-1]["supervised"]
         what = f"counts.end_token_supervised is true, but the last token of row {example['row']} is not supervised."
@@ -243,7 +242,7 @@ def examples(run: ValidRun, check: Checker) -> None:
     """Check that each example supervises one completion, and that its tokens and template fit its text and prompt."""
     keys = ("supervise", "template", "system_prompt")
     every_turn, declared, system_prompt = (get_path(run.config, "data", key) for key in keys)
-    if declared is not None and system_prompt is not None:
+    if None not in (declared, system_prompt):
         declared = f"{system_prompt}\n\n{declared}"
     for index, example in enumerate(run.first_examples["examples"]):
         row, pointer, template = example["row"], f"/examples/{index}", example.get("template")
@@ -281,9 +280,9 @@ def training_figures(run: ValidRun, check: Checker) -> None:
         ("/devices/count", found["count"], len(found["list"]), "the length of devices.list"),
         ("/training/mesh/devices", mesh["devices"], found["count"], "devices.count"),
     ]
+    trainable = model["trainable_parameters"]
     if found["count"] == 1:
         figures.append(("/training/mesh/shard_params", mesh["shard_params"], False, "a single device"))
-    trainable = model["trainable_parameters"]
     if run.trains_all:
         source = "model.parameters, all of which full training updates,"
         figures.append(("/model/trainable_parameters", trainable, model["parameters"], source))
@@ -356,10 +355,9 @@ def plan_figures(run: ValidRun, check: Checker) -> None:
     source = f"a need of {need} in {format_value(available)} bytes"
     check.equal(PLAN, "/verdict", plan["verdict"], _verdict(plan, need), source)
     for index, change in enumerate(plan.get("changes", ())):  # only in plans of earlier releases
-        fits = _verdict(plan, need - change["saves_bytes"]) == "fits"
-        check.equal(
-            PLAN, f"/changes/{index}/fits", change["fits"], fits, f"saving {change['saves_bytes']} of {need} bytes"
-        )
+        saves, pointer = change["saves_bytes"], f"/changes/{index}/fits"
+        fits = _verdict(plan, need - saves) == "fits"
+        check.equal(PLAN, pointer, change["fits"], fits, f"saving {saves} of {need} bytes")
     for index, change in enumerate(plan.get("advice", ())):
         freed = need - change["need_bytes"]
         check.equal(PLAN, f"/advice/{index}/frees_bytes", change["frees_bytes"], freed, f"{need} bytes less its need")
@@ -417,23 +415,23 @@ _FLAGS = {"--smoke_steps": "limits.steps", "--smoke-steps": "limits.steps"}
 @rule("TP303", "config", "manifest")
 def declared_settings(run: ValidRun, check: Checker) -> None:
     """Compare the settings of config.yaml with the effective ones of the manifest."""
-    for key, agreement in compare_settings(run.config, run.manifest).items():
-        if agreement.state == "differs" and key not in _CHECKED_APART:
-            _report_setting(check, key, agreement.declared, agreement.effective, agreement.pointer)
+    differing = [
+        (key, agreement.declared, agreement.effective, agreement.pointer)
+        for key, agreement in compare_settings(run.config, run.manifest).items()
+        if agreement.state == "differs" and key not in _CHECKED_APART
+    ]
     declared, requested = get_path(run.config, "mesh", "device"), run.manifest["devices"]["requested"]
     if declared not in (None, requested):
-        _report_setting(check, "mesh.device", declared, requested, "/devices/requested")
+        differing.append(("mesh.device", declared, requested, "/devices/requested"))
+    for key, declared, effective, pointer in differing:
+        what = f"{key} is {format_value(effective)} in the manifest and {format_value(declared)} in config.yaml."
+        check.report(MANIFEST, what, pointer, expected=format_value(declared), group=key)
     for key, pointer in (
         ("memory.donate", "/training/donation/effective"),
         ("mesh.shard_params", "/training/mesh/shard_params"),
     ):
         if get_path(run.config, *key.split(".")) is False and get_path(run.manifest, *pointer[1:].split("/")):
             check.report(MANIFEST, f"{key} is on in the manifest, but off in config.yaml.", pointer, expected="false")
-
-
-def _report_setting(check: Checker, key: str, declared: Any, effective: Any, pointer: str) -> None:
-    what = f"{key} is {format_value(effective)} in the manifest and {format_value(declared)} in config.yaml."
-    check.report(MANIFEST, what, pointer, expected=format_value(declared), group=key)
 
 
 @rule("TP304", "config", "training")
@@ -521,9 +519,8 @@ def command_settings(run: ValidRun, check: Checker) -> None:
         except (ValueError, RecursionError):
             value = text
         if key in declared and not isinstance(value, dict | list):
-            what = (
-                f"The command sets {key} to {format_value(value)}, but config.yaml has {format_value(declared[key])}."
-            )
+            given, stated = format_value(value), format_value(declared[key])
+            what = f"The command sets {key} to {given}, but config.yaml has {stated}."
             check.require(same(value, declared[key]), MANIFEST, what, f"/command/{index}")
 
 

@@ -128,11 +128,8 @@ def speed(run: ValidRun, check: Checker) -> None:
 def learning_rate(run: ValidRun, check: Checker) -> None:
     """Compare the learning rates with the declared schedule, or else with its peak and its end."""
     rate, step, key = run.columns["learning_rate"], run.columns["step"], "learning_rate"
-    planned, schedule, declared = (
-        run.training["steps_planned"],
-        run.training["schedule"],
-        get_path(run.config, "optimizer"),
-    )
+    planned, schedule = run.training["steps_planned"], run.training["schedule"]
+    declared = get_path(run.config, "optimizer")
     peak, final = schedule["peak_learning_rate"], schedule["final_learning_rate"]
     what = "learning_rate is {:g} at step {:.0f}; "
     if {"schedule", "learning_rate", "warmup_steps", "final_learning_rate_fraction"} <= (declared or {}).keys():
@@ -214,9 +211,8 @@ def steps_increase(run: ValidRun, check: Checker) -> None:
 def durations(run: ValidRun, check: Checker) -> None:
     """Check that the steps took no longer than the training loop, and the loop no longer than the run."""
     manifest, rows, clock = run.manifest, run.metrics, clock_set_back_seconds(run)
-    per_row = run.columns["step_seconds"] * np.diff(
-        run.columns["step"], prepend=get_path(manifest["parent"], "step") or 0
-    )
+    first = get_path(manifest["parent"], "step") or 0
+    per_row = run.columns["step_seconds"] * np.diff(run.columns["step"], prepend=first)
     loop = manifest["result"]["train_seconds"]
     wall = seconds_between(manifest["started_at"], manifest["finished_at"] or "")
     written = seconds_between(rows[0]["time"], rows[-1]["time"]) if rows else None
@@ -331,19 +327,19 @@ def saved_parameters(run: ValidRun, check: Checker) -> None:
     The hash of adapters includes their base, which is not in the file, so only their number is compared.
     """
     trained, path = run.model["trainable_parameters"], run.folder / TRAINED_PARAMS
+    most = trained * _WIDEST_TYPE + _LARGEST_HEADER
     if TRAINED_PARAMS not in run.files:
         return
-    most = trained * _WIDEST_TYPE + _LARGEST_HEADER
     try:
-        if (bytes_found := path.stat().st_size) > most:
-            what = f"The file has {bytes_found:,} bytes; {trained:,} parameters take {most:,} at most."
-            check.report(TRAINED_PARAMS, what)
+        found = path.stat().st_size
+        if found <= most and is_lfs_pointer(path):
             return
-        saved = None if is_lfs_pointer(path) else _read_safetensors(path.read_bytes())
+        saved = _read_safetensors(path.read_bytes()) if found <= most else None
     except OSError:
         return  # Reported by the rule that hashes the file, as is an LFS pointer.
     if saved is None:
-        check.require(is_lfs_pointer(path), TRAINED_PARAMS, "The file is not valid safetensors.")
+        large = f"The file has {found:,} bytes; {trained:,} parameters take {most:,} at most."
+        check.report(TRAINED_PARAMS, large if found > most else "The file is not valid safetensors.")
         return
     count, sha256 = saved
     expected = _final_hash(run) if run.trains_all else None

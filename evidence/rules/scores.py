@@ -382,10 +382,9 @@ class RewardedRun:
         row, finished = self.dataset_row(rollout) or {}, rollout["finish_reason"] == "stop"
         if not reward.is_ours or self.scoring is None or reward.missing(row) is not None:
             return None
+        attempt = Attempt(prompt=rollout["prompt"], text=rollout["completion"], row=row, finished=finished)
         try:
-            return reward.score(
-                Attempt(prompt=rollout["prompt"], text=rollout["completion"], row=row, finished=finished)
-            )
+            return reward.score(attempt)
         except ProblemError:
             return None
 
