@@ -48,10 +48,7 @@ LOGGED_ROLLOUTS = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """Input of a reward function: a completion without its end token, and its dataset row.
-
-    If `finished` is false, the completion was cut off before an end token.
-    """
+    """Input of a reward function: a completion without its end token, cut off unless `finished`, and its row."""
 
     prompt: str
     text: str
@@ -77,11 +74,7 @@ class Reward:
     is_ours: bool = True
 
     def score(self, attempt: Attempt) -> float:
-        """Compute the reward of an attempt.
-
-        Raises:
-            ProblemError: The function raised, or did not return a finite number in its range.
-        """
+        """Compute the reward of an attempt; raise ProblemError without a finite number in the range of the reward."""
         try:
             value = self.compute(attempt)
         except KeyboardInterrupt:
@@ -278,10 +271,7 @@ def _evaluate(node: ast.expr) -> Fraction:
 
 
 def reasoning_gym(scoring: Scoring) -> Reward:
-    """Reward the score from 0 to 1 of the package reasoning-gym for an answer to one of its tasks.
-
-    Some of its scorers execute the answer, so the checker never calls them.
-    """
+    """Reward the score of the package reasoning-gym, whose scorers may execute the answer, for one of its tasks."""
 
     def missing(row: Row) -> str | None:
         match row.get("task"):
@@ -561,10 +551,7 @@ def _parse_options(text: str) -> dict[str, Any] | None:
 
 
 def logged_rollout_steps(steps: int, updates_per_rollout: int) -> Iterator[int]:
-    """Yield the optimizer steps, from 1, whose completions are logged: evenly spaced, with the first and the last one.
-
-    For 100 steps with one update per roll-out: 1, 6, 11, … 96 and 100. For 8 steps with two updates: 1, 3, 5 and 7.
-    """
+    """Yield the optimizer steps from 1 whose completions are logged: 1, 6, 11, … 96 and 100 of 100."""
     count = -(-steps // updates_per_rollout)
     apart = max(1, count // LOGGED_ROLLOUTS)
     for number in range(0, count, apart):

@@ -31,8 +31,8 @@ class Target:
 
     Memory, rates and `interconnect` are of one device, in bytes, bytes per second and operations per second by element
     type (`bfloat16` → 1.97e14); `memory_bytes` is the usable part, from `memory_source`. `device_kinds` are the names
-    that JAX may use, the usual one first. `compiler` is how the compiler names a device that is not present, or None if
-    it cannot compile for it.
+    that JAX may use, the usual one first. `session_seconds` is the longest session, `week_seconds` the weekly quota,
+    and `compiler` how the compiler names a device that is not present, or None if it cannot compile for it.
     """
 
     name: str
@@ -93,11 +93,7 @@ def target_names() -> tuple[str, ...]:
 
 
 def load_target(name: str) -> Target:
-    """Return the built-in target of this name, or the one in the user's YAML file at this path.
-
-    Raises:
-        ProblemError: The target does not exist, or the file is not valid (exit code 2).
-    """
+    """Return the built-in target of this name, or that of a user's YAML file; raise ProblemError if it is not valid."""
     if name in targets():
         return targets()[name]
     if not Path(name).is_file():

@@ -154,9 +154,8 @@ class _Log:
 def _dict_numbers(text: str) -> dict[str, float | None]:
     """Return the numbers of a printed dict or JSON object of metrics, or an empty dict.
 
-    Example:
-        >>> _dict_numbers("{'loss': 1.2, 'grad_norm': nan, 'epoch': '0.5'}")
-        {'loss': 1.2, 'grad_norm': None, 'epoch': 0.5}
+    >>> _dict_numbers("{'loss': 1.2, 'grad_norm': nan, 'epoch': '0.5'}")
+    {'loss': 1.2, 'grad_norm': None, 'epoch': 0.5}
     """
     match = _DICT.search(text) if "{" in text else None
     members = dict(_MEMBER.findall(match.group()) if match else ())
@@ -167,11 +166,8 @@ def _dict_numbers(text: str) -> dict[str, float | None]:
 def _row_in_words(text: str) -> tuple[dict[str, float | None], int | None] | None:
     """Return the values of a line with a step or an epoch and a loss, and the total of `step 10/200`.
 
-    Example:
-        >>> _row_in_words("Step 10/200 | loss: 2.31 | lr: 1e-05")
-        ({'step': 10, 'loss': 2.31, 'learning_rate': 1e-05}, 200)
-        >>> _row_in_words("iter 250: train loss 1.9, val loss 2.1")
-        ({'step': 250, 'loss': 1.9, 'eval_loss': 2.1}, None)
+    >>> _row_in_words("iter 250: train loss 1.9, val loss 2.1")
+    ({'step': 250, 'loss': 1.9, 'eval_loss': 2.1}, None)
     """
     losses, epoch = list(_LOSS.finditer(text)), _EPOCH.search(text)
     step = _STEP.search(text) or _COUNTED.search(text)
@@ -196,9 +192,8 @@ def _row_in_words(text: str) -> tuple[dict[str, float | None], int | None] | Non
 def _parse_setting(text: str) -> tuple[str, Scalar] | None:
     """Return the fact that `key: value` states, or None.
 
-    Example:
-        >>> _parse_setting("   Model: gpt2 (revision: main)"), _parse_setting("  Num examples = 1,000")
-        (('model.name', 'gpt2'), ('dataset.rows', 1000))
+    >>> _parse_setting("   Model: gpt2 (revision: main)"), _parse_setting("  Num examples = 1,000")
+    (('model.name', 'gpt2'), ('dataset.rows', 1000))
     """
     match = _SETTING.match(text) if len(text) <= 200 else None
     if match is None:
@@ -218,9 +213,8 @@ def _parse_setting(text: str) -> tuple[str, Scalar] | None:
 def _parse_score(text: str) -> tuple[str, float, str | None] | None:
     """Return name, value and note of a score.
 
-    Example:
-        >>> _parse_score("Accuracy: 12/50 (24.00%)"), _parse_score("Exact match = 41.5%")
-        (('accuracy', 0.24, '12 of 50.'), ('exact_match', 0.415, '41.5 % in the source.'))
+    >>> _parse_score("Accuracy: 12/50 (24.00%)"), _parse_score("Exact match = 41.5%")
+    (('accuracy', 0.24, '12 of 50.'), ('exact_match', 0.415, '41.5 % in the source.'))
     """
     match = _SETTING.match(text) if len(text) <= 200 else None
     if match is None or not keys.is_score(match.group(1)):

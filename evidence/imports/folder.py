@@ -68,11 +68,7 @@ def is_weights(name: str) -> bool:
 
 
 def walk_files(folder: Path, problems: list[Problem], prefix: str = "") -> Iterator[str]:
-    """Yield the paths of the regular files below a folder, in order, and append a problem for skipped ones.
-
-    Hidden and temporary files, runs of trainproof inside the folder and the notes that trainproof keeps are not the
-    other tool's.
-    """
+    """Yield the regular files of the other tool below a folder, in order, and append a problem for skipped ones."""
     if prefix.count("/") > layout.DEEPEST:
         problems.append(nested_too_deep(folder / prefix))
         return

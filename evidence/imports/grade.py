@@ -70,11 +70,7 @@ def tool_findings(run: ImportedRun) -> list[Problem]:
 
 
 def grade_tool_run(run: ImportedRun, findings: Sequence[Problem]) -> tuple[ImportGrade, tuple[str, ...]]:
-    """Return the grade and its reasons, worst first.
-
-    Documents that only declare something are a template, even if they contradict each other. Nothing that another
-    tool wrote is graded `consistent`.
-    """
+    """Return the grade and its reasons, worst first; documents that only declare something are a template."""
     errors = [problem.what for problem in findings if problem.code.startswith("TP3") and problem.severity == "error"]
     if not run.looks_like_run:
         return "not a run", ("Nothing in the folder is recognised as part of a run.",)
@@ -352,10 +348,7 @@ def _check_scores(run: ImportedRun) -> Iterator[Problem]:
 
 
 def _evaluated(run: ImportedRun) -> Iterator[tuple[str, float, Citation]]:
-    """Yield name, value and place of each evaluation in rows.
-
-    Evaluations that stop before the end of the training are skipped: the final one may be in another file.
-    """
+    """Yield name, value and place of each evaluation in rows, unless the last one may be in another file."""
     for reading in run.files.values():
         steps = [row.values.get("step") or row.values.get("epoch") or 0.0 for row in reading.metrics]
         columns: dict[str, list[tuple[float, MetricRow]]] = defaultdict(list)

@@ -45,9 +45,8 @@ def plain(key: str) -> str:
 def fact_name(key: str, group: str | None = None) -> str | None:
     """Return the fact that a key states inside a group, or None if it states none of ours.
 
-    Example:
-        >>> fact_name("max_steps"), fact_name("name", "model"), fact_name("name"), fact_name("notes")
-        ('training.steps_planned', 'model.name', None, None)
+    >>> fact_name("max_steps"), fact_name("name", "model"), fact_name("name"), fact_name("notes")
+    ('training.steps_planned', 'model.name', None, None)
     """
     key, group = plain(key), plain(group or "")
     in_group = _FACT_OF_KEY.get(f"{group}.{key}") if group in TABLE["words"]["groups"] else None
@@ -75,9 +74,8 @@ def has_word(kind: str, name: str) -> bool:
 def metric_name(key: str) -> str:
     """Return our name of a measured value.
 
-    Example:
-        >>> metric_name("train/loss"), metric_name("eval/loss"), metric_name("lr"), metric_name("rewards/format")
-        ('loss', 'eval_loss', 'learning_rate', 'rewards_format')
+    >>> metric_name("train/loss"), metric_name("eval/loss"), metric_name("lr"), metric_name("rewards/format")
+    ('loss', 'eval_loss', 'learning_rate', 'rewards_format')
     """
     name = plain(key)
     if re.match(r"(?:train|training|trainer)[/ .]", key):
@@ -88,9 +86,8 @@ def metric_name(key: str) -> str:
 def is_score(key: str) -> bool:
     """Return whether a key names a score, with a split or a filter (`exact_match,strict-match`) or without.
 
-    Example:
-        >>> is_score("best_eval_accuracy"), is_score("exact_match,strict-match"), is_score("accuracy_stderr")
-        (True, True, False)
+    >>> is_score("best_eval_accuracy"), is_score("exact_match,strict-match"), is_score("accuracy_stderr")
+    (True, True, False)
     """
     name = plain(key.partition(",")[0])
     return _SCORE_PREFIX.sub("", name) in SCORES or name in SCORES or _BEST_LOSS.fullmatch(name) is not None
@@ -135,9 +132,8 @@ _SINGLE_PRECISION = 1.2e-7
 def parse_number(text: str) -> int | float | None:
     """Parse a printed number, or return None if the text is not one.
 
-    Example:
-        >>> parse_number("1,234"), parse_number("4e-07"), parse_number("twelve")
-        (1234, 4e-07, None)
+    >>> parse_number("1,234"), parse_number("4e-07"), parse_number("twelve")
+    (1234, 4e-07, None)
     """
     text = text.strip()
     if not _NUMBER.fullmatch(text):
@@ -176,9 +172,8 @@ def rounds_to(one: float, other: float, *, min_decimals: int = 0) -> bool:
     A number with one decimal may only be rounded: cutting would accept 0.8 for 0.88. A whole number counts as printed
     with three decimals.
 
-    Example:
-        >>> rounds_to(4.146, 4.1463695), rounds_to(4.146, 4.1469), rounds_to(2.0, 1.99996), rounds_to(0.8, 0.88)
-        (True, True, True, False)
+    >>> rounds_to(4.146, 4.1463695), rounds_to(4.146, 4.1469), rounds_to(2.0, 1.99996), rounds_to(0.8, 0.88)
+    (True, True, True, False)
     """
     (places, fewer), (more_places, more) = sorted((count_decimals(value) or 3, value) for value in (one, other))
     can_be_cut = 1 < places < more_places and fewer * more >= 0 and abs(fewer) < abs(more)

@@ -128,11 +128,7 @@ _RUN_FOLDERS = {
 
 
 def superseded_files(readings: Mapping[str, FileReading], folder: Path) -> tuple[set[str], list[Problem]]:
-    """Return the files of older runs and older copies, and a warning about each tool with several runs.
-
-    Of several runs of a tool, only the one that started last is read, and of the Hugging Face Trainer the one with the
-    most steps.
-    """
+    """Return the files of all runs of a tool but its latest, or of the Trainer its longest, and warnings."""
     left_out: set[str] = set()
     problems = []
     for tool, pattern in _RUN_FOLDERS.items():

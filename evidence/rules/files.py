@@ -195,11 +195,7 @@ def killed(run: ValidRun, check: Checker) -> None:
 
 @rule("TP525", "manifest")
 def recorded_fields(run: ValidRun, check: Checker) -> None:
-    """Check that a run has every optional field that the recorder of its version writes.
-
-    Other rules compare these fields wherever they are, so leaving one out must not be a way around them. The schemas
-    mark them with `x-recorded`.
-    """
+    """Check that a run has every optional field, marked by `x-recorded`, that the recorder of its version writes."""
     version = run.manifest["schema_version"]
     if not run.succeeded or version == "1.0":
         return

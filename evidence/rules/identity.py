@@ -468,10 +468,7 @@ def logged_steps(run: ValidRun, check: Checker) -> None:
 
 @rule("TP303", "config", "training", "first_examples")
 def shown_examples(run: ValidRun, check: Checker) -> None:
-    """Check that as many examples are shown as configured, or as the first step has.
-
-    With packing, a step has more rows than sequences, as many as fit.
-    """
+    """Check that as many examples are shown as configured or as the first step has, which with packing are more."""
     configured, shown = get_path(run.config, "recording", "first_examples"), len(run.first_examples["examples"])
     group = (get_path(run.config, "objective", "group_size") or 1) if run.draws_completions else 1
     there = min(run.training["batch_size"] // group, run.first_examples["counts"]["rows"])
@@ -553,10 +550,7 @@ def every_setting(run: ValidRun, check: Checker) -> None:
 
 @cache
 def _settings() -> dict[tuple[str, ...], str]:
-    """Return every setting with the schema version that added it.
-
-    Settings marked `x-late` are skipped, because they were added after runs of their version had been recorded.
-    """
+    """Return every setting with the schema version that added it; `x-late` marks those added after runs of theirs."""
     document, found = schema("train_config"), dict[tuple[str, ...], str]()
     nodes: list[tuple[tuple[str, ...], str, dict[str, Any]]] = [((), "1.0", document)]
     for above, since, node in nodes:

@@ -359,10 +359,7 @@ def _final_hash(run: ValidRun) -> str | None:
 
 
 def _read_safetensors(content: bytes) -> tuple[int, str] | None:
-    """Return the number of parameters in a safetensors file and their hash, or None if the file is not valid.
-
-    The hash is computed as in `trainer.model.params`, from name, shape, type and bytes of each array, sorted by name.
-    """
+    """Return number and hash (as in `trainer.model.params`) of the parameters in a file, or None if it is not valid."""
     length, digest, count = int.from_bytes(content[:_LENGTH_BYTES], "little"), hashlib.sha256(), 0
     if length > min(_LARGEST_HEADER, len(content)):
         return None

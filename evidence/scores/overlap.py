@@ -64,8 +64,7 @@ def _normalize_sign(match: re.Match[str]) -> str:
 def row_texts(row: Mapping[str, Any]) -> RowTexts:
     """Return the questions and the target text of a dataset row (`dataset_row.schema.json` or a preference pair).
 
-    The question of a conversation is its last turn before the answer, or all earlier turns. A plain text is both
-    question and answer.
+    The question of a conversation is its last turn before the answer, or all earlier turns; a plain text is both.
     """
     if isinstance(row.get("chosen"), Mapping):
         return row_texts(row["chosen"])

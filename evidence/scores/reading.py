@@ -1,8 +1,4 @@
-"""Read the answer in a model's output and compare it with the expected one.
-
-A `Scoring` decides whether an output is right: strictly, as the evaluation is configured, and leniently, whatever the
-form of the answer. The trainer and the checker both use it.
-"""
+"""Read the answer in a model's output and compare it with the expected one, strictly and leniently in its form."""
 
 from __future__ import annotations
 
@@ -299,8 +295,6 @@ def is_right_leniently(text: str, expected: str, reader: NumberReader = READERS[
     A number is compared with the last number, a letter from A to J with the last choice, and words with the last
     words. A formula (any answer without letters) must match character by character, except for white space.
 
-    >>> [is_right_leniently("So the answer is 4.", "4"), is_right_leniently("It is (B).", "B")]
-    [True, True]
     >>> [is_right_leniently("He is her husband!", "husband"), is_right_leniently("husband, I think", "husband")]
     [True, False]
     >>> [is_right_leniently(text, "2*(10+1)") for text in ("so 2 * (10+1)", "2+10*1", "12*(10+1)")]

@@ -36,8 +36,7 @@ FORM_GAP = 0.2
 def compute_result(metric_rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Compute the fields of the manifest's `result` that follow from the rows of metrics.jsonl, all None without rows.
 
-    For losses 4, 1, 2 at steps 1, 2, 3: first 4, last 2, mean 7/3, best 1 at step 2. A loss of null (not finite) counts
-    for neither mean nor best.
+    A loss of null (not finite) counts for neither mean nor best.
     """
     losses = column(metric_rows, "loss")
     measured = losses[np.isfinite(losses)].tolist()
