@@ -36,7 +36,7 @@ class Notes:
 
 @dataclass(frozen=True, kw_only=True)
 class NotesEdit:
-    """Tags to add and to remove, a new note, and whether to archive (True) or restore (False) a run; None: no change."""
+    """Tags to add and remove, a new note, and whether to archive (True) or restore (False) runs; None: no change."""
 
     add: tuple[str, ...] = ()
     remove: tuple[str, ...] = ()

@@ -9,18 +9,12 @@ from itertools import islice
 from pathlib import Path
 
 from evidence import layout
+from evidence.imports import trackers
 from evidence.imports.console import read_log
 from evidence.imports.documents import read_csv_file, read_json_file, read_rows_file, read_yaml_file
 from evidence.imports.keys import PATTERNS, TABLE, decode_text, is_set
 from evidence.imports.run import FileReading, ImportedRun
-from evidence.imports.trackers import (
-    is_event_file,
-    is_mlflow_file,
-    read_events,
-    read_mlflow,
-    read_wandb_summary,
-    superseded_files,
-)
+from evidence.imports.trackers import is_event_file, is_mlflow_file
 from evidence.layout import nested_too_deep
 from schemas.problems import Problem, problem_of
 from schemas.reading import LARGEST_DOCUMENT, MOST_VALUES, count_values
@@ -56,7 +50,7 @@ def read_tool_folder(folder: Path) -> ImportedRun:
         what = f"Only the first {MAX_FILES:,} files of the folder were read."
         problems.append(problem_of("TP521", file=str(folder), what=what))
     readings = {name: _read_file(folder / name, name) for name in names}
-    left_out, several = superseded_files(readings, folder)
+    left_out, several = trackers.superseded_files(readings, folder)
     for name in left_out:
         readings[name] = FileReading(tool=readings[name].tool, encoding=readings[name].encoding)
     return ImportedRun(path=folder, files=readings, problems=(*problems, *several))
@@ -118,7 +112,7 @@ def _read_file(path: Path, name: str) -> FileReading:
         if size > limit:
             what = f"The file has {size:,} bytes, more than the {limit:,} that are read."
         elif is_event_file(name):
-            reading = read_events(path, name)
+            reading = trackers.read_events(path, name)
         else:
             data = path.read_bytes()
             values = count_values(data) + data.count(b"\n") + data.count(b"\r")
@@ -127,9 +121,9 @@ def _read_file(path: Path, name: str) -> FileReading:
             elif is_mlflow_file(name) or data.strip():
                 text = decode_text(data)
                 if is_mlflow_file(name):
-                    reading = read_mlflow(text, name)
+                    reading = trackers.read_mlflow(text, name)
                 elif name.endswith("wandb-summary.json"):
-                    reading = read_wandb_summary(text, name, str(path))
+                    reading = trackers.read_wandb_summary(text, name, str(path))
                 else:
                     reading = _READERS[path.suffix.lower()](text, name, str(path))
                 reading.encoding = text.encoding

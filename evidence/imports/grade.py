@@ -16,17 +16,8 @@ from typing import Literal
 
 import numpy as np
 
-from evidence.imports.keys import (
-    EXACT,
-    GRADED,
-    SCORES,
-    TABLE,
-    count_decimals,
-    has_word,
-    is_score,
-    plain,
-    rounds_to,
-)
+from evidence.imports import keys
+from evidence.imports.keys import EXACT, TABLE, count_decimals, has_word, is_score, plain, rounds_to
 from evidence.imports.run import (
     CONSOLE,
     Citation,
@@ -368,7 +359,7 @@ def _identify(name: str, file: str) -> tuple[str, str, frozenset[str]]:
     (('exact_match', '', frozenset({'gsm8k'})), ('accuracy', 'eval', frozenset()))
     """
     splits, parts = COMPARED["splits"], {part: _split_off(part) for part in name.split(".")}
-    scored = (each for each in parts.values() if each[1] in SCORES | {"loss"})
+    scored = (each for each in parts.values() if each[1] in keys.SCORES | {"loss"})
     split, metric = next(scored, list(parts.values())[-1])
     groups = "_".join(part for part, each in parts.items() if each != (split, metric))
     named = {splits[word] for word in re.split(r"[^a-z0-9]+", file.rpartition("/")[2].lower()) if word in splits}
@@ -528,7 +519,7 @@ def _is_of_answers(run: ImportedRun, score: Score, count: int) -> bool:
     is_other = bool(score.checkpoint or _OTHER_MODEL.search(score.source.file.lower()))
     # A score inside a group is of one task; it belongs to answers whose file names the same task and time.
     metric, _, words = _identify(score.name, score.source.file if "." in score.name else "")
-    is_share = metric in GRADED | EXACT and words <= _label(run.predictions[0].source.file)
+    is_share = metric in keys.GRADED | EXACT and words <= _label(run.predictions[0].source.file)
     return is_share and not (is_of_more or is_during_training or is_other)
 
 

@@ -8,18 +8,9 @@ from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 
+from evidence.imports import keys
 from evidence.imports.documents import MEAN_NOTE, parse_json, read_value
-from evidence.imports.keys import (
-    TEXT_FACTS,
-    Text,
-    fact_name,
-    finite,
-    is_score,
-    metric_name,
-    parse_number,
-    plain,
-    to_number,
-)
+from evidence.imports.keys import Text, metric_name, to_number
 from evidence.imports.run import (
     MLFLOW,
     TENSORBOARD,
@@ -57,8 +48,8 @@ def read_mlflow(text: Text, file: str) -> FileReading:
     elif part == "meta.yaml":
         reading.facts = list(_meta_facts(text, file))
     else:
-        value, fact = text.text.strip(), fact_name(name.removeprefix("mlflow.source.") if part == "tags" else name)
-        given = value if fact in TEXT_FACTS and "\n" not in value and value != "None" else to_number(value)
+        value, fact = text.text.strip(), keys.fact_name(name.removeprefix("mlflow.source.") if part == "tags" else name)
+        given = value if fact in keys.TEXT_FACTS and "\n" not in value and value != "None" else to_number(value)
         if fact is not None and value and given is not None:
             reading.facts = [Fact(name=fact, value=given, source=Citation(file=file, line=1))]
     return reading
@@ -80,18 +71,18 @@ def _meta_facts(text: Text, file: str) -> Iterator[Fact]:
 
 def _read_metric(text: Text, file: str, name: str, reading: FileReading) -> None:
     """Read a metric's file, whose lines are `milliseconds value step`."""
-    metric, fact = metric_name(name), fact_name(name)
+    metric, fact = metric_name(name), keys.fact_name(name)
     for line in text.lines():
-        numbers = [parse_number(part) for part in line.text.split()[:3]]
+        numbers = [keys.parse_number(part) for part in line.text.split()[:3]]
         if len(numbers) < 2 or numbers[1] is None:
             continue
-        value, source = finite(numbers[1]), Citation(file=file, line=line.number)
+        value, source = keys.finite(numbers[1]), Citation(file=file, line=line.number)
         step = numbers[2] if len(numbers) > 2 and isinstance(numbers[2], int) else None
-        if is_score(name.rpartition("/")[2]) and value is not None:
-            reading.scores = [Score(name=plain(name), value=value, source=source, checkpoint=f"step {step}")]
+        if keys.is_score(name.rpartition("/")[2]) and value is not None:
+            reading.scores = [Score(name=keys.plain(name), value=value, source=source, checkpoint=f"step {step}")]
         if step is not None:
             reading.metrics.append(MetricRow(values={"step": step, metric: value}, source=source))
-    if len(reading.metrics) == 1 and fact in ("result.train_seconds", "result.loss") and plain(name) != "loss":
+    if len(reading.metrics) == 1 and fact in ("result.train_seconds", "result.loss") and keys.plain(name) != "loss":
         # A duration, or the mean that a trainer logs once at its end.
         [row] = reading.metrics
         if (value := row.values[metric]) is not None:
@@ -189,7 +180,7 @@ def read_events(path: Path, file: str) -> FileReading:
             for value in event.summary.value:
                 array = to_array(value.tensor) if value.HasField("tensor") else None
                 if array is not None and array.size == 1 and array.dtype.kind in "fiu":
-                    at_step.setdefault(event.step, {})[metric_name(value.tag)] = finite(float(array.item()))
+                    at_step.setdefault(event.step, {})[metric_name(value.tag)] = keys.finite(float(array.item()))
                     count += 1
             read_bytes += len(record) + _FRAME_BYTES
             if count > MAX_SCALARS:

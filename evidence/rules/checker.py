@@ -22,7 +22,7 @@ from typing import Any, cast
 
 from evidence.run import Document, Run, same
 from schemas.formats import format_value
-from schemas.problems import Problem, Severity, problem_of, truncate_problems
+from schemas.problems import Problem, problem_of, truncate_problems
 
 _HASH = re.compile("[0-9a-f]{40,64}")
 
@@ -56,26 +56,15 @@ class Checker:
         self.run, self.code = run, code
         self._found: dict[tuple[str, str], list[Problem]] = defaultdict(list)
 
-    def report(
-        self,
-        file: str,
-        what: str,
-        pointer: str | None = None,
-        *,
-        expected: str | None = None,
-        line: int | None = None,
-        code: str | None = None,
-        severity: Severity | None = None,
-        group: str | None = None,
-    ) -> None:
-        """Report a problem with the arguments of `schemas.problems.Problem`.
+    def report(self, file: str, what: str, pointer: str | None = None, **details: Any) -> None:
+        """Report a problem of a file in the run folder, or of the folder itself if the name is "".
 
-        The file is one of the run folder, or "" for the folder itself; the line is a row of a JSONL file from 1. Many
-        problems of one code are counted by `group`, by default the file.
+        `details` are `expected`, `line` (the row of a JSONL file from 1), `severity`, `code` (by default that of the
+        rule), and `group`: many problems of one code are counted by group, by default the file.
         """
-        code, path = code or self.code, str(self.run.folder / file)
-        details: dict[str, Any] = {"expected": expected, "line": line, "pointer": pointer, "severity": severity}
-        self._found[code, file if group is None else group].append(problem_of(code, file=path, what=what, **details))
+        code, group = details.pop("code", None) or self.code, details.pop("group", None)
+        problem = problem_of(code, file=str(self.run.folder / file), what=what, pointer=pointer, **details)
+        self._found[code, file if group is None else group].append(problem)
 
     def equal(self, file: str, pointer: str, stated: Any, expected: Any, source: str, **more: Any) -> None:
         """Report a stated value that differs from the one that `source` gives; `more` is passed to `report`."""

@@ -10,14 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from evidence.effective import (
-    MANIFEST_PATHS,
-    compare_settings,
-    effective_settings,
-    flatten,
-    manifest_pointer,
-    settings_in_manifest,
-)
+from evidence import effective
+from evidence.effective import MANIFEST_PATHS, manifest_pointer
 from evidence.hashes import sha256_json
 from evidence.layout import CONFIG, EVAL_SUMMARY, FIRST_EXAMPLES, LOG, MANIFEST, METRICS, PLAN
 from evidence.rules.checker import Checker, ValidRun, rule
@@ -417,14 +411,14 @@ def declared_settings(run: ValidRun, check: Checker) -> None:
     """Compare the settings of config.yaml with the effective ones of the manifest."""
     differing = [
         (key, agreement.declared, agreement.effective, agreement.pointer)
-        for key, agreement in compare_settings(run.config, run.manifest).items()
+        for key, agreement in effective.compare_settings(run.config, run.manifest).items()
         if agreement.state == "differs" and key not in _CHECKED_APART
     ]
     declared, requested = get_path(run.config, "mesh", "device"), run.manifest["devices"]["requested"]
     if declared not in (None, requested):
         differing.append(("mesh.device", declared, requested, "/devices/requested"))
-    for key, declared, effective, pointer in differing:
-        what = f"{key} is {format_value(effective)} in the manifest and {format_value(declared)} in config.yaml."
+    for key, declared, used, pointer in differing:
+        what = f"{key} is {format_value(used)} in the manifest and {format_value(declared)} in config.yaml."
         check.report(MANIFEST, what, pointer, expected=format_value(declared), group=key)
     for key, pointer in (
         ("memory.donate", "/training/donation/effective"),
@@ -447,8 +441,8 @@ def donation_declined(run: ValidRun, check: Checker) -> None:
 def effective_group(run: ValidRun, check: Checker) -> None:
     """Compare the manifest's group `effective` with its other groups."""
     if run.manifest.get("effective") is not None:
-        group = effective_settings(run.manifest)
-        for key, stated in settings_in_manifest(run.manifest).items():
+        group = effective.effective_settings(run.manifest)
+        for key, stated in effective.settings_in_manifest(run.manifest).items():
             if key in group:
                 check.equal(MANIFEST, manifest_pointer(run.manifest, key), group[key], stated, MANIFEST_PATHS[key])
 
@@ -509,7 +503,7 @@ def restated_facts(run: ValidRun, check: Checker) -> None:
 @rule("TP303", "config", "manifest")
 def command_settings(run: ValidRun, check: Checker) -> None:
     """Compare the settings in the command with config.yaml, which they override."""
-    declared = flatten(run.config)
+    declared = effective.flatten(run.config)
     for key, (index, text) in _parse_settings(run.manifest["command"]).items():
         try:
             value = json.loads(text)

@@ -30,16 +30,10 @@ from evidence.rewards import Attempt, Reward, advantages, build_rewards, parse_t
 from evidence.rules.checker import Checker, ValidRun, rule
 from evidence.rules.results import report_rows
 from evidence.run import Document, Run, same
+from evidence.scores import recompute
 from evidence.scores.overlap import row_texts
 from evidence.scores.reading import PatternError, Scoring, accepted_answers, expected_line, read_scoring
-from evidence.scores.recompute import (
-    MORE_SAMPLES,
-    compute_scores,
-    draw_ids,
-    is_clustered_by_prompt,
-    iter_answers,
-    majority_fields,
-)
+from evidence.scores.recompute import MORE_SAMPLES, compute_scores, iter_answers
 from schemas.catalog import VERSION
 from schemas.formats import format_value, join_words
 from schemas.problems import ProblemError, pointer_to
@@ -87,7 +81,7 @@ def scores(run: ValidRun, check: Checker) -> None:
     """Compute every score again from the predictions."""
     samples = run.eval_summary["generation"].get("samples", 1)
     for model in evaluated_models(run):
-        computed = compute_scores(model.rows, samples, by_prompt=is_clustered_by_prompt(model.stated))
+        computed = compute_scores(model.rows, samples, by_prompt=recompute.is_clustered_by_prompt(model.stated))
         stated = {key: model.stated[key] for key in ("metrics", "groups", "sampled") if key in model.stated}
         for path, found, expected in _differences(stated, computed):
             check.equal(EVAL_SUMMARY, model.pointer + pointer_to(path), found, expected, model.file)
@@ -124,7 +118,7 @@ def verdicts(run: ValidRun, check: Checker) -> None:
         for line, row in enumerate(rows, start=1):
             if MORE_SAMPLES in row:
                 answers = [answer["extracted_answer"] for answer in iter_answers(row)]
-                for key, value in majority_fields(answers, scoring, accepted_answers(row)).items():
+                for key, value in recompute.majority_fields(answers, scoring, accepted_answers(row)).items():
                     check.equal(file, f"/{key}", row.get(key), value, f"the majority of {row['id']}", line=line)
 
 
@@ -308,7 +302,7 @@ def held_out_items(run: ValidRun, check: Checker) -> None:
     # Which items would be drawn is unknown if the set is incomplete.
     if not settings.get("every_steps") or len(items) != run.eval_summary["eval_set"]["items"]:
         return
-    drawn = draw_ids(list(items), settings.get("during_items", 0), run.config.get("seed", 0))
+    drawn = recompute.draw_ids(list(items), settings.get("during_items", 0), run.config.get("seed", 0))
     for step, answers in _answers_by_step(run).items():
         ids = [row["id"] for row in answers]
         if ids != drawn and (run.is_sealed or ids != drawn[: len(ids)]):

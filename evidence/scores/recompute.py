@@ -10,14 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from evidence.scores.intervals import (
-    BY_PROMPT,
-    clustered_error,
-    clustered_wilson,
-    find_clusters,
-    standard_error,
-    wilson_interval,
-)
+from evidence.scores import intervals
+from evidence.scores.intervals import BY_PROMPT, clustered_error
 from evidence.scores.reading import Scoring
 from schemas.reading import Array, column
 
@@ -75,7 +69,7 @@ def compute_scores(rows: Sequence[Row], samples: int = 1, *, by_prompt: bool = T
     counts as wrong. If items share a group or a prompt, standard errors and intervals are clustered; `by_prompt=False`
     ignores equal prompts, as earlier versions did.
     """
-    clusters, method = find_clusters(rows, by_prompt=by_prompt)
+    clusters, method = intervals.find_clusters(rows, by_prompt=by_prompt)
     members: dict[str, dict[str, list[int]]] = {grouping: defaultdict(list) for grouping in GROUPINGS}
     for number, row in enumerate(rows):
         for grouping, named in members.items():
@@ -116,11 +110,11 @@ def _metrics(rows: Sequence[Row], clusters: Sequence[Hashable], method: str) -> 
         metric |= {"standard_error": None, "interval": None}
         if n:
             if method == "wilson":
-                low, high = wilson_interval(successes, n)
-                error: float | None = standard_error(successes, n)
+                low, high = intervals.wilson_interval(successes, n)
+                error: float | None = intervals.standard_error(successes, n)
             else:
                 error, metric["clusters"] = clustered_error(right, clusters)
-                low, high = clustered_wilson(error, successes, n, metric["clusters"])
+                low, high = intervals.clustered_wilson(error, successes, n, metric["clusters"])
             metric |= {"value": successes / n, "standard_error": error, "interval": _interval(low, high, method)}
         found[name] = metric
     return found
@@ -183,7 +177,7 @@ def share_with_interval(
         return {"value": None, "standard_error": None, "interval": None}
     value, n = math.fsum(values) / len(values), len(values) * tries_each
     error, groups = clustered_error(values, clusters)
-    low, high = clustered_wilson(error, value * n, n, groups)
+    low, high = intervals.clustered_wilson(error, value * n, n, groups)
     return {"value": value, "standard_error": error, "interval": _interval(low, high, method)}
 
 
