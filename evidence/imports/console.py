@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from evidence.imports import keys
 from evidence.imports.documents import MEAN_NOTE, SUMMARY_FACTS, is_trainer_summary
 from evidence.imports.keys import NUMBER, Line, Text, is_example_file, split_templates, to_number
-from evidence.imports.run import CONSOLE, Citation, Fact, FileReading, How, MetricRow, Scalar, Score
+from evidence.imports.run import Citation, Fact, FileReading, How, MetricRow, Scalar, Score, Tool
 from schemas.formats import quantity
 from schemas.problems import problem_of
 
@@ -64,7 +64,7 @@ def read_log(text: Text, file: str, where: str) -> FileReading:
         reading.problems = [problem_of("TP518", file=where, what=what, line=opening.number)]
         reading.template = True
     if log.rows or log.facts or log.scores or opening:
-        reading.tool = CONSOLE
+        reading.tool = Tool.CONSOLE
     return reading
 
 

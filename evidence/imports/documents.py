@@ -15,17 +15,7 @@ from typing import Any
 
 from evidence.imports import keys
 from evidence.imports.keys import PLACEHOLDER, RESULTS, TABLE, Text, is_example_file, iter_texts, plain, to_number
-from evidence.imports.run import (
-    CONFIGURATION,
-    TRAINER,
-    Citation,
-    Fact,
-    FileReading,
-    MetricRow,
-    Prediction,
-    Scalar,
-    Score,
-)
+from evidence.imports.run import Citation, Fact, FileReading, MetricRow, Prediction, Scalar, Score, Tool
 from schemas.formats import format_value, quantity
 from schemas.problems import Lines, Problem, pointer_to, problem_of, truncate_problems
 from schemas.reading import ParseResult, parse_yaml, read_json
@@ -61,7 +51,7 @@ def read_yaml_file(text: Text, file: str, where: str) -> FileReading:
     parsed = _with_warnings(parse_yaml(text.text.encode("utf-8", "replace"), file=where))
     if isinstance(value := parsed.value, dict) and ("wandb_version" in value or "_wandb" in value):
         value = {key: item.get("value", item) if isinstance(item, dict) else item for key, item in value.items()}
-    return read_value(replace(parsed, value=value), file, where, tool=CONFIGURATION)
+    return read_value(replace(parsed, value=value), file, where, tool=Tool.CONFIGURATION)
 
 
 def read_rows_file(text: Text, file: str, where: str) -> FileReading:
@@ -150,7 +140,7 @@ def read_value(parsed: ParseResult, file: str, where: str, *, tool: str = "JSON 
     reading = reader.reading
     problems = list(reader.template_problems(remark, value, where))
     if reading.facts or reading.metrics or reading.scores or answers or problems:
-        reading.tool = TRAINER if is_trainer_summary(document) else "predictions" if key_of_answers == "" else tool
+        reading.tool = Tool.TRAINER if is_trainer_summary(document) else "predictions" if key_of_answers == "" else tool
     reading.template = bool(problems)
     reading.predictions = answers if reader.has_results else []
     reading.problems = [*parsed.problems, *problems]
@@ -311,7 +301,7 @@ def is_trainer_summary(value: Mapping[str, Any]) -> bool:
 
 def _read_trainer_state(value: dict[str, Any], lines: Lines, file: str, problems: Sequence[Problem]) -> FileReading:
     """Read the settings and the log; the last row of a finished run holds the mean loss, not the last one."""
-    reading = FileReading(tool=TRAINER, problems=list(problems))
+    reading = FileReading(tool=Tool.TRAINER, problems=list(problems))
     parts: list[tuple[Mapping[str, Any], dict[str, str], str]] = [(value, TABLE["trainer_state"], "")]
     for index, item in enumerate(value["log_history"]):
         pointer = f"/log_history/{index}"

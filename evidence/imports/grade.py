@@ -19,7 +19,6 @@ import numpy as np
 from evidence.imports import keys
 from evidence.imports.keys import EXACT, TABLE, count_decimals, has_word, is_score, plain, rounds_to
 from evidence.imports.run import (
-    CONSOLE,
     Citation,
     Fact,
     ImportedRun,
@@ -27,6 +26,7 @@ from evidence.imports.run import (
     Prediction,
     Scalar,
     Score,
+    Tool,
     are_nested,
     continues,
     longest_course,
@@ -259,7 +259,7 @@ def _is_comparable(run: ImportedRun, fact: Fact) -> bool:
     if name == "training.epochs_done" and fact.source.file.rpartition("/")[2] not in _END_FILES:
         return False
     # A log states the end of one of several parts, and a summary of W&B the last loss that was logged.
-    is_of_part = name == "run.status" and run.files[fact.source.file].tool == CONSOLE
+    is_of_part = name == "run.status" and run.files[fact.source.file].tool == Tool.CONSOLE
     if is_of_part or (name == "result.last_loss" and fact.how == "inferred"):
         return False
     is_of_training = "log_history" in groups or plain(groups[-1] if groups else "") in TABLE["paths"]["training_groups"]

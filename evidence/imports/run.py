@@ -14,8 +14,12 @@ from schemas.problems import Lines, Problem, key_path
 Scalar = str | int | float | bool
 How = Literal["stated", "inferred"]
 
-CONSOLE, TRAINER, TENSORBOARD = "console log", "Hugging Face Trainer", "TensorBoard"
-MLFLOW, WANDB, CONFIGURATION = "MLflow", "Weights & Biases", "configuration"
+
+class Tool:
+    """Names of the tools that are recognised."""
+
+    CONSOLE, TRAINER, TENSORBOARD = "console log", "Hugging Face Trainer", "TensorBoard"
+    MLFLOW, WANDB, CONFIGURATION = "MLflow", "Weights & Biases", "configuration"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,15 +160,15 @@ class ImportedRun:
     @property
     def shows_a_run(self) -> bool:
         """Whether the folder shows that a program ran: console output, or anything measured."""
-        return self.is_measured or any(one.tool == CONSOLE and one.facts for one in self.files.values())
+        return self.is_measured or any(one.tool == Tool.CONSOLE and one.facts for one in self.files.values())
 
     @property
     def looks_like_run(self) -> bool:
         """Whether the folder holds more than configurations and documents about something else."""
-        if self.shows_a_run or self.templates or self.tools.keys() & {TENSORBOARD, MLFLOW, WANDB}:
+        if self.shows_a_run or self.templates or self.tools.keys() & {Tool.TENSORBOARD, Tool.MLFLOW, Tool.WANDB}:
             return True
         subjects = ("model.", "training.", "dataset.", "result.", "run.")
-        documents = (reading for reading in self.files.values() if reading.tool != CONFIGURATION)
+        documents = (reading for reading in self.files.values() if reading.tool != Tool.CONFIGURATION)
         return any(fact.name.startswith(subjects) for reading in documents for fact in reading.facts)
 
     def facts_named(self, name: str) -> list[Fact]:

@@ -11,18 +11,7 @@ from pathlib import Path
 from evidence.imports import keys
 from evidence.imports.documents import MEAN_NOTE, parse_json, read_value
 from evidence.imports.keys import Text, metric_name, to_number
-from evidence.imports.run import (
-    MLFLOW,
-    TENSORBOARD,
-    TRAINER,
-    WANDB,
-    Citation,
-    Fact,
-    FileReading,
-    MetricRow,
-    Score,
-    are_nested,
-)
+from evidence.imports.run import Citation, Fact, FileReading, MetricRow, Score, Tool, are_nested
 from schemas.problems import Problem, pointer_to, problem_of
 
 _YEAR_2100 = 4_102_444_800
@@ -42,7 +31,7 @@ def read_mlflow(text: Text, file: str) -> FileReading:
     """Read one file of an MLflow run: `meta.yaml`, a metric, a parameter or a tag."""
     match = _MLFLOW_FILE.match(file)
     assert match is not None
-    reading, part, name = FileReading(tool=MLFLOW), match.group("part"), match.group("name") or ""
+    reading, part, name = FileReading(tool=Tool.MLFLOW), match.group("part"), match.group("name") or ""
     if part == "metrics":
         _read_metric(text, file, name, reading)
     elif part == "meta.yaml":
@@ -105,16 +94,16 @@ def read_wandb_summary(text: Text, file: str, where: str) -> FileReading:
             note = MEAN_NOTE if is_mean else "W&B's summary keeps the last value of each metric."
             source = Citation.at(file, parsed.lines, pointer_to([key]))
             reading.facts.append(Fact(name=name, value=number, source=source, how="inferred", note=note))
-    reading.tool = WANDB
+    reading.tool = Tool.WANDB
     return reading
 
 
 # Several runs in one folder
 
 _RUN_FOLDERS = {
-    MLFLOW: _MLFLOW_FILE,
-    WANDB: re.compile(r"^(?P<run>(?:.*/)?(?:offline-)?run-\d{8}_\d{6}-\w+)/"),
-    TRAINER: re.compile(r"^(?P<run>.*?)(?:^|/)(?:checkpoint-\d+/)?trainer_state\.json$"),
+    Tool.MLFLOW: _MLFLOW_FILE,
+    Tool.WANDB: re.compile(r"^(?P<run>(?:.*/)?(?:offline-)?run-\d{8}_\d{6}-\w+)/"),
+    Tool.TRAINER: re.compile(r"^(?P<run>.*?)(?:^|/)(?:checkpoint-\d+/)?trainer_state\.json$"),
 }
 
 
@@ -130,7 +119,7 @@ def superseded_files(readings: Mapping[str, FileReading], folder: Path) -> tuple
         # Below a run and above it are parts of it: checkpoints, and the summary of the whole.
         others = {run for run in matches.values() if not are_nested(run, matches[latest])}
         left_out |= {name for name in readings if name.startswith(tuple(f"{run}/" for run in others))}
-        left_out |= {name for name in matches if tool == TRAINER and name != latest}
+        left_out |= {name for name in matches if tool == Tool.TRAINER and name != latest}
         if others:
             what = f"Of {len(others) + 1} runs of {tool}, only {matches[latest].rpartition('/')[2]} was read."
             problems.append(problem_of("TP522", file=str(folder), what=what))
@@ -171,7 +160,7 @@ def read_events(path: Path, file: str) -> FileReading:
         what = "TensorBoard event files are read only if the package tensorboard is installed."
         then = "Run `pip install 'trainproof[tensorboard]'`, then repeat the command."
         problem = problem_of("TP521", file=str(path), what=what, next=then)
-        return FileReading(tool=TENSORBOARD, needs_package=True, problems=[problem])
+        return FileReading(tool=Tool.TENSORBOARD, needs_package=True, problems=[problem])
     at_step: dict[int, dict[str, float | None]] = {}
     count, read_bytes, damage = 0, 0, ""
     try:
@@ -195,4 +184,4 @@ def read_events(path: Path, file: str) -> FileReading:
         MetricRow(values={"step": step, **values}, source=Citation(file=file, pointer=f"step {step}"))
         for step, values in sorted(at_step.items())
     ]
-    return FileReading(tool=TENSORBOARD, metrics=rows, problems=[problem] if damage else [])
+    return FileReading(tool=Tool.TENSORBOARD, metrics=rows, problems=[problem] if damage else [])

@@ -15,16 +15,7 @@ import numpy as np
 from evidence import layout
 from evidence.hashes import sha256_file, sha256_manifest
 from evidence.imports.keys import iter_texts
-from evidence.layout import (
-    BASELINE_PREDICTIONS,
-    CHAIN,
-    EVAL_SUMMARY,
-    LOG,
-    MANIFEST,
-    METRICS,
-    PREDICTIONS,
-    is_lfs_pointer,
-)
+from evidence.layout import BASELINE_PREDICTIONS, CHAIN, EVAL_SUMMARY, LOG, MANIFEST, METRICS, PREDICTIONS
 from evidence.rewards import logged_rollout_steps
 from evidence.rules.checker import Checker, ValidRun, rule, shorten
 from evidence.rules.identity import SEALED, events
@@ -87,7 +78,7 @@ def _compare_file(file: Path, artifact: Document, pointer: str, check: Checker) 
     except OSError as error:
         check.report(path, f"{path} cannot be read: {error.strerror or error}.", code="TP210")
         return
-    if is_lfs_pointer(file):
+    if layout.is_lfs_pointer(file):
         what = f"{path} is a Git LFS pointer of {size} bytes, not the file itself."
         check.report(path, what, code="TP213")
     elif actual == expected:

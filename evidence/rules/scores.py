@@ -14,17 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from evidence import layout
 from evidence.hashes import sha256_json, sha256_lines
-from evidence.layout import (
-    ANSWERS_OVER_STEPS,
-    BASELINE_PREDICTIONS,
-    CONFIG,
-    EVAL_SUMMARY,
-    LOG,
-    METRICS,
-    PREDICTIONS,
-    ROLLOUTS,
-)
+from evidence.layout import ANSWERS_OVER_STEPS, BASELINE_PREDICTIONS, EVAL_SUMMARY, LOG, METRICS, PREDICTIONS, ROLLOUTS
 from evidence.registry import dataset_file, dataset_rows
 from evidence.rewards import Attempt, Reward, advantages, build_rewards, parse_terms, total_reward
 from evidence.rules.checker import Checker, ValidRun, rule
@@ -390,8 +382,8 @@ def rewarded_run(run: Run) -> RewardedRun | None:
         return None
     scoring = recorded_scoring(run)
     try:
-        terms = parse_terms(objective.get("rewards"), file=CONFIG)
-        rewards = build_rewards(terms, scoring or Scoring(), file=CONFIG, execute=False)
+        terms = parse_terms(objective.get("rewards"), file=layout.CONFIG)
+        rewards = build_rewards(terms, scoring or Scoring(), file=layout.CONFIG, execute=False)
     except ProblemError:
         return None
     return RewardedRun(run, run.rollouts, objective, rewards, scoring)
