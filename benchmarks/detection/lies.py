@@ -398,16 +398,11 @@ LIES: dict[str, dict[str, Tell]] = {
 # Forged runs
 
 PARAMETERS, KIND, CHIP_BYTES = 2_506_172_416, "TPU v5 lite", 16_911_433_728
+_CHIP = {"platform": "tpu", "memory_bytes": CHIP_BYTES}
 FORGERY: dict[str, Any] = {
     "config": {"mesh": {"device": "tpu"}, "model": {"name": "google/gemma-2b", "weights": "pretrained"}},
     "manifest": {
-        "devices": {
-            "requested": "tpu",
-            "platform": "tpu",
-            "kind": KIND,
-            "memory_bytes": CHIP_BYTES,
-            "list": [{"id": 0, "kind": KIND}],
-        },
+        "devices": {"requested": "tpu", "kind": KIND, "list": [{"id": 0, "kind": KIND}], **_CHIP},
         "model": {"family": "gemma", "parameters": PARAMETERS, "trainable_parameters": PARAMETERS},
         "training": {
             "optimizer": {"state_bytes": 8 * PARAMETERS},
@@ -416,12 +411,7 @@ FORGERY: dict[str, Any] = {
         "result": {"peak_memory_bytes": 15_000_000_000},
     },
     "plan": {
-        "target": {
-            "name": KIND,
-            "platform": "tpu",
-            "memory_bytes": CHIP_BYTES,
-            "memory_source": "limit reported by the device",
-        },
+        "target": {"name": KIND, "memory_source": "limit reported by the device", **_CHIP},
         "available_bytes": CHIP_BYTES,
     },
 }

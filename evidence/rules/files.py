@@ -42,13 +42,6 @@ def manifest_hash(run: ValidRun, check: Checker) -> None:
         check.report(MANIFEST, what, expected=str(seals[-1]))
 
 
-@rule("TP376")
-def import_beside_manifest(run: ValidRun, check: Checker) -> None:
-    """Check that a folder does not have both a manifest and an import.json."""
-    what = "The folder holds both import.json and run_manifest.json."
-    check.require(not {layout.IMPORT, MANIFEST} <= set(run.files), layout.IMPORT, what)
-
-
 @rule("TP203", "manifest")
 def listed_files(run: ValidRun, check: Checker) -> None:
     """Compare every listed file with its size, hash and role, and check that a sealed run lists all its evidence."""
@@ -282,7 +275,9 @@ def unlisted_files(run: Run) -> tuple[str, ...]:
 
 @rule("TP602")
 def leftover_files(run: ValidRun, check: Checker) -> None:
-    """Warn about unlisted files, and note temporary ones."""
+    """Warn about unlisted files, note temporary ones, and refuse an import.json beside a manifest."""
+    what = "The folder holds both import.json and run_manifest.json."
+    check.require(not {layout.IMPORT, MANIFEST} <= set(run.files), layout.IMPORT, what, code="TP376")
     for name in unlisted_files(run):
         check.report(name, f"{name} is not in the artifact list.", group="")
     for name in run.files:

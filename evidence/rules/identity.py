@@ -68,12 +68,15 @@ def devices(run: ValidRun, check: Checker) -> None:
 
 @rule("TP363", "training")
 def donation(run: ValidRun, check: Checker) -> None:
-    """Check that the state counts as donated if the compiled step reuses 99 % of its bytes."""
+    """Check that the state counts as donated if the compiled step reuses 99 % of its bytes, and warn if it does not."""
     stated = run.training["donation"]
     aliased, state = stated["aliased_bytes"], stated["state_bytes"]
     expected = None if aliased is None else aliased >= 0.99 * state
-    source = f"reusing {format_value(aliased)} of {state} bytes"
-    check.equal(MANIFEST, "/training/donation/effective", stated["effective"], expected, source)
+    source, pointer = f"reusing {format_value(aliased)} of {state} bytes", "/training/donation/effective"
+    check.equal(MANIFEST, pointer, stated["effective"], expected, source)
+    is_declined = get_path(run.config, "memory", "donate") and stated["effective"] is False
+    what = f"The compiled step reuses {aliased} of {state} bytes of the state."
+    check.require(not is_declined, MANIFEST, what, pointer, code="TP304")
 
 
 @rule("TP364", "training")
@@ -89,7 +92,7 @@ def schedule(run: ValidRun, check: Checker) -> None:
 
 @rule("TP330", "manifest")
 def status(run: ValidRun, check: Checker) -> None:
-    """Compare the status with the end of the run, its exit and its log."""
+    """Compare the status with the end of the run, its exit, its steps and its log."""
     state, end = run.manifest["status"], run.manifest["exit"]
     for key in ("finished_at", "exit"):
         what = f"status is {state}, but {key} is {format_value(run.manifest[key])}."
@@ -100,18 +103,14 @@ def status(run: ValidRun, check: Checker) -> None:
         is_wrong = end["error"] is not None if run.succeeded else state == "failed" and end["error"] is None
         what = f"status is {state}, but the error is {format_value(end['error'])}."
         check.require(not is_wrong, MANIFEST, what, "/exit/error")
+    if run.training:
+        done, planned = run.training["steps_done"], run.training["steps_planned"]
+        what = f"The status is {run.status}, but {done} of {planned} steps are done."
+        fits = done == planned if run.succeeded else done <= planned
+        check.require(fits, MANIFEST, what, "/training/steps_done")
     for line, event in enumerate((run.log or ()) if run.succeeded else (), start=1):
         what = f"The run succeeded, but logged an error: {event['event']}: {format_value(event['message'])}."
         check.require(event["level"] != "error", LOG, what, "/level", line=line)
-
-
-@rule("TP330", "training")
-def steps_done(run: ValidRun, check: Checker) -> None:
-    """Check that a run that succeeded did all planned steps, and no run more."""
-    done, planned = run.training["steps_done"], run.training["steps_planned"]
-    what = f"The status is {run.status}, but {done} of {planned} steps are done."
-    fits = done == planned if run.succeeded else done <= planned
-    check.require(fits, MANIFEST, what, "/training/steps_done")
 
 
 @rule("TP331", "metrics")
@@ -292,8 +291,8 @@ def training_figures(run: ValidRun, check: Checker) -> None:
 
 
 @rule("TP306", "manifest")
-def dataset_figures(run: ValidRun, check: Checker) -> None:
-    """Compare the dataset's rows and tokens with the counts of the rendered examples."""
+def manifest_figures(run: ValidRun, check: Checker) -> None:
+    """Compare the dataset's rows and tokens with the rendered examples, and the time of compiling with the plan."""
     dataset = run.manifest["dataset"]
     generated, seed = dataset["generated_rows"], dataset["generator_seed"]
     what = f"The dataset has {generated} generated rows, but the generator seed is {format_value(seed)}."
@@ -308,10 +307,6 @@ def dataset_figures(run: ValidRun, check: Checker) -> None:
             source = "prompt_tokens + supervised_tokens in first_examples.json"
             check.equal(MANIFEST, "/dataset/tokens", dataset["tokens"], expected, source)
 
-
-@rule("TP306", "manifest")
-def result_figures(run: ValidRun, check: Checker) -> None:
-    """Recompute pass@k before training and the time spent on compiling."""
     result, programs = run.manifest["result"], (run.plan or {}).get("programs") or ()
     compiled = [program for program in programs if program["name"].startswith("train")]
     stated = result["compile_seconds"]
@@ -426,15 +421,6 @@ def declared_settings(run: ValidRun, check: Checker) -> None:
     ):
         if get_path(run.config, *key.split(".")) is False and get_path(run.manifest, *pointer[1:].split("/")):
             check.report(MANIFEST, f"{key} is on in the manifest, but off in config.yaml.", pointer, expected="false")
-
-
-@rule("TP304", "config", "training")
-def donation_declined(run: ValidRun, check: Checker) -> None:
-    """Warn if donation was requested, but the compiled step does not reuse the state's memory."""
-    donation = run.training["donation"]
-    is_declined = get_path(run.config, "memory", "donate") and donation["effective"] is False
-    what = f"The compiled step reuses {donation['aliased_bytes']} of {donation['state_bytes']} bytes of the state."
-    check.require(not is_declined, MANIFEST, what, "/training/donation/effective")
 
 
 @rule("TP377", "manifest")
