@@ -496,14 +496,16 @@ def _check_answers(run: ImportedRun) -> Iterator[Problem]:
         return  # How scores of repeated items are put together is unknown.
     share = sum(judged) / len(judged)
     scores = [score for score in run.scores if _is_of_answers(run, score, len(judged))]
+    # A ratio states its share to two decimals.
+    given = [
+        s for s in scores if rounds_to(s.value, share, min_decimals=2) or (not s.note and _same_score(s.value, share))
+    ]
     for score in scores:
         # A log may state several evaluations. Letter for letter and by a grader are two scores of the same answers.
-        beside = [one for one in scores if one.source.file == score.source.file and _gives(one, share)]
-        is_of_log = score.source.pointer is None
-        is_explained = any(
-            (one.name == score.name and is_of_log) or (one.name in EXACT) != (score.name in EXACT) for one in beside
-        )
-        if score not in beside and not is_explained:
+        beside = [one for one in given if one.source.file == score.source.file]
+        is_again = score.source.pointer is None and any(one.name == score.name for one in beside)
+        is_by_another = any((one.name in EXACT) != (score.name in EXACT) for one in beside)
+        if score not in given and not is_again and not is_by_another:
             counts = f"{sum(judged)} of {len(judged)} answers in {file} are right"
             what = f"{score.name} is stated as {format_value(score.value)}; {counts}."
             yield _problem(run, score.source, "TP373", what, f"{share:.6g}")
@@ -521,13 +523,6 @@ def _is_of_answers(run: ImportedRun, score: Score, count: int) -> bool:
     metric, _, words = _identify(score.name, score.source.file if "." in score.name else "")
     is_share = metric in keys.GRADED | EXACT and words <= _label(run.predictions[0].source.file)
     return is_share and not (is_of_more or is_during_training or is_other)
-
-
-def _gives(score: Score, share: float) -> bool:
-    """Return whether a score is this share; a percentage and a ratio state it to two decimals."""
-    is_percent = score.value > 1
-    decimals = 2 if is_percent or score.note is not None else 0
-    return rounds_to(score.value / 100 if is_percent else score.value, share, min_decimals=decimals)
 
 
 def _is_plainly_wrong(answer: Prediction) -> bool:

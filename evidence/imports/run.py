@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from schemas.problems import Lines, Problem, key_path
 
@@ -106,6 +107,11 @@ class FileReading:
     problems: list[Problem] = field(default_factory=list)
 
 
+def _of_all_files(name: str) -> cached_property[tuple[Any, ...]]:
+    """Make a property with these contents of all files."""
+    return cached_property(lambda run: tuple(one for reading in run.files.values() for one in getattr(reading, name)))
+
+
 @dataclass(frozen=True, kw_only=True)
 class ImportedRun:
     """Contents of another tool's folder: every regular file by its path, and findings about the folder itself."""
@@ -113,6 +119,11 @@ class ImportedRun:
     path: Path
     files: dict[str, FileReading] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
+
+    facts = _of_all_files("facts")
+    metrics = _of_all_files("metrics")
+    scores = _of_all_files("scores")
+    predictions = _of_all_files("predictions")
 
     @property
     def tools(self) -> dict[str, list[str]]:
@@ -127,26 +138,6 @@ class ImportedRun:
     def templates(self) -> list[str]:
         """Files that are examples or have placeholders."""
         return [name for name, reading in self.files.items() if reading.template]
-
-    @property
-    def facts(self) -> tuple[Fact, ...]:
-        """Facts of all files."""
-        return tuple(fact for reading in self.files.values() for fact in reading.facts)
-
-    @property
-    def metrics(self) -> tuple[MetricRow, ...]:
-        """Metric rows of all files."""
-        return tuple(row for reading in self.files.values() for row in reading.metrics)
-
-    @property
-    def scores(self) -> tuple[Score, ...]:
-        """Scores of all files."""
-        return tuple(score for reading in self.files.values() for score in reading.scores)
-
-    @property
-    def predictions(self) -> tuple[Prediction, ...]:
-        """Predictions of all files."""
-        return tuple(prediction for reading in self.files.values() for prediction in reading.predictions)
 
     @property
     def is_measured(self) -> bool:

@@ -69,7 +69,7 @@ class Checker:
     def equal(self, file: str, pointer: str, stated: Any, expected: Any, source: str, **more: Any) -> None:
         """Report a stated value that differs from the one that `source` gives; `more` is passed to `report`."""
         if not same(stated, expected):
-            what = f"{_name(pointer)} is {shorten(stated)}; {source} gives {shorten(expected)}."
+            what = f"{pointer.strip('/').replace('/', '.')} is {shorten(stated)}; {source} gives {shorten(expected)}."
             text = format_value(expected)
             more.setdefault("expected", text if shorten(expected) == text else expected)
             self.report(file, what, pointer, **more)
@@ -124,7 +124,3 @@ def _load_rules() -> list[tuple[str, tuple[str, ...], RuleFunction]]:
 def shorten(value: Any) -> str:
     """Format a value for a message; of a hash the first twelve digits."""
     return f"{value[:12]}…" if isinstance(value, str) and _HASH.fullmatch(value) else format_value(value)
-
-
-def _name(pointer: str) -> str:
-    return pointer.strip("/").replace("/", ".")

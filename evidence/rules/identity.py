@@ -103,14 +103,14 @@ def status(run: ValidRun, check: Checker) -> None:
         is_wrong = end["error"] is not None if run.succeeded else state == "failed" and end["error"] is None
         what = f"status is {state}, but the error is {format_value(end['error'])}."
         check.require(not is_wrong, MANIFEST, what, "/exit/error")
+    for line, event in enumerate((run.log or ()) if run.succeeded else (), start=1):
+        what = f"The run succeeded, but logged an error: {event['event']}: {format_value(event['message'])}."
+        check.require(event["level"] != "error", LOG, what, "/level", line=line)
     if run.training:
         done, planned = run.training["steps_done"], run.training["steps_planned"]
         what = f"The status is {run.status}, but {done} of {planned} steps are done."
         fits = done == planned if run.succeeded else done <= planned
         check.require(fits, MANIFEST, what, "/training/steps_done")
-    for line, event in enumerate((run.log or ()) if run.succeeded else (), start=1):
-        what = f"The run succeeded, but logged an error: {event['event']}: {format_value(event['message'])}."
-        check.require(event["level"] != "error", LOG, what, "/level", line=line)
 
 
 @rule("TP331", "metrics")

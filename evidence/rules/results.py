@@ -275,12 +275,14 @@ def end_of_chain(run: ValidRun, check: Checker) -> None:
 @rule("TP325", "chain", "metrics")
 def rows_of_chain(run: ValidRun, check: Checker) -> None:
     """Compare the rows and the data position of each entry with metrics.jsonl and the batch size."""
-    steps, lines = run.columns["step"], _metric_lines(run)
-    digest, hashed = hashlib.sha256(), 0
+    text = (run.folder / METRICS).read_bytes() if METRICS in run.files else b""
+    # Converted line ends are another rule's finding.
+    lines = [line + b"\n" for line in text.replace(b"\r\n", b"\n").split(b"\n")[:-1]]
+    steps, digest, hashed = run.columns["step"], hashlib.sha256(), 0
     for line, entry in enumerate(run.chain, start=1):
         step, rows = entry["step"], entry["rows"]
-        for text in lines[hashed:rows]:
-            digest.update(text)
+        for row in lines[hashed:rows]:
+            digest.update(row)
         hashed = max(hashed, min(rows, len(lines)))
         written = int((steps <= step).sum())
         # A run that is stopped writes its last row after an entry of the same step, and then one more entry.
@@ -299,13 +301,6 @@ def rows_of_chain(run: ValidRun, check: Checker) -> None:
         what = f"The chain ends at step {end['step']} and row {end['rows']}; the run at {done} and {len(run.metrics)}."
         fits = end["step"] == done and end["rows"] == len(run.metrics)
         check.require(fits, CHAIN, what, line=len(run.chain))
-
-
-def _metric_lines(run: ValidRun) -> list[bytes]:
-    """Return the whole lines of metrics.jsonl; converted line ends are another rule's finding."""
-    if METRICS not in run.files:
-        return []
-    return [line + b"\n" for line in (run.folder / METRICS).read_bytes().replace(b"\r\n", b"\n").split(b"\n")[:-1]]
 
 
 @rule("TP327", "chain")
@@ -342,20 +337,15 @@ def saved_parameters(run: ValidRun, check: Checker) -> None:
         check.report(TRAINED_PARAMS, large if found > most else "The file is not valid safetensors.")
         return
     count, sha256 = saved
-    expected = _final_hash(run) if run.trains_all else None
+    evaluated, last = get_path(run.eval_summary, "checkpoint"), run.chain[-1]["params_sha256"] if run.chain else None
+    if not last and evaluated and evaluated["step"] == run.training["steps_done"]:
+        last = evaluated["params_sha256"]
+    expected = last if run.trains_all else None
     what = f"The file holds {count:,} parameters; the run trained {trained:,}."
     check.require(count == trained, TRAINED_PARAMS, what, expected=f"{trained:,}")
     if count == trained and expected and expected != sha256:
         what = f"The file holds the parameters {sha256[:12]}…; the run ended with {expected[:12]}…."
         check.report(TRAINED_PARAMS, what, expected=expected)
-
-
-def _final_hash(run: ValidRun) -> str | None:
-    """Return the hash of the last parameters as the chain states it, or else the evaluation of the last step."""
-    if run.chain and run.chain[-1]["params_sha256"]:
-        return str(run.chain[-1]["params_sha256"])
-    evaluated = get_path(run.eval_summary, "checkpoint")
-    return str(evaluated["params_sha256"]) if evaluated and evaluated["step"] == run.training["steps_done"] else None
 
 
 def _read_safetensors(content: bytes) -> tuple[int, str] | None:
