@@ -103,17 +103,16 @@ class _Log:
         elif row := _row_in_words(line.text):
             values, planned = row
             if planned is not None:
-                self.add("training.steps_planned", planned, line, inferred_from="The number behind the step.")
+                self.add("training.steps_planned", planned, line, how="inferred", note="The number behind the step.")
             self._add_row(values, line)
         else:
             self._read_statement(line)
 
-    def add(self, name: str, value: Scalar, line: Line, *, note: str | None = None, inferred_from: str = "") -> None:
+    def add(self, name: str, value: Scalar, line: Line, *, note: str | None = None, how: How = "stated") -> None:
         """Add a fact, unless the same was stated before."""
         name = keys.EVALUATION_NAMES.get(name, name) if self.in_evaluation else name
         name = "device.remark" if keys.is_unused_device(name, value) else name
-        how: How = "inferred" if inferred_from else "stated"
-        source, note = Citation(file=self.file, line=line.number), inferred_from or note
+        source = Citation(file=self.file, line=line.number)
         self.facts.setdefault((name, value), Fact(name=name, value=value, source=source, how=how, note=note))
 
     def _add_row(self, values: dict[str, float | None], line: Line) -> None:

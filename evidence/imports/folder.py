@@ -19,9 +19,6 @@ from evidence.layout import nested_too_deep
 from schemas.problems import Problem, problem_of
 from schemas.reading import LARGEST_DOCUMENT, MOST_VALUES, count_values
 
-SKIPPED_FOLDERS = frozenset(("__pycache__", "venv", "node_modules"))
-"""Folders that are not part of a run, like those whose name begins with a dot."""
-
 MAX_FILES = 5000
 """Files of a folder that are read."""
 
@@ -83,7 +80,7 @@ def walk_files(folder: Path, problems: list[Problem], prefix: str = "") -> Itera
             continue
         elif entry.is_dir(follow_symlinks=False):
             is_ours = any(_names_our_schema(path / own) for own in (layout.MANIFEST, layout.IMPORT))
-            if not is_ours and entry.name not in SKIPPED_FOLDERS:
+            if not is_ours and entry.name not in TABLE["paths"]["skipped_folders"]:
                 yield from walk_files(folder, problems, f"{name}/")
         elif entry.is_file(follow_symlinks=False):
             if name != layout.NOTES or not _names_our_schema(path):

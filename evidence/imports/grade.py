@@ -54,7 +54,9 @@ _DAMAGE = {"TP521", "TP101", "TP105", "TP106", "TP107", "TP108"}
 def tool_findings(run: ImportedRun) -> list[Problem]:
     """Return every finding, worst first: of reading, contradictions, and that nothing was measured."""
     problems = [*run.problems, *(problem for reading in run.files.values() for problem in reading.problems)]
-    problems += contradictions(run)
+    problems += [problem for name in COMPARED["names"] for problem in _check_fact(run, name)]
+    for check in (_check_scores, _check_rows, _check_final_loss, _check_end, _check_answers):
+        problems += check(run)
     if not run.is_measured:
         problems.append(problem_of("TP519", file=str(run.path), what="No file holds a loss, a score or an answer."))
     return list(worst_first(problems))
@@ -200,17 +202,6 @@ def values_agree(one: Fact, two: Fact) -> bool:
 
 
 # Contradictions
-
-
-def contradictions(run: ImportedRun) -> Iterator[Problem]:
-    """Yield everything that two places of a folder state against each other."""
-    for name in COMPARED["names"]:
-        yield from _check_fact(run, name)
-    yield from _check_scores(run)
-    yield from _check_rows(run)
-    yield from _check_final_loss(run)
-    yield from _check_end(run)
-    yield from _check_answers(run)
 
 
 def _problem(run: ImportedRun, source: Citation, code: str, what: str, expected: str | None = None) -> Problem:

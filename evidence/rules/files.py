@@ -140,7 +140,10 @@ def recorded_steps(run: ValidRun, check: Checker) -> None:
 
 @rule("TP506", "manifest")
 def results(run: ValidRun, check: Checker) -> None:
-    """Check that a run that succeeded has measured what cannot be recomputed."""
+    """Check that a run that succeeded has measured what cannot be recomputed, and warn about one that was killed."""
+    is_killed = run.manifest["status"] == "running" and run.status == "interrupted"
+    what = f"The run was killed; metrics.jsonl has {quantity(len(run.metrics or ()), 'row')}."
+    check.require(not is_killed, MANIFEST, what, "/status", code="TP513")
     results = ("train_seconds", "compile_seconds", "peak_memory_bytes", "stopped_because")
     paths = ["model", "training", *(f"result.{name}" for name in results)]
     if get_path(run.config, "evaluation", "eval_set") is not None:
@@ -169,20 +172,17 @@ def predictions(run: ValidRun, check: Checker) -> None:
     check.require(summary["status"] != "partial", EVAL_SUMMARY, what, "/status", code="TP514")
 
 
-@rule("TP513", "manifest")
-def killed(run: ValidRun, check: Checker) -> None:
-    """Warn about a run that was killed: its manifest says running, but no process holds the folder."""
-    is_killed = run.manifest["status"] == "running" and run.status == "interrupted"
-    what = f"The run was killed; metrics.jsonl has {quantity(len(run.metrics or ()), 'row')}."
-    check.require(not is_killed, MANIFEST, what, "/status")
-
-
 @rule("TP525", "manifest")
 def recorded_fields(run: ValidRun, check: Checker) -> None:
     """Check that a run has every optional field, marked by `x-recorded`, that the recorder of its version writes."""
     version = run.manifest["schema_version"]
     if not run.succeeded or version == "1.0":
         return
+
+    def report(file: str, holder: str, fields: Document, names: Sequence[str], pointer: str, line: int | None) -> None:
+        if missing := [name for name in names if name not in fields]:
+            check.report(file, f"{holder} lacks {join_words(missing, last='and')}.", pointer or None, line=line)
+
     rollouts, objective = run.draws_completions, get_path(run.config, "objective") or {}
     recorded = {
         "always": True,
@@ -194,7 +194,7 @@ def recorded_fields(run: ValidRun, check: Checker) -> None:
     conditions = {condition for condition, holds in recorded.items() if holds}
     for number, event in enumerate(run.log or (), start=1):
         names = schema("log_record")["properties"]["fields"]["x-recorded"].get(event["event"], ())
-        _report_missing(check, LOG, f"The event {event['event']}", event["fields"], names, "/fields", number)
+        report(LOG, f"The event {event['event']}", event["fields"], names, "/fields", number)
     for file, kind, rows in (
         (MANIFEST, "run_manifest", [(None, "", run.manifest)]),
         (EVAL_SUMMARY, "eval_summary", [(None, "", run.eval_summary)] if run.eval_summary else []),
@@ -208,7 +208,7 @@ def recorded_fields(run: ValidRun, check: Checker) -> None:
             has_output = row.get("output_tokens") and row["error"] is None
             for group, names in (with_output if has_output else fields).items():
                 holder = ".".join(group) or (file if line is None else f"Row {line}")
-                _report_missing(check, file, holder, get_path(row, *group), names, pointer + pointer_to(group), line)
+                report(file, holder, get_path(row, *group), names, pointer + pointer_to(group), line)
 
 
 @cache
@@ -222,13 +222,6 @@ def _recorded_fields(kind: str, version: str, conditions: frozenset[str]) -> dic
             if inner.get("x-recorded") in conditions and inner.get("x-since", "1.0") <= version:
                 fields[group].append(name)
     return fields
-
-
-def _report_missing(
-    check: Checker, file: str, holder: str, fields: Document, names: Sequence[str], pointer: str, line: int | None
-) -> None:
-    if missing := [name for name in names if name not in fields]:
-        check.report(file, f"{holder} lacks {join_words(missing, last='and')}.", pointer or None, line=line)
 
 
 @rule("TP525", "manifest", "config", "training")

@@ -310,12 +310,11 @@ def known_model(run: ValidRun, check: Checker) -> None:
     # A quantised base packs several parameters into one number.
     if run.training and get_path(run.config, "method", "base") in (None, "plain"):
         stated["parameters"] = run.model["parameters"] - added
-    published = {"family": registry.published_family(name), "parameters": registry.published_parameters(name)}
     bare = stated | {"family": None if family is None else family.removesuffix("_text")}
     for found, known, source, code in (
         (stated, registry.BUILT_IN_MODELS.get(name, {}), f"the built-in model {name}", "TP383"),
-        (bare, published, f"the published {name}", "TP384"),
+        (bare, registry.published_model(name), f"the published {name}", "TP384"),
     ):
         for key, value in known.items():
-            if value is not None and found.get(key) is not None:
+            if found.get(key) is not None:
                 check.equal(MANIFEST, f"/model/{key}", found[key], value, source, code=code)

@@ -23,6 +23,7 @@ from evidence.rules.checker import Checker, ValidRun, rule
 from evidence.rules.results import report_rows
 from evidence.run import Document, Run, same
 from evidence.scores import recompute
+from evidence.scores.intervals import BY_PROMPT
 from evidence.scores.overlap import row_texts
 from evidence.scores.reading import PatternError, Scoring, accepted_answers, expected_line, read_scoring
 from evidence.scores.recompute import MORE_SAMPLES, compute_scores, iter_answers
@@ -73,7 +74,8 @@ def scores(run: ValidRun, check: Checker) -> None:
     """Compute every score again from the predictions."""
     samples = run.eval_summary["generation"].get("samples", 1)
     for model in evaluated_models(run):
-        computed = compute_scores(model.rows, samples, by_prompt=recompute.is_clustered_by_prompt(model.stated))
+        interval = model.stated["metrics"]["exact_match"]["interval"]  # Earlier versions did not cluster equal prompts.
+        computed = compute_scores(model.rows, samples, by_prompt=interval is None or interval["method"] == BY_PROMPT)
         stated = {key: model.stated[key] for key in ("metrics", "groups", "sampled") if key in model.stated}
         for path, found, expected in _differences(stated, computed):
             check.equal(EVAL_SUMMARY, model.pointer + pointer_to(path), found, expected, model.file)

@@ -86,12 +86,6 @@ def compute_scores(rows: Sequence[Row], samples: int = 1, *, by_prompt: bool = T
     return scores | ({"sampled": _sampled_scores(rows, samples, clusters, method)} if samples > 1 else {})
 
 
-def is_clustered_by_prompt(stated: Row) -> bool:
-    """Return whether the scores of an eval summary treat equal prompts as one cluster. Earlier versions did not."""
-    interval = stated["metrics"]["exact_match"]["interval"]
-    return interval is None or interval["method"] == BY_PROMPT
-
-
 def is_right(row: Row) -> bool:
     """Return whether a prediction counts as correct. An item without an output does not."""
     return bool(row["correct"]) and row["error"] is None
@@ -140,19 +134,17 @@ def pass_at_k(samples: int, right: int, k: int) -> float:
     return 1 - math.comb(samples - right, k) / math.comb(samples, k)
 
 
-def majority_answer(answers: Sequence[str | None], scoring: Scoring) -> str | None:
-    """Return the most frequent answer (the earliest on a tie) by the comparison of the scoring, or None without any."""
+def majority_fields(answers: Sequence[str | None], scoring: Scoring, accepted: Sequence[str]) -> dict[str, Any]:
+    """Return `majority_answer` (the earliest on a tie, None without any) and `majority_correct` of a prediction row.
+
+    Answers are compared as in scoring: the majority of 7, 8, 8.0 is 8 if answers are numbers.
+    """
     counts: dict[str, int] = {}
     for answer in answers:
         if answer is not None:
             same = next((other for other in counts if scoring.is_right(answer, (other,))), answer)
             counts[same] = counts.get(same, 0) + 1
-    return max(counts, key=counts.__getitem__, default=None)
-
-
-def majority_fields(answers: Sequence[str | None], scoring: Scoring, accepted: Sequence[str]) -> dict[str, Any]:
-    """Return `majority_answer` and `majority_correct` of a prediction row."""
-    majority = majority_answer(answers, scoring)
+    majority = max(counts, key=counts.__getitem__, default=None)
     return {"majority_answer": majority, "majority_correct": scoring.is_right(majority, accepted)}
 
 
