@@ -201,9 +201,6 @@ def values_agree(one: Fact, two: Fact) -> bool:
     return rounds_to(left, right) if one.name.startswith("result.") else math.isclose(left, right, rel_tol=1e-9)
 
 
-# Contradictions
-
-
 def _problem(run: ImportedRun, source: Citation, code: str, what: str, expected: str | None = None) -> Problem:
     file = str(run.path / source.file)
     return problem_of(code, file=file, what=what, expected=expected, line=source.line, pointer=source.pointer)
@@ -218,9 +215,6 @@ _FAMILY = re.compile("|".join(COMPARED["families"]))
 _SIZE = re.compile(r"(?<![a-z0-9.])(?:\d+(?:\.\d+)?[bm]|medium|large|xl)(?![a-z0-9])")
 _PLATFORM = re.compile(r"tpu|cpu|(?P<gpu>gpu|cuda|nvidia|rtx|tesla|t4|p100|a100|h100|l4)")
 _CHIP = re.compile(r"\b(?:[ahb][12]0{1,2}0?|v100|p100|k80|t4|l4|l40s?|a10g?|a40|a6000|rtx ?\d{4}(?: ?ti)?|v[2-6]e)\b")
-
-_END_FILES = {"trainer_state.json", "all_results.json", "train_results.json", "eval_results.json"}
-"""Files of the Hugging Face Trainer that state the last `epoch`."""
 
 
 def _check_fact(run: ImportedRun, name: str) -> Iterator[Problem]:
@@ -247,7 +241,7 @@ def _check_fact(run: ImportedRun, name: str) -> Iterator[Problem]:
 
 def _is_comparable(run: ImportedRun, fact: Fact) -> bool:
     name, groups = fact.name, [part for part in (fact.source.pointer or "").split("/")[1:-1] if not part.isdigit()]
-    if name == "training.epochs_done" and fact.source.file.rpartition("/")[2] not in _END_FILES:
+    if name == "training.epochs_done" and fact.source.file.rpartition("/")[2] not in TABLE["paths"]["end_files"]:
         return False
     # A log states the end of one of several parts, and a summary of W&B the last loss that was logged.
     is_of_part = name == "run.status" and run.files[fact.source.file].tool == Tool.CONSOLE
@@ -457,10 +451,6 @@ def _check_end(run: ImportedRun) -> Iterator[Problem]:
 
 # Answers and their scores
 
-_OTHER_MODEL = re.compile(
-    r"(?:^|[^a-z])(?:baseline|base|before|untrained|pretrained|previous|reference|parent|teacher|zero_?shot)(?:[^a-z]|$)"
-)
-
 
 def _check_answers(run: ImportedRun) -> Iterator[Problem]:
     """Yield problems for scores, counts and marks that the answers do not give."""
@@ -509,7 +499,7 @@ def _is_of_answers(run: ImportedRun, score: Score, count: int) -> bool:
     is_of_more = any(not isinstance(number, str) and number > count for number in items)
     last_row = max((row.source.line or 0 for row in reading.metrics), default=0)
     is_during_training = score.source.pointer is None and (score.source.line or 0) < last_row
-    is_other = bool(score.checkpoint or _OTHER_MODEL.search(score.source.file.lower()))
+    is_other = bool(score.checkpoint) or has_word("other_model", score.source.file)
     # A score inside a group is of one task; it belongs to answers whose file names the same task and time.
     metric, _, words = _identify(score.name, score.source.file if "." in score.name else "")
     is_share = metric in keys.GRADED | EXACT and words <= _label(run.predictions[0].source.file)

@@ -31,8 +31,9 @@ _SCORE_PREFIX = re.compile(r"^(?:best_)?(?:eval|test|val|predict|final|overall|m
 _BEST_LOSS = re.compile(r"best_(?:eval|val|valid|validation|dev|test)_loss")
 _LIGHTNING_RATE = re.compile(r"lr_(?:adam|sgd|adafactor|lion|lamb|rmsprop)\w*")
 _WORDS = {
-    name: re.compile(rf"(?:^|{between})(?:{'|'.join(TABLE['words'][name])})(?:{between}|$)")
-    for name, between in (("example", "_"), ("other_subject", "_"), ("timing", "_"), ("evaluation", "[^a-z]"))
+    kind: re.compile(rf"(?:^|{between})(?:{'|'.join(words)})(?:{between}|$)")
+    for group, between in (("in_keys", "_"), ("in_names", "[^a-z]"))
+    for kind, words in TABLE[group].items()
 }
 
 
@@ -68,7 +69,7 @@ def is_unused_device(name: str, value: object) -> bool:
 
 def has_word(kind: str, name: str) -> bool:
     """Return whether a key, group or file name has one of the words of this kind in `keys.toml`."""
-    return _WORDS[kind].search(name.lower() if kind == "evaluation" else plain(name)) is not None
+    return _WORDS[kind].search(name.lower() if kind in TABLE["in_names"] else plain(name)) is not None
 
 
 def metric_name(key: str) -> str:

@@ -6,8 +6,10 @@ import json
 import re
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from itertools import product
 from typing import Any, Literal
 
 import re2
@@ -154,17 +156,13 @@ def can_capture(pattern: str, text: str) -> bool:
 def _first_group(pattern: str) -> str | None:
     """Return the first capturing group of a valid pattern as a pattern with the same flags, or None without a group."""
     flags = re.match(r"\(\?[a-zA-Z]+\)", pattern)
-    for opened in re.finditer(r"\\.|\((?!\?)|\(\?P?<\w+>", pattern, re.DOTALL):
-        if opened[0].startswith("\\"):
-            continue
-        for closed in re.finditer(r"\)", pattern):
-            if closed.start() >= opened.end():
-                inner = pattern[opened.end() : closed.start()]
-                try:
-                    re2.compile(inner, _OPTIONS)
-                except re2.error:
-                    continue
-                return (flags[0] if flags else "") + f"(?:{inner})"
+    found = re.finditer(r"\\.|\((?!\?)|\(\?P?<\w+>", pattern, re.DOTALL)
+    opened = [group.end() for group in found if not group[0].startswith("\\")]
+    closed = [group.start() for group in re.finditer(r"\)", pattern)]
+    for begin, end in product(opened, closed):
+        with suppress(re2.error):
+            if begin <= end and re2.compile(pattern[begin:end], _OPTIONS):
+                return (flags[0] if flags else "") + f"(?:{pattern[begin:end]})"
     return None
 
 
