@@ -70,7 +70,6 @@ class Reward:
     missing: Callable[[Row], str | None] = lambda _row: None
     low: float = 0.0
     high: float = 1.0
-    needs_answer: bool = False
     is_ours: bool = True
 
     def score(self, attempt: Attempt) -> float:
@@ -161,7 +160,7 @@ def exact(scoring: Scoring) -> Reward:
     def compute(attempt: Attempt) -> float:
         return float(scoring.is_right(scoring.read(attempt.text), gold_answers(attempt.row, scoring)))
 
-    return Reward(compute=compute, missing=_missing_gold(scoring), needs_answer=True)
+    return Reward(compute=compute, missing=_missing_gold(scoring))
 
 
 def numeric(scoring: Scoring, *, tolerance: float = TOLERANCE) -> Reward:
@@ -175,7 +174,7 @@ def numeric(scoring: Scoring, *, tolerance: float = TOLERANCE) -> Reward:
         answer, golds = scoring.read(attempt.text), gold_answers(attempt.row, scoring)
         return float(answer is not None and any(scoring.is_near(answer, gold, tolerance, least=0) for gold in golds))
 
-    return Reward(compute=compute, missing=_missing_gold(replace(scoring, compare="numeric")), needs_answer=True)
+    return Reward(compute=compute, missing=_missing_gold(replace(scoring, compare="numeric")))
 
 
 def form(scoring: Scoring, *, tags: tuple[str, ...] | None = None, regex: str | None = None) -> Reward:

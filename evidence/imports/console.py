@@ -56,13 +56,14 @@ def read_log(text: Text, file: str, where: str) -> FileReading:
     log = _Log(file)
     for line in kept:
         log.read_line(line)
-    reading = FileReading(facts=list(log.facts.values()), metrics=log.rows, scores=log.scores)
+    reading = FileReading(
+        facts=list(log.facts.values()), metrics=log.rows, scores=log.scores, template=opening is not None
+    )
     if opening is not None:
         quoted = f"“{opening.text.strip()[:60]}” marks a template"
         opens = "The file is named as an example" if is_example_file(where) else quoted
         what = f"{opens}; not read: {quantity(len(template), 'line')}."
         reading.problems = [problem_of("TP518", file=where, what=what, line=opening.number)]
-        reading.template = True
     if log.rows or log.facts or log.scores or opening:
         reading.tool = Tool.CONSOLE
     return reading

@@ -1,4 +1,4 @@
-"""Import a folder of another tool: copy its files to `original/` and write their contents to `import.json`.
+"""Import a folder of another tool: copy its files to `original/`, write their contents to `import.json`, and check it.
 
 There is no `run_manifest.json`, because trainproof did not carry the run out. The folder appears whole or not at all.
 """

@@ -1,4 +1,4 @@
-"""Check that a run's documents agree on which run they describe: ids, devices, ending, log, examples and figures."""
+"""Check that a run's documents agree: ids, devices, ending, log, examples, figures, settings and repeated facts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Check that result, tokens, speed, learning rate, memory and times agree with the rows of metrics.jsonl."""
+"""Check that result, tokens, speed, learning rate, memory, times and the chain of states agree with metrics.jsonl.
+
+Only repeating the run confirms the hash of a state; the links show that no entry was changed by itself.
+"""
 
 from __future__ import annotations
 
