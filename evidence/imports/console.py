@@ -56,9 +56,8 @@ def read_log(text: Text, file: str, where: str) -> FileReading:
     log = _Log(file)
     for line in kept:
         log.read_line(line)
-    reading = FileReading(
-        facts=list(log.facts.values()), metrics=log.rows, scores=log.scores, template=opening is not None
-    )
+    reading = FileReading(template=opening is not None)
+    reading.facts, reading.metrics, reading.scores = list(log.facts.values()), log.rows, log.scores
     if opening is not None:
         quoted = f"“{opening.text.strip()[:60]}” marks a template"
         opens = "The file is named as an example" if is_example_file(where) else quoted

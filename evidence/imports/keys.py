@@ -8,6 +8,7 @@ import re
 import tomllib
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from importlib.resources import files
 from typing import Any
 
@@ -162,9 +163,7 @@ def to_number(value: Any) -> int | float | None:
 
 def count_decimals(value: float) -> int:
     """Count the decimals that Python prints: 2 for 0.25, 5 for 1e-05, 0 for 3."""
-    mantissa, _, exponent = repr(float(value)).partition("e")
-    fraction = mantissa.partition(".")[2]
-    return max(0, (0 if fraction == "0" else len(fraction)) - int(exponent or 0))
+    return max(0, -int(Decimal(repr(float(value))).normalize().as_tuple().exponent))
 
 
 def rounds_to(one: float, other: float, *, min_decimals: int = 0) -> bool:
