@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from evidence.imports import keys
 from evidence.imports.documents import MEAN_NOTE, SUMMARY_FACTS, is_trainer_summary
@@ -49,7 +49,7 @@ _TRAINING = re.compile(r"\b(?:train|fine-?tun)", re.IGNORECASE)
 
 def read_log(text: Text, file: str, where: str) -> FileReading:
     """Read a log, except for examples and empty templates; `where` is the name of the file in problems."""
-    lines = [replace(line, text=line.text[:_LONGEST_LINE]) for line in text.lines()]
+    lines = [Line(line.number, line.text[:_LONGEST_LINE]) for line in text.lines()]
     kept, template, opening = split_templates(lines)
     if is_example_file(file):
         kept, template, opening = [], lines, opening or next(iter(lines), None)

@@ -7,10 +7,9 @@ import math
 import re
 import tomllib
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 from evidence.imports.run import Scalar
 from schemas.problems import pointer_to
@@ -184,16 +183,14 @@ def rounds_to(one: float, other: float, *, min_decimals: int = 0) -> bool:
     return abs(one - other) <= (1.0 if can_be_cut else 0.5) * 10.0**-places + slack
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """One line with its number, without colours; progress bars cut a line into several pieces."""
 
     number: int
     text: str
 
 
-@dataclass(frozen=True)
-class Text:
+class Text(NamedTuple):
     """A decoded file and the name of its encoding."""
 
     text: str
