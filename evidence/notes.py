@@ -36,7 +36,7 @@ class Notes:
 
 @dataclass(frozen=True, kw_only=True)
 class NotesEdit:
-    """Tags to add and remove, a new note, and whether to archive (True) or restore (False) runs; None: no change."""
+    """Changes of notes: tags, note, and whether to archive (True) or restore (False) the run. None keeps a value."""
 
     add: tuple[str, ...] = ()
     remove: tuple[str, ...] = ()

@@ -93,7 +93,7 @@ def target_names() -> tuple[str, ...]:
 
 
 def load_target(name: str) -> Target:
-    """Return the built-in target of this name, or that of a user's YAML file; raise ProblemError if it is not valid."""
+    """Load a built-in target by name or a user's YAML file by path; raise ProblemError if it is not valid."""
     if name in targets():
         return targets()[name]
     if not Path(name).is_file():

@@ -241,7 +241,7 @@ def _check_contents(run: Run, document: dict[str, Any], view: ImportedRun, chang
 
 
 def _without_files(items: list[Any], names: set[str]) -> list[tuple[str, Any]]:
-    """Return file and statement of each entry of a part of import.json, but not of these files."""
+    """Return (file, statement) pairs of a part of import.json, without those of some files."""
     return [
         (file, item["name"] if "files" in item else item)
         for item in items

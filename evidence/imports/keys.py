@@ -1,4 +1,4 @@
-"""Decode other tools' files, and recognise their keys, numbers and templates, most of them by `keys.toml`."""
+"""Decode other tools' files and recognise their keys, numbers and templates, with the tables in `keys.toml`."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class Prediction:
 class FileReading:
     """Contents of one file in its order; `tool` is None if it was not recognised.
 
-    A `template` is an example or has unfilled placeholders. A file that `needs_package` was not read for lack of one.
+    A `template` is an example or has unfilled placeholders. `needs_package` means that an optional package is missing.
     """
 
     tool: str | None = None

@@ -268,7 +268,7 @@ def unlisted_files(run: Run) -> tuple[str, ...]:
 
 @rule("TP602")
 def leftover_files(run: ValidRun, check: Checker) -> None:
-    """Warn about unlisted files, note temporary ones, and refuse an import.json beside a manifest."""
+    """Report unlisted files, temporary files and an import.json next to a manifest."""
     what = "The folder holds both import.json and run_manifest.json."
     check.require(not {layout.IMPORT, MANIFEST} <= set(run.files), layout.IMPORT, what, code="TP376")
     for name in unlisted_files(run):

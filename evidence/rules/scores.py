@@ -331,7 +331,7 @@ _COLLAPSED_FRACTION = 0.9
 
 @dataclass(frozen=True)
 class RewardedRun:
-    """The roll-outs of a run, and the rewards of its objective; `scoring` is None if no document states it."""
+    """Rollouts of a run with the rewards of its objective; `scoring` is None if it is unknown."""
 
     run: Run
     rollouts: Sequence[Document]
