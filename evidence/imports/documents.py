@@ -43,7 +43,7 @@ def read_json_file(text: Text, file: str, where: str) -> FileReading:
     parsed = parse_json(text.text, where)
     if not parsed.is_read and text.text.count("\n") > 1 and (rows := read_rows_file(text, file, where)).tool:
         return rows
-    return read_value(parsed, file, where)
+    return read_value(parsed, file, where) if parsed.is_read else FileReading(problems=list(parsed.problems))
 
 
 def read_yaml_file(text: Text, file: str, where: str) -> FileReading:
@@ -109,8 +109,6 @@ def read_rows(values: Sequence[tuple[int, Any]], file: str, *, tool: str = "JSON
 
 def read_value(parsed: ParseResult, file: str, where: str, *, tool: str = "JSON document") -> FileReading:
     """Read a parsed document."""
-    if not parsed.is_read:
-        return FileReading(problems=list(parsed.problems))
     value, lines = parsed.value, parsed.lines
     document = value if isinstance(value, dict) else {}
     if isinstance(document.get("log_history"), list) and "global_step" in document:

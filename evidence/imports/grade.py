@@ -345,7 +345,7 @@ def _identify(name: str, file: str) -> tuple[str, str, frozenset[str]]:
     """
     splits, parts = COMPARED["splits"], {part: _split_off(part) for part in name.split(".")}
     scored = (each for each in parts.values() if each[1] in keys.SCORES | {"loss"})
-    split, metric = next(scored, list(parts.values())[-1])
+    split, metric = next(scored, _split_off(name.rpartition(".")[2]))
     groups = "_".join(part for part, each in parts.items() if each != (split, metric))
     named = {splits[word] for word in re.split(r"[^a-z0-9]+", file.rpartition("/")[2].lower()) if word in splits}
     named = named - {"eval"} or named  # `eval_test.json` is an evaluation, of test.

@@ -62,9 +62,7 @@ def write_run(
     config = merged(config_of(run_id, steps, mode, seed, items, baseline=baseline), changes.get("config", {}))
     _write_text(folder / layout.CONFIG, yaml.safe_dump(config, sort_keys=False))
     write_document(folder / layout.PLAN, merged(plan_of(config, started), changes.get("plan", {})))
-    write_document(
-        folder / layout.FIRST_EXAMPLES, merged(first_examples_of(run_id), changes.get("first_examples", {}))
-    )
+    write_document(folder / layout.FIRST_EXAMPLES, merged(first_examples_of(run_id), changes.get("first_examples", {})))
     write_rows(folder / layout.METRICS, rows)
     write_rows(folder / layout.LOG, log_rows(run_id, status, done, started, end))
     if items:
