@@ -32,10 +32,7 @@ def missing(extra: Extra) -> list[str]:
 
 
 def install_command(*extras: Extra) -> str:
-    """Return the command that adds extras to this installation, from where it was installed (PEP 610).
-
-    For an installation from the folder /home/me/trainproof: `pip install "/home/me/trainproof[train]"`.
-    """
+    """Return the command that adds extras to this installation, from where it was installed (PEP 610)."""
     from importlib.metadata import distribution
     from urllib.parse import urlsplit
     from urllib.request import url2pathname

@@ -16,11 +16,11 @@ import numpy as np
 from evidence import layout
 from evidence.hashes import sha256_file
 from evidence.imports.grade import grade_tool_run
+from evidence.imports.importing import TAMPERED, import_findings
 from evidence.imports.run import ImportedRun
 from evidence.rules.across import Fingerprint, compute_fingerprint, find_copies
 from evidence.rules.checker import check
 from evidence.rules.files import REQUIRED, placeholders
-from evidence.rules.imported import TAMPERED, import_findings
 from evidence.run import Run
 from schemas.problems import MAX_PER_KIND, Problem, problem_of, worst_first
 from schemas.reading import column

@@ -36,10 +36,7 @@ class Notes:
 
 @dataclass(frozen=True, kw_only=True)
 class NotesEdit:
-    """Tags to add and to remove, a new note, and whether to archive (True) or restore (False) a run.
-
-    None leaves the note, or whether the run is archived, as it is.
-    """
+    """Changes of notes: tags, note, and whether to archive (True) or restore (False) the run. None keeps a value."""
 
     add: tuple[str, ...] = ()
     remove: tuple[str, ...] = ()
@@ -48,11 +45,7 @@ class NotesEdit:
 
 
 def read_notes(folder: Path) -> Notes:
-    """Read the notes of a run folder.
-
-    Raises:
-        ProblemError: notes.json exists and is not valid (exit code 1).
-    """
+    """Read the notes of a run folder; raise ProblemError if notes.json is not valid."""
     path = folder / layout.NOTES
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise ProblemError([_unchanged(path, "notes.json is a link or a folder, not a file.")])

@@ -21,8 +21,8 @@ from schemas.catalog import DATASETS, EVAL_SETS
 from schemas.reading import read_rows
 
 BUILT_IN_MODELS: Mapping[str, Mapping[str, Any]] = {
-    "demo": {"family": "gemma", "parameters": 1_123_456, "weights": "random"},
-    "tiny-gpt2": {"family": "gpt2", "parameters": 169_728, "weights": "random"},
+    "demo": {"family": "gemma", "weights": "random", "parameters": 1_123_456},
+    "tiny-gpt2": {"family": "gpt2", "weights": "random", "parameters": 169_728},
 }
 _DATA = Path(__file__).parents[1] / "trainer" / "data" / "builtin"
 _KNOWN_MODELS = Path(__file__).parent / "known_models"
@@ -124,17 +124,11 @@ def known_model_folder(name: str) -> Path | None:
     return None if known is None else _KNOWN_MODELS / known.replace("/", "--")
 
 
-def published_parameters(name: str) -> int | None:
-    """Return the published parameter count of a known model, tied ones counted once, or None."""
-    known = _names().get(name.lower())
-    return None if known is None else int(published_models()[known]["parameters"])
-
-
 @cache
-def published_family(name: str) -> str | None:
-    """Return the `model_type` of a known model, or None; text-only Gemma 3 counts as `gemma3`."""
-    folder = known_model_folder(name)
-    if folder is None:
-        return None
+def published_model(name: str) -> Mapping[str, Any]:
+    """Return family and parameters of a known model, tied ones counted once; text-only Gemma 3 counts as `gemma3`."""
+    if (folder := known_model_folder(name)) is None:
+        return {}
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    return str(config["model_type"]).removesuffix("_text")
+    family = str(config["model_type"]).removesuffix("_text")
+    return {"family": family, "parameters": int(published_models()[_names()[name.lower()]]["parameters"])}

@@ -1,7 +1,6 @@
-"""Reward functions for reinforcement learning.
+"""Reward functions for reinforcement learning, which the trainer and the checker compute.
 
-The trainer rewards completions with these functions, and the checker recomputes the rewards. To add a reward, write a
-function that takes the scoring and keyword-only options and returns a `Reward`, and add it to `REWARDS`.
+To add a reward, write a function that takes the scoring and keyword-only options, and add it to `REWARDS`.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from importlib.util import find_spec
-from itertools import pairwise
+from itertools import chain, pairwise, repeat
 from pathlib import Path
 from typing import Any, Literal
 
@@ -49,10 +48,7 @@ LOGGED_ROLLOUTS = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """Input of a reward function: a completion without its end token, and its dataset row.
-
-    If `finished` is false, the completion was cut off before an end token.
-    """
+    """Input of a reward function: a completion without its end token, cut off unless `finished`, and its row."""
 
     prompt: str
     text: str
@@ -64,11 +60,8 @@ class Attempt:
 class Reward:
     """A reward function with its weight.
 
-    Attributes:
-        compute: Pure function from an attempt to a number from `low` to `high`; a gold answer gets `high`.
-        missing: Describes what a row lacks for this reward ("lacks a …"), or returns None.
-        needs_answer: Whether rows need a gold answer.
-        is_ours: Whether the checker recomputes the reward. It never executes third-party code.
+    `compute` is a pure function from an attempt to a number from `low` to `high`; a gold answer gets `high`. `missing`
+    describes what a row lacks ("lacks a …"). The checker only recomputes rewards that are `is_ours`.
     """
 
     compute: Callable[[Attempt], float]
@@ -77,22 +70,17 @@ class Reward:
     missing: Callable[[Row], str | None] = lambda _row: None
     low: float = 0.0
     high: float = 1.0
-    needs_answer: bool = False
     is_ours: bool = True
 
     def score(self, attempt: Attempt) -> float:
-        """Compute the reward of an attempt.
-
-        Raises:
-            ProblemError: The function raised, or did not return a finite number in its range.
-        """
+        """Compute the reward of an attempt; raise ProblemError without a finite number in the range of the reward."""
         try:
             value = self.compute(attempt)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a user's function may raise anything, even SystemExit
             reason = f"raises {type(error).__name__}: {error}".removesuffix(": ")
-            raise ProblemError([self._problem(reason, attempt, error)]) from error
+            raise ProblemError([self._problem(reason, attempt, traceback.extract_tb(error.__traceback__))]) from error
         number = _to_finite_float(value)
         if number is None or not self.low <= number <= self.high:
             reason = "is not a finite number" if number is None else f"is outside {self.low:g} to {self.high:g}"
@@ -101,10 +89,10 @@ class Reward:
             raise ProblemError([replace(problem, what=f"{problem.what} The type is {kind}.")])
         return number
 
-    def _problem(self, reason: str, attempt: Attempt, error: BaseException | None = None) -> Problem:
-        frames = traceback.extract_tb(error.__traceback__)[1:] if error is not None else []
-        at = next((frame for frame in reversed(frames) if frame.filename == frames[0].filename), None)
-        file, line = ("", None) if at is None else (at.filename, at.lineno)
+    def _problem(self, reason: str, attempt: Attempt, frames: Sequence[traceback.FrameSummary] = ()) -> Problem:
+        """Describe an error, with the last line of the user's own file among the frames after `score`."""
+        file = frames[1].filename if len(frames) > 1 else ""
+        line = next((frame.lineno for frame in reversed(frames[1:]) if frame.filename == file), None)
         what = f"The reward {self.name} {reason}, for the prompt {format_value(attempt.prompt)} and the completion "
         return problem_of("TP906", file=file, line=line, what=f"{what}{format_value(attempt.text)}.")
 
@@ -121,13 +109,10 @@ def _to_finite_float(value: Any) -> float | None:
 
 
 def gold_answers(row: Row, scoring: Scoring) -> tuple[str, ...]:
-    """Return the gold answers of a dataset row.
+    """Return the gold answers of a dataset row: `final_answer`, or the answer in the target completion.
 
-    This is `final_answer`, or the answer extracted from the target completion, or the whole completion if it is one
-    short line without an extractable answer.
+    A completion of one short line without an extractable answer is an answer as a whole.
 
-    >>> gold_answers({"prompt": "2+2?", "completion": "<answer>4</answer>"}, Scoring())
-    ('4',)
     >>> gold_answers({"prompt": "2+2?", "completion": "4"}, Scoring()), gold_answers({"prompt": "Hi"}, Scoring())
     (('4',), ())
     """
@@ -150,21 +135,32 @@ class OptionError(Exception):
         self.key = key
 
 
-def exact(scoring: Scoring) -> Reward:
-    """Reward 1 for a right answer, extracted and compared as in the evaluation."""
+def _require_range(key: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        reason = f"is {value:,}, but must be from {low:,} to {high:,}"
+        raise OptionError(reason, key)
+
+
+def _missing_gold(scoring: Scoring) -> Callable[[Row], str | None]:
+    """Return the function that describes which gold answer a row lacks."""
 
     def missing(row: Row) -> str | None:
         answers = gold_answers(row, scoring)
         if not answers:
             return f"lacks a gold answer: a final_answer, or a completion with an answer read as {scoring.describe()}"
-        if not any(map(scoring.can_compare, answers)):
-            return f"has the gold answer {format_value(answers[0])}, but answers are compared as numbers"
-        return None
+        is_number = any(map(scoring.can_compare, answers))
+        return None if is_number else f"has the gold answer {format_value(answers[0])}, which is not a number"
+
+    return missing
+
+
+def exact(scoring: Scoring) -> Reward:
+    """Reward 1 for a right answer, extracted and compared as in the evaluation."""
 
     def compute(attempt: Attempt) -> float:
         return float(scoring.is_right(scoring.read(attempt.text), gold_answers(attempt.row, scoring)))
 
-    return Reward(compute=compute, missing=missing, needs_answer=True)
+    return Reward(compute=compute, missing=_missing_gold(scoring))
 
 
 def numeric(scoring: Scoring, *, tolerance: float = TOLERANCE) -> Reward:
@@ -172,32 +168,20 @@ def numeric(scoring: Scoring, *, tolerance: float = TOLERANCE) -> Reward:
 
     The sign counts, and only 0 is near 0. With a tolerance of 0.05, 97 and 104 are near 100, and −100 is not.
     """
-    if not 0 <= tolerance <= 1:
-        reason = f"is {tolerance:g}, but must be from 0 to 1"
-        raise OptionError(reason, "tolerance")
-    numbers = replace(scoring, compare="numeric")
-
-    def missing(row: Row) -> str | None:
-        answers = gold_answers(row, scoring)
-        if not answers:
-            return "lacks a gold answer"
-        if not any(map(numbers.can_compare, answers)):
-            return f"has the gold answer {format_value(answers[0])}, which is not a number"
-        return None
+    _require_range("tolerance", tolerance, 0, 1)
 
     def compute(attempt: Attempt) -> float:
         answer, golds = scoring.read(attempt.text), gold_answers(attempt.row, scoring)
         return float(answer is not None and any(scoring.is_near(answer, gold, tolerance, least=0) for gold in golds))
 
-    return Reward(compute=compute, missing=missing, needs_answer=True)
+    return Reward(compute=compute, missing=_missing_gold(replace(scoring, compare="numeric")))
 
 
 def form(scoring: Scoring, *, tags: tuple[str, ...] | None = None, regex: str | None = None) -> Reward:
     r"""Reward 1 for a finished text that matches a pattern, or that is one block of each tag in order.
 
-    There is one line break between two blocks and no other text outside them. By default the tags are `reasoning` and
-    `answer`, if the evaluation reads tags. For the tags `think` and `answer`, the text
-    `<think>a</think>\n<answer>4</answer>` gets 1.
+    For the tags `think` and `answer` that is `<think>a</think>\n<answer>4</answer>`. By default the tags are
+    `reasoning` and `answer`, if the evaluation reads tags.
     """
     if regex is not None:
         try:
@@ -224,16 +208,10 @@ def form(scoring: Scoring, *, tags: tuple[str, ...] | None = None, regex: str | 
 def length(_scoring: Scoring, *, most: int, least: int = 0, margin: int = 0) -> Reward:
     """Reward 1 for a length from `least` to `most` characters, decreasing to 0 below and over `margin` above.
 
-    A completion that was cut off gets 0. With 10 to 100 characters and a margin of 50: 5 characters get 0.5, 125 get
-    0.5, 150 and more get 0.
+    With 10 to 100 characters and a margin of 50, 5 and 125 characters get 0.5. A completion that was cut off gets 0.
     """
-    for key, value, lowest in (("least", least, 0), ("margin", margin, 0), ("most", most, 1)):
-        if not lowest <= value <= MAX_LENGTH:
-            reason = f"is {value:,}, but must be from {lowest} to {MAX_LENGTH:,}"
-            raise OptionError(reason, key)
-    if most < least:
-        reason = f"is {most:,}, but least is {least:,}"
-        raise OptionError(reason, "most")
+    for key, value, lowest in (("least", least, 0), ("margin", margin, 0), ("most", most, max(1, least))):
+        _require_range(key, value, lowest, MAX_LENGTH)
 
     def compute(attempt: Attempt) -> float:
         characters = len(attempt.text)
@@ -249,22 +227,17 @@ def length(_scoring: Scoring, *, most: int, least: int = 0, margin: int = 0) -> 
 def countdown(scoring: Scoring) -> Reward:
     """Reward 1 for an expression that computes the row's target from its numbers with + - * /, each used at most once.
 
-    Fractions are exact, division by zero gets 0, and the answer must be the expression alone. For the numbers 3, 7, 2
-    and the target 13, `3 * 2 + 7` gets 1 and `7 * 2 - 1` gets 0, since 1 is not given. Rows have a task and no gold
-    answer: `{"prompt": …, "task": {"kind": "countdown", "numbers": [3, 7, 2], "target": 13}}`.
+    Fractions are exact, and the answer must be the expression alone. For the task
+    `{"kind": "countdown", "numbers": [3, 7, 2], "target": 13}` of a row, `3 * 2 + 7` gets 1.
     """
 
-    def is_count(value: Any) -> bool:
-        return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
     def missing(row: Row) -> str | None:
-        task: Any = row.get("task")
-        if not isinstance(task, dict) or task.get("kind") != COUNTDOWN:
-            return f"has no task of the kind {COUNTDOWN}"
-        numbers = task.get("numbers")
-        if not isinstance(numbers, list) or not numbers or not all(map(is_count, numbers)):
-            return "has a countdown task without numbers, a list of integers from 0"
-        return None if is_count(task.get("target")) else "has a countdown task without a target, an integer from 0"
+        match row.get("task"):
+            case {"kind": "countdown", "numbers": [_, *_] as numbers, "target": target} if all(
+                type(value) is int and value >= 0 for value in (*numbers, target)
+            ):
+                return None
+        return f"has no task of the kind {COUNTDOWN} with numbers and a target, all integers from 0"
 
     def compute(attempt: Attempt) -> float:
         task, answer = attempt.row["task"], (scoring.read(attempt.text) or "").strip()
@@ -297,15 +270,13 @@ def _evaluate(node: ast.expr) -> Fraction:
 
 
 def reasoning_gym(scoring: Scoring) -> Reward:
-    """Reward the score from 0 to 1 of the package reasoning-gym for an answer to one of its tasks.
-
-    Some of its scorers execute the answer, so the checker never calls them.
-    """
+    """Reward the score of the package reasoning-gym, whose scorers may execute the answer, for one of its tasks."""
 
     def missing(row: Row) -> str | None:
-        task: Any = row.get("task")
-        has_entry = isinstance(task, dict) and task.get("kind") == REASONING_GYM and isinstance(task.get("name"), str)
-        return None if has_entry and isinstance(task.get("entry"), dict) else f"has no task of the kind {REASONING_GYM}"
+        match row.get("task"):
+            case {"kind": "reasoning_gym", "name": str(), "entry": dict()}:
+                return None
+        return f"has no task of the kind {REASONING_GYM}"
 
     def compute(attempt: Attempt) -> float:
         task, answer = attempt.row["task"], scoring.read(attempt.text)
@@ -323,11 +294,9 @@ def gym_scorer(task: str) -> Callable[..., Any]:
 
 def user_function(_scoring: Scoring, *, low: float = 0.0, high: float = 1.0) -> Reward:
     """Reward the return value of a user's function, from `low` to `high`."""
-    for key, value in (("low", low), ("high", high)):
-        if abs(value) > MAX_OWN_REWARD:
-            reason = f"is {value:g}, but must be from {-MAX_OWN_REWARD:g} to {MAX_OWN_REWARD:g}"
-            raise OptionError(reason, key)
-    if high <= low:
+    _require_range("low", low, -MAX_OWN_REWARD, MAX_OWN_REWARD)
+    _require_range("high", high, low, MAX_OWN_REWARD)
+    if high == low:
         reason = f"is {high:g}, but low is {low:g}"
         raise OptionError(reason, "high")
 
@@ -354,13 +323,10 @@ REWARDS: dict[str, Callable[..., Reward]] = {
 def build_rewards(
     settings: Sequence[Mapping[str, Any] | str], scoring: Scoring, *, file: str, execute: bool = True
 ) -> tuple[Reward, ...]:
-    """Build the rewards of a configuration.
+    """Build the rewards of a configuration from terms with name, weight (default 1) and options, or from names.
 
-    Args:
-        settings: Terms with name, weight (default 1) and options, or names.
-        scoring: Scoring of the evaluation.
-        file: The configuration, for messages.
-        execute: Whether to import third-party code. If not, only rewards that are `is_ours` can be computed.
+    `file` is the configuration, for messages. Unless `execute`, no third-party code is imported, and only rewards that
+    are `is_ours` can be computed.
 
     Raises:
         ProblemError: With exit code 2 and all invalid names, weights, options and functions.
@@ -369,17 +335,18 @@ def build_rewards(
     rewards: list[Reward] = []
     for number, given in enumerate(settings):
         item: Mapping[str, Any] = {"name": given} if isinstance(given, str) else given
-        pointer = f"/objective/rewards/{number}"
-        name, weight = str(item["name"]), item.get("weight", 1.0)
+        name, weight = str(item["name"]), float(item.get("weight", 1))
+
+        def report(code: str, what: str, place: str = "", expected: str | None = None, number: int = number) -> None:
+            pointer = f"/objective/rewards/{number}{place}"
+            problems.append(problem_of(code, file=file, pointer=pointer, what=what, expected=expected))
+
         if any(reward.name == name for reward in rewards):
-            problems.append(problem_of("TP902", file=file, pointer=pointer, what=f"The reward {name} is listed twice."))
-        if not isinstance(weight, int | float) or not math.isfinite(weight):
-            what = f"The weight of {name} is {format_value(weight)}."
-            problems.append(problem_of("TP902", file=file, pointer=pointer, what=what))
-            weight = 1.0
-        found, reward = _build(name, item.get("options") or {}, scoring, file, pointer, execute=execute)
-        problems += found
-        rewards.append(replace(reward, name=name, weight=float(weight)))
+            report("TP902", f"The reward {name} is listed twice.")
+        if not math.isfinite(weight):
+            report("TP902", f"The weight of {name} is {format_value(weight)}.")
+        reward = _build(name, item.get("options") or {}, scoring, report, execute=execute)
+        rewards.append(replace(reward, name=name, weight=weight))
     if not any(reward.weight > 0 for reward in rewards):
         what = "No reward has a weight above 0." if rewards else "The list of rewards is empty."
         problems.append(problem_of("TP902", file=file, pointer="/objective/rewards", what=what))
@@ -389,65 +356,52 @@ def build_rewards(
 
 
 def _build(
-    name: str, options: Mapping[str, Any], scoring: Scoring, file: str, pointer: str, *, execute: bool
-) -> tuple[list[Problem], Reward]:
+    name: str, options: Mapping[str, Any], scoring: Scoring, report: Callable[..., None], *, execute: bool
+) -> Reward:
     """Build one reward, which is unusable if there are problems."""
     function = REWARDS.get(name, user_function if ":" in name else None)
     if function is None:
-        what, expected = f"Unknown reward {name}.", f"{join_words(REWARDS)}, or module:function"
-        problem = problem_of("TP901", file=file, pointer=f"{pointer}/name", what=what, expected=expected)
-        return [problem], _NO_REWARD
-    problems, reward = _bind(function, name, options, scoring, file, f"{pointer}/options")
+        report("TP901", f"Unknown reward {name}.", "/name", f"{join_words(REWARDS)}, or module:function")
+        return _NO_REWARD
+    try:
+        reward = _bind(function, options, scoring)
+    except OptionError as error:
+        subject = f"{error.key} of the reward {name}" if error.key else f"The reward {name}"
+        report("TP903", f"{subject} {error}.", f"/options/{error.key}" if error.key else "/options")
+        return _NO_REWARD
     if execute and function is user_function:
         try:
             reward = replace(reward, compute=_import_function(name))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - a user's module may raise anything, SystemExit too
-            what = f"The reward {name} cannot be called: {type(error).__name__}: {error}."
-            problems.append(problem_of("TP904", file=file, pointer=f"{pointer}/name", what=what))
+            report("TP904", f"The reward {name} cannot be called: {type(error).__name__}: {error}.", "/name")
     if execute and function is reasoning_gym and find_spec(GYM_PACKAGE) is None:
-        what = f"The reward {name} needs the package reasoning-gym, which is not installed."
-        problems.append(problem_of("TP907", file=file, pointer=pointer, what=what))
-    return problems, reward
+        report("TP907", f"The reward {name} needs the package reasoning-gym, which is not installed.")
+    return reward
 
 
-def _bind(
-    function: Callable[..., Reward], name: str, options: Mapping[str, Any], scoring: Scoring, file: str, pointer: str
-) -> tuple[list[Problem], Reward]:
+def _bind(function: Callable[..., Reward], options: Mapping[str, Any], scoring: Scoring) -> Reward:
     """Call a reward function with options from a configuration, checked against its signature."""
-    problems: list[Problem] = []
-
-    def refuse(key: str | None, reason: str, expected: str | None = None) -> None:
-        what = f"The reward {name} {reason}." if key is None else f"{key} of the reward {name} {reason}."
-        at = pointer if key is None else f"{pointer}/{key}"
-        problems.append(problem_of("TP903", file=file, pointer=at, what=what, expected=expected))
-
     known = {
-        key: parameter
-        for key, parameter in inspect.signature(function).parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY
+        key: each for key, each in inspect.signature(function).parameters.items() if each.kind is each.KEYWORD_ONLY
     }
-    arguments: dict[str, Any] = {}
-    for key, parameter in known.items():
-        value = options.get(key)
-        if value is None:
-            if parameter.default is parameter.empty:
-                refuse(None, f"needs the option {key}")
-            continue
-        kind = parameter.annotation.removesuffix(" | None")
-        arguments[key] = _convert_option(kind, value)
-        if arguments[key] is None:
-            refuse(key, f"is {format_value(value)}", _OPTION_TYPES[kind])
     if unknown := [key for key in options if key not in known]:
         takes = f"takes {join_words(list(known), 'and')}" if known else "takes no options"
-        refuse(None, f"does not know {join_words(map(format_value, unknown), 'and')}; it {takes}")
-    if not problems:
-        try:
-            return [], function(scoring, **arguments)
-        except OptionError as error:
-            refuse(error.key, str(error))
-    return problems, _NO_REWARD
+        reason = f"does not know {join_words(map(format_value, unknown), 'and')}; it {takes}"
+        raise OptionError(reason)
+    arguments: dict[str, Any] = {}
+    for key, parameter in known.items():
+        kind, value = parameter.annotation.removesuffix(" | None"), options.get(key)
+        if value is None and parameter.default is parameter.empty:
+            reason = f"needs the option {key}"
+            raise OptionError(reason)
+        if value is not None and (converted := _convert_option(kind, value)) is None:
+            reason = f"is {format_value(value)}, but must be {_OPTION_TYPES[kind]}"
+            raise OptionError(reason, key)
+        if value is not None:
+            arguments[key] = converted
+    return function(scoring, **arguments)
 
 
 _OPTION_TYPES = {
@@ -489,15 +443,11 @@ def _import_function(name: str) -> Callable[[Attempt], float]:
 def find_unusable_rows(
     rewards: Sequence[Reward], rows: Sequence[Row], *, file: str, lines: Sequence[int] | None = None
 ) -> list[Problem]:
-    """Return the first problems of each reward with rows that lack something, and the number of the other ones.
-
-    `file` and `lines` (the line numbers of the rows; generated rows follow without numbers) are for messages.
-    """
+    """Return the first problems of each reward with rows that lack something; `lines` number the first rows."""
 
     def problems(reward: Reward) -> Iterator[Problem]:
-        for number, row in enumerate(rows):
+        for row, line in zip(rows, chain(lines or (), repeat(None)), strict=False):
             if (reason := reward.missing(row)) is not None:
-                line = lines[number] if lines and number < len(lines) else None
                 what = f"A row {reason}; the reward {reward.name} needs it."
                 yield problem_of("TP905", file=file, line=line, what=what)
 
@@ -515,22 +465,22 @@ def total_reward(rewards: Sequence[Reward], parts: Mapping[str, float]) -> float
 
 
 def advantages(rewards: Sequence[Sequence[float]], scale: Scale) -> list[list[float]]:
-    """Compute the advantages of the groups of a step.
+    """Compute the advantages of the groups of a step: each reward less the mean of its group, divided by the scale.
 
-    From each reward subtract the mean of its group, and divide by 1e-4 plus the sample standard deviation (with n − 1)
-    of the `group` or the whole `batch`, or by nothing for the scale `none`. A group of equal rewards gets only zeros.
+    The scale is 1e-4 plus the sample standard deviation (with n − 1) of the `group` or the whole `batch`, or 1 for
+    `none`. A group of equal rewards gets only zeros.
 
     >>> advantages([[1, 0, 0, 1]], "group")[0][0], advantages([[1, 0], [1, 1]], "none")
     (0.8658754297..., [[0.5, -0.5], [0.0, 0.0]])
     """
-    batch_divisor = _deviation([reward for group in rewards for reward in group]) + ADVANTAGE_EPSILON
+    divisors = {"none": 1.0, "batch": _deviation([reward for group in rewards for reward in group]) + ADVANTAGE_EPSILON}
     found = []
     for group in rewards:
         if not group or min(group) == max(group):
             found.append([0.0] * len(group))
             continue
         mean = math.fsum(group) / len(group)
-        divisor = {"none": 1.0, "batch": batch_divisor, "group": _deviation(group) + ADVANTAGE_EPSILON}[scale]
+        divisor = _deviation(group) + ADVANTAGE_EPSILON if scale == "group" else divisors[scale]
         found.append([(reward - mean) / divisor for reward in group])
     return found
 
@@ -558,7 +508,6 @@ _TERM = re.compile(
     r"\s*(?:(?P<weight>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*\*\s*)?(?P<name>[A-Za-z_][\w.]*(?::\w+)?)"
     r"\s*(?:\((?P<options>[^()]*)\))?\s*(?P<next>\+|$)"
 )
-_OPTION = re.compile(r"\s*(?P<key>\w+)\s*=\s*(?P<value>[^,]+?)\s*(?:,|$)")
 
 
 def parse_terms(text: str | None, *, file: str) -> list[dict[str, Any]]:
@@ -589,24 +538,19 @@ def parse_terms(text: str | None, *, file: str) -> list[dict[str, Any]]:
 def _parse_options(text: str) -> dict[str, Any] | None:
     """Parse `key=value` pairs separated by commas, or return None if they have another form."""
     found: dict[str, Any] = {}
-    place = 0
-    while place < len(text.rstrip()):
-        option = _OPTION.match(text, place)
-        if option is None:
+    for pair in text.rstrip().removesuffix(",").split(",") if text.strip() else ():
+        key, _, value = (part.strip() for part in pair.partition("="))
+        if not re.fullmatch(r"\w+", key) or not value:
             return None
         try:
-            found[option["key"]] = json.loads(option["value"])
+            found[key] = json.loads(value)
         except ValueError:
-            found[option["key"]] = option["value"]
-        place = option.end()
+            found[key] = value
     return found
 
 
 def logged_rollout_steps(steps: int, updates_per_rollout: int) -> Iterator[int]:
-    """Yield the optimizer steps, from 1, whose completions are logged: evenly spaced, with the first and the last one.
-
-    For 100 steps with one update per roll-out: 1, 6, 11, … 96 and 100. For 8 steps with two updates: 1, 3, 5 and 7.
-    """
+    """Yield the optimizer steps from 1 whose completions are logged: 1, 6, 11, … 96 and 100 of 100."""
     count = -(-steps // updates_per_rollout)
     apart = max(1, count // LOGGED_ROLLOUTS)
     for number in range(0, count, apart):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -29,15 +29,10 @@ Platform = Literal["cpu", "gpu", "tpu"]
 class Target:
     """A machine with one or several devices of one kind. None means an unknown figure or no limit.
 
-    Attributes:
-        name: Value of `--on`; `title` is for readers.
-        device_kinds: Names that JAX may use for the devices, the usual one first.
-        memory_bytes: Usable memory of one device, from `memory_source`.
-        memory_bandwidth: Bytes per second of one device.
-        peak_flops: Operations per second of one device by element type: `bfloat16` → 1.97e14.
-        interconnect: Bytes per second that one device sends to others.
-        session_seconds: Longest session; `week_seconds` is the weekly quota.
-        compiler: How the compiler names a device that is not present, or None if it cannot compile for it.
+    Memory, rates and `interconnect` are of one device, in bytes, bytes per second and operations per second by element
+    type (`bfloat16` → 1.97e14); `memory_bytes` is the usable part, from `memory_source`. `device_kinds` are the names
+    that JAX may use, the usual one first. `session_seconds` is the longest session, `week_seconds` the weekly quota,
+    and `compiler` how the compiler names a device that is not present, or None if it cannot compile for it.
     """
 
     name: str
@@ -66,20 +61,20 @@ class Target:
 def _target(document: Mapping[str, Any]) -> Target:
     """Build a target from a valid document, in bytes, seconds and operations."""
 
-    def convert(name: str, unit: int) -> Any:
-        return None if document[name] is None else document[name]["value"] * unit
+    def convert(name: str, unit: int, kind: Callable[[Any], Any] = lambda value: value) -> Any:
+        return None if document[name] is None else kind(document[name]["value"] * unit)
 
     return Target(
         **{name: document[name] for name in ("name", "title", "platform", "devices", "compiler")},
         device_kinds=tuple(document["device_kinds"]),
-        memory_bytes=int(convert("memory", GIB)),
+        memory_bytes=convert("memory", GIB, int),
         memory_source=document["memory"]["source"],
         memory_bandwidth=convert("memory_bandwidth", GB),
         peak_flops={name: figure["value"] * TERA for name, figure in document["peak"].items()},
         element_types=tuple(document["element_types"]["value"]),
         interconnect=convert("interconnect", GB),
-        host_memory_bytes=None if document["host_memory"] is None else int(convert("host_memory", GB)),
-        disk_bytes=None if document["disk"] is None else int(convert("disk", GB)),
+        host_memory_bytes=convert("host_memory", GB, int),
+        disk_bytes=convert("disk", GB, int),
         session_seconds=convert("session", HOUR_SECONDS),
         week_seconds=convert("weekly_quota", HOUR_SECONDS),
     )
@@ -98,16 +93,14 @@ def target_names() -> tuple[str, ...]:
 
 
 def load_target(name: str) -> Target:
-    """Return the built-in target of this name, or the one in the user's YAML file at this path.
-
-    Raises:
-        ProblemError: The target does not exist, or the file is not valid (exit code 2).
-    """
-    if (known := targets().get(name)) is not None:
-        return known
-    read = read_document(Path(name), "target") if Path(name).is_file() else None
-    if read is None or read.problems or read.value is None:
-        raise ProblemError(read.problems if read else [_not_found(name)], exit_code=2)
+    """Load a built-in target by name or a user's YAML file by path; raise ProblemError if it is not valid."""
+    if name in targets():
+        return targets()[name]
+    if not Path(name).is_file():
+        raise ProblemError([_not_found(name)], exit_code=2)
+    read = read_document(Path(name), "target")
+    if read.problems or read.value is None:
+        raise ProblemError(read.problems, exit_code=2)
     return _target(read.value)
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from evidence.imports import keys
 from evidence.imports.documents import MEAN_NOTE, SUMMARY_FACTS, is_trainer_summary
-from evidence.imports.run import CONSOLE, Citation, Fact, FileReading, How, MetricRow, Scalar, Score
-from evidence.imports.text import NUMBER, Line, Text, is_example_file, split_templates, to_number
+from evidence.imports.keys import NUMBER, Line, Text, is_example_file, split_templates, to_number
+from evidence.imports.run import Citation, Fact, FileReading, How, MetricRow, Scalar, Score, Tool
 from schemas.formats import quantity
 from schemas.problems import problem_of
 
 _LONGEST_LINE = 5000
-_ROW_KEYS = {"loss", "train_loss", "learning_rate", "epoch", "train_runtime", "eval_loss", "eval_runtime", "reward"}
 
 _DICT = re.compile(r"\{\s*['\"][^{}]{3,4000}\}")
 _MEMBER = re.compile(rf"['\"]([\w@./ -]{{1,80}})['\"]\s*:\s*['\"]?({NUMBER})['\"]?(?=\s*[,}}])", re.IGNORECASE)
@@ -31,9 +30,6 @@ _LOSS = re.compile(
     re.IGNORECASE,
 )
 _PAIR = re.compile(rf"\b([A-Za-z][\w./@]*(?: [a-z]\w*)?)\s*[:=]\s*({NUMBER})(?![\w%/])", re.IGNORECASE)
-_BESIDE_LOSS = {
-    *("learning_rate", "grad_norm", "reward", "mean_reward", "kl", "perplexity", "accuracy", "eval_loss", "epoch"),
-}
 _SETTING = re.compile(r"^[^A-Za-z]{0,60}([A-Za-z][\w /.-]{1,60}?)\s*(?:\([^)]*\))?\s*[:=]\s+(\S.*)$")
 _PIECES = re.compile(r"\s+\|\s+|\s{3,}|\.\s+(?=[A-Z][\w ]{1,30}[:=])")
 _RATIO = re.compile(r"(\d{1,15})\s*(?:/|of|out of)\s*(\d{1,15})\b")
@@ -53,27 +49,23 @@ _TRAINING = re.compile(r"\b(?:train|fine-?tun)", re.IGNORECASE)
 
 def read_log(text: Text, file: str, where: str) -> FileReading:
     """Read a log, except for examples and empty templates; `where` is the name of the file in problems."""
-    lines = [replace(line, text=line.text[:_LONGEST_LINE]) for line in text.lines()]
+    lines = [Line(line.number, line.text[:_LONGEST_LINE]) for line in text.lines()]
     kept, template, opening = split_templates(lines)
     if is_example_file(file):
         kept, template, opening = [], lines, opening or next(iter(lines), None)
     log = _Log(file)
     for line in kept:
         log.read_line(line)
-    problems = []
+    reading = FileReading(template=opening is not None)
+    reading.facts, reading.metrics, reading.scores = list(log.facts.values()), log.rows, log.scores
     if opening is not None:
         quoted = f"“{opening.text.strip()[:60]}” marks a template"
         opens = "The file is named as an example" if is_example_file(where) else quoted
         what = f"{opens}; not read: {quantity(len(template), 'line')}."
-        problems.append(problem_of("TP518", file=where, what=what, line=opening.number))
-    return FileReading(
-        tool=CONSOLE if log.rows or log.facts or log.scores or opening else None,
-        template=opening is not None,
-        facts=tuple(log.facts.values()),
-        metrics=tuple(log.rows),
-        scores=tuple(log.scores),
-        problems=tuple(problems),
-    )
+        reading.problems = [problem_of("TP518", file=where, what=what, line=opening.number)]
+    if log.rows or log.facts or log.scores or opening:
+        reading.tool = Tool.CONSOLE
+    return reading
 
 
 @dataclass
@@ -96,9 +88,10 @@ class _Log:
             self.in_traceback = False
             self.add("failure.error", line.text.strip()[:200], line, note="No row follows this error.")
         if heading := _HEADING.search(line.text):
-            is_training = _TRAINING.search(heading.group(1)) is not None
-            self.in_evaluation = not is_training and (self.in_evaluation or keys.is_evaluation(heading.group(1)))
-            self.stage_ended |= "Running training" in heading.group(1)
+            title = heading.group(1)
+            is_evaluation = self.in_evaluation or keys.has_word("evaluation", title)
+            self.in_evaluation = is_evaluation and not _TRAINING.search(title)
+            self.stage_ended |= "Running training" in title
         members = _dict_numbers(line.text)
         if is_trainer_summary(members):
             for key, name in SUMMARY_FACTS.items():
@@ -110,24 +103,17 @@ class _Log:
         elif row := _row_in_words(line.text):
             values, planned = row
             if planned is not None:
-                self.add("training.steps_planned", planned, line, inferred_from="The number behind the step.")
+                self.add("training.steps_planned", planned, line, how="inferred", note="The number behind the step.")
             self._add_row(values, line)
         else:
             self._read_statement(line)
 
-    def add(self, name: str, value: Scalar, line: Line, *, note: str | None = None, inferred_from: str = "") -> None:
+    def add(self, name: str, value: Scalar, line: Line, *, note: str | None = None, how: How = "stated") -> None:
         """Add a fact, unless the same was stated before."""
         name = keys.EVALUATION_NAMES.get(name, name) if self.in_evaluation else name
         name = "device.remark" if keys.is_unused_device(name, value) else name
-        how: How = "inferred" if inferred_from else "stated"
-        fact = Fact(
-            name=name,
-            value=value,
-            source=Citation(file=self.file, line=line.number),
-            how=how,
-            note=inferred_from or note,
-        )
-        self.facts.setdefault((name, value), fact)
+        source = Citation(file=self.file, line=line.number)
+        self.facts.setdefault((name, value), Fact(name=name, value=value, source=source, how=how, note=note))
 
     def _add_row(self, values: dict[str, float | None], line: Line) -> None:
         """Add a row; a new stage begins after a summary, and where the step or the epoch goes back."""
@@ -167,24 +153,20 @@ class _Log:
 def _dict_numbers(text: str) -> dict[str, float | None]:
     """Return the numbers of a printed dict or JSON object of metrics, or an empty dict.
 
-    Example:
-        >>> _dict_numbers("{'loss': 1.2, 'grad_norm': nan, 'epoch': '0.5'}")
-        {'loss': 1.2, 'grad_norm': None, 'epoch': 0.5}
+    >>> _dict_numbers("{'loss': 1.2, 'grad_norm': nan, 'epoch': '0.5'}")
+    {'loss': 1.2, 'grad_norm': None, 'epoch': 0.5}
     """
     match = _DICT.search(text) if "{" in text else None
     members = dict(_MEMBER.findall(match.group()) if match else ())
-    is_row = len(members) > 1 and not _ROW_KEYS.isdisjoint(members)
+    is_row = len(members) > 1 and any(key in members for key in keys.TABLE["words"]["row"])
     return {name: to_number(number) for name, number in members.items()} if is_row else {}
 
 
 def _row_in_words(text: str) -> tuple[dict[str, float | None], int | None] | None:
     """Return the values of a line with a step or an epoch and a loss, and the total of `step 10/200`.
 
-    Example:
-        >>> _row_in_words("Step 10/200 | loss: 2.31 | lr: 1e-05")
-        ({'step': 10, 'loss': 2.31, 'learning_rate': 1e-05}, 200)
-        >>> _row_in_words("iter 250: train loss 1.9, val loss 2.1")
-        ({'step': 250, 'loss': 1.9, 'eval_loss': 2.1}, None)
+    >>> _row_in_words("iter 250: train loss 1.9, val loss 2.1")
+    ({'step': 250, 'loss': 1.9, 'eval_loss': 2.1}, None)
     """
     losses, epoch = list(_LOSS.finditer(text)), _EPOCH.search(text)
     step = _STEP.search(text) or _COUNTED.search(text)
@@ -199,9 +181,9 @@ def _row_in_words(text: str) -> tuple[dict[str, float | None], int | None] | Non
     for loss in losses:
         name = "mean_loss" if loss.group("mean") else keys.metric_name(loss.group("name"))
         values.setdefault(name, to_number(loss.group("value")))
-    for name, number in _PAIR.findall(text):
-        if keys.metric_name(name) in _BESIDE_LOSS:
-            values.setdefault(keys.metric_name(name), to_number(number))
+    for key, number in _PAIR.findall(text):
+        if (name := keys.metric_name(key)) in keys.TABLE["words"]["beside_loss"]:
+            values.setdefault(name, to_number(number))
     total = step.group(2) if step and not epoch else None  # Beside an epoch, it may be the epoch's.
     return values, int(total.replace(",", "")) if total else None
 
@@ -209,9 +191,8 @@ def _row_in_words(text: str) -> tuple[dict[str, float | None], int | None] | Non
 def _parse_setting(text: str) -> tuple[str, Scalar] | None:
     """Return the fact that `key: value` states, or None.
 
-    Example:
-        >>> _parse_setting("   Model: gpt2 (revision: main)"), _parse_setting("  Num examples = 1,000")
-        (('model.name', 'gpt2'), ('dataset.rows', 1000))
+    >>> _parse_setting("   Model: gpt2 (revision: main)"), _parse_setting("  Num examples = 1,000")
+    (('model.name', 'gpt2'), ('dataset.rows', 1000))
     """
     match = _SETTING.match(text) if len(text) <= 200 else None
     if match is None:
@@ -231,9 +212,8 @@ def _parse_setting(text: str) -> tuple[str, Scalar] | None:
 def _parse_score(text: str) -> tuple[str, float, str | None] | None:
     """Return name, value and note of a score.
 
-    Example:
-        >>> _parse_score("Accuracy: 12/50 (24.00%)"), _parse_score("Exact match = 41.5%")
-        (('accuracy', 0.24, '12 of 50.'), ('exact_match', 0.415, '41.5 % in the source.'))
+    >>> _parse_score("Accuracy: 12/50 (24.00%)"), _parse_score("Exact match = 41.5%")
+    (('accuracy', 0.24, '12 of 50.'), ('exact_match', 0.415, '41.5 % in the source.'))
     """
     match = _SETTING.match(text) if len(text) <= 200 else None
     if match is None or not keys.is_score(match.group(1)):
@@ -242,8 +222,7 @@ def _parse_score(text: str) -> tuple[str, float, str | None] | None:
     if (ratio := _RATIO.match(value)) and int(ratio.group(2)) > 0:
         return name, int(ratio.group(1)) / int(ratio.group(2)), f"{ratio.group(1)} of {ratio.group(2)}."
     percent = _PERCENT.match(value)
-    number = to_number(percent.group(1)) if percent else None
-    if percent is None or number is None:
+    if percent is None or (number := to_number(percent.group(1))) is None:
         return None
     if percent.group(2):
         return name, round(number / 100, 12), f"{percent.group(1)} % in the source."

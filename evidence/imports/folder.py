@@ -1,39 +1,32 @@
-"""Read a folder of another tool: every file with the reader that its name and content ask for."""
+"""Read a folder of another tool: every file with its reader, and of several runs of a tracker the latest."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 
 from evidence import layout
+from evidence.imports import keys
 from evidence.imports.console import read_log
-from evidence.imports.documents import read_csv_file, read_json_file, read_rows_file, read_yaml_file
-from evidence.imports.keys import is_set
-from evidence.imports.run import FileReading, ImportedRun
-from evidence.imports.text import decode_text
-from evidence.imports.trackers import (
-    is_event_file,
-    is_mlflow_file,
-    read_events,
-    read_mlflow,
-    read_wandb_summary,
-    superseded_files,
+from evidence.imports.documents import (
+    MEAN_NOTE,
+    parse_json,
+    read_csv_file,
+    read_json_file,
+    read_rows_file,
+    read_value,
+    read_yaml_file,
 )
+from evidence.imports.keys import PATTERNS, TABLE, Text, decode_text, is_set, metric_name, to_number
+from evidence.imports.run import Citation, Fact, FileReading, ImportedRun, MetricRow, Score, Tool, are_nested
 from evidence.layout import nested_too_deep
-from schemas.problems import Problem, problem_of
+from schemas.problems import Problem, pointer_to, problem_of
 from schemas.reading import LARGEST_DOCUMENT, MOST_VALUES, count_values
-
-WEIGHTS = frozenset(
-    (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".msgpack", ".gguf", ".npz", ".npy", ".h5", ".onnx", ".orbax")
-)
-"""Suffixes of files that hold weights; they are never read or copied."""
-
-SKIPPED_FOLDERS = frozenset(("__pycache__", "venv", "node_modules"))
-"""Folders that are not part of a run, like those whose name begins with a dot."""
 
 MAX_FILES = 5000
 """Files of a folder that are read."""
@@ -43,13 +36,6 @@ MAX_BYTES = 1 << 28
 
 _HEAD_BYTES = 4096
 _NAME = re.compile(r"[^\\\x00-\x1f\ud800-\udfff]{1,255}")
-_NOT_ABOUT_THE_RUN = re.compile(
-    r"^(?:tokenizer.*|special_tokens_map|added_tokens|vocab|merges|generation_config|preprocessor_config|chat_template|"
-    r".*\.index|package(?:-lock)?|dataset_infos?|requirements|pip_freeze.*|conda|.*freeze.*)\.(?:json|txt|ya?ml)$",
-    re.IGNORECASE,
-)
-"""Files that describe a model or an environment."""
-
 _READERS = {
     ".json": read_json_file,
     ".jsonl": read_rows_file,
@@ -78,15 +64,11 @@ def read_tool_folder(folder: Path) -> ImportedRun:
 
 def is_weights(name: str) -> bool:
     """Return whether a file holds weights, by its name."""
-    return Path(name).suffix.lower() in WEIGHTS
+    return Path(name).suffix.lower() in TABLE["paths"]["weights"]
 
 
 def walk_files(folder: Path, problems: list[Problem], prefix: str = "") -> Iterator[str]:
-    """Yield the paths of the regular files below a folder, in order, and append a problem for skipped ones.
-
-    Hidden and temporary files, runs of trainproof inside the folder and the notes that trainproof keeps are not the
-    other tool's.
-    """
+    """Yield the regular files of the other tool below a folder, in order, and append a problem for skipped ones."""
     if prefix.count("/") > layout.DEEPEST:
         problems.append(nested_too_deep(folder / prefix))
         return
@@ -107,7 +89,7 @@ def walk_files(folder: Path, problems: list[Problem], prefix: str = "") -> Itera
             continue
         elif entry.is_dir(follow_symlinks=False):
             is_ours = any(_names_our_schema(path / own) for own in (layout.MANIFEST, layout.IMPORT))
-            if not is_ours and entry.name not in SKIPPED_FOLDERS:
+            if not is_ours and entry.name not in TABLE["paths"]["skipped_folders"]:
                 yield from walk_files(folder, problems, f"{name}/")
         elif entry.is_file(follow_symlinks=False):
             if name != layout.NOTES or not _names_our_schema(path):
@@ -128,7 +110,7 @@ def _names_our_schema(path: Path) -> bool:
 def _read_file(path: Path, name: str) -> FileReading:
     """Read one file; one that cannot be read, or is too large, gives its problem."""
     is_known = is_event_file(name) or is_mlflow_file(name) or path.suffix.lower() in _READERS
-    if not is_known or is_weights(name) or _NOT_ABOUT_THE_RUN.match(path.name):
+    if not is_known or is_weights(name) or PATTERNS["other_file"].match(path.name):
         return FileReading()
     limit, what, reading = MAX_BYTES if is_event_file(name) else LARGEST_DOCUMENT, "", FileReading()
     try:
@@ -150,9 +132,183 @@ def _read_file(path: Path, name: str) -> FileReading:
                     reading = read_wandb_summary(text, name, str(path))
                 else:
                     reading = _READERS[path.suffix.lower()](text, name, str(path))
-                reading = replace(reading, encoding=text.encoding)
+                reading.encoding = text.encoding
     except OSError as error:
         what = f"The file cannot be read: {error.strerror or error}."
     if what:
-        return FileReading(problems=(problem_of("TP521", file=str(path), what=what),))
-    return replace(reading, facts=tuple(fact for fact in reading.facts if is_set(fact.name, fact.value)))
+        return FileReading(problems=[problem_of("TP521", file=str(path), what=what)])
+    reading.facts = [fact for fact in reading.facts if is_set(fact.name, fact.value)]
+    return reading
+
+
+_YEAR_2100 = 4_102_444_800
+
+_MLFLOW_FILE = re.compile(
+    r"^(?P<run>(?:.*/)?(?P<id>[0-9a-f]{32}))/(?P<part>metrics|params|tags|meta\.yaml)(?:/(?P<name>.+))?$"
+)
+_MLFLOW_STATUS = {"1": "running", "2": "scheduled", "3": "finished", "4": "failed", "5": "killed"}
+
+
+def is_mlflow_file(file: str) -> bool:
+    """Return whether a file is part of an MLflow run, by its path inside the folder."""
+    return _MLFLOW_FILE.match(file) is not None
+
+
+def read_mlflow(text: Text, file: str) -> FileReading:
+    """Read one file of an MLflow run: `meta.yaml`, a metric, a parameter or a tag."""
+    match = _MLFLOW_FILE.match(file)
+    assert match is not None
+    reading, part, name = FileReading(tool=Tool.MLFLOW), match.group("part"), match.group("name") or ""
+    if part == "metrics":
+        _read_metric(text, file, name, reading)
+    elif part == "meta.yaml":
+        reading.facts = list(_meta_facts(text, file))
+    else:
+        value, fact = text.text.strip(), keys.fact_name(name.removeprefix("mlflow.source.") if part == "tags" else name)
+        given = value if fact in keys.TEXT_FACTS and "\n" not in value and value != "None" else to_number(value)
+        if fact is not None and value and given is not None:
+            reading.facts = [Fact(name=fact, value=given, source=Citation(file=file, line=1))]
+    return reading
+
+
+def _meta_facts(text: Text, file: str) -> Iterator[Fact]:
+    for line in text.lines():
+        key, _, value = line.text.partition(":")
+        value, source = value.strip().strip("'\""), Citation(file=file, line=line.number)
+        if key == "status" and value:
+            yield Fact(name="run.status", value=_MLFLOW_STATUS.get(value, value.lower()), source=source)
+        elif key == "run_name" and value:
+            yield Fact(name="run.id", value=value, source=source)
+        elif key in ("start_time", "end_time") and 0 < (milliseconds := to_number(value) or 0) < _YEAR_2100 * 1000:
+            time = datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
+            name = "run.started_at" if key == "start_time" else "run.finished_at"
+            yield Fact(name=name, value=time, source=source, note="Milliseconds in the source.")
+
+
+def _read_metric(text: Text, file: str, name: str, reading: FileReading) -> None:
+    """Read a metric's file, whose lines are `milliseconds value step`."""
+    metric, fact = metric_name(name), keys.fact_name(name)
+    for line in text.lines():
+        numbers = [keys.parse_number(part) for part in line.text.split()[:3]]
+        if len(numbers) < 2 or numbers[1] is None:
+            continue
+        value, source = keys.finite(numbers[1]), Citation(file=file, line=line.number)
+        step = numbers[2] if len(numbers) > 2 and isinstance(numbers[2], int) else None
+        if keys.is_score(name.rpartition("/")[2]) and value is not None:
+            reading.scores = [Score(name=keys.plain(name), value=value, source=source, checkpoint=f"step {step}")]
+        if step is not None:
+            reading.metrics.append(MetricRow(values={"step": step, metric: value}, source=source))
+    if len(reading.metrics) == 1 and fact in ("result.train_seconds", "result.loss") and keys.plain(name) != "loss":
+        # A duration, or the mean that a trainer logs once at its end.
+        [row] = reading.metrics
+        if (value := row.values[metric]) is not None:
+            reading.facts, reading.metrics, reading.scores = [Fact(name=fact, value=value, source=row.source)], [], []
+
+
+def read_wandb_summary(text: Text, file: str, where: str) -> FileReading:
+    """Read the last value of each metric: the last loss, but neither the peak learning rate nor the last step."""
+    parsed = parse_json(text.text, where)
+    if not isinstance(summary := parsed.value, dict) or not parsed.is_read:
+        return FileReading(problems=list(parsed.problems))
+    reading = read_value(parsed, file, where)
+    dropped = ("training.", "result.loss", "result.mean")
+    reading.facts = [fact for fact in reading.facts if not fact.name.startswith(dropped)]
+    for key, value in summary.items():
+        is_mean = key == "train/train_loss" or (key == "train_loss" and "train/loss" in summary)
+        number = to_number(value)
+        if number is not None and (is_mean or (metric_name(key) == "loss" and key != "train_loss")):
+            name = "result.mean_loss" if is_mean else "result.last_loss"
+            note = MEAN_NOTE if is_mean else "W&B's summary keeps the last value of each metric."
+            source = Citation.at(file, parsed.lines, pointer_to([key]))
+            reading.facts.append(Fact(name=name, value=number, source=source, how="inferred", note=note))
+    reading.tool = Tool.WANDB
+    return reading
+
+
+# Several runs in one folder
+
+_RUN_FOLDERS = {
+    Tool.MLFLOW: _MLFLOW_FILE,
+    Tool.WANDB: re.compile(r"^(?P<run>(?:.*/)?(?:offline-)?run-\d{8}_\d{6}-\w+)/"),
+    Tool.TRAINER: re.compile(r"^(?P<run>.*?)(?:^|/)(?:checkpoint-\d+/)?trainer_state\.json$"),
+}
+
+
+def superseded_files(readings: Mapping[str, FileReading], folder: Path) -> tuple[set[str], list[Problem]]:
+    """Return the files of all runs of a tool but its latest, or of the Trainer its longest, and warnings."""
+    left_out: set[str] = set()
+    problems = []
+    for tool, pattern in _RUN_FOLDERS.items():
+        matches = {name: match.group("run") for name in readings if (match := pattern.match(name))}
+        if not matches:
+            continue
+        latest = max(matches, key=lambda name: (*_progress(readings[name], name), -name.count("/"), name))
+        # Below a run and above it are parts of it: checkpoints, and the summary of the whole.
+        others = {run for run in matches.values() if not are_nested(run, matches[latest])}
+        left_out |= {name for name in readings if name.startswith(tuple(f"{run}/" for run in others))}
+        left_out |= {name for name in matches if tool == Tool.TRAINER and name != latest}
+        if others:
+            what = f"Of {len(others) + 1} runs of {tool}, only {matches[latest].rpartition('/')[2]} was read."
+            problems.append(problem_of("TP522", file=str(folder), what=what))
+    return left_out, problems
+
+
+def _progress(reading: FileReading, name: str) -> tuple[str, float]:
+    """Return when a run started (W&B's folders state it) and how many steps it did, as far as a file states it."""
+    started = [match.group() for match in re.finditer(r"(?<=run-)\d{8}_\d{6}", name)]
+    started += [str(fact.value) for fact in reading.facts if fact.name == "run.started_at" and not started]
+    steps = [to_number(fact.value) for fact in reading.facts if fact.name == "training.steps_done"]
+    return max(started, default=""), max((step for step in steps if step is not None), default=0.0)
+
+
+# TensorBoard
+
+MAX_SCALARS = 2_000_000
+"""Scalars of one file that are read."""
+
+_FRAME_BYTES = 16
+"""Length and checksums around each record."""
+
+
+def is_event_file(name: str) -> bool:
+    """Return whether a file is an event file, by its name."""
+    return "tfevents" in name.rpartition("/")[2]
+
+
+def read_events(path: Path, file: str) -> FileReading:
+    """Read the scalars of an event file, one row per step, up to the first damaged record."""
+    try:
+        loader = import_module("tensorboard.backend.event_processing.event_file_loader").RawEventFileLoader
+        migrate = import_module("tensorboard.data_compat").migrate_event
+        parse = import_module("tensorboard.compat.proto.event_pb2").Event.FromString
+        to_array = import_module("tensorboard.util.tensor_util").make_ndarray
+        decode_error = import_module("google.protobuf.message").DecodeError
+    except ImportError:
+        what = "TensorBoard event files are read only if the package tensorboard is installed."
+        then = "Run `pip install 'trainproof[tensorboard]'`, then repeat the command."
+        problem = problem_of("TP521", file=str(path), what=what, next=then)
+        return FileReading(tool=Tool.TENSORBOARD, needs_package=True, problems=[problem])
+    at_step: dict[int, dict[str, float | None]] = {}
+    count, read_bytes, damage = 0, 0, ""
+    try:
+        for record in loader(str(path)).Load():
+            event = migrate(parse(record))
+            for value in event.summary.value:
+                array = to_array(value.tensor) if value.HasField("tensor") else None
+                if array is not None and array.size == 1 and array.dtype.kind in "fiu":
+                    at_step.setdefault(event.step, {})[metric_name(value.tag)] = keys.finite(float(array.item()))
+                    count += 1
+            read_bytes += len(record) + _FRAME_BYTES
+            if count > MAX_SCALARS:
+                damage = f"has more than the {MAX_SCALARS:,} scalars that are read"
+                break
+    except (decode_error, ValueError, TypeError, OverflowError, MemoryError) as error:
+        damage = f"has a damaged record at byte {read_bytes:,} ({type(error).__name__})"
+    if not damage and read_bytes < path.stat().st_size:
+        damage = f"is cut off or damaged at byte {read_bytes:,}"
+    problem = problem_of("TP521", file=str(path), what=f"The file {damage}; the events before that were read.")
+    rows = [
+        MetricRow(values={"step": step, **values}, source=Citation(file=file, pointer=f"step {step}"))
+        for step, values in sorted(at_step.items())
+    ]
+    return FileReading(tool=Tool.TENSORBOARD, metrics=rows, problems=[problem] if damage else [])

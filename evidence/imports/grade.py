@@ -1,8 +1,7 @@
 """Grade a folder of another tool: find contradictions, and take the figures that its sources agree on.
 
 The contradictions are a fact with two values, a final loss that no row shows, and a score that its answers do not give.
-Nothing is resolved: each finding names both places. Where it is unclear that two places mean the same thing, they are
-not compared.
+Places are only compared where it is clear that they mean the same thing.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from typing import Literal
 
 import numpy as np
 
-from evidence.imports.keys import EXACT, GRADED, SCORES, TABLE, is_score, is_timing, plain
+from evidence.imports import keys
+from evidence.imports.keys import EXACT, TABLE, count_decimals, has_word, is_score, plain, rounds_to
 from evidence.imports.run import (
-    CONSOLE,
     Citation,
     Fact,
     ImportedRun,
@@ -27,51 +26,44 @@ from evidence.imports.run import (
     Prediction,
     Scalar,
     Score,
+    Tool,
     are_nested,
     continues,
     longest_course,
     loss_series,
 )
-from evidence.imports.text import count_decimals, rounds_to
 from evidence.run import Figures
 from schemas.formats import format_value, join_words, quantity
 from schemas.problems import Problem, problem_of, truncate_problems, worst_first
 
 COMPARED = TABLE["compared"]
 _SAME_VALUES: dict[str, str] = COMPARED["values"]
+_STOPPED: dict[str, str] = TABLE["stopped"]
 
 MAX_COMPARED = 100
 """Sources of one fact that are compared with each other."""
 
-ImportGrade = Literal["measured", "partial", "template", "contradictory", "not a run"]
-
 MAX_REASONS = 5
+
+ImportGrade = Literal["measured", "partial", "template", "contradictory", "not a run"]
 
 _DAMAGE = {"TP521", "TP101", "TP105", "TP106", "TP107", "TP108"}
 """Findings that mean that some of a file is missing."""
-
-_STOPPED = {
-    **dict.fromkeys(("failed", "error"), "failed"),
-    **dict.fromkeys(("killed", "interrupted", "cancelled"), "interrupted"),
-    "running": None,
-}
 
 
 def tool_findings(run: ImportedRun) -> list[Problem]:
     """Return every finding, worst first: of reading, contradictions, and that nothing was measured."""
     problems = [*run.problems, *(problem for reading in run.files.values() for problem in reading.problems)]
-    problems += contradictions(run)
+    problems += [problem for name in COMPARED["names"] for problem in _check_fact(run, name)]
+    for check in (_check_scores, _check_rows, _check_final_loss, _check_end, _check_answers):
+        problems += check(run)
     if not run.is_measured:
         problems.append(problem_of("TP519", file=str(run.path), what="No file holds a loss, a score or an answer."))
     return list(worst_first(problems))
 
 
 def grade_tool_run(run: ImportedRun, findings: Sequence[Problem]) -> tuple[ImportGrade, tuple[str, ...]]:
-    """Return the grade and its reasons, worst first.
-
-    Documents that only declare something are a template, even if they contradict each other. Nothing that another
-    tool wrote is graded `consistent`.
-    """
+    """Return the grade and its reasons, worst first; documents that only declare something are a template."""
     errors = [problem.what for problem in findings if problem.code.startswith("TP3") and problem.severity == "error"]
     if not run.looks_like_run:
         return "not a run", ("Nothing in the folder is recognised as part of a run.",)
@@ -120,11 +112,10 @@ def _missing_reasons(run: ImportedRun) -> Iterator[str]:
     for name, reading in run.files.items():
         for problem in [problem for problem in reading.problems if problem.code in _DAMAGE][:1]:
             yield f"{name} could not be read whole: {problem.what}"
-    items = run.facts_named("evaluation.items")[:1]
-    if len({prediction.source.file for prediction in run.predictions}) == 1:
-        for fact in items:
-            if not isinstance(fact.value, str) and len(run.predictions) < fact.value:
-                yield f"{len(run.predictions)} of {fact.value:g} items were answered ({fact.source})."
+    answered, has_one_file = len(run.predictions), len({each.source.file for each in run.predictions}) == 1
+    for fact in run.facts_named("evaluation.items")[:1]:
+        if has_one_file and not isinstance(fact.value, str) and answered < fact.value:
+            yield f"{answered} of {fact.value:g} items were answered ({fact.source})."
 
 
 def tool_figures(run: ImportedRun) -> Figures:
@@ -133,25 +124,42 @@ def tool_figures(run: ImportedRun) -> Figures:
     steps = [int(step) for row in series if (step := row.values.get("step")) is not None]
     # Lightning counts the first step as 0.
     counted = max(steps) + all(_counts_from_zero(run, row) for row in series) if steps else None
-    done, status = _integer(run, "training.steps_done"), _text(run, "run.status")
     losses = np.array([loss for row in series if (loss := row.values["loss"]) is not None], dtype=np.float64)
-    seconds = _number(run, "result.train_seconds")
+
+    def agreed(*names: str) -> Scalar | None:
+        """Return the value of the first fact that is stated, and by no other place otherwise."""
+        stated = (facts for name in names if (facts := run.facts_named(name)))
+        same = (facts[0].value for facts in stated if all(values_agree(facts[0], fact) for fact in facts[1:]))
+        return next(same, None)
+
+    def text(*names: str) -> str | None:
+        return value if isinstance(value := agreed(*names), str) else None
+
+    def number(name: str) -> float | None:
+        return float(value) if isinstance(value := agreed(name), int | float) else None
+
+    def integer(name: str) -> int | None:
+        value = number(name)
+        return int(value) if value is not None and value == int(value) and abs(value) < 2**53 else None
+
+    status, seconds = text("run.status"), number("result.train_seconds")
+    done = (integer("training.steps_done"), counted, integer("training.step"))
     return Figures(
-        model=_text(run, "model.name") or _text(run, "evaluation.model"),
-        dataset=_text(run, "dataset.name"),
-        method=_text(run, "training.method"),
-        device=_text(run, "device.gpu") or _text(run, "device.kind") or _text(run, "device.platform"),
-        commit=_text(run, "code.commit"),
-        status="succeeded" if is_finished(status) else _STOPPED.get((status or "").lower()),
-        started_at=_text(run, "run.started_at"),
-        steps_done=next((n for n in (done, counted, _integer(run, "training.step")) if n is not None), None),
-        steps_planned=_integer(run, "training.steps_planned"),
-        tokens_seen=_integer(run, "result.tokens_seen"),
+        model=text("model.name", "evaluation.model"),
+        dataset=text("dataset.name"),
+        method=text("training.method"),
+        device=text("device.gpu", "device.kind", "device.platform"),
+        commit=text("code.commit"),
+        status="succeeded" if is_finished(status) else _STOPPED.get((status or "").lower()) or None,
+        started_at=text("run.started_at"),
+        steps_done=next((steps for steps in done if steps is not None), None),
+        steps_planned=integer("training.steps_planned"),
+        tokens_seen=integer("result.tokens_seen"),
         losses=losses,
         first_loss=float(losses[0]) if len(losses) else None,
         best_loss=float(losses.min()) if len(losses) else None,
         last_loss=series[-1].values["loss"] if series else None,
-        mean_loss=_number(run, "result.mean_loss"),
+        mean_loss=number("result.mean_loss"),
         train_seconds=seconds,
         duration_seconds=seconds,
     )
@@ -162,25 +170,6 @@ def _counts_from_zero(run: ImportedRun, row: MetricRow) -> bool:
     folder, step, epoch = row.source.file.rpartition("/")[0], row.values.get("step"), row.values.get("epoch")
     beside = f"{folder}/hparams.yaml".removeprefix("/")
     return beside in run.files and step is not None and epoch is not None and (step > epoch or step == 0)
-
-
-def _agreed(run: ImportedRun, name: str) -> Scalar | None:
-    """Return the first value of a fact, or None if another place states something else."""
-    facts = run.facts_named(name)
-    return facts[0].value if facts and all(values_agree(facts[0], fact) for fact in facts[1:]) else None
-
-
-def _text(run: ImportedRun, name: str) -> str | None:
-    return value if isinstance(value := _agreed(run, name), str) else None
-
-
-def _number(run: ImportedRun, name: str) -> float | None:
-    return float(value) if isinstance(value := _agreed(run, name), int | float) else None
-
-
-def _integer(run: ImportedRun, name: str) -> int | None:
-    number = _number(run, name)
-    return int(number) if number is not None and number == int(number) and abs(number) < 2**53 else None
 
 
 def is_finished(status: object) -> bool:
@@ -203,27 +192,13 @@ def values_agree(one: Fact, two: Fact) -> bool:
         is_prefix = left.startswith(right) or right.startswith(left)
         return left == right or (is_prefix and one.name in ("code.commit", "training.schedule"))
     if isinstance(left, str) or isinstance(right, str):
-        return left == right
+        return False
     if one.name in COMPARED["factors"]:
         small, large = sorted((abs(left), abs(right)))
         return large <= COMPARED["factors"][one.name] * small or rounds_to(left, right)
     if one.name == "training.epochs_planned":
         return math.ceil(left) == math.ceil(right)  # The Hugging Face Trainer rounds parts of an epoch up.
     return rounds_to(left, right) if one.name.startswith("result.") else math.isclose(left, right, rel_tol=1e-9)
-
-
-# Contradictions
-
-
-def contradictions(run: ImportedRun) -> Iterator[Problem]:
-    """Yield everything that two places of a folder state against each other."""
-    for name in COMPARED["names"]:
-        yield from _check_fact(run, name)
-    yield from _check_scores(run)
-    yield from _check_rows(run)
-    yield from _check_final_loss(run)
-    yield from _check_end(run)
-    yield from _check_answers(run)
 
 
 def _problem(run: ImportedRun, source: Citation, code: str, what: str, expected: str | None = None) -> Problem:
@@ -238,12 +213,8 @@ _DATA_FILE = re.compile(r"\.(?:jsonl?|csv|tsv|parquet|arrow|txt|ya?ml|zip|gz)$")
 _BASE_KEY = re.compile(r"base|pretrained|name_or_path")
 _FAMILY = re.compile("|".join(COMPARED["families"]))
 _SIZE = re.compile(r"(?<![a-z0-9.])(?:\d+(?:\.\d+)?[bm]|medium|large|xl)(?![a-z0-9])")
-_PLATFORM = re.compile(r"tpu|cpu|gpu|cuda|nvidia|rtx|tesla|t4|p100|a100|h100|l4")
+_PLATFORM = re.compile(r"tpu|cpu|(?P<gpu>gpu|cuda|nvidia|rtx|tesla|t4|p100|a100|h100|l4)")
 _CHIP = re.compile(r"\b(?:[ahb][12]0{1,2}0?|v100|p100|k80|t4|l4|l40s?|a10g?|a40|a6000|rtx ?\d{4}(?: ?ti)?|v[2-6]e)\b")
-_CPU_OR_TPU = {"cpu", "tpu"}
-
-_END_FILES = {"trainer_state.json", "all_results.json", "train_results.json", "eval_results.json"}
-"""Files of the Hugging Face Trainer that state the last `epoch`."""
 
 
 def _check_fact(run: ImportedRun, name: str) -> Iterator[Problem]:
@@ -270,10 +241,10 @@ def _check_fact(run: ImportedRun, name: str) -> Iterator[Problem]:
 
 def _is_comparable(run: ImportedRun, fact: Fact) -> bool:
     name, groups = fact.name, [part for part in (fact.source.pointer or "").split("/")[1:-1] if not part.isdigit()]
-    if name == "training.epochs_done" and fact.source.file.rpartition("/")[2] not in _END_FILES:
+    if name == "training.epochs_done" and fact.source.file.rpartition("/")[2] not in TABLE["paths"]["end_files"]:
         return False
     # A log states the end of one of several parts, and a summary of W&B the last loss that was logged.
-    is_of_part = name == "run.status" and run.files[fact.source.file].tool == CONSOLE
+    is_of_part = name == "run.status" and run.files[fact.source.file].tool == Tool.CONSOLE
     if is_of_part or (name == "result.last_loss" and fact.how == "inferred"):
         return False
     is_of_training = "log_history" in groups or plain(groups[-1] if groups else "") in TABLE["paths"]["training_groups"]
@@ -282,11 +253,9 @@ def _is_comparable(run: ImportedRun, fact: Fact) -> bool:
 
 def _are_of_one_run(one: Fact, two: Fact) -> bool:
     """Return whether two facts are about one run: of one folder and those above it, under keys of one meaning."""
-    if one.name in COMPARED["same_key"] and _key(one) != _key(two):
-        return False
-    if one.name == "evaluation.items" and _label(one.source.file) != _label(two.source.file):
-        return False
-    return _are_related(one.source.file, two.source.file)
+    has_same_key = one.name not in COMPARED["same_key"] or _key(one) == _key(two)
+    has_same_items = one.name != "evaluation.items" or _label(one.source.file) == _label(two.source.file)
+    return has_same_key and has_same_items and _are_related(one.source.file, two.source.file)
 
 
 def _are_related(one: str, two: str) -> bool:
@@ -321,10 +290,7 @@ def _normalise(fact: Fact) -> str | float | None:
 
 def _differ(one: str, two: str, words: re.Pattern[str]) -> bool:
     """Return whether both texts have such words, and none in common."""
-    first, second = (
-        {word if words is not _PLATFORM or word in _CPU_OR_TPU else "gpu" for word in words.findall(text)}
-        for text in (one, two)
-    )
+    first, second = ({match.lastgroup or match.group() for match in words.finditer(text)} for text in (one, two))
     return bool(first and second) and not first & second
 
 
@@ -344,8 +310,8 @@ def _check_scores(run: ImportedRun) -> Iterator[Problem]:
             value, source = points[-1]
             others = [
                 theirs
-                for (other, other_split), theirs in series.items()
-                if other != file and (split == other_split or {split, other_split} == {"", "eval"})
+                for (other, of), theirs in series.items()
+                if other != file and (split == of or {split, of} == {"", "eval"})
             ]
             wrong = [theirs for theirs in others if not any(_same_score(value, number) for number, _ in theirs)]
             # Without a split it may be any of them; two single scores may be the best and the last of a series.
@@ -358,16 +324,13 @@ def _check_scores(run: ImportedRun) -> Iterator[Problem]:
 
 
 def _evaluated(run: ImportedRun) -> Iterator[tuple[str, float, Citation]]:
-    """Yield name, value and place of each evaluation in rows.
-
-    Evaluations that stop before the end of the training are skipped: the final one may be in another file.
-    """
+    """Yield name, value and place of each evaluation in rows, unless the last one may be in another file."""
     for reading in run.files.values():
         steps = [row.values.get("step") or row.values.get("epoch") or 0.0 for row in reading.metrics]
         columns: dict[str, list[tuple[float, MetricRow]]] = defaultdict(list)
         for step, row in zip(steps, reading.metrics, strict=True):
             for name, value in row.values.items():
-                if value is not None and (is_score(name) or "eval_loss" in name) and not is_timing(name):
+                if value is not None and (is_score(name) or "eval_loss" in name) and not has_word("timing", name):
                     columns[name].append((step, row))
         for name, rows in columns.items():
             if rows[-1][0] == max(steps):
@@ -377,22 +340,17 @@ def _evaluated(run: ImportedRun) -> Iterator[tuple[str, float, Citation]]:
 def _identify(name: str, file: str) -> tuple[str, str, frozenset[str]]:
     """Return metric, split and the words that distinguish the evaluation from others.
 
-    Example:
-        >>> metric, split, words = _identify("gsm8k.exact_match.strict_match", "math/all_results.json")
-        >>> metric, split, sorted(words)
-        ('exact_match', '', ['gsm8k', 'math'])
-        >>> _identify("eval_acc", "test_results.json")
-        ('accuracy', 'eval', frozenset())
+    >>> _identify("gsm8k.exact_match.strict_match", "all_results.json"), _identify("eval_acc", "test_results.json")
+    (('exact_match', '', frozenset({'gsm8k'})), ('accuracy', 'eval', frozenset()))
     """
-    splits, metrics = COMPARED["splits"], COMPARED["metrics"]
-    parts = [_split_off(part) for part in name.split(".")]
-    at = next((index for index, (_, metric) in enumerate(parts) if metric in SCORES | {"loss"}), -1)
-    split, metric = parts[at]
-    groups = "_".join(part for part in name.split(".") if _split_off(part) != parts[at])
+    splits, parts = COMPARED["splits"], {part: _split_off(part) for part in name.split(".")}
+    scored = (each for each in parts.values() if each[1] in keys.SCORES | {"loss"})
+    split, metric = next(scored, _split_off(name.rpartition(".")[2]))
+    groups = "_".join(part for part, each in parts.items() if each != (split, metric))
     named = {splits[word] for word in re.split(r"[^a-z0-9]+", file.rpartition("/")[2].lower()) if word in splits}
     named = named - {"eval"} or named  # `eval_test.json` is an evaluation, of test.
     split = split or (named.pop() if len(named) == 1 else "")
-    return metrics.get(metric, metric), split, _label(file) | _label(f"{groups}.")
+    return COMPARED["metrics"].get(metric, metric), split, _label(file) | _label(f"{groups}.")
 
 
 def _split_off(part: str) -> tuple[str, str]:
@@ -493,10 +451,6 @@ def _check_end(run: ImportedRun) -> Iterator[Problem]:
 
 # Answers and their scores
 
-_OTHER_MODEL = re.compile(
-    r"(?:^|[^a-z])(?:baseline|base|before|untrained|pretrained|previous|reference|parent|teacher|zero_?shot)(?:[^a-z]|$)"
-)
-
 
 def _check_answers(run: ImportedRun) -> Iterator[Problem]:
     """Yield problems for scores, counts and marks that the answers do not give."""
@@ -523,14 +477,16 @@ def _check_answers(run: ImportedRun) -> Iterator[Problem]:
         return  # How scores of repeated items are put together is unknown.
     share = sum(judged) / len(judged)
     scores = [score for score in run.scores if _is_of_answers(run, score, len(judged))]
+    # A ratio states its share to two decimals.
+    given = [
+        s for s in scores if rounds_to(s.value, share, min_decimals=2) or (not s.note and _same_score(s.value, share))
+    ]
     for score in scores:
         # A log may state several evaluations. Letter for letter and by a grader are two scores of the same answers.
-        beside = [one for one in scores if one.source.file == score.source.file and _gives(one, share)]
-        is_of_log = score.source.pointer is None
-        is_explained = any(
-            (one.name == score.name and is_of_log) or (one.name in EXACT) != (score.name in EXACT) for one in beside
-        )
-        if score not in beside and not is_explained:
+        beside = [one for one in given if one.source.file == score.source.file]
+        is_again = score.source.pointer is None and any(one.name == score.name for one in beside)
+        is_by_another = any((one.name in EXACT) != (score.name in EXACT) for one in beside)
+        if score not in given and not is_again and not is_by_another:
             counts = f"{sum(judged)} of {len(judged)} answers in {file} are right"
             what = f"{score.name} is stated as {format_value(score.value)}; {counts}."
             yield _problem(run, score.source, "TP373", what, f"{share:.6g}")
@@ -543,18 +499,11 @@ def _is_of_answers(run: ImportedRun, score: Score, count: int) -> bool:
     is_of_more = any(not isinstance(number, str) and number > count for number in items)
     last_row = max((row.source.line or 0 for row in reading.metrics), default=0)
     is_during_training = score.source.pointer is None and (score.source.line or 0) < last_row
-    is_other = bool(score.checkpoint or _OTHER_MODEL.search(score.source.file.lower()))
+    is_other = bool(score.checkpoint) or has_word("other_model", score.source.file)
     # A score inside a group is of one task; it belongs to answers whose file names the same task and time.
     metric, _, words = _identify(score.name, score.source.file if "." in score.name else "")
-    is_share = metric in GRADED | EXACT and words <= _label(run.predictions[0].source.file)
+    is_share = metric in keys.GRADED | EXACT and words <= _label(run.predictions[0].source.file)
     return is_share and not (is_of_more or is_during_training or is_other)
-
-
-def _gives(score: Score, share: float) -> bool:
-    """Return whether a score is this share; a percentage and a ratio state it to two decimals."""
-    is_percent = score.value > 1
-    decimals = 2 if is_percent or score.note is not None else 0
-    return rounds_to(score.value / 100 if is_percent else score.value, share, min_decimals=decimals)
 
 
 def _is_plainly_wrong(answer: Prediction) -> bool:

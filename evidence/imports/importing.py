@@ -1,4 +1,4 @@
-"""Import a folder of another tool: copy its files to `original/` and write their contents to `import.json`.
+"""Import a folder of another tool: copy its files to `original/`, write their contents to `import.json`, and check it.
 
 There is no `run_manifest.json`, because trainproof did not carry the run out. The folder appears whole or not at all.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from itertools import islice, product
@@ -16,13 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from evidence import layout
+from evidence.hashes import sha256_file
 from evidence.imports.folder import is_weights, read_tool_folder, walk_files
+from evidence.imports.grade import tool_findings
+from evidence.imports.keys import TABLE
 from evidence.imports.run import ImportedRun
-from evidence.imports.trackers import UNREAD_STORES
-from evidence.run import read_run
+from evidence.run import Run, finding, read_run
 from evidence.writing import write_error, write_json
 from schemas.catalog import VERSION, schema
-from schemas.problems import Problem, ProblemError, problem_of
+from schemas.formats import join_words, quantity
+from schemas.problems import Problem, ProblemError, problem_of, truncate_problems
 from schemas.reading import read_rows
 
 READERS = 6
@@ -43,13 +46,7 @@ class ImportResult:
 
 
 def import_run(folder: Path, *, name: str, root: Path, now: datetime) -> ImportResult:
-    """Make a run folder of a folder that another tool wrote.
-
-    Args:
-        folder: Folder to import; it is only read.
-        name: Beginning of the new run's id.
-        root: Folder of runs; missing folders are made.
-        now: Present time in UTC.
+    """Make a run folder below `root`, whose id begins with `name`, of a folder that another tool wrote.
 
     Raises:
         ProblemError: Exit code 2 for a missing or unreadable folder, a bad name, and a root inside the folder or
@@ -104,9 +101,8 @@ def _refuse(folder: Path, name: str, run_id: str, root: Path) -> None:
         then = "Pass the folder that the other tool wrote."
         problems += _unread_stores(folder, [folder]) or [_refusal(folder, f"{folder} is not a folder.", then)]
     elif root.resolve().is_relative_to(folder.resolve()):
-        problems.append(
-            _refusal(folder, f"The root {root} lies inside {folder}, which is only read.", "Pass another --root.")
-        )
+        what = f"The root {root} lies inside {folder}, which is only read."
+        problems.append(_refusal(folder, what, "Pass another --root."))
     if not re.search(schema("types")["$defs"]["run_id"]["pattern"], run_id):
         then = "Use letters, digits, dot, underscore and hyphen, and begin with a letter or a digit."
         problems.append(_refusal(folder, f"{name!r} cannot be the beginning of a run's name.", then))
@@ -129,7 +125,7 @@ def _refusal(folder: Path, what: str, then: str) -> Problem:
 
 def _unread_stores(folder: Path, paths: Iterable[Path]) -> list[Problem]:
     """Return a problem that names the first store of another tracker that cannot be read."""
-    for path, (pattern, (store, export)) in product(paths, UNREAD_STORES.items()):
+    for path, (pattern, (store, export)) in product(paths, TABLE["unread_stores"].items()):
         if re.search(pattern, path.as_posix()):
             name = path.relative_to(folder).as_posix() if path != folder else path.name
             then = f"Export its metrics as CSV{export}, and import the folder with that file."
@@ -172,3 +168,83 @@ def _keep_rows(view: ImportedRun, run: Path) -> None:
         fitting = [path for path, rows in read if rows.values and not rows.problems]
         if len(fitting) == 1:
             shutil.copyfile(fitting[0], run / name)
+
+
+# Checking an import
+
+TAMPERED = ("TP231", "TP232", "TP233", "TP375", "TP376")
+"""Findings after which an import proves nothing."""
+
+
+def import_findings(run: Run, view: ImportedRun) -> Iterator[Problem]:
+    """Yield every finding about a folder of another tool, or an import of one."""
+    if run.is_import:
+        ours = {layout.IMPORT, layout.NOTES}
+        yield from (problem for problem in run.problems if Path(problem.file).name in ours)
+        if run.imported is not None and not any(problem.severity == "error" for problem in run.problems):
+            changed = list(_changed_originals(run, run.imported, view))
+            yield from truncate_problems(problem for _, problem in changed)
+            yield from _check_contents(run, run.imported, view, {name for name, _ in changed})
+    else:
+        yield _not_imported(run, view)
+    yield from tool_findings(view)
+
+
+def _not_imported(run: Run, view: ImportedRun) -> Problem:
+    """Return the problem that names what a folder holds that was not imported."""
+    more = {tool: f" and {len(files) - 3} more" if len(files) > 3 else "" for tool, files in view.tools.items()}
+    tools = [f"{tool} ({', '.join(files[:3])}{more[tool]})" for tool, files in view.tools.items()]
+    counted = ((view.metrics, "metric row"), (view.predictions, "answer"), (view.scores, "score"))
+    counts = [quantity(len(items), noun) for items, noun in counted if items]
+    held = f" with {join_words(counts, last='and')}" if counts else ""
+    what = f"trainproof did not write this folder; it holds {join_words(tools, last='and')}{held}."
+    then = f"Run `trainproof import {run.path} --name NAME` to keep the files with their hashes."
+    return problem_of("TP517", file=str(run.path), what=what, next=then)
+
+
+def _changed_originals(run: Run, document: dict[str, Any], view: ImportedRun) -> Iterator[tuple[str, Problem]]:
+    """Yield each original that is not the one that was imported, with its problem."""
+    for index, original in enumerate(document["originals"]):
+        name, place = original["path"], f"{layout.ORIGINAL}/{original['path']}"
+        if not original["kept"]:
+            continue
+        try:
+            actual = sha256_file(run.path / place) if name in view.files else None
+        except OSError:
+            actual = None
+        if actual is None:
+            what = f"{place} is listed in import.json but missing."
+            yield name, finding(run.path, "TP232", layout.IMPORT, what, pointer=f"/originals/{index}")
+        elif actual != original["sha256"]:
+            what = f"{place} has the hash {actual[:12]}…; import.json states {original['sha256'][:12]}…."
+            yield name, finding(run.path, "TP231", place, what, expected=original["sha256"])
+    for name in sorted(view.files.keys() - {original["path"] for original in document["originals"]}):
+        place = f"{layout.ORIGINAL}/{name}"
+        yield name, finding(run.path, "TP233", place, f"{place} is not listed in import.json.")
+
+
+def _check_contents(run: Run, document: dict[str, Any], view: ImportedRun, changed: set[str]) -> Iterator[Problem]:
+    """Yield what import.json states differently from the originals; changed and unreadable ones are not compared."""
+    if document["run_id"] != run.path.resolve().name:
+        what = f"import.json is of {document['run_id']}; the folder is {run.path.resolve().name}."
+        yield finding(run.path, "TP375", layout.IMPORT, what, pointer="/run_id")
+    skipped = changed | {name for name, reading in view.files.items() if reading.needs_package}
+    for part, given in contents(view).items() if document["readers"] == READERS else ():
+        stated, read = (_without_files(items, skipped) for items in (document[part], given))
+        if stated != read:
+            what = f"{part} in import.json differs from what the originals give."
+            yield finding(run.path, "TP375", layout.IMPORT, what, pointer=f"/{part}")
+    hashes = {original["sha256"] for original in document["originals"]}
+    for name in (*layout.ROLES, layout.MANIFEST):
+        if name in run.files and sha256_file(run.path / name) not in hashes:
+            yield finding(run.path, "TP375", name, f"{name} is not one of the originals.")
+
+
+def _without_files(items: list[Any], names: set[str]) -> list[tuple[str, Any]]:
+    """Return (file, statement) pairs of a part of import.json, without those of some files."""
+    return [
+        (file, item["name"] if "files" in item else item)
+        for item in items
+        for file in ([item] if isinstance(item, str) else item.get("files") or [item["source"]["file"]])
+        if file not in names
+    ]

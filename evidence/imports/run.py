@@ -5,28 +5,27 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from schemas.problems import Lines, Problem, key_path
 
 Scalar = str | int | float | bool
 How = Literal["stated", "inferred"]
 
-CONSOLE, TRAINER, TENSORBOARD = "console log", "Hugging Face Trainer", "TensorBoard"
-MLFLOW, WANDB, CONFIGURATION = "MLflow", "Weights & Biases", "configuration"
+
+class Tool:
+    """Names of the tools that are recognised."""
+
+    CONSOLE, TRAINER, TENSORBOARD = "console log", "Hugging Face Trainer", "TensorBoard"
+    MLFLOW, WANDB, CONFIGURATION = "MLflow", "Weights & Biases", "configuration"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Citation:
-    """Place of a value.
-
-    Attributes:
-        file: Path inside the folder, with forward slashes.
-        line: Line counted from 1, or None if it is not known.
-        pointer: JSON Pointer in a document, or the step in an event file.
-    """
+    """Place of a value: a path inside the folder, a line from 1, and a JSON Pointer or the step in an event file."""
 
     file: str
     line: int | None = None
@@ -57,12 +56,7 @@ class Fact:
 
 @dataclass(frozen=True, kw_only=True)
 class MetricRow:
-    """One row of measurements.
-
-    Attributes:
-        values: Numbers by our names (`step`, `epoch`, `loss`, `learning_rate`); None for NaN and infinity.
-        stage: Number of the training within its file, counted from 1.
-    """
+    """Measurements by our names, None for NaN and infinity; `stage` numbers the trainings of a file from 1."""
 
     values: dict[str, float | None]
     source: Citation
@@ -71,13 +65,7 @@ class MetricRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """One score of an evaluation.
-
-    Attributes:
-        name: Name in lower case with underscores, prefixed by its groups: `gsm8k.exact_match`.
-        value: Value as the file has it; a value with a percent sign as a fraction.
-        checkpoint: Checkpoint or step that was evaluated, or None if it is not stated.
-    """
+    """One score of an evaluation, `gsm8k.exact_match`; a value with a percent sign is a fraction."""
 
     name: str
     value: float
@@ -101,25 +89,27 @@ class Prediction:
     reasoning: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class FileReading:
-    """Contents of one file, in the order of the file.
+    """Contents of one file in its order; `tool` is None if it was not recognised.
 
-    Attributes:
-        tool: What wrote it, or None if it was not recognised.
-        template: Whether the file is an example or has unfilled placeholders.
-        needs_package: Whether it was not read because an optional package is missing.
+    A `template` is an example or has unfilled placeholders. `needs_package` means that an optional package is missing.
     """
 
     tool: str | None = None
     encoding: str | None = None
     template: bool = False
     needs_package: bool = False
-    facts: tuple[Fact, ...] = ()
-    metrics: tuple[MetricRow, ...] = ()
-    scores: tuple[Score, ...] = ()
-    predictions: tuple[Prediction, ...] = ()
-    problems: tuple[Problem, ...] = ()
+    facts: list[Fact] = field(default_factory=list)
+    metrics: list[MetricRow] = field(default_factory=list)
+    scores: list[Score] = field(default_factory=list)
+    predictions: list[Prediction] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+
+def _of_all_files(name: str) -> cached_property[tuple[Any, ...]]:
+    """Make a property with these contents of all files."""
+    return cached_property(lambda run: tuple(one for reading in run.files.values() for one in getattr(reading, name)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +119,11 @@ class ImportedRun:
     path: Path
     files: dict[str, FileReading] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
+
+    facts = _of_all_files("facts")
+    metrics = _of_all_files("metrics")
+    scores = _of_all_files("scores")
+    predictions = _of_all_files("predictions")
 
     @property
     def tools(self) -> dict[str, list[str]]:
@@ -145,26 +140,6 @@ class ImportedRun:
         return [name for name, reading in self.files.items() if reading.template]
 
     @property
-    def facts(self) -> tuple[Fact, ...]:
-        """Facts of all files."""
-        return tuple(fact for reading in self.files.values() for fact in reading.facts)
-
-    @property
-    def metrics(self) -> tuple[MetricRow, ...]:
-        """Metric rows of all files."""
-        return tuple(row for reading in self.files.values() for row in reading.metrics)
-
-    @property
-    def scores(self) -> tuple[Score, ...]:
-        """Scores of all files."""
-        return tuple(score for reading in self.files.values() for score in reading.scores)
-
-    @property
-    def predictions(self) -> tuple[Prediction, ...]:
-        """Predictions of all files."""
-        return tuple(prediction for reading in self.files.values() for prediction in reading.predictions)
-
-    @property
     def is_measured(self) -> bool:
         """Whether any file holds a loss, a score, a prediction or another measured value."""
         measured = (
@@ -176,15 +151,15 @@ class ImportedRun:
     @property
     def shows_a_run(self) -> bool:
         """Whether the folder shows that a program ran: console output, or anything measured."""
-        return self.is_measured or any(one.tool == CONSOLE and one.facts for one in self.files.values())
+        return self.is_measured or any(one.tool == Tool.CONSOLE and one.facts for one in self.files.values())
 
     @property
     def looks_like_run(self) -> bool:
         """Whether the folder holds more than configurations and documents about something else."""
-        if self.shows_a_run or self.templates or self.tools.keys() & {TENSORBOARD, MLFLOW, WANDB}:
+        if self.shows_a_run or self.templates or self.tools.keys() & {Tool.TENSORBOARD, Tool.MLFLOW, Tool.WANDB}:
             return True
         subjects = ("model.", "training.", "dataset.", "result.", "run.")
-        documents = (reading for reading in self.files.values() if reading.tool != CONFIGURATION)
+        documents = (reading for reading in self.files.values() if reading.tool != Tool.CONFIGURATION)
         return any(fact.name.startswith(subjects) for reading in documents for fact in reading.facts)
 
     def facts_named(self, name: str) -> list[Fact]:

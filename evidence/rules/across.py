@@ -28,13 +28,8 @@ _SHARED = (
 class Fingerprint:
     """Values that differ between any two runs, or None where a run lacks one.
 
-    Attributes:
-        folder: Run folder.
-        run_id: Id in the manifest.
-        metrics: Hash of the time and the loss of every row.
-        measured: Hash of the step seconds and the loss of every row; None if all seconds are equal.
-        state: Hash of parameters and optimizer state in the last entry of the chain.
-        content: Hash of the manifest, the metrics and the problems found; unchanged copies have the same.
+    `metrics` and `measured` are hashes of the loss of every row with its time or, if they are not all equal, its step
+    seconds; `state` is the last one of the chain. Unchanged copies have the same `content`.
     """
 
     folder: Path

@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -23,7 +22,7 @@ from typing import Any, cast
 
 from evidence.run import Document, Run, same
 from schemas.formats import format_value
-from schemas.problems import Problem, Severity, problem_of, truncate_problems
+from schemas.problems import Problem, problem_of, truncate_problems
 
 _HASH = re.compile("[0-9a-f]{40,64}")
 
@@ -57,38 +56,20 @@ class Checker:
         self.run, self.code = run, code
         self._found: dict[tuple[str, str], list[Problem]] = defaultdict(list)
 
-    def report(
-        self,
-        file: str,
-        what: str,
-        pointer: str | None = None,
-        *,
-        expected: str | None = None,
-        line: int | None = None,
-        code: str | None = None,
-        severity: Severity | None = None,
-        group: str | None = None,
-    ) -> None:
-        """Report a problem; see `schemas.problems.Problem` for the arguments.
+    def report(self, file: str, what: str, pointer: str | None = None, **details: Any) -> None:
+        """Report a problem of a file in the run folder, or of the folder itself if the name is "".
 
-        Args:
-            file: File of the run folder, or "" for the folder itself.
-            what: The error, as a sentence with the values.
-            pointer: JSON Pointer to the value.
-            expected: The correct value, as a noun phrase.
-            line: Row of a JSONL file, counted from 1.
-            code: Code, if it is not that of the rule.
-            severity: Severity, if it is not that of the code.
-            group: Key under which many problems are counted; by default the file.
+        `details` are `expected`, `line` (the row of a JSONL file from 1), `severity`, `code` (by default that of the
+        rule), and `group`: many problems of one code are counted by group, by default the file.
         """
-        code, path = code or self.code, str(self.run.folder / file)
-        details: dict[str, Any] = {"expected": expected, "line": line, "pointer": pointer, "severity": severity}
-        self._found[code, file if group is None else group].append(problem_of(code, file=path, what=what, **details))
+        code, group = details.pop("code", None) or self.code, details.pop("group", None)
+        problem = problem_of(code, file=str(self.run.folder / file), what=what, pointer=pointer, **details)
+        self._found[code, file if group is None else group].append(problem)
 
     def equal(self, file: str, pointer: str, stated: Any, expected: Any, source: str, **more: Any) -> None:
         """Report a stated value that differs from the one that `source` gives; `more` is passed to `report`."""
         if not same(stated, expected):
-            what = f"{_name(pointer)} is {shorten(stated)}; {source} gives {shorten(expected)}."
+            what = f"{pointer.strip('/').replace('/', '.')} is {shorten(stated)}; {source} gives {shorten(expected)}."
             text = format_value(expected)
             more.setdefault("expected", text if shorten(expected) == text else expected)
             self.report(file, what, pointer, **more)
@@ -107,21 +88,15 @@ class Checker:
 RuleFunction = Callable[[ValidRun, Checker], None]
 
 
-@dataclass(frozen=True)
-class _Registered:
-    code: str
-    needs: tuple[str, ...]
-    function: RuleFunction
-
-
-_RULES: list[_Registered] = []
+_RULES: list[tuple[str, tuple[str, ...], RuleFunction]] = []
+"""Code, needs and function of every rule."""
 
 
 def rule(code: str, *needs: str) -> Callable[[RuleFunction], RuleFunction]:
     """Register a rule that runs if every attribute of the run named in `needs` is there and valid."""
 
     def register(function: RuleFunction) -> RuleFunction:
-        _RULES.append(_Registered(code, needs, function))
+        _RULES.append((code, needs, function))
         return function
 
     return register
@@ -130,16 +105,16 @@ def rule(code: str, *needs: str) -> Callable[[RuleFunction], RuleFunction]:
 def check(run: Run) -> list[Problem]:
     """Return the problems that the rules in `evidence/rules` find in a run, in the order of their codes."""
     problems: list[Problem] = []
-    for registered in _load_rules():
-        if all(getattr(run, need) is not None for need in registered.needs):
-            checker = Checker(run, registered.code)
-            registered.function(cast(ValidRun, run), checker)
+    for code, needs, function in _load_rules():
+        if all(getattr(run, need) is not None for need in needs):
+            checker = Checker(run, code)
+            function(cast(ValidRun, run), checker)
             problems += checker.problems
     return sorted(problems, key=lambda problem: problem.code)
 
 
 @cache
-def _load_rules() -> list[_Registered]:
+def _load_rules() -> list[tuple[str, tuple[str, ...], RuleFunction]]:
     """Return the rules of all modules in this folder, which register them when they are imported."""
     for module in iter_modules([str(Path(__file__).parent)], "evidence.rules."):
         import_module(module.name)
@@ -149,7 +124,3 @@ def _load_rules() -> list[_Registered]:
 def shorten(value: Any) -> str:
     """Format a value for a message; of a hash the first twelve digits."""
     return f"{value[:12]}…" if isinstance(value, str) and _HASH.fullmatch(value) else format_value(value)
-
-
-def _name(pointer: str) -> str:
-    return pointer.strip("/").replace("/", ".")

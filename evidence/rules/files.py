@@ -9,22 +9,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from evidence import layout
-from evidence.hashes import CHUNK_BYTES, sha256_file, sha256_manifest
-from evidence.layout import (
-    BASELINE_PREDICTIONS,
-    CHAIN,
-    EVAL_SUMMARY,
-    LOG,
-    MANIFEST,
-    METRICS,
-    PREDICTIONS,
-    is_lfs_pointer,
-)
+from evidence.hashes import sha256_file, sha256_manifest
+from evidence.imports.keys import iter_texts
+from evidence.layout import BASELINE_PREDICTIONS, CHAIN, EVAL_SUMMARY, LOG, MANIFEST, METRICS, PREDICTIONS
 from evidence.rewards import logged_rollout_steps
 from evidence.rules.checker import Checker, ValidRun, rule, shorten
 from evidence.rules.identity import SEALED, events
@@ -51,13 +42,6 @@ def manifest_hash(run: ValidRun, check: Checker) -> None:
         check.report(MANIFEST, what, expected=str(seals[-1]))
 
 
-@rule("TP376")
-def import_beside_manifest(run: ValidRun, check: Checker) -> None:
-    """Check that a folder does not have both a manifest and an import.json."""
-    what = "The folder holds both import.json and run_manifest.json."
-    check.require(not {layout.IMPORT, MANIFEST} <= set(run.files), layout.IMPORT, what)
-
-
 @rule("TP203", "manifest")
 def listed_files(run: ValidRun, check: Checker) -> None:
     """Compare every listed file with its size, hash and role, and check that a sealed run lists all its evidence."""
@@ -68,10 +52,8 @@ def listed_files(run: ValidRun, check: Checker) -> None:
         what = f"The artifact list contains {again}."
         check.require(path not in seen and path != MANIFEST, MANIFEST, what, pointer, code="TP205")
         seen.add(path)
-        source = "the file's name"
-        check.equal(
-            MANIFEST, f"{pointer}/role", artifact["role"], layout.ROLES.get(path, "other"), source, code="TP208"
-        )
+        role, source = layout.ROLES.get(path, "other"), "the file's name"
+        check.equal(MANIFEST, f"{pointer}/role", artifact["role"], role, source, code="TP208")
         if path in run.files and path != MANIFEST:
             _compare_file(run.folder / path, artifact, pointer, check)
         # Evidence files that are links or folders are reported when the folder is read.
@@ -89,7 +71,7 @@ def _compare_file(file: Path, artifact: Document, pointer: str, check: Checker) 
     except OSError as error:
         check.report(path, f"{path} cannot be read: {error.strerror or error}.", code="TP210")
         return
-    if is_lfs_pointer(file):
+    if layout.is_lfs_pointer(file):
         what = f"{path} is a Git LFS pointer of {size} bytes, not the file itself."
         check.report(path, what, code="TP213")
     elif actual == expected:
@@ -106,18 +88,11 @@ def _line_end_conversion(path: Path, sha256: str) -> str | None:
     """Return the line ends to convert to get the stated hash, `CRLF` or `LF`, or None if neither gives it."""
     as_lf, as_crlf = hashlib.sha256(), hashlib.sha256()
     with path.open("rb") as file:
-        held = b""
-        while block := file.read(CHUNK_BYTES):
-            text = held + block
-            held = b"\r" if text.endswith(b"\r") else b""  # Its newline may begin the next block.
-            lf = text.removesuffix(held).replace(b"\r\n", b"\n")
-            as_lf.update(lf)
-            as_crlf.update(lf.replace(b"\n", b"\r\n"))
-    for name, converted in (("CRLF", as_lf), ("LF", as_crlf)):
-        converted.update(held)
-        if converted.hexdigest() == sha256:
-            return name
-    return None
+        for line in file:
+            text = line.replace(b"\r\n", b"\n")
+            as_lf.update(text)
+            as_crlf.update(text.replace(b"\n", b"\r\n"))
+    return {as_lf.hexdigest(): "CRLF", as_crlf.hexdigest(): "LF"}.get(sha256)
 
 
 @rule("TP211", "manifest", "eval_summary")
@@ -142,11 +117,8 @@ def required_files(run: ValidRun, check: Checker) -> None:
     check.require(has_chain or not run.succeeded, "", what, code="TP531")
     if run.succeeded and EVAL_SUMMARY not in run.files:
         eval_set = get_path(run.config, "evaluation", "eval_set")
-        what = f"eval_summary.json is missing, but evaluation.eval_set is {format_value(eval_set)}."
-        if eval_set is None:
-            check.report("", "eval_summary.json is missing.", code="TP509")
-        else:
-            check.report("", what, code="TP508")
+        asked = f", but evaluation.eval_set is {format_value(eval_set)}" if eval_set is not None else ""
+        check.report("", f"eval_summary.json is missing{asked}.", code="TP508" if asked else "TP509")
 
 
 @rule("TP505", "metrics")
@@ -168,7 +140,10 @@ def recorded_steps(run: ValidRun, check: Checker) -> None:
 
 @rule("TP506", "manifest")
 def results(run: ValidRun, check: Checker) -> None:
-    """Check that a run that succeeded has measured what cannot be recomputed."""
+    """Check that a run that succeeded has measured what cannot be recomputed, and warn about one that was killed."""
+    is_killed = run.manifest["status"] == "running" and run.status == "interrupted"
+    what = f"The run was killed; metrics.jsonl has {quantity(len(run.metrics or ()), 'row')}."
+    check.require(not is_killed, MANIFEST, what, "/status", code="TP513")
     results = ("train_seconds", "compile_seconds", "peak_memory_bytes", "stopped_because")
     paths = ["model", "training", *(f"result.{name}" for name in results)]
     if get_path(run.config, "evaluation", "eval_set") is not None:
@@ -197,24 +172,17 @@ def predictions(run: ValidRun, check: Checker) -> None:
     check.require(summary["status"] != "partial", EVAL_SUMMARY, what, "/status", code="TP514")
 
 
-@rule("TP513", "manifest")
-def killed(run: ValidRun, check: Checker) -> None:
-    """Warn about a run that was killed: its manifest says running, but no process holds the folder."""
-    is_killed = run.manifest["status"] == "running" and run.status == "interrupted"
-    what = f"The run was killed; metrics.jsonl has {quantity(len(run.metrics or ()), 'row')}."
-    check.require(not is_killed, MANIFEST, what, "/status")
-
-
 @rule("TP525", "manifest")
 def recorded_fields(run: ValidRun, check: Checker) -> None:
-    """Check that a run has every optional field that the recorder of its version writes.
-
-    Other rules compare these fields wherever they are, so leaving one out must not be a way around them. The schemas
-    mark them with `x-recorded`.
-    """
+    """Check that a run has every optional field, marked by `x-recorded`, that the recorder of its version writes."""
     version = run.manifest["schema_version"]
     if not run.succeeded or version == "1.0":
         return
+
+    def report(file: str, holder: str, fields: Document, names: Sequence[str], pointer: str, line: int | None) -> None:
+        if missing := [name for name in names if name not in fields]:
+            check.report(file, f"{holder} lacks {join_words(missing, last='and')}.", pointer or None, line=line)
+
     rollouts, objective = run.draws_completions, get_path(run.config, "objective") or {}
     recorded = {
         "always": True,
@@ -226,7 +194,7 @@ def recorded_fields(run: ValidRun, check: Checker) -> None:
     conditions = {condition for condition, holds in recorded.items() if holds}
     for number, event in enumerate(run.log or (), start=1):
         names = schema("log_record")["properties"]["fields"]["x-recorded"].get(event["event"], ())
-        _report_missing(check, LOG, f"The event {event['event']}", event["fields"], names, "/fields", number)
+        report(LOG, f"The event {event['event']}", event["fields"], names, "/fields", number)
     for file, kind, rows in (
         (MANIFEST, "run_manifest", [(None, "", run.manifest)]),
         (EVAL_SUMMARY, "eval_summary", [(None, "", run.eval_summary)] if run.eval_summary else []),
@@ -240,7 +208,7 @@ def recorded_fields(run: ValidRun, check: Checker) -> None:
             has_output = row.get("output_tokens") and row["error"] is None
             for group, names in (with_output if has_output else fields).items():
                 holder = ".".join(group) or (file if line is None else f"Row {line}")
-                _report_missing(check, file, holder, get_path(row, *group), names, pointer + pointer_to(group), line)
+                report(file, holder, get_path(row, *group), names, pointer + pointer_to(group), line)
 
 
 @cache
@@ -254,13 +222,6 @@ def _recorded_fields(kind: str, version: str, conditions: frozenset[str]) -> dic
             if inner.get("x-recorded") in conditions and inner.get("x-since", "1.0") <= version:
                 fields[group].append(name)
     return fields
-
-
-def _report_missing(
-    check: Checker, file: str, holder: str, fields: Document, names: Sequence[str], pointer: str, line: int | None
-) -> None:
-    if missing := [name for name in names if name not in fields]:
-        check.report(file, f"{holder} lacks {join_words(missing, last='and')}.", pointer or None, line=line)
 
 
 @rule("TP525", "manifest", "config", "training")
@@ -301,19 +262,15 @@ def unlisted_files(run: Run) -> tuple[str, ...]:
     if run.manifest is None or not run.is_sealed:
         return ()
     known = {artifact["path"] for artifact in run.manifest["artifacts"]} | _ADDED_LATER
-    return tuple(
-        name
-        for name in run.files
-        if name not in known
-        and not name.startswith(f"{layout.RECEIPTS}/")
-        and not layout.is_weight_file(name)
-        and not name.endswith(".tmp")
-    )
+    unknown = (name for name in run.files if name not in known and not name.endswith(".tmp"))
+    return tuple(n for n in unknown if not n.startswith(f"{layout.RECEIPTS}/") and not layout.is_weight_file(n))
 
 
 @rule("TP602")
 def leftover_files(run: ValidRun, check: Checker) -> None:
-    """Warn about unlisted files, and note temporary ones."""
+    """Report unlisted files, temporary files and an import.json next to a manifest."""
+    what = "The folder holds both import.json and run_manifest.json."
+    check.require(not {layout.IMPORT, MANIFEST} <= set(run.files), layout.IMPORT, what, code="TP376")
     for name in unlisted_files(run):
         check.report(name, f"{name} is not in the artifact list.", group="")
     for name in run.files:
@@ -336,10 +293,10 @@ _FREE_TEXT = {"examples", "prompt_template", "flags"}
 def placeholders(run: Run) -> Iterator[Problem]:
     """Yield a problem for each placeholder (TP507) in a document, valid or not."""
     for name in (MANIFEST, layout.CONFIG, layout.PLAN, layout.FIRST_EXAMPLES, EVAL_SUMMARY):
-        found = (text for text in _texts(run.raw(name), ()) if is_placeholder(text[1]))
         yield from truncate_problems(
             finding(run.path, "TP507", name, f"The value is still {format_value(text)}.", pointer=pointer_to(path))
-            for path, text in found
+            for path, text in iter_texts(run.raw(name), skip=_FREE_TEXT)
+            if is_placeholder(text)
         )
 
 
@@ -347,12 +304,3 @@ def is_placeholder(text: str) -> bool:
     """Return whether a text contains a placeholder of a template that was never filled in."""
     folded = text.casefold()
     return any(sign in folded for sign in _PLACEHOLDER_SIGNS) and _PLACEHOLDER.search(text) is not None
-
-
-def _texts(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    if isinstance(value, str):
-        yield path, value
-    elif isinstance(value, dict | list):
-        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-            if key not in _FREE_TEXT and isinstance(item, str | dict | list):
-                yield from _texts(item, (*path, key))

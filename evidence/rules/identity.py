@@ -1,16 +1,24 @@
-"""Check that a run's documents agree on which run they describe: ids, devices, ending, log, examples and figures."""
+"""Check that a run's documents agree: ids, devices, ending, log, examples, figures, settings and repeated facts."""
 
 from __future__ import annotations
 
+import json
+from functools import cache
 from itertools import pairwise
 from pathlib import PurePath
+from typing import Any
 
 import numpy as np
 
-from evidence.layout import EVAL_SUMMARY, FIRST_EXAMPLES, LOG, MANIFEST, METRICS, PLAN
+from evidence import effective
+from evidence.effective import MANIFEST_PATHS, manifest_pointer
+from evidence.hashes import sha256_json
+from evidence.layout import CONFIG, EVAL_SUMMARY, FIRST_EXAMPLES, LOG, MANIFEST, METRICS, PLAN
 from evidence.rules.checker import Checker, ValidRun, rule
-from evidence.run import Document, Run, where
+from evidence.run import Document, Run, same, where
+from schemas.catalog import resolve_node, schema
 from schemas.formats import format_value, join_words
+from schemas.problems import pointer_to
 from schemas.reading import get_path
 
 SEALED = "run_sealed"
@@ -60,12 +68,15 @@ def devices(run: ValidRun, check: Checker) -> None:
 
 @rule("TP363", "training")
 def donation(run: ValidRun, check: Checker) -> None:
-    """Check that the state counts as donated if the compiled step reuses 99 % of its bytes."""
+    """Check that the state counts as donated if the compiled step reuses 99 % of its bytes, and warn if it does not."""
     stated = run.training["donation"]
     aliased, state = stated["aliased_bytes"], stated["state_bytes"]
     expected = None if aliased is None else aliased >= 0.99 * state
-    source = f"reusing {format_value(aliased)} of {state} bytes"
-    check.equal(MANIFEST, "/training/donation/effective", stated["effective"], expected, source)
+    source, pointer = f"reusing {format_value(aliased)} of {state} bytes", "/training/donation/effective"
+    check.equal(MANIFEST, pointer, stated["effective"], expected, source)
+    is_declined = get_path(run.config, "memory", "donate") and stated["effective"] is False
+    what = f"The compiled step reuses {aliased} of {state} bytes of the state."
+    check.require(not is_declined, MANIFEST, what, pointer, code="TP304")
 
 
 @rule("TP364", "training")
@@ -81,7 +92,7 @@ def schedule(run: ValidRun, check: Checker) -> None:
 
 @rule("TP330", "manifest")
 def status(run: ValidRun, check: Checker) -> None:
-    """Compare the status with the end of the run, its exit and its log."""
+    """Compare the status with the end of the run, its exit, its steps and its log."""
     state, end = run.manifest["status"], run.manifest["exit"]
     for key in ("finished_at", "exit"):
         what = f"status is {state}, but {key} is {format_value(run.manifest[key])}."
@@ -95,15 +106,11 @@ def status(run: ValidRun, check: Checker) -> None:
     for line, event in enumerate((run.log or ()) if run.succeeded else (), start=1):
         what = f"The run succeeded, but logged an error: {event['event']}: {format_value(event['message'])}."
         check.require(event["level"] != "error", LOG, what, "/level", line=line)
-
-
-@rule("TP330", "training")
-def steps_done(run: ValidRun, check: Checker) -> None:
-    """Check that a run that succeeded did all planned steps, and no run more."""
-    done, planned = run.training["steps_done"], run.training["steps_planned"]
-    what = f"The status is {run.status}, but {done} of {planned} steps are done."
-    fits = done == planned if run.succeeded else done <= planned
-    check.require(fits, MANIFEST, what, "/training/steps_done")
+    if run.training:
+        done, planned = run.training["steps_done"], run.training["steps_planned"]
+        what = f"The status is {run.status}, but {done} of {planned} steps are done."
+        fits = done == planned if run.succeeded else done <= planned
+        check.require(fits, MANIFEST, what, "/training/steps_done")
 
 
 @rule("TP331", "metrics")
@@ -207,17 +214,16 @@ def _trainer_events(run: ValidRun) -> list[str] | None:
 def example_counts(run: ValidRun, check: Checker) -> None:
     """Check that the counts over all rows include the examples shown."""
     counts, examples = run.first_examples["counts"], run.first_examples["examples"]
-    rows = counts["rows"]
     supervised = sum(token["supervised"] for example in examples for token in example["tokens"])
     truncated = sum(example["truncated"] for example in examples)
-    for key, least, most in (
-        ("supervised_tokens", supervised, counts["supervised_tokens"]),
-        ("truncated_rows", truncated, counts["truncated_rows"]),
-        ("rows", max(example["row"] for example in examples) + 1, rows),
-        ("rows", max(counts["rows_without_answer"], counts["truncated_rows"]), rows),
+    for key, least in (
+        ("supervised_tokens", supervised),
+        ("truncated_rows", truncated),
+        ("rows", max(example["row"] for example in examples) + 1),
+        ("rows", max(counts["rows_without_answer"], counts["truncated_rows"])),
     ):
-        what = f"counts.{key} is {most}; examples and other counts give at least {least}."
-        check.require(least <= most, FIRST_EXAMPLES, what, f"/counts/{key}", expected=f"at least {least}")
+        what = f"counts.{key} is {counts[key]}; examples and other counts give at least {least}."
+        check.require(least <= counts[key], FIRST_EXAMPLES, what, f"/counts/{key}", expected=f"at least {least}")
     for example in examples if counts["end_token_supervised"] else ():
         is_open = not example["truncated"] and example["tokens"] and not example["tokens"][-1]["supervised"]
         what = f"counts.end_token_supervised is true, but the last token of row {example['row']} is not supervised."
@@ -229,7 +235,7 @@ def examples(run: ValidRun, check: Checker) -> None:
     """Check that each example supervises one completion, and that its tokens and template fit its text and prompt."""
     keys = ("supervise", "template", "system_prompt")
     every_turn, declared, system_prompt = (get_path(run.config, "data", key) for key in keys)
-    if declared is not None and system_prompt is not None:
+    if None not in (declared, system_prompt):
         declared = f"{system_prompt}\n\n{declared}"
     for index, example in enumerate(run.first_examples["examples"]):
         row, pointer, template = example["row"], f"/examples/{index}", example.get("template")
@@ -267,9 +273,9 @@ def training_figures(run: ValidRun, check: Checker) -> None:
         ("/devices/count", found["count"], len(found["list"]), "the length of devices.list"),
         ("/training/mesh/devices", mesh["devices"], found["count"], "devices.count"),
     ]
+    trainable = model["trainable_parameters"]
     if found["count"] == 1:
         figures.append(("/training/mesh/shard_params", mesh["shard_params"], False, "a single device"))
-    trainable = model["trainable_parameters"]
     if run.trains_all:
         source = "model.parameters, all of which full training updates,"
         figures.append(("/model/trainable_parameters", trainable, model["parameters"], source))
@@ -285,8 +291,8 @@ def training_figures(run: ValidRun, check: Checker) -> None:
 
 
 @rule("TP306", "manifest")
-def dataset_figures(run: ValidRun, check: Checker) -> None:
-    """Compare the dataset's rows and tokens with the counts of the rendered examples."""
+def manifest_figures(run: ValidRun, check: Checker) -> None:
+    """Compare the dataset's rows and tokens with the rendered examples, and the time of compiling with the plan."""
     dataset = run.manifest["dataset"]
     generated, seed = dataset["generated_rows"], dataset["generator_seed"]
     what = f"The dataset has {generated} generated rows, but the generator seed is {format_value(seed)}."
@@ -301,10 +307,6 @@ def dataset_figures(run: ValidRun, check: Checker) -> None:
             source = "prompt_tokens + supervised_tokens in first_examples.json"
             check.equal(MANIFEST, "/dataset/tokens", dataset["tokens"], expected, source)
 
-
-@rule("TP306", "manifest")
-def result_figures(run: ValidRun, check: Checker) -> None:
-    """Recompute pass@k before training and the time spent on compiling."""
     result, programs = run.manifest["result"], (run.plan or {}).get("programs") or ()
     compiled = [program for program in programs if program["name"].startswith("train")]
     stated = result["compile_seconds"]
@@ -342,10 +344,9 @@ def plan_figures(run: ValidRun, check: Checker) -> None:
     source = f"a need of {need} in {format_value(available)} bytes"
     check.equal(PLAN, "/verdict", plan["verdict"], _verdict(plan, need), source)
     for index, change in enumerate(plan.get("changes", ())):  # only in plans of earlier releases
-        fits = _verdict(plan, need - change["saves_bytes"]) == "fits"
-        check.equal(
-            PLAN, f"/changes/{index}/fits", change["fits"], fits, f"saving {change['saves_bytes']} of {need} bytes"
-        )
+        saves, pointer = change["saves_bytes"], f"/changes/{index}/fits"
+        fits = _verdict(plan, need - saves) == "fits"
+        check.equal(PLAN, pointer, change["fits"], fits, f"saving {saves} of {need} bytes")
     for index, change in enumerate(plan.get("advice", ())):
         freed = need - change["need_bytes"]
         check.equal(PLAN, f"/advice/{index}/frees_bytes", change["frees_bytes"], freed, f"{need} bytes less its need")
@@ -370,3 +371,174 @@ def refused_by_plan(run: ValidRun, check: Checker) -> None:
     is_refused = run.plan["verdict"] == "does_not_fit" and not run.plan["forced"]
     what = "The plan does not fit and the run was not forced, but it trained."
     check.require(not is_refused or run.training["steps_done"] == 0, PLAN, what, "/verdict")
+
+
+# Settings, and facts that are repeated
+
+RESTATED = (
+    ("run_manifest.json devices.platform", "plan.json target.platform", "log.jsonl devices_chosen.platform"),
+    ("run_manifest.json devices.kind", "plan.json target.name"),
+    ("run_manifest.json devices.memory_bytes", "plan.json target.memory_bytes"),
+    ("run_manifest.json devices.count", "plan.json target.devices", "log.jsonl devices_chosen.count"),
+    ("run_manifest.json training.forced", "plan.json forced"),
+    ("plan.json need_bytes", "log.jsonl planned.need_bytes"),
+    ("run_manifest.json result.compile_seconds", "log.jsonl compiled.compile_seconds"),
+    ("run_manifest.json model.family", "log.jsonl compiled.family"),
+    ("run_manifest.json model.weights_sha256", "log.jsonl compiled.weights_sha256"),
+    ("run_manifest.json training.donation.state_bytes", "log.jsonl compiled.state_bytes"),
+    ("run_manifest.json training.donation.aliased_bytes", "log.jsonl compiled.aliased_bytes"),
+    ("run_manifest.json result.train_seconds", "log.jsonl trained.train_seconds"),
+    ("run_manifest.json result.peak_memory_bytes", "log.jsonl trained.peak_memory_bytes"),
+    ("eval_summary.json eval_set.sha256", "log.jsonl evaluated.eval_set_sha256"),
+    ("eval_summary.json checkpoint.params_sha256", "log.jsonl evaluated.params_sha256"),
+)
+"""Facts that a run repeats: the place that defines each, then its copies; in the log an event and a field."""
+
+_CHECKED_APART = {"memory.donate", "mesh.shard_params", "mesh.device"}
+"""Settings with rules of their own: a compiler may decline the first two, and a device may be chosen."""
+
+_FLAGS = {"--smoke_steps": "limits.steps", "--smoke-steps": "limits.steps"}
+"""Settings that have a flag of their own; `--set` takes precedence."""
+
+
+@rule("TP303", "config", "manifest")
+def declared_settings(run: ValidRun, check: Checker) -> None:
+    """Compare the settings of config.yaml with the effective ones of the manifest."""
+    differing = [
+        (key, agreement.declared, agreement.effective, agreement.pointer)
+        for key, agreement in effective.compare_settings(run.config, run.manifest).items()
+        if agreement.state == "differs" and key not in _CHECKED_APART
+    ]
+    declared, requested = get_path(run.config, "mesh", "device"), run.manifest["devices"]["requested"]
+    if declared not in (None, requested):
+        differing.append(("mesh.device", declared, requested, "/devices/requested"))
+    for key, declared, used, pointer in differing:
+        what = f"{key} is {format_value(used)} in the manifest and {format_value(declared)} in config.yaml."
+        check.report(MANIFEST, what, pointer, expected=format_value(declared), group=key)
+    for key, pointer in (
+        ("memory.donate", "/training/donation/effective"),
+        ("mesh.shard_params", "/training/mesh/shard_params"),
+    ):
+        if get_path(run.config, *key.split(".")) is False and get_path(run.manifest, *pointer[1:].split("/")):
+            check.report(MANIFEST, f"{key} is on in the manifest, but off in config.yaml.", pointer, expected="false")
+
+
+@rule("TP377", "manifest")
+def effective_group(run: ValidRun, check: Checker) -> None:
+    """Compare the manifest's group `effective` with its other groups."""
+    if run.manifest.get("effective") is not None:
+        group = effective.effective_settings(run.manifest)
+        for key, stated in effective.settings_in_manifest(run.manifest).items():
+            if key in group:
+                check.equal(MANIFEST, manifest_pointer(run.manifest, key), group[key], stated, MANIFEST_PATHS[key])
+
+
+@rule("TP303", "config", "training")
+def logged_steps(run: ValidRun, check: Checker) -> None:
+    """Check that only the steps that `recording.log_every_steps` asks for have a row."""
+    every = get_path(run.config, "recording", "log_every_steps")
+    evaluated = get_path(run.config, "evaluation", "every_steps") or every
+    first = (run.manifest["parent"] or {"step": 0})["step"] + 1
+    always = (first, run.training["steps_planned"], run.training["steps_done"])
+    steps = run.columns["step"]
+    for index in where((steps % every != 0) & (steps % evaluated != 0) & ~np.isin(steps, always))[:1] if every else ():
+        what = f"Step {steps[index]:.0f} has a row, but recording.log_every_steps is {every}."
+        check.report(METRICS, what, "/step", line=index + 1)
+
+
+@rule("TP303", "config", "training", "first_examples")
+def shown_examples(run: ValidRun, check: Checker) -> None:
+    """Check that as many examples are shown as configured or as the first step has, which with packing are more."""
+    configured, shown = get_path(run.config, "recording", "first_examples"), len(run.first_examples["examples"])
+    group = (get_path(run.config, "objective", "group_size") or 1) if run.draws_completions else 1
+    there = min(run.training["batch_size"] // group, run.first_examples["counts"]["rows"])
+    if configured:
+        least = min(configured, there)
+        most = configured if get_path(run.config, "data", "packing") else least
+        what = f"recording.first_examples is {configured} and the first step has {there} examples; shown: {shown}."
+        check.require(least <= shown <= most, FIRST_EXAMPLES, what, "/examples")
+
+
+@rule("TP305", "plan", "config")
+def planned_config(run: ValidRun, check: Checker) -> None:
+    """Check that the plan was made for this configuration."""
+    expected = sha256_json(run.config)
+    check.equal(PLAN, "/config_sha256", run.plan["config_sha256"], expected, "config.yaml")
+
+
+@rule("TP360")
+def restated_facts(run: ValidRun, check: Checker) -> None:
+    """Compare every copy of a fact with the place that defines it."""
+    documents = {MANIFEST: run.manifest, PLAN: run.plan, EVAL_SUMMARY: run.eval_summary}
+    for primary, *copies in RESTATED:
+        file, _, path = primary.partition(" ")
+        value = get_path(documents[file], *path.split("."))
+        for copy in copies if value is not None else ():
+            name, _, other = copy.partition(" ")
+            if name == LOG:
+                event, field = other.split(".")
+                for line, fields in events(run, event):
+                    if field in fields:
+                        source = f"{file} at {path}"
+                        check.equal(LOG, f"/fields/{field}", fields[field], value, source, line=line)
+            elif (planned := get_path(documents[name], *other.split("."))) is not None:
+                pointer = "/" + path.replace(".", "/")
+                check.equal(file, pointer, value, planned, f"{name} at {other}", code="TP305")
+
+
+@rule("TP303", "config", "manifest")
+def command_settings(run: ValidRun, check: Checker) -> None:
+    """Compare the settings in the command with config.yaml, which they override."""
+    declared = effective.flatten(run.config)
+    for key, (index, text) in _parse_settings(run.manifest["command"]).items():
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            value = text
+        if key in declared and not isinstance(value, dict | list):
+            given, stated = format_value(value), format_value(declared[key])
+            what = f"The command sets {key} to {given}, but config.yaml has {stated}."
+            check.require(same(value, declared[key]), MANIFEST, what, f"/command/{index}")
+
+
+def _parse_settings(command: list[str]) -> dict[str, tuple[int, str]]:
+    """Return the index and the value of every setting in a command."""
+    given: dict[str, tuple[int, str]] = {}
+    for index, word in enumerate(command):
+        flag, _, value = word.partition("=")
+        at_value = index if value else index + 1
+        if flag not in {"--set", *_FLAGS} or at_value >= len(command):
+            continue
+        value = value or command[at_value]
+        if flag in _FLAGS:
+            given.setdefault(_FLAGS[flag], (at_value, value))
+        elif "=" in value:
+            key, _, value = value.partition("=")
+            given[key] = (at_value, value)
+    return given
+
+
+@rule("TP516", "config", "manifest")
+def every_setting(run: ValidRun, check: Checker) -> None:
+    """Check that config.yaml contains every setting of its schema version."""
+    version = str(run.config.get("schema_version") or run.manifest["schema_version"])
+    for keys, since in _settings().items():
+        group = get_path(run.config, *keys[:-1])
+        is_there = isinstance(group, dict) and keys[-1] in group
+        check.require(is_there or since > version, CONFIG, f"{'.'.join(keys)} is missing.", pointer_to(keys[:-1]))
+
+
+@cache
+def _settings() -> dict[tuple[str, ...], str]:
+    """Return every setting with the schema version that added it; `x-late` marks those added after runs of theirs."""
+    document, found = schema("train_config"), dict[tuple[str, ...], str]()
+    nodes: list[tuple[tuple[str, ...], str, dict[str, Any]]] = [((), "1.0", document)]
+    for above, since, node in nodes:
+        for key, item in resolve_node(node, document).get("properties", {}).items():
+            inner = resolve_node(item, document)
+            added = inner.get("x-since", since)
+            if "properties" in inner:
+                nodes.append(((*above, key), added, inner))
+            elif not inner.get("x-late"):
+                found[*above, key] = added
+    return found

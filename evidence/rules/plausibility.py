@@ -182,11 +182,7 @@ def optimizer_state(run: ValidRun, check: Checker) -> None:
 
 @rule("TP416", "training", "model")
 def device_limits(run: ValidRun, check: Checker) -> None:
-    """Compare speed, memory and compute type with the device, if it is in the table of machines.
-
-    A model of 2.5e9 parameters on one TPU v5e chip (197e12 operations per second) cannot train on more than 39,400
-    tokens per second.
-    """
+    """Compare speed, memory and compute type with the device, if it is in the table of machines."""
     devices, measured = run.manifest["devices"], run.manifest["result"]
     if (target := find_target(devices["kind"], devices["count"])) is None:
         return
@@ -195,10 +191,8 @@ def device_limits(run: ValidRun, check: Checker) -> None:
     tokens, parameters = steps * run.training["tokens_per_step"], run.model["parameters"]
     needed = _OPERATIONS * parameters * tokens / seconds if seconds else 0.0
     peak = max(target.peak_flops.values(), default=0.0) * devices["count"]
-    what = (
-        f"{tokens:,} tokens in {seconds or 0:,.1f} s with {parameters:,} parameters take {needed:.3g} operations per "
-        f"second; {devices['count']} × {target.kind} can do {peak:.3g}."
-    )
+    taken = f"{tokens:,} tokens in {seconds or 0:,.1f} s with {parameters:,} parameters take {needed:.3g} operations"
+    what = f"{taken} per second; {devices['count']} × {target.kind} can do {peak:.3g}."
     check.require(not peak or needed <= peak, MANIFEST, what, "/result/train_seconds")
     if memory and target.memory_bytes:
         what = f"The peak memory is {size(memory)}; programs on {target.kind} can use {size(target.memory_bytes)}."
@@ -213,8 +207,8 @@ def device_limits(run: ValidRun, check: Checker) -> None:
 def dates(run: ValidRun, check: Checker) -> None:
     """Warn about a run that started before trainproof existed, or that ends in the future."""
     for key in ("started_at", "finished_at"):
-        time = parse_time(run.manifest[key] or "")
-        if time and not _FIRST_DAY <= time <= datetime.now(UTC) + timedelta(days=1):
+        time, limit = parse_time(run.manifest[key] or ""), datetime.now(UTC) + timedelta(days=1)
+        if time and not _FIRST_DAY <= time <= limit:
             reason = f"before {_FIRST_DAY:%B %Y}" if time < _FIRST_DAY else "in the future"
             check.report(MANIFEST, f"{key} is {run.manifest[key]}, which is {reason}.", f"/{key}")
             return
@@ -252,12 +246,12 @@ def overlap(run: ValidRun, check: Checker) -> None:
 
 def describe_overlap(overlap: Mapping[str, Any], *, items: int) -> Iterator[tuple[str, str]]:
     """Yield code and text of the problems with `dataset.overlap` of a manifest, given the number of items."""
-    if overlap["rows_same"]:
-        count = f"{overlap['items_same']} of the {items} evaluation items ({quantity(overlap['rows_same'], 'row')})"
-        yield "TP408", f"Training rows contain {count}{_name_items(overlap)}."
-    if overlap["items_near"] > max(1, _NEAR_BY_CHANCE * items):
-        count = f"{overlap['items_near']} of the {items} evaluation items ({quantity(overlap['rows_near'], 'row')})"
-        yield "TP414", f"Training rows are near {count}{_name_items(overlap, near=True)}."
+    by_chance = _NEAR_BY_CHANCE * items
+    for code, are, kind, fewest in (("TP408", "contain", "same", 0), ("TP414", "are near", "near", max(1, by_chance))):
+        if overlap[f"items_{kind}"] > fewest:
+            count = f"{overlap[f'items_{kind}']} of the {items} evaluation items"
+            rows = quantity(overlap[f"rows_{kind}"], "row")
+            yield code, f"Training rows {are} {count} ({rows}){_name_items(overlap, near=kind == 'near')}."
 
 
 def _format_counts(overlap: Mapping[str, Any]) -> str:
@@ -316,13 +310,11 @@ def known_model(run: ValidRun, check: Checker) -> None:
     # A quantised base packs several parameters into one number.
     if run.training and get_path(run.config, "method", "base") in (None, "plain"):
         stated["parameters"] = run.model["parameters"] - added
-    if built_in := registry.BUILT_IN_MODELS.get(name):
-        for key, value in stated.items():
-            if value is not None:
-                check.equal(MANIFEST, f"/model/{key}", value, built_in[key], f"the built-in model {name}")
-    published = {"family": registry.published_family(name), "parameters": registry.published_parameters(name)}
-    stated["family"] = None if family is None else family.removesuffix("_text")
-    for key, value in published.items():
-        if value is not None and stated.get(key) is not None:
-            source = f"the published {name}"
-            check.equal(MANIFEST, f"/model/{key}", stated[key], value, source, code="TP384")
+    bare = stated | {"family": None if family is None else family.removesuffix("_text")}
+    for found, known, source, code in (
+        (stated, registry.BUILT_IN_MODELS.get(name, {}), f"the built-in model {name}", "TP383"),
+        (bare, registry.published_model(name), f"the published {name}", "TP384"),
+    ):
+        for key, value in known.items():
+            if found.get(key) is not None:
+                check.equal(MANIFEST, f"/model/{key}", found[key], value, source, code=code)

@@ -1,7 +1,12 @@
-"""Check that result, tokens, speed, learning rate, memory and times agree with the rows of metrics.jsonl."""
+"""Check that result, tokens, speed, learning rate, memory, times and the chain of states agree with metrics.jsonl.
+
+Only repeating the run confirms the hash of a state; the links show that no entry was changed by itself.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evidence.layout import EVAL_SUMMARY, LOG, MANIFEST, METRICS, PLAN
+from evidence.hashes import hash_entry
+from evidence.layout import CHAIN, EVAL_SUMMARY, LOG, MANIFEST, METRICS, PLAN, TRAINED_PARAMS, is_lfs_pointer
 from evidence.rules.checker import Checker, ValidRun, rule
 from evidence.run import CLOCK_SECONDS, clock_set_back_seconds, where
 from evidence.scores.recompute import compute_result, learning_rates
@@ -125,11 +131,8 @@ def speed(run: ValidRun, check: Checker) -> None:
 def learning_rate(run: ValidRun, check: Checker) -> None:
     """Compare the learning rates with the declared schedule, or else with its peak and its end."""
     rate, step, key = run.columns["learning_rate"], run.columns["step"], "learning_rate"
-    planned, schedule, declared = (
-        run.training["steps_planned"],
-        run.training["schedule"],
-        get_path(run.config, "optimizer"),
-    )
+    planned, schedule = run.training["steps_planned"], run.training["schedule"]
+    declared = get_path(run.config, "optimizer")
     peak, final = schedule["peak_learning_rate"], schedule["final_learning_rate"]
     what = "learning_rate is {:g} at step {:.0f}; "
     if {"schedule", "learning_rate", "warmup_steps", "final_learning_rate_fraction"} <= (declared or {}).keys():
@@ -211,9 +214,8 @@ def steps_increase(run: ValidRun, check: Checker) -> None:
 def durations(run: ValidRun, check: Checker) -> None:
     """Check that the steps took no longer than the training loop, and the loop no longer than the run."""
     manifest, rows, clock = run.manifest, run.metrics, clock_set_back_seconds(run)
-    per_row = run.columns["step_seconds"] * np.diff(
-        run.columns["step"], prepend=get_path(manifest["parent"], "step") or 0
-    )
+    first = get_path(manifest["parent"], "step") or 0
+    per_row = run.columns["step_seconds"] * np.diff(run.columns["step"], prepend=first)
     loop = manifest["result"]["train_seconds"]
     wall = seconds_between(manifest["started_at"], manifest["finished_at"] or "")
     written = seconds_between(rows[0]["time"], rows[-1]["time"]) if rows else None
@@ -228,3 +230,144 @@ def durations(run: ValidRun, check: Checker) -> None:
             what = f"{part} {seconds:.1f} s, but {whole} {limit:.1f} s."
             fits = seconds <= limit * (1 + _TIMER_TOLERANCE) + CLOCK_SECONDS
             check.require(fits, MANIFEST, what, "/result/train_seconds")
+
+
+# The chain of training states
+
+_LENGTH_BYTES = 8
+_LARGEST_HEADER = 1 << 24
+_WIDEST_TYPE = 8
+"""Bytes of the widest element type."""
+_DTYPES = {"F32": ("float32", 4), "BF16": ("bfloat16", 2), "F16": ("float16", 2), "F64": ("float64", 8)}
+"""Name and bytes of the element types of safetensors."""
+
+
+@rule("TP324", "chain")
+def links(run: ValidRun, check: Checker) -> None:
+    """Check that each entry holds the hash of the previous one, and that no two steps have the same state."""
+    parent = get_path(run.manifest, "parent") or {}
+    previous, step = parent.get("link"), parent.get("step", 0)
+    first_step: dict[str, int] = {}
+    for line, entry in enumerate(run.chain, start=1):
+        if line > 1 or run.manifest is not None:
+            source = "the hash of the previous entry" if line > 1 else "the start of the run"
+            check.equal(CHAIN, "/previous", entry["previous"], previous, source, line=line)
+        what = f"Step {entry['step']} comes after step {step}."
+        check.require(entry["step"] >= step, CHAIN, what, "/step", line=line)
+        same_state = first_step.setdefault(entry["state_sha256"], entry["step"])
+        what = f"The state after step {entry['step']} is that after step {same_state}, bit for bit."
+        check.require(same_state == entry["step"], CHAIN, what, "/state_sha256", line=line)
+        previous, step = hash_entry(entry), entry["step"]
+
+
+@rule("TP326", "manifest", "chain")
+def end_of_chain(run: ValidRun, check: Checker) -> None:
+    """Compare the end of the chain with the one in the manifest."""
+    stated, entries = run.manifest.get("chain"), len(run.chain)
+    if not run.is_sealed:
+        return
+    if stated is None:
+        what = f"chain.jsonl has {entries} entries, but the manifest does not state its end."
+        check.require(not entries, MANIFEST, what, "/chain")
+        return
+    check.equal(MANIFEST, "/chain/entries", stated["entries"], entries, CHAIN)
+    if entries and stated["entries"] == entries:
+        check.equal(MANIFEST, "/chain/head", stated["head"], hash_entry(run.chain[-1]), "the last entry of chain.jsonl")
+
+
+@rule("TP325", "chain", "metrics")
+def rows_of_chain(run: ValidRun, check: Checker) -> None:
+    """Compare the rows and the data position of each entry with metrics.jsonl and the batch size."""
+    text = (run.folder / METRICS).read_bytes() if METRICS in run.files else b""
+    # Converted line ends are another rule's finding.
+    lines = [line + b"\n" for line in text.replace(b"\r\n", b"\n").split(b"\n")[:-1]]
+    steps, digest, hashed = run.columns["step"], hashlib.sha256(), 0
+    for line, entry in enumerate(run.chain, start=1):
+        step, rows = entry["step"], entry["rows"]
+        for row in lines[hashed:rows]:
+            digest.update(row)
+        hashed = max(hashed, min(rows, len(lines)))
+        written = int((steps <= step).sum())
+        # A run that is stopped writes its last row after an entry of the same step, and then one more entry.
+        fewest = written if line == len(run.chain) else int((steps < step).sum())
+        if not fewest <= rows <= written:
+            what = f"The chain counts {rows} rows at step {step}, but metrics.jsonl has {written} until then."
+            check.report(CHAIN, what, "/rows", line=line)
+        elif entry["rows_sha256"] != digest.hexdigest():
+            what = f"The first {rows} rows of metrics.jsonl do not have the hash in the chain at step {step}."
+            check.report(CHAIN, what, "/rows_sha256", line=line)
+        if run.training is not None:
+            position, source = step * run.training["batch_size"], "step × batch_size"
+            check.equal(CHAIN, "/data_position", entry["data_position"], position, source, line=line)
+    if run.succeeded and run.chain:
+        end, done = run.chain[-1], get_path(run.training, "steps_done")
+        what = f"The chain ends at step {end['step']} and row {end['rows']}; the run at {done} and {len(run.metrics)}."
+        fits = end["step"] == done and end["rows"] == len(run.metrics)
+        check.require(fits, CHAIN, what, line=len(run.chain))
+
+
+@rule("TP327", "chain")
+def parameters_of_chain(run: ValidRun, check: Checker) -> None:
+    """Compare the parameters of the first and the last entry with manifest and evaluation."""
+    evaluated, pointer = get_path(run.eval_summary, "checkpoint"), "/params_sha256"
+    if run.chain and run.model is not None:
+        stated, expected = run.chain[0]["params_sha256"], run.model["weights_sha256"]
+        check.equal(CHAIN, pointer, stated, expected, "model.weights_sha256", line=1)
+    if run.chain and evaluated and evaluated["step"] == run.chain[-1]["step"]:
+        stated, expected = run.chain[-1]["params_sha256"], evaluated["params_sha256"]
+        check.equal(CHAIN, pointer, stated, expected, "the evaluation", line=len(run.chain))
+
+
+@rule("TP328", "training", "model")
+def saved_parameters(run: ValidRun, check: Checker) -> None:
+    """Compare number and hash of the saved parameters with what the run trained.
+
+    The hash of adapters includes their base, which is not in the file, so only their number is compared.
+    """
+    trained, path = run.model["trainable_parameters"], run.folder / TRAINED_PARAMS
+    most = trained * _WIDEST_TYPE + _LARGEST_HEADER
+    if TRAINED_PARAMS not in run.files:
+        return
+    try:
+        found = path.stat().st_size
+        if found <= most and is_lfs_pointer(path):
+            return
+        saved = _read_safetensors(path.read_bytes()) if found <= most else None
+    except OSError:
+        return  # Reported by the rule that hashes the file, as is an LFS pointer.
+    if saved is None:
+        large = f"The file has {found:,} bytes; {trained:,} parameters take {most:,} at most."
+        check.report(TRAINED_PARAMS, large if found > most else "The file is not valid safetensors.")
+        return
+    count, sha256 = saved
+    evaluated, last = get_path(run.eval_summary, "checkpoint"), run.chain[-1]["params_sha256"] if run.chain else None
+    if not last and evaluated and evaluated["step"] == run.training["steps_done"]:
+        last = evaluated["params_sha256"]
+    expected = last if run.trains_all else None
+    what = f"The file holds {count:,} parameters; the run trained {trained:,}."
+    check.require(count == trained, TRAINED_PARAMS, what, expected=f"{trained:,}")
+    if count == trained and expected and expected != sha256:
+        what = f"The file holds the parameters {sha256[:12]}…; the run ended with {expected[:12]}…."
+        check.report(TRAINED_PARAMS, what, expected=expected)
+
+
+def _read_safetensors(content: bytes) -> tuple[int, str] | None:
+    """Return number and hash (as in `trainer.model.params`) of the parameters in a file, or None if it is not valid."""
+    length, digest, count = int.from_bytes(content[:_LENGTH_BYTES], "little"), hashlib.sha256(), 0
+    if length > min(_LARGEST_HEADER, len(content)):
+        return None
+    body = memoryview(content)[_LENGTH_BYTES + length :]
+    try:
+        header: dict[str, Any] = json.loads(content[_LENGTH_BYTES : _LENGTH_BYTES + length])
+        for name in sorted(header.keys() - {"__metadata__"}):
+            dtype, width = _DTYPES[header[name]["dtype"]]
+            shape = [int(size) for size in header[name]["shape"]]
+            begin, end = (int(offset) for offset in header[name]["data_offsets"])
+            if not 0 <= begin <= end <= len(body) or end - begin != width * math.prod(shape):
+                return None
+            digest.update(json.dumps([name, shape, dtype]).encode() + b"\n")
+            digest.update(body[begin:end])
+            count += math.prod(shape)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    return count, digest.hexdigest()

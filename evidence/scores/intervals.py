@@ -12,23 +12,22 @@ from functools import cache
 from statistics import NormalDist, fmean
 from typing import Any, Literal
 
+_Z, _Z_POWER = (NormalDist().inv_cdf(p) for p in (0.975, 0.8))
+"""Normal quantiles of a two-sided 95 % interval, and of a power of 80 %."""
 _ROUNDING = 1e-12
 """A standard error below this fraction of the largest value is a rounding error: all clusters are alike."""
 
 
-def wilson_interval(successes: int, n: int, level: float = 0.95) -> tuple[float, float]:
-    """Compute the Wilson score interval of a proportion: `(0.4902, 0.9433)` for 8 of 10.
+def wilson_interval(successes: int, n: int) -> tuple[float, float]:
+    """Compute the 95 % Wilson score interval of a proportion: `(0.4902, 0.9433)` for 8 of 10.
 
-    `(p + z²/2n ± z sqrt(p (1 − p)/n + z²/4n²)) / (1 + z²/n)` with the normal quantile z of `(1 + level) / 2`
-    (E. B. Wilson, JASA 22, 1927, p. 209–212). Unlike `p ± 2 s.e.` it keeps its level near 0 and 1 and for small n.
-
-    Raises:
-        ValueError: n is below 1, or successes is out of range.
+    `(p + z²/2n ± z sqrt(p (1 − p)/n + z²/4n²)) / (1 + z²/n)` with the normal quantile z (E. B. Wilson, JASA 22, 1927,
+    p. 209–212). It keeps its level near 0 and 1. Raises ValueError unless `0 <= successes <= n` and `n >= 1`.
     """
     if n < 1 or not 0 <= successes <= n:
         message = f"wilson_interval needs 0 <= successes <= n and n >= 1; got successes={successes}, n={n}"
         raise ValueError(message)
-    return _wilson(successes / n, n, _normal_quantile(level))
+    return _wilson(successes / n, n, _Z)
 
 
 def _wilson(share: float, n: float, quantile: float) -> tuple[float, float]:
@@ -49,17 +48,11 @@ def standard_error(successes: int, n: int) -> float:
     return math.sqrt(share * (1 - share) / n)
 
 
-def _normal_quantile(level: float) -> float:
-    """Return z such that a standard normal value lies within ±z with probability `level`; 1.95996 for 0.95."""
-    return NormalDist().inv_cdf((1 + level) / 2)
-
-
 def t_p_value(t: float, degrees: int) -> float:
-    """Compute the two-sided p-value of Student's t by its finite series.
+    """Compute the two-sided p-value of Student's t. For t = 2.0452 with 29 degrees of freedom: 0.05.
 
-    With `θ = atan(|t| / √ν)` the probability within ±t is `sin θ (1 + ½ cos² θ + (1·3)/(2·4) cos⁴ θ + …)` for even ν
-    and `2/π (θ + sin θ (cos θ + ⅔ cos³ θ + …))` for odd ν, up to `cos^(ν−2) θ` (M. Abramowitz and I. A. Stegun,
-    Handbook of Mathematical Functions, 26.7.3–4). For t = 2.0452 with 29 degrees of freedom: 0.05.
+    Uses the finite series of cos θ with `θ = atan(|t| / √ν)` (M. Abramowitz and I. A. Stegun, Handbook of Mathematical
+    Functions, 26.7.3–4).
     """
     if math.isinf(t):
         return 0.0
@@ -77,10 +70,7 @@ def t_p_value(t: float, degrees: int) -> float:
 
 @cache
 def t_quantile(level: float, degrees: int) -> float:
-    """Return t such that a value of Student's distribution lies within ±t with probability `level`.
-
-    For level 0.95: 12.706 with 1 degree of freedom, 2.0452 with 29, 1.9600 with very many.
-    """
+    """Return t such that Student's distribution lies within ±t with probability `level`; 2.0452 for 0.95 and 29."""
     low, high = 0.0, 1.0
     while t_p_value(high, degrees) > 1 - level:
         high *= 2
@@ -102,10 +92,8 @@ class MeanInterval:
     n: int
 
 
-def mean_interval(
-    values: Sequence[float], clusters: Sequence[Hashable] | None = None, level: float = 0.95
-) -> MeanInterval:
-    """Compute the mean of one or more values with Student's interval.
+def mean_interval(values: Sequence[float], clusters: Sequence[Hashable] | None = None) -> MeanInterval:
+    """Compute the mean of one or more values with Student's 95 % interval.
 
     For 1, 2, …, 30: `15.5 ± 2.0452 · 8.8034 / √30 = (12.213, 18.787)`. If the cluster of each value is given, the
     standard error is clustered, with G − 1 degrees of freedom for G clusters.
@@ -114,7 +102,7 @@ def mean_interval(
     error, groups = clustered_error(values, range(n) if clusters is None else clusters)
     if error is None:
         return MeanInterval(mean=mean, standard_error=None, low=None, high=None, method=None, n=n)
-    reach = t_quantile(level, groups - 1) * error
+    reach = t_quantile(0.95, groups - 1) * error
     method: Literal["t", "clustered t"] = "t" if clusters is None else "clustered t"
     return MeanInterval(mean=mean, standard_error=error, low=mean - reach, high=mean + reach, method=method, n=n)
 
@@ -142,11 +130,8 @@ class PairedTable:
 def mcnemar_exact(only_first: int, only_second: int) -> float:
     """Compute the exact two-sided p-value of McNemar's test from the discordant counts b and c.
 
-    If the two runs are equally good, each discordant item falls to either side with probability ½, so
-    `p = min(1, 2 · P(X ≤ min(b, c)))` for X binomial with b + c trials (Q. McNemar, Psychometrika 12, 1947; exact
-    form as in A. Agresti, Categorical Data Analysis, 3rd ed., §11.1.2).
-
-    For b = 1, c = 7: `2 · (1 + 8) / 2⁸ = 0.0703`. Without discordant items: 1.
+    `p = min(1, 2 · P(X ≤ min(b, c)))` for X binomial with b + c trials and probability ½ (Q. McNemar, Psychometrika 12,
+    1947; exact form as in A. Agresti, Categorical Data Analysis, 3rd ed., §11.1.2). For b = 1, c = 7: 0.0703.
     """
     trials = only_first + only_second
     tail = sum(math.comb(trials, k) for k in range(min(only_first, only_second) + 1))
@@ -154,57 +139,43 @@ def mcnemar_exact(only_first: int, only_second: int) -> float:
     return min(1.0, 2 * tail / (1 << trials))
 
 
-def paired_difference_interval(table: PairedTable, level: float = 0.95) -> tuple[float, float]:
-    """Compute the Bonett–Price interval of the difference of two scores on the same items, second minus first.
+def paired_difference_interval(table: PairedTable) -> tuple[float, float]:
+    """Compute the 95 % Bonett–Price interval of the difference of two scores on the same items, second minus first.
 
-    It is Wald's interval `d ± z sqrt((b + c) − (c − b)² / n) / n` after adding 1 to each discordant count (D. G. Bonett
-    and R. M. Price, Journal of Educational and Behavioral Statistics 37, 2012, p. 479–488). Without the added counts it
-    would be too short for few items and near 0 and 1. Agresti and Min's ½ is too little where hardly any item differs.
-
-    For 21 items, both 1, only first 1, only second 7, neither 12: `6/23 ± 0.248 = (0.013, 0.508)`.
+    Wald's interval `d ± z sqrt((b + c) − (c − b)² / n) / n` after adding 1 to each discordant count, or it would be too
+    short for few items (D. G. Bonett and R. M. Price, Journal of Educational and Behavioral Statistics 37, 2012,
+    p. 479–488). For 21 items, both 1, only first 1, only second 7, neither 12: `6/23 ± 0.248 = (0.013, 0.508)`.
     """
     n = table.items + 2
     distance, discordant = table.only_second - table.only_first, table.only_first + table.only_second + 2
-    reach = _normal_quantile(level) * math.sqrt(discordant - distance * distance / n) / n
+    reach = _Z * math.sqrt(discordant - distance * distance / n) / n
     return max(-1.0, distance / n - reach), min(1.0, distance / n + reach)
 
 
-def minimum_detectable_difference(
-    items: int, discordant: int, *, level: float = 0.95, power: float = 0.8
-) -> float | None:
-    """Compute the smallest true difference that McNemar's test detects with the given power.
+def minimum_detectable_difference(items: int, discordant: int) -> float | None:
+    """Compute the smallest true difference that McNemar's test detects at the 5 % level with a power of 80 %.
 
-    It solves `n D² = (z_level sqrt(ψ) + z_power sqrt(ψ − D²))²` for D (R. J. Connor, Biometrics 43, 1987, p. 207–211),
-    where ψ is the share of discordant items: `D = k sqrt(ψ)` with
-    `k = (z_level sqrt(n) + z_power sqrt(n + z_power² − z_level²)) / (n + z_power²)`. A true difference D needs at least
-    D of the items to differ, so ψ is the observed share or, if that is smaller than D, `ψ = D = k²`.
-
-    For 100 items of which 20 differ: 0.124. For 1,319 items of which 200 differ: 0.030. It is None if the test cannot
-    be significant even if all items differ in the same direction.
+    `D = k sqrt(ψ)` with the share ψ of discordant items, which is D at least, and
+    `k = (z_level sqrt(n) + z_power sqrt(n + z_power² − z_level²)) / (n + z_power²)` (R. J. Connor, Biometrics 43, 1987,
+    p. 207–211). For 100 items of which 20 differ: 0.124. None if no result of these items would be significant.
     """
-    z_level, z_power = _normal_quantile(level), NormalDist().inv_cdf(power)
-    rest = items + z_power**2 - z_level**2
-    if mcnemar_exact(0, items) > 1 - level or rest < 0:
+    rest = items + _Z_POWER**2 - _Z**2
+    if mcnemar_exact(0, items) > 0.05 or rest < 0:
         return None
-    factor = (z_level * math.sqrt(items) + z_power * math.sqrt(rest)) / (items + z_power**2)
+    factor = (_Z * math.sqrt(items) + _Z_POWER * math.sqrt(rest)) / (items + _Z_POWER**2)
     difference = factor * max(factor, math.sqrt(discordant / items))
     return difference if difference <= 1 else None
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust p-values for several comparisons by Holm's method, in the order given.
+    """Adjust p-values for several comparisons: `[0.01, 0.04, 0.03]` become `[0.03, 0.06, 0.06]`.
 
-    With the values sorted, the i-th of m (from 0) becomes `max over j ≤ i of min(1, (m − j) p_j)`
-    (S. Holm, Scandinavian Journal of Statistics 6, 1979).
-
-    For `[0.01, 0.04, 0.03]`: `[0.03, 0.06, 0.06]`.
+    The i-th of m sorted values (from 0) becomes `max over j ≤ i of min(1, (m − j) p_j)` (S. Holm, Scandinavian Journal
+    of Statistics 6, 1979).
     """
-    order = sorted(range(len(p_values)), key=lambda index: p_values[index])
-    adjusted = [0.0] * len(p_values)
-    largest = 0.0
-    for rank, index in enumerate(order):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
-        adjusted[index] = largest
+    adjusted, largest = [0.0] * len(p_values), 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda index: p_values[index])):
+        adjusted[index] = largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
     return adjusted
 
 
@@ -248,11 +219,8 @@ def clustered_error(values: Sequence[float], clusters: Sequence[Hashable]) -> tu
     """Compute the cluster-robust standard error of a mean, and count the clusters.
 
     `sqrt(G / (G − 1) · Σ_g (Σ_{i in g} (xᵢ − x̄))²) / n` with G clusters (K.-Y. Liang and S. L. Zeger, Biometrika 73,
-    1986; as in E. Miller, arXiv 2411.00640, with the correction for few clusters). If every value is its own cluster,
-    it is `s / √n`. It is None with one cluster, and exactly 0 if all clusters have the same mean.
-
-    For values 1, 1, 0, 0 in clusters a, a, b, b: residual sums 1 and −1, so `sqrt(2 · 2) / 4 = 0.5`. If they were
-    independent, it would be 0.289.
+    1986; as in E. Miller, arXiv 2411.00640, with the correction for few clusters). It is None with one cluster, and
+    exactly 0 if all clusters have the same mean. For values 1, 1, 0, 0 in clusters a, a, b, b: `sqrt(2 · 2) / 4 = 0.5`.
     """
     mean = math.fsum(values) / len(values)
     sums: dict[Hashable, float] = {}
@@ -270,10 +238,8 @@ def clustered_wilson(error: float | None, successes: float, n: int, groups: int)
     """Compute the 95 % Wilson interval of a share of clustered items, using their effective number.
 
     n clustered items are worth `n* = p (1 − p) / error²` independent ones, at most n, and the quantile is Student's
-    with G − 1 degrees of freedom (N. Dean and M. Pagano, Survey Research Methods 9, 2015). If every cluster has the
-    same share, the error is 0 and n* is the number of clusters. With one cluster the interval is (0, 1).
-
-    For 24 right of 40 in 4 clusters of 10 with a standard error of 0.15: n* = 10.7, interval `(0.206, 0.897)`.
+    with G − 1 degrees of freedom (N. Dean and M. Pagano, Survey Research Methods 9, 2015). With an error of 0, n* is
+    the number of clusters. For 24 right of 40 in 4 clusters with an error of 0.15: n* = 10.7, `(0.206, 0.897)`.
     """
     if error is None:
         return 0.0, 1.0
@@ -285,9 +251,8 @@ def clustered_wilson(error: float | None, successes: float, n: int, groups: int)
 def clustered_difference(differences: Sequence[int], clusters: Sequence[Hashable]) -> tuple[float, float, float]:
     """Compute the 95 % interval (low, high) and the p-value of a paired difference of clustered items.
 
-    A difference is 1 if only the second run is right, −1 if only the first is, else 0. Uses Student's t with the
-    clustered standard error. If all clusters are alike, that error is 0, and each cluster counts as one item of the
-    Bonett–Price interval and McNemar's test. One cluster gives (−1, 1) and 1.
+    A difference is 1 if only the second run is right, −1 if only the first is, else 0. If all clusters are alike, their
+    standard error is 0, and each counts as one item of the Bonett–Price interval and McNemar's test.
     """
     result = mean_interval(differences, clusters)
     groups = len(set(clusters))
@@ -301,18 +266,16 @@ def clustered_difference(differences: Sequence[int], clusters: Sequence[Hashable
     return max(-1.0, result.low), min(1.0, result.high), p_value
 
 
-def clustered_detectable_difference(
-    differences: Sequence[int], clusters: Sequence[Hashable], power: float = 0.8
-) -> float | None:
-    """Compute the smallest true difference that the clustered test detects with the given power at the 5 % level.
+def clustered_detectable_difference(differences: Sequence[int], clusters: Sequence[Hashable]) -> float | None:
+    """Compute the smallest true difference that the clustered test detects at the 5 % level with a power of 80 %.
 
-    `(t₀.₉₇₅ + t_power) · error` with G − 1 degrees of freedom (H. S. Bloom, Evaluation Review 19, 1995), or None if the
+    `(t₀.₉₇₅ + t₀.₈) · error` with G − 1 degrees of freedom (H. S. Bloom, Evaluation Review 19, 1995), or None if the
     error is unknown or 0, or the difference would exceed 1.
     """
     error, groups = clustered_error(differences, clusters)
     if not error:
         return None
-    reach = (t_quantile(0.95, groups - 1) + t_quantile(2 * power - 1, groups - 1)) * error
+    reach = (t_quantile(0.95, groups - 1) + t_quantile(0.6, groups - 1)) * error
     return reach if reach <= 1 else None
 
 
@@ -346,11 +309,8 @@ class ExactMatch:
 def fisher_exact_less(claimed: ExactMatch, found: ExactMatch) -> float:
     """Compute the p-value of finding so few right answers if both sets of items are equally hard.
 
-    Fisher's one-sided exact test: with `K = x₁ + x₂` right answers among `N = n₁ + n₂` items, the second set has
-    `X ~ Hypergeometric(N, K, n₂)` right answers, and the p-value is `P(X ≤ x₂)` (R. A. Fisher, Journal of the Royal
-    Statistical Society 98, 1935, p. 39–82; A. Agresti, Categorical Data Analysis, 3rd ed., §3.5.1).
-
-    For 3 of 4 claimed and 1 of 4 found: `(1 + 16) / 70 = 0.243`.
+    Fisher's one-sided exact test `P(X ≤ x₂)` for `X ~ Hypergeometric(n₁ + n₂, x₁ + x₂, n₂)` (A. Agresti, Categorical
+    Data Analysis, 3rd ed., §3.5.1). For 3 of 4 claimed and 1 of 4 found: `(1 + 16) / 70 = 0.243`.
     """
 
     def ln_choose(n: int, k: int) -> float:  # the binomial coefficient itself may have millions of digits

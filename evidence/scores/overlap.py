@@ -1,15 +1,8 @@
 """Find evaluation items in training texts: the same question, or most of its words together with its answer.
 
-A text repeats an item's question if their words are equal (`split_words`). It is near an item if it contains
-
-- an n-gram of the item: 13 consecutive words, or half of a short item;
-- the item's figures, consecutively and in the same order; and
-- the expected answer.
-
-Items from one template share n-grams but are different questions. So an n-gram does not count if two items share it, or
-if it is common: most texts with the n-gram, and more than a few, lack the item's figures or answer. "Ann has 7 apples
-and eats 5. How many are left?" is not near the same question with 12 apples; "Ann had 12 apples and eats 5. What
-remains?" is.
+A text repeats an item if their words are equal (`split_words`). It is near an item if it contains an n-gram of the item
+(13 consecutive words, or half of a short item), the item's figures in order, and the expected answer. An n-gram that
+two items share, or that is common in texts without the figures or answer, does not count: it is of a template.
 """
 
 from __future__ import annotations
@@ -43,8 +36,7 @@ _ONE_LETTER_WORDS = re.compile("([\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff])")
 def split_words(text: str) -> Words:
     """Split a text into normalized words: "What is 1,200 - ５ ?" gives `what`, `is`, `1200`, `-`, `5`.
 
-    Compatibility forms (NFKC), case, white space and punctuation do not count. Numbers, arithmetic signs, other symbols
-    and combining marks do: "12 - 5" and "12 + 5" differ.
+    Compatibility forms (NFKC), case, white space and punctuation do not count; numbers, signs and marks do.
     """
     plain = unicodedata.normalize("NFKC", text).casefold().replace("\u2212", "-")
     words = _ONE_LETTER_WORDS.sub(r" \1 ", _NOT_A_WORD.sub(_normalize_sign, plain)).split()
@@ -72,8 +64,7 @@ def _normalize_sign(match: re.Match[str]) -> str:
 def row_texts(row: Mapping[str, Any]) -> RowTexts:
     """Return the questions and the target text of a dataset row (`dataset_row.schema.json` or a preference pair).
 
-    The question of a conversation is its last turn before the answer, or all earlier turns. A plain text is both
-    question and answer.
+    The question of a conversation is its last turn before the answer, or all earlier turns; a plain text is both.
     """
     if isinstance(row.get("chosen"), Mapping):
         return row_texts(row["chosen"])

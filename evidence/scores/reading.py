@@ -1,8 +1,4 @@
-"""Read the answer in a model's output and compare it with the expected one.
-
-A `Scoring` decides whether an output is right: strictly, as the evaluation is configured, and leniently, whatever the
-form of the answer. The trainer and the checker both use it.
-"""
+"""Read the answer in a model's output and compare it with the expected one, strictly and leniently in its form."""
 
 from __future__ import annotations
 
@@ -10,8 +6,10 @@ import json
 import re
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from itertools import product
 from typing import Any, Literal
 
 import re2
@@ -31,10 +29,7 @@ _LENIENT_CHARACTERS = 2_000
 
 
 def extract_answer(text: str) -> str | None:
-    """Return the stripped text between the last `<answer>` and its `</answer>`, or None if it is missing or not closed.
-
-    For `<answer>1</answer> no, <answer> 2 </answer>` this is `2`. An unclosed answer was cut off.
-    """
+    """Return the stripped text between the last `<answer>` and its `</answer>`, or None without both."""
     _, opened, rest = text.rpartition(ANSWER_OPEN)
     answer, closed, _ = rest.partition(ANSWER_CLOSE)
     return answer.strip() if opened and closed else None
@@ -79,8 +74,7 @@ MAX_SEARCHED_CHARS = 20_000
 MAX_SEARCH_WORK = 200_000_000
 """Characters searched again after each match, times instructions. A search that exceeds it finds nothing.
 
-A single search is linear in the text, but finding every match can be quadratic. Since the limit is not a time, every
-machine gets the same answer.
+Finding every match can be quadratic. Since the limit is not a time, every machine gets the same answer.
 """
 _EDGES = ("", " ", "\n", "\t")
 _OPTIONS = re2.Options()
@@ -93,10 +87,9 @@ class PatternError(Exception):
 
 @lru_cache(maxsize=64)
 def compile_pattern(pattern: str) -> Any:
-    r"""Compile a regular expression with RE2, which has no catastrophic backtracking.
+    r"""Compile a regular expression with RE2, because the pattern of a run is untrusted input.
 
-    The pattern of a run is untrusted input on the machine of everyone who checks the run. RE2 matches like Python's
-    `re`, except that look-around and back-references are not supported and `\d`, `\w`, `\s` and `\b` are ASCII only.
+    RE2 has no catastrophic backtracking, look-around or back-references, and `\d`, `\w`, `\s` and `\b` are ASCII only.
 
     Raises:
         PatternError: The pattern is invalid, unsupported, too large, or matches the empty string.
@@ -163,17 +156,13 @@ def can_capture(pattern: str, text: str) -> bool:
 def _first_group(pattern: str) -> str | None:
     """Return the first capturing group of a valid pattern as a pattern with the same flags, or None without a group."""
     flags = re.match(r"\(\?[a-zA-Z]+\)", pattern)
-    for opened in re.finditer(r"\\.|\((?!\?)|\(\?P?<\w+>", pattern, re.DOTALL):
-        if opened[0].startswith("\\"):
-            continue
-        for closed in re.finditer(r"\)", pattern):
-            if closed.start() >= opened.end():
-                inner = pattern[opened.end() : closed.start()]
-                try:
-                    re2.compile(inner, _OPTIONS)
-                except re2.error:
-                    continue
-                return (flags[0] if flags else "") + f"(?:{inner})"
+    found = re.finditer(r"\\.|\((?!\?)|\(\?P?<\w+>", pattern, re.DOTALL)
+    opened = [group.end() for group in found if not group[0].startswith("\\")]
+    closed = [group.start() for group in re.finditer(r"\)", pattern)]
+    for begin, end in product(opened, closed):
+        with suppress(re2.error):
+            if begin <= end and re2.compile(pattern[begin:end], _OPTIONS):
+                return (flags[0] if flags else "") + f"(?:{pattern[begin:end]})"
     return None
 
 
@@ -186,8 +175,8 @@ def _encodable(text: str) -> str:
 class Scoring:
     """How answers are extracted and compared.
 
-    The tolerance of numeric comparison is relative to the expected number if that is above 1, else absolute. `version`
-    selects the number and choice readers, so that old runs are scored as before.
+    The tolerance of numbers is relative to the expected one if that is above 1, else absolute. `version` selects the
+    readers, so that old runs are scored as before.
     """
 
     answer: Answer = "tags"
@@ -253,14 +242,7 @@ class Scoring:
     def verdict(
         self, text: str, finish_reason: str, accepted: Sequence[str], *, stop: str | None = None
     ) -> dict[str, Any]:
-        """Return the verdict fields of a prediction row.
-
-        Args:
-            text: The output.
-            finish_reason: `stop`, `length` or `error`.
-            accepted: One or more accepted answers.
-            stop: Stop string of the generation; the output from it on is ignored.
-        """
+        """Return the verdict fields of a prediction row; the output from the generation's stop string on is ignored."""
         if stop and self.version > 1:
             text = text.partition(stop)[0]
         answer = self.read(text)
@@ -311,8 +293,6 @@ def is_right_leniently(text: str, expected: str, reader: NumberReader = READERS[
     A number is compared with the last number, a letter from A to J with the last choice, and words with the last
     words. A formula (any answer without letters) must match character by character, except for white space.
 
-    >>> [is_right_leniently("So the answer is 4.", "4"), is_right_leniently("It is (B).", "B")]
-    [True, True]
     >>> [is_right_leniently("He is her husband!", "husband"), is_right_leniently("husband, I think", "husband")]
     [True, False]
     >>> [is_right_leniently(text, "2*(10+1)") for text in ("so 2 * (10+1)", "2+10*1", "12*(10+1)")]

@@ -10,14 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from evidence.scores.intervals import (
-    BY_PROMPT,
-    clustered_error,
-    clustered_wilson,
-    find_clusters,
-    standard_error,
-    wilson_interval,
-)
+from evidence.scores import intervals
+from evidence.scores.intervals import BY_PROMPT, clustered_error
 from evidence.scores.reading import Scoring
 from schemas.reading import Array, column
 
@@ -36,8 +30,7 @@ FORM_GAP = 0.2
 def compute_result(metric_rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Compute the fields of the manifest's `result` that follow from the rows of metrics.jsonl, all None without rows.
 
-    For losses 4, 1, 2 at steps 1, 2, 3: first 4, last 2, mean 7/3, best 1 at step 2. A loss of null (not finite) counts
-    for neither mean nor best.
+    A loss of null (not finite) counts for neither mean nor best.
     """
     losses = column(metric_rows, "loss")
     measured = losses[np.isfinite(losses)].tolist()
@@ -58,12 +51,7 @@ def learning_rates(optimizer: dict[str, Any], at: Array, steps: int) -> Array:
 
     Warm-up: step s (from 1) of w uses `peak · s / w`. After it, with p from 0 at the first step after the warm-up to 1
     at the last step, and f the final fraction: constant `peak`, linear `peak · (f + (1 − f) (1 − p))`, cosine
-    `peak · (f + (1 − f) (1 + cos πp) / 2)`. For peak 1, w = 2, 5 steps, linear, f = 0: 0.5, 1, 1, 0.5, 0.
-
-    Args:
-        optimizer: The group `optimizer` of config.yaml.
-        at: `[rows]` optimizer steps, counted from 1.
-        steps: Number of planned steps.
+    `peak · (f + (1 − f) (1 + cos πp) / 2)`. `optimizer` is the group of config.yaml, `at` are `[rows]` steps from 1.
     """
     peak, warmup = optimizer["learning_rate"], optimizer["warmup_steps"]
     part = np.minimum((at - 1 - warmup) / max(steps - warmup - 1, 1), 1.0)
@@ -78,11 +66,10 @@ def compute_scores(rows: Sequence[Row], samples: int = 1, *, by_prompt: bool = T
     """Compute `metrics`, `groups` and `sampled` of eval_summary.json from the rows of predictions.jsonl.
 
     With several samples per item, `metrics` counts the first one and `sampled` all of them. An item without an output
-    (`error` is not null) counts as wrong: 3 right of 3 outputs and 1 error is 0.75. If items share a group or a prompt,
-    standard errors and intervals are clustered, and each metric has the number of clusters. `by_prompt=False` ignores
-    equal prompts, as earlier versions did.
+    counts as wrong. If items share a group or a prompt, standard errors and intervals are clustered; `by_prompt=False`
+    ignores equal prompts, as earlier versions did.
     """
-    clusters, method = find_clusters(rows, by_prompt=by_prompt)
+    clusters, method = intervals.find_clusters(rows, by_prompt=by_prompt)
     members: dict[str, dict[str, list[int]]] = {grouping: defaultdict(list) for grouping in GROUPINGS}
     for number, row in enumerate(rows):
         for grouping, named in members.items():
@@ -97,12 +84,6 @@ def compute_scores(rows: Sequence[Row], samples: int = 1, *, by_prompt: bool = T
         "groups": {key: {name: metrics(named[name]) for name in sorted(named)} for key, named in members.items()},
     }
     return scores | ({"sampled": _sampled_scores(rows, samples, clusters, method)} if samples > 1 else {})
-
-
-def is_clustered_by_prompt(stated: Row) -> bool:
-    """Return whether the scores of an eval summary treat equal prompts as one cluster. Earlier versions did not."""
-    interval = stated["metrics"]["exact_match"]["interval"]
-    return interval is None or interval["method"] == BY_PROMPT
 
 
 def is_right(row: Row) -> bool:
@@ -123,11 +104,11 @@ def _metrics(rows: Sequence[Row], clusters: Sequence[Hashable], method: str) -> 
         metric |= {"standard_error": None, "interval": None}
         if n:
             if method == "wilson":
-                low, high = wilson_interval(successes, n)
-                error: float | None = standard_error(successes, n)
+                low, high = intervals.wilson_interval(successes, n)
+                error: float | None = intervals.standard_error(successes, n)
             else:
                 error, metric["clusters"] = clustered_error(right, clusters)
-                low, high = clustered_wilson(error, successes, n, metric["clusters"])
+                low, high = intervals.clustered_wilson(error, successes, n, metric["clusters"])
             metric |= {"value": successes / n, "standard_error": error, "interval": _interval(low, high, method)}
         found[name] = metric
     return found
@@ -148,14 +129,13 @@ def iter_answers(row: Row) -> Iterator[dict[str, Any]]:
 def pass_at_k(samples: int, right: int, k: int) -> float:
     """Compute the unbiased estimate of pass@k, `1 − C(n − c, k) / C(n, k)`, from n samples with c right answers.
 
-    From M. Chen et al., arXiv 2107.03374, 2021. For 2 right answers in 4 samples and k = 2: `1 − 1 / 6 = 0.833`. The
-    biased estimate `1 − (1 − 2 / 4)²` would be 0.75.
+    From M. Chen et al., arXiv 2107.03374, 2021. For 2 right answers in 4 samples and k = 2: `1 − 1 / 6 = 0.833`.
     """
     return 1 - math.comb(samples - right, k) / math.comb(samples, k)
 
 
-def majority_answer(answers: Sequence[str | None], scoring: Scoring) -> str | None:
-    """Return the most frequent answer (the earliest on a tie), or None without any answer.
+def majority_fields(answers: Sequence[str | None], scoring: Scoring, accepted: Sequence[str]) -> dict[str, Any]:
+    """Return `majority_answer` (the earliest on a tie, None without any) and `majority_correct` of a prediction row.
 
     Answers are compared as in scoring: the majority of 7, 8, 8.0 is 8 if answers are numbers.
     """
@@ -164,20 +144,12 @@ def majority_answer(answers: Sequence[str | None], scoring: Scoring) -> str | No
         if answer is not None:
             same = next((other for other in counts if scoring.is_right(answer, (other,))), answer)
             counts[same] = counts.get(same, 0) + 1
-    return max(counts, key=counts.__getitem__, default=None)
-
-
-def majority_fields(answers: Sequence[str | None], scoring: Scoring, accepted: Sequence[str]) -> dict[str, Any]:
-    """Return `majority_answer` and `majority_correct` of a prediction row."""
-    majority = majority_answer(answers, scoring)
+    majority = max(counts, key=counts.__getitem__, default=None)
     return {"majority_answer": majority, "majority_correct": scoring.is_right(majority, accepted)}
 
 
 def _sampled_scores(rows: Sequence[Row], samples: int, clusters: Sequence[int], method: str) -> dict[str, Any]:
-    """Compute pass@k for k = 1, 2, 4, … and all samples, and the score of the majority answer.
-
-    The samples of an item are one cluster. An item without an output counts as wrong.
-    """
+    """Compute pass@k for k = 1, 2, 4, … and all samples, and the score of the majority answer."""
     method = BY_PROMPT if method == BY_PROMPT else "clustered_wilson"
     right = [0 if row["error"] is not None else sum(each["correct"] for each in iter_answers(row)) for row in rows]
     majority = [float(row["error"] is None and bool(row.get("majority_correct"))) for row in rows]
@@ -192,15 +164,12 @@ def _sampled_scores(rows: Sequence[Row], samples: int, clusters: Sequence[int], 
 def share_with_interval(
     values: Sequence[float], clusters: Sequence[Hashable], tries_each: int, method: str = "clustered_wilson"
 ) -> dict[str, Any]:
-    """Compute the mean of one fraction per item, with standard error and Wilson interval.
-
-    The interval counts each item as at most `tries_each` independent ones.
-    """
+    """Compute the mean of one fraction per item, each worth `tries_each` items at most, with its Wilson interval."""
     if not values:
         return {"value": None, "standard_error": None, "interval": None}
     value, n = math.fsum(values) / len(values), len(values) * tries_each
     error, groups = clustered_error(values, clusters)
-    low, high = clustered_wilson(error, value * n, n, groups)
+    low, high = intervals.clustered_wilson(error, value * n, n, groups)
     return {"value": value, "standard_error": error, "interval": _interval(low, high, method)}
 
 
@@ -220,10 +189,9 @@ def _count_right(metrics: Row | None) -> tuple[int, int, int] | None:
 
 
 def describe_form_gain(metrics_before: Row | None, metrics_after: Row | None) -> str | None:
-    """Describe a gain in exact match that is entirely or partly a gain in form, or return None if it is neither.
+    """Describe a gain in exact match without a gain in the lenient score, or with a smaller one, or return None.
 
-    Entirely if the lenient score does not rise: "the gain is form: strict 0 → 2 of 60, lenient 4 → 2". Partly if fewer
-    answers than before are right only leniently: "part of the gain is form: strict 0 → 40 of 60, lenient 30 → 42".
+    For example: "part of the gain is form: strict 0 → 40 of 60, lenient 30 → 42".
     """
     before, after = _count_right(metrics_before), _count_right(metrics_after)
     if before is None or after is None:
@@ -243,11 +211,7 @@ def describe_run_gain(summary: Row | None) -> str | None:
 
 
 def describe_form_losses(summary: Row | None, log: Iterable[Row] | None) -> list[str]:
-    """Describe right answers of a run that do not count because of their form, and how to count them.
-
-    Returns the log's warnings about the form of rows and outputs (TP087, TP088), and a sentence if at least
-    `FORM_GAP` of the answers are right only leniently.
-    """
+    """Describe right answers that do not count because of their form, with the log's warnings (TP087, TP088)."""
     warnings = (record for record in log or () if record["fields"].get("code") in ("TP087", "TP088"))
     found = [str(record["message"]).split(": ", 1)[-1] for record in warnings]
     strict, lenient, n = _count_right((summary or {}).get("metrics")) or (0, 0, 0)

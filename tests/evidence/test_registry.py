@@ -49,8 +49,8 @@ def test_field_of_an_item_changed_in_both_files(tmp_path: Path, key: str) -> Non
 
 
 def test_published_parameters() -> None:
-    assert registry.published_parameters("google/Gemma-2B") == 2_506_172_416
-    assert registry.published_parameters("somebody/else") is None
+    assert registry.published_model("google/Gemma-2B") == {"family": "gemma", "parameters": 2_506_172_416}
+    assert registry.published_model("somebody/else") == {}
     assert registry.built_in_dataset("own.jsonl") is registry.built_in_eval_set("own.jsonl") is None
     assert all(stated["source"] and stated["date"] for stated in registry.published_models().values())
 

@@ -347,7 +347,7 @@ def test_all_problems_are_said_together(tmp_path, monkeypatch):
             {"name": "own_build_rewards_a_test:nothing", "weight": 0},
             {"name": "own_build_rewards_a_test:two", "weight": 0},
             {"name": "own_build_rewards_a_test:number", "weight": 0},
-            {"name": "numeric", "weight": -1, "options": {"tolerance": True, "relative": True}},
+            {"name": "numeric", "weight": -1, "options": {"relative": True}},
             {"name": "numeric", "weight": float("inf")},
         ]
     )
@@ -357,7 +357,6 @@ def test_all_problems_are_said_together(tmp_path, monkeypatch):
         ("TP904", "/objective/rewards/2/name"),
         ("TP904", "/objective/rewards/3/name"),
         ("TP904", "/objective/rewards/4/name"),
-        ("TP903", "/objective/rewards/5/options/tolerance"),
         ("TP903", "/objective/rewards/5/options"),
         ("TP902", "/objective/rewards/6"),
         ("TP902", "/objective/rewards/6"),
@@ -366,8 +365,7 @@ def test_all_problems_are_said_together(tmp_path, monkeypatch):
     assert said[0] == "Unknown reward exactly."
     assert "ModuleNotFoundError" in said[1]
     assert "missing a required argument: 'row'" in said[3]
-    assert said[5] == "tolerance of the reward numeric is true."
-    assert said[6] == 'The reward numeric does not know "relative"; it takes tolerance.'
+    assert said[5] == 'The reward numeric does not know "relative"; it takes tolerance.'
 
 
 @pytest.mark.parametrize(
@@ -380,14 +378,20 @@ def test_all_problems_are_said_together(tmp_path, monkeypatch):
         ([{"name": "exact", "options": {"a": 1}}], 'The reward exact does not know "a"; it takes no options.'),
         ([{"name": "format", "options": {"regex": "(a+"}}], "missing ): (a+"),
         ([{"name": "format", "options": {"regex": r"(a)\1"}}], "regex of the reward format is"),
-        ([{"name": "format", "options": {"tags": ["a", "a"]}}], "tags of the reward format is a list of 2 items."),
+        (
+            [{"name": "format", "options": {"tags": ["a", "a"]}}],
+            "tags of the reward format is a list of 2 items, but must be a list of different names.",
+        ),
         ([{"name": "length"}], "The reward length needs the option most"),
-        ([{"name": "length", "options": {"most": 5, "least": 6}}], "most of the reward length is 5, but least is 6."),
+        (
+            [{"name": "length", "options": {"most": 5, "least": 6}}],
+            "most of the reward length is 5, but must be from 6 to",
+        ),
         (
             [{"name": "length", "options": {"most": 0}}],
             "most of the reward length is 0, but must be from 1 to 1,000,000.",
         ),
-        ([{"name": "length", "options": {"most": True}}], "most of the reward length is true."),
+        ([{"name": "length", "options": {"most": True}}], "most of the reward length is true, but must be an integer."),
         ([{"name": "math:sqrt", "options": {"low": 1, "high": 1}}], "high of the reward math:sqrt is 1, but low is 1."),
     ],
 )
@@ -421,9 +425,14 @@ def test_a_checker_reads_the_settings_of_any_reward_and_imports_nothing(tmp_path
         ("exact", {}, {"prompt": "?", "task": {"kind": "mine"}}, "lacks a gold answer"),
         ("numeric", {}, {"prompt": "?", "final_answer": "five"}, 'has the gold answer "five", which is not a number'),
         ("countdown", {}, {"prompt": "?", "completion": "5"}, "has no task of the kind countdown"),
-        ("countdown", {}, {"task": {"kind": "countdown", "numbers": [], "target": 1}}, "without numbers"),
-        ("countdown", {}, {"task": {"kind": "countdown", "numbers": [1, 2.5], "target": 1}}, "without numbers"),
-        ("countdown", {}, {"task": {"kind": "countdown", "numbers": [1, 2]}}, "without a target"),
+        ("countdown", {}, {"task": {"kind": "countdown", "numbers": [], "target": 1}}, "with numbers and a target"),
+        (
+            "countdown",
+            {},
+            {"task": {"kind": "countdown", "numbers": [1, 2.5], "target": 1}},
+            "with numbers and a target",
+        ),
+        ("countdown", {}, {"task": {"kind": "countdown", "numbers": [1, 2]}}, "with numbers and a target"),
     ],
 )
 def test_rows_that_lack_what_a_reward_needs(name, options, row, what):

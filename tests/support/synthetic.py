@@ -59,12 +59,10 @@ def write_run(
     items = items if status == "succeeded" else 0
     rows = metric_rows(done, steps, seed, started)
     end = started + timedelta(seconds=COMPILE_SECONDS + STEP_SECONDS * done + (20.0 if items else 1.0))
-    config = _merged(config_of(run_id, steps, mode, seed, items, baseline=baseline), changes.get("config", {}))
+    config = merged(config_of(run_id, steps, mode, seed, items, baseline=baseline), changes.get("config", {}))
     _write_text(folder / layout.CONFIG, yaml.safe_dump(config, sort_keys=False))
-    write_document(folder / layout.PLAN, _merged(plan_of(config, started), changes.get("plan", {})))
-    write_document(
-        folder / layout.FIRST_EXAMPLES, _merged(first_examples_of(run_id), changes.get("first_examples", {}))
-    )
+    write_document(folder / layout.PLAN, merged(plan_of(config, started), changes.get("plan", {})))
+    write_document(folder / layout.FIRST_EXAMPLES, merged(first_examples_of(run_id), changes.get("first_examples", {})))
     write_rows(folder / layout.METRICS, rows)
     write_rows(folder / layout.LOG, log_rows(run_id, status, done, started, end))
     if items:
@@ -73,9 +71,9 @@ def write_run(
         if baseline:
             write_rows(folder / layout.BASELINE_PREDICTIONS, prediction_rows(items, 0.0, random.Random("baseline")))
         summary = eval_summary_of(folder, run_id, done, seed, end)
-        write_document(folder / layout.EVAL_SUMMARY, _merged(summary, changes.get("eval_summary", {})))
+        write_document(folder / layout.EVAL_SUMMARY, merged(summary, changes.get("eval_summary", {})))
     manifest = manifest_of(run_id, config, rows, status, started, None if status == "running" else end)
-    write_document(folder / layout.MANIFEST, _merged(manifest, changes.get("manifest", {})))
+    write_document(folder / layout.MANIFEST, merged(manifest, changes.get("manifest", {})))
     if status != "running":
         seal(folder)
     return folder
@@ -108,12 +106,13 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
     _write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
-def _merged(value: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(value)
+def merged(value: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a nested document with changes."""
+    result = dict(value)
     for key, change in changes.items():
-        nested = isinstance(change, Mapping) and isinstance(merged.get(key), dict)
-        merged[key] = _merged(merged[key], change) if nested else change
-    return merged
+        nested = isinstance(change, Mapping) and isinstance(result.get(key), dict)
+        result[key] = merged(result[key], change) if nested else change
+    return result
 
 
 def _write_text(path: Path, text: str) -> None:

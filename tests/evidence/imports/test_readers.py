@@ -14,13 +14,13 @@ from event_files import block, event, record, varint
 from refusals import catch_problems
 
 from evidence.grade import check_run
-from evidence.imports import trackers
 from evidence.imports.console import read_log
 from evidence.imports.folder import MAX_BYTES, read_tool_folder
+from evidence.imports.folder import read_events as read_event_file
 from evidence.imports.grade import tool_figures, tool_findings
 from evidence.imports.importing import import_run
+from evidence.imports.keys import decode_text
 from evidence.imports.run import Citation, MetricRow, longest_course
-from evidence.imports.text import decode_text
 from evidence.run import read_run
 from schemas.reading import LARGEST_DOCUMENT, MOST_VALUES
 from trainproof.cli.inspect import run_text
@@ -87,7 +87,7 @@ def test_only_series_that_continue_are_joined(
 
 def read_events(folder: Path, data: bytes) -> tuple[list[dict[str, float | None]], list[str]]:
     (folder / EVENTS).write_bytes(data)
-    reading = trackers.read_events(folder / EVENTS, EVENTS)
+    reading = read_event_file(folder / EVENTS, EVENTS)
     return [row.values for row in reading.metrics], [problem.what for problem in reading.problems]
 
 
@@ -175,7 +175,7 @@ def test_large_files_are_named_and_not_read(tmp_path: Path, monkeypatch: pytest.
         "The file has about 8,000,003 values and lines, more than the 4,000,000 that are read.",
         "The file has 67,108,865 bytes, more than the 67,108,864 that are read.",
     ]
-    monkeypatch.setattr(trackers, "MAX_SCALARS", 3)
+    monkeypatch.setattr("evidence.imports.folder.MAX_SCALARS", 3)
     _, problems = read_events(tmp_path, b"".join(record(event(step, "loss", simple=2.5)) for step in range(5)))
     assert problems == ["The file has more than the 3 scalars that are read; the events before that were read."]
 

@@ -25,8 +25,7 @@ from schemas.render import render_text
 
 sys.path.append(FOLDER := str(Path(__file__).parents[3] / "benchmarks" / "detection"))  # for these imports only
 
-from forged import VARIANTS, forge_run
-from lies import LIES, tell
+from lies import LIES, VARIANTS, forge_run, tell
 
 sys.path.remove(FOLDER)
 

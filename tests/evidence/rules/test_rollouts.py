@@ -12,7 +12,7 @@ from synthetic import seal, write_rows
 from evidence import layout
 from evidence.grade import check_run, find_problems
 from evidence.rewards import logged_rollout_steps
-from evidence.rules.rollouts import SAMPLER_GAPS
+from evidence.rules.scores import SAMPLER_GAPS
 from evidence.run import read_run
 from schemas.problems import Problem
 

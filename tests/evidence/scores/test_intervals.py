@@ -34,10 +34,9 @@ COUNTS = [(0, 1), (1, 1), (0, 10), (8, 10), (10, 10), (29, 30), (50, 100), (1, 1
 
 
 @pytest.mark.parametrize(("successes", "n"), COUNTS)
-@pytest.mark.parametrize("level", [0.8, 0.95, 0.99])
-def test_wilson_agrees_with_scipy(successes: int, n: int, level: float):
-    truth = binomtest(successes, n).proportion_ci(confidence_level=level, method="wilson")
-    assert wilson_interval(successes, n, level) == pytest.approx((truth.low, truth.high), abs=1e-12)
+def test_wilson_agrees_with_scipy(successes: int, n: int):
+    truth = binomtest(successes, n).proportion_ci(method="wilson")
+    assert wilson_interval(successes, n) == pytest.approx((truth.low, truth.high), abs=1e-12)
 
 
 def test_wilson_as_published():

@@ -22,7 +22,6 @@ from evidence.scores.recompute import (
     describe_form_gain,
     describe_form_losses,
     learning_rates,
-    majority_answer,
     majority_fields,
     pass_at_k,
 )
@@ -98,10 +97,10 @@ def test_pass_at_k_is_the_share_of_all_choices_of_tries_that_hold_a_right_one(sa
 
 def test_the_majority_is_the_earliest_of_the_most_frequent_answers():
     exact, numbers = Scoring(answer="whole"), Scoring(answer="whole", compare="numeric")
-    assert majority_answer(["7", "8", "8.0"], exact) == "7"
-    assert majority_answer(["7", "8", "8.0"], numbers) == "8"
-    assert majority_answer([None, None, "3"], exact) == "3"
-    assert majority_answer([None, None], exact) is None
+    assert majority_fields(["7", "8", "8.0"], exact, ())["majority_answer"] == "7"
+    assert majority_fields(["7", "8", "8.0"], numbers, ())["majority_answer"] == "8"
+    assert majority_fields([None, None, "3"], exact, ())["majority_answer"] == "3"
+    assert majority_fields([None, None], exact, ())["majority_answer"] is None
     assert majority_fields(["2", "2", "3"], exact, ("3",)) == {"majority_answer": "2", "majority_correct": False}
 
 
