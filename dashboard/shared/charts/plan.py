@@ -10,7 +10,7 @@ from typing import Any
 import plotly.express as px
 import plotly.graph_objects as go
 
-from dashboard.shared.charts.theme import Palette, label, template, unit_of_bytes, unit_of_seconds
+from dashboard.shared.charts.theme import Palette, choose_unit, label, template
 from dashboard.shared.tables.planned import MemoryPart, TimePart
 from dashboard.shared.words import VERDICTS, part_name
 from schemas.formats import duration, size
@@ -43,7 +43,7 @@ def memory(parts: Sequence[MemoryPart], colours: Palette, *, observed: float | N
         colours: The theme.
         observed: Peak memory of the run in bytes, or None if it was not measured.
     """
-    divisor, unit = unit_of_bytes(max(part.peak for part in parts))
+    divisor, unit = choose_unit("bytes", max(part.peak for part in parts))
     bars = [
         {
             "row": f"{label(part.program)}<br>{VERDICTS[part.verdict].symbol} {size(part.peak)}",
@@ -61,7 +61,7 @@ def memory(parts: Sequence[MemoryPart], colours: Palette, *, observed: float | N
 
 def session(parts: Sequence[TimePart], limits: Mapping[str, float], colours: Palette) -> go.Figure:
     """Draw the phases of a run as one stacked bar."""
-    divisor, unit = unit_of_seconds(sum(part.seconds.likely for part in parts))
+    divisor, unit = choose_unit("seconds", sum(part.seconds.likely for part in parts))
     bars = [
         {
             "row": "run",

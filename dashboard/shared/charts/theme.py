@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import plotly.graph_objects as go
 
@@ -13,14 +13,17 @@ from evidence.bundle.secrets import strip_invisible
 
 _MAX_LABEL = 60
 _FONT = '"Source Sans", sans-serif'
-_BYTES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
-_SECONDS = ((2 * 3600, 3600, "hours"), (120, 60, "minutes"))
+_UNITS: Mapping[str, Sequence[tuple[float, float, str]]] = {
+    "bytes": [(0.95 * 2**30, 2**30, "GiB"), (0.95 * 2**20, 2**20, "MiB"), (0.95 * 2**10, 2**10, "KiB")],
+    "seconds": [(2 * 3600, 3600, "hours"), (120, 60, "minutes")],
+    "tokens": [(1e9, 1e9, "billion tokens"), (1e6, 1e6, "million tokens"), (1e3, 1e3, "thousand tokens")],
+}
+"""By unit: smallest maximum, divisor and name of each larger unit."""
 _MEMORY = ("parameters", "optimizer state", "gradients", "activations", "logits", "key-value cache", "other")
 _TIMES = ("install", "compile", "load", "train", "save", "evaluate", "export")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Palette:
+class Palette(NamedTuple):
     """Colours of one theme."""
 
     ink: str
@@ -107,22 +110,13 @@ def template(colours: Palette) -> go.layout.Template:
     return go.layout.Template(layout=layout)
 
 
-def unit_of_bytes(largest: float) -> tuple[int, str]:
-    """Choose the divisor and the unit for an axis of bytes.
+def choose_unit(unit: str, largest: float) -> tuple[float, str]:
+    """Return the divisor and the name of a unit that fits the largest value of an axis.
 
-    >>> unit_of_bytes(15.75 * 2**30), unit_of_bytes(3e6)
-    ((1073741824, 'GiB'), (1048576, 'MiB'))
+    >>> choose_unit("bytes", 15.75 * 2**30), choose_unit("seconds", 600), choose_unit("seconds", 8)
+    ((1073741824, 'GiB'), (60, 'minutes'), (1, 'seconds'))
     """
-    return next(((divisor, unit) for divisor, unit in _BYTES if largest >= 0.95 * divisor), (1, "bytes"))
-
-
-def unit_of_seconds(largest: float) -> tuple[float, str]:
-    """Choose the divisor and the unit for an axis of time.
-
-    >>> unit_of_seconds(9 * 3600), unit_of_seconds(600), unit_of_seconds(8)
-    ((3600, 'hours'), (60, 'minutes'), (1, 'seconds'))
-    """
-    return next(((divisor, unit) for least, divisor, unit in _SECONDS if largest >= least), (1, "seconds"))
+    return next(((divisor, name) for least, divisor, name in _UNITS.get(unit, ()) if largest >= least), (1, unit))
 
 
 def label(text: str | None) -> str:

@@ -13,7 +13,7 @@ import streamlit as st
 from dashboard.shared import form, reading
 from dashboard.shared.charts import foreign_run
 from dashboard.shared.charts.curves import stack_panels
-from dashboard.shared.charts.theme import Palette, unit_of_bytes, unit_of_seconds
+from dashboard.shared.charts.theme import Palette, choose_unit
 from dashboard.shared.parts import markup, plan_answer
 from dashboard.shared.parts.problems import show as show_problems
 from dashboard.shared.tables import headline
@@ -246,9 +246,9 @@ _DASHES = ("solid", "dash", "dot", "dashdot")
 
 def draw_machine(rows: Sequence[Row], colours: Palette) -> go.Figure:
     """Draw the rows of system.jsonl."""
-    divisor, unit = unit_of_bytes(max(row["host_memory_bytes"] for row in rows))
+    divisor, unit = choose_unit("bytes", max(row["host_memory_bytes"] for row in rows))
     seconds = [row["clock_seconds"] - rows[0]["clock_seconds"] for row in rows]
-    second_divisor, time_unit = unit_of_seconds(max(seconds))
+    second_divisor, time_unit = choose_unit("seconds", max(seconds))
     panels = [f"Memory ({unit})", "Load (%)", "Waiting for data (%)"]
     figure = stack_panels(colours, panels, [_PANEL_PIXELS] * len(panels), legend_rows=1)
     for index, (panel, name, values) in enumerate(machine_lines(rows)):
