@@ -39,7 +39,7 @@ _OF_SMALL = frozenset(
         "evaluation.batch_size",
     }
 )
-"""Settings that the trainer also replaces if it makes the model of a smoke test small."""
+"""Settings that the trainer also replaces if it makes the model of a smoke run small."""
 
 DATA_SUFFIXES = ("jsonl", "parquet", "txt")
 _MAX_FOUND, _MAX_ENTRIES = 50, 2_000
@@ -93,21 +93,21 @@ def make_smoke_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def quick_smoke() -> dict[str, Any]:
-    """Return the configuration of the one-click smoke test."""
+    """Return the configuration of the one-click smoke run."""
     return {**read(next(source for source in sources() if source.key == _QUICK)), "name": "smoke", "mode": "smoke"}
 
 
 def full_run_parameters(
     smoke: Mapping[str, Any], run: str, *, full_runs: Sequence[Path] = (), queued: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the parameters of the Launch page for the full run of a smoke test.
+    """Return the parameters of the Launch page for the full run of a smoke run.
 
-    The source is the shipped configuration or full run that has the same settings, or else the smoke test itself with
+    The source is the shipped configuration or full run that has the same settings, or else the smoke run itself with
     its original size.
 
     Args:
-        smoke: Configuration of the smoke test.
-        run: Name of the smoke test.
+        smoke: Configuration of the smoke run.
+        run: Name of the smoke run.
         full_runs: Folders of full runs to compare with.
         queued: Configuration that was queued, or None if it is not known.
     """

@@ -150,7 +150,7 @@ def signature(folder: Path) -> str:
     return folder_state(str(folder)).digest
 
 
-def reader_zone() -> tzinfo:
+def browser_timezone() -> tzinfo:
     """Return the time zone of the browser, or UTC if it is unknown."""
     try:
         return ZoneInfo(st.context.timezone or "UTC")

@@ -75,7 +75,7 @@ def _build() -> None:
     markup.step(1, "Choose runs")
     names = choose_runs(known, label_visibility="collapsed")
     if not names:
-        markup.empty("Choose the runs to hand in", "Add the smoke test of a full run to show that it was tested first.")
+        markup.empty("Choose the runs to hand in", "Add the smoke run of a full run to show that it was tested first.")
         return
     runs = [known[name] for name in names]
     if not reading.are_as_judged(runs):

@@ -12,6 +12,7 @@ from streamlit import column_config
 from dashboard.shared import configs, form, state
 from dashboard.shared.parts import config_form, gate, markup, plan_answer, problems, run_box
 from dashboard.shared.parts.plan_answer import PlanQuestion
+from dashboard.shared.tables import planned
 from dashboard.shared.tables.planned import get_band, get_bytes
 from dashboard.shared.words import VERDICTS, get_method, get_verdict
 from evidence.bundle.secrets import strip_invisible
@@ -34,7 +35,7 @@ def page() -> None:
     markup.heading("Plan", lines=["Check memory and time on any machine before you train."])
     gate.viewer_note()
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        source = run_box.choose()
+        source = run_box.choose_source()
         machines = target_names()
         machine = st.selectbox(
             "Machine",
@@ -52,11 +53,8 @@ def page() -> None:
     if source is None:
         markup.empty("No configuration found", f"Add one to {configs.SHIPPED}.")
         return
-    start = configs.read(source)
-    config_form.read_address(source.key)
     with st.expander("Change the configuration", key="changing", icon=":material/tune:"):
-        edited = config_form.show(source.key, start)
-    config_form.write_address(start, edited)
+        edited = config_form.draw_form(source.key, configs.read(source))
     _draw_plans(source.key, form.fill_defaults(edited), machine)
 
 
@@ -68,19 +66,24 @@ def _draw_plans(source: str, config: Mapping[str, Any], machine: str) -> None:
         PlanQuestion(options=("--where", "--quick"), label="Estimating for every machine"),
         PlanQuestion(options=("--on", machine), label=f"Compiling for {machine}", button=f"Compile for {machine}"),
     ]
-    known = plan_answer.answers(state.root(), config, wanted)
-    quick, everywhere, compiled = (known[one.options].answer for one in wanted)
+    quick, everywhere, compiled = (plan_answer.load_answer(config, one) for one in wanted)
     plan = compiled or quick
     is_supported = plan is not None and get_verdict(plan, "verdict") != "unsupported"
     if plan is not None:
-        plan_answer.head(plan)
-    plan_answer.show(state.root(), config, wanted if is_supported else wanted[:2], key="plan", allowed=is_valid)
+        plan_answer.draw_answer(plan)
+    plan_answer.draw_questions(config, wanted if is_supported else wanted[:2], key="plan", is_valid=is_valid)
     problems.show(found)
     if plan is not None:
-        plan_answer.advice(plan, source=source, config=config)
-        plan_answer.findings(plan)
+        plan_answer.draw_advice(plan, source=source, config=config)
+        problems.show(planned.problems(plan))
     if plan is not None and is_supported:
-        _draw_memory_and_time(plan)
+        left, right = st.columns(2, gap="large")
+        with left:
+            st.header("Memory", anchor=False)
+            plan_answer.draw_memory(plan, key="plan_memory")
+        with right:
+            st.header("Time", anchor=False)
+            plan_answer.draw_time(plan, key="plan_session")
     if everywhere is not None:
         st.header("Where does it fit?", anchor=False)
         _draw_machines(everywhere, plan if is_supported else None, machine)
@@ -91,17 +94,6 @@ def _draw_plans(source: str, config: Mapping[str, Any], machine: str) -> None:
         st.caption("Equivalent command, with the configuration saved in that file")
         command = ["plan", "--config", f"{config.get('name', 'run')}.yaml", "--on", machine]
         st.code(strip_invisible(format_command(command)), language=None, wrap_lines=True)
-
-
-def _draw_memory_and_time(plan: Mapping[str, Any]) -> None:
-    left, right = st.columns(2, gap="large")
-    with left:
-        st.header("Memory", anchor=False)
-        plan_answer.memory_picture(plan, key="plan_memory")
-        plan_answer.memory_table(plan, key="plan_memory")
-    with right:
-        st.header("Time", anchor=False)
-        plan_answer.session_picture(plan, key="plan_session")
 
 
 def _draw_machines(answer: Mapping[str, Any], plan: Mapping[str, Any] | None, machine: str) -> None:

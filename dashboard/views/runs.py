@@ -11,10 +11,10 @@ import pandas as pd
 import streamlit as st
 
 from dashboard.shared import reading, state
-from dashboard.shared.parts import course, gate, markup, problems, run_box
+from dashboard.shared.parts import gate, markup, problems, progress, run_box
 from dashboard.shared.parts.gate import may_operate
 from dashboard.shared.parts.run_box import name_pixels
-from dashboard.shared.reading import reader_zone
+from dashboard.shared.reading import browser_timezone
 from dashboard.shared.tables import runs as tables
 from dashboard.shared.tables.query import condition_text
 from dashboard.shared.tables.runs import RunTable
@@ -87,7 +87,7 @@ def _columns() -> dict[str, Any]:
         "interval": make.TextColumn("95 % interval", help="Interval of the score.", width=110),
         "loss": make.NumberColumn("Last loss", help="Loss of the last logged step.", format="%.4f", width=80),
         "curve": make.LineChartColumn("Loss curve", help="Loss over the run.", width=100),
-        "started": make.DatetimeColumn("Started", format="distance", timezone=str(reader_zone()), width=110),
+        "started": make.DatetimeColumn("Started", format="distance", timezone=str(browser_timezone()), width=110),
         "minutes": make.NumberColumn("Duration", help="From start to end.", format="%.1f min", width=84),
         "tag": make.ListColumn("Tags", width=110),
         "mode": make.TextColumn("Mode", help="smoke or full.", width=62),
@@ -116,7 +116,7 @@ def page() -> None:
         markup.empty(
             f"No runs in {state.root()} yet",
             "A run is a folder with settings, metrics, log, predictions and their hashes.",
-            "A smoke test takes seconds on this machine and shows every page. It tests the pipeline, not the model.",
+            "A smoke run takes seconds on this machine and shows every page. It tests the pipeline, not the model.",
         )
         gate.smoke_button()
         return
@@ -247,7 +247,7 @@ def _groups(runs: RunTable, names: Sequence[str], key: str) -> list[str]:
     make, title = st.column_config, _columns().get(key, {}).get("label", key)
     scores = {name: make.NumberColumn(format="%.1f %%") for name in ("Best score", "Mean score", "± score")}
     losses = {name: make.NumberColumn(format="%.4f") for name in ("Lowest last loss", "Mean last loss", "± loss")}
-    newest = make.DatetimeColumn(format="YYYY-MM-DD HH:mm", timezone=str(reader_zone()))
+    newest = make.DatetimeColumn(format="YYYY-MM-DD HH:mm", timezone=str(browser_timezone()))
     event = st.dataframe(
         groups.drop(columns="value"),
         column_config={"Group": title, "Newest": newest, **scores, **losses},
@@ -400,7 +400,7 @@ def follow(names: Sequence[str]) -> None:
     """Open the page whose button was pressed, unless the selected runs are gone."""
     key = next((key for key in _PAGES if st.session_state.get(key)), None)
     if key is not None and names:
-        part = {"part": course.TAB} if key == "smoke_selected" else {}
+        part = {"part": progress.TAB} if key == "smoke_selected" else {}
         state.go(_PAGES[key], **({"run": names[0]} if key == "open_selected" else {"runs": names}), **part)
 
 
@@ -409,7 +409,7 @@ def _actions(selected: Sequence[RunSummary]) -> None:
     title, icon, key = main
     st.button(title, icon=f":material/{icon}:", type="primary", key=f"{key}_selected", shortcut="Ctrl+Enter")
     if len(selected) == 1 or {run.mode for run in selected} == {"smoke", "full"}:
-        st.button(course.TAB, icon=":material/science:", key="smoke_selected")
+        st.button(progress.TAB, icon=":material/science:", key="smoke_selected")
     st.button("Package", icon=":material/inventory_2:", key="package_selected")
     if not may_operate():
         return

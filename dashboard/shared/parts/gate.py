@@ -74,7 +74,7 @@ def _section(name: str) -> Mapping[str, Any] | None:
 
 
 def smoke_button() -> None:
-    """Draw the button that starts the smallest smoke test."""
+    """Draw the button that starts the smallest smoke run."""
     with st.container(horizontal=True, horizontal_alignment="center"):
         if may_operate() and st.button("Start a smoke run", type="primary", icon=":material/play_arrow:"):
             start(configs.quick_smoke())

@@ -199,19 +199,17 @@ def show_figure(
     key: str,
     alt: str,
     name: str = "",
-    clicked: Callable[[], None] | None = None,
-    selects: Literal["points", "box"] = "points",
+    on_box: Callable[[], None] | None = None,
     saved_as: Literal["svg", "png"] = "svg",
-) -> Any:
-    """Draw a figure and return its selected points.
+) -> None:
+    """Draw a figure.
 
     Args:
         figure: A figure with its own template; Streamlit's theme is not applied.
         key: Key of the chart.
         alt: Description for screen readers.
         name: Name of the saved file without its ending; by default the key.
-        clicked: Callback of a selection, which is in the session state under `key`.
-        selects: What `clicked` follows: a click on a point, or a box drawn with the mouse.
+        on_box: Called when a box is drawn with the mouse, which is then in the session state under `key`.
         saved_as: Format of the saved file.
     """
     config = {
@@ -219,5 +217,5 @@ def show_figure(
         "modeBarButtons": [["toImage"]],
         "toImageButtonOptions": {"format": saved_as, "filename": name or key, "scale": 2 if saved_as == "png" else 1},
     }
-    chosen: Any = {} if clicked is None else {"on_select": clicked, "selection_mode": selects}
-    return st.plotly_chart(figure, theme=None, key=key, alt=alt, width="stretch", config=config, **chosen)
+    select: Any = {} if on_box is None else {"on_select": on_box, "selection_mode": "box"}
+    st.plotly_chart(figure, theme=None, key=key, alt=alt, width="stretch", config=config, **select)

@@ -101,7 +101,7 @@ def _receipt(receipt: Mapping[str, Any]) -> None:
     """Draw the result of a replay, its segments, its meaning, and the answers that differ."""
     verdict, made_at = get_str(receipt, "result") or "", get_str(receipt, "made_at")
     summary = f"{_VERDICTS.get(verdict, verdict)}: {get_str(receipt, 'said') or ''}"
-    markup.note(f"{summary} {date_and_time(made_at, reading.reader_zone())}")
+    markup.note(f"{summary} {date_and_time(made_at, reading.browser_timezone())}")
     segments = [
         {
             "Steps": _steps(get_number(segment, "first_step") or 0, get_number(segment, "last_step") or 0),

@@ -105,7 +105,7 @@ _EARLIER = 100
 _LAST = "last source shown"
 
 
-def choose() -> StartConfig | None:
+def choose_source() -> StartConfig | None:
     """Draw the select box of configurations and return the chosen one, or None without configurations."""
     folders = [summary.path for summary in reading.summaries()]
     if state.has_arrived() and "source" not in st.query_params and _LAST in st.session_state:

@@ -15,8 +15,8 @@ import streamlit as st
 from dashboard.shared import reading
 from dashboard.shared.charts import foreign_run
 from dashboard.shared.form import format_yaml
-from dashboard.shared.parts import course, curves, markup, run_box
-from dashboard.shared.parts.curves import load_line
+from dashboard.shared.parts import markup, progress, run_box
+from dashboard.shared.parts.curves import draw_curves, load_line
 from dashboard.shared.parts.run_box import MOST_SIDE_BY_SIDE
 from dashboard.shared.words import GRADES, STATUSES, Sign, both_ends, csv_text, glimpse, label, shorten
 from evidence import layout
@@ -52,7 +52,7 @@ def draw(chosen: Sequence[str], known: Mapping[str, RunSummary], toolbar: Abstra
         markup.empty(
             f"Choose a run to compare with {names[0]}" if names else "Choose two or more runs",
             "Use the button above to choose runs. The first run is the baseline.",
-            f"{course.TAB} compares a smoke run with its full run. Scatter shows all runs.",
+            f"{progress.TAB} compares a smoke run with its full run. Scatter shows all runs.",
         )
         return
     if not reading.are_as_judged([known[name] for name in names]):
@@ -100,7 +100,7 @@ def _draw_verdicts(compared: Comparison) -> None:
         )
         st.caption(f"Shaded: differences too small to detect with {frame['Items'][0]:,} items.")
     if compared.smoke is not None:
-        markup.note(f"This is a smoke run and a full run: see {course.TAB} above.")
+        markup.note(f"This is a smoke run and a full run: see {progress.TAB} above.")
 
 
 def _verdict_word(verdict: PairVerdict) -> str:
@@ -234,7 +234,7 @@ def _draw_curves(runs: Mapping[str, Run], known: Mapping[str, RunSummary]) -> No
     if not drawn:
         markup.note("No run here has metrics.")
         return
-    curves.show(drawn, key="compare_curves", name="compared")
+    draw_curves(drawn, key="compare_curves", name="compared")
     for name, remark in zip(runs, remarks, strict=True):
         if remark:
             markup.note(f"{name}: {remark}")

@@ -9,8 +9,8 @@ import pandas as pd
 import streamlit as st
 
 from dashboard.shared import reading
-from dashboard.shared.parts import course, gate, markup
-from dashboard.shared.parts.course import STATE_LABELS
+from dashboard.shared.parts import gate, markup, progress
+from dashboard.shared.parts.progress import STATE_LABELS
 from dashboard.shared.words import shorten
 from dashboard.views.compare.side_by_side import format_setting, percent_change
 from evidence.compare.smoke import (
@@ -52,7 +52,7 @@ def draw(found: Sequence[RunSummary], picked: Sequence[RunSummary]) -> None:
             "A smoke run takes two steps with the same configuration, and evaluates.",
         )
         with st.container(horizontal=True, horizontal_alignment="center"):
-            course.start_button(reading.load_run(full.path))
+            progress.draw_smoke_button(reading.load_run(full.path))
     elif reading.are_as_judged([smoke, full]):
         _draw_check(smoke, full)
 

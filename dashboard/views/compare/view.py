@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import streamlit as st
 
 from dashboard.shared import reading, state
-from dashboard.shared.parts import course, gate, markup
+from dashboard.shared.parts import gate, markup, progress
 from dashboard.shared.parts.run_box import MOST_SIDE_BY_SIDE, SIDE_BY_SIDE, choose_runs, go_where_held
 from dashboard.views.compare import scatter, side_by_side, smoke
 from evidence.index.summary import RunSummary
@@ -31,7 +31,7 @@ def page() -> None:
     picked = [known[name] for name in chosen]
     parts: Mapping[str, Callable[[], None]] = {
         SIDE_BY_SIDE: lambda: side_by_side.draw(chosen, known, toolbar),
-        course.TAB: lambda: smoke.draw(found, picked),
+        progress.TAB: lambda: smoke.draw(found, picked),
         "Scatter": lambda: scatter.draw(found, picked),
     }
     for tab, draw in zip(st.tabs(list(parts), key="part", bind="query-params"), parts.values(), strict=True):

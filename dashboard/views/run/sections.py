@@ -22,7 +22,7 @@ from evidence import layout
 from evidence.bundle.secrets import strip_invisible
 from evidence.effective import peak_memory
 from evidence.imports.run import ImportedRun
-from evidence.layout import METRICS, PLAN, ROLLOUTS, SYSTEM
+from evidence.layout import PLAN, ROLLOUTS, SYSTEM
 from evidence.run import Run
 from schemas import formats
 from schemas.formats import count, quantity
@@ -37,12 +37,11 @@ def plan(run: Run) -> None:
         reason = "cannot be read, see Problems" if PLAN in run.files else "is missing; training writes it before step 1"
         markup.empty("No plan", f"plan.json {reason}.")
         return
-    markup.table(["Figure", "Planned", "Observed", "Remark"], headline.forecasts(run.plan, run.manifest))
+    markup.table(["Figure", "Planned", "Observed", "Remark"], headline.compare_with_plan(run.plan, run.manifest))
     st.header("Planned memory by part", anchor=False)
     peak = peak_memory(run.manifest)
     observed = peak.bytes if peak is not None and peak.scope == "one device" else None
-    plan_answer.memory_picture(run.plan, key="run_memory", observed=observed)
-    markup.table(["Part", "Size on each device", "Because"], headline.parts(run.plan), numbers=[1])
+    plan_answer.draw_memory(run.plan, key="run_memory", observed=observed)
 
 
 def configuration(run: Run) -> None:
@@ -153,13 +152,6 @@ def files(run: Run) -> None:
         markup.note("Select a file to download it.")
 
 
-def metrics_download(folder: Path) -> None:
-    """Draw the button that gives the metrics as they are in the file."""
-    markup.download(
-        "JSONL, the file itself", (folder / METRICS).read_bytes, f"{folder.name}-{METRICS}", icon=None, width="stretch"
-    )
-
-
 def machine(run: Run) -> None:
     """Draw the figures of the machine's sensors while the run worked; nothing without such rows."""
     rows = run.rows(SYSTEM).values
@@ -212,7 +204,7 @@ def log(folder: Path, *, following: bool) -> None:
     if not log.records:
         markup.empty("No log", "log.jsonl is missing or cannot be read.")
         return
-    zone = reading.reader_zone()
+    zone = reading.browser_timezone()
     rows = [
         (
             date_and_time(get_str(record, "time"), zone),

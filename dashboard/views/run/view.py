@@ -10,7 +10,7 @@ import streamlit as st
 from dashboard.shared import configs, reading, state
 from dashboard.shared.charts import foreign_run
 from dashboard.shared.files import Series
-from dashboard.shared.parts import course, curves, gate, markup, run_box
+from dashboard.shared.parts import curves, gate, markup, progress, run_box
 from dashboard.shared.parts.gate import trying
 from dashboard.shared.parts.run_box import choose_run
 from dashboard.shared.tables import headline
@@ -36,13 +36,13 @@ _LAST = "last run shown"
 def page() -> None:
     """Draw the page."""
     known = reading.by_name(reading.summaries())
-    job = course.queued_job(st.query_params.get("run", ""))
+    job = progress.queued_job(st.query_params.get("run", ""))
     if job is not None and job.run not in known:
-        course.before_its_folder(job)
+        progress.draw_before_folder(job)
         return
     if not known:
         markup.heading("Run")
-        markup.empty("No runs yet", "Start a smoke test. It takes seconds and fills every page.")
+        markup.empty("No runs yet", "Start a smoke run. It takes seconds and fills every page.")
         gate.smoke_button()
         return
     name = _choose_run(known)
@@ -54,9 +54,9 @@ def page() -> None:
         return
     run = reading.load_run(summary.path)
     _head(name, run, known)
-    course.draw_progress(summary, known)
+    progress.draw_progress(summary, known)
     evidence.strip(summary, run)
-    course.card(summary, run, known)
+    progress.draw_smoke_card(summary, run, known)
     running = summary.status == "running"
     st.fragment(run_every=TICK_SECONDS if running else None)(_body)(name, known, was_running=running)
 
@@ -165,7 +165,7 @@ def _head(name: str, run: Run, known: Mapping[str, RunSummary]) -> None:
         f"{summary.method} fine-tuning" if summary.method else None,
         summary.device,
         f"{summary.mode} run" if summary.mode else None,
-        markup.Safe(f"started {markup.when(started, reading.reader_zone())}") if started else None,
+        markup.Safe(f"started {markup.when(started, reading.browser_timezone())}") if started else None,
         f"code {commit[:10]}" if commit else None,
     ]
     # Of a running run the folder knows more than the list; the status of another tool's run is only in the list.
@@ -222,9 +222,9 @@ def _buttons(
             "Continuation", icon=":material/arrow_forward:", help="Open the run that continues this one."
         ):
             state.go(state.RUN, run=continuation)
-        job = course.queued_job(name)
+        job = progress.queued_job(name)
         if run.status == "running" and job is not None and not job.has_ended and gate.may_operate():
-            course.stop_button(job)
+            progress.draw_stop(job)
         has_config = CONFIG in run.files
         if has_config and st.button(
             "Same again, but …", icon=":material/edit:", help="Open the Launch page with this configuration."
@@ -232,7 +232,7 @@ def _buttons(
             state.go(state.LAUNCH, source=configs.same_as(name))
         if gate.may_operate() and st.button("Tags and note", icon=":material/sell:"):
             run_box.edit([known[name]])
-        course.compare_menu(known[name], known)
+        progress.draw_compare_menu(known[name], known)
         if st.button("Package", icon=":material/inventory_2:"):
             state.go(state.PACKAGE, runs=[name])
         run_box.button([run.path])
@@ -246,10 +246,13 @@ def _curves(name: str, run: Run, known: Mapping[str, RunSummary], *, running: bo
         else:
             markup.empty("No metrics", "No metrics of this run can be read. The tab Problems says why.")
         return
-    has_file = METRICS in run.files
-    curves.show(
-        [line], key="run_curves", name=name, beside=(lambda: sections.metrics_download(run.path)) if has_file else None
-    )
+
+    def draw_export() -> None:
+        if METRICS in run.files:
+            file = run.path / METRICS
+            markup.download("JSONL, the file itself", file.read_bytes, f"{name}-{METRICS}", icon=None, width="stretch")
+
+    curves.draw_curves([line], key="run_curves", name=name, draw_export=draw_export)
     if remark:
         markup.note(remark)
     if (run.path / PROFILE).is_dir():

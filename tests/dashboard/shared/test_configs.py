@@ -1,4 +1,4 @@
-"""Shipped configurations, smoke tests and the full runs they lead to, and models and datasets on this machine."""
+"""Shipped configurations, smoke runs and the full runs they lead to, and models and datasets on this machine."""
 
 from __future__ import annotations
 

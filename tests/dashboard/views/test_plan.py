@@ -125,7 +125,7 @@ def test_questions_start_one_by_one_and_none_after_a_failure() -> None:
     wanted = (quick, where, compiled)
 
     def following(*states: Any) -> PlanQuestion | None:
-        return plan_answer._next_question(wanted, dict(zip((("q",), ("w",), ("c",)), states, strict=True)))
+        return plan_answer.next_question(dict(zip(wanted, states, strict=True)))
 
     assert following("none", "none", "none") == quick
     assert following("answered", "none", "none") == where

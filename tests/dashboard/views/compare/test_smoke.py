@@ -11,7 +11,7 @@ from pages import Open, labels, press, said
 from synthetic import write_run
 
 from dashboard.shared import configs, state
-from dashboard.shared.parts.course import START, TAB
+from dashboard.shared.parts.progress import START, TAB
 from dashboard.views.compare import smoke
 from evidence.compare.scores import compare_runs
 from evidence.compare.smoke import FigureValue, SmokeFigure

@@ -10,7 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import yaml
 from pages import Open, labels, press, said
 from queued_jobs import job_in
 from stand_ins import wait_for
@@ -57,15 +56,6 @@ def test_a_job_that_was_stopped_before_it_started_did_not_fail(opened: Open, roo
     assert "exit code" not in text
 
 
-def test_a_killed_job_can_be_started_with_half_the_microbatch(opened: Open, root: Path) -> None:
-    batch = {"microbatch_size": 8, "accumulation_steps": 2}
-    write_run(root, "alpha", status="running", config={"batch": batch})
-    job = job_in(root, run="alpha", exit_code=-9)
-    app = press(opened(state.LAUNCH), f"halve {job.job_id}")
-    assert app.query_params["source"] == "same as alpha"
-    assert yaml.safe_load(app.code[-1].value)["batch"] == {"microbatch_size": 4, "accumulation_steps": 4}
-
-
 def test_a_stopped_queue_can_be_continued(opened: Open, root: Path) -> None:
     log = job_in(root).folder.parent / "worker.log"
     app = opened(state.LAUNCH)
@@ -108,7 +98,7 @@ def test_a_long_queue_is_folded_and_stays_open(opened: Open, root: Path) -> None
 
 
 def test_a_job_that_was_just_started_is_not_called_stuck(opened: Open, root: Path) -> None:
-    app = press(opened(state.LAUNCH), "Start a smoke test now")
+    app = press(opened(state.LAUNCH), "Start a smoke run now")
     try:
         # The page was drawn while the job waited or, on a fast machine, after it had started.
         assert "The queue is not running" not in said(app)
@@ -143,7 +133,7 @@ def test_a_button_that_fails_says_why(opened: Open, root: Path, button: str, fai
 
 def test_a_job_is_queued_once_if_no_worker_can_be_started(opened: Open, root: Path) -> None:
     (root / ".launch" / "worker.log").mkdir(parents=True)
-    app = press(opened(state.LAUNCH), "Start a smoke test now")
+    app = press(opened(state.LAUNCH), "Start a smoke run now")
     assert [job.state for job in jobs(root)] == ["waiting"]
     assert "could not be started" not in said(app)
     assert "The queue is not running" in said(app)
@@ -152,7 +142,7 @@ def test_a_job_is_queued_once_if_no_worker_can_be_started(opened: Open, root: Pa
 def test_a_root_that_cannot_hold_jobs_breaks_no_page(opened: Open, root: Path) -> None:
     root.mkdir()
     (root / ".launch").write_text("")
-    text = said(press(opened(state.LAUNCH), "Start a smoke test now"))
+    text = said(press(opened(state.LAUNCH), "Start a smoke run now"))
     assert "The run could not be started: [Errno 20] Not a directory: " in text
     stopped = write_run(root, "alpha", status="interrupted")
     (stopped / "checkpoints" / "10").mkdir(parents=True)
@@ -190,8 +180,8 @@ def test_any_page_reports_once_that_a_run_started_in_a_terminal_has_ended(opened
 
 
 CHANGING = frozenset(
-    ("Start", "Plan", "Retry", "Stop", "Remove", "Start a smoke test now", "Continue the queue", "Build", "Resume")
-) | {"Tags and note", "Archive", "Save", "Halve the microbatch"}
+    ("Start", "Plan", "Retry", "Stop", "Remove", "Start a smoke run now", "Continue the queue", "Build", "Resume")
+) | {"Tags and note", "Archive", "Save"}
 OPERATOR, VIEWER, STRANGER = "ann@example.com", "bob@example.com", "eve@elsewhere.org"
 PAGES = pytest.mark.parametrize(
     "page", [state.RUNS, state.LAUNCH, state.RUN, state.PACKAGE], ids=lambda page: page.title

@@ -187,8 +187,8 @@ def test_a_name_is_proposed_after_a_change(opened: Open, root: Path) -> None:
 
 def test_the_smoke_test_shows_which_settings_it_replaces(opened: Open, root: Path) -> None:
     app = opened(state.LAUNCH, source="demo.yaml")
-    assert "In the smoke test" not in said(app)
-    app = app.get("button_group")[0].set_value("Smoke test (2 steps)").run()
+    assert "In the smoke run" not in said(app)
+    app = app.get("button_group")[0].set_value("Smoke run (2 steps)").run()
     rows = re.findall(r"<tr class=\"\">(.*?)</tr>", said(app))
     replaced = {tuple(re.findall(r"<td[^>]*>(.*?)</td>", row)) for row in rows}
     assert {("Name", "demo", "demo-smoke"), ("Mode", "full", "smoke"), ("Steps", "2800", "2")} <= replaced
@@ -263,6 +263,8 @@ def test_a_plan_is_shown_with_advice_and_does_not_prevent_the_start(opened: Open
     answer(root, config, plan, exit_code=3)
     answer(root, config, CHECKED, *tasks.CHECK)
     app = opened(state.LAUNCH, source="tiny.yaml")
+    app.session_state["launch_memory table"] = True
+    app.run()
     assert "does not fit" in said(app)
     assert "28.00 GiB per device ± 25 %" in said(app)
     assert "&lt;b&gt;tokens&lt;/b&gt; × words" in said(app)

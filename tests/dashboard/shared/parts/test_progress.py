@@ -11,7 +11,7 @@ from queued_jobs import job_in
 from synthetic import write_run
 
 from dashboard.shared import state
-from dashboard.shared.parts.course import COMPILING
+from dashboard.shared.parts.progress import COMPILING
 from evidence.layout import LOG
 from evidence.lock import RunLock
 from launch.jobs import OUTPUT, mark_ended

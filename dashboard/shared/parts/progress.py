@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Collection, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
 import streamlit as st
 
@@ -42,51 +42,45 @@ def draw_stage(name: str, job: Job | None) -> None:
     folder = state.root() / name
     output = tail(job.folder / OUTPUT) if job is not None else ""
     started = job.started.created if job is not None and job.started else None
+    last, steps, series = output.rpartition("\n")[2], None, reading.load_series(folder)
     if folder.is_dir():
         records = reading.load_log(folder).records
-        title = _stage(folder, {record.get("event") for record in records})
+        events = {record.get("event") for record in records}
+        is_training = "compiled" in events or series.last("step")
+        title = "Evaluating" if "trained" in events else "Training" if is_training else "Compiling"
         last = glimpse(str(records[-1].get("message", "")), _MAX_LINE) if records else ""
-        at = parse_time(get_str(reading.load_run(folder).manifest, "started_at") or "")
+        manifest = reading.load_run(folder).manifest
+        at, steps = parse_time(get_str(manifest, "started_at") or ""), get_number(manifest, "training", "steps_planned")
         started = started or (at.timestamp() if at else None)
     else:
         title = "Compiling" if COMPILING in output else "Loading model and data" if started else "Waiting in the queue"
-        last = output.rpartition("\n")[2]
     if job is not None and job.state == "stopping":
         title = "Stopping"
-    elapsed = f", {_seconds(time.time() - started)} since start" if started else ""
+    seconds = max(0.0, time.time() - (started or math.inf))
+    elapsed = f", {duration(seconds) if seconds >= 59.5 else f'{seconds:.0f} s'} since start" if started else ""
     box = st.status(f"{title}{elapsed}", state="running", expanded=True)
-    if folder.is_dir() and (planned := get_number(reading.load_run(folder).manifest, "training", "steps_planned")):
-        box.progress(*headline.progress(reading.load_series(folder), planned))
+    if steps:
+        box.progress(*headline.progress(series, steps))
     if last:
         with box.container():
             markup.note(last)
 
 
-def _stage(folder: Path, events: Collection[object]) -> str:
-    if "trained" in events:
-        return "Evaluating"
-    return "Training" if "compiled" in events or reading.load_series(folder).last("step") else "Compiling"
-
-
-def _seconds(seconds: float) -> str:
-    return duration(seconds) if seconds >= 59.5 else f"{max(0.0, seconds):.0f} s"
-
-
 # The Run page
 
 
-def before_its_folder(job: Job) -> None:
+def draw_before_folder(job: Job) -> None:
     """Draw a queued or starting run, and rerun the page when its folder appears."""
     _remember_running(job.run)
-    st.fragment(run_every=None if job.has_ended else TICK_SECONDS)(_waiting)(job.run)
+    st.fragment(run_every=None if job.has_ended else TICK_SECONDS)(_draw_waiting)(job.run)
 
 
 def draw_progress(summary: RunSummary, known: Mapping[str, RunSummary]) -> None:
-    """Draw the progress of a running run, and the result of one that this reader saw end."""
+    """Draw the progress of a running run, and the result of one that this user saw end."""
     name = summary.path.name
     if summary.status == "running":
         _remember_running(name)
-        st.fragment(run_every=TICK_SECONDS)(_moving)(name)
+        st.fragment(run_every=TICK_SECONDS)(_draw_running)(name)
     elif name in st.session_state.get(_FOLLOWED, ()):
         _draw_finished(summary, known)
 
@@ -95,14 +89,14 @@ def _remember_running(name: str) -> None:
     st.session_state[_FOLLOWED] = st.session_state.get(_FOLLOWED, frozenset()) | {name}
 
 
-def _moving(name: str) -> None:
+def _draw_running(name: str) -> None:
     if reading.load_run(state.root() / name).status != "running":
         reading.look_again()
         st.rerun()
     draw_stage(name, queued_job(name))
 
 
-def _waiting(name: str) -> None:
+def _draw_waiting(name: str) -> None:
     job = queued_job(name)
     if job is None or (state.root() / name / MANIFEST).is_file():
         reading.look_again()
@@ -111,7 +105,7 @@ def _waiting(name: str) -> None:
         with st.container():
             markup.heading(name, signs=markup.sign(JOBS, job.state), lines=[markup.safe(describe(job))])
         if may_operate() and not job.has_ended:
-            stop_button(job)
+            draw_stop(job)
         if st.button("Queue", icon=":material/play_circle:", help="Show all jobs."):
             state.go(state.LAUNCH, job=job.job_id)
     if not job.has_ended:
@@ -139,17 +133,18 @@ def _draw_finished(summary: RunSummary, known: Mapping[str, RunSummary]) -> None
 # Buttons
 
 
-def stop_button(job: Job, *, key: str | None = None) -> None:
+def draw_stop(job: Job, *, key: str | None = None) -> None:
     """Draw the button that removes a job from the queue, or stops it."""
-    is_waiting, is_stopping = job.state == "waiting", job.state == "stopping"
-    label = "Remove" if is_waiting else "Stopping" if is_stopping else "Stop"
-    if st.button(label, icon=":material/stop:", disabled=is_stopping, help=_REMOVE if is_waiting else _STOP, key=key):
-        with trying(f"The job could not be {'removed' if is_waiting else 'stopped'}"):
+    is_stopping = job.state == "stopping"
+    label, about = ("Stopping" if is_stopping else "Stop", _STOP)
+    if job.state == "waiting":
+        label, about = "Remove", "Removes it from the queue before it starts."
+    if st.button(label, icon=":material/stop:", disabled=is_stopping, help=about, key=key):
+        with trying(f"The job could not be {'removed' if job.state == 'waiting' else 'stopped'}"):
             queue.cancel(job)
             st.rerun()
 
 
-_REMOVE = "Removes it from the queue before it starts."
 _STOP = "Finishes the step, saves a checkpoint, finalizes the run and exits, like Ctrl-C."
 
 
@@ -164,21 +159,18 @@ def describe(job: Job) -> str:
     return f"Ended with exit code {job.exit_code}." if job.exit_code > 0 else f"Ended by signal {-job.exit_code}."
 
 
-_ANOTHER = "another run"
 _MAX_NAME_LENGTH = 40
 
 
-def compare_menu(summary: RunSummary, known: Mapping[str, RunSummary]) -> None:
+def draw_compare_menu(summary: RunSummary, known: Mapping[str, RunSummary]) -> None:
     """Draw a menu of runs to compare this one with; the chosen run is the baseline."""
-    name, others = summary.path.name, find_counterparts(summary, list(known.values()))
-    options = {
-        f"{what}: {shorten(plain(run.path.name), _MAX_NAME_LENGTH)}": run.path.name for what, run in others.items()
-    }
-    chosen = st.menu_button(
-        "Compare with …", [*options, _ANOTHER], key="compare with", icon=":material/compare_arrows:"
-    )
+    options: dict[str, list[str]] = {
+        f"{what}: {shorten(plain(run.path.name), _MAX_NAME_LENGTH)}": [run.path.name]
+        for what, run in find_counterparts(summary, list(known.values())).items()
+    } | {"another run": []}
+    chosen = st.menu_button("Compare with …", list(options), key="compare with", icon=":material/compare_arrows:")
     if chosen is not None:
-        state.go(state.COMPARE, runs=[*([] if chosen == _ANOTHER else [options[chosen]]), name])
+        state.go(state.COMPARE, runs=[*options[chosen], summary.path.name])
 
 
 TAB = "Smoke → TPU"
@@ -189,16 +181,16 @@ STATE_LABELS: Mapping[State, str] = {"passed": "✓ passed", "failed": "✕ fail
 """Symbol and word of each state of a stage."""
 
 
-def card(summary: RunSummary, run: Run, known: Mapping[str, RunSummary]) -> None:
+def draw_smoke_card(summary: RunSummary, run: Run, known: Mapping[str, RunSummary]) -> None:
     """Draw the stages that the smoke run passed, or the button that starts one for a full run without."""
     is_smoke = summary.mode == "smoke"
     found = (find_full_runs if is_smoke else find_smoke_runs)(summary, known.values())
-    if not found and (is_smoke or summary.mode != "full" or not summary.settings):
+    if not found and (summary.mode != "full" or not summary.settings):
         return
     with st.container(border=True, horizontal=True, vertical_alignment="center", key="smoke_card"):
         if not found:
             markup.note("No smoke run with this configuration yet.")
-            start_button(run)
+            draw_smoke_button(run)
             return
         smoke, full = (summary, found[0]) if is_smoke else (found[0], summary)
         check = reading.load_smoke_check(smoke.path, full.path)
@@ -208,7 +200,7 @@ def card(summary: RunSummary, run: Run, known: Mapping[str, RunSummary]) -> None
             state.go(state.COMPARE, part=TAB, full=full.path.name, smoke=smoke.path.name)
 
 
-def start_button(run: Run) -> None:
+def draw_smoke_button(run: Run) -> None:
     """Draw the button that queues the smoke run of a run's configuration."""
     if run.config is not None and gate.may_operate() and st.button(START, icon=":material/science:", type="primary"):
         gate.start(configs.make_smoke_config(run.config))
