@@ -80,7 +80,7 @@ def draw_advice(plan: Mapping[str, Any], *, source: str, config: Mapping[str, An
             st.button(
                 "Apply",
                 key=f"apply {number}",
-                disabled=not edits or form.has_assignments(config, settings),
+                disabled=not edits or form.edit(config, edits) == config,
                 on_click=config_form.put,
                 args=[source, edits],
             )

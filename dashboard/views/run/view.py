@@ -126,14 +126,14 @@ def _sections(
     """Return the functions that draw the tabs, by title. Runs of other tools have fewer tabs."""
     first: dict[str, Callable[[], None]] = {"Curves": lambda: _curves(name, run, known, running=running)}
     last: dict[str, Callable[[], None]] = {
-        "Files": lambda: sections.files(run),
-        "Problems": lambda: sections.problems(run.path),
+        "Files": lambda: sections.draw_files(run),
+        "Problems": lambda: sections.draw_problems(run.path),
     }
     if view is not None:
         answers = foreign_run.prediction_rows(view)
         return {
             **first,
-            "Sources": lambda: sections.sources(view),
+            "Sources": lambda: sections.draw_sources(view),
             "Predictions": lambda: predictions.section(answers, None),
             **last,
         }
@@ -141,12 +141,12 @@ def _sections(
         first["Roll-outs"] = lambda: rollouts.section(run)
     return {
         **first,
-        "Plan": lambda: sections.plan(run),
-        "Configuration": lambda: sections.configuration(run),
-        "Examples": lambda: sections.examples(run),
+        "Plan": lambda: sections.draw_plan(run),
+        "Configuration": lambda: sections.draw_configuration(run),
+        "Examples": lambda: sections.draw_examples(run),
         "Predictions": lambda: _predictions(run),
         "Play": lambda: play.section(run, known),
-        "Log": lambda: sections.log(run.path, following=running),
+        "Log": lambda: sections.draw_log(run.path, following=running),
         "Reproduce": lambda: reproduce.section(run),
         **last,
     }
@@ -258,7 +258,7 @@ def _curves(name: str, run: Run, known: Mapping[str, RunSummary], *, running: bo
     if (run.path / PROFILE).is_dir():
         markup.note(f"Profile: {run.path / PROFILE}; TensorBoard and XProf show it.")
     if SYSTEM in run.files:
-        sections.machine(run)
+        sections.draw_machine(run)
     if line.series.unread:
         markup.note(f"Not drawn: {quantity(line.series.unread, 'line')} of metrics.jsonl that cannot be read.")
 

@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 import yaml
-from synthetic import write_run
 
 from dashboard.shared import form
-from evidence.run import read_run
 from schemas.catalog import schema
 
 
@@ -92,7 +90,6 @@ def test_assignments_lead_from_one_configuration_to_the_other_and_wrong_ones_are
     texts = form.assignments(start, form.edit(start, edits))
     assert texts == ["data.template=x = y", "limits.steps=7"]
     assert form.parse_assignments(texts) == {("limits", "steps"): 7, ("data", "template"): "x = y"}
-    assert form.has_assignments(form.edit(start, edits), texts)
     assert form.parse_assignments(["limits.steps", "limits.steps=many", "colour=red", "__class__=1"]) == {}
     assert len(form.parse_assignments(["seed=1"] * 64 + ["limits.steps=7"])) == 1
 
@@ -129,32 +126,6 @@ def test_names_that_may_exist_are_left_to_the_trainer(tmp_path: Path, model: Any
 def test_a_path_that_the_operating_system_refuses_is_a_problem() -> None:
     (problem,) = form.absent(named(dataset="/" + "x" * 400), file="config.yaml")
     assert (problem.code, problem.key_path) == ("TP101", "data.dataset")
-
-
-def test_settings_three_times_over_and_where_they_disagree(tmp_path: Path) -> None:
-    folder = write_run(
-        tmp_path,
-        "alpha",
-        config={"optimizer": {"name": "adafactor"}, "mesh": {"device": "auto"}},
-        manifest={"training": {"optimizer": {"name": "adamw"}}},
-    )
-    run = read_run(folder)
-    found = {item.key: item for item in form.run_settings(run)}
-    assert (found["optimizer.name"].declared, found["optimizer.name"].effective) == ("adafactor", "adamw")
-    assert found["optimizer.name"].differs
-    assert found["optimizer.name"].is_changed
-    # auto leaves the choice to the program, and parameters cannot be split over one device.
-    assert not found["mesh.device"].differs
-    assert not found["mesh.shard_params"].differs
-    assert found["mesh.shard_params"].remark == "Parameters cannot be sharded over one device."
-    assert found["optimizer.beta1"].effective is None
-    assert (found["model.name"].default, found["limits.max_minutes"].declared) == (None, "null")
-    assert sum(item.differs for item in found.values()) == 1
-
-
-def test_settings_of_a_run_without_documents(tmp_path: Path) -> None:
-    found = form.run_settings(read_run(tmp_path))
-    assert all(item.declared is None and item.effective is None for item in found)
 
 
 @pytest.mark.parametrize("value", [0.001, 0.0010000001, 1.0, 1e-06, 1.5e-7, 1e22, 0.1 + 0.2, -2.5e-10])

@@ -122,7 +122,9 @@ def test_missing_values_of_a_plan_differ_from_nothing() -> None:
 
 def test_the_memory_of_a_whole_process_is_not_compared_with_arrays() -> None:
     plan = {"need_bytes": 18 * MIB, "error_fraction": 0.2, "verdict": "fits"}
-    memory = headline.compare_with_plan(plan, {"devices": {"platform": "cpu"}, "result": {"peak_memory_bytes": 512 * MIB}})[1]
+    memory = headline.compare_with_plan(
+        plan, {"devices": {"platform": "cpu"}, "result": {"peak_memory_bytes": 512 * MIB}}
+    )[1]
     remark = "Not compared, because the process includes Python and all libraries."
     assert memory == ("Peak memory", "–", "512.0 MiB, whole process", remark)
 

@@ -178,13 +178,6 @@ def test_an_uploaded_dataset_is_named_by_its_content_and_selected(opened: Open, 
     assert shown(app)["data"]["dataset"] == str(kept)
 
 
-def test_a_name_is_proposed_after_a_change(opened: Open, root: Path) -> None:
-    assert not [label for label in labels(opened(state.LAUNCH, source="tiny.yaml")) if label.startswith("Name it")]
-    app = press(opened(state.LAUNCH, source="tiny.yaml", set=["limits.steps=7"]), f"Name it {plain('tiny-steps-7')}")
-    assert shown(app)["name"] == "tiny-steps-7"
-    assert not [label for label in labels(app) if label.startswith("Name it")]
-
-
 def test_the_smoke_test_shows_which_settings_it_replaces(opened: Open, root: Path) -> None:
     app = opened(state.LAUNCH, source="demo.yaml")
     assert "In the smoke run" not in said(app)
