@@ -27,19 +27,12 @@ CELLS = {
 }
 
 
-class OneRun:
-    """A run with these values, as a query sees it."""
-
-    def __init__(self, cells: Mapping[str, object]) -> None:
-        self.cells = cells
-        self.text = pd.Series([" ".join(value for value in cells.values() if isinstance(value, str)).lower()])
-
-    def column(self, key: str) -> pd.Series:
-        return pd.Series([self.cells.get(key)], dtype=object)
-
-
 def finds(text: str, cells: Mapping[str, object] = CELLS) -> bool:
-    return bool(parse(text, FIELDS, OTHERS).matches(OneRun(cells)).item())
+    words = " ".join(value for value in cells.values() if isinstance(value, str)).lower()
+    found = parse(text, FIELDS, OTHERS).matches(
+        pd.Series([words]), lambda key: pd.Series([cells.get(key)], dtype=object)
+    )
+    return bool(found.item())
 
 
 @pytest.mark.parametrize(
@@ -98,27 +91,27 @@ def finds(text: str, cells: Mapping[str, object] = CELLS) -> bool:
     ],
 )
 def test_what_a_search_finds(text: str, holds: bool) -> None:
-    assert parse(text, FIELDS, OTHERS).complaints == ()
+    assert parse(text, FIELDS, OTHERS).complaints == []
     assert finds(text) is holds
 
 
 def test_invalid_parts_are_named_and_the_rest_still_counts() -> None:
     text = "colour:red loss<low optimizer.learnig_rate<1 gemma"
-    assert parse(text, FIELDS, OTHERS).complaints == (
+    assert parse(text, FIELDS, OTHERS).complaints == [
         (
             "Unknown field colour; the fields are grade, loss, mode, model, note, run, score, started, status, steps, "
             "tag, settings and figures."
         ),
         "loss< needs a number or a date, not low.",
         "Unknown field optimizer.learnig_rate; did you mean optimizer.learning_rate?",
-    )
+    ]
     assert finds(text)
 
 
 @pytest.mark.parametrize("value", ["google/gemma 2b", None, 'a "quoted" name', "x:y<z", "-", "a,b"])
 def test_a_condition_for_one_value_finds_it_again(value: str | None) -> None:
     condition = condition_text("model", value)
-    assert parse(condition, FIELDS).complaints == ()
+    assert parse(condition, FIELDS).complaints == []
     assert finds(condition, {"model": value and value.replace('"', "")})
     assert not finds(condition, {"model": "another"})
 

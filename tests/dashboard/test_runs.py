@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -11,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-import streamlit as st
 from pages import Open, labels, press, said
 from streamlit.testing.v1 import AppTest
 from synthetic import STARTED, write_run
@@ -122,18 +120,6 @@ def test_archiving_is_undone_where_it_was_done_and_only_what_it_did(opened: Open
     assert "Select rows to compare" in said(press(app, "Clear selection"))
 
 
-def test_on_a_phone_names_leave_room_for_what_is_beside_them(
-    opened: Open, three: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def width(app: AppTest) -> int:
-        return json.loads(app.dataframe[0].proto.columns)["run"]["width"]
-
-    assert width(opened(RUNS)) == 205
-    phone = "Mozilla/5.0 (Linux; Android 15; Pixel 9) AppleWebKit/537.36 Chrome/140.0.0.0 Mobile Safari/537.36"
-    monkeypatch.setattr(type(st.context), "headers", {"User-Agent": phone})
-    assert width(opened(RUNS)) == 150
-
-
 def test_tags_and_notes_are_columns_and_fields_and_never_more_than_text(opened: Open, three: Path) -> None:
     change_notes([three / "alpha", three / "beta"], NotesEdit(add=("baseline", "good"), note=HOSTILE), NOW)
     app = opened(RUNS, q="tag:baseline note:onerror", columns=["tag", "note", "grade"])
@@ -206,7 +192,7 @@ def test_a_button_whose_runs_went_in_the_same_moment_leads_nowhere() -> None:
 
         for key in ("open_selected", "compare_selected", "smoke_selected", "package_selected"):
             st.session_state[key] = True
-        actions.follow([])
+        actions._open_selected([])
         st.text("still here")
 
     app = AppTest.from_function(script, default_timeout=60).run()

@@ -30,7 +30,6 @@ OFFERED = 60
 """Number of runs that are listed of more: each name costs the browser a millisecond per rerun."""
 _TO_COMPARE = "runs to compare side by side"
 _MENU_PIXELS = 520
-_NAME_PIXELS, _NAME_PIXELS_ON_PHONES = 205, 150
 
 
 def choose_runs(
@@ -88,12 +87,6 @@ def go_where_held() -> None:
     """Open the comparison that `hold_side_by_side` saved because the page had no box."""
     if names := st.session_state.pop(_TO_COMPARE, None):
         state.go(state.COMPARE, runs=names)
-
-
-def name_pixels() -> int:
-    """Return the width of a column of names; on a phone there must be room for other columns."""
-    is_phone = "Mobi" in st.context.headers.get("User-Agent", "")
-    return _NAME_PIXELS_ON_PHONES if is_phone else _NAME_PIXELS
 
 
 def _report_missing(names: Sequence[str]) -> None:

@@ -14,9 +14,8 @@ import streamlit as st
 
 from dashboard.shared import reading, state
 from dashboard.shared.parts import markup
-from dashboard.shared.parts.run_box import MOST_SIDE_BY_SIDE, SIDE_BY_SIDE, hold_side_by_side, name_pixels
+from dashboard.shared.parts.run_box import MOST_SIDE_BY_SIDE, SIDE_BY_SIDE, hold_side_by_side
 from dashboard.shared.tables.runs import cell_text
-from dashboard.shared.words import findable
 from dashboard.views.compare.side_by_side import PLOT_CONFIG, format_csv
 from evidence.compare.settings import NO_SETTINGS, setting_rank
 from evidence.index.summary import RunSummary
@@ -122,7 +121,7 @@ def value_names(runs: Sequence[RunSummary]) -> list[str]:
     attributes = [name for name in _FIELDS if any(read_value(run, name) is not None for run in runs)]
     settings = {name for run in runs for name in run.settings}
     figures = {name for run in runs for name in run.figures}
-    return list(dict.fromkeys([*attributes, *findable(settings), *findable(figures)]))
+    return list(dict.fromkeys([*attributes, *sorted(settings), *sorted(figures)]))
 
 
 def values_frame(runs: Sequence[RunSummary], names: Sequence[str]) -> pd.DataFrame:
@@ -244,7 +243,7 @@ def _draw_table(shown: pd.DataFrame, runs: Sequence[RunSummary], *, is_chosen: b
         key=f"scatter_runs {hash(tuple(names))}",
         on_select="rerun",
         selection_mode="multi-row",
-        column_config={"run": st.column_config.TextColumn(pinned=True, width=name_pixels())},
+        column_config={"run": st.column_config.TextColumn(pinned=True, width=180)},
         alt="Runs of the scatter plot, one per row",
     )
     selected = [names[place] for place in event["selection"]["rows"] if place < len(names)]

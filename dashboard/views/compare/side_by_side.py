@@ -18,7 +18,7 @@ from dashboard.shared.form import format_yaml
 from dashboard.shared.parts import markup, progress, run_box
 from dashboard.shared.parts.curves import draw_curves, load_line
 from dashboard.shared.parts.run_box import MOST_SIDE_BY_SIDE
-from dashboard.shared.words import GRADES, STATUSES, Sign, both_ends, csv_text, glimpse, label, shorten
+from dashboard.shared.words import GRADES, STATUSES, Sign, both_ends, csv_cell, glimpse, label, shorten
 from evidence import layout
 from evidence.bundle.secrets import strip_invisible
 from evidence.compare.scores import Comparison, Flip, Pair, PairVerdict, judge_pairs
@@ -346,8 +346,8 @@ def _draw_export(compared: Comparison) -> None:
 
 def format_csv(frame: pd.DataFrame) -> str:
     """Return a table as CSV without formulas."""
-    rows = frame.astype(object).map(lambda value: strip_invisible(value) if isinstance(value, str) else value)
-    return csv_text(list(rows.columns), rows.itertuples(index=False))
+    cells = frame.astype(object).map(lambda value: strip_invisible(value) if isinstance(value, str) else value)
+    return cells.map(csv_cell).rename(columns=csv_cell).to_csv(index=False)
 
 
 # Flipped items

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from secret_samples import HEX, LETTERS, SECRETS
 
-from dashboard.shared import words
 from dashboard.shared.parts.markup import Safe, changes
-from dashboard.shared.words import LONGEST, csv_cell, difference, findable, glimpse, plain, shorten
+from dashboard.shared.words import LONGEST, csv_cell, date_and_time, difference, glimpse, plain
 from evidence.bundle.secrets import hide_secrets, strip_invisible
 from schemas.formats import NOTHING
 
@@ -58,21 +57,8 @@ def test_a_whole_private_key_and_half_a_character_go_through() -> None:
 
 
 def test_a_spreadsheet_takes_no_cell_for_a_formula() -> None:
-    assert [csv_cell(cell) for cell in ("=1+1", "+1", "-1", "@a", "\tx", "run", -1.5, None)] == [
-        "'=1+1",
-        "'+1",
-        "'-1",
-        "'@a",
-        "'\tx",
-        "run",
-        -1.5,
-        None,
-    ]
-
-
-def test_long_text_is_cut_where_it_can_be_seen() -> None:
-    assert shorten("abcdef", 4) == "abc…"
-    assert shorten("abcd", 4) == "abcd"
+    cells = ("=1+1", "+1", "-1", "@a", "\tx", "run", -1.5, None)
+    assert [csv_cell(cell) for cell in cells] == ["'=1+1", "'+1", "'-1", "'@a", "'\tx", "run", -1.5, None]
 
 
 @given(st.text(max_size=30), st.text(max_size=30))
@@ -101,21 +87,10 @@ def test_the_marking_escapes_what_a_model_wrote() -> None:
     assert found.count("<del>") + found.count("<ins>") > 0
 
 
-def test_a_name_that_is_typed_whole_comes_before_longer_ones_that_hold_it() -> None:
-    names = ["a.final_learning_rate_fraction", "b.learning_rate", "a.beta1", "data.final_learning_rate"]
-    assert findable(names) == [
-        "a.beta1",
-        "b.learning_rate",
-        "data.final_learning_rate",
-        "a.final_learning_rate_fraction",
-    ]
-
-
 @pytest.mark.parametrize("text", [None, "", "yesterday", "2026-11-20T23:30:12"])
-def test_what_states_no_moment_is_a_dash(text: str | None) -> None:
-    assert words.date_and_time(text) == words.clock(text) == NOTHING
+def test_a_text_that_states_no_moment_is_a_dash(text: str | None) -> None:
+    assert date_and_time(text) == NOTHING
 
 
-def test_times_are_shown_in_the_readers_zone() -> None:
-    assert words.date_and_time("2026-11-20T23:30:12+00:00", ZoneInfo("Asia/Tokyo")) == "2026-11-21 08:30:12"
-    assert words.clock("2026-11-20T23:30:12.5Z", ZoneInfo("Asia/Tokyo")) == "08:30:12"
+def test_times_are_shown_in_the_zone_of_the_browser() -> None:
+    assert date_and_time("2026-11-20T23:30:12+00:00", ZoneInfo("Asia/Tokyo")) == "2026-11-21 08:30:12"
