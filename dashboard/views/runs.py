@@ -270,7 +270,7 @@ def _draw_groups(runs: RunTable, names: Sequence[str], key: str) -> list[str]:
 @st.fragment
 def _draw_list(runs: RunTable, names: Sequence[str], columns: Sequence[str]) -> None:
     """Draw the table and its actions; a selection only reruns this part."""
-    _open_selected([name for name in selected_runs() if name in runs.by_name])
+    open_selected([name for name in selected_runs() if name in runs.by_name])
     constant: list[str] = []
     if columns == _DEFAULT_COLUMNS:
         columns, constant = runs.split_constant(names, columns)
@@ -380,7 +380,7 @@ _PAGES = {
 """Page of each button by its key."""
 
 
-def _open_selected(names: Sequence[str]) -> None:
+def open_selected(names: Sequence[str]) -> None:
     """Open the page whose button was pressed, unless the selected runs are gone."""
     key = next((key for key in _PAGES if st.session_state.get(key)), None)
     if key is not None and names:

@@ -192,7 +192,7 @@ def test_a_button_whose_runs_went_in_the_same_moment_leads_nowhere() -> None:
 
         for key in ("open_selected", "compare_selected", "smoke_selected", "package_selected"):
             st.session_state[key] = True
-        actions._open_selected([])
+        actions.open_selected([])
         st.text("still here")
 
     app = AppTest.from_function(script, default_timeout=60).run()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -52,9 +51,8 @@ def draw(found: Sequence[RunSummary], picked: Sequence[RunSummary]) -> None:
         x = _choose("X axis", names, default_x, key="x_axis")
         y = _choose("Y axis", names, default_y, key="y_axis")
         colour = _choose("Colour by", names, None, key="colour")
-        scales = {axis: _choose_scale(f"{axis.upper()} scale", key=f"{axis}_scale") for axis in "xy"}
-        names = list(dict.fromkeys(name for name in ("run", x, y, colour) if name))
-        frame = values_frame(runs, names)
+        scales = {axis: _choose_scale(axis) for axis in "xy"}
+        frame = values_frame(runs, list(filter(None, ["run", x, y, colour])))
         markup.download("CSV", lambda: format_csv(frame), "scatter.csv", mime="text/csv")
     complete = frame.dropna(subset=[x, y])
     logs = {name for name, scale in ((x, scales["x"]), (y, scales["y"])) if is_log(complete[name], scale)}
@@ -94,13 +92,13 @@ def _choose(label: str, names: Sequence[str], default: str | None, *, key: str) 
     )
 
 
-def _choose_scale(label: str, *, key: str) -> str:
+def _choose_scale(axis: str) -> str:
     return st.segmented_control(
-        label,
+        f"{axis.upper()} scale",
         ["auto", "linear", "log"],
         default="auto",
         required=True,
-        key=key,
+        key=f"{axis}_scale",
         bind="query-params",
         help="auto: logarithmic if the largest value is at least ten times the smallest.",
     )
@@ -119,21 +117,20 @@ def read_value(run: RunSummary, name: str) -> str | float | None:
 def value_names(runs: Sequence[RunSummary]) -> list[str]:
     """Return the names of all values: attributes, then settings, then figures."""
     attributes = [name for name in _FIELDS if any(read_value(run, name) is not None for run in runs)]
-    settings = {name for run in runs for name in run.settings}
-    figures = {name for run in runs for name in run.figures}
-    return list(dict.fromkeys([*attributes, *sorted(settings), *sorted(figures)]))
+    settings, figures = (
+        sorted({name for run in runs for name in getattr(run, key)}) for key in ("settings", "figures")
+    )
+    return list(dict.fromkeys([*attributes, *settings, *figures]))
 
 
 def values_frame(runs: Sequence[RunSummary], names: Sequence[str]) -> pd.DataFrame:
     """Return a column per name, of numbers if all its values are numbers, else of text; missing values are null."""
     columns = {}
     for name in dict.fromkeys(names):
-        values = [read_value(run, name) for run in runs]
-        if any(isinstance(value, str | bool) for value in values):
-            texts = [None if value is None else cell_text(value) for value in values]
-            columns[name] = pd.Series(texts, dtype="object")
-        else:
-            columns[name] = pd.Series(values, dtype="float64")
+        values: list[Any] = [read_value(run, name) for run in runs]
+        is_text = any(isinstance(value, str | bool) for value in values)
+        texts = [None if value is None else cell_text(value) for value in values]
+        columns[name] = pd.Series(texts if is_text else values, dtype="object" if is_text else "float64")
     return pd.DataFrame(columns)
 
 
@@ -157,16 +154,15 @@ def default_axes(runs: Sequence[RunSummary]) -> tuple[str, str]:
     y = next(name for name, count in counts.items() if 2 * count >= max(counts.values()))
     drawn = [run for run in runs if read_value(run, y) is not None]
     varied = varied_settings(drawn)
-    numbers = [name for name in varied if not any(isinstance(read_value(run, name), str | bool) for run in drawn)]
+    texts = {name for name in varied if any(isinstance(read_value(run, name), str | bool) for run in drawn)}
     sizes = [name for name in _SIZES if name != y and sum(read_value(run, name) is not None for run in drawn) > 1]
-    return next(iter([*numbers, *varied, *sizes]), "model"), y
+    return next(iter([*sorted(varied, key=texts.__contains__), *sizes]), "model"), y
 
 
 def is_log(values: pd.Series, scale: str) -> bool:
     """Return whether an axis is logarithmic: numbers only, and for `auto` if they span a decade."""
-    if values.dtype == object or scale == "linear":
-        return False
-    return scale == "log" or bool(0 < 9.999999 * values.min() <= values.max())
+    is_wide = values.dtype != object and bool(0 < 9.999999 * values.min() <= values.max())
+    return values.dtype != object and (scale == "log" or (scale == "auto" and is_wide))
 
 
 def is_drawable(frame: pd.DataFrame, runs: Sequence[RunSummary], axes: Sequence[str], logs: set[str]) -> pd.Series:
@@ -186,16 +182,18 @@ def scatter_figure(frame: pd.DataFrame, x: str, y: str, colour: str | None, logs
     points = frame.map(lambda value: markup.safe(value) if isinstance(value, str) else value)
     groups: list[str] = []
     if colour is not None and (frame[colour].dtype == object or frame[colour].nunique() <= _MAX_GROUPS):
-        values = frame[colour].value_counts().index[:_MAX_GROUPS]
-        groups = [*map(_group_name, sorted(values)), NOTHING]
-        points["group"] = frame[colour].map(_group_name).where(lambda names: names.isin(groups), OTHER).map(markup.safe)
+        names = frame[colour].map(lambda value: f"{value:g}" if isinstance(value, float) else value, na_action="ignore")
+        most = names.value_counts().index[:_MAX_GROUPS]
+        points["group"] = names.where(names.isin(most) | names.isna(), OTHER).fillna(NOTHING).map(markup.safe)
+        order = frame[colour].groupby(names).first().sort_values().index
+        groups = [*(markup.safe(name) for name in order if name in most), NOTHING, OTHER]
     figure = px.scatter(
         points,
         x=x,
         y=y,
         color="group" if groups else colour,
         symbol="group" if groups else None,
-        category_orders={"group": [*map(markup.safe, groups), OTHER]},
+        category_orders={"group": groups},
         labels={name: markup.safe(name) for name in frame} | {"group": markup.safe(colour or "")},
         hover_name="run",
         custom_data=[points.index.astype(str)],  # the browser returns text as sent, but not numbers
@@ -205,12 +203,6 @@ def scatter_figure(frame: pd.DataFrame, x: str, y: str, colour: str | None, logs
     )
     figure.update_xaxes(exponentformat="power").update_yaxes(exponentformat="power")
     return figure.update_traces(marker_size=11).update_layout(margin_t=20)
-
-
-def _group_name(value: object) -> str:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return NOTHING
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _draw_points(frame: pd.DataFrame, x: str, y: str, colour: str | None, logs: set[str]) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -57,16 +57,17 @@ def draw(chosen: Sequence[str], known: Mapping[str, RunSummary], toolbar: Abstra
         return
     if not reading.are_as_judged([known[name] for name in names]):
         return
-    runs = {name: reading.load_run(known[name].path) for name in names}
+    folders = [known[name].path for name in names]
+    runs = {folder.name: reading.load_run(folder) for folder in folders}
     # The curves are sent to the browser before the differences are computed.
     top = st.container()
     _draw_curves(runs, known)
-    compared = reading.compare([known[name].path for name in names])
+    compared = reading.compare(folders)
     with top:
         _draw_verdicts(compared)
     with toolbar:
         _draw_export(compared)
-        run_box.button([known[name].path for name in names])
+        run_box.draw_share(folders)
     st.header("Figures and settings", anchor=False)
     every = st.toggle("Show equal values too", key="equal", bind="query-params")
     _draw_figures(compared, runs, every=every)
@@ -79,10 +80,9 @@ def draw(chosen: Sequence[str], known: Mapping[str, RunSummary], toolbar: Abstra
 
 def _draw_verdicts(compared: Comparison) -> None:
     """Draw doubts about the runs, then for each run the difference in score, its costs and what was changed."""
-    doubtful = set()
-    for name, grade in zip(compared.names, compared.grades, strict=True):
-        if grade.name == "contradictory":
-            doubtful.add(name)
+    grades = dict(zip(compared.names, compared.grades, strict=True))
+    doubtful = [name for name, grade in grades.items() if grade.name == "contradictory"]
+    for name, grade in grades.items():
         if grade.name not in _SOUND_GRADES and grade.reasons:
             sign = markup.sign(GRADES, grade.name)
             st.html(f'<p class="tp-sub">{markup.safe(name)} {sign} {markup.safe(grade.reasons[0])}</p>')
@@ -108,35 +108,33 @@ def _verdict_word(verdict: PairVerdict) -> str:
 
 
 def _verdict_html(verdict: PairVerdict, doubtful: Collection[str]) -> str:
+    name = verdict.pair.second
     lines = [markup.words(describe_score(verdict)), markup.safe(describe_costs(verdict))]
     if verdict.sameness:
         lines.append(f"<b>{markup.safe(verdict.sameness)}.</b>")
-    changes = [describe_change(setting) for setting in verdict.changed[:_MAX_CHANGES]]
-    chips = [f'<span class="tp-chip">{markup.safe(change)}</span>' for change in changes]
-    if more := len(verdict.changed) - len(chips):
-        chips.append(f'<span class="tp-dim">and {more:,} more, see below</span>')
-    head = f"<b>{markup.safe(verdict.pair.second)}</b> {markup.sign(_VERDICTS, _verdict_word(verdict))}"
-    if verdict.pair.second in doubtful:
-        head += f" {markup.sign(GRADES, 'contradictory')}"
-    return f"<li>{head}{''.join(f'<p>{line}</p>' for line in lines if line)}{''.join(chips)}</li>"
+    body = "".join(f"<p>{line}</p>" for line in lines if line)
+    for setting in verdict.changed[:_MAX_CHANGES]:
+        body += f'<span class="tp-chip">{markup.safe(describe_change(setting))}</span>'
+    if len(verdict.changed) > _MAX_CHANGES:
+        body += f'<span class="tp-dim">and {len(verdict.changed) - _MAX_CHANGES:,} more, see below</span>'
+    doubt = f" {markup.sign(GRADES, 'contradictory')}" if name in doubtful else ""
+    return f"<li><b>{markup.safe(name)}</b> {markup.sign(_VERDICTS, _verdict_word(verdict))}{doubt}{body}</li>"
 
 
 def describe_score(verdict: PairVerdict) -> str:
     """Describe the paired difference in score, or why the scores are not compared."""
-    score = verdict.pair.score
+    score, refused = verdict.pair.score, verdict.pair.refused
     if score is None:
-        reasons = list(verdict.pair.refused[:_MAX_REASONS])
-        if more := len(verdict.pair.refused) - len(reasons):
-            reasons.append(f"There are {more:,} more reasons.")
-        return f"{formats.NOTHING} {' '.join(reasons)}"
+        more = [f"There are {len(refused) - _MAX_REASONS:,} more reasons."] if len(refused) > _MAX_REASONS else []
+        return " ".join([formats.NOTHING, *refused[:_MAX_REASONS], *more])
     low, high = (formats.points(end).removesuffix(" points") for end in (score.low, score.high))
-    p_value = score.adjusted_p_value
-    text = f"{formats.points(score.difference)} (95 % interval {low} to {high}), {score.test}, "
-    text += f"p = {formats.number(p_value, 3)}" if p_value >= 0.001 else "p < 0.001"
-    if p_value != score.p_value:
-        text += " after Holm’s correction"
-    table = score.table
-    text += f". Of {table.items:,} items, {table.only_second:,} were fixed and {table.only_first:,} broken"
+    p_value, table = score.adjusted_p_value, score.table
+    p_text = f"p = {formats.number(p_value, 3)}" if p_value >= 0.001 else "p < 0.001"
+    correction = " after Holm’s correction" if p_value != score.p_value else ""
+    text = (
+        f"{formats.points(score.difference)} (95 % interval {low} to {high}), {score.test}, {p_text}{correction}. "
+        f"Of {table.items:,} items, {table.only_second:,} were fixed and {table.only_first:,} broken"
+    )
     if score.detectable_difference is not None:
         text += f"; the smallest detectable difference is {100 * score.detectable_difference:.1f} points"
     return f"{text}. {score.gain_of_form}." if score.gain_of_form else f"{text}."
@@ -263,12 +261,13 @@ def _draw_figures(compared: Comparison, runs: Mapping[str, Run], *, every: bool)
 
 def _draw_settings(compared: Comparison, *, every: bool) -> None:
     frame = settings_frame(compared)
-    shown = frame if every else frame[frame.index.get_level_values("Kind").isin(["changed", "derived"])]
+    shown = frame if every else frame.loc[frame.index.get_level_values("Kind").isin(["changed", "derived"])]
     if len(shown):
         _draw_frame(shown, "Settings of the compared runs")
-    hidden = len(frame) - len(shown)
-    note = f"{formats.quantity(hidden, 'setting')} hidden: equal, or not in every run." if hidden else ""
-    markup.note(note if len(shown) else f"No setting differs. {note}")
+    else:
+        markup.note("No setting differs.")
+    if hidden := len(frame) - len(shown):
+        markup.note(f"{formats.quantity(hidden, 'setting')} hidden: equal, or not in every run.")
 
 
 def _draw_frame(frame: pd.DataFrame, alt: str) -> None:
@@ -280,12 +279,10 @@ def figures_frame(compared: Comparison) -> pd.DataFrame:
     rows = {
         "grade": [label(GRADES, grade.name) for grade in compared.grades],
         "status": [label(STATUSES, status) if status else formats.NOTHING for status in compared.statuses],
-    } | {
-        figures[0].name: [_format_headline(figure) for figure in figures]
-        for figures in zip(*compared.headlines, strict=True)
     }
-    frame = pd.DataFrame.from_dict(rows, orient="index", columns=list(compared.names))
-    return frame.rename_axis("Figure")
+    for figures in zip(*compared.headlines, strict=True):
+        rows[figures[0].name] = [_format_headline(figure) for figure in figures]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=list(compared.names)).rename_axis("Figure")
 
 
 def _format_headline(figure: Headline) -> str:
@@ -301,19 +298,13 @@ def _format_headline(figure: Headline) -> str:
 def settings_frame(compared: Comparison) -> pd.DataFrame:
     """Return all settings as text, changed ones first, then those that follow from them, the machine or the code."""
     diff = compared.settings_diff()
-    kinds: Sequence[tuple[str, Iterable[ComparedSetting]]] = (
-        ("changed", [setting for setting in diff.differing if setting.source != "effective"]),
-        ("derived", [setting for setting in diff.differing if setting.source == "effective"]),
-        ("not in every run", diff.unheld),
-        ("equal", diff.equal),
-    )
-    rows = [(kind, setting) for kind, settings in kinds for setting in settings]
+    rows = [("derived" if one.source == "effective" else "changed", one) for one in diff.differing]
+    rows.sort(key=lambda row: row[0])
+    rows += [("not in every run", one) for one in diff.unheld] + [("equal", one) for one in diff.equal]
     return pd.DataFrame(
         [[_format_value(value) for value in setting.values] for _, setting in rows],
         columns=list(compared.names),
-        index=pd.MultiIndex.from_arrays(
-            [[kind for kind, _ in rows], [setting.name for _, setting in rows]], names=["Kind", "Setting"]
-        ),
+        index=pd.MultiIndex.from_tuples([(kind, one.name) for kind, one in rows], names=["Kind", "Setting"]),
     )
 
 
@@ -356,20 +347,19 @@ def format_csv(frame: pd.DataFrame) -> str:
 @st.fragment
 def _draw_flips(compared: Comparison, runs: Mapping[str, Run]) -> None:
     """Draw the items that only one run of a pair answered correctly, and both outputs to the selected one."""
-    scored = {pair.second: pair for pair in compared.pairs if pair.score is not None}
+    scored = {pair.second: (pair, pair.score.flips) for pair in compared.pairs if pair.score is not None}
     if not scored:
         return
     st.header("Items that flipped", anchor=False)
-    flipped = {name: pair for name, pair in scored.items() if pair.score and pair.score.flips}
-    if unchanged := [name for name in scored if name not in flipped]:
+    if unchanged := [name for name, (_, flips) in scored.items() if not flips]:
         markup.note(f"No answers changed: {', '.join(unchanged)}.")
+    flipped = [name for name in scored if name not in unchanged]
     if not flipped:
         return
-    name = next(iter(flipped))
+    name = flipped[0]
     if len(flipped) > 1:
-        name = st.selectbox("Run", list(flipped), key="flips", bind="query-params", width=420)
-    pair = flipped[name]
-    flips = pair.score.flips if pair.score else ()
+        name = st.selectbox("Run", flipped, key="flips", bind="query-params", width=420)
+    pair, flips = scored[name]
     fixed = sum(flip.kind == "fixed" for flip in flips)
     markup.note(
         f"{name}: {formats.quantity(len(flips), 'item')} flipped, {fixed} fixed and {len(flips) - fixed} broken. "
@@ -405,18 +395,10 @@ def _draw_text(text: str) -> None:
 
 def flips_frame(pair: Pair) -> pd.DataFrame:
     """Return the items that only one run of a pair answered correctly, broken ones first."""
+    rows = []
+    for flip in pair.score.flips if pair.score else ():
+        answers = ["no answer" if one is None else one for one in (flip.first_answer, flip.second_answer)]
+        change = "✓ fixed" if flip.kind == "fixed" else "✕ broken"
+        rows.append((pair.second, flip.id, change, flip.prompt, flip.expected, *answers))
     columns = ["Run", "Item", "Change", "Prompt", "Expected", "Answer of the baseline", "Answer of the run"]
-    return pd.DataFrame(
-        [
-            (
-                pair.second,
-                flip.id,
-                "✓ fixed" if flip.kind == "fixed" else "✕ broken",
-                flip.prompt,
-                flip.expected,
-                *("no answer" if answer is None else answer for answer in (flip.first_answer, flip.second_answer)),
-            )
-            for flip in (pair.score.flips if pair.score else ())
-        ],
-        columns=columns,
-    )
+    return pd.DataFrame(rows, columns=columns)

@@ -57,14 +57,14 @@ _ANSWER_COLUMNS: Mapping[str, Any] = {
 }
 
 
-def section(rows: Sequence[Row], eval_summary: Row | None) -> None:
+def draw_predictions(rows: Sequence[Row], eval_summary: Row | None) -> None:
     """Draw the scores by group and the answers that pass the filters."""
     if not rows:
         markup.empty("No predictions", "This run was not evaluated, or has not got that far.")
         return
     groups = group_values(rows)
     if eval_summary is not None:
-        _scores(eval_summary, groups)
+        _draw_scores(eval_summary, groups)
     shown = _filter(rows, groups)
     place = st.container()
     is_chosen = bool(shown) and _answers(_page(shown))
@@ -73,7 +73,7 @@ def section(rows: Sequence[Row], eval_summary: Row | None) -> None:
         markup.note(f"{len(shown):,} of {quantity(len(rows), 'item')}. {hint if shown else 'Remove a filter.'}")
 
 
-def over_steps(rows: Sequence[Row]) -> None:
+def draw_answers_over_steps(rows: Sequence[Row]) -> None:
     """Draw the answers that the model gave during training, at one step; nothing without any."""
     steps = sorted({int(step) for row in rows if (step := get_number(row, "step")) is not None})
     if not steps:
@@ -85,9 +85,8 @@ def over_steps(rows: Sequence[Row]) -> None:
     shown = [row for row in rows if row.get("step") == step]
     right = sum(row.get("correct") is True for row in shown)
     markup.note(f"{right} of {quantity(len(shown), 'answer')} right after step {step:,}.")
-    outputs = [glimpse(strip_invisible(get_str(row, "output_text") or ""), _LONGEST_CELL) for row in shown]
     st.dataframe(
-        answer_frame(shown).assign(Output=outputs),
+        answer_frame(shown).assign(Output=[_cell(get_str(row, "output_text")) for row in shown]),
         hide_index=True,
         key="answers_over_steps",
         column_config=_ANSWER_COLUMNS,
@@ -101,36 +100,32 @@ def over_steps(rows: Sequence[Row]) -> None:
 def score_frame(eval_summary: Row) -> tuple[pd.DataFrame, list[tuple[str, str]]]:
     """Return the scores over all items and by group, in percent, and field and value of each row ("" for all items)."""
     baseline = get_path(eval_summary, "baseline")
-    keys, rows = [("", "")], [_score_row(eval_summary.get("metrics"), get_path(baseline, "metrics"))]
+    scores = {("", ""): _score_row(eval_summary.get("metrics"), get_path(baseline, "metrics"))}
     for field in GROUPS:
-        groups, untrained = get_path(eval_summary, "groups", field), get_path(baseline, "groups", field)
+        groups, untrained = (get_path(one, "groups", field) for one in (eval_summary, baseline))
         for value in sorted(groups or (), key=lambda name: (_LEVELS.get(name, 0), name)):
-            keys.append((field, value))
-            rows.append(_score_row(groups[value], get_path(untrained, value)))
-    frame = pd.DataFrame(rows)
-    frame.insert(0, "Group", [GROUPS.get(field, "All items") for field, _ in keys])
-    frame.insert(1, "Value", [strip_invisible(value) for _, value in keys])
-    return frame.dropna(axis="columns", how="all"), keys
+            scores[field, value] = _score_row(groups[value], get_path(untrained, value))
+    names = [{"Group": GROUPS.get(field, "All items"), "Value": strip_invisible(value)} for field, value in scores]
+    frame = pd.DataFrame([name | row for name, row in zip(names, scores.values(), strict=True)])
+    return frame.dropna(axis="columns", how="all"), list(scores)
 
 
 def _score_row(metrics: Any, untrained: Any) -> dict[str, Any]:
-    def percent(document: Any, name: str) -> float | None:
-        value = get_number(document, name, "value")
-        return None if value is None else 100 * value
-
     low, high = (get_number(metrics, "exact_match", "interval", end) for end in ("low", "high"))
-    return {
-        "Items": get_number(metrics, "exact_match", "n"),
-        "Exact match": percent(metrics, "exact_match"),
-        "95 % interval": None if low is None else formats.percent_range(low, high),
-        "Untrained": percent(untrained, "exact_match"),
-        "Format": percent(metrics, "format_compliance"),
-        "Lenient": percent(metrics, "lenient_match"),
-        "Untrained, lenient": percent(untrained, "lenient_match"),
+    columns = {
+        "Exact match": get_number(metrics, "exact_match", "value"),
+        "Untrained": get_number(untrained, "exact_match", "value"),
+        "Format": get_number(metrics, "format_compliance", "value"),
+        "Lenient": get_number(metrics, "lenient_match", "value"),
+        "Untrained, lenient": get_number(untrained, "lenient_match", "value"),
     }
+    percents: dict[str, Any] = {name: None if value is None else 100 * value for name, value in columns.items()}
+    interval = {"95 % interval": None if low is None else formats.percent_range(low, high)}
+    items = {"Items": get_number(metrics, "exact_match", "n"), "Exact match": percents.pop("Exact match")}
+    return items | interval | percents
 
 
-def _scores(eval_summary: Row, groups: Mapping[str, Sequence[str]]) -> None:
+def _draw_scores(eval_summary: Row, groups: Mapping[str, Sequence[str]]) -> None:
     """Draw the scores by group. The selected rows and the filters below always agree."""
     frame, keys = score_frame(eval_summary)
     filtered = {field: st.session_state.get(field) or st.query_params.get_all(field) for field in GROUPS}
@@ -173,20 +168,14 @@ def group_values(rows: Sequence[Row]) -> dict[str, list[str]]:
 
 def filter_rows(rows: Sequence[Row], *, outcome: str, groups: Mapping[str, Sequence[str]], words: str) -> list[Row]:
     """Return the rows with this outcome, a chosen value of each field and all words, wrong answers first."""
-    wanted = words.lower().split()
-    found = (
-        row
-        for row in rows
-        if OUTCOMES[outcome](row)
-        and all(not chosen or row.get(group) in chosen for group, chosen in groups.items())
-        and all(word in _searched_text(row) for word in wanted)
-    )
-    return sorted(found, key=lambda row: _ORDER[_outcome(row)])
-
-
-def _searched_text(row: Row) -> str:
     fields = ("id", "prompt", "expected", "output_text", "extracted_answer")
-    return " ".join(get_str(row, name) or "" for name in fields).lower()
+    found = []
+    for row in rows:
+        text = " ".join(get_str(row, name) or "" for name in fields).lower() if words else ""
+        is_chosen = all(not chosen or row.get(group) in chosen for group, chosen in groups.items())
+        if is_chosen and OUTCOMES[outcome](row) and all(word in text for word in words.lower().split()):
+            found.append(row)
+    return sorted(found, key=lambda row: _ORDER[_outcome(row)])
 
 
 def _filter(rows: Sequence[Row], groups: Mapping[str, Sequence[str]]) -> list[Row]:

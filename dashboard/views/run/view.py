@@ -134,7 +134,7 @@ def _sections(
         return {
             **first,
             "Sources": lambda: sections.draw_sources(view),
-            "Predictions": lambda: predictions.section(answers, None),
+            "Predictions": lambda: predictions.draw_predictions(answers, None),
             **last,
         }
     if ROLLOUTS in run.files:
@@ -153,8 +153,8 @@ def _sections(
 
 
 def _predictions(run: Run) -> None:
-    predictions.section(run.rows(layout.PREDICTIONS).values, _facts(run)[0].eval_summary)
-    predictions.over_steps(run.rows(ANSWERS_OVER_STEPS).values)
+    predictions.draw_predictions(run.rows(layout.PREDICTIONS).values, _facts(run)[0].eval_summary)
+    predictions.draw_answers_over_steps(run.rows(ANSWERS_OVER_STEPS).values)
 
 
 def _head(name: str, run: Run, known: Mapping[str, RunSummary]) -> None:
@@ -235,7 +235,7 @@ def _buttons(
         progress.draw_compare_menu(known[name], known)
         if st.button("Package", icon=":material/inventory_2:"):
             state.go(state.PACKAGE, runs=[name])
-        run_box.button([run.path])
+        run_box.draw_share([run.path])
 
 
 def _curves(name: str, run: Run, known: Mapping[str, RunSummary], *, running: bool) -> None:
