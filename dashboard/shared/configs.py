@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import dashboard
 from dashboard.shared import form
@@ -45,8 +44,7 @@ DATA_SUFFIXES = ("jsonl", "parquet", "txt")
 _MAX_FOUND, _MAX_ENTRIES = 50, 2_000
 
 
-@dataclass(frozen=True, kw_only=True)
-class StartConfig:
+class StartConfig(NamedTuple):
     """A configuration to start from, with its name on the page: `tiny.yaml` or `same as demo-2026…`."""
 
     key: str
@@ -65,15 +63,10 @@ def runs_in_keys(keys: Iterable[str]) -> set[str]:
 
 def sources(runs: Iterable[Path] = ()) -> list[StartConfig]:
     """Return the shipped configurations, then the `config.yaml` of each run folder."""
-    shipped = [
-        StartConfig(key=path.name, path=path)
-        for path in sorted(SHIPPED.glob("*.yaml"), key=lambda path: (path.stem != _FIRST, path.stem))
-        if not path.name.startswith(_OVERLAY_PREFIX)
-    ]
-    earlier = [
-        StartConfig(key=same_as(folder.name), path=folder / CONFIG) for folder in runs if (folder / CONFIG).is_file()
-    ]
-    return [*shipped, *earlier]
+    shipped = sorted(SHIPPED.glob("*.yaml"), key=lambda path: (path.stem != _FIRST, path.stem))
+    complete = [StartConfig(path.name, path) for path in shipped if not path.name.startswith(_OVERLAY_PREFIX)]
+    earlier = [StartConfig(same_as(run.name), run / CONFIG) for run in runs]
+    return [*complete, *(source for source in earlier if source.path.is_file())]
 
 
 def read(source: StartConfig) -> dict[str, Any]:
@@ -94,7 +87,7 @@ def make_smoke_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def quick_smoke() -> dict[str, Any]:
     """Return the configuration of the one-click smoke run."""
-    return {**read(next(source for source in sources() if source.key == _QUICK)), "name": "smoke", "mode": "smoke"}
+    return {**read(StartConfig(_QUICK, SHIPPED / _QUICK)), "name": "smoke", "mode": "smoke"}
 
 
 def full_run_parameters(
@@ -131,13 +124,13 @@ def full_run_parameters(
 
 def local_models(folder: Path) -> list[str]:
     """Return GGUF files and model folders in a folder and its subfolders, as a configuration names them."""
-    found = (
-        path
-        for path in _entries(folder)
-        if (path.suffix.lower() == ".gguf" and path.is_file())
-        or (path.is_dir() and (path / "config.json").is_file() and any(path.glob("*.safetensors")))
-    )
-    return _names(folder, found)
+
+    def is_model(path: Path) -> bool:
+        if path.is_dir():
+            return (path / "config.json").is_file() and any(path.glob("*.safetensors"))
+        return path.suffix.lower() == ".gguf" and path.is_file()
+
+    return _names(folder, filter(is_model, _entries(folder)))
 
 
 def local_datasets(folder: Path, uploads: Path) -> list[str]:

@@ -13,7 +13,7 @@ import streamlit as st
 
 from dashboard.shared import configs, state
 from dashboard.shared.files import LogTail, Series, Tail, read_log
-from dashboard.shared.shared_index import POLL_SECONDS, SharedIndex, is_news
+from dashboard.shared.shared_index import POLL_SECONDS, SharedIndex, is_changed
 from dashboard.shared.state import root
 from dashboard.shared.tables.runs import RunTable
 from dashboard.shared.words import JOBS, STATUSES, plain
@@ -76,7 +76,7 @@ def changed_runs(shown: Sequence[RunSummary]) -> list[str]:
     outdated = [run.path.name for run in shown if not index.index.is_current(run.path)]
     if outdated:
         index.request()
-    graded_again = [name for run in shown if is_news(run, now.get(name := run.path.name))]
+    graded_again = [name for run in shown if is_changed(run, now.get(name := run.path.name))]
     return list(dict.fromkeys([*outdated, *graded_again]))
 
 

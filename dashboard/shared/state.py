@@ -9,9 +9,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
@@ -20,9 +19,8 @@ DEFAULT_ROOT = "submission_runs"
 _PAGE, _ARRIVED, _DIALOG = "current page", "page was just opened", "a dialog is open"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Page:
-    """A page: its file, and its title and address."""
+class Page(NamedTuple):
+    """A page: its file, title, icon and address, and whether it is the first."""
 
     file: str
     title: str
@@ -31,12 +29,12 @@ class Page:
     is_first: bool = False
 
 
-RUNS = Page(file="views/runs.py", title="Runs", icon=":material/table_rows:", url_path="", is_first=True)
-RUN = Page(file="views/run/view.py", title="Run", icon=":material/show_chart:", url_path="run")
-COMPARE = Page(file="views/compare/view.py", title="Compare", icon=":material/compare_arrows:", url_path="compare")
-LAUNCH = Page(file="views/launch.py", title="Launch", icon=":material/play_circle:", url_path="launch")
-PLAN = Page(file="views/plan.py", title="Plan", icon=":material/calculate:", url_path="plan")
-PACKAGE = Page(file="views/package.py", title="Package", icon=":material/inventory_2:", url_path="package")
+RUNS = Page("views/runs.py", "Runs", ":material/table_rows:", "", is_first=True)
+RUN = Page("views/run/view.py", "Run", ":material/show_chart:", "run")
+COMPARE = Page("views/compare/view.py", "Compare", ":material/compare_arrows:", "compare")
+LAUNCH = Page("views/launch.py", "Launch", ":material/play_circle:", "launch")
+PLAN = Page("views/plan.py", "Plan", ":material/calculate:", "plan")
+PACKAGE = Page("views/package.py", "Package", ":material/inventory_2:", "package")
 PAGES = (RUNS, RUN, COMPARE, PLAN, LAUNCH, PACKAGE)
 
 

@@ -86,7 +86,7 @@ def draw_answers_over_steps(rows: Sequence[Row]) -> None:
     right = sum(row.get("correct") is True for row in shown)
     markup.note(f"{right} of {quantity(len(shown), 'answer')} right after step {step:,}.")
     st.dataframe(
-        answer_frame(shown).assign(Output=[_cell(get_str(row, "output_text")) for row in shown]),
+        answer_frame(shown).assign(Output=[_cell(get_str(row, "output_text")) or "" for row in shown]),
         hide_index=True,
         key="answers_over_steps",
         column_config=_ANSWER_COLUMNS,
@@ -111,18 +111,20 @@ def score_frame(eval_summary: Row) -> tuple[pd.DataFrame, list[tuple[str, str]]]
 
 
 def _score_row(metrics: Any, untrained: Any) -> dict[str, Any]:
+    def percent(document: Any, name: str) -> float | None:
+        value = get_number(document, name, "value")
+        return None if value is None else 100 * value
+
     low, high = (get_number(metrics, "exact_match", "interval", end) for end in ("low", "high"))
-    columns = {
-        "Exact match": get_number(metrics, "exact_match", "value"),
-        "Untrained": get_number(untrained, "exact_match", "value"),
-        "Format": get_number(metrics, "format_compliance", "value"),
-        "Lenient": get_number(metrics, "lenient_match", "value"),
-        "Untrained, lenient": get_number(untrained, "lenient_match", "value"),
+    return {
+        "Items": get_number(metrics, "exact_match", "n"),
+        "Exact match": percent(metrics, "exact_match"),
+        "95 % interval": None if low is None else formats.percent_range(low, high),
+        "Untrained": percent(untrained, "exact_match"),
+        "Format": percent(metrics, "format_compliance"),
+        "Lenient": percent(metrics, "lenient_match"),
+        "Untrained, lenient": percent(untrained, "lenient_match"),
     }
-    percents: dict[str, Any] = {name: None if value is None else 100 * value for name, value in columns.items()}
-    interval = {"95 % interval": None if low is None else formats.percent_range(low, high)}
-    items = {"Items": get_number(metrics, "exact_match", "n"), "Exact match": percents.pop("Exact match")}
-    return items | interval | percents
 
 
 def _draw_scores(eval_summary: Row, groups: Mapping[str, Sequence[str]]) -> None:

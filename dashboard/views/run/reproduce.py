@@ -34,12 +34,12 @@ _PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+!_-]*")
 
 
-def section(run: Run) -> None:
+def draw_reproduce(run: Run) -> None:
     """Draw the replay of a run, and its commands."""
     if run.manifest is None:
         markup.empty("Not reproducible", "run_manifest.json is missing or cannot be read.")
         return
-    _replay(run)
+    _draw_replay(run)
     st.header("Train it again", anchor=False)
     name, requirements = run.path.name, pip_requirements(run.manifest)
     if problems := list(gaps(run.manifest, run.config)):
@@ -59,23 +59,20 @@ def section(run: Run) -> None:
     st.dataframe(recorded_values(run.manifest), hide_index=True, height="content")
 
 
-def _replay(run: Run) -> None:
+def _draw_replay(run: Run) -> None:
     """Draw the grade, who reproduced the run, and the replay."""
-    sha256 = run_sha256(run.path)
-    grade = reading.check(run.path).grade
+    sha256, grade = run_sha256(run.path), reading.check(run.path).grade
     sign = markup.sign(GRADES, grade.name, grade.coverage)
     st.html(f'<p class="tp-sub">{sign} {markup.safe(GRADES[grade.name].meaning)}</p>')
     if sha256 is None or CONFIG not in run.files:
         markup.note("To replay a run, its config.yaml is needed.")
-        return
-    if run.status == "running":
+    elif run.status == "running":
         markup.note("You can replay the run when it has ended.")
-        return
-    proofs = find_proofs(run.path, sha256)
-    if proofs:
-        coverages = [f" {proof.coverage.description}" if proof.coverage else "" for proof in proofs]
-        markup.bullets("Receipts", [f"{proof}{text}" for proof, text in zip(proofs, coverages, strict=True)])
-    replay.show(run.path, sha256, key=f"replay {run.path.name}")
+    else:
+        if proofs := find_proofs(run.path, sha256):
+            coverages = [f" {proof.coverage.description}" if proof.coverage else "" for proof in proofs]
+            markup.bullets("Receipts", [f"{proof}{text}" for proof, text in zip(proofs, coverages, strict=True)])
+        replay.show(run.path, sha256, key=f"replay {run.path.name}")
 
 
 def commands(manifest: Document, plan: Document | None, name: str) -> list[str]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import streamlit as st
 
 from dashboard.shared import configs, reading, state
 from dashboard.shared.charts import foreign_run
-from dashboard.shared.files import Series
 from dashboard.shared.parts import curves, gate, markup, progress, run_box
 from dashboard.shared.parts.gate import trying
 from dashboard.shared.parts.run_box import choose_run
@@ -53,12 +52,12 @@ def page() -> None:
         markup.heading(name)
         return
     run = reading.load_run(summary.path)
-    _head(name, run, known)
+    _draw_head(name, run, known)
     progress.draw_progress(summary, known)
-    evidence.strip(summary, run)
+    evidence.draw_evidence(summary, run)
     progress.draw_smoke_card(summary, run, known)
     running = summary.status == "running"
-    st.fragment(run_every=TICK_SECONDS if running else None)(_body)(name, known, was_running=running)
+    st.fragment(run_every=TICK_SECONDS if running else None)(_draw_tabs)(name, known, was_running=running)
 
 
 def _choose_run(known: Mapping[str, RunSummary]) -> str | None:
@@ -79,7 +78,7 @@ def _choose_run(known: Mapping[str, RunSummary]) -> str | None:
     return None
 
 
-def _body(name: str, known: Mapping[str, RunSummary], *, was_running: bool) -> None:
+def _draw_tabs(name: str, known: Mapping[str, RunSummary], *, was_running: bool) -> None:
     folder = known[name].path
     # Selecting a tab reruns only this fragment, but the grade above must not outlive the files that it is based on.
     if reading.changed_runs([known[name]]):
@@ -90,74 +89,67 @@ def _body(name: str, known: Mapping[str, RunSummary], *, was_running: bool) -> N
         st.rerun()
     view = run.foreign()
     if view is None:
-        series = reading.load_series(folder)
-        _figures(run, series)
+        _draw_figures(run)
     else:
         markup.figures(foreign_run.figures(view))
-    tabs = _sections(name, run, view, known, running=was_running)
-    drawn = st.tabs(list(tabs), key="view", bind="query-params")
-    for title, tab in zip(tabs, drawn, strict=True):
+    tabs = _tabs(name, run, view, known, running=was_running)
+    for tab, draw in zip(st.tabs(list(tabs), key="view", bind="query-params"), tabs.values(), strict=True):
         if tab.open:
             with tab:
-                tabs[title]()
+                draw()
 
 
-def _figures(run: Run, series: Series) -> None:
+def _draw_figures(run: Run) -> None:
     """Draw the main figures, remarks on the score, and the reasons why figures are withheld."""
-    facts, withheld = _facts(run)
+    series = reading.load_series(run.path)
+    facts, withheld = trace(run, reading.check(run.path).findings)
     manifest = (run.manifest or {}) | {"result": (facts.manifest or {}).get("result")}
     is_sound = METRICS not in facts.withheld
     markup.figures(headline.figures(manifest, facts.eval_summary, run.plan, series, is_sound=is_sound))
     remarks = (describe_run_gain(facts.eval_summary), *(remark for _, remark in score_caveats(facts.eval_summary)))
-    for remark in filter(None, remarks):
-        markup.note(f"{remark[0].upper()}{remark[1:]}.")
-    for sentence in (*describe_form_losses(facts.eval_summary, facts.log), *withheld):
+    sentences = [f"{remark[0].upper()}{remark[1:]}." for remark in remarks if remark]
+    for sentence in (*sentences, *describe_form_losses(facts.eval_summary, facts.log), *withheld):
         markup.note(sentence)
 
 
-def _facts(run: Run) -> tuple[Run, Sequence[str]]:
-    """Return the run without its withheld figures, and why they are withheld."""
-    return trace(run, reading.check(run.path).findings)
-
-
-def _sections(
+def _tabs(
     name: str, run: Run, view: ImportedRun | None, known: Mapping[str, RunSummary], *, running: bool
 ) -> Mapping[str, Callable[[], None]]:
     """Return the functions that draw the tabs, by title. Runs of other tools have fewer tabs."""
-    first: dict[str, Callable[[], None]] = {"Curves": lambda: _curves(name, run, known, running=running)}
+    first: dict[str, Callable[[], None]] = {"Curves": lambda: _draw_curves(name, run, known, running=running)}
     last: dict[str, Callable[[], None]] = {
         "Files": lambda: sections.draw_files(run),
         "Problems": lambda: sections.draw_problems(run.path),
     }
     if view is not None:
-        answers = foreign_run.prediction_rows(view)
         return {
             **first,
             "Sources": lambda: sections.draw_sources(view),
-            "Predictions": lambda: predictions.draw_predictions(answers, None),
+            "Predictions": lambda: predictions.draw_predictions(foreign_run.prediction_rows(view), None),
             **last,
         }
     if ROLLOUTS in run.files:
-        first["Roll-outs"] = lambda: rollouts.section(run)
+        first["Roll-outs"] = lambda: rollouts.draw_rollouts(run)
     return {
         **first,
         "Plan": lambda: sections.draw_plan(run),
         "Configuration": lambda: sections.draw_configuration(run),
         "Examples": lambda: sections.draw_examples(run),
-        "Predictions": lambda: _predictions(run),
-        "Play": lambda: play.section(run, known),
+        "Predictions": lambda: _draw_predictions(run),
+        "Play": lambda: play.draw_play(run, known),
         "Log": lambda: sections.draw_log(run.path, following=running),
-        "Reproduce": lambda: reproduce.section(run),
+        "Reproduce": lambda: reproduce.draw_reproduce(run),
         **last,
     }
 
 
-def _predictions(run: Run) -> None:
-    predictions.draw_predictions(run.rows(layout.PREDICTIONS).values, _facts(run)[0].eval_summary)
+def _draw_predictions(run: Run) -> None:
+    facts, _ = trace(run, reading.check(run.path).findings)
+    predictions.draw_predictions(run.rows(layout.PREDICTIONS).values, facts.eval_summary)
     predictions.draw_answers_over_steps(run.rows(ANSWERS_OVER_STEPS).values)
 
 
-def _head(name: str, run: Run, known: Mapping[str, RunSummary]) -> None:
+def _draw_head(name: str, run: Run, known: Mapping[str, RunSummary]) -> None:
     summary = known[name]
     started, commit = summary.started_at, get_str(run.manifest, "code", "commit")
     facts = [
@@ -170,22 +162,22 @@ def _head(name: str, run: Run, known: Mapping[str, RunSummary]) -> None:
     ]
     # Of a running run the folder knows more than the list; the status of another tool's run is only in the list.
     status = run.status or summary.status
+    severities = Counter(problem.severity for problem in reading.check(run.path).findings)
+    problems = ", ".join(quantity(severities[name], name) for name in ("error", "warning") if severities[name])
     signs = markup.sign(GRADES, summary.grade, summary.coverage) + (markup.sign(STATUSES, status) if status else "")
-    signs += f'<span class="tp-dim">{_count_problems(run)}</span>'
-    lines = [" · ".join(fact if isinstance(fact, markup.Safe) else markup.safe(fact) for fact in facts if fact)]
     continuation = reading.find_continuation(name, known)
     may_resume = continuation is None and can_resume(run) and gate.may_operate()
-    lines += map(markup.safe, [_describe_end(run, may_resume=may_resume), *_notes(summary)])
+    lines = [
+        " · ".join(fact if isinstance(fact, markup.Safe) else markup.safe(fact) for fact in facts if fact),
+        markup.safe(_describe_end(run, may_resume=may_resume)),
+        f"Tags: {markup.safe(', '.join(summary.tags))}" if summary.tags else "",
+        f"Note: {markup.safe(summary.note)}" if summary.note else "",
+        "Archived, so hidden from the list of runs. Nothing was deleted." if summary.archived else "",
+    ]
     with st.container(horizontal=True, vertical_alignment="center"):
         with st.container():
-            markup.heading(name, signs=signs, lines=lines)
-        _buttons(name, run, known, continuation, may_resume=may_resume)
-
-
-def _count_problems(run: Run) -> str:
-    """Count errors and warnings: `1 error, 2 warnings`, or an empty text without any."""
-    severities = Counter(problem.severity for problem in reading.check(run.path).findings)
-    return ", ".join(quantity(severities[name], name) for name in ("error", "warning") if severities[name])
+            markup.heading(name, signs=f'{signs}<span class="tp-dim">{problems}</span>', lines=lines)
+        _draw_buttons(name, run, known, continuation, may_resume=may_resume)
 
 
 def _describe_end(run: Run, *, may_resume: bool) -> str:
@@ -201,34 +193,21 @@ def _describe_end(run: Run, *, may_resume: bool) -> str:
     return f"Stopped by a user{at}{before}." + (" Resume continues from there." if may_resume else "")
 
 
-def _notes(summary: RunSummary) -> Iterator[str]:
-    """Yield tags, note and archived state, each as a line."""
-    if summary.tags:
-        yield f"Tags: {', '.join(summary.tags)}"
-    if summary.note:
-        yield f"Note: {summary.note}"
-    if summary.archived:
-        yield "Archived, so hidden from the list of runs. Nothing was deleted."
-
-
-def _buttons(
+def _draw_buttons(
     name: str, run: Run, known: Mapping[str, RunSummary], continuation: str | None, *, may_resume: bool
 ) -> None:
     with st.container(horizontal=True, width="content"):
         if may_resume and st.button("Resume", icon=":material/resume:", type="primary"):
             with trying("The run could not be resumed"):
                 state.go(state.RUN, run=queue.resume(state.root(), run).run)
-        if continuation is not None and st.button(
-            "Continuation", icon=":material/arrow_forward:", help="Open the run that continues this one."
-        ):
+        about = "Open the run that continues this one."
+        if continuation is not None and st.button("Continuation", icon=":material/arrow_forward:", help=about):
             state.go(state.RUN, run=continuation)
         job = progress.queued_job(name)
         if run.status == "running" and job is not None and not job.has_ended and gate.may_operate():
             progress.draw_stop(job)
-        has_config = CONFIG in run.files
-        if has_config and st.button(
-            "Same again, but …", icon=":material/edit:", help="Open the Launch page with this configuration."
-        ):
+        about = "Open the Launch page with this configuration."
+        if CONFIG in run.files and st.button("Same again, but …", icon=":material/edit:", help=about):
             state.go(state.LAUNCH, source=configs.same_as(name))
         if gate.may_operate() and st.button("Tags and note", icon=":material/sell:"):
             run_box.edit([known[name]])
@@ -238,7 +217,7 @@ def _buttons(
         run_box.draw_share([run.path])
 
 
-def _curves(name: str, run: Run, known: Mapping[str, RunSummary], *, running: bool) -> None:
+def _draw_curves(name: str, run: Run, known: Mapping[str, RunSummary], *, running: bool) -> None:
     line, remark = curves.load_line(name, run, known)
     if not line.rows:
         if running:
