@@ -5,16 +5,14 @@ The files are read without the trainer, which the dashboard does not import.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import dashboard
-from dashboard.shared import form
 from evidence.layout import CONFIG
-from schemas.reading import get_number, get_path
 from schemas.validate import read_document
 
 SHIPPED = Path(dashboard.__file__).parent.parent / "trainer" / "configs"
@@ -24,21 +22,6 @@ _OVERLAY_PREFIX = "smoke_"
 
 _FIRST, _QUICK = "demo", "tiny.yaml"
 _SMOKE_STEPS = 2
-
-_OF_SMOKE = frozenset({"name", "mode", "model.shape", "limits.steps", "recording.log_every_steps"})
-"""Settings that `make_smoke_config` replaces."""
-
-_OF_SMALL = frozenset(
-    {
-        "model.weights",
-        "data.generated_rows",
-        "batch.microbatch_size",
-        "batch.accumulation_steps",
-        "evaluation.max_new_tokens",
-        "evaluation.batch_size",
-    }
-)
-"""Settings that the trainer also replaces if it makes the model of a smoke run small."""
 
 DATA_SUFFIXES = ("jsonl", "parquet", "txt")
 _MAX_FOUND, _MAX_ENTRIES = 50, 2_000
@@ -88,38 +71,6 @@ def make_smoke_config(config: Mapping[str, Any]) -> dict[str, Any]:
 def quick_smoke() -> dict[str, Any]:
     """Return the configuration of the one-click smoke run."""
     return {**read(StartConfig(_QUICK, SHIPPED / _QUICK)), "name": "smoke", "mode": "smoke"}
-
-
-def full_run_parameters(
-    smoke: Mapping[str, Any], run: str, *, full_runs: Sequence[Path] = (), queued: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """Return the parameters of the Launch page for the full run of a smoke run.
-
-    The source is the shipped configuration or full run that has the same settings, or else the smoke run itself with
-    its original size.
-
-    Args:
-        smoke: Configuration of the smoke run.
-        run: Name of the smoke run.
-        full_runs: Folders of full runs to compare with.
-        queued: Configuration that was queued, or None if it is not known.
-    """
-    is_small = get_path(smoke, "model", "shape") == "small"
-    replaced = _OF_SMOKE | (_OF_SMALL if is_small else frozenset())
-    for source in sources(full_runs):
-        full = form.fill_defaults(read(source))
-        differing = {setting.dotted for setting, *_ in form.differing_fields(form.fill_defaults(smoke), full)}
-        if full["limits"]["steps"] > _SMOKE_STEPS and differing <= replaced:
-            return {"source": source.key}
-    steps = get_number(smoke, "limits", "steps") or 0
-    if steps <= _SMOKE_STEPS:
-        steps = form.field("limits.steps").default
-    name = str(smoke.get("name", "")).removesuffix("smoke").rstrip("-") or "full"
-    before = [text for text in form.assignments(smoke, queued or smoke) if text.partition("=")[0] in _OF_SMALL]
-    return {
-        "source": same_as(run),
-        "set": [f"name={name}", "mode=full", "model.shape=own", f"limits.steps={steps:.0f}", *before],
-    }
 
 
 def local_models(folder: Path) -> list[str]:

@@ -58,7 +58,10 @@ class Series:
 
     def up_to(self, step: float, *, after_seconds: float) -> Series:
         """Return the rows up to a step, with `after_seconds` added to their time."""
-        columns = {name: column[: self.find_row(step) + 1] for name, column in self.columns.items()}
+        end = self.find_row(step) + 1
+        if end == self.rows and not after_seconds:
+            return self
+        columns = {name: column[:end] for name, column in self.columns.items()}
         return Series(columns=columns | {"seconds": columns["seconds"] + after_seconds}, unread=self.unread)
 
     @staticmethod

@@ -17,7 +17,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
-from plotly.colors import hex_to_rgb
 
 from dashboard.shared.charts.theme import Palette, choose_unit, label, new_figure
 from dashboard.shared.files import Series
@@ -66,13 +65,11 @@ _LEAST_SPREAD = 0.01
 """An axis spans at least this fraction of its values, so that tick labels stay short."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Mark:
-    """An event of a run: its position on each axis, a text, and a score from 0 to 1 if it is an evaluation."""
+class Mark(NamedTuple):
+    """Where a run was resumed: its position on each axis, and a text."""
 
     at: Mapping[Axis, float]
     text: str
-    score: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,9 +82,7 @@ class RunLine:
         earlier: Rows of its parents, up to the step at which each was resumed.
         evaluation: Losses of evaluations during training.
         resumed: Where it was resumed.
-        scores: Where it was evaluated.
-        is_doubtful: Whether it is graded contradictory: it is drawn grey and left out of means.
-        group: Key that runs share if only their seed differs; empty if unknown.
+        is_doubtful: Whether it is graded contradictory, and drawn grey.
         is_foreign: Whether another tool wrote the rows, so that the definition of the loss is unknown.
     """
 
@@ -96,9 +91,7 @@ class RunLine:
     earlier: Series | None = None
     evaluation: Series | None = None
     resumed: tuple[Mark, ...] = ()
-    scores: tuple[Mark, ...] = ()
     is_doubtful: bool = False
-    group: str = ""
     is_foreign: bool = False
 
     def parts(self) -> list[tuple[Part, Series]]:
@@ -111,13 +104,6 @@ class RunLine:
     def rows(self) -> int:
         """Number of rows of all parts."""
         return sum(series.rows for _, series in self.parts())
-
-    def find_value(self, column: str, step: float) -> float:
-        """Return the last value of a column up to a step, or NaN."""
-        for series in (self.series, self.earlier):
-            if series is not None and (row := series.find_row(step)) >= 0:
-                return float(series.columns[column][row])
-        return float("nan")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,9 +178,8 @@ def draw(lines: Sequence[RunLine], options: CurveOptions, colours: Palette, run_
     )
     figure.add_traces([trace | {"yaxis": f"y{row}"} for row, panel in enumerate(panels, 1) for trace in panel.traces])
     # Traces without points, so that the legend shows the full stroke even if the curves are faint.
-    strokes = styles | {name: style for panel in panels for name, style in panel.bands.items()}
     figure.add_traces(
-        [_trace(name, [None], [None], {"width": 2.0, **stroke}, showlegend=True) for name, stroke in strokes.items()]
+        [_trace(name, [None], [None], {"width": 2.0, **stroke}, showlegend=True) for name, stroke in styles.items()]
     )
     # Streamlit mounts a new chart for new data, which loses Plotly's own zoom; a selection is reported to the server.
     figure.update_layout(dragmode="select", selectdirection="h")
@@ -336,12 +321,8 @@ class _Panel:
         self.title = self._title(stated)
         self.drawn = self.total = 0
         self.traces: list[dict[str, Any]] = []
-        self.bands: dict[str, dict[str, Any]] = {}
-        averaged = self._add_bands()
         for line, part, rows in stated:
-            self._add_curve(line, part, rows, is_averaged=line.name in averaged)
-        if field.name == _LOSS:
-            self._add_scores()
+            self._add_curve(line, part, rows)
         self.values = _finite([self._values(rows)[x_axis.inside(x_axis.values(rows))] for *_, rows in stated])
         self.range = value_range(self.values, clip=self.options.clip and field.name != _LEARNING_RATE, log=self.is_log)
         low, high = self.range or (-np.inf, np.inf)
@@ -373,8 +354,7 @@ class _Panel:
             title += f" ({exactly or self.unit})"
         if any(part == "evaluation" for _, part, _ in stated):
             title += "; dotted: at evaluations"
-        marks = [mark.text for line in self.lines for mark in line.scores if self.field.name == _LOSS]
-        return f"{title}; ◆ {label(', '.join(dict.fromkeys(marks)))}" if marks else title
+        return title
 
     def _values(self, rows: Series) -> np.ndarray:
         return _drawable(rows.columns[self.field.name] / self.divisor, positive=self.is_log)
@@ -388,7 +368,7 @@ class _Panel:
         run = "<extra></extra>" if len(self.lines) == 1 else ""
         return {"hovertemplate": f"{self.field.title}{words} %{{y:,.5~g}}{run}"}
 
-    def _add_curve(self, line: RunLine, part: Part, rows: Series, *, is_averaged: bool) -> None:
+    def _add_curve(self, line: RunLine, part: Part, rows: Series) -> None:
         """Add a part of a run: a faint measured curve behind the smoothed one, or the measured curve alone."""
         x, y = self.x_axis.values(rows), self._values(rows)
         inside = self.x_axis.inside(x)
@@ -396,53 +376,14 @@ class _Panel:
         self.drawn, self.total = self.drawn + len(kept), self.total + len(inside)
         style = self.styles[line.name] | ({"dash": _PART_DASHES[part]} if part in _PART_DASHES else {})
         words = f", {PARTS[part]}" if PARTS[part] else ""
-        more = self._hover(words) | {"opacity": 0.4 if is_averaged else 0.6 if part == "earlier" else 1.0}
+        more = self._hover(words) | {"opacity": 0.6 if part == "earlier" else 1.0}
         if part == "evaluation":
             more |= {"mode": "lines+markers", "marker": {"size": 5}}
         elif self.smoothing > 0:
-            if not is_averaged:
-                hover = self._hover(f"{words}, not smoothed") if len(self.lines) == 1 else {"hoverinfo": "skip"}
-                self.traces.append(_trace(line.name, x[kept], y[kept], style | {"width": 1.0}, opacity=0.35, **hover))
+            hover = self._hover(f"{words}, not smoothed") if len(self.lines) == 1 else {"hoverinfo": "skip"}
+            self.traces.append(_trace(line.name, x[kept], y[kept], style | {"width": 1.0}, opacity=0.35, **hover))
             y = self._smooth(y).astype(np.float32)
         self.traces.append(_trace(line.name, x[kept], y[kept], style | {"width": 1.6}, **more))
-
-    def _add_bands(self) -> set[str]:
-        """Add the mean and spread of runs that differ only in their seed, and return their names."""
-        groups: dict[str, list[RunLine]] = {}
-        for line in self.lines:
-            if line.group and not line.is_doubtful and line.series.has(self.field.name):
-                groups.setdefault(line.group, []).append(line)
-        averaged: set[str] = set()
-        for members in groups.values():
-            rows = [
-                (line.series.columns["step"], self.x_axis.values(line.series), self._smooth(self._values(line.series)))
-                for line in members
-            ]
-            if len(members) < 2 or (band := mean_band(rows, log=self.is_log)).empty:
-                continue
-            averaged |= {line.name for line in members}
-            band = band.iloc[self.x_axis.inside(band["x"].to_numpy())]
-            kept = band.iloc[thin(band["mean"].to_numpy(), self.points)].astype(np.float32)
-            name, colour = f"mean of {len(members)} seeds of {members[0].name}", self.styles[members[0].name]["color"]
-            self.bands[name] = {"color": colour, "width": 4.0}
-            fill = {"fill": "tonexty", "fillcolor": f"rgba{(*hex_to_rgb(colour), 0.2)}"}
-            self.traces += [
-                _trace(name, kept["x"], kept["mean"], {"color": colour, "width": 2.4}, **self._hover()),
-                _trace(name, kept["x"], kept["low"], {"width": 0}, hoverinfo="skip"),
-                _trace(name, kept["x"], kept["high"], {"width": 0}, hoverinfo="skip", **fill),
-            ]
-        return averaged
-
-    def _add_scores(self) -> None:
-        """Add the scores of runs as points at the height of the loss."""
-        for line in self.lines:
-            for mark in line.scores:
-                x, y = self.x_axis.position(mark), line.find_value(_LOSS, mark.at["step"]) / self.divisor
-                if x is not None and np.isfinite(y) and (y > 0 or not self.is_log):
-                    text = f"{label(mark.text)} {100 * (mark.score or 0.0):.1f} %<extra>{label(line.name)}</extra>"
-                    marker = {"symbol": "diamond", "size": 12, "color": self.styles[line.name]["color"]}
-                    point = _trace(line.name, [x], [y], {}, mode="markers", marker=marker, hovertemplate=text)
-                    self.traces.append(point)
 
 
 def _trace(name: str, x: Any, y: Any, line: Mapping[str, Any], **more: Any) -> dict[str, Any]:
@@ -455,8 +396,6 @@ def _remark(panels: Sequence[_Panel]) -> str:
     sentences = [f"{count(drawn)} of {count(total)} points drawn; minima and maxima are kept."] if drawn < total else []
     if outside:
         sentences.append(f"{count(outside)} {'point is' if outside == 1 else 'points are'} outside the axis range.")
-    if any(panel.bands for panel in panels):
-        sentences.append("Band: mean ± standard deviation over seeds (of logarithms on a logarithmic axis).")
     return " ".join(sentences)
 
 
@@ -522,27 +461,6 @@ def smooth(values: np.ndarray, weight: float) -> np.ndarray:
     return result
 
 
-def mean_band(members: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], *, log: bool) -> pd.DataFrame:
-    """Compute mean and mean ± standard deviation of runs at their common steps.
-
-    On a logarithmic axis, logarithms are averaged, so that the band is symmetric.
-
-    Args:
-        members: Steps, x positions and values of each run, `[rows]` each.
-        log: Whether the axis is logarithmic.
-
-    Returns:
-        Columns `x`, `low`, `mean` and `high`, indexed by step.
-    """
-    tables = [pd.DataFrame({"x": x, "y": np.log(y) if log else y}, index=steps) for steps, x, y in members]
-    steps = pd.concat([table[~table.index.duplicated(keep="last")] for table in tables]).dropna().groupby(level=0)
-    table = steps.agg(x=("x", "mean"), mean=("y", "mean"), spread=("y", "std"), n=("y", "size"))
-    table = table[table["n"] == len(members)]
-    ends = table[["x"]].assign(low=table["mean"] - table["spread"], mean=table["mean"])
-    ends["high"] = table["mean"] + table["spread"]
-    return ends.assign(**{name: np.exp(ends[name]) for name in ("low", "mean", "high")}) if log else ends
-
-
 def value_range(values: np.ndarray, *, clip: bool, log: bool) -> tuple[float, float] | None:
     """Return the range of an axis with these finite values, or None if Plotly's own range is fine.
 
@@ -578,7 +496,6 @@ class RecordedRun(NamedTuple):
     """What is read of a run or of one of its parents."""
 
     manifest: Document
-    eval_summary: Document
     series: Series
 
 
@@ -608,24 +525,15 @@ def line_with_parents(
     seconds = 0.0
     parts: list[Series] = []
     resumed: list[Mark] = []
-    scores: list[Mark] = []
-    for (manifest, eval_summary, series), last_step in chain:
+    for (manifest, series), last_step in chain:
         rows = series.up_to(last_step, after_seconds=seconds)
         parts.append(rows)
         if not rows.rows:
             continue
         if (step := get_number(manifest, "parent", "step")) is not None:
-            resumed.append(Mark(at=_position(rows, 0), text=f"resumed after step {count(step)}"))
-        evaluated = get_number(eval_summary, "checkpoint", "step")
-        score = get_number(eval_summary, "metrics", "exact_match", "value")
-        if evaluated is not None and score is not None:
-            at = _position(rows, max(0, rows.find_row(evaluated))) | {"step": evaluated}
-            scores.append(Mark(at=at, text="exact match", score=score))
+            at = {name: float(rows.columns[name][0]) for name in axes()}
+            resumed.append(Mark(at, f"resumed after step {count(step)}"))
         seconds = float(rows.columns["seconds"][-1])
     *earlier, own = parts
     before = Series.concatenate([rows for rows in earlier if rows.rows])
-    return RunLine(name=name, series=own, earlier=before, resumed=tuple(resumed), scores=tuple(scores)), missing
-
-
-def _position(rows: Series, row: int) -> dict[Axis, float]:
-    return {name: float(rows.columns[name][row]) for name in axes()}
+    return RunLine(name=name, series=own, earlier=before, resumed=tuple(resumed)), missing

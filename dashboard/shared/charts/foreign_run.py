@@ -6,18 +6,16 @@ Values are shown as the files state them, with file and line. Inferred values ar
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from dashboard.shared.charts.curves import Mark, RunLine
+from dashboard.shared.charts.curves import RunLine
 from dashboard.shared.files import Series
 from dashboard.shared.tables.headline import HeadlineFigure
 from evidence.bundle.secrets import hide_secrets
 from evidence.imports.grade import tool_figures
-from evidence.imports.keys import is_score
 from evidence.imports.run import ImportedRun, MetricRow, longest_course, loss_series
 from evidence.report import ANSWERS, FACTS, ROWS, SCORES
 from schemas.catalog import number_names
@@ -28,8 +26,6 @@ _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {"tokens_seen": ("num_tokens",), "
 _CONTENTS = {FACTS: "facts", SCORES: "scores", ROWS: "metrics", ANSWERS: "predictions"}
 """Attributes of a file by document (`evidence.report`)."""
 
-_STEP = re.compile(r"(?:step|checkpoint)[ _-]?(\d{1,15})$")
-
 
 def build_line(name: str, view: ImportedRun) -> tuple[RunLine, str]:
     """Return the curves of a run, and a text that says where its losses were read, or "" without losses."""
@@ -39,7 +35,6 @@ def build_line(name: str, view: ImportedRun) -> tuple[RunLine, str]:
         name=name,
         series=_series(rows, "loss"),
         evaluation=_series(evaluated, "eval_loss") if evaluated else None,
-        scores=_score_marks(view, rows),
         is_foreign=True,
     )
     return line, _origin(rows or evaluated) if rows or evaluated else ""
@@ -72,21 +67,6 @@ def _evaluated_rows(view: ImportedRun, losses: Sequence[MetricRow]) -> list[Metr
         if math.isfinite(step := _value(row, "step")):
             found.setdefault(step, row)
     return list(found.values())
-
-
-def _score_marks(view: ImportedRun, losses: Sequence[MetricRow]) -> tuple[Mark, ...]:
-    """Return the first score from 0 to 1 of each step; none if the training losses have no steps."""
-    if not _all_steps_known(losses):
-        return ()
-    stated = [(_value(row, "step"), name, value) for row in view.metrics for name, value in row.values.items()]
-    for score in view.scores:
-        checkpoint = _STEP.search(score.checkpoint or "")
-        stated.append((float(checkpoint[1]) if checkpoint else math.nan, score.name, score.value))
-    marks: dict[float, Mark] = {}
-    for step, name, value in stated:
-        if math.isfinite(step) and is_score(name) and value is not None and 0 <= value <= 1:
-            marks.setdefault(step, Mark(at={"step": step}, text=name.replace("_", " "), score=value))
-    return tuple(marks[step] for step in sorted(marks))
 
 
 def figures(view: ImportedRun) -> list[HeadlineFigure]:

@@ -30,10 +30,6 @@ _LOG_X, _CLIP = "log x", "hide outliers"
 _SMOOTHING_WEIGHTS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.99)
 
 
-_NOT_SHARED = frozenset({"seed", "name", "schema_version"})
-"""Settings in which runs of one group may differ."""
-
-
 def load_line(name: str, run: Run, known: Mapping[str, RunSummary]) -> tuple[RunLine, str]:
     """Return the curves of a run, and a remark on them (empty for none)."""
     view, summary = run.foreign(), known.get(name)
@@ -47,17 +43,14 @@ def load_line(name: str, run: Run, known: Mapping[str, RunSummary]) -> tuple[Run
 
     line, missing = line_with_parents(name, _recorded(run), find)
     remark = f"Its parent {missing} is not in this folder, so the curves begin where it was resumed." if missing else ""
-    if summary is None:
-        return line, remark
-    if summary.grade == "contradictory":
-        line = replace(line, is_doubtful=True, scores=())
-        remark = f"This run is contradictory: drawn grey, without score, not averaged. {remark}".strip()
-    settings = sorted((key, value) for key, value in summary.settings.items() if key not in _NOT_SHARED)
-    return replace(line, group=repr(settings) if settings else ""), remark
+    if summary is not None and summary.grade == "contradictory":
+        line = replace(line, is_doubtful=True)
+        remark = f"This run is contradictory, so it is drawn grey. {remark}".strip()
+    return line, remark
 
 
 def _recorded(run: Run) -> RecordedRun:
-    return RecordedRun(run.manifest, run.eval_summary, reading.load_series(run.path))
+    return RecordedRun(run.manifest, reading.load_series(run.path))
 
 
 def _controls() -> CurveOptions:

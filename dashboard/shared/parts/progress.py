@@ -15,7 +15,7 @@ from dashboard.shared.tables import headline
 from dashboard.shared.words import GRADES, JOBS, STATUSES, glimpse, plain, shorten
 from evidence.compare.smoke import State, find_counterparts, find_full_runs, find_smoke_runs
 from evidence.index.summary import RunSummary
-from evidence.layout import CONFIG, MANIFEST
+from evidence.layout import MANIFEST
 from evidence.run import Run
 from launch import queue
 from launch.jobs import OUTPUT, Job, tail
@@ -26,7 +26,7 @@ TICK_SECONDS = 1.0
 COMPILING = "compiling the programs of the run"
 """What a run prints last before it has a folder (`trainer.planning.run_plan`)."""
 _FOLLOWED = "runs that were followed"
-_MAX_FULL_RUNS, _MAX_LINE = 20, 300
+_MAX_LINE = 300
 
 
 def queued_job(name: str) -> Job | None:
@@ -75,14 +75,14 @@ def draw_before_folder(job: Job) -> None:
     st.fragment(run_every=None if job.has_ended else TICK_SECONDS)(_draw_waiting)(job.run)
 
 
-def draw_progress(summary: RunSummary, known: Mapping[str, RunSummary]) -> None:
+def draw_progress(summary: RunSummary) -> None:
     """Draw the progress of a running run, and the result of one that this user saw end."""
     name = summary.path.name
     if summary.status == "running":
         _remember_running(name)
         st.fragment(run_every=TICK_SECONDS)(_draw_running)(name)
     elif name in st.session_state.get(_FOLLOWED, ()):
-        _draw_finished(summary, known)
+        _draw_finished(summary)
 
 
 def _remember_running(name: str) -> None:
@@ -116,18 +116,15 @@ def _draw_waiting(name: str) -> None:
         st.code(text, language=None, wrap_lines=True)
 
 
-def _draw_finished(summary: RunSummary, known: Mapping[str, RunSummary]) -> None:
-    name, status = summary.path.name, summary.status or ""
+def _draw_finished(summary: RunSummary) -> None:
+    status = summary.status or ""
     with st.container(border=True, horizontal=True, vertical_alignment="center", key="finished"):
         succeeded = status == "succeeded"
         sign = markup.sign(GRADES, summary.grade, summary.coverage) if succeeded else markup.sign(STATUSES, status)
         st.html(f'<p class="tp-answer">{"Finished" if succeeded else "Ended"}: {sign}</p>')
-        config = reading.load_run(summary.path).config
-        if summary.mode == "smoke" and config and st.button("Set up the full run", icon=":material/fast_forward:"):
-            full_runs = [run.path for run in find_full_runs(summary, known.values())[:_MAX_FULL_RUNS]]
-            job = queued_job(name)
-            queued = configs.read(configs.StartConfig(key="", path=job.folder / CONFIG)) if job else None
-            state.go(state.LAUNCH, **configs.full_run_parameters(config, name, full_runs=full_runs, queued=queued))
+        # The form is as the user left it, so it still has the configuration that was tested.
+        if summary.mode == "smoke" and st.button("Set up the full run", icon=":material/fast_forward:"):
+            state.go(state.LAUNCH)
 
 
 # Buttons

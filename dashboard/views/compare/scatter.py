@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,9 +28,7 @@ _FIELDS = {
     "baseline": "baseline_score",
 } | {name: name for name in ("grade", "mode", "status", "model", "method", "device")}
 """Attributes of a run by the names of their axes, besides all settings and figures."""
-_RESULTS, _SIZES = ("score", "loss", "steps"), ("steps", "tokens", "seconds")
-_MOSTLY_EQUAL = 0.9
-"""Share of runs with the same value above which a setting was hardly varied."""
+_RESULTS = ("score", "loss", "steps")
 _MAX_GROUPS = 10
 OTHER = "other"
 
@@ -134,29 +131,15 @@ def values_frame(runs: Sequence[RunSummary], names: Sequence[str]) -> pd.DataFra
     return pd.DataFrame(columns)
 
 
-def varied_settings(runs: Sequence[RunSummary]) -> list[str]:
-    """Return the settings that differ, those that were most likely varied on purpose first.
-
-    They are in the order of their influence, evenly spread values first; settings that hardly differ come last.
-    """
-    differing = []
-    for name in {name for run in runs for name in run.settings} - NO_SETTINGS:
-        values = Counter(value for run in runs if (value := run.settings.get(name)) is not None)
-        if len(values) > 1:
-            commonest = max(values.values())
-            differing.append((commonest > _MOSTLY_EQUAL * values.total(), setting_rank(name), commonest, name))
-    return [name for *_, name in sorted(differing)]
-
-
 def default_axes(runs: Sequence[RunSummary]) -> tuple[str, str]:
-    """Return the first axes: a setting that was varied, if possible a number, and a result."""
-    counts = {name: sum(read_value(run, name) is not None for run in runs) for name in _RESULTS}
-    y = next(name for name, count in counts.items() if 2 * count >= max(counts.values()))
-    drawn = [run for run in runs if read_value(run, y) is not None]
-    varied = varied_settings(drawn)
-    texts = {name for name in varied if any(isinstance(read_value(run, name), str | bool) for run in drawn)}
-    sizes = [name for name in _SIZES if name != y and sum(read_value(run, name) is not None for run in drawn) > 1]
-    return next(iter([*sorted(varied, key=texts.__contains__), *sizes]), "model"), y
+    """Return the first axes: the most influential setting that differs, if possible a number, and a result."""
+    values: dict[str, set[object]] = {}
+    for name, value in (pair for run in runs for pair in run.settings.items() if pair[0] not in NO_SETTINGS):
+        values.setdefault(name, set()).add(value)
+    is_text = {name: any(isinstance(value, str | bool) for value in found) for name, found in values.items()}
+    varied = [name for name, found in values.items() if len(found) > 1]
+    x = min(varied, key=lambda name: (is_text[name], setting_rank(name), name), default="model")
+    return x, max(_RESULTS, key=lambda name: sum(read_value(run, name) is not None for run in runs))
 
 
 def is_log(values: pd.Series, scale: str) -> bool:

@@ -24,12 +24,6 @@ from schemas.reading import get_bool, get_number, get_path, get_str
 Document = Mapping[str, Any]
 
 REQUIREMENTS = "requirements.txt"
-_RECORDED = (
-    *("code.commit", "code.diff_sha256", "code.version", "environment.python", "environment.os"),
-    *("devices.kind", "devices.count", "model.name", "model.revision", "model.weights_sha256", "dataset.name"),
-    *("dataset.sha256", "dataset.generated_rows", "dataset.generator_seed", "training.seed"),
-)
-"""Values of the manifest that must be the same for the same result."""
 _PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+!_-]*")
 
@@ -55,8 +49,6 @@ def draw_reproduce(run: Run) -> None:
     if original := original_command(run.manifest):
         st.caption("Original command")
         st.code(original, language=None, wrap_lines=True)
-    st.caption("Values that must be the same, from run_manifest.json")
-    st.dataframe(recorded_values(run.manifest), hide_index=True, height="content")
 
 
 def _draw_replay(run: Run) -> None:
@@ -107,17 +99,6 @@ def pip_requirements(manifest: Document) -> str:
         for package, version in sorted(packages.items() if isinstance(packages, Mapping) else ())
         if isinstance(version, str) and _PACKAGE.fullmatch(str(package)) and _VERSION.fullmatch(version)
     )
-
-
-def recorded_values(manifest: Document) -> list[dict[str, str]]:
-    """Return the rows of the table of recorded values, with secrets masked."""
-    values = {key: get_path(manifest, *key.split(".")) for key in _RECORDED}
-    flags = get_path(manifest, "environment", "flags")
-    values |= {f"environment.flags.{key}": flags[key] for key in sorted(flags)} if isinstance(flags, Mapping) else {}
-    return [
-        {"Key": hide_secrets(key), "Value": formats.NOTHING if value is None else hide_secrets(str(value))}
-        for key, value in values.items()
-    ]
 
 
 def gaps(manifest: Document, config: Document | None) -> Iterator[str]:

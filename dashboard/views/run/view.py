@@ -53,7 +53,7 @@ def page() -> None:
         return
     run = reading.load_run(summary.path)
     _draw_head(name, run, known)
-    progress.draw_progress(summary, known)
+    progress.draw_progress(summary)
     evidence.draw_evidence(summary, run)
     progress.draw_smoke_card(summary, run, known)
     running = summary.status == "running"

@@ -365,7 +365,7 @@ def test_a_run_survives_the_dashboard_and_the_next_one_stops_and_resumes_it(
         expect(page.get_by_text(re.compile(r"\d of 100.000 steps")).first).to_be_visible(timeout=120_000)
         page.goto(f"{address}/launch")
         page.get_by_role("button", name="Stop").click()
-        page.get_by_text("Earlier jobs: 1").click(timeout=120_000)
+        page.get_by_text("Recent jobs: 1").click(timeout=120_000)
         expect(page.locator(".tp-sign", has_text="interrupted")).to_have_count(2)
         continued = next(path for path in root.iterdir() if not path.name.startswith(".") and path != run)
         manifest = json.loads((continued / MANIFEST).read_text("utf-8"))

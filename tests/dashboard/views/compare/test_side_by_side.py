@@ -173,7 +173,7 @@ def test_runs_of_another_tool_are_shown_with_their_sources(opened: Open, root: P
     text = said(app)
     assert "Imported from other tools: theirs. Their figures and scores are shown as the files state them" in text
     assert frames(app)["Figures of the"].loc["last loss", "theirs"] == "1.7000"
-    assert "No setting differs. " in text
+    assert "No setting differs." in text
     assert "theirs: Read from eval_results.json, lines 20 to 25." in text
     assert "theirs is imported from another tool and has not been scored." in text
     assert "eval_results.json at /checkpoints/0/accuracy (line 7)" in text
