@@ -5,7 +5,7 @@ The files are read without the trainer, which the dashboard does not import.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from itertools import chain, islice
 from pathlib import Path
@@ -86,7 +86,7 @@ def local_models(folder: Path) -> list[str]:
 
 def local_datasets(folder: Path, uploads: Path) -> list[str]:
     """Return data files in a folder and its subfolders, and uploaded ones, as a configuration names them."""
-    files = (path for path in chain(_entries(folder), _children(uploads)) if path.is_file())
+    files = (path for path in chain(_entries(folder), sorted(uploads.glob("*"))) if path.is_file())
     return _names(folder, (path for path in files if path.suffix.lower().lstrip(".") in DATA_SUFFIXES))
 
 
@@ -96,15 +96,7 @@ def _names(folder: Path, found: Iterable[Path]) -> list[str]:
     ]
 
 
-def _entries(folder: Path) -> Iterator[Path]:
-    children = _children(folder)
-    below = (path for child in children if child.is_dir() and not child.is_symlink() for path in _children(child))
-    return islice(chain(children, below), _MAX_ENTRIES)
-
-
-def _children(folder: Path) -> list[Path]:
-    """Return what a folder contains, without hidden files; nothing if it cannot be read."""
-    try:
-        return sorted(islice((path for path in folder.iterdir() if not path.name.startswith(".")), _MAX_ENTRIES))
-    except OSError:
-        return []
+def _entries(folder: Path) -> list[Path]:
+    """Return what a folder and its subfolders contain, without hidden files and linked folders."""
+    found = (path for path in chain(folder.glob("[!.]*"), folder.glob("[!.]*/[!.]*")) if not path.parent.is_symlink())
+    return sorted(islice(found, _MAX_ENTRIES))

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import streamlit as st
 
 from dashboard.shared import configs, state
-from dashboard.shared.files import LogTail, Series, Tail, read_log
+from dashboard.shared.files import Series, Tail
 from dashboard.shared.shared_index import POLL_SECONDS, SharedIndex, is_changed
 from dashboard.shared.state import root
 from dashboard.shared.tables.runs import RunTable
@@ -109,11 +109,6 @@ def find_continuation(name: str, known: Mapping[str, RunSummary]) -> str | None:
 def load_series(folder: Path) -> Series:
     """Return the metrics of a run up to now; only new rows are read."""
     return _keep("series", folder, lambda: Tail(folder / METRICS)).series()
-
-
-def load_log(folder: Path) -> LogTail:
-    """Return the end of a run's log."""
-    return read_log(folder / LOG)
 
 
 def load_run(folder: Path) -> Run:

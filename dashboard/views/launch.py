@@ -48,8 +48,9 @@ def page() -> None:
     root = state.root()
     markup.heading("Launch", lines=["Runs keep going if you close this page."])
     gate.viewer_note()
-    if reading.jobs():
-        draw_queue(root)
+    if jobs := reading.jobs():
+        is_active = any(not job.has_ended for job in jobs)
+        st.fragment(run_every=TICK_SECONDS if is_active else None)(_draw_jobs)(root, was_active=is_active)
         st.header("Start another run", anchor=False)
     source = _choose_source()
     if source is None:
@@ -269,12 +270,6 @@ TICK_SECONDS = 1.5
 MIN_FREE_BYTES = 1 << 16
 """Free disk space below which no job can start."""
 _WAITING_SHOWN, _ENDED_SHOWN, _ENDED_FOLDED = 3, 1, 12
-
-
-def draw_queue(root: Path) -> None:
-    """Draw the queue, and keep it up to date while a job is waiting or running."""
-    active = any(not job.has_ended for job in reading.jobs())
-    st.fragment(run_every=TICK_SECONDS if active else None)(_draw_jobs)(root, was_active=active)
 
 
 def _draw_jobs(root: Path, *, was_active: bool) -> None:

@@ -265,7 +265,11 @@ def _draw_verify() -> None:
             if given is not None:
                 _draw_upload(given)
             elif name is not None:
-                _draw_local(paths[name])
+                verdict = _verdict(*_file_state(paths[name]))
+                draw_verdict(verdict, paths[name].name)
+                if verdict.ok and verdict.content_sha256:
+                    with st.expander("Replay its runs, or test its model", icon=":material/replay:"):
+                        replay.draw_replay(paths[name], verdict.content_sha256, key=f"replay {paths[name].name}")
             else:
                 markup.empty(
                     "Verify as a judge would",
@@ -274,14 +278,6 @@ def _draw_verify() -> None:
                 )
         except ProblemError as error:
             problems.show(error.problems)
-
-
-def _draw_local(path: Path) -> None:
-    verdict = _verdict(*_file_state(path))
-    draw_verdict(verdict, path.name)
-    if verdict.ok and verdict.content_sha256:
-        with st.expander("Replay its runs, or test its model", icon=":material/replay:"):
-            replay.show(path, verdict.content_sha256, key=f"replay {path.name}")
 
 
 def _draw_upload(given: UploadedFile) -> None:

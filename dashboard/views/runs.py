@@ -16,7 +16,6 @@ from dashboard.shared.parts import gate, markup, problems, progress, run_box
 from dashboard.shared.parts.gate import may_operate
 from dashboard.shared.reading import browser_timezone
 from dashboard.shared.tables import runs as tables
-from dashboard.shared.tables.query import condition_text
 from dashboard.shared.tables.runs import RunTable
 from dashboard.shared.words import GRADES, STATUSES, Tone, every_mark, label, plain
 from evidence.index.index import check_paths
@@ -236,31 +235,24 @@ def _with_current(options: Iterable[str], current: Iterable[str]) -> list[str]:
 
 
 def _draw_groups(runs: RunTable, names: Sequence[str], key: str) -> list[str]:
-    """Draw a table of groups, in which one can be selected to narrow the search, and return the runs in groups."""
+    """Draw a table of groups, and return the runs in the order of the groups."""
     groups, ordered = tables.group_runs(runs, names, key)
     make, title = st.column_config, _columns().get(key, {}).get("label", key)
     scores = {name: make.NumberColumn(format="%.1f %%") for name in ("Best score", "Mean score", "± score")}
     losses = {name: make.NumberColumn(format="%.4f") for name in ("Lowest last loss", "Mean last loss", "± loss")}
     newest = make.DatetimeColumn(format="YYYY-MM-DD HH:mm", timezone=str(browser_timezone()))
-    event = st.dataframe(
-        groups.drop(columns="value"),
+    st.dataframe(
+        groups,
         column_config={"Group": title, "Newest": newest, **scores, **losses},
         hide_index=True,
         placeholder=NOTHING,
-        on_select="rerun",
-        selection_mode="single-row",
         key="runs_groups",
         alt=f"Groups of runs by {title}",
     )
     markup.note(
-        "Select a group to search for it. Statistics use full runs (smoke runs if a group has no others) with the same "
-        "evaluation set and objective, and skip contradictory ones. ± is the standard deviation."
+        "The list below is in the same order. Statistics use full runs (smoke runs if a group has no others) with the "
+        "same evaluation set and objective, and skip contradictory ones. ± is the standard deviation."
     )
-    if selected := event["selection"]["rows"]:
-        condition, search = condition_text(key, groups["value"].iloc[selected[0]]), st.query_params.get("q", "")
-        if condition not in search:
-            parameters = {name: st.query_params.get_all(name) for name in st.query_params}
-            state.go(state.RUNS, **parameters | {"q": f"{search} {condition}".strip()})
     return ordered
 
 
@@ -271,9 +263,7 @@ def _draw_groups(runs: RunTable, names: Sequence[str], key: str) -> list[str]:
 def _draw_list(runs: RunTable, names: Sequence[str], columns: Sequence[str]) -> None:
     """Draw the table and its actions; a selection only reruns this part."""
     open_selected([name for name in selected_runs() if name in runs.by_name])
-    constant: list[str] = []
-    if columns == _DEFAULT_COLUMNS:
-        columns, constant = runs.split_constant(names, columns)
+
     keys = ["run", *columns]
     top, bottom = st.container(), st.container()
     shown = _current_page(names)
@@ -283,7 +273,7 @@ def _draw_list(runs: RunTable, names: Sequence[str], columns: Sequence[str]) -> 
     with top, st.container(horizontal=True, vertical_alignment="center", key="runs_actions"):
         if selected:
             _draw_actions([runs.by_name[name] for name in selected])
-        _draw_counts(selected, names, len(runs.summaries), constant)
+        _draw_counts(selected, names, len(runs.summaries))
     with st.container(horizontal=True, vertical_alignment="center", key="runs_tools"):
         markup.download("CSV", lambda: runs.csv(names, keys), "runs.csv", mime="text/csv", help="All listed runs.")
         folders = [runs.by_name[name].path for name in selected or names]
@@ -405,10 +395,8 @@ def _draw_actions(selected: Sequence[RunSummary]) -> None:
         _archive(tuple(run.path for run in selected if run.archived is restore), archive=not restore)
 
 
-def _draw_counts(selected: Sequence[str], listed: Sequence[str], total: int, constant: Sequence[str]) -> None:
+def _draw_counts(selected: Sequence[str], listed: Sequence[str], total: int) -> None:
     text = f"{len(listed):,} of {quantity(total, 'run')}."
-    if constant:
-        text += f" The same for all: {', '.join(constant)}."
     archived: tuple[tuple[Path, ...], bool] | None = st.session_state.get(_ARCHIVED)
     if selected:
         st.session_state.pop(_ARCHIVED, None)

@@ -37,7 +37,11 @@ def build_line(name: str, view: ImportedRun) -> tuple[RunLine, str]:
         evaluation=_series(evaluated, "eval_loss") if evaluated else None,
         is_foreign=True,
     )
-    return line, _origin(rows or evaluated) if rows or evaluated else ""
+    if not (stated := rows or evaluated):
+        return line, ""
+    first, last = stated[0].source, stated[-1].source
+    places = f", lines {first.line} to {last.line}" if first.line and last.line else ""
+    return line, f"Read from {first.file}{places}."
 
 
 def _series(rows: Sequence[MetricRow], loss: str) -> Series:
@@ -135,12 +139,6 @@ def _value(row: MetricRow, name: str) -> float:
         if value is not None:
             return float(value)
     return math.nan
-
-
-def _origin(rows: Sequence[MetricRow]) -> str:
-    first, last = rows[0].source, rows[-1].source
-    lines = f", lines {first.line} to {last.line}" if first.line and last.line else ""
-    return f"Read from {first.file}{lines}."
 
 
 def _how(how: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -86,16 +86,13 @@ def _controls() -> CurveOptions:
     return CurveOptions(x=x, loss=loss, log_x=_LOG_X in scales, clip=_CLIP in scales, smoothing=smoothing)
 
 
-def draw_curves(
-    lines: Sequence[RunLine], *, key: str, name: str, draw_export: Callable[[], None] = lambda: None
-) -> None:
+def draw_curves(lines: Sequence[RunLine], *, key: str, name: str) -> None:
     """Draw the controls and the curves of these runs.
 
     Args:
         lines: The runs.
         key: Key of the chart.
         name: Name of the exported files.
-        draw_export: Draws more buttons into the export menu.
     """
     names = ", ".join(line.name for line in lines)
     zooms: dict[tuple[str, str], tuple[float, float]] = st.session_state.setdefault("zooms of curves", {})
@@ -103,9 +100,8 @@ def draw_curves(
         options = _controls()
         with st.popover("Export", icon=":material/download:"):
             csv = f"{name}-curves.csv"
-            more: Any = {"mime": "text/csv", "icon": None, "width": "stretch"}
-            markup.download("CSV, every row", lambda: curves_csv(lines), csv, **more)
-            draw_export()
+            markup.download("CSV, every row", lambda: curves_csv(lines), csv, mime="text/csv", icon=None)
+
             for_print = st.toggle("For print", key="print", help="Draw on white paper and save as SVG.")
             st.caption(f"The camera above the curves saves them as {'SVG' if for_print else 'PNG'}.")
         zoomed = (names, options.x)

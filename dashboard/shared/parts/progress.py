@@ -9,13 +9,14 @@ from collections.abc import Mapping
 import streamlit as st
 
 from dashboard.shared import configs, reading, state
+from dashboard.shared.files import read_log
 from dashboard.shared.parts import gate, markup
 from dashboard.shared.parts.gate import may_operate, trying
 from dashboard.shared.tables import headline
 from dashboard.shared.words import GRADES, JOBS, STATUSES, glimpse, plain, shorten
 from evidence.compare.smoke import State, find_counterparts, find_full_runs, find_smoke_runs
 from evidence.index.summary import RunSummary
-from evidence.layout import MANIFEST
+from evidence.layout import LOG, MANIFEST
 from evidence.run import Run
 from launch import queue
 from launch.jobs import OUTPUT, Job, tail
@@ -44,7 +45,7 @@ def draw_stage(name: str, job: Job | None) -> None:
     started = job.started.created if job is not None and job.started else None
     last, steps, series = output.rpartition("\n")[2], None, reading.load_series(folder)
     if folder.is_dir():
-        records = reading.load_log(folder).records
+        records = read_log(folder / LOG).records
         events = {record.get("event") for record in records}
         is_training = "compiled" in events or series.last("step")
         title = "Evaluating" if "trained" in events else "Training" if is_training else "Compiling"

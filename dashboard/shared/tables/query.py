@@ -87,11 +87,6 @@ def parse(text: str, fields: Collection[str], others: Collection[str] = ()) -> Q
     return Query(list(filter(None, words)), conditions, complaints)
 
 
-def condition_text(field: str, value: object) -> str:
-    """Return the condition for one value of a field, such as `model="my model"`, or for a missing value (None)."""
-    return f'{field}="{"" if is_missing(value) else str(value).replace(chr(34), "")}"'
-
-
 def is_missing(value: object) -> bool:
     """Return whether a value is None, NaN, an empty text or an empty tuple."""
     return value is None or value is pd.NaT or value != value or (isinstance(value, str | tuple) and not value)

@@ -141,18 +141,6 @@ class RunTable:
         places = keys.sort_values(["missing", "number", "text"], ascending=[True, not descending, not descending]).index
         return [names[place] for place in places]
 
-    def split_constant(self, names: Sequence[str], keys: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Return the fields whose values differ, and the others as texts such as `mode full`."""
-        varying, constant = [], []
-        for key in keys:
-            first, *others = self.values(key, names)
-            is_short = is_missing(first) or isinstance(first, str | int)
-            if key == "grade" or not others or not is_short or any(value != first for value in others):
-                varying.append(key)
-            elif not is_missing(first):
-                constant.append(f"{key} {cell_text(first)}")
-        return varying, constant
-
     def display(self, names: Sequence[str], keys: Sequence[str]) -> pd.DataFrame:
         """Return runs for `st.dataframe`: grades and statuses with symbols, scores in percent, texts as one line."""
         return pd.DataFrame({key: self._display(key, names) for key in keys}).reset_index(drop=True)
@@ -264,34 +252,33 @@ def group_runs(table: RunTable, names: Sequence[str], key: str) -> tuple[pd.Data
     runs, and without smoke runs if there are full ones. A run with several tags is in several groups.
 
     Returns:
-        One line per value (None if it is missing), evaluation set and objective; and the names.
+        One line per value, evaluation set and objective; and the names.
     """
     eval_sets, objectives = (table.values(one, names) for one in ("evaluation.eval_set", "objective.kind"))
-    grades, modes = table.values("grade", names), table.values("mode", names)
+    is_sound = table.values("grade", names) != "contradictory"
     runs = pd.DataFrame(
         {
-            "value": table.values(key, names),
+            "Group": table.values(key, names),
             "Evaluation set": eval_sets.map(lambda one: cell_text(one or formats.NOTHING)),
             "Objective": objectives.map(lambda one: cell_text(one or "supervised")),
-            "sound": grades != "contradictory",
-            "full": (grades != "contradictory") & (modes == "full"),
-            "consistent": grades.isin(["verified", "consistent"]),
+            "sound": is_sound,
+            "full": is_sound & (table.values("mode", names) == "full"),
+            "consistent": table.values("grade", names).isin(["verified", "consistent"]),
             "score": 100 * pd.to_numeric(table.values("score", names)),
             "loss": pd.to_numeric(table.values("loss", names)),
             "started": pd.to_datetime(table.values("started", names), utc=True),
             "name": range(len(names)),
         }
-    ).explode("value", ignore_index=True)
-    runs["value"] = [None if is_missing(value) else format_yaml(value) for value in runs["value"]]
-    order = pd.to_numeric(runs["value"], errors="coerce")
-    if (order.isna() & runs["value"].notna()).any():
-        order = -runs.groupby("value")["name"].transform("size")
-    runs = runs.assign(order=order).sort_values(["order", "value"], kind="stable")
-    keys = ["value", "Evaluation set", "Objective"]
-    has_full = runs.groupby(keys, dropna=False)["full"].transform("any")
-    runs["counts"] = runs["sound"] & (runs["full"] | ~has_full)
+    ).explode("Group", ignore_index=True)
+    runs["Group"] = [formats.NOTHING if is_missing(one) else cell_text(format_yaml(one)) for one in runs["Group"]]
+    order = pd.to_numeric(runs["Group"], errors="coerce")
+    if (order.isna() & (runs["Group"] != formats.NOTHING)).any():
+        order = -runs.groupby("Group")["name"].transform("size")
+    runs = runs.assign(order=order).sort_values(["order", "Group"], kind="stable")
+    keys = ["Group", "Evaluation set", "Objective"]
+    runs["counts"] = runs["sound"] & (runs["full"] | ~runs.groupby(keys)["full"].transform("any"))
     runs[["score", "loss"]] = runs[["score", "loss"]].where(runs["counts"])
-    lines = runs.groupby(keys, sort=False, dropna=False).agg(
+    lines = runs.groupby(keys, sort=False).agg(
         **{
             "Runs": ("name", "size"),
             "Consistent": ("consistent", "sum"),
@@ -305,6 +292,4 @@ def group_runs(table: RunTable, names: Sequence[str], key: str) -> tuple[pd.Data
             "Newest": ("started", "max"),
         }
     )
-    lines = lines.reset_index()
-    lines.insert(1, "Group", [formats.NOTHING if is_missing(value) else cell_text(value) for value in lines["value"]])
-    return lines, [names[place] for place in dict.fromkeys(runs["name"])]
+    return lines.reset_index(), [names[place] for place in dict.fromkeys(runs["name"])]

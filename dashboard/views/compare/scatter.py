@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -54,11 +54,17 @@ def draw(found: Sequence[RunSummary], picked: Sequence[RunSummary]) -> None:
     complete = frame.dropna(subset=[x, y])
     logs = {name for name, scale in ((x, scales["x"]), (y, scales["y"])) if is_log(complete[name], scale)}
     is_shown = is_drawable(frame, runs, [x, y], logs)
-    chosen = _draw_points(frame[is_shown], x, y, colour, logs) if is_shown.any() else []
+    if is_shown.any():
+        st.plotly_chart(
+            scatter_figure(frame[is_shown], x, y, colour, logs),
+            key="scatter",
+            config=dict(PLOT_CONFIG),
+            alt=f"Scatter plot of {y} against {x}, a point per run",
+        )
     if hidden := len(runs) - is_shown.sum():
         why = "contradictory, without a value, or not positive on a logarithmic axis"
         markup.note(f"{hidden:,} of {quantity(len(runs), 'run')} not shown: {why}.")
-    _draw_table(frame.loc[chosen] if chosen else frame, runs, is_chosen=bool(chosen))
+    _draw_table(frame, runs)
 
 
 def _search(found: Sequence[RunSummary]) -> Sequence[RunSummary]:
@@ -179,7 +185,6 @@ def scatter_figure(frame: pd.DataFrame, x: str, y: str, colour: str | None, logs
         category_orders={"group": groups},
         labels={name: markup.safe(name) for name in frame} | {"group": markup.safe(colour or "")},
         hover_name="run",
-        custom_data=[points.index.astype(str)],  # the browser returns text as sent, but not numbers
         log_x=x in logs,
         log_y=y in logs,
         height=480,
@@ -188,30 +193,11 @@ def scatter_figure(frame: pd.DataFrame, x: str, y: str, colour: str | None, logs
     return figure.update_traces(marker_size=11).update_layout(margin_t=20)
 
 
-def _draw_points(frame: pd.DataFrame, x: str, y: str, colour: str | None, logs: set[str]) -> list[int]:
-    """Draw the plot and return the index of each selected point."""
-    event = st.plotly_chart(
-        scatter_figure(frame, x, y, colour, logs),
-        # Points are selected by number, so other points need another key.
-        key=f"scatter {hash((tuple(frame['run']), tuple(frame.index), x, y, colour))}",
-        on_select="rerun",
-        config=dict(PLOT_CONFIG),
-        alt=f"Scatter plot of {y} against {x}, a point per run",
-    )
-    st.caption("Click a point to select its run, Shift-click for more, or drag a box. Double-click clears.")
-    return selected_places(event["selection"]["points"])
-
-
-def selected_places(points: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Return the index of each selected point."""
-    return sorted({int(point["customdata"][0]) for point in points if point.get("customdata")})
-
-
-def _draw_table(shown: pd.DataFrame, runs: Sequence[RunSummary], *, is_chosen: bool) -> None:
-    """Draw the runs, or those selected in the plot, and the buttons that open them."""
-    names = [runs[place].path.name for place in shown.index]
+def _draw_table(frame: pd.DataFrame, runs: Sequence[RunSummary]) -> None:
+    """Draw the runs, and the buttons that open the selected ones."""
+    names = [run.path.name for run in runs]
     event = st.dataframe(
-        shown,
+        frame,
         hide_index=True,
         placeholder=NOTHING,
         # Rows are selected by number, so other runs need another key.
@@ -222,7 +208,6 @@ def _draw_table(shown: pd.DataFrame, runs: Sequence[RunSummary], *, is_chosen: b
         alt="Runs of the scatter plot, one per row",
     )
     selected = [names[place] for place in event["selection"]["rows"] if place < len(names)]
-    selected = selected or (names if is_chosen else [])
     with st.container(horizontal=True, vertical_alignment="center"):
         if st.button("Open", disabled=len(selected) != 1, icon=":material/show_chart:", type="primary"):
             state.go(state.RUN, run=selected[0])

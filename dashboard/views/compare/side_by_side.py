@@ -22,7 +22,7 @@ from dashboard.shared.words import GRADES, STATUSES, Sign, both_ends, csv_cell, 
 from evidence import layout
 from evidence.bundle.secrets import strip_invisible
 from evidence.compare.scores import Comparison, Flip, Pair, PairVerdict, judge_pairs
-from evidence.compare.settings import ABSENT, ComparedSetting
+from evidence.compare.settings import ABSENT
 from evidence.index.summary import RunSummary
 from evidence.report import Headline
 from evidence.run import Run
@@ -114,7 +114,8 @@ def _verdict_html(verdict: PairVerdict, doubtful: Collection[str]) -> str:
         lines.append(f"<b>{markup.safe(verdict.sameness)}.</b>")
     body = "".join(f"<p>{line}</p>" for line in lines if line)
     for setting in verdict.changed[:_MAX_CHANGES]:
-        body += f'<span class="tp-chip">{markup.safe(describe_change(setting))}</span>'
+        before, after = (markup.safe(shorten(format_setting(value), _MAX_VALUE)) for value in setting.values)
+        body += f'<span class="tp-chip">{markup.safe(setting.name.rpartition(".")[2])} {before} → {after}</span>'
     if len(verdict.changed) > _MAX_CHANGES:
         body += f'<span class="tp-dim">and {len(verdict.changed) - _MAX_CHANGES:,} more, see below</span>'
     doubt = f" {markup.sign(GRADES, 'contradictory')}" if name in doubtful else ""
@@ -162,12 +163,6 @@ def percent_change(before: float, after: float) -> str:
     if after >= 10 * before > 0:
         return f"×{after / before:,.0f}"
     return f"{after / before - 1:+.0%}".replace("%", " %").replace("-", "−")
-
-
-def describe_change(setting: ComparedSetting) -> str:
-    """Describe a changed setting: `learning_rate 0.001 → 0.002`."""
-    before, after = (shorten(format_setting(value), _MAX_VALUE) for value in setting.values)
-    return f"{setting.name.rpartition('.')[2]} {before} → {after}"
 
 
 def verdicts_frame(verdicts: Sequence[PairVerdict], doubtful: Collection[str] = ()) -> pd.DataFrame:
@@ -378,19 +373,15 @@ def _draw_flips(compared: Comparison, runs: Mapping[str, Run]) -> None:
 
 
 def _draw_outputs(pair: Pair, flip: Flip, runs: Mapping[str, Run]) -> None:
-    markup.note(f"Prompt of {flip.id}; expected answer: {flip.expected}")
-    _draw_text(flip.prompt)
-    names = {pair.first: flip.kind == "broken", pair.second: flip.kind == "fixed"}
-    for column, (name, is_right) in zip(st.columns(2), names.items(), strict=True):
+    texts = {f"Prompt of {flip.id}; expected answer: {flip.expected}": flip.prompt}
+    for name, is_right in ((pair.first, flip.kind == "broken"), (pair.second, flip.kind == "fixed")):
         rows = runs[name].rows(layout.PREDICTIONS).values
         output = next((get_str(row, "output_text") for row in rows if get_str(row, "id") == flip.id), None)
-        with column:
-            markup.note(f"{'✓' if is_right else '✕'} {name} is {'correct' if is_right else 'wrong'}")
-            _draw_text(output or "")
-
-
-def _draw_text(text: str) -> None:
-    st.code(strip_invisible(both_ends(text, _MAX_OUTPUT)), language=None, wrap_lines=True)
+        texts[f"{'✓' if is_right else '✕'} {name} is {'correct' if is_right else 'wrong'}"] = output or ""
+    for place, (title, text) in zip([st.container(), *st.columns(2)], texts.items(), strict=True):
+        with place:
+            markup.note(title)
+            st.code(strip_invisible(both_ends(text, _MAX_OUTPUT)), language=None, wrap_lines=True)
 
 
 def flips_frame(pair: Pair) -> pd.DataFrame:

@@ -59,18 +59,8 @@ def _draw_card(title: str, documents: Sequence[DocumentState], run: Run) -> None
     small = markup.safe(glimpse(small, _LONGEST_NAMES))
     st.html(f'<div class="tp-card"><h2>{markup.safe(title)}{sign}</h2>{lines}<small>{small}</small></div>')
     names = [document.name for document in documents if document.is_there and document.name in run.files]
-    if not names:
-        return
-    with st.container(horizontal=True, gap="small"):
-        if st.button("View", icon=":material/account_tree:", type="tertiary", key=f"view {title}"):
-            st.dialog(title, width="large")(_draw_documents)(title, names, run)
-        several = len(names) > 1
-        menu = st.popover("Download", icon=":material/download:", type="tertiary") if several else st.container()
-        with menu:
-            for name in names:
-                text, saved = name if several else "Download", f"{run.path.name}-{name}"
-                read = (run.path / name).read_bytes
-                markup.download(text, read, saved, type="tertiary", key=f"download {name}")
+    if names and st.button("View", icon=":material/account_tree:", type="tertiary", key=f"view {title}"):
+        st.dialog(title, width="large")(_draw_documents)(title, names, run)
 
 
 def _draw_grade(summary: RunSummary, *, is_foreign: bool) -> None:
@@ -101,7 +91,9 @@ def _draw_documents(title: str, names: Sequence[str], run: Run) -> None:
     if len(names) > 1:
         name = st.segmented_control(title, names, default=names[0], required=True, label_visibility="collapsed")
     errors = document_errors(run.path, name, reading.check(run.path).findings)
-    st.header(name, anchor=False)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.header(name, anchor=False)
+        markup.download("Download", (run.path / name).read_bytes, f"{run.path.name}-{name}", type="tertiary")
     left, right = st.columns([3, 2]) if errors else (st.container(), st.empty())
     with left:
         _draw_content(name, run, errors)

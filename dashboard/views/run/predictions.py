@@ -64,7 +64,8 @@ def draw_predictions(rows: Sequence[Row], eval_summary: Row | None) -> None:
         return
     groups = group_values(rows)
     if eval_summary is not None:
-        _draw_scores(eval_summary, groups)
+        frame = score_frame(eval_summary)
+        st.dataframe(frame, hide_index=True, width="content", column_config=_SCORE_COLUMNS, alt="Scores by group")
     shown = _filter(rows, groups)
     place = st.container()
     is_chosen = bool(shown) and _answers(_page(shown))
@@ -97,17 +98,16 @@ def draw_answers_over_steps(rows: Sequence[Row]) -> None:
 # Scores
 
 
-def score_frame(eval_summary: Row) -> tuple[pd.DataFrame, list[tuple[str, str]]]:
-    """Return the scores over all items and by group, in percent, and field and value of each row ("" for all items)."""
+def score_frame(eval_summary: Row) -> pd.DataFrame:
+    """Return the scores over all items and by group, in percent."""
     baseline = get_path(eval_summary, "baseline")
-    scores = {("", ""): _score_row(eval_summary.get("metrics"), get_path(baseline, "metrics"))}
-    for field in GROUPS:
+    found = [("All items", "", eval_summary.get("metrics"), get_path(baseline, "metrics"))]
+    for field, title in GROUPS.items():
         groups, untrained = (get_path(one, "groups", field) for one in (eval_summary, baseline))
-        for value in sorted(groups or (), key=lambda name: (_LEVELS.get(name, 0), name)):
-            scores[field, value] = _score_row(groups[value], get_path(untrained, value))
-    names = [{"Group": GROUPS.get(field, "All items"), "Value": strip_invisible(value)} for field, value in scores]
-    frame = pd.DataFrame([name | row for name, row in zip(names, scores.values(), strict=True)])
-    return frame.dropna(axis="columns", how="all"), list(scores)
+        values = sorted(groups or (), key=lambda name: (_LEVELS.get(name, 0), name))
+        found += [(title, strip_invisible(one), groups[one], get_path(untrained, one)) for one in values]
+    rows = [{"Group": title, "Value": value, **_score_row(*scores)} for title, value, *scores in found]
+    return pd.DataFrame(rows).dropna(axis="columns", how="all")
 
 
 def _score_row(metrics: Any, untrained: Any) -> dict[str, Any]:
@@ -127,39 +127,7 @@ def _score_row(metrics: Any, untrained: Any) -> dict[str, Any]:
     }
 
 
-def _draw_scores(eval_summary: Row, groups: Mapping[str, Sequence[str]]) -> None:
-    """Draw the scores by group. The selected rows and the filters below always agree."""
-    frame, keys = score_frame(eval_summary)
-    filtered = {field: st.session_state.get(field) or st.query_params.get_all(field) for field in GROUPS}
-    selected = [row for row, (field, value) in enumerate(keys) if value in filtered.get(field, ())]
-    key = f"scores {selected}"
-
-    def filter_by_selection() -> None:
-        chosen = [keys[row] for row in st.session_state[key]["selection"]["rows"]]
-        st.session_state.update(build_filters(chosen, groups))
-
-    st.dataframe(
-        frame,
-        hide_index=True,
-        # Other filters make another table, whose selection is the default below.
-        key=key,
-        width="content",
-        column_config=_SCORE_COLUMNS,
-        on_select=filter_by_selection,
-        selection_mode="multi-row",
-        selection_default={"selection": {"rows": selected}},
-        alt="Scores by group",
-    )
-    markup.note("Select groups to filter the answers below.")
-
-
 # Filters
-
-
-def build_filters(chosen: Sequence[tuple[str, str]], groups: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Return the filter of each field for the chosen fields and values; choosing all items removes every filter."""
-    kept = [] if ("", "") in chosen else [(field, value) for field, value in chosen if value in groups.get(field, ())]
-    return {field: [value for name, value in kept if name == field] for field in GROUPS}
 
 
 def group_values(rows: Sequence[Row]) -> dict[str, list[str]]:

@@ -64,7 +64,7 @@ def _draw_replay(run: Run) -> None:
         if proofs := find_proofs(run.path, sha256):
             coverages = [f" {proof.coverage.description}" if proof.coverage else "" for proof in proofs]
             markup.bullets("Receipts", [f"{proof}{text}" for proof, text in zip(proofs, coverages, strict=True)])
-        replay.show(run.path, sha256, key=f"replay {run.path.name}")
+        replay.draw_replay(run.path, sha256, key=f"replay {run.path.name}")
 
 
 def commands(manifest: Document, plan: Document | None, name: str) -> list[str]:

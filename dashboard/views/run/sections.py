@@ -16,6 +16,7 @@ from dashboard.shared import form, reading
 from dashboard.shared.charts import foreign_run
 from dashboard.shared.charts.curves import stack_panels
 from dashboard.shared.charts.theme import Palette, choose_unit
+from dashboard.shared.files import read_log
 from dashboard.shared.form import format_yaml
 from dashboard.shared.parts import markup, plan_answer
 from dashboard.shared.parts.problems import show as show_problems
@@ -25,7 +26,7 @@ from evidence import layout
 from evidence.bundle.secrets import strip_invisible
 from evidence.effective import compare_settings, peak_memory
 from evidence.imports.run import ImportedRun
-from evidence.layout import PLAN, ROLLOUTS, SYSTEM
+from evidence.layout import LOG, PLAN, ROLLOUTS, SYSTEM
 from evidence.run import Run
 from schemas import formats
 from schemas.formats import count, quantity
@@ -196,7 +197,7 @@ def draw_log(folder: Path, *, following: bool) -> None:
         bind="query-params",
         help="Other: a missing or unknown level.",
     )
-    log = reading.load_log(folder)
+    log = read_log(folder / LOG)
     if not log.records:
         markup.empty("No log", "log.jsonl is missing or cannot be read.")
         return

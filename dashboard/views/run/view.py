@@ -18,7 +18,7 @@ from dashboard.views.run import evidence, play, predictions, reproduce, rollouts
 from evidence import layout
 from evidence.imports.run import ImportedRun
 from evidence.index.summary import RunSummary
-from evidence.layout import ANSWERS_OVER_STEPS, CONFIG, METRICS, PROFILE, ROLLOUTS, SYSTEM
+from evidence.layout import ANSWERS_OVER_STEPS, CONFIG, METRICS, PROFILE, ROLLOUTS
 from evidence.report import trace
 from evidence.rules.plausibility import score_caveats
 from evidence.run import Run
@@ -225,19 +225,12 @@ def _draw_curves(name: str, run: Run, known: Mapping[str, RunSummary], *, runnin
         else:
             markup.empty("No metrics", "No metrics of this run can be read. The tab Problems says why.")
         return
-
-    def draw_export() -> None:
-        if METRICS in run.files:
-            file = run.path / METRICS
-            markup.download("JSONL, the file itself", file.read_bytes, f"{name}-{METRICS}", icon=None, width="stretch")
-
-    curves.draw_curves([line], key="run_curves", name=name, draw_export=draw_export)
+    curves.draw_curves([line], key="run_curves", name=name)
     if remark:
         markup.note(remark)
     if (run.path / PROFILE).is_dir():
         markup.note(f"Profile: {run.path / PROFILE}; TensorBoard and XProf show it.")
-    if SYSTEM in run.files:
-        sections.draw_machine(run)
+    sections.draw_machine(run)
     if line.series.unread:
         markup.note(f"Not drawn: {quantity(line.series.unread, 'line')} of metrics.jsonl that cannot be read.")
 

@@ -228,17 +228,6 @@ def test_the_answer_that_was_chosen_stays_and_has_a_link(address: str, root: Pat
 
 
 @pytest.mark.slow
-def test_selecting_a_group_filters_the_answers_and_selecting_it_again_shows_all(three: str, page: Page) -> None:
-    page.goto(f"{three}/run?run=alpha&view=Predictions")
-    expect(page.get_by_text("60 of 60 items.")).to_be_visible()
-    settled(page)
-    for shown in ("15 of 60 items.", "60 of 60 items."):
-        click_grid(page, x=TICK, row=3)  # after all items and section core: section edge
-        expect(page.get_by_text(shown)).to_be_visible()
-        settled(page)
-
-
-@pytest.mark.slow
 def test_a_page_follows_a_run_at_work_and_notices_its_end(address: str, root: Path, tmp_path: Path, page: Page) -> None:
     folder = write_run(root, "alpha", steps=40, status="running")
     (folder / "checkpoints" / "20").mkdir(parents=True)

@@ -131,8 +131,6 @@ def test_points_have_names_and_groups_and_no_markup_of_a_run() -> None:
     ]  # fmt: skip
     odd = scatter.scatter_figure(frame.rename(columns={"x": "<b>x"}), "<b>x", "score", None, set())
     assert odd.layout.xaxis.title.text == "&lt;b&gt;x"
-    points = [{"customdata": list(trace.customdata[0])} for trace in figure.data]
-    assert scatter.selected_places([*points, {"point_index": 0}]) == [1, 2]
 
 
 def test_many_numbers_make_a_colour_scale_and_many_words_share_a_group() -> None:

@@ -65,8 +65,7 @@ def test_the_view_of_a_curve_stands_in_the_address(opened: Open, root: Path) -> 
     assert drawn["layout"]["yaxis"]["type"] == "log"
     assert drawn["layout"]["xaxis"]["title"]["text"] == "thousand tokens"
     assert "1 point is outside the axis range." in said(app)
-    exports = [button.label for button in app.get("download_button")]
-    assert exports[-2:] == ["CSV, every row", "JSONL, the file itself"]
+    assert "CSV, every row" in [button.label for button in app.get("download_button")]
 
 
 def test_a_log_is_followed_with_secrets_hidden(opened: Open, root: Path) -> None:
