@@ -6,23 +6,18 @@ Text in a Markdown command of Streamlit goes through `plain`; text in HTML goes 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
-from difflib import SequenceMatcher
 from typing import Any, Literal
 
 from evidence.bundle.secrets import hide_secrets, strip_invisible
 from evidence.grade import GRADES as GRADE_NAMES
 from evidence.grade import NEXT_STEPS, GradeName
 from evidence.report import CARDS, IN_THEIR_PLACE, LOGS_CARD, MANIFEST_CARD, SUMMARY_CARD, DocumentState, Seal
-from schemas import formats
 from schemas.formats import NOTHING, quantity
 from schemas.reading import get_str, parse_time
 
-Kind = Literal["same", "missing", "added"]
-LONGEST = 2000
-"""Letters up to which the difference of two texts is computed; it takes quadratic time."""
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#+!|~$:^=.-])")
 _LONGEST_SECRET = 8192
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -63,25 +58,6 @@ def csv_cell(value: object) -> object:
         return value
     whole = value.encode("utf-8", "backslashreplace").decode()
     return f"'{whole}" if whole.startswith(_FORMULA) else whole
-
-
-def difference(expected: str, got: str) -> Iterator[tuple[Kind, str]]:
-    """Yield the pieces of two texts in reading order.
-
-    For `118 km` and `181 km`: `("missing", "1")`, `("same", "18")`, `("added", "1")`, `("same", " km")`. Texts of more
-    than `LONGEST` letters are one piece each, unless they are equal.
-    """
-    whole = [("equal" if expected == got else "replace", 0, len(expected), 0, len(got))]
-    is_long = max(len(expected), len(got)) > LONGEST
-    pieces = whole if is_long else SequenceMatcher(a=expected, b=got, autojunk=False).get_opcodes()
-    for tag, start, end, other_start, other_end in pieces:
-        if tag == "equal":
-            yield "same", expected[start:end]
-            continue
-        if end > start:
-            yield "missing", expected[start:end]
-        if other_end > other_start:
-            yield "added", got[other_start:other_end]
 
 
 Tone = Literal["good", "fair", "poor", "bad", "quiet"]
@@ -243,14 +219,6 @@ def every_mark() -> dict[str, Tone]:
 
 def _mark(title: str, mark: str) -> str:
     return f"{_LETTERS[title]} {MARKS[mark].symbol}"
-
-
-def brief(documents: Sequence[DocumentState]) -> str:
-    """Return the state of a card for a table cell: `✓ valid, 2,831 rows`."""
-    mark = merge_marks(documents)
-    rows = sum(document.rows or 0 for document in documents)
-    text = quantity(sum(document.errors for document in documents), "error") if mark == "wrong" else mark
-    return f"{MARKS[mark].symbol} {text}" + (f", {formats.count(rows)} rows" if rows and documents[0].schema else "")
 
 
 def format_state(document: DocumentState) -> str:

@@ -198,7 +198,6 @@ def make_variants(config: Mapping[str, Any], setting: FormField, text: str) -> t
 
 
 def _draw_command(resolved: Mapping[str, Any], *, force: bool) -> None:
-    """Draw the command that does the same as Start, and the configuration."""
     name, text = f"{resolved.get('name', 'run')}.yaml", write_yaml(dict(resolved))
     arguments = ["queue", "add", "--config", name, "--root", str(state.root()), *(["--force"] if force else [])]
     st.caption(f"Equivalent command in {plain(str(Path.cwd()))}, with the configuration saved there")
@@ -361,7 +360,6 @@ def _draw_buttons(root: Path, job: Job, *, can_move: bool) -> None:
 
 
 def _draw_follow_ups(root: Path, job: Job) -> None:
-    """Draw the buttons that resume or retry a job that has ended."""
     key, run = job.job_id, reading.load_run(root / job.run) if (root / job.run).is_dir() else None
     if (
         run is not None

@@ -18,7 +18,7 @@ from dashboard.shared.parts import gate, markup, problems, replay, run_box
 from dashboard.shared.parts.gate import trying
 from dashboard.shared.parts.problems import BUILD_OPTIONS
 from dashboard.shared.parts.run_box import choose_runs
-from dashboard.shared.words import GRADES, Sign, brief, cards, label, plain
+from dashboard.shared.words import GRADES, MARKS, Sign, cards, label, merge_marks, plain
 from evidence.bundle.build import ChecklistItem, build_bundle, checklist
 from evidence.bundle.contents import files_of_run
 from evidence.bundle.reading import open_bundle
@@ -112,7 +112,7 @@ def _draw_checks(items: Sequence[ChecklistItem], runs: Sequence[RunSummary]) -> 
     """Draw the state of each run, what to fix first, and the rest folded."""
     markup.table(
         ["Run", "Grade", *CARDS],
-        [(run.path.name, label(GRADES, run.grade), *map(brief, cards(run.documents).values())) for run in runs],
+        [(run.path.name, label(GRADES, run.grade), *_document_marks(run)) for run in runs],
         marked=[place for place, run in enumerate(runs) if any(document.mark == "wrong" for document in run.documents)],
     )
     states = {"blocked": "blocking problem", "warning": "warning"}
@@ -129,6 +129,10 @@ def _draw_checks(items: Sequence[ChecklistItem], runs: Sequence[RunSummary]) -> 
     with st.expander(f"Contents: {quantity(len(files), 'file')}, {total} before compression"):
         size = st.column_config.NumberColumn(format="bytes")
         st.dataframe(files, hide_index=True, column_config={"Size": size}, alt="Packed files with their sizes")
+
+
+def _document_marks(run: RunSummary) -> list[str]:
+    return [label(MARKS, merge_marks(documents)) for documents in cards(run.documents).values()]
 
 
 def _draw_items(items: Sequence[ChecklistItem]) -> None:

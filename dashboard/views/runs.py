@@ -26,7 +26,7 @@ from schemas.formats import NOTHING, quantity
 from schemas.problems import ProblemError
 
 _ADDRESS = "parameters of the last visit"
-_SELECTED, _GRID, _CLICK, _ARCHIVED = "selected runs", "rows and number of the grid", "runs_table_open", "last archived"
+_SELECTED, _GRID, _CLICK = "selected runs", "rows and number of the grid", "runs_table_open"
 _ROW_PIXELS, _HEAD_PIXELS, _FEW_ROWS = 36, 35, 10
 
 _SEARCH_HELP = f"""Separate words and conditions by spaces. Runs match if all of them hold:
@@ -379,10 +379,10 @@ def open_selected(names: Sequence[str]) -> None:
 
 
 def _draw_actions(selected: Sequence[RunSummary]) -> None:
-    main = ("Open", "show_chart", "open") if len(selected) == 1 else ("Compare", "compare_arrows", "compare")
-    title, icon, key = main
+    is_one = len(selected) == 1
+    title, icon, key = ("Open", "show_chart", "open") if is_one else ("Compare", "compare_arrows", "compare")
     st.button(title, icon=f":material/{icon}:", type="primary", key=f"{key}_selected", shortcut="Ctrl+Enter")
-    if len(selected) == 1 or {run.mode for run in selected} == {"smoke", "full"}:
+    if is_one or {run.mode for run in selected} == {"smoke", "full"}:
         st.button(progress.TAB, icon=":material/science:", key="smoke_selected")
     st.button("Package", icon=":material/inventory_2:", key="package_selected")
     if not may_operate():
@@ -392,28 +392,20 @@ def _draw_actions(selected: Sequence[RunSummary]) -> None:
     restore = all(run.archived for run in selected)
     verb, icon = ("Restore", "unarchive") if restore else ("Archive", "archive")
     if st.button(verb, icon=f":material/{icon}:", help="Archived runs are hidden, not deleted."):
-        _archive(tuple(run.path for run in selected if run.archived is restore), archive=not restore)
+        _archive([run.path for run in selected if run.archived is restore], archive=not restore)
 
 
 def _draw_counts(selected: Sequence[str], listed: Sequence[str], total: int) -> None:
     text = f"{len(listed):,} of {quantity(total, 'run')}."
-    archived: tuple[tuple[Path, ...], bool] | None = st.session_state.get(_ARCHIVED)
-    if selected:
-        st.session_state.pop(_ARCHIVED, None)
-        elsewhere = len(set(selected) - set(listed))
-        more = f" ({elsewhere:,} not listed)" if elsewhere else ""
-        st.button("Clear selection", on_click=clear_selection, type="tertiary")
-        markup.note(f"{len(selected):,} selected{more}; {text}")
-    elif archived is not None:
-        folders, is_archived = archived
-        markup.note(f"{quantity(len(folders), 'run')} {'archived' if is_archived else 'restored'}; {text}")
-        if st.button("Undo", icon=":material/undo:", type="tertiary"):
-            _archive(folders, archive=not is_archived, is_undo=True)
-    else:
+    if not selected:
         markup.note(f"Select rows to compare, package or tag runs. {text}")
+        return
+    elsewhere = len(set(selected) - set(listed))
+    st.button("Clear selection", on_click=clear_selection, type="tertiary")
+    markup.note(f"{len(selected):,} selected{f' ({elsewhere:,} not listed)' if elsewhere else ''}; {text}")
 
 
-def _archive(folders: tuple[Path, ...], *, archive: bool, is_undo: bool = False) -> None:
+def _archive(folders: Sequence[Path], *, archive: bool) -> None:
     """Archive or restore runs and draw the page again, or show why that failed."""
     try:
         change_notes(folders, NotesEdit(archive=archive), datetime.now(UTC))
@@ -421,7 +413,6 @@ def _archive(folders: tuple[Path, ...], *, archive: bool, is_undo: bool = False)
         problems.show(error.problems)
         return
     reading.look_again()
-    st.session_state[_ARCHIVED] = None if is_undo else (folders, archive)
     clear_selection()
     st.rerun()
 

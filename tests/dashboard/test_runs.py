@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pages import Open, labels, press, said
+from pages import Open, press, said
 from streamlit.testing.v1 import AppTest
 from synthetic import STARTED, write_run
 
@@ -103,20 +103,6 @@ def test_archived_runs_are_hidden_counted_and_come_back(opened: Open, three: Pat
     press(chosen(app, ["beta"]), "Restore")
     assert read_notes(three / "beta").archived_at is None
     assert (three / "beta" / "run_manifest.json").exists()
-
-
-def test_archiving_is_undone_where_it_was_done_and_only_what_it_did(opened: Open, three: Path) -> None:
-    change_notes([three / "gamma"], NotesEdit(archive=True), NOW)
-    app = press(chosen(opened(RUNS, archived="true"), ["beta", "gamma"]), "Archive")
-    assert "1 run archived; 3 of 3 runs." in said(app)
-    app = press(app, "Undo")
-    assert [read_notes(three / name).archived_at is not None for name in ("beta", "gamma")] == [False, True]
-    assert "Undo" not in labels(app)
-    assert "Select rows to compare" in said(app)
-    app = press(chosen(app, ["gamma"]), "Restore")
-    assert "1 run restored; 3 of 3 runs." in said(app)
-    assert "Undo" not in labels(chosen(app, ["alpha"]))
-    assert "Select rows to compare" in said(press(app, "Clear selection"))
 
 
 def test_tags_and_notes_are_columns_and_fields_and_never_more_than_text(opened: Open, three: Path) -> None:

@@ -338,7 +338,6 @@ class _Panel:
         return {"type": "log", "range": ends, "dtick": 1 if decades > 2 else None}
 
     def _falls_far(self) -> bool:
-        """Return whether the loss axis is logarithmic."""
         if self.options.loss != "auto":
             return self.options.loss == "log"
         losses = [_finite([line.series.columns[_LOSS]]) for line in self.lines if not line.is_doubtful]

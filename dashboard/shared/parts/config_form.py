@@ -168,6 +168,5 @@ def _table_key(source: str) -> str:
 
 
 def _table_edits(source: str, settings: Sequence[FormField]) -> Edits:
-    """Return what was typed into the table."""
     changed = st.session_state.get(_table_key(source), {}).get("edited_rows", {})
     return {settings[row].path: settings[row].parse(cells[_VALUE]) for row, cells in changed.items() if _VALUE in cells}

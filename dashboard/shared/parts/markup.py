@@ -16,7 +16,7 @@ import streamlit as st
 
 from dashboard.shared.charts.theme import Palette, palette
 from dashboard.shared.tables.headline import HeadlineFigure
-from dashboard.shared.words import UNKNOWN, Sign, date_and_time, difference
+from dashboard.shared.words import UNKNOWN, Sign, date_and_time
 from evidence.bundle.secrets import strip_invisible
 from schemas.formats import count
 from schemas.reading import get_number, get_objects
@@ -49,14 +49,6 @@ class Safe(str):
 def words(text: str) -> Safe:
     """Return text as HTML, with parts in backticks as code."""
     return Safe(_CODE.sub(r"<code>\1</code>", safe(text)))
-
-
-def changes(expected: str, got: str) -> Safe:
-    """Return the difference of two texts: missing parts are struck through, added parts underlined."""
-    tags = {"same": ("", ""), "missing": ("<del>", "</del>"), "added": ("<ins>", "</ins>")}
-    pieces = difference(strip_invisible(expected), strip_invisible(got))
-    inside = "".join(f"{tags[kind][0]}{safe(text)}{tags[kind][1]}" for kind, text in pieces)
-    return Safe(f'<span class="tp-changes">{inside}</span>')
 
 
 def when(stated: str | None, zone: tzinfo) -> Safe:

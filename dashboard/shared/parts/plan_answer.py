@@ -189,7 +189,6 @@ def _start(task: Task) -> None:
 
 
 def _draw_running(question: PlanQuestion, task: Task, result: TaskResult, key: str) -> None:
-    """Draw how long a plan has been running, its last message and a Cancel button."""
     task.watch()
     elapsed = "" if result.seconds is None else f", {duration(round(result.seconds))}"
     message = progress_line(result.output)

@@ -157,7 +157,6 @@ def _compare_memory(plan: Document, manifest: Document) -> tuple[str, str, str, 
 
 
 def _compare_step(plan: Document, manifest: Document) -> list[tuple[str, str, str, str]]:
-    """Return the step time, or nothing if it was not planned."""
     band = get_band(plan, "time", "step_seconds")
     if band is None:
         return []

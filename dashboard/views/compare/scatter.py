@@ -10,7 +10,7 @@ import plotly.express as px
 import plotly.graph_objects as go
 import streamlit as st
 
-from dashboard.shared import reading, state
+from dashboard.shared import state
 from dashboard.shared.parts import markup
 from dashboard.shared.parts.run_box import MOST_SIDE_BY_SIDE, SIDE_BY_SIDE, hold_side_by_side
 from dashboard.shared.tables.runs import cell_text
@@ -34,11 +34,8 @@ OTHER = "other"
 
 
 def draw(found: Sequence[RunSummary], picked: Sequence[RunSummary]) -> None:
-    """Draw the plot and the table of the selected runs, or of all runs that match a search."""
-    runs = picked if len(picked) > 1 else _search(found)
-    if not runs:
-        markup.empty("No run matches", "Remove a word or a condition from the search.")
-        return
+    """Draw the plot and the table of the selected runs, or of all runs."""
+    runs = picked if len(picked) > 1 else found
     names = value_names(runs)
     default_x, default_y = default_axes(runs)
     if default_y not in names:
@@ -65,22 +62,6 @@ def draw(found: Sequence[RunSummary], picked: Sequence[RunSummary]) -> None:
         why = "contradictory, without a value, or not positive on a logarithmic axis"
         markup.note(f"{hidden:,} of {quantity(len(runs), 'run')} not shown: {why}.")
     _draw_table(frame, runs)
-
-
-def _search(found: Sequence[RunSummary]) -> Sequence[RunSummary]:
-    text = st.text_input(
-        "Runs that match",
-        key="match",
-        bind="query-params",
-        placeholder="mode:full loss<1.2, all runs when empty",
-        icon=":material/search:",
-        help="Words, and conditions on settings and figures, like the search of the Runs page.",
-    )
-    table = reading.run_table(found)
-    names, complaints = table.search(text or "")
-    for complaint in complaints:
-        markup.note(complaint)
-    return [table.by_name[name] for name in names]
 
 
 def _choose(label: str, names: Sequence[str], default: str | None, *, key: str) -> Any:

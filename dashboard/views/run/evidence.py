@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -86,7 +85,6 @@ def _draw_grade(summary: RunSummary, *, is_foreign: bool) -> None:
 
 
 def _draw_documents(title: str, names: Sequence[str], run: Run) -> None:
-    """Draw the document of a card that the user selects, with its errors."""
     name = names[0]
     if len(names) > 1:
         name = st.segmented_control(title, names, default=names[0], required=True, label_visibility="collapsed")
@@ -106,21 +104,13 @@ def _draw_content(name: str, run: Run, errors: Sequence[Problem]) -> None:
     if document := run.raw(name):
         st.json(_masked(document), expanded=2)
         return
-    wrong = {one.line for one in errors if one.line}
     try:
-        lines = excerpt(run.path / name, wrong, around=0 if document_kind(name) in ROWS else _LINES_AROUND)
+        around = 0 if document_kind(name) in ROWS else _LINES_AROUND
+        lines = excerpt(run.path / name, {one.line for one in errors if one.line}, around=around)
     except OSError as error:
         markup.note(f"{name} cannot be read: {error.strerror or error}.")
         return
-    for number, line in lines:
-        if document_kind(name) in ROWS:
-            st.caption(f"Line {number:,}{', with errors' if number in wrong else ''}")
-            try:
-                st.json(_masked(json.loads(line)), expanded=1)
-            except (ValueError, RecursionError):
-                st.code(_masked(line), language=None, wrap_lines=True)
-    if document_kind(name) not in ROWS:
-        st.code("\n".join(f"{number:>6}  {_masked(line)}" for number, line in lines), language=None, wrap_lines=True)
+    st.code("\n".join(f"{number:>6}  {_masked(line)}" for number, line in lines), language=None, wrap_lines=True)
 
 
 def excerpt(path: Path, wrong: Collection[int], *, around: int = 0) -> Sequence[tuple[int, str]]:

@@ -123,7 +123,6 @@ def _draw_answers(asked: AskedQuestion) -> None:
 
 
 def _draw_answer(event: Mapping[str, Any]) -> None:
-    """Draw the text of a model, and how it ended."""
     text = event.get("text") or " "
     st.code(text, language=None, wrap_lines=True, height=300 if text.count("\n") > _MAX_LINES else "content")
     if event.get("event") == "answer":

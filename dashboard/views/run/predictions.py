@@ -240,17 +240,11 @@ def _answers(shown: Sequence[Row]) -> bool:
 
 
 def _answer(row: Row) -> None:
-    """Draw one answer: how it differs from the expected one, the prompt and the output."""
-    item, got = get_str(row, "id") or "", get_str(row, "extracted_answer")
-    expected = both_ends(get_str(row, "expected") or "", _LONGEST_TEXT)
+    texts = [both_ends(get_str(row, name) or "", _LONGEST_TEXT) for name in ("id", "expected", "extracted_answer")]
+    if row.get("extracted_answer") is None:
+        texts[-1] = "no answer in the output"
     with st.container(border=True):
-        if got is None:
-            markup.note(f"{item}: expected {expected}, but the output contains no answer.")
-        else:
-            got = both_ends(got, _LONGEST_TEXT)
-            markup.table(
-                ["Item", "Expected", "Got", "Difference"], [(item, expected, got, markup.changes(expected, got))]
-            )
+        markup.table(["Item", "Expected", "Got"], [texts])
         left, right = st.columns(2)
         with left:
             st.caption("Prompt")

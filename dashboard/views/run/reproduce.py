@@ -52,7 +52,6 @@ def draw_reproduce(run: Run) -> None:
 
 
 def _draw_replay(run: Run) -> None:
-    """Draw the grade, who reproduced the run, and the replay."""
     sha256, grade = run_sha256(run.path), reading.check(run.path).grade
     sign = markup.sign(GRADES, grade.name, grade.coverage)
     st.html(f'<p class="tp-sub">{sign} {markup.safe(GRADES[grade.name].meaning)}</p>')

@@ -98,7 +98,6 @@ def solved_shares(groups: pd.DataFrame) -> pd.DataFrame:
 
 
 def _draw_group(rows: Sequence[Row]) -> None:
-    """Draw the completions of a group, the best first."""
     markup.note(f"Prompt: {glimpse(rows[0]['prompt'], 4000)}")
     if len({row["reward"] for row in rows}) == 1:
         markup.note("All completions have the same reward, so the model learns nothing from this group.")

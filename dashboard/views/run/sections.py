@@ -162,10 +162,10 @@ def draw_machine(run: Run) -> None:
     """Draw the figures of the machine's sensors while the run worked; nothing without such rows."""
     if rows := run.rows(SYSTEM).values:
         st.header("Machine at work", anchor=False)
-        about = describe_machine(rows)
-        alt = f"Memory, load and waiting for data over the run. {about}"
+        alt = "Memory, load and waiting for data over the run"
         markup.show_figure(machine_figure(rows, markup.colours()), key="machine", alt=alt)
-        markup.note(about)
+        if not rows[-1]["device_utilisation_percent"]:
+            markup.note("There is no sensor for the load of a device.")
 
 
 def draw_problems(folder: Path) -> None:
@@ -266,16 +266,3 @@ def machine_figure(rows: Sequence[Row], colours: Palette) -> go.Figure:
         figure.update_layout({f"yaxis{panel}": {"rangemode": "tozero"}})
     figure.update_xaxes(title_text=f"{time_unit} since the first row")
     return figure
-
-
-def describe_machine(rows: Sequence[Row]) -> str:
-    """Return the last temperature and power of each device, and which sensors are missing."""
-    last, readings = rows[-1], []
-    for key, unit in (("device_temperature_celsius", "°C"), ("device_power_watts", "W")):
-        known = [(number, value) for number, value in enumerate(last[key]) if value is not None]
-        readings += [f"device {number}: {value:,.0f} {unit}" for number, value in known]
-    sensors = {"utilisation": "device_utilisation_percent", "temperature": "device_temperature_celsius"}
-    sensors |= {"power": "device_power_watts", "memory": "device_memory_used_bytes"}
-    missing = ", ".join(name for name, key in sensors.items() if not last[key])
-    found = f"Now {'; '.join(readings)}. " if readings else ""
-    return (found + (f"No device sensor for {missing}." if missing else "")).strip()

@@ -100,7 +100,6 @@ def _draw_tabs(name: str, known: Mapping[str, RunSummary], *, was_running: bool)
 
 
 def _draw_figures(run: Run) -> None:
-    """Draw the main figures, remarks on the score, and the reasons why figures are withheld."""
     series = reading.load_series(run.path)
     facts, withheld = trace(run, reading.check(run.path).findings)
     manifest = (run.manifest or {}) | {"result": (facts.manifest or {}).get("result")}

@@ -146,23 +146,6 @@ def test_a_run_of_a_terminal_that_ends_is_told_once_and_without_a_click(address:
     expect(toast).to_have_count(0)
 
 
-def test_archiving_is_undone_by_keyboard(address: str, root: Path, page: Page) -> None:
-    four_runs(root)
-    page.goto(address)
-    ready(page)
-    click_row(page, 2)
-    expect(page.get_by_role("button", name="Open")).to_be_visible()
-    page.get_by_role("button", name="Archive", exact=True).focus()
-    page.keyboard.press("Enter")
-    expect(page.get_by_text("1 run archived; 3 of 4 runs.")).to_be_visible()
-    assert read_notes(root / "alpha").archived_at is not None
-    page.get_by_role("button", name="Undo").focus()
-    page.keyboard.press("Enter")
-    expect(page.get_by_text("4 of 4 runs")).to_be_visible()
-    lists(page, ["delta", "alpha", "gamma", "beta"])
-    assert read_notes(root / "alpha").archived_at is None
-
-
 def test_a_long_list_is_as_high_as_the_window_and_its_buttons_are_seen(address: str, root: Path, page: Page) -> None:
     for number in range(40):
         write_run(root, f"run-{number:02}", seed=number, items=0, started=STARTED - timedelta(days=number))

@@ -27,26 +27,12 @@ def select(app: AppTest, places: list[int]) -> list[str]:
     return names
 
 
-def test_any_number_of_runs_is_drawn_and_a_search_narrows_them(opened: Open, sweep: list[str]) -> None:
+def test_any_number_of_runs_is_drawn(opened: Open, sweep: list[str]) -> None:
     app = opened(state.COMPARE, part="Scatter")
     assert [box.value for box in app.selectbox] == ["optimizer.weight_decay", "score", None]
     assert len(app.get("plotly_chart")) == 1
     assert app.dataframe[0].value.shape == (23, 3)
     assert opened(state.COMPARE, part="Scatter", runs=sweep[:22]).dataframe[0].value.shape[0] == 22
-    app = opened(state.COMPARE, part="Scatter", match="optimizer.weight_decay<0.0055")
-    assert app.dataframe[0].value.shape[0] == 5
-    assert "No run matches" in said(opened(state.COMPARE, part="Scatter", match="nothing-like-it"))
-    assert "Unknown field colour" in said(opened(state.COMPARE, part="Scatter", match="colour:red"))
-
-
-def test_a_selection_is_not_applied_to_other_runs(opened: Open, sweep: list[str]) -> None:
-    app = opened(state.COMPARE, part="Scatter")
-    names = select(app, [0])
-    assert "1 of 23 runs selected." in said(app)
-    app.text_input(key="match").set_value("run-0")
-    text = said(app.run())
-    assert names[0] not in app.dataframe[0].value["run"].tolist()
-    assert "0 of 10 runs selected." in text
 
 
 @pytest.mark.parametrize("given", [0, 3, 22])
@@ -69,22 +55,19 @@ def test_runs_without_a_point_are_counted(opened: Open, sweep: list[str]) -> Non
     app = opened(state.COMPARE, part="Scatter", **axes, y_scale="log")
     assert "1 of 23 runs not shown: contradictory, without a value, or not positive on a logarithmic axis." in said(app)
     assert len(app.get("plotly_chart")) == 1
-    app = opened(state.COMPARE, part="Scatter", **axes, y_scale="log", match="run-00")
-    assert "1 of 1 run not shown" in said(app)
-    assert not app.get("plotly_chart")
     assert "not shown" not in said(opened(state.COMPARE, part="Scatter", **axes))
 
 
 def test_an_axis_that_spans_a_decade_is_logarithmic_unless_the_address_says_otherwise(
     opened: Open, sweep: list[str]
 ) -> None:
-    def axis(**address: str) -> str | None:
+    def axis(**address: str | list[str]) -> str | None:
         (picture,) = opened(state.COMPARE, part="Scatter", **address).get("plotly_chart")
         return json.loads(picture.proto.spec)["layout"]["xaxis"].get("type")
 
     assert axis() == "log"
     assert axis(x_scale="linear") is None
-    assert axis(match="optimizer.weight_decay>0.0025") is None
+    assert axis(runs=sweep[3:]) is None
 
 
 def test_runs_without_values_have_no_plot(opened: Open, root: Path) -> None:

@@ -64,7 +64,7 @@ def test_scores_of_a_contradictory_run_are_not_shown(opened: Open, root: Path) -
     assert "99.0 %" not in said(app)
 
 
-def test_an_answer_is_compared_with_the_expected_one_letter_by_letter(opened: Open, root: Path) -> None:
+def test_an_answer_is_shown_beside_the_expected_one(opened: Open, root: Path) -> None:
     folder = write_run(root, "alpha", items=40)
     rows = read_predictions(folder)
     rows[3] |= {"expected": "118", "extracted_answer": "<u>181", "correct": False, "finish_reason": "length"}
@@ -73,8 +73,8 @@ def test_an_answer_is_compared_with_the_expected_one_letter_by_letter(opened: Op
     assert "1 of 40 items. Select a row to read its output." in said(app)
     assert [box.label for box in app.multiselect] == ["Section", "Category", "Difficulty", "Ended by"]
     text = said(opened(state.RUN, run="alpha", view="Predictions", item=rows[3]["id"]))
-    assert "<del>" in text
-    assert "<ins>&lt;u&gt;" in text
+    assert ">118</td>" in text
+    assert ">&lt;u&gt;181</td>" in text
     assert "<u>" not in text
 
 

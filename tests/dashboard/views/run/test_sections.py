@@ -5,7 +5,7 @@ from pathlib import Path
 from synthetic import write_run
 
 from dashboard.shared.charts.theme import LIGHT
-from dashboard.views.run.sections import describe_machine, machine_figure, settings_frame
+from dashboard.views.run.sections import machine_figure, settings_frame
 from evidence.run import read_run
 from schemas.reading import read_rows
 
@@ -24,11 +24,6 @@ def test_each_line_is_in_the_unit_of_its_panel():
 
 def test_a_cpu_has_no_device_lines():
     assert not [trace.name for trace in machine_figure(ROWS[1:], LIGHT).data if "device" in trace.name]
-
-
-def test_the_last_readings_and_missing_sensors_are_described():
-    assert describe_machine(ROWS[:1]) == "Now device 0: 61 °C; device 1: 58 °C; device 0: 70 W."
-    assert describe_machine(ROWS) == "No device sensor for utilisation, temperature, power, memory."
 
 
 def test_settings_three_times_over_and_where_they_disagree(tmp_path: Path) -> None:
