@@ -52,13 +52,9 @@ class Series:
         column = self.columns[name]
         return float(column[-1]) if len(column) and math.isfinite(column[-1]) else None
 
-    def find_row(self, step: float) -> int:
-        """Return the index of the last row up to a step, or -1."""
-        return int(np.searchsorted(self.columns["step"], step, side="right")) - 1
-
     def up_to(self, step: float, *, after_seconds: float) -> Series:
         """Return the rows up to a step, with `after_seconds` added to their time."""
-        end = self.find_row(step) + 1
+        end = int(np.searchsorted(self.columns["step"], step, side="right"))
         if end == self.rows and not after_seconds:
             return self
         columns = {name: column[:end] for name, column in self.columns.items()}

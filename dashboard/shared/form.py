@@ -148,9 +148,6 @@ def field(dotted: str) -> FormField:
     return next(each for each in fields() if each.dotted == dotted)
 
 
-# Values
-
-
 def has_key(config: Mapping[str, Any] | None, path: Key) -> bool:
     """Return whether the configuration has the key, also with the value null."""
     parent = get_path(config, *path[:-1])
@@ -215,9 +212,6 @@ def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-# Assignments such as `optimizer.learning_rate=0.002`, as `--set` takes them
-
-
 def assignments(start: Mapping[str, Any], edited: Mapping[str, Any]) -> list[str]:
     """Return the assignments that turn one configuration into another, in the order of the schema."""
     found = differing_fields(fill_defaults(start), fill_defaults(edited))
@@ -233,9 +227,6 @@ def parse_assignments(texts: Iterable[str]) -> dict[Key, Any]:
         if equals and (setting := known.get(name.strip())) and setting.has_type(value := setting.parse(written)):
             found[setting.path] = value
     return found
-
-
-# Problems
 
 
 def problems(config: Mapping[str, Any]) -> list[Problem]:

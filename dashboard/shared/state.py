@@ -16,7 +16,8 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 DEFAULT_ROOT = "submission_runs"
-_PAGE, _ARRIVED, _DIALOG = "current page", "page was just opened", "a dialog is open"
+_PAGE, _ARRIVED = "current page", "page was just opened"
+DIALOG = "a dialog is open"
 
 
 class Page(NamedTuple):
@@ -59,7 +60,7 @@ def arrive(url_path: str) -> None:
     """Note which page a script run draws, before it draws it."""
     st.session_state[_ARRIVED] = st.session_state.get(_PAGE) != url_path
     st.session_state[_PAGE] = url_path
-    st.session_state.pop(_DIALOG, None)
+    st.session_state.pop(DIALOG, None)
 
 
 def has_arrived() -> bool:
@@ -67,19 +68,14 @@ def has_arrived() -> bool:
     return bool(st.session_state.get(_ARRIVED))
 
 
-def open_dialog() -> None:
-    """Note that a dialog is open, until it is closed or the whole script reruns."""
-    st.session_state[_DIALOG] = True
-
-
 def close_dialog() -> None:
     """Note that the dialog is closed."""
-    st.session_state.pop(_DIALOG, None)
+    st.session_state.pop(DIALOG, None)
 
 
 def has_dialog() -> bool:
     """Return whether a dialog is open, as its function noted."""
-    return bool(st.session_state.get(_DIALOG))
+    return bool(st.session_state.get(DIALOG))
 
 
 def restore_address(name: str) -> None:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from typing import Any, Literal
 
+import pandas as pd
+
 from evidence.bundle.secrets import hide_secrets, strip_invisible
 from evidence.grade import GRADES as GRADE_NAMES
 from evidence.grade import NEXT_STEPS, GradeName
@@ -58,6 +60,12 @@ def csv_cell(value: object) -> object:
         return value
     whole = value.encode("utf-8", "backslashreplace").decode()
     return f"'{whole}" if whole.startswith(_FORMULA) else whole
+
+
+def csv_text(frame: pd.DataFrame) -> str:
+    """Return a table as CSV without formulas; tuples are joined by spaces."""
+    joined = frame.astype(object).map(lambda cell: " ".join(map(str, cell)) if isinstance(cell, tuple) else cell)
+    return joined.map(csv_cell).rename(columns=csv_cell).to_csv(index=False)
 
 
 Tone = Literal["good", "fair", "poor", "bad", "quiet"]

@@ -14,7 +14,7 @@ import streamlit as st
 
 from dashboard.shared import configs, form, reading, state
 from dashboard.shared.configs import StartConfig
-from dashboard.shared.form import FormField, format_yaml
+from dashboard.shared.form import FormField
 from dashboard.shared.parts import config_form, gate, markup, plan_answer, problems, progress, run_box
 from dashboard.shared.parts.gate import may_operate, trying
 from dashboard.shared.parts.plan_answer import PlanQuestion
@@ -75,8 +75,7 @@ def page() -> None:
             plan_answer.draw_advice(plan, source=source.key, config=resolved)
             problems.show(planned.problems(plan))
             plan_answer.draw_memory(plan, key="launch_memory")
-            if planned.time_parts(plan):
-                plan_answer.draw_time(plan, key="launch_session")
+            plan_answer.draw_time(plan)
         below = st.container()
     with facts:
         _draw_data(source.key, checked)
@@ -109,15 +108,7 @@ def _choose_mode(edited: Mapping[str, Any]) -> Mapping[str, Any]:
         bind="query-params",
         help="A smoke run takes two steps of this configuration and evaluates, to test the pipeline.",
     )
-    if mode != _SMOKE:
-        return edited
-    smoke = configs.make_smoke_config(edited)
-    differing = form.differing_fields(form.fill_defaults(edited), form.fill_defaults(smoke))
-    markup.table(
-        ["Setting", "In the form", "In the smoke run"],
-        [(setting.title, format_yaml(before), format_yaml(after)) for setting, before, after in differing],
-    )
-    return smoke
+    return configs.make_smoke_config(edited) if mode == _SMOKE else edited
 
 
 def _draw_plan(

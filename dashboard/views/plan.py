@@ -82,7 +82,7 @@ def _draw_plans(source: str, config: Mapping[str, Any], machine: str) -> None:
             plan_answer.draw_memory(plan, key="plan_memory")
         with right:
             st.header("Time", anchor=False)
-            plan_answer.draw_time(plan, key="plan_session")
+            plan_answer.draw_time(plan)
     if everywhere is not None:
         st.header("Where does it fit?", anchor=False)
         _draw_machines(everywhere, plan if is_supported else None, machine)

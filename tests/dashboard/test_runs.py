@@ -220,7 +220,7 @@ def test_no_value_of_a_run_breaks_sorting_grouping_display_or_csv(key: str) -> N
     assert sorted(ordered) == names
     for frame in (runs.display(names, ["run", key]), groups):
         assert pa.Table.from_pandas(frame).num_rows == len(frame)
-    assert all(not line.startswith("=") for line in runs.csv(names, [key]).decode().splitlines())
+    assert all(not line.startswith("=") for line in runs.csv(names, [key]).splitlines())
 
 
 def test_the_report_of_a_check_can_be_downloaded(opened: Open, three: Path) -> None:

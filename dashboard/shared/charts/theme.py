@@ -19,8 +19,7 @@ _UNITS: Mapping[str, Sequence[tuple[float, float, str]]] = {
     "tokens": [(1e9, 1e9, "billion tokens"), (1e6, 1e6, "million tokens"), (1e3, 1e3, "thousand tokens")],
 }
 """By unit: smallest maximum, divisor and name of each larger unit."""
-_MEMORY = ("parameters", "optimizer state", "gradients", "activations", "logits", "key-value cache", "other")
-_TIMES = ("install", "compile", "load", "train", "save", "evaluate", "export")
+_USES = ("parameters", "optimizer state", "gradients", "activations", "logits", "key-value cache", "other")
 
 
 class Palette(NamedTuple):
@@ -34,12 +33,6 @@ class Palette(NamedTuple):
     backs: Mapping[Tone, str]
     parts: Mapping[str, str]
     """Colours of memory by use: blue is kept during training, orange is temporary, purple is the cache."""
-    times: Mapping[str, str]
-    """Colours of the phases of a run, gray before the first step."""
-
-
-def _by_name(names: Sequence[str], colours: Sequence[str]) -> Mapping[str, str]:
-    return dict(zip(names, colours, strict=True))
 
 
 LIGHT = Palette(
@@ -49,8 +42,7 @@ LIGHT = Palette(
     paper="#ffffff",
     tones={"good": "#1f7a54", "fair": "#1f5b8f", "poor": "#b3681b", "bad": "#bb3a3a", "quiet": "#5c6973"},
     backs={"good": "#e4f3eb", "fair": "#e6eff7", "poor": "#fbefdf", "bad": "#fbe9e8", "quiet": "#eef1f3"},
-    parts=_by_name(_MEMORY, ["#1f5b8f", "#5b8fbf", "#a9c8e3", "#c0721d", "#e6b37a", "#8a4a9e", "#aab4bb"]),
-    times=_by_name(_TIMES, ["#8c979f", "#aab4bb", "#c8d0d5", "#1f5b8f", "#c0721d", "#1f7a54", "#8a4a9e"]),
+    parts=dict(zip(_USES, ["#1f5b8f", "#5b8fbf", "#a9c8e3", "#c0721d", "#e6b37a", "#8a4a9e", "#aab4bb"], strict=True)),
 )
 DARK = Palette(
     ink="#e4e9ec",
@@ -59,8 +51,7 @@ DARK = Palette(
     paper="#13181c",
     tones={"good": "#6ec79d", "fair": "#7fb4e3", "poor": "#e0a25a", "bad": "#ee8a86", "quiet": "#9aa7b0"},
     backs={"good": "#17342a", "fair": "#1a2f42", "poor": "#38290f", "bad": "#402022", "quiet": "#242c32"},
-    parts=_by_name(_MEMORY, ["#7fb4e3", "#4c83b5", "#2e567b", "#e0a25a", "#96682f", "#c99adb", "#5f6b74"]),
-    times=_by_name(_TIMES, ["#7d8a93", "#5f6b74", "#46525b", "#7fb4e3", "#e0a25a", "#6ec79d", "#c99adb"]),
+    parts=dict(zip(_USES, ["#7fb4e3", "#4c83b5", "#2e567b", "#e0a25a", "#96682f", "#c99adb", "#5f6b74"], strict=True)),
 )
 
 

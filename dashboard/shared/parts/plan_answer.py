@@ -51,15 +51,13 @@ def draw_memory(plan: Mapping[str, Any], *, key: str, observed: float | None = N
             markup.table(["Program", "Part", "Memory per device", "Share", "Computed as"], rows, numbers=[2, 3])
 
 
-def draw_time(plan: Mapping[str, Any], *, key: str) -> None:
-    """Draw the phases of the run against the time limits of the target."""
-    found = planned.time_parts(plan)
-    if not found:
+def draw_time(plan: Mapping[str, Any]) -> None:
+    """Draw how long the phases of the run take."""
+    rows = [(part.name, duration(part.seconds.likely), part.because) for part in planned.time_parts(plan)]
+    if rows:
+        markup.table(["Phase", "Time", "Computed as"], rows, numbers=[1])
+    else:
         markup.note("The time is unknown: the speed of this device is not in the table of machines.")
-        return
-    alt = ", ".join(f"{part.name} {duration(part.seconds.likely)}" for part in found)
-    figure = figures.session(found, planned.time_limits(plan), markup.colours())
-    markup.show_figure(figure, key=key, alt=f"Time of the run by phase: {alt}")
 
 
 def draw_advice(plan: Mapping[str, Any], *, source: str, config: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ from dashboard.shared.files import read_log
 from dashboard.shared.parts import gate, markup
 from dashboard.shared.parts.gate import may_operate, trying
 from dashboard.shared.tables import headline
-from dashboard.shared.words import GRADES, JOBS, STATUSES, glimpse, plain, shorten
+from dashboard.shared.words import JOBS, glimpse, plain, shorten
 from evidence.compare.smoke import State, find_counterparts, find_full_runs, find_smoke_runs
 from evidence.index.summary import RunSummary
 from evidence.layout import LOG, MANIFEST
@@ -26,16 +26,12 @@ from schemas.reading import get_number, get_str, parse_time
 TICK_SECONDS = 1.0
 COMPILING = "compiling the programs of the run"
 """What a run prints last before it has a folder (`trainer.planning.run_plan`)."""
-_FOLLOWED = "runs that were followed"
 _MAX_LINE = 300
 
 
 def queued_job(name: str) -> Job | None:
     """Return the newest job that writes a run, or None."""
     return max((job for job in reading.jobs() if job.run == name), key=lambda job: job.created_at, default=None)
-
-
-# Stages
 
 
 def draw_stage(name: str, job: Job | None) -> None:
@@ -67,27 +63,15 @@ def draw_stage(name: str, job: Job | None) -> None:
             markup.note(last)
 
 
-# The Run page
-
-
 def draw_before_folder(job: Job) -> None:
     """Draw a queued or starting run, and rerun the page when its folder appears."""
-    _remember_running(job.run)
     st.fragment(run_every=None if job.has_ended else TICK_SECONDS)(_draw_waiting)(job.run)
 
 
 def draw_progress(summary: RunSummary) -> None:
-    """Draw the progress of a running run, and the result of one that this user saw end."""
-    name = summary.path.name
+    """Draw the progress of a run that is running."""
     if summary.status == "running":
-        _remember_running(name)
-        st.fragment(run_every=TICK_SECONDS)(_draw_running)(name)
-    elif name in st.session_state.get(_FOLLOWED, ()):
-        _draw_finished(summary)
-
-
-def _remember_running(name: str) -> None:
-    st.session_state[_FOLLOWED] = st.session_state.get(_FOLLOWED, frozenset()) | {name}
+        st.fragment(run_every=TICK_SECONDS)(_draw_running)(summary.path.name)
 
 
 def _draw_running(name: str) -> None:
@@ -115,20 +99,6 @@ def _draw_waiting(name: str) -> None:
         markup.note("The queue is not running. Open it to continue.")
     if job.has_ended and (text := tail(job.folder / OUTPUT)):
         st.code(text, language=None, wrap_lines=True)
-
-
-def _draw_finished(summary: RunSummary) -> None:
-    status = summary.status or ""
-    with st.container(border=True, horizontal=True, vertical_alignment="center", key="finished"):
-        succeeded = status == "succeeded"
-        sign = markup.sign(GRADES, summary.grade, summary.coverage) if succeeded else markup.sign(STATUSES, status)
-        st.html(f'<p class="tp-answer">{"Finished" if succeeded else "Ended"}: {sign}</p>')
-        # The form is as the user left it, so it still has the configuration that was tested.
-        if summary.mode == "smoke" and st.button("Set up the full run", icon=":material/fast_forward:"):
-            state.go(state.LAUNCH)
-
-
-# Buttons
 
 
 def draw_stop(job: Job, *, key: str | None = None) -> None:
@@ -180,15 +150,18 @@ STATE_LABELS: Mapping[State, str] = {"passed": "✓ passed", "failed": "✕ fail
 
 
 def draw_smoke_card(summary: RunSummary, run: Run, known: Mapping[str, RunSummary]) -> None:
-    """Draw the stages that the smoke run passed, or the button that starts one for a full run without."""
+    """Draw the stages that the smoke run passed, or how to start the run that is missing."""
     is_smoke = summary.mode == "smoke"
     found = (find_full_runs if is_smoke else find_smoke_runs)(summary, known.values())
-    if not found and (summary.mode != "full" or not summary.settings):
+    if summary.mode not in {"smoke", "full"} or not summary.settings:
         return
     with st.container(border=True, horizontal=True, vertical_alignment="center", key="smoke_card"):
         if not found:
-            markup.note("No smoke run with this configuration yet.")
-            draw_smoke_button(run)
+            markup.note(f"No {'full' if is_smoke else 'smoke'} run with this configuration yet.")
+            if not is_smoke:
+                draw_smoke_button(run)
+            elif st.button("Set up the full run", icon=":material/fast_forward:"):
+                state.go(state.LAUNCH)  # its form is as the user left it
             return
         smoke, full = (summary, found[0]) if is_smoke else (found[0], summary)
         check = reading.load_smoke_check(smoke.path, full.path)

@@ -28,7 +28,6 @@ LISTED = 200
 """Number of runs up to which all are listed."""
 OFFERED = 60
 """Number of runs that are listed of more: each name costs the browser a millisecond per rerun."""
-_TO_COMPARE = "runs to compare side by side"
 _MENU_PIXELS = 520
 
 
@@ -71,14 +70,7 @@ def hold_side_by_side(names: Sequence[str]) -> None:
 
     Streamlit refuses to set a parameter of the address that a box is bound to, so this sets the box.
     """
-    st.session_state["part"] = SIDE_BY_SIDE
-    st.session_state["runs" if "runs" in st.session_state else _TO_COMPARE] = list(names)
-
-
-def go_where_held() -> None:
-    """Open the comparison that `hold_side_by_side` saved because the page had no box."""
-    if names := st.session_state.pop(_TO_COMPARE, None):
-        state.go(state.COMPARE, runs=names)
+    st.session_state["part"], st.session_state["runs"] = SIDE_BY_SIDE, list(names)
 
 
 def _report_missing(names: Sequence[str]) -> None:
@@ -115,7 +107,7 @@ def choose_source() -> StartConfig | None:
 
 def edit(runs: Sequence[RunSummary]) -> None:
     """Open the dialog, which writes notes.json of each run."""
-    state.open_dialog()
+    st.session_state[state.DIALOG] = True
     _draw_dialog(runs)
 
 

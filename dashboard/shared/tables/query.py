@@ -1,9 +1,7 @@
 """The search box of the list of runs: words and conditions that a run must all meet.
 
-`gemma grade:verified,consistent loss<1.2` finds runs with the word gemma, either grade, and a last loss below 1.2.
-`-status:failed` negates, `model="my model"` is exact, `model=""` finds runs without a value. Settings and figures are
-fields too: `optimizer.learning_rate<0.001`. Dates are in UTC (`started>2026-11-01`); a score is a fraction or a
-percentage (`score>0.6`, `score>60%`).
+`gemma grade:verified,consistent loss<1.2` finds runs with the word gemma, either grade, and a last loss below 1.2; the
+Runs page explains the rest. Settings and figures are fields too.
 
 Nothing that is typed is evaluated: `DataFrame.query` would run code from the address.
 """

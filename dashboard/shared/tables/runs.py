@@ -13,7 +13,7 @@ from dashboard.shared import form
 from dashboard.shared.form import format_yaml
 from dashboard.shared.tables import query
 from dashboard.shared.tables.query import is_missing
-from dashboard.shared.words import GRADES, STATUSES, csv_cell, label, marks, shorten
+from dashboard.shared.words import GRADES, STATUSES, csv_text, label, marks, shorten
 from evidence.bundle.secrets import strip_invisible
 from evidence.index.summary import RunSummary
 from schemas import formats
@@ -159,11 +159,9 @@ class RunTable:
             return pd.to_numeric(values) * (100 if key in {"score", "baseline"} else 1)
         return values.map(lambda value: None if is_missing(value) else cell_text(value))
 
-    def csv(self, names: Sequence[str], keys: Sequence[str]) -> bytes:
+    def csv(self, names: Sequence[str], keys: Sequence[str]) -> str:
         """Return whole values as CSV, in which no cell is a formula."""
-        frame = pd.DataFrame({key: self.values(key, names) for key in keys if key != "curve"}, dtype=object)
-        joined = frame.map(lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else value)
-        return joined.map(csv_cell).to_csv(index=False).encode()
+        return csv_text(pd.DataFrame({key: self.values(key, names) for key in keys if key != "curve"}, dtype=object))
 
 
 def _column(values: Sequence[object]) -> pd.Series:
@@ -195,8 +193,6 @@ def cell_text(value: object) -> str:
     text = format_yaml(value) if isinstance(value, bool) else str(value)
     return shorten(strip_invisible(text).replace("\n", " "), LONGEST_CELL)
 
-
-# Changes of the configuration
 
 _NO_SETTINGS = frozenset({"name", "mode", "schema_version"})
 _NO_DEFAULT = frozenset({"model.name", "model.weights", "data.dataset", "evaluation.eval_set"})
@@ -240,9 +236,6 @@ def _describe(
         return "nothing" if other is not None else "defaults"
     more = f", {len(parts) - _MOST_CHANGES} more" if len(parts) > _MOST_CHANGES else ""
     return shorten(strip_invisible(", ".join(parts[:_MOST_CHANGES]) + more), 200)
-
-
-# Groups
 
 
 def group_runs(table: RunTable, names: Sequence[str], key: str) -> tuple[pd.DataFrame, list[str]]:

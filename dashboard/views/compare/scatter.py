@@ -14,7 +14,8 @@ from dashboard.shared import state
 from dashboard.shared.parts import markup
 from dashboard.shared.parts.run_box import MOST_SIDE_BY_SIDE, SIDE_BY_SIDE, hold_side_by_side
 from dashboard.shared.tables.runs import cell_text
-from dashboard.views.compare.side_by_side import PLOT_CONFIG, format_csv
+from dashboard.shared.words import csv_text
+from dashboard.views.compare.side_by_side import PLOT_CONFIG
 from evidence.compare.settings import NO_SETTINGS, setting_rank
 from evidence.index.summary import RunSummary
 from schemas.formats import NOTHING, quantity
@@ -47,7 +48,7 @@ def draw(found: Sequence[RunSummary], picked: Sequence[RunSummary]) -> None:
         colour = _choose("Colour by", names, None, key="colour")
         scales = {axis: _choose_scale(axis) for axis in "xy"}
         frame = values_frame(runs, list(filter(None, ["run", x, y, colour])))
-        markup.download("CSV", lambda: format_csv(frame), "scatter.csv", mime="text/csv")
+        markup.download("CSV", lambda: csv_text(frame), "scatter.csv", mime="text/csv")
     complete = frame.dropna(subset=[x, y])
     logs = {name for name, scale in ((x, scales["x"]), (y, scales["y"])) if is_log(complete[name], scale)}
     is_shown = is_drawable(frame, runs, [x, y], logs)
@@ -86,9 +87,6 @@ def _choose_scale(axis: str) -> str:
         bind="query-params",
         help="auto: logarithmic if the largest value is at least ten times the smallest.",
     )
-
-
-# Values
 
 
 def read_value(run: RunSummary, name: str) -> str | float | None:
@@ -139,9 +137,6 @@ def is_drawable(frame: pd.DataFrame, runs: Sequence[RunSummary], axes: Sequence[
     """Return which runs have a point: both values, positive ones on a logarithmic axis, and no contradiction."""
     is_sound = pd.Series([run.grade != "contradictory" for run in runs])
     return is_sound & frame[[*axes]].notna().all(axis=1) & (frame[[*logs]] > 0).all(axis=1)
-
-
-# Plot and table
 
 
 def scatter_figure(frame: pd.DataFrame, x: str, y: str, colour: str | None, logs: set[str]) -> go.Figure:

@@ -18,7 +18,7 @@ from dashboard.shared.form import format_yaml
 from dashboard.shared.parts import markup, progress, run_box
 from dashboard.shared.parts.curves import draw_curves, load_line
 from dashboard.shared.parts.run_box import MOST_SIDE_BY_SIDE
-from dashboard.shared.words import GRADES, STATUSES, Sign, both_ends, csv_cell, glimpse, label, shorten
+from dashboard.shared.words import GRADES, STATUSES, Sign, both_ends, csv_text, glimpse, label, shorten
 from evidence import layout
 from evidence.bundle.secrets import strip_invisible
 from evidence.compare.scores import Comparison, Flip, Pair, PairVerdict, judge_pairs
@@ -327,13 +327,7 @@ def _draw_export(compared: Comparison) -> None:
         tables["Flipped items"] = lambda: pd.concat([flips_frame(pair) for pair in compared.pairs if pair.score])
     with st.popover("Tables as CSV", icon=":material/download:"):
         for title, make in tables.items():
-            markup.download(title, lambda make=make: format_csv(make()), f"{title.lower()}.csv", mime="text/csv")
-
-
-def format_csv(frame: pd.DataFrame) -> str:
-    """Return a table as CSV without formulas."""
-    cells = frame.astype(object).map(lambda value: strip_invisible(value) if isinstance(value, str) else value)
-    return cells.map(csv_cell).rename(columns=csv_cell).to_csv(index=False)
+            markup.download(title, lambda make=make: csv_text(make()), f"{title.lower()}.csv", mime="text/csv")
 
 
 # Flipped items

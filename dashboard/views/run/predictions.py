@@ -95,9 +95,6 @@ def draw_answers_over_steps(rows: Sequence[Row]) -> None:
     )
 
 
-# Scores
-
-
 def score_frame(eval_summary: Row) -> pd.DataFrame:
     """Return the scores over all items and by group, in percent."""
     baseline = get_path(eval_summary, "baseline")
@@ -125,9 +122,6 @@ def _score_row(metrics: Any, untrained: Any) -> dict[str, Any]:
         "Lenient": percent(metrics, "lenient_match"),
         "Untrained, lenient": percent(untrained, "lenient_match"),
     }
-
-
-# Filters
 
 
 def group_values(rows: Sequence[Row]) -> dict[str, list[str]]:
@@ -159,9 +153,6 @@ def _filter(rows: Sequence[Row], groups: Mapping[str, Sequence[str]]) -> list[Ro
         }
         words = st.text_input("Search", key="find", bind="query-params", icon=":material/search:")
     return filter_rows(rows, outcome=outcome, groups=chosen, words=words or "")
-
-
-# Answers
 
 
 def answer_frame(rows: Sequence[Row]) -> pd.DataFrame:

@@ -317,8 +317,9 @@ def test_one_click_in_an_empty_folder_starts_a_smoke_run_and_it_finishes(
     page.get_by_role("button", name="Start a smoke run").click()
     expect(page).to_have_url(re.compile("/run\\?run=smoke-"))
     # Nothing is pressed: the page follows the run from its job to its folder to its end.
-    for reached in ("Loading model and data", "Compiling", "Finished: "):
+    for reached in ("Loading model and data", "Compiling", "succeeded"):
         expect(page.get_by_text(reached).first).to_be_visible(timeout=180_000)
+    expect(page.get_by_role("button", name="Set up the full run")).to_be_visible()
     keep(page, "run-finished")
     settled(page)
     run = next(path for path in root.iterdir() if path.name.startswith("smoke-"))

@@ -53,7 +53,8 @@ def test_each_answer_is_drawn_when_it_arrives(opened: Open, root: Path) -> None:
         app
     )
     assert "Memory on 8 × TPU v5 lite ± 3 %, estimated by formula." in said(app)
-    assert (figures(app), len(app.dataframe)) == (2, 1)
+    assert (figures(app), len(app.dataframe)) == (1, 1)
+    assert '<td class="tp-word">compile</td>' in said(app)
     put_answer(root, tiny(), WHERE, where_document())
     put_answer(root, tiny(), COMPILED, plan_document())
     app.run()

@@ -1,4 +1,4 @@
-"""The figures of a plan: memory by program with its limit, time with its limits, labels without markup."""
+"""A plan: its figure of memory by program with its limit, and its sentences; labels without markup."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from plan_answers import GIB, band, part, plan_document, program
 
 from dashboard.shared.charts import theme
-from dashboard.shared.charts.plan import memory, session
+from dashboard.shared.charts.plan import memory
 from dashboard.shared.charts.theme import DARK, LIGHT, Palette, label
 from dashboard.shared.tables import planned
 
@@ -56,15 +56,6 @@ def test_labels_have_no_markup() -> None:
     text = memory_of(plan_document(programs=[hostile])).to_json()
     assert "<b>" not in text.lower()
     assert "<a" not in text
-
-
-def test_phases_are_stacked_and_near_limits_are_drawn() -> None:
-    plan = plan_document()
-    figure = session(planned.time_parts(plan), planned.time_limits(plan), LIGHT)
-    assert [bar.name for bar in figure.data] == ["install", "compile", "load", "train", "save", "evaluate", "export"]
-    assert sum(bar.x[0] for bar in figure.data) == pytest.approx(4.5 + 2220 / 3600)
-    assert lines(figure) == {"session limit 9 h 00 min": 9, "week limit 20 h 00 min": 20}
-    assert lines(session(planned.time_parts(plan), {"week": 900 * 3600.0}, LIGHT)) == {}
 
 
 @pytest.mark.parametrize(

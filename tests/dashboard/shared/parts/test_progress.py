@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
-from pages import Open, labels, said
+from pages import Open, said
 from queued_jobs import job_in
 from synthetic import write_run
 
@@ -50,18 +49,3 @@ def test_in_its_folder_a_run_shows_its_stage_steps_and_last_log_line(opened: Ope
         (folder / LOG).write_text("".join(json.dumps(row) + "\n" for row in [*rows, last]))
         assert stage(opened).startswith("Evaluating, ")
         assert '<p class="tp-sub">&lt;b&gt;done&lt;/b&gt;</p>' in said(opened(state.RUN, run="alpha"))
-
-
-def test_a_run_that_ends_while_the_reader_watches_shows_its_result_and_what_to_do_next(
-    opened: Open, root: Path
-) -> None:
-    folder = write_run(root, "alpha", mode="smoke", status="running")
-    with RunLock(folder):
-        app = opened(state.RUN, run="alpha")
-        assert [len(app.status), "Finished: " in said(app)] == [1, False]
-    shutil.rmtree(folder)
-    write_run(root, "alpha", mode="smoke")
-    app.run()
-    assert 'Finished: <span class="tp-sign tp-fair"' in said(app)
-    assert "Set up the full run" in labels(app)
-    assert "Finished: " not in said(opened(state.RUN, run="alpha")), "another reader has seen nothing"

