@@ -61,19 +61,6 @@ def test_columns_and_order_stand_in_the_address(opened: Open, three: Path) -> No
     assert listed(opened(RUNS, q="last.step>15 optimizer.learning_rate<0.01 -run:beta")) == ["gamma"]
 
 
-def test_the_button_of_the_filters_says_how_many_of_them_are_set(opened: Open, three: Path) -> None:
-    app = opened(RUNS)
-    assert "Filters" in popovers(app)
-    app.multiselect(key="mode").set_value(["full"]).run()
-    assert "Filters: 1" in popovers(app)
-    assert listed(app) == ["alpha", "beta", "gamma"]
-    app.multiselect(key="mode").set_value([]).run()
-    assert "Filters" in popovers(app)
-    app = opened(RUNS, mode=["full"], grade=["consistent", "measured"])
-    assert "Filters: 2" in popovers(app)
-    assert "Filters" in popovers(opened(RUNS, mode=["none-has-it"]))
-
-
 def test_a_long_list_has_pages_and_order_works_on_all_of_them(
     opened: Open, three: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,22 +156,6 @@ def test_a_tick_counts_from_the_moment_it_is_made() -> None:
     assert [text.value for text in app.text] == ["elsewhere alpha gamma", ""]
 
 
-def test_a_button_whose_runs_went_in_the_same_moment_leads_nowhere() -> None:
-    def script() -> None:
-        import streamlit as st
-
-        from dashboard.views import runs as actions
-
-        for key in ("open_selected", "compare_selected", "smoke_selected", "package_selected"):
-            st.session_state[key] = True
-        actions.open_selected([])
-        st.text("still here")
-
-    app = AppTest.from_function(script, default_timeout=60).run()
-    assert not app.exception
-    assert [text.value for text in app.text] == ["still here"]
-
-
 def test_groups_keep_evaluation_sets_and_objectives_apart(opened: Open, three: Path) -> None:
     write_run(three, "delta", seed=7, config={"model": {"name": "small"}, "objective": {"kind": "dpo"}})
     app = opened(RUNS, group="model")
@@ -221,10 +192,6 @@ def test_no_value_of_a_run_breaks_sorting_grouping_display_or_csv(key: str) -> N
     for frame in (runs.display(names, ["run", key]), groups):
         assert pa.Table.from_pandas(frame).num_rows == len(frame)
     assert all(not line.startswith("=") for line in runs.csv(names, [key]).splitlines())
-
-
-def test_the_report_of_a_check_can_be_downloaded(opened: Open, three: Path) -> None:
-    assert "Check report" in [button.proto.label for button in opened(RUNS).get("download_button")]
 
 
 def test_changes_are_told_with_defaults_filled_in(three: Path) -> None:

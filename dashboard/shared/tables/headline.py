@@ -14,8 +14,6 @@ from schemas.reading import get_bool, get_number, get_path, get_str, seconds_bet
 
 Document = Mapping[str, Any] | None
 
-_LOSSES = (("from", "first"), ("best", "best"))
-
 
 class HeadlineFigure(NamedTuple):
     """A label, a value with its unit, and a detail, which may be empty."""
@@ -40,14 +38,14 @@ def figures(
     live = series if is_sound and get_str(manifest, "status") in {None, "running"} and series.rows else None
     result, training = get_path(manifest, "result"), get_path(manifest, "training")
     steps = series.last("step") or get_number(training, "steps_done")
-    tokens, loss = (
-        live.last(name) if live is not None else get_number(result, stated)
-        for name, stated in (("tokens_seen", "tokens_seen"), ("loss", "last_loss"))
-    )
+    tokens, loss = get_number(result, "tokens_seen"), get_number(result, "last_loss")
+    if live is not None:
+        tokens, loss = live.last("tokens_seen"), live.last("loss")
     seconds = seconds_between(get_str(manifest, "started_at") or "", get_str(manifest, "finished_at") or "")
     if seconds is None or seconds < 0:
         seconds = series.last("seconds")
-    losses = [_text(f"{name} {{}}", number, get_number(result, f"{key}_loss")) for name, key in _LOSSES]
+    first, best = get_number(result, "first_loss"), get_number(result, "best_loss")
+    losses = [_text("from {}", number, first), _text("best {}", number, best)]
     last = HeadlineFigure("Last loss", number(loss), ", ".join(filter(None, losses)))
     if series.has("reward_mean") and is_sound:  # The loss of GRPO is about 0 at every step.
         rewards = series.columns["reward_mean"]
@@ -55,17 +53,15 @@ def figures(
     peak = peak_memory(manifest)
     planned = planned_memory(plan, peak.scope) if peak is not None else None
     scope = "" if peak is None else f"{peak.scope}{_text(', planned {}', size, planned.bytes if planned else None)}"
-    planned_steps, step_tokens = (get_number(training, name) for name in ("steps_planned", "tokens_per_step"))
+    step_tokens, train_seconds = get_number(training, "tokens_per_step"), get_number(result, "train_seconds")
     return [
-        HeadlineFigure("Steps", count(steps), _text("of {} planned", count, planned_steps)),
+        HeadlineFigure("Steps", count(steps), _text("of {} planned", count, get_number(training, "steps_planned"))),
         last,
         _score(eval_summary),
         HeadlineFigure("Tokens seen", short_count(tokens), _text("{} per step", count, step_tokens)),
         _speed(result, training, live),
         HeadlineFigure("Peak memory", size(peak.bytes if peak else None), scope),
-        HeadlineFigure(
-            "Duration", duration(seconds), _text("{} of training", duration, get_number(result, "train_seconds"))
-        ),
+        HeadlineFigure("Duration", duration(seconds), _text("{} of training", duration, train_seconds)),
     ]
 
 

@@ -46,11 +46,14 @@ def draw(found: Sequence[RunSummary], picked: Sequence[RunSummary]) -> None:
         x = _choose("X axis", names, default_x, key="x_axis")
         y = _choose("Y axis", names, default_y, key="y_axis")
         colour = _choose("Colour by", names, None, key="colour")
-        scales = {axis: _choose_scale(axis) for axis in "xy"}
+        scale: Any = {"options": ["auto", "linear", "log"], "default": "auto", "required": True, "bind": "query-params"}
+        about = "auto: logarithmic if the largest value is at least ten times the smallest."
+        x_scale = st.segmented_control("X scale", key="x_scale", help=about, **scale)
+        y_scale = st.segmented_control("Y scale", key="y_scale", help=about, **scale)
         frame = values_frame(runs, list(filter(None, ["run", x, y, colour])))
         markup.download("CSV", lambda: csv_text(frame), "scatter.csv", mime="text/csv")
     complete = frame.dropna(subset=[x, y])
-    logs = {name for name, scale in ((x, scales["x"]), (y, scales["y"])) if is_log(complete[name], scale)}
+    logs = {name for name, scale in ((x, x_scale), (y, y_scale)) if is_log(complete[name], scale)}
     is_shown = is_drawable(frame, runs, [x, y], logs)
     if is_shown.any():
         st.plotly_chart(
@@ -77,18 +80,6 @@ def _choose(label: str, names: Sequence[str], default: str | None, *, key: str) 
     )
 
 
-def _choose_scale(axis: str) -> str:
-    return st.segmented_control(
-        f"{axis.upper()} scale",
-        ["auto", "linear", "log"],
-        default="auto",
-        required=True,
-        key=f"{axis}_scale",
-        bind="query-params",
-        help="auto: logarithmic if the largest value is at least ten times the smallest.",
-    )
-
-
 def read_value(run: RunSummary, name: str) -> str | float | None:
     """Return an attribute, figure or setting of a run, or None."""
     if name == "run":
@@ -99,10 +90,8 @@ def read_value(run: RunSummary, name: str) -> str | float | None:
 def value_names(runs: Sequence[RunSummary]) -> list[str]:
     """Return the names of all values: attributes, then settings, then figures."""
     attributes = [name for name in _FIELDS if any(read_value(run, name) is not None for run in runs)]
-    settings, figures = (
-        sorted({name for run in runs for name in getattr(run, key)}) for key in ("settings", "figures")
-    )
-    return list(dict.fromkeys([*attributes, *settings, *figures]))
+    settings, figures = {name for run in runs for name in run.settings}, {name for run in runs for name in run.figures}
+    return list(dict.fromkeys([*attributes, *sorted(settings), *sorted(figures)]))
 
 
 def values_frame(runs: Sequence[RunSummary], names: Sequence[str]) -> pd.DataFrame:

@@ -169,14 +169,6 @@ def test_a_button_of_the_comparison_puts_runs_side_by_side(three: str, page: Pag
 
 
 @pytest.mark.slow
-def test_a_link_shows_the_same_view(three: str, page: Page) -> None:
-    page.goto(f"{three}/run?run=alpha&view=Predictions&outcome=wrong")
-    settled(page)
-    expect(page.get_by_role("tab", name="Predictions")).to_have_attribute("aria-selected", "true")
-    expect(page.get_by_text(re.compile(r"^\d+ of 60 items"))).not_to_have_text(re.compile("^60 of"))
-
-
-@pytest.mark.slow
 def test_one_back_leads_to_the_tab_one_came_from(three: str, page: Page) -> None:
     page.goto(three)
     settled(page)
@@ -363,34 +355,6 @@ def test_a_run_survives_the_dashboard_and_the_next_one_stops_and_resumes_it(
         page.get_by_role("button", name="Open run").first.click()
         expect(page).to_have_url(re.compile(r"/run\?run="))
         expect(page.locator(".tp-sign", has_text="interrupted")).to_be_visible()
-
-
-@pytest.mark.slow
-def test_pack_download_and_verify_the_very_bytes(address: str, root: Path, tmp_path: Path, page: Page, keep) -> None:
-    three_runs(root)
-    page.goto(f"{address}/package?runs=beta&runs=alpha")
-    settled(page)
-    page.get_by_role("button", name="Build", exact=True).click()
-    expect(page.locator(".tp-sign", has_text="valid")).to_be_visible(timeout=60_000)
-    with page.expect_download() as waiting:
-        page.get_by_role("button", name=re.compile(r"^Download \d")).click()
-    copy = tmp_path / "handed-in.zip"
-    waiting.value.save_as(copy)
-    settled(page)
-    keep(page, "package")
-    assert copy.read_bytes() == (root.parent / "bundles" / "submission.zip").read_bytes()
-    verdict = verify_bundle(copy)
-    assert verdict.ok
-    assert {run.name: run.grade.name for run in verdict.runs} == {"alpha": "consistent", "beta": "consistent"}
-
-    page.get_by_role("tab", name="Verify").click()
-    damaged = tmp_path / "damaged.zip"
-    damaged.write_bytes(copy.read_bytes()[:-40])
-    chooser = page.locator("input[type=file]")
-    chooser.set_input_files(damaged)
-    expect(page.locator(".tp-sign", has_text="not valid")).to_be_visible()
-    chooser.set_input_files(copy)
-    expect(page.locator(".tp-sign", has_text="valid").filter(has_not_text="not")).to_be_visible()
 
 
 @pytest.mark.slow

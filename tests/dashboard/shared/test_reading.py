@@ -6,12 +6,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from pages import Open, said
+from pages import Open
 from synthetic import write_run
 
-from dashboard.shared import reading
 from dashboard.shared.shared_index import SharedIndex, Snapshot
-from dashboard.shared.state import RUN, RUNS
+from dashboard.shared.state import RUNS
 from evidence.index.index import index_runs
 
 
@@ -26,23 +25,6 @@ def test_a_list_shows_new_changed_and_deleted_runs(opened: Open, root: Path) -> 
     assert table.loc["beta", "grade"] == ["◔ partial"]
     shutil.rmtree(root / "beta")
     assert app.run().dataframe[-1].value["run"].tolist() == ["alpha"]
-
-
-def test_a_link_to_a_run_that_is_not_known_yet_finds_it(opened: Open, root: Path) -> None:
-    write_run(root, "alpha")
-    app = opened(RUN, run="alpha")
-    write_run(root, "beta", seed=1)
-    app.query_params["run"] = "beta"
-    assert "There is no run" not in said(app.run())
-
-
-def test_an_unreadable_root_is_drawn_once(opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root.write_text("a file where the folder of runs was expected")
-    drawn: list[int] = []
-    summaries = reading.summaries
-    monkeypatch.setattr(reading, "summaries", lambda: (drawn.append(1), summaries())[1])
-    assert "cannot be read" in said(opened(RUNS))
-    assert len(drawn) == 1
 
 
 def test_while_runs_are_read_for_the_first_time_the_page_says_so(

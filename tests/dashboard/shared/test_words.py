@@ -20,14 +20,6 @@ def test_letters_that_hide_or_turn_text_round_are_left_out() -> None:
     assert strip_invisible("line\nbreak\ttab") == "line\nbreak\ttab"
 
 
-def test_keys_and_passwords_are_masked_wherever_they_stand() -> None:
-    assert hide_secrets("login with hf_abcdefghijklmnopqrstuvwx now") == "login with [hidden] now"
-    assert hide_secrets("API_KEY=abcdefgh12345") == "API_KEY=[hidden]"
-    assert hide_secrets('{"password": "correcthorse"}') == '{"password": "[hidden]"}'
-    assert hide_secrets("tokens=12345") == "tokens=12345"
-    assert hide_secrets("sha256 " + "a" * 64) == "sha256 " + "a" * 64
-
-
 @pytest.mark.parametrize("kind", sorted(SECRETS))
 def test_what_is_never_packed_is_never_shown(kind: str) -> None:
     sample = SECRETS[kind]
@@ -44,12 +36,6 @@ def test_of_a_long_text_no_part_of_a_key_is_left_at_the_cut() -> None:
     text = "x" * 90 + " " + SECRETS["hugging face token"] + " " + "y" * 10**6
     assert glimpse(text, 105) == "x" * 90 + " HF_TOKEN=[hid…"
     assert glimpse("a" * 50_000_000, 5) == "aaaa…"
-
-
-def test_a_whole_private_key_and_half_a_character_go_through() -> None:
-    key = "-----BEGIN " + "PRIVATE KEY-----\nMIIEabc\n-----END " + "PRIVATE KEY-----"
-    assert hide_secrets(f"\ud800 {key} and {key}.") == "\ud800 [hidden] and [hidden]."
-    assert hide_secrets("/home/ada/runs ann@example.com 10.0.0.1") == "/home/ada/runs ann@example.com 10.0.0.1"
 
 
 def test_a_spreadsheet_takes_no_cell_for_a_formula() -> None:

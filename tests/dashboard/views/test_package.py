@@ -21,7 +21,6 @@ from synthetic import seal, write_run
 
 from dashboard.shared import reading, state
 from dashboard.views import package
-from evidence.bundle import verify
 from evidence.bundle.build import build_bundle
 from evidence.bundle.verify import verify_bundle
 from evidence.layout import LOG
@@ -150,21 +149,6 @@ def test_the_check_runs_again_if_any_file_changes_whatever_its_time(opened: Open
     assert "a Hugging Face token" in said(app.run())
 
 
-def test_a_bundle_is_verified_once_until_its_file_changes(
-    opened: Open, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    verified: list[Path] = []
-    monkeypatch.setattr(verify, "verify_bundle", lambda path: verified.append(path) or verify_bundle(path))
-    for seed, name in enumerate(("alpha", "beta")):
-        write_run(root, name, seed=seed)
-    app = press(opened(state.PACKAGE, runs=["alpha", "beta"]), "Build").run()
-    assert len(verified) == 1
-    bundle = tmp_path / "bundles" / "submission.zip"
-    bundle.write_bytes(bundle.read_bytes()[:-30])
-    assert "not valid" in said(app.run())
-    assert len(verified) == 2
-
-
 def test_a_changed_copy_in_the_root_is_a_warning_and_blocks_if_it_is_chosen(opened: Open, root: Path) -> None:
     shutil.copytree(write_run(root, "alpha"), root / "beta")
     assert "! warning" not in said(opened(state.PACKAGE, runs="alpha")), "an unchanged copy is harmless"
@@ -263,12 +247,3 @@ def test_harmful_archives_are_refused_and_leave_nothing_behind(
         findings = text.count('class="tp-what"')
         assert ("not valid" in text, findings > 0, f"<b>{name}.zip</b>" in text) == (True, True, True), name
         assert sorted(tmp_path.rglob("*")) == before, name
-
-
-def test_an_upload_is_verified_once(opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    verified: list[Path] = []
-    monkeypatch.setattr(verify, "verify_bundle", lambda path: verified.append(path) or verify_bundle(path))
-    app = upload(opened(state.PACKAGE, part="Verify"), "one.zip", CASES["climbs"]())
-    assert "not valid" in said(app.run())
-    upload(app, "two.zip", CASES["bomb"]())
-    assert len(verified) == 2

@@ -38,13 +38,6 @@ def sizes(app: AppTest) -> Any:
     return next(one.value for one in app.dataframe if one.value.index.name == "Microbatch")
 
 
-def test_nothing_is_planned_while_the_page_is_drawn(opened: Open, root: Path) -> None:
-    app = opened(state.PLAN, source="tiny.yaml")
-    assert [one.label for one in app.get("status")] == ["Estimating for kaggle-tpu-v5e-8"]
-    assert figures(app) == 0
-    assert not (root / ".launch").exists()
-
-
 def test_each_answer_is_drawn_when_it_arrives(opened: Open, root: Path) -> None:
     put_answer(root, tiny(), QUICK, grid_document() | {"method": "closed_form"})
     app = opened(state.PLAN, source="tiny.yaml")
@@ -96,15 +89,6 @@ def test_a_failure_shows_the_problems_of_the_program_only(opened: Open, root: Pa
     assert ABSENT in [block.value for block in app.code]
     assert "Try again" in labels(app)
     assert "Unable to load CUDA" in plan_answer.failure_text(LIBRARIES), "without a problem of ours, all of it is shown"
-
-
-def test_progress_is_the_last_line_of_the_program_itself() -> None:
-    assert plan_answer.progress_line(LIBRARIES) == ""
-    assert plan_answer.progress_line(f"t4: compiling train\n{LIBRARIES}") == "t4: compiling train"
-    assert (
-        plan_answer.progress_line("my-4060ti: reading the rows\n  learning/libtpu.cc:370\n")
-        == "my-4060ti: reading the rows"
-    )
 
 
 def test_a_running_plan_shows_its_progress_and_can_be_cancelled(
@@ -246,14 +230,6 @@ def test_launch_and_plan_open_each_other_with_the_same_configuration(opened: Ope
     assert "Check memory and time on any machine before you train." in said(app)
     assert app.selectbox(key="source").value == "tiny.yaml"
     assert app.query_params["set"] == "limits.steps=7"
-
-
-def test_a_link_shows_the_same_configuration_and_machine(opened: Open, root: Path) -> None:
-    changed = form.edit(tiny(), {("limits", "steps"): 7, ("optimizer", "learning_rate"): 0.5})
-    put_answer(root, changed, ("--on", "t4", "--grid", "--quick"), too_large())
-    settings = ["limits.steps=7", "optimizer.learning_rate=0.5", "no.such=1", "seed=many", "batch"]
-    app = opened(state.PLAN, source="tiny.yaml", on="t4", set=settings)
-    assert "Does not fit on" in said(app)
 
 
 def test_an_invalid_configuration_is_not_planned(opened: Open) -> None:

@@ -70,13 +70,6 @@ def test_smoothing_keeps_the_measured_curve_and_leaves_the_learning_rate_alone()
     assert [trace.opacity for trace in curves(chart, "y2")] == [1]
 
 
-@pytest.mark.parametrize(("scale", "median"), [("log", 1e-2), ("linear", 0.05)])
-def test_smoothing_on_a_logarithmic_axis_averages_logarithms(scale: str, median: float) -> None:
-    losses = np.where(np.arange(400) % 2, 1e-3, 1e-1)
-    chart = chart_of(RunLine(name="a", series=series(400, loss=losses)), smoothing=0.9, loss=scale)
-    assert np.median(curves(chart)[1].y) == pytest.approx(median, rel=0.3)
-
-
 def test_a_long_series_is_thinned_and_keeps_its_spikes() -> None:
     loss = np.ones(1_000_000)
     loss[[10, 500_000, 999_000]] = [9, 8, 7]
@@ -103,18 +96,6 @@ def test_the_x_axis_has_a_fitting_unit(x: str, unit: str, last: float) -> None:
     chart = chart_of(RunLine(name="a", series=series(600, loss=np.ones(600))), x=x)
     assert chart.figure.layout.xaxis.title.text == unit
     assert curves(chart)[0].x[-1] == pytest.approx(last, rel=1e-3)
-
-
-def test_a_few_steps_have_one_tick_each() -> None:
-    line = RunLine(name="a", series=series(2, loss=np.array([2.0, 1.0])))
-    assert chart_of(line).figure.layout.xaxis.dtick == 1
-    assert chart_of(line, x="seconds").figure.layout.xaxis.dtick is None
-
-
-def test_memory_is_drawn_in_binary_units() -> None:
-    chart = chart_of(RunLine(name="a", series=series(3, device_memory_bytes=np.full(3, 3 * 2**30))))
-    assert chart.titles == ("Device memory (GiB)",)
-    assert values(curves(chart)[0].y) == [3, 3, 3]
 
 
 def test_a_logarithmic_axis_leaves_out_values_that_are_not_positive() -> None:
@@ -168,14 +149,6 @@ def test_clipping_leaves_out_outliers_and_counts_them() -> None:
     assert chart.figure.layout.yaxis.range == pytest.approx((0.96, 2.04), abs=0.01)
     assert chart.figure.layout.yaxis2.range is None
     assert chart.remark == "2 points are outside the axis range."
-
-
-def test_values_that_hardly_differ_have_a_wider_axis() -> None:
-    rate = np.linspace(0.001, 0.0009999993, 50)
-    chart = chart_of(RunLine(name="a", series=series(50, loss=np.linspace(5, 1, 50), learning_rate=rate)))
-    assert chart.figure.layout.yaxis.range is None
-    assert chart.figure.layout.yaxis2.range == pytest.approx((0.00099, 0.00101))
-    assert chart.remark == ""
 
 
 def test_zooming_draws_the_rows_between_with_a_neighbour_on_each_side() -> None:

@@ -9,7 +9,7 @@ from pages import Open, said
 from synthetic import write_run
 
 from dashboard.shared.parts import run_box
-from dashboard.shared.state import COMPARE, PACKAGE, RUN
+from dashboard.shared.state import COMPARE, PACKAGE
 
 
 @pytest.fixture
@@ -18,16 +18,6 @@ def many(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_box, "OFFERED", 2)
     for number in range(4):
         write_run(root, f"run-{number}", seed=number)
-
-
-def test_some_runs_are_all_listed(opened: Open, root: Path) -> None:
-    write_run(root, "alpha")
-    write_run(root, "beta", seed=1)
-    box = opened(COMPARE).multiselect[0]
-    assert (sorted(box.options), box.placeholder) == (["alpha", "beta"], "newest first")
-    assert "FILTER_MODE_CONTAINS" in str(box.proto), (
-        "Enter takes what is typed, and nothing that merely has its letters"
-    )
 
 
 def test_a_link_to_some_runs_says_which_are_gone(opened: Open, root: Path) -> None:
@@ -55,11 +45,3 @@ def test_a_name_that_no_run_has_is_said_and_left_out(opened: Open, root: Path) -
     assert f"There is no run ../run-1 in {root}." in said(app)
     assert "run-0" in said(app)
     assert not app.exception
-
-
-@pytest.mark.usefixtures("many")
-def test_to_choose_one_run_the_newest_are_listed_too(opened: Open) -> None:
-    box = opened(RUN).selectbox[0]
-    assert len(box.options) == 2
-    assert box.placeholder == "the newest 2 are listed; type the whole name of another"
-    assert "There is no run" not in said(opened(RUN, run="run-0"))

@@ -139,21 +139,6 @@ def test_twenty_runs_have_statistics_and_are_not_read_again_at_each_click(
     assert app.multiselect[0].value == []
 
 
-def test_the_button_of_the_runs_counts_them_and_missing_ones_are_named(
-    opened: Open, root: Path, sweep: list[str]
-) -> None:
-    def shown(app: AppTest) -> str:
-        return next(block.proto.popover.label for block in app.get("popover"))
-
-    assert shown(opened(state.COMPARE)) == "Choose runs"
-    app = opened(state.COMPARE, runs=[*sweep[:3], "gone"])
-    assert shown(app) == "Runs: 3"
-    assert f"There is no run gone in {root}." in said(app)
-    assert not app.get("popover")[0].get("html")
-    app.multiselect(key="runs").set_value(sweep[:2]).run()
-    assert shown(app) == "Runs: 2"
-
-
 def test_every_table_can_be_downloaded_as_csv_without_formulas(opened: Open, root: Path, sweep: list[str]) -> None:
     def offered(**address: str | list[str]) -> list[str]:
         return [button.proto.label for button in opened(state.COMPARE, **address).get("download_button")]
@@ -223,16 +208,3 @@ def test_both_outputs_to_the_selected_item_are_shown_whole_and_broken_items_come
         assert [block.value for block in app.code] == [
             rows[0][item]["prompt"], rows[0][item]["output_text"], rows[1][item]["output_text"],
         ]  # fmt: skip
-
-
-def test_runs_without_documents_are_compared(opened: Open, root: Path) -> None:
-    for name in ("one", "other"):
-        (root / name).mkdir(parents=True)
-        (root / name / MANIFEST).write_text("{}")
-    assert "No run here has metrics." in said(opened(state.COMPARE, runs=["one", "other"], equal="true"))
-
-
-def test_compare_needs_two_runs(opened: Open, root: Path) -> None:
-    assert "No runs yet. Start two; a smoke run takes seconds." in said(opened(state.COMPARE))
-    write_run(root, "only")
-    assert "Start another run; a smoke run takes seconds." in said(opened(state.COMPARE))

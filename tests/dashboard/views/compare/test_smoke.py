@@ -13,9 +13,7 @@ from synthetic import write_run
 from dashboard.shared import configs, state
 from dashboard.shared.parts.progress import START, TAB
 from dashboard.views.compare import smoke
-from evidence.compare.scores import compare_runs
 from evidence.compare.smoke import FigureValue, SmokeFigure
-from evidence.run import read_run
 from launch import queue
 from launch.jobs import jobs
 
@@ -73,22 +71,6 @@ def test_differences_from_the_prediction(band, expected, full, more, difference)
     assert smoke.describe_difference(figure) == difference
 
 
-def test_the_configuration_of_both_runs_is_listed(tmp_path: Path) -> None:
-    short = write_run(tmp_path, "s", mode="smoke", steps=2, items=0, manifest={"model": {"parameters": 169_728}})
-    check = compare_runs([read_run(short), read_run(write_run(tmp_path, "f"))]).smoke
-    assert check is not None
-    rows = {name: values for name, *values in smoke.answer_rows(check)}
-    same, of_smoke, of_full = rows["Model"]
-    assert same == "≠ different"
-    assert of_smoke.endswith(", parameters 169,728")
-    assert of_smoke != of_full
-    assert rows["Shape of a step"][1] == "microbatch size 8, sequence length 256, remat layer"
-    # A different length is no difference of the configuration, but it is shown.
-    assert rows["Settings apart from model, rows, batch and length"] == [
-        "✓ same", "evaluation.eval_set = None, limits.steps = 2", "evaluation.eval_set = own-items, limits.steps = 20",
-    ]  # fmt: skip
-
-
 def test_a_full_run_without_a_smoke_run_can_start_one(
     opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,12 +111,6 @@ def test_the_tab_is_one_click_from_the_list_of_runs(opened: Open, root: Path, se
     full, short = (box.value for box in app.selectbox)
     assert short == "short"
     assert full == "long" or selected == ["short"]
-
-
-def test_a_root_without_a_full_run(opened: Open, root: Path) -> None:
-    write_run(root, "one", steps=2, mode="smoke")
-    write_run(root, "two", steps=2, mode="smoke", seed=1)
-    assert "No full run yet" in said(opened(state.COMPARE, part=TAB))
 
 
 def test_the_smoke_run_of_a_configuration_has_its_model() -> None:

@@ -19,7 +19,7 @@ from synthetic import write_run
 from dashboard.shared import state
 from evidence.lock import RunLock
 from launch import queue
-from launch.jobs import jobs, mark_ended
+from launch.jobs import jobs
 
 
 def keys(app: AppTest) -> list[str]:
@@ -43,17 +43,6 @@ def test_a_job_of_another_user_is_only_started_by_the_reader(opened: Open, root:
     assert "You did not queue it on this machine, so it is not started; Retry starts it." in said(app)
     assert "The queue is not running" not in said(app)
     assert {"Retry"} == {"Retry", "Continue the queue", "Stop", "Remove"} & set(labels(app))
-
-
-def test_a_job_that_was_stopped_before_it_started_did_not_fail(opened: Open, root: Path) -> None:
-    job = job_in(root)
-    (job.folder / "cancelled").write_text("")
-    mark_ended(job.folder, 130)
-    assert "· Stopped by you before it started<" in said(opened(state.LAUNCH))
-    text = said(opened(state.RUN, run="a-run"))
-    assert "Stopped by you before it started.</p>" in text
-    assert "failed" not in text
-    assert "exit code" not in text
 
 
 def test_a_stopped_queue_can_be_continued(opened: Open, root: Path) -> None:
@@ -81,20 +70,6 @@ def test_a_waiting_job_can_be_moved_and_removed(opened: Open, root: Path) -> Non
     app = press(app, f"remove {second.job_id}")
     assert {job.run: job.state for job in jobs(root)} == {"one": "waiting", "three": "waiting", "two": "cancelled"}
     assert "cancelled" in said(app)
-
-
-def test_a_long_queue_is_folded_and_stays_open(opened: Open, root: Path) -> None:
-    queued = [job_in(root, run=f"run-{number}") for number in range(30)]
-    app = opened(state.LAUNCH)
-    assert [key for key in keys(app) if key and key.startswith("remove ")] == [
-        f"remove {job.job_id}" for job in queued[:3]
-    ]
-    assert "More waiting jobs: 27" in [expander.label for expander in app.expander]
-    app = press(opened(state.LAUNCH, later="true"), f"up {queued[3].job_id}")
-    assert [job.run for job in jobs(root)][:4] == ["run-0", "run-1", "run-3", "run-2"]
-    app = press(app, f"remove {queued[29].job_id}")
-    assert "More waiting jobs: 26" in [expander.label for expander in app.expander]
-    assert len([button for button in app.button if button.label == "Remove"]) == 29
 
 
 def test_a_job_that_was_just_started_is_not_called_stuck(opened: Open, root: Path) -> None:
@@ -156,27 +131,6 @@ def test_a_job_can_be_resumed_if_its_run_has_a_checkpoint(opened: Open, root: Pa
     assert "Resume" not in labels(opened(state.LAUNCH))
     (folder / "checkpoints" / "10").mkdir(parents=True)
     assert f"resume {job.job_id}" in keys(opened(state.LAUNCH))
-
-
-def test_any_page_reports_once_that_a_job_has_ended(opened: Open, root: Path) -> None:
-    write_run(root, "alpha")
-    first = job_in(root, run="first")
-    job_in(root, run="ended-before", exit_code=0)
-    app = opened(state.RUN, run="alpha")
-    assert [toast.value for toast in app.toast] == []
-    mark_ended(first.folder, 4)
-    assert [toast.value for toast in app.run().toast] == ["first: failed. It ended with an error."]
-    assert [toast.value for toast in app.run().toast] == []
-
-
-def test_any_page_reports_once_that_a_run_started_in_a_terminal_has_ended(opened: Open, root: Path) -> None:
-    write_run(root, "alpha")
-    with RunLock(write_run(root, "beta *1*", status="running")):
-        app = opened(state.RUN, run="alpha")
-        assert [toast.value for toast in app.toast] == []
-    (toast,) = app.run().toast
-    assert toast.value.startswith(r"beta \*1\*: interrupted. ")
-    assert [toast.value for toast in app.run().toast] == []
 
 
 CHANGING = frozenset(

@@ -124,17 +124,6 @@ def test_any_configuration_can_be_opened(opened: Open, root: Path, bad: str) -> 
     assert len(app.data_editor[0].value) == len(OTHERS)
 
 
-def test_a_number_out_of_range_is_kept_and_the_allowed_range_is_shown(opened: Open, root: Path) -> None:
-    app = opened(state.LAUNCH, source="tiny.yaml")
-    rate = widget(app, "number_input", "Learning rate")
-    assert not rate.proto.has_max, "the browser would silently drop a larger number"
-    app = widget(rate.set_value(11.0).run(), "number_input", "Steps").set_value(-3).run()
-    assert [widget(app, "number_input", name).value for name in ("Learning rate", "Steps")] == [11.0, -3]
-    assert said(app).count("Expected: a number above 0 and up to 10.</p>") == 2
-    assert said(app).count("Expected: a whole number from 1 to 10000000.</p>") == 2
-    assert "Start" not in labels(app)
-
-
 def test_invisible_characters_are_removed_from_the_command_and_the_configuration(opened: Open, root: Path) -> None:
     stated = yaml.safe_load((configs.SHIPPED / "tiny.yaml").read_text("utf-8"))
     turned = stated | {"name": "\u202egpj.exe", "data": {"dataset": "a\u200b\u2066b"}}
@@ -230,30 +219,6 @@ def test_a_run_that_the_check_refuses_cannot_be_started(opened: Open, root: Path
     assert "Start" not in labels(app)
 
 
-def test_a_plan_is_shown_with_advice_and_does_not_prevent_the_start(opened: Open, root: Path) -> None:
-    plan = {
-        "verdict": "does_not_fit",
-        "need_bytes": 30064771072,
-        "available_bytes": 16911433728,
-        "error_fraction": 0.25,
-        "method": "compiler",
-        "target": {"name": "TPU v5e", "devices": 8},
-        "parts": [{"name": "logits", "bytes": 1073741824, "because": "<b>tokens</b> × words"}],
-        "advice": [{"set": ["memory.donate=true"], "need_bytes": 15032385536, "verdict": "fits"}],
-    }
-    config = shown(opened(state.LAUNCH, source="tiny.yaml"))
-    answer(root, config, plan, exit_code=3)
-    answer(root, config, CHECKED, *tasks.CHECK)
-    app = opened(state.LAUNCH, source="tiny.yaml")
-    app.session_state["launch_memory table"] = True
-    app.run()
-    assert "does not fit" in said(app)
-    assert "28.00 GiB per device ± 25 %" in said(app)
-    assert "&lt;b&gt;tokens&lt;/b&gt; × words" in said(app)
-    assert "memory.donate=true" in said(app)
-    assert "Start" in labels(app)
-
-
 def test_each_value_of_a_setting_is_started_as_a_run(opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[dict[str, Any]] = []
     monkeypatch.setattr("launch.queue.start", lambda _root, config, **_: started.append(config) or job_in(root))
@@ -294,13 +259,3 @@ def test_the_equivalent_command_does_what_start_does(opened: Open, root: Path, m
         command.main()
     assert len(calls) == 2
     assert calls[0] == calls[1]
-
-
-def test_the_newest_runs_and_the_one_in_the_address_are_offered(opened: Open, root: Path) -> None:
-    for number in range(104):
-        folder = root / f"run-{number:03}"
-        folder.mkdir(parents=True)
-        (folder / "config.yaml").write_text("name: x\n")
-    offered = opened(state.LAUNCH, source="same as run-000").selectbox[0]
-    assert offered.value == "same as run-000"
-    assert len([option for option in offered.options if option.startswith("same as")]) == 101

@@ -21,8 +21,7 @@ from dashboard.shared import state
 from dashboard.shared.charts.curves import RunLine, curves_csv
 from dashboard.shared.files import Tail
 from evidence.imports.importing import import_run
-from evidence.index.index import index_runs
-from evidence.layout import FIRST_EXAMPLES, LOG, MANIFEST, METRICS, PLAN
+from evidence.layout import LOG, MANIFEST, METRICS
 from evidence.lock import RunLock
 from evidence.notes import NotesEdit, change_notes
 from launch.jobs import enqueue, mark_started
@@ -80,39 +79,6 @@ def test_a_log_is_followed_with_secrets_hidden(opened: Open, root: Path) -> None
     assert table["Level"].tolist() == ["warning", "info"]
 
 
-def test_a_long_example_is_shown_in_part(opened: Open, root: Path) -> None:
-    path = write_run(root, "alpha") / FIRST_EXAMPLES
-    stated = json.loads(path.read_text("utf-8"))
-    token = stated["examples"][0]["tokens"][0] | {"supervised": True}
-    stated["examples"] = [{"row": 1234, "tokens": [token] * 2500, "truncated": True}]
-    path.write_text(json.dumps(stated), "utf-8")
-    text = said(opened(state.RUN, run="alpha", view="Examples"))
-    assert "Row 1,234: 2,500 tokens, 2,500 supervised, truncated to the sequence length; the first and last" in text
-    assert "<i>… 500 tokens omitted …</i>" in text
-
-
-def test_an_unreadable_plan_is_not_called_missing(opened: Open, root: Path) -> None:
-    folder = write_run(root, "alpha")
-    (folder / PLAN).write_text("{")
-    assert "plan.json cannot be read" in said(opened(state.RUN, run="alpha", view="Plan"))
-    (folder / PLAN).unlink()
-    assert "plan.json is missing" in said(opened(state.RUN, run="alpha", view="Plan"))
-
-
-def test_the_only_run_is_opened(opened: Open, root: Path) -> None:
-    write_run(root, "alpha")
-    app = opened(state.RUN)
-    assert app.query_params["run"] == "alpha"
-    assert "<h1>alpha</h1>" in said(app)
-    write_run(root, "beta", seed=1)
-    assert [box.label for box in opened(state.RUN).selectbox] == ["Choose a run"]
-
-
-def test_the_heading_shows_the_devices(opened: Open, root: Path) -> None:
-    write_run(root, "alpha", manifest={"devices": {"kind": "T4", "count": 2}})
-    assert " · 2 × T4 · " in said(opened(state.RUN, run="alpha"))
-
-
 def test_a_record_of_an_unknown_level_is_shown(opened: Open, root: Path) -> None:
     path = write_run(root, "alpha") / LOG
     write_rows(path, [*rows_of(path), rows_of(path)[0] | {"level": "critical", "message": "the disk is full"}])
@@ -139,30 +105,6 @@ def test_dragging_over_curves_zooms_until_it_is_reset(opened: Open, root: Path) 
     assert options(app)["layout"]["xaxis"]["range"] == [9.9, 20.1]
     press(app, "Reset zoom")
     assert options(app)["layout"]["xaxis"]["range"][1] > 300
-
-
-def test_the_number_of_items_that_cannot_be_right_is_shown(opened: Open, root: Path) -> None:
-    write_run(root, "alpha", items=40, eval_summary={"eval_set": {"items_unwritable": 3}})
-    assert "3 of 40 items expect an answer that the tokenizer changes." in said(opened(state.RUN, run="alpha"))
-
-
-def test_a_run_of_another_tool_with_evaluations_alone_has_curves(opened: Open, root: Path) -> None:
-    (root / "theirs").mkdir(parents=True)
-    history = [{"eval_loss": 2.1, "step": 50}, {"eval_loss": 1.9, "step": 100}]
-    (root / "theirs" / "trainer_state.json").write_text(json.dumps({"global_step": 100, "log_history": history}))
-    text = said(opened(state.RUN, run="theirs"))
-    assert "No metrics" not in text
-    assert "Read from trainer_state.json" in text
-
-
-def test_how_to_make_it_again_names_unsaved_code(opened: Open, root: Path) -> None:
-    folder = write_run(root, "alpha", manifest={"code": {"dirty": True, "diff_sha256": "d" * 64}})
-    app = opened(state.RUN, run=folder.name, view="Reproduce")
-    text = said(app)
-    assert "The code had uncommitted changes." in text
-    assert 'started <span title="2026-11-20 12:00:00 UTC">' in text
-    assert [button.label for button in app.get("download_button")][-2:] == ["requirements.txt", "config.yaml"]
-    assert any("pip install -r requirements.txt" in block.value for block in app.code)
 
 
 @pytest.mark.parametrize(
@@ -236,20 +178,6 @@ def test_a_run_of_a_terminal_has_no_button_to_stop(opened: Open, root: Path) -> 
     folder = write_run(root, "alpha", status="running")
     with RunLock(folder):
         assert not {"Stop", "Stopping"} & set(labels(opened(state.RUN, run="alpha")))
-
-
-def test_the_heading_of_another_tools_run_shows_its_status_and_model(opened: Open, root: Path) -> None:
-    shutil.copytree(FOREIGN / "mlflow" / "folder", root / "other")
-    text = said(opened(state.RUN, run="other"))
-    assert "</span>succeeded</span>" in text
-    summary = index_runs(root)[0]
-    assert f'<p class="tp-sub">{summary.model}' in text
-
-
-def test_commands_in_advice_are_shown_as_code(opened: Open, root: Path) -> None:
-    write_run(root, "alpha", items=0)
-    text = said(opened(state.RUN, run="alpha", view="Problems"))
-    assert "Next: Run <code>trainproof evaluate</code>, or train with evaluation.eval_set." in text
 
 
 def test_the_heading_shows_why_a_run_failed_and_its_notes(opened: Open, root: Path) -> None:
