@@ -1,4 +1,4 @@
-"""Read runs and jobs for the pages: kept between reruns, shared by all visitors, and read again when a file changes."""
+"""Read runs and jobs for the pages: kept between reruns, shared by all users, and read again when a file changes."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def _index(root: str) -> SharedIndex:
 
 
 def _keep(kind: str, key: object, build: Callable[[], T]) -> T:
-    """Return what `build` returned for this key, to any visitor."""
+    """Return what `build` returned for this key, to any user."""
     kept: T = _cached(kind, str(key), build)
     return kept
 
@@ -211,7 +211,7 @@ def _tick(shown: Sequence[RunSummary], drawn: tuple[int | None, list[str], str |
 
 
 def _announce() -> None:
-    """Show a toast for each run that is new or has ended since this visitor's last look."""
+    """Show a toast for each run that is new or has ended since this user's last look."""
     index = shared_index()
     if not index.is_whole:
         return

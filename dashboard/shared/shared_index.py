@@ -1,4 +1,4 @@
-"""The index of runs that all visitors share, refreshed by one thread.
+"""The index of runs that all users share, refreshed by one thread.
 
 Pages show the runs of the last refresh and request the next one, so nothing is scanned while no page is open.
 """

@@ -1,6 +1,6 @@
 """The root of runs, the pages, and what the address says about them.
 
-The root comes from the command line (`-- --root DIR`), the same for every visitor. Everything else that matters (page,
+The root comes from the command line (`-- --root DIR`), the same for every user. Everything else that matters (page,
 runs, filters, axes) is in the address, so that a view can be sent to someone; widgets bind their parameters by key.
 """
 

@@ -94,7 +94,7 @@ def _columns() -> dict[str, Any]:
         "status": signs("Status", statuses, "Running, or how the run ended.", 126),
         "note": text("Note", 300),
         "planned": number("Planned", "Optimizer steps requested."),
-        "memory": text("Peak memory", 220, "Peak memory, and what it includes."),
+        "memory": text("Peak memory", 220, "Peak memory with its scope."),
         "baseline": number("Baseline", "Score of the untrained model.", 90, "%.1f %%"),
         "problem": text("First problem", 420, "The worst problem."),
         "archived": text("Archived", 84),

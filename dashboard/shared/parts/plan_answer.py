@@ -123,27 +123,27 @@ def draw_questions(config: Mapping[str, Any], questions: Sequence[PlanQuestion],
         key: Prefix of the keys of the buttons.
         is_valid: Whether the configuration is valid.
     """
-    asked = {one: tasks.plan_task(state.root(), config, one.options) for one in questions}
-    states = {one: task.result().state for one, task in asked.items()}
+    plans = {one: tasks.plan_task(state.root(), config, one.options) for one in questions}
+    states = {one: task.result().state for one, task in plans.items()}
     may_ask = is_valid and gate.may_operate()
     is_busy = "running" in states.values() or (may_ask and next_question(states) is not None)
     fragment = st.fragment(run_every=TICK_SECONDS if is_busy else None)(_draw_progress)
-    fragment(asked, key, states, time.monotonic(), may_ask=may_ask)
+    fragment(plans, key, states, time.monotonic(), may_ask=may_ask)
 
 
 def _draw_progress(
-    asked: Mapping[PlanQuestion, Task], key: str, drawn: Mapping[PlanQuestion, State], drawn_at: float, *, may_ask: bool
+    plans: Mapping[PlanQuestion, Task], key: str, drawn: Mapping[PlanQuestion, State], drawn_at: float, *, may_ask: bool
 ) -> None:
-    results = {one: task.result() for one, task in asked.items()}
+    results = {one: task.result() for one, task in plans.items()}
     states = {one: result.state for one, result in results.items()}
     if any(now in {"answered", "failed"} and now != drawn[one] for one, now in states.items()):
         st.rerun()
     following = next_question(states) if may_ask else None
     if following is not None and time.monotonic() - drawn_at >= SETTLE_SECONDS:
-        _start(asked[following])
+        _start(plans[following])
     running = next((one for one, now in states.items() if now == "running"), following)
     if running is not None:
-        _draw_running(running, asked[running], results[running], key)
+        _draw_running(running, plans[running], results[running], key)
         return
     for result in results.values():
         if result.state == "failed":
@@ -152,24 +152,24 @@ def _draw_progress(
             if text := failure_text(result.output):
                 st.code(text, language=None, wrap_lines=True)
     if may_ask:
-        _draw_buttons(asked, states, key)
+        _draw_buttons(plans, states, key)
     elif "none" in states.values():
         is_operator = gate.may_operate()
         as_viewer = "Not planned yet. An operator who opens this page starts it."
         markup.note("Fix the problems to get a plan." if is_operator else as_viewer)
 
 
-def _draw_buttons(asked: Mapping[PlanQuestion, Task], states: Mapping[PlanQuestion, State], key: str) -> None:
+def _draw_buttons(plans: Mapping[PlanQuestion, Task], states: Mapping[PlanQuestion, State], key: str) -> None:
     failed = [one for one, now in states.items() if now == "failed"]
     with st.container(horizontal=True):
         for one in failed or [one for one, now in states.items() if now in {"none", "cancelled"}]:
             label = "Try again" if failed else one.button or "Estimate"
             if st.button(label, icon=":material/memory:", key=f"{key} {one.label}"):
-                _start(asked[one])
+                _start(plans[one])
                 st.rerun()
         if "answered" in states.values() and st.button("Plan again", icon=":material/refresh:", help=_AGAIN):
             with trying("The earlier plans could not be removed"):
-                for task in asked.values():
+                for task in plans.values():
                     task.forget()
             st.rerun()
 
@@ -209,7 +209,7 @@ def progress_line(output: str) -> str:
 
 
 def failure_text(output: str) -> str:
-    """Return the output from the first problem on, or all of it without one. Log lines of libraries are dropped."""
+    """Return the output from its first problem on, without log lines of libraries."""
     lines = [line for line in output.splitlines() if not _LIBRARY.match(line)]
     first = next((number for number, line in enumerate(lines) if _PROBLEM.match(line)), 0)
     return "\n".join(lines[first:])

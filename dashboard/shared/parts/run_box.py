@@ -44,9 +44,9 @@ def choose_runs(
     multiselect = st.multiselect if within is None else partial(within.multiselect, width=_MENU_PIXELS)
     # Enter takes every match, so a match must contain what was typed.
     shared: Any = {"key": "runs", "bind": "query-params", "max_selections": most, "filter_mode": "contains"}
-    asked = st.query_params.get_all("runs")  # The box removes names that it does not list.
+    requested = st.query_params.get_all("runs")  # The box removes names that it does not list.
     named = multiselect("Runs", **_offer(known), **shared, label_visibility="visible" if within else "collapsed")
-    _report_missing([name for name in (asked if len(known) <= LISTED else named) if name not in known])
+    _report_missing([name for name in (requested if len(known) <= LISTED else named) if name not in known])
     return [name for name in named if name in known]
 
 

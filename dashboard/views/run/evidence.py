@@ -25,6 +25,7 @@ from dashboard.shared.words import (
     merge_marks,
 )
 from evidence.bundle.secrets import strip_invisible
+from evidence.grade import FOLDER
 from evidence.index.summary import RunSummary
 from evidence.report import DocumentState, document_errors
 from evidence.rules.across import CONTRADICTS_COPY
@@ -71,17 +72,17 @@ def _draw_grade(summary: RunSummary, *, is_foreign: bool) -> None:
         for name in LADDER
     )
     off = "" if grade in LADDER else markup.sign(GRADES, grade)
+    scope = "from the folder alone" if summary.scope == FOLDER else summary.scope
     # The reasons are as old as the list of runs, and those of a running run change with every row.
     reasons = " ".join(summary.reasons[:3]) if summary.status != "running" else "The run has not finished."
-    lines = f"<p><b>Why {markup.safe(grade)}:</b> {markup.words(reasons)}</p>"
+    lines = f"<p><b>Why {markup.safe(grade)}, {markup.safe(scope)}:</b> {markup.words(reasons)}</p>"
     if grade != LADDER[-1]:
         copies = [one for one in reading.check(summary.path).findings if one.code in CONTRADICTS_COPY]
         advice = copies[0].next if copies else advice_for_grade(grade, is_foreign=is_foreign)
         following = f"To reach {LADDER[LADDER.index(grade) + 1]}:" if grade in LADDER else "Next:"
         lines += f"<p><b>{following}</b> {markup.words(advice)}</p>"
-    st.html(
-        f'<div class="tp-card"><ol class="tp-ladder" aria-label="Grades, lowest first">{items}</ol>{off}{lines}</div>'
-    )
+    ladder = f'<ol class="tp-ladder" aria-label="Grades, lowest first">{items}</ol>'
+    st.html(f'<div class="tp-card">{ladder}{off}{lines}</div>')
 
 
 def _draw_documents(title: str, names: Sequence[str], run: Run) -> None:

@@ -165,7 +165,7 @@ def draw_machine(run: Run) -> None:
         alt = "Memory, load and waiting for data over the run"
         markup.show_figure(machine_figure(rows, markup.colours()), key="machine", alt=alt)
         if not rows[-1]["device_utilisation_percent"]:
-            markup.note("There is no sensor for the load of a device.")
+            markup.note("No sensor for the load of devices was found.")
 
 
 def draw_problems(folder: Path) -> None:
