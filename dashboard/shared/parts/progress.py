@@ -104,16 +104,14 @@ def _draw_waiting(name: str) -> None:
 def draw_stop(job: Job, *, key: str | None = None) -> None:
     """Draw the button that removes a job from the queue, or stops it."""
     is_stopping = job.state == "stopping"
-    label, about = ("Stopping" if is_stopping else "Stop", _STOP)
+    label = "Stopping" if is_stopping else "Stop"
+    about = "Finishes the step, saves a checkpoint, finalizes the run and exits, like Ctrl-C."
     if job.state == "waiting":
         label, about = "Remove", "Removes it from the queue before it starts."
     if st.button(label, icon=":material/stop:", disabled=is_stopping, help=about, key=key):
         with trying(f"The job could not be {'removed' if job.state == 'waiting' else 'stopped'}"):
             queue.cancel(job)
             st.rerun()
-
-
-_STOP = "Finishes the step, saves a checkpoint, finalizes the run and exits, like Ctrl-C."
 
 
 def describe(job: Job) -> str:

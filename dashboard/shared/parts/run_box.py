@@ -24,6 +24,7 @@ from schemas.problems import ProblemError
 SIDE_BY_SIDE = "Side by side"
 """Tab of the Compare page that compares runs in detail."""
 MOST_SIDE_BY_SIDE = 20
+TO_COMPARE = "runs to compare side by side"
 LISTED = 200
 """Number of runs up to which all are listed."""
 OFFERED = 60
@@ -68,9 +69,10 @@ def _offer(known: Mapping[str, object]) -> dict[str, Any]:
 def hold_side_by_side(names: Sequence[str]) -> None:
     """Compare these runs side by side; the callback of a button on the Compare page.
 
-    Streamlit refuses to set a parameter of the address that a box is bound to, so this sets the box.
+    Streamlit refuses to set a parameter of the address that a box is bound to, so this sets the box if there is one.
     """
-    st.session_state["part"], st.session_state["runs"] = SIDE_BY_SIDE, list(names)
+    st.session_state["part"] = SIDE_BY_SIDE
+    st.session_state["runs" if "runs" in st.session_state else TO_COMPARE] = list(names)
 
 
 def _report_missing(names: Sequence[str]) -> None:

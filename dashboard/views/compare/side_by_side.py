@@ -38,6 +38,7 @@ _VERDICTS: Mapping[str, Sign] = {
     "no significant difference": Sign(symbol="●", tone="quiet", meaning="The difference may be chance (p ≥ 0.05)."),
     "not compared": Sign(symbol="∅", tone="quiet", meaning="The scores cannot be compared."),
 }
+_WORDS = {"cannot tell": "no significant difference"}
 _MARKERS = {"better": "triangle-up", "worse": "triangle-down", "no significant difference": "circle"}
 _COLOURS = {"better": "#3a9d6e", "worse": "#d05555", "no significant difference": "#7d8a93"}
 """Readable on the light and the dark background."""
@@ -103,10 +104,6 @@ def _draw_verdicts(compared: Comparison) -> None:
         markup.note(f"This is a smoke run and a full run: see {progress.TAB} above.")
 
 
-def _verdict_word(verdict: PairVerdict) -> str:
-    return "no significant difference" if verdict.word == "cannot tell" else verdict.word
-
-
 def _verdict_html(verdict: PairVerdict, doubtful: Collection[str]) -> str:
     name = verdict.pair.second
     lines = [markup.words(describe_score(verdict)), markup.safe(describe_costs(verdict))]
@@ -119,7 +116,8 @@ def _verdict_html(verdict: PairVerdict, doubtful: Collection[str]) -> str:
     if len(verdict.changed) > _MAX_CHANGES:
         body += f'<span class="tp-dim">and {len(verdict.changed) - _MAX_CHANGES:,} more, see below</span>'
     doubt = f" {markup.sign(GRADES, 'contradictory')}" if name in doubtful else ""
-    return f"<li><b>{markup.safe(name)}</b> {markup.sign(_VERDICTS, _verdict_word(verdict))}{doubt}{body}</li>"
+    sign = markup.sign(_VERDICTS, _WORDS.get(verdict.word, verdict.word))
+    return f"<li><b>{markup.safe(name)}</b> {sign}{doubt}{body}</li>"
 
 
 def describe_score(verdict: PairVerdict) -> str:
@@ -171,7 +169,7 @@ def verdicts_frame(verdicts: Sequence[PairVerdict], doubtful: Collection[str] = 
         [
             {
                 "Run": verdict.pair.second + (" (contradictory)" if verdict.pair.second in doubtful else ""),
-                "Verdict": _verdict_word(verdict),
+                "Verdict": _WORDS.get(verdict.word, verdict.word),
                 "Difference": 100 * score.difference,
                 "Low": 100 * score.low,
                 "High": 100 * score.high,

@@ -8,7 +8,7 @@ import streamlit as st
 
 from dashboard.shared import reading, state
 from dashboard.shared.parts import gate, markup, progress
-from dashboard.shared.parts.run_box import MOST_SIDE_BY_SIDE, SIDE_BY_SIDE, choose_runs
+from dashboard.shared.parts.run_box import MOST_SIDE_BY_SIDE, SIDE_BY_SIDE, TO_COMPARE, choose_runs
 from dashboard.views.compare import scatter, side_by_side, smoke
 from evidence.index.summary import RunSummary
 
@@ -43,7 +43,9 @@ def page() -> None:
 def _choose_runs(known: Mapping[str, RunSummary]) -> list[str]:
     """Return the runs in the address; the box to choose them only holds a limited number."""
     named = state.allowed_values("runs", known)
-    if len(named) > MOST_SIDE_BY_SIDE and "runs" not in st.session_state:
+    if held := st.session_state.pop(TO_COMPARE, None):
+        state.go(state.COMPARE, runs=held)
+    if len(named) > MOST_SIDE_BY_SIDE:
         markup.note(f"{len(named):,} runs. Side by side shows the first {MOST_SIDE_BY_SIDE}; Scatter shows all.")
         if st.button("Choose others"):
             state.go(state.COMPARE)

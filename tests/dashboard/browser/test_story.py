@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from streamlit.proto.BackMsg_pb2 import BackMsg
 from synthetic import STARTED, write_run
 
 from evidence.bundle.verify import verify_bundle
-from evidence.layout import EVAL_SUMMARY, MANIFEST, METRICS, PREDICTIONS
+from evidence.layout import MANIFEST, METRICS, PREDICTIONS
 from evidence.lock import RunLock
 
 pytestmark = pytest.mark.browser
@@ -355,35 +354,3 @@ def test_a_run_survives_the_dashboard_and_the_next_one_stops_and_resumes_it(
         page.get_by_role("button", name="Open run").first.click()
         expect(page).to_have_url(re.compile(r"/run\?run="))
         expect(page.locator(".tp-sign", has_text="interrupted")).to_be_visible()
-
-
-@pytest.mark.slow
-def test_open_pages_are_never_green_over_what_is_not_there(address: str, root: Path, page: Page) -> None:
-    folders = [write_run(root, name, seed=seed) for seed, name in enumerate(("alpha", "beta", "gamma"))]
-    summary, manifest = folders[0] / EVAL_SUMMARY, folders[0] / MANIFEST
-    page.goto(f"{address}/run?run=alpha")
-    compare, package, runs = (page.context.new_page() for _ in range(3))
-    compare.goto(f"{address}/compare?runs=alpha&runs=beta")
-    package.goto(f"{address}/package?runs=alpha")
-    runs.goto(address)
-    for each in (page, compare, package, runs):
-        settled(each)
-    expect(page.get_by_text("consistent").first).to_be_visible()
-    sound = summary.read_bytes()
-    forged = json.loads(sound)
-    forged["metrics"]["exact_match"]["value"] = 0.99
-    summary.write_text(json.dumps(forged), "utf-8")
-    page.get_by_role("tab", name="Files").click()
-    expect(page.locator(".tp-head").get_by_text("contradictory")).to_be_visible()
-    expect(package.get_by_text("≠ contradictory")).to_be_visible()
-    expect(compare.get_by_text("alpha: Scores are not shown, because eval_summary.json has errors.")).to_be_visible()
-    expect(runs.get_by_text("contradictory 1")).to_be_visible()
-    summary.write_bytes(sound)
-    manifest.write_bytes(manifest.read_bytes()[:300])
-    expect(page.locator(".tp-head").get_by_text("partial")).to_be_visible()
-    expect(package.get_by_text("◔ partial")).to_be_visible()
-    shutil.rmtree(folders[0])
-    expect(page.get_by_text("There is no run alpha in")).to_be_visible()
-    expect(compare.get_by_text("Choose a run to compare with beta")).to_be_visible()
-    expect(package.get_by_text("Choose the runs to hand in")).to_be_visible()
-    expect(runs.get_by_text("2 runs in ")).to_be_visible()

@@ -129,14 +129,6 @@ def test_several_actions_are_one_button_and_personal_details_need_none(opened: O
     assert builds(app) == {"Build": True, MASKED: True}
 
 
-def test_without_an_action_nothing_can_be_built(opened: Open, root: Path) -> None:
-    (root / "alpha").mkdir(parents=True)
-    (root / "alpha" / "notes.txt").write_text("nothing")
-    app = opened(state.PACKAGE, runs="alpha")
-    assert builds(app) == {"Build": False}
-    assert next(button.help for button in app.button if button.label == "Build") == "Fix the blocking problems first."
-
-
 def test_the_check_runs_again_if_any_file_changes_whatever_its_time(opened: Open, root: Path) -> None:
     original = write_run(root, "alpha") / "receipts" / "deep" / "a.txt"
     original.parent.mkdir(parents=True)

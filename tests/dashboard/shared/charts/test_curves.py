@@ -70,16 +70,6 @@ def test_smoothing_keeps_the_measured_curve_and_leaves_the_learning_rate_alone()
     assert [trace.opacity for trace in curves(chart, "y2")] == [1]
 
 
-def test_a_long_series_is_thinned_and_keeps_its_spikes() -> None:
-    loss = np.ones(1_000_000)
-    loss[[10, 500_000, 999_000]] = [9, 8, 7]
-    chart = chart_of(RunLine(name="a", series=series(1_000_000, loss=loss)))
-    (curve,) = curves(chart)
-    assert {7, 8, 9} <= set(curve.y)
-    assert len(curve.y) <= POINTS + 2
-    assert "of 1,000,000 points drawn" in chart.remark
-
-
 @pytest.mark.parametrize(("runs", "rows"), [(1, 1_000_000), (10, 5_000), (20, 20_000)])
 def test_a_page_of_curves_is_small(runs: int, rows: int) -> None:
     names = ("loss", "learning_rate", "grad_norm", "tokens_per_second", "device_memory_bytes")
@@ -271,12 +261,6 @@ def rows_of(first: int, last: int) -> Series:
 
 def child_of(parent: str, step: int) -> dict[str, Any]:
     return {"parent": {"run_id": parent, "step": step}}
-
-
-def test_a_run_without_parents_is_drawn_as_it_is() -> None:
-    rows = rows_of(1, 5)
-    line, missing = line_with_parents("a", RecordedRun({"parent": None}, rows), lambda name: None)
-    assert (line, missing) == (RunLine(name="a", series=rows), None)
 
 
 def test_parents_end_where_they_were_resumed_and_time_goes_on() -> None:

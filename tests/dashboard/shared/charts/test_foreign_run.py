@@ -62,14 +62,6 @@ def test_losses_without_steps_have_no_place_for_what_is_of_a_step(tmp_path: Path
     assert (line.series.rows, line.evaluation) == (2, None)
 
 
-def test_what_was_inferred_is_marked() -> None:
-    rows = [
-        row for folder in sorted(CASES.iterdir()) for row in foreign_run.fact_rows(read_tool_folder(folder / "folder"))
-    ]
-    assert {row[2] for row in rows} == {"stated", "≈ inferred"}
-    assert all(row[3] for row in rows)
-
-
 def test_every_case_draws_something_or_nothing_and_never_fails() -> None:
     for folder in sorted(CASES.iterdir()):
         view = read_tool_folder(folder / "folder")

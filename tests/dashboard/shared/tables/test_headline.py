@@ -114,12 +114,6 @@ def test_the_plan_beside_what_was_observed(peak: int, remark: str) -> None:
     assert headline.compare_with_plan(None, manifest) == []
 
 
-def test_missing_values_of_a_plan_differ_from_nothing() -> None:
-    device, memory, _ = headline.compare_with_plan({"error_fraction": 0.2}, {"devices": {"kind": "T4", "count": 1}})
-    assert device == ("Device", "–", "1 × T4", "")
-    assert memory[1] == "–"
-
-
 def test_the_memory_of_a_whole_process_is_not_compared_with_arrays() -> None:
     plan = {"need_bytes": 18 * MIB, "error_fraction": 0.2, "verdict": "fits"}
     memory = headline.compare_with_plan(

@@ -50,14 +50,6 @@ def test_up_to_twenty_selected_runs_go_side_by_side(opened: Open, sweep: list[st
     assert "exact McNemar, p" in text
 
 
-def test_runs_without_a_point_are_counted(opened: Open, sweep: list[str]) -> None:
-    axes = {"x_axis": "optimizer.weight_decay", "y_axis": "seed"}
-    app = opened(state.COMPARE, part="Scatter", **axes, y_scale="log")
-    assert "1 of 23 runs not shown: contradictory, without a value, or not positive on a logarithmic axis." in said(app)
-    assert len(app.get("plotly_chart")) == 1
-    assert "not shown" not in said(opened(state.COMPARE, part="Scatter", **axes))
-
-
 def test_an_axis_that_spans_a_decade_is_logarithmic_unless_the_address_says_otherwise(
     opened: Open, sweep: list[str]
 ) -> None:
@@ -68,15 +60,6 @@ def test_an_axis_that_spans_a_decade_is_logarithmic_unless_the_address_says_othe
     assert axis() == "log"
     assert axis(x_scale="linear") is None
     assert axis(runs=sweep[3:]) is None
-
-
-def test_runs_without_values_have_no_plot(opened: Open, root: Path) -> None:
-    for name in ("one", "other"):
-        (root / name).mkdir(parents=True)
-        (root / name / "run_manifest.json").write_text("{}")
-    app = opened(state.COMPARE, part="Scatter")
-    assert "No score, loss or steps in these runs." in said(app)
-    assert not app.get("plotly_chart")
 
 
 RUNS = (

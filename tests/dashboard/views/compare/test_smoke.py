@@ -10,7 +10,7 @@ import yaml
 from pages import Open, labels, press, said
 from synthetic import write_run
 
-from dashboard.shared import configs, state
+from dashboard.shared import state
 from dashboard.shared.parts.progress import START, TAB
 from dashboard.views.compare import smoke
 from evidence.compare.smoke import FigureValue, SmokeFigure
@@ -96,28 +96,3 @@ def test_the_tab_is_one_click_from_both_runs(opened: Open, root: Path) -> None:
     app = press(app, TAB)
     assert (app.query_params["full"], app.query_params["smoke"]) == ("long", "short")
     assert [box.value for box in app.selectbox] == ["long", "short"]
-
-
-@pytest.mark.parametrize("selected", [["long"], ["short"], ["long", "short"]])
-def test_the_tab_is_one_click_from_the_list_of_runs(opened: Open, root: Path, selected: list[str]) -> None:
-    write_run(root, "newer", steps=300, seed=1)
-    write_run(root, "short", steps=2, mode="smoke")
-    write_run(root, "long", steps=200)
-    app = opened(state.RUNS)
-    app.session_state["selected runs"] = selected
-    app.session_state["rows and number of the grid"] = ([], 1)  # A new grid takes over the selection.
-    app = press(app.run(), "smoke_selected")
-    assert app.query_params["part"] in (TAB, [TAB])
-    full, short = (box.value for box in app.selectbox)
-    assert short == "short"
-    assert full == "long" or selected == ["short"]
-
-
-def test_the_smoke_run_of_a_configuration_has_its_model() -> None:
-    config = configs.make_smoke_config(
-        {"name": "gemma", "model": {"name": "google/gemma-2b"}, "limits": {"steps": 500}}
-    )
-    assert (config["name"], config["mode"], config["limits"]["steps"]) == ("gemma-smoke", "smoke", 2)
-    assert config["model"]["name"] == "google/gemma-2b"
-    assert config["recording"]["log_every_steps"] == 1
-    assert configs.make_smoke_config(config)["name"] == "gemma-smoke"

@@ -12,13 +12,11 @@ from types import SimpleNamespace
 import pytest
 from pages import Open, labels, press, said
 from queued_jobs import job_in
-from stand_ins import wait_for
 from streamlit.testing.v1 import AppTest
 from synthetic import write_run
 
 from dashboard.shared import state
 from evidence.lock import RunLock
-from launch import queue
 from launch.jobs import jobs
 
 
@@ -72,17 +70,6 @@ def test_a_waiting_job_can_be_moved_and_removed(opened: Open, root: Path) -> Non
     assert "cancelled" in said(app)
 
 
-def test_a_job_that_was_just_started_is_not_called_stuck(opened: Open, root: Path) -> None:
-    app = press(opened(state.LAUNCH), "Start a smoke run now")
-    try:
-        # The page was drawn while the job waited or, on a fast machine, after it had started.
-        assert "The queue is not running" not in said(app)
-    finally:
-        wait_for(lambda: jobs(root)[0].started is not None)
-        queue.kill(jobs(root)[0])
-        wait_for(lambda: not queue.has_worker(root))
-
-
 @contextmanager
 def full_disk() -> Iterator[None]:
     """Let no file grow, as on a full disk."""
@@ -123,14 +110,6 @@ def test_a_root_that_cannot_hold_jobs_breaks_no_page(opened: Open, root: Path) -
     (stopped / "checkpoints" / "10").mkdir(parents=True)
     text = said(press(opened(state.RUN, run="alpha"), "Resume"))
     assert "The run could not be resumed: [Errno 20] Not a directory: " in text
-
-
-def test_a_job_can_be_resumed_if_its_run_has_a_checkpoint(opened: Open, root: Path) -> None:
-    job = job_in(root, run="alpha", exit_code=5)
-    folder = write_run(root, "alpha", status="interrupted")
-    assert "Resume" not in labels(opened(state.LAUNCH))
-    (folder / "checkpoints" / "10").mkdir(parents=True)
-    assert f"resume {job.job_id}" in keys(opened(state.LAUNCH))
 
 
 CHANGING = frozenset(

@@ -20,7 +20,6 @@ from dashboard.shared import configs, form, state
 from dashboard.shared.words import plain
 from evidence.bundle.secrets import strip_invisible
 from launch import tasks
-from schemas.catalog import DATASETS
 from trainproof.cli import app as command
 
 OTHERS = [setting.dotted for setting in form.fields() if setting.path not in form.ESSENTIAL]
@@ -145,16 +144,6 @@ def test_a_missing_file_prevents_the_start_until_it_exists(opened: Open, root: P
     assert not {"Start", "Plan"} & set(labels(app))
     (tmp_path / "rows.jsonl").write_text("")
     assert "Start" in labels(app.run())
-
-
-def test_local_models_and_datasets_are_offered(opened: Open, root: Path) -> None:
-    Path("mine.jsonl").write_text('{"prompt": "a", "completion": "b"}\n')
-    Path("small.gguf").write_text("")
-    app = opened(state.LAUNCH, source="tiny.yaml")
-    assert widget(app, "selectbox", "Dataset").options == [*DATASETS, "mine.jsonl"]
-    assert widget(app, "selectbox", "Model").options[-1] == "small.gguf"
-    app = widget(app, "selectbox", "Dataset").set_value("mine.jsonl").run()
-    assert shown(app)["data"]["dataset"] == "mine.jsonl"
 
 
 def test_an_uploaded_dataset_is_named_by_its_content_and_selected(opened: Open, root: Path) -> None:

@@ -78,19 +78,6 @@ def test_a_run_of_another_tool_shows_what_its_files_contain(opened: Open, root: 
     assert "Run the same training with trainproof" in text
 
 
-def test_an_empty_folder_has_a_strip_of_missing_documents(opened: Open, root: Path) -> None:
-    (root / "alpha").mkdir(parents=True)
-    assert said(opened(state.RUN, run="alpha")).count("– not written by this run") == 5
-
-
-def test_the_list_and_the_package_page_have_the_same_three_marks(opened: Open, root: Path) -> None:
-    write_run(root, "alpha", items=0)
-    assert [list(cell) for cell in opened(state.RUNS).dataframe[0].value["evidence"]] == [["M ✓", "E –", "L ✓"]]
-    text = said(opened(state.PACKAGE, runs=["alpha"]))
-    assert '<th scope="col" class="">Run manifest</th>' in text
-    assert "– missing" in text
-
-
 def test_an_excerpt_has_the_wrong_lines_or_the_first(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     path.write_text("".join(f"line {number}\n" for number in range(1, 101)), "utf-8")

@@ -20,7 +20,6 @@ from synthetic import STARTED, write_rows, write_run
 from dashboard.shared import state
 from dashboard.shared.charts.curves import RunLine, curves_csv
 from dashboard.shared.files import Tail
-from evidence.imports.importing import import_run
 from evidence.layout import LOG, MANIFEST, METRICS
 from evidence.lock import RunLock
 from evidence.notes import NotesEdit, change_notes
@@ -124,19 +123,6 @@ def test_a_run_of_another_tool_shows_the_facts_of_its_files(opened: Open, root: 
         assert "trainer_state.json at /global_step (line 7)" in text
     if view == "Curves" and case == "hf_trainer":
         assert "Read from trainer_state.json, lines" in text
-
-
-def test_an_import_shows_the_facts_of_its_originals(opened: Open, root: Path) -> None:
-    imported = import_run(FOREIGN / "hf_trainer" / "folder", name="kept", root=root, now=datetime.now(UTC))
-    app = opened(state.RUN, run=imported.path.name, view="Sources")
-    assert "trainer_state.json at /global_step (line 7)" in said(app)
-    assert "Same again, but …" not in labels(app)
-
-
-def test_a_running_run_cannot_be_resumed(opened: Open, root: Path) -> None:
-    folder = write_run(root, "alpha", status="running")
-    with RunLock(folder):
-        assert "Resume" not in labels(opened(state.RUN, run="alpha"))
 
 
 # Heard also where the tests were started in the background of a shell, whose processes ignore SIGINT.
