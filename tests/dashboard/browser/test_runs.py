@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import shutil
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from browser import serving, settled
+from browser import settled
 from playwright.sync_api import Page, expect
 from synthetic import STARTED, write_run
 
@@ -48,22 +47,6 @@ def search(page: Page, text: str) -> None:
 def four_runs(root: Path) -> None:
     for number, name in enumerate(("delta", "alpha", "gamma", "beta")):
         write_run(root, name, steps=10 * (number + 1), seed=number, started=STARTED - timedelta(days=number))
-
-
-def test_many_runs_are_listed_while_they_are_read(tmp_path: Path, page: Page) -> None:
-    run = write_run(tmp_path / "runs", "run-0000", steps=500)
-    for number in range(1, 800):
-        shutil.copytree(run, tmp_path / "runs" / f"run-{number:04}")
-    with serving(tmp_path / "runs", tmp_path) as address:
-        page.goto(address)
-        bar = page.get_by_text("Showing the runs loaded so far.")
-        expect(bar).to_be_visible()
-        expect(page.locator(".st-key-runs_table [data-testid=stDataFrame]")).to_be_visible()
-        search(page, "grade:contradictory")
-        expect(page.get_by_text("800 runs in")).to_be_visible(timeout=120_000)
-        expect(bar).to_have_count(0)
-        expect(page.get_by_text("No run matches")).to_be_visible()
-        assert page.get_by_role("textbox", name="Search").input_value() == "grade:contradictory"
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The main story of each page, as a user lives it: look, sort, open, compare, launch, stop, pack, verify."""
+"""The main story of each page, as a user lives it: look, sort, open, compare, plan, launch, stop, pack, verify."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from browser import serving, settled
+from browser import choose, serving, settled
 from playwright.sync_api import Page, WebSocketRoute, expect
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from synthetic import STARTED, write_run
@@ -354,3 +354,24 @@ def test_a_run_survives_the_dashboard_and_the_next_one_stops_and_resumes_it(
         page.get_by_role("button", name="Open run").first.click()
         expect(page).to_have_url(re.compile(r"/run\?run="))
         expect(page.locator(".tp-sign", has_text="interrupted")).to_be_visible()
+
+
+LONGEST_MS = 240_000
+"""The program loads JAX and counts the rows; a busy machine takes minutes for what takes seconds."""
+
+
+@pytest.mark.slow
+def test_a_plan_starts_by_itself_and_for_each_machine_that_is_chosen(
+    address: str, root: Path, page: Page, keep
+) -> None:
+    page.goto(f"{address}/plan?source=tiny.yaml&on=t4")
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Estimate").first.click()
+    answer = page.locator(".tp-answer")
+    expect(answer).to_contain_text("Fits on one T4", timeout=LONGEST_MS)
+    expect(page.locator(".js-plotly-plot").first).to_be_visible()
+    expect(page.get_by_role("button", name="Compile for t4")).to_be_visible(timeout=LONGEST_MS)
+    choose(page, page.get_by_role("combobox", name="Machine"), "a100-40")
+    expect(answer).not_to_contain_text("one T4", timeout=LONGEST_MS)
+    settled(page)
+    keep(page, "plan")

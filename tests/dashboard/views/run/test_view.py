@@ -1,4 +1,4 @@
-"""The run page: resumed, followed, foreign and hostile runs."""
+"""The run page: from its job to its end, resumed, foreign and hostile runs; settings and figures of the machine."""
 
 from __future__ import annotations
 
@@ -15,16 +15,22 @@ from pathlib import Path
 import pytest
 from changed_schema import changed_schema, with_row_field
 from pages import Open, labels, press, said
+from queued_jobs import job_in
 from synthetic import STARTED, write_rows, write_run
 
 from dashboard.shared import state
 from dashboard.shared.charts.curves import RunLine, curves_csv
+from dashboard.shared.charts.theme import LIGHT
 from dashboard.shared.files import Tail
+from dashboard.shared.parts.progress import COMPILING
+from dashboard.views.run.sections import machine_figure, settings_frame
 from evidence.layout import LOG, MANIFEST, METRICS
 from evidence.lock import RunLock
 from evidence.notes import NotesEdit, change_notes
-from launch.jobs import enqueue, mark_started
+from evidence.run import read_run
+from launch.jobs import OUTPUT, enqueue, mark_ended, mark_started
 from launch.process import identify
+from schemas.reading import read_rows
 
 FOREIGN = Path(__file__).parents[3] / "cases" / "foreign"
 SECRET = "hf_" + "Ab1" * 12
@@ -233,3 +239,72 @@ def test_a_run_is_held_against_its_parent_and_the_one_before_it(opened: Open, ro
     app = opened(state.RUN, run="now")
     (menu,) = app.get("menu_button")
     assert list(menu.proto.options) == ["previous run: before", "best on its items: before", "another run"]
+
+
+ROWS = read_rows(Path("tests/cases/documents/valid/system_row.plain.jsonl"), "system_row").values
+"""A row of a machine with two devices, and a row without device sensors."""
+
+
+def test_each_line_is_in_the_unit_of_its_panel():
+    drawn = {(trace.yaxis or "y", trace.name): list(trace.y) for trace in machine_figure(ROWS, LIGHT).data}
+    assert drawn["y", "host memory"] == [row["host_memory_used_bytes"] / 2**30 for row in ROWS]
+    assert drawn["y", "memory of device 0"] == [8123456789 / 2**30, None]
+    assert drawn["y", "memory of device 1"] == [None, None]
+    assert drawn["y2", "load of device 0"] == [97.0, None]
+    assert drawn["y3", "waiting for data"] == [0.4, None]
+
+
+def test_a_cpu_has_no_device_lines():
+    assert not [trace.name for trace in machine_figure(ROWS[1:], LIGHT).data if "device" in trace.name]
+
+
+def test_settings_three_times_over_and_where_they_disagree(tmp_path: Path) -> None:
+    config = {"optimizer": {"name": "adafactor"}, "mesh": {"device": "auto"}}
+    run = read_run(write_run(tmp_path, "alpha", config=config, manifest={"training": {"optimizer": {"name": "adamw"}}}))
+    found = settings_frame(run).set_index("Setting")
+    assert found.loc["optimizer.name"].tolist() == ["≠", "adafactor", "adamw", "adamw", ""]
+    # auto leaves the choice to the program, and parameters cannot be split over one device.
+    assert found.loc["mesh.shard_params", "Remark"] == "Parameters cannot be sharded over one device."
+    assert found.isna().loc["optimizer.beta1", "Effective"]
+    assert found.isna().loc["model.name", "Default"]
+    assert found.loc["limits.max_minutes", "Declared"] == "null"
+    assert found.index[found["Differs"] == "≠"].tolist() == ["optimizer.name"]
+    assert "optimizer.name" in settings_frame(run, only_changed=True)["Setting"].tolist()
+    without = settings_frame(read_run(tmp_path))
+    assert without["Declared"].isna().all()
+    assert without["Effective"].isna().all()
+
+
+def stage(opened: Open) -> str:
+    app = opened(state.RUN, run="alpha")
+    (box,) = app.status
+    assert box.state == "running"
+    return box.label
+
+
+def test_before_it_has_a_folder_a_run_shows_the_state_and_output_of_its_job(opened: Open, root: Path) -> None:
+    job = job_in(root, run="alpha")
+    assert stage(opened) == "Waiting in the queue"
+    assert "The queue is not running. Open it to continue." in said(opened(state.RUN, run="alpha"))
+    with RunLock(job.folder):
+        (job.folder / "process.json").write_text(json.dumps({}))
+    (job.folder / OUTPUT).write_text(f"first line\n{COMPILING}\n")
+    assert COMPILING in said(opened(state.RUN, run="alpha"))
+    mark_ended(job.folder, 4)
+    app = opened(state.RUN, run="alpha")
+    assert not app.status
+    assert "Ended with exit code 4." in said(app)
+    assert app.code[-1].value == f"first line\n{COMPILING}"
+
+
+def test_in_its_folder_a_run_shows_its_stage_steps_and_last_log_line(opened: Open, root: Path) -> None:
+    folder = write_run(root, "alpha", steps=40, status="running")
+    rows = [json.loads(line) for line in (folder / LOG).read_text("utf-8").splitlines()]
+    with RunLock(folder):
+        assert stage(opened).startswith("Training, ")
+        app = opened(state.RUN, run="alpha")
+        assert app.get("progress")[0].proto.text.startswith("20 of 40 steps, loss ")
+        last = rows[-1] | {"event": "trained", "message": "<b>done</b>"}
+        (folder / LOG).write_text("".join(json.dumps(row) + "\n" for row in [*rows, last]))
+        assert stage(opened).startswith("Evaluating, ")
+        assert '<p class="tp-sub">&lt;b&gt;done&lt;/b&gt;</p>' in said(opened(state.RUN, run="alpha"))
