@@ -28,17 +28,6 @@ def test_no_script_is_run_but_our_own_file() -> None:
     assert [line.strip() for line in lines] == [f'st.html(HERE / "static" / "opened.html", {told}=True)']
 
 
-def test_one_run_is_listed_with_its_grade_and_score(opened: Open, root: Path) -> None:
-    write_run(root, "alpha", steps=40, items=40, correct=0.6)
-    app = opened(state.RUNS)
-    table = app.dataframe[0].value
-    assert table["run"].tolist() == ["alpha"]
-    assert [list(cell) for cell in table["grade"]] == [["● consistent"]]
-    assert table["steps"].tolist() == [40]
-    assert 0 < table["score"].iloc[0] < 100
-    assert table["interval"].iloc[0].endswith(" %")
-
-
 def test_broken_folders_are_listed_and_open(opened: Open, root: Path) -> None:
     write_run(root, "alpha")
     (root / "torn").mkdir()
@@ -68,15 +57,6 @@ def test_every_section_of_a_run_draws(opened: Open, root: Path, view: str, broke
 def test_a_run_that_is_not_there_is_named(opened: Open, root: Path) -> None:
     write_run(root, "alpha")
     assert "There is no run &lt;b&gt; in" in said(opened(state.RUN, run="<b>"))
-
-
-def test_the_filters_of_the_address_hold(opened: Open, root: Path) -> None:
-    write_run(root, "alpha", steps=40)
-    write_run(root, "beta", steps=10, mode="smoke", items=0)
-    assert opened(state.RUNS, q="steps<20").dataframe[0].value["run"].tolist() == ["beta"]
-    assert opened(state.RUNS, mode="full").dataframe[0].value["run"].tolist() == ["alpha"]
-    assert "No run matches" in said(opened(state.RUNS, q="nothing-like-it"))
-    assert "Unknown field colour" in said(opened(state.RUNS, q="colour:red"))
 
 
 def test_an_address_of_every_interface_without_a_login_shows_nothing_but_why(

@@ -121,12 +121,3 @@ def test_the_memory_of_a_whole_process_is_not_compared_with_arrays() -> None:
     )[1]
     remark = "Not compared, because the process includes Python and all libraries."
     assert memory == ("Peak memory", "–", "512.0 MiB, whole process", remark)
-
-
-@pytest.mark.parametrize(("seconds", "where"), [(150.0, "within"), (300.0, "outside")])
-def test_the_planned_step_time_beside_the_mean_one(seconds: float, where: str) -> None:
-    plan = {"time": {"step_seconds": {"low": 0.5, "likely": 1.0, "high": 2.0}}}
-    manifest = {"result": {"train_seconds": seconds}, "training": {"steps_done": 100}}
-    step = next(row for row in headline.compare_with_plan(plan, manifest) if row[0] == "Step time")
-    assert step[1:3] == ("1.0 s (0.5 s to 2.0 s)", f"{seconds / 100:.1f} s")
-    assert step[3] == f"{seconds / 100:.2f} × the likely time, {where} the planned range."
