@@ -52,10 +52,10 @@ def draw_configuration(run: Run) -> None:
     """Draw the declared, the effective and the default value of every setting."""
     only = st.toggle("Only changed settings", key="changed", bind="query-params")
     frame = settings_frame(run, only_changed=only)
-    if differing := frame["Differs"].astype(bool).sum():
+    if differing := frame["Differs"].notna().sum():
         markup.note(f"≠ {quantity(differing, 'setting')} took effect with another value than declared.")
     st.dataframe(
-        frame.dropna(axis=1, how="all"),
+        frame.dropna(axis=1, how="all").fillna({"Differs": "", "Remark": ""}),
         hide_index=True,
         height=600,
         placeholder=formats.NOTHING,
@@ -76,11 +76,11 @@ def settings_frame(run: Run, *, only_changed: bool = False) -> pd.DataFrame:
             rows.append(
                 {
                     "Setting": setting.dotted,
-                    "Differs": "≠" if differs else "",
+                    "Differs": "≠" if differs else None,
                     "Declared": strip_invisible(format_yaml(declared)) if is_declared else None,
                     "Effective": strip_invisible(format_yaml(found.effective)) if found and found.pointer else None,
                     "Default": None if setting.required else format_yaml(setting.default),
-                    "Remark": (found.remark if found else None) or "",
+                    "Remark": found.remark if found else None,
                 }
             )
     return pd.DataFrame(rows, columns=["Setting", "Differs", "Declared", "Effective", "Default", "Remark"])

