@@ -101,7 +101,6 @@ def draw_curves(lines: Sequence[RunLine], *, key: str, name: str) -> None:
         with st.popover("Export", icon=":material/download:"):
             csv = f"{name}-curves.csv"
             markup.download("CSV, every row", lambda: curves_csv(lines), csv, mime="text/csv", icon=None)
-
             for_print = st.toggle("For print", key="print", help="Draw on white paper and save as SVG.")
             st.caption(f"The camera above the curves saves them as {'SVG' if for_print else 'PNG'}.")
         zoomed = (names, options.x)
