@@ -1,14 +1,7 @@
-"""Who can reach the dashboard, and who may do what there.
+"""Who can reach the dashboard, and who may do what there (docs/guides/dashboard.md).
 
-The dashboard starts processes, so without a login only this machine may reach it. With a login, operators start, stop,
-pack and annotate runs, and viewers see everything. The `[roles]` section of Streamlit's secrets file lists both by
-e-mail address, `*@example.com` for a whole domain:
-
-    [roles]
-    operators = ["ann@example.com"]
-    viewers = ["*@example.com"]
-
-Users in neither list see nothing: with most providers anyone in the world can log in.
+The dashboard starts processes, so without a login only this machine may reach it. With a login, users in neither list
+of the `[roles]` section see nothing: with most providers anyone in the world can log in.
 """
 
 from __future__ import annotations

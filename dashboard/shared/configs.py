@@ -5,17 +5,14 @@ The files are read without the trainer, which the dashboard does not import.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import dashboard
-from dashboard.shared import form
 from evidence.layout import CONFIG
-from schemas.reading import get_number, get_path
 from schemas.validate import read_document
 
 SHIPPED = Path(dashboard.__file__).parent.parent / "trainer" / "configs"
@@ -26,27 +23,11 @@ _OVERLAY_PREFIX = "smoke_"
 _FIRST, _QUICK = "demo", "tiny.yaml"
 _SMOKE_STEPS = 2
 
-_OF_SMOKE = frozenset({"name", "mode", "model.shape", "limits.steps", "recording.log_every_steps"})
-"""Settings that `make_smoke_config` replaces."""
-
-_OF_SMALL = frozenset(
-    {
-        "model.weights",
-        "data.generated_rows",
-        "batch.microbatch_size",
-        "batch.accumulation_steps",
-        "evaluation.max_new_tokens",
-        "evaluation.batch_size",
-    }
-)
-"""Settings that the trainer also replaces if it makes the model of a smoke test small."""
-
 DATA_SUFFIXES = ("jsonl", "parquet", "txt")
 _MAX_FOUND, _MAX_ENTRIES = 50, 2_000
 
 
-@dataclass(frozen=True, kw_only=True)
-class StartConfig:
+class StartConfig(NamedTuple):
     """A configuration to start from, with its name on the page: `tiny.yaml` or `same as demo-2026…`."""
 
     key: str
@@ -65,15 +46,10 @@ def runs_in_keys(keys: Iterable[str]) -> set[str]:
 
 def sources(runs: Iterable[Path] = ()) -> list[StartConfig]:
     """Return the shipped configurations, then the `config.yaml` of each run folder."""
-    shipped = [
-        StartConfig(key=path.name, path=path)
-        for path in sorted(SHIPPED.glob("*.yaml"), key=lambda path: (path.stem != _FIRST, path.stem))
-        if not path.name.startswith(_OVERLAY_PREFIX)
-    ]
-    earlier = [
-        StartConfig(key=same_as(folder.name), path=folder / CONFIG) for folder in runs if (folder / CONFIG).is_file()
-    ]
-    return [*shipped, *earlier]
+    shipped = sorted(SHIPPED.glob("*.yaml"), key=lambda path: (path.stem != _FIRST, path.stem))
+    complete = [StartConfig(path.name, path) for path in shipped if not path.name.startswith(_OVERLAY_PREFIX)]
+    earlier = [StartConfig(same_as(run.name), run / CONFIG) for run in runs]
+    return [*complete, *(source for source in earlier if source.path.is_file())]
 
 
 def read(source: StartConfig) -> dict[str, Any]:
@@ -93,56 +69,24 @@ def make_smoke_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def quick_smoke() -> dict[str, Any]:
-    """Return the configuration of the one-click smoke test."""
-    return {**read(next(source for source in sources() if source.key == _QUICK)), "name": "smoke", "mode": "smoke"}
-
-
-def full_run_parameters(
-    smoke: Mapping[str, Any], run: str, *, full_runs: Sequence[Path] = (), queued: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """Return the parameters of the Launch page for the full run of a smoke test.
-
-    The source is the shipped configuration or full run that has the same settings, or else the smoke test itself with
-    its original size.
-
-    Args:
-        smoke: Configuration of the smoke test.
-        run: Name of the smoke test.
-        full_runs: Folders of full runs to compare with.
-        queued: Configuration that was queued, or None if it is not known.
-    """
-    is_small = get_path(smoke, "model", "shape") == "small"
-    replaced = _OF_SMOKE | (_OF_SMALL if is_small else frozenset())
-    for source in sources(full_runs):
-        full = form.fill_defaults(read(source))
-        differing = {setting.dotted for setting, *_ in form.differing_fields(form.fill_defaults(smoke), full)}
-        if full["limits"]["steps"] > _SMOKE_STEPS and differing <= replaced:
-            return {"source": source.key}
-    steps = get_number(smoke, "limits", "steps") or 0
-    if steps <= _SMOKE_STEPS:
-        steps = form.field("limits.steps").default
-    name = str(smoke.get("name", "")).removesuffix("smoke").rstrip("-") or "full"
-    before = [text for text in form.assignments(smoke, queued or smoke) if text.partition("=")[0] in _OF_SMALL]
-    return {
-        "source": same_as(run),
-        "set": [f"name={name}", "mode=full", "model.shape=own", f"limits.steps={steps:.0f}", *before],
-    }
+    """Return the configuration of the one-click smoke run."""
+    return {**read(StartConfig(_QUICK, SHIPPED / _QUICK)), "name": "smoke", "mode": "smoke"}
 
 
 def local_models(folder: Path) -> list[str]:
     """Return GGUF files and model folders in a folder and its subfolders, as a configuration names them."""
-    found = (
-        path
-        for path in _entries(folder)
-        if (path.suffix.lower() == ".gguf" and path.is_file())
-        or (path.is_dir() and (path / "config.json").is_file() and any(path.glob("*.safetensors")))
-    )
-    return _names(folder, found)
+
+    def is_model(path: Path) -> bool:
+        if path.is_dir():
+            return (path / "config.json").is_file() and any(path.glob("*.safetensors"))
+        return path.suffix.lower() == ".gguf" and path.is_file()
+
+    return _names(folder, filter(is_model, _entries(folder)))
 
 
 def local_datasets(folder: Path, uploads: Path) -> list[str]:
     """Return data files in a folder and its subfolders, and uploaded ones, as a configuration names them."""
-    files = (path for path in chain(_entries(folder), _children(uploads)) if path.is_file())
+    files = (path for path in chain(_entries(folder), sorted(uploads.glob("*"))) if path.is_file())
     return _names(folder, (path for path in files if path.suffix.lower().lstrip(".") in DATA_SUFFIXES))
 
 
@@ -152,15 +96,7 @@ def _names(folder: Path, found: Iterable[Path]) -> list[str]:
     ]
 
 
-def _entries(folder: Path) -> Iterator[Path]:
-    children = _children(folder)
-    below = (path for child in children if child.is_dir() and not child.is_symlink() for path in _children(child))
-    return islice(chain(children, below), _MAX_ENTRIES)
-
-
-def _children(folder: Path) -> list[Path]:
-    """Return what a folder contains, without hidden files; nothing if it cannot be read."""
-    try:
-        return sorted(islice((path for path in folder.iterdir() if not path.name.startswith(".")), _MAX_ENTRIES))
-    except OSError:
-        return []
+def _entries(folder: Path) -> list[Path]:
+    """Return what a folder and its subfolders contain, without hidden files and linked folders."""
+    found = (path for path in chain(folder.glob("[!.]*"), folder.glob("[!.]*/[!.]*")) if not path.parent.is_symlink())
+    return sorted(islice(found, _MAX_ENTRIES))

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -52,13 +52,9 @@ class Series:
         column = self.columns[name]
         return float(column[-1]) if len(column) and math.isfinite(column[-1]) else None
 
-    def find_row(self, step: float) -> int:
-        """Return the index of the last row up to a step, or -1."""
-        return int(np.searchsorted(self.columns["step"], step, side="right")) - 1
-
     def up_to(self, step: float, *, after_seconds: float) -> Series:
         """Return the rows up to a step, with `after_seconds` added to their time."""
-        end = self.find_row(step) + 1
+        end = int(np.searchsorted(self.columns["step"], step, side="right"))
         if end == self.rows and not after_seconds:
             return self
         columns = {name: column[:end] for name, column in self.columns.items()}
@@ -67,11 +63,9 @@ class Series:
     @staticmethod
     def concatenate(parts: Sequence[Series]) -> Series | None:
         """Concatenate series; None if the list is empty."""
-        if not parts:
-            return None
-        return Series(
-            columns={name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns}
-        )
+        names = parts[0].columns if parts else ()
+        columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in names}
+        return Series(columns=columns) if parts else None
 
 
 class Tail:
@@ -118,11 +112,11 @@ class Tail:
                 if not is_complete and not self._is_skipping and len(line) < LONGEST_LINE_BYTES:
                     return  # The writer has not finished it.
                 self._offset += len(line)
+                self._series = None
                 if is_complete and not self._is_skipping:
                     yield line
                 elif not self._is_skipping:
                     self._unread += 1
-                    self._series = None
                 self._is_skipping = not is_complete
 
     def _add(self, line: bytes) -> None:
@@ -130,14 +124,12 @@ class Tail:
             self._values.extend(_parse_row(line))
         except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
             self._unread += bool(line.strip())
-        self._series = None
 
     def _as_series(self) -> Series:
         names = (*number_names(), "seconds")
         table = np.asarray(self._values).reshape(-1, len(names)).T.copy()
-        seconds = table[-1]
-        known = seconds[np.isfinite(seconds)]
-        seconds -= known[0] if len(known) else 0.0
+        known = table[-1][np.isfinite(table[-1])]
+        table[-1] -= known[0] if len(known) else 0.0
         table.flags.writeable = False
         return Series(columns=dict(zip(names, table, strict=True)), unread=self._unread)
 
@@ -161,19 +153,12 @@ TAIL_BYTES = 4 * 2**20
 """Bytes read from the end of a log."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LogTail:
-    """Records from the end of a log.
+class LogTail(NamedTuple):
+    """Records from the end of a log in its order, the number of lines that are not records, and whether it is cut."""
 
-    Attributes:
-        records: The records in the order of the file.
-        unread: Number of lines that are not records.
-        is_cut: Whether the log has earlier lines, which were not read.
-    """
-
-    records: tuple[dict[str, Any], ...]
-    unread: int
-    is_cut: bool
+    records: Sequence[dict[str, Any]] = ()
+    unread: int = 0
+    is_cut: bool = False
 
 
 def read_log(path: Path) -> LogTail:
@@ -184,15 +169,15 @@ def read_log(path: Path) -> LogTail:
             file.seek(start)
             lines = file.read(TAIL_BYTES).split(b"\n")[bool(start) : -1]
     except OSError:
-        return LogTail(records=(), unread=0, is_cut=False)
+        return LogTail()
     records, unread = [], 0
-    for line in lines:
+    for line in filter(bytes.strip, lines):
         try:
-            record = json.loads(line) if line.strip() else {}
+            record = json.loads(line)
         except (ValueError, RecursionError):
             record = None
-        if record and isinstance(record, dict):
+        if isinstance(record, dict):
             records.append(record)
-        elif record != {}:
+        else:
             unread += 1
-    return LogTail(records=tuple(records), unread=unread, is_cut=start > 0)
+    return LogTail(records, unread, is_cut=start > 0)

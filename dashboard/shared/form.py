@@ -12,16 +12,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from evidence.effective import compare_settings
 from evidence.layout import CONFIG
-from evidence.run import Run
 from schemas.catalog import DATASETS, EVAL_SETS, GYM, MODELS, VERSION, schema
 from schemas.problems import Problem, pointer_to, problem_of
 from schemas.reading import get_path, get_str, os_error_problem
 from schemas.validate import check_value
 
+Kind = Literal["choice", "switch", "integer", "number", "text"]
+Key = tuple[str, ...]
 KIND = "train_config"
-ESSENTIAL = (
+ESSENTIAL: tuple[Key, ...] = (
     ("name",),
     ("mode",),
     ("model", "name"),
@@ -34,25 +34,22 @@ ESSENTIAL = (
 )
 """Settings that have their own widget."""
 
-BUILT_IN: Mapping[tuple[str, ...], tuple[str, str, tuple[str, ...]]] = {
+BUILT_IN: Mapping[Key, tuple[str, str, tuple[str, ...]]] = {
     ("model", "name"): ("TP040", "model", MODELS),
     ("data", "dataset"): ("TP010", "dataset", DATASETS),
     ("evaluation", "eval_set"): ("TP010", "evaluation set", EVAL_SETS),
 }
 """Problem code, noun and built-in names of each setting that names something."""
-
-_REMOTE: Mapping[tuple[str, ...], str] = {
+_REMOTE: Mapping[Key, str] = {
     ("model", "name"): r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?",
     ("data", "dataset"): f"{GYM}.*",
 }
 """Names that the trainer downloads or generates."""
 
+
 _MAX_INTEGER = 2**53 - 1
 """The largest integer that a browser represents exactly."""
 _MAX_ASSIGNMENTS, _MAX_LENGTH, _MAX_NUMBER_LENGTH = 64, 500, 64
-
-Kind = Literal["choice", "switch", "integer", "number", "text"]
-Key = tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,10 +83,10 @@ class FormField:
             return self.nullable or self.required  # a required key starts empty
         if self.kind == "choice":
             return value in self.options
+        if isinstance(value, bool) or self.kind == "switch":
+            return self.kind == "switch" and isinstance(value, bool)
         if self.kind == "text":
             return isinstance(value, str)
-        if self.kind == "switch" or isinstance(value, bool):
-            return self.kind == "switch" and isinstance(value, bool)
         return isinstance(value, int if self.kind == "integer" else int | float) and abs(value) <= _MAX_INTEGER
 
     def parse(self, text: str | None) -> Any:
@@ -149,9 +146,6 @@ def _field(path: Key, node: Mapping[str, Any], *, required: bool) -> FormField:
 def field(dotted: str) -> FormField:
     """Return the setting of a dotted key."""
     return next(each for each in fields() if each.dotted == dotted)
-
-
-# Values
 
 
 def has_key(config: Mapping[str, Any] | None, path: Key) -> bool:
@@ -218,9 +212,6 @@ def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-# Assignments such as `optimizer.learning_rate=0.002`, as `--set` takes them
-
-
 def assignments(start: Mapping[str, Any], edited: Mapping[str, Any]) -> list[str]:
     """Return the assignments that turn one configuration into another, in the order of the schema."""
     found = differing_fields(fill_defaults(start), fill_defaults(edited))
@@ -236,14 +227,6 @@ def parse_assignments(texts: Iterable[str]) -> dict[Key, Any]:
         if equals and (setting := known.get(name.strip())) and setting.has_type(value := setting.parse(written)):
             found[setting.path] = value
     return found
-
-
-def has_assignments(config: Mapping[str, Any], texts: Iterable[str]) -> bool:
-    """Return whether a complete configuration already has the assigned values."""
-    return all(get_path(config, *path) == value for path, value in parse_assignments(texts).items())
-
-
-# Problems
 
 
 def problems(config: Mapping[str, Any]) -> list[Problem]:
@@ -273,48 +256,3 @@ def absent(config: Mapping[str, Any], *, file: str) -> Iterator[Problem]:
             why=f"Relative paths start at {Path.cwd()}, where the dashboard was started." if is_relative else None,
             expected=f"a built-in name ({', '.join(built_in)}) or a path",
         )
-
-
-# Settings of a run
-
-
-@dataclass(frozen=True, kw_only=True)
-class SettingRow:
-    """A setting of a run, with values as text, or None.
-
-    Attributes:
-        declared: Value in `config.yaml`.
-        effective: Value that was read back from the program that ran.
-        default: Value if the key is missing.
-        differs: Whether the effective value differs from the declared one.
-        is_changed: Whether the declared value differs from the default.
-    """
-
-    key: str
-    declared: str | None
-    effective: str | None
-    default: str | None
-    differs: bool
-    is_changed: bool
-    remark: str
-
-
-def run_settings(run: Run) -> list[SettingRow]:
-    """Return every setting of a run."""
-    compared = compare_settings(run.config, run.manifest)
-    rows = []
-    for setting in fields():
-        declared, found = get_path(run.config, *setting.path), compared.get(setting.dotted)
-        is_declared = has_key(run.config, setting.path)
-        rows.append(
-            SettingRow(
-                key=setting.dotted,
-                declared=format_yaml(declared) if is_declared else None,
-                effective=format_yaml(found.effective) if found and found.pointer else None,
-                default=None if setting.required else format_yaml(setting.default),
-                differs=found is not None and found.state == "differs",
-                is_changed=is_declared and declared != setting.default,
-                remark=(found.remark if found else None) or "",
-            )
-        )
-    return rows

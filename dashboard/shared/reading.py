@@ -1,4 +1,4 @@
-"""Read runs and jobs for the pages: kept between reruns, shared by all visitors, and read again when a file changes."""
+"""Read runs and jobs for the pages: kept between reruns, shared by all users, and read again when a file changes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import streamlit as st
 
 from dashboard.shared import configs, state
-from dashboard.shared.files import LogTail, Series, Tail, read_log
-from dashboard.shared.shared_index import POLL_SECONDS, SharedIndex, is_news
+from dashboard.shared.files import Series, Tail
+from dashboard.shared.shared_index import POLL_SECONDS, SharedIndex, is_changed
 from dashboard.shared.state import root
 from dashboard.shared.tables.runs import RunTable
 from dashboard.shared.words import JOBS, STATUSES, plain
@@ -75,7 +75,7 @@ def changed_runs(shown: Sequence[RunSummary]) -> list[str]:
     outdated = [run.path.name for run in shown if not index.index.is_current(run.path)]
     if outdated:
         index.request()
-    graded_again = [name for run in shown if is_news(run, now.get(name := run.path.name))]
+    graded_again = [name for run in shown if is_changed(run, now.get(name := run.path.name))]
     return list(dict.fromkeys([*outdated, *graded_again]))
 
 
@@ -108,11 +108,6 @@ def find_continuation(name: str, known: Mapping[str, RunSummary]) -> str | None:
 def load_series(folder: Path) -> Series:
     """Return the metrics of a run up to now; only new rows are read."""
     return _keep("series", folder, lambda: Tail(folder / METRICS)).series()
-
-
-def load_log(folder: Path) -> LogTail:
-    """Return the end of a run's log."""
-    return read_log(folder / LOG)
 
 
 def load_run(folder: Path) -> Run:
@@ -149,7 +144,7 @@ def signature(folder: Path) -> str:
     return str(folder_state(str(folder)))
 
 
-def reader_zone() -> tzinfo:
+def browser_timezone() -> tzinfo:
     """Return the time zone of the browser, or UTC if it is unknown."""
     try:
         return ZoneInfo(st.context.timezone or "UTC")
@@ -169,7 +164,7 @@ def _index(root: str) -> SharedIndex:
 
 
 def _keep(kind: str, key: object, build: Callable[[], T]) -> T:
-    """Return what `build` returned for this key, to any visitor."""
+    """Return what `build` returned for this key, to any user."""
     kept: T = _cached(kind, str(key), build)
     return kept
 
@@ -218,7 +213,7 @@ def _tick(shown: Sequence[RunSummary], drawn: tuple[int | None, list[str], str |
 
 
 def _announce() -> None:
-    """Show a toast for each run that is new or has ended since this visitor's last look."""
+    """Show a toast for each run that is new or has ended since this user's last look."""
     index = shared_index()
     if not index.is_whole:
         return

@@ -1,4 +1,4 @@
-"""The index of runs that all visitors share, refreshed by one thread.
+"""The index of runs that all users share, refreshed by one thread.
 
 Pages show the runs of the last refresh and request the next one, so nothing is scanned while no page is open.
 """
@@ -100,10 +100,10 @@ class SharedIndex:
         number, began = self.request(), time.monotonic()
         while not self._wait(number, min(patience, _STEP_SECONDS)):
             snapshot = Snapshot(self.version, self.runs)
-            missing = named - {run.path.name for run in snapshot.runs}
-            if missing:  # They may have been read by the refresh that has not ended.
+            if named - {run.path.name for run in snapshot.runs}:
+                # They may have been read by the refresh that has not ended.
                 snapshot = Snapshot(self.version, self.index.partial())
-                missing = named - {run.path.name for run in snapshot.runs}
+            missing = named - {run.path.name for run in snapshot.runs}
             enough = patience
             if not self.is_whole:  # A single run may take long: then fewer runs are enough.
                 enough = max(patience, FIRST_SECONDS if len(snapshot.runs) >= FIRST_RUNS else 3 * FIRST_SECONDS)
@@ -151,12 +151,12 @@ class SharedIndex:
             self.version += 1
 
     def _publish(self, runs: Sequence[RunSummary]) -> None:
-        has_changed = not self.is_whole or len(runs) != len(self._runs) or any(map(is_news, self._runs, runs))
+        has_changed = not self.is_whole or len(runs) != len(self._runs) or any(map(is_changed, self._runs, runs))
         self._runs = runs
         self.version += has_changed
 
 
-def is_news(before: RunSummary, now: RunSummary | None) -> bool:
+def is_changed(before: RunSummary, now: RunSummary | None) -> bool:
     """Return whether a run is gone, or differs in more than the progress of a run that is still running."""
 
     def identity(run: RunSummary) -> object:

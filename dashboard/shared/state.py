@@ -1,6 +1,6 @@
 """The root of runs, the pages, and what the address says about them.
 
-The root comes from the command line (`-- --root DIR`), the same for every visitor. Everything else that matters (page,
+The root comes from the command line (`-- --root DIR`), the same for every user. Everything else that matters (page,
 runs, filters, axes) is in the address, so that a view can be sent to someone; widgets bind their parameters by key.
 """
 
@@ -9,20 +9,19 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 DEFAULT_ROOT = "submission_runs"
-_PAGE, _ARRIVED, _DIALOG = "current page", "page was just opened", "a dialog is open"
+_PAGE, _ARRIVED = "current page", "page was just opened"
+DIALOG = "a dialog is open"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Page:
-    """A page: its file, and its title and address."""
+class Page(NamedTuple):
+    """A page: its file, title, icon and address, and whether it is the first."""
 
     file: str
     title: str
@@ -31,12 +30,12 @@ class Page:
     is_first: bool = False
 
 
-RUNS = Page(file="views/runs.py", title="Runs", icon=":material/table_rows:", url_path="", is_first=True)
-RUN = Page(file="views/run/view.py", title="Run", icon=":material/show_chart:", url_path="run")
-COMPARE = Page(file="views/compare/view.py", title="Compare", icon=":material/compare_arrows:", url_path="compare")
-LAUNCH = Page(file="views/launch.py", title="Launch", icon=":material/play_circle:", url_path="launch")
-PLAN = Page(file="views/plan.py", title="Plan", icon=":material/calculate:", url_path="plan")
-PACKAGE = Page(file="views/package.py", title="Package", icon=":material/inventory_2:", url_path="package")
+RUNS = Page("views/runs.py", "Runs", ":material/table_rows:", "", is_first=True)
+RUN = Page("views/run/view.py", "Run", ":material/show_chart:", "run")
+COMPARE = Page("views/compare/view.py", "Compare", ":material/compare_arrows:", "compare")
+LAUNCH = Page("views/launch.py", "Launch", ":material/play_circle:", "launch")
+PLAN = Page("views/plan.py", "Plan", ":material/calculate:", "plan")
+PACKAGE = Page("views/package.py", "Package", ":material/inventory_2:", "package")
 PAGES = (RUNS, RUN, COMPARE, PLAN, LAUNCH, PACKAGE)
 
 
@@ -61,7 +60,7 @@ def arrive(url_path: str) -> None:
     """Note which page a script run draws, before it draws it."""
     st.session_state[_ARRIVED] = st.session_state.get(_PAGE) != url_path
     st.session_state[_PAGE] = url_path
-    st.session_state.pop(_DIALOG, None)
+    st.session_state.pop(DIALOG, None)
 
 
 def has_arrived() -> bool:
@@ -69,19 +68,14 @@ def has_arrived() -> bool:
     return bool(st.session_state.get(_ARRIVED))
 
 
-def open_dialog() -> None:
-    """Note that a dialog is open, until it is closed or the whole script reruns."""
-    st.session_state[_DIALOG] = True
-
-
 def close_dialog() -> None:
     """Note that the dialog is closed."""
-    st.session_state.pop(_DIALOG, None)
+    st.session_state.pop(DIALOG, None)
 
 
 def has_dialog() -> bool:
     """Return whether a dialog is open, as its function noted."""
-    return bool(st.session_state.get(_DIALOG))
+    return bool(st.session_state.get(DIALOG))
 
 
 def restore_address(name: str) -> None:

@@ -5,26 +5,21 @@ Text in a Markdown command of Streamlit goes through `plain`; text in HTML goes 
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
-from difflib import SequenceMatcher
 from typing import Any, Literal
+
+import pandas as pd
 
 from evidence.bundle.secrets import hide_secrets, strip_invisible
 from evidence.grade import GRADES as GRADE_NAMES
-from evidence.grade import GradeName
+from evidence.grade import NEXT_STEPS, GradeName
 from evidence.report import CARDS, IN_THEIR_PLACE, LOGS_CARD, MANIFEST_CARD, SUMMARY_CARD, DocumentState, Seal
-from schemas import formats
 from schemas.formats import NOTHING, quantity
 from schemas.reading import get_str, parse_time
 
-Kind = Literal["same", "missing", "added"]
-LONGEST = 2000
-"""Letters up to which the difference of two texts is computed; it takes quadratic time."""
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#+!|~$:^=.-])")
 _LONGEST_SECRET = 8192
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -36,17 +31,6 @@ def plain(text: str) -> str:
     Colons, dollars and brackets are escaped too: Streamlit gives `:red[…]`, `:material/…:` and `$…$` a meaning.
     """
     return _MARKDOWN.sub(r"\\\1", strip_invisible(text).replace("\n", " "))
-
-
-def findable(names: Iterable[str]) -> list[str]:
-    """Sort dotted names for a select box, so that a last part comes before longer ones that contain it.
-
-    Example:
-        >>> findable(["optimizer.final_learning_rate_fraction", "optimizer.learning_rate", "seed"])
-        ['optimizer.learning_rate', 'seed', 'optimizer.final_learning_rate_fraction']
-    """
-    ends = {name: name.rpartition(".")[2] for name in names}
-    return sorted(ends, key=lambda name: (sum(end in ends[name] for end in set(ends.values())), name))
 
 
 def shorten(text: str, length: int) -> str:
@@ -78,35 +62,10 @@ def csv_cell(value: object) -> object:
     return f"'{whole}" if whole.startswith(_FORMULA) else whole
 
 
-def csv_text(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table as CSV without formulas; None and NaN give an empty cell."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([csv_cell(cell) for cell in head])
-    writer.writerows([("" if value is None or value != value else csv_cell(value)) for value in row] for row in rows)
-    return out.getvalue()
-
-
-def difference(expected: str, got: str) -> Iterator[tuple[Kind, str]]:
-    """Yield the pieces of two texts in reading order.
-
-    For `118 km` and `181 km`: `("missing", "1")`, `("same", "18")`, `("added", "1")`, `("same", " km")`. Texts of more
-    than `LONGEST` letters are one piece each, unless they are equal.
-    """
-    if expected == got:
-        yield "same", expected
-        return
-    whole = [("replace", 0, len(expected), 0, len(got))]
-    is_long = max(len(expected), len(got)) > LONGEST
-    pieces = whole if is_long else SequenceMatcher(a=expected, b=got, autojunk=False).get_opcodes()
-    for tag, start, end, other_start, other_end in pieces:
-        if tag == "equal":
-            yield "same", expected[start:end]
-            continue
-        if end > start:
-            yield "missing", expected[start:end]
-        if other_end > other_start:
-            yield "added", got[other_start:other_end]
+def csv_text(frame: pd.DataFrame) -> str:
+    """Return a table as CSV without formulas; tuples are joined by spaces."""
+    joined = frame.astype(object).map(lambda cell: " ".join(map(str, cell)) if isinstance(cell, tuple) else cell)
+    return joined.map(csv_cell).rename(columns=csv_cell).to_csv(index=False)
 
 
 Tone = Literal["good", "fair", "poor", "bad", "quiet"]
@@ -241,20 +200,6 @@ _LETTERS: Mapping[str, str] = {MANIFEST_CARD: "M", SUMMARY_CARD: "E", LOGS_CARD:
 LADDER: tuple[GradeName, ...] = tuple(reversed(GRADE_NAMES[: GRADE_NAMES.index("template") + 1]))
 """The grades from lowest to highest; a contradictory run is not on the ladder."""
 
-LIFTS: Mapping[GradeName, str] = {
-    "verified": "This is the highest grade.",
-    "consistent": "Replay the run here, or get a signed receipt from someone you trust.",
-    "measured": "Supply what is missing, or run again with it.",
-    "partial": "Finish the run, or restore what is missing.",
-    "template": "Train: nothing was measured yet.",
-    "contradictory": "Restore the files that the run wrote. View shows where each contradiction is.",
-    "not a run": "Choose a folder that a run wrote.",
-}
-"""How a run of a grade can reach a higher one."""
-_LIFTS_FOREIGN = (
-    "Run the same training with trainproof. Runs of other tools have neither hashes nor rows to recompute from."
-)
-
 
 def cards(documents: Sequence[DocumentState]) -> dict[str, list[DocumentState]]:
     """Group documents by the card that shows them."""
@@ -284,14 +229,6 @@ def _mark(title: str, mark: str) -> str:
     return f"{_LETTERS[title]} {MARKS[mark].symbol}"
 
 
-def brief(documents: Sequence[DocumentState]) -> str:
-    """Return the state of a card for a table cell: `✓ valid, 2,831 rows`."""
-    mark = merge_marks(documents)
-    rows = sum(document.rows or 0 for document in documents)
-    text = quantity(sum(document.errors for document in documents), "error") if mark == "wrong" else mark
-    return f"{MARKS[mark].symbol} {text}" + (f", {formats.count(rows)} rows" if rows and documents[0].schema else "")
-
-
 def format_state(document: DocumentState) -> str:
     """Return the state of a document as a line: `✓ valid · 31 rows · hash ✓ matches`."""
     if document.mark == "another tool's":
@@ -316,16 +253,12 @@ def format_schemas(documents: Sequence[DocumentState]) -> str:
 
 def advice_for_grade(grade: GradeName, *, is_foreign: bool) -> str:
     """Return how a run can reach a higher grade."""
-    return _LIFTS_FOREIGN if is_foreign and grade == "measured" else LIFTS[grade]
+    if is_foreign and grade == "measured":
+        return "Run the same training with trainproof. Other tools record no hashes, and no rows to recompute from."
+    return NEXT_STEPS[grade]
 
 
 def date_and_time(text: str | None, zone: tzinfo = UTC) -> str:
     """Format a stated time to the second: `2026-11-20 15:30:12`."""
     time = parse_time(text or "")
     return NOTHING if time is None else f"{time.astimezone(zone):%Y-%m-%d %H:%M:%S}"
-
-
-def clock(text: str | None, zone: tzinfo = UTC) -> str:
-    """Format the time of day of a stated time: `15:30:12`."""
-    time = parse_time(text or "")
-    return NOTHING if time is None else f"{time.astimezone(zone):%H:%M:%S}"

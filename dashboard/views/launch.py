@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-import signal
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,8 @@ import streamlit as st
 
 from dashboard.shared import configs, form, reading, state
 from dashboard.shared.configs import StartConfig
-from dashboard.shared.form import FormField, format_yaml
-from dashboard.shared.parts import config_form, course, gate, markup, plan_answer, problems, run_box
+from dashboard.shared.form import FormField
+from dashboard.shared.parts import config_form, gate, markup, plan_answer, problems, progress, run_box
 from dashboard.shared.parts.gate import may_operate, trying
 from dashboard.shared.parts.plan_answer import PlanQuestion
 from dashboard.shared.tables import planned
@@ -28,10 +28,9 @@ from launch.places import PLACES
 from launch.process import format_command
 from launch.queue import can_resume
 from schemas.formats import count, short_count, size
-from schemas.problems import Problem
 from schemas.reading import get_number, get_objects, get_str, write_yaml
 
-_FULL, _SMOKE = "Full run", "Smoke test (2 steps)"
+_FULL, _SMOKE = "Full run", "Smoke run (2 steps)"
 READ = PlanQuestion(options=tasks.CHECK, label="Loading the model and the data")
 HERE = (
     PlanQuestion(options=("--quick",), label="Estimating from formulas"),
@@ -49,74 +48,57 @@ def page() -> None:
     root = state.root()
     markup.heading("Launch", lines=["Runs keep going if you close this page."])
     gate.viewer_note()
-    if reading.jobs():
-        show_queue(root)
+    if jobs := reading.jobs():
+        is_active = any(not job.has_ended for job in jobs)
+        st.fragment(run_every=TICK_SECONDS if is_active else None)(_draw_jobs)(root, was_active=is_active)
         st.header("Start another run", anchor=False)
-    source = _source()
+    source = _choose_source()
     if source is None:
         markup.empty("No configuration found", f"None in {configs.SHIPPED}, and no run has one.")
         return
-    start = configs.read(source)
     form_side, result_side = st.columns([3, 2], gap="large")
     with form_side:
         markup.step(1, "Configuration")
-        config_form.read_address(source.key)
-        edited = config_form.show(source.key, start)
-        config_form.write_address(start, edited)
-        _name_button(source.key, start, edited)
+        edited = config_form.draw_form(source.key, configs.read(source))
         facts = st.container()
     with result_side:
         markup.step(2, "Memory and time")
-        resolved = form.fill_defaults(_full_or_smoke(edited))
-        checked = plan_answer.answers(root, resolved, (READ,))[READ.options].answer
+        resolved = form.fill_defaults(_choose_mode(edited))
+        checked = plan_answer.load_answer(resolved, READ)
         found = form.problems(resolved)
         is_valid = not any(problem.severity == "error" for problem in found)
-        plan = _plan(resolved, checked, is_valid=is_valid)
+        plan = _draw_plan(resolved, checked, is_valid=is_valid)
         if is_valid and checked is not None:
             found += planned.problems(checked)
         problems.show(found)
         if plan is not None:
-            plan_answer.advice(plan, source=source.key, config=resolved)
-            plan_answer.findings(plan)
-            plan_answer.memory_picture(plan, key="launch_memory")
-            plan_answer.largest_parts(plan)
-            if planned.time_parts(plan):
-                plan_answer.session_picture(plan, key="launch_session")
+            plan_answer.draw_advice(plan, source=source.key, config=resolved)
+            problems.show(planned.problems(plan))
+            plan_answer.draw_memory(plan, key="launch_memory")
+            plan_answer.draw_time(plan)
         below = st.container()
     with facts:
-        show_data(source.key, checked)
-    force = gate.may_operate() and _start_bar(resolved, plan, found)
+        _draw_data(source.key, checked)
+    force = gate.may_operate() and _draw_start(
+        resolved, plan, is_valid=not any(one.severity == "error" for one in found)
+    )
     with below:
-        _command(resolved, force=force)
+        _draw_command(resolved, force=force)
 
 
-def _source() -> StartConfig | None:
+def _choose_source() -> StartConfig | None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        source = run_box.choose()
+        source = run_box.choose_source()
         is_new = source is not None and not reading.jobs() and gate.may_operate()
-        if is_new and st.button("Start a smoke test now", icon=":material/play_arrow:"):
+        if is_new and st.button("Start a smoke run now", icon=":material/play_arrow:"):
             gate.start(configs.quick_smoke())
         if source is not None and st.button("Where else does it fit?", icon=":material/calculate:"):
             state.go(state.PLAN)  # its source box shows the same source
     return source
 
 
-def _name_button(source: str, start: Mapping[str, Any], edited: Mapping[str, Any]) -> None:
-    """Offer to name the run after its first change, unless the reader has named it."""
-    changed = form.differing_fields(form.fill_defaults(start), form.fill_defaults(edited))
-    if changed and all(setting.path != ("name",) for setting, *_ in changed):
-        setting, _, value = changed[0]
-        name = name_variant(start, setting, value)
-        st.button(
-            f"Name it {plain(name)}",
-            type="tertiary",
-            icon=":material/edit:",
-            on_click=config_form.put,
-            args=(source, {("name",): name}),
-        )
-
-
-def _full_or_smoke(edited: Mapping[str, Any]) -> dict[str, Any]:
+def _choose_mode(edited: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Draw the choice between a full run and a smoke run, and return the configuration to start."""
     mode = st.segmented_control(
         "Run",
         [_FULL, _SMOKE],
@@ -124,37 +106,27 @@ def _full_or_smoke(edited: Mapping[str, Any]) -> dict[str, Any]:
         required=True,
         key="as",
         bind="query-params",
-        help="A smoke test runs two steps of this configuration with its evaluation, to test the pipeline.",
+        help="A smoke run takes two steps of this configuration and evaluates, to test the pipeline.",
     )
-    if mode != _SMOKE:
-        return dict(edited)
-    smoke = configs.make_smoke_config(edited)
-    differing = form.differing_fields(form.fill_defaults(edited), form.fill_defaults(smoke))
-    markup.table(
-        ["Setting", "In the form", "In the smoke test"],
-        [(setting.title, format_yaml(before), format_yaml(after)) for setting, before, after in differing],
-    )
-    return smoke
+    return configs.make_smoke_config(edited) if mode == _SMOKE else edited
 
 
-def _plan(
+def _draw_plan(
     resolved: Mapping[str, Any], checked: Mapping[str, Any] | None, *, is_valid: bool
 ) -> Mapping[str, Any] | None:
     """Draw the plan for this machine, and return it if it is known."""
-    known = plan_answer.answers(state.root(), resolved, HERE)
-    plans = [plan for question in HERE if (plan := known[question.options].answer) is not None]
+    plans = [plan for question in HERE if (plan := plan_answer.load_answer(resolved, question)) is not None]
     # A configuration that cannot start is not planned: the plan would find the same problems.
     questions = (READ,) if checked is not None and checked.get("can_begin") is False else (READ, *HERE)
     with st.container(border=True):
         if plans:
-            plan_answer.head(plans[-1])
-        plan_answer.show(state.root(), resolved, questions, key="launch", allowed=is_valid)
+            plan_answer.draw_answer(plans[-1])
+        plan_answer.draw_questions(resolved, questions, key="launch", is_valid=is_valid)
     return plans[-1] if plans else None
 
 
-def _start_bar(resolved: Mapping[str, Any], plan: Mapping[str, Any] | None, found: Sequence[Problem]) -> bool:
+def _draw_start(resolved: Mapping[str, Any], plan: Mapping[str, Any] | None, *, is_valid: bool) -> bool:
     """Draw the start button; return whether to start even if memory is too small."""
-    is_valid = not any(problem.severity == "error" for problem in found)
     with st.container(key="launch_start", horizontal=True, vertical_alignment="center"):
         sign = "" if plan is None else markup.sign(VERDICTS, get_verdict(plan, "verdict"))
         need = "" if plan is None else markup.safe(planned.need_in_words(plan))
@@ -163,7 +135,7 @@ def _start_bar(resolved: Mapping[str, Any], plan: Mapping[str, Any] | None, foun
         force = st.toggle("Start even if memory may run out", help="The run records that it was forced.")
         places = list(PLACES)
         place = st.selectbox("Where to run", places, index=places.index(LOCAL)) if len(places) > 1 else LOCAL
-        variants = _variants(resolved)
+        variants = _choose_variants(resolved)
         if st.button(
             "Start" if len(variants) == 1 else f"Start {len(variants)} runs",
             type="primary",
@@ -176,22 +148,20 @@ def _start_bar(resolved: Mapping[str, Any], plan: Mapping[str, Any] | None, foun
     return force
 
 
-def _variants(resolved: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+def _choose_variants(resolved: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     """Draw the values to try for one setting, and return a configuration for each, or only the given one."""
     with st.popover("Several runs", icon=":material/content_copy:"):
         keys = [setting.dotted for setting in form.fields() if setting.dotted not in {"name", "mode"}]
         key = st.selectbox("Setting", keys, index=keys.index("seed"), key="over", bind="query-params")
-        text = st.text_input("Values", placeholder="0, 1, 2", help=_VALUES, key="values", bind="query-params")
+        about = "Separated by commas. Each value is queued as its own run, named after it."
+        text = st.text_input("Values", placeholder="0, 1, 2", help=about, key="values", bind="query-params")
         if not (text or "").strip():
             return [resolved]
         variants, wrong = make_variants(resolved, form.field(key), text)
         for line in wrong:
             markup.note(f"✕ {line}")
-        markup.note(", ".join(str(config["name"]) for config in variants[:MAX_VARIANTS]))
+        markup.note(", ".join(str(config["name"]) for config in variants))
         return [] if wrong else variants
-
-
-_VALUES = "Separated by commas. Each value is queued as its own run, named after it."
 
 
 def make_variants(config: Mapping[str, Any], setting: FormField, text: str) -> tuple[list[dict[str, Any]], list[str]]:
@@ -202,30 +172,23 @@ def make_variants(config: Mapping[str, Any], setting: FormField, text: str) -> t
         `demo-learning_rate-0.002`.
     """
     values = list(dict.fromkeys(value for part in text.split(",") if (value := part.strip())))
+    if len(values) > MAX_VARIANTS:
+        return [], [f"These are {len(values)} values. You can start up to {MAX_VARIANTS} runs at a time."]
     found, wrong = [], []
     for value in values:
         if not setting.has_type(parsed := setting.parse(value)):
             allowed = ", ".join(setting.options) or setting.kind
             wrong.append(f"{setting.title} cannot be {value}. Allowed: {allowed}.")
             continue
-        edits = {setting.path: parsed, ("name",): name_variant(config, setting, value)}
-        found.append(form.edit(config, edits))
-    if len(values) > MAX_VARIANTS:
-        wrong.append(f"These are {len(values)} values. You can start up to {MAX_VARIANTS} runs at a time.")
-    for variant in found[:MAX_VARIANTS]:
+        suffix = re.sub("[^A-Za-z0-9._-]+", "-", f"{setting.path[-1]}-{value}").strip("-")
+        stem = str(config.get("name", "run"))[: max(1, _MAX_NAME_LENGTH - len(suffix))]
+        variant = form.edit(config, {setting.path: parsed, ("name",): f"{stem}-{suffix}"[:_MAX_NAME_LENGTH]})
         wrong += [problem.what for problem in form.problems(variant) if problem.severity == "error"]
+        found.append(variant)
     return found, wrong
 
 
-def name_variant(config: Mapping[str, Any], setting: FormField, value: object) -> str:
-    """Return the name of a configuration in which one setting has another value."""
-    suffix = re.sub("[^A-Za-z0-9._-]+", "-", f"{setting.path[-1]}-{value}").strip("-")
-    stem = str(config.get("name", "run"))[: max(1, _MAX_NAME_LENGTH - len(suffix))]
-    return f"{stem}-{suffix}"[:_MAX_NAME_LENGTH]
-
-
-def _command(resolved: Mapping[str, Any], *, force: bool) -> None:
-    """Draw the command that does the same as Start, and the configuration."""
+def _draw_command(resolved: Mapping[str, Any], *, force: bool) -> None:
     name, text = f"{resolved.get('name', 'run')}.yaml", write_yaml(dict(resolved))
     arguments = ["queue", "add", "--config", name, "--root", str(state.root()), *(["--force"] if force else [])]
     st.caption(f"Equivalent command in {plain(str(Path.cwd()))}, with the configuration saved there")
@@ -235,26 +198,39 @@ def _command(resolved: Mapping[str, Any], *, force: bool) -> None:
         st.code(strip_invisible(text), language="yaml")
 
 
-def show_data(source: str, checked: Mapping[str, Any] | None) -> None:
+def _draw_data(source: str, checked: Mapping[str, Any] | None) -> None:
     """Draw facts about the model and the data, the upload, and the first examples.
 
     `checked` is the answer of `trainproof train --check`, or None.
     """
     facts = checked if checked is not None and checked.get("can_begin") is True else {}
-    for fact in (*_model_facts(facts), *_data_facts(facts)):
+    for fact in describe_inputs(facts):
         markup.note(fact)
-    with st.container(horizontal=True):
-        if gate.may_operate():
-            with st.popover("Upload a dataset", icon=":material/upload:"):
-                key = f"upload {source}"
-                st.file_uploader(
-                    "Dataset", type=configs.DATA_SUFFIXES, key=key, on_change=_use_upload, args=(source, key)
-                )
+    if gate.may_operate():
+        with st.popover("Upload a dataset", icon=":material/upload:"):
+            key = f"upload {source}"
+            st.file_uploader("Dataset", type=configs.DATA_SUFFIXES, key=key, on_change=_use_upload, args=(source, key))
     if examples := get_objects(facts, "first_examples", "examples"):
         rows = st.expander("First examples, as the model sees them", key="rows", on_change="rerun", bind="query-params")
         if rows.open:
             with rows:
                 markup.show_examples(examples)
+
+
+def describe_inputs(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line about the model and one about the data, as far as they are known."""
+    total, trained = get_number(facts, "model", "parameters"), get_number(facts, "model", "trained_parameters")
+    if total is not None and trained is not None:
+        some = "all" if trained == total else short_count(trained)
+        weights = "pretrained" if get_str(facts, "model", "origin") == "pretrained" else "random weights"
+        family = get_str(facts, "model", "family")
+        yield f"Model: {short_count(total)} parameters, {some} trainable; {family}, {weights}."
+    examples, tokens = get_number(facts, "training_rows"), get_number(facts, "dataset", "tokens")
+    if examples is not None and tokens is not None:
+        generated, items = get_number(facts, "dataset", "generated_rows"), get_number(facts, "evaluation_items")
+        more = f" ({count(generated)} generated)" if generated else ""
+        evaluated = "no evaluation" if items is None else f"{count(items)} evaluation items"
+        yield f"Data: {count(examples)} examples{more}, {short_count(tokens)} tokens; {evaluated}."
 
 
 def save_upload(root: Path, name: str, content: bytes) -> Path:
@@ -280,55 +256,29 @@ def _use_upload(source: str, key: str) -> None:
             config_form.put(source, {("data", "dataset"): str(path)})
 
 
-def _model_facts(facts: Mapping[str, Any]) -> Iterator[str]:
-    total, trained = get_number(facts, "model", "parameters"), get_number(facts, "model", "trained_parameters")
-    if total is not None and trained is not None:
-        some = "all" if trained == total else short_count(trained)
-        weights = "pretrained" if get_str(facts, "model", "origin") == "pretrained" else "random weights"
-        family = get_str(facts, "model", "family")
-        yield f"Model: {short_count(total)} parameters, {some} trainable; {family}, {weights}."
-
-
-def _data_facts(facts: Mapping[str, Any]) -> Iterator[str]:
-    examples, tokens = get_number(facts, "training_rows"), get_number(facts, "dataset", "tokens")
-    if examples is not None and tokens is not None:
-        generated, items = get_number(facts, "dataset", "generated_rows"), get_number(facts, "evaluation_items")
-        more = f" ({count(generated)} generated)" if generated else ""
-        evaluated = "no evaluation" if items is None else f"{count(items)} evaluation items"
-        yield f"Data: {count(examples)} examples{more}, {short_count(tokens)} tokens; {evaluated}."
-
-
 TICK_SECONDS = 1.5
 MIN_FREE_BYTES = 1 << 16
 """Free disk space below which no job can start."""
 _WAITING_SHOWN, _ENDED_SHOWN, _ENDED_FOLDED = 3, 1, 12
-_BAD = frozenset({"failed", "refused", "lost"})
 
 
-def show_queue(root: Path) -> None:
-    """Draw the queue, and keep it up to date while a job is waiting or running."""
-    active = any(not job.has_ended for job in reading.jobs())
-    st.fragment(run_every=TICK_SECONDS if active else None)(_queue)(root, was_active=active)
-
-
-def _queue(root: Path, *, was_active: bool) -> None:
+def _draw_jobs(root: Path, *, was_active: bool) -> None:
     jobs = reading.jobs()
     active = [job for job in jobs if not job.has_ended]
     if was_active and not active:
         st.rerun()
     waiting = [job for job in active if job.state == "waiting"]
     _warn_if_stuck(root, active, waiting)
-    first = waiting[0] if waiting else None
     for job in active:
         if job not in waiting[_WAITING_SHOWN:]:
-            _job(root, job, can_move=job is not first)
-    _folded(root, waiting[_WAITING_SHOWN:], "More waiting jobs", key="later")
+            _draw_job(root, job, can_move=job not in waiting[:1])
+    _draw_folded(root, waiting[_WAITING_SHOWN:], "More waiting jobs", key="later")
     chosen = st.query_params.get("job")
     # Newest first, but the job in the address before all others.
     ended = sorted((job for job in reversed(jobs) if job.has_ended), key=lambda job: job.job_id != chosen)
     for job in ended[:_ENDED_SHOWN]:
-        _job(root, job)
-    _folded(root, ended[_ENDED_SHOWN:], "Earlier jobs", key="ended", limit=_ENDED_FOLDED)
+        _draw_job(root, job)
+    _draw_folded(root, ended[_ENDED_SHOWN:][:_ENDED_FOLDED], "Recent jobs", key="ended")
 
 
 def _warn_if_stuck(root: Path, active: Sequence[Job], waiting: Sequence[Job]) -> None:
@@ -339,34 +289,27 @@ def _warn_if_stuck(root: Path, active: Sequence[Job], waiting: Sequence[Job]) ->
                 queue.start_worker(root)
                 st.rerun()
     elif waiting and len(waiting) == len(active):
-        try:
+        with suppress(OSError):  # the folder was just removed
             free = shutil.disk_usage(root).free
-        except OSError:
-            return  # the folder was just removed
-        if free < MIN_FREE_BYTES:
-            markup.note(
-                f"No job can start: the disk of {root} has only {size(free)} left. Free some space to continue."
-            )
+            if free < MIN_FREE_BYTES:
+                markup.note(f"No job can start: the disk of {root} has only {size(free)} left. Free some space.")
 
 
-def _folded(root: Path, jobs: Sequence[Job], title: str, *, key: str, limit: int | None = None) -> None:
-    if not jobs:
-        return
-    rest = st.expander(f"{title}: {len(jobs)}", key=key, on_change="rerun", bind="query-params")
-    if rest.open:
-        with rest:
-            for job in jobs[:limit]:
-                _job(root, job, can_move=True)
-            if limit is not None and len(jobs) > limit:
-                markup.note(f"Not shown: {len(jobs) - limit} older jobs.")
+def _draw_folded(root: Path, jobs: Sequence[Job], title: str, *, key: str) -> None:
+    if jobs:
+        rest = st.expander(f"{title}: {len(jobs)}", key=key, on_change="rerun", bind="query-params")
+        if rest.open:
+            with rest:
+                for job in jobs:
+                    _draw_job(root, job, can_move=True)
 
 
-def _job(root: Path, job: Job, *, can_move: bool = False) -> None:
+def _draw_job(root: Path, job: Job, *, can_move: bool = False) -> None:
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center"):
             device = "" if job.device == ANY_DEVICE else f"on a {job.device.upper()} · "
-            how = f" · {reason.rstrip('.')}" if job.has_ended and (reason := course.describe(job)) else ""
-            details = f"{device}queued {markup.when(job.created_at, reading.reader_zone())}{markup.safe(how)}"
+            how = f" · {reason.rstrip('.')}" if job.has_ended and (reason := progress.describe(job)) else ""
+            details = f"{device}queued {markup.when(job.created_at, reading.browser_timezone())}{markup.safe(how)}"
             st.html(
                 f'<div class="tp-sub">{markup.sign(JOBS, job.state)} <b>{markup.safe(job.run)}</b> '
                 f'<span class="tp-dim">{details}</span></div>'
@@ -377,26 +320,24 @@ def _job(root: Path, job: Job, *, can_move: bool = False) -> None:
                 ):
                     state.go(state.RUN, run=job.run)
                 if may_operate():
-                    _buttons(root, job, can_move=can_move)
+                    _draw_buttons(root, job, can_move=can_move)
         if job.state in {"running", "stopping"}:
-            course.draw_stage(job.run, job)
+            progress.draw_stage(job.run, job)
         elif job.state == "unsealed":
             markup.note(JOBS[job.state].meaning)
         if job.has_ended and (text := tail(job.folder / OUTPUT)):
-            with st.expander("Last output", expanded=job.state in _BAD or (job.exit_code or 0) < 0):
+            with st.expander("Last output", expanded=JOBS[job.state].tone == "bad" or (job.exit_code or 0) < 0):
                 st.code(text, language=None, wrap_lines=True)
 
 
-def _buttons(root: Path, job: Job, *, can_move: bool) -> None:
+def _draw_buttons(root: Path, job: Job, *, can_move: bool) -> None:
     key = job.job_id
-    if job.state == "waiting":
-        if can_move and st.button("Earlier", key=f"up {key}", icon=":material/arrow_upward:"):
-            with trying("The job could not be moved"):
-                queue.move_up(root, job)
-                st.rerun()
-        course.stop_button(job, key=f"remove {key}")
-    if job.state == "running":
-        course.stop_button(job, key=f"stop {key}")
+    if job.state == "waiting" and can_move and st.button("Earlier", key=f"up {key}", icon=":material/arrow_upward:"):
+        with trying("The job could not be moved"):
+            queue.move_up(root, job)
+            st.rerun()
+    if job.state in {"waiting", "running"}:
+        progress.draw_stop(job, key=f"{'remove' if job.state == 'waiting' else 'stop'} {key}")
     if job.state == "stopping":
         # It takes the place of Stop, so it needs a second click: a double click must not lose what is being saved.
         with st.popover("Kill", icon=":material/dangerous:", key=f"before kill {key}"):
@@ -406,28 +347,19 @@ def _buttons(root: Path, job: Job, *, can_move: bool) -> None:
                     queue.kill(job)
                     st.rerun()
     if job.has_ended:
-        _follow_up_buttons(root, job)
+        _draw_follow_ups(root, job)
 
 
-def _follow_up_buttons(root: Path, job: Job) -> None:
-    """Draw the buttons that resume, change or retry a job that has ended."""
-    key, folder = job.job_id, root / job.run
-    run = reading.load_run(folder) if folder.is_dir() else None
-    known = reading.by_name(reading.summaries())
+def _draw_follow_ups(root: Path, job: Job) -> None:
+    key, run = job.job_id, reading.load_run(root / job.run) if (root / job.run).is_dir() else None
     if (
         run is not None
         and can_resume(run)
-        and reading.find_continuation(job.run, known) is None
+        and reading.find_continuation(job.run, reading.by_name(reading.summaries())) is None
         and st.button("Resume", key=f"resume {key}", icon=":material/resume:", help=_RESUME)
     ):
         with trying("The run could not be resumed"):
             state.go(state.RUN, run=queue.resume(root, run, after=job).run)
-    rows = get_number(run.config, "batch", "microbatch_size") if run is not None else None
-    if run is not None and rows is not None and rows >= 2 and job.exit_code == -signal.SIGKILL:
-        steps = get_number(run.config, "batch", "accumulation_steps") or 1
-        half = [f"batch.microbatch_size={rows // 2:.0f}", f"batch.accumulation_steps={2 * steps:.0f}"]
-        if st.button("Halve the microbatch", key=f"halve {key}", help=_HALVE, on_click=_edit, args=(job.run, half)):
-            st.rerun()
     if job.state != "succeeded" and st.button("Retry", key=f"retry {key}", icon=":material/replay:", help=_RETRY):
         with trying("The job could not be queued again"):
             state.go(state.RUN, run=queue.retry(root, job).run)
@@ -435,13 +367,6 @@ def _follow_up_buttons(root: Path, job: Job) -> None:
 
 _RESUME = "Continues from the last checkpoint, as a new run that names this one as its parent."
 _RETRY = "Queues the same configuration again as a new run. The old run stays."
-_HALVE = "A killed process usually ran out of memory. Changes the form below to half the rows in each microbatch."
-
-
-def _edit(run: str, assignments: Sequence[str]) -> None:
-    """Open the configuration of a run in the form below, with changes."""
-    st.session_state["source"] = configs.same_as(run)
-    config_form.put(configs.same_as(run), form.parse_assignments(assignments))
 
 
 page()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,23 +13,21 @@ import pandas as pd
 import streamlit as st
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
-from dashboard.shared import reading, state
+from dashboard.shared import reading
 from dashboard.shared.parts import gate, markup, problems, replay, run_box
 from dashboard.shared.parts.gate import trying
 from dashboard.shared.parts.problems import BUILD_OPTIONS
 from dashboard.shared.parts.run_box import choose_runs
-from dashboard.shared.words import GRADES, Sign, brief, cards, label, plain
+from dashboard.shared.words import GRADES, MARKS, Sign, cards, label, merge_marks, plain
 from evidence.bundle.build import ChecklistItem, build_bundle, checklist
 from evidence.bundle.contents import files_of_run
 from evidence.bundle.reading import open_bundle
 from evidence.bundle.verify import BundleVerdict, headline, verify_bundle
 from evidence.index.summary import RunSummary
 from evidence.report import CARDS
-from launch import queue
-from launch.queue import can_resume
 from schemas import formats
 from schemas.formats import quantity
-from schemas.problems import Action, Problem, ProblemError, problem_of
+from schemas.problems import Action, ProblemError, problem_of
 
 FOLDER = Path("bundles")
 """Folder of bundles, relative to the folder in which the dashboard was started."""
@@ -57,39 +55,38 @@ def page() -> None:
     build, verify = st.tabs(["Build", "Verify"], key="part", bind="query-params")
     if build.open:
         with build:
-            _build()
+            _draw_build()
     if verify.open:
         with verify:
-            _verify()
+            _draw_verify()
 
 
 # Build
 
 
-def _build() -> None:
+def _draw_build() -> None:
     known = reading.by_name(reading.summaries())
     if not known:
         markup.empty("No runs yet", "Start one, then package it here.")
         gate.smoke_button()
         return
     markup.step(1, "Choose runs")
-    names = choose_runs(known, label_visibility="collapsed")
-    if not names:
-        markup.empty("Choose the runs to hand in", "Add the smoke test of a full run to show that it was tested first.")
+    runs = [known[name] for name in choose_runs(known)]
+    if not runs:
+        markup.empty("Choose the runs to hand in", "Add the smoke run of a full run to show that it was tested first.")
         return
-    runs = [known[name] for name in names]
     if not reading.are_as_judged(runs):
         return
     folders = [run.path for run in runs]
     items = _check(tuple(map(str, folders)), tuple(map(reading.signature, folders)))
-    items = [_contradiction(known[item.run]) if _is_contradicted(item, known) else item for item in items]
+    items = [_grade_item(known[item.run]) if (item.what, item.state) == ("grade", "ok") else item for item in items]
     markup.step(2, "Check")
     _draw_checks(items, runs)
     if gate.may_operate():
         markup.step(3, "Build")
-        _build_buttons(runs, items)
-    run_box.button(folders)
-    _draw_bundle(set(names))
+        _draw_build_buttons(runs, items)
+    run_box.draw_share(folders)
+    _draw_bundle({folder.name for folder in folders})
 
 
 @st.cache_data(max_entries=8, show_spinner="Checking the runs")
@@ -98,36 +95,35 @@ def _check(folders: Sequence[str], signatures: Sequence[str]) -> list[ChecklistI
     return checklist([Path(folder) for folder in folders])
 
 
-def _is_contradicted(item: ChecklistItem, known: Mapping[str, RunSummary]) -> bool:
-    return (item.what, item.state) == ("grade", "ok") and known[item.run].grade == "contradictory"
+def _grade_item(run: RunSummary) -> ChecklistItem:
+    """Return the check of the grade with the grade of the list of runs.
 
-
-def _contradiction(run: RunSummary) -> ChecklistItem:
-    """Return a warning for a run that contradicts one that was not chosen, such as its changed copy."""
+    The list also knows replays and signatures outside the folder, and runs that contradict this one.
+    """
+    name, detail = run.path.name, f"The run is graded {run.grade}."
+    if run.grade != "contradictory":
+        return ChecklistItem(run=name, what="grade", state="ok", detail=detail)
     errors = [finding for finding in reading.check(run.path).findings if finding.severity == "error"]
-    detail, advice = (errors[0].what, errors[0].next) if errors else ("The run is graded contradictory.", "")
-    return ChecklistItem(run=run.path.name, what="grade", state="warning", detail=detail, next=advice)
+    detail, advice = (errors[0].what, errors[0].next) if errors else (detail, "")
+    return ChecklistItem(run=name, what="grade", state="warning", detail=detail, next=advice)
 
 
 def _draw_checks(items: Sequence[ChecklistItem], runs: Sequence[RunSummary]) -> None:
     """Draw the state of each run, what to fix first, and the rest folded."""
     markup.table(
         ["Run", "Grade", *CARDS],
-        [(run.path.name, label(GRADES, run.grade), *map(brief, cards(run.documents).values())) for run in runs],
+        [(run.path.name, label(GRADES, run.grade), *_document_marks(run)) for run in runs],
         marked=[place for place, run in enumerate(runs) if any(document.mark == "wrong" for document in run.documents)],
     )
-    open_items = sorted((item for item in items if item.state in {"blocked", "warning"}), key=lambda item: item.state)
-    closed_items = [item for item in items if item not in open_items]
-    if open_items:
-        counts = {"blocking problem": 0, "warning": 0}
-        for item in open_items:
-            counts["warning" if item.state == "warning" else "blocking problem"] += 1
-        st.subheader(", ".join(quantity(number, kind) for kind, number in counts.items() if number))
-        _checks_table(open_items, runs)
-    else:
-        st.subheader("✓ Everything ready")
-    with st.expander(f"Passed checks: {len(closed_items)}"):
-        _checks_table(closed_items, runs)
+    states = {"blocked": "blocking problem", "warning": "warning"}
+    found = {state: [item for item in items if item.state == state] for state in states}
+    texts = [quantity(len(found[state]), noun) for state, noun in states.items() if found[state]]
+    st.subheader(", ".join(texts) or "✓ Everything ready")
+    if texts:
+        _draw_items([*found["blocked"], *found["warning"]])
+    passed = [item for item in items if item.state not in states]
+    with st.expander(f"Passed checks: {len(passed)}"):
+        _draw_items(passed)
     files = contents([run.path for run in runs])
     total = formats.size(int(files["Size"].sum()))
     with st.expander(f"Contents: {quantity(len(files), 'file')}, {total} before compression"):
@@ -135,19 +131,12 @@ def _draw_checks(items: Sequence[ChecklistItem], runs: Sequence[RunSummary]) -> 
         st.dataframe(files, hide_index=True, column_config={"Size": size}, alt="Packed files with their sizes")
 
 
-def _checks_table(items: Sequence[ChecklistItem], runs: Sequence[RunSummary]) -> None:
-    # The list of runs also knows replays and signatures outside the folder, so its grade is shown.
-    graded = {run.path.name: f"The run is graded {run.grade}." for run in runs}
-    rows = [
-        (
-            _STATES[item.state],
-            item.run,
-            item.what,
-            graded[item.run] if (item.what, item.state) == ("grade", "ok") else markup.words(item.detail),
-            markup.words(item.next),
-        )
-        for item in items
-    ]
+def _document_marks(run: RunSummary) -> list[str]:
+    return [label(MARKS, merge_marks(documents)) for documents in cards(run.documents).values()]
+
+
+def _draw_items(items: Sequence[ChecklistItem]) -> None:
+    rows = [(_STATES[one.state], one.run, one.what, markup.words(one.detail), markup.words(one.next)) for one in items]
     markup.table(["Result", "Run", "Check", "Found", "What to do"], rows)
 
 
@@ -161,7 +150,7 @@ def contents(folders: Sequence[Path]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["Run", "File", "Size"])
 
 
-def _build_buttons(runs: Sequence[RunSummary], items: Sequence[ChecklistItem]) -> None:
+def _draw_build_buttons(runs: Sequence[RunSummary], items: Sequence[ChecklistItem]) -> None:
     """Draw a button for each way to build: as the runs are, or with the actions that blocked checks need."""
     needed = {item.action for item in items if item.state == "blocked"}
     is_blocked = None in needed
@@ -174,15 +163,15 @@ def _build_buttons(runs: Sequence[RunSummary], items: Sequence[ChecklistItem]) -
         chosen = None
         for number, actions in enumerate(ways):
             how = [action for action in BUILD_OPTIONS if action in actions and not is_blocked]
+            about = " ".join(_BUILD_HELP[action] for action in how) or None
             if st.button(
                 ", ".join(["Build", *(BUILD_OPTIONS[action] for action in how)]),
                 type="secondary" if number else "primary",
                 icon=":material/inventory_2:",
                 disabled=is_blocked or not is_name(name),
-                help=_BLOCKED if is_blocked else " ".join(_BUILD_HELP[action] for action in how) or None,
+                help="Fix the blocking problems first." if is_blocked else about,
             ):
                 chosen = actions
-        _resume_buttons(runs)
     if not is_name(name):
         markup.note("A name has up to 100 letters, digits, dots, underscores and hyphens.")
     elif chosen is not None:
@@ -191,27 +180,20 @@ def _build_buttons(runs: Sequence[RunSummary], items: Sequence[ChecklistItem]) -
         markup.note(f"{bundle_path(name)} exists. Build replaces it; choose another name to keep both.")
 
 
-_BLOCKED = "Fix the blocking problems first."
-
-
-def _resume_buttons(runs: Sequence[RunSummary]) -> None:
-    known = reading.by_name(reading.summaries())
-    for name, run in ((run.path.name, reading.load_run(run.path)) for run in runs):
-        may_resume = can_resume(run) and reading.find_continuation(name, known) is None
-        if may_resume and st.button(f"Resume {plain(name)}", key=f"resume {name}", icon=":material/resume:"):
-            with trying("The run could not be resumed"):
-                state.go(state.RUN, run=queue.resume(state.root(), run).run)
-
-
 def _make(folders: Sequence[Path], output: Path, actions: set[Action]) -> None:
     bar = st.progress(0.0)
+
+    def draw_progress(done: int, total: int) -> None:
+        # Grading every run in the zip takes about as long as all before.
+        bar.progress(done / max(1, total), "Scanning, hashing and writing" if done < total else "Verifying the zip")
+
     try:
         report = build_bundle(
             folders,
             output,
             allow_partial="allow_partial" in actions,
             redact="redact" in actions,
-            progress=show_progress(bar.progress),
+            progress=draw_progress,
         )
     except ProblemError as error:
         problems.show(error.problems)
@@ -223,20 +205,6 @@ def _make(folders: Sequence[Path], output: Path, actions: set[Action]) -> None:
         masked = ", ".join(f"{one.path} ({one.count})" for one in report.redactions)
         markup.note(f"Masked in {quantity(len(report.redactions), 'file')}: {masked}.")
     problems.show(report.warnings)
-
-
-def show_progress(draw: Callable[[float, str], object]) -> Callable[[int, int], None]:
-    """Return a progress callback of the builder that draws each percent once."""
-    drawn: set[int] = set()
-
-    def tell(done: int, total: int) -> None:
-        percent = min(100, int(100 * done / total)) if total else 100
-        if percent not in drawn:
-            drawn.add(percent)
-            # Grading every run in the zip takes about as long as all before.
-            draw(percent / 100, "Scanning, hashing and writing" if percent < 100 else "Verifying the zip")
-
-    return tell
 
 
 def _draw_bundle(names: set[str]) -> None:
@@ -289,7 +257,7 @@ def _verdict(path: str, mtime_ns: int, ctime_ns: int, size: int) -> BundleVerdic
 # Verify
 
 
-def _verify() -> None:
+def _draw_verify() -> None:
     here, upload = st.columns(2)
     with here:
         paths = {path.stem: path for path in made_bundles()}
@@ -301,7 +269,11 @@ def _verify() -> None:
             if given is not None:
                 _draw_upload(given)
             elif name is not None:
-                _draw_local(paths[name])
+                verdict = _verdict(*_file_state(paths[name]))
+                draw_verdict(verdict, paths[name].name)
+                if verdict.ok and verdict.content_sha256:
+                    with st.expander("Replay its runs, or test its model", icon=":material/replay:"):
+                        replay.draw_replay(paths[name], verdict.content_sha256, key=f"replay {paths[name].name}")
             else:
                 markup.empty(
                     "Verify as a judge would",
@@ -310,14 +282,6 @@ def _verify() -> None:
                 )
         except ProblemError as error:
             problems.show(error.problems)
-
-
-def _draw_local(path: Path) -> None:
-    verdict = _verdict(*_file_state(path))
-    draw_verdict(verdict, path.name)
-    if verdict.ok and verdict.content_sha256:
-        with st.expander("Replay its runs, or test its model", icon=":material/replay:"):
-            replay.show(path, verdict.content_sha256, key=f"replay {path.name}")
 
 
 def _draw_upload(given: UploadedFile) -> None:
@@ -358,40 +322,28 @@ def verify_upload(content: bytes, name: str) -> BundleVerdict:
 def draw_verdict(verdict: BundleVerdict, name: str, *, with_runs: bool = True) -> None:
     """Draw whether a bundle is valid, what that proves, its runs, and the findings."""
     word = "not valid" if not verdict.ok else "valid, labelled partial" if verdict.partial else "valid"
-    with st.container(border=True):
-        st.html("".join(_verdict_lines(verdict, name, word)))
-        if verdict.runs and with_runs:
-            markup.table(
-                ["Run", "Grade found", "Grade stated", "Reasons"],
-                [
-                    (
-                        run.name,
-                        label(GRADES, run.grade.name) + run.grade.describe().removeprefix(run.grade.name),
-                        run.stated_grade or formats.NOTHING,
-                        " ".join(run.grade.reasons),
-                    )
-                    for run in verdict.runs
-                ],
-            )
-        _findings("bundle", verdict.findings)
-        for run in verdict.runs:
-            _findings(run.name, run.findings)
-
-
-def _verdict_lines(verdict: BundleVerdict, name: str, word: str) -> Iterator[str]:
-    yield f'<div class="tp-head">{markup.sign(_VERDICTS, word)}<b>{markup.safe(name)}</b></div>'
-    if cause := headline(verdict):
-        yield f'<p class="tp-answer">{markup.safe(cause)}</p>'
-    yield f'<p class="tp-sub">{markup.words(verdict.proven)}</p>'
     digest = f" · content {verdict.content_sha256}" if verdict.content_sha256 else ""
-    facts = f"{quantity(verdict.files, 'file')}, {formats.size(verdict.size_bytes)} unpacked{digest}"
-    yield f'<p class="tp-sub">{markup.safe(facts)}</p>'
-
-
-def _findings(owner: str, found: Sequence[Problem]) -> None:
-    if found:
-        with st.expander(f"{quantity(len(found), 'finding')} of {plain(owner)}"):
-            problems.show(found)
+    with st.container(border=True):
+        st.html(f'<div class="tp-head">{markup.sign(_VERDICTS, word)}<b>{markup.safe(name)}</b></div>')
+        if cause := headline(verdict):
+            st.html(f'<p class="tp-answer">{markup.safe(cause)}</p>')
+        st.html(f'<p class="tp-sub">{markup.words(verdict.proven)}</p>')
+        markup.note(f"{quantity(verdict.files, 'file')}, {formats.size(verdict.size_bytes)} unpacked{digest}")
+        if verdict.runs and with_runs:
+            rows = [
+                (
+                    run.name,
+                    label(GRADES, run.grade.name) + run.grade.describe().removeprefix(run.grade.name),
+                    run.stated_grade or formats.NOTHING,
+                    " ".join(run.grade.reasons),
+                )
+                for run in verdict.runs
+            ]
+            markup.table(["Run", "Grade found", "Grade stated", "Reasons"], rows)
+        for owner, found in [("bundle", verdict.findings), *((run.name, run.findings) for run in verdict.runs)]:
+            if found:
+                with st.expander(f"{quantity(len(found), 'finding')} of {plain(owner)}"):
+                    problems.show(found)
 
 
 if __name__ == "__main__":

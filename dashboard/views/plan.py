@@ -7,11 +7,11 @@ from typing import Any
 
 import pandas as pd
 import streamlit as st
-from streamlit import column_config
 
 from dashboard.shared import configs, form, state
 from dashboard.shared.parts import config_form, gate, markup, plan_answer, problems, run_box
 from dashboard.shared.parts.plan_answer import PlanQuestion
+from dashboard.shared.tables import planned
 from dashboard.shared.tables.planned import get_band, get_bytes
 from dashboard.shared.words import VERDICTS, get_method, get_verdict
 from evidence.bundle.secrets import strip_invisible
@@ -24,7 +24,7 @@ MOST_MACHINES, MOST_SIZES = 40, 24
 """Rows of the table of machines, and rows and columns of the table of sizes; an answer may hold more."""
 
 _FIRST_MACHINE = "kaggle-tpu-v5e-8"
-_MACHINE = "on"
+
 _GIB = 2**30
 _MAX_SIZE = 2**40
 
@@ -34,13 +34,13 @@ def page() -> None:
     markup.heading("Plan", lines=["Check memory and time on any machine before you train."])
     gate.viewer_note()
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        source = run_box.choose()
+        source = run_box.choose_source()
         machines = target_names()
         machine = st.selectbox(
             "Machine",
             machines,
             index=machines.index(_FIRST_MACHINE),
-            key=_MACHINE,
+            key="on",
             bind="query-params",
             width=280,
             help="For a machine that is not listed, describe it in a file and run `trainproof plan --on FILE`.",
@@ -52,11 +52,8 @@ def page() -> None:
     if source is None:
         markup.empty("No configuration found", f"Add one to {configs.SHIPPED}.")
         return
-    start = configs.read(source)
-    config_form.read_address(source.key)
     with st.expander("Change the configuration", key="changing", icon=":material/tune:"):
-        edited = config_form.show(source.key, start)
-    config_form.write_address(start, edited)
+        edited = config_form.draw_form(source.key, configs.read(source))
     _draw_plans(source.key, form.fill_defaults(edited), machine)
 
 
@@ -68,19 +65,24 @@ def _draw_plans(source: str, config: Mapping[str, Any], machine: str) -> None:
         PlanQuestion(options=("--where", "--quick"), label="Estimating for every machine"),
         PlanQuestion(options=("--on", machine), label=f"Compiling for {machine}", button=f"Compile for {machine}"),
     ]
-    known = plan_answer.answers(state.root(), config, wanted)
-    quick, everywhere, compiled = (known[one.options].answer for one in wanted)
+    quick, everywhere, compiled = (plan_answer.load_answer(config, one) for one in wanted)
     plan = compiled or quick
     is_supported = plan is not None and get_verdict(plan, "verdict") != "unsupported"
     if plan is not None:
-        plan_answer.head(plan)
-    plan_answer.show(state.root(), config, wanted if is_supported else wanted[:2], key="plan", allowed=is_valid)
+        plan_answer.draw_answer(plan)
+    plan_answer.draw_questions(config, wanted if is_supported else wanted[:2], key="plan", is_valid=is_valid)
     problems.show(found)
     if plan is not None:
-        plan_answer.advice(plan, source=source, config=config)
-        plan_answer.findings(plan)
+        plan_answer.draw_advice(plan, source=source, config=config)
+        problems.show(planned.problems(plan))
     if plan is not None and is_supported:
-        _draw_memory_and_time(plan)
+        left, right = st.columns(2, gap="large")
+        with left:
+            st.header("Memory", anchor=False)
+            plan_answer.draw_memory(plan, key="plan_memory")
+        with right:
+            st.header("Time", anchor=False)
+            plan_answer.draw_time(plan)
     if everywhere is not None:
         st.header("Where does it fit?", anchor=False)
         _draw_machines(everywhere, plan if is_supported else None, machine)
@@ -91,17 +93,6 @@ def _draw_plans(source: str, config: Mapping[str, Any], machine: str) -> None:
         st.caption("Equivalent command, with the configuration saved in that file")
         command = ["plan", "--config", f"{config.get('name', 'run')}.yaml", "--on", machine]
         st.code(strip_invisible(format_command(command)), language=None, wrap_lines=True)
-
-
-def _draw_memory_and_time(plan: Mapping[str, Any]) -> None:
-    left, right = st.columns(2, gap="large")
-    with left:
-        st.header("Memory", anchor=False)
-        plan_answer.memory_picture(plan, key="plan_memory")
-        plan_answer.memory_table(plan, key="plan_memory")
-    with right:
-        st.header("Time", anchor=False)
-        plan_answer.session_picture(plan, key="plan_session")
 
 
 def _draw_machines(answer: Mapping[str, Any], plan: Mapping[str, Any] | None, machine: str) -> None:
@@ -120,23 +111,19 @@ def _draw_machines(answer: Mapping[str, Any], plan: Mapping[str, Any] | None, ma
     fitting = rows[rows["Verdict"] == order[0]]
     free = fitting["Machine"][fitting["Weekly quota"].notna()]
     quota = f" Free within a weekly quota: {', '.join(free)}." if len(free) else ""
-    markup.note(f"Fits on {len(fitting)} of {len(rows)} machines.{quota} Select a machine to plan for it.")
-    key = f"machines {machine}"  # another machine has no row selected
+    markup.note(f"Fits on {len(fitting)} of {len(rows)} machines.{quota}")
+    make = st.column_config
+    share = "Share of the longest session that the machine allows"
     st.dataframe(
         rows,
-        key=key,
         hide_index=True,
         placeholder=NOTHING,
-        on_select=lambda: _choose_machine(key, list(rows["Machine"])),
-        selection_mode="single-row",
         column_config={
-            "Memory": column_config.ProgressColumn(min_value=0, max_value=1, format="percent", help="Need / usable"),
-            "Need": column_config.NumberColumn("Need (GiB)", format="%.2f"),
-            "Usable": column_config.NumberColumn("Usable (GiB)", format="%.2f"),
-            "Session": column_config.NumberColumn(
-                format="percent", help="Share of the longest session that the machine allows"
-            ),
-            "Weekly quota": column_config.NumberColumn(format="percent"),
+            "Memory": make.ProgressColumn(min_value=0, max_value=1, format="percent", help="Need / usable"),
+            "Need": make.NumberColumn("Need (GiB)", format="%.2f"),
+            "Usable": make.NumberColumn("Usable (GiB)", format="%.2f"),
+            "Session": make.NumberColumn(format="percent", help=share),
+            "Weekly quota": make.NumberColumn(format="percent"),
         },
     )
 
@@ -158,38 +145,25 @@ def _machine_row(name: str, one: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _choose_machine(key: str, names: list[str]) -> None:
-    for row in st.session_state[key].selection.rows:
-        if row < len(names) and names[row] in target_names():
-            st.session_state[_MACHINE] = names[row]
-
-
 def _draw_sizes(answer: Mapping[str, Any], config: Mapping[str, Any]) -> None:
     """Draw a table of microbatch sizes by lengths, each cell with its verdict and the memory it needs."""
     own = (get_number(config, "batch", "microbatch_size"), get_number(config, "data", "max_length"))
-    rows = pd.DataFrame(
-        [
-            {
-                "Microbatch": int(batch),
-                "length": int(length),
-                "tokens": batch * length,
-                "fits": verdict == "fits",
-                "text": f"{VERDICTS[verdict].symbol} {need}{' (yours)' if (batch, length) == own else ''}",
-                "best": f"{count(batch)} × {count(length)} tokens, {need}",
-            }
-            for one in get_objects(answer, "grid", "cells")[: MOST_SIZES**2]
-            for batch, length in [(get_number(one, "microbatch_size"), get_number(one, "max_length"))]
-            for verdict, need in [(get_verdict(one, "verdict"), size(get_bytes(one, "need_bytes")))]
-            if batch and length and 1 <= batch <= _MAX_SIZE and 1 <= length <= _MAX_SIZE
-        ]
-    )
-    if rows.empty:
+    rows = []
+    for one in get_objects(answer, "grid", "cells")[: MOST_SIZES**2]:
+        batch, length = get_number(one, "microbatch_size") or 0, get_number(one, "max_length") or 0
+        if 1 <= batch <= _MAX_SIZE and 1 <= length <= _MAX_SIZE:
+            verdict, need = get_verdict(one, "verdict"), size(get_bytes(one, "need_bytes"))
+            text = f"{VERDICTS[verdict].symbol} {need}{' (yours)' if (batch, length) == own else ''}"
+            best = f"{count(batch)} × {count(length)} tokens, {need}"
+            rows.append((int(batch), int(length), batch * length, verdict == "fits", text, best))
+    if not rows:
         markup.note("No sizes were planned.")
         return
-    fitting = rows[rows["fits"]].sort_values(["tokens", "length"])
+    frame = pd.DataFrame(rows, columns=["Microbatch", "length", "tokens", "fits", "text", "best"])
+    fitting = frame[frame["fits"]].sort_values(["tokens", "length"])
     limit = size(get_bytes(answer, "grid", "available_bytes"))
     markup.note("No size fits." if fitting.empty else f"Largest that fits: {fitting['best'].iloc[-1]} of {limit}.")
-    table = rows.pivot_table(index="Microbatch", columns="length", values="text", aggfunc="first", fill_value="")
+    table = frame.pivot_table(index="Microbatch", columns="length", values="text", aggfunc="first", fill_value="")
     table = table.iloc[:MOST_SIZES, :MOST_SIZES].rename(columns=lambda length: f"{length:,} tokens")
     backs = markup.colours().backs
     tints = {sign.symbol: f"background-color: {backs[sign.tone]}" for sign in VERDICTS.values()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,14 +12,12 @@ import pandas as pd
 import streamlit as st
 
 from dashboard.shared import reading, state
-from dashboard.shared.parts import course, gate, markup, problems, run_box
+from dashboard.shared.parts import gate, markup, problems, progress, run_box
 from dashboard.shared.parts.gate import may_operate
-from dashboard.shared.parts.run_box import name_pixels
-from dashboard.shared.reading import reader_zone
+from dashboard.shared.reading import browser_timezone
 from dashboard.shared.tables import runs as tables
-from dashboard.shared.tables.query import condition_text
 from dashboard.shared.tables.runs import RunTable
-from dashboard.shared.words import GRADES, STATUSES, Tone, every_mark, findable, label, plain
+from dashboard.shared.words import GRADES, STATUSES, Tone, every_mark, label, plain
 from evidence.index.index import check_paths
 from evidence.index.summary import RunSummary
 from evidence.notes import NotesEdit, change_notes
@@ -27,7 +26,7 @@ from schemas.formats import NOTHING, quantity
 from schemas.problems import ProblemError
 
 _ADDRESS = "parameters of the last visit"
-_SELECTED, _GRID, _CLICK, _ARCHIVED = "selected runs", "rows and number of the grid", "runs_table_open", "last archived"
+_SELECTED, _GRID, _CLICK = "selected runs", "rows and number of the grid", "runs_table_open"
 _ROW_PIXELS, _HEAD_PIXELS, _FEW_ROWS = 36, 35, 10
 
 _SEARCH_HELP = f"""Separate words and conditions by spaces. Runs match if all of them hold:
@@ -55,56 +54,50 @@ _COLOURS: Mapping[Tone, Literal["green", "blue", "orange", "red", "gray"]] = {
 def _columns() -> dict[str, Any]:
     """Return the configuration of each column by its name in the search box."""
     make = st.column_config
-    marks, statuses = every_mark(), {label(STATUSES, word): sign.tone for word, sign in STATUSES.items()}
+    statuses = {label(STATUSES, word): sign.tone for word, sign in STATUSES.items()}
     grades = statuses | {label(GRADES, word): sign.tone for word, sign in GRADES.items()}
 
     def signs(title: str, tones: Mapping[str, Tone], help: str, width: int) -> Any:
         colours = [_COLOURS[tone] for tone in tones.values()]
         return make.MultiselectColumn(title, options=list(tones), color=colours, help=help, width=width)
 
+    def text(title: str, width: int, help: str | None = None) -> Any:
+        return make.TextColumn(title, help=help, width=width)
+
+    def number(title: str, help: str, width: int = 84, format: str = "localized") -> Any:
+        return make.NumberColumn(title, help=help, format=format, width=width)
+
+    opens: Any = {"pinned": True, "alignment": "left", "type": "tertiary", "key": _CLICK}
+    documents = "Manifest, eval summary, logs: ✓ valid, ✕ errors, – missing, ≈ another tool."
+    differs = "Settings that differ from the parent, the previous run of the model, or defaults."
+    exact = "Exact match; empty for contradictory runs."
     return {
-        "run": make.ButtonColumn(
-            "Run",
-            help="Name of the run folder; a click opens the run.",
-            width=name_pixels(),
-            pinned=True,
-            alignment="left",
-            type="tertiary",
-            key=_CLICK,
-        ),
+        "run": make.ButtonColumn("Run", help="Name of the run folder; a click opens the run.", width=180, **opens),
         "grade": signs("Grade", grades, "Grade, or how an unfinished run ended.", 130),
-        "evidence": signs(
-            "Evidence", marks, "Manifest, eval summary, logs: ✓ valid, ✕ errors, – missing, ≈ another tool.", 124
-        ),
-        "changed": make.TextColumn(
-            "Changed",
-            help="Settings that differ from the parent, the previous run of the model, or defaults.",
-            width=200,
-        ),
-        "score": make.ProgressColumn(
-            "Score", help="Exact match; empty for contradictory runs.", format="%.1f %%", max_value=100, width=120
-        ),
-        "interval": make.TextColumn("95 % interval", help="Interval of the score.", width=110),
-        "loss": make.NumberColumn("Last loss", help="Loss of the last logged step.", format="%.4f", width=80),
+        "evidence": signs("Evidence", every_mark(), documents, 124),
+        "changed": text("Changed", 200, differs),
+        "score": make.ProgressColumn("Score", help=exact, format="%.1f %%", max_value=100, width=120),
+        "interval": text("95 % interval", 110, "Interval of the score."),
+        "loss": number("Last loss", "Loss of the last logged step.", 80, "%.4f"),
         "curve": make.LineChartColumn("Loss curve", help="Loss over the run.", width=100),
-        "started": make.DatetimeColumn("Started", format="distance", timezone=str(reader_zone()), width=110),
-        "minutes": make.NumberColumn("Duration", help="From start to end.", format="%.1f min", width=84),
+        "started": make.DatetimeColumn("Started", format="distance", timezone=str(browser_timezone()), width=110),
+        "minutes": number("Duration", "From start to end.", format="%.1f min"),
         "tag": make.ListColumn("Tags", width=110),
-        "mode": make.TextColumn("Mode", help="smoke or full.", width=62),
-        "model": make.TextColumn("Model", width=128),
-        "device": make.TextColumn("Device", width=110),
-        "steps": make.NumberColumn("Steps", help="Optimizer steps completed.", format="localized", width=70),
-        "tokens": make.NumberColumn("Tokens", help="Training tokens seen.", format="localized", width=90),
-        "repeated": make.TextColumn("Reproduced", help="How much someone you trust reproduced.", width=140),
-        "method": make.TextColumn("Method", help="Which parameters were trained.", width=72),
-        "problems": make.NumberColumn("Problems", help="Errors and warnings.", format="localized", width=84),
+        "mode": text("Mode", 62, "smoke or full."),
+        "model": text("Model", 128),
+        "device": text("Device", 110),
+        "steps": number("Steps", "Optimizer steps completed.", 70),
+        "tokens": number("Tokens", "Training tokens seen.", 90),
+        "repeated": text("Reproduced", 140, "How much someone you trust reproduced."),
+        "method": text("Method", 72, "Which parameters were trained."),
+        "problems": number("Problems", "Errors and warnings."),
         "status": signs("Status", statuses, "Running, or how the run ended.", 126),
-        "note": make.TextColumn("Note", width=300),
-        "planned": make.NumberColumn("Planned", help="Optimizer steps requested.", format="localized"),
-        "memory": make.TextColumn("Peak memory", help="Peak memory, and what it includes.", width=220),
-        "baseline": make.NumberColumn("Baseline", help="Score of the untrained model.", format="%.1f %%", width=90),
-        "problem": make.TextColumn("First problem", help="The worst problem.", width=420),
-        "archived": make.TextColumn("Archived", width=84),
+        "note": text("Note", 300),
+        "planned": number("Planned", "Optimizer steps requested."),
+        "memory": text("Peak memory", 220, "Peak memory with its scope."),
+        "baseline": number("Baseline", "Score of the untrained model.", 90, "%.1f %%"),
+        "problem": text("First problem", 420, "The worst problem."),
+        "archived": text("Archived", 84),
     }
 
 
@@ -116,7 +109,7 @@ def page() -> None:
         markup.empty(
             f"No runs in {state.root()} yet",
             "A run is a folder with settings, metrics, log, predictions and their hashes.",
-            "A smoke test takes seconds on this machine and shows every page. It tests the pipeline, not the model.",
+            "A smoke run takes seconds on this machine and shows every page. It tests the pipeline, not the model.",
         )
         gate.smoke_button()
         return
@@ -136,14 +129,14 @@ def page() -> None:
             icon=":material/search:",
             help=_SEARCH_HELP,
         )
-        filters = _filters(runs)
-        columns, sort, is_descending, group, shows_archived = _columns_and_order(runs)
+        filters = _draw_filters(runs)
+        columns, sort, is_descending, group, shows_archived = _draw_columns_and_order(runs)
     state.save_address(_ADDRESS)
     names, complaints = runs.search(search or "", filters, archived=shows_archived)
     names = runs.sort(names, sort, descending=is_descending)
     hidden = 0 if shows_archived else sum(run.archived for run in summaries)
     with top:
-        _heading(summaries, hidden)
+        _draw_heading(summaries, hidden)
     for complaint in complaints:
         markup.note(complaint)
     if not names:
@@ -151,16 +144,16 @@ def page() -> None:
         markup.empty("No run matches", "Remove a word from the search, or clear the filters.", *hint)
         return
     if group:
-        names = _groups(runs, names, group)
-    _list(runs, names, columns)
+        names = _draw_groups(runs, names, group)
+    _draw_list(runs, names, columns)
 
 
-def _heading(summaries: Sequence[RunSummary], hidden: int) -> None:
-    counts = {name: sum(run.grade == name for run in summaries) for name in GRADES}
+def _draw_heading(summaries: Sequence[RunSummary], hidden: int) -> None:
+    counts = Counter[str](run.grade for run in summaries)
     signs = "".join(
-        f'<span title="{markup.safe(GRADES[name].meaning)}">{markup.safe(label(GRADES, name))} <b>{count:,}</b></span>'
-        for name, count in counts.items()
-        if count
+        f'<span title="{markup.safe(sign.meaning)}">{markup.safe(label(GRADES, name))} <b>{counts[name]:,}</b></span>'
+        for name, sign in GRADES.items()
+        if name in counts
     )
     text = f"{quantity(len(summaries), 'run')} in {markup.safe(state.root())}"
     if hidden:
@@ -171,11 +164,10 @@ def _heading(summaries: Sequence[RunSummary], hidden: int) -> None:
 # Search, filters, columns and order
 
 
-def _filters(runs: RunTable) -> dict[str, list[str]]:
+def _draw_filters(runs: RunTable) -> dict[str, list[str]]:
     """Draw the filters, and return the accepted values by field."""
-    present = runs.choices("grade")
-    choices = {"grade": [grade for grade in GRADES if grade in present]}
-    choices |= {key: runs.choices(key) for key in ("mode", "status", "tag")}
+    choices = {key: runs.choices(key) for key in ("grade", "mode", "status", "tag")}
+    choices["grade"].sort(key=list(GRADES).index)
     if not choices["tag"] and not st.session_state.get("tag"):
         del choices["tag"]
     # The address has the filters before their widgets are drawn.
@@ -194,20 +186,21 @@ def _filters(runs: RunTable) -> dict[str, list[str]]:
         }
 
 
-def _columns_and_order(runs: RunTable) -> tuple[list[str], str | None, bool, str | None, bool]:
+def _draw_columns_and_order(runs: RunTable) -> tuple[list[str], str | None, bool, str | None, bool]:
     """Draw the menu, and return columns, sort field, is descending, group field, shows archived runs."""
     others = (*runs.settings, *runs.figures)
     with st.popover("Columns and order", icon=":material/view_column:", key="runs_look"):
-        fixed = [key for key in _columns() if key != "run"]
         columns = st.multiselect(
             "Columns, in this order",
-            _with_current([*fixed, *others], st.session_state.get("columns", ())),
+            _with_current(
+                [*(key for key in tables.FIELDS if key != "run"), *others], st.session_state.get("columns", ())
+            ),
             default=_DEFAULT_COLUMNS,
             key="columns",
             bind="query-params",
             help="Type to search for a setting (optimizer.learning_rate) or a figure (last.grad_norm).",
         )
-        sort = _select("Sort by", "sort", [*tables.QUERY_FIELDS, *findable(others)], "newest first")
+        sort = _select("Sort by", "sort", [*tables.QUERY_FIELDS, *others], "newest first")
         order = st.segmented_control(
             "Order",
             ["ascending", "descending"],
@@ -218,7 +211,7 @@ def _columns_and_order(runs: RunTable) -> tuple[list[str], str | None, bool, str
             disabled=sort is None,
             label_visibility="collapsed",
         )
-        group = _select("Group by", "group", [*tables.GROUP_FIELDS, *findable(runs.settings)], "no groups")
+        group = _select("Group by", "group", [*tables.GROUP_FIELDS, *runs.settings], "no groups")
         archived = st.toggle("Show archived runs", key="archived", bind="query-params", help="Nothing was deleted.")
     return columns, sort, order == "descending", group, archived
 
@@ -241,33 +234,25 @@ def _with_current(options: Iterable[str], current: Iterable[str]) -> list[str]:
     return list(dict.fromkeys([*options, *current]))
 
 
-def _groups(runs: RunTable, names: Sequence[str], key: str) -> list[str]:
-    """Draw a table of groups, in which one can be selected to narrow the search, and return the runs in groups."""
+def _draw_groups(runs: RunTable, names: Sequence[str], key: str) -> list[str]:
+    """Draw a table of groups, and return the runs in the order of the groups."""
     groups, ordered = tables.group_runs(runs, names, key)
     make, title = st.column_config, _columns().get(key, {}).get("label", key)
     scores = {name: make.NumberColumn(format="%.1f %%") for name in ("Best score", "Mean score", "± score")}
     losses = {name: make.NumberColumn(format="%.4f") for name in ("Lowest last loss", "Mean last loss", "± loss")}
-    newest = make.DatetimeColumn(format="YYYY-MM-DD HH:mm", timezone=str(reader_zone()))
-    event = st.dataframe(
-        groups.drop(columns="value"),
+    newest = make.DatetimeColumn(format="YYYY-MM-DD HH:mm", timezone=str(browser_timezone()))
+    st.dataframe(
+        groups,
         column_config={"Group": title, "Newest": newest, **scores, **losses},
         hide_index=True,
         placeholder=NOTHING,
-        on_select="rerun",
-        selection_mode="single-row",
         key="runs_groups",
         alt=f"Groups of runs by {title}",
     )
     markup.note(
-        "Select a group to search for it. Statistics use full runs (smoke runs if a group has no others) with the same "
-        "evaluation set and objective, and skip contradictory ones. ± is the standard deviation."
+        "The list below is in the same order. Statistics use full runs (smoke runs if a group has no others) with the "
+        "same evaluation set and objective, and skip contradictory ones. ± is the standard deviation."
     )
-    if selected := event["selection"]["rows"]:
-        condition = condition_text(key, groups["value"].iloc[selected[0]])
-        search = st.query_params.get("q", "")
-        if condition not in search:
-            parameters = {name: st.query_params.get_all(name) for name in st.query_params}
-            state.go(state.RUNS, **parameters | {"q": f"{search} {condition}".strip()})
     return ordered
 
 
@@ -275,27 +260,24 @@ def _groups(runs: RunTable, names: Sequence[str], key: str) -> list[str]:
 
 
 @st.fragment
-def _list(runs: RunTable, names: Sequence[str], columns: Sequence[str]) -> None:
+def _draw_list(runs: RunTable, names: Sequence[str], columns: Sequence[str]) -> None:
     """Draw the table and its actions; a selection only reruns this part."""
-    selected = [name for name in selected_runs() if name in runs.by_name]
-    follow(selected)
-    constant: list[str] = []
-    if columns == _DEFAULT_COLUMNS:
-        columns, constant = runs.split_constant(names, columns)
+    open_selected([name for name in selected_runs() if name in runs.by_name])
+
+    keys = ["run", *columns]
     top, bottom = st.container(), st.container()
     shown = _current_page(names)
     with bottom:
-        _grid(list(shown), runs.display(shown, ["run", *columns]))
+        _draw_grid(list(shown), runs.display(shown, keys))
     selected = [name for name in selected_runs() if name in runs.by_name]
     with top, st.container(horizontal=True, vertical_alignment="center", key="runs_actions"):
         actions = st.empty()  # A slot, so that the buttons go even if another fragment runs right after this one.
         if selected:
             with actions.container(horizontal=True, vertical_alignment="center", width="content"):
-                _actions([runs.by_name[name] for name in selected])
+                _draw_actions([runs.by_name[name] for name in selected])
                 st.button("Clear selection", on_click=clear_selection, type="tertiary")
-        _counts(selected, names, len(runs.summaries), constant)
+        _draw_counts(selected, names, len(runs.summaries))
     with st.container(horizontal=True, vertical_alignment="center", key="runs_tools"):
-        keys = ["run", *columns]
         markup.download("CSV", lambda: runs.csv(names, keys), "runs.csv", mime="text/csv", help="All listed runs.")
         folders = [runs.by_name[name].path for name in selected or names]
         markup.download(
@@ -324,17 +306,19 @@ def _current_page(names: Sequence[str]) -> Sequence[str]:
     return shown
 
 
-def _grid(names: list[str], frame: pd.DataFrame) -> None:
+def _draw_grid(names: list[str], frame: pd.DataFrame) -> None:
     """Draw the table. A click on a name opens that run; selections survive a change of search, order or page."""
-    before = selected_runs()
+    before, (drawn, number) = selected_runs(), _drawn()
+    # Rows are selected by position, so selected rows among other rows need another grid.
+    number += bool(before) and drawn != names
+    st.session_state[_GRID] = (names, number)
     is_long = len(names) > _FEW_ROWS
     height: int | Literal["content"] = _HEAD_PIXELS + _ROW_PIXELS * len(names) if is_long else "content"
     configured = _columns()
     for key in frame.columns.difference(list(configured)):
-        if tables.is_number(frame[key]):
-            configured[key] = st.column_config.NumberColumn(plain(key), format="%.6g")
-        else:
-            configured[key] = st.column_config.TextColumn(plain(key))
+        is_number = tables.is_number(frame[key])
+        make = st.column_config
+        configured[key] = make.NumberColumn(plain(key), format="%.6g") if is_number else make.TextColumn(plain(key))
     with st.container(key="runs_table", height=height, border=False):
         st.dataframe(
             frame,
@@ -346,22 +330,13 @@ def _grid(names: list[str], frame: pd.DataFrame) -> None:
             on_select="rerun",
             selection_mode="multi-row",
             selection_default={"selection": {"rows": [place for place, name in enumerate(names) if name in before]}},
-            key=_grid_key(names, before),
+            key=f"runs_table {number}",
             alt="Runs, one per row",
         )
     click = st.session_state.get(_CLICK)
     if click is not None and click["row"] < len(names):
         state.go(state.RUN, run=names[click["row"]])
     st.session_state[_SELECTED] = selected_runs()
-
-
-def _grid_key(names: Sequence[str], selected: Sequence[str]) -> str:
-    """Return the key of the grid, a new one if rows are selected and other rows are drawn: it selects by position."""
-    drawn, number = _drawn()
-    if selected and drawn != names:
-        number += 1
-    st.session_state[_GRID] = (list(names), number)
-    return f"runs_table {number}"
 
 
 def _drawn() -> tuple[list[str], int]:
@@ -384,8 +359,7 @@ def selected_runs() -> list[str]:
 def clear_selection() -> None:
     """Select no run."""
     drawn, number = _drawn()
-    st.session_state[_SELECTED] = []
-    st.session_state[_GRID] = (drawn, number + 1)
+    st.session_state[_SELECTED], st.session_state[_GRID] = [], (drawn, number + 1)
 
 
 # Actions
@@ -399,64 +373,50 @@ _PAGES = {
 """Page of each button by its key."""
 
 
-def follow(names: Sequence[str]) -> None:
+def open_selected(names: Sequence[str]) -> None:
     """Open the page whose button was pressed, unless the selected runs are gone."""
     key = next((key for key in _PAGES if st.session_state.get(key)), None)
     if key is not None and names:
-        part = {"part": course.TAB} if key == "smoke_selected" else {}
+        part = {"part": progress.TAB} if key == "smoke_selected" else {}
         state.go(_PAGES[key], **({"run": names[0]} if key == "open_selected" else {"runs": names}), **part)
 
 
-def _actions(selected: Sequence[RunSummary]) -> None:
-    main = ("Open", "show_chart", "open") if len(selected) == 1 else ("Compare", "compare_arrows", "compare")
-    title, icon, key = main
+def _draw_actions(selected: Sequence[RunSummary]) -> None:
+    is_one = len(selected) == 1
+    title, icon, key = ("Open", "show_chart", "open") if is_one else ("Compare", "compare_arrows", "compare")
     st.button(title, icon=f":material/{icon}:", type="primary", key=f"{key}_selected", shortcut="Ctrl+Enter")
-    if len(selected) == 1 or {run.mode for run in selected} == {"smoke", "full"}:
-        st.button(course.TAB, icon=":material/science:", key="smoke_selected")
+    if is_one or {run.mode for run in selected} == {"smoke", "full"}:
+        st.button(progress.TAB, icon=":material/science:", key="smoke_selected")
     st.button("Package", icon=":material/inventory_2:", key="package_selected")
     if not may_operate():
         return
     if st.button("Tags and note", icon=":material/sell:"):
         run_box.edit(selected)
     restore = all(run.archived for run in selected)
-    icon = ":material/unarchive:" if restore else ":material/archive:"
-    if st.button("Restore" if restore else "Archive", icon=icon, help="Archived runs are hidden, not deleted."):
-        folders = tuple(run.path for run in selected if run.archived is restore)
-        if _archive(folders, archive=not restore):
-            st.session_state[_ARCHIVED] = (folders, not restore)
-            clear_selection()
-            st.rerun()
+    verb, icon = ("Restore", "unarchive") if restore else ("Archive", "archive")
+    if st.button(verb, icon=f":material/{icon}:", help="Archived runs are hidden, not deleted."):
+        _archive([run.path for run in selected if run.archived is restore], archive=not restore)
 
 
-def _counts(selected: Sequence[str], listed: Sequence[str], total: int, constant: Sequence[str]) -> None:
+def _draw_counts(selected: Sequence[str], listed: Sequence[str], total: int) -> None:
     text = f"{len(listed):,} of {quantity(total, 'run')}."
-    if constant:
-        text += f" The same for all: {', '.join(constant)}."
-    archived: tuple[tuple[Path, ...], bool] | None = st.session_state.get(_ARCHIVED)
-    if selected:
-        st.session_state.pop(_ARCHIVED, None)
-        elsewhere = len(set(selected) - set(listed))
-        more = f" ({elsewhere:,} not listed)" if elsewhere else ""
-        markup.note(f"{len(selected):,} selected{more}; {text}")
-    elif archived is not None:
-        folders, is_archived = archived
-        markup.note(f"{quantity(len(folders), 'run')} {'archived' if is_archived else 'restored'}; {text}")
-        if st.button("Undo", icon=":material/undo:", type="tertiary") and _archive(folders, archive=not is_archived):
-            del st.session_state[_ARCHIVED]
-            st.rerun()
-    else:
+    if not selected:
         markup.note(f"Select rows to compare, package or tag runs. {text}")
+        return
+    elsewhere = len(set(selected) - set(listed))
+    markup.note(f"{len(selected):,} selected{f' ({elsewhere:,} not listed)' if elsewhere else ''}; {text}")
 
 
-def _archive(folders: Sequence[Path], *, archive: bool) -> bool:
-    """Archive or restore runs, or show why that failed and return False."""
+def _archive(folders: Sequence[Path], *, archive: bool) -> None:
+    """Archive or restore runs and draw the page again, or show why that failed."""
     try:
         change_notes(folders, NotesEdit(archive=archive), datetime.now(UTC))
     except ProblemError as error:
         problems.show(error.problems)
-        return False
+        return
     reading.look_again()
-    return True
+    clear_selection()
+    st.rerun()
 
 
 page()

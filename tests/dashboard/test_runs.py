@@ -1,24 +1,23 @@
-"""The Runs page without a browser: columns, order, groups, pages, notes, hostile text."""
+"""The Runs page without a browser: search, columns, order, groups, pages, notes, hostile text."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
-import streamlit as st
-from pages import Open, labels, press, said
+from pages import Open, press, said
 from streamlit.testing.v1 import AppTest
 from synthetic import STARTED, write_run
 
 from dashboard.shared.state import RUNS
 from dashboard.shared.tables import runs as table
-from dashboard.shared.tables.query import condition_text
+from dashboard.shared.tables.query import parse
 from evidence.index.index import index_runs
 from evidence.index.summary import RunSummary
 from evidence.notes import NotesEdit, change_notes, read_notes
@@ -64,19 +63,6 @@ def test_columns_and_order_stand_in_the_address(opened: Open, three: Path) -> No
     assert listed(opened(RUNS, q="last.step>15 optimizer.learning_rate<0.01 -run:beta")) == ["gamma"]
 
 
-def test_the_button_of_the_filters_says_how_many_of_them_are_set(opened: Open, three: Path) -> None:
-    app = opened(RUNS)
-    assert "Filters" in popovers(app)
-    app.multiselect(key="mode").set_value(["full"]).run()
-    assert "Filters: 1" in popovers(app)
-    assert listed(app) == ["alpha", "beta", "gamma"]
-    app.multiselect(key="mode").set_value([]).run()
-    assert "Filters" in popovers(app)
-    app = opened(RUNS, mode=["full"], grade=["consistent", "measured"])
-    assert "Filters: 2" in popovers(app)
-    assert "Filters" in popovers(opened(RUNS, mode=["none-has-it"]))
-
-
 def test_a_long_list_has_pages_and_order_works_on_all_of_them(
     opened: Open, three: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,32 +92,6 @@ def test_archived_runs_are_hidden_counted_and_come_back(opened: Open, three: Pat
     press(chosen(app, ["beta"]), "Restore")
     assert read_notes(three / "beta").archived_at is None
     assert (three / "beta" / "run_manifest.json").exists()
-
-
-def test_archiving_is_undone_where_it_was_done_and_only_what_it_did(opened: Open, three: Path) -> None:
-    change_notes([three / "gamma"], NotesEdit(archive=True), NOW)
-    app = press(chosen(opened(RUNS, archived="true"), ["beta", "gamma"]), "Archive")
-    assert "1 run archived; 3 of 3 runs." in said(app)
-    app = press(app, "Undo")
-    assert [read_notes(three / name).archived_at is not None for name in ("beta", "gamma")] == [False, True]
-    assert "Undo" not in labels(app)
-    assert "Select rows to compare" in said(app)
-    app = press(chosen(app, ["gamma"]), "Restore")
-    assert "1 run restored; 3 of 3 runs." in said(app)
-    assert "Undo" not in labels(chosen(app, ["alpha"]))
-    assert "Select rows to compare" in said(press(app, "Clear selection"))
-
-
-def test_on_a_phone_names_leave_room_for_what_is_beside_them(
-    opened: Open, three: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def width(app: AppTest) -> int:
-        return json.loads(app.dataframe[0].proto.columns)["run"]["width"]
-
-    assert width(opened(RUNS)) == 205
-    phone = "Mozilla/5.0 (Linux; Android 15; Pixel 9) AppleWebKit/537.36 Chrome/140.0.0.0 Mobile Safari/537.36"
-    monkeypatch.setattr(type(st.context), "headers", {"User-Agent": phone})
-    assert width(opened(RUNS)) == 150
 
 
 def test_tags_and_notes_are_columns_and_fields_and_never_more_than_text(opened: Open, three: Path) -> None:
@@ -198,22 +158,6 @@ def test_a_tick_counts_from_the_moment_it_is_made() -> None:
     assert [text.value for text in app.text] == ["elsewhere alpha gamma", ""]
 
 
-def test_a_button_whose_runs_went_in_the_same_moment_leads_nowhere() -> None:
-    def script() -> None:
-        import streamlit as st
-
-        from dashboard.views import runs as actions
-
-        for key in ("open_selected", "compare_selected", "smoke_selected", "package_selected"):
-            st.session_state[key] = True
-        actions.follow([])
-        st.text("still here")
-
-    app = AppTest.from_function(script, default_timeout=60).run()
-    assert not app.exception
-    assert [text.value for text in app.text] == ["still here"]
-
-
 def test_groups_keep_evaluation_sets_and_objectives_apart(opened: Open, three: Path) -> None:
     write_run(three, "delta", seed=7, config={"model": {"name": "small"}, "objective": {"kind": "dpo"}})
     app = opened(RUNS, group="model")
@@ -247,14 +191,9 @@ def test_no_value_of_a_run_breaks_sorting_grouping_display_or_csv(key: str) -> N
     assert sorted(runs.sort(names, key)) == sorted(runs.sort(names, key, descending=True)) == names
     groups, ordered = table.group_runs(runs, names, key)
     assert sorted(ordered) == names
-    for frame in (runs.display(names, ["run", key]), groups.drop(columns="value")):
+    for frame in (runs.display(names, ["run", key]), groups):
         assert pa.Table.from_pandas(frame).num_rows == len(frame)
-    assert all(not line.startswith("=") for line in runs.csv(names, [key]).decode().splitlines())
-    assert runs.search(condition_text(key, groups["value"].iloc[-1]))[0] or key in {"interval", "curve", "no.such"}
-
-
-def test_the_report_of_a_check_can_be_downloaded(opened: Open, three: Path) -> None:
-    assert "Check report" in [button.proto.label for button in opened(RUNS).get("download_button")]
+    assert all(not line.startswith("=") for line in runs.csv(names, [key]).splitlines())
 
 
 def test_changes_are_told_with_defaults_filled_in(three: Path) -> None:
@@ -262,3 +201,97 @@ def test_changes_are_told_with_defaults_filled_in(three: Path) -> None:
     older = replace(older, run_id="older", settings={"optimizer.learning_rate": 0.001})
     newer = replace(newer, settings={"optimizer.learning_rate": 0.002, "data.packing": False, "seed": 0})
     assert table.describe_changes([newer, older])[0] == "learning_rate 0.001 → 0.002"
+
+
+FIELDS = ("run", "grade", "mode", "model", "loss", "score", "steps", "status", "tag", "note", "started")
+OTHERS = ("optimizer.learning_rate", "data.shuffle", "model.revision")
+CELLS = {
+    "run": "demo-1",
+    "grade": "consistent",
+    "mode": "full",
+    "model": "google/gemma 2b",
+    "loss": 1.15,
+    "steps": 200,
+    "score": 0.625,
+    "status": None,
+    "tag": ("baseline", "seed-3"),
+    "note": "Look at the log, it's odd",
+    "started": datetime(2026, 11, 20, 12, 0, tzinfo=UTC),
+    "optimizer.learning_rate": 0.0003,
+    "data.shuffle": True,
+}
+
+
+def finds(text: str, cells: Mapping[str, object] = CELLS) -> bool:
+    words = " ".join(value for value in cells.values() if isinstance(value, str)).lower()
+    found = parse(text, FIELDS, OTHERS).matches(
+        pd.Series([words]), lambda key: pd.Series([cells.get(key)], dtype=object)
+    )
+    return bool(found.item())
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("", True),
+        ("GEMMA demo", True),
+        ('"google/gemma 2b"', True),
+        ('"loss<1"', False),
+        ("grade:consistent", True),
+        ("grade:measured,consistent", True),
+        ("-grade:partial", True),
+        ("model:gemma loss<1.2 mode:full", True),
+        ("score>60%", True),
+        ("score>=62.5%", True),
+        ("score>62.5%", False),
+        ("loss<=1.15", True),
+        ("steps:200", True),
+        ("model=gemma", False),
+        ('model="google/gemma 2b"', True),
+        ("status:failed", False),
+        ("status<3", False),
+        ('status=""', True),
+        ('run:"demo-1"', True),
+        ("tag:baseline", True),
+        ("tag=seed", False),
+        ("-tag:baseline", False),
+        ("started>2026-11-20", True),
+        ("started>2026-11-21", False),
+        ("started<2026-11-20T12:00:01+00:00", True),
+        ("started:2026-11-20", True),
+        ("loss>2026-11-20", False),
+        ("optimizer.learning_rate<0.001", True),
+        ("optimizer.learning_rate:3e-4", True),
+        ('optimizer.learning_rate>"0.001"', False),
+        ("data.shuffle:true", True),
+        ("model.revision:main", False),
+    ],
+)
+def test_what_a_search_finds(text: str, holds: bool) -> None:
+    assert parse(text, FIELDS, OTHERS).complaints == []
+    assert finds(text) is holds
+
+
+def test_invalid_parts_are_named_and_the_rest_still_counts() -> None:
+    text = "colour:red loss<low optimizer.learnig_rate<1 gemma"
+    assert parse(text, FIELDS, OTHERS).complaints == [
+        (
+            "Unknown field colour; the fields are grade, loss, mode, model, note, run, score, started, status, steps, "
+            "tag, settings and figures."
+        ),
+        "loss< needs a number or a date, not low.",
+        "Unknown field optimizer.learnig_rate; did you mean optimizer.learning_rate?",
+    ]
+    assert finds(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *['"', "-", ":", "<", '"""', "a:", '-"', "\x00", "(" * 500, "-" * 500, 'x="' * 200],
+        "@df.to_csv('x')",
+        "__import__('os')",
+    ],
+)
+def test_nothing_that_is_typed_breaks_it_or_is_evaluated(text: str) -> None:
+    finds(text)

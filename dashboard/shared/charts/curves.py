@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, NamedTuple
@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from dashboard.shared.charts.theme import Palette, label, new_figure
+from dashboard.shared.charts.theme import Palette, choose_unit, label, new_figure
 from dashboard.shared.files import Series
 from dashboard.shared.words import csv_cell
 from schemas.catalog import TIME, RowField, row_fields
@@ -43,12 +43,11 @@ POINTS = 4_000
 
 DASHES = ("solid", "longdash", "longdashdot")
 """Dashes of runs: each colour is used with the first, then with the second, and so on."""
-
 DOUBTFUL_DASH = "3px,4px"
 """Dash of a run that is graded contradictory."""
-
 MOST_PARENTS = 50
 """Most parents of a resumed run that are drawn; a longer chain is an error in the manifests."""
+
 
 _LOSS, _LEARNING_RATE = "loss", "learning_rate"
 _OTHER_OBJECTIVES = ("reward_margin", "reward_mean")
@@ -64,21 +63,13 @@ _MOST_SINGLE_STEPS = 10
 _CLIP_PERCENTILES = (1.0, 99.0)
 _LEAST_SPREAD = 0.01
 """An axis spans at least this fraction of its values, so that tick labels stay short."""
-_SCALES: Mapping[str, tuple[tuple[float, float, str], ...]] = {
-    "tokens": ((1e9, 1e9, "billion tokens"), (1e6, 1e6, "million tokens"), (1e3, 1e3, "thousand tokens")),
-    "seconds": ((7200, 3600, "hours"), (120, 60, "minutes")),
-    "bytes": ((2**30, 2**30, "GiB"), (2**20, 2**20, "MiB")),
-}
-"""By unit: smallest maximum, divisor and name of each larger unit."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Mark:
-    """An event of a run: its position on each axis, a text, and a score from 0 to 1 if it is an evaluation."""
+class Mark(NamedTuple):
+    """Where a run was resumed: its position on each axis, and a text."""
 
     at: Mapping[Axis, float]
     text: str
-    score: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,9 +82,7 @@ class RunLine:
         earlier: Rows of its parents, up to the step at which each was resumed.
         evaluation: Losses of evaluations during training.
         resumed: Where it was resumed.
-        scores: Where it was evaluated.
-        is_doubtful: Whether it is graded contradictory: it is drawn grey and left out of means.
-        group: Key that runs share if only their seed differs; empty if unknown.
+        is_doubtful: Whether it is graded contradictory, and drawn grey.
         is_foreign: Whether another tool wrote the rows, so that the definition of the loss is unknown.
     """
 
@@ -102,35 +91,24 @@ class RunLine:
     earlier: Series | None = None
     evaluation: Series | None = None
     resumed: tuple[Mark, ...] = ()
-    scores: tuple[Mark, ...] = ()
     is_doubtful: bool = False
-    group: str = ""
     is_foreign: bool = False
+
+    def parts(self) -> list[tuple[Part, Series]]:
+        """Return the parts of the curve in drawing order."""
+        found: list[tuple[Part, Series | None]]
+        found = [("earlier", self.earlier), ("own", self.series), ("evaluation", self.evaluation)]
+        return [(part, rows) for part, rows in found if rows is not None]
 
     @property
     def rows(self) -> int:
         """Number of rows of all parts."""
         return sum(series.rows for _, series in self.parts())
 
-    def parts(self) -> Iterator[tuple[Part, Series]]:
-        """Yield the parts of the curve in drawing order."""
-        if self.earlier is not None:
-            yield "earlier", self.earlier
-        yield "own", self.series
-        if self.evaluation is not None:
-            yield "evaluation", self.evaluation
-
-    def find_value(self, column: str, step: float) -> float:
-        """Return the last value of a column up to a step, or NaN."""
-        for series in (self.series, self.earlier):
-            if series is not None and (row := series.find_row(step)) >= 0:
-                return float(series.columns[column][row])
-        return float("nan")
-
 
 @dataclass(frozen=True, kw_only=True)
 class CurveOptions:
-    """Options of the reader.
+    """Options of the user.
 
     Attributes:
         x: Column of the x axis.
@@ -149,16 +127,8 @@ class CurveOptions:
     zoom: tuple[float, float] | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class CurvesChart:
-    """A figure of curves.
-
-    Attributes:
-        figure: The figure.
-        titles: Titles of its panels.
-        x_divisor: Value of the x column for 1 on the x axis.
-        remark: A remark on thinned, clipped and averaged curves; empty for none.
-    """
+class CurvesChart(NamedTuple):
+    """A figure, the titles of its panels, the x value for 1 on the x axis, and a remark on what is not drawn."""
 
     figure: go.Figure
     titles: tuple[str, ...]
@@ -169,8 +139,8 @@ class CurvesChart:
 @cache
 def panel_fields() -> tuple[RowField, ...]:
     """Return the fields of a metric row that have a panel, large panels first."""
-    fields = [field for field in row_fields() if field.panel is not None]
-    return tuple(sorted(fields, key=lambda field: not _is_large(field)))
+    found = [field for field in row_fields() if field.panel is not None]
+    return tuple(sorted(found, key=_is_large, reverse=True))
 
 
 @cache
@@ -190,7 +160,9 @@ def draw(lines: Sequence[RunLine], options: CurveOptions, colours: Palette, run_
         run_colours: Colours of the runs, used in turn and then again with other dashes.
     """
     x_axis = _XAxis(lines, options)
-    styles = _styles(lines, run_colours, colours.quiet)
+    looks = itertools.cycle({"color": colour, "dash": dash} for dash in DASHES for colour in run_colours)
+    doubtful = {"color": colours.quiet, "dash": DOUBTFUL_DASH}
+    styles = {line.name: doubtful if line.is_doubtful else look for line, look in zip(lines, looks, strict=False)}
     fields = [
         field for field in panel_fields() if any(rows.has(field.name) for line in lines for _, rows in line.parts())
     ]
@@ -205,8 +177,10 @@ def draw(lines: Sequence[RunLine], options: CurveOptions, colours: Palette, run_
         legend_rows=min(_MOST_LEGEND_ROWS, 1 + len(lines) // 6) if len(lines) > 1 else 0,
     )
     figure.add_traces([trace | {"yaxis": f"y{row}"} for row, panel in enumerate(panels, 1) for trace in panel.traces])
-    bands = {name: style for panel in panels for name, style in panel.bands.items()}
-    figure.add_traces([_legend_entry(name, style) for name, style in (styles | bands).items()])
+    # Traces without points, so that the legend shows the full stroke even if the curves are faint.
+    figure.add_traces(
+        [_trace(name, [None], [None], {"width": 2.0, **stroke}, showlegend=True) for name, stroke in styles.items()]
+    )
     # Streamlit mounts a new chart for new data, which loses Plotly's own zoom; a selection is reported to the server.
     figure.update_layout(dragmode="select", selectdirection="h")
     if len(figure.data) > _MOST_HOVER_ROWS:
@@ -217,9 +191,12 @@ def draw(lines: Sequence[RunLine], options: CurveOptions, colours: Palette, run_
     for line in lines:
         for mark in line.resumed:
             if (x := x_axis.position(mark)) is not None:
-                _add_resumption(figure, x, mark, styles[line.name]["color"], is_log=options.log_x)
-    titles = tuple(panel.title for panel in panels)
-    return CurvesChart(figure=figure, titles=titles, x_divisor=x_axis.divisor, remark=_remark(panels))
+                stroke = {"color": styles[line.name]["color"], "dash": "dot", "width": 1.2}
+                figure.add_shape(type="line", x0=x, x1=x, yref="paper", y0=0, y1=1, line=stroke)
+                # Of annotations, not of shapes, Plotly takes positions on a logarithmic axis as logarithms.
+                place = {"x": np.log10(x) if options.log_x else x, "y": 1, "yref": "paper"}
+                figure.add_annotation(text=label(mark.text), font_size=11, showarrow=False, xanchor="left", **place)
+    return CurvesChart(figure, tuple(panel.title for panel in panels), x_axis.divisor, _remark(panels))
 
 
 def stack_panels(colours: Palette, titles: Sequence[str], heights: Sequence[int], *, legend_rows: int) -> go.Figure:
@@ -274,15 +251,15 @@ class _XAxis:
         self.options = options
         columns = [rows.columns[options.x] for line in lines for _, rows in line.parts()]
         unit = next((field.unit for field in row_fields() if field.name == options.x), "seconds")
-        self.divisor, self.unit = _larger_unit(unit, columns)
-        values = _finite([self._drawable(column) for column in columns])
+        self.divisor, self.unit = choose_unit(unit, _finite(columns).max(initial=0.0))
+        values = _finite([_drawable(column / self.divisor, positive=options.log_x) for column in columns])
         self.low, self.high = (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
         if options.zoom is not None:
             self.low, self.high = options.zoom[0] / self.divisor, options.zoom[1] / self.divisor
 
     def values(self, rows: Series) -> np.ndarray:
         """Return the positions of rows."""
-        return self._drawable(rows.columns[self.options.x])
+        return _drawable(rows.columns[self.options.x] / self.divisor, positive=self.options.log_x)
 
     def position(self, mark: Mark) -> float | None:
         """Return the position of a mark, or None if it is outside the axis."""
@@ -312,9 +289,6 @@ class _XAxis:
             "unifiedhovertitle_text": f"%{{x:{digits}}} {self.unit}",
         }
 
-    def _drawable(self, column: np.ndarray) -> np.ndarray:
-        return _drawable(column / self.divisor, positive=self.options.log_x)
-
 
 class _Panel:
     """The panel of one column: its title, axis and traces, and how many points are drawn.
@@ -339,24 +313,21 @@ class _Panel:
         self.field, self.lines, self.styles, self.x_axis = field, lines, styles, x_axis
         self.options = x_axis.options
         stated = [(line, part, rows) for line in lines for part, rows in line.parts() if rows.has(field.name)]
-        self.divisor, self.unit = _larger_unit(field.unit, [rows.columns[field.name] for *_, rows in stated])
+        columns = [rows.columns[field.name] for *_, rows in stated]
+        self.divisor, self.unit = choose_unit(field.unit, _finite(columns).max(initial=0.0))
         self.is_log = field.name == _LOSS and self._falls_far()
         self.smoothing = 0.0 if field.name == _LEARNING_RATE else self.options.smoothing
         self.points = min(POINTS, points // len(stated))
         self.title = self._title(stated)
         self.drawn = self.total = 0
         self.traces: list[dict[str, Any]] = []
-        self.bands: dict[str, dict[str, Any]] = {}
-        averaged = self._add_bands()
         for line, part, rows in stated:
-            self._add_curve(line, part, rows, is_averaged=line.name in averaged)
-        if field.name == _LOSS:
-            self._add_scores()
+            self._add_curve(line, part, rows)
         self.values = _finite([self._values(rows)[x_axis.inside(x_axis.values(rows))] for *_, rows in stated])
         self.range = value_range(self.values, clip=self.options.clip and field.name != _LEARNING_RATE, log=self.is_log)
         low, high = self.range or (-np.inf, np.inf)
-        too_large = _finite([rows.columns[field.name] for *_, rows in stated]) / self.divisor > _LARGEST
-        self.outside = int(np.count_nonzero((self.values < low) | (self.values > high)) + np.count_nonzero(too_large))
+        too_large = np.count_nonzero(_finite(columns) / self.divisor > _LARGEST)
+        self.outside = int(np.count_nonzero((self.values < low) | (self.values > high)) + too_large)
 
     def axis(self) -> dict[str, Any]:
         """Return the attributes of the Plotly axis."""
@@ -367,26 +338,22 @@ class _Panel:
         return {"type": "log", "range": ends, "dtick": 1 if decades > 2 else None}
 
     def _falls_far(self) -> bool:
-        """Return whether the loss axis is logarithmic."""
         if self.options.loss != "auto":
             return self.options.loss == "log"
-        columns = [line.series.columns[_LOSS] for line in self.lines if not line.is_doubtful]
-        losses = [column[np.isfinite(column)] for column in columns]
+        losses = [_finite([line.series.columns[_LOSS]]) for line in self.lines if not line.is_doubtful]
         return any(len(loss) > 1 and loss.min() > 0 and loss[0] > LOG_RATIO * loss[-1] for loss in losses)
 
     def _title(self, stated: Sequence[tuple[RunLine, Part, Series]]) -> str:
-        exactly = (self.field.panel or {}).get("exactly")
-        unit = "" if self.unit.lower() == self.field.title.lower() else self.unit
+        title, exactly = self.field.title, (self.field.panel or {}).get("exactly")
         if self.field.name == _LOSS and any(rows.has(name) for *_, rows in stated for name in _OTHER_OBJECTIVES):
             exactly = None  # The loss of these objectives is not a mean over supervised tokens.
         if exactly and any(line.is_foreign for line, *_ in stated):
-            title = f"{self.field.title}, as stated"
-        else:
-            title = f"{self.field.title} ({exactly or unit})" if exactly or unit else self.field.title
+            title += ", as stated"
+        elif exactly or self.unit.lower() not in {"", title.lower()}:
+            title += f" ({exactly or self.unit})"
         if any(part == "evaluation" for _, part, _ in stated):
             title += "; dotted: at evaluations"
-        marks = [mark.text for line in self.lines for mark in line.scores if self.field.name == _LOSS]
-        return f"{title}; ◆ {label(', '.join(dict.fromkeys(marks)))}" if marks else title
+        return title
 
     def _values(self, rows: Series) -> np.ndarray:
         return _drawable(rows.columns[self.field.name] / self.divisor, positive=self.is_log)
@@ -395,7 +362,12 @@ class _Panel:
         """Return the moving average, on a logarithmic axis of the logarithms."""
         return np.exp(smooth(np.log(values), self.smoothing)) if self.is_log else smooth(values, self.smoothing)
 
-    def _add_curve(self, line: RunLine, part: Part, rows: Series, *, is_averaged: bool) -> None:
+    def _hover(self, words: str = "") -> dict[str, Any]:
+        """Return the hover text of a curve: its column, value and run."""
+        run = "<extra></extra>" if len(self.lines) == 1 else ""
+        return {"hovertemplate": f"{self.field.title}{words} %{{y:,.5~g}}{run}"}
+
+    def _add_curve(self, line: RunLine, part: Part, rows: Series) -> None:
         """Add a part of a run: a faint measured curve behind the smoothed one, or the measured curve alone."""
         x, y = self.x_axis.values(rows), self._values(rows)
         inside = self.x_axis.inside(x)
@@ -403,120 +375,31 @@ class _Panel:
         self.drawn, self.total = self.drawn + len(kept), self.total + len(inside)
         style = self.styles[line.name] | ({"dash": _PART_DASHES[part]} if part in _PART_DASHES else {})
         words = f", {PARTS[part]}" if PARTS[part] else ""
-        thick = {"line": style | {"width": 1.6}, "opacity": 0.4 if is_averaged else 0.6 if part == "earlier" else 1.0}
-        if self.smoothing > 0 and part != "evaluation":
-            if not is_averaged:
-                thin_line = {"line": style | {"width": 1.0}, "opacity": 0.35}
-                hover = self._hover(f"{words}, not smoothed") if len(self.lines) == 1 else {"hoverinfo": "skip"}
-                self.traces.append(_trace(line.name, x[kept], y[kept]) | thin_line | hover)
+        more = self._hover(words) | {"opacity": 0.6 if part == "earlier" else 1.0}
+        if part == "evaluation":
+            more |= {"mode": "lines+markers", "marker": {"size": 5}}
+        elif self.smoothing > 0:
+            hover = self._hover(f"{words}, not smoothed") if len(self.lines) == 1 else {"hoverinfo": "skip"}
+            self.traces.append(_trace(line.name, x[kept], y[kept], style | {"width": 1.0}, opacity=0.35, **hover))
             y = self._smooth(y).astype(np.float32)
-        mode = {"mode": "lines+markers", "marker": {"size": 5}} if part == "evaluation" else {}
-        self.traces.append(_trace(line.name, x[kept], y[kept]) | thick | mode | self._hover(words))
-
-    def _hover(self, words: str = "") -> dict[str, Any]:
-        """Return the hover text of a curve: its column, value and run."""
-        run = "<extra></extra>" if len(self.lines) == 1 else ""
-        return {"hovertemplate": f"{self.field.title}{words} %{{y:,.5~g}}{run}"}
-
-    def _add_bands(self) -> set[str]:
-        """Add the mean and spread of runs that differ only in their seed, and return their names."""
-        groups: dict[str, list[RunLine]] = {}
-        for line in self.lines:
-            if line.group and not line.is_doubtful and line.series.has(self.field.name):
-                groups.setdefault(line.group, []).append(line)
-        averaged: set[str] = set()
-        for members in groups.values():
-            if len(members) < 2:
-                continue
-            rows = [
-                (line.series.columns["step"], self.x_axis.values(line.series), self._smooth(self._values(line.series)))
-                for line in members
-            ]
-            band = mean_band(rows, log=self.is_log)
-            if band.empty:
-                continue
-            averaged |= {line.name for line in members}
-            first = members[0].name
-            colour = self.styles[first]["color"]
-            red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-            band = band.iloc[self.x_axis.inside(band["x"].to_numpy())]
-            kept = band.iloc[thin(band["mean"].to_numpy(), self.points)].astype(np.float32)
-            name = f"mean of {len(members)} seeds of {first}"
-            self.bands[name] = {"color": colour, "width": 4.0}
-            edge = {"line": {"width": 0}, "hoverinfo": "skip"}
-            fill = {"fill": "tonexty", "fillcolor": f"rgba({red},{green},{blue},0.2)"}
-            self.traces += [
-                _trace(name, kept["x"], kept["mean"]) | {"line": {"color": colour, "width": 2.4}} | self._hover(),
-                _trace(name, kept["x"], kept["low"]) | edge,
-                _trace(name, kept["x"], kept["high"]) | edge | fill,
-            ]
-        return averaged
-
-    def _add_scores(self) -> None:
-        """Add the scores of runs as points at the height of the loss."""
-        for line in self.lines:
-            for mark in line.scores:
-                x, y = self.x_axis.position(mark), line.find_value(_LOSS, mark.at["step"]) / self.divisor
-                if x is not None and np.isfinite(y) and (y > 0 or not self.is_log):
-                    text = f"{label(mark.text)} {100 * (mark.score or 0.0):.1f} %<extra>{label(line.name)}</extra>"
-                    marker = {"symbol": "diamond", "size": 12, "color": self.styles[line.name]["color"]}
-                    point = {"mode": "markers", "marker": marker, "hovertemplate": text}
-                    self.traces.append(_trace(line.name, [x], [y]) | point)
+        self.traces.append(_trace(line.name, x[kept], y[kept], style | {"width": 1.6}, **more))
 
 
-def _legend_entry(name: str, style: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a trace without points, so that the legend shows the full stroke even if the curves are faint."""
-    return _trace(name, [None], [None]) | {"line": {"width": 2.0, **style}, "showlegend": True}
-
-
-def _trace(name: str, x: Any, y: Any) -> dict[str, Any]:
-    name = label(name)
-    shared = {"type": "scatter", "mode": "lines", "name": name, "legendgroup": name, "showlegend": False}
-    return shared | {"x": x, "y": y}
-
-
-def _styles(lines: Sequence[RunLine], run_colours: Sequence[str], grey: str) -> dict[str, dict[str, str]]:
-    """Return a distinct colour and dash for each run; contradictory runs are grey."""
-    styles = itertools.cycle(itertools.product(DASHES, run_colours))
-    return {
-        line.name: {"color": grey, "dash": DOUBTFUL_DASH} if line.is_doubtful else {"color": colour, "dash": dash}
-        for line, (dash, colour) in zip(lines, styles, strict=False)
-    }
-
-
-def _add_resumption(figure: go.Figure, x: float, mark: Mark, colour: str, *, is_log: bool) -> None:
-    """Draw a vertical line through all panels where a run was resumed."""
-    line = {"color": colour, "dash": "dot", "width": 1.2}
-    figure.add_shape(type="line", x0=x, x1=x, yref="paper", y0=0, y1=1, line=line)
-    # Plotly takes the positions of annotations on a logarithmic axis as logarithms, those of shapes as values.
-    place = {"x": np.log10(x) if is_log else x, "y": 1, "yref": "paper", "xanchor": "left", "yanchor": "top"}
-    figure.add_annotation(text=label(mark.text), font_size=11, showarrow=False, **place)
+def _trace(name: str, x: Any, y: Any, line: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    shared = {"type": "scatter", "mode": "lines", "name": label(name), "legendgroup": label(name), "showlegend": False}
+    return {**shared, "x": x, "y": y, "line": line, **more}
 
 
 def _remark(panels: Sequence[_Panel]) -> str:
-    drawn, total = sum(panel.drawn for panel in panels), sum(panel.total for panel in panels)
-    outside = sum(panel.outside for panel in panels)
-    sentences = []
-    if drawn < total:
-        sentences.append(f"{count(drawn)} of {count(total)} points drawn; minima and maxima are kept.")
+    drawn, total, outside = (sum(getattr(one, name) for one in panels) for name in ("drawn", "total", "outside"))
+    sentences = [f"{count(drawn)} of {count(total)} points drawn; minima and maxima are kept."] if drawn < total else []
     if outside:
         sentences.append(f"{count(outside)} {'point is' if outside == 1 else 'points are'} outside the axis range.")
-    if any(panel.bands for panel in panels):
-        sentences.append(
-            "Band: mean ± standard deviation over seeds, computed from logarithms if the axis is logarithmic."
-        )
     return " ".join(sentences)
 
 
 def _is_large(field: RowField) -> bool:
     return bool(field.panel and field.panel.get("large"))
-
-
-def _larger_unit(unit: str, arrays: Sequence[np.ndarray]) -> tuple[float, str]:
-    """Return the divisor and the name of a unit that fits the largest value."""
-    largest = _finite(arrays).max(initial=0.0)
-    found = ((divisor, name) for least, divisor, name in _SCALES.get(unit, ()) if largest >= least)
-    return next(found, (1.0, unit))
 
 
 def _finite(arrays: Sequence[np.ndarray]) -> np.ndarray:
@@ -533,9 +416,9 @@ def _drawable(values: np.ndarray, *, positive: bool) -> np.ndarray:
 def thin(values: np.ndarray, points: int = POINTS) -> np.ndarray:
     """Return the indices to draw: first, last, and the minimum and maximum of each of `points / 2` equal buckets.
 
-    A stride or a random sample would lose spikes of one step, which are what a reader of a loss curve looks for. For
-    values `[3, 1, 2, 9, 2, 2]` and 4 points the buckets are `[3, 1, 2]` and `[9, 2, 2]`, the indices `[0, 1, 3, 4, 5]`.
-    A bucket without a finite value keeps its first index, so that the gap in the line stays.
+    A stride or a random sample would lose spikes of one step. For values `[3, 1, 2, 9, 2, 2]` and 4 points the buckets
+    are `[3, 1, 2]` and `[9, 2, 2]`, the indices `[0, 1, 3, 4, 5]`. A bucket without a finite value keeps its first
+    index, so that the gap in the line stays.
 
     Args:
         values: `[steps]`, NaN where there is no value.
@@ -548,14 +431,9 @@ def thin(values: np.ndarray, points: int = POINTS) -> np.ndarray:
     if size <= points:
         return np.arange(size)
     edges = np.linspace(0, size, points // 2 + 1).astype(np.int64)
-    width = int(np.diff(edges).max())
-    # Buckets differ by one in width; the missing cell of a narrow one repeats its last index, which changes no extreme.
-    cells = np.minimum(edges[:-1, None] + np.arange(width)[None, :], edges[1:, None] - 1)
-    block = values[cells].astype(np.float64)
-    finite = np.isfinite(block)
-    rows = np.arange(len(cells))
-    lowest = cells[rows, np.where(finite, block, np.inf).argmin(axis=1)]
-    highest = cells[rows, np.where(finite, block, -np.inf).argmax(axis=1)]
+    buckets, finite = np.repeat(np.arange(points // 2), np.diff(edges)), np.isfinite(values)
+    lowest = pd.Series(np.where(finite, values, np.inf)).groupby(buckets).idxmin()
+    highest = pd.Series(np.where(finite, values, -np.inf)).groupby(buckets).idxmax()
     return np.unique(np.concatenate([[0], lowest, highest, [size - 1]]))
 
 
@@ -582,28 +460,6 @@ def smooth(values: np.ndarray, weight: float) -> np.ndarray:
     return result
 
 
-def mean_band(members: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], *, log: bool) -> pd.DataFrame:
-    """Compute mean and mean ± standard deviation of runs at their common steps.
-
-    On a logarithmic axis, logarithms are averaged, so that the band is symmetric.
-
-    Args:
-        members: Steps, x positions and values of each run, `[rows]` each.
-        log: Whether the axis is logarithmic.
-
-    Returns:
-        Columns `x`, `low`, `mean` and `high`, indexed by step.
-    """
-    tables = [pd.DataFrame({"x": x, "y": np.log(y) if log else y}, index=steps) for steps, x, y in members]
-    rows = pd.concat([table[~table.index.duplicated(keep="last")] for table in tables])
-    table = (
-        rows.dropna().groupby(level=0).agg(x=("x", "mean"), mean=("y", "mean"), spread=("y", "std"), n=("y", "size"))
-    )
-    table = table[table["n"] == len(members)]
-    ends = {"low": table["mean"] - table["spread"], "mean": table["mean"], "high": table["mean"] + table["spread"]}
-    return pd.DataFrame({"x": table["x"], **{name: np.exp(end) if log else end for name, end in ends.items()}})
-
-
 def value_range(values: np.ndarray, *, clip: bool, log: bool) -> tuple[float, float] | None:
     """Return the range of an axis with these finite values, or None if Plotly's own range is fine.
 
@@ -611,13 +467,12 @@ def value_range(values: np.ndarray, *, clip: bool, log: bool) -> tuple[float, fl
     """
     if not len(values):
         return None
+    low, high = (float(end) for end in np.percentile(values, _CLIP_PERCENTILES if clip else (0, 100)))
+    if clip and log and low < high:
+        return low * (low / high) ** 0.05, high * (high / low) ** 0.05
     if clip:
-        low, high = (float(end) for end in np.percentile(values, _CLIP_PERCENTILES))
-        if log and low < high:
-            return low * (low / high) ** 0.05, high * (high / low) ** 0.05
         margin = 0.05 * (high - low)
         return (max(0.0, low - margin) if low >= 0 else low - margin, high + margin) if low < high else None
-    low, high = float(values.min()), float(values.max())
     margin = (_LEAST_SPREAD if low < high else 0.5) * max(abs(low), abs(high))
     return (low - margin, high + margin) if high - low < margin else None
 
@@ -640,7 +495,6 @@ class RecordedRun(NamedTuple):
     """What is read of a run or of one of its parents."""
 
     manifest: Document
-    eval_summary: Document
     series: Series
 
 
@@ -656,59 +510,29 @@ def line_with_parents(
         run: The run.
         find: Returns the run of an ID, or None if there is no such run.
     """
-    chain, missing = _chain(run, find)
-    seconds = 0.0
-    parts: list[Series] = []
-    resumed: list[Mark] = []
-    scores: list[Mark] = []
-    for (manifest, eval_summary, series), last_step in chain:
-        rows = series.up_to(last_step, after_seconds=seconds)
-        parts.append(rows)
-        step = get_number(manifest, "parent", "step")
-        if step is not None and rows.rows:
-            resumed.append(Mark(at=_position(rows, 0), text=f"resumed after step {count(step)}"))
-        scores += _scores(eval_summary, rows)
-        if rows.rows:
-            seconds = float(rows.columns["seconds"][-1])
-    *earlier, own = parts
-    line = RunLine(
-        name=name,
-        series=own,
-        earlier=Series.concatenate([rows for rows in earlier if rows.rows]),
-        resumed=tuple(resumed),
-        scores=tuple(scores),
-    )
-    return line, missing
-
-
-def _chain(
-    run: RecordedRun, find: Callable[[str], RecordedRun | None]
-) -> tuple[list[tuple[RecordedRun, float]], str | None]:
-    """Return a run after its parents, each with the last step that counts; and the ID of a parent that is missing."""
-    chain = [(run, np.inf)]
-    seen = set()
-    while len(chain) <= MOST_PARENTS:
+    chain, missing, seen = [(run, np.inf)], None, set[str]()
+    while missing is None and len(chain) <= MOST_PARENTS:
         manifest = chain[0][0].manifest
         parent, step = get_str(manifest, "parent", "run_id"), get_number(manifest, "parent", "step")
         if parent is None or step is None or parent in seen:
             break
         seen.add(parent)
-        found = find(parent)
-        if found is None:
-            return chain, parent
-        chain.insert(0, (found, step))
-    return chain, None
-
-
-def _scores(eval_summary: Document, rows: Series) -> list[Mark]:
-    """Return the score of the trained model."""
-    step = get_number(eval_summary, "checkpoint", "step")
-    value = get_number(eval_summary, "metrics", "exact_match", "value")
-    if step is None or value is None or not rows.rows:
-        return []
-    at = _position(rows, max(0, rows.find_row(step)))
-    return [Mark(at={**at, "step": step}, text="exact match", score=value)]
-
-
-def _position(rows: Series, row: int) -> dict[Axis, float]:
-    return {name: float(rows.columns[name][row]) for name in axes()}
+        if (found := find(parent)) is None:
+            missing = parent
+        else:
+            chain.insert(0, (found, step))
+    seconds = 0.0
+    parts: list[Series] = []
+    resumed: list[Mark] = []
+    for (manifest, series), last_step in chain:
+        rows = series.up_to(last_step, after_seconds=seconds)
+        parts.append(rows)
+        if not rows.rows:
+            continue
+        if (step := get_number(manifest, "parent", "step")) is not None:
+            at = {name: float(rows.columns[name][0]) for name in axes()}
+            resumed.append(Mark(at, f"resumed after step {count(step)}"))
+        seconds = float(rows.columns["seconds"][-1])
+    *earlier, own = parts
+    before = Series.concatenate([rows for rows in earlier if rows.rows])
+    return RunLine(name=name, series=own, earlier=before, resumed=tuple(resumed)), missing

@@ -6,28 +6,25 @@ Values are shown as the files state them, with file and line. Inferred values ar
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from dashboard.shared.charts.curves import Mark, RunLine
+from dashboard.shared.charts.curves import RunLine
 from dashboard.shared.files import Series
 from dashboard.shared.tables.headline import HeadlineFigure
 from evidence.bundle.secrets import hide_secrets
 from evidence.imports.grade import tool_figures
-from evidence.imports.keys import is_score
 from evidence.imports.run import ImportedRun, MetricRow, longest_course, loss_series
 from evidence.report import ANSWERS, FACTS, ROWS, SCORES
-from schemas import formats
 from schemas.catalog import number_names
-from schemas.formats import quantity
+from schemas.formats import NOTHING, count, duration, number, quantity, short_count
 
 _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {"tokens_seen": ("num_tokens",), "step_seconds": ("step_time",)}
 """Other names of a column."""
-
-_STEP = re.compile(r"(?:step|checkpoint)[ _-]?(\d{1,15})$")
+_CONTENTS = {FACTS: "facts", SCORES: "scores", ROWS: "metrics", ANSWERS: "predictions"}
+"""Attributes of a file by document (`evidence.report`)."""
 
 
 def build_line(name: str, view: ImportedRun) -> tuple[RunLine, str]:
@@ -38,10 +35,13 @@ def build_line(name: str, view: ImportedRun) -> tuple[RunLine, str]:
         name=name,
         series=_series(rows, "loss"),
         evaluation=_series(evaluated, "eval_loss") if evaluated else None,
-        scores=_score_marks(view, rows),
         is_foreign=True,
     )
-    return line, _origin(rows or evaluated) if rows or evaluated else ""
+    if not (stated := rows or evaluated):
+        return line, ""
+    first, last = stated[0].source, stated[-1].source
+    places = f", lines {first.line} to {last.line}" if first.line and last.line else ""
+    return line, f"Read from {first.file}{places}."
 
 
 def _series(rows: Sequence[MetricRow], loss: str) -> Series:
@@ -59,137 +59,78 @@ def _series(rows: Sequence[MetricRow], loss: str) -> Series:
 
 
 def _evaluated_rows(view: ImportedRun, losses: Sequence[MetricRow]) -> list[MetricRow]:
-    """Return one row with an evaluation loss for each step.
+    """Return one row with an evaluation loss for each step; none if the training losses have no steps.
 
-    Only rows from the file and stage of the training losses count: another file may belong to another run. If the
-    training losses have no steps, there are none.
+    Only rows from the file and stage of the training losses count: another file may belong to another run.
     """
-    if not _all_steps_known(losses):
-        return []
     series = loss_series(view.metrics, "eval_loss")
-    rows = (
-        series.get((losses[0].source.file, losses[0].stage), [])
-        if losses
-        else (max(series.values(), key=len, default=[]))
-    )
+    longest = max(series, key=lambda one: len(series[one]), default=None)
+    place = (losses[0].source.file, losses[0].stage) if losses else longest
     found: dict[float, MetricRow] = {}
-    for row in rows:
-        if math.isfinite(_value(row, "step")):
-            found.setdefault(_value(row, "step"), row)
+    for row in series.get(place, []) if place and _all_steps_known(losses) else ():
+        if math.isfinite(step := _value(row, "step")):
+            found.setdefault(step, row)
     return list(found.values())
-
-
-def _score_marks(view: ImportedRun, losses: Sequence[MetricRow]) -> tuple[Mark, ...]:
-    """Return the first score from 0 to 1 of each step; none if the training losses have no steps."""
-    if not _all_steps_known(losses):
-        return ()
-    stated = [(_value(row, "step"), name, value) for row in view.metrics for name, value in row.values.items()]
-    stated += [(_step(score.checkpoint), score.name, score.value) for score in view.scores]
-    marks: dict[float, Mark] = {}
-    for step, name, value in stated:
-        if math.isfinite(step) and is_score(name) and value is not None and 0 <= value <= 1:
-            marks.setdefault(step, Mark(at={"step": step}, text=name.replace("_", " "), score=value))
-    return tuple(marks[step] for step in sorted(marks))
 
 
 def figures(view: ImportedRun) -> list[HeadlineFigure]:
     """Return the headline figures; a dash if no source has a value, or two differ."""
     found = tool_figures(view)
     facts = sum(fact.how == "inferred" for fact in view.facts)
-    planned = f"of {formats.count(found.steps_planned)} planned" if found.steps_planned is not None else ""
-    first = f"from {formats.number(found.first_loss)}" if found.first_loss is not None else ""
+    planned = f"of {count(found.steps_planned)} planned" if found.steps_planned is not None else ""
+    first = f"from {number(found.first_loss)}" if found.first_loss is not None else ""
     return [
-        HeadlineFigure("Steps", formats.count(found.steps_done), planned),
-        HeadlineFigure("Last loss", formats.number(found.last_loss), first),
-        HeadlineFigure("Mean loss", formats.number(found.mean_loss), "as stated, not computed here"),
-        HeadlineFigure("Tokens seen", formats.short_count(found.tokens_seen)),
-        HeadlineFigure("Training time", formats.duration(found.train_seconds)),
-        HeadlineFigure("Facts", formats.count(len(view.facts)), f"{formats.count(facts)} inferred"),
-        HeadlineFigure("Answers", formats.count(len(view.predictions)), "their scores are not recomputed"),
+        HeadlineFigure("Steps", count(found.steps_done), planned),
+        HeadlineFigure("Last loss", number(found.last_loss), first),
+        HeadlineFigure("Mean loss", number(found.mean_loss), "as stated, not computed here"),
+        HeadlineFigure("Tokens seen", short_count(found.tokens_seen)),
+        HeadlineFigure("Training time", duration(found.train_seconds)),
+        HeadlineFigure("Facts", count(len(view.facts)), f"{count(facts)} inferred"),
+        HeadlineFigure("Answers", count(len(view.predictions)), "their scores are not recomputed"),
     ]
 
 
 def fact_rows(view: ImportedRun) -> list[tuple[str, str, str, str, str]]:
     """Return the facts: name, value, stated or inferred, source, note."""
+    values = [f"{fact.value:.8g}" if isinstance(fact.value, float) else str(fact.value) for fact in view.facts]
     return [
-        (
-            fact.name,
-            (hide_secrets(f"{fact.value:.8g}" if isinstance(fact.value, float) else str(fact.value))),
-            _how(fact.how),
-            str(fact.source),
-            fact.note or "",
-        )
-        for fact in view.facts
+        (fact.name, hide_secrets(value), _how(fact.how), str(fact.source), fact.note or "")
+        for fact, value in zip(view.facts, values, strict=True)
     ]
 
 
 def score_rows(view: ImportedRun) -> list[tuple[str, str, str, str, str, str]]:
     """Return the scores: name, value, checkpoint, stated or inferred, source, note."""
     return [
-        (
-            score.name,
-            formats.number(score.value),
-            score.checkpoint or formats.NOTHING,
-            _how(score.how),
-            str(score.source),
-            score.note or "",
-        )
-        for score in view.scores
+        (one.name, number(one.value), one.checkpoint or NOTHING, _how(one.how), str(one.source), one.note or "")
+        for one in view.scores
     ]
 
 
 def file_rows(view: ImportedRun) -> list[tuple[str, str, str]]:
     """Return the files: path, tool, and contents."""
-    return [
-        (
-            name,
-            reading.tool or "not recognised",
-            "template or example, not counted"
-            if reading.template
-            else ", ".join(
-                quantity(len(found), noun)
-                for found, noun in (
-                    (reading.facts, "fact"),
-                    (reading.metrics, "row"),
-                    (reading.scores, "score"),
-                    (reading.predictions, "answer"),
-                )
-            ),
-        )
-        for name, reading in view.files.items()
-    ]
+    rows = []
+    for name, reading in view.files.items():
+        found = {"fact": reading.facts, "row": reading.metrics, "score": reading.scores, "answer": reading.predictions}
+        contents = ", ".join(quantity(len(values), noun) for noun, values in found.items())
+        is_template = "template or example, not counted" if reading.template else contents
+        rows.append((name, reading.tool or "not recognised", is_template))
+    return rows
 
 
-def list_files(view: ImportedRun, what: str) -> list[str]:
-    """Return the files that gave facts, scores, rows or answers (`evidence.judge.documents`)."""
-    given = {FACTS: "facts", SCORES: "scores", ROWS: "metrics", ANSWERS: "predictions"}[what]
-    return [name for name, reading in view.files.items() if getattr(reading, given) and not reading.template]
+def list_files(view: ImportedRun, document: str) -> list[str]:
+    """Return the files that gave facts, scores, rows or answers."""
+    contents = _CONTENTS[document]
+    return [name for name, reading in view.files.items() if getattr(reading, contents) and not reading.template]
 
 
 def prediction_rows(view: ImportedRun) -> list[dict[str, Any]]:
     """Return the answers as prediction rows; missing values are None."""
-    return [
-        {
-            "id": one.id or str(one.source),
-            "prompt": one.prompt,
-            "expected": one.expected,
-            "output_text": one.output_text,
-            "extracted_answer": one.extracted_answer,
-            "correct": one.correct,
-            "error": None,
-        }
-        for one in view.predictions
-    ]
+    return [{**vars(one), "id": one.id or str(one.source), "error": None} for one in view.predictions]
 
 
 def _all_steps_known(rows: Sequence[MetricRow]) -> bool:
     return all(math.isfinite(_value(row, "step")) for row in rows)
-
-
-def _step(checkpoint: str | None) -> float:
-    """Return the step in the name of a checkpoint, `checkpoint-200` or `step 200`, or NaN."""
-    found = _STEP.search(checkpoint or "")
-    return float(found[1]) if found else math.nan
 
 
 def _value(row: MetricRow, name: str) -> float:
@@ -198,12 +139,6 @@ def _value(row: MetricRow, name: str) -> float:
         if value is not None:
             return float(value)
     return math.nan
-
-
-def _origin(rows: Sequence[MetricRow]) -> str:
-    first, last = rows[0].source, rows[-1].source
-    lines = f", lines {first.line} to {last.line}" if first.line and last.line else ""
-    return f"Read from {first.file}{lines}."
 
 
 def _how(how: str) -> str:

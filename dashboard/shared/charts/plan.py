@@ -1,19 +1,18 @@
-"""Figures of a plan: the memory of each program against the limit of the device, and the time against its limits."""
+"""The figure of a plan: the memory of each program against the limit of the device."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import cycle
-from typing import Any
 
+import pandas as pd
 import plotly.express as px
 import plotly.graph_objects as go
 
-from dashboard.shared.charts.theme import Palette, label, template, unit_of_bytes, unit_of_seconds
-from dashboard.shared.tables.planned import MemoryPart, TimePart
+from dashboard.shared.charts.theme import Palette, choose_unit, label, template
+from dashboard.shared.tables.planned import MemoryPart
 from dashboard.shared.words import VERDICTS, part_name
-from schemas.formats import duration, size
+from schemas.formats import size
 
 _FAR = 6.0
 """Limits further away than this many times the longest bar are not drawn, to keep the bars readable."""
@@ -43,8 +42,8 @@ def memory(parts: Sequence[MemoryPart], colours: Palette, *, observed: float | N
         colours: The theme.
         observed: Peak memory of the run in bytes, or None if it was not measured.
     """
-    divisor, unit = unit_of_bytes(max(part.peak for part in parts))
-    bars = [
+    divisor, unit = choose_unit("bytes", max(part.peak for part in parts))
+    bars = pd.DataFrame(
         {
             "row": f"{label(part.program)}<br>{VERDICTS[part.verdict].symbol} {size(part.peak)}",
             "use": _USES.get(part.name, "other"),
@@ -52,60 +51,28 @@ def memory(parts: Sequence[MemoryPart], colours: Palette, *, observed: float | N
             "text": f"{label(part_name(part.name))}: {size(part.bytes)}<br>{label(part.because)}",
         }
         for part in parts
-    ]
+    )
+    totals = bars.groupby("row", sort=False)["length"].sum()
     lines = {f"usable {size(part.limit)}": part.limit for part in parts if part.limit is not None}
     if observed is not None:
         lines[f"observed {size(observed)}"] = observed
-    return _stacked(bars, colours.parts, colours, unit=f"{unit} per device", lines=lines, divisor=divisor)
-
-
-def session(parts: Sequence[TimePart], limits: Mapping[str, float], colours: Palette) -> go.Figure:
-    """Draw the phases of a run as one stacked bar."""
-    divisor, unit = unit_of_seconds(sum(part.seconds.likely for part in parts))
-    bars = [
-        {
-            "row": "run",
-            "use": part.name,
-            "length": part.seconds.likely / divisor,
-            "text": f"{part.name}: {duration(part.seconds.likely)}<br>{label(part.because)}",
-        }
-        for part in parts
-    ]
-    lines = {f"{name} limit {duration(seconds)}": seconds for name, seconds in limits.items()}
-    return _stacked(bars, colours.times, colours, unit=unit, lines=lines, divisor=divisor)
-
-
-def _stacked(
-    bars: Sequence[Mapping[str, Any]],
-    tints: Mapping[str, str],
-    colours: Palette,
-    *,
-    unit: str,
-    lines: Mapping[str, float],
-    divisor: float,
-) -> go.Figure:
-    """Stack the bars of each row, with a vertical line for each limit that is near."""
-    totals: dict[str, float] = defaultdict(float)
-    for bar in bars:
-        totals[bar["row"]] += bar["length"]
-    longest = max(totals.values())
     figure = px.bar(
         bars,
         x="length",
         y="row",
         color="use",
-        color_discrete_map=dict(tints),
-        category_orders={"use": list(tints), "row": list(totals)},
+        color_discrete_map=dict(colours.parts),
+        category_orders={"use": list(colours.parts), "row": list(totals.index)},
         custom_data=["text"],
         orientation="h",
         height=_FRAME_PIXELS + _ROW_PIXELS * len(totals),
         template=template(colours),
     )
     figure.update_traces(hovertemplate="%{customdata[0]}<extra></extra>", marker_line_color=colours.paper)
-    near = {name: value / divisor for name, value in lines.items() if value / divisor <= _FAR * longest}
+    near = {name: value / divisor for name, value in lines.items() if value / divisor <= _FAR * totals.max()}
     for (name, value), dash in zip(near.items(), cycle(("dash", "dot")), strict=False):
         figure.add_vline(x=value, line={"color": colours.ink, "width": 2, "dash": dash}, name=name, showlegend=True)
-    figure.update_xaxes(title_text=unit, range=[0, 1.04 * max([longest, *near.values()])])
+    figure.update_xaxes(title_text=f"{unit} per device", range=[0, 1.04 * max([totals.max(), *near.values()])])
     figure.update_yaxes(title_text="", showticklabels=len(totals) > 1, tickfont_color=colours.ink)
     legend = {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "title_text": ""}
     return figure.update_layout(showlegend=True, legend=legend)

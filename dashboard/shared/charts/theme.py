@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import plotly.graph_objects as go
 
@@ -13,14 +13,16 @@ from evidence.bundle.secrets import strip_invisible
 
 _MAX_LABEL = 60
 _FONT = '"Source Sans", sans-serif'
-_BYTES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
-_SECONDS = ((2 * 3600, 3600, "hours"), (120, 60, "minutes"))
-_MEMORY = ("parameters", "optimizer state", "gradients", "activations", "logits", "key-value cache", "other")
-_TIMES = ("install", "compile", "load", "train", "save", "evaluate", "export")
+_UNITS: Mapping[str, Sequence[tuple[float, float, str]]] = {
+    "bytes": [(0.95 * 2**30, 2**30, "GiB"), (0.95 * 2**20, 2**20, "MiB"), (0.95 * 2**10, 2**10, "KiB")],
+    "seconds": [(2 * 3600, 3600, "hours"), (120, 60, "minutes")],
+    "tokens": [(1e9, 1e9, "billion tokens"), (1e6, 1e6, "million tokens"), (1e3, 1e3, "thousand tokens")],
+}
+"""By unit: smallest maximum, divisor and name of each larger unit."""
+_USES = ("parameters", "optimizer state", "gradients", "activations", "logits", "key-value cache", "other")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Palette:
+class Palette(NamedTuple):
     """Colours of one theme."""
 
     ink: str
@@ -31,12 +33,6 @@ class Palette:
     backs: Mapping[Tone, str]
     parts: Mapping[str, str]
     """Colours of memory by use: blue is kept during training, orange is temporary, purple is the cache."""
-    times: Mapping[str, str]
-    """Colours of the phases of a run, gray before the first step."""
-
-
-def _by_name(names: Sequence[str], colours: Sequence[str]) -> Mapping[str, str]:
-    return dict(zip(names, colours, strict=True))
 
 
 LIGHT = Palette(
@@ -46,8 +42,7 @@ LIGHT = Palette(
     paper="#ffffff",
     tones={"good": "#1f7a54", "fair": "#1f5b8f", "poor": "#b3681b", "bad": "#bb3a3a", "quiet": "#5c6973"},
     backs={"good": "#e4f3eb", "fair": "#e6eff7", "poor": "#fbefdf", "bad": "#fbe9e8", "quiet": "#eef1f3"},
-    parts=_by_name(_MEMORY, ["#1f5b8f", "#5b8fbf", "#a9c8e3", "#c0721d", "#e6b37a", "#8a4a9e", "#aab4bb"]),
-    times=_by_name(_TIMES, ["#8c979f", "#aab4bb", "#c8d0d5", "#1f5b8f", "#c0721d", "#1f7a54", "#8a4a9e"]),
+    parts=dict(zip(_USES, ["#1f5b8f", "#5b8fbf", "#a9c8e3", "#c0721d", "#e6b37a", "#8a4a9e", "#aab4bb"], strict=True)),
 )
 DARK = Palette(
     ink="#e4e9ec",
@@ -56,8 +51,7 @@ DARK = Palette(
     paper="#13181c",
     tones={"good": "#6ec79d", "fair": "#7fb4e3", "poor": "#e0a25a", "bad": "#ee8a86", "quiet": "#9aa7b0"},
     backs={"good": "#17342a", "fair": "#1a2f42", "poor": "#38290f", "bad": "#402022", "quiet": "#242c32"},
-    parts=_by_name(_MEMORY, ["#7fb4e3", "#4c83b5", "#2e567b", "#e0a25a", "#96682f", "#c99adb", "#5f6b74"]),
-    times=_by_name(_TIMES, ["#7d8a93", "#5f6b74", "#46525b", "#7fb4e3", "#e0a25a", "#6ec79d", "#c99adb"]),
+    parts=dict(zip(_USES, ["#7fb4e3", "#4c83b5", "#2e567b", "#e0a25a", "#96682f", "#c99adb", "#5f6b74"], strict=True)),
 )
 
 
@@ -107,22 +101,13 @@ def template(colours: Palette) -> go.layout.Template:
     return go.layout.Template(layout=layout)
 
 
-def unit_of_bytes(largest: float) -> tuple[int, str]:
-    """Choose the divisor and the unit for an axis of bytes.
+def choose_unit(unit: str, largest: float) -> tuple[float, str]:
+    """Return the divisor and the name of a unit that fits the largest value of an axis.
 
-    >>> unit_of_bytes(15.75 * 2**30), unit_of_bytes(3e6)
-    ((1073741824, 'GiB'), (1048576, 'MiB'))
+    >>> choose_unit("bytes", 15.75 * 2**30), choose_unit("seconds", 600), choose_unit("seconds", 8)
+    ((1073741824, 'GiB'), (60, 'minutes'), (1, 'seconds'))
     """
-    return next(((divisor, unit) for divisor, unit in _BYTES if largest >= 0.95 * divisor), (1, "bytes"))
-
-
-def unit_of_seconds(largest: float) -> tuple[float, str]:
-    """Choose the divisor and the unit for an axis of time.
-
-    >>> unit_of_seconds(9 * 3600), unit_of_seconds(600), unit_of_seconds(8)
-    ((3600, 'hours'), (60, 'minutes'), (1, 'seconds'))
-    """
-    return next(((divisor, unit) for least, divisor, unit in _SECONDS if largest >= least), (1, "seconds"))
+    return next(((divisor, name) for least, divisor, name in _UNITS.get(unit, ()) if largest >= least), (1, unit))
 
 
 def label(text: str | None) -> str:

@@ -33,12 +33,17 @@ _NOT_SET = "not set"
 Edits = dict[form.Key, Any]
 
 
-def show(source: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Draw the editor of a configuration and return it with the reader's changes."""
+def draw_form(source: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Draw the editor of a configuration and return it with the user's changes, which the address holds too."""
+    if state.has_arrived() and (assignments := st.query_params.get_all(SET)):
+        _replace(source, form.parse_assignments(assignments))
     edits = _edits(source)
     others = [setting for setting in form.fields() if setting.path not in form.ESSENTIAL]
     edits |= _table_edits(source, others)
     edited = form.edit(config, edits)
+    assignments = form.assignments(config, edited)
+    if assignments != st.query_params.get_all(SET):
+        st.query_params[SET] = assignments
     complaints = {
         problem.key_path: f"{problem.what}{f' Expected: {problem.expected}.' if problem.expected else ''}"
         for problem in form.problems(form.fill_defaults(edited))
@@ -50,33 +55,20 @@ def show(source: str, config: Mapping[str, Any]) -> dict[str, Any]:
             # Row by row: they keep their order in a narrow window.
             for column, path in zip(st.columns(_PER_ROW), form.ESSENTIAL[start : start + _PER_ROW], strict=True):
                 with column:
-                    _widget(source, essential[path], edited, complaints.get(essential[path].dotted))
+                    _draw_widget(source, essential[path], edited, complaints.get(essential[path].dotted))
     wrong = sum(setting.dotted in complaints for setting in others)
     title = f"All other settings ({len(others)})" + (f": ✕ {wrong} not valid" if wrong else "")
     more = st.expander(title, key=f"more {source}", on_change="rerun")
     if more.open:
         with more:
-            _table(source, others, edited, complaints)
-    if form.fill_defaults(edited) != form.fill_defaults(config):
+            _draw_table(source, others, edited, complaints)
+    if assignments:
         st.button("Undo all changes", type="tertiary", icon=":material/undo:", on_click=_replace, args=(source, {}))
     return edited
 
 
-def read_address(source: str) -> None:
-    """Apply the changes in the query parameters, if the page was just opened with them."""
-    if state.has_arrived() and (assignments := st.query_params.get_all(SET)):
-        _replace(source, form.parse_assignments(assignments))
-
-
-def write_address(config: Mapping[str, Any], edited: Mapping[str, Any]) -> None:
-    """Write the user's changes to the query parameters, so that a link opens the same form."""
-    assignments = form.assignments(config, edited)
-    if assignments != st.query_params.get_all(SET):
-        st.query_params[SET] = assignments
-
-
 def put(source: str, edits: Mapping[form.Key, Any]) -> None:
-    """Change settings before the editor is drawn, as if the reader had typed them."""
+    """Change settings before the editor is drawn, as if the user had typed them."""
     _replace(source, {**_edits(source), **edits})
 
 
@@ -91,32 +83,37 @@ def _replace(source: str, edits: Mapping[form.Key, Any]) -> None:
     st.session_state[f"tables {source}"] = st.session_state.get(f"tables {source}", 0) + 1
 
 
-def _widget(source: str, setting: FormField, config: Mapping[str, Any], complaint: str | None) -> None:
+def _draw_widget(source: str, setting: FormField, config: Mapping[str, Any], complaint: str | None) -> None:
     value = form.get_value(config, setting)
-    fits = setting.has_type(value)
+    fits, is_number = setting.has_type(value), setting.kind in {"integer", "number"}
     key = f"form {source} {setting.dotted}"
-    number = float if setting.kind == "number" else int
-    held = None if not fits or value is None else number(value) if setting.kind in {"integer", "number"} else value
+    held = value if fits else None
+    if held is not None and is_number:
+        held = float(held) if setting.kind == "number" else int(held)
     if st.session_state.get(key) != held or key not in st.session_state:
         st.session_state[key] = held
+    is_file = setting.path in form.BUILT_IN
+    paths = f" Relative paths start at {plain(str(Path.cwd()))}." if is_file else ""
     shared: dict[str, Any] = {
         "key": key,
-        "help": f"{setting.help}{_path_help(setting)} Key: `{setting.dotted}`",
+        "help": f"{setting.help}{paths} Key: `{setting.dotted}`",
         "placeholder": _NOT_SET if fits else strip_invisible(format_yaml(value)),
         "on_change": _take,
         "args": (source, setting, key),
     }
-    if setting.kind in {"integer", "number"}:
-        # Without limits, which a browser would enforce without saying what is allowed.
-        step, shape = (1, None) if setting.kind == "integer" else (_tenth(value if fits else None), "%g")
+    if is_number:
+        # The arrows change a number by a tenth of its power of ten: 0.001 by 0.0001. Without limits, which a browser
+        # would enforce without saying what is allowed.
+        tenth = float(f"1e{int(f'{abs(held):e}'.partition('e')[2]) - 1}") if held else 0.1
+        step, shape = (1, None) if setting.kind == "integer" else (tenth, "%g")
         st.number_input(setting.title, value=None, step=step, format=shape, **shared)
-    elif setting.kind == "choice" or setting.path in form.BUILT_IN:
+    elif setting.kind == "choice" or is_file:
         options = _options(setting)
         if isinstance(held, str) and held not in options:
             options = [held, *options]
         # Only null can be cleared.
         index = None if setting.nullable else 0
-        st.selectbox(setting.title, options, index=index, accept_new_options=setting.path in form.BUILT_IN, **shared)
+        st.selectbox(setting.title, options, index=index, accept_new_options=is_file, **shared)
     else:
         st.text_input(setting.title, value=None, **shared)
     if complaint:
@@ -140,17 +137,7 @@ def _options(setting: FormField) -> list[str]:
     return options
 
 
-def _path_help(setting: FormField) -> str:
-    in_folder = plain(str(Path.cwd()))
-    return f" Relative paths start at {in_folder}." if setting.path in form.BUILT_IN else ""
-
-
-def _tenth(value: float | None) -> float:
-    """Return a tenth of the power of ten of a value, by which the arrows change it: 0.0001 for 0.001."""
-    return float(f"1e{int(f'{abs(value):e}'.partition('e')[2]) - 1}") if value else 0.1
-
-
-def _table(
+def _draw_table(
     source: str, settings: Sequence[FormField], config: Mapping[str, Any], complaints: Mapping[str, str]
 ) -> None:
     rows = [
@@ -181,8 +168,5 @@ def _table_key(source: str) -> str:
 
 
 def _table_edits(source: str, settings: Sequence[FormField]) -> Edits:
-    """Return what was typed into the table."""
-    changed: Mapping[int, Mapping[str, str | None]] = st.session_state.get(_table_key(source), {}).get(
-        "edited_rows", {}
-    )
+    changed = st.session_state.get(_table_key(source), {}).get("edited_rows", {})
     return {settings[row].path: settings[row].parse(cells[_VALUE]) for row, cells in changed.items() if _VALUE in cells}

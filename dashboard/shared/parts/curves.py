@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import streamlit as st
 
@@ -38,49 +39,32 @@ def load_line(name: str, run: Run, known: Mapping[str, RunSummary]) -> tuple[Run
     by_id = {summary.run_id: summary for summary in known.values()} if has_parent else {}
 
     def find(run_id: str) -> RecordedRun | None:
-        parent = by_id.get(run_id)
-        return None if parent is None else _recorded(reading.load_run(parent.path))
+        return _recorded(reading.load_run(by_id[run_id].path)) if run_id in by_id else None
 
     line, missing = line_with_parents(name, _recorded(run), find)
-    remarks = (
-        [f"Its parent {missing} is not in this folder, so the curves begin where it was resumed."] if missing else []
-    )
+    remark = f"Its parent {missing} is not in this folder, so the curves begin where it was resumed." if missing else ""
     if summary is not None and summary.grade == "contradictory":
-        line = replace(line, is_doubtful=True, scores=())
-        remarks.insert(0, "This run is contradictory: drawn grey, without score, not averaged.")
-    settings = (
-        {} if summary is None else {key: value for key, value in summary.settings.items() if key not in _NOT_SHARED}
-    )
-    return replace(line, group=repr(sorted(settings.items())) if settings else ""), " ".join(remarks)
-
-
-_NOT_SHARED = frozenset({"seed", "name", "schema_version"})
-"""Settings in which runs of one group may differ."""
+        line = replace(line, is_doubtful=True)
+        remark = f"This run is contradictory, so it is drawn grey. {remark}".strip()
+    return line, remark
 
 
 def _recorded(run: Run) -> RecordedRun:
-    return RecordedRun(run.manifest, run.eval_summary, reading.load_series(run.path))
+    return RecordedRun(run.manifest, reading.load_series(run.path))
 
 
-def controls() -> CurveOptions:
+def _controls() -> CurveOptions:
     """Draw the controls and return their values, which are part of the address."""
-    x = st.segmented_control(
-        "X axis",
-        list(axes()),
-        default="step",
-        required=True,
-        format_func=axes().__getitem__,
-        key="x",
-        bind="query-params",
-    )
+    shared: dict[str, Any] = {"required": True, "bind": "query-params"}
+    title = axes().__getitem__
+    x = st.segmented_control("X axis", list(axes()), default="step", format_func=title, key="x", **shared)
     loss: Scale = st.segmented_control(
         "Loss",
         ["auto", "linear", "log"],
         default="auto",
-        required=True,
         key="loss",
-        bind="query-params",
         help=f"Auto is logarithmic if a loss falls by more than a factor of {LOG_RATIO:.0f}.",
+        **shared,
     )
     scales = st.pills(
         "Scale",
@@ -94,35 +78,38 @@ def controls() -> CurveOptions:
         "Smoothing",
         _SMOOTHING_WEIGHTS,
         default=0.0,
-        required=True,
         format_func=lambda weight: f"{weight:g}" if weight else "none",
         key="smooth",
-        bind="query-params",
         help="Weight of an exponential moving average in both directions. The measured curve stays visible.",
+        **shared,
     )
     return CurveOptions(x=x, loss=loss, log_x=_LOG_X in scales, clip=_CLIP in scales, smoothing=smoothing)
 
 
-def show(lines: Sequence[RunLine], *, key: str, name: str, beside: Callable[[], None] | None = None) -> None:
+def draw_curves(lines: Sequence[RunLine], *, key: str, name: str) -> None:
     """Draw the controls and the curves of these runs.
 
     Args:
         lines: The runs.
         key: Key of the chart.
         name: Name of the exported files.
-        beside: Draws more buttons into the export menu.
     """
     names = ", ".join(line.name for line in lines)
     zooms: dict[tuple[str, str], tuple[float, float]] = st.session_state.setdefault("zooms of curves", {})
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        options = controls()
+        options = _controls()
+        with st.popover("Export", icon=":material/download:"):
+            csv = f"{name}-curves.csv"
+            markup.download("CSV, every row", lambda: curves_csv(lines), csv, mime="text/csv", icon=None)
+            for_print = st.toggle("For print", key="print", help="Draw on white paper and save as SVG.")
+            st.caption(f"The camera above the curves saves them as {'SVG' if for_print else 'PNG'}.")
         zoomed = (names, options.x)
-        for_print = _export(lines, name, beside)
         if zoomed in zooms:
             st.button("Reset zoom", icon=":material/zoom_out_map:", on_click=zooms.clear)
-    theme = "light" if for_print else st.context.theme.type
+    theme = "light" if for_print else st.context.theme.type or "light"
     options = replace(options, zoom=zooms.get(zoomed))
-    chart = draw(lines, options, theme_palette(theme), _run_colours(theme))
+    colours: Sequence[str] = st.get_option(f"theme.{theme}.chartCategoricalColors")
+    chart = draw(lines, options, theme_palette(theme), colours)
 
     def zoom() -> None:
         for box in st.session_state[key]["selection"]["box"]:
@@ -134,25 +121,7 @@ def show(lines: Sequence[RunLine], *, key: str, name: str, beside: Callable[[], 
         key=key,
         alt=f"Training curves of {names}: {', '.join(chart.titles)}",
         name=f"{name}-curves",
-        clicked=zoom,
-        selects="box",
+        on_box=zoom,
         saved_as="svg" if for_print else "png",
     )
     st.caption(f"Drag across the curves to zoom. {chart.remark}")
-
-
-def _export(lines: Sequence[RunLine], name: str, beside: Callable[[], None] | None) -> bool:
-    """Draw the export menu and return whether the curves are drawn for print."""
-    with st.popover("Export", icon=":material/download:"):
-        csv = f"{name}-curves.csv"
-        markup.download("CSV, every row", lambda: curves_csv(lines), csv, mime="text/csv", icon=None, width="stretch")
-        if beside is not None:
-            beside()
-        for_print = st.toggle("For print", key="print", help="Draw on white paper and save as SVG.")
-        st.caption(f"The camera above the curves saves them as {'SVG' if for_print else 'PNG'}.")
-    return for_print
-
-
-def _run_colours(theme: str | None) -> Sequence[str]:
-    colours: Sequence[str] = st.get_option(f"theme.{theme or 'light'}.chartCategoricalColors")
-    return colours

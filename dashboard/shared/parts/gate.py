@@ -1,4 +1,4 @@
-"""Whether a visitor may see the pages, and whether they may change anything."""
+"""Whether a user may see the pages, and whether they may change anything."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def close_if_refused() -> bool:
 
 
 def may_operate() -> bool:
-    """Return whether this visitor may start, stop, pack and annotate: operators, or anyone if no login is configured.
+    """Return whether this user may start, stop, pack and annotate: operators, or anyone if no login is configured.
 
     Everything that changes something calls this on the server; hiding a button is not enough.
     """
@@ -74,7 +74,7 @@ def _section(name: str) -> Mapping[str, Any] | None:
 
 
 def smoke_button() -> None:
-    """Draw the button that starts the smallest smoke test."""
+    """Draw the button that starts the smallest smoke run."""
     with st.container(horizontal=True, horizontal_alignment="center"):
         if may_operate() and st.button("Start a smoke run", type="primary", icon=":material/play_arrow:"):
             start(configs.quick_smoke())

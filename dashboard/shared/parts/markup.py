@@ -9,13 +9,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import tzinfo
 from html import escape
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+import plotly.graph_objects as go
 import streamlit as st
 
 from dashboard.shared.charts.theme import Palette, palette
 from dashboard.shared.tables.headline import HeadlineFigure
-from dashboard.shared.words import UNKNOWN, Sign, date_and_time, difference
+from dashboard.shared.words import UNKNOWN, Sign, date_and_time
 from evidence.bundle.secrets import strip_invisible
 from schemas.formats import count
 from schemas.reading import get_number, get_objects
@@ -50,16 +51,8 @@ def words(text: str) -> Safe:
     return Safe(_CODE.sub(r"<code>\1</code>", safe(text)))
 
 
-def changes(expected: str, got: str) -> Safe:
-    """Return the difference of two texts: missing parts are struck through, added parts underlined."""
-    tags = {"same": ("", ""), "missing": ("<del>", "</del>"), "added": ("<ins>", "</ins>")}
-    pieces = difference(strip_invisible(expected), strip_invisible(got))
-    inside = "".join(f"{tags[kind][0]}{safe(text)}{tags[kind][1]}" for kind, text in pieces)
-    return Safe(f'<span class="tp-changes">{inside}</span>')
-
-
 def when(stated: str | None, zone: tzinfo) -> Safe:
-    """Return a time in the reader's zone, with UTC on hover; a dash for None."""
+    """Return a time in the user's zone, with UTC on hover; a dash for None."""
     return Safe(f'<span title="{safe(date_and_time(stated))} UTC">{safe(date_and_time(stated, zone))}</span>')
 
 
@@ -107,12 +100,10 @@ def table(
         f'<th scope="col" class="{"tp-number" if index in right else ""}">{safe(text)}</th>'
         for index, text in enumerate(head)
     )
-    body = "".join(
-        f'<tr class="{kinds.get(number, "")}">'
-        + "".join(_cell(cell, is_number=index in right) for index, cell in enumerate(row))
-        + "</tr>"
-        for number, row in enumerate(rows)
-    )
+    body = ""
+    for number, row in enumerate(rows):
+        cells = "".join(_cell(cell, is_number=index in right) for index, cell in enumerate(row))
+        body += f'<tr class="{kinds.get(number, "")}">{cells}</tr>'
     inside = f'<table class="tp-table"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
     # Whoever uses a keyboard must be able to focus an element that scrolls, and hear what it is.
     st.html(f'<div class="tp-scroll" tabindex="0" role="group" aria-label="{safe(", ".join(head))}">{inside}</div>')
@@ -159,22 +150,17 @@ def show_examples(examples: Iterable[Mapping[str, Any]]) -> None:
         '<span class="tp-key">plain</span> Context only. Line breaks are shown as ↵.</p>'
     )
     for example in examples:
-        _example(example)
-
-
-def _example(example: Mapping[str, Any]) -> None:
-    tokens = get_objects(example, "tokens")
-    supervised = sum(token.get("supervised") is True for token in tokens)
-    cut = ", truncated to the sequence length" if example.get("truncated") is True else ""
-    row = get_number(example, "row")
-    shown = "".join(map(_token, tokens))
-    more = ""
-    if (left_out := len(tokens) - 2 * _SHOWN_TOKENS) > 0:
-        more = f"; the first and last {_SHOWN_TOKENS:,} are shown"
-        first, last = ("".join(map(_token, some)) for some in (tokens[:_SHOWN_TOKENS], tokens[-_SHOWN_TOKENS:]))
-        shown = f"{first}\n<i>… {left_out:,} tokens omitted …</i>\n{last}"
-    title = f"Row {count(row)}: {len(tokens):,} tokens, {supervised:,} supervised{cut}{more}"
-    st.html(f'<p class="tp-sub">{safe(title)}</p><p class="tp-tokens">{shown}</p>')
+        tokens = get_objects(example, "tokens")
+        supervised = sum(token.get("supervised") is True for token in tokens)
+        cut = ", truncated to the sequence length" if example.get("truncated") is True else ""
+        shown, more = "".join(map(_token, tokens[:_SHOWN_TOKENS])), ""
+        if (left_out := len(tokens) - 2 * _SHOWN_TOKENS) > 0:
+            shown += f"\n<i>… {left_out:,} tokens omitted …</i>\n"
+            more = f"; the first and last {_SHOWN_TOKENS:,} are shown"
+        shown += "".join(map(_token, tokens[max(_SHOWN_TOKENS, len(tokens) - _SHOWN_TOKENS) :]))
+        row = count(get_number(example, "row"))
+        note(f"Row {row}: {len(tokens):,} tokens, {supervised:,} supervised{cut}{more}")
+        st.html(f'<p class="tp-tokens">{shown}</p>')
 
 
 def _token(token: Mapping[str, Any]) -> str:
@@ -184,12 +170,8 @@ def _token(token: Mapping[str, Any]) -> str:
     return f'<span class="{"tp-on" if on else ""}" title="id {safe(token.get("id", "?"))}, {kind}">{text}</span>'
 
 
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
-
 def colours() -> Palette:
-    """Return the colours of the reader's theme."""
+    """Return the colours of the user's theme."""
     return palette(st.context.theme.type)
 
 
@@ -199,19 +181,17 @@ def show_figure(
     key: str,
     alt: str,
     name: str = "",
-    clicked: Callable[[], None] | None = None,
-    selects: Literal["points", "box"] = "points",
+    on_box: Callable[[], None] | None = None,
     saved_as: Literal["svg", "png"] = "svg",
-) -> Any:
-    """Draw a figure and return its selected points.
+) -> None:
+    """Draw a figure.
 
     Args:
         figure: A figure with its own template; Streamlit's theme is not applied.
         key: Key of the chart.
         alt: Description for screen readers.
         name: Name of the saved file without its ending; by default the key.
-        clicked: Callback of a selection, which is in the session state under `key`.
-        selects: What `clicked` follows: a click on a point, or a box drawn with the mouse.
+        on_box: Called when a box is drawn with the mouse, which is then in the session state under `key`.
         saved_as: Format of the saved file.
     """
     config = {
@@ -219,5 +199,5 @@ def show_figure(
         "modeBarButtons": [["toImage"]],
         "toImageButtonOptions": {"format": saved_as, "filename": name or key, "scale": 2 if saved_as == "png" else 1},
     }
-    chosen: Any = {} if clicked is None else {"on_select": clicked, "selection_mode": selects}
-    return st.plotly_chart(figure, theme=None, key=key, alt=alt, width="stretch", config=config, **chosen)
+    select: Any = {} if on_box is None else {"on_select": on_box, "selection_mode": "box"}
+    st.plotly_chart(figure, theme=None, key=key, alt=alt, width="stretch", config=config, **select)

@@ -6,26 +6,23 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
-from dashboard.shared import form
+from dashboard.shared import form, state
 from dashboard.shared.charts import plan as figures
-from dashboard.shared.parts import config_form, gate, markup, problems
+from dashboard.shared.parts import config_form, gate, markup
 from dashboard.shared.parts.gate import trying
-from dashboard.shared.tables import headline, planned
+from dashboard.shared.tables import planned
 from dashboard.shared.words import VERDICTS, get_verdict, part_name, plain
 from launch import tasks
-from launch.tasks import State, TaskResult
+from launch.tasks import State, Task, TaskResult
 from schemas.formats import duration, percent, size
 from schemas.reading import get_str
 
-_LARGEST = 8
 
-
-def head(plan: Mapping[str, Any]) -> None:
+def draw_answer(plan: Mapping[str, Any]) -> None:
     """Draw the answer in one sentence, and its details below."""
     found = VERDICTS[get_verdict(plan, "verdict")]
     symbol = f'<span class="tp-sign tp-{found.tone}" title="{markup.safe(found.meaning)}">{found.symbol}</span>'
@@ -33,48 +30,37 @@ def head(plan: Mapping[str, Any]) -> None:
     st.html(f'<p class="tp-answer">{symbol} {markup.safe(planned.sentence(plan))}</p>{lines}')
 
 
-def memory_picture(plan: Mapping[str, Any], *, key: str, observed: float | None = None) -> None:
-    """Draw the memory of each program that runs on the device.
+def draw_memory(plan: Mapping[str, Any], *, key: str, observed: float | None = None) -> None:
+    """Draw the memory of each program on the device, and a folded table of all parts with how they were computed.
 
     `observed` is the peak memory of the run in bytes, or None if it was not measured.
     """
-    found = [part for part in planned.memory_parts(plan) if not part.is_on_host]
-    if found:
-        programs = {part.program: f"{size(part.peak)} of {size(part.limit)}, {part.verdict}" for part in found}
+    parts = planned.memory_parts(plan)
+    if on_device := [part for part in parts if not part.is_on_host]:
+        programs = {part.program: f"{size(part.peak)} of {size(part.limit)}, {part.verdict}" for part in on_device}
         alt = "; ".join(f"{name}: {text}" for name, text in programs.items())
-        figure = figures.memory(found, markup.colours(), observed=observed)
+        figure = figures.memory(on_device, markup.colours(), observed=observed)
         markup.show_figure(figure, key=key, alt=f"Memory by program. {alt}")
-
-
-def memory_table(plan: Mapping[str, Any], *, key: str) -> None:
-    """Draw the parts of every program as a folded table, with how each was computed."""
     table = st.expander("Table", type="compact", key=f"{key} table", on_change="rerun")
     if table.open:
         rows = [
             (part.program, part_name(part.name), size(part.bytes), percent(part.bytes / part.peak), part.because)
-            for part in planned.memory_parts(plan)
+            for part in parts
         ]
         with table:
             markup.table(["Program", "Part", "Memory per device", "Share", "Computed as"], rows, numbers=[2, 3])
 
 
-def session_picture(plan: Mapping[str, Any], *, key: str) -> None:
-    """Draw the phases of the run against the time limits of the target."""
-    found = planned.time_parts(plan)
-    if not found:
+def draw_time(plan: Mapping[str, Any]) -> None:
+    """Draw how long the phases of the run take."""
+    rows = [(part.name, duration(part.seconds.likely), part.because) for part in planned.time_parts(plan)]
+    if rows:
+        markup.table(["Phase", "Time", "Computed as"], rows, numbers=[1])
+    else:
         markup.note("The time is unknown: the speed of this device is not in the table of machines.")
-        return
-    alt = ", ".join(f"{part.name} {duration(part.seconds.likely)}" for part in found)
-    figure = figures.session(found, planned.time_limits(plan), markup.colours())
-    markup.show_figure(figure, key=key, alt=f"Time of the run by phase: {alt}")
 
 
-def largest_parts(plan: Mapping[str, Any]) -> None:
-    """Draw the largest parts of the program that needs most."""
-    markup.table(["Largest parts", "Size", "Computed as"], headline.parts(plan)[:_LARGEST], numbers=[1])
-
-
-def advice(plan: Mapping[str, Any], *, source: str, config: Mapping[str, Any]) -> None:
+def draw_advice(plan: Mapping[str, Any], *, source: str, config: Mapping[str, Any]) -> None:
     """Draw settings that need less, each with a button that applies it to the form."""
     found = planned.advice(plan)
     if found:
@@ -92,27 +78,20 @@ def advice(plan: Mapping[str, Any], *, source: str, config: Mapping[str, Any]) -
             st.button(
                 "Apply",
                 key=f"apply {number}",
-                disabled=not edits or form.has_assignments(config, settings),
+                disabled=not edits or form.edit(config, edits) == config,
                 on_click=config_form.put,
                 args=[source, edits],
             )
 
 
-def findings(plan: Mapping[str, Any]) -> None:
-    """Draw what is wrong or wasteful in the planned run."""
-    problems.show(planned.problems(plan))
-
-
 SETTLE_SECONDS = 0.8
 """How long a form must stay unchanged before its configuration is planned."""
-
 TICK_SECONDS = 0.5
 _MAX_LINE = 90
 _PROBLEM = re.compile(r"(error|warning|note) TP\d{3}: ")
 _PROGRESS = re.compile(r"(?!\w*(Error|Exception|Warning): )[\w.-]+: [a-z]")
 _LIBRARY = re.compile(r"[IWEF]\d{4} [\d:.]+\s+\d+ |WARNING: All log messages before absl")
-
-Options = tuple[str, ...]
+_AGAIN = "Plans are kept. Plan again if free memory, the model or the data have changed."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,120 +104,99 @@ class PlanQuestion:
         button: Label of the button that starts it, or "" if it starts by itself.
     """
 
-    options: Options
+    options: tuple[str, ...]
     label: str
     button: str = ""
 
 
-def answers(root: Path, config: Mapping[str, Any], questions: Sequence[PlanQuestion]) -> dict[Options, TaskResult]:
-    """Return the state of each question, with its answer if there is one."""
-    return {one.options: tasks.plan_task(root, config, one.options).result() for one in questions}
+def load_answer(config: Mapping[str, Any], question: PlanQuestion) -> Mapping[str, Any] | None:
+    """Return the answer to a question about a complete configuration, or None until there is one."""
+    return tasks.plan_task(state.root(), config, question.options).result().answer
 
 
-def show(root: Path, config: Mapping[str, Any], questions: Sequence[PlanQuestion], *, key: str, allowed: bool) -> None:
+def draw_questions(config: Mapping[str, Any], questions: Sequence[PlanQuestion], *, key: str, is_valid: bool) -> None:
     """Draw the progress of the questions, their buttons, and why one failed.
 
     Args:
-        root: The root of runs.
         config: The configuration, complete.
         questions: In the order in which those without a button start; none starts after one that failed.
         key: Prefix of the keys of the buttons.
-        allowed: Whether the configuration is valid.
+        is_valid: Whether the configuration is valid.
     """
-    states = _states(answers(root, config, questions))
-    may_ask = allowed and gate.may_operate()
-    is_busy = "running" in states.values() or (may_ask and _next_question(questions, states) is not None)
-    fragment = st.fragment(run_every=TICK_SECONDS if is_busy else None)(_progress)
-    fragment(root, config, questions, key, states, time.monotonic(), may_ask=may_ask)
+    plans = {one: tasks.plan_task(state.root(), config, one.options) for one in questions}
+    states = {one: task.result().state for one, task in plans.items()}
+    may_ask = is_valid and gate.may_operate()
+    is_busy = "running" in states.values() or (may_ask and next_question(states) is not None)
+    fragment = st.fragment(run_every=TICK_SECONDS if is_busy else None)(_draw_progress)
+    fragment(plans, key, states, time.monotonic(), may_ask=may_ask)
 
 
-def _progress(
-    root: Path,
-    config: Mapping[str, Any],
-    questions: Sequence[PlanQuestion],
-    key: str,
-    drawn: Mapping[Options, State],
-    drawn_at: float,
-    *,
-    may_ask: bool,
+def _draw_progress(
+    plans: Mapping[PlanQuestion, Task], key: str, drawn: Mapping[PlanQuestion, State], drawn_at: float, *, may_ask: bool
 ) -> None:
-    known = answers(root, config, questions)
-    states = _states(known)
-    if any(states[options] in {"answered", "failed"} and states[options] != drawn[options] for options in states):
+    results = {one: task.result() for one, task in plans.items()}
+    states = {one: result.state for one, result in results.items()}
+    if any(now in {"answered", "failed"} and now != drawn[one] for one, now in states.items()):
         st.rerun()
-    following = _next_question(questions, states) if may_ask else None
+    following = next_question(states) if may_ask else None
     if following is not None and time.monotonic() - drawn_at >= SETTLE_SECONDS:
-        _start(root, config, following)
-    running = next((one for one in questions if states[one.options] == "running"), following)
+        _start(plans[following])
+    running = next((one for one, now in states.items() if now == "running"), following)
     if running is not None:
-        _draw_running(root, config, running, known[running.options], key)
+        _draw_running(running, plans[running], results[running], key)
         return
-    for found in known.values():
-        if found.state == "failed":
-            _draw_failure(found)
+    for result in results.values():
+        if result.state == "failed":
+            code = "was stopped" if result.exit_code is None else f"ended with exit code {result.exit_code}"
+            markup.note(f"No plan: the program {code}.")
+            if text := failure_text(result.output):
+                st.code(text, language=None, wrap_lines=True)
     if may_ask:
-        _draw_buttons(root, config, questions, states, key)
+        _draw_buttons(plans, states, key)
     elif "none" in states.values():
-        markup.note(_FIX if gate.may_operate() else "Not planned yet. An operator who opens this page starts it.")
+        is_operator = gate.may_operate()
+        as_viewer = "Not planned yet. An operator who opens this page starts it."
+        markup.note("Fix the problems to get a plan." if is_operator else as_viewer)
 
 
-_FIX = "Fix the problems to get a plan."
-_AGAIN = "Plans are kept. Plan again if free memory, the model or the data have changed."
-
-
-def _states(known: Mapping[Options, TaskResult]) -> dict[Options, State]:
-    return {options: found.state for options, found in known.items()}
-
-
-def _next_question(questions: Sequence[PlanQuestion], states: Mapping[Options, State]) -> PlanQuestion | None:
-    """Return the question that starts by itself now, or None."""
-    if not {"running", "failed"}.isdisjoint(states.values()):
-        return None
-    return next((one for one in questions if not one.button and states[one.options] == "none"), None)
-
-
-def _start(root: Path, config: Mapping[str, Any], question: PlanQuestion) -> None:
-    with trying("The plan could not be started"):
-        tasks.plan_task(root, config, question.options).start()
-
-
-def _draw_running(root: Path, config: Mapping[str, Any], question: PlanQuestion, found: TaskResult, key: str) -> None:
-    """Draw how long a plan has been running, its last message and a Cancel button."""
-    tasks.plan_task(root, config, question.options).watch()
-    elapsed = "" if found.seconds is None else f", {duration(round(found.seconds))}"
-    message = progress_line(found.output)
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.status(f"{question.label}{elapsed}" + (f" ({plain(message)})" if message else ""), state="running")
-        may_cancel = found.state == "running" and gate.may_operate()
-        if may_cancel and st.button("Cancel", icon=":material/close:", key=f"{key} cancel"):
-            with trying("The plan could not be cancelled"):
-                tasks.plan_task(root, config, question.options).cancel()
-                st.rerun()
-
-
-def _draw_failure(found: TaskResult) -> None:
-    code = "was stopped" if found.exit_code is None else f"ended with exit code {found.exit_code}"
-    markup.note(f"No plan: the program {code}.")
-    if text := failure_text(found.output):
-        st.code(text, language=None, wrap_lines=True)
-
-
-def _draw_buttons(
-    root: Path, config: Mapping[str, Any], questions: Sequence[PlanQuestion], states: Mapping[Options, State], key: str
-) -> None:
-    failed = [one for one in questions if states[one.options] == "failed"]
-    waiting = [one for one in questions if states[one.options] in {"none", "cancelled"}]
+def _draw_buttons(plans: Mapping[PlanQuestion, Task], states: Mapping[PlanQuestion, State], key: str) -> None:
+    failed = [one for one, now in states.items() if now == "failed"]
     with st.container(horizontal=True):
-        for one in failed or waiting:
+        for one in failed or [one for one, now in states.items() if now in {"none", "cancelled"}]:
             label = "Try again" if failed else one.button or "Estimate"
             if st.button(label, icon=":material/memory:", key=f"{key} {one.label}"):
-                _start(root, config, one)
+                _start(plans[one])
                 st.rerun()
         if "answered" in states.values() and st.button("Plan again", icon=":material/refresh:", help=_AGAIN):
             with trying("The earlier plans could not be removed"):
-                for one in questions:
-                    tasks.plan_task(root, config, one.options).forget()
+                for task in plans.values():
+                    task.forget()
             st.rerun()
+
+
+def next_question(states: Mapping[PlanQuestion, State]) -> PlanQuestion | None:
+    """Return the question that starts by itself now, or None."""
+    if not {"running", "failed"}.isdisjoint(states.values()):
+        return None
+    return next((one for one, now in states.items() if not one.button and now == "none"), None)
+
+
+def _start(task: Task) -> None:
+    with trying("The plan could not be started"):
+        task.start()
+
+
+def _draw_running(question: PlanQuestion, task: Task, result: TaskResult, key: str) -> None:
+    task.watch()
+    elapsed = "" if result.seconds is None else f", {duration(round(result.seconds))}"
+    message = progress_line(result.output)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.status(f"{question.label}{elapsed}" + (f" ({plain(message)})" if message else ""), state="running")
+        may_cancel = result.state == "running" and gate.may_operate()
+        if may_cancel and st.button("Cancel", icon=":material/close:", key=f"{key} cancel"):
+            with trying("The plan could not be cancelled"):
+                task.cancel()
+                st.rerun()
 
 
 def progress_line(output: str) -> str:
@@ -251,7 +209,7 @@ def progress_line(output: str) -> str:
 
 
 def failure_text(output: str) -> str:
-    """Return the output from the first problem on, or all of it without one. Log lines of libraries are dropped."""
+    """Return the output from its first problem on, without log lines of libraries."""
     lines = [line for line in output.splitlines() if not _LIBRARY.match(line)]
     first = next((number for number, line in enumerate(lines) if _PROBLEM.match(line)), 0)
     return "\n".join(lines[first:])

@@ -30,7 +30,7 @@ _WAYS = {
 _VERDICTS = {"identical": "✓ identical", "within tolerance": "≈ within tolerance", "different": "✕ different"}
 
 
-def show(path: Path, sha256: str, *, key: str) -> None:
+def draw_replay(path: Path, sha256: str, *, key: str) -> None:
     """Draw what to replay, the equivalent command, progress, and the receipt.
 
     Args:
@@ -40,14 +40,14 @@ def show(path: Path, sha256: str, *, key: str) -> None:
     """
     way = st.segmented_control("What to replay", list(_WAYS), default=_SAMPLE, required=True, key=f"{key} way")
     markup.note(_WAYS[way])
-    verb, options = _command(way, key)
+    verb, options = _choose_options(way, key)
     st.code(strip_invisible(format_command([verb, str(path), *options])), language=None, wrap_lines=True)
     task = tasks.replay_task(state.root(), path, sha256, verb, options)
     is_running = task.result().state == "running"
-    st.fragment(run_every=TICK_SECONDS if is_running else None)(_task)(task, was_running=is_running)
+    st.fragment(run_every=TICK_SECONDS if is_running else None)(_draw_task)(task, was_running=is_running)
 
 
-def _command(way: str, key: str) -> tuple[Verb, list[str]]:
+def _choose_options(way: str, key: str) -> tuple[Verb, list[str]]:
     """Draw the settings of a replay, and return its command and options."""
     if way == _WHOLE:
         return "replay", ["--all"]
@@ -60,16 +60,16 @@ def _command(way: str, key: str) -> tuple[Verb, list[str]]:
         return "challenge", ["--generate", str(number), "--seed", str(seed)]
 
 
-def _task(task: Task, *, was_running: bool) -> None:
+def _draw_task(task: Task, *, was_running: bool) -> None:
     result = task.result()
     if was_running and result.state != "running":
         reading.look_again()  # the receipt may change the grade
         st.rerun()
     if result.state == "running":
-        _progress(task, result)
+        _draw_progress(task, result)
         return
     if result.answer is not None:
-        _receipt(result.answer)
+        _draw_receipt(result.answer)
     elif result.state == "failed":
         code = "" if result.exit_code is None else f" with exit code {result.exit_code}"
         markup.note(f"The replay failed{code}.")
@@ -83,8 +83,7 @@ def _task(task: Task, *, was_running: bool) -> None:
             st.rerun()
 
 
-def _progress(task: Task, result: TaskResult) -> None:
-    """Draw how far a replay is, and the button that cancels it."""
+def _draw_progress(task: Task, result: TaskResult) -> None:
     text, fraction = "Starting", 0.0
     for event in tasks.parse_events(result.output):
         done, total = event.get("step", event.get("done")), event.get("of")
@@ -97,33 +96,28 @@ def _progress(task: Task, result: TaskResult) -> None:
             st.rerun()
 
 
-def _receipt(receipt: Mapping[str, Any]) -> None:
+def _draw_receipt(receipt: Mapping[str, Any]) -> None:
     """Draw the result of a replay, its segments, its meaning, and the answers that differ."""
     verdict, made_at = get_str(receipt, "result") or "", get_str(receipt, "made_at")
     summary = f"{_VERDICTS.get(verdict, verdict)}: {get_str(receipt, 'said') or ''}"
-    markup.note(f"{summary} {date_and_time(made_at, reading.reader_zone())}")
-    segments = [
-        {
-            "Steps": _steps(get_number(segment, "first_step") or 0, get_number(segment, "last_step") or 0),
-            "Result": _VERDICTS.get(get_str(segment, "verdict") or "", "not replayed"),
-            "First difference": get_str(segment, "difference") or "",
-        }
-        for segment in get_objects(receipt, "covered", "segments")
-    ]
+    markup.note(f"{summary} {date_and_time(made_at, reading.browser_timezone())}")
+    segments = []
+    for segment in get_objects(receipt, "covered", "segments"):
+        # A segment begins after its first step; without steps, it is a saved state.
+        first, last = (get_number(segment, f"{end}_step") or 0 for end in ("first", "last"))
+        steps = f"{first + 1:,.0f} to {last:,.0f}" if first + 1 < last else f"{last:,.0f}"
+        segments.append(
+            {
+                "Steps": f"state after step {last:,.0f}" if first == last else steps,
+                "Result": _VERDICTS.get(get_str(segment, "verdict") or "", "not replayed"),
+                "First difference": get_str(segment, "difference") or "",
+            }
+        )
     if segments:
         st.dataframe(segments, hide_index=True)
     if "marks" in receipt:
         markup.bullets("What this shows", explain_receipt(receipt))
+    names = {"Question": "prompt", "Expected": "expected", "Answer": "output_text"}
     failures = get_objects(receipt, "score", "failures")
-    names = {"prompt": "Question", "expected": "Expected", "output_text": "Answer"}
-    if failures:
-        st.dataframe(
-            [{title: str(row.get(key) or "") for key, title in names.items()} for row in failures], hide_index=True
-        )
-
-
-def _steps(first: float, last: float) -> str:
-    """Format a segment, which begins after its first step; without steps, it is a saved state."""
-    if first == last:
-        return f"state after step {last:,.0f}"
-    return f"{first + 1:,.0f} to {last:,.0f}" if first + 1 < last else f"{last:,.0f}"
+    if rows := [{title: str(row.get(key) or "") for title, key in names.items()} for row in failures]:
+        st.dataframe(rows, hide_index=True)

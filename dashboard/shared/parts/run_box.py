@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -24,47 +24,38 @@ from schemas.problems import ProblemError
 SIDE_BY_SIDE = "Side by side"
 """Tab of the Compare page that compares runs in detail."""
 MOST_SIDE_BY_SIDE = 20
+TO_COMPARE = "runs to compare side by side"
 LISTED = 200
 """Number of runs up to which all are listed."""
 OFFERED = 60
 """Number of runs that are listed of more: each name costs the browser a millisecond per rerun."""
-_TO_COMPARE = "runs to compare side by side"
 _MENU_PIXELS = 520
-_NAME_PIXELS, _NAME_PIXELS_ON_PHONES = 205, 150
 
 
 def choose_runs(
-    known: Mapping[str, object],
-    *,
-    most: int | None = None,
-    label_visibility: Literal["visible", "collapsed"] = "visible",
-    within: DeltaGenerator | None = None,
+    known: Mapping[str, object], *, most: int | None = None, within: DeltaGenerator | None = None
 ) -> list[str]:
     """Draw a box for several runs and return the chosen names.
 
     Args:
         known: Every run by its name, newest first.
         most: How many may be chosen.
-        label_visibility: Whether the label of the box is visible.
         within: Where the box goes, or None for here. Names that no run has are always reported here.
     """
     multiselect = st.multiselect if within is None else partial(within.multiselect, width=_MENU_PIXELS)
     # Enter takes every match, so a match must contain what was typed.
     shared: Any = {"key": "runs", "bind": "query-params", "max_selections": most, "filter_mode": "contains"}
-    asked = st.query_params.get_all("runs")  # The box removes names that it does not list.
-    named = multiselect("Runs", **_offer(known), **shared, label_visibility=label_visibility)
-    if missing := [name for name in (asked if len(known) <= LISTED else named) if name not in known]:
-        _report_missing(missing)
+    requested = st.query_params.get_all("runs")  # The box removes names that it does not list.
+    named = multiselect("Runs", **_offer(known), **shared, label_visibility="visible" if within else "collapsed")
+    _report_missing([name for name in (requested if len(known) <= LISTED else named) if name not in known])
     return [name for name in named if name in known]
 
 
 def choose_run(known: Mapping[str, object]) -> str | None:
     """Draw a box for one run and return its name, or None until one is chosen."""
     named: str | None = st.selectbox("Choose a run", index=None, **_offer(known))
-    if named is None or named in known:
-        return named
-    _report_missing([named])
-    return None
+    _report_missing([named] if named and named not in known else [])
+    return named if named in known else None
 
 
 def _offer(known: Mapping[str, object]) -> dict[str, Any]:
@@ -78,26 +69,15 @@ def _offer(known: Mapping[str, object]) -> dict[str, Any]:
 def hold_side_by_side(names: Sequence[str]) -> None:
     """Compare these runs side by side; the callback of a button on the Compare page.
 
-    Streamlit refuses to set a parameter of the address that a box is bound to, so this sets the box.
+    Streamlit refuses to set a parameter of the address that a box is bound to, so this sets the box if there is one.
     """
     st.session_state["part"] = SIDE_BY_SIDE
-    st.session_state["runs" if "runs" in st.session_state else _TO_COMPARE] = list(names)
-
-
-def go_where_held() -> None:
-    """Open the comparison that `hold_side_by_side` saved because the page had no box."""
-    if names := st.session_state.pop(_TO_COMPARE, None):
-        state.go(state.COMPARE, runs=names)
-
-
-def name_pixels() -> int:
-    """Return the width of a column of names; on a phone there must be room for other columns."""
-    is_phone = "Mobi" in st.context.headers.get("User-Agent", "")
-    return _NAME_PIXELS_ON_PHONES if is_phone else _NAME_PIXELS
+    st.session_state["runs" if "runs" in st.session_state else TO_COMPARE] = list(names)
 
 
 def _report_missing(names: Sequence[str]) -> None:
-    markup.note(f"There is no run {', '.join(names)} in {state.root()}.")
+    if names:
+        markup.note(f"There is no run {', '.join(names)} in {state.root()}.")
 
 
 _EARLIER = 100
@@ -105,7 +85,7 @@ _EARLIER = 100
 _LAST = "last source shown"
 
 
-def choose() -> StartConfig | None:
+def choose_source() -> StartConfig | None:
     """Draw the select box of configurations and return the chosen one, or None without configurations."""
     folders = [summary.path for summary in reading.summaries()]
     if state.has_arrived() and "source" not in st.query_params and _LAST in st.session_state:
@@ -129,24 +109,29 @@ def choose() -> StartConfig | None:
 
 def edit(runs: Sequence[RunSummary]) -> None:
     """Open the dialog, which writes notes.json of each run."""
-    state.open_dialog()
-    _form(runs)
+    st.session_state[state.DIALOG] = True
+    _draw_dialog(runs)
 
 
 @st.dialog("Tags and note", width="medium", on_dismiss=state.close_dialog)
-def _form(runs: Sequence[RunSummary]) -> None:
+def _draw_dialog(runs: Sequence[RunSummary]) -> None:
     names = ", ".join(strip_invisible(run.path.name) for run in runs[:5])
     more = f" and {len(runs) - 5:,} more" if len(runs) > 5 else ""
     markup.note(f"{quantity(len(runs), 'run')}: {names}{more}.")
-    shared = [tag for tag in runs[0].tags if all(tag in run.tags for run in runs)]
     present = list(dict.fromkeys(tag for run in runs for tag in run.tags))
     add = st.text_input("Add tags", placeholder="baseline seed-3", help="Single words, separated by spaces or commas.")
     remove = st.multiselect("Remove tags", present, disabled=not present, placeholder="none")
     if len(runs) > 1 and present:
-        markup.note(f"Tags in common: {', '.join(shared) or 'none'}.")
-    note = _note_field(runs)
+        common = [tag for tag in present if all(tag in run.tags for run in runs)]
+        markup.note(f"Tags in common: {', '.join(common) or 'none'}.")
+    before = runs[0].note or ""
+    is_same = all((run.note or "") == before for run in runs)
+    replaces = is_same or st.toggle("Replace their notes", help="These runs have different notes.")
+    shown = before if is_same else ""
+    text = st.text_area("Note", value=shown, max_chars=LONGEST_NOTE, disabled=not replaces, height=140)
     markup.note("Stored in notes.json of each run. Grades do not depend on it.")
     if st.button("Save", type="primary", icon=":material/save:"):
+        note = text if replaces and not (is_same and text == before) else None
         change = NotesEdit(add=split_tags(add), remove=tuple(remove), note=note)
         try:
             change_notes([run.path for run in runs], change, datetime.now(UTC))
@@ -157,28 +142,13 @@ def _form(runs: Sequence[RunSummary]) -> None:
         st.rerun()
 
 
-def _note_field(runs: Sequence[RunSummary]) -> str | None:
-    """Draw the field of the note, and return None to keep the notes."""
-    before = runs[0].note or ""
-    is_same = all((run.note or "") == before for run in runs)
-    replaces = is_same or st.toggle("Replace their notes", help="These runs have different notes.")
-    text = st.text_area(
-        "Note", value=before if is_same else "", max_chars=LONGEST_NOTE, disabled=not replaces, height=140
-    )
-    return text if replaces and not (is_same and text == before) else None
-
-
-_HELP = "Download figures, grades and findings as one HTML page without scripts. Secrets are masked."
-
-
-def button(folders: Sequence[Path]) -> None:
-    """Draw the button. The page is only created when it is pressed."""
-    name = folders[0].name if len(folders) == 1 else "comparison"
+def draw_share(folders: Sequence[Path]) -> None:
+    """Draw the button that creates a page to share; it is only created when the button is pressed."""
     markup.download(
         "Share",
         lambda: shared_report(folders),
-        f"{name}.html",
+        f"{folders[0].name if len(folders) == 1 else 'comparison'}.html",
         mime="text/html",
         icon=":material/ios_share:",
-        help=_HELP,
+        help="Download figures, grades and findings as one HTML page without scripts. Secrets are masked.",
     )

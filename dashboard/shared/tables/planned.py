@@ -6,8 +6,7 @@ Plans come from run folders too, so every value is checked: what is missing or i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from dashboard.shared.words import METHODS, get_method, get_verdict, program_name
 from schemas.formats import count, duration, number, percent, size
@@ -30,8 +29,7 @@ _ANSWERS: Mapping[str, str] = {
 Plan = Mapping[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Estimate:
+class Estimate(NamedTuple):
     """A range and its most likely value."""
 
     low: float
@@ -39,8 +37,7 @@ class Estimate:
     high: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class TimePart:
+class TimePart(NamedTuple):
     """A phase of a run and how long it takes."""
 
     name: str
@@ -48,8 +45,7 @@ class TimePart:
     because: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class MemoryPart:
+class MemoryPart(NamedTuple):
     """A part of the memory of a compiled program at its peak."""
 
     program: str
@@ -73,7 +69,7 @@ def get_band(document: Mapping[str, Any] | None, *path: str) -> Estimate | None:
     low, likely, high = (get_number(document, *path, end) for end in ("low", "likely", "high"))
     if low is None or likely is None or high is None or not 0 <= low <= likely <= high <= _MAX_SECONDS:
         return None
-    return Estimate(low=low, likely=likely, high=high)
+    return Estimate(low, likely, high)
 
 
 def sentence(plan: Plan) -> str:
@@ -84,15 +80,14 @@ def sentence(plan: Plan) -> str:
     if verdict == "unsupported":
         return f"{answer}."
     available, hours = get_bytes(plan, "available_bytes"), get_band(plan, "time", "hours")
-    text = f"{answer}: needs {size(get_bytes(plan, 'need_bytes'))}"
-    text += ("" if available is None else f" of {size(available)}") + _per_device(plan)
+    limit = "" if available is None else f" of {size(available)}"
+    text = f"{answer}: needs {size(get_bytes(plan, 'need_bytes'))}{limit}{_per_device(plan)}"
     if verdict != "does not fit" and hours is not None:
         text += f", takes about {duration(hours.likely * _HOUR_SECONDS)}"
-    text += "."
     cure = next((one for one in advice(plan) if get_verdict(one, "verdict") == "fits"), None)
     if verdict in {"does not fit", "tight"} and cure is not None:
-        text += f" It fits with {' and '.join(settings(cure))} ({size(get_bytes(cure, 'need_bytes'))})."
-    return text
+        text += f". It fits with {' and '.join(settings(cure))} ({size(get_bytes(cure, 'need_bytes'))})"
+    return f"{text}."
 
 
 def need_in_words(plan: Plan) -> str:
@@ -104,13 +99,19 @@ def details(plan: Plan) -> list[str]:
     """Return a line each for how memory was estimated, the time, quotas, disk and the host."""
     if get_verdict(plan, "verdict") == "unsupported":
         return []
-    lines = [
-        _memory_line(plan),
-        _time_line(plan),
-        _quota_line(plan),
-        _usage(plan, "disk", "Checkpoints need {} of disk space"),
-        _usage(plan, "host", "Saving and exporting need {} of host memory"),
-    ]
+    method = get_method(plan) or METHODS["closed_form"]
+    largest = max(get_objects(plan, "programs"), key=lambda one: get_bytes(one, "peak_bytes") or 0, default=plan)
+    reason = get_str(largest, "because") or ""  # of a formula: why nothing was compiled
+    how = reason if reason.startswith(method) else method
+    devices, name = get_number(plan, "target", "devices") or 1, get_str(plan, "target", "name") or "unknown device"
+    lines = [f"Memory on {count(devices)} × {name}{_error(plan)}, {how}.", _time_line(plan), _quota_line(plan)]
+    needs = {"disk": "Checkpoints need {} of disk space", "host": "Saving and exporting need {} of host memory"}
+    for key, template in needs.items():
+        need, available = get_bytes(plan, key, "need_bytes"), get_bytes(plan, key, "available_bytes")
+        if need is not None:
+            lack = ", too little" if available is not None and need > available else ""
+            limit = "" if available is None else f"; {size(available)} are available{lack}"
+            lines.append(f"{template.format(size(need))}{limit}.")
     return [line for line in lines if line]
 
 
@@ -166,10 +167,11 @@ def settings(advice: Mapping[str, Any]) -> tuple[str, ...]:
 
 def problems(plan: Plan) -> list[Problem]:
     """Read the findings of a plan, or of `trainproof train --check`."""
+    severities: Mapping[str | None, Severity] = {"error": "error", "warning": "warning"}
     return [
         Problem(
             code=get_str(one, "code") or "?",
-            severity=_severity(get_str(one, "severity")),
+            severity=severities.get(get_str(one, "severity"), "note"),
             file=get_str(one, "file") or "",
             line=None if (line := get_number(one, "line")) is None else int(line),
             pointer=get_str(one, "pointer"),
@@ -188,15 +190,6 @@ def _per_device(plan: Plan) -> str:
 def _error(plan: Plan) -> str:
     error = get_number(plan, "error_fraction")
     return "" if error is None else f" ± {100 * error:.0f} %"
-
-
-def _memory_line(plan: Plan) -> str:
-    devices, name = get_number(plan, "target", "devices") or 1, get_str(plan, "target", "name") or "unknown device"
-    method = get_method(plan) or METHODS["closed_form"]
-    largest = max(get_objects(plan, "programs"), key=lambda one: get_bytes(one, "peak_bytes") or 0, default=plan)
-    reason = get_str(largest, "because") or ""  # of a formula: why nothing was compiled
-    how = reason if reason.startswith(method) else method
-    return f"Memory on {count(devices)} × {name}{_error(plan)}, {how}."
 
 
 def _time_line(plan: Plan) -> str:
@@ -230,18 +223,5 @@ def _quota_line(plan: Plan) -> str:
     return f"{', '.join(parts)}." if parts else ""
 
 
-def _usage(plan: Plan, key: str, template: str) -> str:
-    need, available = get_bytes(plan, key, "need_bytes"), get_bytes(plan, key, "available_bytes")
-    if need is None:
-        return ""
-    lack = ", too little" if available is not None and need > available else ""
-    limit = "" if available is None else f"; {size(available)} are available{lack}"
-    return f"{template.format(size(need))}{limit}."
-
-
 def _interval(low: float, high: float) -> str:
     return duration(low) if low == high else f"{duration(low)} to {duration(high)}"
-
-
-def _severity(stated: str | None) -> Severity:
-    return "error" if stated == "error" else "warning" if stated == "warning" else "note"

@@ -1,9 +1,7 @@
 """The search box of the list of runs: words and conditions that a run must all meet.
 
-`gemma grade:verified,consistent loss<1.2` finds runs with the word gemma, either grade, and a last loss below 1.2.
-`-status:failed` negates, `model="my model"` is exact, `model=""` finds runs without a value. Settings and figures are
-fields too: `optimizer.learning_rate<0.001`. Dates are in UTC (`started>2026-11-01`); a score is a fraction or a
-percentage (`score>0.6`, `score>60%`).
+`gemma grade:verified,consistent loss<1.2` finds runs with the word gemma, either grade, and a last loss below 1.2; the
+Runs page explains the rest. Settings and figures are fields too.
 
 Nothing that is typed is evaluated: `DataFrame.query` would run code from the address.
 """
@@ -12,13 +10,14 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from typing import Protocol
+from typing import NamedTuple
 
 import pandas as pd
+
+from schemas.formats import join_words
 
 _PART = re.compile(
     r"(?P<not>-?)(?P<field>[A-Za-z_][\w./@-]*)(?P<sign><=|>=|<|>|:|=)(?P<value>\"[^\"]*\"?|[^\s\"]+)"
@@ -33,41 +32,33 @@ _COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
 }
 
 
-class Searchable(Protocol):
-    """Runs, as a query sees them."""
-
-    @property
-    def text(self) -> pd.Series[str]:
-        """The words of each run in lower case."""
-
-    def column(self, key: str) -> pd.Series:
-        """Return the value of a field for each run, None if it is missing."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Condition:
+class Condition(NamedTuple):
     """Test of one field."""
 
     field: str
     test: Callable[[object], bool]
-    negated: bool
+    is_negated: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class Query:
+class Query(NamedTuple):
     """A parsed search, with a message for each part that is not valid."""
 
-    words: tuple[str, ...]
-    conditions: tuple[Condition, ...]
-    complaints: tuple[str, ...]
+    words: Sequence[str]
+    conditions: Sequence[Condition]
+    complaints: Sequence[str]
 
-    def matches(self, runs: Searchable) -> pd.Series[bool]:
-        """Return which runs have every word and meet every condition."""
-        found = runs.text.notna()
+    def matches(self, text: pd.Series[str], column: Callable[[str], pd.Series]) -> pd.Series[bool]:
+        """Return which runs have every word and meet every condition.
+
+        Args:
+            text: The words of each run in lower case.
+            column: Returns the value of a field for each run, None if it is missing.
+        """
+        found = text.notna()
         for word in self.words:
-            found &= runs.text.str.contains(word, regex=False)
+            found &= text.str.contains(word, regex=False)
         for one in self.conditions:
-            found &= runs.column(one.field).map(one.test).astype(bool) != one.negated
+            found &= column(one.field).map(one.test).astype(bool) != one.is_negated
         return found
 
 
@@ -84,20 +75,14 @@ def parse(text: str, fields: Collection[str], others: Collection[str] = ()) -> Q
         if field not in fields and field not in others:
             near = get_close_matches(field, [*fields, *others], n=3)
             known = f"the fields are {', '.join(sorted(fields))}" + (", settings and figures" if others else "")
-            hint = f"did you mean {' or '.join(near)}?" if near else f"{known}."
-            complaints.append(f"Unknown field {field}; {hint}")
+            complaints.append(f"Unknown field {field}; {f'did you mean {join_words(near)}?' if near else f'{known}.'}")
         elif sign in _COMPARISONS and _number(value) is None and _date(value) is None:
             complaints.append(f"{field}{sign} needs a number or a date, not {value}.")
         else:
             values = [value] if part["value"].startswith('"') else value.split(",")
             test = _comparison(_COMPARISONS[sign], value) if sign in _COMPARISONS else _equality(sign, values)
-            conditions.append(Condition(field=field, test=test, negated=part["not"] == "-"))
-    return Query(words=tuple(filter(None, words)), conditions=tuple(conditions), complaints=tuple(complaints))
-
-
-def condition_text(field: str, value: object) -> str:
-    """Return the condition for one value of a field, such as `model="my model"`, or for a missing value (None)."""
-    return f'{field}="{"" if is_missing(value) else str(value).replace(chr(34), "")}"'
+            conditions.append(Condition(field, test, part["not"] == "-"))
+    return Query(list(filter(None, words)), conditions, complaints)
 
 
 def is_missing(value: object) -> bool:
@@ -115,7 +100,10 @@ def _equality(sign: str, values: Sequence[str]) -> Callable[[object], bool]:
             return sign == "=" and wanted == [""]
         if isinstance(found, int | float) and not isinstance(found, bool):
             return float(found) in numbers
-        texts = list(_texts(found))
+        texts = [
+            (one.astimezone(UTC).isoformat(" ") if isinstance(one, datetime) else str(one)).lower()
+            for one in (found if isinstance(found, tuple) else (found,))
+        ]
         return any(value == text if sign == "=" else value in text for value in wanted for text in texts)
 
     return test
@@ -132,12 +120,6 @@ def _comparison(compare: Callable[[float, float], bool], value: str) -> Callable
         return number is not None and isinstance(found, int | float) and compare(float(found), number)
 
     return test
-
-
-def _texts(found: object) -> Iterator[str]:
-    """Yield the texts of a value in lower case: each tag, a date in UTC, true and false."""
-    for one in found if isinstance(found, tuple) else (found,):
-        yield one.astimezone(UTC).isoformat(" ") if isinstance(one, datetime) else str(one).lower()
 
 
 def _number(text: str) -> float | None:

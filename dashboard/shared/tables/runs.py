@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache, cached_property
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import pandas as pd
@@ -13,7 +13,7 @@ from dashboard.shared import form
 from dashboard.shared.form import format_yaml
 from dashboard.shared.tables import query
 from dashboard.shared.tables.query import is_missing
-from dashboard.shared.words import GRADES, STATUSES, csv_cell, label, marks, shorten
+from dashboard.shared.words import GRADES, STATUSES, csv_text, label, marks, shorten
 from evidence.bundle.secrets import strip_invisible
 from evidence.index.summary import RunSummary
 from schemas import formats
@@ -32,15 +32,14 @@ _NAME = re.compile(r"[A-Za-z][\w./@-]{0,99}")
 def _cells(run: RunSummary, changed: str) -> dict[str, object]:
     """Return the values of a run by field."""
     is_sound = run.grade != "contradictory"
+    has_interval = is_sound and run.score_low is not None
     return {
         "run": run.path.name,
         "grade": run.grade,
         "evidence": marks(run.documents),
         "changed": changed,
         "score": run.score if is_sound else None,
-        "interval": formats.percent_range(run.score_low, run.score_high)
-        if is_sound and run.score_low is not None
-        else None,
+        "interval": formats.percent_range(run.score_low, run.score_high) if has_interval else None,
         "loss": run.last_loss,
         "curve": run.loss_points if is_sound else (),
         "started": parse_time(run.started_at or ""),
@@ -82,8 +81,7 @@ class RunTable:
     def __init__(self, summaries: Sequence[RunSummary]) -> None:
         self.summaries = summaries
         self.by_name = {run.path.name: run for run in summaries}
-        self._names = list(self.by_name)
-        self._places = {name: place for place, name in enumerate(self._names)}
+        self._places = {name: place for place, name in enumerate(self.by_name)}
         cells = [_cells(run, changed) for run, changed in zip(summaries, describe_changes(summaries), strict=True)]
         self.frame = pd.DataFrame({key: _column([row[key] for row in cells]) for key in FIELDS})
         settings = {name for run in summaries for name in run.settings} - set(FIELDS)
@@ -94,9 +92,9 @@ class RunTable:
     @cached_property
     def text(self) -> pd.Series:
         """The words of each run in lower case."""
-        texts = self.frame.drop(columns=["archived", "interval"])
-        words = (" ".join(_iter_texts(row)) for row in texts.itertuples(index=False))
-        return pd.Series([text.lower() for text in words], dtype=object)
+        rows = self.frame.drop(columns=["archived", "interval", "curve"]).itertuples(index=False)
+        texts = ([" ".join(cell) if isinstance(cell, tuple) else cell for cell in row] for row in rows)
+        return pd.Series([" ".join(one for one in row if isinstance(one, str)).lower() for row in texts], dtype=object)
 
     def column(self, key: str) -> pd.Series:
         """Return a field, setting or figure for each run, None if it is missing."""
@@ -123,37 +121,25 @@ class RunTable:
             archived: Whether to include archived runs even if the search does not ask for them.
         """
         parsed = query.parse(text, QUERY_FIELDS, (*self.settings, *self.figures))
-        found = parsed.matches(self)
+        found = parsed.matches(self.text, self.column)
         for key, values in (filters or {}).items():
             if values:
                 found &= self.frame[key].explode().isin(values).groupby(level=0, sort=False).any()
         if not archived and "archived" not in {condition.field for condition in parsed.conditions}:
             found &= self.frame["archived"] == "no"
-        return [name for name, is_match in zip(self._names, found, strict=True) if is_match], parsed.complaints
+        return [name for name, is_match in zip(self._places, found, strict=True) if is_match], parsed.complaints
 
     def sort(self, names: Sequence[str], key: str | None, *, descending: bool = False) -> list[str]:
         """Sort runs by a field: numbers before texts, grades from best to worst, runs without a value last."""
         if key is None:
             return list(names)
-        values = self.values(key, names)
+        values = self.values(key, names).reset_index(drop=True)
         values = values.map({grade: rank for rank, grade in enumerate(GRADES)}.get) if key == "grade" else values
-        keys = pd.DataFrame({"missing": values.map(is_missing), "number": _numbers(values), "text": _texts(values)})
-        up = not descending
-        places = keys.sort_values(["missing", "number", "text"], ascending=[True, up, up]).index
-        return [self._names[place] for place in places]
-
-    def split_constant(self, names: Sequence[str], keys: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Return the fields whose values differ, and the others as texts such as `mode full`."""
-        varying, constant = [], []
-        for key in keys:
-            values = list(self.values(key, names))
-            first = values[0]
-            is_short = is_missing(first) or isinstance(first, str | int)
-            if key == "grade" or len(names) < 2 or not is_short or any(value != first for value in values):
-                varying.append(key)
-            elif not is_missing(first):
-                constant.append(f"{key} {cell_text(first)}")
-        return varying, constant
+        texts = values.map(lambda one: ", ".join(map(str, one)) if isinstance(one, tuple) else str(one).lower())
+        numbers = pd.to_numeric(values.mask(values.map(lambda one: isinstance(one, tuple))), errors="coerce")
+        keys = pd.DataFrame({"missing": values.map(is_missing), "number": numbers, "text": texts})
+        places = keys.sort_values(["missing", "number", "text"], ascending=[True, not descending, not descending]).index
+        return [names[place] for place in places]
 
     def display(self, names: Sequence[str], keys: Sequence[str]) -> pd.DataFrame:
         """Return runs for `st.dataframe`: grades and statuses with symbols, scores in percent, texts as one line."""
@@ -173,14 +159,9 @@ class RunTable:
             return pd.to_numeric(values) * (100 if key in {"score", "baseline"} else 1)
         return values.map(lambda value: None if is_missing(value) else cell_text(value))
 
-    def csv(self, names: Sequence[str], keys: Sequence[str]) -> bytes:
+    def csv(self, names: Sequence[str], keys: Sequence[str]) -> str:
         """Return whole values as CSV, in which no cell is a formula."""
-
-        def cell(value: object) -> object:
-            return csv_cell(" ".join(map(str, value)) if isinstance(value, tuple) else value)
-
-        columns = {key: self.values(key, names).map(cell) for key in keys if key != "curve"}
-        return pd.DataFrame(columns, dtype=object).to_csv(index=False).encode()
+        return csv_text(pd.DataFrame({key: self.values(key, names) for key in keys if key != "curve"}, dtype=object))
 
 
 def _column(values: Sequence[object]) -> pd.Series:
@@ -194,25 +175,6 @@ def _without_surrogates(value: object) -> object:
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 
-def _iter_texts(values: Sequence[object]) -> Iterator[str]:
-    for value in values:
-        if isinstance(value, str):
-            yield value
-        elif isinstance(value, tuple) and value and isinstance(value[0], str):
-            yield from value
-
-
-def _numbers(values: pd.Series) -> pd.Series:
-    """Return values as numbers, NaN for texts."""
-    if values.map(lambda value: isinstance(value, tuple)).any():
-        return pd.Series(float("nan"), index=values.index)
-    return pd.to_numeric(values, errors="coerce")
-
-
-def _texts(values: pd.Series) -> pd.Series:
-    return values.map(lambda value: ", ".join(map(str, value)) if isinstance(value, tuple) else str(value).lower())
-
-
 def is_number(values: pd.Series) -> bool:
     """Return whether a column has numbers, and nothing else."""
     present = [value for value in values if not is_missing(value)]
@@ -222,8 +184,8 @@ def is_number(values: pd.Series) -> bool:
 def shown_grade(run: RunSummary) -> str:
     """Return the grade of a run, or how it ended if it did not succeed and the grade does not say more."""
     is_unfinished = run.status in STATUSES and run.status != "succeeded"
-    status = run.status if is_unfinished and run.grade in {"partial", "measured", "template"} else None
-    return status or run.grade
+    says_less = run.grade in {"partial", "measured", "template"}
+    return run.status if run.status and is_unfinished and says_less else run.grade
 
 
 def cell_text(value: object) -> str:
@@ -231,8 +193,6 @@ def cell_text(value: object) -> str:
     text = format_yaml(value) if isinstance(value, bool) else str(value)
     return shorten(strip_invisible(text).replace("\n", " "), LONGEST_CELL)
 
-
-# Changes of the configuration
 
 _NO_SETTINGS = frozenset({"name", "mode", "schema_version"})
 _NO_DEFAULT = frozenset({"model.name", "model.weights", "data.dataset", "evaluation.eval_set"})
@@ -248,42 +208,34 @@ def describe_changes(summaries: Sequence[RunSummary]) -> list[str]:
     Args:
         summaries: Newest first.
     """
+    defaults = {setting.dotted: setting.default for setting in form.fields()}
     by_id = {run.run_id: run for run in summaries}
     latest: dict[tuple[str | None, str | None], RunSummary] = {}
     texts = []
     for run in reversed(summaries):
         other = by_id.get(run.parent or "") or latest.get((run.model, run.mode))
-        texts.append(_describe(run.settings, other.settings if other is not None else None))
+        texts.append(_describe(run.settings, other.settings if other is not None else None, defaults))
         if run.settings:
             latest[run.model, run.mode] = run
     return texts[::-1]
 
 
-def _describe(settings: Mapping[str, object], other: Mapping[str, object] | None) -> str:
+def _describe(
+    settings: Mapping[str, object], other: Mapping[str, object] | None, defaults: Mapping[str, object]
+) -> str:
     if not settings:
         return ""
     parts = []
     for key in dict.fromkeys([*settings, *(other or ())]):
-        default = _defaults().get(key)
-        own, theirs = settings.get(key, default), (other or {}).get(key, default)
-        if own == theirs or key in _NO_SETTINGS or (other is None and key in _NO_DEFAULT):
-            continue
-        name = "model" if key == "model.name" else key.rpartition(".")[2]
-        parts.append(
-            f"{name} {format_yaml(own)}" if other is None else f"{name} {format_yaml(theirs)} → {format_yaml(own)}"
-        )
+        own, theirs = (each.get(key, defaults.get(key)) for each in (settings, other or {}))
+        if own != theirs and key not in _NO_SETTINGS and (other is not None or key not in _NO_DEFAULT):
+            name = "model" if key == "model.name" else key.rpartition(".")[2]
+            change = format_yaml(own) if other is None else f"{format_yaml(theirs)} → {format_yaml(own)}"
+            parts.append(f"{name} {change}")
     if not parts:
         return "nothing" if other is not None else "defaults"
     more = f", {len(parts) - _MOST_CHANGES} more" if len(parts) > _MOST_CHANGES else ""
     return shorten(strip_invisible(", ".join(parts[:_MOST_CHANGES]) + more), 200)
-
-
-@cache
-def _defaults() -> Mapping[str, object]:
-    return {setting.dotted: setting.default for setting in form.fields()}
-
-
-# Groups
 
 
 def group_runs(table: RunTable, names: Sequence[str], key: str) -> tuple[pd.DataFrame, list[str]]:
@@ -293,34 +245,33 @@ def group_runs(table: RunTable, names: Sequence[str], key: str) -> tuple[pd.Data
     runs, and without smoke runs if there are full ones. A run with several tags is in several groups.
 
     Returns:
-        One line per value (None if it is missing), evaluation set and objective; and the names.
+        One line per value, evaluation set and objective; and the names.
     """
     eval_sets, objectives = (table.values(one, names) for one in ("evaluation.eval_set", "objective.kind"))
-    grades, modes = table.values("grade", names), table.values("mode", names)
+    is_sound = table.values("grade", names) != "contradictory"
     runs = pd.DataFrame(
         {
-            "value": table.values(key, names),
+            "Group": table.values(key, names),
             "Evaluation set": eval_sets.map(lambda one: cell_text(one or formats.NOTHING)),
             "Objective": objectives.map(lambda one: cell_text(one or "supervised")),
-            "sound": grades != "contradictory",
-            "full": (grades != "contradictory") & (modes == "full"),
-            "consistent": grades.isin(["verified", "consistent"]),
+            "sound": is_sound,
+            "full": is_sound & (table.values("mode", names) == "full"),
+            "consistent": table.values("grade", names).isin(["verified", "consistent"]),
             "score": 100 * pd.to_numeric(table.values("score", names)),
             "loss": pd.to_numeric(table.values("loss", names)),
             "started": pd.to_datetime(table.values("started", names), utc=True),
             "name": range(len(names)),
         }
-    ).explode("value", ignore_index=True)
-    runs["value"] = [None if is_missing(value) else format_yaml(value) for value in runs["value"]]
-    order = pd.to_numeric(runs["value"], errors="coerce")
-    if (order.isna() & runs["value"].notna()).any():
-        order = -runs.groupby("value")["name"].transform("size")
-    runs = runs.assign(order=order).sort_values(["order", "value"], kind="stable")
-    keys = ["value", "Evaluation set", "Objective"]
-    has_full = runs.groupby(keys, dropna=False)["full"].transform("any")
-    runs["counts"] = runs["sound"] & (runs["full"] | ~has_full)
+    ).explode("Group", ignore_index=True)
+    runs["Group"] = [formats.NOTHING if is_missing(one) else cell_text(format_yaml(one)) for one in runs["Group"]]
+    order = pd.to_numeric(runs["Group"], errors="coerce")
+    if (order.isna() & (runs["Group"] != formats.NOTHING)).any():
+        order = -runs.groupby("Group")["name"].transform("size")
+    runs = runs.assign(order=order).sort_values(["order", "Group"], kind="stable")
+    keys = ["Group", "Evaluation set", "Objective"]
+    runs["counts"] = runs["sound"] & (runs["full"] | ~runs.groupby(keys)["full"].transform("any"))
     runs[["score", "loss"]] = runs[["score", "loss"]].where(runs["counts"])
-    lines = runs.groupby(keys, sort=False, dropna=False).agg(
+    lines = runs.groupby(keys, sort=False).agg(
         **{
             "Runs": ("name", "size"),
             "Consistent": ("consistent", "sum"),
@@ -334,6 +285,4 @@ def group_runs(table: RunTable, names: Sequence[str], key: str) -> tuple[pd.Data
             "Newest": ("started", "max"),
         }
     )
-    lines = lines.reset_index()
-    lines.insert(1, "Group", [formats.NOTHING if is_missing(value) else cell_text(value) for value in lines["value"]])
-    return lines, [names[place] for place in dict.fromkeys(runs["name"])]
+    return lines.reset_index(), [names[place] for place in dict.fromkeys(runs["name"])]

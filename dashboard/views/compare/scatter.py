@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -12,12 +10,12 @@ import plotly.express as px
 import plotly.graph_objects as go
 import streamlit as st
 
-from dashboard.shared import reading, state
+from dashboard.shared import state
 from dashboard.shared.parts import markup
-from dashboard.shared.parts.run_box import MOST_SIDE_BY_SIDE, SIDE_BY_SIDE, hold_side_by_side, name_pixels
+from dashboard.shared.parts.run_box import MOST_SIDE_BY_SIDE, SIDE_BY_SIDE, hold_side_by_side
 from dashboard.shared.tables.runs import cell_text
-from dashboard.shared.words import findable
-from dashboard.views.compare.side_by_side import PLOT_CONFIG, format_csv
+from dashboard.shared.words import csv_text
+from dashboard.views.compare.side_by_side import PLOT_CONFIG
 from evidence.compare.settings import NO_SETTINGS, setting_rank
 from evidence.index.summary import RunSummary
 from schemas.formats import NOTHING, quantity
@@ -31,19 +29,14 @@ _FIELDS = {
     "baseline": "baseline_score",
 } | {name: name for name in ("grade", "mode", "status", "model", "method", "device")}
 """Attributes of a run by the names of their axes, besides all settings and figures."""
-_RESULTS, _SIZES = ("score", "loss", "steps"), ("steps", "tokens", "seconds")
-_MOSTLY_EQUAL = 0.9
-"""Share of runs with the same value above which a setting was hardly varied."""
+_RESULTS = ("score", "loss", "steps")
 _MAX_GROUPS = 10
 OTHER = "other"
 
 
 def draw(found: Sequence[RunSummary], picked: Sequence[RunSummary]) -> None:
-    """Draw the plot and the table of the selected runs, or of all runs that match a search."""
-    runs = picked if len(picked) > 1 else _search(found)
-    if not runs:
-        markup.empty("No run matches", "Remove a word or a condition from the search.")
-        return
+    """Draw the plot and the table of the selected runs, or of all runs."""
+    runs = picked if len(picked) > 1 else found
     names = value_names(runs)
     default_x, default_y = default_axes(runs)
     if default_y not in names:
@@ -53,34 +46,26 @@ def draw(found: Sequence[RunSummary], picked: Sequence[RunSummary]) -> None:
         x = _choose("X axis", names, default_x, key="x_axis")
         y = _choose("Y axis", names, default_y, key="y_axis")
         colour = _choose("Colour by", names, None, key="colour")
-        scales = {axis: _choose_scale(f"{axis.upper()} scale", key=f"{axis}_scale") for axis in "xy"}
-        names = list(dict.fromkeys(name for name in ("run", x, y, colour) if name))
-        frame = values_frame(runs, names)
-        markup.download("CSV", lambda: format_csv(frame), "scatter.csv", mime="text/csv")
+        scale: Any = {"options": ["auto", "linear", "log"], "default": "auto", "required": True, "bind": "query-params"}
+        about = "auto: logarithmic if the largest value is at least ten times the smallest."
+        x_scale = st.segmented_control("X scale", key="x_scale", help=about, **scale)
+        y_scale = st.segmented_control("Y scale", key="y_scale", help=about, **scale)
+        frame = values_frame(runs, list(filter(None, ["run", x, y, colour])))
+        markup.download("CSV", lambda: csv_text(frame), "scatter.csv", mime="text/csv")
     complete = frame.dropna(subset=[x, y])
-    logs = {name for name, scale in ((x, scales["x"]), (y, scales["y"])) if is_log(complete[name], scale)}
+    logs = {name for name, scale in ((x, x_scale), (y, y_scale)) if is_log(complete[name], scale)}
     is_shown = is_drawable(frame, runs, [x, y], logs)
-    chosen = _draw_points(frame[is_shown], x, y, colour, logs) if is_shown.any() else []
+    if is_shown.any():
+        st.plotly_chart(
+            scatter_figure(frame[is_shown], x, y, colour, logs),
+            key="scatter",
+            config=dict(PLOT_CONFIG),
+            alt=f"Scatter plot of {y} against {x}, a point per run",
+        )
     if hidden := len(runs) - is_shown.sum():
         why = "contradictory, without a value, or not positive on a logarithmic axis"
         markup.note(f"{hidden:,} of {quantity(len(runs), 'run')} not shown: {why}.")
-    _draw_table(frame.loc[chosen] if chosen else frame, runs, is_chosen=bool(chosen))
-
-
-def _search(found: Sequence[RunSummary]) -> Sequence[RunSummary]:
-    text = st.text_input(
-        "Runs that match",
-        key="match",
-        bind="query-params",
-        placeholder="mode:full loss<1.2, all runs when empty",
-        icon=":material/search:",
-        help="Words, and conditions on settings and figures, like the search of the Runs page.",
-    )
-    table = reading.run_table(found)
-    names, complaints = table.search(text or "")
-    for complaint in complaints:
-        markup.note(complaint)
-    return [table.by_name[name] for name in names]
+    _draw_table(frame, runs)
 
 
 def _choose(label: str, names: Sequence[str], default: str | None, *, key: str) -> Any:
@@ -95,21 +80,6 @@ def _choose(label: str, names: Sequence[str], default: str | None, *, key: str) 
     )
 
 
-def _choose_scale(label: str, *, key: str) -> str:
-    return st.segmented_control(
-        label,
-        ["auto", "linear", "log"],
-        default="auto",
-        required=True,
-        key=key,
-        bind="query-params",
-        help="auto: logarithmic if the largest value is at least ten times the smallest.",
-    )
-
-
-# Values
-
-
 def read_value(run: RunSummary, name: str) -> str | float | None:
     """Return an attribute, figure or setting of a run, or None."""
     if name == "run":
@@ -120,63 +90,42 @@ def read_value(run: RunSummary, name: str) -> str | float | None:
 def value_names(runs: Sequence[RunSummary]) -> list[str]:
     """Return the names of all values: attributes, then settings, then figures."""
     attributes = [name for name in _FIELDS if any(read_value(run, name) is not None for run in runs)]
-    settings = {name for run in runs for name in run.settings}
-    figures = {name for run in runs for name in run.figures}
-    return list(dict.fromkeys([*attributes, *findable(settings), *findable(figures)]))
+    settings, figures = {name for run in runs for name in run.settings}, {name for run in runs for name in run.figures}
+    return list(dict.fromkeys([*attributes, *sorted(settings), *sorted(figures)]))
 
 
 def values_frame(runs: Sequence[RunSummary], names: Sequence[str]) -> pd.DataFrame:
     """Return a column per name, of numbers if all its values are numbers, else of text; missing values are null."""
     columns = {}
     for name in dict.fromkeys(names):
-        values = [read_value(run, name) for run in runs]
-        if any(isinstance(value, str | bool) for value in values):
-            texts = [None if value is None else cell_text(value) for value in values]
-            columns[name] = pd.Series(texts, dtype="object")
-        else:
-            columns[name] = pd.Series(values, dtype="float64")
+        values: list[Any] = [read_value(run, name) for run in runs]
+        is_text = any(isinstance(value, str | bool) for value in values)
+        texts = [None if value is None else cell_text(value) for value in values]
+        columns[name] = pd.Series(texts if is_text else values, dtype="object" if is_text else "float64")
     return pd.DataFrame(columns)
 
 
-def varied_settings(runs: Sequence[RunSummary]) -> list[str]:
-    """Return the settings that differ, those that were most likely varied on purpose first.
-
-    They are in the order of their influence, evenly spread values first; settings that hardly differ come last.
-    """
-    differing = []
-    for name in {name for run in runs for name in run.settings} - NO_SETTINGS:
-        values = Counter(value for run in runs if (value := run.settings.get(name)) is not None)
-        if len(values) > 1:
-            commonest = max(values.values())
-            differing.append((commonest > _MOSTLY_EQUAL * values.total(), setting_rank(name), commonest, name))
-    return [name for *_, name in sorted(differing)]
-
-
 def default_axes(runs: Sequence[RunSummary]) -> tuple[str, str]:
-    """Return the first axes: a setting that was varied, if possible a number, and a result."""
-    counts = {name: sum(read_value(run, name) is not None for run in runs) for name in _RESULTS}
-    y = next(name for name, count in counts.items() if 2 * count >= max(counts.values()))
-    drawn = [run for run in runs if read_value(run, y) is not None]
-    varied = varied_settings(drawn)
-    numbers = [name for name in varied if not any(isinstance(read_value(run, name), str | bool) for run in drawn)]
-    sizes = [name for name in _SIZES if name != y and sum(read_value(run, name) is not None for run in drawn) > 1]
-    return next(iter([*numbers, *varied, *sizes]), "model"), y
+    """Return the first axes: the most influential setting that differs, if possible a number, and a result."""
+    values: dict[str, set[object]] = {}
+    for name, value in (pair for run in runs for pair in run.settings.items() if pair[0] not in NO_SETTINGS):
+        values.setdefault(name, set()).add(value)
+    is_text = {name: any(isinstance(value, str | bool) for value in found) for name, found in values.items()}
+    varied = [name for name, found in values.items() if len(found) > 1]
+    x = min(varied, key=lambda name: (is_text[name], setting_rank(name), name), default="model")
+    return x, max(_RESULTS, key=lambda name: sum(read_value(run, name) is not None for run in runs))
 
 
 def is_log(values: pd.Series, scale: str) -> bool:
     """Return whether an axis is logarithmic: numbers only, and for `auto` if they span a decade."""
-    if values.dtype == object or scale == "linear":
-        return False
-    return scale == "log" or bool(0 < 9.999999 * values.min() <= values.max())
+    is_wide = values.dtype != object and bool(0 < 9.999999 * values.min() <= values.max())
+    return values.dtype != object and (scale == "log" or (scale == "auto" and is_wide))
 
 
 def is_drawable(frame: pd.DataFrame, runs: Sequence[RunSummary], axes: Sequence[str], logs: set[str]) -> pd.Series:
     """Return which runs have a point: both values, positive ones on a logarithmic axis, and no contradiction."""
     is_sound = pd.Series([run.grade != "contradictory" for run in runs])
     return is_sound & frame[[*axes]].notna().all(axis=1) & (frame[[*logs]] > 0).all(axis=1)
-
-
-# Plot and table
 
 
 def scatter_figure(frame: pd.DataFrame, x: str, y: str, colour: str | None, logs: set[str]) -> go.Figure:
@@ -187,19 +136,20 @@ def scatter_figure(frame: pd.DataFrame, x: str, y: str, colour: str | None, logs
     points = frame.map(lambda value: markup.safe(value) if isinstance(value, str) else value)
     groups: list[str] = []
     if colour is not None and (frame[colour].dtype == object or frame[colour].nunique() <= _MAX_GROUPS):
-        values = frame[colour].value_counts().index[:_MAX_GROUPS]
-        groups = [*map(_group_name, sorted(values)), NOTHING]
-        points["group"] = frame[colour].map(_group_name).where(lambda names: names.isin(groups), OTHER).map(markup.safe)
+        names = frame[colour].map(lambda value: f"{value:g}" if isinstance(value, float) else value, na_action="ignore")
+        most = names.value_counts().index[:_MAX_GROUPS]
+        points["group"] = names.where(names.isin(most) | names.isna(), OTHER).fillna(NOTHING).map(markup.safe)
+        order = frame[colour].groupby(names).first().sort_values().index
+        groups = [*(markup.safe(name) for name in order if name in most), NOTHING, OTHER]
     figure = px.scatter(
         points,
         x=x,
         y=y,
         color="group" if groups else colour,
         symbol="group" if groups else None,
-        category_orders={"group": [*map(markup.safe, groups), OTHER]},
+        category_orders={"group": groups},
         labels={name: markup.safe(name) for name in frame} | {"group": markup.safe(colour or "")},
         hover_name="run",
-        custom_data=[points.index.astype(str)],  # the browser returns text as sent, but not numbers
         log_x=x in logs,
         log_y=y in logs,
         height=480,
@@ -208,47 +158,21 @@ def scatter_figure(frame: pd.DataFrame, x: str, y: str, colour: str | None, logs
     return figure.update_traces(marker_size=11).update_layout(margin_t=20)
 
 
-def _group_name(value: object) -> str:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return NOTHING
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _draw_points(frame: pd.DataFrame, x: str, y: str, colour: str | None, logs: set[str]) -> list[int]:
-    """Draw the plot and return the index of each selected point."""
-    event = st.plotly_chart(
-        scatter_figure(frame, x, y, colour, logs),
-        # Points are selected by number, so other points need another key.
-        key=f"scatter {hash((tuple(frame['run']), tuple(frame.index), x, y, colour))}",
-        on_select="rerun",
-        config=dict(PLOT_CONFIG),
-        alt=f"Scatter plot of {y} against {x}, a point per run",
-    )
-    st.caption("Click a point to select its run, Shift-click for more, or drag a box. Double-click clears.")
-    return selected_places(event["selection"]["points"])
-
-
-def selected_places(points: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Return the index of each selected point."""
-    return sorted({int(point["customdata"][0]) for point in points if point.get("customdata")})
-
-
-def _draw_table(shown: pd.DataFrame, runs: Sequence[RunSummary], *, is_chosen: bool) -> None:
-    """Draw the runs, or those selected in the plot, and the buttons that open them."""
-    names = [runs[place].path.name for place in shown.index]
+def _draw_table(frame: pd.DataFrame, runs: Sequence[RunSummary]) -> None:
+    """Draw the runs, and the buttons that open the selected ones."""
+    names = [run.path.name for run in runs]
     event = st.dataframe(
-        shown,
+        frame,
         hide_index=True,
         placeholder=NOTHING,
         # Rows are selected by number, so other runs need another key.
         key=f"scatter_runs {hash(tuple(names))}",
         on_select="rerun",
         selection_mode="multi-row",
-        column_config={"run": st.column_config.TextColumn(pinned=True, width=name_pixels())},
+        column_config={"run": st.column_config.TextColumn(pinned=True, width=180)},
         alt="Runs of the scatter plot, one per row",
     )
     selected = [names[place] for place in event["selection"]["rows"] if place < len(names)]
-    selected = selected or (names if is_chosen else [])
     with st.container(horizontal=True, vertical_alignment="center"):
         if st.button("Open", disabled=len(selected) != 1, icon=":material/show_chart:", type="primary"):
             state.go(state.RUN, run=selected[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -15,14 +15,14 @@ import streamlit as st
 from dashboard.shared import reading
 from dashboard.shared.charts import foreign_run
 from dashboard.shared.form import format_yaml
-from dashboard.shared.parts import course, curves, markup, run_box
-from dashboard.shared.parts.curves import load_line
+from dashboard.shared.parts import markup, progress, run_box
+from dashboard.shared.parts.curves import draw_curves, load_line
 from dashboard.shared.parts.run_box import MOST_SIDE_BY_SIDE
 from dashboard.shared.words import GRADES, STATUSES, Sign, both_ends, csv_text, glimpse, label, shorten
 from evidence import layout
 from evidence.bundle.secrets import strip_invisible
 from evidence.compare.scores import Comparison, Flip, Pair, PairVerdict, judge_pairs
-from evidence.compare.settings import ABSENT, ComparedSetting
+from evidence.compare.settings import ABSENT
 from evidence.index.summary import RunSummary
 from evidence.report import Headline
 from evidence.run import Run
@@ -38,6 +38,7 @@ _VERDICTS: Mapping[str, Sign] = {
     "no significant difference": Sign(symbol="●", tone="quiet", meaning="The difference may be chance (p ≥ 0.05)."),
     "not compared": Sign(symbol="∅", tone="quiet", meaning="The scores cannot be compared."),
 }
+_WORDS = {"cannot tell": "no significant difference"}
 _MARKERS = {"better": "triangle-up", "worse": "triangle-down", "no significant difference": "circle"}
 _COLOURS = {"better": "#3a9d6e", "worse": "#d05555", "no significant difference": "#7d8a93"}
 """Readable on the light and the dark background."""
@@ -52,21 +53,22 @@ def draw(chosen: Sequence[str], known: Mapping[str, RunSummary], toolbar: Abstra
         markup.empty(
             f"Choose a run to compare with {names[0]}" if names else "Choose two or more runs",
             "Use the button above to choose runs. The first run is the baseline.",
-            f"{course.TAB} compares a smoke run with its full run. Scatter shows all runs.",
+            f"{progress.TAB} compares a smoke run with its full run. Scatter shows all runs.",
         )
         return
     if not reading.are_as_judged([known[name] for name in names]):
         return
-    runs = {name: reading.load_run(known[name].path) for name in names}
+    folders = [known[name].path for name in names]
+    runs = {folder.name: reading.load_run(folder) for folder in folders}
     # The curves are sent to the browser before the differences are computed.
     top = st.container()
     _draw_curves(runs, known)
-    compared = reading.compare([known[name].path for name in names])
+    compared = reading.compare(folders)
     with top:
         _draw_verdicts(compared)
     with toolbar:
         _draw_export(compared)
-        run_box.button([known[name].path for name in names])
+        run_box.draw_share(folders)
     st.header("Figures and settings", anchor=False)
     every = st.toggle("Show equal values too", key="equal", bind="query-params")
     _draw_figures(compared, runs, every=every)
@@ -79,10 +81,9 @@ def draw(chosen: Sequence[str], known: Mapping[str, RunSummary], toolbar: Abstra
 
 def _draw_verdicts(compared: Comparison) -> None:
     """Draw doubts about the runs, then for each run the difference in score, its costs and what was changed."""
-    doubtful = set()
-    for name, grade in zip(compared.names, compared.grades, strict=True):
-        if grade.name == "contradictory":
-            doubtful.add(name)
+    grades = dict(zip(compared.names, compared.grades, strict=True))
+    doubtful = [name for name, grade in grades.items() if grade.name == "contradictory"]
+    for name, grade in grades.items():
         if grade.name not in _SOUND_GRADES and grade.reasons:
             sign = markup.sign(GRADES, grade.name)
             st.html(f'<p class="tp-sub">{markup.safe(name)} {sign} {markup.safe(grade.reasons[0])}</p>')
@@ -100,43 +101,39 @@ def _draw_verdicts(compared: Comparison) -> None:
         )
         st.caption(f"Shaded: differences too small to detect with {frame['Items'][0]:,} items.")
     if compared.smoke is not None:
-        markup.note(f"This is a smoke run and a full run: see {course.TAB} above.")
-
-
-def _verdict_word(verdict: PairVerdict) -> str:
-    return "no significant difference" if verdict.word == "cannot tell" else verdict.word
+        markup.note(f"This is a smoke run and a full run: see {progress.TAB} above.")
 
 
 def _verdict_html(verdict: PairVerdict, doubtful: Collection[str]) -> str:
+    name = verdict.pair.second
     lines = [markup.words(describe_score(verdict)), markup.safe(describe_costs(verdict))]
     if verdict.sameness:
         lines.append(f"<b>{markup.safe(verdict.sameness)}.</b>")
-    changes = [describe_change(setting) for setting in verdict.changed[:_MAX_CHANGES]]
-    chips = [f'<span class="tp-chip">{markup.safe(change)}</span>' for change in changes]
-    if more := len(verdict.changed) - len(chips):
-        chips.append(f'<span class="tp-dim">and {more:,} more, see below</span>')
-    head = f"<b>{markup.safe(verdict.pair.second)}</b> {markup.sign(_VERDICTS, _verdict_word(verdict))}"
-    if verdict.pair.second in doubtful:
-        head += f" {markup.sign(GRADES, 'contradictory')}"
-    return f"<li>{head}{''.join(f'<p>{line}</p>' for line in lines if line)}{''.join(chips)}</li>"
+    body = "".join(f"<p>{line}</p>" for line in lines if line)
+    for setting in verdict.changed[:_MAX_CHANGES]:
+        before, after = (markup.safe(shorten(format_setting(value), _MAX_VALUE)) for value in setting.values)
+        body += f'<span class="tp-chip">{markup.safe(setting.name.rpartition(".")[2])} {before} → {after}</span>'
+    if len(verdict.changed) > _MAX_CHANGES:
+        body += f'<span class="tp-dim">and {len(verdict.changed) - _MAX_CHANGES:,} more, see below</span>'
+    doubt = f" {markup.sign(GRADES, 'contradictory')}" if name in doubtful else ""
+    sign = markup.sign(_VERDICTS, _WORDS.get(verdict.word, verdict.word))
+    return f"<li><b>{markup.safe(name)}</b> {sign}{doubt}{body}</li>"
 
 
 def describe_score(verdict: PairVerdict) -> str:
     """Describe the paired difference in score, or why the scores are not compared."""
-    score = verdict.pair.score
+    score, refused = verdict.pair.score, verdict.pair.refused
     if score is None:
-        reasons = list(verdict.pair.refused[:_MAX_REASONS])
-        if more := len(verdict.pair.refused) - len(reasons):
-            reasons.append(f"There are {more:,} more reasons.")
-        return f"{formats.NOTHING} {' '.join(reasons)}"
+        more = [f"There are {len(refused) - _MAX_REASONS:,} more reasons."] if len(refused) > _MAX_REASONS else []
+        return " ".join([formats.NOTHING, *refused[:_MAX_REASONS], *more])
     low, high = (formats.points(end).removesuffix(" points") for end in (score.low, score.high))
-    p_value = score.adjusted_p_value
-    text = f"{formats.points(score.difference)} (95 % interval {low} to {high}), {score.test}, "
-    text += f"p = {formats.number(p_value, 3)}" if p_value >= 0.001 else "p < 0.001"
-    if p_value != score.p_value:
-        text += " after Holm’s correction"
-    table = score.table
-    text += f". Of {table.items:,} items, {table.only_second:,} were fixed and {table.only_first:,} broken"
+    p_value, table = score.adjusted_p_value, score.table
+    p_text = f"p = {formats.number(p_value, 3)}" if p_value >= 0.001 else "p < 0.001"
+    correction = " after Holm’s correction" if p_value != score.p_value else ""
+    text = (
+        f"{formats.points(score.difference)} (95 % interval {low} to {high}), {score.test}, {p_text}{correction}. "
+        f"Of {table.items:,} items, {table.only_second:,} were fixed and {table.only_first:,} broken"
+    )
     if score.detectable_difference is not None:
         text += f"; the smallest detectable difference is {100 * score.detectable_difference:.1f} points"
     return f"{text}. {score.gain_of_form}." if score.gain_of_form else f"{text}."
@@ -166,19 +163,13 @@ def percent_change(before: float, after: float) -> str:
     return f"{after / before - 1:+.0%}".replace("%", " %").replace("-", "−")
 
 
-def describe_change(setting: ComparedSetting) -> str:
-    """Describe a changed setting: `learning_rate 0.001 → 0.002`."""
-    before, after = (shorten(format_setting(value), _MAX_VALUE) for value in setting.values)
-    return f"{setting.name.rpartition('.')[2]} {before} → {after}"
-
-
 def verdicts_frame(verdicts: Sequence[PairVerdict], doubtful: Collection[str] = ()) -> pd.DataFrame:
     """Return a row for each pair with a score difference, in percentage points, with its verdict and interval."""
     return pd.DataFrame(
         [
             {
                 "Run": verdict.pair.second + (" (contradictory)" if verdict.pair.second in doubtful else ""),
-                "Verdict": _verdict_word(verdict),
+                "Verdict": _WORDS.get(verdict.word, verdict.word),
                 "Difference": 100 * score.difference,
                 "Low": 100 * score.low,
                 "High": 100 * score.high,
@@ -234,7 +225,7 @@ def _draw_curves(runs: Mapping[str, Run], known: Mapping[str, RunSummary]) -> No
     if not drawn:
         markup.note("No run here has metrics.")
         return
-    curves.show(drawn, key="compare_curves", name="compared")
+    draw_curves(drawn, key="compare_curves", name="compared")
     for name, remark in zip(runs, remarks, strict=True):
         if remark:
             markup.note(f"{name}: {remark}")
@@ -263,12 +254,13 @@ def _draw_figures(compared: Comparison, runs: Mapping[str, Run], *, every: bool)
 
 def _draw_settings(compared: Comparison, *, every: bool) -> None:
     frame = settings_frame(compared)
-    shown = frame if every else frame[frame.index.get_level_values("Kind").isin(["changed", "derived"])]
+    shown = frame if every else frame.loc[frame.index.get_level_values("Kind").isin(["changed", "derived"])]
     if len(shown):
         _draw_frame(shown, "Settings of the compared runs")
-    hidden = len(frame) - len(shown)
-    note = f"{formats.quantity(hidden, 'setting')} hidden: equal, or not in every run." if hidden else ""
-    markup.note(note if len(shown) else f"No setting differs. {note}")
+    else:
+        markup.note("No setting differs.")
+    if hidden := len(frame) - len(shown):
+        markup.note(f"{formats.quantity(hidden, 'setting')} hidden: equal, or not in every run.")
 
 
 def _draw_frame(frame: pd.DataFrame, alt: str) -> None:
@@ -280,12 +272,10 @@ def figures_frame(compared: Comparison) -> pd.DataFrame:
     rows = {
         "grade": [label(GRADES, grade.name) for grade in compared.grades],
         "status": [label(STATUSES, status) if status else formats.NOTHING for status in compared.statuses],
-    } | {
-        figures[0].name: [_format_headline(figure) for figure in figures]
-        for figures in zip(*compared.headlines, strict=True)
     }
-    frame = pd.DataFrame.from_dict(rows, orient="index", columns=list(compared.names))
-    return frame.rename_axis("Figure")
+    for figures in zip(*compared.headlines, strict=True):
+        rows[figures[0].name] = [_format_headline(figure) for figure in figures]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=list(compared.names)).rename_axis("Figure")
 
 
 def _format_headline(figure: Headline) -> str:
@@ -301,19 +291,13 @@ def _format_headline(figure: Headline) -> str:
 def settings_frame(compared: Comparison) -> pd.DataFrame:
     """Return all settings as text, changed ones first, then those that follow from them, the machine or the code."""
     diff = compared.settings_diff()
-    kinds: Sequence[tuple[str, Iterable[ComparedSetting]]] = (
-        ("changed", [setting for setting in diff.differing if setting.source != "effective"]),
-        ("derived", [setting for setting in diff.differing if setting.source == "effective"]),
-        ("not in every run", diff.unheld),
-        ("equal", diff.equal),
-    )
-    rows = [(kind, setting) for kind, settings in kinds for setting in settings]
+    rows = [("derived" if one.source == "effective" else "changed", one) for one in diff.differing]
+    rows.sort(key=lambda row: row[0])
+    rows += [("not in every run", one) for one in diff.unheld] + [("equal", one) for one in diff.equal]
     return pd.DataFrame(
         [[_format_value(value) for value in setting.values] for _, setting in rows],
         columns=list(compared.names),
-        index=pd.MultiIndex.from_arrays(
-            [[kind for kind, _ in rows], [setting.name for _, setting in rows]], names=["Kind", "Setting"]
-        ),
+        index=pd.MultiIndex.from_tuples([(kind, one.name) for kind, one in rows], names=["Kind", "Setting"]),
     )
 
 
@@ -341,13 +325,7 @@ def _draw_export(compared: Comparison) -> None:
         tables["Flipped items"] = lambda: pd.concat([flips_frame(pair) for pair in compared.pairs if pair.score])
     with st.popover("Tables as CSV", icon=":material/download:"):
         for title, make in tables.items():
-            markup.download(title, lambda make=make: format_csv(make()), f"{title.lower()}.csv", mime="text/csv")
-
-
-def format_csv(frame: pd.DataFrame) -> str:
-    """Return a table as CSV without formulas."""
-    rows = frame.astype(object).map(lambda value: strip_invisible(value) if isinstance(value, str) else value)
-    return csv_text(list(rows.columns), rows.itertuples(index=False))
+            markup.download(title, lambda make=make: csv_text(make()), f"{title.lower()}.csv", mime="text/csv")
 
 
 # Flipped items
@@ -356,20 +334,19 @@ def format_csv(frame: pd.DataFrame) -> str:
 @st.fragment
 def _draw_flips(compared: Comparison, runs: Mapping[str, Run]) -> None:
     """Draw the items that only one run of a pair answered correctly, and both outputs to the selected one."""
-    scored = {pair.second: pair for pair in compared.pairs if pair.score is not None}
+    scored = {pair.second: (pair, pair.score.flips) for pair in compared.pairs if pair.score is not None}
     if not scored:
         return
     st.header("Items that flipped", anchor=False)
-    flipped = {name: pair for name, pair in scored.items() if pair.score and pair.score.flips}
-    if unchanged := [name for name in scored if name not in flipped]:
+    if unchanged := [name for name, (_, flips) in scored.items() if not flips]:
         markup.note(f"No answers changed: {', '.join(unchanged)}.")
+    flipped = [name for name in scored if name not in unchanged]
     if not flipped:
         return
-    name = next(iter(flipped))
+    name = flipped[0]
     if len(flipped) > 1:
-        name = st.selectbox("Run", list(flipped), key="flips", bind="query-params", width=420)
-    pair = flipped[name]
-    flips = pair.score.flips if pair.score else ()
+        name = st.selectbox("Run", flipped, key="flips", bind="query-params", width=420)
+    pair, flips = scored[name]
     fixed = sum(flip.kind == "fixed" for flip in flips)
     markup.note(
         f"{name}: {formats.quantity(len(flips), 'item')} flipped, {fixed} fixed and {len(flips) - fixed} broken. "
@@ -388,35 +365,23 @@ def _draw_flips(compared: Comparison, runs: Mapping[str, Run]) -> None:
 
 
 def _draw_outputs(pair: Pair, flip: Flip, runs: Mapping[str, Run]) -> None:
-    markup.note(f"Prompt of {flip.id}; expected answer: {flip.expected}")
-    _draw_text(flip.prompt)
-    names = {pair.first: flip.kind == "broken", pair.second: flip.kind == "fixed"}
-    for column, (name, is_right) in zip(st.columns(2), names.items(), strict=True):
+    texts = {f"Prompt of {flip.id}; expected answer: {flip.expected}": flip.prompt}
+    for name, is_right in ((pair.first, flip.kind == "broken"), (pair.second, flip.kind == "fixed")):
         rows = runs[name].rows(layout.PREDICTIONS).values
         output = next((get_str(row, "output_text") for row in rows if get_str(row, "id") == flip.id), None)
-        with column:
-            markup.note(f"{'✓' if is_right else '✕'} {name} is {'correct' if is_right else 'wrong'}")
-            _draw_text(output or "")
-
-
-def _draw_text(text: str) -> None:
-    st.code(strip_invisible(both_ends(text, _MAX_OUTPUT)), language=None, wrap_lines=True)
+        texts[f"{'✓' if is_right else '✕'} {name} is {'correct' if is_right else 'wrong'}"] = output or ""
+    for place, (title, text) in zip([st.container(), *st.columns(2)], texts.items(), strict=True):
+        with place:
+            markup.note(title)
+            st.code(strip_invisible(both_ends(text, _MAX_OUTPUT)), language=None, wrap_lines=True)
 
 
 def flips_frame(pair: Pair) -> pd.DataFrame:
     """Return the items that only one run of a pair answered correctly, broken ones first."""
+    rows = []
+    for flip in pair.score.flips if pair.score else ():
+        answers = ["no answer" if one is None else one for one in (flip.first_answer, flip.second_answer)]
+        change = "✓ fixed" if flip.kind == "fixed" else "✕ broken"
+        rows.append((pair.second, flip.id, change, flip.prompt, flip.expected, *answers))
     columns = ["Run", "Item", "Change", "Prompt", "Expected", "Answer of the baseline", "Answer of the run"]
-    return pd.DataFrame(
-        [
-            (
-                pair.second,
-                flip.id,
-                "✓ fixed" if flip.kind == "fixed" else "✕ broken",
-                flip.prompt,
-                flip.expected,
-                *("no answer" if answer is None else answer for answer in (flip.first_answer, flip.second_answer)),
-            )
-            for flip in (pair.score.flips if pair.score else ())
-        ],
-        columns=columns,
-    )
+    return pd.DataFrame(rows, columns=columns)

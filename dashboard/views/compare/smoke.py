@@ -9,8 +9,8 @@ import pandas as pd
 import streamlit as st
 
 from dashboard.shared import reading
-from dashboard.shared.parts import course, gate, markup
-from dashboard.shared.parts.course import STATE_LABELS
+from dashboard.shared.parts import gate, markup, progress
+from dashboard.shared.parts.progress import STATE_LABELS
 from dashboard.shared.words import shorten
 from dashboard.views.compare.side_by_side import format_setting, percent_change
 from evidence.compare.smoke import (
@@ -52,7 +52,7 @@ def draw(found: Sequence[RunSummary], picked: Sequence[RunSummary]) -> None:
             "A smoke run takes two steps with the same configuration, and evaluates.",
         )
         with st.container(horizontal=True, horizontal_alignment="center"):
-            course.start_button(reading.load_run(full.path))
+            progress.draw_smoke_button(reading.load_run(full.path))
     elif reading.are_as_judged([smoke, full]):
         _draw_check(smoke, full)
 
@@ -79,11 +79,11 @@ def _choose_pair(
 ) -> tuple[RunSummary, RunSummary | None]:
     """Draw the two boxes and return the selected runs; the smoke runs of the full run are listed first."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        listed = [default[0], *fulls[:_MAX_LISTED]]
-        full = reading.by_name(listed)[st.selectbox("Full run", reading.by_name(listed), key="smoke_full", width=380)]
+        listed = reading.by_name([default[0], *fulls[:_MAX_LISTED]])
+        full = listed[st.selectbox("Full run", listed, key="smoke_full", width=380)]
         own = find_smoke_runs(full, smokes)
-        first = default[1] if full == default[0] else next(iter(own), None)
-        named = reading.by_name([*([first] if first else []), *own, *smokes][:_MAX_LISTED])
+        first = [default[1]] if full == default[0] and default[1] else own[:1]
+        named = reading.by_name([*first, *own, *smokes][:_MAX_LISTED])
         smoke = st.selectbox(
             "Smoke run",
             named,
@@ -136,21 +136,20 @@ def _draw_check(smoke: RunSummary, full: RunSummary) -> None:
 
 def stages_frame(smoke: Sequence[RunStage], full: Sequence[RunStage]) -> pd.DataFrame:
     """Return a row per stage, with its state and duration in both runs."""
+
+    def describe_time(stage: RunStage) -> str | None:
+        steps = f" ({stage.name})" if stage.name.endswith(" steps") else ""
+        return None if stage.seconds is None else f"{formats.duration(stage.seconds)}{steps}"
+
     return pd.DataFrame(
         {
             "Stage": ["steps" if stage.name.endswith(" steps") else stage.name for stage in full],
             "Smoke run": [[STATE_LABELS[stage.state]] for stage in smoke],
-            "Smoke time": [_stage_time(stage) for stage in smoke],
+            "Smoke time": list(map(describe_time, smoke)),
             "Full run": [[STATE_LABELS[stage.state]] for stage in full],
-            "Full time": [_stage_time(stage) for stage in full],
+            "Full time": list(map(describe_time, full)),
         }
     )
-
-
-def _stage_time(stage: RunStage) -> str | None:
-    if stage.seconds is None:
-        return None
-    return formats.duration(stage.seconds) + (f" ({stage.name})" if stage.name.endswith(" steps") else "")
 
 
 def figures_frame(figures: Sequence[SmokeFigure]) -> pd.DataFrame:
@@ -192,9 +191,7 @@ def _format_values(answer: SmokeAnswer, values: Sequence[Any]) -> str:
     fields = dict(QUESTIONS).get(answer.question)
     if fields is None:
         return ", ".join(map(str, values))
-    return ", ".join(
-        f"{field.rpartition('.')[2].replace('_', ' ')} "
-        f"{f'{value:,}' if isinstance(value, int) else format_setting(value)}"
-        for field, value in zip(fields, values, strict=True)
-        if value is not None
-    )
+    names = [field.rpartition(".")[2].replace("_", " ") for field in fields]
+    texts = [f"{value:,}" if isinstance(value, int) else format_setting(value) for value in values]
+    known = [value is not None for value in values]
+    return ", ".join(f"{name} {text}" for name, text, is_known in zip(names, texts, known, strict=True) if is_known)

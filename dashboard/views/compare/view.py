@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 import streamlit as st
 
 from dashboard.shared import reading, state
-from dashboard.shared.parts import course, gate, markup
-from dashboard.shared.parts.run_box import MOST_SIDE_BY_SIDE, SIDE_BY_SIDE, choose_runs, go_where_held
+from dashboard.shared.parts import gate, markup, progress
+from dashboard.shared.parts.run_box import MOST_SIDE_BY_SIDE, SIDE_BY_SIDE, TO_COMPARE, choose_runs
 from dashboard.views.compare import scatter, side_by_side, smoke
 from evidence.index.summary import RunSummary
 
@@ -31,7 +31,7 @@ def page() -> None:
     picked = [known[name] for name in chosen]
     parts: Mapping[str, Callable[[], None]] = {
         SIDE_BY_SIDE: lambda: side_by_side.draw(chosen, known, toolbar),
-        course.TAB: lambda: smoke.draw(found, picked),
+        progress.TAB: lambda: smoke.draw(found, picked),
         "Scatter": lambda: scatter.draw(found, picked),
     }
     for tab, draw in zip(st.tabs(list(parts), key="part", bind="query-params"), parts.values(), strict=True):
@@ -43,8 +43,9 @@ def page() -> None:
 def _choose_runs(known: Mapping[str, RunSummary]) -> list[str]:
     """Return the runs in the address; the box to choose them only holds a limited number."""
     named = state.allowed_values("runs", known)
+    if held := st.session_state.pop(TO_COMPARE, None):
+        state.go(state.COMPARE, runs=held)
     if len(named) > MOST_SIDE_BY_SIDE:
-        go_where_held()
         markup.note(f"{len(named):,} runs. Side by side shows the first {MOST_SIDE_BY_SIDE}; Scatter shows all.")
         if st.button("Choose others"):
             state.go(state.COMPARE)

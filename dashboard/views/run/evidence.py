@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import itertools
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from dashboard.shared.words import (
     merge_marks,
 )
 from evidence.bundle.secrets import strip_invisible
+from evidence.grade import FOLDER
 from evidence.index.summary import RunSummary
 from evidence.report import DocumentState, document_errors
 from evidence.rules.across import CONTRADICTS_COPY
@@ -36,17 +37,17 @@ _LONGEST_NAMES, _LONGEST_VALUE, _LONGEST_LINE = 200, 2000, 64 * 1024
 _FIRST_LINES, _MOST_LINES, _LINES_AROUND = 3, 20, 3
 
 
-def strip(summary: RunSummary, run: Run) -> None:
+def draw_evidence(summary: RunSummary, run: Run) -> None:
     """Draw a card for each document, and one for the grade."""
     columns = st.columns([3, 3, 4, 5])
     for column, (title, documents) in zip(columns, cards(summary.documents).items(), strict=False):
         with column.container(border=True, height="stretch", gap="xsmall", key=f"evidence_{title.split()[-1].lower()}"):
-            _card(title, documents, run)
+            _draw_card(title, documents, run)
     with columns[-1].container(border=True, height="stretch", gap="xsmall", key="evidence_ladder"):
-        _grade_card(summary, is_foreign=run.foreign() is not None)
+        _draw_grade(summary, is_foreign=run.foreign() is not None)
 
 
-def _card(title: str, documents: Sequence[DocumentState], run: Run) -> None:
+def _draw_card(title: str, documents: Sequence[DocumentState], run: Run) -> None:
     sign = markup.sign(MARKS, merge_marks(documents)) if documents else ""
     lines = ""
     for document in documents:
@@ -58,82 +59,59 @@ def _card(title: str, documents: Sequence[DocumentState], run: Run) -> None:
     small = markup.safe(glimpse(small, _LONGEST_NAMES))
     st.html(f'<div class="tp-card"><h2>{markup.safe(title)}{sign}</h2>{lines}<small>{small}</small></div>')
     names = [document.name for document in documents if document.is_there and document.name in run.files]
-    if not names:
-        return
-    with st.container(horizontal=True, gap="small"):
-        if st.button("View", icon=":material/account_tree:", type="tertiary", key=f"view {title}"):
-            st.dialog(title, width="large")(_documents)(title, names, run)
-        if len(names) == 1:
-            _download(run.path, names[0], "Download")
-            return
-        with st.popover("Download", icon=":material/download:", type="tertiary"):
-            for name in names:
-                _download(run.path, name, name)
+    if names and st.button("View", icon=":material/account_tree:", type="tertiary", key=f"view {title}"):
+        st.dialog(title, width="large")(_draw_documents)(title, names, run)
 
 
-def _download(folder: Path, name: str, label: str) -> None:
-    markup.download(label, (folder / name).read_bytes, f"{folder.name}-{name}", type="tertiary", key=f"download {name}")
-
-
-def _grade_card(summary: RunSummary, *, is_foreign: bool) -> None:
+def _draw_grade(summary: RunSummary, *, is_foreign: bool) -> None:
     """Draw the ladder of grades, the reasons of the grade, and how to reach the next one."""
-    grade, ladder = summary.grade, LADDER
+    grade = summary.grade
     items = "".join(
         f'<li class="{"tp-here" if name == grade else ""}" title="{markup.safe(GRADES[name].meaning)}">'
         f"{GRADES[name].symbol} {markup.safe(name)}</li>"
-        for name in ladder
+        for name in LADDER
     )
-    off = "" if grade in ladder else markup.sign(GRADES, grade)
+    off = "" if grade in LADDER else markup.sign(GRADES, grade)
+    scope = "from the folder alone" if summary.scope == FOLDER else summary.scope
     # The reasons are as old as the list of runs, and those of a running run change with every row.
     reasons = " ".join(summary.reasons[:3]) if summary.status != "running" else "The run has not finished."
-    lines = f"<p><b>Why {markup.safe(grade)}:</b> {markup.words(reasons)}</p>"
-    if grade != ladder[-1]:
+    lines = f"<p><b>Why {markup.safe(grade)}, {markup.safe(scope)}:</b> {markup.words(reasons)}</p>"
+    if grade != LADDER[-1]:
         copies = [one for one in reading.check(summary.path).findings if one.code in CONTRADICTS_COPY]
         advice = copies[0].next if copies else advice_for_grade(grade, is_foreign=is_foreign)
-        following = f"To reach {ladder[ladder.index(grade) + 1]}:" if grade in ladder else "Next:"
+        following = f"To reach {LADDER[LADDER.index(grade) + 1]}:" if grade in LADDER else "Next:"
         lines += f"<p><b>{following}</b> {markup.words(advice)}</p>"
-    st.html(
-        f'<div class="tp-card"><ol class="tp-ladder" aria-label="Grades, lowest first">{items}</ol>{off}{lines}</div>'
-    )
+    ladder = f'<ol class="tp-ladder" aria-label="Grades, lowest first">{items}</ol>'
+    st.html(f'<div class="tp-card">{ladder}{off}{lines}</div>')
 
 
-def _documents(title: str, names: Sequence[str], run: Run) -> None:
-    """Draw the document of a card that the user selects, with its errors."""
+def _draw_documents(title: str, names: Sequence[str], run: Run) -> None:
     name = names[0]
     if len(names) > 1:
         name = st.segmented_control(title, names, default=names[0], required=True, label_visibility="collapsed")
     errors = document_errors(run.path, name, reading.check(run.path).findings)
-    st.header(name, anchor=False)
-    left, right = st.columns([3, 2]) if errors else (st.container(), None)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.header(name, anchor=False)
+        markup.download("Download", (run.path / name).read_bytes, f"{run.path.name}-{name}", type="tertiary")
+    left, right = st.columns([3, 2]) if errors else (st.container(), st.empty())
     with left:
-        _content(name, run, errors)
-    if right is not None:
-        with right:
-            show_problems(errors)
+        _draw_content(name, run, errors)
+    with right:
+        show_problems(errors)
 
 
-def _content(name: str, run: Run, errors: Sequence[Problem]) -> None:
+def _draw_content(name: str, run: Run, errors: Sequence[Problem]) -> None:
     """Draw a document as a tree. Of rows, and of a document that is not JSON, draw the wrong or the first lines."""
     if document := run.raw(name):
         st.json(_masked(document), expanded=2)
         return
-    wrong = {one.line for one in errors if one.line}
-    is_rows = document_kind(name) in ROWS
     try:
-        lines = excerpt(run.path / name, wrong, around=0 if is_rows else _LINES_AROUND)
+        around = 0 if document_kind(name) in ROWS else _LINES_AROUND
+        lines = excerpt(run.path / name, {one.line for one in errors if one.line}, around=around)
     except OSError as error:
         markup.note(f"{name} cannot be read: {error.strerror or error}.")
         return
-    if not is_rows:
-        text = "\n".join(f"{number:>6}  {_masked(line)}" for number, line in lines)
-        st.code(text, language=None, wrap_lines=True)
-        return
-    for number, line in lines:
-        st.caption(f"Line {number:,}{', with errors' if number in wrong else ''}")
-        try:
-            st.json(_masked(json.loads(line)), expanded=1)
-        except (ValueError, RecursionError):
-            st.code(_masked(line), language=None, wrap_lines=True)
+    st.code("\n".join(f"{number:>6}  {_masked(line)}" for number, line in lines), language=None, wrap_lines=True)
 
 
 def excerpt(path: Path, wrong: Collection[int], *, around: int = 0) -> Sequence[tuple[int, str]]:
@@ -147,14 +125,10 @@ def excerpt(path: Path, wrong: Collection[int], *, around: int = 0) -> Sequence[
     first = sorted(wrong)[:_MOST_LINES]
     wanted = {line for number in first for line in range(number - around, number + around + 1)}
     wanted = wanted or set(range(1, _FIRST_LINES + 1))
-    found = []
     with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            if number > max(wanted):
-                break
-            if number in wanted:
-                found.append((number, line[:_LONGEST_LINE].decode("utf-8", "replace").rstrip("\r\n")))
-    return found
+        lines = enumerate(itertools.islice(file, max(wanted)), start=1)
+        found = [(number, line[:_LONGEST_LINE]) for number, line in lines if number in wanted]
+    return [(number, line.decode("utf-8", "replace").rstrip("\r\n")) for number, line in found]
 
 
 def _masked(value: Any) -> Any:

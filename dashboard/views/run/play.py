@@ -31,7 +31,7 @@ _MAX_SHOWN, _MAX_LINES = 2000, 12
 
 @dataclass
 class AskedQuestion:
-    """The newest question of this visitor, and its result once the task has ended."""
+    """The newest question of this user, and its result once the task has ended."""
 
     run: Path
     text: str
@@ -39,20 +39,24 @@ class AskedQuestion:
     result: TaskResult | None = None
 
 
-def section(run: Run, known: Mapping[str, RunSummary]) -> None:
+def draw_play(run: Run, known: Mapping[str, RunSummary]) -> None:
     """Draw the question, the models that answer, and the answers."""
     markup.note("Answers are not saved in the run and do not affect its grade.")
     if not gate.may_operate():
         markup.note("You are logged in as a viewer. Only operators can start a model.")
         return
-    question = _question(run)
-    options = _options(run, known)
+    question = _draw_question(run)
+    others = [name for name, summary in known.items() if summary.path != run.path and summary.method]
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        beside = st.selectbox("Compare with", others, index=None, placeholder="No other run", key="beside", width=320)
+        untrained = st.checkbox("Compare with the untrained model", key="play untrained")
+    options = [f"--beside={known[beside].path.resolve()}"] if beside is not None and beside in known else []
+    options += ["--untrained"] if untrained else []
     asked: AskedQuestion | None = st.session_state.get(_ASKED)
     if asked is not None and asked.run != run.path:
         with suppress(OSError):  # it is cancelled anyway when no page watches it
             asked.task.cancel()
-        del st.session_state[_ASKED]
-        asked = None
+        asked = st.session_state[_ASKED] = None
     is_running = asked is not None and asked.result is None
     with st.container(horizontal=True), trying("The model could not be started"):
         # Enabled without a prompt too, because the click that ends typing would be lost otherwise.
@@ -65,12 +69,12 @@ def section(run: Run, known: Mapping[str, RunSummary]) -> None:
             asked.task.cancel()
             st.rerun()
     if asked is not None:
-        st.fragment(run_every=TICK_SECONDS if is_running else None)(_answers)(asked)
+        st.fragment(run_every=TICK_SECONDS if is_running else None)(_draw_answers)(asked)
     st.caption("The model is loaded for each question. To keep it loaded, use the command line:")
     st.code(strip_invisible(format_command(["play", str(run.path)])), language=None, wrap_lines=True)
 
 
-def _question(run: Run) -> dict[str, str] | None:
+def _draw_question(run: Run) -> dict[str, str] | None:
     """Draw the question and return it, or None if it is empty."""
     items = {name: row for row in run.rows(layout.PREDICTIONS).values if (name := get_str(row, "id"))}
     kinds = [_PROMPT, _ITEM] if items else [_PROMPT]
@@ -89,17 +93,7 @@ def _question(run: Run) -> dict[str, str] | None:
     return {"item": item}
 
 
-def _options(run: Run, known: Mapping[str, RunSummary]) -> list[str]:
-    """Draw which other models answer too, and return the options of `trainproof play`."""
-    others = [name for name, summary in known.items() if summary.path != run.path and summary.method]
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        beside = st.selectbox("Compare with", others, index=None, placeholder="No other run", key="beside", width=320)
-        untrained = st.checkbox("Compare with the untrained model", key="play untrained")
-    path = known[beside].path.resolve() if beside is not None and beside in known else None
-    return [*([f"--beside={path}"] if path else []), *(["--untrained"] if untrained else [])]
-
-
-def _answers(asked: AskedQuestion) -> None:
+def _draw_answers(asked: AskedQuestion) -> None:
     result = asked.result
     if result is None:
         asked.task.watch()
@@ -116,7 +110,7 @@ def _answers(asked: AskedQuestion) -> None:
     for number, column in enumerate(st.columns(len(names)) if names else []):
         with column:
             markup.note(names[number])
-            _answer(newest.get(number, {}))
+            _draw_answer(newest.get(number, {}))
     for event in events:
         for problem in event["problems"] if event["event"] == "refused" else ():
             markup.note(f"{problem['what']} {problem['next']}")
@@ -128,12 +122,10 @@ def _answers(asked: AskedQuestion) -> None:
         st.code(result.output or "The model was killed.", language=None, wrap_lines=True)
 
 
-def _answer(event: Mapping[str, Any]) -> None:
-    """Draw the text of a model, and how it ended."""
+def _draw_answer(event: Mapping[str, Any]) -> None:
     text = event.get("text") or " "
     st.code(text, language=None, wrap_lines=True, height=300 if text.count("\n") > _MAX_LINES else "content")
-    if event.get("event") != "answer":
-        return
-    end = "complete" if event["finish_reason"] == "stop" else "cut off at the maximum length"
-    verdict = f", {'✓ correct' if event['correct'] else '✕ wrong'}" if "correct" in event else ""
-    markup.note(f"{event['tokens']} tokens, {end}{verdict}")
+    if event.get("event") == "answer":
+        end = "complete" if event["finish_reason"] == "stop" else "cut off at the maximum length"
+        verdict = f", {'✓ correct' if event['correct'] else '✕ wrong'}" if "correct" in event else ""
+        markup.note(f"{event['tokens']} tokens, {end}{verdict}")

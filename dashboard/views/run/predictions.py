@@ -57,14 +57,15 @@ _ANSWER_COLUMNS: Mapping[str, Any] = {
 }
 
 
-def section(rows: Sequence[Row], eval_summary: Row | None) -> None:
+def draw_predictions(rows: Sequence[Row], eval_summary: Row | None) -> None:
     """Draw the scores by group and the answers that pass the filters."""
     if not rows:
         markup.empty("No predictions", "This run was not evaluated, or has not got that far.")
         return
     groups = group_values(rows)
     if eval_summary is not None:
-        _scores(eval_summary, groups)
+        frame = score_frame(eval_summary)
+        st.dataframe(frame, hide_index=True, width="content", column_config=_SCORE_COLUMNS, alt="Scores by group")
     shown = _filter(rows, groups)
     # Optional parts of a fragment have slots: if another fragment runs right after this one, Streamlit only removes
     # what a slot replaces.
@@ -78,7 +79,7 @@ def section(rows: Sequence[Row], eval_summary: Row | None) -> None:
         markup.note(f"{len(shown):,} of {quantity(len(rows), 'item')}. {hint if shown else 'Remove a filter.'}")
 
 
-def over_steps(rows: Sequence[Row]) -> None:
+def draw_answers_over_steps(rows: Sequence[Row]) -> None:
     """Draw the answers that the model gave during training, at one step; nothing without any."""
     steps = sorted({int(step) for row in rows if (step := get_number(row, "step")) is not None})
     if not steps:
@@ -90,9 +91,8 @@ def over_steps(rows: Sequence[Row]) -> None:
     shown = [row for row in rows if row.get("step") == step]
     right = sum(row.get("correct") is True for row in shown)
     markup.note(f"{right} of {quantity(len(shown), 'answer')} right after step {step:,}.")
-    outputs = [glimpse(strip_invisible(get_str(row, "output_text") or ""), _LONGEST_CELL) for row in shown]
     st.dataframe(
-        answer_frame(shown).assign(Output=outputs),
+        answer_frame(shown).assign(Output=[_cell(get_str(row, "output_text")) or "" for row in shown]),
         hide_index=True,
         key="answers_over_steps",
         column_config=_ANSWER_COLUMNS,
@@ -100,22 +100,16 @@ def over_steps(rows: Sequence[Row]) -> None:
     )
 
 
-# Scores
-
-
-def score_frame(eval_summary: Row) -> tuple[pd.DataFrame, list[tuple[str, str]]]:
-    """Return the scores over all items and by group, in percent, and field and value of each row ("" for all items)."""
+def score_frame(eval_summary: Row) -> pd.DataFrame:
+    """Return the scores over all items and by group, in percent."""
     baseline = get_path(eval_summary, "baseline")
-    keys, rows = [("", "")], [_score_row(eval_summary.get("metrics"), get_path(baseline, "metrics"))]
-    for field in GROUPS:
-        groups, untrained = get_path(eval_summary, "groups", field), get_path(baseline, "groups", field)
-        for value in sorted(groups or (), key=lambda name: (_LEVELS.get(name, 0), name)):
-            keys.append((field, value))
-            rows.append(_score_row(groups[value], get_path(untrained, value)))
-    frame = pd.DataFrame(rows)
-    frame.insert(0, "Group", [GROUPS.get(field, "All items") for field, _ in keys])
-    frame.insert(1, "Value", [strip_invisible(value) for _, value in keys])
-    return frame.dropna(axis="columns", how="all"), keys
+    found = [("All items", "", eval_summary.get("metrics"), get_path(baseline, "metrics"))]
+    for field, title in GROUPS.items():
+        groups, untrained = (get_path(one, "groups", field) for one in (eval_summary, baseline))
+        values = sorted(groups or (), key=lambda name: (_LEVELS.get(name, 0), name))
+        found += [(title, strip_invisible(one), groups[one], get_path(untrained, one)) for one in values]
+    rows = [{"Group": title, "Value": value, **_score_row(*scores)} for title, value, *scores in found]
+    return pd.DataFrame(rows).dropna(axis="columns", how="all")
 
 
 def _score_row(metrics: Any, untrained: Any) -> dict[str, Any]:
@@ -135,41 +129,6 @@ def _score_row(metrics: Any, untrained: Any) -> dict[str, Any]:
     }
 
 
-def _scores(eval_summary: Row, groups: Mapping[str, Sequence[str]]) -> None:
-    """Draw the scores by group. The selected rows and the filters below always agree."""
-    frame, keys = score_frame(eval_summary)
-    filtered = {field: st.session_state.get(field) or st.query_params.get_all(field) for field in GROUPS}
-    selected = [row for row, (field, value) in enumerate(keys) if value in filtered.get(field, ())]
-    key = f"scores {selected}"
-
-    def filter_by_selection() -> None:
-        chosen = [keys[row] for row in st.session_state[key]["selection"]["rows"]]
-        st.session_state.update(build_filters(chosen, groups))
-
-    st.dataframe(
-        frame,
-        hide_index=True,
-        # Other filters make another table, whose selection is the default below.
-        key=key,
-        width="content",
-        column_config=_SCORE_COLUMNS,
-        on_select=filter_by_selection,
-        selection_mode="multi-row",
-        selection_default={"selection": {"rows": selected}},
-        alt="Scores by group",
-    )
-    markup.note("Select groups to filter the answers below.")
-
-
-# Filters
-
-
-def build_filters(chosen: Sequence[tuple[str, str]], groups: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Return the filter of each field for the chosen fields and values; choosing all items removes every filter."""
-    kept = [] if ("", "") in chosen else [(field, value) for field, value in chosen if value in groups.get(field, ())]
-    return {field: [value for name, value in kept if name == field] for field in GROUPS}
-
-
 def group_values(rows: Sequence[Row]) -> dict[str, list[str]]:
     """Return the values of each field of `FILTERS` that occur in the rows."""
     found = {name: sorted({row[name] for row in rows if isinstance(row.get(name), str)}) for name in FILTERS}
@@ -178,20 +137,14 @@ def group_values(rows: Sequence[Row]) -> dict[str, list[str]]:
 
 def filter_rows(rows: Sequence[Row], *, outcome: str, groups: Mapping[str, Sequence[str]], words: str) -> list[Row]:
     """Return the rows with this outcome, a chosen value of each field and all words, wrong answers first."""
-    wanted = words.lower().split()
-    found = (
-        row
-        for row in rows
-        if OUTCOMES[outcome](row)
-        and all(not chosen or row.get(group) in chosen for group, chosen in groups.items())
-        and all(word in _searched_text(row) for word in wanted)
-    )
-    return sorted(found, key=lambda row: _ORDER[_outcome(row)])
-
-
-def _searched_text(row: Row) -> str:
     fields = ("id", "prompt", "expected", "output_text", "extracted_answer")
-    return " ".join(get_str(row, name) or "" for name in fields).lower()
+    found = []
+    for row in rows:
+        text = " ".join(get_str(row, name) or "" for name in fields).lower() if words else ""
+        is_chosen = all(not chosen or row.get(group) in chosen for group, chosen in groups.items())
+        if is_chosen and OUTCOMES[outcome](row) and all(word in text for word in words.lower().split()):
+            found.append(row)
+    return sorted(found, key=lambda row: _ORDER[_outcome(row)])
 
 
 def _filter(rows: Sequence[Row], groups: Mapping[str, Sequence[str]]) -> list[Row]:
@@ -205,9 +158,6 @@ def _filter(rows: Sequence[Row], groups: Mapping[str, Sequence[str]]) -> list[Ro
         }
         words = st.text_input("Search", key="find", bind="query-params", icon=":material/search:")
     return filter_rows(rows, outcome=outcome, groups=chosen, words=words or "")
-
-
-# Answers
 
 
 def answer_frame(rows: Sequence[Row]) -> pd.DataFrame:
@@ -287,14 +237,10 @@ def _answers(shown: Sequence[Row]) -> bool:
 
 
 def _answer(row: Row) -> None:
-    """Draw one answer: how it differs from the expected one, the prompt and the output."""
-    item, got = get_str(row, "id") or "", get_str(row, "extracted_answer")
-    expected = both_ends(get_str(row, "expected") or "", _LONGEST_TEXT)
-    if got is None:
-        markup.note(f"{item}: expected {expected}, but the output contains no answer.")
-    else:
-        got = both_ends(got, _LONGEST_TEXT)
-        markup.table(["Item", "Expected", "Got", "Difference"], [(item, expected, got, markup.changes(expected, got))])
+    texts = [both_ends(get_str(row, name) or "", _LONGEST_TEXT) for name in ("id", "expected", "extracted_answer")]
+    if row.get("extracted_answer") is None:
+        texts[-1] = "no answer in the output"
+    markup.table(["Item", "Expected", "Got"], [texts])
     left, right = st.columns(2)
     with left:
         st.caption("Prompt")

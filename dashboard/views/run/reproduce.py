@@ -24,22 +24,16 @@ from schemas.reading import get_bool, get_number, get_path, get_str
 Document = Mapping[str, Any]
 
 REQUIREMENTS = "requirements.txt"
-_RECORDED = (
-    *("code.commit", "code.diff_sha256", "code.version", "environment.python", "environment.os"),
-    *("devices.kind", "devices.count", "model.name", "model.revision", "model.weights_sha256", "dataset.name"),
-    *("dataset.sha256", "dataset.generated_rows", "dataset.generator_seed", "training.seed"),
-)
-"""Values of the manifest that must be the same for the same result."""
 _PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+!_-]*")
 
 
-def section(run: Run) -> None:
+def draw_reproduce(run: Run) -> None:
     """Draw the replay of a run, and its commands."""
     if run.manifest is None:
         markup.empty("Not reproducible", "run_manifest.json is missing or cannot be read.")
         return
-    _replay(run)
+    _draw_replay(run)
     st.header("Train it again", anchor=False)
     name, requirements = run.path.name, pip_requirements(run.manifest)
     if problems := list(gaps(run.manifest, run.config)):
@@ -55,27 +49,21 @@ def section(run: Run) -> None:
     if original := original_command(run.manifest):
         st.caption("Original command")
         st.code(original, language=None, wrap_lines=True)
-    st.caption("Values that must be the same, from run_manifest.json")
-    st.dataframe(recorded_values(run.manifest), hide_index=True, height="content")
 
 
-def _replay(run: Run) -> None:
-    """Draw the grade, who reproduced the run, and the replay."""
-    sha256 = run_sha256(run.path)
-    grade = reading.check(run.path).grade
+def _draw_replay(run: Run) -> None:
+    sha256, grade = run_sha256(run.path), reading.check(run.path).grade
     sign = markup.sign(GRADES, grade.name, grade.coverage)
     st.html(f'<p class="tp-sub">{sign} {markup.safe(GRADES[grade.name].meaning)}</p>')
     if sha256 is None or CONFIG not in run.files:
         markup.note("To replay a run, its config.yaml is needed.")
-        return
-    if run.status == "running":
+    elif run.status == "running":
         markup.note("You can replay the run when it has ended.")
-        return
-    proofs = find_proofs(run.path, sha256)
-    if proofs:
-        coverages = [f" {proof.coverage.description}" if proof.coverage else "" for proof in proofs]
-        markup.bullets("Receipts", [f"{proof}{text}" for proof, text in zip(proofs, coverages, strict=True)])
-    replay.show(run.path, sha256, key=f"replay {run.path.name}")
+    else:
+        if proofs := find_proofs(run.path, sha256):
+            coverages = [f" {proof.coverage.description}" if proof.coverage else "" for proof in proofs]
+            markup.bullets("Receipts", [f"{proof}{text}" for proof, text in zip(proofs, coverages, strict=True)])
+        replay.draw_replay(run.path, sha256, key=f"replay {run.path.name}")
 
 
 def commands(manifest: Document, plan: Document | None, name: str) -> list[str]:
@@ -110,17 +98,6 @@ def pip_requirements(manifest: Document) -> str:
         for package, version in sorted(packages.items() if isinstance(packages, Mapping) else ())
         if isinstance(version, str) and _PACKAGE.fullmatch(str(package)) and _VERSION.fullmatch(version)
     )
-
-
-def recorded_values(manifest: Document) -> list[dict[str, str]]:
-    """Return the rows of the table of recorded values, with secrets masked."""
-    values = {key: get_path(manifest, *key.split(".")) for key in _RECORDED}
-    flags = get_path(manifest, "environment", "flags")
-    values |= {f"environment.flags.{key}": flags[key] for key in sorted(flags)} if isinstance(flags, Mapping) else {}
-    return [
-        {"Key": hide_secrets(key), "Value": formats.NOTHING if value is None else hide_secrets(str(value))}
-        for key, value in values.items()
-    ]
 
 
 def gaps(manifest: Document, config: Document | None) -> Iterator[str]:

@@ -36,7 +36,7 @@ _COMPLETION_COLUMNS: Mapping[str, Any] = {
 }
 
 
-def section(run: Run) -> None:
+def draw_rollouts(run: Run) -> None:
     """Draw the share of solved groups over the steps, the groups, and the completions of the selected group."""
     rows = run.rows(ROLLOUTS).values
     if not rows:
@@ -44,7 +44,12 @@ def section(run: Run) -> None:
         return
     groups = group_frame(rows)
     shares = solved_shares(groups)
-    markup.note(_describe(shares))
+    about = " ".join(
+        f"Step {step:,}: {percent(shares.loc[step, 'all solved'])} of the groups are solved by every completion, "
+        f"{percent(shares.loc[step, 'none solved'])} by none."
+        for step in dict.fromkeys([shares.index[0], shares.index[-1]])
+    )
+    markup.note(about)
     if len(shares) > 1:
         st.area_chart(
             100 * shares,
@@ -53,10 +58,11 @@ def section(run: Run) -> None:
             color=list(_SHARES.values()),
             stack=True,
             height=300,
-            alt=f"Share of solved groups over the steps. {_describe(shares)}",
+            alt=f"Share of solved groups over the steps. {about}",
         )
-    keys = list(zip(groups["Step"], groups["Group"], strict=True))
-    linked = next((at for at, key in enumerate(keys) if _address(key) == st.query_params.get(_GROUP)), 0)
+    keys = [f"{step}-{group}" for step, group in zip(groups["Step"], groups["Group"], strict=True)]
+    linked = st.query_params.get(_GROUP, "")
+    place = keys.index(linked) if linked in keys else 0
     table = st.dataframe(
         groups,
         hide_index=True,
@@ -64,18 +70,17 @@ def section(run: Run) -> None:
         column_config=_GROUP_COLUMNS,
         on_select="rerun",
         selection_mode="single-row-required",
-        selection_default={"selection": {"rows": [linked]}},
+        selection_default={"selection": {"rows": [place]}},
         alt="Groups of completions, the last step first",
     )
-    chosen = keys[next(iter(table["selection"]["rows"]), linked)]
-    st.query_params[_GROUP] = _address(chosen)
-    _group([row for row in rows if (row["step"], row["group"] + 1) == chosen])
+    chosen = st.query_params[_GROUP] = keys[next(iter(table["selection"]["rows"]), place)]
+    _draw_group([row for row in rows if f"{row['step']}-{row['group'] + 1}" == chosen])
 
 
 def group_frame(rows: Sequence[Row]) -> pd.DataFrame:
     """Return one row per group, the last step first. Solved completions have the largest reward of the run."""
-    frame = pd.DataFrame([[row[name] for name in ("step", "group", "reward", "prompt")] for row in rows])
-    frame.columns = pd.Index(["Step", "Group", "Reward", "Prompt"])
+    columns = {name.capitalize(): [row[name] for row in rows] for name in ("step", "group", "reward", "prompt")}
+    frame = pd.DataFrame(columns)
     reward = frame["Reward"].astype("float64")
     frame = frame.assign(Group=frame["Group"] + 1, Reward=reward, Solved=100.0 * (reward >= reward.max() - 1e-9))
     groups = frame.groupby(["Step", "Group"], as_index=False).agg(
@@ -87,42 +92,18 @@ def group_frame(rows: Sequence[Row]) -> pd.DataFrame:
 
 def solved_shares(groups: pd.DataFrame) -> pd.DataFrame:
     """Return for each step the share of groups, from 0 to 1, with all, some and none of their completions solved."""
-    solved = groups.groupby("Step")["Solved"]
-    shares = pd.DataFrame(
-        {
-            "all solved": solved.apply(lambda values: (values == 100).mean()),
-            "none solved": solved.apply(lambda values: (values == 0).mean()),
-        }
-    )
-    shares["some solved"] = 1 - shares["all solved"] - shares["none solved"]
-    return shares[list(_SHARES)]
+    solved = groups.set_index("Step")["Solved"]
+    kinds = {"all solved": solved == 100, "some solved": solved.between(0, 100, "neither"), "none solved": solved == 0}
+    return pd.DataFrame(kinds).groupby(level="Step").mean()
 
 
-def _describe(shares: pd.DataFrame) -> str:
-    texts = [
-        f"Step {step:,}: {percent(shares.loc[step, 'all solved'])} of the groups are solved by every completion, "
-        f"{percent(shares.loc[step, 'none solved'])} by none."
-        for step in dict.fromkeys([shares.index[0], shares.index[-1]])
-    ]
-    return " ".join(texts)
-
-
-def _address(key: tuple[int, int]) -> str:
-    return f"{key[0]}-{key[1]}"
-
-
-def _group(rows: Sequence[Row]) -> None:
-    """Draw the completions of a group, the best first."""
+def _draw_group(rows: Sequence[Row]) -> None:
     markup.note(f"Prompt: {glimpse(rows[0]['prompt'], 4000)}")
     if len({row["reward"] for row in rows}) == 1:
         markup.note("All completions have the same reward, so the model learns nothing from this group.")
-    rewards: dict[str, Any] = {
-        name: st.column_config.ProgressColumn(min_value=0.0, max_value=1.0, format="%.2f", width=90)
-        for name in rows[0]["rewards"]
-    }
-    st.dataframe(
-        completion_frame(rows), hide_index=True, column_config={**_COMPLETION_COLUMNS, **rewards}, alt="Completions"
-    )
+    share = st.column_config.ProgressColumn(min_value=0.0, max_value=1.0, format="%.2f", width=90)
+    columns = {**_COMPLETION_COLUMNS, **dict.fromkeys(rows[0]["rewards"], share)}
+    st.dataframe(completion_frame(rows), hide_index=True, column_config=columns, alt="Completions")
 
 
 def completion_frame(rows: Sequence[Row]) -> pd.DataFrame:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,59 +15,45 @@ import streamlit as st
 from dashboard.shared import form, reading
 from dashboard.shared.charts import foreign_run
 from dashboard.shared.charts.curves import stack_panels
-from dashboard.shared.charts.theme import Palette, unit_of_bytes, unit_of_seconds
+from dashboard.shared.charts.theme import Palette, choose_unit
+from dashboard.shared.files import read_log
+from dashboard.shared.form import format_yaml
 from dashboard.shared.parts import markup, plan_answer
 from dashboard.shared.parts.problems import show as show_problems
 from dashboard.shared.tables import headline
 from dashboard.shared.words import GRADES, date_and_time, glimpse
 from evidence import layout
 from evidence.bundle.secrets import strip_invisible
-from evidence.effective import peak_memory
+from evidence.effective import compare_settings, peak_memory
 from evidence.imports.run import ImportedRun
-from evidence.layout import METRICS, PLAN, ROLLOUTS, SYSTEM
+from evidence.layout import LOG, PLAN, ROLLOUTS, SYSTEM
 from evidence.run import Run
 from schemas import formats
 from schemas.formats import count, quantity
-from schemas.reading import get_bool, get_number, get_objects, get_str
+from schemas.reading import get_bool, get_number, get_objects, get_path, get_str
 
 _MOST_FACTS = 500
 
 
-def plan(run: Run) -> None:
+def draw_plan(run: Run) -> None:
     """Compare the plan with the run, and draw the planned memory by part."""
     if run.plan is None:
         reason = "cannot be read, see Problems" if PLAN in run.files else "is missing; training writes it before step 1"
         markup.empty("No plan", f"plan.json {reason}.")
         return
-    markup.table(["Figure", "Planned", "Observed", "Remark"], headline.forecasts(run.plan, run.manifest))
+    markup.table(["Figure", "Planned", "Observed", "Remark"], headline.compare_with_plan(run.plan, run.manifest))
     st.header("Planned memory by part", anchor=False)
     peak = peak_memory(run.manifest)
     observed = peak.bytes if peak is not None and peak.scope == "one device" else None
-    plan_answer.memory_picture(run.plan, key="run_memory", observed=observed)
-    markup.table(["Part", "Size on each device", "Because"], headline.parts(run.plan), numbers=[1])
+    plan_answer.draw_memory(run.plan, key="run_memory", observed=observed)
 
 
-def configuration(run: Run) -> None:
+def draw_configuration(run: Run) -> None:
     """Draw the declared, the effective and the default value of every setting."""
     only = st.toggle("Only changed settings", key="changed", bind="query-params")
-    shown = [row for row in form.run_settings(run) if not only or row.is_changed or row.differs]
-    differing = sum(row.differs for row in shown)
-    if differing:
+    frame = settings_frame(run, only_changed=only)
+    if differing := frame["Differs"].notna().sum():
         markup.note(f"≠ {quantity(differing, 'setting')} took effect with another value than declared.")
-    frame = pd.DataFrame(
-        [
-            {
-                "Setting": row.key,
-                "Differs": "≠" if row.differs else None,
-                "Declared": row.declared,
-                "Effective": row.effective,
-                "Default": row.default,
-                "Remark": row.remark or None,
-            }
-            for row in shown
-        ]
-    )
-    frame = frame.map(lambda cell: strip_invisible(cell) if isinstance(cell, str) else cell)
     st.dataframe(
         frame.dropna(axis=1, how="all").fillna({"Differs": "", "Remark": ""}),
         hide_index=True,
@@ -77,20 +65,37 @@ def configuration(run: Run) -> None:
     markup.note("Effective values were read back from the compiled program. A dash means that this is not possible.")
 
 
-def sources(view: ImportedRun) -> None:
+def settings_frame(run: Run, *, only_changed: bool = False) -> pd.DataFrame:
+    """Return the settings of a run as text, all or those that differ from their default or took effect differently."""
+    compared = compare_settings(run.config, run.manifest)
+    rows = []
+    for setting in form.fields():
+        found, is_declared = compared.get(setting.dotted), form.has_key(run.config, setting.path)
+        declared, differs = get_path(run.config, *setting.path), found is not None and found.state == "differs"
+        if not only_changed or differs or (is_declared and declared != setting.default):
+            rows.append(
+                {
+                    "Setting": setting.dotted,
+                    "Differs": "≠" if differs else None,
+                    "Declared": strip_invisible(format_yaml(declared)) if is_declared else None,
+                    "Effective": strip_invisible(format_yaml(found.effective)) if found and found.pointer else None,
+                    "Default": None if setting.required else format_yaml(setting.default),
+                    "Remark": found.remark if found else None,
+                }
+            )
+    return pd.DataFrame(rows, columns=["Setting", "Differs", "Declared", "Effective", "Default", "Remark"])
+
+
+def draw_sources(view: ImportedRun) -> None:
     """Draw the facts, scores and files of a run of another tool."""
     tools = ", ".join(view.tools) or "an unknown tool"
     markup.note(f"Written by {tools}. ≈ marks inferred values.")
-    facts = foreign_run.fact_rows(view)
+    facts, scores = foreign_run.fact_rows(view), foreign_run.score_rows(view)
     if facts:
-        markup.table(
-            ["Fact", "Value", "How", "Source", "Note"],
-            facts[:_MOST_FACTS],
-            quiet=[index for index, row in enumerate(facts[:_MOST_FACTS]) if row[2] != "stated"],
-        )
+        inferred = [index for index, row in enumerate(facts[:_MOST_FACTS]) if row[2] != "stated"]
+        markup.table(["Fact", "Value", "How", "Source", "Note"], facts[:_MOST_FACTS], quiet=inferred)
     if len(facts) > _MOST_FACTS:
         st.caption(f"{len(facts) - _MOST_FACTS:,} more facts are not shown. `trainproof show --json` prints all.")
-    scores = foreign_run.score_rows(view)
     if scores:
         st.header("Stated scores", anchor=False)
         markup.table(["Score", "Value", "Checkpoint", "How", "Source", "Note"], scores, numbers=[1])
@@ -98,7 +103,7 @@ def sources(view: ImportedRun) -> None:
     markup.table(["File", "Written by", "Contents"], foreign_run.file_rows(view))
 
 
-def examples(run: Run) -> None:
+def draw_examples(run: Run) -> None:
     """Draw the first training examples token by token, and counts over all examples."""
     found = run.raw(layout.FIRST_EXAMPLES)
     if not found:
@@ -108,31 +113,31 @@ def examples(run: Run) -> None:
     ends = "?" if end_token is None else "yes" if end_token else "no, so the model never learns to stop"
     if ROLLOUTS in run.files:
         ends = "no, the model learns from its own completions (see Roll-outs)"
-    markup.table(
-        ["Examples", "Prompt tokens", "Supervised tokens", "Truncated", "Without answer", "End token supervised"],
-        [
-            (
-                *(
-                    count(get_number(found, "counts", name))
-                    for name in ("rows", "prompt_tokens", "supervised_tokens", "truncated_rows", "rows_without_answer")
-                ),
-                ends,
-            )
-        ],
-    )
+    counts = {
+        "Examples": "rows",
+        "Prompt tokens": "prompt_tokens",
+        "Supervised tokens": "supervised_tokens",
+        "Truncated": "truncated_rows",
+        "Without answer": "rows_without_answer",
+    }
+    values = [count(get_number(found, "counts", name)) for name in counts.values()]
+    markup.table([*counts, "End token supervised"], [(*values, ends)])
     markup.show_examples(get_objects(found, "examples"))
 
 
-def files(run: Run) -> None:
+def draw_files(run: Run) -> None:
     """Draw every file with its size, role and hash in the manifest; the selected one can be downloaded."""
     listed = {get_str(item, "path"): item for item in get_objects(run.manifest, "artifacts")}
-    artifacts = [listed.get(name, {}) for name in run.files]
+    sizes = {}
+    for name in run.files:
+        with suppress(OSError):
+            sizes[name] = (run.path / name).lstat().st_size
     frame = pd.DataFrame(
         {
             "File": [strip_invisible(name) for name in run.files],
-            "Size": [formats.size(_size(run.path / name)) for name in run.files],
-            "Role": [get_str(artifact, "role") for artifact in artifacts],
-            "SHA-256 in the manifest": [get_str(artifact, "sha256") for artifact in artifacts],
+            "Size": [formats.size(sizes.get(name)) for name in run.files],
+            "Role": [get_str(listed.get(name), "role") for name in run.files],
+            "SHA-256 in the manifest": [get_str(listed.get(name), "sha256") for name in run.files],
         }
     )
     table = st.dataframe(
@@ -153,26 +158,17 @@ def files(run: Run) -> None:
         markup.note("Select a file to download it.")
 
 
-def metrics_download(folder: Path) -> None:
-    """Draw the button that gives the metrics as they are in the file."""
-    markup.download(
-        "JSONL, the file itself", (folder / METRICS).read_bytes, f"{folder.name}-{METRICS}", icon=None, width="stretch"
-    )
-
-
-def machine(run: Run) -> None:
+def draw_machine(run: Run) -> None:
     """Draw the figures of the machine's sensors while the run worked; nothing without such rows."""
-    rows = run.rows(SYSTEM).values
-    if not rows:
-        return
-    st.header("Machine at work", anchor=False)
-    told = describe_machine(rows)
-    picture = draw_machine(rows, markup.colours())
-    markup.show_figure(picture, key="machine", alt=f"Memory, load and waiting for data over the run. {told}")
-    markup.note(told)
+    if rows := run.rows(SYSTEM).values:
+        st.header("Machine at work", anchor=False)
+        alt = "Memory, load and waiting for data over the run"
+        markup.show_figure(machine_figure(rows, markup.colours()), key="machine", alt=alt)
+        if not rows[-1]["device_utilisation_percent"]:
+            markup.note("No sensor for the load of devices was found.")
 
 
-def problems(folder: Path) -> None:
+def draw_problems(folder: Path) -> None:
     """Draw the grade and the problems of the run, or the reasons for the grade if no problem was found."""
     found = reading.check(folder)
     grade = found.grade
@@ -184,20 +180,13 @@ def problems(folder: Path) -> None:
         markup.bullets("Why this grade", grade.reasons)
 
 
-def _size(path: Path) -> float | None:
-    try:
-        return path.lstat().st_size
-    except OSError:
-        return None
-
-
 _LEVELS = ("debug", "info", "warning", "error")
 _OTHER = "other"
 _LONGEST_MESSAGE = 2000
 _ROW_PIXELS, _MOST_PIXELS = 35, 640
 
 
-def log(folder: Path, *, following: bool) -> None:
+def draw_log(folder: Path, *, following: bool) -> None:
     """Draw the records of a run's log; newest first while the run is running."""
     levels = st.pills(
         "Levels",
@@ -208,11 +197,11 @@ def log(folder: Path, *, following: bool) -> None:
         bind="query-params",
         help="Other: a missing or unknown level.",
     )
-    log = reading.load_log(folder)
+    log = read_log(folder / LOG)
     if not log.records:
         markup.empty("No log", "log.jsonl is missing or cannot be read.")
         return
-    zone = reading.reader_zone()
+    zone = reading.browser_timezone()
     rows = [
         (
             date_and_time(get_str(record, "time"), zone),
@@ -223,12 +212,12 @@ def log(folder: Path, *, following: bool) -> None:
     ]
     table = pd.DataFrame(rows, columns=["Time", "Level", "Message"])
     table = table[table["Level"].where(table["Level"].isin(_LEVELS), _OTHER).isin(levels)]
-    notes = [f"{count(len(table))} of {quantity(len(rows), 'record')}{', newest first' if following else ''}."]
+    note = f"{count(len(table))} of {quantity(len(rows), 'record')}{', newest first' if following else ''}."
     if log.is_cut:
-        notes.append("The log is long: only its end was read. Download it in the tab Files.")
+        note += " The log is long: only its end was read. Download it in the tab Files."
     if log.unread:
-        notes.append(f"{quantity(log.unread, 'line')} could not be read.")
-    markup.note(" ".join(notes))
+        note += f" {quantity(log.unread, 'line')} could not be read."
+    markup.note(note)
     st.dataframe(
         table[::-1] if following else table,
         height=min(_MOST_PIXELS, _ROW_PIXELS * (len(table) + 1) + 3),
@@ -244,17 +233,31 @@ _PANEL_PIXELS = 110
 _DASHES = ("solid", "dash", "dot", "dashdot")
 
 
-def draw_machine(rows: Sequence[Row], colours: Palette) -> go.Figure:
+def machine_figure(rows: Sequence[Row], colours: Palette) -> go.Figure:
     """Draw the rows of system.jsonl."""
-    divisor, unit = unit_of_bytes(max(row["host_memory_bytes"] for row in rows))
+    divisor, unit = choose_unit("bytes", max(row["host_memory_bytes"] for row in rows))
     seconds = [row["clock_seconds"] - rows[0]["clock_seconds"] for row in rows]
-    second_divisor, time_unit = unit_of_seconds(max(seconds))
+    second_divisor, time_unit = choose_unit("seconds", max(seconds))
     panels = [f"Memory ({unit})", "Load (%)", "Waiting for data (%)"]
+    waits = [None if row["data_wait_fraction"] is None else 100 * row["data_wait_fraction"] for row in rows]
+    lines = [
+        (1, "host memory", [row["host_memory_used_bytes"] / divisor for row in rows]),
+        (1, "memory of the training process", [row["process_memory_bytes"] / divisor for row in rows]),
+        (2, "CPU load", [row["host_cpu_percent"] for row in rows]),
+        (3, "waiting for data", waits),
+    ]
+    for panel, key, what in (
+        (1, "device_memory_used_bytes", "memory of device"),
+        (2, "device_utilisation_percent", "load of device"),
+    ):
+        for number, readings in enumerate(itertools.zip_longest(*(row[key] for row in rows))):
+            scale = divisor if panel == 1 else 1
+            lines.append((panel, f"{what} {number}", [None if value is None else value / scale for value in readings]))
     figure = stack_panels(colours, panels, [_PANEL_PIXELS] * len(panels), legend_rows=1)
-    for index, (panel, name, values) in enumerate(machine_lines(rows)):
+    for index, (panel, name, values) in enumerate(lines):
         figure.add_scatter(
             x=[second / second_divisor for second in seconds],
-            y=[None if value is None else value / divisor if panel == 1 else value for value in values],
+            y=values,
             name=name,
             line={"color": colours.tones[("fair", "good", "quiet")[index % 3]], "dash": _DASHES[index % 4]},
             yaxis=f"y{panel}",
@@ -263,39 +266,3 @@ def draw_machine(rows: Sequence[Row], colours: Palette) -> go.Figure:
         figure.update_layout({f"yaxis{panel}": {"rangemode": "tozero"}})
     figure.update_xaxes(title_text=f"{time_unit} since the first row")
     return figure
-
-
-def machine_lines(rows: Sequence[Row]) -> list[tuple[int, str, list[float | None]]]:
-    """Return the number of the panel, the name and the values of each line."""
-    waits = [None if row["data_wait_fraction"] is None else 100 * row["data_wait_fraction"] for row in rows]
-    found = [
-        (1, "host memory", [row["host_memory_used_bytes"] for row in rows]),
-        (1, "memory of the training process", [row["process_memory_bytes"] for row in rows]),
-        (2, "CPU load", [row["host_cpu_percent"] for row in rows]),
-        (3, "waiting for data", waits),
-    ]
-    for panel, what, key in (
-        (1, "memory", "device_memory_used_bytes"),
-        (2, "load", "device_utilisation_percent"),
-    ):
-        for number in range(max(len(row[key]) for row in rows)):
-            values = [row[key][number] if number < len(row[key]) else None for row in rows]
-            found.append((panel, f"{what} of device {number}", values))
-    return found
-
-
-def describe_machine(rows: Sequence[Row]) -> str:
-    """Return the last temperature and power of each device, and which sensors are missing."""
-    last = rows[-1]
-    units = {"device_temperature_celsius": "°C", "device_power_watts": "W"}
-    readings = [
-        f"device {number}: {value:,.0f} {unit}"
-        for key, unit in units.items()
-        for number, value in enumerate(last[key])
-        if value is not None
-    ]
-    sensors = {"utilisation": "device_utilisation_percent", "temperature": "device_temperature_celsius"}
-    sensors |= {"power": "device_power_watts", "memory": "device_memory_used_bytes"}
-    missing = ", ".join(name for name, key in sensors.items() if not last[key])
-    found = [f"Now {'; '.join(readings)}."] if readings else []
-    return " ".join([*found, *([f"No device sensor for {missing}."] if missing else [])])

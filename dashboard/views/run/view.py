@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import streamlit as st
 
 from dashboard.shared import configs, reading, state
 from dashboard.shared.charts import foreign_run
-from dashboard.shared.files import Series
-from dashboard.shared.parts import course, curves, gate, markup, run_box
+from dashboard.shared.parts import curves, gate, markup, progress, run_box
 from dashboard.shared.parts.gate import trying
 from dashboard.shared.parts.run_box import choose_run
 from dashboard.shared.tables import headline
@@ -19,7 +18,7 @@ from dashboard.views.run import evidence, play, predictions, reproduce, rollouts
 from evidence import layout
 from evidence.imports.run import ImportedRun
 from evidence.index.summary import RunSummary
-from evidence.layout import ANSWERS_OVER_STEPS, CONFIG, METRICS, PROFILE, ROLLOUTS, SYSTEM
+from evidence.layout import ANSWERS_OVER_STEPS, CONFIG, METRICS, PROFILE, ROLLOUTS
 from evidence.report import trace
 from evidence.rules.plausibility import score_caveats
 from evidence.run import Run
@@ -36,13 +35,13 @@ _LAST = "last run shown"
 def page() -> None:
     """Draw the page."""
     known = reading.by_name(reading.summaries())
-    job = course.queued_job(st.query_params.get("run", ""))
+    job = progress.queued_job(st.query_params.get("run", ""))
     if job is not None and job.run not in known:
-        course.before_its_folder(job)
+        progress.draw_before_folder(job)
         return
     if not known:
         markup.heading("Run")
-        markup.empty("No runs yet", "Start a smoke test. It takes seconds and fills every page.")
+        markup.empty("No runs yet", "Start a smoke run. It takes seconds and fills every page.")
         gate.smoke_button()
         return
     name = _choose_run(known)
@@ -53,12 +52,12 @@ def page() -> None:
         markup.heading(name)
         return
     run = reading.load_run(summary.path)
-    _head(name, run, known)
-    course.draw_progress(summary, known)
-    evidence.strip(summary, run)
-    course.card(summary, run, known)
+    _draw_head(name, run, known)
+    progress.draw_progress(summary)
+    evidence.draw_evidence(summary, run)
+    progress.draw_smoke_card(summary, run, known)
     running = summary.status == "running"
-    st.fragment(run_every=TICK_SECONDS if running else None)(_body)(name, known, was_running=running)
+    st.fragment(run_every=TICK_SECONDS if running else None)(_draw_tabs)(name, known, was_running=running)
 
 
 def _choose_run(known: Mapping[str, RunSummary]) -> str | None:
@@ -79,7 +78,7 @@ def _choose_run(known: Mapping[str, RunSummary]) -> str | None:
     return None
 
 
-def _body(name: str, known: Mapping[str, RunSummary], *, was_running: bool) -> None:
+def _draw_tabs(name: str, known: Mapping[str, RunSummary], *, was_running: bool) -> None:
     folder = known[name].path
     # Selecting a tab reruns only this fragment, but the grade above must not outlive the files that it is based on.
     if reading.changed_runs([known[name]]):
@@ -90,74 +89,66 @@ def _body(name: str, known: Mapping[str, RunSummary], *, was_running: bool) -> N
         st.rerun()
     view = run.foreign()
     if view is None:
-        series = reading.load_series(folder)
-        _figures(run, series)
+        _draw_figures(run)
     else:
         markup.figures(foreign_run.figures(view))
-    tabs = _sections(name, run, view, known, running=was_running)
-    drawn = st.tabs(list(tabs), key="view", bind="query-params")
-    for title, tab in zip(tabs, drawn, strict=True):
+    tabs = _tabs(name, run, view, known, running=was_running)
+    for tab, draw in zip(st.tabs(list(tabs), key="view", bind="query-params"), tabs.values(), strict=True):
         if tab.open:
             with tab:
-                tabs[title]()
+                draw()
 
 
-def _figures(run: Run, series: Series) -> None:
-    """Draw the main figures, remarks on the score, and the reasons why figures are withheld."""
-    facts, withheld = _facts(run)
+def _draw_figures(run: Run) -> None:
+    series = reading.load_series(run.path)
+    facts, withheld = trace(run, reading.check(run.path).findings)
     manifest = (run.manifest or {}) | {"result": (facts.manifest or {}).get("result")}
     is_sound = METRICS not in facts.withheld
     markup.figures(headline.figures(manifest, facts.eval_summary, run.plan, series, is_sound=is_sound))
     remarks = (describe_run_gain(facts.eval_summary), *(remark for _, remark in score_caveats(facts.eval_summary)))
-    for remark in filter(None, remarks):
-        markup.note(f"{remark[0].upper()}{remark[1:]}.")
-    for sentence in (*describe_form_losses(facts.eval_summary, facts.log), *withheld):
+    sentences = [f"{remark[0].upper()}{remark[1:]}." for remark in remarks if remark]
+    for sentence in (*sentences, *describe_form_losses(facts.eval_summary, facts.log), *withheld):
         markup.note(sentence)
 
 
-def _facts(run: Run) -> tuple[Run, Sequence[str]]:
-    """Return the run without its withheld figures, and why they are withheld."""
-    return trace(run, reading.check(run.path).findings)
-
-
-def _sections(
+def _tabs(
     name: str, run: Run, view: ImportedRun | None, known: Mapping[str, RunSummary], *, running: bool
 ) -> Mapping[str, Callable[[], None]]:
     """Return the functions that draw the tabs, by title. Runs of other tools have fewer tabs."""
-    first: dict[str, Callable[[], None]] = {"Curves": lambda: _curves(name, run, known, running=running)}
+    first: dict[str, Callable[[], None]] = {"Curves": lambda: _draw_curves(name, run, known, running=running)}
     last: dict[str, Callable[[], None]] = {
-        "Files": lambda: sections.files(run),
-        "Problems": lambda: sections.problems(run.path),
+        "Files": lambda: sections.draw_files(run),
+        "Problems": lambda: sections.draw_problems(run.path),
     }
     if view is not None:
-        answers = foreign_run.prediction_rows(view)
         return {
             **first,
-            "Sources": lambda: sections.sources(view),
-            "Predictions": lambda: predictions.section(answers, None),
+            "Sources": lambda: sections.draw_sources(view),
+            "Predictions": lambda: predictions.draw_predictions(foreign_run.prediction_rows(view), None),
             **last,
         }
     if ROLLOUTS in run.files:
-        first["Roll-outs"] = lambda: rollouts.section(run)
+        first["Roll-outs"] = lambda: rollouts.draw_rollouts(run)
     return {
         **first,
-        "Plan": lambda: sections.plan(run),
-        "Configuration": lambda: sections.configuration(run),
-        "Examples": lambda: sections.examples(run),
-        "Predictions": lambda: _predictions(run),
-        "Play": lambda: play.section(run, known),
-        "Log": lambda: sections.log(run.path, following=running),
-        "Reproduce": lambda: reproduce.section(run),
+        "Plan": lambda: sections.draw_plan(run),
+        "Configuration": lambda: sections.draw_configuration(run),
+        "Examples": lambda: sections.draw_examples(run),
+        "Predictions": lambda: _draw_predictions(run),
+        "Play": lambda: play.draw_play(run, known),
+        "Log": lambda: sections.draw_log(run.path, following=running),
+        "Reproduce": lambda: reproduce.draw_reproduce(run),
         **last,
     }
 
 
-def _predictions(run: Run) -> None:
-    predictions.section(run.rows(layout.PREDICTIONS).values, _facts(run)[0].eval_summary)
-    predictions.over_steps(run.rows(ANSWERS_OVER_STEPS).values)
+def _draw_predictions(run: Run) -> None:
+    facts, _ = trace(run, reading.check(run.path).findings)
+    predictions.draw_predictions(run.rows(layout.PREDICTIONS).values, facts.eval_summary)
+    predictions.draw_answers_over_steps(run.rows(ANSWERS_OVER_STEPS).values)
 
 
-def _head(name: str, run: Run, known: Mapping[str, RunSummary]) -> None:
+def _draw_head(name: str, run: Run, known: Mapping[str, RunSummary]) -> None:
     summary = known[name]
     started, commit = summary.started_at, get_str(run.manifest, "code", "commit")
     facts = [
@@ -165,27 +156,27 @@ def _head(name: str, run: Run, known: Mapping[str, RunSummary]) -> None:
         f"{summary.method} fine-tuning" if summary.method else None,
         summary.device,
         f"{summary.mode} run" if summary.mode else None,
-        markup.Safe(f"started {markup.when(started, reading.reader_zone())}") if started else None,
+        markup.Safe(f"started {markup.when(started, reading.browser_timezone())}") if started else None,
         f"code {commit[:10]}" if commit else None,
     ]
     # Of a running run the folder knows more than the list; the status of another tool's run is only in the list.
     status = run.status or summary.status
+    severities = Counter(problem.severity for problem in reading.check(run.path).findings)
+    problems = ", ".join(quantity(severities[name], name) for name in ("error", "warning") if severities[name])
     signs = markup.sign(GRADES, summary.grade, summary.coverage) + (markup.sign(STATUSES, status) if status else "")
-    signs += f'<span class="tp-dim">{_count_problems(run)}</span>'
-    lines = [" · ".join(fact if isinstance(fact, markup.Safe) else markup.safe(fact) for fact in facts if fact)]
     continuation = reading.find_continuation(name, known)
     may_resume = continuation is None and can_resume(run) and gate.may_operate()
-    lines += map(markup.safe, [_describe_end(run, may_resume=may_resume), *_notes(summary)])
+    lines = [
+        " · ".join(fact if isinstance(fact, markup.Safe) else markup.safe(fact) for fact in facts if fact),
+        markup.safe(_describe_end(run, may_resume=may_resume)),
+        f"Tags: {markup.safe(', '.join(summary.tags))}" if summary.tags else "",
+        f"Note: {markup.safe(summary.note)}" if summary.note else "",
+        "Archived, so hidden from the list of runs. Nothing was deleted." if summary.archived else "",
+    ]
     with st.container(horizontal=True, vertical_alignment="center"):
         with st.container():
-            markup.heading(name, signs=signs, lines=lines)
-        _buttons(name, run, known, continuation, may_resume=may_resume)
-
-
-def _count_problems(run: Run) -> str:
-    """Count errors and warnings: `1 error, 2 warnings`, or an empty text without any."""
-    severities = Counter(problem.severity for problem in reading.check(run.path).findings)
-    return ", ".join(quantity(severities[name], name) for name in ("error", "warning") if severities[name])
+            markup.heading(name, signs=f'{signs}<span class="tp-dim">{problems}</span>', lines=lines)
+        _draw_buttons(name, run, known, continuation, may_resume=may_resume)
 
 
 def _describe_end(run: Run, *, may_resume: bool) -> str:
@@ -201,44 +192,31 @@ def _describe_end(run: Run, *, may_resume: bool) -> str:
     return f"Stopped by a user{at}{before}." + (" Resume continues from there." if may_resume else "")
 
 
-def _notes(summary: RunSummary) -> Iterator[str]:
-    """Yield tags, note and archived state, each as a line."""
-    if summary.tags:
-        yield f"Tags: {', '.join(summary.tags)}"
-    if summary.note:
-        yield f"Note: {summary.note}"
-    if summary.archived:
-        yield "Archived, so hidden from the list of runs. Nothing was deleted."
-
-
-def _buttons(
+def _draw_buttons(
     name: str, run: Run, known: Mapping[str, RunSummary], continuation: str | None, *, may_resume: bool
 ) -> None:
     with st.container(horizontal=True, width="content"):
         if may_resume and st.button("Resume", icon=":material/resume:", type="primary"):
             with trying("The run could not be resumed"):
                 state.go(state.RUN, run=queue.resume(state.root(), run).run)
-        if continuation is not None and st.button(
-            "Continuation", icon=":material/arrow_forward:", help="Open the run that continues this one."
-        ):
+        about = "Open the run that continues this one."
+        if continuation is not None and st.button("Continuation", icon=":material/arrow_forward:", help=about):
             state.go(state.RUN, run=continuation)
-        job = course.queued_job(name)
+        job = progress.queued_job(name)
         if run.status == "running" and job is not None and not job.has_ended and gate.may_operate():
-            course.stop_button(job)
-        has_config = CONFIG in run.files
-        if has_config and st.button(
-            "Same again, but …", icon=":material/edit:", help="Open the Launch page with this configuration."
-        ):
+            progress.draw_stop(job)
+        about = "Open the Launch page with this configuration."
+        if CONFIG in run.files and st.button("Same again, but …", icon=":material/edit:", help=about):
             state.go(state.LAUNCH, source=configs.same_as(name))
         if gate.may_operate() and st.button("Tags and note", icon=":material/sell:"):
             run_box.edit([known[name]])
-        course.compare_menu(known[name], known)
+        progress.draw_compare_menu(known[name], known)
         if st.button("Package", icon=":material/inventory_2:"):
             state.go(state.PACKAGE, runs=[name])
-        run_box.button([run.path])
+        run_box.draw_share([run.path])
 
 
-def _curves(name: str, run: Run, known: Mapping[str, RunSummary], *, running: bool) -> None:
+def _draw_curves(name: str, run: Run, known: Mapping[str, RunSummary], *, running: bool) -> None:
     line, remark = curves.load_line(name, run, known)
     if not line.rows:
         if running:
@@ -246,16 +224,12 @@ def _curves(name: str, run: Run, known: Mapping[str, RunSummary], *, running: bo
         else:
             markup.empty("No metrics", "No metrics of this run can be read. The tab Problems says why.")
         return
-    has_file = METRICS in run.files
-    curves.show(
-        [line], key="run_curves", name=name, beside=(lambda: sections.metrics_download(run.path)) if has_file else None
-    )
+    curves.draw_curves([line], key="run_curves", name=name)
     if remark:
         markup.note(remark)
     if (run.path / PROFILE).is_dir():
         markup.note(f"Profile: {run.path / PROFILE}; TensorBoard and XProf show it.")
-    if SYSTEM in run.files:
-        sections.machine(run)
+    sections.draw_machine(run)
     if line.series.unread:
         markup.note(f"Not drawn: {quantity(line.series.unread, 'line')} of metrics.jsonl that cannot be read.")
 

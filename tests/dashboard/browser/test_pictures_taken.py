@@ -9,7 +9,7 @@ from xml.etree.ElementTree import fromstring
 
 import pytest
 from browser import settled
-from playwright.sync_api import FloatRect, Locator, Page, expect
+from playwright.sync_api import Page, expect
 from stand_ins import put, stand_in
 from synthetic import write_run
 
@@ -96,59 +96,3 @@ def test_one_hover_label_lists_all_panels_and_a_zoom_survives_new_rows(address: 
         expect(page.get_by_text("210 of 400 steps")).to_be_visible()
         settled(page)
         expect(ticks).to_have_count(0)
-
-
-def test_a_point_of_the_scatter_leads_to_its_run(address: str, root: Path, page: Page) -> None:
-    for number, decay in enumerate((0.001, 0.002, 0.004)):
-        name = f"decay-{number}"
-        config = {"optimizer": {"weight_decay": decay}}
-        write_run(root, name, items=20, correct=0.3 * number, seed=number, config=config)
-    _, middle, last = points_of_scatter(page, address)
-    click(page, middle, "1 of 3 runs selected.")
-    page.keyboard.down("Shift")
-    click(page, last, "2 of 3 runs selected.")
-    page.keyboard.up("Shift")
-    _, _, last = points_of_scatter(page, address)
-    click(page, last, "1 of 3 runs selected.")
-    page.get_by_test_id("stBaseButton-primary").click()
-    expect(page).to_have_url(re.compile(r"/run\?run=decay-2"))
-
-
-def points_of_scatter(page: Page, address: str) -> list[tuple[float, float]]:
-    """Open the scatter of three runs and return where its points are, from left to right."""
-    page.goto(f"{address}/compare?part=Scatter")
-    expect(page.get_by_text("0 of 3 runs selected.")).to_be_visible()
-    points = page.locator(".scatterlayer .point")
-    expect(points).to_have_count(3)
-    settled(page)
-    boxes = map(box_of, points.all())
-    return sorted((box["x"] + box["width"] / 2, box["y"] + box["height"] / 2) for box in boxes)
-
-
-def click(page: Page, at: tuple[float, float], then: str) -> None:
-    """Click a point of a Plotly chart until the page shows a text, as a user would.
-
-    Plotly takes a click for one on the point whose label it shows. It forgets that point when Streamlit draws the chart
-    again, which on a busy machine can happen between the label and the click. Two clicks within 0.3 s are a
-    double-click, wherever they fall, and that clears the selection.
-    """
-    for attempt in range(3):
-        page.wait_for_timeout(350)
-        page.mouse.move(at[0] - 60, at[1] - 60)
-        try:
-            expect(page.locator(".hoverlayer .hovertext")).to_have_count(0)
-            page.mouse.move(*at)
-            expect(page.locator(".hoverlayer .hovertext")).to_have_count(1, timeout=10_000)
-            page.mouse.click(*at)
-            expect(page.get_by_text(then)).to_be_visible(timeout=10_000)
-        except AssertionError:
-            if attempt == 2:
-                raise
-        else:
-            return
-
-
-def box_of(point: Locator) -> FloatRect:
-    box = point.bounding_box()
-    assert box is not None
-    return box

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-import shutil
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from browser import serving, settled
+from browser import settled
 from playwright.sync_api import Page, expect
 from synthetic import STARTED, write_run
 
 from dashboard.shared.shared_index import POLL_SECONDS
-from evidence.lock import RunLock
 from evidence.notes import read_notes
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -52,22 +50,6 @@ def four_runs(root: Path) -> None:
         write_run(root, name, steps=10 * (number + 1), seed=number, started=STARTED - timedelta(days=number))
 
 
-def test_many_runs_are_listed_while_they_are_read(tmp_path: Path, page: Page) -> None:
-    run = write_run(tmp_path / "runs", "run-0000", steps=500)
-    for number in range(1, 800):
-        shutil.copytree(run, tmp_path / "runs" / f"run-{number:04}")
-    with serving(tmp_path / "runs", tmp_path) as address:
-        page.goto(address)
-        bar = page.get_by_text("Showing the runs loaded so far.")
-        expect(bar).to_be_visible()
-        expect(page.locator(".st-key-runs_table [data-testid=stDataFrame]")).to_be_visible()
-        search(page, "grade:contradictory")
-        expect(page.get_by_text("800 runs in")).to_be_visible(timeout=120_000)
-        expect(bar).to_have_count(0)
-        expect(page.get_by_text("No run matches")).to_be_visible()
-        assert page.get_by_role("textbox", name="Search").input_value() == "grade:contradictory"
-
-
 @pytest.fixture
 def four(address: str, root: Path) -> str:
     """Return the address of a dashboard with four runs."""
@@ -81,22 +63,6 @@ def test_the_list_has_an_address_by_its_name_too(four: str, page: Page) -> None:
     lists(page, ["delta", "alpha"])
     expect(page.get_by_text("Page not found")).to_have_count(0)
     expect(page.get_by_test_id("stTopNavLink")).to_have_count(6)
-
-
-def test_a_search_is_there_when_the_reader_comes_back(four: str, page: Page) -> None:
-    page.goto(four)
-    search(page, "steps<25")
-    lists(page, ["delta", "alpha"])
-    for leave in ("Compare", "Launch"):
-        page.get_by_test_id("stTopNavLink").filter(has_text=leave).click()
-        expect(page.get_by_role("heading", name=leave, exact=True)).to_be_visible()
-        settled(page)
-        page.get_by_test_id("stTopNavLink").filter(has_text=re.compile("Runs")).click()
-        lists(page, ["delta", "alpha"])
-        expect(page.get_by_role("textbox", name="Search")).to_have_value("steps<25")
-        expect(page).to_have_url(re.compile(r"q=steps%3C25"))
-    search(page, "")
-    lists(page, ["delta", "alpha", "gamma", "beta"])
 
 
 def test_an_open_list_shows_a_new_run_and_keeps_its_place(address: str, root: Path, page: Page) -> None:
@@ -127,66 +93,6 @@ def test_a_note_that_is_typed_outlives_a_new_run(address: str, root: Path, page:
     expect(note).to_have_value("half a thought")
     page.get_by_role("dialog").get_by_role("button", name="Close").click()
     lists(page, ["newest", "delta", "alpha", "gamma", "beta"])
-
-
-def test_a_run_of_a_terminal_that_ends_is_told_once_and_without_a_click(address: str, root: Path, page: Page) -> None:
-    write_run(root, "alpha")
-    folder = write_run(root, "beta", status="running")
-    toast = page.get_by_test_id("stToast")
-    with RunLock(folder):
-        page.goto(f"{address}/run?run=alpha")
-        settled(page)
-        expect(toast).to_have_count(0)
-    expect(toast).to_have_text(re.compile("beta: interrupted. A signal, a time limit or a kill stopped it"))
-    below, header = toast.bounding_box(), page.get_by_role("button", name="Package").bounding_box()
-    assert below is not None
-    assert header is not None
-    assert below["y"] > header["y"] + header["height"]
-    toast.get_by_role("button", name="Close").click()
-    expect(toast).to_have_count(0)
-    page.wait_for_timeout(1000 * (POLL_SECONDS + 1))  # The page still takes it to be at work.
-    expect(toast).to_have_count(0)
-
-
-def test_archiving_is_undone_by_keyboard(address: str, root: Path, page: Page) -> None:
-    four_runs(root)
-    page.goto(address)
-    ready(page)
-    click_row(page, 2)
-    expect(page.get_by_role("button", name="Open")).to_be_visible()
-    page.get_by_role("button", name="Archive", exact=True).focus()
-    page.keyboard.press("Enter")
-    expect(page.get_by_text("1 run archived; 3 of 4 runs.")).to_be_visible()
-    assert read_notes(root / "alpha").archived_at is not None
-    page.get_by_role("button", name="Undo").focus()
-    page.keyboard.press("Enter")
-    expect(page.get_by_text("4 of 4 runs")).to_be_visible()
-    lists(page, ["delta", "alpha", "gamma", "beta"])
-    assert read_notes(root / "alpha").archived_at is None
-
-
-def test_a_long_list_is_as_high_as_the_window_and_its_buttons_are_seen(address: str, root: Path, page: Page) -> None:
-    for number in range(40):
-        write_run(root, f"run-{number:02}", seed=number, items=0, started=STARTED - timedelta(days=number))
-    table, tools = page.locator(".st-key-runs_table [data-testid=stDataFrame]"), page.locator(".st-key-runs_tools")
-    page.goto(address)
-    expect(page.get_by_text("40 of 40 runs")).to_be_visible()
-    for height in (800, 1300):
-        page.set_viewport_size({"width": 1400, "height": height})
-        ready(page)
-        page.wait_for_function(
-            """height => document.querySelector('.st-key-runs_tools').getBoundingClientRect().bottom > height - 90
-                && document.querySelector('.st-key-runs_table [data-testid=stDataFrame]').clientHeight > height / 2""",
-            arg=height,
-        )
-        (shown, below) = (table.bounding_box(), tools.bounding_box())
-        assert shown is not None
-        assert below is not None
-        assert shown["height"] > height / 2
-        assert shown["y"] + shown["height"] < below["y"] < below["y"] + below["height"] <= height
-    search(page, "run:run-07")
-    lists(page, ["run-07"])
-    page.wait_for_function("document.querySelector('.st-key-runs_table').getBoundingClientRect().height < 100")
 
 
 def test_the_filters_are_set_by_keyboard(four: str, page: Page) -> None:

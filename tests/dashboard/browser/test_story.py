@@ -1,21 +1,20 @@
-"""The main story of each page, as a user lives it: look, sort, open, compare, launch, stop, pack, verify."""
+"""The main story of each page, as a user lives it: look, sort, open, compare, plan, launch, stop, pack, verify."""
 
 from __future__ import annotations
 
 import json
 import re
-import shutil
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from browser import serving, settled
+from browser import choose, serving, settled
 from playwright.sync_api import Page, WebSocketRoute, expect
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from synthetic import STARTED, write_run
 
 from evidence.bundle.verify import verify_bundle
-from evidence.layout import EVAL_SUMMARY, MANIFEST, METRICS, PREDICTIONS
+from evidence.layout import MANIFEST, METRICS, PREDICTIONS
 from evidence.lock import RunLock
 
 pytestmark = pytest.mark.browser
@@ -171,14 +170,6 @@ def test_a_button_of_the_comparison_puts_runs_side_by_side(three: str, page: Pag
 
 
 @pytest.mark.slow
-def test_a_link_shows_the_same_view(three: str, page: Page) -> None:
-    page.goto(f"{three}/run?run=alpha&view=Predictions&outcome=wrong")
-    settled(page)
-    expect(page.get_by_role("tab", name="Predictions")).to_have_attribute("aria-selected", "true")
-    expect(page.get_by_text(re.compile(r"^\d+ of 60 items"))).not_to_have_text(re.compile("^60 of"))
-
-
-@pytest.mark.slow
 def test_one_back_leads_to_the_tab_one_came_from(three: str, page: Page) -> None:
     page.goto(three)
     settled(page)
@@ -227,17 +218,6 @@ def test_the_answer_that_was_chosen_stays_and_has_a_link(address: str, root: Pat
     click_grid(page, x=TICK, row=place + 1, number=1)
     expect(output).to_have_count(0)
     expect(page).not_to_have_url(re.compile("item="))
-
-
-@pytest.mark.slow
-def test_selecting_a_group_filters_the_answers_and_selecting_it_again_shows_all(three: str, page: Page) -> None:
-    page.goto(f"{three}/run?run=alpha&view=Predictions")
-    expect(page.get_by_text("60 of 60 items.")).to_be_visible()
-    settled(page)
-    for shown in ("15 of 60 items.", "60 of 60 items."):
-        click_grid(page, x=TICK, row=3)  # after all items and section core: section edge
-        expect(page.get_by_text(shown)).to_be_visible()
-        settled(page)
 
 
 @pytest.mark.slow
@@ -330,8 +310,9 @@ def test_one_click_in_an_empty_folder_starts_a_smoke_run_and_it_finishes(
     page.get_by_role("button", name="Start a smoke run").click()
     expect(page).to_have_url(re.compile("/run\\?run=smoke-"))
     # Nothing is pressed: the page follows the run from its job to its folder to its end.
-    for reached in ("Loading model and data", "Compiling", "Finished: "):
+    for reached in ("Loading model and data", "Compiling", "succeeded"):
         expect(page.get_by_text(reached).first).to_be_visible(timeout=180_000)
+    expect(page.get_by_role("button", name="Set up the full run")).to_be_visible()
     keep(page, "run-finished")
     settled(page)
     run = next(path for path in root.iterdir() if path.name.startswith("smoke-"))
@@ -367,7 +348,7 @@ def test_a_run_survives_the_dashboard_and_the_next_one_stops_and_resumes_it(
         expect(page.get_by_text(re.compile(r"\d of 100.000 steps")).first).to_be_visible(timeout=120_000)
         page.goto(f"{address}/launch")
         page.get_by_role("button", name="Stop").click()
-        page.get_by_text("Earlier jobs: 1").click(timeout=120_000)
+        page.get_by_text("Recent jobs: 1").click(timeout=120_000)
         expect(page.locator(".tp-sign", has_text="interrupted")).to_have_count(2)
         continued = next(path for path in root.iterdir() if not path.name.startswith(".") and path != run)
         manifest = json.loads((continued / MANIFEST).read_text("utf-8"))
@@ -377,61 +358,22 @@ def test_a_run_survives_the_dashboard_and_the_next_one_stops_and_resumes_it(
         expect(page.locator(".tp-sign", has_text="interrupted")).to_be_visible()
 
 
-@pytest.mark.slow
-def test_pack_download_and_verify_the_very_bytes(address: str, root: Path, tmp_path: Path, page: Page, keep) -> None:
-    three_runs(root)
-    page.goto(f"{address}/package?runs=beta&runs=alpha")
-    settled(page)
-    page.get_by_role("button", name="Build", exact=True).click()
-    expect(page.locator(".tp-sign", has_text="valid")).to_be_visible(timeout=60_000)
-    with page.expect_download() as waiting:
-        page.get_by_role("button", name=re.compile(r"^Download \d")).click()
-    copy = tmp_path / "handed-in.zip"
-    waiting.value.save_as(copy)
-    settled(page)
-    keep(page, "package")
-    assert copy.read_bytes() == (root.parent / "bundles" / "submission.zip").read_bytes()
-    verdict = verify_bundle(copy)
-    assert verdict.ok
-    assert {run.name: run.grade.name for run in verdict.runs} == {"alpha": "consistent", "beta": "consistent"}
-
-    page.get_by_role("tab", name="Verify").click()
-    damaged = tmp_path / "damaged.zip"
-    damaged.write_bytes(copy.read_bytes()[:-40])
-    chooser = page.locator("input[type=file]")
-    chooser.set_input_files(damaged)
-    expect(page.locator(".tp-sign", has_text="not valid")).to_be_visible()
-    chooser.set_input_files(copy)
-    expect(page.locator(".tp-sign", has_text="valid").filter(has_not_text="not")).to_be_visible()
+LONGEST_MS = 240_000
+"""The program loads JAX and counts the rows; a busy machine takes minutes for what takes seconds."""
 
 
 @pytest.mark.slow
-def test_open_pages_are_never_green_over_what_is_not_there(address: str, root: Path, page: Page) -> None:
-    folders = [write_run(root, name, seed=seed) for seed, name in enumerate(("alpha", "beta", "gamma"))]
-    summary, manifest = folders[0] / EVAL_SUMMARY, folders[0] / MANIFEST
-    page.goto(f"{address}/run?run=alpha")
-    compare, package, runs = (page.context.new_page() for _ in range(3))
-    compare.goto(f"{address}/compare?runs=alpha&runs=beta")
-    package.goto(f"{address}/package?runs=alpha")
-    runs.goto(address)
-    for each in (page, compare, package, runs):
-        settled(each)
-    expect(page.get_by_text("consistent").first).to_be_visible()
-    sound = summary.read_bytes()
-    forged = json.loads(sound)
-    forged["metrics"]["exact_match"]["value"] = 0.99
-    summary.write_text(json.dumps(forged), "utf-8")
-    page.get_by_role("tab", name="Files").click()
-    expect(page.locator(".tp-head").get_by_text("contradictory")).to_be_visible()
-    expect(package.get_by_text("≠ contradictory")).to_be_visible()
-    expect(compare.get_by_text("alpha: Scores are not shown, because eval_summary.json has errors.")).to_be_visible()
-    expect(runs.get_by_text("contradictory 1")).to_be_visible()
-    summary.write_bytes(sound)
-    manifest.write_bytes(manifest.read_bytes()[:300])
-    expect(page.locator(".tp-head").get_by_text("partial")).to_be_visible()
-    expect(package.get_by_text("◔ partial")).to_be_visible()
-    shutil.rmtree(folders[0])
-    expect(page.get_by_text("There is no run alpha in")).to_be_visible()
-    expect(compare.get_by_text("Choose a run to compare with beta")).to_be_visible()
-    expect(package.get_by_text("Choose the runs to hand in")).to_be_visible()
-    expect(runs.get_by_text("2 runs in ")).to_be_visible()
+def test_a_plan_starts_by_itself_and_for_each_machine_that_is_chosen(
+    address: str, root: Path, page: Page, keep
+) -> None:
+    page.goto(f"{address}/plan?source=tiny.yaml&on=t4")
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Estimate").first.click()
+    answer = page.locator(".tp-answer")
+    expect(answer).to_contain_text("Fits on one T4", timeout=LONGEST_MS)
+    expect(page.locator(".js-plotly-plot").first).to_be_visible()
+    expect(page.get_by_role("button", name="Compile for t4")).to_be_visible(timeout=LONGEST_MS)
+    choose(page, page.get_by_role("combobox", name="Machine"), "a100-40")
+    expect(answer).not_to_contain_text("one T4", timeout=LONGEST_MS)
+    settled(page)
+    keep(page, "plan")

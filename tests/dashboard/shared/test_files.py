@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from synthetic import write_run
 
 from dashboard.shared import files
 from dashboard.shared.files import Tail, read_log
@@ -24,17 +23,6 @@ def row(step: int, **changes: object) -> str:
         "time": f"2026-11-20T12:00:{step:02d}+00:00",
     }
     return json.dumps(values | changes) + "\n"
-
-
-def test_columns_of_a_real_run(tmp_path: Path) -> None:
-    folder = write_run(tmp_path, "a", steps=20)
-    found = Tail(folder / "metrics.jsonl").series()
-    assert found.rows == 20
-    assert found.columns["step"].tolist() == list(range(1, 21))
-    assert found.columns["seconds"][0] == 0
-    assert found.last("step") == 20
-    assert not found.has("device_memory_bytes")
-    assert found.last("device_memory_bytes") is None
 
 
 def test_only_new_lines_are_read_and_an_unfinished_one_waits(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Fields of the schema, values as text, defaults, assignments, and names that do not exist."""
+"""Fields of the schema, values, defaults and assignments; shipped configurations, local models and datasets."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 import yaml
-from synthetic import write_run
 
-from dashboard.shared import form
-from evidence.run import read_run
+from dashboard.shared import configs, form
 from schemas.catalog import schema
+from schemas.validate import check_value
 
 
 def test_every_key_of_the_schema_has_a_field_with_a_title_and_a_help() -> None:
@@ -43,17 +42,13 @@ def test_a_field_has_the_type_range_options_and_default_of_the_schema() -> None:
         ("seed", "4.5", 4.5, False),
         ("seed", "", "", False),
         ("seed", "1" * 5000, "1" * 5000, False),
-        ("seed", "1" * 60, int("1" * 60), False),
         ("seed", "[" * 100_000, "[" * 100_000, False),
         ("optimizer.learning_rate", " 2e-3 ", 0.002, True),
         ("optimizer.learning_rate", "Infinity", float("inf"), False),
         ("optimizer.max_grad_norm", None, None, True),
         ("data.shuffle", "false", False, True),
-        ("data.shuffle", "1", 1, False),
         ("optimizer.schedule", "linear", "linear", True),
-        ("optimizer.schedule", "null", None, False),
         ("model.revision", "null", None, True),
-        ("method.targets", "7", "7", True),
     ],
 )
 def test_a_value_is_parsed_as_yaml_and_a_wrong_one_is_kept(
@@ -92,7 +87,6 @@ def test_assignments_lead_from_one_configuration_to_the_other_and_wrong_ones_are
     texts = form.assignments(start, form.edit(start, edits))
     assert texts == ["data.template=x = y", "limits.steps=7"]
     assert form.parse_assignments(texts) == {("limits", "steps"): 7, ("data", "template"): "x = y"}
-    assert form.has_assignments(form.edit(start, edits), texts)
     assert form.parse_assignments(["limits.steps", "limits.steps=many", "colour=red", "__class__=1"]) == {}
     assert len(form.parse_assignments(["seed=1"] * 64 + ["limits.steps=7"])) == 1
 
@@ -131,34 +125,32 @@ def test_a_path_that_the_operating_system_refuses_is_a_problem() -> None:
     assert (problem.code, problem.key_path) == ("TP101", "data.dataset")
 
 
-def test_settings_three_times_over_and_where_they_disagree(tmp_path: Path) -> None:
-    folder = write_run(
-        tmp_path,
-        "alpha",
-        config={"optimizer": {"name": "adafactor"}, "mesh": {"device": "auto"}},
-        manifest={"training": {"optimizer": {"name": "adamw"}}},
-    )
-    run = read_run(folder)
-    found = {item.key: item for item in form.run_settings(run)}
-    assert (found["optimizer.name"].declared, found["optimizer.name"].effective) == ("adafactor", "adamw")
-    assert found["optimizer.name"].differs
-    assert found["optimizer.name"].is_changed
-    # auto leaves the choice to the program, and parameters cannot be split over one device.
-    assert not found["mesh.device"].differs
-    assert not found["mesh.shard_params"].differs
-    assert found["mesh.shard_params"].remark == "Parameters cannot be sharded over one device."
-    assert found["optimizer.beta1"].effective is None
-    assert (found["model.name"].default, found["limits.max_minutes"].declared) == (None, "null")
-    assert sum(item.differs for item in found.values()) == 1
-
-
-def test_settings_of_a_run_without_documents(tmp_path: Path) -> None:
-    found = form.run_settings(read_run(tmp_path))
-    assert all(item.declared is None and item.effective is None for item in found)
-
-
 @pytest.mark.parametrize("value", [0.001, 0.0010000001, 1.0, 1e-06, 1.5e-7, 1e22, 0.1 + 0.2, -2.5e-10])
 def test_a_number_is_shown_as_yaml_writes_it_with_every_digit(value: float) -> None:
     text = form.format_yaml(value)
     assert yaml.safe_dump(value) == f"{text}\n...\n"
     assert yaml.safe_load(text) == value
+
+
+def test_every_shipped_configuration_and_its_smoke_test_are_valid() -> None:
+    found = configs.sources()
+    assert found[0].key == "demo.yaml"
+    assert not [source for source in found if source.path.name.startswith("smoke_")]
+    smokes = map(configs.make_smoke_config, map(configs.read, found))
+    started = [configs.quick_smoke(), *map(configs.read, found), *smokes]
+    full = map(form.fill_defaults, started)
+    assert [problem for config in full for problem in check_value(form.KIND, config, file="config.yaml")] == []
+    assert configs.quick_smoke()["mode"] == "smoke"
+
+
+def test_models_and_datasets_in_a_folder_and_its_subfolders_are_found(tmp_path: Path) -> None:
+    for name in ("a.gguf", "m/b/config.json", "m/b/x.safetensors", "m/c/config.json", ".d/config.json", "m/rows.JSONL"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    uploads = tmp_path / ".launch" / "rows"
+    uploads.mkdir(parents=True)
+    (uploads / "up.txt").write_text("")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    assert configs.local_models(tmp_path) == ["a.gguf", "m/b"]
+    assert configs.local_datasets(tmp_path, uploads) == ["m/rows.JSONL", ".launch/rows/up.txt"]
+    assert configs.local_models(tmp_path / "nowhere") == []

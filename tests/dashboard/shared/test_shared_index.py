@@ -132,20 +132,6 @@ def test_a_page_sees_what_it_has_just_written(slow: Slow) -> None:
     assert {run.path.name for run in shared.runs} == {"run", "second"}
 
 
-def test_polling_rests_after_each_refresh(slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
-    slow.go_on.set()
-    shared = SharedIndex(slow)
-    shared.load(LONG)
-    for _ in range(5):
-        shared.poll()
-    assert slow.refreshes == 1
-    monkeypatch.setattr("dashboard.shared.shared_index.POLL_SECONDS", 0.0)
-    monkeypatch.setattr(slow, "look_seconds", 0.0)
-    shared.poll()
-    shared.load(LONG)
-    assert slow.refreshes > 1
-
-
 def test_an_error_reaches_the_page_and_the_next_request_tries_again(
     slow: Slow, monkeypatch: pytest.MonkeyPatch
 ) -> None:

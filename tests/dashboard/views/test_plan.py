@@ -1,19 +1,35 @@
-"""The plan page: waiting, running, failed, answered, hostile answers; the form that advice and links fill."""
+"""The plan page: waiting, running, failed, answered, hostile answers; its form, figure and sentences."""
 
 from __future__ import annotations
 
+import doctest
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from pages import Open, labels, press, said
-from plan_answers import GIB, grid_document, place, plan_document, put_answer, too_large, where_document
+from plan_answers import (
+    GIB,
+    band,
+    grid_document,
+    part,
+    place,
+    plan_document,
+    program,
+    put_answer,
+    too_large,
+    where_document,
+)
 from streamlit.testing.v1 import AppTest
 
 from dashboard.shared import configs, form, state
+from dashboard.shared.charts import theme
+from dashboard.shared.charts.plan import memory
+from dashboard.shared.charts.theme import DARK, LIGHT, Palette, label
 from dashboard.shared.parts import plan_answer
 from dashboard.shared.parts.plan_answer import PlanQuestion
+from dashboard.shared.tables import planned
 from launch.tasks import Task, TaskResult
 
 COMPILED = ("--on", "kaggle-tpu-v5e-8")
@@ -38,13 +54,6 @@ def sizes(app: AppTest) -> Any:
     return next(one.value for one in app.dataframe if one.value.index.name == "Microbatch")
 
 
-def test_nothing_is_planned_while_the_page_is_drawn(opened: Open, root: Path) -> None:
-    app = opened(state.PLAN, source="tiny.yaml")
-    assert [one.label for one in app.get("status")] == ["Estimating for kaggle-tpu-v5e-8"]
-    assert figures(app) == 0
-    assert not (root / ".launch").exists()
-
-
 def test_each_answer_is_drawn_when_it_arrives(opened: Open, root: Path) -> None:
     put_answer(root, tiny(), QUICK, grid_document() | {"method": "closed_form"})
     app = opened(state.PLAN, source="tiny.yaml")
@@ -53,7 +62,8 @@ def test_each_answer_is_drawn_when_it_arrives(opened: Open, root: Path) -> None:
         app
     )
     assert "Memory on 8 × TPU v5 lite ± 3 %, estimated by formula." in said(app)
-    assert (figures(app), len(app.dataframe)) == (2, 1)
+    assert (figures(app), len(app.dataframe)) == (1, 1)
+    assert '<td class="tp-word">compile</td>' in said(app)
     put_answer(root, tiny(), WHERE, where_document())
     put_answer(root, tiny(), COMPILED, plan_document())
     app.run()
@@ -97,15 +107,6 @@ def test_a_failure_shows_the_problems_of_the_program_only(opened: Open, root: Pa
     assert "Unable to load CUDA" in plan_answer.failure_text(LIBRARIES), "without a problem of ours, all of it is shown"
 
 
-def test_progress_is_the_last_line_of_the_program_itself() -> None:
-    assert plan_answer.progress_line(LIBRARIES) == ""
-    assert plan_answer.progress_line(f"t4: compiling train\n{LIBRARIES}") == "t4: compiling train"
-    assert (
-        plan_answer.progress_line("my-4060ti: reading the rows\n  learning/libtpu.cc:370\n")
-        == "my-4060ti: reading the rows"
-    )
-
-
 def test_a_running_plan_shows_its_progress_and_can_be_cancelled(
     opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,7 +126,7 @@ def test_questions_start_one_by_one_and_none_after_a_failure() -> None:
     wanted = (quick, where, compiled)
 
     def following(*states: Any) -> PlanQuestion | None:
-        return plan_answer._next_question(wanted, dict(zip((("q",), ("w",), ("c",)), states, strict=True)))
+        return plan_answer.next_question(dict(zip(wanted, states, strict=True)))
 
     assert following("none", "none", "none") == quick
     assert following("answered", "none", "none") == where
@@ -247,14 +248,6 @@ def test_launch_and_plan_open_each_other_with_the_same_configuration(opened: Ope
     assert app.query_params["set"] == "limits.steps=7"
 
 
-def test_a_link_shows_the_same_configuration_and_machine(opened: Open, root: Path) -> None:
-    changed = form.edit(tiny(), {("limits", "steps"): 7, ("optimizer", "learning_rate"): 0.5})
-    put_answer(root, changed, ("--on", "t4", "--grid", "--quick"), too_large())
-    settings = ["limits.steps=7", "optimizer.learning_rate=0.5", "no.such=1", "seed=many", "batch"]
-    app = opened(state.PLAN, source="tiny.yaml", on="t4", set=settings)
-    assert "Does not fit on" in said(app)
-
-
 def test_an_invalid_configuration_is_not_planned(opened: Open) -> None:
     app = opened(state.PLAN, source="tiny.yaml", set="batch.microbatch_size=-3")
     assert "-3 is below 1." in said(app)
@@ -269,3 +262,54 @@ def test_a_viewer_starts_no_plan(opened: Open, root: Path, monkeypatch: pytest.M
     put_answer(root, tiny(), QUICK, grid_document())
     assert not {"Plan again", "Estimate"} & set(labels(app.run()))
     assert not app.get("status")
+
+
+def memory_of(plan: dict[str, Any], colours: Palette = LIGHT, **more: float) -> Any:
+    return memory(planned.memory_parts(plan), colours, **more)
+
+
+def lines(figure: Any) -> dict[str, float]:
+    return {line.name: line.x0 for line in figure.layout.shapes}
+
+
+def test_examples_of_units() -> None:
+    assert doctest.testmod(theme).failed == 0
+
+
+@pytest.mark.parametrize("colours", [LIGHT, DARK], ids=["light", "dark"])
+def test_parts_are_stacked_in_the_bar_of_their_program(colours: Palette) -> None:
+    figure = memory_of(plan_document(programs=[program("train", "tight", [part("params", 4), part("x", 2)])]), colours)
+    assert {bar.name: (list(bar.x), list(bar.y)) for bar in figure.data} == {
+        "parameters": ([4.0], ["Train step<br>! 6.00 GiB"]),
+        "other": ([2.0], ["Train step<br>! 6.00 GiB"]),
+    }
+    assert figure.data[0].marker.color == colours.parts["parameters"]
+    assert lines(figure) == {"usable 15.75 GiB": pytest.approx(15.75)}
+    assert figure.layout.xaxis.range[1] > 15.75
+
+
+def test_a_limit_far_off_is_not_drawn() -> None:
+    figure = memory_of(plan_document(programs=[program("train", "fits", [part("params", 0.01)])]))
+    assert lines(figure) == {}
+    assert figure.layout.xaxis.title.text == "MiB per device"
+
+
+def test_a_plan_of_an_earlier_version_has_one_program_and_an_observed_peak_a_line() -> None:
+    plan = {"need_bytes": 4 * GIB, "available_bytes": 8 * GIB, "verdict": "fits", "parts": [part("x", 4)]}
+    assert {one.program for one in planned.memory_parts(plan)} == {"Train step"}
+    assert lines(memory_of(plan, observed=5.0 * GIB)) == {"usable 8.00 GiB": 8, "observed 5.00 GiB": 5}
+
+
+def test_labels_have_no_markup() -> None:
+    assert label('<a href="https://x">y</a> & z') == '&lt;a href="https://x"&gt;y&lt;/a&gt; &amp; z'
+    hostile = program("<b>x</b>", "fits", [part("<i>", 1, "<a href=x>")])
+    text = memory_of(plan_document(programs=[hostile])).to_json()
+    assert "<b>" not in text.lower()
+    assert "<a" not in text
+
+
+@pytest.mark.parametrize(
+    "bad", [None, 7, band(3, 2, 1), band(-1, 0, 1), {"low": 1}, {"low": 1, "likely": 2, "high": 1e99}]
+)
+def test_an_impossible_estimate_is_none(bad: object) -> None:
+    assert planned.get_band({"seconds": bad}, "seconds") is None

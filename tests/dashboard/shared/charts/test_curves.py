@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any
 
@@ -19,7 +18,6 @@ from dashboard.shared.charts.curves import (
     curves_csv,
     draw,
     line_with_parents,
-    mean_band,
     smooth,
     thin,
 )
@@ -72,23 +70,6 @@ def test_smoothing_keeps_the_measured_curve_and_leaves_the_learning_rate_alone()
     assert [trace.opacity for trace in curves(chart, "y2")] == [1]
 
 
-@pytest.mark.parametrize(("scale", "median"), [("log", 1e-2), ("linear", 0.05)])
-def test_smoothing_on_a_logarithmic_axis_averages_logarithms(scale: str, median: float) -> None:
-    losses = np.where(np.arange(400) % 2, 1e-3, 1e-1)
-    chart = chart_of(RunLine(name="a", series=series(400, loss=losses)), smoothing=0.9, loss=scale)
-    assert np.median(curves(chart)[1].y) == pytest.approx(median, rel=0.3)
-
-
-def test_a_long_series_is_thinned_and_keeps_its_spikes() -> None:
-    loss = np.ones(1_000_000)
-    loss[[10, 500_000, 999_000]] = [9, 8, 7]
-    chart = chart_of(RunLine(name="a", series=series(1_000_000, loss=loss)))
-    (curve,) = curves(chart)
-    assert {7, 8, 9} <= set(curve.y)
-    assert len(curve.y) <= POINTS + 2
-    assert "of 1,000,000 points drawn" in chart.remark
-
-
 @pytest.mark.parametrize(("runs", "rows"), [(1, 1_000_000), (10, 5_000), (20, 20_000)])
 def test_a_page_of_curves_is_small(runs: int, rows: int) -> None:
     names = ("loss", "learning_rate", "grad_norm", "tokens_per_second", "device_memory_bytes")
@@ -105,18 +86,6 @@ def test_the_x_axis_has_a_fitting_unit(x: str, unit: str, last: float) -> None:
     chart = chart_of(RunLine(name="a", series=series(600, loss=np.ones(600))), x=x)
     assert chart.figure.layout.xaxis.title.text == unit
     assert curves(chart)[0].x[-1] == pytest.approx(last, rel=1e-3)
-
-
-def test_a_few_steps_have_one_tick_each() -> None:
-    line = RunLine(name="a", series=series(2, loss=np.array([2.0, 1.0])))
-    assert chart_of(line).figure.layout.xaxis.dtick == 1
-    assert chart_of(line, x="seconds").figure.layout.xaxis.dtick is None
-
-
-def test_memory_is_drawn_in_binary_units() -> None:
-    chart = chart_of(RunLine(name="a", series=series(3, device_memory_bytes=np.full(3, 3 * 2**30))))
-    assert chart.titles == ("Device memory (GiB)",)
-    assert values(curves(chart)[0].y) == [3, 3, 3]
 
 
 def test_a_logarithmic_axis_leaves_out_values_that_are_not_positive() -> None:
@@ -145,41 +114,12 @@ def test_the_loss_axis_is_logarithmic_if_a_loss_falls_fiftyfold(losses: tuple[fl
     assert chart_of(line, loss="linear").figure.layout.yaxis.type == "linear"
 
 
-def test_a_contradictory_run_is_grey_and_neither_averaged_nor_decides_the_axis() -> None:
+def test_a_contradictory_run_is_grey_and_does_not_decide_the_axis() -> None:
     sound, forged = series(2, loss=np.array([2.0, 1.0])), series(2, loss=np.array([2.0, 1e-6]))
-    lines = [RunLine(name=name, series=sound, group="k") for name in "ab"]
-    doubtful = RunLine(name="forged", series=forged, group="k", is_doubtful=True)
-    chart = chart_of(*lines, doubtful)
+    doubtful = RunLine(name="forged", series=forged, is_doubtful=True)
+    chart = chart_of(RunLine(name="a", series=sound), doubtful)
     assert chart.figure.layout.yaxis.type == "linear"
     assert (legend(chart)["forged"].dash, legend(chart)["forged"].color) == (DOUBTFUL_DASH, LIGHT.quiet)
-    assert "mean of 2 seeds of a" in legend(chart)
-    assert "mean" not in " ".join(legend(chart_of(lines[0], doubtful)))
-
-
-def test_mean_and_band_are_computed_at_the_steps_of_all_seeds() -> None:
-    # At step 2 the losses are 1 and 3: mean 2, standard deviation √2; of their logarithms 0 and ln 3: e^(½ ln 3) = √3.
-    steps, places = np.array([1.0, 2.0]), np.array([10.0, 20.0])
-    members = [(steps, places, np.array([5.0, 1.0])), (steps[1:], places[1:] + 2, np.array([3.0]))]
-    (plain,) = mean_band(members, log=False).to_dict("records")
-    assert plain == {"x": 21, "low": pytest.approx(2 - 2**0.5), "mean": 2, "high": pytest.approx(2 + 2**0.5)}
-    (log,) = mean_band(members, log=True).to_dict("records")
-    spread = np.exp(np.log(3) / 2**0.5)
-    assert (log["low"], log["mean"], log["high"]) == pytest.approx((3**0.5 / spread, 3**0.5, 3**0.5 * spread))
-    assert mean_band([members[1], (steps[:1], places[:1], np.array([4.0]))], log=False).empty
-
-
-def test_seeds_are_faint_behind_their_mean() -> None:
-    lines = [
-        RunLine(name=name, series=series(10, loss=np.full(10, loss)), group="k")
-        for name, loss in (("a", 1.0), ("b", 3.0))
-    ]
-    chart = chart_of(*lines, RunLine(name="other", series=series(10, loss=np.ones(10)), group="another"))
-    mean, low, high, *members, other = curves(chart)
-    assert (mean.y[0], low.y[0], high.y[0]) == pytest.approx((2, 2 - 2**0.5, 2 + 2**0.5))
-    assert high.fill == "tonexty"
-    assert [trace.opacity for trace in (*members, other)] == [0.4, 0.4, 1]
-    assert list(legend(chart)) == ["a", "b", "other", "mean of 2 seeds of a"]
-    assert "over seeds" in chart.remark
 
 
 def test_values_that_cannot_be_drawn_are_gaps_and_counted() -> None:
@@ -201,18 +141,9 @@ def test_clipping_leaves_out_outliers_and_counts_them() -> None:
     assert chart.remark == "2 points are outside the axis range."
 
 
-def test_values_that_hardly_differ_have_a_wider_axis() -> None:
-    rate = np.linspace(0.001, 0.0009999993, 50)
-    chart = chart_of(RunLine(name="a", series=series(50, loss=np.linspace(5, 1, 50), learning_rate=rate)))
-    assert chart.figure.layout.yaxis.range is None
-    assert chart.figure.layout.yaxis2.range == pytest.approx((0.00099, 0.00101))
-    assert chart.remark == ""
-
-
 def test_zooming_draws_the_rows_between_with_a_neighbour_on_each_side() -> None:
     read = series(100, loss=np.linspace(100, 1, 100))
-    mark = Mark(at={"step": 90.0, "tokens_seen": 90.0, "seconds": 9.0}, text="exact match", score=0.5)
-    chart = chart_of(RunLine(name="a", series=read, scores=(mark,)), zoom=(20.0, 30.0))
+    chart = chart_of(RunLine(name="a", series=read), zoom=(20.0, 30.0))
     (curve,) = curves(chart)
     assert (curve.x[0], curve.x[-1]) == (19, 31)
     assert chart.figure.layout.xaxis.range == pytest.approx((19.9, 30.1))
@@ -223,21 +154,11 @@ def test_a_resumed_run_shows_where_and_what_came_before_with_a_dash() -> None:
     before, after = series(10, loss=np.full(10, 4.0)), series(10, loss=np.full(10, 2.0))
     after.columns["step"] += 10
     mark = Mark(at={"step": 11, "tokens_seen": 11 * 2048, "seconds": 5}, text="resumed after step 10")
-    score = Mark(at={"step": 20, "tokens_seen": 20 * 2048, "seconds": 9}, text="exact match", score=0.75)
-    chart = chart_of(RunLine(name="a", series=after, earlier=before, resumed=(mark,), scores=(score,)))
-    earlier, own, point = curves(chart)
+    chart = chart_of(RunLine(name="a", series=after, earlier=before, resumed=(mark,)))
+    earlier, own = curves(chart)
     assert [(trace.y[0], trace.line.dash) for trace in (earlier, own)] == [(4, "dash"), (2, "solid")]
     assert [shape.x0 for shape in chart.figure.layout.shapes] == [11]
     assert chart.figure.layout.annotations[-1].text == "resumed after step 10"
-    assert (list(point.x), list(point.y)) == ([20], [2])
-    assert "exact match 75.0 %" in point.hovertemplate
-    assert chart.titles == ("Loss (nats per supervised token); ◆ exact match",)
-
-
-def test_a_score_without_a_loss_at_its_step_is_left_out() -> None:
-    marks = tuple(Mark(at={"step": step}, text="exact match", score=0.5) for step in (1, 2))
-    chart = chart_of(RunLine(name="a", series=series(2, loss=np.array([np.nan, 2.0])), scores=marks))
-    assert [list(trace.x) for trace in curves(chart) if trace.mode == "markers"] == [[2]]
 
 
 def test_losses_of_evaluations_are_dotted_points() -> None:
@@ -262,16 +183,11 @@ def test_more_runs_than_colours_differ_in_their_dashes() -> None:
 
 @pytest.mark.parametrize("name", ["<i>", '<a href="javascript:alert(1)">x</a>'])
 def test_names_are_escaped_wherever_plotly_reads_html(name: str) -> None:
-    mark = Mark(at={"step": 1, "tokens_seen": 1, "seconds": 1}, text=name, score=0.5)
-    line = RunLine(name=name, series=series(5, loss=np.ones(5)), scores=(mark,), resumed=(mark,))
+    mark = Mark(at={"step": 1, "tokens_seen": 1, "seconds": 1}, text=name)
+    line = RunLine(name=name, series=series(5, loss=np.ones(5)), resumed=(mark,))
     other = RunLine(name=f"{name} 2", series=series(5, loss=np.ones(5)))
     for chart in (chart_of(line), chart_of(line, other)):
         assert name not in chart.figure.to_json().encode().decode("unicode_escape")
-
-
-def test_a_run_without_rows_is_an_empty_chart() -> None:
-    chart = chart_of(RunLine(name="a", series=series(0)), smoothing=0.5, clip=True, loss="log")
-    assert (chart.titles, curves(chart), chart.remark) == ((), [], "")
 
 
 def test_the_loss_of_another_objective_is_not_called_one_of_supervised_tokens() -> None:
@@ -295,6 +211,10 @@ def test_the_csv_has_every_row_and_digit_and_no_formula() -> None:
     assert all(",16911433728," in row for row in rows)
 
 
+def test_thinning_keeps_the_extremes_of_each_bucket() -> None:
+    assert thin(np.array([3, 1, 2, 9, 2, 2]), 4).tolist() == [0, 1, 3, 4, 5]
+
+
 @pytest.mark.parametrize("size", [4001, 10_007, 1_000_000])
 def test_thinning_keeps_spikes_of_one_step(size: int) -> None:
     noise = np.random.default_rng(0).normal(size=size)
@@ -305,17 +225,6 @@ def test_thinning_keeps_spikes_of_one_step(size: int) -> None:
     assert len(indices) <= POINTS + 2
     assert np.all(np.diff(indices) > 0)
     assert (indices[0], indices[-1]) == (0, size - 1)
-
-
-def test_thinning_keeps_the_extremes_of_each_bucket() -> None:
-    assert thin(np.array([3, 1, 2, 9, 2, 2]), 4).tolist() == [0, 1, 3, 4, 5]
-    noise = np.random.default_rng(1).normal(size=1003)
-    edges = np.linspace(0, len(noise), 51).astype(int)
-    wanted = {0, len(noise) - 1}
-    for start, end in itertools.pairwise(edges):
-        part = noise[start:end]
-        wanted |= {start + int(part.argmin()), start + int(part.argmax())}
-    assert thin(noise, 100).tolist() == sorted(wanted)
 
 
 def test_thinning_keeps_gaps_and_short_series() -> None:
@@ -354,33 +263,25 @@ def child_of(parent: str, step: int) -> dict[str, Any]:
     return {"parent": {"run_id": parent, "step": step}}
 
 
-def test_a_run_without_parents_is_drawn_as_it_is() -> None:
-    rows = rows_of(1, 5)
-    line, missing = line_with_parents("a", RecordedRun({"parent": None}, None, rows), lambda name: None)
-    assert (line, missing) == (RunLine(name="a", series=rows), None)
-
-
 def test_parents_end_where_they_were_resumed_and_time_goes_on() -> None:
     runs = {
-        "first": RecordedRun({"parent": None}, None, rows_of(1, 10)),
-        "second": RecordedRun(child_of("first", 6), None, rows_of(7, 12)),
-        "empty": RecordedRun(child_of("second", 10), None, rows_of(1, 0)),
+        "first": RecordedRun({"parent": None}, rows_of(1, 10)),
+        "second": RecordedRun(child_of("first", 6), rows_of(7, 12)),
+        "empty": RecordedRun(child_of("second", 10), rows_of(1, 0)),
     }
-    summary = {"checkpoint": {"step": 14}, "metrics": {"exact_match": {"value": 0.5}}}
     for parent in ("second", "empty"):
-        line, _ = line_with_parents("third", RecordedRun(child_of(parent, 10), summary, rows_of(11, 14)), runs.get)
+        line, _ = line_with_parents("third", RecordedRun(child_of(parent, 10), rows_of(11, 14)), runs.get)
         assert line.earlier is not None
         assert line.earlier.columns["step"].tolist() == [*range(1, 11)]
         assert line.earlier.columns["seconds"].tolist() == [0, 1, 2, 3, 4, 5, 5, 6, 7, 8]
         assert line.series.columns["seconds"].tolist() == [8, 9, 10, 11]
         assert [mark.text for mark in line.resumed] == ["resumed after step 6", "resumed after step 10"]
-        assert [(mark.at["step"], mark.at["tokens_seen"], mark.score) for mark in line.scores] == [(14, 1400, 0.5)]
 
 
 def test_a_missing_parent_is_named_and_a_circle_ends() -> None:
-    line, missing = line_with_parents("a", RecordedRun(child_of("gone", 10), None, rows_of(11, 14)), lambda name: None)
+    line, missing = line_with_parents("a", RecordedRun(child_of("gone", 10), rows_of(11, 14)), lambda name: None)
     assert (missing, line.earlier, len(line.resumed)) == ("gone", None, 1)
-    runs = {name: RecordedRun(child_of(other, 3), None, rows_of(1, 4)) for name, other in ("ab", "ba")}
-    line, _ = line_with_parents("c", RecordedRun(child_of("a", 3), None, rows_of(4, 6)), runs.get)
+    runs = {name: RecordedRun(child_of(other, 3), rows_of(1, 4)) for name, other in ("ab", "ba")}
+    line, _ = line_with_parents("c", RecordedRun(child_of("a", 3), rows_of(4, 6)), runs.get)
     assert line.earlier is not None
     assert line.earlier.rows == 6

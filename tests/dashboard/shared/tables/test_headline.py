@@ -107,30 +107,17 @@ def test_the_plan_beside_what_was_observed(peak: int, remark: str) -> None:
         "devices": {"platform": "gpu", "kind": "T4", "count": 2},
         "result": {"peak_memory_bytes": peak, "stopped_because": "All steps were done."},
     }
-    device, memory, fits = headline.forecasts(plan, manifest)
+    device, memory, fits = headline.compare_with_plan(plan, manifest)
     assert device == ("Device", "2 × T4", "2 × T4", "")
     assert memory[3] == remark
     assert fits[2] == "All steps were done."
-    assert headline.forecasts(None, manifest) == []
-
-
-def test_missing_values_of_a_plan_differ_from_nothing() -> None:
-    device, memory, _ = headline.forecasts({"error_fraction": 0.2}, {"devices": {"kind": "T4", "count": 1}})
-    assert device == ("Device", "–", "1 × T4", "")
-    assert memory[1] == "–"
+    assert headline.compare_with_plan(None, manifest) == []
 
 
 def test_the_memory_of_a_whole_process_is_not_compared_with_arrays() -> None:
     plan = {"need_bytes": 18 * MIB, "error_fraction": 0.2, "verdict": "fits"}
-    memory = headline.forecasts(plan, {"devices": {"platform": "cpu"}, "result": {"peak_memory_bytes": 512 * MIB}})[1]
+    memory = headline.compare_with_plan(
+        plan, {"devices": {"platform": "cpu"}, "result": {"peak_memory_bytes": 512 * MIB}}
+    )[1]
     remark = "Not compared, because the process includes Python and all libraries."
     assert memory == ("Peak memory", "–", "512.0 MiB, whole process", remark)
-
-
-@pytest.mark.parametrize(("seconds", "where"), [(150.0, "within"), (300.0, "outside")])
-def test_the_planned_step_time_beside_the_mean_one(seconds: float, where: str) -> None:
-    plan = {"time": {"step_seconds": {"low": 0.5, "likely": 1.0, "high": 2.0}}}
-    manifest = {"result": {"train_seconds": seconds}, "training": {"steps_done": 100}}
-    step = next(row for row in headline.forecasts(plan, manifest) if row[0] == "Step time")
-    assert step[1:3] == ("1.0 s (0.5 s to 2.0 s)", f"{seconds / 100:.1f} s")
-    assert step[3] == f"{seconds / 100:.2f} × the likely time, {where} the planned range."

@@ -1,4 +1,4 @@
-"""Runs side by side: verdicts, curves, figures, settings, flipped items and their CSV."""
+"""Runs side by side: the box of runs, verdicts, curves, figures, settings, flipped items and their CSV."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from streamlit.testing.v1 import AppTest
 from synthetic import write_run
 
 from dashboard.shared import reading, state
+from dashboard.shared.parts import run_box
+from dashboard.shared.state import COMPARE, PACKAGE
+from dashboard.shared.words import csv_text
 from dashboard.views.compare import side_by_side
 from evidence.compare.scores import Comparison, PairVerdict, compare_runs, judge_pairs
 from evidence.layout import MANIFEST
@@ -138,21 +141,6 @@ def test_twenty_runs_have_statistics_and_are_not_read_again_at_each_click(
     assert app.multiselect[0].value == []
 
 
-def test_the_button_of_the_runs_counts_them_and_missing_ones_are_named(
-    opened: Open, root: Path, sweep: list[str]
-) -> None:
-    def shown(app: AppTest) -> str:
-        return next(block.proto.popover.label for block in app.get("popover"))
-
-    assert shown(opened(state.COMPARE)) == "Choose runs"
-    app = opened(state.COMPARE, runs=[*sweep[:3], "gone"])
-    assert shown(app) == "Runs: 3"
-    assert f"There is no run gone in {root}." in said(app)
-    assert not app.get("popover")[0].get("html")
-    app.multiselect(key="runs").set_value(sweep[:2]).run()
-    assert shown(app) == "Runs: 2"
-
-
 def test_every_table_can_be_downloaded_as_csv_without_formulas(opened: Open, root: Path, sweep: list[str]) -> None:
     def offered(**address: str | list[str]) -> list[str]:
         return [button.proto.label for button in opened(state.COMPARE, **address).get("download_button")]
@@ -160,10 +148,10 @@ def test_every_table_can_be_downloaded_as_csv_without_formulas(opened: Open, roo
     assert offered(runs=sweep[:3])[:4] == ["Figures", "Settings", "Differences in score", "Flipped items"]
     assert "Figures" not in offered(runs=sweep[:3], part="Scatter")
     frame = side_by_side.settings_frame(compare(*(root / name for name in sweep[:3]))).reset_index()
-    head, *rows = csv.reader(io.StringIO(side_by_side.format_csv(frame)))
+    head, *rows = csv.reader(io.StringIO(csv_text(frame)))
     assert head == list(frame.columns) == ["Kind", "Setting", *sweep[:3]]
     assert rows == frame.values.tolist()
-    assert side_by_side.format_csv(pd.DataFrame({"a": ["=1+1"], "b": [float("nan")]})) == "a,b\n'=1+1,\n"
+    assert csv_text(pd.DataFrame({"a": ["=1+1"], "b": [float("nan")]})) == "a,b\n'=1+1,\n"
 
 
 def test_runs_of_another_tool_are_shown_with_their_sources(opened: Open, root: Path) -> None:
@@ -173,7 +161,7 @@ def test_runs_of_another_tool_are_shown_with_their_sources(opened: Open, root: P
     text = said(app)
     assert "Imported from other tools: theirs. Their figures and scores are shown as the files state them" in text
     assert frames(app)["Figures of the"].loc["last loss", "theirs"] == "1.7000"
-    assert "No setting differs. " in text
+    assert "No setting differs." in text
     assert "theirs: Read from eval_results.json, lines 20 to 25." in text
     assert "theirs is imported from another tool and has not been scored." in text
     assert "eval_results.json at /checkpoints/0/accuracy (line 7)" in text
@@ -224,14 +212,36 @@ def test_both_outputs_to_the_selected_item_are_shown_whole_and_broken_items_come
         ]  # fmt: skip
 
 
-def test_runs_without_documents_are_compared(opened: Open, root: Path) -> None:
-    for name in ("one", "other"):
-        (root / name).mkdir(parents=True)
-        (root / name / MANIFEST).write_text("{}")
-    assert "No run here has metrics." in said(opened(state.COMPARE, runs=["one", "other"], equal="true"))
+@pytest.fixture
+def many(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_box, "LISTED", 3)
+    monkeypatch.setattr(run_box, "OFFERED", 2)
+    for number in range(4):
+        write_run(root, f"run-{number}", seed=number)
 
 
-def test_compare_needs_two_runs(opened: Open, root: Path) -> None:
-    assert "No runs yet. Start two; a smoke run takes seconds." in said(opened(state.COMPARE))
-    write_run(root, "only")
-    assert "Start another run; a smoke run takes seconds." in said(opened(state.COMPARE))
+def test_a_link_to_some_runs_says_which_are_gone(opened: Open, root: Path) -> None:
+    write_run(root, "alpha")
+    write_run(root, "beta", seed=1)
+    app = opened(COMPARE, runs=["beta", "gone", "alpha"])
+    assert f"There is no run gone in {root}." in said(app)
+    assert app.multiselect[0].value == ["beta", "alpha"]
+
+
+@pytest.mark.usefixtures("many")
+def test_of_many_runs_the_newest_are_listed_and_a_link_names_any(opened: Open) -> None:
+    names = ["run-0", "run-1", "run-2", "run-3"]
+    app = opened(PACKAGE, runs=names)
+    box = app.multiselect[0]
+    assert len(box.options) == 2
+    assert box.placeholder == "the newest 2 are listed; type the whole name of another"
+    assert box.value == names
+    assert "There is no run" not in said(app)
+
+
+@pytest.mark.usefixtures("many")
+def test_a_name_that_no_run_has_is_said_and_left_out(opened: Open, root: Path) -> None:
+    app = opened(COMPARE, runs=["run-0", "../run-1", "run-3"])
+    assert f"There is no run ../run-1 in {root}." in said(app)
+    assert "run-0" in said(app)
+    assert not app.exception

@@ -10,12 +10,10 @@ import yaml
 from pages import Open, labels, press, said
 from synthetic import write_run
 
-from dashboard.shared import configs, state
-from dashboard.shared.parts.course import START, TAB
+from dashboard.shared import state
+from dashboard.shared.parts.progress import START, TAB
 from dashboard.views.compare import smoke
-from evidence.compare.scores import compare_runs
 from evidence.compare.smoke import FigureValue, SmokeFigure
-from evidence.run import read_run
 from launch import queue
 from launch.jobs import jobs
 
@@ -73,22 +71,6 @@ def test_differences_from_the_prediction(band, expected, full, more, difference)
     assert smoke.describe_difference(figure) == difference
 
 
-def test_the_configuration_of_both_runs_is_listed(tmp_path: Path) -> None:
-    short = write_run(tmp_path, "s", mode="smoke", steps=2, items=0, manifest={"model": {"parameters": 169_728}})
-    check = compare_runs([read_run(short), read_run(write_run(tmp_path, "f"))]).smoke
-    assert check is not None
-    rows = {name: values for name, *values in smoke.answer_rows(check)}
-    same, of_smoke, of_full = rows["Model"]
-    assert same == "≠ different"
-    assert of_smoke.endswith(", parameters 169,728")
-    assert of_smoke != of_full
-    assert rows["Shape of a step"][1] == "microbatch size 8, sequence length 256, remat layer"
-    # A different length is no difference of the configuration, but it is shown.
-    assert rows["Settings apart from model, rows, batch and length"] == [
-        "✓ same", "evaluation.eval_set = None, limits.steps = 2", "evaluation.eval_set = own-items, limits.steps = 20",
-    ]  # fmt: skip
-
-
 def test_a_full_run_without_a_smoke_run_can_start_one(
     opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,34 +96,3 @@ def test_the_tab_is_one_click_from_both_runs(opened: Open, root: Path) -> None:
     app = press(app, TAB)
     assert (app.query_params["full"], app.query_params["smoke"]) == ("long", "short")
     assert [box.value for box in app.selectbox] == ["long", "short"]
-
-
-@pytest.mark.parametrize("selected", [["long"], ["short"], ["long", "short"]])
-def test_the_tab_is_one_click_from_the_list_of_runs(opened: Open, root: Path, selected: list[str]) -> None:
-    write_run(root, "newer", steps=300, seed=1)
-    write_run(root, "short", steps=2, mode="smoke")
-    write_run(root, "long", steps=200)
-    app = opened(state.RUNS)
-    app.session_state["selected runs"] = selected
-    app.session_state["rows and number of the grid"] = ([], 1)  # A new grid takes over the selection.
-    app = press(app.run(), "smoke_selected")
-    assert app.query_params["part"] in (TAB, [TAB])
-    full, short = (box.value for box in app.selectbox)
-    assert short == "short"
-    assert full == "long" or selected == ["short"]
-
-
-def test_a_root_without_a_full_run(opened: Open, root: Path) -> None:
-    write_run(root, "one", steps=2, mode="smoke")
-    write_run(root, "two", steps=2, mode="smoke", seed=1)
-    assert "No full run yet" in said(opened(state.COMPARE, part=TAB))
-
-
-def test_the_smoke_run_of_a_configuration_has_its_model() -> None:
-    config = configs.make_smoke_config(
-        {"name": "gemma", "model": {"name": "google/gemma-2b"}, "limits": {"steps": 500}}
-    )
-    assert (config["name"], config["mode"], config["limits"]["steps"]) == ("gemma-smoke", "smoke", 2)
-    assert config["model"]["name"] == "google/gemma-2b"
-    assert config["recording"]["log_every_steps"] == 1
-    assert configs.make_smoke_config(config)["name"] == "gemma-smoke"

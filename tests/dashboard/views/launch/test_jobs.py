@@ -10,17 +10,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import yaml
 from pages import Open, labels, press, said
 from queued_jobs import job_in
-from stand_ins import wait_for
 from streamlit.testing.v1 import AppTest
 from synthetic import write_run
 
 from dashboard.shared import state
 from evidence.lock import RunLock
-from launch import queue
-from launch.jobs import jobs, mark_ended
+from launch.jobs import jobs
 
 
 def keys(app: AppTest) -> list[str]:
@@ -44,26 +41,6 @@ def test_a_job_of_another_user_is_only_started_by_the_reader(opened: Open, root:
     assert "You did not queue it on this machine, so it is not started; Retry starts it." in said(app)
     assert "The queue is not running" not in said(app)
     assert {"Retry"} == {"Retry", "Continue the queue", "Stop", "Remove"} & set(labels(app))
-
-
-def test_a_job_that_was_stopped_before_it_started_did_not_fail(opened: Open, root: Path) -> None:
-    job = job_in(root)
-    (job.folder / "cancelled").write_text("")
-    mark_ended(job.folder, 130)
-    assert "· Stopped by you before it started<" in said(opened(state.LAUNCH))
-    text = said(opened(state.RUN, run="a-run"))
-    assert "Stopped by you before it started.</p>" in text
-    assert "failed" not in text
-    assert "exit code" not in text
-
-
-def test_a_killed_job_can_be_started_with_half_the_microbatch(opened: Open, root: Path) -> None:
-    batch = {"microbatch_size": 8, "accumulation_steps": 2}
-    write_run(root, "alpha", status="running", config={"batch": batch})
-    job = job_in(root, run="alpha", exit_code=-9)
-    app = press(opened(state.LAUNCH), f"halve {job.job_id}")
-    assert app.query_params["source"] == "same as alpha"
-    assert yaml.safe_load(app.code[-1].value)["batch"] == {"microbatch_size": 4, "accumulation_steps": 4}
 
 
 def test_a_stopped_queue_can_be_continued(opened: Open, root: Path) -> None:
@@ -93,31 +70,6 @@ def test_a_waiting_job_can_be_moved_and_removed(opened: Open, root: Path) -> Non
     assert "cancelled" in said(app)
 
 
-def test_a_long_queue_is_folded_and_stays_open(opened: Open, root: Path) -> None:
-    queued = [job_in(root, run=f"run-{number}") for number in range(30)]
-    app = opened(state.LAUNCH)
-    assert [key for key in keys(app) if key and key.startswith("remove ")] == [
-        f"remove {job.job_id}" for job in queued[:3]
-    ]
-    assert "More waiting jobs: 27" in [expander.label for expander in app.expander]
-    app = press(opened(state.LAUNCH, later="true"), f"up {queued[3].job_id}")
-    assert [job.run for job in jobs(root)][:4] == ["run-0", "run-1", "run-3", "run-2"]
-    app = press(app, f"remove {queued[29].job_id}")
-    assert "More waiting jobs: 26" in [expander.label for expander in app.expander]
-    assert len([button for button in app.button if button.label == "Remove"]) == 29
-
-
-def test_a_job_that_was_just_started_is_not_called_stuck(opened: Open, root: Path) -> None:
-    app = press(opened(state.LAUNCH), "Start a smoke test now")
-    try:
-        # The page was drawn while the job waited or, on a fast machine, after it had started.
-        assert "The queue is not running" not in said(app)
-    finally:
-        wait_for(lambda: jobs(root)[0].started is not None)
-        queue.kill(jobs(root)[0])
-        wait_for(lambda: not queue.has_worker(root))
-
-
 @contextmanager
 def full_disk() -> Iterator[None]:
     """Let no file grow, as on a full disk."""
@@ -143,7 +95,7 @@ def test_a_button_that_fails_says_why(opened: Open, root: Path, button: str, fai
 
 def test_a_job_is_queued_once_if_no_worker_can_be_started(opened: Open, root: Path) -> None:
     (root / ".launch" / "worker.log").mkdir(parents=True)
-    app = press(opened(state.LAUNCH), "Start a smoke test now")
+    app = press(opened(state.LAUNCH), "Start a smoke run now")
     assert [job.state for job in jobs(root)] == ["waiting"]
     assert "could not be started" not in said(app)
     assert "The queue is not running" in said(app)
@@ -152,7 +104,7 @@ def test_a_job_is_queued_once_if_no_worker_can_be_started(opened: Open, root: Pa
 def test_a_root_that_cannot_hold_jobs_breaks_no_page(opened: Open, root: Path) -> None:
     root.mkdir()
     (root / ".launch").write_text("")
-    text = said(press(opened(state.LAUNCH), "Start a smoke test now"))
+    text = said(press(opened(state.LAUNCH), "Start a smoke run now"))
     assert "The run could not be started: [Errno 20] Not a directory: " in text
     stopped = write_run(root, "alpha", status="interrupted")
     (stopped / "checkpoints" / "10").mkdir(parents=True)
@@ -160,38 +112,9 @@ def test_a_root_that_cannot_hold_jobs_breaks_no_page(opened: Open, root: Path) -
     assert "The run could not be resumed: [Errno 20] Not a directory: " in text
 
 
-def test_a_job_can_be_resumed_if_its_run_has_a_checkpoint(opened: Open, root: Path) -> None:
-    job = job_in(root, run="alpha", exit_code=5)
-    folder = write_run(root, "alpha", status="interrupted")
-    assert "Resume" not in labels(opened(state.LAUNCH))
-    (folder / "checkpoints" / "10").mkdir(parents=True)
-    assert f"resume {job.job_id}" in keys(opened(state.LAUNCH))
-
-
-def test_any_page_reports_once_that_a_job_has_ended(opened: Open, root: Path) -> None:
-    write_run(root, "alpha")
-    first = job_in(root, run="first")
-    job_in(root, run="ended-before", exit_code=0)
-    app = opened(state.RUN, run="alpha")
-    assert [toast.value for toast in app.toast] == []
-    mark_ended(first.folder, 4)
-    assert [toast.value for toast in app.run().toast] == ["first: failed. It ended with an error."]
-    assert [toast.value for toast in app.run().toast] == []
-
-
-def test_any_page_reports_once_that_a_run_started_in_a_terminal_has_ended(opened: Open, root: Path) -> None:
-    write_run(root, "alpha")
-    with RunLock(write_run(root, "beta *1*", status="running")):
-        app = opened(state.RUN, run="alpha")
-        assert [toast.value for toast in app.toast] == []
-    (toast,) = app.run().toast
-    assert toast.value.startswith(r"beta \*1\*: interrupted. ")
-    assert [toast.value for toast in app.run().toast] == []
-
-
 CHANGING = frozenset(
-    ("Start", "Plan", "Retry", "Stop", "Remove", "Start a smoke test now", "Continue the queue", "Build", "Resume")
-) | {"Tags and note", "Archive", "Save", "Halve the microbatch"}
+    ("Start", "Plan", "Retry", "Stop", "Remove", "Start a smoke run now", "Continue the queue", "Build", "Resume")
+) | {"Tags and note", "Archive", "Save"}
 OPERATOR, VIEWER, STRANGER = "ann@example.com", "bob@example.com", "eve@elsewhere.org"
 PAGES = pytest.mark.parametrize(
     "page", [state.RUNS, state.LAUNCH, state.RUN, state.PACKAGE], ids=lambda page: page.title

@@ -20,7 +20,6 @@ from dashboard.shared import configs, form, state
 from dashboard.shared.words import plain
 from evidence.bundle.secrets import strip_invisible
 from launch import tasks
-from schemas.catalog import DATASETS
 from trainproof.cli import app as command
 
 OTHERS = [setting.dotted for setting in form.fields() if setting.path not in form.ESSENTIAL]
@@ -124,17 +123,6 @@ def test_any_configuration_can_be_opened(opened: Open, root: Path, bad: str) -> 
     assert len(app.data_editor[0].value) == len(OTHERS)
 
 
-def test_a_number_out_of_range_is_kept_and_the_allowed_range_is_shown(opened: Open, root: Path) -> None:
-    app = opened(state.LAUNCH, source="tiny.yaml")
-    rate = widget(app, "number_input", "Learning rate")
-    assert not rate.proto.has_max, "the browser would silently drop a larger number"
-    app = widget(rate.set_value(11.0).run(), "number_input", "Steps").set_value(-3).run()
-    assert [widget(app, "number_input", name).value for name in ("Learning rate", "Steps")] == [11.0, -3]
-    assert said(app).count("Expected: a number above 0 and up to 10.</p>") == 2
-    assert said(app).count("Expected: a whole number from 1 to 10000000.</p>") == 2
-    assert "Start" not in labels(app)
-
-
 def test_invisible_characters_are_removed_from_the_command_and_the_configuration(opened: Open, root: Path) -> None:
     stated = yaml.safe_load((configs.SHIPPED / "tiny.yaml").read_text("utf-8"))
     turned = stated | {"name": "\u202egpj.exe", "data": {"dataset": "a\u200b\u2066b"}}
@@ -158,16 +146,6 @@ def test_a_missing_file_prevents_the_start_until_it_exists(opened: Open, root: P
     assert "Start" in labels(app.run())
 
 
-def test_local_models_and_datasets_are_offered(opened: Open, root: Path) -> None:
-    Path("mine.jsonl").write_text('{"prompt": "a", "completion": "b"}\n')
-    Path("small.gguf").write_text("")
-    app = opened(state.LAUNCH, source="tiny.yaml")
-    assert widget(app, "selectbox", "Dataset").options == [*DATASETS, "mine.jsonl"]
-    assert widget(app, "selectbox", "Model").options[-1] == "small.gguf"
-    app = widget(app, "selectbox", "Dataset").set_value("mine.jsonl").run()
-    assert shown(app)["data"]["dataset"] == "mine.jsonl"
-
-
 def test_an_uploaded_dataset_is_named_by_its_content_and_selected(opened: Open, root: Path) -> None:
     content = b'{"prompt": "a", "completion": "b"}\n'
     app = opened(state.LAUNCH, source="tiny.yaml")
@@ -176,24 +154,6 @@ def test_an_uploaded_dataset_is_named_by_its_content_and_selected(opened: Open, 
     assert re.fullmatch(r"my-rows-[0-9a-f]{8}\.jsonl", kept.name)
     assert kept.read_bytes() == content
     assert shown(app)["data"]["dataset"] == str(kept)
-
-
-def test_a_name_is_proposed_after_a_change(opened: Open, root: Path) -> None:
-    assert not [label for label in labels(opened(state.LAUNCH, source="tiny.yaml")) if label.startswith("Name it")]
-    app = press(opened(state.LAUNCH, source="tiny.yaml", set=["limits.steps=7"]), f"Name it {plain('tiny-steps-7')}")
-    assert shown(app)["name"] == "tiny-steps-7"
-    assert not [label for label in labels(app) if label.startswith("Name it")]
-
-
-def test_the_smoke_test_shows_which_settings_it_replaces(opened: Open, root: Path) -> None:
-    app = opened(state.LAUNCH, source="demo.yaml")
-    assert "In the smoke test" not in said(app)
-    app = app.get("button_group")[0].set_value("Smoke test (2 steps)").run()
-    rows = re.findall(r"<tr class=\"\">(.*?)</tr>", said(app))
-    replaced = {tuple(re.findall(r"<td[^>]*>(.*?)</td>", row)) for row in rows}
-    assert {("Name", "demo", "demo-smoke"), ("Mode", "full", "smoke"), ("Steps", "2800", "2")} <= replaced
-    full = form.fill_defaults(configs.read(configs.sources()[0]))
-    assert len(replaced) == len(form.differing_fields(full, form.fill_defaults(shown(app)))) == 5
 
 
 def answer(root: Path, config: dict[str, Any], value: dict[str, Any], *options: str, exit_code: int = 0) -> None:
@@ -248,28 +208,6 @@ def test_a_run_that_the_check_refuses_cannot_be_started(opened: Open, root: Path
     assert "Start" not in labels(app)
 
 
-def test_a_plan_is_shown_with_advice_and_does_not_prevent_the_start(opened: Open, root: Path) -> None:
-    plan = {
-        "verdict": "does_not_fit",
-        "need_bytes": 30064771072,
-        "available_bytes": 16911433728,
-        "error_fraction": 0.25,
-        "method": "compiler",
-        "target": {"name": "TPU v5e", "devices": 8},
-        "parts": [{"name": "logits", "bytes": 1073741824, "because": "<b>tokens</b> × words"}],
-        "advice": [{"set": ["memory.donate=true"], "need_bytes": 15032385536, "verdict": "fits"}],
-    }
-    config = shown(opened(state.LAUNCH, source="tiny.yaml"))
-    answer(root, config, plan, exit_code=3)
-    answer(root, config, CHECKED, *tasks.CHECK)
-    app = opened(state.LAUNCH, source="tiny.yaml")
-    assert "does not fit" in said(app)
-    assert "28.00 GiB per device ± 25 %" in said(app)
-    assert "&lt;b&gt;tokens&lt;/b&gt; × words" in said(app)
-    assert "memory.donate=true" in said(app)
-    assert "Start" in labels(app)
-
-
 def test_each_value_of_a_setting_is_started_as_a_run(opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[dict[str, Any]] = []
     monkeypatch.setattr("launch.queue.start", lambda _root, config, **_: started.append(config) or job_in(root))
@@ -310,13 +248,3 @@ def test_the_equivalent_command_does_what_start_does(opened: Open, root: Path, m
         command.main()
     assert len(calls) == 2
     assert calls[0] == calls[1]
-
-
-def test_the_newest_runs_and_the_one_in_the_address_are_offered(opened: Open, root: Path) -> None:
-    for number in range(104):
-        folder = root / f"run-{number:03}"
-        folder.mkdir(parents=True)
-        (folder / "config.yaml").write_text("name: x\n")
-    offered = opened(state.LAUNCH, source="same as run-000").selectbox[0]
-    assert offered.value == "same as run-000"
-    assert len([option for option in offered.options if option.startswith("same as")]) == 101

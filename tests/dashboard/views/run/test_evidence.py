@@ -28,10 +28,8 @@ def test_a_sound_run_shows_three_valid_documents_and_its_grade(opened: Open, roo
     assert "<small>log_record, metric_row, prediction_row 1." in text
     assert '<li class="tp-here"' in text
     assert "● consistent</li>" in text
-    assert "<b>Why consistent:</b>" in text
+    assert "<b>Why consistent, from the folder alone:</b>" in text
     assert "<b>To reach verified:</b>" in text
-    names = [button.label for button in app.get("download_button")]
-    assert [names.count("Download"), *map(names.count, ("log.jsonl", "metrics.jsonl"))] == [2, 1, 1]
 
 
 def test_a_document_is_shown_beside_its_errors_with_secrets_masked(opened: Open, root: Path) -> None:
@@ -59,8 +57,7 @@ def test_a_cut_manifest_and_a_torn_row_are_shown_by_their_lines(opened: Open, ro
     app = opened(state.RUN, run="alpha")
     assert press(app, "view Run manifest").code[0].value.splitlines()[-1] == f"{12:>6}  {lines[-1]}"
     app = press(app, "view Logs")
-    assert "Line 2, with errors" in said(app)
-    assert app.code[0].value == records[0][:20]
+    assert app.code[0].value == f"{2:>6}  {records[0][:20]}"
 
 
 def test_a_run_that_a_copy_contradicts_names_both_folders_and_the_cure(opened: Open, root: Path) -> None:
@@ -79,19 +76,6 @@ def test_a_run_of_another_tool_shows_what_its_files_contain(opened: Open, root: 
     assert "<small>trainer_state.json</small>" in text
     assert "– no answers" in text
     assert "Run the same training with trainproof" in text
-
-
-def test_an_empty_folder_has_a_strip_of_missing_documents(opened: Open, root: Path) -> None:
-    (root / "alpha").mkdir(parents=True)
-    assert said(opened(state.RUN, run="alpha")).count("– not written by this run") == 5
-
-
-def test_the_list_and_the_package_page_have_the_same_three_marks(opened: Open, root: Path) -> None:
-    write_run(root, "alpha", items=0)
-    assert [list(cell) for cell in opened(state.RUNS).dataframe[0].value["evidence"]] == [["M ✓", "E –", "L ✓"]]
-    text = said(opened(state.PACKAGE, runs=["alpha"]))
-    assert '<th scope="col" class="">Run manifest</th>' in text
-    assert "– missing" in text
 
 
 def test_an_excerpt_has_the_wrong_lines_or_the_first(tmp_path: Path) -> None:

@@ -99,15 +99,6 @@ def test_an_item_is_compared_with_its_expected_answer(play: AppTest, root: Path)
     assert "3 tokens, complete, ✓ correct" in said(ask(play))
 
 
-def test_another_run_does_not_show_the_question(play: AppTest, root: Path) -> None:
-    write_run(root, "beta", seed=1)
-    ask(play, "wait")
-    task = play.session_state["question to a model"].task
-    play.query_params["run"] = "beta"
-    assert "Question: wait" not in said(play.run())
-    wait_for(lambda: not task.folder.exists())
-
-
 def test_a_viewer_starts_nothing(play: AppTest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dashboard.shared.parts.gate.may_operate", lambda: False)
     play.run()

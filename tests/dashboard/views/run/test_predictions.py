@@ -46,23 +46,16 @@ def test_predictions_are_filtered_by_outcome_group_and_words(tmp_path: Path) -> 
 def test_scores_by_group_beside_the_untrained_model(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path, "alpha", items=12, correct=1.0))
     assert run.eval_summary is not None
-    frame, keys = predictions.score_frame(run.eval_summary)
+    frame = predictions.score_frame(run.eval_summary)
     assert frame.iloc[0].to_dict() == {
         "Group": "All items", "Value": "", "Items": 12, "Exact match": 100.0, "95 % interval": "75.8–100.0 %",
         "Untrained": 0.0, "Format": 100.0,
     }  # fmt: skip
-    assert keys[1:3] == [("section", "core"), ("section", "edge")]
-    assert [value for field, value in keys if field == "difficulty"] == ["easy", "medium", "hard"]
+    assert frame["Value"].tolist()[:3] == ["", "core", "edge"]
+    assert frame["Value"].tolist()[-3:] == ["easy", "medium", "hard"]
     lenient = {"exact_match": {}, "lenient_match": {"value": 0.5}}
-    frame, _ = predictions.score_frame({"metrics": lenient, "baseline": {"metrics": lenient}})
+    frame = predictions.score_frame({"metrics": lenient, "baseline": {"metrics": lenient}})
     assert frame[["Lenient", "Untrained, lenient"]].to_numpy().tolist() == [[50.0, 50.0]]
-
-
-def test_selected_groups_become_filters_and_all_items_remove_them() -> None:
-    groups = {"section": ["core", "edge"], "difficulty": ["easy"]}
-    found = predictions.build_filters([("section", "edge"), ("difficulty", "easy"), ("difficulty", "unknown")], groups)
-    assert found == {"section": ["edge"], "category": [], "difficulty": ["easy"]}
-    assert not any(predictions.build_filters([("", ""), ("section", "edge")], groups).values())
 
 
 def test_scores_of_a_contradictory_run_are_not_shown(opened: Open, root: Path) -> None:
@@ -72,7 +65,7 @@ def test_scores_of_a_contradictory_run_are_not_shown(opened: Open, root: Path) -
     assert "99.0 %" not in said(app)
 
 
-def test_an_answer_is_compared_with_the_expected_one_letter_by_letter(opened: Open, root: Path) -> None:
+def test_an_answer_is_shown_beside_the_expected_one(opened: Open, root: Path) -> None:
     folder = write_run(root, "alpha", items=40)
     rows = read_predictions(folder)
     rows[3] |= {"expected": "118", "extracted_answer": "<u>181", "correct": False, "finish_reason": "length"}
@@ -81,8 +74,8 @@ def test_an_answer_is_compared_with_the_expected_one_letter_by_letter(opened: Op
     assert "1 of 40 items. Select a row to read its output." in said(app)
     assert [box.label for box in app.multiselect] == ["Section", "Category", "Difficulty", "Ended by"]
     text = said(opened(state.RUN, run="alpha", view="Predictions", item=rows[3]["id"]))
-    assert "<del>" in text
-    assert "<ins>&lt;u&gt;" in text
+    assert ">118</td>" in text
+    assert ">&lt;u&gt;181</td>" in text
     assert "<u>" not in text
 
 

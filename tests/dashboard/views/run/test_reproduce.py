@@ -12,7 +12,7 @@ from pages import Open, labels, press, said
 from synthetic import write_run
 
 from dashboard.shared import state
-from dashboard.views.run.reproduce import commands, gaps, original_command, pip_requirements, recorded_values
+from dashboard.views.run.reproduce import commands, gaps, original_command, pip_requirements
 from evidence.proof.receipts import run_sha256
 from evidence.run import read_run
 from launch import tasks
@@ -96,7 +96,6 @@ def test_a_clean_run_has_all_commands_and_no_gaps(tmp_path: Path) -> None:
         "trainproof train --config config.yaml --output alpha-again",
         "trainproof compare alpha alpha-again",
     ]
-    assert {"Key": "dataset.name", "Value": "own-rows"} in recorded_values(manifest)
 
 
 def test_a_forced_run_is_forced_again() -> None:
@@ -139,7 +138,6 @@ def test_text_of_an_untrusted_run_does_not_become_a_command() -> None:
         "trainproof train --config config.yaml --output 'a b-again'",
         "trainproof compare 'a b' 'a b-again'",
     ]
-    assert "abcdefghijkl" not in str(recorded_values(manifest))
     name = "\u202ekcab\n"
     assert commands({"parent": {"run_id": name}}, None, name) == [
         "trainproof train --resume 'kcab ' --output 'kcab -again'",

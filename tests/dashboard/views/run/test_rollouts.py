@@ -51,12 +51,6 @@ def test_groups_are_listed_from_the_last_step_with_the_share_of_solved_completio
     assert shares["none solved"].tolist() == pytest.approx([0.75, 0.25])
 
 
-def test_a_completion_without_a_reward_is_not_solved() -> None:
-    found = rows()
-    found[0]["reward"] = None
-    assert rollouts.solved_shares(rollouts.group_frame(found))["none solved"].iloc[0] == pytest.approx(0.75)
-
-
 def test_the_selected_group_has_its_best_completion_first_and_a_link(opened: Open, root: Path) -> None:
     folder = write_run(root, "alpha")
     (folder / ROLLOUTS).write_text("".join(json.dumps(row) + "\n" for row in rows()))

@@ -1,4 +1,4 @@
-"""The run page: resumed, followed, foreign and hostile runs."""
+"""The run page: from its job to its end, resumed, foreign and hostile runs; settings and figures of the machine."""
 
 from __future__ import annotations
 
@@ -15,18 +15,22 @@ from pathlib import Path
 import pytest
 from changed_schema import changed_schema, with_row_field
 from pages import Open, labels, press, said
+from queued_jobs import job_in
 from synthetic import STARTED, write_rows, write_run
 
 from dashboard.shared import state
 from dashboard.shared.charts.curves import RunLine, curves_csv
+from dashboard.shared.charts.theme import LIGHT
 from dashboard.shared.files import Tail
-from evidence.imports.importing import import_run
-from evidence.index.index import index_runs
-from evidence.layout import FIRST_EXAMPLES, LOG, MANIFEST, METRICS, PLAN
+from dashboard.shared.parts.progress import COMPILING
+from dashboard.views.run.sections import machine_figure, settings_frame
+from evidence.layout import LOG, MANIFEST, METRICS
 from evidence.lock import RunLock
 from evidence.notes import NotesEdit, change_notes
-from launch.jobs import enqueue, mark_started
+from evidence.run import read_run
+from launch.jobs import OUTPUT, enqueue, mark_ended, mark_started
 from launch.process import identify
+from schemas.reading import read_rows
 
 FOREIGN = Path(__file__).parents[3] / "cases" / "foreign"
 SECRET = "hf_" + "Ab1" * 12
@@ -65,8 +69,7 @@ def test_the_view_of_a_curve_stands_in_the_address(opened: Open, root: Path) -> 
     assert drawn["layout"]["yaxis"]["type"] == "log"
     assert drawn["layout"]["xaxis"]["title"]["text"] == "thousand tokens"
     assert "1 point is outside the axis range." in said(app)
-    exports = [button.label for button in app.get("download_button")]
-    assert exports[-2:] == ["CSV, every row", "JSONL, the file itself"]
+    assert "CSV, every row" in [button.label for button in app.get("download_button")]
 
 
 def test_a_log_is_followed_with_secrets_hidden(opened: Open, root: Path) -> None:
@@ -79,39 +82,6 @@ def test_a_log_is_followed_with_secrets_hidden(opened: Open, root: Path) -> None
         table = app.run().dataframe[0].value
     assert table["Message"].tolist() == ["token=[hidden] <b>bold</b>", "Run alpha started."]
     assert table["Level"].tolist() == ["warning", "info"]
-
-
-def test_a_long_example_is_shown_in_part(opened: Open, root: Path) -> None:
-    path = write_run(root, "alpha") / FIRST_EXAMPLES
-    stated = json.loads(path.read_text("utf-8"))
-    token = stated["examples"][0]["tokens"][0] | {"supervised": True}
-    stated["examples"] = [{"row": 1234, "tokens": [token] * 2500, "truncated": True}]
-    path.write_text(json.dumps(stated), "utf-8")
-    text = said(opened(state.RUN, run="alpha", view="Examples"))
-    assert "Row 1,234: 2,500 tokens, 2,500 supervised, truncated to the sequence length; the first and last" in text
-    assert "<i>… 500 tokens omitted …</i>" in text
-
-
-def test_an_unreadable_plan_is_not_called_missing(opened: Open, root: Path) -> None:
-    folder = write_run(root, "alpha")
-    (folder / PLAN).write_text("{")
-    assert "plan.json cannot be read" in said(opened(state.RUN, run="alpha", view="Plan"))
-    (folder / PLAN).unlink()
-    assert "plan.json is missing" in said(opened(state.RUN, run="alpha", view="Plan"))
-
-
-def test_the_only_run_is_opened(opened: Open, root: Path) -> None:
-    write_run(root, "alpha")
-    app = opened(state.RUN)
-    assert app.query_params["run"] == "alpha"
-    assert "<h1>alpha</h1>" in said(app)
-    write_run(root, "beta", seed=1)
-    assert [box.label for box in opened(state.RUN).selectbox] == ["Choose a run"]
-
-
-def test_the_heading_shows_the_devices(opened: Open, root: Path) -> None:
-    write_run(root, "alpha", manifest={"devices": {"kind": "T4", "count": 2}})
-    assert " · 2 × T4 · " in said(opened(state.RUN, run="alpha"))
 
 
 def test_a_record_of_an_unknown_level_is_shown(opened: Open, root: Path) -> None:
@@ -142,30 +112,6 @@ def test_dragging_over_curves_zooms_until_it_is_reset(opened: Open, root: Path) 
     assert options(app)["layout"]["xaxis"]["range"][1] > 300
 
 
-def test_the_number_of_items_that_cannot_be_right_is_shown(opened: Open, root: Path) -> None:
-    write_run(root, "alpha", items=40, eval_summary={"eval_set": {"items_unwritable": 3}})
-    assert "3 of 40 items expect an answer that the tokenizer changes." in said(opened(state.RUN, run="alpha"))
-
-
-def test_a_run_of_another_tool_with_evaluations_alone_has_curves(opened: Open, root: Path) -> None:
-    (root / "theirs").mkdir(parents=True)
-    history = [{"eval_loss": 2.1, "step": 50}, {"eval_loss": 1.9, "step": 100}]
-    (root / "theirs" / "trainer_state.json").write_text(json.dumps({"global_step": 100, "log_history": history}))
-    text = said(opened(state.RUN, run="theirs"))
-    assert "No metrics" not in text
-    assert "Read from trainer_state.json" in text
-
-
-def test_how_to_make_it_again_names_unsaved_code(opened: Open, root: Path) -> None:
-    folder = write_run(root, "alpha", manifest={"code": {"dirty": True, "diff_sha256": "d" * 64}})
-    app = opened(state.RUN, run=folder.name, view="Reproduce")
-    text = said(app)
-    assert "The code had uncommitted changes." in text
-    assert 'started <span title="2026-11-20 12:00:00 UTC">' in text
-    assert [button.label for button in app.get("download_button")][-2:] == ["requirements.txt", "config.yaml"]
-    assert any("pip install -r requirements.txt" in block.value for block in app.code)
-
-
 @pytest.mark.parametrize(
     ("case", "view"),
     [
@@ -183,19 +129,6 @@ def test_a_run_of_another_tool_shows_the_facts_of_its_files(opened: Open, root: 
         assert "trainer_state.json at /global_step (line 7)" in text
     if view == "Curves" and case == "hf_trainer":
         assert "Read from trainer_state.json, lines" in text
-
-
-def test_an_import_shows_the_facts_of_its_originals(opened: Open, root: Path) -> None:
-    imported = import_run(FOREIGN / "hf_trainer" / "folder", name="kept", root=root, now=datetime.now(UTC))
-    app = opened(state.RUN, run=imported.path.name, view="Sources")
-    assert "trainer_state.json at /global_step (line 7)" in said(app)
-    assert "Same again, but …" not in labels(app)
-
-
-def test_a_running_run_cannot_be_resumed(opened: Open, root: Path) -> None:
-    folder = write_run(root, "alpha", status="running")
-    with RunLock(folder):
-        assert "Resume" not in labels(opened(state.RUN, run="alpha"))
 
 
 # Heard also where the tests were started in the background of a shell, whose processes ignore SIGINT.
@@ -237,20 +170,6 @@ def test_a_run_of_a_terminal_has_no_button_to_stop(opened: Open, root: Path) -> 
     folder = write_run(root, "alpha", status="running")
     with RunLock(folder):
         assert not {"Stop", "Stopping"} & set(labels(opened(state.RUN, run="alpha")))
-
-
-def test_the_heading_of_another_tools_run_shows_its_status_and_model(opened: Open, root: Path) -> None:
-    shutil.copytree(FOREIGN / "mlflow" / "folder", root / "other")
-    text = said(opened(state.RUN, run="other"))
-    assert "</span>succeeded</span>" in text
-    summary = index_runs(root)[0]
-    assert f'<p class="tp-sub">{summary.model}' in text
-
-
-def test_commands_in_advice_are_shown_as_code(opened: Open, root: Path) -> None:
-    write_run(root, "alpha", items=0)
-    text = said(opened(state.RUN, run="alpha", view="Problems"))
-    assert "Next: Run <code>trainproof evaluate</code>, or train with evaluation.eval_set." in text
 
 
 def test_the_heading_shows_why_a_run_failed_and_its_notes(opened: Open, root: Path) -> None:
@@ -320,3 +239,72 @@ def test_a_run_is_held_against_its_parent_and_the_one_before_it(opened: Open, ro
     app = opened(state.RUN, run="now")
     (menu,) = app.get("menu_button")
     assert list(menu.proto.options) == ["previous run: before", "best on its items: before", "another run"]
+
+
+ROWS = read_rows(Path("tests/cases/documents/valid/system_row.plain.jsonl"), "system_row").values
+"""A row of a machine with two devices, and a row without device sensors."""
+
+
+def test_each_line_is_in_the_unit_of_its_panel():
+    drawn = {(trace.yaxis or "y", trace.name): list(trace.y) for trace in machine_figure(ROWS, LIGHT).data}
+    assert drawn["y", "host memory"] == [row["host_memory_used_bytes"] / 2**30 for row in ROWS]
+    assert drawn["y", "memory of device 0"] == [8123456789 / 2**30, None]
+    assert drawn["y", "memory of device 1"] == [None, None]
+    assert drawn["y2", "load of device 0"] == [97.0, None]
+    assert drawn["y3", "waiting for data"] == [0.4, None]
+
+
+def test_a_cpu_has_no_device_lines():
+    assert not [trace.name for trace in machine_figure(ROWS[1:], LIGHT).data if "device" in trace.name]
+
+
+def test_settings_three_times_over_and_where_they_disagree(tmp_path: Path) -> None:
+    config = {"optimizer": {"name": "adafactor"}, "mesh": {"device": "auto"}}
+    run = read_run(write_run(tmp_path, "alpha", config=config, manifest={"training": {"optimizer": {"name": "adamw"}}}))
+    found = settings_frame(run).set_index("Setting")
+    assert found.loc["optimizer.name"].tolist()[:4] == ["≠", "adafactor", "adamw", "adamw"]
+    # auto leaves the choice to the program, and parameters cannot be split over one device.
+    assert found.loc["mesh.shard_params", "Remark"] == "Parameters cannot be sharded over one device."
+    assert found.isna().loc["optimizer.beta1", "Effective"]
+    assert found.isna().loc["model.name", "Default"]
+    assert found.loc["limits.max_minutes", "Declared"] == "null"
+    assert found.index[found["Differs"] == "≠"].tolist() == ["optimizer.name"]
+    assert "optimizer.name" in settings_frame(run, only_changed=True)["Setting"].tolist()
+    without = settings_frame(read_run(tmp_path))
+    assert without["Declared"].isna().all()
+    assert without["Effective"].isna().all()
+
+
+def stage(opened: Open) -> str:
+    app = opened(state.RUN, run="alpha")
+    (box,) = app.status
+    assert box.state == "running"
+    return box.label
+
+
+def test_before_it_has_a_folder_a_run_shows_the_state_and_output_of_its_job(opened: Open, root: Path) -> None:
+    job = job_in(root, run="alpha")
+    assert stage(opened) == "Waiting in the queue"
+    assert "The queue is not running. Open it to continue." in said(opened(state.RUN, run="alpha"))
+    with RunLock(job.folder):
+        (job.folder / "process.json").write_text(json.dumps({}))
+    (job.folder / OUTPUT).write_text(f"first line\n{COMPILING}\n")
+    assert COMPILING in said(opened(state.RUN, run="alpha"))
+    mark_ended(job.folder, 4)
+    app = opened(state.RUN, run="alpha")
+    assert not app.status
+    assert "Ended with exit code 4." in said(app)
+    assert app.code[-1].value == f"first line\n{COMPILING}"
+
+
+def test_in_its_folder_a_run_shows_its_stage_steps_and_last_log_line(opened: Open, root: Path) -> None:
+    folder = write_run(root, "alpha", steps=40, status="running")
+    rows = [json.loads(line) for line in (folder / LOG).read_text("utf-8").splitlines()]
+    with RunLock(folder):
+        assert stage(opened).startswith("Training, ")
+        app = opened(state.RUN, run="alpha")
+        assert app.get("progress")[0].proto.text.startswith("20 of 40 steps, loss ")
+        last = rows[-1] | {"event": "trained", "message": "<b>done</b>"}
+        (folder / LOG).write_text("".join(json.dumps(row) + "\n" for row in [*rows, last]))
+        assert stage(opened).startswith("Evaluating, ")
+        assert '<p class="tp-sub">&lt;b&gt;done&lt;/b&gt;</p>' in said(opened(state.RUN, run="alpha"))
