@@ -29,6 +29,17 @@ GradeName = Literal["verified", "consistent", "measured", "partial", "template",
 
 GRADES: tuple[GradeName, ...] = get_args(GradeName)  # every grade, best first
 
+NEXT_STEPS: Mapping[GradeName, str] = {
+    "verified": "",
+    "consistent": "Run `trainproof replay`, or ask someone you trust for a signed receipt.",
+    "measured": "Supply what the reasons name, or run again with it.",
+    "partial": "Finish the run, or restore what is missing.",
+    "template": "Train: nothing was measured yet.",
+    "contradictory": "Restore the files that the run wrote.",
+    "not a run": "Choose a folder that a run wrote.",
+}
+"""What raises each grade."""
+
 FOLDER = "folder"  # scope of a grade that rests on the files of a run alone
 
 FORMER_NAMES: Mapping[str, GradeName] = {"verified": "consistent"}

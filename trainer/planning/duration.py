@@ -36,7 +36,7 @@ from trainer.model.source import ModelSource, resolve_for_planning
 from trainer.planning.formula import ITEM_BYTES, bit_width, params_bytes
 from trainer.planning.memory import Estimator, ProgramMemory
 from trainer.planning.subject import Subject
-from trainer.recorder.memory import BY_DEVICE
+from trainer.recorder.sensors import BY_DEVICE
 
 
 class Band(NamedTuple):

@@ -111,8 +111,9 @@ def file_rows(view: ImportedRun) -> list[tuple[str, str, str]]:
     """Return the files: path, tool, and contents."""
     rows = []
     for name, reading in view.files.items():
-        found = {"fact": reading.facts, "row": reading.metrics, "score": reading.scores, "answer": reading.predictions}
-        contents = ", ".join(quantity(len(values), noun) for noun, values in found.items())
+        counts = map(len, (reading.facts, reading.metrics, reading.scores, reading.predictions))
+        nouns = ("fact", "row", "score", "answer")
+        contents = ", ".join(quantity(count, noun) for count, noun in zip(counts, nouns, strict=True))
         is_template = "template or example, not counted" if reading.template else contents
         rows.append((name, reading.tool or "not recognised", is_template))
     return rows
