@@ -111,9 +111,13 @@ def file_rows(view: ImportedRun) -> list[tuple[str, str, str]]:
     """Return the files: path, tool, and contents."""
     rows = []
     for name, reading in view.files.items():
-        counts = map(len, (reading.facts, reading.metrics, reading.scores, reading.predictions))
-        nouns = ("fact", "row", "score", "answer")
-        contents = ", ".join(quantity(count, noun) for count, noun in zip(counts, nouns, strict=True))
+        counts = {
+            "fact": len(reading.facts),
+            "row": len(reading.metrics),
+            "score": len(reading.scores),
+            "answer": len(reading.predictions),
+        }
+        contents = ", ".join(quantity(count, noun) for noun, count in counts.items())
         is_template = "template or example, not counted" if reading.template else contents
         rows.append((name, reading.tool or "not recognised", is_template))
     return rows
