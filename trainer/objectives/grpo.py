@@ -165,7 +165,8 @@ class GroupPolicy(Objective):
             hidden = decoder.hidden(batch["tokens"], dropout_key=dropout_key)
 
             def scaled_logits(states: Array) -> Array:
-                return decoder.logits(states) / jnp.float32(self.settings.temperature)
+                scaled: Array = decoder.logits(states) / jnp.float32(self.settings.temperature)
+                return scaled
 
             return token_log_probs(hidden, targets, mask, scaled_logits, self.chunk_positions)
 
