@@ -172,7 +172,8 @@ class RowSource:
 
     @cached_property
     def _tokens(self) -> Int[np.ndarray, " sequences"]:
-        return np.array([self.lengths[rows].sum() for rows in self.sequences])
+        lengths = self.lengths.tolist()
+        return np.array([sum(map(lengths.__getitem__, rows)) for rows in self.sequences])
 
     @cached_property
     def _pass(self) -> Callable[[int], tuple[Int[np.ndarray, " sequences"], Int[np.ndarray, " sums"]]]:

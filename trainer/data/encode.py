@@ -225,8 +225,8 @@ class _RowChecks:
         if any(self._has_answer(example, part) for part in parts):
             return
         if not parts[-1].truncated:
-            text = format_value(self._decode(parts[-1].learned))
-            what = f"The model's tokenizer changes the answer of row {index} to {text}."
+            what = f"The model's tokenizer changes the answer of row {index} to "
+            what += f"{format_value(self._decode(parts[-1].learned))}."
             self.unknown.append(problem_of("TP025", file=self.file, line=self.lines[index], what=what))
         elif index not in self.cut[-1:]:  # of a pair, both answers may be
             self.cut.append(index)

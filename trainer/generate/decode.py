@@ -351,7 +351,6 @@ class GroupPrograms:
     stop_token_id: int
     sampling: Sampling
     options: CompilerOptions = ()
-    """Compiler options."""
     sharding: NamedSharding | None = None
     """Sharding of prompts and rows, or None for one device."""
 
