@@ -150,7 +150,7 @@ def open_models(
 ) -> tuple[ChatModel, ...]:
     """Find the models of a chat; see `trained_model` for errors.
 
-    Without a run folder, the model named `model` is used. `beside` is another run, and `untrained` adds the model before
+    Without a run folder, the model named `model` is used. The others are of a second run and of the model before
     training.
     """
     config = Config(model=ModelConfig(name=model or "")) if folder is None else read_config(folder)
