@@ -148,9 +148,10 @@ def _first_source(task: Task) -> str:
 def open_models(
     folder: Path | None, *, model: str | None = None, beside: Path | None, untrained: bool, watch: Watch
 ) -> tuple[ChatModel, ...]:
-    """Find the models of a chat: of a run, or else the model `model`; of the run `beside`; and the `untrained` one.
+    """Find the models of a chat; see `trained_model` for errors.
 
-    See `trained_model` for errors.
+    Without a run folder, the model named `model` is used. The others are of a second run and of the model before
+    training.
     """
     config = Config(model=ModelConfig(name=model or "")) if folder is None else read_config(folder)
     devices = available_devices(config, watch)
