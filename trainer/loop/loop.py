@@ -118,7 +118,7 @@ class Loop:
                 if self.generate is None or self.generate.is_due(step):
                     # The next step must not start if it and a checkpoint would not end in time.
                     reason = self.stop.reason(reserve_seconds=self.step_seconds + self.save.seconds)
-                    if reason := reason or (self.generate and self.generate.stops):
+                    if reason := reason or (None if self.generate is None else self.generate.stops):
                         because = reason if done > first else f"{reason} before the first step"
                         break
                     batch = jax.device_put(self._next_batch(source, step, state), batch_sharding(self.task.mesh))
