@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from model_folders import chat, chat_model_folder, row_file
@@ -31,7 +32,13 @@ QUIET = Watch(quiet=True)
 @pytest.fixture
 def dated(config, tmp_path, monkeypatch) -> Config:
     """A run with the date in its prompts, started on a fixed day."""
-    monkeypatch.setattr(story, "now", lambda: STARTED)
+    read = story.read_inputs
+
+    def read_on_that_day(*given: Any, **named: Any) -> Any:
+        """A new run reads its weights."""
+        return read(*given, **named | ({"rendered_at": STARTED} if named["with_weights"] else {}))
+
+    monkeypatch.setattr(story, "read_inputs", read_on_that_day)
     rows = [chat(("user", f"{number} + 1?"), ("assistant", str(number + 1))) for number in range(4)]
     items = row_file(tmp_path / "items.jsonl", {"id": "a", "prompt": "5 + 1?", "expected": "6"})
     model = str(chat_model_folder(tmp_path / "model", DATED, turn_end="</turn>"))
@@ -51,12 +58,10 @@ def dates_in(folder: Path) -> set[str]:
 
 
 @pytest.mark.slow
-def test_every_day_renders_as_the_day_of_the_start(dated, train, tmp_path, monkeypatch):
+def test_every_day_renders_as_the_day_of_the_start(dated, train, tmp_path):
     folder = train(dated)
     assert manifest_of(folder)["dataset"]["rendered_at"] == STARTED
     assert dates_in(folder) == {"[03 Feb 2031]"}
-    # From here on it is another day.
-    monkeypatch.setattr(story, "now", lambda: "2033-04-05T00:00:00.000+00:00")
     run = read_recorded(folder)
     receipt, code = replay(ReplayRequest(folder=folder, whole=True), lambda line: None, lambda event: None)
     assert (receipt["result"], code) == ("identical", 0)

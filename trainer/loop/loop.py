@@ -118,12 +118,12 @@ class Loop:
                 if self.generate is None or self.generate.is_due(step):
                     # The next step must not start if it and a checkpoint would not end in time.
                     reason = self.stop.reason(reserve_seconds=self.step_seconds + self.save.seconds)
-                    if reason is None and self.generate is not None:
-                        reason = self.generate.stops
-                    if reason is not None:
+                    if reason := reason or (None if self.generate is None else self.generate.stops):
                         because = reason if done > first else f"{reason} before the first step"
                         break
                     batch = jax.device_put(self._next_batch(source, step, state), batch_sharding(self.task.mesh))
+                if step == first and self.memory is not None:
+                    self.memory.begins("train")
                 self._computed += batch["tokens"].size
                 self._update_began = time.perf_counter()
                 state, metrics = self.step(state, self.frozen, batch)
@@ -281,8 +281,6 @@ class Loop:
 def train(loop: Loop, states: list[TrainState], recorder: Recorder) -> Outcome:
     """Run the loop, save its last state, and record the result."""
     loop.save.write(states[0], saved=False, params=recorder.manifest["model"]["weights_sha256"])
-    if loop.memory is not None:
-        loop.memory.begins("train")
     outcome = loop.run(states)
     if outcome.status != "failed":
         params = params_sha256(combine(outcome.state.trained, drop_reference_params(loop.frozen)))

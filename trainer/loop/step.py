@@ -318,7 +318,7 @@ class NonfiniteError(NamedTuple):
 
 
 def find_nonfinite(metrics: StepMetrics, *, step: int, rows: Callable[[int], Sequence[int]]) -> NonfiniteError | None:
-    """Return why a step, counted from 1, ends the run, or None; `rows` are those of a step counted from 0."""
+    """Return why a step, counted from 1, ends the run, or None; `rows` lists the rows of a step counted from 0."""
     named, is_counted, is_scaled = metrics.named, SKIPPED_BEYOND in metrics.named, LOSS_SCALE in metrics.named
     if beyond := int(named.get(SKIPPED_BEYOND, 0)):
         limit, last = int(named[SKIPPED_IN_A_ROW]) - beyond, step - beyond + 1

@@ -93,7 +93,7 @@ def environment(compiled_for: str | None = None) -> dict[str, Any]:
 
 
 def installed_versions(packages: Iterable[str]) -> dict[str, str]:
-    """Return the versions of those packages that are installed."""
+    """Return the versions of packages, without packages that are not installed."""
     found = {}
     for package in packages:
         with suppress(PackageNotFoundError):

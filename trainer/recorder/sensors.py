@@ -178,7 +178,7 @@ class SystemWatch:
 
 
 def observe(recorder: Recorder, every_seconds: float | None, devices: Sequence[Any]) -> DataWait:
-    """Start sampling until the run is sealed, unless there is no interval; return the counter for the loop's waits."""
+    """Start sampling until the run is sealed if an interval is set; return the counter for the loop's waits."""
     wait = DataWait()
     if every_seconds is None:
         return wait

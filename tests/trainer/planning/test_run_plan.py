@@ -21,7 +21,7 @@ from schemas.validate import check_value
 from trainer.config.tree import Config, MethodConfig
 from trainer.generate.decode import GroupPrograms
 from trainer.loop.compilation import Program
-from trainer.loop.programs import Steps, compiled_run
+from trainer.loop.programs import compiled_run
 from trainer.planning.memory import Estimator
 from trainer.planning.plan import PlanOptions, compiled_plan, plan_config
 from trainer.replay.recorded import ReplayRequest, read_recorded, replay_config
@@ -200,7 +200,7 @@ def test_a_backend_that_reports_no_memory_is_planned_by_formula(config: Config):
     task, data = inputs_of(config)
     programs = compiled_run(task, data.source.lengths_in_use, eval_shape=None, resumed=True)
     silent = replace(programs.steps.longest, executable=Silent())
-    compiled = replace(programs, steps=Steps(by_length={128: silent})).by_name
+    compiled = {**programs.by_name, "train": (silent,)}
     estimator = Estimator(platform="cpu", available_bytes=None, compiled=compiled)
     found = {each.name: each for each in estimator.programs(task, None)}
     assert found["train"].method == "closed_form"
