@@ -189,10 +189,6 @@ class DecoderConfig:
         decoder: Decoder = nnx.eval_shape(lambda: self.build(jax.random.key(0)))
         return decoder
 
-    def shapes(self) -> DecoderShapes:
-        """Return structure and shapes; cached, because a plan needs the same models for each change it tries."""
-        return _shapes(self)
-
     def equal_layers(self) -> tuple[range, ...]:
         """Return the runs of consecutive layers with parameters of the same names and shapes."""
         own: list[set[tuple[str, object]]] = [set() for _ in self.spec.blocks]
@@ -208,7 +204,8 @@ class DecoderConfig:
 
 
 @functools.lru_cache(maxsize=64)
-def _shapes(config: DecoderConfig) -> DecoderShapes:
+def decoder_shapes(config: DecoderConfig) -> DecoderShapes:
+    """Return structure and shapes; cached, because a plan needs the same models for each change it tries."""
     return DecoderShapes(*flatten(config.abstract()))
 
 

@@ -20,7 +20,7 @@ from flax import nnx
 from schemas.formats import format_value, join_words
 from schemas.problems import Problem, ProblemError, collect_problems, problem_of
 from trainer.config.tree import Config, MethodConfig
-from trainer.model.decoder import Decoder, DecoderConfig, DecoderShapes, parameter_count
+from trainer.model.decoder import Decoder, DecoderConfig, DecoderShapes, decoder_shapes, parameter_count
 from trainer.model.layers import Kind, Lora, can_be_quantised, is_lora
 from trainer.model.load import refuse_unusable_weights
 from trainer.model.peft import merge_loras, projections_by_module
@@ -194,12 +194,12 @@ class Model:
     @property
     def stacked(self) -> DecoderShapes:
         """The decoder with equal layers stacked."""
-        return replace(self.decoder, runs=self.runs).shapes()
+        return decoder_shapes(replace(self.decoder, runs=self.runs))
 
     @property
     def graphdef(self) -> nnx.GraphDef[Decoder]:
         """Structure of the decoder, with every layer on its own."""
-        return self.decoder.shapes().graphdef
+        return decoder_shapes(self.decoder).graphdef
 
     @property
     def shapes(self) -> Params:
