@@ -26,8 +26,12 @@ from schemas.formats import NOTHING, quantity
 from schemas.problems import ProblemError
 
 _ADDRESS = "parameters of the last visit"
-_SELECTED, _GRID, _CLICK = "selected runs", "rows and number of the grid", "runs_table_open"
-_ROW_PIXELS, _HEAD_PIXELS, _FEW_ROWS = 36, 35, 10
+_SELECTED = "selected runs"
+_GRID = "rows and number of the grid"
+_CLICK = "runs_table_open"
+_ROW_PIXELS = 36
+_HEAD_PIXELS = 35
+_FEW_ROWS = 10
 
 _SEARCH_HELP = f"""Separate words and conditions by spaces. Runs match if all of them hold:
 

@@ -278,7 +278,7 @@ def build_bundle(
     folders = [Path(folder) for folder in folders]
     problems = folder_problems(folders) if folders else [bundle_problem("TP851", "", "No run folder was given.")]
     problems += output_problems(folders, output, "a zip", lambda path: path.is_file() and is_zipfile(path))
-    _refuse(problems, exit_code=2)
+    _raise_if_any(problems, exit_code=2)
     advance = _meter(folders, progress, with_weights=with_weights)
     inspections = inspect_runs(folders, with_weights=with_weights, with_unlisted=with_unlisted, advance=advance)
     redactions: tuple[Redaction, ...] = ()
@@ -287,7 +287,7 @@ def build_bundle(
             # Copies would not show links, unreadable files or a process that writes.
             codes = {"TP843", "TP844", "TP845", _UNREADABLE}
             found = ((problem, each) for each in inspections for problem in each.blocking if problem.code in codes)
-            _refuse(_in_run(*each, folders) for each in found)
+            _raise_if_any(_in_run(*each, folders) for each in found)
             redactions = tuple(
                 redaction
                 for each in inspections
@@ -297,7 +297,7 @@ def build_bundle(
             inspections = inspect_runs(
                 copies, with_weights=with_weights, with_unlisted=with_unlisted, redactions=redactions
             )
-        _refuse(
+        _raise_if_any(
             _in_run(problem, each, folders)
             for each in inspections
             for problem in (*each.blocking, *(() if allow_partial else each.unless_partial))
@@ -320,7 +320,7 @@ def build_bundle(
     )
 
 
-def _refuse(problems: Iterable[Problem], *, exit_code: int = 1) -> None:
+def _raise_if_any(problems: Iterable[Problem], *, exit_code: int = 1) -> None:
     if found := list(problems):
         raise ProblemError(found, exit_code=exit_code)
 
@@ -402,7 +402,7 @@ def _write_verified(files: Sequence[PackedFile], output: Path, advance: Advance)
             before = done
 
         verdict = verify_bundle(temporary, progress=tell)
-        _refuse(finding for finding in verdict.findings if finding.severity != "note")
+        _raise_if_any(finding for finding in verdict.findings if finding.severity != "note")
         temporary.chmod(0o644)
         temporary.replace(output)
     except OSError as error:

@@ -22,14 +22,13 @@ from evidence.imports.grade import tool_findings
 from evidence.imports.keys import TABLE
 from evidence.imports.run import ImportedRun
 from evidence.run import Run, finding, read_run
-from evidence.writing import write_error, write_json
+from evidence.writing import output_error, write_json
 from schemas.catalog import VERSION, schema
 from schemas.formats import join_words, quantity
 from schemas.problems import Problem, ProblemError, problem_of, truncate_problems
 from schemas.reading import read_rows
 
-READERS = 6
-"""Version of the readers: raised whenever the same files would be read in another way."""
+READERS = 6  # version of the readers: raised whenever the same files would be read in another way
 
 _BLOCK = 1 << 20
 _OUR_ROWS = {"metric_row": layout.METRICS, "prediction_row": layout.PREDICTIONS}
@@ -77,7 +76,7 @@ def import_run(folder: Path, *, name: str, root: Path, now: datetime) -> ImportR
     except BaseException as error:
         shutil.rmtree(making, ignore_errors=True)
         if isinstance(error, OSError):
-            raise write_error(error, root, what="The import") from error
+            raise output_error(error, root, subject="The import") from error
         raise
     view = read_tool_folder(target / layout.ORIGINAL)
     return ImportResult(path=target, view=view, document=document, notes=tuple(notes))
@@ -172,8 +171,7 @@ def _keep_rows(view: ImportedRun, run: Path) -> None:
 
 # Checking an import
 
-TAMPERED = ("TP231", "TP232", "TP233", "TP375", "TP376")
-"""Findings after which an import proves nothing."""
+TAMPERED = ("TP231", "TP232", "TP233", "TP375", "TP376")  # findings after which an import proves nothing
 
 
 def import_findings(run: Run, view: ImportedRun) -> Iterator[Problem]:

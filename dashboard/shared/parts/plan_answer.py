@@ -31,7 +31,7 @@ def draw_answer(plan: Mapping[str, Any]) -> None:
 
 
 def draw_memory(plan: Mapping[str, Any], *, key: str, observed: float | None = None) -> None:
-    """Draw the memory of each program on the device, and a folded table of all parts with how they were computed.
+    """Draw the memory of each program on the device, and a collapsed table of all parts with how they were computed.
 
     `observed` is the peak memory of the run in bytes, or None if it was not measured.
     """
@@ -84,8 +84,7 @@ def draw_advice(plan: Mapping[str, Any], *, source: str, config: Mapping[str, An
             )
 
 
-SETTLE_SECONDS = 0.8
-"""How long a form must stay unchanged before its configuration is planned."""
+SETTLE_SECONDS = 0.8  # how long a form must stay unchanged before its configuration is planned
 TICK_SECONDS = 0.5
 _MAX_LINE = 90
 _PROBLEM = re.compile(r"(error|warning|note) TP\d{3}: ")
