@@ -238,16 +238,16 @@ def _challenge_item(run: Inspection) -> Iterator[ChecklistItem]:
         # TP328 compares its hash. For adapters the manifest's hash covers the base model too, which is not here.
         is_whole = get_str(run.run.manifest, "training", "method") != "lora"
         what = "evaluated parameters" if is_whole else "adapters that the run recorded"
-        state, detail, then = "ok", f"possible. {layout.TRAINED_PARAMS} has the hash of the {what}.", ""
+        state, detail, advice = "ok", f"possible. {layout.TRAINED_PARAMS} has the hash of the {what}.", ""
     elif found := [name for name in folders if any(path.startswith(f"{name}/") for path in packed)]:
         detail = f"unknown. {found[0]}/ is packed, but not checked against the evaluated weights."
-        then = f"Run `trainproof challenge {run.folder} --generate 1` to try."
+        advice = f"Run `trainproof challenge {run.folder} --generate 1` to try."
     else:
         detail = "not possible, since the bundle holds no parameters."
-        then = "Set recording.params_mib to keep the trained parameters of future runs."
+        advice = "Set recording.params_mib to keep the trained parameters of future runs."
         if here := " and ".join(f"{name}/" for name in run.packing.left_out if name in folders):
-            then = f"Pack {here} too: `trainproof package {run.folder} --with-weights`."
-    yield ChecklistItem(run=run.name, what="challenge", state=state, detail=f"Challenge: {detail}", next=then)
+            advice = f"Pack {here} too: `trainproof package {run.folder} --with-weights`."
+    yield ChecklistItem(run=run.name, what="challenge", state=state, detail=f"Challenge: {detail}", next=advice)
 
 
 def build_bundle(

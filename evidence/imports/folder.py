@@ -281,8 +281,8 @@ def read_events(path: Path, file: str) -> FileReading:
         decode_error = import_module("google.protobuf.message").DecodeError
     except ImportError:
         what = "TensorBoard event files are read only if the package tensorboard is installed."
-        then = "Run `pip install 'trainproof[tensorboard]'`, then repeat the command."
-        problem = problem_of("TP521", file=str(path), what=what, next=then)
+        advice = "Run `pip install 'trainproof[tensorboard]'`, then repeat the command."
+        problem = problem_of("TP521", file=str(path), what=what, next=advice)
         return FileReading(tool=Tool.TENSORBOARD, needs_package=True, problems=[problem])
     at_step: dict[int, dict[str, float | None]] = {}
     count = 0

@@ -89,8 +89,8 @@ def add_trusted(source: str, name: str | None, now: datetime) -> list[TrustedEnt
     if not _NAME.fullmatch(name) or name.casefold() in _RESERVED_NAMES:
         allowed = "at most 100 letters, digits, spaces and .@+'()-, beginning with a letter or digit"
         what = f"{format_value(name)} cannot be a name on the trust list."
-        then = f"Pass another `--name`: {allowed}, and not {join_words(_RESERVED_NAMES)}."
-        raise problem_error(file="", code="TP859", what=what, next=then)
+        advice = f"Pass another `--name`: {allowed}, and not {join_words(_RESERVED_NAMES)}."
+        raise problem_error(file="", code="TP859", what=what, next=advice)
     found = _recognize(_load(f"https://github.com/{github[1]}.keys" if github else source), source)
     added_at = now.isoformat(timespec="seconds")
     new = [TrustedEntry(kind=kind, name=name, id=id_, content=text, added_at=added_at) for kind, id_, text in found]
