@@ -122,7 +122,8 @@ class Tail:
         try:
             self._values.extend(_parse_row(line))
         except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
-            self._unread += bool(line.strip())
+            if line.strip():
+                self._unread += 1
 
     def _as_series(self) -> Series:
         names = (*number_names(), "seconds")

@@ -48,7 +48,9 @@ _REMOTE: Mapping[Key, str] = {
 
 
 _MAX_INTEGER = 2**53 - 1  # the largest integer that a browser represents exactly
-_MAX_ASSIGNMENTS, _MAX_LENGTH, _MAX_NUMBER_LENGTH = 64, 500, 64
+_MAX_ASSIGNMENTS = 64
+_MAX_LENGTH = 500
+_MAX_NUMBER_LENGTH = 64
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,8 @@ from launch.process import format_command
 from schemas.formats import NOTHING, count, duration, size
 from schemas.reading import get_number, get_objects, get_str
 
-MAX_MACHINES, MAX_SIZES = 40, 24
+MAX_MACHINES = 40
+MAX_SIZES = 24
 """Rows of the table of machines, and rows and columns of the table of sizes; an answer may hold more."""
 
 _FIRST_MACHINE = "kaggle-tpu-v5e-8"

@@ -314,7 +314,8 @@ def _draw_grid(names: list[str], frame: pd.DataFrame) -> None:
     """Draw the table. A click on a name opens that run; selections survive a change of search, order or page."""
     before, (drawn, number) = selected_runs(), _drawn()
     # Rows are selected by position, so selected rows among other rows need another grid.
-    number += bool(before) and drawn != names
+    if before and drawn != names:
+        number += 1
     st.session_state[_GRID] = (names, number)
     is_long = len(names) > _FEW_ROWS
     height: int | Literal["content"] = _HEAD_PIXELS + _ROW_PIXELS * len(names) if is_long else "content"

@@ -69,9 +69,10 @@ def draw_advice(plan: Mapping[str, Any], *, source: str, config: Mapping[str, An
         settings = planned.settings(suggestion)
         edits = form.parse_assignments(settings)
         with st.container(horizontal=True, vertical_alignment="center", key=f"advice {number}"):
+            verdict = markup.sign(VERDICTS, get_verdict(suggestion, "verdict"))
             codes = " + ".join(f"<code>{markup.safe(text)}</code>" for text in settings)
             st.html(
-                f'<div class="tp-advice">{markup.sign(VERDICTS, get_verdict(suggestion, "verdict"))} <span>{codes}</span>'
+                f'<div class="tp-advice">{verdict} <span>{codes}</span>'
                 f'<span class="tp-number">{size(planned.get_bytes(suggestion, "need_bytes"))}</span>'
                 f'<span class="tp-dim">{markup.safe(get_str(suggestion, "costs") or "")}</span></div>'
             )

@@ -33,8 +33,12 @@ from evidence.run import Run
 from schemas.catalog import ROWS, document_kind
 from schemas.problems import Problem
 
-_MAX_NAMES, _MAX_VALUE, _MAX_LINE = 200, 2000, 64 * 1024
-_FIRST_LINES, _MAX_LINES, _LINES_AROUND = 3, 20, 3
+_MAX_NAMES = 200
+_MAX_VALUE = 2000
+_MAX_LINE = 64 * 1024
+_FIRST_LINES = 3
+_MAX_LINES = 20
+_LINES_AROUND = 3
 
 
 def draw_evidence(summary: RunSummary, run: Run) -> None:

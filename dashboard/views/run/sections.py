@@ -183,7 +183,8 @@ def draw_problems(folder: Path) -> None:
 _LEVELS = ("debug", "info", "warning", "error")
 _OTHER = "other"
 _MAX_MESSAGE = 2000
-_ROW_PIXELS, _MAX_PIXELS = 35, 640
+_ROW_PIXELS = 35
+_MAX_PIXELS = 640
 
 
 def draw_log(folder: Path, *, following: bool) -> None:
