@@ -183,7 +183,7 @@ def stamp(path: Path, authority: str, certificate: Path | None) -> str:
     try:
         stored, timestamp = _stamp_run(path, authority) if path.is_dir() else _stamp_file(path, authority)
     except OSError as error:
-        raise output_error(error, path, subject="The time stamp") from None
+        raise output_error(error, path, subject="The timestamp") from None
     sentence, is_refuted = verify_timestamp(timestamp, roots, requested=certificate is not None)
     if is_refuted:
         raise problem_error(stored, "TP862", what=sentence, exit_code=1)
