@@ -24,7 +24,7 @@ NEVER_FOUND = (
     (
         "other times, another duration",
         "no number follows from them",
-        "[time stamps](signing.md) of start and end",
+        "[timestamps](signing.md) of start and end",
     ),
     (
         "another command, or a commit with the same arithmetic",
@@ -34,7 +34,7 @@ NEVER_FOUND = (
     (
         "somebody else's run",
         "it is an honest run",
-        "the original next to it (TP421, TP422), or an earlier time stamp",
+        "the original next to it (TP421, TP422), or an earlier timestamp",
     ),
     (
         "a training that did not happen",

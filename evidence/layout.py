@@ -38,7 +38,7 @@ LOCK = "run.lock"
 IMPORT = "import.json"  # what was read from the folder of another tool; replaces the manifest
 ORIGINAL = "original"  # folder with the original files of an imported run
 NOTES = "notes.json"  # tags, note and archived flag that a user added later; not evidence
-STAMPS = "stamps.json"  # replies of time stamping authorities; added last, so no file list contains it
+STAMPS = "stamps.json"  # replies of timestamping authorities; added last, so no file list contains it
 RECEIPTS = "receipts"  # folder with results of others who replayed the run; added later, so no file list contains it
 PROFILE = ".profile"  # folder with a trace of some steps; hidden, so that it is neither checked nor packed
 

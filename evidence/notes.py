@@ -20,7 +20,7 @@ from schemas.formats import format_value
 from schemas.problems import Problem, ProblemError, collect_problems, problem_of
 from schemas.validate import read_document
 
-LONGEST_NOTE = 10_000  # characters
+MAX_NOTE = 10_000  # characters
 _TAG = re.compile(schema("notes")["properties"]["tags"]["items"]["pattern"])
 
 
@@ -114,8 +114,8 @@ def _change_problems(change: NotesEdit) -> list[Problem]:
     expected = "one word of at most 40 characters, without spaces, quotation marks and any of , : ; < > = | \\ `"
     fix = "Write it as one word, for example with a hyphen: first-try."
     wrong = [(f"{format_value(tag)} is not a valid tag.", expected, fix) for tag in change.add if not _TAG.search(tag)]
-    if change.note is not None and len(change.note) > LONGEST_NOTE:
-        what, expected = f"The note has {len(change.note):,} characters.", f"at most {LONGEST_NOTE:,} characters"
+    if change.note is not None and len(change.note) > MAX_NOTE:
+        what, expected = f"The note has {len(change.note):,} characters.", f"at most {MAX_NOTE:,} characters"
         wrong.append((what, expected, "Shorten it, or keep it in a file next to the runs."))
     return [problem_of("TP097", file="", what=what, why=None, expected=then, next=fix) for what, then, fix in wrong]
 

@@ -34,7 +34,7 @@ from schemas.render import render_github, render_json, render_sarif, render_text
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Result of `check`: a report per run folder, and the problems of the single documents requested."""
+    """Result of `check`: a report per run folder, and the problems of each document named on the command line."""
 
     runs: tuple[RunReport, ...]
     documents: Mapping[Path, Sequence[Problem]]
@@ -123,8 +123,8 @@ _LARGEST = 1e300  # larger numbers come from invalid documents and cannot be dis
 class JudgedRecord:
     """A run as it may be shown.
 
-    `facts` is the run without its withheld figures, which the sentences of `withheld` name with the reason. `sources`
-    are the files of another tool, whose answers are not scored, or None for a run of trainproof.
+    `facts` is the run without its withheld figures; `withheld` has a sentence for each reason. `sources` is what was
+    read from another tool, whose answers are not scored, or None for a run of trainproof.
     """
 
     facts: Run
@@ -138,12 +138,12 @@ def build_record(run: Run, findings: Sequence[Problem]) -> JudgedRecord:
     if (view := run.foreign()) is not None:
         figures = replace(tool_figures(view), run_id=get_str(run.raw(layout.IMPORT), "run_id"))
         return JudgedRecord(facts=run, figures=figures, withheld=(), sources=view)
-    shown, withheld = trace(run, findings)
+    shown, withheld = withhold_faulty_figures(run, findings)
     return JudgedRecord(facts=shown, figures=_figures(shown), withheld=withheld, sources=None)
 
 
-def trace(run: Run, findings: Iterable[Problem]) -> tuple[Run, tuple[str, ...]]:
-    """Return the run without the figures that an error concerns, and why: scores as a whole, results one by one.
+def withhold_faulty_figures(run: Run, findings: Iterable[Problem]) -> tuple[Run, tuple[str, ...]]:
+    """Return the run without figures that an error concerns, and the reasons: scores as a whole, results one by one.
 
     Converted line endings (TP202) withhold nothing, because every figure was recomputed from the same rows.
     """
@@ -181,7 +181,8 @@ def _withheld_reasons(run: Run, faulty: set[str], wrong: Sequence[str]) -> Itera
 
 def _figures(run: Run) -> Figures:
     """Return the figures of a run; its name and settings are also read from invalid documents."""
-    manifest, config = run.raw(MANIFEST), run.raw(layout.CONFIG)
+    manifest = run.raw(MANIFEST)
+    config = run.raw(layout.CONFIG)
     result: Document = run.manifest["result"] if run.manifest else {}
     if not run.is_sealed:
         result = result | compute_result(run.metrics or [])
@@ -273,7 +274,8 @@ def list_documents(run: Run, view: ImportedRun | None, findings: Iterable[Proble
             DocumentState(name=name, is_there=bool(values), rows=len(values))
             for name, values in zip(names, found, strict=True)
         )
-    problems, states = tuple(findings), []
+    problems = tuple(findings)
+    states = []
     for name in chain.from_iterable(CARDS.values()):
         schema = document_kind(name) or ""
         rows = run.rows(name) if is_rows(schema) and name in run.files else None

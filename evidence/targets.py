@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -19,8 +19,7 @@ GB = 10**9
 TERA = 10**12
 HOUR_SECONDS = 3600
 
-THIS_MACHINE = "this-machine"
-"""Name of the machine that plans; its figures are measured."""
+THIS_MACHINE = "this-machine"  # name of the machine that plans; its figures are measured
 
 Platform = Literal["cpu", "gpu", "tpu"]
 
@@ -61,22 +60,25 @@ class Target:
 def _target(document: Mapping[str, Any]) -> Target:
     """Build a target from a valid document, in bytes, seconds and operations."""
 
-    def convert(name: str, unit: int, kind: Callable[[Any], Any] = lambda value: value) -> Any:
-        return None if document[name] is None else kind(document[name]["value"] * unit)
+    def scaled(name: str, unit: int) -> Any:
+        return None if document[name] is None else document[name]["value"] * unit
+
+    def scaled_int(name: str, unit: int) -> int | None:
+        return None if document[name] is None else int(document[name]["value"] * unit)
 
     return Target(
         **{name: document[name] for name in ("name", "title", "platform", "devices", "compiler")},
         device_kinds=tuple(document["device_kinds"]),
-        memory_bytes=convert("memory", GIB, int),
+        memory_bytes=scaled_int("memory", GIB),
         memory_source=document["memory"]["source"],
-        memory_bandwidth=convert("memory_bandwidth", GB),
+        memory_bandwidth=scaled("memory_bandwidth", GB),
         peak_flops={name: figure["value"] * TERA for name, figure in document["peak"].items()},
         element_types=tuple(document["element_types"]["value"]),
-        interconnect=convert("interconnect", GB),
-        host_memory_bytes=convert("host_memory", GB, int),
-        disk_bytes=convert("disk", GB, int),
-        session_seconds=convert("session", HOUR_SECONDS),
-        week_seconds=convert("weekly_quota", HOUR_SECONDS),
+        interconnect=scaled("interconnect", GB),
+        host_memory_bytes=scaled_int("host_memory", GB),
+        disk_bytes=scaled_int("disk", GB),
+        session_seconds=scaled("session", HOUR_SECONDS),
+        week_seconds=scaled("weekly_quota", HOUR_SECONDS),
     )
 
 

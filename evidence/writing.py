@@ -24,8 +24,8 @@ from schemas.problems import ProblemError, problem_of
 SYNC_SECONDS = 3.0  # for which appended rows may exist only in the memory of the operating system
 
 
-def write_error(error: OSError, where: Path, *, what: str) -> ProblemError:
-    """Return the error of a command that could not write its output, such as `The export` (exit code 2)."""
+def output_error(error: OSError, where: Path, *, subject: str) -> ProblemError:
+    """Return the error (exit code 2) for output that could not be written; `subject` begins it, as in `The export`."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         folder = next(folder for folder in (where, *where.resolve().parents) if folder.is_dir())
         free = shutil.disk_usage(folder).free
@@ -33,7 +33,7 @@ def write_error(error: OSError, where: Path, *, what: str) -> ProblemError:
     else:
         reason, fix = f"{error.strerror or error}", "Choose a place that you may write to."
     why = "Existing files are unchanged, and no partial output is left."
-    what = f"{what} could not be written: {reason}."
+    what = f"{subject} could not be written: {reason}."
     return ProblemError([problem_of("TP089", file=str(where), what=what, why=why, next=fix)], exit_code=2)
 
 

@@ -258,9 +258,9 @@ def expected_words(node: dict[str, Any], kind: str) -> str:
         return format_value(node["const"])
     if "enum" in node:
         return join_words(map(format_value, node["enum"]))
-    names = node_types(node)
-    words = [_expected_type(name, node, kind) for name in names if name != "null"]
-    return ", or ".join([*words, *(["null"] if "null" in names else [])])
+    types = node_types(node)
+    words = [_expected_type(name, node, kind) for name in types if name != "null"]
+    return ", or ".join([*words, *(["null"] if "null" in types else [])])
 
 
 def _expected_type(name: str, node: dict[str, Any], kind: str) -> str:
@@ -391,7 +391,8 @@ def _hint(place: _Place) -> str | None:
 
 
 def _hint_for_text(node: dict[str, Any], value: str) -> str | None:
-    names, lower = node_types(node), value.lower()
+    types = node_types(node)
+    lower = value.lower()
     if near := get_close_matches(value, [one for one in node.get("enum", []) if isinstance(one, str)], n=1):
         return f"Did you mean {format_value(near[0])}?"
     if pattern := node.get("pattern"):
@@ -401,10 +402,10 @@ def _hint_for_text(node: dict[str, Any], value: str) -> str | None:
             return f"Write it in lower case: {format_value(lower)}."
         if value and re.search(pattern, value + "Z"):
             return f"Add the offset: {format_value(value + 'Z')} if it is UTC."
-    elif {"number", "integer"} & set(names) and re.fullmatch(r"[-+]?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?", value):
+    elif {"number", "integer"} & set(types) and re.fullmatch(r"[-+]?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?", value):
         return f"Write {value} without quotation marks."
-    elif "boolean" in names and lower in ("yes", "no", "on", "off", "true", "false"):
+    elif "boolean" in types and lower in ("yes", "no", "on", "off", "true", "false"):
         return f"Write {'true' if lower in ('yes', 'on', 'true') else 'false'}."
-    elif "null" in names and lower in ("null", "none", ""):
+    elif "null" in types and lower in ("null", "none", ""):
         return "Write null, without quotation marks."
     return None

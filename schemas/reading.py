@@ -30,16 +30,16 @@ from schemas.problems import Lines, Problem, ProblemError, pointer_to, problem_o
 
 LARGEST_DOCUMENT = 64 << 20  # bytes of a document; 64 first examples of 8,192 tokens take 50 million
 
-MOST_VALUES = 4_000_000
+MAX_VALUES = 4_000_000
 """Values of a document, estimated from its commas and brackets; a value of two bytes can take 200 bytes of memory."""
 
-LONGEST_ROW = 16 << 20  # bytes of a row; an answer of a million tokens fits
+MAX_ROW_BYTES = 16 << 20  # bytes of a row; an answer of a million tokens fits
 LARGEST_ROWS = 512 << 20  # bytes of a JSONL file; two million steps fit
-MOST_CHARACTERS = 1 << 20  # characters of a YAML file; a longer configuration is a mistake or an attack
-MOST_LEVELS = 64  # levels of nested objects and lists; our deepest document has 6
-MOST_DIGITS = 308  # digits of an integer; larger ones may not fit into a 64-bit float
-MOST_EXPLAINED = 100  # lines of a JSONL file whose problems are explained
-MOST_COUNTED = 1_000  # further lines with problems that are counted before reading stops
+MAX_CHARACTERS = 1 << 20  # characters of a YAML file; a longer configuration is a mistake or an attack
+MAX_LEVELS = 64  # levels of nested objects and lists; our deepest document has 6
+MAX_DIGITS = 308  # digits of an integer; larger ones may not fit into a 64-bit float
+MAX_EXPLAINED = 100  # lines of a JSONL file whose problems are explained
+MAX_COUNTED = 1_000  # further lines with problems that are counted before reading stops
 
 BATCH_BYTES = 1 << 15
 """Bytes of rows per batch of decoding and validation; a batch should fit into the processor's cache."""
@@ -154,10 +154,11 @@ def has_lone_surrogate(value: Any) -> bool:
 
 def nesting_depth(value: Any) -> int:
     """Return how deep lists and objects are nested."""
-    depth, containers = 0, [value]
-    while containers := [one for one in containers if isinstance(one, dict | list)]:
+    depth = 0
+    values = [value]
+    while containers := [item for item in values if isinstance(item, dict | list)]:
         depth += 1
-        containers = [item for one in containers for item in (one.values() if isinstance(one, dict) else one)]
+        values = [item for each in containers for item in (each.values() if isinstance(each, dict) else each)]
     return depth
 
 
@@ -170,7 +171,7 @@ class _JsonDecoder(json.JSONDecoder):
     scan_once: Callable[[str, int], tuple[Any, int]]
 
     def __init__(self) -> None:
-        self.is_odd = False
+        self.needs_scan = False
         super().__init__(
             object_pairs_hook=self._object, parse_float=self._float, parse_int=self._int, parse_constant=self._constant
         )
@@ -178,25 +179,26 @@ class _JsonDecoder(json.JSONDecoder):
     def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         value = dict(pairs)
         if len(value) != len(pairs):
-            self.is_odd = True
+            self.needs_scan = True
         return value
 
     def _float(self, literal: str) -> float | None:
-        return value if math.isfinite(value := float(literal)) else self._constant(literal)
+        value = float(literal)
+        return value if math.isfinite(value) else self._constant(literal)
 
     def _int(self, literal: str) -> int | None:
-        return int(literal) if len(literal.lstrip("-")) <= MOST_DIGITS else self._constant(literal)
+        return int(literal) if len(literal.lstrip("-")) <= MAX_DIGITS else self._constant(literal)
 
     def _constant(self, _literal: str) -> Any:
-        self.is_odd = True
+        self.needs_scan = True
 
 
 def read_json(text: str, *, file: str) -> ParseResult:
-    """Read a JSON text; of a duplicate key the last value counts, numbers that are not finite become None."""
+    """Read a JSON text. If a key is repeated, its last value is used; non-finite numbers become None."""
     decoder = _JsonDecoder()
     try:
         value = decoder.decode(text)
-        too_deep = text.count("{") + text.count("[") > MOST_LEVELS and nesting_depth(value) > MOST_LEVELS
+        too_deep = text.count("{") + text.count("[") > MAX_LEVELS and nesting_depth(value) > MAX_LEVELS
     except json.JSONDecodeError as error:
         return ParseResult(problems=(_not_json(text, error, file=file),))
     except RecursionError:
@@ -212,7 +214,7 @@ def read_json(text: str, *, file: str) -> ParseResult:
     def lines() -> dict[str, int]:
         return scan(text, file=file)[0]
 
-    problems = tuple(scan(text, file=file)[1]) if decoder.is_odd else ()
+    problems = tuple(scan(text, file=file)[1]) if decoder.needs_scan else ()
     return ParseResult(value=value, is_read=True, problems=problems, lines=lambda pointer: lines().get(pointer))
 
 
@@ -235,7 +237,8 @@ def scan(text: str, *, file: str) -> tuple[dict[str, int], list[Problem]]:
     problems: list[Problem] = []
     opened: list[tuple[str, bool, dict[str, int]]] = []  # pointer, whether it is an object, lines of its keys
     keys: list[str | int | None] = [None]  # the current key or index of each open container
-    line, last = 1, 0
+    line = 1
+    last = 0
     for match in _TOKEN.finditer(text):
         part = match.group()
         line += text.count("\n", last, match.start())
@@ -269,7 +272,7 @@ def scan(text: str, *, file: str) -> tuple[dict[str, int], list[Problem]]:
 
 def _is_finite(literal: str) -> bool:
     digits = literal.lstrip("+-")
-    return len(digits) <= MOST_DIGITS if digits.isdigit() else math.isfinite(float(literal))
+    return len(digits) <= MAX_DIGITS if digits.isdigit() else math.isfinite(float(literal))
 
 
 def _duplicate_key(key: str, file: str, pointer: str, line: int, first_line: int) -> Problem:
@@ -285,7 +288,7 @@ def _not_finite(literal: str, file: str, pointer: str, line: int) -> Problem:
 
 
 def _too_deep(file: str, line: int | None = None) -> Problem:
-    what = f"Objects and lists are nested more than {MOST_LEVELS} levels deep."
+    what = f"Objects and lists are nested more than {MAX_LEVELS} levels deep."
     return problem_of("TP111", file=file, line=line, what=what, why=None)
 
 
@@ -331,7 +334,7 @@ _JSON_MISTAKES = {
 
 # YAML: the core schema of YAML 1.2, where `no` is text and 1e-3 is a number. PyYAML's own rules are those of YAML 1.1.
 
-_INTEGER = re.compile(rf"[-+]?[0-9]{{1,{MOST_DIGITS}}}|0x[0-9a-fA-F]{{1,64}}|0o[0-7]{{1,64}}")
+_INTEGER = re.compile(rf"[-+]?[0-9]{{1,{MAX_DIGITS}}}|0x[0-9a-fA-F]{{1,64}}|0o[0-7]{{1,64}}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _WORDS = {
@@ -344,15 +347,15 @@ _WORDS = {
 def read_yaml(text: str, *, file: str) -> ParseResult:
     """Read a YAML text without anchors, aliases and tags, by the core schema of YAML 1.2.
 
-    Of a duplicate key the last value counts; `.nan` and `.inf` become None.
+    If a key is repeated, its last value is used; `.nan` and `.inf` become None.
     """
     # Imported here, as commands that read no configuration do not need it.
     import yaml
 
     builder = _YamlBuilder(file)
-    no_character = problem_of("TP112", file=file, what="An escape (\\u or \\U) is not a valid character.")
+    bad_escape = problem_of("TP112", file=file, what="An escape (\\u or \\U) is not a valid character.")
     try:
-        if len(text) > MOST_CHARACTERS:
+        if len(text) > MAX_CHARACTERS:
             builder.refuse(f"The file has {len(text):,} characters.", None, "Check that this is the right file.")
         if control := yaml.reader.Reader.NON_PRINTABLE.search(text):
             line = text.count("\n", 0, control.start()) + 1
@@ -363,11 +366,11 @@ def read_yaml(text: str, *, file: str) -> ParseResult:
         return ParseResult(problems=refused.problems)
     except yaml.MarkedYAMLError as error:
         is_escape = "Unicode character escape" in (error.problem or "")
-        return ParseResult(problems=(no_character if is_escape else _not_yaml(text, error, file=file),))
+        return ParseResult(problems=(bad_escape if is_escape else _not_yaml(text, error, file=file),))
     except (ValueError, OverflowError):  # PyYAML's own parser passes any code point to chr().
-        return ParseResult(problems=(no_character,))
+        return ParseResult(problems=(bad_escape,))
     if "\\" in text and has_lone_surrogate(builder.value):
-        return ParseResult(problems=(no_character,))
+        return ParseResult(problems=(bad_escape,))
     return ParseResult(value=builder.value, is_read=True, problems=tuple(builder.problems), lines=builder.lines.get)
 
 
@@ -391,7 +394,8 @@ class _YamlBuilder:
         """
         name, line = type(event).__name__.removesuffix("Event"), event.start_mark.line + 1
         is_key = bool(self._open) and isinstance(self._open[-1][0], dict) and self._keys[-1] is None
-        self._documents += name == "DocumentStart"
+        if name == "DocumentStart":
+            self._documents += 1
         unsupported = (
             (name == "Alias" or getattr(event, "anchor", None), "an anchor or alias (& or *)", "Write the value out."),
             (getattr(event, "tag", None), "a tag (!)", "Delete the tag and write a plain value."),
@@ -412,7 +416,7 @@ class _YamlBuilder:
             self._add(container, pointer, line)
             self._open.append((container, pointer))
             self._keys.append(None)
-            if len(self._open) > MOST_LEVELS:
+            if len(self._open) > MAX_LEVELS:
                 raise ProblemError([_too_deep(self.file, line)])
         elif name in ("MappingEnd", "SequenceEnd"):
             self._open.pop()
@@ -441,7 +445,9 @@ class _YamlBuilder:
         self.lines.setdefault(pointer, line)
         if not self._open:
             self.value = value
-        elif isinstance(container := self._open[-1][0], list):
+            return
+        container, _ = self._open[-1]
+        if isinstance(container, list):
             container.append(value)
         else:
             container[self._keys[-1] or ""] = value
@@ -577,7 +583,7 @@ class _RowReader:
         self.bytes_read = 0
         self.line = 0
         self.blank_lines: list[int] = []
-        self.bad = 0
+        self.invalid_lines = 0
         self._decoder = _JsonDecoder()
         self._validator = compile_validator(kind)
 
@@ -585,10 +591,10 @@ class _RowReader:
         if self.blank_lines:
             what = f"{quantity(len(self.blank_lines), 'blank line')} skipped."
             self.problems.append(problem_of("TP131", file=self.file, line=self.blank_lines[0], what=what, why=None))
-        if (more := self.bad - MOST_EXPLAINED) > 0:
-            stopped = "; what follows them was not read" if more == MOST_COUNTED else ""
+        if (more := self.invalid_lines - MAX_EXPLAINED) > 0:
+            stopped = "; what follows them was not read" if more == MAX_COUNTED else ""
             what = f"{quantity(more, 'more line')} of this file {'has' if more == 1 else 'have'} problems{stopped}."
-            why = f"Only the first {MOST_EXPLAINED} are explained."
+            why = f"Only the first {MAX_EXPLAINED} are explained."
             self.problems.append(problem_of("TP132", file=self.file, what=what, why=why))
         return Rows(
             values=self.values,
@@ -605,19 +611,19 @@ class _RowReader:
             return
         stream.seek(0)
         lines = stream.readlines(BATCH_BYTES)
-        while lines and self.bad < MOST_EXPLAINED + MOST_COUNTED:
+        while lines and self.invalid_lines < MAX_EXPLAINED + MAX_COUNTED:
             following = stream.readlines(BATCH_BYTES)
             self._take(lines, is_end=not following)
             lines = following
 
     def _take(self, lines: list[bytes], *, is_end: bool) -> None:
         values = self._decode(lines)
-        if values is not None and not self._decoder.is_odd and self._validator.are_valid(values):
+        if values is not None and not self._decoder.needs_scan and self._validator.are_valid(values):
             self.values += values
             self.line += len(lines)
             self.bytes_read += sum(map(len, lines))
             return
-        self._decoder.is_odd = False
+        self._decoder.needs_scan = False
         for index, line in enumerate(lines, start=1):
             self.line += 1
             self.bytes_read += len(line)
@@ -626,12 +632,12 @@ class _RowReader:
                 self.values.append(row)
             elif not self.torn_tail:
                 self.left_out.append(self.line)
-            if self.bad == MOST_EXPLAINED + MOST_COUNTED:
+            if self.invalid_lines == MAX_EXPLAINED + MAX_COUNTED:
                 return
 
     def _decode(self, lines: list[bytes]) -> list[Any] | None:
         """Decode lines, or return None if some may be invalid."""
-        if max(map(len, lines)) > LONGEST_ROW:
+        if max(map(len, lines)) > MAX_ROW_BYTES:
             return None
         try:
             texts = [line.decode() for line in lines]
@@ -640,15 +646,15 @@ class _RowReader:
             return None
         for text, (_, end) in zip(texts, decoded, strict=True):
             may_have_surrogates = "\\ud" in text or "\\uD" in text
-            if text[end:] != "\n" or may_have_surrogates or text.count("{") + text.count("[") > MOST_LEVELS:
+            if text[end:] != "\n" or may_have_surrogates or text.count("{") + text.count("[") > MAX_LEVELS:
                 return None
         return [value for value, _ in decoded]
 
     def _look_closer(self, line: bytes, *, is_last: bool) -> dict[str, Any] | None:
         """Return the row of a line, or None if it is invalid, and record its problems."""
-        if len(line) > LONGEST_ROW:
+        if len(line) > MAX_ROW_BYTES:
             what = f"The row has {len(line):,} bytes"
-            self._note([too_large(what, f"a row of at most {LONGEST_ROW:,} bytes", file=self.file)])
+            self._note([too_large(what, f"a row of at most {MAX_ROW_BYTES:,} bytes", file=self.file)])
             return None
         if not line.strip():
             self.blank_lines.append(self.line)
@@ -669,8 +675,8 @@ class _RowReader:
 
     def _note(self, problems: list[Problem]) -> None:
         if problems:
-            self.bad += 1
-            if self.bad <= MOST_EXPLAINED:
+            self.invalid_lines += 1
+            if self.invalid_lines <= MAX_EXPLAINED:
                 self.problems += [replace(problem, line=self.line) for problem in problems]
 
 

@@ -16,8 +16,8 @@ from schemas.problems import Lines, Problem, ProblemError, pointer_to, problem_o
 from schemas.reading import (
     LARGEST_DOCUMENT,
     LONE_SURROGATE,
-    MOST_DIGITS,
-    MOST_VALUES,
+    MAX_DIGITS,
+    MAX_VALUES,
     ParseResult,
     count_values,
     os_error_problem,
@@ -85,8 +85,8 @@ def _read_bounded(path: Path) -> bytes:
     if (size := max(size, len(data))) > LARGEST_DOCUMENT:
         limit = f"at most {LARGEST_DOCUMENT:,} bytes"
         raise ProblemError([too_large(f"The document has {size:,} bytes", limit, file=str(path))])
-    if (values := count_values(data)) > MOST_VALUES:
-        limit = f"at most {MOST_VALUES:,} values"
+    if (values := count_values(data)) > MAX_VALUES:
+        limit = f"at most {MAX_VALUES:,} values"
         raise ProblemError([too_large(f"The document has about {values:,} values", limit, file=str(path))])
     return data
 
@@ -141,8 +141,8 @@ def _find_other_value(value: Any, pointer: str = "") -> tuple[str, str] | None:
         what = "Text with half a surrogate pair"
     elif isinstance(value, float) and not math.isfinite(value):
         what = str(value)
-    elif isinstance(value, int) and abs(value) >= 10**MOST_DIGITS:
-        what = f"A whole number of more than {MOST_DIGITS} digits"
+    elif isinstance(value, int) and abs(value) >= 10**MAX_DIGITS:
+        what = f"A whole number of more than {MAX_DIGITS} digits"
     elif not isinstance(value, dict | list | str | float | int | None):
         what = f"A value of the Python type {type(value).__name__}"
     if what:

@@ -12,7 +12,7 @@ import numpy as np
 
 from evidence import layout
 from evidence.hashes import sha256_file
-from evidence.writing import write_error, write_json
+from evidence.writing import output_error, write_json
 from schemas.catalog import VERSION
 from schemas.problems import ProblemError, problem_of
 from trainer.data.conversations import end_token_id
@@ -92,7 +92,7 @@ def export_run(
         try:
             write(target, params, source, end_token_id=end, go_on=lambda: refuse(stop.reason()))
         except OSError as error:
-            raise write_error(error, target, what="The export") from error
+            raise output_error(error, target, subject="The export") from error
         except KeyboardInterrupt:
             refuse("a second signal")
     watch.say(f"exported step {step} to {target}")

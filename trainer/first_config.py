@@ -20,7 +20,7 @@ from evidence.rules.plausibility import describe_overlap
 from evidence.scores.overlap import RowTexts, find_overlap, row_texts, split_words
 from evidence.scores.reading import ANSWER_OPEN, extract_answer, last_boxed
 from evidence.targets import THIS_MACHINE, Target, load_target
-from evidence.writing import write_error, write_text
+from evidence.writing import output_error, write_text
 from schemas.catalog import DATASETS, EVAL_SETS, MODELS
 from schemas.formats import join_words, quantity, short_count, size
 from schemas.problems import Problem, ProblemError, collect_problems, problem_of, truncate_problems
@@ -598,7 +598,7 @@ def write_files(files: Mapping[Path, Iterable[str]]) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_text(path, "".join(lines))
         except OSError as error:
-            raise write_error(error, path, what=f"The file {path.name}") from error
+            raise output_error(error, path, subject=f"The file {path.name}") from error
 
 
 def percentiles(widths: np.ndarray) -> dict[str, int]:

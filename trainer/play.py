@@ -9,7 +9,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
-from evidence.proof.signatures import refuse
+from evidence.proof.signatures import problem_error
 from evidence.scores.reading import accepted_answers
 from schemas.problems import ProblemError, problem_of
 from schemas.reading import read_json
@@ -75,7 +75,7 @@ class Question:
         [prompt] = model.sampler.encode_prompts(one)
         if not model.sampler.has_room(prompt):
             row = unanswered_row({"id": "", "expected": "", **self.row}, len(prompt), model.sampler)
-            raise refuse(file="--prompt", code="TP118", what=f"{model.name} cannot answer: {row['error']}.")
+            raise problem_error(file="--prompt", code="TP118", what=f"{model.name} cannot answer: {row['error']}.")
         return prompt
 
 
@@ -240,7 +240,7 @@ def find_question(prompt: str | None, item: str | None, model: ChatModel) -> Que
     found = next((row for row in model.items.rows if row["id"] == item), None) if model.items else None
     if model.items is None or found is None:
         why = f"was evaluated on {model.items.name}, without {item}" if model.items else "lacks an evaluation set"
-        raise refuse(model.folder, "TP116", what=f"{model.name} {why}.")
+        raise problem_error(model.folder, "TP116", what=f"{model.name} {why}.")
     return Question(row=found, items=model.items)
 
 

@@ -20,7 +20,7 @@ from evidence.hashes import hash_entry
 from evidence.layout import CHECKPOINTS, CONFIG, MANIFEST
 from evidence.lock import is_alive
 from evidence.run import read_run
-from evidence.writing import write_error
+from evidence.writing import output_error
 from schemas.formats import format_value, quantity
 from schemas.problems import Problem, ProblemError, problem_of
 from trainer.config.load import load_config
@@ -255,7 +255,7 @@ def own_folder(folder: Path, output: Path) -> Path:
             Path(parent).chmod(0o755)  # copytree copies the read-only mode
         part.rename(copy)
     except OSError as error:
-        raise write_error(error, copy, what="The copy of the attached run") from error
+        raise output_error(error, copy, subject="The copy of the attached run") from error
     return copy
 
 

@@ -30,19 +30,29 @@ Values = dict[str, Any]
 Tell = Callable[[Values], object]
 Row = dict[str, Any]
 
-MANIFEST, METRICS, LOG, PLAN, CONFIG = "run_manifest.json", "metrics.jsonl", "log.jsonl", "plan.json", "config.yaml"
-SUMMARY, PREDICTIONS, BASELINE = "eval_summary.json", "predictions.jsonl", "baseline_predictions.jsonl"
-CHAIN, EXAMPLES, BOTH = "chain.jsonl", "first_examples.json", ("predictions.jsonl", "baseline_predictions.jsonl")
+BASELINE = "baseline_predictions.jsonl"
+CHAIN = "chain.jsonl"
+CONFIG = "config.yaml"
+EXAMPLES = "first_examples.json"
+LOG = "log.jsonl"
+MANIFEST = "run_manifest.json"
+METRICS = "metrics.jsonl"
+PLAN = "plan.json"
+PREDICTIONS = "predictions.jsonl"
+SUMMARY = "eval_summary.json"
+BOTH = (PREDICTIONS, BASELINE)
 
 
 def tell(forger: Forger, lie: Tell) -> Path:
     """Apply a lie to the copy of a run, recompute every hash and the chain, and return the folder."""
     forger.restore()
-    original, forger.values = forger.values, deepcopy(forger.values)
+    original = forger.values
+    forger.values = deepcopy(original)
     path = forger.folder / CHAIN
     forger.values[CHAIN] = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     lie(forger.values)
-    chain, written = Chain(), 0
+    chain = Chain()
+    written = 0
     lines = [json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in forger.values[METRICS]]
     for entry in forger.values.pop(CHAIN):
         for line in lines[written : entry["rows"]]:
@@ -51,7 +61,7 @@ def tell(forger: Forger, lie: Tell) -> Path:
         chain.entry(**{key: entry[key] for key in ("step", "data_position", "state_sha256", "params_sha256")})
     path.write_text("".join(json.dumps(entry) + "\n" for entry in chain.entries), "utf-8")
     forger.values[MANIFEST]["chain"] = chain.document()
-    forger._reseal(forger.values, Forgery(file="all", what="told"))
+    forger._reseal(forger.values, Forgery(file="all", what="lie"))
     forger.values = original
     return forger.folder
 
@@ -71,12 +81,23 @@ def put(*paths: str, value: Any) -> Tell:
 
 def rows(change: Callable[[Row], object], *files: str) -> Tell:
     """Change every row of files."""
-    return lambda values: [change(row) for file in files for row in values[file]]
+
+    def lie(values: Values) -> None:
+        for file in files:
+            for row in values[file]:
+                change(row)
+
+    return lie
 
 
 def both(*lies: Tell) -> Tell:
     """Apply several lies in order."""
-    return lambda values: [lie(values) for lie in lies]
+
+    def lie_all(values: Values) -> None:
+        for lie in lies:
+            lie(values)
+
+    return lie_all
 
 
 def losses(change: Callable[[list[float]], list[float]], *, deep: bool = True) -> Tell:
@@ -114,7 +135,13 @@ def answers(change: Callable[[Row], object], *files: str) -> Tell:
 
 def event(name: str, **fields: Any) -> Tell:
     """Change fields of a log event."""
-    return lambda values: [record["fields"].update(fields) for record in values[LOG] if record["event"] == name]
+
+    def lie(values: Values) -> None:
+        for record in values[LOG]:
+            if record["event"] == name:
+                record["fields"].update(fields)
+
+    return lie
 
 
 def times(days: float) -> Tell:
@@ -220,10 +247,16 @@ def error_in_the_log(values: Values) -> None:
 
 
 def fast_steps(values: Values, factor: float = 0.5) -> None:
-    """Shorten every step time, but keep the time stamps."""
+    """Shorten every step time, but keep the timestamps."""
     for row in values[METRICS]:
         row["step_seconds"] *= factor
         row["tokens_per_second"] /= factor
+
+
+def keep_three_items(values: Values) -> None:
+    """Delete all answers after the third."""
+    for file in BOTH:
+        del values[file][3:]
 
 
 def untrained(values: Values) -> None:
@@ -364,7 +397,7 @@ LIES: dict[str, dict[str, Tell]] = {
     "absurd": {
         "900,000 parameters": put(f"{M}/model/parameters", f"{M}/model/trainable_parameters", value=900_000),
         "three items": both(
-            lambda values: [values[file].__delitem__(slice(3, None)) for file in BOTH],
+            keep_three_items,
             answers(lambda row: None, *BOTH),
         ),
         "a first loss of 80": losses(lambda all_: [80.0, *all_[1:]]),

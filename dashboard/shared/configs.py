@@ -17,8 +17,7 @@ from schemas.validate import read_document
 
 SHIPPED = Path(dashboard.__file__).parent.parent / "trainer" / "configs"
 _SAME_AS = "same as "
-_OVERLAY_PREFIX = "smoke_"
-"""Prefix of files for `--smoke_config`, which are not complete configurations."""
+_OVERLAY_PREFIX = "smoke_"  # prefix of files for `--smoke_config`, which are not complete configurations
 
 _FIRST, _QUICK = "demo", "tiny.yaml"
 _SMOKE_STEPS = 2

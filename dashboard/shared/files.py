@@ -21,8 +21,7 @@ import numpy as np
 
 from schemas.catalog import TIME, number_names
 
-LONGEST_LINE_BYTES = 4 * 2**20
-"""A longer line is skipped, so that a file without line ends never fills the memory."""
+MAX_LINE_BYTES = 4 * 2**20  # a longer line is skipped, so that a file without line ends never fills the memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,9 +106,9 @@ class Tail:
             if status.st_ino != self._inode or status.st_size < self._offset:
                 self._start_over(status.st_ino)
             file.seek(self._offset)
-            while line := file.readline(LONGEST_LINE_BYTES):
+            while line := file.readline(MAX_LINE_BYTES):
                 is_complete = line.endswith(b"\n")
-                if not is_complete and not self._is_skipping and len(line) < LONGEST_LINE_BYTES:
+                if not is_complete and not self._is_skipping and len(line) < MAX_LINE_BYTES:
                     return  # The writer has not finished it.
                 self._offset += len(line)
                 self._series = None
@@ -123,7 +122,8 @@ class Tail:
         try:
             self._values.extend(_parse_row(line))
         except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
-            self._unread += bool(line.strip())
+            if line.strip():
+                self._unread += 1
 
     def _as_series(self) -> Series:
         names = (*number_names(), "seconds")
@@ -149,8 +149,7 @@ def _parse_row(line: bytes) -> list[float]:
     return [*numbers, math.nan if time is None else datetime.fromisoformat(time).timestamp()]
 
 
-TAIL_BYTES = 4 * 2**20
-"""Bytes read from the end of a log."""
+TAIL_BYTES = 4 * 2**20  # bytes read from the end of a log
 
 
 class LogTail(NamedTuple):

@@ -47,9 +47,10 @@ _REMOTE: Mapping[Key, str] = {
 """Names that the trainer downloads or generates."""
 
 
-_MAX_INTEGER = 2**53 - 1
-"""The largest integer that a browser represents exactly."""
-_MAX_ASSIGNMENTS, _MAX_LENGTH, _MAX_NUMBER_LENGTH = 64, 500, 64
+_MAX_INTEGER = 2**53 - 1  # the largest integer that a browser represents exactly
+_MAX_ASSIGNMENTS = 64
+_MAX_LENGTH = 500
+_MAX_NUMBER_LENGTH = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,7 +225,9 @@ def parse_assignments(texts: Iterable[str]) -> dict[Key, Any]:
     found = {}
     for text in list(texts)[:_MAX_ASSIGNMENTS]:
         name, equals, written = text[:_MAX_LENGTH].partition("=")
-        if equals and (setting := known.get(name.strip())) and setting.has_type(value := setting.parse(written)):
+        setting = known.get(name.strip()) if equals else None
+        value = setting.parse(written) if setting else None
+        if setting and setting.has_type(value):
             found[setting.path] = value
     return found
 

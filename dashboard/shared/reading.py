@@ -43,9 +43,12 @@ def summaries() -> Sequence[RunSummary]:
     index = shared_index()
     named = {*st.query_params.get_all("run"), *st.query_params.get_all("runs")}
     named |= configs.runs_in_keys(st.query_params.get_all("source"))
-    with st.spinner("Reading runs …"):
+
+    def waiting() -> object:
         # Streamlit stops a script that is no longer needed where it touches the session.
-        waiting = lambda: st.session_state.get(_VERSION)  # noqa: E731
+        return st.session_state.get(_VERSION)
+
+    with st.spinner("Reading runs …"):
         version, runs, is_fresh = index.load(WAIT_SECONDS, named=named, waiting=waiting)
     st.session_state[_VERSION] = min(version, st.session_state.get(_VERSION, version))
     st.session_state[_IS_FRESH] = is_fresh
@@ -180,7 +183,7 @@ _IS_FRESH = "the page shows runs that were read while it was drawn"
 _ACTIVE = "active"
 _AT_WORK = {_ACTIVE, "running"}
 _SIGNS = {**JOBS, **STATUSES}
-_MOST_TOASTS = 3
+_MAX_TOASTS = 3
 
 
 def are_as_judged(shown: Sequence[RunSummary]) -> bool:
@@ -229,8 +232,8 @@ def _announce() -> None:
         return
     changed = [now[key] for key in now if key not in before or (before[key][1] in _AT_WORK and before[key] != now[key])]
     news = [(name, status) for name, status in changed if status != _ACTIVE]
-    for name, status in news[:_MOST_TOASTS]:
+    for name, status in news[:_MAX_TOASTS]:
         meaning = _SIGNS[status].meaning if status in _SIGNS else ""
         st.toast(f"{plain(name)}: {status}. {meaning}".strip(), icon=":material/flag:", duration=20)
-    if len(news) > _MOST_TOASTS:
-        st.toast(f"{len(news) - _MOST_TOASTS:,} more runs are new or have ended.", icon=":material/flag:")
+    if len(news) > _MAX_TOASTS:
+        st.toast(f"{len(news) - _MAX_TOASTS:,} more runs are new or have ended.", icon=":material/flag:")

@@ -16,8 +16,7 @@ from evidence.index.summary import RunSummary
 FIRST_SECONDS, FIRST_RUNS = 1.0, 20
 """Time and number of runs after which those read so far are shown, while a folder is read for the first time."""
 POLL_SECONDS = 2.0
-_POLL_SHARE = 40.0
-"""Polling waits this many times as long as a scan of all folders takes."""
+_POLL_SHARE = 40.0  # polling waits this many times as long as a scan of all folders takes
 _WORTH_WAITING = 0.2
 """A page waits for a scan if the last one took at most this share of `patience`. Otherwise polling finds changes."""
 _STEP_SECONDS = 0.1

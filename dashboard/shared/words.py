@@ -21,7 +21,7 @@ from schemas.formats import NOTHING, quantity
 from schemas.reading import get_str, parse_time
 
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#+!|~$:^=.-])")
-_LONGEST_SECRET = 8192
+_MAX_SECRET = 8192
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -41,7 +41,7 @@ def shorten(text: str, length: int) -> str:
 def glimpse(text: str, length: int) -> str:
     """Return the first `length` characters with secrets masked; the rest of a long text is not searched."""
     # A secret that begins in the part that is shown must be seen whole to be recognized.
-    return shorten(hide_secrets(text[: length + _LONGEST_SECRET]), length)
+    return shorten(hide_secrets(text[: length + _MAX_SECRET]), length)
 
 
 def both_ends(text: str, length: int) -> str:
@@ -49,8 +49,8 @@ def both_ends(text: str, length: int) -> str:
     if len(text) <= length:
         return hide_secrets(text)
     first, last = length // 2, length - length // 2
-    beginning = hide_secrets(text[: first + _LONGEST_SECRET])[:first]
-    end = hide_secrets(text[-last - _LONGEST_SECRET :])[-last:]
+    beginning = hide_secrets(text[: first + _MAX_SECRET])[:first]
+    end = hide_secrets(text[-last - _MAX_SECRET :])[-last:]
     return f"{beginning}\n… {len(text) - length:,} characters left out …\n{end}"
 
 

@@ -38,8 +38,7 @@ HERE = (
 )
 """Plans for this machine; the second one is more exact."""
 
-MAX_VARIANTS = 32
-"""Runs that one click can queue."""
+MAX_VARIANTS = 32  # runs that one click can queue
 _MAX_NAME_LENGTH = 58
 
 
@@ -257,9 +256,10 @@ def _use_upload(source: str, key: str) -> None:
 
 
 TICK_SECONDS = 1.5
-MIN_FREE_BYTES = 1 << 16
-"""Free disk space below which no job can start."""
-_WAITING_SHOWN, _ENDED_SHOWN, _ENDED_FOLDED = 3, 1, 12
+MIN_FREE_BYTES = 1 << 16  # free disk space below which no job can start
+_WAITING_SHOWN = 3
+_ENDED_SHOWN = 1
+_ENDED_FOLDED = 12
 
 
 def _draw_jobs(root: Path, *, was_active: bool) -> None:

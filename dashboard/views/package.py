@@ -29,8 +29,7 @@ from schemas import formats
 from schemas.formats import quantity
 from schemas.problems import Action, ProblemError, problem_of
 
-FOLDER = Path("bundles")
-"""Folder of bundles, relative to the folder in which the dashboard was started."""
+FOLDER = Path("bundles")  # folder of bundles, relative to the folder in which the dashboard was started
 
 MAX_UNPACKED_BYTES = 512 << 20
 """Size of an uploaded bundle; verifying takes several times as much memory."""

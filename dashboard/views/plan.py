@@ -20,7 +20,8 @@ from launch.process import format_command
 from schemas.formats import NOTHING, count, duration, size
 from schemas.reading import get_number, get_objects, get_str
 
-MOST_MACHINES, MOST_SIZES = 40, 24
+MAX_MACHINES = 40
+MAX_SIZES = 24
 """Rows of the table of machines, and rows and columns of the table of sizes; an answer may hold more."""
 
 _FIRST_MACHINE = "kaggle-tpu-v5e-8"
@@ -97,7 +98,7 @@ def _draw_plans(source: str, config: Mapping[str, Any], machine: str) -> None:
 
 def _draw_machines(answer: Mapping[str, Any], plan: Mapping[str, Any] | None, machine: str) -> None:
     """Draw the machines by verdict, then by how much of their memory is used."""
-    found = {get_str(one, "target") or "?": one for one in get_objects(answer, "where")[:MOST_MACHINES]}
+    found = {get_str(one, "target") or "?": one for one in get_objects(answer, "where")[:MAX_MACHINES]}
     if plan is not None:
         times = plan.get("time")
         found[machine] = {**(times if isinstance(times, Mapping) else {}), **plan}
@@ -149,7 +150,7 @@ def _draw_sizes(answer: Mapping[str, Any], config: Mapping[str, Any]) -> None:
     """Draw a table of microbatch sizes by lengths, each cell with its verdict and the memory it needs."""
     own = (get_number(config, "batch", "microbatch_size"), get_number(config, "data", "max_length"))
     rows = []
-    for one in get_objects(answer, "grid", "cells")[: MOST_SIZES**2]:
+    for one in get_objects(answer, "grid", "cells")[: MAX_SIZES**2]:
         batch, length = get_number(one, "microbatch_size") or 0, get_number(one, "max_length") or 0
         if 1 <= batch <= _MAX_SIZE and 1 <= length <= _MAX_SIZE:
             verdict, need = get_verdict(one, "verdict"), size(get_bytes(one, "need_bytes"))
@@ -164,7 +165,7 @@ def _draw_sizes(answer: Mapping[str, Any], config: Mapping[str, Any]) -> None:
     limit = size(get_bytes(answer, "grid", "available_bytes"))
     markup.note("No size fits." if fitting.empty else f"Largest that fits: {fitting['best'].iloc[-1]} of {limit}.")
     table = frame.pivot_table(index="Microbatch", columns="length", values="text", aggfunc="first", fill_value="")
-    table = table.iloc[:MOST_SIZES, :MOST_SIZES].rename(columns=lambda length: f"{length:,} tokens")
+    table = table.iloc[:MAX_SIZES, :MAX_SIZES].rename(columns=lambda length: f"{length:,} tokens")
     backs = markup.colours().backs
     tints = {sign.symbol: f"background-color: {backs[sign.tone]}" for sign in VERDICTS.values()}
     st.dataframe(table.style.map(lambda text: tints.get(text[:1], "")), key="sizes")

@@ -26,8 +26,12 @@ from schemas.formats import NOTHING, quantity
 from schemas.problems import ProblemError
 
 _ADDRESS = "parameters of the last visit"
-_SELECTED, _GRID, _CLICK = "selected runs", "rows and number of the grid", "runs_table_open"
-_ROW_PIXELS, _HEAD_PIXELS, _FEW_ROWS = 36, 35, 10
+_SELECTED = "selected runs"
+_GRID = "rows and number of the grid"
+_CLICK = "runs_table_open"
+_ROW_PIXELS = 36
+_HEAD_PIXELS = 35
+_FEW_ROWS = 10
 
 _SEARCH_HELP = f"""Separate words and conditions by spaces. Runs match if all of them hold:
 
@@ -310,7 +314,8 @@ def _draw_grid(names: list[str], frame: pd.DataFrame) -> None:
     """Draw the table. A click on a name opens that run; selections survive a change of search, order or page."""
     before, (drawn, number) = selected_runs(), _drawn()
     # Rows are selected by position, so selected rows among other rows need another grid.
-    number += bool(before) and drawn != names
+    if before and drawn != names:
+        number += 1
     st.session_state[_GRID] = (names, number)
     is_long = len(names) > _FEW_ROWS
     height: int | Literal["content"] = _HEAD_PIXELS + _ROW_PIXELS * len(names) if is_long else "content"

@@ -238,16 +238,16 @@ def _challenge_item(run: Inspection) -> Iterator[ChecklistItem]:
         # TP328 compares its hash. For adapters the manifest's hash covers the base model too, which is not here.
         is_whole = get_str(run.run.manifest, "training", "method") != "lora"
         what = "evaluated parameters" if is_whole else "adapters that the run recorded"
-        state, detail, then = "ok", f"possible. {layout.TRAINED_PARAMS} has the hash of the {what}.", ""
+        state, detail, advice = "ok", f"possible. {layout.TRAINED_PARAMS} has the hash of the {what}.", ""
     elif found := [name for name in folders if any(path.startswith(f"{name}/") for path in packed)]:
         detail = f"unknown. {found[0]}/ is packed, but not checked against the evaluated weights."
-        then = f"Run `trainproof challenge {run.folder} --generate 1` to try."
+        advice = f"Run `trainproof challenge {run.folder} --generate 1` to try."
     else:
         detail = "not possible, since the bundle holds no parameters."
-        then = "Set recording.params_mib to keep the trained parameters of future runs."
+        advice = "Set recording.params_mib to keep the trained parameters of future runs."
         if here := " and ".join(f"{name}/" for name in run.packing.left_out if name in folders):
-            then = f"Pack {here} too: `trainproof package {run.folder} --with-weights`."
-    yield ChecklistItem(run=run.name, what="challenge", state=state, detail=f"Challenge: {detail}", next=then)
+            advice = f"Pack {here} too: `trainproof package {run.folder} --with-weights`."
+    yield ChecklistItem(run=run.name, what="challenge", state=state, detail=f"Challenge: {detail}", next=advice)
 
 
 def build_bundle(
@@ -278,7 +278,7 @@ def build_bundle(
     folders = [Path(folder) for folder in folders]
     problems = folder_problems(folders) if folders else [bundle_problem("TP851", "", "No run folder was given.")]
     problems += output_problems(folders, output, "a zip", lambda path: path.is_file() and is_zipfile(path))
-    _refuse(problems, exit_code=2)
+    _raise_if_any(problems, exit_code=2)
     advance = _meter(folders, progress, with_weights=with_weights)
     inspections = inspect_runs(folders, with_weights=with_weights, with_unlisted=with_unlisted, advance=advance)
     redactions: tuple[Redaction, ...] = ()
@@ -287,7 +287,7 @@ def build_bundle(
             # Copies would not show links, unreadable files or a process that writes.
             codes = {"TP843", "TP844", "TP845", _UNREADABLE}
             found = ((problem, each) for each in inspections for problem in each.blocking if problem.code in codes)
-            _refuse(_in_run(*each, folders) for each in found)
+            _raise_if_any(_in_run(*each, folders) for each in found)
             redactions = tuple(
                 redaction
                 for each in inspections
@@ -297,7 +297,7 @@ def build_bundle(
             inspections = inspect_runs(
                 copies, with_weights=with_weights, with_unlisted=with_unlisted, redactions=redactions
             )
-        _refuse(
+        _raise_if_any(
             _in_run(problem, each, folders)
             for each in inspections
             for problem in (*each.blocking, *(() if allow_partial else each.unless_partial))
@@ -320,7 +320,7 @@ def build_bundle(
     )
 
 
-def _refuse(problems: Iterable[Problem], *, exit_code: int = 1) -> None:
+def _raise_if_any(problems: Iterable[Problem], *, exit_code: int = 1) -> None:
     if found := list(problems):
         raise ProblemError(found, exit_code=exit_code)
 
@@ -402,7 +402,7 @@ def _write_verified(files: Sequence[PackedFile], output: Path, advance: Advance)
             before = done
 
         verdict = verify_bundle(temporary, progress=tell)
-        _refuse(finding for finding in verdict.findings if finding.severity != "note")
+        _raise_if_any(finding for finding in verdict.findings if finding.severity != "note")
         temporary.chmod(0o644)
         temporary.replace(output)
     except OSError as error:

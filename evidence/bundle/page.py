@@ -31,7 +31,7 @@ from evidence.proof.receipts import load_extent, measure_coverage, read_receipts
 from evidence.report import build_record, headlines, score_headline, thin
 from evidence.rules.plausibility import score_caveats
 from evidence.run import Run
-from evidence.scores.recompute import GROUPINGS, describe_form_losses, describe_run_gain
+from evidence.scores.recompute import GROUPINGS, describe_format_losses, describe_run_gain
 from evidence.writing import write_bytes
 from schemas import formats
 from schemas.formats import quantity, visible
@@ -241,7 +241,7 @@ def _caveats(facts: Run) -> Iterator[str]:
     """Yield how far the score can be trusted."""
     caveats = (describe_run_gain(facts.eval_summary), *(caveat for _, caveat in score_caveats(facts.eval_summary)))
     yield from (f"{caveat[0].upper()}{caveat[1:]}." for caveat in caveats if caveat)
-    yield from describe_form_losses(facts.eval_summary, facts.log)
+    yield from describe_format_losses(facts.eval_summary, facts.log)
 
 
 def _loss(facts: Run) -> str:

@@ -20,7 +20,7 @@ from evidence.writing import as_json_text, scratch_folder
 from schemas.problems import ProblemError
 
 ANSWER = "answer.json"
-MOST_STATES = 64  # in one answer
+MAX_STATES = 64  # in one answer
 _STATE_NAME = re.compile(rf"{STATES}/[0-9]{{1,12}}\.safetensors")
 
 
@@ -90,8 +90,8 @@ def sent_states(path: Path | None, run_sha256: str | None) -> Iterator[Path | No
                 problem = f"It holds {strange[0]}, which is not a state." if strange else ""
                 if ANSWER not in files.sizes:
                     problem = f"{ANSWER} is missing."
-                elif len(files.sizes) > MOST_STATES + 1:
-                    problem = f"It holds more than {MOST_STATES} states."
+                elif len(files.sizes) > MAX_STATES + 1:
+                    problem = f"It holds more than {MAX_STATES} states."
                 if problem:
                     raise ProblemError([bundle_problem("TP858", str(path), problem)], exit_code=2)
                 files.write_to(scratch, lambda _: True)

@@ -124,7 +124,7 @@ class SignatureCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class StampCheck:
-    """Verdicts on time stamps, one sentence each, and the problems of invalid ones."""
+    """Verdicts on timestamps, one sentence each, and the problems of invalid ones."""
 
     sentences: tuple[str, ...]
     problems: tuple[Problem, ...]
@@ -173,12 +173,12 @@ class BundleVerdict:
 
     @property
     def ok(self) -> bool:
-        """Whether the bundle verifies, and so do its signature, time stamps and attestation."""
+        """Whether the bundle verifies, and so do its signature, timestamps and attestation."""
         return self.holds and not any(problem.severity == "error" for problem in self.witness_problems)
 
     @property
     def witness_problems(self) -> tuple[Problem, ...]:
-        """Problems of signature, time stamps and attestation."""
+        """Problems of signature, timestamps and attestation."""
         checks = (self.signature, self.stamps, self.attestation)
         return tuple(problem for check in checks if check for problem in check.problems)
 
@@ -221,10 +221,11 @@ def headline(verdict: BundleVerdict) -> str:
     found = [*verdict.findings, *verdict.witness_problems]
     found += [replace(error, what=f"{run.name}: {error.what}") for run in verdict.runs for error in run.errors]
     order = ("TP340", "TP3", "TP823", "")
-    worst = min(
-        (each for each in found if each.severity == "error"),
-        key=lambda each: [each.code.startswith(code) for code in order].index(True),
-    )
+
+    def rank(problem: Problem) -> int:
+        return next(number for number, code in enumerate(order) if problem.code.startswith(code))
+
+    worst = min((each for each in found if each.severity == "error"), key=rank)
     return f"{worst.file} changed since the bundle was built." if worst.code == "TP823" else worst.what
 
 
@@ -313,7 +314,8 @@ def _check_files(path: Path, files: BundleFiles, progress: Progress | None, stac
     stated = manifest or {}
     redactions = tuple(Redaction(**each) for each in stated.get("redactions", []))
     unfit = list(_redaction_problems(redactions, files, found))
-    problems, redactions = [*problems, *unfit], () if unfit else redactions
+    problems = [*problems, *unfit]
+    redactions = () if unfit else redactions
     names = sorted({name.split("/")[1] for name in found if name.startswith(f"{RUNS}/")})
     grades = {each["run_id"]: FORMER_NAMES.get(each["grade"], each["grade"]) for each in stated.get("runs", [])}
     runs = [

@@ -1,4 +1,4 @@
-"""Sign bundles, and check their signatures, time stamps and attestations.
+"""Sign bundles, and check their signatures, timestamps and attestations.
 
 A signature or stamp that was only found next to a zip can warn but never fails the bundle, because removing it would be
 easier than forging it.
@@ -24,9 +24,9 @@ from evidence.layout import STAMPS
 from evidence.proof.signatures import (
     SignatureResult,
     bundle_message,
+    problem_error,
     read_fingerprint,
     read_or_refuse,
-    refuse,
     sign,
     signature_path,
     verify_signature,
@@ -72,7 +72,7 @@ def check_signature(verdict: BundleVerdict, signature: Path | None, public_key: 
         return verdict
     if public_key is None and is_requested and not allowed.is_file():
         what = "A signature proves nothing without the public key of the person who should have made it."
-        raise refuse(path, "TP855", what=what)
+        raise problem_error(path, "TP855", what=what)
     expected = read_fingerprint(public_key) if public_key else None
     message = bundle_message(verdict.content_sha256 or "none", verdict.manifest_sha256 or "none")
     try:
@@ -95,7 +95,7 @@ def check_signature(verdict: BundleVerdict, signature: Path | None, public_key: 
 
 
 def check_timestamps(verdict: BundleVerdict, root: Path | None) -> BundleVerdict:
-    """Return a verdict with the results of the time stamps of its runs and of the one next to the zip.
+    """Return a verdict with the results of the timestamps of its runs and of the one next to the zip.
 
     `root` is the root certificate of a time authority; by default, those on the trust list count.
 

@@ -62,8 +62,8 @@ def parse_requirements(expressions: Iterable[str]) -> tuple[Requirement, ...]:
     for expression in expressions:
         match = _REQUIREMENT.fullmatch(expression)
         if match is None or not _NUMBER.fullmatch(match[3]):
-            then = "Use a fraction: 0.4 for 40 %." if "%" in expression else _NEXT
-            problems.append(_problem(f"Invalid requirement `{expression}`.", then))
+            advice = "Use a fraction: 0.4 for 40 %." if "%" in expression else _NEXT
+            problems.append(_problem(f"Invalid requirement `{expression}`.", advice))
             continue
         figure, sign, bound = match[1], match[2], float(match[3])
         if figure not in FIGURES:
@@ -100,8 +100,8 @@ def _fraction_hint(value: float) -> str:
     return f"If {value:g} is a percentage, use {value / 100:g}." if 1 <= value <= 100 else "Use a number such as 0.02."
 
 
-def _problem(what: str, then: str) -> Problem:
-    return problem_of("TP094", file="", what=what, why=None, next=then)
+def _problem(what: str, advice: str) -> Problem:
+    return problem_of("TP094", file="", what=what, why=None, next=advice)
 
 
 def check_requirements(

@@ -27,7 +27,7 @@ from evidence.scores.intervals import (
     paired_difference_interval,
 )
 from evidence.scores.reading import accepted_answers, read_scoring
-from evidence.scores.recompute import compute_scores, describe_form_gain, is_right
+from evidence.scores.recompute import compute_scores, describe_format_gain, is_right
 from schemas.formats import quantity
 
 Word = Literal["better", "worse", "cannot tell", "not compared"]
@@ -293,7 +293,7 @@ def score_difference(first: Sequence[Document], second: Sequence[Document]) -> S
         first_errors=sum(row["error"] is not None for row in first),
         second_errors=sum(row["error"] is not None for row in second),
         output_tokens=mean_interval(tokens, token_clusters) if tokens else None,
-        gain_of_form=describe_form_gain(*(compute_scores(rows)["metrics"] for rows in (first, second))),
+        gain_of_form=describe_format_gain(*(compute_scores(rows)["metrics"] for rows in (first, second))),
         flips=tuple(sorted(flips, key=lambda flip: (flip.kind, flip.id))),
     )
 

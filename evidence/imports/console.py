@@ -12,7 +12,7 @@ from evidence.imports.run import Citation, Fact, FileReading, How, MetricRow, Sc
 from schemas.formats import quantity
 from schemas.problems import problem_of
 
-_LONGEST_LINE = 5000
+_MAX_LINE = 5000
 
 _DICT = re.compile(r"\{\s*['\"][^{}]{3,4000}\}")
 _MEMBER = re.compile(rf"['\"]([\w@./ -]{{1,80}})['\"]\s*:\s*['\"]?({NUMBER})['\"]?(?=\s*[,}}])", re.IGNORECASE)
@@ -49,7 +49,7 @@ _TRAINING = re.compile(r"\b(?:train|fine-?tun)", re.IGNORECASE)
 
 def read_log(text: Text, file: str, where: str) -> FileReading:
     """Read a log, except for examples and empty templates; `where` is the name of the file in problems."""
-    lines = [Line(line.number, line.text[:_LONGEST_LINE]) for line in text.lines()]
+    lines = [Line(line.number, line.text[:_MAX_LINE]) for line in text.lines()]
     kept, template, opening = split_templates(lines)
     if is_example_file(file):
         kept, template, opening = [], lines, opening or next(iter(lines), None)

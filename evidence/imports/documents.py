@@ -22,8 +22,7 @@ from schemas.reading import ParseResult, parse_yaml, read_json
 
 Path = tuple[str | int, ...]
 
-MAX_DEPTH = 40
-"""Nested groups that are read."""
+MAX_DEPTH = 40  # nested groups that are read
 
 _CHECKPOINT = re.compile(r"(?:checkpoint|ckpt|step|epoch|iter)[-_ ]?\d+", re.IGNORECASE)
 _PRETRAINED = re.compile(r"\bpretrained=([^,\s]+)")

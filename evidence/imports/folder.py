@@ -26,13 +26,11 @@ from evidence.imports.keys import PATTERNS, TABLE, Text, decode_text, is_set, me
 from evidence.imports.run import Citation, Fact, FileReading, ImportedRun, MetricRow, Score, Tool, are_nested
 from evidence.layout import nested_too_deep
 from schemas.problems import Problem, pointer_to, problem_of
-from schemas.reading import LARGEST_DOCUMENT, MOST_VALUES, count_values
+from schemas.reading import LARGEST_DOCUMENT, MAX_VALUES, count_values
 
-MAX_FILES = 5000
-"""Files of a folder that are read."""
+MAX_FILES = 5000  # files of a folder that are read
 
-MAX_BYTES = 1 << 28
-"""Size of an event file that is read (256 MiB): larger ones hold images."""
+MAX_BYTES = 1 << 28  # size of an event file that is read (256 MiB): larger ones hold images
 
 _HEAD_BYTES = 4096
 _NAME = re.compile(r"[^\\\x00-\x1f\ud800-\udfff]{1,255}")
@@ -122,8 +120,8 @@ def _read_file(path: Path, name: str) -> FileReading:
         else:
             data = path.read_bytes()
             values = count_values(data) + data.count(b"\n") + data.count(b"\r")
-            if values > MOST_VALUES:
-                what = f"The file has about {values:,} values and lines, more than the {MOST_VALUES:,} that are read."
+            if values > MAX_VALUES:
+                what = f"The file has about {values:,} values and lines, more than the {MAX_VALUES:,} that are read."
             elif is_mlflow_file(name) or data.strip():
                 text = decode_text(data)
                 if is_mlflow_file(name):
@@ -263,11 +261,9 @@ def _progress(reading: FileReading, name: str) -> tuple[str, float]:
 
 # TensorBoard
 
-MAX_SCALARS = 2_000_000
-"""Scalars of one file that are read."""
+MAX_SCALARS = 2_000_000  # scalars of one file that are read
 
-_FRAME_BYTES = 16
-"""Length and checksums around each record."""
+_FRAME_BYTES = 16  # length and checksums around each record
 
 
 def is_event_file(name: str) -> bool:
@@ -285,11 +281,13 @@ def read_events(path: Path, file: str) -> FileReading:
         decode_error = import_module("google.protobuf.message").DecodeError
     except ImportError:
         what = "TensorBoard event files are read only if the package tensorboard is installed."
-        then = "Run `pip install 'trainproof[tensorboard]'`, then repeat the command."
-        problem = problem_of("TP521", file=str(path), what=what, next=then)
+        advice = "Run `pip install 'trainproof[tensorboard]'`, then repeat the command."
+        problem = problem_of("TP521", file=str(path), what=what, next=advice)
         return FileReading(tool=Tool.TENSORBOARD, needs_package=True, problems=[problem])
     at_step: dict[int, dict[str, float | None]] = {}
-    count, read_bytes, damage = 0, 0, ""
+    count = 0
+    read_bytes = 0
+    damage = ""
     try:
         for record in loader(str(path)).Load():
             event = migrate(parse(record))
@@ -306,9 +304,10 @@ def read_events(path: Path, file: str) -> FileReading:
         damage = f"has a damaged record at byte {read_bytes:,} ({type(error).__name__})"
     if not damage and read_bytes < path.stat().st_size:
         damage = f"is cut off or damaged at byte {read_bytes:,}"
-    problem = problem_of("TP521", file=str(path), what=f"The file {damage}; the events before that were read.")
+    what = f"The file {damage}; the events before that were read."
+    problems = [problem_of("TP521", file=str(path), what=what)] if damage else []
     rows = [
         MetricRow(values={"step": step, **values}, source=Citation(file=file, pointer=f"step {step}"))
         for step, values in sorted(at_step.items())
     ]
-    return FileReading(tool=Tool.TENSORBOARD, metrics=rows, problems=[problem] if damage else [])
+    return FileReading(tool=Tool.TENSORBOARD, metrics=rows, problems=problems)

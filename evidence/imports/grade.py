@@ -40,15 +40,13 @@ COMPARED = TABLE["compared"]
 _SAME_VALUES: dict[str, str] = COMPARED["values"]
 _STOPPED: dict[str, str] = TABLE["stopped"]
 
-MAX_COMPARED = 100
-"""Sources of one fact that are compared with each other."""
+MAX_COMPARED = 100  # sources of one fact that are compared with each other
 
 MAX_REASONS = 5
 
 ImportGrade = Literal["measured", "partial", "template", "contradictory", "not a run"]
 
-_DAMAGE = {"TP521", "TP101", "TP105", "TP106", "TP107", "TP108"}
-"""Findings that mean that some of a file is missing."""
+_DAMAGE = {"TP521", "TP101", "TP105", "TP106", "TP107", "TP108"}  # findings that mean that some of a file is missing
 
 
 def tool_findings(run: ImportedRun) -> list[Problem]:
@@ -122,8 +120,9 @@ def tool_figures(run: ImportedRun) -> Figures:
     """Return the figures of a run as far as its sources agree on them."""
     series = longest_course(run.metrics)
     steps = [int(step) for row in series if (step := row.values.get("step")) is not None]
-    # Lightning counts the first step as 0.
-    counted = max(steps) + all(_counts_from_zero(run, row) for row in series) if steps else None
+    counted = max(steps) if steps else None
+    if counted is not None and all(_counts_from_zero(run, row) for row in series):
+        counted += 1  # Lightning counts the first step as 0.
     losses = np.array([loss for row in series if (loss := row.values["loss"]) is not None], dtype=np.float64)
 
     def agreed(*names: str) -> Scalar | None:
@@ -133,16 +132,19 @@ def tool_figures(run: ImportedRun) -> Figures:
         return next(same, None)
 
     def text(*names: str) -> str | None:
-        return value if isinstance(value := agreed(*names), str) else None
+        value = agreed(*names)
+        return value if isinstance(value, str) else None
 
     def number(name: str) -> float | None:
-        return float(value) if isinstance(value := agreed(name), int | float) else None
+        value = agreed(name)
+        return float(value) if isinstance(value, int | float) else None
 
     def integer(name: str) -> int | None:
         value = number(name)
         return int(value) if value is not None and value == int(value) and abs(value) < 2**53 else None
 
-    status, seconds = text("run.status"), number("result.train_seconds")
+    status = text("run.status")
+    seconds = number("result.train_seconds")
     done = (integer("training.steps_done"), counted, integer("training.step"))
     return Figures(
         model=text("model.name", "evaluation.model"),

@@ -22,14 +22,13 @@ from evidence.imports.grade import tool_findings
 from evidence.imports.keys import TABLE
 from evidence.imports.run import ImportedRun
 from evidence.run import Run, finding, read_run
-from evidence.writing import write_error, write_json
+from evidence.writing import output_error, write_json
 from schemas.catalog import VERSION, schema
 from schemas.formats import join_words, quantity
 from schemas.problems import Problem, ProblemError, problem_of, truncate_problems
 from schemas.reading import read_rows
 
-READERS = 6
-"""Version of the readers: raised whenever the same files would be read in another way."""
+READERS = 6  # version of the readers: raised whenever the same files would be read in another way
 
 _BLOCK = 1 << 20
 _OUR_ROWS = {"metric_row": layout.METRICS, "prediction_row": layout.PREDICTIONS}
@@ -77,7 +76,7 @@ def import_run(folder: Path, *, name: str, root: Path, now: datetime) -> ImportR
     except BaseException as error:
         shutil.rmtree(making, ignore_errors=True)
         if isinstance(error, OSError):
-            raise write_error(error, root, what="The import") from error
+            raise output_error(error, root, subject="The import") from error
         raise
     view = read_tool_folder(target / layout.ORIGINAL)
     return ImportResult(path=target, view=view, document=document, notes=tuple(notes))
@@ -98,29 +97,29 @@ def contents(view: ImportedRun) -> dict[str, Any]:
 def _refuse(folder: Path, name: str, run_id: str, root: Path) -> None:
     problems = []
     if not folder.is_dir():
-        then = "Pass the folder that the other tool wrote."
-        problems += _unread_stores(folder, [folder]) or [_refusal(folder, f"{folder} is not a folder.", then)]
+        advice = "Pass the folder that the other tool wrote."
+        problems += _unread_stores(folder, [folder]) or [_refusal(folder, f"{folder} is not a folder.", advice)]
     elif root.resolve().is_relative_to(folder.resolve()):
         what = f"The root {root} lies inside {folder}, which is only read."
         problems.append(_refusal(folder, what, "Pass another --root."))
     if not re.search(schema("types")["$defs"]["run_id"]["pattern"], run_id):
-        then = "Use letters, digits, dot, underscore and hyphen, and begin with a letter or a digit."
-        problems.append(_refusal(folder, f"{name!r} cannot be the beginning of a run's name.", then))
+        advice = "Use letters, digits, dot, underscore and hyphen, and begin with a letter or a digit."
+        problems.append(_refusal(folder, f"{name!r} cannot be the beginning of a run's name.", advice))
     if problems:
         raise ProblemError(problems, exit_code=2)
     if read_run(folder).is_ours:
-        then = f"Use it as it is: `trainproof check {folder}`."
-        raise ProblemError([_refusal(folder, f"{folder} is already a run of trainproof.", then)])
+        advice = f"Use it as it is: `trainproof check {folder}`."
+        raise ProblemError([_refusal(folder, f"{folder} is already a run of trainproof.", advice)])
     view = read_tool_folder(folder)
     if not view.looks_like_run:
         what = f"Nothing in {folder} is recognised as part of a run ({len(view.files)} files were read)."
-        then = "Pass the folder that holds the log, the metrics or the answers of the run."
+        advice = "Pass the folder that holds the log, the metrics or the answers of the run."
         paths = islice(filter(Path.is_file, folder.rglob("*")), 5000)
-        raise ProblemError(_unread_stores(folder, paths) or [_refusal(folder, what, then)])
+        raise ProblemError(_unread_stores(folder, paths) or [_refusal(folder, what, advice)])
 
 
-def _refusal(folder: Path, what: str, then: str) -> Problem:
-    return problem_of("TP096", file=str(folder), what=what, why=None, next=then)
+def _refusal(folder: Path, what: str, advice: str) -> Problem:
+    return problem_of("TP096", file=str(folder), what=what, why=None, next=advice)
 
 
 def _unread_stores(folder: Path, paths: Iterable[Path]) -> list[Problem]:
@@ -128,8 +127,8 @@ def _unread_stores(folder: Path, paths: Iterable[Path]) -> list[Problem]:
     for path, (pattern, (store, export)) in product(paths, TABLE["unread_stores"].items()):
         if re.search(pattern, path.as_posix()):
             name = path.relative_to(folder).as_posix() if path != folder else path.name
-            then = f"Export its metrics as CSV{export}, and import the folder with that file."
-            return [_refusal(folder, f"{name} is {store}, which trainproof cannot read.", then)]
+            advice = f"Export its metrics as CSV{export}, and import the folder with that file."
+            return [_refusal(folder, f"{name} is {store}, which trainproof cannot read.", advice)]
     return []
 
 
@@ -142,8 +141,8 @@ def _copy(folder: Path, target: Path) -> tuple[list[dict[str, Any]], list[Proble
             source = (folder / name).open("rb")
         except OSError as error:
             what = f"{folder / name} cannot be read: {error.strerror or error}."
-            then = "Make it readable, or take it out of the folder, and import again."
-            raise ProblemError([_refusal(folder / name, what, then)], exit_code=2) from error
+            advice = "Make it readable, or take it out of the folder, and import again."
+            raise ProblemError([_refusal(folder / name, what, advice)], exit_code=2) from error
         kept, digest, size = not is_weights(name), hashlib.sha256(), 0
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         with source, (target / name).open("wb") as copy:
@@ -172,8 +171,7 @@ def _keep_rows(view: ImportedRun, run: Path) -> None:
 
 # Checking an import
 
-TAMPERED = ("TP231", "TP232", "TP233", "TP375", "TP376")
-"""Findings after which an import proves nothing."""
+TAMPERED = ("TP231", "TP232", "TP233", "TP375", "TP376")  # findings after which an import proves nothing
 
 
 def import_findings(run: Run, view: ImportedRun) -> Iterator[Problem]:
@@ -198,8 +196,8 @@ def _not_imported(run: Run, view: ImportedRun) -> Problem:
     counts = [quantity(len(items), noun) for items, noun in counted if items]
     held = f" with {join_words(counts, last='and')}" if counts else ""
     what = f"trainproof did not write this folder; it holds {join_words(tools, last='and')}{held}."
-    then = f"Run `trainproof import {run.path} --name NAME` to keep the files with their hashes."
-    return problem_of("TP517", file=str(run.path), what=what, next=then)
+    advice = f"Run `trainproof import {run.path} --name NAME` to keep the files with their hashes."
+    return problem_of("TP517", file=str(run.path), what=what, next=advice)
 
 
 def _changed_originals(run: Run, document: dict[str, Any], view: ImportedRun) -> Iterator[tuple[str, Problem]]:

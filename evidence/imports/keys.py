@@ -126,8 +126,7 @@ _NUMBER = re.compile(NUMBER, re.IGNORECASE)
 _WHOLE = re.compile(r"[-+]?\d{1,15}")
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00\x08]")
 
-_SINGLE_PRECISION = 1.2e-7
-"""Relative error of a number that is stored in 32 bits, as event files do."""
+_SINGLE_PRECISION = 1.2e-7  # relative error of a number that is stored in 32 bits, as event files do
 
 
 def parse_number(text: str) -> int | float | None:

@@ -50,7 +50,7 @@ REST = 10
 """A running run that takes long to read is reused for this many times as long: a million rows change every second."""
 
 WORTH_SAVING_SECONDS = 0.5  # reading time since the cache was last written that is worth writing it again
-MOST_ROOTS = 20  # number of folders of runs that are cached; those not written for longest are deleted
+MAX_ROOTS = 20  # number of folders of runs that are cached; those not written for longest are deleted
 _SEAL_BYTES = 64
 
 _FileState = tuple[str, int, int, int]
@@ -187,7 +187,7 @@ def save_cache(folder: Path, root: Path, known: Mapping[str, KnownRun]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         write_bytes(_cache_file(folder, root), make_seal(_code_digest() + content).encode("ascii") + content)
         newest_first = sorted(folder.glob("*.sealed"), key=lambda path: -path.stat().st_mtime_ns)
-        for path in newest_first[MOST_ROOTS:]:
+        for path in newest_first[MAX_ROOTS:]:
             path.unlink()
 
 

@@ -22,7 +22,7 @@ from schemas.catalog import number_names
 from schemas.problems import Problem
 from schemas.reading import get_number, get_str, parse_time
 
-MOST_POINTS = 40  # largest number of points in the loss curve of a summary
+MAX_POINTS = 40  # largest number of points in the loss curve of a summary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class RunSummary:
 
     Attributes:
         run_id: The manifest's run id, or the name of the folder.
-        loss_points: At most `MOST_POINTS` losses in order, the extremes of equal parts of the run.
+        loss_points: At most `MAX_POINTS` losses in order, the extremes of equal parts of the run.
         score: Exact match, 0 to 1, or None if it cannot be traced to valid predictions.
         problem_count: Number of errors and warnings, of which `first_problem` is the worst.
         parent: Id of the run that this run continues.
@@ -95,7 +95,7 @@ def summarize(run: Run, report: RunReport) -> RunSummary:
         grade=report.grade.name,
         reasons=report.grade.reasons,
         **{name: getattr(record.figures, name) for name in _FROM_FIGURES},
-        loss_points=tuple(losses[thin(losses, MOST_POINTS)].tolist()),
+        loss_points=tuple(losses[thin(losses, MAX_POINTS)].tolist()),
         score=get_number(metrics, "exact_match", "value"),
         score_low=get_number(metrics, "exact_match", "interval", "low"),
         score_high=get_number(metrics, "exact_match", "interval", "high"),

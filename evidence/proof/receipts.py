@@ -16,7 +16,7 @@ from typing import Any
 
 from evidence import hashes, layout
 from evidence.hashes import sha256_file, sha256_json
-from evidence.proof.signatures import refuse, sign, signature_path
+from evidence.proof.signatures import problem_error, sign, signature_path
 from evidence.writing import write_json
 from schemas.formats import quantity
 from schemas.validate import read_document
@@ -84,7 +84,7 @@ def read_receipts(place: Path, sha256: str) -> Iterator[tuple[Path, dict[str, An
 def sign_receipt(path: Path, key: Path) -> str:
     """Sign a receipt file (into a `.sig` file next to it) and return the fingerprint of the key; see `sign`."""
     if _read_valid(path, "receipt") is None:
-        raise refuse(path, "TP871", what="This is neither a bundle nor a receipt.")
+        raise problem_error(path, "TP871", what="This is neither a bundle nor a receipt.")
     return sign(path.read_bytes(), key, signature_path(path))
 
 
@@ -167,7 +167,7 @@ class Coverage:
     @property
     def summary(self) -> str:
         """Coverage in a few words: `score: 100 of 100 answers; training: 4 of 2,800 steps`."""
-        return f"score: {self._answers}; training: {self._steps}"
+        return f"score: {self._answers_text}; training: {self._steps_text}"
 
     @property
     def description(self) -> str:
@@ -176,10 +176,10 @@ class Coverage:
         def degree(count: int, total: int) -> str:
             return "not reproduced" if count == 0 else "reproduced" if count >= total else "partly reproduced"
 
-        score = f"{degree(self.trained, self.of.trained)}: {self._answers} of the trained model"
+        score = f"{degree(self.trained, self.of.trained)}: {self._answers_text} of the trained model"
         if self.of.untrained:
             score += f", {self.untrained:,} of {self.of.untrained:,} of the untrained one"
-        training = f"{degree(self.steps, self.of.steps)}: {self._steps}"
+        training = f"{degree(self.steps, self.of.steps)}: {self._steps_text}"
         if self.steps:
             is_end = self.is_last_step_repeated and self.of.evaluated_step in (None, self.of.last_step)
             training += ", including its end" if is_end else ", without its end"
@@ -205,24 +205,28 @@ class Coverage:
         """Return what is missing for `verified`, as sentences."""
         if self.of.evaluated_step is None:
             return ["The run was not evaluated, so there is no score to reproduce."]
-        score = (
-            "Not every answer of the trained model was given again. `trainproof challenge` and `trainproof replay` do "
-            "this if the run's parameters were kept."
-        )
+        missing = []
+        if not self.is_score_reproduced:
+            missing.append(
+                "Not every answer of the trained model was given again. `trainproof challenge` and `trainproof replay` "
+                "do this if the run's parameters were kept."
+            )
         training = "The end of the training, whose parameters were evaluated, was not reached."
         if self.is_end_reached:
             training = (
-                f"Only {self._steps} were repeated, and they were not drawn at random from the whole run. "
+                f"Only {self._steps_text} were repeated, and they were not drawn at random from the whole run. "
                 "`trainproof replay --ask` names the states to ask for; `--all` repeats every step."
             )
-        return [score] * (not self.is_score_reproduced) + [training] * (not self.is_training_reproduced)
+        if not self.is_training_reproduced:
+            missing.append(training)
+        return missing
 
     @property
-    def _answers(self) -> str:
+    def _answers_text(self) -> str:
         return f"{self.trained:,} of {quantity(self.of.trained, 'answer')}"
 
     @property
-    def _steps(self) -> str:
+    def _steps_text(self) -> str:
         return f"{self.steps:,} of {quantity(self.of.steps, 'step')}"
 
 
@@ -248,20 +252,22 @@ def _read_valid(path: Path, kind: str) -> dict[str, Any] | None:
 def measure_coverage(receipt: dict[str, Any], of: RunExtent) -> Coverage:
     """Measure how much of a run a receipt covers.
 
-    Receipts up to version 1.1 count only drawn answers; a challenge drew them from the trained model. Their segments
-    follow from the run's own hash or begin at the start, so they do not count as drawn by a judge.
+    Receipts up to version 1.1 do not have `given_again`, so it is derived from `drawn`: a challenge drew all of its
+    answers from the trained model. They have no detection probability either, because their segments were not drawn
+    with a seed chosen by the judge.
     """
-    covered, items = receipt["covered"], receipt["covered"]["items"]
-    again = items.get("given_again")
-    if again is None:
+    covered = receipt["covered"]
+    items = covered["items"]
+    repeated_answers = items.get("given_again")
+    if repeated_answers is None:
         trained = items["drawn"] if receipt["kind"] == "challenge" else items.get("trained", 0)
-        again = {"trained": trained, "untrained": items["drawn"] - trained}
-    same = (each for each in covered["segments"] if each["verdict"] in REPRODUCED)
+        repeated_answers = {"trained": trained, "untrained": items["drawn"] - trained}
+    reproduced = (each for each in covered["segments"] if each["verdict"] in REPRODUCED)
     return Coverage(
         of=of,
-        trained=min(again["trained"], of.trained),
-        untrained=min(again["untrained"], of.untrained),
-        segments=merge_segments(((each["first_step"], each["last_step"]) for each in same), of),
+        trained=min(repeated_answers["trained"], of.trained),
+        untrained=min(repeated_answers["untrained"], of.untrained),
+        segments=merge_segments(((each["first_step"], each["last_step"]) for each in reproduced), of),
         detection_probability=covered.get("draw", {}).get("caught_half", 0.0),
     )
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from evidence.writing import write_error
+from evidence.writing import output_error
 from schemas.formats import visible
 from schemas.problems import Problem, ProblemError, problem_of
 
@@ -53,13 +53,14 @@ def sign(message: bytes, key: Path, output: Path) -> str:
     """
     signed = _ssh_keygen("-Y", "sign", "-n", NAMESPACE, "-f", str(key), message=message)
     if signed.returncode:
-        raise refuse(key, "TP855", what=f"Signing with this key failed: {_reason(signed)}")
+        raise problem_error(key, "TP855", what=f"Signing with this key failed: {_reason(signed)}")
     try:
         if output.exists() and output.read_bytes() != signed.stdout:
-            raise refuse(output, "TP870", what="Another signature exists here, and signatures are never overwritten.")
+            what = "Another signature exists here, and signatures are never overwritten."
+            raise problem_error(output, "TP870", what=what)
         output.write_bytes(signed.stdout)
     except OSError as error:
-        raise write_error(error, output, what="The signature") from None
+        raise output_error(error, output, subject="The signature") from None
     result = verify_signature(message, output)
     if result.problem:
         raise ProblemError([result.problem], exit_code=2)
@@ -102,10 +103,10 @@ def create_key(path: Path) -> str:
     """Create a private Ed25519 key and the public key next to it, and return the fingerprint."""
     public = Path(f"{path}.pub")
     if path.exists() or public.exists():  # ssh-keygen would ask
-        raise refuse(path, "TP855", what="This key exists, and keys are never overwritten.")
+        raise problem_error(path, "TP855", what="This key exists, and keys are never overwritten.")
     made = _ssh_keygen("-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(path))
     if made.returncode:
-        raise refuse(path, "TP855", what=f"The key cannot be created: {_reason(made)}")
+        raise problem_error(path, "TP855", what=f"The key cannot be created: {_reason(made)}")
     return read_fingerprint(public)
 
 
@@ -118,7 +119,7 @@ def fingerprint(key: bytes, file: str) -> str:
     """Return the fingerprint of a public key, `SHA256:` and 43 characters, or raise a problem of `file`."""
     shown = _ssh_keygen("-l", "-f", "-", message=key)
     if shown.returncode or b"PRIVATE KEY" in key:
-        raise refuse(file, "TP855", what="This is not an SSH public key.")
+        raise problem_error(file, "TP855", what="This is not an SSH public key.")
     return shown.stdout.split()[1].decode("ascii", "replace")
 
 
@@ -134,21 +135,24 @@ def read_or_refuse(path: Path, code: str, subject: str) -> bytes:
     try:
         return read_limited(path)
     except OSError as error:
-        raise refuse(path, code, what=f"{subject} cannot be read: {error.strerror or error}.") from None
+        raise problem_error(path, code, what=f"{subject} cannot be read: {error.strerror or error}.") from None
 
 
 def _ssh_keygen(*arguments: str, message: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     """Run `ssh-keygen` with a message as its standard input, or raise a problem if it is missing or too old."""
     program = shutil.which("ssh-keygen")
     if program is None:
-        raise refuse(file="", code="TP095", what="Signatures need `ssh-keygen`, which is not installed.", next=_INSTALL)
+        what = "Signatures need `ssh-keygen`, which is not installed."
+        raise problem_error(file="", code="TP095", what=what, next=_INSTALL)
     finished = subprocess.run([program, *arguments], input=message, capture_output=True, check=False)
     if b"usage:" in finished.stderr:
-        raise refuse(file="", code="TP095", what=f"{program} is too old for signatures of files.", next=_INSTALL)
+        raise problem_error(file="", code="TP095", what=f"{program} is too old for signatures of files.", next=_INSTALL)
     return finished
 
 
-def refuse(file: Path | str, code: str, *, what: str, next: str | None = None, exit_code: int = 2) -> ProblemError:
+def problem_error(
+    file: Path | str, code: str, *, what: str, next: str | None = None, exit_code: int = 2
+) -> ProblemError:
     """Return an error with one problem about a file whose name may be hostile."""
     return ProblemError([problem_of(code, file=visible(str(file)), what=what, next=next)], exit_code=exit_code)
 

@@ -1,4 +1,4 @@
-"""Request RFC 3161 time stamps from a time authority, store them with a run or a zip, and verify them.
+"""Request RFC 3161 timestamps from a time authority, store them with a run or a zip, and verify them.
 
 The responses are in `stamps.json` of a run. The first is for its start (configuration, data and plan, before the first
 step), the last for the manifest with the hash of every file. The run took place between the two. The stamp of a zip is
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from evidence import layout
 from evidence.extras import install_command, need
 from evidence.hashes import sha256_file
-from evidence.proof.signatures import read_limited, refuse
+from evidence.proof.signatures import problem_error, read_limited
 from evidence.proof.trust import fetch, is_http_url, load_certificate, root_texts
 from evidence.writing import write_json
 from schemas.catalog import VERSION
@@ -57,7 +57,7 @@ class Timestamp:
 
 
 def timestamp_path(file: Path) -> Path:
-    """Return the path of a file's time stamp: `a.zip.tsr` for `a.zip`."""
+    """Return the path of a file's timestamp: `a.zip.tsr` for `a.zip`."""
     return Path(f"{file}.tsr")
 
 
@@ -72,7 +72,7 @@ def start_message(folder: Path, manifest: Mapping[str, Any]) -> bytes | None:
 
 
 def request_timestamp(authority: str, message: bytes) -> bytes:
-    """Request a time stamp of a message and return the response, a TimeStampResp in DER.
+    """Request a timestamp of a message and return the response, a TimeStampResp in DER.
 
     Raises:
         ProblemError: Exit code 4: the authority cannot be reached, refuses, or answers another request. Exit code 2:
@@ -82,7 +82,8 @@ def request_timestamp(authority: str, message: bytes) -> bytes:
     from rfc3161_client import HashAlgorithm, TimestampRequestBuilder
 
     if not is_http_url(authority):
-        raise refuse(authority, "TP861", what=f"{visible(authority)} is not an address of the form https://HOST/PATH.")
+        what = f"{visible(authority)} is not an address of the form https://HOST/PATH."
+        raise problem_error(authority, "TP861", what=what)
     request = TimestampRequestBuilder(data=message, hash_algorithm=HashAlgorithm.SHA256).build()
     response = fetch(authority, "TP861", query=request.as_bytes(), server="time authority", exit_code=4)
     decoded, digest = _decode(response), hashlib.sha256(message).digest()
@@ -92,12 +93,12 @@ def request_timestamp(authority: str, message: bytes) -> bytes:
     ):
         failure = "The time authority answered another request: its response has another nonce or hash."
     if failure:
-        raise refuse(authority, "TP861", what=failure, exit_code=4)
+        raise problem_error(authority, "TP861", what=failure, exit_code=4)
     return response
 
 
 def _decode(response: bytes) -> TimeStampResponse | str:
-    """Decode a TimeStampResp, or return why it is not a time stamp."""
+    """Decode a TimeStampResp, or return why it is not a timestamp."""
     from rfc3161_client import decode_timestamp_response
 
     try:
@@ -107,14 +108,14 @@ def _decode(response: bytes) -> TimeStampResponse | str:
             return f"The time authority refused: {reason}."
         _ = decoded.tst_info, decoded.signed_data  # Both are decoded on access.
     except ValueError:
-        return "This is not a time stamp of RFC 3161."
+        return "This is not a timestamp of RFC 3161."
     return decoded
 
 
 def stamp_run(
     folder: Path, subject: Literal["start", "manifest"], message: bytes, authority: str, now: datetime
 ) -> str | None:
-    """Request a time stamp, append the response or the failure to the run's `stamps.json`, and return the failure."""
+    """Request a timestamp, append the response or the failure to the run's `stamps.json`, and return the failure."""
     row = {
         "of": subject,
         "sha256": hashlib.sha256(message).hexdigest(),
@@ -134,7 +135,7 @@ def stamp_run(
 
 
 def load_timestamps(folder: Path, manifest: Mapping[str, Any] | None) -> tuple[Timestamp, ...]:
-    """Load the time stamps of a run folder, each with the hash that its subject has now."""
+    """Load the timestamps of a run folder, each with the hash that its subject has now."""
     path = folder / layout.STAMPS
     document = read_document(path, "stamps") if path.is_file() and manifest is not None else None
     if document is None or manifest is None or document.value is None or document.problems:
@@ -155,7 +156,7 @@ def load_timestamps(folder: Path, manifest: Mapping[str, Any] | None) -> tuple[T
 
 
 def load_zip_timestamp(file: Path) -> Timestamp | None:
-    """Load the time stamp next to a zip, or None if the file does not exist."""
+    """Load the timestamp next to a zip, or None if the file does not exist."""
     path = timestamp_path(file)
     try:
         response = read_limited(path)
@@ -172,19 +173,19 @@ def load_authority_roots(named: Path | None = None) -> dict[str, Certificate]:
 def verify_timestamp(
     stamp: Timestamp, roots: Mapping[str, Certificate], *, requested: bool = False
 ) -> tuple[str, bool]:
-    """Return what a time stamp proves under trusted root certificates, as a sentence, and whether it is invalid.
+    """Return what a timestamp proves under trusted root certificates, as a sentence, and whether it is invalid.
 
     A stamp for other content is invalid. One by an unknown authority is invalid only if `requested`.
     """
     subject = _SUBJECTS[stamp.subject]
     if stamp.failure is not None:
-        return f"No time stamp of {subject}: {stamp.failure}", False
+        return f"No timestamp of {subject}: {stamp.failure}", False
     if find_spec("rfc3161_client") is None:
         install = install_command("witness")
-        return f"The time stamp of {subject} was not checked, which needs `rfc3161-client`: {install}.", False
+        return f"The timestamp of {subject} was not checked, which needs `rfc3161-client`: {install}.", False
     from rfc3161_client import VerificationError, VerifierBuilder
 
-    invalid = f"The time stamp of {subject} is not valid."
+    invalid = f"The timestamp of {subject} is not valid."
     if stamp.sha256 is None or stamp.response is None:
         return f"{invalid} A file that it is for is missing.", requested
     decoded, digest = _decode(stamp.response), bytes.fromhex(stamp.sha256)
@@ -204,12 +205,12 @@ def verify_timestamp(
             return f"{existed}, according to a time authority whose root certificate you trust ({name}).", False
     if failure and requested:
         return failure, True
-    stated = f"A time stamp of {subject} states {time:%Y-%m-%d %H:%M:%S} UTC, by {stamp.authority}."
+    stated = f"A timestamp of {subject} states {time:%Y-%m-%d %H:%M:%S} UTC, by {stamp.authority}."
     return f"{stated} You trust no root certificate of this authority, so it proves nothing to you.", False
 
 
 def describe_timestamps(folder: Path, manifest: Mapping[str, Any] | None) -> list[str]:
-    """Return what the time stamps of a run folder prove under the roots of the trust list, as sentences."""
+    """Return what the timestamps of a run folder prove under the roots of the trust list, as sentences."""
     stamps = load_timestamps(folder, manifest)
     roots = load_authority_roots() if stamps else {}
     return [verify_timestamp(stamp, roots)[0] for stamp in stamps]

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Literal
 
 from evidence import layout
 from evidence.extras import need
-from evidence.proof.signatures import NAMESPACE, fingerprint, read_or_refuse, refuse
-from evidence.writing import write_error, write_json, write_text
+from evidence.proof.signatures import NAMESPACE, fingerprint, problem_error, read_or_refuse
+from evidence.writing import output_error, write_json, write_text
 from schemas.catalog import VERSION
 from schemas.formats import format_value, join_words, visible
 from schemas.validate import read_document
@@ -72,7 +72,7 @@ def trusted_entries(kind: Kind | None = None) -> list[TrustedEntry]:
         f"{each.name} needs an SSH key." for each in entries if each.kind == "key" and not _KEY.match(each.content)
     ]
     if wrong:
-        raise refuse(path, "TP860", what=f"The trust list is not valid: {wrong[0]}")
+        raise problem_error(path, "TP860", what=f"The trust list is not valid: {wrong[0]}")
     return [each for each in entries if kind in (None, each.kind)]
 
 
@@ -89,8 +89,8 @@ def add_trusted(source: str, name: str | None, now: datetime) -> list[TrustedEnt
     if not _NAME.fullmatch(name) or name.casefold() in _RESERVED_NAMES:
         allowed = "at most 100 letters, digits, spaces and .@+'()-, beginning with a letter or digit"
         what = f"{format_value(name)} cannot be a name on the trust list."
-        then = f"Pass another `--name`: {allowed}, and not {join_words(_RESERVED_NAMES)}."
-        raise refuse(file="", code="TP859", what=what, next=then)
+        advice = f"Pass another `--name`: {allowed}, and not {join_words(_RESERVED_NAMES)}."
+        raise problem_error(file="", code="TP859", what=what, next=advice)
     found = _recognize(_load(f"https://github.com/{github[1]}.keys" if github else source), source)
     added_at = now.isoformat(timespec="seconds")
     new = [TrustedEntry(kind=kind, name=name, id=id_, content=text, added_at=added_at) for kind, id_, text in found]
@@ -105,7 +105,7 @@ def remove_trusted(name_or_id: str) -> list[TrustedEntry]:
     removed = [each for each in entries if name_or_id in (each.name, each.id)]
     if not removed:
         what = f"{format_value(name_or_id)} is not on the trust list."
-        raise refuse(file="", code="TP859", what=what, next="Run `trainproof trust list` to see names and ids.")
+        raise problem_error(file="", code="TP859", what=what, next="Run `trainproof trust list` to see names and ids.")
     _write([each for each in entries if each not in removed])
     return removed
 
@@ -119,7 +119,7 @@ def _write(entries: Sequence[TrustedEntry]) -> None:
         write_json(trust_path(), document)
         write_text(allowed_signers_path(), "# Written by `trainproof trust`.\n" + "".join(lines))
     except OSError as error:
-        raise write_error(error, trust_path(), what="The trust list") from None
+        raise output_error(error, trust_path(), subject="The trust list") from None
 
 
 def _load(source: str) -> str:
@@ -141,11 +141,12 @@ def _recognize(text: str, source: str) -> Iterator[tuple[Kind, str, str]]:
         yield "attestation root", f"SHA256:{hashlib.sha256(text.encode()).hexdigest()}", text
     elif "PRIVATE KEY" in text:
         what = "This is a private key, which only its owner may have."
-        raise refuse(source, "TP859", what=what, next=f"Add the public key, usually {source}.pub.")
+        raise problem_error(source, "TP859", what=what, next=f"Add the public key, usually {source}.pub.")
     else:
         keys = [found[0] for line in text.splitlines() if (found := _KEY.match(line))]
         if not keys:
-            raise refuse(source, "TP859", what="This holds no SSH public key, no certificate and no trusted root.")
+            what = "This holds no SSH public key, no certificate and no trusted root."
+            raise problem_error(source, "TP859", what=what)
         yield from (("key", fingerprint(key.encode(), source), key) for key in keys)
 
 
@@ -155,7 +156,7 @@ def is_http_url(url: str) -> bool:
 
 
 def fetch(url: str, code: str, *, query: bytes | None = None, server: str = "server", exit_code: int = 2) -> bytes:
-    """Send a GET request to an `http` or `https` address, or POST a time stamp query, and return the answer.
+    """Send a GET request to an `http` or `https` address, or POST a timestamp query, and return the answer.
 
     `code`, `server` and `exit_code` are for the problem if it cannot be reached, reports an error or answers too much.
     """
@@ -178,7 +179,7 @@ def fetch(url: str, code: str, *, query: bytes | None = None, server: str = "ser
         failure = f"cannot be reached: {visible(str(reason) or type(error).__name__)}"
         if isinstance(reason, TimeoutError):
             failure = f"did not answer within {_TIMEOUT_SECONDS:.0f} seconds"
-    raise refuse(url, code, what=f"The {server} {failure}.", exit_code=exit_code)
+    raise problem_error(url, code, what=f"The {server} {failure}.", exit_code=exit_code)
 
 
 def root_texts(kind: Kind, named: Path | None) -> list[tuple[str, str, str]]:
@@ -196,7 +197,7 @@ def load_certificate(pem: str, file: str) -> Certificate:
     try:
         return load_pem_x509_certificate(pem.encode())
     except ValueError:
-        raise refuse(file, "TP859", what="This is not a certificate in PEM form.") from None
+        raise problem_error(file, "TP859", what="This is not a certificate in PEM form.") from None
 
 
 def load_sigstore_roots(text: str, file: str) -> list[TrustedRoot]:
@@ -209,7 +210,7 @@ def load_sigstore_roots(text: str, file: str) -> list[TrustedRoot]:
     try:
         return [TrustedRoot(Inner.from_json(part)) for part in split_json(text.encode())]
     except (ValueError, Error):
-        raise refuse(file, "TP859", what="This is not a trusted root of Sigstore in JSON.") from None
+        raise problem_error(file, "TP859", what="This is not a trusted root of Sigstore in JSON.") from None
 
 
 def split_json(text: bytes) -> list[bytes]:

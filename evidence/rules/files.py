@@ -100,9 +100,11 @@ def scored_predictions(run: ValidRun, check: Checker) -> None:
     """Check that the scores were computed from the predictions that the manifest lists."""
     hashes = {artifact["path"]: artifact["sha256"] for artifact in run.manifest["artifacts"]}
     for pointer, scores in (("", run.eval_summary), ("/baseline", run.eval_summary["baseline"])):
-        if scores and (expected := hashes.get(name := scores["predictions"]["path"])):
-            stated, source = scores["predictions"]["sha256"], f"the manifest's entry for {name}"
-            check.equal(EVAL_SUMMARY, f"{pointer}/predictions/sha256", stated, expected, source)
+        name = scores["predictions"]["path"] if scores else None
+        if name in hashes:
+            stated = scores["predictions"]["sha256"]
+            source = f"the manifest's entry for {name}"
+            check.equal(EVAL_SUMMARY, f"{pointer}/predictions/sha256", stated, hashes[name], source)
 
 
 @rule("TP504")

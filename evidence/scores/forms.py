@@ -15,10 +15,10 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import NamedTuple
 
-TOLERANCE = 1e-6
-"""Default relative tolerance of numeric comparison."""
-LONGEST_TEXT, LONGEST_NUMBER, CONTEXT = 20_000, 4_000, 80
-"""Limits in characters: the searched end of a text, a number, and the context before and after a number."""
+TOLERANCE = 1e-6  # default relative tolerance of numeric comparison
+MAX_TEXT = 20_000  # characters that are searched, at the end of a text
+MAX_NUMBER = 4_000  # characters of a number
+CONTEXT = 80  # characters before and after a number that decide whether it counts
 
 _DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3}(?![0-9]))?|\.[0-9]+"
 # In 5-3 the sign is an operator and not part of the number.
@@ -123,7 +123,7 @@ def last_number(text: str) -> str | None:
     >>> [last_number(text) for text in ("(1, 2)", "3:4", "2024-01-02", "x^2 + 3", r"\sqrt{2}")]
     [None, None, None, None, None]
     """
-    plain, is_cut = _tidy(text[-LONGEST_TEXT:]), len(text) > LONGEST_TEXT
+    plain, is_cut = _tidy(text[-MAX_TEXT:]), len(text) > MAX_TEXT
     for found in reversed(list(_NUMBER.finditer(plain))):
         before, behind = plain[max(0, found.start() - CONTEXT) : found.start()], plain[found.end() :][:CONTEXT]
         if _NAME_BEFORE.search(before):
@@ -142,7 +142,7 @@ def parse_number(text: str) -> Number | None:
     >>> parse_number("7 apples"), parse_number("nan"), parse_number("1,2")
     (None, None, None)
     """
-    if len(text) > LONGEST_TEXT:
+    if len(text) > MAX_TEXT:
         return None
     found = _NUMBER_ALONE.fullmatch(_tidy(text))
     return None if found is None else _number(found)
@@ -200,7 +200,7 @@ def _is_part(found: re.Match[str], before: str, behind: str) -> bool:
 
 def _number(found: re.Match[str]) -> Number | None:
     """Evaluate a matched number, or return None if it is too long, divides by 0 or exceeds the range of floats."""
-    if len(found[0]) > LONGEST_NUMBER:
+    if len(found[0]) > MAX_NUMBER:
         return None
     ten, power, e = (int((found[name] or "0").strip("{}eE")) for name in ("ten", "power", "e"))
     part, of = (int((found[one] or found[two] or "1").strip("{ }")) for one, two in (("top", "part"), ("bottom", "of")))

@@ -111,7 +111,8 @@ def find_overlap(items: Sequence[Mapping[str, Any]], texts: Iterable[RowTexts]) 
     for row, (questions, learned) in enumerate(texts):
         words: Words = ()
         found = [number for one in questions if (words := split_words(one)) for number in by_words.get(words, ())]
-        same_rows += bool(found)
+        if found:
+            same_rows += 1
         same_items.update(found)
         held = set[Words]() if found else {gram for size in sizes for gram in _ngrams(words, size) if gram in grams}
         if not held:

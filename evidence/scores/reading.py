@@ -24,8 +24,7 @@ Compare = Literal["exact", "folded", "numeric"]
 
 VERSION = 2
 """Current version of the number and choice readers. Runs without a stated version used version 1."""
-_LENIENT_CHARACTERS = 2_000
-"""Number of characters at the end of an output that the lenient reader searches."""
+_LENIENT_CHARACTERS = 2_000  # number of characters at the end of an output that the lenient reader searches
 
 
 def extract_answer(text: str) -> str | None:
@@ -42,7 +41,8 @@ def last_boxed(text: str) -> str | None:
     ('\\frac{1}{2}', None)
     """
     opened = deque(re.finditer(r"\\f?boxed\s{0,9}\{", text), maxlen=1)
-    depth, start = 1, opened[0].end() if opened else len(text)
+    depth = 1
+    start = opened[0].end() if opened else len(text)
     for brace in re.finditer(r"\\.|[{}]", text[start:]):
         depth += {"{": 1, "}": -1}.get(brace[0], 0)
         if not depth:
@@ -67,10 +67,8 @@ def format_ok(output_text: str, finish_reason: str) -> bool:
 
 
 MAX_PATTERN_CHARS = 200
-MAX_PATTERN_SIZE = 2_000
-"""Instructions of a compiled pattern."""
-MAX_SEARCHED_CHARS = 20_000
-"""Only this many characters at the end of a text are searched."""
+MAX_PATTERN_SIZE = 2_000  # instructions of a compiled pattern
+MAX_SEARCHED_CHARS = 20_000  # only this many characters at the end of a text are searched
 MAX_SEARCH_WORK = 200_000_000
 """Characters searched again after each match, times instructions. A search that exceeds it finds nothing.
 
@@ -120,7 +118,8 @@ def find_last_match(pattern: str, text: str) -> str | None:
     """
     compiled = compile_pattern(pattern)
     text = _encodable(text[-MAX_SEARCHED_CHARS:].removesuffix("\n"))  # as in Python, `$` ignores a final line break
-    work, found = MAX_SEARCH_WORK, None
+    work = MAX_SEARCH_WORK
+    found = None
     for match in compiled.finditer(text):
         work -= (len(text) - match.end()) * compiled.programsize
         if work < 0:
@@ -242,7 +241,7 @@ class Scoring:
     def verdict(
         self, text: str, finish_reason: str, accepted: Sequence[str], *, stop: str | None = None
     ) -> dict[str, Any]:
-        """Return the verdict fields of a prediction row; the output from the generation's stop string on is ignored."""
+        """Return the verdict fields of a prediction row; the stop string and everything after it are ignored."""
         if stop and self.version > 1:
             text = text.partition(stop)[0]
         answer = self.read(text)

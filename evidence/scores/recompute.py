@@ -17,14 +17,11 @@ from schemas.reading import Array, column
 
 Row = Mapping[str, Any]
 
-GROUPINGS = ("section", "category", "difficulty")
-"""Fields of an evaluation item by which scores are grouped."""
-MORE_SAMPLES = "more_samples"
-"""Field of a prediction row with the answers after the first."""
+GROUPINGS = ("section", "category", "difficulty")  # fields of an evaluation item by which scores are grouped
+MORE_SAMPLES = "more_samples"  # field of a prediction row with the answers after the first
 _METRICS = {"exact_match": "correct", "format_compliance": "format_ok", "lenient_match": "lenient_correct"}
 """Metrics of an evaluation and the prediction field that each counts."""
-FORM_GAP = 0.2
-"""Smallest fraction of answers right only leniently that `describe_form_losses` reports."""
+FORM_GAP = 0.2  # smallest fraction of answers right only leniently that `describe_format_losses` reports
 
 
 def compute_result(metric_rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -188,10 +185,10 @@ def _count_right(metrics: Row | None) -> tuple[int, int, int] | None:
     return round(strict["value"] * n), round(lenient["value"] * n), n
 
 
-def describe_form_gain(metrics_before: Row | None, metrics_after: Row | None) -> str | None:
-    """Describe a gain in exact match without a gain in the lenient score, or with a smaller one, or return None.
+def describe_format_gain(metrics_before: Row | None, metrics_after: Row | None) -> str | None:
+    """Describe a gain in exact match that is larger than the gain in lenient match, or return None.
 
-    For example: "part of the gain is form: strict 0 → 40 of 60, lenient 30 → 42".
+    For example: "part of the gain is in the answer format: strict 0 → 40 of 60, lenient 30 → 42".
     """
     before, after = _count_right(metrics_before), _count_right(metrics_after)
     if before is None or after is None:
@@ -200,17 +197,18 @@ def describe_form_gain(metrics_before: Row | None, metrics_after: Row | None) ->
     is_entire = new_lenient <= lenient
     if n != new_n or new_strict <= strict or not (is_entire or lenient - strict > new_lenient - new_strict):
         return None
-    head = "the gain is form" if is_entire else "part of the gain is form"
-    return f"{head}: strict {strict} → {new_strict} of {n}, lenient {lenient} → {new_lenient}"
+    head = "the gain is only" if is_entire else "part of the gain is"
+    counts = f"strict {strict} → {new_strict} of {n}, lenient {lenient} → {new_lenient}"
+    return f"{head} in the answer format: {counts}"
 
 
 def describe_run_gain(summary: Row | None) -> str | None:
-    """Describe a run's gain over its untrained model if it is entirely or partly a gain in form, else return None."""
+    """Describe a run's gain over its untrained model if it is at least partly in the answer format, or return None."""
     baseline = (summary or {}).get("baseline")
-    return describe_form_gain(baseline.get("metrics"), summary.get("metrics")) if summary and baseline else None
+    return describe_format_gain(baseline.get("metrics"), summary.get("metrics")) if summary and baseline else None
 
 
-def describe_form_losses(summary: Row | None, log: Iterable[Row] | None) -> list[str]:
+def describe_format_losses(summary: Row | None, log: Iterable[Row] | None) -> list[str]:
     """Describe right answers that do not count because of their form, with the log's warnings (TP087, TP088)."""
     warnings = (record for record in log or () if record["fields"].get("code") in ("TP087", "TP088"))
     found = [str(record["message"]).split(": ", 1)[-1] for record in warnings]

@@ -32,7 +32,7 @@ from evidence.index.index import (
     read_entry,
     save_cache,
 )
-from evidence.index.summary import MOST_POINTS, summarize
+from evidence.index.summary import MAX_POINTS, summarize
 from evidence.lock import RunLock
 from evidence.run import read_run
 from schemas.problems import all_rules
@@ -184,7 +184,7 @@ def test_loss_curve_keeps_the_extremes_and_leaves_out_null(tmp_path: Path) -> No
     apply(folder, {"file": "metrics.jsonl", "line": 517, "pointer": "/loss", "value": 99.0})
     apply(folder, {"file": "metrics.jsonl", "line": 1000, "pointer": "/loss", "value": None})
     (summary,) = index_runs(tmp_path)
-    assert len(summary.loss_points) == MOST_POINTS
+    assert len(summary.loss_points) == MAX_POINTS
     assert max(summary.loss_points) == 99.0
     assert summary.last_loss is None
     short = write_run(tmp_path / "short", "run", steps=7)

@@ -16,10 +16,10 @@ from schemas.catalog import APPENDED, KINDS, ROWS, number_names
 from schemas.reading import (
     LARGEST_DOCUMENT,
     LARGEST_ROWS,
-    LONGEST_ROW,
-    MOST_COUNTED,
-    MOST_EXPLAINED,
-    MOST_VALUES,
+    MAX_COUNTED,
+    MAX_EXPLAINED,
+    MAX_ROW_BYTES,
+    MAX_VALUES,
     Columns,
     Rows,
     parse_json,
@@ -117,19 +117,19 @@ def test_blank_lines_are_skipped_with_a_warning_and_counted(path):
 
 
 def test_many_bad_lines_are_explained_up_to_a_limit(path):
-    rows = read(path, line(0) * (MOST_EXPLAINED + 2) + line(1))
-    assert said(rows)[:-1] == [("TP125", number) for number in range(1, MOST_EXPLAINED + 1)]
+    rows = read(path, line(0) * (MAX_EXPLAINED + 2) + line(1))
+    assert said(rows)[:-1] == [("TP125", number) for number in range(1, MAX_EXPLAINED + 1)]
     last = rows.problems[-1]
     assert (last.code, last.what) == ("TP132", "2 more lines of this file have problems.")
     assert rows.values == [row(1)]
-    torn = read(path, line(0) * (MOST_EXPLAINED + 1) + line(1)[:30] + b"\n")
+    torn = read(path, line(0) * (MAX_EXPLAINED + 1) + line(1)[:30] + b"\n")
     assert [problem.code for problem in torn.problems[-2:]] == ["TP130", "TP132"]
     assert (torn.problems[-1].what, torn.torn_tail) == ("1 more line of this file has problems.", True)
 
 
 def test_millions_of_bad_lines_are_not_all_looked_at(path):
     """They took minutes: each was explained, and its explanation thrown away."""
-    few, many = (b"{}\n" * lines for lines in (MOST_EXPLAINED + MOST_COUNTED, 400_000))
+    few, many = (b"{}\n" * lines for lines in (MAX_EXPLAINED + MAX_COUNTED, 400_000))
     assert calls(lambda: read(path, many)) < 2 * calls(lambda: read(path, few))
     rows = read(path, line(1) + many + line(2))
     assert rows.problems[-1].what == "1,000 more lines of this file have problems; what follows them was not read."
@@ -217,7 +217,7 @@ def test_an_optional_field_of_the_schema_is_read_and_checked(path):
     ("name", "kind", "content", "size", "what"),
     [
         ("plan.json", "plan", b"", LARGEST_DOCUMENT + 1, "The document has 67,108,865 bytes"),
-        ("plan.json", "plan", b"[" + b"0," * MOST_VALUES + b"0]", None, "The document has about 4,000,001 values"),
+        ("plan.json", "plan", b"[" + b"0," * MAX_VALUES + b"0]", None, "The document has about 4,000,001 values"),
         ("metrics.jsonl", "metric_row", b"", LARGEST_ROWS + 1, "The file has 536,870,913 bytes"),
     ],
 )
@@ -233,8 +233,8 @@ def test_of_a_file_that_is_too_large_nothing_is_read(tmp_path, name, kind, conte
 @pytest.mark.parametrize("end", [b"\n", b""])
 def test_a_row_that_is_too_long_is_left_out_and_those_around_it_are_read(path, end):
     good = (CASES / "valid" / "log_record.plain.jsonl").read_bytes().splitlines(keepends=True)[0]
-    long = b"[" + b"0," * (LONGEST_ROW // 2) + b"0]\n"
-    rows = read(path, good + long + good + b"x" * (LONGEST_ROW + 1) + end, "log_record")
+    long = b"[" + b"0," * (MAX_ROW_BYTES // 2) + b"0]\n"
+    rows = read(path, good + long + good + b"x" * (MAX_ROW_BYTES + 1) + end, "log_record")
     assert (len(rows.values), rows.left_out) == (2, (2, 4))
     assert said(rows) == [("TP133", 2), ("TP133", 4)]
 

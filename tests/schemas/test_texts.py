@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.problems import pointer_to
-from schemas.reading import MOST_CHARACTERS, MOST_LEVELS, parse_json, parse_yaml, read_json, scan, write_yaml
+from schemas.reading import MAX_CHARACTERS, MAX_LEVELS, parse_json, parse_yaml, read_json, scan, write_yaml
 
 TEXT = st.text(st.characters(), max_size=6)  # with lone surrogates, which st.text() alone leaves out
 JSON_VALUES = st.recursive(
@@ -110,7 +110,7 @@ def test_finite_numbers_are_read_as_python_reads_them(literal):
 @pytest.mark.parametrize(("opens", "closes"), [("[", "]"), ('{"a": ', "}")])
 @pytest.mark.parametrize("parse", [parse_json, parse_yaml])
 def test_depth_has_a_limit(parse, opens, closes):
-    for levels, expected in ((MOST_LEVELS, []), (MOST_LEVELS + 1, ["TP111"])):
+    for levels, expected in ((MAX_LEVELS, []), (MAX_LEVELS + 1, ["TP111"])):
         assert codes(parse((opens * levels + "1" + closes * levels).encode(), file="x")) == expected
     assert codes(parse((opens * 50_000).encode(), file="x")) == ["TP111"]
     assert codes(parse(json.dumps(["[" * 1000, '"{' * 1000]).encode(), file="x")) == [], "brackets in strings"
@@ -233,7 +233,7 @@ def test_aliases_cannot_blow_up():
 
 
 def test_a_file_that_is_too_long_for_a_configuration_is_not_read():
-    text = "a: 1\n" * (MOST_CHARACTERS // 5 + 1)
+    text = "a: 1\n" * (MAX_CHARACTERS // 5 + 1)
     assert [(problem.code, problem.what) for problem in read_yaml(text).problems] == [
         ("TP108", f"The file has {len(text):,} characters.")
     ]

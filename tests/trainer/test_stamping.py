@@ -96,8 +96,8 @@ def test_stamps_moved_to_another_run_are_not_valid(stamped_run, tmp_path, capsys
     other = shutil.copytree(stamped_run, tmp_path / "r1")
     (other / layout.CONFIG).write_text((other / layout.CONFIG).read_text() + "# another\n")
     out = said(capsys, "show", other)
-    assert "The time stamp of configuration, data and plan is not valid. It is for the hash " in out
-    assert "A time stamp of the manifest with the hash of every file states 20" in out  # which is as it was
+    assert "The timestamp of configuration, data and plan is not valid. It is for the hash " in out
+    assert "A timestamp of the manifest with the hash of every file states 20" in out  # which is as it was
 
 
 def test_a_run_succeeds_without_an_answer_of_the_authority(tmp_path):
@@ -129,7 +129,7 @@ def test_stamping_afterwards(stamped_run, authority, tmp_path, capsys):
     shutil.copy(zipped, tmp_path / "other.zip")
     (tmp_path / "other.zip.tsr").write_bytes(b"junk")
     out = said(capsys, "verify", tmp_path / "other.zip")
-    what = "The time stamp of the zip is not valid. This is not a time stamp of RFC 3161."
+    what = "The timestamp of the zip is not valid. This is not a timestamp of RFC 3161."
     assert f"warning TP862: {tmp_path / 'other.zip.tsr'}: {what}" in out
     assert [each["of"] for each in stamps(folder)] == ["start", "manifest", "manifest"]
     assert authority.agrees(zipped, Path(f"{zipped}.tsr"))

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from schemas.formats import format_value
 from schemas.problems import Lines, Problem, ProblemError, pointer_to, problem_of, unknown_lines
-from schemas.reading import LARGEST_DOCUMENT, MOST_DIGITS, parse_json, parse_yaml, write_yaml
+from schemas.reading import LARGEST_DOCUMENT, MAX_DIGITS, parse_json, parse_yaml, write_yaml
 from schemas.validate import check_value
 from trainer.config.tree import Config, build_config, to_document
 
@@ -221,7 +221,7 @@ def parse_setting(text: str) -> Any:
         return text
     except ValueError:
         # Python rejects integers of more than a few thousand digits; the schemas reject this shorter one too.
-        return 10**MOST_DIGITS
+        return 10**MAX_DIGITS
 
 
 def locate_problem(problem: Problem, document: dict[str, Any], sources: Sequence[ConfigSource]) -> Problem:

@@ -11,7 +11,7 @@ from typing import Any
 
 from evidence.hashes import sha256_json
 from evidence.proof.receipts import run_sha256
-from evidence.proof.signatures import refuse
+from evidence.proof.signatures import problem_error
 from evidence.scores.intervals import REFUTATION_LEVEL, ExactMatch, fisher_exact_less
 from evidence.scores.overlap import row_texts
 from evidence.scores.reading import read_scoring
@@ -149,7 +149,7 @@ def challenge_run(request: ChallengeRequest, watch: Watch, on_event: OnEvent) ->
     folder, config = request.folder, read_config(request.folder)
     summary, rows = read_answers(folder)
     if summary["metrics"]["exact_match"]["value"] is None or not rows:
-        raise refuse(folder, "TP083", what="The run's evaluation contains no answer.")
+        raise problem_error(folder, "TP083", what="The run's evaluation contains no answer.")
     config = replace(config, evaluation=replace(config.evaluation, eval_set=summary["eval_set"]["name"]))
     digest = run_sha256(folder) or ""
     seed = int(digest[:8], 16) if request.seed is None else request.seed
@@ -216,10 +216,10 @@ def generate_questions(config: Config, count: int, seed: int) -> tuple[RowFile, 
         drawn = fresh_items(name, config.data.dataset, count, seed, training=training or ())
     except ValueError as error:
         what = f"--generate is {count:,}, and the generator has fewer new questions: {error}"
-        raise refuse(file="--generate", code="TP059", what=what) from error
+        raise problem_error(file="--generate", code="TP059", what=what) from error
     if drawn is None:
         what = f"Neither the evaluation set {name} nor the dataset {config.data.dataset} is built in."
-        raise refuse(file="--generate", code="TP059", what=what)
+        raise problem_error(file="--generate", code="TP059", what=what)
     items, dropped = drawn
     name, lines, sha256 = f"{count} generated, seed {seed}", tuple(range(1, len(items) + 1)), sha256_json(items)
     file = RowFile(name=name, path=Path("--generate"), rows=tuple(items), lines=lines, sha256=sha256, warnings=())
@@ -234,7 +234,8 @@ def read_questions(path: Path, config: Config) -> tuple[RowFile, int | None]:
     seen = set(map(prompt_key, training))
     new = [place for place, item in enumerate(file.rows) if prompt_key(item["prompt"]) not in seen]
     if not new:
-        raise refuse(path, "TP059", what=f"All {len(file.rows):,} questions of {path} occur in the training rows.")
+        what = f"All {len(file.rows):,} questions of {path} occur in the training rows."
+        raise problem_error(path, "TP059", what=what)
     return select_rows(file, new), len(file.rows) - len(new)
 
 

@@ -20,11 +20,11 @@ from typing import Any
 from evidence import layout
 from evidence.hashes import sha256_file, sha256_lines, sha256_manifest
 from evidence.lock import RunLock
-from evidence.proof.signatures import refuse
+from evidence.proof.signatures import problem_error
 from evidence.rules.plausibility import score_caveats
 from evidence.scores.reading import accepted_answers, expected_line
-from evidence.scores.recompute import compute_scores, describe_form_losses, describe_run_gain, draw_ids
-from evidence.writing import RowWriter, write_error, write_json
+from evidence.scores.recompute import compute_scores, describe_format_losses, describe_run_gain, draw_ids
+from evidence.writing import RowWriter, output_error, write_json
 from schemas.catalog import VERSION
 from schemas.problems import Problem, ProblemError, problem_of
 from schemas.render import render_sentence
@@ -134,7 +134,7 @@ class Evaluator:
         )
         for problem in self.unread_answers(trained):
             recorder.log("warning", "answers_unread", f"{problem.code}: {render_sentence(problem)}", code=problem.code)
-        for sentence in describe_form_losses(summary, ()):
+        for sentence in describe_format_losses(summary, ()):
             recorder.log("warning", "answers_of_another_form", sentence)
         return trained.complete
 
@@ -306,7 +306,7 @@ def evaluate_run(
             finally:
                 finish_or_undo(folder)
         except OSError as error:
-            raise write_error(error, folder, what="The evaluation") from error
+            raise output_error(error, folder, subject="The evaluation") from error
         except KeyboardInterrupt:
             raise _stopped(folder, "a second signal") from None
     watch.say(describe_summary(summary, items.name))
@@ -339,12 +339,12 @@ def _refuse_other_step(folder: Path, config: Config) -> None:
     if manifest["status"] == "running":
         what = f"The run was killed; its newest checkpoint is at step {step} of {config.limits.steps}."
     command = f"trainproof train --resume {folder} --set evaluation.eval_set={config.evaluation.eval_set}"
-    raise refuse(folder, "TP075", what=what, next=f"Continue it, which evaluates at the end: {command}.")
+    raise problem_error(folder, "TP075", what=what, next=f"Continue it, which evaluates at the end: {command}.")
 
 
 def _refuse_second_evaluation(folder: Path) -> None:
     if is_evaluated(folder):
-        raise refuse(folder / layout.EVAL_SUMMARY, "TP070", what="The run has been evaluated already.")
+        raise problem_error(folder / layout.EVAL_SUMMARY, "TP070", what="The run has been evaluated already.")
 
 
 def _stopped(folder: Path, reason: str | None) -> ProblemError:

@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from evidence import layout
-from evidence.proof.signatures import refuse
+from evidence.proof.signatures import problem_error
 from evidence.run import read_existing_run
 from evidence.scores.reading import Scoring, read_scoring
 from schemas.catalog import EVAL_SETS, MODELS
@@ -87,7 +87,7 @@ def read_answers(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         ProblemError: Exit code 2; the evaluation is missing or not valid.
     """
     if not (folder / layout.EVAL_SUMMARY).is_file():
-        raise refuse(folder, "TP083", what="The run was not evaluated.")
+        raise problem_error(folder, "TP083", what="The run was not evaluated.")
     summary = read_document(folder / layout.EVAL_SUMMARY, "eval_summary")
     rows = read_rows(folder / layout.PREDICTIONS, "prediction_row")
     errors = [each for each in (*summary.problems, *rows.problems) if each.severity == "error"]
@@ -185,7 +185,7 @@ def load_run_params(folder: Path, task: Task, *, sha256: str | None) -> tuple[Pa
     if not others:
         raise missing_params(folder, task)
     what = f"The answers were given by parameters with SHA-256 {str(sha256)[:12]}…; {', '.join(others)}."
-    raise refuse(folder, "TP058", what=what, exit_code=1)
+    raise problem_error(folder, "TP058", what=what, exit_code=1)
 
 
 def missing_params(folder: Path, task: Task) -> ProblemError:
@@ -194,7 +194,7 @@ def missing_params(folder: Path, task: Task) -> ProblemError:
         f"The run folder lacks parameters: it contains no {layout.TRAINED_PARAMS}, {layout.CHECKPOINTS}/, "
         f"{layout.EXPORT}/ or {layout.ADAPTER}/. The trained parameters take {size(params_bytes(task.model.trained))}."
     )
-    return refuse(folder, "TP057", what=what, exit_code=REFUSED)
+    return problem_error(folder, "TP057", what=what, exit_code=REFUSED)
 
 
 def param_readers(folder: Path, task: Task) -> Iterator[tuple[str, Callable[[], Params]]]:

@@ -27,7 +27,7 @@ from evidence.extras import need
 from evidence.hashes import Chain, sha256_file, sha256_manifest
 from evidence.lock import RunLock, refuse_without_locks
 from evidence.proof.receipts import load_extent, measure_coverage, run_sha256
-from evidence.proof.signatures import refuse
+from evidence.proof.signatures import problem_error
 from evidence.proof.timestamps import stamp_run, start_message
 from evidence.proof.trust import is_http_url
 from evidence.scores.recompute import compute_result
@@ -376,7 +376,7 @@ def refuse_authority(authority: str | None) -> None:
     if not is_http_url(authority):
         what = f"{visible(authority)} is not an address of the form https://HOST/PATH."
         then = "Set recording.time_authority to the address of a time authority, or to null."
-        raise refuse(file="recording.time_authority", code="TP861", what=what, next=then)
+        raise problem_error(file="recording.time_authority", code="TP861", what=what, next=then)
     need("train", "witness")
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from evidence import layout
 from evidence.effective import effective_settings, flatten
 from evidence.hashes import sha256_file
-from evidence.proof.signatures import refuse
+from evidence.proof.signatures import problem_error
 from evidence.run import read_existing_run
 from evidence.scores.reading import read_scoring
 from schemas.formats import format_value
@@ -141,14 +141,14 @@ def read_recorded(folder: Path) -> RecordedRun:
     missing = [name for name, value in files.items() if value is None]
     if missing or manifest is None:
         what = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing or cannot be read."
-        raise refuse(folder, "TP760", what=what, next=f"Run `trainproof check {folder}` to see what is wrong.")
+        raise problem_error(folder, "TP760", what=what, next=f"Run `trainproof check {folder}` to see what is wrong.")
     rows = {row["step"]: row for row in run.metrics or []}
     if not rows or manifest["model"] is None:
-        raise refuse(folder, "TP760", what="The run stopped before its first step was recorded.")
+        raise problem_error(folder, "TP760", what="The run stopped before its first step was recorded.")
     config = load_config(folder / layout.CONFIG)
     if max(rows) > config.limits.steps:
         what = f"metrics.jsonl has a row of step {max(rows):,}, but config.yaml ends at step {config.limits.steps:,}."
-        raise refuse(folder, "TP760", what=what)
+        raise problem_error(folder, "TP760", what=what)
     states = {entry["step"]: entry["state_sha256"] for entry in run.chain or []}
     params = {entry["step"]: entry["params_sha256"] for entry in run.chain or [] if entry["params_sha256"]}
     first = manifest["parent"]["step"] if manifest["parent"] else 0
@@ -258,7 +258,8 @@ def prepare_replay(run: RecordedRun, request: ReplayRequest) -> ReplaySetup:
     """
     if run.manifest["status"] == "running":
         then = "Wait for its end, or resume it with `trainproof train --resume`."
-        raise refuse(run.folder, "TP760", what="The run is not sealed: it is still running, or was killed.", next=then)
+        what = "The run is not sealed: it is still running, or was killed."
+        raise problem_error(run.folder, "TP760", what=what, next=then)
     init_runtime(run.config)
     config = replay_config(run, request)
     devices = choose_devices(config.mesh.device, config.mesh.devices)

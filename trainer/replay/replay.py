@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from evidence import layout
 from evidence.proof.receipts import REPRODUCED
-from evidence.proof.signatures import refuse
+from evidence.proof.signatures import problem_error
 from evidence.scores.reading import read_scoring
 from schemas.problems import ProblemError
 from trainer.data.conversations import untrusted_model
@@ -211,7 +211,7 @@ class ReplayFindings:
             what, then = f"No step could be judged. {difference}", "Replay the run on the same kind of processor."
         else:
             what, then = "Time limit reached before any step was replayed.", "Raise --minutes."
-        raise refuse(self.run.folder, "TP760", what=what, next=then, exit_code=REFUSED)
+        raise problem_error(self.run.folder, "TP760", what=what, next=then, exit_code=REFUSED)
 
     def document(self) -> dict[str, Any]:
         """Return the group `covered` of a receipt."""
@@ -386,7 +386,7 @@ def draw_parts(run: RecordedRun, states: RecordedStates, request: ReplayRequest)
         if missing := ",".join(str(part.first_step) for part in draw.selected if part.first_step not in starts):
             what = f"Seed {draw.seed} requires states that are missing: steps {missing.replace(',', ', ')}."
             then = f"Ask the author to run `trainproof replay RUN --pack-states {missing}`."
-            raise refuse(run.folder, "TP760", what=what, next=then, exit_code=REFUSED)
+            raise problem_error(run.folder, "TP760", what=what, next=then, exit_code=REFUSED)
     return draw
 
 
@@ -446,7 +446,7 @@ def write_states(folder: Path, steps: Sequence[int], target: Path, say: Say) -> 
     """
     run = read_recorded(folder)
     if unknown := [step for step in steps if step not in run.states]:
-        raise refuse(folder, "TP760", what=f"The chain lacks a state for step {', '.join(map(str, unknown))}.")
+        raise problem_error(folder, "TP760", what=f"The chain lacks a state for step {', '.join(map(str, unknown))}.")
     setup = prepare_replay(run, ReplayRequest(folder=folder))
     states = RecordedStates(run=run, task=setup.task)
     missing = []
@@ -468,6 +468,6 @@ def write_states(folder: Path, steps: Sequence[int], target: Path, say: Say) -> 
         state = repetition.current_state(step)
         if state is None or state_sha256(to_stored(state)) != run.states[step]:
             what = f"The state of step {step} cannot be reproduced here: retraining leads to another hash."
-            raise refuse(folder, "TP764", what=what, exit_code=REFUSED)
+            raise problem_error(folder, "TP764", what=what, exit_code=REFUSED)
         write_state(target, state)
     return run.sha256

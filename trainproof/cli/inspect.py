@@ -146,7 +146,7 @@ def run_text(run: Run) -> str:
     from evidence.proof.verification import grade_run
     from evidence.report import build_record, headlines
     from evidence.rules.plausibility import score_caveats
-    from evidence.scores.recompute import describe_form_losses, describe_run_gain
+    from evidence.scores.recompute import describe_format_losses, describe_run_gain
 
     report = grade_run(run)
     record = build_record(run, report.findings)
@@ -158,7 +158,7 @@ def run_text(run: Run) -> str:
     gain = describe_run_gain(summary)
     rows += [("gain", gain)] if gain else []
     rows += [("score", text) for _, text in score_caveats(summary)]
-    rows += [("form", text) for text in describe_form_losses(summary, record.facts.log)]
+    rows += [("form", text) for text in describe_format_losses(summary, record.facts.log)]
     rows += planned_rows(run)
     rows += [("withheld", reason) for reason in record.withheld]
     return _describe(run, rows, report, describe_timestamps(run.folder, run.manifest), [])
@@ -180,7 +180,7 @@ def run_json(run: Run) -> dict[str, Any]:
     from evidence.proof.verification import grade_run
     from evidence.report import build_record, headlines
     from evidence.rules.plausibility import score_caveats
-    from evidence.scores.recompute import describe_form_losses, describe_run_gain
+    from evidence.scores.recompute import describe_format_losses, describe_run_gain
     from schemas.render import render_json
 
     report = grade_run(run)
@@ -194,7 +194,7 @@ def run_json(run: Run) -> dict[str, Any]:
         **{name.replace(" ", "_"): None if value == NOTHING else value for name, value in _identity(run)},
         "headlines": [asdict(line) for line in headlines(record)],
         "gain_of_form": describe_run_gain(summary),
-        "form": describe_form_losses(summary, record.facts.log),
+        "form": describe_format_losses(summary, record.facts.log),
         "score_caveats": [text for _, text in score_caveats(summary)],
         "withheld": list(record.withheld),
         "stamps": describe_timestamps(run.folder, run.manifest),

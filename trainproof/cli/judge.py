@@ -160,7 +160,7 @@ def store_receipt(receipt: dict[str, Any], output: Path | None) -> None:
         ProblemError: It cannot be written (exit code 2).
     """
     from evidence.proof.receipts import save_receipt
-    from evidence.writing import write_error, write_json
+    from evidence.writing import output_error, write_json
 
     try:
         save_receipt(receipt)
@@ -169,7 +169,7 @@ def store_receipt(receipt: dict[str, Any], output: Path | None) -> None:
             write_json(output, receipt)
     except OSError as error:
         path = Path(error.filename or output or "this user's receipts")
-        raise write_error(error, path, what="The receipt") from error
+        raise output_error(error, path, subject="The receipt") from error
 
 
 def _print_requested_states(request: ReplayRequest, run_id: str | None, *, as_json: bool) -> None:
@@ -194,22 +194,22 @@ def pack_run_states(run: Path, steps: str, output: Path) -> int:
         ProblemError: The steps are not valid or the zip cannot be written (exit code 2), or a state cannot be
             reproduced (exit code 3).
     """
-    from evidence.bundle.unpacked import MOST_STATES, pack_states
-    from evidence.writing import scratch_folder, write_error
+    from evidence.bundle.unpacked import MAX_STATES, pack_states
+    from evidence.writing import output_error, scratch_folder
     from trainer.recorder.progress import Watch
     from trainer.replay.replay import write_states
 
     parts = steps.split(",")
     numbers = {int(part) for part in parts if part.strip().isdecimal() and len(part.strip()) <= 12}
-    if not 0 < len(numbers) <= MOST_STATES or len(numbers) != len(parts):
-        what = f"--pack-states {steps} is not a list of at most {MOST_STATES} different steps."
+    if not 0 < len(numbers) <= MAX_STATES or len(numbers) != len(parts):
+        what = f"--pack-states {steps} is not a list of at most {MAX_STATES} different steps."
         raise ProblemError([problem_of("TP766", file=str(run), what=what)], exit_code=2)
     try:
         with scratch_folder("trainproof-answer-") as scratch, Watch() as watch:
             sha256 = write_states(run, sorted(numbers), scratch, watch.say)
             pack_states(scratch, sha256, output)
     except OSError as error:
-        raise write_error(error, output, what="The zip of states") from error
+        raise output_error(error, output, subject="The zip of states") from error
     return len(numbers)
 
 

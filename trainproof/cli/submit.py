@@ -151,11 +151,12 @@ def sign_file(file: Path | None, key: Path | None, new_key: Path | None) -> str:
 
     from evidence.bundle.witnesses import sign_bundle
     from evidence.proof.receipts import sign_receipt
-    from evidence.proof.signatures import create_key, refuse, signature_path
+    from evidence.proof.signatures import create_key, problem_error, signature_path
 
     used = key or new_key
     if used is None:
-        raise refuse(file="", code="TP855", what="No key was given." if file else "Neither a file nor a key was given.")
+        what = "No key was given." if file else "Neither a file nor a key was given."
+        raise problem_error(file="", code="TP855", what=what)
     lines = []
     if new_key:
         lines.append(f"{new_key}: new private key {create_key(new_key)}. Keep it secret.")
@@ -174,28 +175,28 @@ def stamp(path: Path, authority: str, certificate: Path | None) -> str:
         ProblemError: The stamp is not valid for the certificate (exit code 1), something cannot be used (exit code 2),
             or the authority sent no stamp (exit code 4).
     """
-    from evidence.proof.signatures import refuse
+    from evidence.proof.signatures import problem_error
     from evidence.proof.timestamps import load_authority_roots, verify_timestamp
-    from evidence.writing import write_error
+    from evidence.writing import output_error
 
     roots = load_authority_roots(certificate)
     try:
         stored, timestamp = _stamp_run(path, authority) if path.is_dir() else _stamp_file(path, authority)
     except OSError as error:
-        raise write_error(error, path, what="The time stamp") from None
+        raise output_error(error, path, subject="The timestamp") from None
     sentence, is_refuted = verify_timestamp(timestamp, roots, requested=certificate is not None)
     if is_refuted:
-        raise refuse(stored, "TP862", what=sentence, exit_code=1)
+        raise problem_error(stored, "TP862", what=sentence, exit_code=1)
     return join_lines([f"{stored}: {sentence}"])
 
 
 def _stamp_file(path: Path, authority: str) -> tuple[Path, Timestamp]:
     from evidence.hashes import sha256_file
-    from evidence.proof.signatures import refuse
+    from evidence.proof.signatures import problem_error
     from evidence.proof.timestamps import Timestamp, request_timestamp, timestamp_path
 
     if not path.is_file():
-        raise refuse(path, "TP861", what="This does not exist.", next="Pass a run folder or a zip.")
+        raise problem_error(path, "TP861", what="This does not exist.", next="Pass a run folder or a zip.")
     response = request_timestamp(authority, path.read_bytes())
     timestamp_path(path).write_bytes(response)
     timestamp = Timestamp(subject="zip", sha256=sha256_file(path), authority=authority, response=response)
@@ -205,18 +206,18 @@ def _stamp_file(path: Path, authority: str) -> tuple[Path, Timestamp]:
 def _stamp_run(folder: Path, authority: str) -> tuple[Path, Timestamp]:
     from datetime import UTC, datetime
 
-    from evidence.proof.signatures import refuse
+    from evidence.proof.signatures import problem_error
     from evidence.proof.timestamps import load_timestamps, stamp_run
     from evidence.run import read_existing_run
 
     manifest = read_existing_run(folder).manifest
     if manifest is None or not manifest["artifacts"]:
         what = "The run lacks a valid manifest with its files, so a time stamp would prove nothing."
-        raise refuse(folder, "TP861", what=what, exit_code=1, next="Wait until the run has ended.")
+        raise problem_error(folder, "TP861", what=what, exit_code=1, next="Wait until the run has ended.")
     message = (folder / layout.MANIFEST).read_bytes()
     failure = stamp_run(folder, "manifest", message, authority, datetime.now(UTC))
     if failure is not None:
-        raise refuse(authority, "TP861", what=failure, exit_code=4)
+        raise problem_error(authority, "TP861", what=failure, exit_code=4)
     return folder / layout.STAMPS, load_timestamps(folder, manifest)[-1]
 
 

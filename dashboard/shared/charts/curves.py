@@ -35,34 +35,33 @@ Scale = Literal["auto", "linear", "log"]
 PARTS: Mapping[Part, str] = {"earlier": "before it was resumed", "own": "", "evaluation": "at evaluations"}
 """Parts of a curve, in words."""
 
-LOG_RATIO = 50.0
-"""With the scale `auto`, the loss axis is logarithmic if a loss falls by more than this factor."""
+LOG_RATIO = 50.0  # with the scale `auto`, the loss axis is logarithmic if a loss falls by more than this factor
 
-POINTS = 4_000
-"""Most points of one curve."""
+POINTS = 4_000  # most points of one curve
 
 DASHES = ("solid", "longdash", "longdashdot")
 """Dashes of runs: each colour is used with the first, then with the second, and so on."""
-DOUBTFUL_DASH = "3px,4px"
-"""Dash of a run that is graded contradictory."""
-MOST_PARENTS = 50
-"""Most parents of a resumed run that are drawn; a longer chain is an error in the manifests."""
+DOUBTFUL_DASH = "3px,4px"  # dash of a run that is graded contradictory
+MAX_PARENTS = 50  # most parents of a resumed run that are drawn; a longer chain is an error in the manifests
 
 
-_LOSS, _LEARNING_RATE = "loss", "learning_rate"
+_LOSS = "loss"
+_LEARNING_RATE = "learning_rate"
 _OTHER_OBJECTIVES = ("reward_margin", "reward_mean")
 _PART_DASHES: Mapping[Part, str] = {"earlier": "dash", "evaluation": "dot"}
-_LARGE_PIXELS, _SMALL_PIXELS, _GAP_PIXELS = 210, 96, 40
-_TOP_PIXELS, _BOTTOM_PIXELS, _LEGEND_ROW_PIXELS, _MOST_LEGEND_ROWS = 52, 46, 21, 3
-_PANEL_POINTS = 6_000
-"""Points shared by all large panels, and by all small ones, so that a page stays below 300 kB."""
-_MOST_HOVER_ROWS = 40
+_LARGE_PIXELS = 210
+_SMALL_PIXELS = 96
+_GAP_PIXELS = 40
+_TOP_PIXELS = 52
+_BOTTOM_PIXELS = 46
+_LEGEND_ROW_PIXELS = 21
+_MAX_LEGEND_ROWS = 3
+_PANEL_POINTS = 6_000  # points shared by all large panels, and by all small ones, so that a page stays below 300 kB
+_MAX_HOVER_ROWS = 40
 _LARGEST = float(np.finfo(np.float32).max)
-_MOST_SINGLE_STEPS = 10
-"""Up to this many steps, each has a tick."""
+_MAX_SINGLE_STEPS = 10  # up to this many steps, each has a tick
 _CLIP_PERCENTILES = (1.0, 99.0)
-_LEAST_SPREAD = 0.01
-"""An axis spans at least this fraction of its values, so that tick labels stay short."""
+_LEAST_SPREAD = 0.01  # an axis spans at least this fraction of its values, so that tick labels stay short
 
 
 class Mark(NamedTuple):
@@ -174,7 +173,7 @@ def draw(lines: Sequence[RunLine], options: CurveOptions, colours: Palette, run_
         colours,
         [panel.title for panel in panels],
         [_LARGE_PIXELS if _is_large(field) else _SMALL_PIXELS for field in fields],
-        legend_rows=min(_MOST_LEGEND_ROWS, 1 + len(lines) // 6) if len(lines) > 1 else 0,
+        legend_rows=min(_MAX_LEGEND_ROWS, 1 + len(lines) // 6) if len(lines) > 1 else 0,
     )
     figure.add_traces([trace | {"yaxis": f"y{row}"} for row, panel in enumerate(panels, 1) for trace in panel.traces])
     # Traces without points, so that the legend shows the full stroke even if the curves are faint.
@@ -183,7 +182,7 @@ def draw(lines: Sequence[RunLine], options: CurveOptions, colours: Palette, run_
     )
     # Streamlit mounts a new chart for new data, which loses Plotly's own zoom; a selection is reported to the server.
     figure.update_layout(dragmode="select", selectdirection="h")
-    if len(figure.data) > _MOST_HOVER_ROWS:
+    if len(figure.data) > _MAX_HOVER_ROWS:
         figure.update_layout(hoversubplots="overlaying")
     if len(lines) == 1:
         figure.update_layout(title={"text": label(lines[0].name), "font_size": 12.5, "x": 0, "y": 1, "yanchor": "top"})
@@ -279,7 +278,7 @@ class _XAxis:
         low, high = (math.log10(self.low), math.log10(self.high)) if is_log else (self.low, self.high)
         margin = 0.01 * (high - low)
         digits = ",d" if self.unit == "steps" else ",.4~r"
-        has_few_steps = self.unit == "steps" and not is_log and high - low <= _MOST_SINGLE_STEPS
+        has_few_steps = self.unit == "steps" and not is_log and high - low <= _MAX_SINGLE_STEPS
         return {
             "type": "log" if is_log else "linear",
             "range": [low - margin, high + margin] if margin else None,
@@ -511,7 +510,7 @@ def line_with_parents(
         find: Returns the run of an ID, or None if there is no such run.
     """
     chain, missing, seen = [(run, np.inf)], None, set[str]()
-    while missing is None and len(chain) <= MOST_PARENTS:
+    while missing is None and len(chain) <= MAX_PARENTS:
         manifest = chain[0][0].manifest
         parent, step = get_str(manifest, "parent", "run_id"), get_number(manifest, "parent", "step")
         if parent is None or step is None or parent in seen:

@@ -20,11 +20,9 @@ from dashboard.shared.words import plain
 from evidence.bundle.secrets import strip_invisible
 from launch.jobs import launch_folder
 
-SET = "set"
-"""Parameter of the address: one for each changed setting, as `--set` takes it."""
+SET = "set"  # parameter of the address: one for each changed setting, as `--set` takes it
 
-UPLOADS = "rows"
-"""Folder of uploaded datasets among the jobs of a root."""
+UPLOADS = "rows"  # folder of uploaded datasets among the jobs of a root
 
 _PER_ROW = 3
 _VALUE = "Value"

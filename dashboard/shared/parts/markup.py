@@ -22,8 +22,7 @@ from schemas.formats import count
 from schemas.reading import get_number, get_objects
 
 _CODE = re.compile("`([^`]+)`")
-_WORD = 22
-"""Longest cell of a table that is never wrapped, in characters."""
+_WORD = 22  # longest cell of a table that is never wrapped, in characters
 
 
 def safe(text: object) -> str:
@@ -138,8 +137,7 @@ def figures(found: Iterable[HeadlineFigure]) -> None:
                     note(one.detail)
 
 
-_SHOWN_TOKENS = 1000
-"""Tokens shown at each end of a long example; the answer is often at its end."""
+_SHOWN_TOKENS = 1000  # tokens shown at each end of a long example; the answer is often at its end
 
 
 def show_examples(examples: Iterable[Mapping[str, Any]]) -> None:

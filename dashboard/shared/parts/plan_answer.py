@@ -31,7 +31,7 @@ def draw_answer(plan: Mapping[str, Any]) -> None:
 
 
 def draw_memory(plan: Mapping[str, Any], *, key: str, observed: float | None = None) -> None:
-    """Draw the memory of each program on the device, and a folded table of all parts with how they were computed.
+    """Draw the memory of each program on the device, and a collapsed table of all parts with how they were computed.
 
     `observed` is the peak memory of the run in bytes, or None if it was not measured.
     """
@@ -62,18 +62,19 @@ def draw_time(plan: Mapping[str, Any]) -> None:
 
 def draw_advice(plan: Mapping[str, Any], *, source: str, config: Mapping[str, Any]) -> None:
     """Draw settings that need less, each with a button that applies it to the form."""
-    found = planned.advice(plan)
-    if found:
+    suggestions = planned.advice(plan)
+    if suggestions:
         st.html('<p class="tp-sub"><b>Suggested changes</b>, each planned for this device</p>')
-    for number, one in enumerate(found):
-        settings = planned.settings(one)
+    for number, suggestion in enumerate(suggestions):
+        settings = planned.settings(suggestion)
         edits = form.parse_assignments(settings)
         with st.container(horizontal=True, vertical_alignment="center", key=f"advice {number}"):
+            verdict = markup.sign(VERDICTS, get_verdict(suggestion, "verdict"))
             codes = " + ".join(f"<code>{markup.safe(text)}</code>" for text in settings)
             st.html(
-                f'<div class="tp-advice">{markup.sign(VERDICTS, get_verdict(one, "verdict"))} <span>{codes}</span>'
-                f'<span class="tp-number">{size(planned.get_bytes(one, "need_bytes"))}</span>'
-                f'<span class="tp-dim">{markup.safe(get_str(one, "costs") or "")}</span></div>'
+                f'<div class="tp-advice">{verdict} <span>{codes}</span>'
+                f'<span class="tp-number">{size(planned.get_bytes(suggestion, "need_bytes"))}</span>'
+                f'<span class="tp-dim">{markup.safe(get_str(suggestion, "costs") or "")}</span></div>'
             )
             st.button(
                 "Apply",
@@ -84,8 +85,7 @@ def draw_advice(plan: Mapping[str, Any], *, source: str, config: Mapping[str, An
             )
 
 
-SETTLE_SECONDS = 0.8
-"""How long a form must stay unchanged before its configuration is planned."""
+SETTLE_SECONDS = 0.8  # how long a form must stay unchanged before its configuration is planned
 TICK_SECONDS = 0.5
 _MAX_LINE = 90
 _PROBLEM = re.compile(r"(error|warning|note) TP\d{3}: ")
@@ -123,8 +123,8 @@ def draw_questions(config: Mapping[str, Any], questions: Sequence[PlanQuestion],
         key: Prefix of the keys of the buttons.
         is_valid: Whether the configuration is valid.
     """
-    plans = {one: tasks.plan_task(state.root(), config, one.options) for one in questions}
-    states = {one: task.result().state for one, task in plans.items()}
+    plans = {question: tasks.plan_task(state.root(), config, question.options) for question in questions}
+    states = {question: task.result().state for question, task in plans.items()}
     may_ask = is_valid and gate.may_operate()
     is_busy = "running" in states.values() or (may_ask and next_question(states) is not None)
     fragment = st.fragment(run_every=TICK_SECONDS if is_busy else None)(_draw_progress)
@@ -134,14 +134,14 @@ def draw_questions(config: Mapping[str, Any], questions: Sequence[PlanQuestion],
 def _draw_progress(
     plans: Mapping[PlanQuestion, Task], key: str, drawn: Mapping[PlanQuestion, State], drawn_at: float, *, may_ask: bool
 ) -> None:
-    results = {one: task.result() for one, task in plans.items()}
-    states = {one: result.state for one, result in results.items()}
-    if any(now in {"answered", "failed"} and now != drawn[one] for one, now in states.items()):
+    results = {question: task.result() for question, task in plans.items()}
+    states = {question: result.state for question, result in results.items()}
+    if any(now in {"answered", "failed"} and now != drawn[question] for question, now in states.items()):
         st.rerun()
     following = next_question(states) if may_ask else None
     if following is not None and time.monotonic() - drawn_at >= SETTLE_SECONDS:
         _start(plans[following])
-    running = next((one for one, now in states.items() if now == "running"), following)
+    running = next((question for question, now in states.items() if now == "running"), following)
     if running is not None:
         _draw_running(running, plans[running], results[running], key)
         return
@@ -160,12 +160,12 @@ def _draw_progress(
 
 
 def _draw_buttons(plans: Mapping[PlanQuestion, Task], states: Mapping[PlanQuestion, State], key: str) -> None:
-    failed = [one for one, now in states.items() if now == "failed"]
+    failed = [question for question, now in states.items() if now == "failed"]
     with st.container(horizontal=True):
-        for one in failed or [one for one, now in states.items() if now in {"none", "cancelled"}]:
-            label = "Try again" if failed else one.button or "Estimate"
-            if st.button(label, icon=":material/memory:", key=f"{key} {one.label}"):
-                _start(plans[one])
+        for question in failed or [question for question, now in states.items() if now in {"none", "cancelled"}]:
+            label = "Try again" if failed else question.button or "Estimate"
+            if st.button(label, icon=":material/memory:", key=f"{key} {question.label}"):
+                _start(plans[question])
                 st.rerun()
         if "answered" in states.values() and st.button("Plan again", icon=":material/refresh:", help=_AGAIN):
             with trying("The earlier plans could not be removed"):
@@ -178,7 +178,7 @@ def next_question(states: Mapping[PlanQuestion, State]) -> PlanQuestion | None:
     """Return the question that starts by itself now, or None."""
     if not {"running", "failed"}.isdisjoint(states.values()):
         return None
-    return next((one for one, now in states.items() if not one.button and now == "none"), None)
+    return next((question for question, now in states.items() if not question.button and now == "none"), None)
 
 
 def _start(task: Task) -> None:

@@ -11,8 +11,7 @@ from schemas.problems import Action, Problem, worst_first
 from schemas.render import next_step
 
 _EDGES = {"error": "tp-edge-bad", "warning": "tp-edge-poor", "note": ""}
-SHOWN = 50
-"""Problems drawn at most; a broken file can have one in every line."""
+SHOWN = 50  # problems drawn at most; a broken file can have one in every line
 BUILD_OPTIONS: Mapping[Action, str] = {
     "allow_partial": "labelled as partial",
     "redact": "with secrets and home folders masked",

@@ -139,8 +139,7 @@ def draw_compare_menu(summary: RunSummary, known: Mapping[str, RunSummary]) -> N
         state.go(state.COMPARE, runs=[*options[chosen], summary.path.name])
 
 
-TAB = "Smoke → TPU"
-"""Tab of the Compare page that compares a smoke run with its full run."""
+TAB = "Smoke → TPU"  # tab of the Compare page that compares a smoke run with its full run
 START = "Start the smoke run"
 
 STATE_LABELS: Mapping[State, str] = {"passed": "✓ passed", "failed": "✕ failed", "not exercised": "– not tested"}

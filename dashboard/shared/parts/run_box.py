@@ -17,18 +17,15 @@ from dashboard.shared.parts import markup, problems
 from evidence.bundle.page import shared_report
 from evidence.bundle.secrets import strip_invisible
 from evidence.index.summary import RunSummary
-from evidence.notes import LONGEST_NOTE, NotesEdit, change_notes, split_tags
+from evidence.notes import MAX_NOTE, NotesEdit, change_notes, split_tags
 from schemas.formats import quantity
 from schemas.problems import ProblemError
 
-SIDE_BY_SIDE = "Side by side"
-"""Tab of the Compare page that compares runs in detail."""
-MOST_SIDE_BY_SIDE = 20
+SIDE_BY_SIDE = "Side by side"  # tab of the Compare page that compares runs in detail
+MAX_SIDE_BY_SIDE = 20
 TO_COMPARE = "runs to compare side by side"
-LISTED = 200
-"""Number of runs up to which all are listed."""
-OFFERED = 60
-"""Number of runs that are listed of more: each name costs the browser a millisecond per rerun."""
+LISTED = 200  # number of runs up to which all are listed
+OFFERED = 60  # number of runs that are listed of more: each name costs the browser a millisecond per rerun
 _MENU_PIXELS = 520
 
 
@@ -80,8 +77,7 @@ def _report_missing(names: Sequence[str]) -> None:
         markup.note(f"There is no run {', '.join(names)} in {state.root()}.")
 
 
-_EARLIER = 100
-"""Number of runs, the newest first, whose configurations are offered."""
+_EARLIER = 100  # number of runs, the newest first, whose configurations are offered
 _LAST = "last source shown"
 
 
@@ -128,7 +124,7 @@ def _draw_dialog(runs: Sequence[RunSummary]) -> None:
     is_same = all((run.note or "") == before for run in runs)
     replaces = is_same or st.toggle("Replace their notes", help="These runs have different notes.")
     shown = before if is_same else ""
-    text = st.text_area("Note", value=shown, max_chars=LONGEST_NOTE, disabled=not replaces, height=140)
+    text = st.text_area("Note", value=shown, max_chars=MAX_NOTE, disabled=not replaces, height=140)
     markup.note("Stored in notes.json of each run. Grades do not depend on it.")
     if st.button("Save", type="primary", icon=":material/save:"):
         note = text if replaces and not (is_same and text == before) else None

@@ -29,7 +29,7 @@ def figures(
     """Return the main figures of a run, with a dash for those that were not measured.
 
     Args:
-        manifest: The manifest without withheld figures, see `evidence.report.trace`.
+        manifest: The manifest without withheld figures, see `evidence.report.withhold_faulty_figures`.
         eval_summary: The eval summary, or None if it is missing or withheld.
         plan: The plan.
         series: The metric rows, from which the figures of a running run are read.

@@ -13,7 +13,10 @@ from schemas.formats import count, duration, number, percent, size
 from schemas.problems import Problem, Severity
 from schemas.reading import get_number, get_objects, get_path, get_str
 
-_MOST_ADVICE, _MOST_FINDINGS, _MOST_PROGRAMS, _MOST_PARTS = 8, 30, 8, 24
+_MAX_ADVICE = 8
+_MAX_FINDINGS = 30
+_MAX_PROGRAMS = 8
+_MAX_PARTS = 24
 _MAX_BYTES = 2**60
 _MAX_SECONDS = 1e10
 _PHASES = ("install", "compile", "load", "train", "save", "evaluate", "export")
@@ -117,7 +120,7 @@ def details(plan: Plan) -> list[str]:
 
 def memory_parts(plan: Mapping[str, Any] | None) -> list[MemoryPart]:
     """Read the parts of every program; plans before version 1.1 only have the largest program."""
-    programs = get_objects(plan, "programs")[:_MOST_PROGRAMS]
+    programs = get_objects(plan, "programs")[:_MAX_PROGRAMS]
     if not programs and plan is not None:
         programs = [{**plan, "name": "train", "peak_bytes": plan.get("need_bytes")}]
     return [
@@ -133,7 +136,7 @@ def memory_parts(plan: Mapping[str, Any] | None) -> list[MemoryPart]:
         )
         for program in programs
         if (peak := get_bytes(program, "peak_bytes"))
-        for part in get_objects(program, "parts")[:_MOST_PARTS]
+        for part in get_objects(program, "parts")[:_MAX_PARTS]
         if (value := get_bytes(part, "bytes"))
     ]
 
@@ -156,7 +159,7 @@ def time_limits(plan: Mapping[str, Any] | None) -> dict[str, float]:
 
 def advice(plan: Plan) -> list[Mapping[str, Any]]:
     """Return the objects of a plan's advice that have settings."""
-    return [one for one in get_objects(plan, "advice")[:_MOST_ADVICE] if settings(one)]
+    return [one for one in get_objects(plan, "advice")[:_MAX_ADVICE] if settings(one)]
 
 
 def settings(advice: Mapping[str, Any]) -> tuple[str, ...]:
@@ -179,7 +182,7 @@ def problems(plan: Plan) -> list[Problem]:
             why=get_str(one, "why"),
             next=get_str(one, "next") or "?",
         )
-        for one in get_objects(plan, "findings")[:_MOST_FINDINGS]
+        for one in get_objects(plan, "findings")[:_MAX_FINDINGS]
     ]
 
 

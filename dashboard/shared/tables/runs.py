@@ -19,10 +19,8 @@ from evidence.index.summary import RunSummary
 from schemas import formats
 from schemas.reading import parse_time
 
-PAGE_ROWS = 2000
-"""Number of rows per page of the list; `st.dataframe(lazy=True)` does not support selections."""
-LONGEST_CELL = 300
-"""Maximum length of a text in a cell; the Run page and the CSV show the whole text."""
+PAGE_ROWS = 2000  # number of rows per page of the list; `st.dataframe(lazy=True)` does not support selections
+MAX_CELL = 300  # maximum length of a text in a cell; the Run page and the CSV show the whole text
 GROUP_FIELDS = ("grade", "status", "mode", "model", "device", "method", "tag")
 """Columns by which runs can be grouped; settings are others."""
 _NAME = re.compile(r"[A-Za-z][\w./@-]{0,99}")
@@ -191,12 +189,12 @@ def shown_grade(run: RunSummary) -> str:
 def cell_text(value: object) -> str:
     """Return a value as one line without invisible characters."""
     text = format_yaml(value) if isinstance(value, bool) else str(value)
-    return shorten(strip_invisible(text).replace("\n", " "), LONGEST_CELL)
+    return shorten(strip_invisible(text).replace("\n", " "), MAX_CELL)
 
 
 _NO_SETTINGS = frozenset({"name", "mode", "schema_version"})
 _NO_DEFAULT = frozenset({"model.name", "model.weights", "data.dataset", "evaluation.eval_set"})
-_MOST_CHANGES = 3
+_MAX_CHANGES = 3
 
 
 def describe_changes(summaries: Sequence[RunSummary]) -> list[str]:
@@ -234,8 +232,8 @@ def _describe(
             parts.append(f"{name} {change}")
     if not parts:
         return "nothing" if other is not None else "defaults"
-    more = f", {len(parts) - _MOST_CHANGES} more" if len(parts) > _MOST_CHANGES else ""
-    return shorten(strip_invisible(", ".join(parts[:_MOST_CHANGES]) + more), 200)
+    more = f", {len(parts) - _MAX_CHANGES} more" if len(parts) > _MAX_CHANGES else ""
+    return shorten(strip_invisible(", ".join(parts[:_MAX_CHANGES]) + more), 200)
 
 
 def group_runs(table: RunTable, names: Sequence[str], key: str) -> tuple[pd.DataFrame, list[str]]:

@@ -12,7 +12,7 @@ import streamlit as st
 
 from dashboard.shared import state
 from dashboard.shared.parts import markup
-from dashboard.shared.parts.run_box import MOST_SIDE_BY_SIDE, SIDE_BY_SIDE, hold_side_by_side
+from dashboard.shared.parts.run_box import MAX_SIDE_BY_SIDE, SIDE_BY_SIDE, hold_side_by_side
 from dashboard.shared.tables.runs import cell_text
 from dashboard.shared.words import csv_text
 from dashboard.views.compare.side_by_side import PLOT_CONFIG
@@ -178,9 +178,9 @@ def _draw_table(frame: pd.DataFrame, runs: Sequence[RunSummary]) -> None:
             state.go(state.RUN, run=selected[0])
         st.button(
             SIDE_BY_SIDE,
-            disabled=not 2 <= len(selected) <= MOST_SIDE_BY_SIDE,
+            disabled=not 2 <= len(selected) <= MAX_SIDE_BY_SIDE,
             icon=":material/compare_arrows:",
-            help=f"Compare two to {MOST_SIDE_BY_SIDE} selected runs.",
+            help=f"Compare two to {MAX_SIDE_BY_SIDE} selected runs.",
             on_click=hold_side_by_side,
             args=[selected],
         )

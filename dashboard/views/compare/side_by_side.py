@@ -17,7 +17,7 @@ from dashboard.shared.charts import foreign_run
 from dashboard.shared.form import format_yaml
 from dashboard.shared.parts import markup, progress, run_box
 from dashboard.shared.parts.curves import draw_curves, load_line
-from dashboard.shared.parts.run_box import MOST_SIDE_BY_SIDE
+from dashboard.shared.parts.run_box import MAX_SIDE_BY_SIDE
 from dashboard.shared.words import GRADES, STATUSES, Sign, both_ends, csv_text, glimpse, label, shorten
 from evidence import layout
 from evidence.bundle.secrets import strip_invisible
@@ -30,7 +30,11 @@ from schemas import formats
 from schemas.reading import get_str
 
 _SOUND_GRADES = {"verified", "consistent", "measured"}
-_MAX_REASONS, _MAX_CHANGES, _MAX_VALUE, _MAX_CELL, _MAX_OUTPUT = 3, 8, 40, 300, 20_000
+_MAX_REASONS = 3
+_MAX_CHANGES = 8
+_MAX_VALUE = 40
+_MAX_CELL = 300
+_MAX_OUTPUT = 20_000
 
 _VERDICTS: Mapping[str, Sign] = {
     "better": Sign(symbol="▲", tone="good", meaning="The score is higher, and not by chance (p < 0.05)."),
@@ -48,7 +52,7 @@ PLOT_CONFIG: Mapping[str, Any] = {"displaylogo": False, "toImageButtonOptions": 
 
 def draw(chosen: Sequence[str], known: Mapping[str, RunSummary], toolbar: AbstractContextManager[object]) -> None:
     """Draw the comparison, and the export of its tables into the toolbar."""
-    names = chosen[:MOST_SIDE_BY_SIDE]
+    names = chosen[:MAX_SIDE_BY_SIDE]
     if len(names) < 2:
         markup.empty(
             f"Choose a run to compare with {names[0]}" if names else "Choose two or more runs",

@@ -8,7 +8,7 @@ import streamlit as st
 
 from dashboard.shared import reading, state
 from dashboard.shared.parts import gate, markup, progress
-from dashboard.shared.parts.run_box import MOST_SIDE_BY_SIDE, SIDE_BY_SIDE, TO_COMPARE, choose_runs
+from dashboard.shared.parts.run_box import MAX_SIDE_BY_SIDE, SIDE_BY_SIDE, TO_COMPARE, choose_runs
 from dashboard.views.compare import scatter, side_by_side, smoke
 from evidence.index.summary import RunSummary
 
@@ -45,8 +45,8 @@ def _choose_runs(known: Mapping[str, RunSummary]) -> list[str]:
     named = state.allowed_values("runs", known)
     if held := st.session_state.pop(TO_COMPARE, None):
         state.go(state.COMPARE, runs=held)
-    if len(named) > MOST_SIDE_BY_SIDE:
-        markup.note(f"{len(named):,} runs. Side by side shows the first {MOST_SIDE_BY_SIDE}; Scatter shows all.")
+    if len(named) > MAX_SIDE_BY_SIDE:
+        markup.note(f"{len(named):,} runs. Side by side shows the first {MAX_SIDE_BY_SIDE}; Scatter shows all.")
         if st.button("Choose others"):
             state.go(state.COMPARE)
         return named
@@ -55,7 +55,7 @@ def _choose_runs(known: Mapping[str, RunSummary]) -> list[str]:
     label = f"Runs: {count}" if count else "Choose runs"
     # The browser only loads the box when the button is pressed, so the curves appear sooner.
     return choose_runs(
-        known, most=MOST_SIDE_BY_SIDE, within=st.popover(label, icon=":material/checklist:", key="chosen_runs")
+        known, most=MAX_SIDE_BY_SIDE, within=st.popover(label, icon=":material/checklist:", key="chosen_runs")
     )
 
 

@@ -33,8 +33,12 @@ from evidence.run import Run
 from schemas.catalog import ROWS, document_kind
 from schemas.problems import Problem
 
-_LONGEST_NAMES, _LONGEST_VALUE, _LONGEST_LINE = 200, 2000, 64 * 1024
-_FIRST_LINES, _MOST_LINES, _LINES_AROUND = 3, 20, 3
+_MAX_NAMES = 200
+_MAX_VALUE = 2000
+_MAX_LINE = 64 * 1024
+_FIRST_LINES = 3
+_MAX_LINES = 20
+_LINES_AROUND = 3
 
 
 def draw_evidence(summary: RunSummary, run: Run) -> None:
@@ -56,7 +60,7 @@ def _draw_card(title: str, documents: Sequence[DocumentState], run: Run) -> None
     small = format_schemas(documents)
     if view := run.foreign():
         small = ", ".join(dict.fromkeys(name for one in documents for name in foreign_run.list_files(view, one.name)))
-    small = markup.safe(glimpse(small, _LONGEST_NAMES))
+    small = markup.safe(glimpse(small, _MAX_NAMES))
     st.html(f'<div class="tp-card"><h2>{markup.safe(title)}{sign}</h2>{lines}<small>{small}</small></div>')
     names = [document.name for document in documents if document.is_there and document.name in run.files]
     if names and st.button("View", icon=":material/account_tree:", type="tertiary", key=f"view {title}"):
@@ -122,12 +126,12 @@ def excerpt(path: Path, wrong: Collection[int], *, around: int = 0) -> Sequence[
     Raises:
         OSError: The file cannot be read.
     """
-    first = sorted(wrong)[:_MOST_LINES]
+    first = sorted(wrong)[:_MAX_LINES]
     wanted = {line for number in first for line in range(number - around, number + around + 1)}
     wanted = wanted or set(range(1, _FIRST_LINES + 1))
     with path.open("rb") as file:
         lines = enumerate(itertools.islice(file, max(wanted)), start=1)
-        found = [(number, line[:_LONGEST_LINE]) for number, line in lines if number in wanted]
+        found = [(number, line[:_MAX_LINE]) for number, line in lines if number in wanted]
     return [(number, line.decode("utf-8", "replace").rstrip("\r\n")) for number, line in found]
 
 
@@ -137,4 +141,4 @@ def _masked(value: Any) -> Any:
         return {_masked(key): _masked(inner) for key, inner in value.items()}
     if isinstance(value, list):
         return [_masked(inner) for inner in value]
-    return glimpse(strip_invisible(value), _LONGEST_VALUE) if isinstance(value, str) else value
+    return glimpse(strip_invisible(value), _MAX_VALUE) if isinstance(value, str) else value

@@ -35,11 +35,11 @@ _LEVELS = {"easy": 1, "medium": 2, "hard": 3}
 _WORDS = {True: "✓ right", False: "✕ wrong", None: "? unknown"}
 _FORMATS = {True: "✓ ok", False: "✕ wrong", None: None}
 _ORDER = {"! error": 0, "✕ wrong": 1, "? unknown": 2, "✓ right": 3}
-_PAGE_ROWS = 1000
-"""Rows sent to the browser at a time."""
-_LONGEST_CELL, _LONGEST_TEXT = 300, 8_000
-_ITEM, _LONGEST_ITEM = "item", 200
-"""Query parameter with the shown item; longer ids are not put into the address."""
+_PAGE_ROWS = 1000  # rows sent to the browser at a time
+_MAX_CELL = 300
+_MAX_TEXT = 8_000
+_ITEM = "item"  # query parameter with the shown item
+_MAX_ITEM = 200  # longer ids are not put into the address
 
 _SCORE_COLUMNS: Mapping[str, Any] = {
     "Value": st.column_config.TextColumn(width=160),
@@ -181,7 +181,7 @@ def answer_frame(rows: Sequence[Row]) -> pd.DataFrame:
 
 
 def _cell(text: str | None) -> str | None:
-    return glimpse(strip_invisible(text), _LONGEST_CELL) if text else None
+    return glimpse(strip_invisible(text), _MAX_CELL) if text else None
 
 
 def _outcome(row: Row) -> str:
@@ -229,7 +229,7 @@ def _answers(shown: Sequence[Row]) -> bool:
         with answer.container(border=True):
             _answer(shown[chosen])
     item = "" if chosen is None else items[chosen]
-    if item.isprintable() and 0 < len(item) <= _LONGEST_ITEM:
+    if item.isprintable() and 0 < len(item) <= _MAX_ITEM:
         st.query_params[_ITEM] = item
     elif linked is not None:
         del st.query_params[_ITEM]
@@ -237,14 +237,14 @@ def _answers(shown: Sequence[Row]) -> bool:
 
 
 def _answer(row: Row) -> None:
-    texts = [both_ends(get_str(row, name) or "", _LONGEST_TEXT) for name in ("id", "expected", "extracted_answer")]
+    texts = [both_ends(get_str(row, name) or "", _MAX_TEXT) for name in ("id", "expected", "extracted_answer")]
     if row.get("extracted_answer") is None:
         texts[-1] = "no answer in the output"
     markup.table(["Item", "Expected", "Got"], [texts])
     left, right = st.columns(2)
     with left:
         st.caption("Prompt")
-        st.code(both_ends(get_str(row, "prompt") or "", _LONGEST_TEXT), language=None, wrap_lines=True)
+        st.code(both_ends(get_str(row, "prompt") or "", _MAX_TEXT), language=None, wrap_lines=True)
     with right:
         st.caption("Output, with the answer underlined")
         before, answer, after = map(markup.safe, split_at_answer(row))
@@ -259,5 +259,5 @@ def split_at_answer(row: Row) -> tuple[str, str, str]:
     >>> split_at_answer({"output_text": "<answer>4</answer>", "extracted_answer": "4"})
     ('<answer>', '4', '</answer>')
     """
-    text, answer = both_ends(get_str(row, "output_text") or "", _LONGEST_TEXT), get_str(row, "extracted_answer")
+    text, answer = both_ends(get_str(row, "output_text") or "", _MAX_TEXT), get_str(row, "extracted_answer")
     return text.rpartition(answer) if answer else ("", "", text)

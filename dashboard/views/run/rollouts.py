@@ -23,7 +23,7 @@ Row = Mapping[str, Any]
 _SHARES = {"all solved": "#2f8f63", "some solved": "#3d7ebf", "none solved": "#9aa6ae"}
 """Columns of `solved_shares` with their colors."""
 _GROUP = "rollout"
-_LONGEST_PROMPT = 300
+_MAX_PROMPT = 300
 _GROUP_COLUMNS: Mapping[str, Any] = {
     "Solved": st.column_config.ProgressColumn(min_value=0, max_value=100, format="%.0f %%", width=120),
     "Mean reward": st.column_config.NumberColumn(format="%.2f"),
@@ -86,7 +86,7 @@ def group_frame(rows: Sequence[Row]) -> pd.DataFrame:
     groups = frame.groupby(["Step", "Group"], as_index=False).agg(
         **{"Solved": ("Solved", "mean"), "Mean reward": ("Reward", "mean"), "Prompt": ("Prompt", "first")}
     )
-    groups["Prompt"] = [glimpse(strip_invisible(prompt), _LONGEST_PROMPT) for prompt in groups["Prompt"]]
+    groups["Prompt"] = [glimpse(strip_invisible(prompt), _MAX_PROMPT) for prompt in groups["Prompt"]]
     return groups.sort_values(["Step", "Group"], ascending=[False, True], ignore_index=True)
 
 

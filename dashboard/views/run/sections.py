@@ -32,7 +32,7 @@ from schemas import formats
 from schemas.formats import count, quantity
 from schemas.reading import get_bool, get_number, get_objects, get_path, get_str
 
-_MOST_FACTS = 500
+_MAX_FACTS = 500
 
 
 def draw_plan(run: Run) -> None:
@@ -92,10 +92,10 @@ def draw_sources(view: ImportedRun) -> None:
     markup.note(f"Written by {tools}. ≈ marks inferred values.")
     facts, scores = foreign_run.fact_rows(view), foreign_run.score_rows(view)
     if facts:
-        inferred = [index for index, row in enumerate(facts[:_MOST_FACTS]) if row[2] != "stated"]
-        markup.table(["Fact", "Value", "How", "Source", "Note"], facts[:_MOST_FACTS], quiet=inferred)
-    if len(facts) > _MOST_FACTS:
-        st.caption(f"{len(facts) - _MOST_FACTS:,} more facts are not shown. `trainproof show --json` prints all.")
+        inferred = [index for index, row in enumerate(facts[:_MAX_FACTS]) if row[2] != "stated"]
+        markup.table(["Fact", "Value", "How", "Source", "Note"], facts[:_MAX_FACTS], quiet=inferred)
+    if len(facts) > _MAX_FACTS:
+        st.caption(f"{len(facts) - _MAX_FACTS:,} more facts are not shown. `trainproof show --json` prints all.")
     if scores:
         st.header("Stated scores", anchor=False)
         markup.table(["Score", "Value", "Checkpoint", "How", "Source", "Note"], scores, numbers=[1])
@@ -182,8 +182,9 @@ def draw_problems(folder: Path) -> None:
 
 _LEVELS = ("debug", "info", "warning", "error")
 _OTHER = "other"
-_LONGEST_MESSAGE = 2000
-_ROW_PIXELS, _MOST_PIXELS = 35, 640
+_MAX_MESSAGE = 2000
+_ROW_PIXELS = 35
+_MAX_PIXELS = 640
 
 
 def draw_log(folder: Path, *, following: bool) -> None:
@@ -206,7 +207,7 @@ def draw_log(folder: Path, *, following: bool) -> None:
         (
             date_and_time(get_str(record, "time"), zone),
             get_str(record, "level") or "?",
-            glimpse(get_str(record, "message") or "", _LONGEST_MESSAGE),
+            glimpse(get_str(record, "message") or "", _MAX_MESSAGE),
         )
         for record in log.records
     ]
@@ -220,7 +221,7 @@ def draw_log(folder: Path, *, following: bool) -> None:
     markup.note(note)
     st.dataframe(
         table[::-1] if following else table,
-        height=min(_MOST_PIXELS, _ROW_PIXELS * (len(table) + 1) + 3),
+        height=min(_MAX_PIXELS, _ROW_PIXELS * (len(table) + 1) + 3),
         hide_index=True,
         column_config={"Time": st.column_config.Column(width=150), "Level": st.column_config.Column(width=70)},
         key="log",

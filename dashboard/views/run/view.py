@@ -19,10 +19,10 @@ from evidence import layout
 from evidence.imports.run import ImportedRun
 from evidence.index.summary import RunSummary
 from evidence.layout import ANSWERS_OVER_STEPS, CONFIG, METRICS, PROFILE, ROLLOUTS
-from evidence.report import trace
+from evidence.report import withhold_faulty_figures
 from evidence.rules.plausibility import score_caveats
 from evidence.run import Run
-from evidence.scores.recompute import describe_form_losses, describe_run_gain
+from evidence.scores.recompute import describe_format_losses, describe_run_gain
 from launch import queue
 from launch.queue import can_resume
 from schemas.formats import count, quantity
@@ -101,13 +101,13 @@ def _draw_tabs(name: str, known: Mapping[str, RunSummary], *, was_running: bool)
 
 def _draw_figures(run: Run) -> None:
     series = reading.load_series(run.path)
-    facts, withheld = trace(run, reading.check(run.path).findings)
+    facts, withheld = withhold_faulty_figures(run, reading.check(run.path).findings)
     manifest = (run.manifest or {}) | {"result": (facts.manifest or {}).get("result")}
     is_sound = METRICS not in facts.withheld
     markup.figures(headline.figures(manifest, facts.eval_summary, run.plan, series, is_sound=is_sound))
     remarks = (describe_run_gain(facts.eval_summary), *(remark for _, remark in score_caveats(facts.eval_summary)))
     sentences = [f"{remark[0].upper()}{remark[1:]}." for remark in remarks if remark]
-    for sentence in (*sentences, *describe_form_losses(facts.eval_summary, facts.log), *withheld):
+    for sentence in (*sentences, *describe_format_losses(facts.eval_summary, facts.log), *withheld):
         markup.note(sentence)
 
 
@@ -143,7 +143,7 @@ def _tabs(
 
 
 def _draw_predictions(run: Run) -> None:
-    facts, _ = trace(run, reading.check(run.path).findings)
+    facts, _ = withhold_faulty_figures(run, reading.check(run.path).findings)
     predictions.draw_predictions(run.rows(layout.PREDICTIONS).values, facts.eval_summary)
     predictions.draw_answers_over_steps(run.rows(ANSWERS_OVER_STEPS).values)
 

@@ -80,7 +80,7 @@ def test_lines_that_are_no_rows_are_counted_and_cost_nothing_else(tmp_path: Path
 def test_lines_that_are_too_long_are_skipped_and_counted_however_they_grow(
     tmp_path: Path, monkeypatch, size: int
 ) -> None:
-    monkeypatch.setattr(files, "LONGEST_LINE_BYTES", 1000)
+    monkeypatch.setattr(files, "MAX_LINE_BYTES", 1000)
     path = tmp_path / "metrics.jsonl"
     path.write_text(row(1) + "x" * size)
     tail = Tail(path)

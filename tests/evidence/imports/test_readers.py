@@ -22,7 +22,7 @@ from evidence.imports.importing import import_run
 from evidence.imports.keys import decode_text
 from evidence.imports.run import Citation, MetricRow, longest_course
 from evidence.run import read_run
-from schemas.reading import LARGEST_DOCUMENT, MOST_VALUES
+from schemas.reading import LARGEST_DOCUMENT, MAX_VALUES
 from trainproof.cli.inspect import run_text
 
 CASES = Path(__file__).parents[2] / "cases"
@@ -168,7 +168,7 @@ def test_large_files_are_named_and_not_read(tmp_path: Path, monkeypatch: pytest.
     for name, size in (("trainer_state.json", LARGEST_DOCUMENT), (EVENTS, MAX_BYTES), ("train.parquet", MAX_BYTES)):
         with (tmp_path / name).open("wb") as file:
             os.truncate(file.fileno(), size + 1)
-    (tmp_path / "results.json").write_bytes(b'{"global_step": 1, "log_history": [' + b"{}," * MOST_VALUES)
+    (tmp_path / "results.json").write_bytes(b'{"global_step": 1, "log_history": [' + b"{}," * MAX_VALUES)
     files = read_tool_folder(tmp_path).files
     assert [problem.what for reading in files.values() for problem in reading.problems] == [
         "The file has 268,435,457 bytes, more than the 268,435,456 that are read.",

@@ -1,4 +1,4 @@
-"""Time stamps from a time authority of our own, which OpenSSL implements."""
+"""Timestamps from a time authority of our own, which OpenSSL implements."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def test_invalid_answers_are_refused(authority: Authority) -> None:
     cases: list[tuple[bytes | int, str]] = [
         (recorded, "The time authority answered another request: "),  # its nonce is that of an earlier request
         (rejection, "The time authority refused: "),
-        (b"", "This is not a time stamp"),
-        (b"\x30\x03\x02\x01\x00", "This is not a time stamp"),
+        (b"", "This is not a timestamp"),
+        (b"\x30\x03\x02\x01\x00", "This is not a timestamp"),
         (bytes(2 << 20), "The time authority answered with more than 1,048,576 bytes."),
         (503, "The time authority answered with status 503."),
     ]

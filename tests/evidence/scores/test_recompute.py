@@ -19,8 +19,8 @@ from evidence.scores.reading import Scoring
 from evidence.scores.recompute import (
     compute_result,
     compute_scores,
-    describe_form_gain,
-    describe_form_losses,
+    describe_format_gain,
+    describe_format_losses,
     learning_rates,
     majority_fields,
     pass_at_k,
@@ -149,9 +149,9 @@ def test_an_item_without_an_output_has_no_right_answer():
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
-        ((0, 4), (2, 2), "the gain is form: strict 0 → 2 of 60, lenient 4 → 2"),
-        ((0, 2), (2, 2), "the gain is form: strict 0 → 2 of 60, lenient 2 → 2"),
-        ((0, 30), (40, 42), "part of the gain is form: strict 0 → 40 of 60, lenient 30 → 42"),
+        ((0, 4), (2, 2), "the gain is only in the answer format: strict 0 → 2 of 60, lenient 4 → 2"),
+        ((0, 2), (2, 2), "the gain is only in the answer format: strict 0 → 2 of 60, lenient 2 → 2"),
+        ((0, 30), (40, 42), "part of the gain is in the answer format: strict 0 → 40 of 60, lenient 30 → 42"),
         ((10, 12), (40, 42), None),
         ((0, 0), (2, 2), None),
         ((2, 2), (2, 4), None),
@@ -163,8 +163,8 @@ def test_gain_in_form(before: tuple[int, int], after: tuple[int, int], expected:
         names = ("exact_match", "lenient_match")
         return {name: {"value": count / 60, "n": 60} for name, count in zip(names, counts, strict=True)}
 
-    assert describe_form_gain(metrics(before), metrics(after)) == expected
-    assert describe_form_gain(None, metrics(after)) is None
+    assert describe_format_gain(metrics(before), metrics(after)) == expected
+    assert describe_format_gain(None, metrics(after)) is None
 
 
 def test_the_lenient_score_is_counted_where_rows_say_it() -> None:
@@ -181,12 +181,12 @@ def test_right_answers_of_another_form_are_said_with_what_to_change():
         metrics = {"exact_match": {"value": strict, "n": 10}, "lenient_match": {"value": lenient, "n": 10}}
         return {"metrics": metrics, "scoring": {"answer": "whole"}}
 
-    [sentence] = describe_form_losses(summary(0.1, 0.9), ())
+    [sentence] = describe_format_losses(summary(0.1, 0.9), ())
     assert sentence.startswith("9 of 10 answers are right leniently, but only 1 with evaluation.answer whole. Set ")
     for few in (summary(0.8, 0.9), summary(0.0, 0.1), None):
-        assert describe_form_losses(few, ()) == []
+        assert describe_format_losses(few, ()) == []
     log = [{"message": "TP087: rows.jsonl: None has one.", "fields": {"code": "TP087"}}, {"message": "", "fields": {}}]
-    assert describe_form_losses(None, log) == ["rows.jsonl: None has one."]
+    assert describe_format_losses(None, log) == ["rows.jsonl: None has one."]
 
 
 def grouped_row(number: int, group: str | None, *, correct: bool, error: str | None = None) -> dict[str, Any]:

@@ -135,7 +135,7 @@ def test_right_answers_count_and_the_reader_is_recorded(spoken):
 
 def test_a_gain_of_form_is_named_for_a_run_and_between_runs(spoken):
     """The run before answers the same in a sentence, which is not the form that is read."""
-    gain = "the gain is form: strict 0 → 5 of 5, lenient 5 → 5"
+    gain = "the gain is only in the answer format: strict 0 → 5 of 5, lenient 5 → 5"
     summary = document(spoken, layout.EVAL_SUMMARY)
     summary["baseline"]["metrics"]["lenient_match"]["value"] = 1.0
     assert describe_summary(summary, "words").endswith(f"before training 0.000); {gain}")
