@@ -114,7 +114,7 @@ def test_everything_wrong_is_said_at_once(changed):
     assert [problem.what.removeprefix(f"{folder}: ") for problem in problems] == [
         "missing tensors: h.0.mlp.c_fc.bias, ln_f.bias.",
         "unexpected tensors: score.weight.",
-        "tensors of another shape than config.json states: wpe.weight [40, 32] instead of [48, 32].",
+        "tensors whose shape differs from config.json: wpe.weight [40, 32] instead of [48, 32].",
         "tensors of unsupported types (supported: F64, F32, F16, BF16): h.1.ln_1.weight I8.",
         "tied head that differs from the token table: lm_head.weight.",
     ]
