@@ -230,7 +230,7 @@ def put(name, value):
 )
 def test_a_damaged_four_bit_weight_is_refused(change, why, changed):
     name = WEIGHT.removeprefix("model.")
-    what = f"{name} was quantised by bitsandbytes and cannot be read: {why}."
+    what = f"{name} was quantized by bitsandbytes and cannot be read: {why}."
     assert unusable(changed("llama-nf4", change)) == ("TP043", what)
 
 
