@@ -94,7 +94,7 @@ def time_load(page: Page, address: str) -> float:
 
 
 def measure_pages(browser: Browser, root: Path) -> dict[str, float]:
-    """Measure the run list: first with an empty cache, then after a restart with the cache."""
+    """Return the seconds to load the run list: with an empty cache, and after a restart with the cache."""
     figures = {}
     with tempfile.TemporaryDirectory() as home:
         with serving(root, Path(home)) as address, fresh_page(browser) as page:

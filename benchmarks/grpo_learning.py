@@ -135,7 +135,7 @@ def train(config: Config, assign: Any = assign_advantages, initial: Params | Non
         state = state._replace(trained=initial)
     rollouts = build_rollouts(task, data)
     recorder: Any = SimpleNamespace(completions=lambda rows: None, log=lambda *event, **fields: None)
-    completions = rollouts and StepCompletions(replace(rollouts, assign_advantages=assign), recorder)
+    completions = StepCompletions(replace(rollouts, assign_advantages=assign), recorder) if rollouts else None
     update = train_program(task).compile().call
     for step in range(config.limits.steps):
         prompts = data.source.batch(step // max(1, task.objective.updates_per_rollout))

@@ -88,7 +88,7 @@ def train(folder: Path, settings: Mapping[str, Any]) -> None:
         print(f"{folder.name}: {error}")
 
 
-def train_drawn(folder: Path, runs: int) -> None:
+def train_runs(folder: Path, runs: int) -> None:
     """Train every run that the folder lacks; many share a compiled program."""
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder / "compiled")
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
@@ -100,23 +100,27 @@ def train_drawn(folder: Path, runs: int) -> None:
             shutil.rmtree(run / "checkpoints", ignore_errors=True)
 
 
-def check_drawn(folder: Path) -> dict[str, Any]:
-    """Check every finished run of a folder; return the findings, and the figures that plausibility rules read."""
+def check_runs(folder: Path) -> dict[str, Any]:
+    """Check every finished run in a folder; return the findings and the values that the plausibility rules use."""
     from evidence.grade import check_run
     from evidence.run import read_run
 
-    findings, grades, rows, commits = Counter[str](), Counter[str](), [], set()
+    findings = Counter[str]()
+    grades = Counter[str]()
+    rows = []
+    commits = set()
     for run in map(read_run, sorted((folder / "runs").iterdir())):
         if run.manifest is None or run.manifest["status"] == "running":
             continue  # interrupted
-        manifest, report = run.manifest, check_run(run)
+        manifest = run.manifest
+        report = check_run(run)
         grades[report.grade.name] += 1
         findings.update({f"{each.code} {each.severity}" for each in report.findings})
         commits.add(manifest["code"]["commit"][:12])
         rows.append(
             {
                 "name": run.folder.name,
-                "model": manifest["model"] and manifest["model"]["name"],
+                "model": manifest["model"]["name"] if manifest["model"] else None,
                 "status": manifest["status"],
                 "learning_rate": (manifest["training"] or {}).get("schedule", {}).get("peak_learning_rate"),
                 "dataset_rows": manifest["dataset"]["rows"],
@@ -130,7 +134,7 @@ def check_drawn(folder: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Train missing runs, check all and write."""
+    """Train missing runs, check all runs and write the result."""
     parser = build_parser(__doc__)
     parser.add_argument("--keep", type=Path, required=True, help="folder of the runs")
     parser.add_argument("--runs", type=int, default=200)
@@ -138,8 +142,8 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="add the findings to the stored result")
     args = parser.parse_args()
     if not args.judge:
-        train_drawn(args.keep, args.runs)
-    result = check_drawn(args.keep)
+        train_runs(args.keep, args.runs)
+    result = check_runs(args.keep)
     print(f"{result['runs']} runs, grades {result['grades']}, findings {result['found']}")
     file = RESULTS / "honest_runs.json"
     if args.again:

@@ -53,7 +53,7 @@ def choose_device(*, tiny: bool) -> Any:
 def compare_memory(planned: int, device: Any) -> dict[str, Any]:
     """Return planned and observed peak memory; some devices do not report it."""
     observed = (device.memory_stats() or {}).get("peak_bytes_in_use")
-    error = observed and planned / observed - 1
+    error = planned / observed - 1 if observed else None
     return {"planned_bytes": planned, "observed_bytes": observed, "plan_error_fraction": error}
 
 
@@ -76,7 +76,8 @@ def measure_products(*, tiny: bool) -> dict[str, Any]:
 
     from trainer.recorder.environment import environment
 
-    device, size = choose_device(tiny=tiny), 256 if tiny else 8192
+    device = choose_device(tiny=tiny)
+    size = 256 if tiny else 8192
     left, right = (jax.random.normal(key, (size, size), jnp.bfloat16) for key in jax.random.split(jax.random.key(0)))
     product = jax.jit(jnp.matmul)
     jax.block_until_ready(product(left, right))
@@ -96,10 +97,8 @@ def build_task(settings: str, sequences: int, length: int, *, tiny: bool) -> Any
     from trainer.model.source import resolve_for_planning
 
     shape = f"batch.microbatch_size={2 if tiny else sequences} data.max_length={64 if tiny else length}"
-    device, config = (
-        choose_device(tiny=tiny),
-        read_config("demo" if tiny else GEMMA, "model.weights=random", settings, shape),
-    )
+    device = choose_device(tiny=tiny)
+    config = read_config("demo" if tiny else GEMMA, "model.weights=random", settings, shape)
     return Task.of(config, resolve_for_planning(config.model.name), build_mesh([device]), platform=device.platform)
 
 
@@ -112,13 +111,15 @@ def measure_step(name: str, *, tiny: bool) -> dict[str, Any]:
     from trainer.planning.duration import step_work, useful_flops
     from trainer.planning.formula import estimate, total_bytes
 
-    peak, task = measure_products(tiny=tiny)["flops_a_second"], build_task(*STEPS[name], tiny=tiny)
+    peak = measure_products(tiny=tiny)["flops_a_second"]
+    task = build_task(*STEPS[name], tiny=tiny)
     device = task.mesh.devices.flat[0]
     estimated = estimate(task, platform=device.platform)
     program = train_program(task)
     compiled = program.compile()
     state, frozen = initial_state(task)
-    random, vocab = np.random.default_rng(0), task.model.source.spec.vocab
+    random = np.random.default_rng(0)
+    vocab = task.model.source.spec.vocab
     batch = {name: np.ones(shape.shape, shape.dtype) for name, shape in program.arguments[2].items()}
     batch["tokens"] = random.integers(0, vocab, batch["tokens"].shape, np.int32)
 
@@ -126,7 +127,8 @@ def measure_step(name: str, *, tiny: bool) -> dict[str, Any]:
         state[0], metrics = compiled.call(state[0], frozen, batch)
         return metrics.loss
 
-    first_loss, _ = float(take_step()), take_step()
+    first_loss = float(take_step())
+    take_step()  # warm-up
     times = time_calls(take_step, seconds=1 if tiny else 25)
     seconds, tokens = median(times), task.tokens_per_step
     planned = max(total_bytes(estimated[each]) for each in ("start", "train"))

@@ -68,7 +68,10 @@ SETTINGS = {
 """Changes to the configuration that `trainproof init` writes, which has three epochs."""
 READINGS = {"strict": "correct", "lenient": "lenient_correct"}
 """Key of a prediction for each way to read answers."""
-RANK, BATCH, SEQ, ROUNDS = 16, 4, 128, 6
+RANK = 16
+BATCH = 4
+SEQ = 128
+ROUNDS = 6
 """LoRA rank, sequences, tokens per sequence and rounds of the comparison with PEFT."""
 
 

@@ -38,15 +38,18 @@ from launch.process import StartedProcess, is_alive, parse_process
 from schemas.reading import get_path, get_str
 
 LAUNCH = ".launch"
-JOB, CONFIG, SEAL, POSITION = "job.json", "config.yaml", "seal", "position"
-CANCELLED, PROCESS, OUTPUT, EXIT_CODE = "cancelled", "process.json", "output.log", "exit_code"
-
+JOB = "job.json"
+CONFIG = "config.yaml"
+SEAL = "seal"
+POSITION = "position"
+CANCELLED = "cancelled"
+PROCESS = "process.json"
+OUTPUT = "output.log"
+EXIT_CODE = "exit_code"
 ANY_DEVICE = "auto"
 """Device of a job that takes any device. No other job may run at the same time."""
-
 DEVICES = ("cpu", "gpu", "tpu")
 """Kinds of devices. Each runs one job at a time."""
-
 LOCAL = "local"
 """Default place: this machine."""
 
@@ -55,12 +58,9 @@ State = Literal[
 ]
 """`stopping`: cancelled, but still running. `cancelled`: stopped before the run began. `lost`: the process is gone
 without an exit code, for example after a power cut. `unsealed`: queued by someone else, so it is not started."""
-
 ENDED: frozenset[State] = frozenset({"succeeded", "interrupted", "refused", "failed", "cancelled", "lost", "unsealed"})
-
 STOPPED_BEFORE_RUN = 130
 """Exit code of a run that was stopped before it had a folder, as in shells."""
-
 _STATES_BY_CODE: dict[int, State] = {0: "succeeded", 3: "refused", 5: "interrupted"}
 _RUN_NAME = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _TAIL_BYTES = 16_384

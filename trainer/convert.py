@@ -561,14 +561,14 @@ class _Converter:
         precedes = steps.name if steps else "--set limits.steps" if "limits.steps" in self.given else None
         epochs = next(iter(self.found.get("epochs", ())), None)
         count = epochs.number if epochs and isinstance(epochs.number, int | float) and epochs.number > 0 else None
-        self.take("epochs", drop=precedes and f"{precedes} takes precedence")
+        self.take("epochs", drop=f"{precedes} takes precedence" if precedes else None)
         if steps is not None:
             self.set("limits.steps", steps.number, str(steps), steps)
         if precedes:
             self.steps_per_epoch = self.number("limits.steps") / count if count else None
             return
         if epochs is None or count is None:
-            stated = epochs and f"{epochs.name} is {format_value(epochs.value)}."
+            stated = f"{epochs.name} is {format_value(epochs.value)}." if epochs else None
             self.decide("limits.steps", stated or "The file has neither steps nor epochs.", ["STEPS"], epochs)
             return
         devices = self.number("mesh.devices")

@@ -43,13 +43,22 @@ from trainer.runtime import available_bytes, this_machine
 
 SMALL_PARAMETERS, TINY_PARAMETERS = 100_000_000, 10_000_000
 """Models below the first are trained in full, larger ones with adapters; tiny ones with a larger learning rate."""
-PASSES, STEPS_PER_PASS, MIN_STEPS, MAX_STEPS, MAX_SEQUENCES_PER_STEP = 3, 25, 10, 5_000, 16
+PASSES = 3
+STEPS_PER_PASS = 25
+MIN_STEPS = 10
+MAX_STEPS = 5_000
+MAX_SEQUENCES_PER_STEP = 16
 TOKENS_PER_MICROBATCH = {"cpu": 4_096, "gpu": 16_384, "tpu": 16_384}
 """Tokens beyond which a larger microbatch is not faster."""
-LENGTH_MULTIPLE, TEXT_LENGTH, MIN_PACKED_LENGTH = 32, 512, 256
+LENGTH_MULTIPLE = 32
+TEXT_LENGTH = 512
+MIN_PACKED_LENGTH = 256
 MIN_PADDING, MIN_PACKED_SEQUENCES = 0.3, 200
 """Rows are packed if at least this fraction is padding and this many sequences result."""
-MAX_ITEMS, HELD_OUT, MIN_ITEMS, MIN_QUESTIONS = 100, 10, 10, 30
+MAX_ITEMS = 100
+HELD_OUT = 10
+MIN_ITEMS = 10
+MIN_QUESTIONS = 30
 """One question in `HELD_OUT` becomes an item if there are at least `MIN_QUESTIONS`."""
 MAX_ANSWER_CHARACTERS = 60
 """A longer completion is a text with many right forms, not an answer."""
@@ -529,7 +538,7 @@ def write_first_config(order: Order) -> WrittenConfig:
     if inputs and inputs.evaluated.items and inputs.evaluated.name is None:
         files[order.output.parent / ITEMS] = map(_to_line, inputs.evaluated.items)
     given = [Path(name) for name in (order.data, order.eval_set) if name]
-    problems += refuse_outputs([*files, order.output], given, force=order.force)
+    problems += find_output_problems([*files, order.output], given, force=order.force)
     if problems or inputs is None or target is None:
         raise ProblemError(problems, exit_code=USAGE)
     names = {path.name: str(path) for path in files}
@@ -555,7 +564,7 @@ def write_first_config(order: Order) -> WrittenConfig:
 
 def write_conversion(source: Path, settings: Sequence[str], output: Path, *, force: bool) -> Conversion:
     """Convert a configuration of another trainer and write it, or raise a ProblemError with exit code 2."""
-    problems = refuse_outputs([output], [source], force=force)
+    problems = find_output_problems([output], [source], force=force)
     with collect_problems(problems):
         converted = convert(source, settings)
     if problems:
@@ -577,7 +586,7 @@ def _to_line(row: Mapping[str, Any]) -> str:
     return json.dumps(row, ensure_ascii=False) + "\n"
 
 
-def refuse_outputs(outputs: Sequence[Path], given: Sequence[Path], *, force: bool) -> list[Problem]:
+def find_output_problems(outputs: Sequence[Path], given: Sequence[Path], *, force: bool) -> list[Problem]:
     """Return a problem for each output that exists, is a folder or is an input; inputs are never replaced."""
     problems = []
     for path in outputs:

@@ -44,9 +44,9 @@ from trainer.recorder.recorder import (
     FAILED,
     INTERRUPTED,
     Recorder,
+    check_time_authority,
     claim,
     now,
-    refuse_authority,
     refuse_folder,
     stamp_end,
     stamp_start,
@@ -196,7 +196,7 @@ def load_inputs(request: RunRequest, watch: Watch) -> RunInputs:
     with collect_problems(problems):
         refuse_folder(request.folder)
     with collect_problems(problems):
-        refuse_authority(config.recording.time_authority)
+        check_time_authority(config.recording.time_authority)
     if problems:
         raise ProblemError(problems, exit_code=2)
     parent = read_parent(resume, config)

@@ -50,26 +50,19 @@ ADVICE: dict[str, str] = {
 }
 CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 """Memory limit of a container on Linux, in cgroup version 2 and 1."""
-
 PROCESS_BYTES = 450 * 2**20
 """Memory of a process on a CPU in addition to the run's arrays: libraries, tokenizers, rows, and compiled programs."""
-
 CUDA_BYTES = 900 * 2**20
 """Left to CUDA: its context, the kernels of its libraries, and workspace of cuDNN and cuBLAS (0.4 to 0.7 GiB)."""
-
 GPU_FRACTION = "XLA_CLIENT_MEM_FRACTION"
 OLDER_GPU_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 """The same under its earlier name; JAX refuses to start if both are set."""
-
 COMPILERS = ("jax", "jaxlib", "flax", "optax", "libtpu", "jax-cuda12-pjrt", "jax-cuda13-pjrt")
 """Packages that decide what a program is compiled to."""
-
 UNUSED_DAYS = 60
 """Compiled programs for another processor or other versions are deleted if unused for this long."""
-
 BFLOAT16_CAPABILITY = 8.0
 """First CUDA compute capability with bfloat16: A100 (8.0) and L4 (8.9) have it, T4 (7.5) and P100 (6.0) do not."""
-
 ALL_TYPES: tuple[ElementType, ...] = ("float32", "bfloat16", "float16")
 
 
@@ -88,10 +81,11 @@ def init_runtime(config: Config) -> None:
 def reserve_gpu_memory() -> None:
     """Let JAX use a GPU's memory except `CUDA_BYTES`, instead of its default of 75 %.
 
-    The share of the smallest GPU counts, between 0.5 and 0.98; a T4 with 15,360 MiB has 1 - 900 / 15,360 = 0.941. It is
-    recorded with the environment variables, and the device reports it as its limit.
+    The fraction is computed for the smallest GPU and limited to 0.5 to 0.98: for a T4 with 15,360 MiB it is
+    1 - 900 / 15,360 = 0.941. It is recorded with the environment variables, and the device reports it as its limit.
     """
-    platforms, program = os.environ.get("JAX_PLATFORMS", ""), shutil.which("nvidia-smi")
+    platforms = os.environ.get("JAX_PLATFORMS", "")
+    program = shutil.which("nvidia-smi")
     if program is None or GPU_FRACTION in os.environ or OLDER_GPU_FRACTION in os.environ:
         return
     if platforms and not any(name in platforms for name in ("cuda", "gpu")):

@@ -1,4 +1,4 @@
-"""Time stamps of a run's start and seal, which a failing authority never stops."""
+"""Timestamps of a run's start and seal, which a failing authority never stops."""
 
 import base64
 import json
@@ -105,7 +105,7 @@ def test_a_run_succeeds_without_an_answer_of_the_authority(tmp_path):
         folder = trained(tmp_path, address)
     assert [each["failed"] for each in stamps(folder)] == ["The time authority answered with status 503."] * 2
     [event] = logged(folder, "start_not_stamped")
-    assert event["message"] == "no time stamp of the start: The time authority answered with status 503."
+    assert event["message"] == "no timestamp of the start: The time authority answered with status 503."
     assert errors_of(folder) == []
 
 

@@ -244,9 +244,8 @@ def _advise_conversion(problem: Problem) -> Problem:
     is_near = "Did you mean" in problem.next or str(problem.pointer).count("/") != 1
     if problem.code != "TP123" or not problem.line or is_near:
         return problem
-    return replace(
-        problem, next=f"If it is the configuration of another trainer: `trainproof init --from {problem.file}`."
-    )
+    advice = f"If this is the configuration of another tool, convert it with `trainproof init --from {problem.file}`."
+    return replace(problem, next=advice)
 
 
 def get_path(document: dict[str, Any], path: Sequence[str]) -> Any:

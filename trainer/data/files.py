@@ -294,7 +294,7 @@ def list_row_files(path: Path) -> list[Path]:
     only_json = all(file.suffix.lower() == ".json" for file in found)
     found = [file for file in found if only_json or file.suffix.lower() != ".json"]
     words = {file: re.split(r"(\d+)", str(file)) for file in found}
-    return sorted(found, key=lambda file: [(word.isdigit() and int(word), word) for word in words[file]])
+    return sorted(found, key=lambda file: [(int(word) if word.isdigit() else 0, word) for word in words[file]])
 
 
 def first_bytes(path: Path) -> bytes:

@@ -330,15 +330,16 @@ def find_refused_columns(row: Row, kind: RowKind, shape: Shape) -> Iterator[Prob
         is_spare = name in _QUESTIONS and (turns is not None or (name != "context" and "prompt" in row))
         is_metadata = kind == "text" and name not in (*_FLAGS, *_WEIGHTS, *_MEDIA, "labels")
         if not (is_class or is_spare or is_metadata):
-            yield refuse_column(name, f"The row has the column {name}, which is not used.", _REFUSED[name])
+            yield unused_column_problem(name, f"The row has the column {name}, which is not used.", _REFUSED[name])
     first: Row = next((turn for turn in turns or () if isinstance(turn, dict)), {})
     for name, value in (read_context(row) if kind != "text" else {}).items():
         if turns is None:
             what = f"The row has the column {name}, which a plain prompt cannot use."
-            yield refuse_column(name, what, "Write the row as a conversation, with messages, or remove the column.")
+            fix = "Write the row as a conversation, with messages, or remove the column."
+            yield unused_column_problem(name, what, fix)
         elif name == "system" and first.get("role") == name and first.get("content") != value:
             what = "The row has two system prompts, one as a column and one as a turn."
-            yield refuse_column(name, what, "Keep only one.")
+            yield unused_column_problem(name, what, "Keep only one.")
     yield from find_refused_keys(row, shape)
 
 
@@ -350,10 +351,10 @@ def find_refused_keys(row: Row, shape: Shape) -> Iterator[Problem]:
         for key, value in turn.items():
             if key in _REFUSED and is_effective(key, value, usual=usual):
                 what = f"The turn has the key {key}, which is not used."
-                yield refuse_column(f"{name}/{index}/{key}", what, _REFUSED[key])
+                yield unused_column_problem(f"{name}/{index}/{key}", what, _REFUSED[key])
 
 
-def refuse_column(pointer: str, what: str, fix: str) -> Problem:
+def unused_column_problem(pointer: str, what: str, fix: str) -> Problem:
     """Build the problem of a column or key that cannot be used."""
     return problem_of("TP181", file="", pointer=f"/{pointer}", what=what, next=fix)
 

@@ -468,9 +468,10 @@ def trace_batch(
 def _sampled_margins(
     logits: Float[Array, "new vocab"], chosen: Int[Array, " new"], key: Key[Array, ""], sampling: Sampling
 ) -> Float[Array, " new"]:
-    """Return the gap between the largest noisy logit and the logit of each token.
+    """Return how far each token's noisy logit is below the largest one; 0 if the token would be sampled.
 
-    A token outside top-k or top-p is also at least as far off as its logit is below the smallest one inside.
+    For a token outside top-k or top-p, the margin is at least the distance of its logit (without noise) to the smallest
+    logit that is kept.
     """
     scaled = logits / jnp.float32(sampling.temperature)
     noise = jax.vmap(lambda number: gumbel_noise(key, number, logits.shape[1]))(jnp.arange(len(chosen)))

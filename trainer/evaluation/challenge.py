@@ -149,7 +149,7 @@ def challenge_run(request: ChallengeRequest, watch: Watch, on_event: OnEvent) ->
     folder, config = request.folder, read_config(request.folder)
     summary, rows = read_answers(folder)
     if summary["metrics"]["exact_match"]["value"] is None or not rows:
-        raise problem_error(folder, "TP083", what="The run's evaluation contains no answer.")
+        raise problem_error(folder, "TP083", what="The run's evaluation contains no answers.")
     config = replace(config, evaluation=replace(config.evaluation, eval_set=summary["eval_set"]["name"]))
     digest = run_sha256(folder) or ""
     seed = int(digest[:8], 16) if request.seed is None else request.seed

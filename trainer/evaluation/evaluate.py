@@ -269,14 +269,14 @@ def evaluate_run(
     """Answer an evaluation set with a run's checkpoint, add the answers to the run, and return the summary.
 
     Args:
-        folder: Run folder with a checkpoint, not evaluated yet or only partly; then every item is answered again.
+        folder: Folder of a run with a checkpoint. If it was evaluated partly, every item is answered again.
         eval_set: Built-in set or JSONL file, or None for the set that the run's configuration names.
         watch: Shows progress.
         session: Time limit, or None.
 
     Raises:
-        ProblemError: Exit code 2; the run is evaluated already, names no set, lacks a checkpoint of its last step, or
-            cannot be written. Exit code 4: the device ran out of memory. Exit code 5: stopped before every item was
+        ProblemError: Exit code 2; the run is already evaluated, configures no set, lacks a checkpoint of its last step,
+            or cannot be written. Exit code 4: the device ran out of memory. Exit code 5: stopped before every item was
             answered. In each case the run is unchanged.
     """
     config, name = _config_to_evaluate(folder, eval_set)
@@ -284,9 +284,11 @@ def evaluate_run(
     devices = available_devices(config, watch)
     source = resolve(config.model.name, config.model.revision, with_weights=False)
     refuse_other_tokenizer(read_manifest(folder), source, file=str(folder))
-    task, items = Task.of(config, source, build_mesh(devices.list)), read_eval_set(name)
+    task = Task.of(config, source, build_mesh(devices.list))
+    items = read_eval_set(name)
     sampler = read_sampler(folder, task, items)
-    prompts, scoring = sampler.encode_prompts(items), sampler.scoring
+    prompts = sampler.encode_prompts(items)
+    scoring = sampler.scoring
     problems = check_prompt_room(config, items, prompts, max_positions=source.spec.max_positions)
     if problems := [*problems, *unreadable_items(items, scoring)]:
         raise ProblemError(problems, exit_code=2)
@@ -320,12 +322,12 @@ def _config_to_evaluate(folder: Path, eval_set: str | None) -> tuple[Config, str
     name = eval_set or declared
     if name is not None and declared in (None, name):
         return replace(config, evaluation=replace(config.evaluation, eval_set=name)), name
-    code, what, then = "TP071", "The run's configuration names no evaluation set.", None
+    code, what, advice = "TP071", "The run's configuration names no evaluation set.", None
     if name is not None:
         code, what = "TP074", f"The run's configuration declares {declared}, and --eval-set is {name}."
-        then = f"Leave --eval-set out, or train another run with --set evaluation.eval_set={name}."
+        advice = f"Leave --eval-set out, or train another run with --set evaluation.eval_set={name}."
     file, pointer = str(folder / layout.CONFIG), "/evaluation/eval_set"
-    problem = problem_of(code, file=file, pointer=pointer, why=None, what=what, next=then)
+    problem = problem_of(code, file=file, pointer=pointer, why=None, what=what, next=advice)
     raise ProblemError([problem], exit_code=2)
 
 

@@ -50,8 +50,8 @@ class LanguageModel:
             tokens = np.atleast_2d(np.asarray(ids))
         except ValueError as error:
             what = "The rows of ids differ in length, but logits are computed for rows of one length."
-            then = "Call the model once per row, or use `generate`, which accepts rows of different lengths."
-            raise refuse(what, then) from error
+            advice = "Call the model once per row, or use `generate`, which accepts rows of different lengths."
+            raise _problem_error(what, advice) from error
         self.check(tokens)
         # GPUs and TPUs multiply float32 in lower precision by default.
         with jax.default_matmul_precision("highest"):
@@ -60,11 +60,11 @@ class LanguageModel:
 
     def check(self, tokens: NDArray[Any], further: int = 0) -> None:
         """Raise `ProblemError` for token ids that the model cannot process, with `further` new tokens behind them."""
-        first, length, then = str(tokens.flat[0])[:40] if tokens.size else "", tokens.shape[-1] + further, None
+        first, length, advice = str(tokens.flat[0])[:40] if tokens.size else "", tokens.shape[-1] + further, None
         if tokens.dtype.kind in "US":
-            what, then = f'"{first}" is text, not token ids.', "Encode it with the model's tokenizer first."
+            what, advice = f'"{first}" is text, not token ids.', "Encode it with the model's tokenizer first."
         elif tokens.size == 0:
-            what, then = "A row of ids is empty, and a model continues one token or more.", "Begin it with a token."
+            what, advice = "A row of ids is empty, and a model continues one token or more.", "Begin it with a token."
         elif not np.issubdtype(tokens.dtype, np.integer):
             what = f"Token ids are integers; {first} is of type {tokens.dtype}."
         elif tokens.ndim != 2:
@@ -75,15 +75,15 @@ class LanguageModel:
             what = f"Token id {tokens.max()} is not below the vocabulary size, {self.spec.vocab:,}."
         elif self.spec.learned_positions and length > self.spec.max_positions:
             what = f"{length:,} tokens are more than the model's {self.spec.max_positions:,} positions."
-            then = "Pass fewer tokens, or a smaller max_new_tokens."
+            advice = "Pass fewer tokens, or a smaller max_new_tokens."
         else:
             return
-        raise refuse(what, then)
+        raise _problem_error(what, advice)
 
 
-def refuse(what: str, then: str | None = None, *, argument: str = "ids") -> ProblemError:
+def _problem_error(what: str, advice: str | None = None, *, argument: str = "ids") -> ProblemError:
     """Return the error of an argument that a model cannot process."""
-    return ProblemError([problem_of("TP065", file=argument, what=what, next=then)], exit_code=2)
+    return ProblemError([problem_of("TP065", file=argument, what=what, next=advice)], exit_code=2)
 
 
 def load_model(path_or_name: str | Path, dtype: Dtype = "float32", adapter: str | Path | None = None) -> LanguageModel:
@@ -137,7 +137,7 @@ def generate(
     """
     if type(max_new_tokens) is bool or not isinstance(max_new_tokens, int | np.integer) or max_new_tokens < 1:
         what = f"max_new_tokens is {max_new_tokens!r}; it must be an integer of at least 1."
-        raise refuse(what, "Pass 1 or more.", argument="max_new_tokens")
+        raise _problem_error(what, "Pass 1 or more.", argument="max_new_tokens")
     if stop_token_id is not None:
         model.check(np.asarray([[stop_token_id]]))
     given: Any = ids
@@ -146,7 +146,7 @@ def generate(
         prompts = [np.asarray(row) for row in ([given] if is_one else given)]
     except (TypeError, ValueError) as error:
         what = f"{str(ids)[:40]} is neither [seq] nor [batch seq]."
-        raise refuse(what) from error
+        raise _problem_error(what) from error
     for prompt in prompts:
         model.check(prompt[None], further=max_new_tokens)
     tokens, lengths = pad_left([prompt.tolist() for prompt in prompts], max(map(len, prompts)))

@@ -44,26 +44,21 @@ from trainer.recorder.sensors import MemoryWatch
 
 ENTRIES = 10
 """Entries of a chain between start and end, unless `recording.chain_every_steps` is set."""
-
 SEGMENTS_WITHOUT_CHAIN = 10
 """Segments of a run without a chain."""
-
 MAX_SPANS = 20
 """Most spans that a run is divided into for sampling."""
-
 MAX_STATES = 4
 """Most train states that a run saves for judges."""
-
 MAX_DIGITS = 12
 """Longest step number in a file name of a stranger's run."""
-
 MAX_HEADER_BYTES = 100 << 20
 """Largest header of a safetensors file, as the format limits it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Segment:
-    """The steps after `first_step`, up to `last_step`, between two entries of a chain."""
+    """The steps `first_step + 1` to `last_step`, between two entries of a chain."""
 
     number: int
     first_step: int
@@ -83,7 +78,7 @@ class SegmentSpan:
 
     @property
     def first_step(self) -> int:
-        """Step after which the span begins."""
+        """Last step before the span; the span's own steps are `first_step + 1` to `last_step`."""
         return self.segments[0].first_step
 
     @property
@@ -206,7 +201,8 @@ class StateWriter:
         self, state: TrainState, rows: RowsSoFar | None, *, saved: bool, params: str | None = None
     ) -> int | None:
         """Write an entry, then checkpoint and file, which need it; return the step if a checkpoint was saved."""
-        step, sha256, saved_step = int(state.step), state_sha256(to_stored(state)), None
+        step, sha256 = int(state.step), state_sha256(to_stored(state))
+        saved_step = None
         position = step * global_batch_size(self.task.config, devices=self.task.mesh.size)
         self.recorder.link(step=step, data_position=position, state_sha256=sha256, params_sha256=params, rows=rows)
         if saved and self.checkpoints is not None:
@@ -246,7 +242,7 @@ def saves_params(task: Task) -> bool:
 
 
 def save_trained_params(folder: Path, trained: Params, task: Task) -> None:
-    """Write the trained parameters into a run folder, if the run saves them; a checkpoint has three times as much."""
+    """Write the trained parameters, about a third of an AdamW checkpoint, if `saves_params` allows it."""
     if saves_params(task):
         arrays = {name: np.ascontiguousarray(jax.device_get(value)) for name, value in unstack_layers(trained).items()}
         write_bytes(folder / layout.TRAINED_PARAMS, save(arrays))
@@ -287,11 +283,11 @@ def _read_arrays(path: Path, shapes: Mapping[str, Any]) -> Params:
 
 
 def steps_to_keep(config: Config, state_size: int, *, first: int) -> frozenset[int]:
-    """Return the steps whose states a run saves: as many as fit into `recording.states_mib`, at most four.
+    """Return the steps whose states a run saves: as many as fit into `recording.states_mib`, at most `MAX_STATES`.
 
-    The start of the last span comes first; the others are spread evenly before it. Of 2,800 steps in ten spans of 280,
-    with room for four, the states of the steps 560, 1,120, 1,680 and 2,520 are saved. `state_size` is in bytes; the run
-    begins at step `first`.
+    The start of the last span is always among them; the others are spread evenly before it. Example: with 2,800 steps
+    in ten spans of 280 and room for four states, these are steps 560, 1,120, 1,680 and 2,520. `state_size` is in bytes;
+    `first` is the step at which the run begins.
     """
     last, every = config.limits.steps, chain_interval(config)
     starts = [span.first_step for span in split_spans(split_segments(first, last, range(0, last, every)))][1:]
@@ -336,11 +332,12 @@ def _named_leaves(state: StoredState) -> dict[str, Any]:
 
 def describe_saved_artifacts(task: Task, *, first: int = 0) -> str:
     """Return what a run saves for judges, in one line; the run begins at step `first`."""
-    config, params = task.config.recording, size(params_bytes(task.model.trained))
+    config = task.config.recording
+    params_size = size(params_bytes(task.model.trained))
     each = state_bytes(state_shapes(task))
-    text = f"trained parameters saved ({params}); others can query the model"
+    text = f"trained parameters saved ({params_size}); others can query the model"
     if not saves_params(task):
-        text = f"trained parameters not saved ({params}, limit recording.params_mib={config.params_mib})"
+        text = f"trained parameters not saved ({params_size}, limit recording.params_mib={config.params_mib})"
         text += "; pack with --with-weights to let others query the model"
     if count := len(steps_to_keep(task.config, each, first=first)):
         return f"{text}; {quantity(count, 'train state')} saved ({size(each)} each); others can replay the end"

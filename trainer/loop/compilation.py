@@ -292,7 +292,7 @@ def _effective_group(manifest: Mapping[str, Any], task: Task, data: Data) -> dic
     effective: dict[str, Any] = {
         "method": task.model.method.manifest_entry(task.model.adapters),
         "objective": task.objective.manifest_entry(),
-        "data": {"packing": "segments" in task.objective.described(1), "buckets": len(task.lengths)},
+        "data": {"packing": "segments" in task.objective.batch_shapes(1), "buckets": len(task.lengths)},
     }
     for key, value in settings_in_manifest(manifest).items():
         *groups, name = key.split(".")

@@ -128,7 +128,7 @@ def train_program(task: Task, length: int | None = None) -> Program:
     sharding = batch_sharding(task.mesh)
     batch = {
         name: jax.ShapeDtypeStruct((config.batch.accumulation_steps, *shape.shape), shape.dtype, sharding=sharding)
-        for name, shape in task.objective.described(config.batch.microbatch_size * task.mesh.size, length).items()
+        for name, shape in task.objective.batch_shapes(config.batch.microbatch_size * task.mesh.size, length).items()
     }
     donated = (0,) if config.memory.donate else ()
     function = jitted(task, step, donate_argnums=donated, out_shardings=(tree_shardings(state), None))
@@ -167,12 +167,14 @@ def build_loss_fn(task: Task) -> LossFn:
     def reference_model(trained: Params, frozen: Params) -> Decoder:
         """Return the model before training: with the stored initial parameters, or with its adapters disabled."""
         kept = {name.removeprefix(REFERENCE): value for name, value in frozen.items() if name.startswith(REFERENCE)}
-        before = bind(task.graphdef, kept) if kept else disable_adapters(bind(task.graphdef, combine(trained, frozen)))
-        return set_attention(before, task.kernel)
+        if kept:
+            return set_attention(bind(task.graphdef, kept), task.kernel)
+        adapted = bind(task.graphdef, combine(trained, frozen))
+        return set_attention(disable_adapters(adapted), task.kernel)
 
     def loss_fn(trained: Params, frozen: Params, batch: Microbatch, key: Key[Array, ""]) -> LossSums:
         decoder = set_attention(bind(task.graphdef, combine(trained, drop_reference_params(frozen))), task.kernel)
-        reference = (reference_model(trained, frozen),) if objective.needs_reference else ()
-        return objective.loss_fn(decoder, batch, key if has_dropout else None, *reference)
+        reference = reference_model(trained, frozen) if objective.needs_reference else None
+        return objective.loss_fn(decoder, batch, key if has_dropout else None, reference)
 
     return loss_fn

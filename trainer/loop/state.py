@@ -64,7 +64,7 @@ def _init_state(optimizer: OptimizerConfig, steps: int, trained: Params, *, is_s
 
 def draw_program(task: Task, wanted: Callable[[str], bool]) -> Program:
     """Return the program that computes random initial parameters, equal for equal seeds, whose names are `wanted`."""
-    decoder = replace(task.model.decoder, runs=task.model.runs if task.is_scanned else ())
+    decoder = replace(task.model.decoder, layer_groups=task.model.layer_groups if task.is_scanned else ())
 
     def draw() -> Params:
         params = flatten(decoder.build(jax.random.key(task.config.seed)))[1]

@@ -119,7 +119,7 @@ class Task:
     def tokens_per_step(self) -> int:
         """Tokens of an optimizer step over all devices, with every sequence padded to the full length."""
         batch = self.config.batch
-        tokens: int = self.objective.described(batch.microbatch_size * self.mesh.size)["tokens"].size
+        tokens: int = self.objective.batch_shapes(batch.microbatch_size * self.mesh.size)["tokens"].size
         return batch.accumulation_steps * tokens
 
     @property
@@ -163,7 +163,7 @@ def uses_scan(config: Config, model: Model, *, platform: str, devices: int) -> b
         return False
     if config.memory.layers != "auto":
         return config.memory.layers == "scanned"
-    saved = model.source.spec.layers - len(model.runs)
+    saved = model.source.spec.layers - len(model.layer_groups)
     return platform == "cpu" and saved >= MIN_LAYERS_SAVED and not _obstacles_to_scan(config, devices=devices)
 
 

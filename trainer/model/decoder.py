@@ -45,12 +45,12 @@ class Decoder(nnx.Module):
 
     Parameters are stored in `dtypes.params`; matrix products run in `dtypes.compute`; norms, softmax and logits in
     float32. With `remat="layer"` the backward pass saves each layer's input and recomputes the rest (arXiv 1604.06174);
-    with `dots` it also saves the outputs of kernels. With `runs` equal layers are stacked, which training supports and
-    decoding with a cache does not.
+    with `dots` it also saves the outputs of kernels. With `layer_groups` equal layers are stacked, which training
+    supports and decoding with a cache does not.
     """
 
     def __init__(
-        self, spec: ModelSpec, *, dtypes: Dtypes, remat: Remat, rngs: nnx.Rngs, runs: tuple[range, ...] = ()
+        self, spec: ModelSpec, *, dtypes: Dtypes, remat: Remat, rngs: nnx.Rngs, layer_groups: tuple[range, ...] = ()
     ) -> None:
         table = partial(EmbeddingTable, embed=spec.embed, std=spec.initializer_std, dtypes=dtypes, rngs=rngs)
         self.spec = spec
@@ -58,11 +58,11 @@ class Decoder(nnx.Module):
         self.compute_dtype = jnp.dtype(dtypes.compute)
         self.tokens = table(spec.vocab)
         self.positions = table(spec.max_positions) if spec.learned_positions else None
-        self.runs = runs
+        self.layer_groups = layer_groups
         self.is_adapted = False  # whether any layer has an adapter
-        self.layers: Any  # a list of `Layer`, or with runs a dictionary of stacks
-        if runs:
-            self.layers = nnx.Dict(init_stacks(spec, runs, dtypes=dtypes, rngs=rngs))
+        self.layers: Any  # a list of `Layer`, or with `layer_groups` a dictionary of stacks
+        if layer_groups:
+            self.layers = nnx.Dict(init_stacks(spec, layer_groups, dtypes=dtypes, rngs=rngs))
         else:
             self.layers = nnx.List([Layer(spec, block, dtypes=dtypes, rngs=rngs) for block in spec.blocks])
         self.final_norm = Norm(spec.embed, kind=spec.norm, epsilon=spec.norm_epsilon, dtypes=dtypes)
@@ -86,7 +86,7 @@ class Decoder(nnx.Module):
         context = Context(positions=positions, segments=segments)
         x = self.embed(tokens, positions)
         rotary = rotary_tables((block.rope for block in self.spec.blocks), self.spec.head_dim, positions, segments)
-        if self.runs:
+        if self.layer_groups:
             x = scan_stacks(self.layers, self.spec, x, context, rotary, dropout_key, remat=self.remat)
             return self.final_norm(x)
         call = layer_call(self.remat)
@@ -104,7 +104,7 @@ class Decoder(nnx.Module):
         self, tokens: Int[Array, "batch seq"], context: Context, caches: list[KeyValues]
     ) -> tuple[Float[Array, "batch seq embed"], list[KeyValues]]:
         """Return hidden states of `tokens` that continue the texts in `caches`, and the extended caches."""
-        assert not self.runs, "stacked layers have no cache"
+        assert not self.layer_groups, "stacked layers have no cache"
         x = self.embed(tokens, context.positions)
         ropes = (block.rope for block in self.spec.blocks)
         rotary = rotary_tables(ropes, self.spec.head_dim, context.positions, context.segments)
@@ -162,8 +162,8 @@ class DecoderConfig:
     remat: Remat  # how far layers are recomputed in the backward pass
     deterministic: bool = False  # gradients of products are plain products too (`products.py`)
     adapters: Mapping[str, Lora] = field(default_factory=dict, hash=False)  # by projection: `layers.0.attention.query`
-    quantised: Mapping[str, Kind] = field(default_factory=dict, hash=False)  # kernels stored in few bits, by projection
-    runs: tuple[range, ...] = ()  # equal layers to stack (`equal_layers`), or empty to stack none
+    quantised: Mapping[str, Kind] = field(default_factory=dict, hash=False)  # storage kind of kernels, by projection
+    layer_groups: tuple[range, ...] = ()  # equal layers to stack (`equal_layers`), or empty to stack none
     mlp_chunk_tokens: int | None = None  # tokens that an MLP computes together, or None for the whole microbatch
 
     def build(self, key: Key[Array, ""]) -> Decoder:
@@ -174,11 +174,11 @@ class DecoderConfig:
         """
         dtypes = Dtypes(params=self.params_dtype, compute=self.compute_dtype, deterministic=self.deterministic)
         rngs = nnx.Rngs(params=key)
-        decoder = Decoder(self.spec, dtypes=dtypes, remat=self.remat, rngs=rngs, runs=self.runs)
+        decoder = Decoder(self.spec, dtypes=dtypes, remat=self.remat, rngs=rngs, layer_groups=self.layer_groups)
         for name, linear in projections(decoder).items():
             if kind := self.quantised.get(stacked_names(name)[0]):
                 linear.quantise(kind)
-        for layer in decoder.layers.values() if self.runs else decoder.layers:
+        for layer in decoder.layers.values() if self.layer_groups else decoder.layers:
             layer.mlp.chunk_tokens = self.mlp_chunk_tokens
         # From a key of their own: the base starts the same with adapters and without.
         _add_adapters(decoder, self.adapters, jax.random.fold_in(key, 1))
@@ -190,17 +190,17 @@ class DecoderConfig:
         return decoder
 
     def equal_layers(self) -> tuple[range, ...]:
-        """Return the runs of consecutive layers with parameters of the same names and shapes."""
+        """Return the ranges of consecutive layers with parameters of the same names and shapes."""
         own: list[set[tuple[str, object]]] = [set() for _ in self.spec.blocks]
         for name, choice in (*self.adapters.items(), *self.quantised.items()):
             alike = replace(choice, number=0) if isinstance(choice, Lora) else choice
             own[_layer_number(name)].add((name.split(".", 2)[2], alike))
         blocks = [replace(block, rope=None, window=None) for block in self.spec.blocks]
-        runs: list[range] = []
+        groups: list[range] = []
         for _, group in groupby((block, frozenset(each)) for block, each in zip(blocks, own, strict=True)):
-            first = runs[-1].stop if runs else 0
-            runs.append(range(first, first + len(list(group))))
-        return tuple(runs)
+            first = groups[-1].stop if groups else 0
+            groups.append(range(first, first + len(list(group))))
+        return tuple(groups)
 
 
 @functools.lru_cache(maxsize=64)
@@ -246,14 +246,14 @@ def _add_adapters(decoder: Decoder, adapters: Mapping[str, Lora], key: Key[Array
         for name, group in zip(names, groups, strict=True):
             lora, first = adapters[group[0]], firsts[start : start + len(group)]
             second = jnp.zeros((len(group), rank, outputs), jnp.float32)  # an adapter adds nothing at first
-            if decoder.runs:
+            if decoder.layer_groups:
                 lora = replace(lora, number=lora.number - offsets[_layer_number(group[0])])
             else:
                 first, second = first[0], second[0]
             linear = adapted[name]
             linear.lora, linear.lora_a, linear.lora_b = lora, nnx.data(nnx.Param(first)), nnx.data(nnx.Param(second))
             start += len(group)
-    for stack, layer in decoder.layers.items() if decoder.runs else ():
+    for stack, layer in decoder.layers.items() if decoder.layer_groups else ():
         layer.adapter_offsets = tuple(offsets.get(each, 0) for each in layer_range(stack))
 
 

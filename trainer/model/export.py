@@ -86,7 +86,7 @@ def export(
         write_weights(working, params, source.family.links(source.spec), chosen, shard_bytes, go_on)
         text_key = source.family.text_key
         config = dict(source.config if text_key is None else source.config[text_key])
-        for key in ("torch_dtype", "quantization_config"):  # the older name of dtype; the export is not quantised
+        for key in ("torch_dtype", "quantization_config"):  # the older name of dtype; the export is not quantized
             config.pop(key, None)
         config |= {"architectures": [source.family.architecture], "dtype": chosen}
         write_json(working / CONFIG, config)
@@ -252,7 +252,10 @@ def _plan_tensor(link: TensorLink, params: Params, spec: ModelSpec, form: Form) 
     shape = (*first[:-1], sum(params[name].shape[-1] for name in link.params))
     shape = shape[::-1] if link.transposed != layout.transposed else shape
     kind = tensor_type(layout.name, shape, form)
-    read = lambda: layout.encode(join_tensor(link, params, "float32"))  # noqa: E731
+
+    def read() -> NDArray[Any]:
+        return layout.encode(join_tensor(link, params, "float32"))
+
     return layout.name, StoredTensor(shape=shape, dtype=kind, read=read)
 
 

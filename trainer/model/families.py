@@ -41,7 +41,7 @@ class StoredTensor:
 
     shape: tuple[int, ...]
     dtype: str  # such as F32, BF16 or Q4_K
-    read: Callable[[], NDArray[Any]]  # returns the values, dequantised
+    read: Callable[[], NDArray[Any]]  # returns the values, dequantized
     read_codes: Callable[[str, tuple[int, ...]], tuple[NDArray[Any], NDArray[Any]] | None] = lambda dtype, blocks: None
     """Reads codes and magnitudes in the form of `layers.quantise`, given the dtype of the codes and the shape of the
     magnitudes; None if the file does not store them so."""

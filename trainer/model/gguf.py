@@ -35,7 +35,7 @@ READABLE_TYPES = (
     *("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"),
 )
 CHUNK = 2**22
-"""Numbers that are dequantised together, to keep intermediate arrays small."""
+"""Numbers that are dequantized together, to keep intermediate arrays small."""
 
 
 class GgufError(ValueError):
@@ -48,7 +48,7 @@ def fail(message: str) -> NoReturn:
 
 
 def _read_blocks(path: Path, kind: str, shape: tuple[int, ...], offset: int, size: int) -> NDArray[np.float32]:
-    """Read and dequantise a tensor; offset and size are in bytes."""
+    """Read and dequantize a tensor; offset and size are in bytes."""
     from gguf.constants import GGMLQuantizationType
     from gguf.quants import dequantize
 

@@ -162,12 +162,12 @@ def dequantise(
 
 
 def is_scales(name: str) -> bool:
-    """Return whether a parameter holds the magnitudes of a quantised kernel; they do not count as parameters."""
+    """Return whether a parameter holds the magnitudes of a quantized kernel; they do not count as parameters."""
     return name.endswith(".scales")
 
 
 def is_quantised(name: str) -> bool:
-    """Return whether a parameter is one of the two arrays of a quantised kernel."""
+    """Return whether a parameter is one of the two arrays of a quantized kernel."""
     return name.endswith((".codes", ".scales"))
 
 
@@ -196,7 +196,7 @@ class Linear(nnx.Module):
 
     def quantise(self, kind: Kind) -> None:
         """Replace the kernel, or a stack of kernels, by codes and magnitudes."""
-        assert self.kernel is not None, "the kernel is quantised already"
+        assert self.kernel is not None, "the kernel is quantized already"
         kernel = self.kernel[...]
         encode = partial(quantise, kind=kind)
         codes, scales = (jax.vmap(encode) if kernel.ndim > len(self.shape) else encode)(kernel)

@@ -1,6 +1,6 @@
 """Loading a model's parameters from its files, one tensor at a time, onto their devices.
 
-Files are memory-mapped safetensors, in one file or several with an index, or a GGUF (`gguf.py`). Weights quantised by
+Files are memory-mapped safetensors, in one file or several with an index, or a GGUF (`gguf.py`). Weights quantized by
 bitsandbytes are read without it, equal to the bit. Files with missing, unexpected or misshapen tensors are refused: a
 model with a random layer would train unnoticed.
 """
@@ -63,7 +63,7 @@ def load_params(source: ModelSource, wanted: Wanted, *, on_devices: bool = True)
                 params |= _put_on_devices(param, value, wanted) if on_devices or param not in wanted else {param: value}
     if not_finite:
         what = f"Tensors of {source.name} are not finite: {', '.join(sorted(not_finite))}."
-        raise _refuse(source.folder, what)
+        raise _problem_error(source.folder, what)
     return dict(sorted(params.items()))
 
 
@@ -101,7 +101,7 @@ def _stored_arrays(tensor: StoredTensor, link: TensorLink, wanted: Wanted) -> li
 
 
 def _put_on_devices(name: str, value: NDArray[Any], wanted: Wanted) -> Params:
-    """Put a parameter on its devices, quantised if the model stores it in few bits."""
+    """Put a parameter on its devices, quantized if the model stores it in few bits."""
     if name in wanted:
         return {name: device_copy(jax.device_put(value, wanted[name].sharding))}
     names = quantised_names(name.removesuffix(".kernel"))
@@ -167,7 +167,7 @@ def _mismatches(
     kinds = {
         "missing tensors": sorted(set(links) - set(tensors)),
         "unexpected tensors": sorted(name for name in set(tensors) - known if not re.fullmatch(family.buffers, name)),
-        "tensors of another shape than config.json states": reshaped,
+        "tensors whose shape differs from config.json": reshaped,
         f"tensors of unsupported types (supported: {', '.join(DTYPES)})": unsupported,
         "tied head that differs from the token table": [HEAD] if is_untied else [],
     }
@@ -178,7 +178,7 @@ def _mismatches(
     ]
 
 
-def _refuse(path: Path, what: str, fix: str | None = None) -> ProblemError:
+def _problem_error(path: Path, what: str, fix: str | None = None) -> ProblemError:
     return ProblemError([problem_of("TP043", file=str(path), what=what, next=fix)], exit_code=2)
 
 
@@ -211,11 +211,11 @@ def _open_folder(folder: Path, family: Family, stack: ExitStack) -> dict[str, St
         raise ProblemError(problems, exit_code=2)
     if duplicates:
         what = f"Tensors occur twice, in two files or without the prefix {family.prefix!r}: {', '.join(duplicates)}."
-        raise _refuse(folder, what)
+        raise _problem_error(folder, what)
     try:
         return group_quantised(tensors)
     except QuantisationError as error:
-        raise _refuse(folder, f"{error}.") from error
+        raise _problem_error(folder, f"{error}.") from error
 
 
 def strip_prefix(name: str, family: Family) -> str:
@@ -232,9 +232,9 @@ def _shards(index: Path) -> list[str]:
     stated = read_json(index, "TP043").get("weight_map")
     files = sorted({str(file) for file in stated.values()}) if isinstance(stated, dict) else []
     if invalid := [file for file in files if not SHARD_NAME.fullmatch(file)]:
-        raise _refuse(index, f"{index.name} contains invalid file names: {', '.join(map(repr, invalid))}.")
+        raise _problem_error(index, f"{index.name} contains invalid file names: {', '.join(map(repr, invalid))}.")
     if not files:
-        raise _refuse(index, f"{index.name} has no weight_map from tensors to files.")
+        raise _problem_error(index, f"{index.name} has no weight_map from tensors to files.")
     return files
 
 
@@ -244,19 +244,19 @@ def open_safetensors(path: Path, stack: ExitStack) -> Any:
     if not path.is_file():
         if path.name == WEIGHTS and (shards := sorted(path.parent.glob("*-of-*.safetensors"))):
             what = f"{path.parent.name} contains {shards[0].name}, but no {WEIGHTS_INDEX}."
-            raise _refuse(path, what, f"Download {WEIGHTS_INDEX} as well.")
+            raise _problem_error(path, what, f"Download {WEIGHTS_INDEX} as well.")
         pickles = sorted(file.name for file in path.parent.glob("*model*.bin"))
         why = f"; {pickles[0]} is a pickle, which can run code when it is read" if pickles else ""
-        raise _refuse(path, f"{path.name} does not exist in its folder{why}.")
+        raise _problem_error(path, f"{path.name} does not exist in its folder{why}.")
     try:
         return stack.enter_context(safe_open(path, framework="numpy"))
     except (SafetensorError, OSError) as error:
         fix = "Download or export the adapter again." if path.name.startswith("adapter") else None
-        raise _refuse(path, f"{path.name} cannot be read: {error}.", fix) from error
+        raise _problem_error(path, f"{path.name} cannot be read: {error}.", fix) from error
 
 
-# Weights quantised by bitsandbytes. A 4-bit weight is a tensor of packed codes, with companions named after it:
-# `.absmax`, `.quant_map`, for double quantisation `.nested_absmax` and `.nested_quant_map`, and a JSON document in
+# Weights quantized by bitsandbytes. A 4-bit weight is a tensor of packed codes, with companions named after it:
+# `.absmax`, `.quant_map`, for double quantization `.nested_absmax` and `.nested_quant_map`, and a JSON document in
 # `.quant_state.bitsandbytes__nf4`. An 8-bit weight has `SCB`, the largest magnitude of each row. Formulas:
 # bitsandbytes' functional.py.
 
@@ -267,13 +267,13 @@ SOURCE_DTYPES: Mapping[str, tuple[str, Any]] = {
     "float16": ("F16", np.float16),
     "bfloat16": ("BF16", ml_dtypes.bfloat16),
 }
-"""Types before quantisation: their names in safetensors and NumPy."""
+"""Types before quantization: their names in safetensors and NumPy."""
 ITEM_BYTES = {"U8": 1, "I8": 1, "F16": 2, "BF16": 2, "F32": 4, "F64": 8}
 """Bytes of the types that packed codes are stored as."""
 
 
 class QuantisationError(ValueError):
-    """A quantised weight that cannot be read."""
+    """A quantized weight that cannot be read."""
 
 
 def _four_bit(
@@ -353,12 +353,12 @@ def _eight_bit(name: str, codes: StoredTensor, magnitudes: StoredTensor) -> Stor
 
 def _require(name: str, is_valid: object, otherwise: str) -> None:
     if not is_valid:
-        message = f"{name} was quantised by bitsandbytes and cannot be read: {otherwise}"
+        message = f"{name} was quantized by bitsandbytes and cannot be read: {otherwise}"
         raise QuantisationError(message)
 
 
 def group_quantised(tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
-    """Return tensors by name, with each quantised weight and its companions combined."""
+    """Return tensors by name, with each quantized weight and its companions combined."""
     grouped: dict[str, StoredTensor] = dict(tensors)
     for name in [name for name in tensors if QUANT_STATE in name]:
         weight = name[: name.index(QUANT_STATE)]

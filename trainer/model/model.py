@@ -183,18 +183,18 @@ class Model:
 
     @property
     def quantised(self) -> Mapping[str, Kind]:
-        """Kernels stored in few bits, by projection."""
+        """Storage kind of each quantized kernel, by projection."""
         return self.decoder.quantised
 
     @property
-    def runs(self) -> tuple[range, ...]:
-        """Runs of equal layers."""
+    def layer_groups(self) -> tuple[range, ...]:
+        """Ranges of consecutive layers with equal shapes."""
         return self.decoder.equal_layers()
 
     @property
     def stacked(self) -> DecoderShapes:
         """The decoder with equal layers stacked."""
-        return decoder_shapes(replace(self.decoder, runs=self.runs))
+        return decoder_shapes(replace(self.decoder, layer_groups=self.layer_groups))
 
     @property
     def graphdef(self) -> nnx.GraphDef[Decoder]:

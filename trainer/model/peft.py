@@ -79,10 +79,6 @@ def _option(config: Mapping[str, Any], key: str, pattern_key: str, module: str) 
     return next((value for each, value in patterns.items() if re.match(rf"(.*\.)?({each})$", module)), config[key])
 
 
-def _refuse(file: Path, what: str) -> ProblemError:
-    return ProblemError([problem_of("TP047", file=str(file), what=what)], exit_code=2)
-
-
 def _unusable_options(config: Mapping[str, Any], file: Path) -> list[Problem]:
     """Return a problem for each option that is invalid or not implemented."""
 
@@ -154,7 +150,8 @@ def read_adapter(folder: Path, source: ModelSource) -> Adapter:
         handle = open_safetensors(folder / WEIGHTS, stack)
         tensors = {name.removeprefix(PREFIX): stored_tensor(handle, name) for name in handle.keys()}  # noqa: SIM118
         if not tensors:
-            raise _refuse(folder / WEIGHTS, f"{WEIGHTS} is empty.")
+            problem = problem_of("TP047", file=str(folder / WEIGHTS), what=f"{WEIGHTS} is empty.")
+            raise ProblemError([problem], exit_code=2)
         if source.spec.tied_head and _is_untied(tensors, config, source):
             source = _untie(source)
         return _convert(tensors, config, source, folder / WEIGHTS)
@@ -230,9 +227,12 @@ def _is_untied(tensors: Mapping[str, StoredTensor], config: dict[str, Any], sour
 
 
 def _untie(source: ModelSource) -> ModelSource:
-    key, untied = source.family.text_key, {"tie_word_embeddings": False}
-    own = {} if key is None else {key: {**source.config[key], **untied}}
-    return replace(source, spec=replace(source.spec, tied_head=False), config={**source.config, **untied, **own})
+    """Return the source of the same model with a head of its own (`tie_word_embeddings` false)."""
+    config = {**source.config, "tie_word_embeddings": False}
+    key = source.family.text_key
+    if key is not None:
+        config[key] = {**source.config[key], "tie_word_embeddings": False}
+    return replace(source, spec=replace(source.spec, tied_head=False), config=config)
 
 
 def add_head(params: Params, source: ModelSource) -> Params:
@@ -306,7 +306,7 @@ def _fuse(
 def merge_loras(params: Mapping[str, Any], loras: Mapping[str, Lora]) -> Params:
     """Return the parameters of the plain model that a decoder with adapters computes.
 
-    Quantised kernels are dequantised to the dtype of the token table.
+    Quantized kernels are dequantized to the dtype of the token table.
     """
     dtype = params[TOKENS_TABLE].dtype
     base: Params = {}
@@ -342,9 +342,9 @@ def _delta(name: str, value: Any, adapter: Adapter) -> Any:
 
 
 def merge(source: ModelSource, adapters: Sequence[tuple[Path, float]], folder: Path, *, dtype: str) -> None:
-    """Write a model with adapters merged into it, which every other tool can load.
+    """Merge adapters into a model and write the result as a Hugging Face model folder.
 
-    `adapters` are folders and weights; weight 1 adds the adapter as it was trained.
+    `adapters` are pairs of folder and weight; weight 1 applies the adapter as it was trained.
 
     Raises:
         ProblemError: Exit code 2; base or adapter cannot be used, or the folder is not empty.
@@ -353,7 +353,8 @@ def merge(source: ModelSource, adapters: Sequence[tuple[Path, float]], folder: P
     params = load_params(
         source, flatten(abstract(source.spec, params_dtype=dtype, compute_dtype=dtype, remat="none"))[1]
     )
-    merged = next((each.source for each, _ in chosen if each.source and not each.source.spec.tied_head), source)
+    untied = [adapter.source for adapter, _ in chosen if adapter.source and not adapter.source.spec.tied_head]
+    merged = untied[0] if untied else source
     for adapter, _ in chosen:
         if TOKENS_TABLE in adapter.params and adapter.source and adapter.source.spec.tied_head:
             adapter.params[HEAD_TABLE] = adapter.params[TOKENS_TABLE]  # in case another adapter unties them

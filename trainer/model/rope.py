@@ -67,21 +67,23 @@ def frequencies(rope: Rope, head_dim: int, lengths: Int[Array, "batch seq"]) -> 
         case "dynamic":
             ratio = jnp.maximum(lengths, rope.positions).astype(jnp.float32) / rope.positions
             base = rope.theta * (rope.factor * ratio - (rope.factor - 1)) ** (head_dim / (head_dim - 2))
-            return base[:, :, None] ** _constant(-np.arange(head_dim // 2) * 2 / head_dim)
+            return base[:, :, None] ** _to_batch_shape(-np.arange(head_dim // 2) * 2 / head_dim)
         case "longrope":
             is_long = (lengths > rope.positions)[:, :, None]
-            short, long = (_constant(plain / np.asarray(each)) for each in (rope.short_factors, rope.long_factors))
+            short = _to_batch_shape(plain / np.asarray(rope.short_factors))
+            long = _to_batch_shape(plain / np.asarray(rope.long_factors))
             return jnp.where(is_long, long, short)
         case "linear":
-            return _constant(plain / rope.factor)
+            return _to_batch_shape(plain / rope.factor)
         case "llama3":
-            return _constant(llama3_frequencies(plain, rope))
+            return _to_batch_shape(llama3_frequencies(plain, rope))
         case "yarn":
-            return _constant(yarn_frequencies(plain, rope, head_dim))
-    return _constant(plain)
+            return _to_batch_shape(yarn_frequencies(plain, rope, head_dim))
+    return _to_batch_shape(plain)
 
 
-def _constant(values: NDArray[Any]) -> Float[Array, "1 1 half"]:
+def _to_batch_shape(values: NDArray[Any]) -> Float[Array, "1 1 half"]:
+    """Return values `[half]` as a float32 array `[1 1 half]` that broadcasts over batch and positions."""
     return jnp.asarray(values[None, None, :], jnp.float32)
 
 

@@ -129,7 +129,7 @@ def layer_call(remat: Remat, *, prevent_cse: bool = True) -> Any:
     return nnx.remat(Layer.__call__, prevent_cse=prevent_cse, policy=REMAT_POLICIES[remat])
 
 
-def init_stacks(spec: ModelSpec, runs: tuple[range, ...], *, dtypes: Dtypes, rngs: nnx.Rngs) -> dict[str, Layer]:
+def init_stacks(spec: ModelSpec, groups: tuple[range, ...], *, dtypes: Dtypes, rngs: nnx.Rngs) -> dict[str, Layer]:
     """Return a layer per run whose parameters are stacked, by the name of the run."""
     key, count = rngs.params.key[...], rngs.params.count[...]
     layer = nnx.eval_shape(lambda: Layer(spec, spec.blocks[0], dtypes=dtypes, rngs=nnx.Rngs(params=0)))
@@ -145,7 +145,7 @@ def init_stacks(spec: ModelSpec, runs: tuple[range, ...], *, dtypes: Dtypes, rng
         return state
 
     stacks = {}
-    for layers in runs:
+    for layers in groups:
         counts = count + jnp.asarray(layers, jnp.uint32) * jnp.uint32(draws)
         states = jax.vmap(partial(init, block=spec.blocks[layers.start]))(counts)
         stacks[f"{layers.start}:{layers.stop}"] = nnx.merge(structures[-1], states)

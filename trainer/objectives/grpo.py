@@ -62,7 +62,8 @@ class GroupPolicy(Objective):
             ProblemError: Exit code 2; rewards are missing or invalid, or the run would end or save between updates on
                 the same completions.
         """
-        settings, problems = config.objective, list[Problem]()
+        settings = config.objective
+        problems: list[Problem] = []
         periods = {
             "/limits/steps": config.limits.steps,
             "/checkpoint/save_every_steps": config.checkpoint.save_every_steps,
@@ -147,9 +148,9 @@ class GroupPolicy(Objective):
         tokens, lengths = pad_left([prompt.token_ids.tolist() for prompt in prompts], self.prompt_width)
         return {"prompts": tokens, "lengths": lengths, "rows": np.array([prompt.row for prompt in prompts], np.int32)}
 
-    def described(self, sequences: int, length: int | None = None) -> dict[str, jax.ShapeDtypeStruct]:
+    def batch_shapes(self, sequences: int, length: int | None = None) -> dict[str, jax.ShapeDtypeStruct]:
         """Return shapes and types of a microbatch by name; `advantages` has one value for each sequence."""
-        arrays = super().described(sequences, length)
+        arrays = super().batch_shapes(sequences, length)
         log_probs = jax.ShapeDtypeStruct(arrays["tokens"].shape, jnp.float32)
         return arrays | {"old_log_probs": log_probs, "advantages": jax.ShapeDtypeStruct((sequences,), jnp.float32)}
 

@@ -95,7 +95,7 @@ class Objective(ABC):
         Each sequence has one example, or several if rows are packed. A pair makes two sequences.
         """
 
-    def described(self, sequences: int, length: int | None = None) -> dict[str, jax.ShapeDtypeStruct]:
+    def batch_shapes(self, sequences: int, length: int | None = None) -> dict[str, jax.ShapeDtypeStruct]:
         """Return shapes and types of a microbatch by name; `tokens` is `[sequences length]`."""
         shape = (sequences, length or self.max_length)
         return {"tokens": jax.ShapeDtypeStruct(shape, jnp.int32), "loss_mask": jax.ShapeDtypeStruct(shape, jnp.bool_)}

@@ -21,12 +21,12 @@ from trainer.objectives.objective import LossSums, Microbatch, Objective
 
 @dataclass(frozen=True, kw_only=True)
 class SupervisedLoss(Objective):
-    """Mean cross-entropy per learned token, in nats."""
+    """Mean cross-entropy per supervised token, in nats."""
 
     packing: bool = False
     """Whether sequences hold several rows, which cannot attend to each other."""
     every_turn: bool = False
-    """Whether all assistant turns are learned, not only the last."""
+    """Whether all assistant turns are supervised, not only the last."""
     kind: ClassVar[str] = "supervised"
     can_pack: ClassVar[bool] = True
 
@@ -46,15 +46,15 @@ class SupervisedLoss(Objective):
         packed = {"segments": segments} if self.packing else {}
         return {"tokens": tokens, "loss_mask": loss_mask, **packed}
 
-    def described(self, sequences: int, length: int | None = None) -> dict[str, jax.ShapeDtypeStruct]:
+    def batch_shapes(self, sequences: int, length: int | None = None) -> dict[str, jax.ShapeDtypeStruct]:
         """Return shapes and types of a microbatch by name."""
-        arrays = super().described(sequences, length)
+        arrays = super().batch_shapes(sequences, length)
         return arrays | ({"segments": arrays["tokens"]} if self.packing else {})
 
     def loss_fn(
         self, model: Decoder, batch: Microbatch, key: Key[Array, ""] | None, reference: Decoder | None = None
     ) -> LossSums:
-        """Return the summed cross-entropy and the number of learned tokens."""
+        """Return the summed cross-entropy and the number of supervised tokens."""
         targets, mask = next_token_targets(batch["tokens"], batch["loss_mask"])
         hidden = model.hidden(batch["tokens"], batch.get("segments"), dropout_key=key)
         loss = sum_chunks(summed_cross_entropy, hidden, targets, mask, model.logits, self.chunk_positions)

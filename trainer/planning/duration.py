@@ -352,7 +352,7 @@ def compile_part(task: Task, programs: Sequence[ProgramMemory], compiled: Sequen
 
 def compiled_layers(task: Task) -> int:
     """Return the number of layers that are compiled; equal layers of a scanned model are compiled once."""
-    return len(task.model.runs) if task.is_scanned else task.model.source.spec.layers
+    return len(task.model.layer_groups) if task.is_scanned else task.model.source.spec.layers
 
 
 def save_part(config: Config, checkpoint_bytes: int, *, asynchronous: bool) -> SessionPart:
@@ -428,7 +428,8 @@ def time_document(
     """Return the group `time` of plan.json, or None if the time of a step is unknown."""
     if step.band is None:
         return None
-    total, tokens, (fraction, source) = total_seconds(parts), subject.task.tokens_per_step, subject.tokens
+    total, tokens = total_seconds(parts), subject.task.tokens_per_step
+    fraction, source = subject.tokens
     session, week = target.session_seconds, target.week_seconds
     return {
         "step_seconds": step.band.document(),
@@ -442,11 +443,11 @@ def time_document(
         "rollout": step.rollout_document(),
         "session": [part._asdict() | {"seconds": part.seconds.document()} for part in parts],
         "session_seconds": session,
-        "session_fraction": session and total.times(1 / session).document(),
+        "session_fraction": total.times(1 / session).document() if session else None,
         "week_seconds": week,
-        "week_fraction": week and total.times(1 / week).document(),
-        "sessions": session and sessions_needed(parts, session),
-        "weeks": session and week and weeks_needed(parts, session_seconds=session, week_seconds=week),
+        "week_fraction": total.times(1 / week).document() if week else None,
+        "sessions": sessions_needed(parts, session) if session else None,
+        "weeks": weeks_needed(parts, session_seconds=session, week_seconds=week) if session and week else None,
     }
 
 

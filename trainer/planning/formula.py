@@ -28,7 +28,7 @@ ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 CPU_RECOMPUTES = jax.__version_info__ >= (0, 11, 1)
 """Earlier CPU compilers undo rematerialization of unrolled layers."""
 QUANTISED = (".codes", ".scales")
-"""Suffixes of the arrays of a quantised kernel."""
+"""Suffixes of the arrays of a quantized kernel."""
 
 
 class Part(NamedTuple):
@@ -92,7 +92,7 @@ class _Formula:
         config, spec = task.config, task.model.source.spec
         self.task, self.config, self.spec = task, config, spec
         self.cpu, self.gpu = platform == "cpu", platform == "gpu"
-        arrays = task.objective.described(config.batch.microbatch_size)
+        arrays = task.objective.batch_shapes(config.batch.microbatch_size)
         self.sequences, self.length = arrays["tokens"].shape
         self.tokens = self.sequences * self.length
         self.compute_item = ITEM_BYTES[config.precision.compute]
@@ -207,7 +207,7 @@ class _Formula:
         )
 
     def export(self) -> Parts:
-        """Return the plain model, the adapters or quantised kernels it is made of, and the products of adapters."""
+        """Return the plain model, the adapters or quantized kernels it is made of, and the products of adapters."""
         shapes, adapters = self.task.model.shapes, self.task.model.adapters
         given = {name: value for name, value in shapes.items() if is_lora(name) or name.endswith(QUANTISED)}
         factors = [[shapes[each].shape for each in lora_names(name)] for name in adapters]
@@ -222,7 +222,7 @@ class _Formula:
 
 
 def plain_bytes(task: Task) -> int:
-    """Return the size of the exported model over all devices; quantised kernels take the type of the token table."""
+    """Return the size of the exported model over all devices; quantized kernels take the type of the token table."""
     base = task.model.base
     item = int(base["tokens.table"].dtype.itemsize)
     unpacked = sum(int(value.size) for name, value in base.items() if name.endswith(".codes"))

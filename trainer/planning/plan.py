@@ -339,8 +339,8 @@ class PlannedRun:
 
 def findings(run: PlannedRun) -> tuple[Problem, ...]:
     """Return what a run would waste: hours, tokens, parts of the device (TP712, TP73x and TP74x); worst first."""
-    checks = (_check_session, _check_steps, _check_tokens, _check_state, _check_machine)
-    return worst_first(problem for check in checks for problem in check(run))
+    checks = [_check_session, _check_steps, _check_intensity, _check_padding, _check_shapes, _check_group_size]
+    return worst_first(problem for check in [*checks, _check_state, _check_machine] for problem in check(run))
 
 
 def _check_session(run: PlannedRun) -> Iterator[Problem]:
@@ -400,36 +400,60 @@ def _check_steps(run: PlannedRun) -> Iterator[Problem]:
         yield run.problem("TP742", what, "/limits/max_minutes", severity="warning" if is_likely else "note")
 
 
-def _check_tokens(run: PlannedRun) -> Iterator[Problem]:
-    task, target, fraction = run.subject.task, run.target, run.subject.tokens[0]
-    config, peak = task.config, target.peak_flops.get(task.config.precision.compute)
-    if peak and target.memory_bandwidth and run.step.moved_bytes:
-        # Williams et al., CACM 52(4), 2009: a TPU v5e does 197e12 operations while it moves 819e9 bytes.
-        ridge, intensity = peak / target.memory_bandwidth, run.step.flops / run.step.moved_bytes
-        tokens, share = task.tokens_per_step // config.batch.accumulation_steps, intensity / ridge
-        if share < 1:
-            over = f" over {task.mesh.size} devices" if task.mesh.size > 1 else ""
-            enough = 1 << max(0, int(tokens / share - 1)).bit_length()
-            what = (
-                f"A step of {tokens:,} tokens{over} gives {target.name} {intensity:.3g} operations per byte; it can do "
-                f"{ridge:.3g}, so at most {share:.0%} of its speed is used. About {enough:,} tokens would be enough."
-            )
-            yield run.problem("TP735", what, "/batch/microbatch_size", severity="warning" if share < 0.5 else "note")
-    if fraction is not None and fraction <= 0.75:
-        slower = f", so {target.name} works {1 / fraction:.3g} times as long as necessary" if fraction else ""
-        what = f"{1 - fraction:.0%} of the tokens of a batch are padding{slower}."
-        fix = "Use longer rows or a smaller data.max_length." if config.data.packing else "Use --set data.packing=true."
-        pointer = "/data/max_length" if config.data.packing else "/data/packing"
-        yield run.problem("TP736", what, pointer, severity="warning" if fraction <= 0.5 else "note", next=fix)
-    if (shapes := len(task.lengths)) > 1:
-        seconds = shapes * duration.COMPILE_LAYER.likely * duration.compiled_layers(task)
-        is_much = run.seconds is not None and seconds > run.seconds.likely * 0.1
-        what = (
-            f"Batches have {shapes} shapes, so the step is compiled {shapes} times for {target.name}, which takes "
-            f"{seconds / 60:.3g} minutes."
-        )
-        yield run.problem("TP737", what, "/data/max_length", severity="warning" if is_much else "note")
-    group = task.objective.sequences_each
+def _check_intensity(run: PlannedRun) -> Iterator[Problem]:
+    """Check that a microbatch has enough tokens for the target's full speed (Williams et al., CACM 52(4), 2009)."""
+    task, target, step = run.subject.task, run.target, run.step
+    peak = target.peak_flops.get(task.config.precision.compute)
+    if not peak or not target.memory_bandwidth or not step.moved_bytes:
+        return
+    ridge = peak / target.memory_bandwidth  # a TPU v5e does 197e12 operations while it moves 819e9 bytes
+    intensity = step.flops / step.moved_bytes
+    if (share := intensity / ridge) >= 1:
+        return
+    tokens = task.tokens_per_step // task.config.batch.accumulation_steps
+    over = f" over {task.mesh.size} devices" if task.mesh.size > 1 else ""
+    enough = 1
+    while enough < tokens / share:
+        enough *= 2
+    what = (
+        f"A microbatch of {tokens:,} tokens{over} gives {target.name} {intensity:.3g} operations per byte of memory "
+        f"traffic. It needs {ridge:.3g} to reach full speed, so at most {share:.0%} is used. About {enough:,} tokens "
+        "would be enough."
+    )
+    yield run.problem("TP735", what, "/batch/microbatch_size", severity="warning" if share < 0.5 else "note")
+
+
+def _check_padding(run: PlannedRun) -> Iterator[Problem]:
+    """Check that few tokens of a batch are padding."""
+    fraction = run.subject.tokens[0]
+    if fraction is None or fraction > 0.75:
+        return
+    what = f"{1 - fraction:.0%} of the tokens of a batch are padding"
+    if fraction:
+        what += f", so a step on {run.target.name} takes {1 / fraction:.3g} times as long as without padding"
+    pointer, fix = "/data/packing", "Use --set data.packing=true."
+    if run.subject.task.config.data.packing:
+        pointer, fix = "/data/max_length", "Use longer rows or a smaller data.max_length."
+    yield run.problem("TP736", f"{what}.", pointer, severity="warning" if fraction <= 0.5 else "note", next=fix)
+
+
+def _check_shapes(run: PlannedRun) -> Iterator[Problem]:
+    """Check that compiling the step once for each shape of a batch takes little time."""
+    task = run.subject.task
+    if (shapes := len(task.lengths)) <= 1:
+        return
+    seconds = shapes * duration.COMPILE_LAYER.likely * duration.compiled_layers(task)
+    is_much = run.seconds is not None and seconds > run.seconds.likely * 0.1
+    what = (
+        f"Batches have {shapes} shapes, so the step is compiled {shapes} times for {run.target.name}, which takes "
+        f"{seconds / 60:.3g} minutes."
+    )
+    yield run.problem("TP737", what, "/data/max_length", severity="warning" if is_much else "note")
+
+
+def _check_group_size(run: PlannedRun) -> Iterator[Problem]:
+    """Check that a group has enough completions to compare."""
+    group = run.subject.task.objective.sequences_each
     if run.step.drawing is not None and group < SMALLEST_GROUP:
         yield run.problem("TP748", f"objective.group_size is {group}.", "/objective/group_size")
 
@@ -440,7 +464,8 @@ def _check_state(run: PlannedRun) -> Iterator[Problem]:
     config, shapes = task.config, state_shapes(task)
     leaves = jax.tree.leaves(shapes)
     state = sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in leaves)
-    reused, donates = train.aliased_fraction, config.memory.donate
+    donates = config.memory.donate
+    reused = train.aliased_fraction
     if reused is None:
         reused = 1.0 if donates else 0.0
     if reused < 0.98:  # scalars and counters may be copied

@@ -1,7 +1,7 @@
 """Write a run folder: manifest at every change, one row per step, one line per event, hashes at the seal.
 
 A recorder locks its folder and leaves a manifest with the outcome however the run ends. With a time authority, the
-start of a run and its sealed manifest get time stamps. `evidence` reads run folders.
+start of a run and its sealed manifest get timestamps. `evidence` reads run folders.
 """
 
 from __future__ import annotations
@@ -40,12 +40,9 @@ from trainer.recorder.environment import environment
 
 FAILED = INTERNAL_ERROR
 INTERRUPTED = 5
-
 FOLDER_MOVED = "it was moved, renamed or removed while the run was writing to it"
-
 MAX_RUN_ID = 128
 """Longest run id in characters."""
-
 Say = Callable[[str], None]
 """Prints one line."""
 
@@ -369,40 +366,41 @@ def _out_of_memory(error: BaseException, file: str, then: str | None) -> Problem
     return problem_of("TP723", file=file, what=f"The device ran out of memory: {first_line(error)}", next=then)
 
 
-def refuse_authority(authority: str | None) -> None:
-    """Raise `ProblemError` with exit code 2 for an invalid address, or if `rfc3161-client` is not installed."""
+def check_time_authority(authority: str | None) -> None:
+    """Raise `ProblemError` (exit code 2) if an address is invalid or `rfc3161-client` is not installed; allow None."""
     if authority is None:
         return
     if not is_http_url(authority):
         what = f"{visible(authority)} is not an address of the form https://HOST/PATH."
-        then = "Set recording.time_authority to the address of a time authority, or to null."
-        raise problem_error(file="recording.time_authority", code="TP861", what=what, next=then)
+        advice = "Set recording.time_authority to the address of a time authority, or to null."
+        raise problem_error(file="recording.time_authority", code="TP861", what=what, next=advice)
     need("train", "witness")
 
 
 def stamp_start(recorder: Recorder, authority: str | None) -> None:
-    """Request a time stamp of configuration, data and plan before the first step, and log the result."""
+    """Request a timestamp of configuration, data and plan before the first step, and log the result."""
     if authority is None:
         return
     message = start_message(recorder.folder, recorder.manifest)
     assert message is not None, "configuration, data and plan have been recorded"
-    failure, sha256 = _stamp(recorder.folder, "start", message, authority), hashlib.sha256(message).hexdigest()
+    sha256 = hashlib.sha256(message).hexdigest()
+    failure = _stamp(recorder.folder, "start", message, authority)
     if failure:
-        recorder.log("warning", "start_not_stamped", f"no time stamp of the start: {failure}", sha256=sha256)
+        recorder.log("warning", "start_not_stamped", f"no timestamp of the start: {failure}", sha256=sha256)
     else:
-        recorder.log("info", "start_stamped", f"time stamp of the start by {authority}", sha256=sha256)
+        recorder.log("info", "start_stamped", f"timestamp of the start by {authority}", sha256=sha256)
 
 
 def stamp_end(folder: Path, authority: str | None) -> str | None:
-    """Request a time stamp of the sealed manifest and return the result as text, or None without an authority."""
+    """Request a timestamp of the sealed manifest and return the result as text, or None without an authority."""
     if authority is None:
         return None
     failure = _stamp(folder, "manifest", (folder / layout.MANIFEST).read_bytes(), authority)
-    return f"no time stamp of the end: {failure}" if failure else f"time stamp of the end by {authority}"
+    return f"no timestamp of the end: {failure}" if failure else f"timestamp of the end by {authority}"
 
 
 def _stamp(folder: Path, subject: Literal["start", "manifest"], message: bytes, authority: str) -> str | None:
-    """Return why time stamping failed, or None; a failing authority costs at most ten seconds and never the run."""
+    """Return why timestamping failed, or None; a failing authority costs at most ten seconds and never the run."""
     try:
         return stamp_run(folder, subject, message, authority, datetime.now(UTC))
     except OSError as error:

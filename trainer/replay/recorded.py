@@ -210,10 +210,10 @@ def compare_environment(
     before = f"{there['count']} × {there['kind']} ({there['platform']})"
     now = f"{len(devices.list)} × {devices.kind} ({devices.platform})"
     if before != now:
-        what, then = f"The run used {before}; this machine has {now}.", None
+        what, advice = f"The run used {before}; this machine has {now}.", None
         if there["platform"] == devices.platform == "cpu":
-            then = f'Set XLA_FLAGS="--xla_force_host_platform_device_count={there["count"]}" for as many CPU devices.'
-        refusals.append(problem_of("TP762", file=file, pointer="/devices", what=what, next=then))
+            advice = f'Set XLA_FLAGS="--xla_force_host_platform_device_count={there["count"]}" for as many CPU devices.'
+        refusals.append(problem_of("TP762", file=file, pointer="/devices", what=what, next=advice))
     # Programs compiled for a named level give the same bits on every CPU that supports it. Others depend on the CPU's
     # instructions and the number of threads. The name of a CPU is not enough: some "AMD EPYC" have AVX-512.
     is_portable = level is not None and recorded.get("CPU compiled_for") == level.name != NATIVE
@@ -257,9 +257,10 @@ def prepare_replay(run: RecordedRun, request: ReplayRequest) -> ReplaySetup:
             differs.
     """
     if run.manifest["status"] == "running":
-        then = "Wait for its end, or resume it with `trainproof train --resume`."
-        what = "The run is not sealed: it is still running, or was killed."
-        raise problem_error(run.folder, "TP760", what=what, next=then)
+        advice = "Wait for its end, or resume it with `trainproof train --resume`."
+        raise problem_error(
+            run.folder, "TP760", what="The run is not sealed: it is still running, or was killed.", next=advice
+        )
     init_runtime(run.config)
     config = replay_config(run, request)
     devices = choose_devices(config.mesh.device, config.mesh.devices)
@@ -313,8 +314,8 @@ def _data_problems(run: RecordedRun, data: Data) -> Iterator[Problem]:
     files: list[tuple[str, str, RowFile, str, str | None]] = []
     files.append(("/dataset/sha256", "trained", data.dataset, run.manifest["dataset"]["sha256"], None))
     if run.summary is not None and data.items is not None:
-        then = "Put the run's evaluation set at the path in its configuration."
-        files.append(("/eval_set/sha256", "evaluated", data.items.file, run.summary["eval_set"]["sha256"], then))
+        advice = "Put the run's evaluation set at the path in its configuration."
+        files.append(("/eval_set/sha256", "evaluated", data.items.file, run.summary["eval_set"]["sha256"], advice))
     for pointer, used, found, expected, fix in files:
         if found.sha256 != expected:
             what = f"{found.name} has the SHA-256 {found.sha256}; the run was {used} on {expected}."

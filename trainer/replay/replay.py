@@ -78,23 +78,23 @@ class Draw:
         """Return a lower bound on the probability of detecting a run with a share of its steps fabricated.
 
         The first and the last part are always replayed, so fabricated steps are assumed between them. With `T` steps
-        between, `F` fabricated, and `m` in the shortest part, another honest part is drawn after `i` honest ones with
-        probability at most `1 − F / (T − i m)`. For equal parts this is the hypergeometric distribution (W. Feller, An
-        Introduction to Probability Theory and Its Applications, vol. 1, 3rd ed., §II.6): three of 18 drawn parts, of
-        which 10 are false, are all honest with probability 8/18 · 7/17 · 6/16 = 0.069.
+        between them, `F` fabricated, and `m` in the shortest part, another honest part is drawn after `i` honest ones
+        with probability at most `1 − F / (T − i m)`. For equal parts this is the hypergeometric distribution (W.
+        Feller, An Introduction to Probability Theory and Its Applications, vol. 1, 3rd ed., §II.6): three of 18 drawn
+        parts, of which 10 are fabricated, are all honest with probability 8/18 · 7/17 · 6/16 = 0.069.
 
-        The probability is 0 unless every part between could be drawn, because the author knows which ones could, and 1
-        if fabricated steps do not fit between, because the first or the last part then has some.
+        The probability is 0 unless every part between them can be drawn, because the author knows which ones can. It is
+        1 if the fabricated steps do not fit between them, because then the first or the last part has some.
         """
         if not self.is_complete:
             return 0.0
         between = sum(part.steps for part in self.candidates)
         shortest = min((part.steps for part in self.candidates), default=0)
-        false = share * (self.parts[-1].last_step - self.parts[0].first_step)
+        fabricated_steps = share * (self.parts[-1].last_step - self.parts[0].first_step)
         missed = 1.0
         for already in range(len(self.drawn)):
-            missed *= max(0.0, 1 - false / (between - already * shortest))
-        return 1 - missed if false <= between else 1.0
+            missed *= max(0.0, 1 - fabricated_steps / (between - already * shortest))
+        return 1 - missed if fabricated_steps <= between else 1.0
 
     @property
     def description(self) -> str:
@@ -105,14 +105,15 @@ class Draw:
         if self.is_complete:
             percent = math.floor(1000 * self.detection_probability(0.5)) / 10
             return (
-                f"Seed {self.seed} draws {len(self.drawn)} of {between} parts between the first and the last: detects "
-                f"a run with half its steps fabricated with probability {percent:g} %."
+                f"Seed {self.seed} draws {len(self.drawn)} of {between} parts between the first and the last. If half "
+                "of the steps were fabricated, this replay would detect it with a probability of at least "
+                f"{percent:g} %."
             )
         drew = f"{len(self.drawn)} of {len(self.candidates)} parts" if self.candidates else "nothing"
         return (
-            f"Seed {self.seed} draws {drew}: a state is available for {len(self.candidates)} of {between} parts "
-            "between the first and the last, and the author knew which. Run `trainproof replay RUN --seed "
-            f"{self.seed} --ask` to see which states to request."
+            f"Seed {self.seed} draws {drew}. Only {len(self.candidates)} of the {between} parts between the first and "
+            "the last have a saved state, and the author knew which ones, so no detection probability can be stated. "
+            f"Run `trainproof replay RUN --seed {self.seed} --ask` to list the states to request."
         )
 
 
@@ -206,12 +207,12 @@ class ReplayFindings:
         parent = self.run.manifest["parent"]
         if parent is not None and not self.is_out_of_time:
             what = f"The run resumes {parent['run_id']} from step {parent['step']}, whose checkpoint is missing here."
-            then = f"Replay {parent['run_id']}, or put its folder with the checkpoint next to this one."
+            advice = f"Replay {parent['run_id']}, or put its folder with the checkpoint next to this one."
         elif difference := next((each.difference for each in self.segments if each.difference), ""):
-            what, then = f"No step could be judged. {difference}", "Replay the run on the same kind of processor."
+            what, advice = f"No step could be judged. {difference}", "Replay the run on the same kind of processor."
         else:
-            what, then = "Time limit reached before any step was replayed.", "Raise --minutes."
-        raise problem_error(self.run.folder, "TP760", what=what, next=then, exit_code=REFUSED)
+            what, advice = "Time limit reached before any step was replayed.", "Raise --minutes."
+        raise problem_error(self.run.folder, "TP760", what=what, next=advice, exit_code=REFUSED)
 
     def document(self) -> dict[str, Any]:
         """Return the group `covered` of a receipt."""
@@ -385,8 +386,8 @@ def draw_parts(run: RecordedRun, states: RecordedStates, request: ReplayRequest)
         states.require_sent_states()
         if missing := ",".join(str(part.first_step) for part in draw.selected if part.first_step not in starts):
             what = f"Seed {draw.seed} requires states that are missing: steps {missing.replace(',', ', ')}."
-            then = f"Ask the author to run `trainproof replay RUN --pack-states {missing}`."
-            raise problem_error(run.folder, "TP760", what=what, next=then, exit_code=REFUSED)
+            advice = f"Ask the author to run `trainproof replay RUN --pack-states {missing}`."
+            raise problem_error(run.folder, "TP760", what=what, next=advice, exit_code=REFUSED)
     return draw
 
 

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from evidence.report import JudgedRecord
     from evidence.run import Figures, Run
 
-MOST_FACTS = 60
+MAX_FACTS = 60
 """Facts of another tool's run that are shown; JSON has all."""
 
-MOST_FLIPS = 10
+MAX_FLIPS = 10
 """Items of each kind that are shown; JSON has all."""
 
 VALUE_WIDTH = 40
@@ -283,10 +283,10 @@ def _tool_facts(view: ImportedRun) -> list[str]:
     ]
     if not facts:
         return series
-    shown = facts[:MOST_FACTS]
+    shown = facts[:MAX_FACTS]
     width = max(len(fact.name) for fact in shown)
     lines = [f"  {fact.name.ljust(width)}  {format_value(fact.value)}  ({fact.how}: {fact.source})" for fact in shown]
-    more = [f"  {len(facts) - MOST_FACTS} more"] if len(facts) > MOST_FACTS else []
+    more = [f"  {len(facts) - MAX_FACTS} more"] if len(facts) > MAX_FACTS else []
     return ["facts in its files:", *lines, *more, *series]
 
 
@@ -527,11 +527,11 @@ def _score_lines(pair: Pair, score: ScoreDifference) -> Iterator[str]:
         yield f"Output tokens per item: {tokens.mean:+.1f} ({interval})."
     for kind in ("broken", "fixed"):
         flips = [flip for flip in score.flips if flip.kind == kind]
-        for flip in flips[:MOST_FLIPS]:
+        for flip in flips[:MAX_FLIPS]:
             answers = f"{flip.first_answer!r} → {flip.second_answer!r}"
             yield f"{kind} {flip.id}: {_shorten(flip.prompt)} expected {flip.expected!r}, {answers}"
-        if len(flips) > MOST_FLIPS:
-            yield f"and {len(flips) - MOST_FLIPS:,} more {kind}; `--json` lists them."
+        if len(flips) > MAX_FLIPS:
+            yield f"and {len(flips) - MAX_FLIPS:,} more {kind}; `--json` lists them."
 
 
 def _smoke_text(check: SmokeCheck) -> str:

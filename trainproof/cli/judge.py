@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Tell = Callable[[dict[str, Any]], None]
 
-MOST_EXAMPLES = 5
+MAX_EXAMPLES = 5
 """Failures and differences that are shown; the receipt has more."""
 
 
@@ -209,7 +209,7 @@ def pack_run_states(run: Path, steps: str, output: Path) -> int:
             sha256 = write_states(run, sorted(numbers), scratch, watch.say)
             pack_states(scratch, sha256, output)
     except OSError as error:
-        raise output_error(error, output, subject="The zip of states") from error
+        raise output_error(error, output, subject="The zip file of states") from error
     return len(numbers)
 
 
@@ -282,10 +282,10 @@ def _challenge_lines(receipt: dict[str, Any]) -> Iterator[str]:
     counts += f"{items['different']} different"
     scored = quantity(receipt["marks"]["score"]["trained_of"], "recorded answer")
     yield f"  {scored} scored with the weights; {items['drawn']:,} regenerated: {counts}."
-    for each in items.get("differences", [])[:MOST_EXAMPLES]:
+    for each in items.get("differences", [])[:MAX_EXAMPLES]:
         yield f"    {each['id']}: {each['why']}"
     yield from (f"  {line}" for line in explain_receipt(receipt))
-    if failures := score["failures"][:MOST_EXAMPLES]:
+    if failures := score["failures"][:MAX_EXAMPLES]:
         yield f"  Failures, {len(failures)} of {found['n'] - round(found['value'] * found['n'])}:"
     for row in failures:
         answer = visible(row["output_text"][-80:]).replace("\n", " ")

@@ -127,7 +127,7 @@ def test_every_family_learns_the_same(family: str, kind: str):
 def test_stacked_layers_with_several_windows_are_read_in_blocks():
     varied = {"model_type": "gemma2", "num_hidden_layers": 2, "sliding_window": 3, "rope_theta": 500.0}
     spec = spec_from_config(GEMMA | varied)
-    decoder, params = random_model(spec, runs=equal_layers(spec))
+    decoder, params = random_model(spec, layer_groups=equal_layers(spec))
     loss, _ = losses(decoder, params, None)
     again, _ = losses(decoder, params, AttentionKernel(kind="blockwise"))
     assert float(again) == pytest.approx(float(loss), rel=1e-5)

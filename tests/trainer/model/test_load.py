@@ -114,7 +114,7 @@ def test_everything_wrong_is_said_at_once(changed):
     assert [problem.what.removeprefix(f"{folder}: ") for problem in problems] == [
         "missing tensors: h.0.mlp.c_fc.bias, ln_f.bias.",
         "unexpected tensors: score.weight.",
-        "tensors of another shape than config.json states: wpe.weight [40, 32] instead of [48, 32].",
+        "tensors whose shape differs from config.json: wpe.weight [40, 32] instead of [48, 32].",
         "tensors of unsupported types (supported: F64, F32, F16, BF16): h.1.ln_1.weight I8.",
         "tied head that differs from the token table: lm_head.weight.",
     ]
@@ -230,7 +230,7 @@ def put(name, value):
 )
 def test_a_damaged_four_bit_weight_is_refused(change, why, changed):
     name = WEIGHT.removeprefix("model.")
-    what = f"{name} was quantised by bitsandbytes and cannot be read: {why}."
+    what = f"{name} was quantized by bitsandbytes and cannot be read: {why}."
     assert unusable(changed("llama-nf4", change)) == ("TP043", what)
 
 

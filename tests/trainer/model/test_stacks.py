@@ -50,7 +50,7 @@ def test_adapters_on_some_layers_drop_the_same_inputs_and_texts_of_packed_rows_s
     assert runs == (range(8), range(8, 12))
     chosen = FLOAT32 | {"remat": "layer", "adapters": adapters}
     alone = random_model(spec, **chosen)
-    structure, like = flatten(abstract(spec, **chosen, runs=runs))
+    structure, like = flatten(abstract(spec, **chosen, layer_groups=runs))
     together = structure, stack(alone[1], like)
     more = {"key": jax.random.key(7), "segments": jnp.asarray([[0] * 5 + [1] * 7, [0] * 12], jnp.int32)}
     first = losses(*alone, **more)
@@ -74,7 +74,7 @@ def test_every_layer_of_a_stack_is_drawn_and_quantised_as_by_itself():
 
     @jax.jit
     def drawn():
-        made = [flatten(build(spec, key=jax.random.key(3), **chosen, runs=each)) for each in ((), runs)]
+        made = [flatten(build(spec, key=jax.random.key(3), **chosen, layer_groups=each)) for each in ((), runs)]
         structures.extend(graphdef for graphdef, _ in made)
         return [params for _, params in made]
 
@@ -92,7 +92,7 @@ def test_stacks_give_the_logits_loss_and_gradient_of_transformers(name):
     source, _, params = load_folder(CASES / name)
     runs = equal_layers(source.spec)
     assert len(runs) == 1
-    graphdef, like = flatten(abstract(source.spec, **FLOAT32 | {"remat": "layer"}, runs=runs))
+    graphdef, like = flatten(abstract(source.spec, **FLOAT32 | {"remat": "layer"}, layer_groups=runs))
     assert_equals_transformers(name, graphdef, stack(params, like))
 
 

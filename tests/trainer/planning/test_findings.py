@@ -137,8 +137,8 @@ def test_too_few_tokens_for_the_device(quiet: PlannedRun):
     run = replace(run, target=load_target("tpu-v5e-1"), step=replace(run.step, flops=15e9 * 64, moved_bytes=15e9))
     (problem,) = findings(run)
     assert problem.what == (
-        "A step of 64 tokens over 2 devices gives tpu-v5e-1 64 operations per byte; it can do 241, so at most 27% of "
-        "its speed is used. About 256 tokens would be enough."
+        "A microbatch of 64 tokens over 2 devices gives tpu-v5e-1 64 operations per byte of memory traffic. It needs "
+        "241 to reach full speed, so at most 27% is used. About 256 tokens would be enough."
     )
     assert findings(replace(run, step=replace(run.step, flops=15e9 * 256))) == ()
 

@@ -87,9 +87,9 @@ def missed(lengths: Sequence[int], false: Sequence[int], left: tuple[int, ...], 
 def test_a_draw_among_available_states_detects_nothing():
     draw = draw_segments(equal_parts(20), [0, 40, 80, 190], count=3, seed=7)
     assert (drawn_starts(draw), draw.is_complete, draw.detection_probability(0.5)) == ((40, 80), False, 0.0)
-    assert draw.description.startswith("Seed 7 draws 2 of 2 parts: a state is available for 2 of 18 parts ")
+    assert draw.description.startswith("Seed 7 draws 2 of 2 parts. Only 2 of the 18 parts ")
     nothing = draw_segments(equal_parts(20), [0], count=3, seed=7)
-    assert nothing.description.startswith("Seed 7 draws nothing: a state is available for 0 of 18 parts ")
+    assert nothing.description.startswith("Seed 7 draws nothing. Only 0 of the 18 parts ")
 
 
 def test_the_detection_probability_is_never_rounded_up():
