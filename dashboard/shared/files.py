@@ -68,11 +68,7 @@ class Series:
 
 
 class Tail:
-    """Reads a growing metrics file; safe for several pages at a time.
-
-    Args:
-        path: The file.
-    """
+    """Reads a growing metrics file; safe for several pages at a time."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -60,11 +60,7 @@ class SharedIndex:
         return self._runs if self.is_whole else self.index.partial()
 
     def request(self, *, force: bool = False) -> int:
-        """Request a refresh that begins after this call, and return its number.
-
-        Args:
-            force: Whether to read even runs that were read so recently that the index would rest.
-        """
+        """Request a refresh that begins after this call and return its number; `force` reads recent runs too."""
         with self._changed:
             self._requested += 1
             self._is_forced |= force

@@ -195,9 +195,9 @@ def _missing(name: str, record: JudgedRecord) -> str | None:
     if record.sources is not None:
         return f"{name} is imported from another tool and has not been scored."
     if facts.manifest is None:
-        return f"{name} has no valid {layout.MANIFEST}; run `trainproof check` for details."
+        return f"{name} lacks a valid {layout.MANIFEST}; run `trainproof check` for details."
     if layout.PREDICTIONS not in facts.files:
-        return f"{name} was not evaluated: it has no {layout.PREDICTIONS}."
+        return f"{name} was not evaluated: it lacks {layout.PREDICTIONS}."
     if facts.predictions is None:
         return f"{layout.PREDICTIONS} of {name} has errors; run `trainproof check` for details."
     if not facts.predictions:
@@ -205,7 +205,7 @@ def _missing(name: str, record: JudgedRecord) -> str | None:
     if facts.eval_summary is None and layout.EVAL_SUMMARY in facts.files:
         return f"The evaluation of {name} is invalid or contradictory; run `trainproof check` for details."
     if facts.eval_summary is None:
-        return f"{name} has no valid {layout.EVAL_SUMMARY}."
+        return f"{name} lacks a valid {layout.EVAL_SUMMARY}."
     counts = Counter(row["id"] for row in facts.predictions)
     if repeated := [item for item, times in counts.items() if times > 1]:
         return f"{name} answers {quantity(len(repeated), 'item')} more than once ({_first_ids(repeated)})."

@@ -215,7 +215,7 @@ def _proved(smoke: Run, grade: Grade) -> Iterator[str]:
 
 def _not_proved(smoke: Run, full: Run, answers: Sequence[SmokeAnswer], grade: Grade) -> Iterator[str]:
     if not answers:
-        yield "Anything: one of the two runs has no valid manifest."
+        yield "Anything: one of the two runs lacks a valid manifest."
         return
     if grade.name == "contradictory":
         yield "Anything about the full run: it contradicts itself; run `trainproof check` for details."

@@ -122,15 +122,15 @@ def sign(
         Path | None, typer.Option(help="Create a private key here, and its public key next to it.")
     ] = None,
     timestamp: Annotated[
-        str | None, typer.Option(metavar="URL", help="Request a time stamp (RFC 3161) from this authority.")
+        str | None, typer.Option(metavar="URL", help="Request a timestamp (RFC 3161) from this authority.")
     ] = None,
     certificate: Annotated[
         Path | None, typer.Option(help="Root certificate of the authority (PEM), to check its stamp.")
     ] = None,
 ) -> None:
-    """Sign a bundle or receipt, or request a time stamp.
+    """Sign a bundle or receipt, or request a timestamp.
 
-    A signature uses an SSH key; a time stamp shows that the file exists now. Exit code 1: either is not valid.
+    A signature uses an SSH key; a timestamp shows that the file exists now. Exit code 1: either is not valid.
     """
     if key or new_key or not timestamp:
         sys.stdout.write(sign_file(file, key, new_key))
@@ -169,7 +169,7 @@ def sign_file(file: Path | None, key: Path | None, new_key: Path | None) -> str:
 
 
 def stamp(path: Path, authority: str, certificate: Path | None) -> str:
-    """Request and store a time stamp for a zip or a run's manifest, and describe it.
+    """Request and store a timestamp for a zip or a run's manifest, and describe it.
 
     Raises:
         ProblemError: The stamp is not valid for the certificate (exit code 1), something cannot be used (exit code 2),
@@ -212,7 +212,7 @@ def _stamp_run(folder: Path, authority: str) -> tuple[Path, Timestamp]:
 
     manifest = read_existing_run(folder).manifest
     if manifest is None or not manifest["artifacts"]:
-        what = "The run lacks a valid manifest with its files, so a time stamp would prove nothing."
+        what = "The run lacks a valid manifest with its files, so a timestamp would prove nothing."
         raise problem_error(folder, "TP861", what=what, exit_code=1, next="Wait until the run has ended.")
     message = (folder / layout.MANIFEST).read_bytes()
     failure = stamp_run(folder, "manifest", message, authority, datetime.now(UTC))

@@ -201,11 +201,7 @@ def draw(lines: Sequence[RunLine], options: CurveOptions, colours: Palette, run_
 def stack_panels(colours: Palette, titles: Sequence[str], heights: Sequence[int], *, legend_rows: int) -> go.Figure:
     """Return a figure of panels above each other that share the x axis and have the axes `y`, `y2`, … .
 
-    Args:
-        colours: Colours of the theme.
-        titles: Titles of the panels, from top to bottom.
-        heights: Heights of the panels in pixels.
-        legend_rows: Rows of the legend above the panels; a longer legend scrolls.
+    Heights are in pixels, from top to bottom. A legend with more rows than `legend_rows` scrolls.
     """
     plot_pixels = max(1, sum(heights) + _GAP_PIXELS * (len(heights) - 1))
     legend_pixels = _LEGEND_ROW_PIXELS * legend_rows

@@ -35,13 +35,7 @@ _USES: Mapping[str, str] = {
 
 
 def memory(parts: Sequence[MemoryPart], colours: Palette, *, observed: float | None = None) -> go.Figure:
-    """Draw one stacked bar per program.
-
-    Args:
-        parts: At least one.
-        colours: The theme.
-        observed: Peak memory of the run in bytes, or None if it was not measured.
-    """
+    """Draw one stacked bar per program (at least one), and the observed peak memory in bytes if it was measured."""
     divisor, unit = choose_unit("bytes", max(part.peak for part in parts))
     bars = pd.DataFrame(
         {

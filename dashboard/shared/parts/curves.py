@@ -87,13 +87,7 @@ def _controls() -> CurveOptions:
 
 
 def draw_curves(lines: Sequence[RunLine], *, key: str, name: str) -> None:
-    """Draw the controls and the curves of these runs.
-
-    Args:
-        lines: The runs.
-        key: Key of the chart.
-        name: Name of the exported files.
-    """
+    """Draw the controls and the curves of these runs; `name` is that of the exported files."""
     names = ", ".join(line.name for line in lines)
     zooms: dict[tuple[str, str], tuple[float, float]] = st.session_state.setdefault("zooms of curves", {})
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):

@@ -200,11 +200,8 @@ _MAX_CHANGES = 3
 def describe_changes(summaries: Sequence[RunSummary]) -> list[str]:
     """Describe for each run which settings differ from the run it continues, else from the previous run, else defaults.
 
-    The previous run is the next older one of the same model and mode. Missing settings have their default. The text is
-    empty if a run states no settings.
-
-    Args:
-        summaries: Newest first.
+    The summaries are in order, newest first; the previous run is the next older one of the same model and mode. Missing
+    settings have their default. The text is empty if a run states no settings.
     """
     defaults = {setting.dotted: setting.default for setting in form.fields()}
     by_id = {run.run_id: run for run in summaries}

@@ -204,11 +204,11 @@ def test_other_generation_settings(tmp_path: Path):
 def test_without_evaluation(tmp_path: Path):
     a, b = runs_of(tmp_path, {}, {"items": 0})
     (pair,) = compared(a, b).pairs
-    assert pair.refused == ("b was not evaluated: it has no predictions.jsonl.",)
+    assert pair.refused == ("b was not evaluated: it lacks predictions.jsonl.",)
     (c,) = runs_of(tmp_path / "more", {})
     (c / "eval_summary.json").unlink()
     (pair,) = compared(b, c).pairs
-    assert pair.refused[1:] == ("a has no valid eval_summary.json.",)
+    assert pair.refused[1:] == ("a lacks a valid eval_summary.json.",)
 
 
 def test_a_forged_figure_is_not_shown_and_a_forged_score_not_compared(tmp_path: Path):
@@ -379,4 +379,4 @@ def test_scores_under_a_manifest_that_is_cut_off_are_not_compared(tmp_path: Path
     (other / MANIFEST).write_text(text[: len(text) // 2], "utf-8")
     found = verdict(one, other)
     assert found.word == "not compared"
-    assert found.pair.refused == ("b has no valid run_manifest.json; run `trainproof check` for details.",)
+    assert found.pair.refused == ("b lacks a valid run_manifest.json; run `trainproof check` for details.",)

@@ -185,7 +185,7 @@ def test_a_run_with_a_truncated_manifest_is_named_and_its_score_not_compared(ope
     app = opened(state.COMPARE, runs=["whole", "cut"])
     text = said(app)
     assert "run_manifest.json: This is not JSON: it ends in the middle" in text
-    assert "cut has no valid run_manifest.json" in text
+    assert "cut lacks a valid run_manifest.json" in text
     assert [chart.key for chart in app.get("plotly_chart")] == ["compare_curves"]
     assert "Items that flipped" not in [header.value for header in app.header]
 
