@@ -174,7 +174,9 @@ def build_loss_fn(task: Task) -> LossFn:
 
     def loss_fn(trained: Params, frozen: Params, batch: Microbatch, key: Key[Array, ""]) -> LossSums:
         decoder = set_attention(bind(task.graphdef, combine(trained, drop_reference_params(frozen))), task.kernel)
-        reference = reference_model(trained, frozen) if objective.needs_reference else None
-        return objective.loss_fn(decoder, batch, key if has_dropout else None, reference)
+        dropout_key = key if has_dropout else None
+        if not objective.needs_reference:
+            return objective.loss_fn(decoder, batch, dropout_key)
+        return objective.loss_fn(decoder, batch, dropout_key, reference_model(trained, frozen))
 
     return loss_fn

@@ -111,7 +111,9 @@ def stack_tree(tree: Any, like: Any) -> Any:
     )
 
 
-_donated = jax.jit(lambda value: value, donate_argnums=0)
+@partial(jax.jit, donate_argnums=0)
+def _take_ownership(value: Array) -> Array:
+    return value
 
 
 def device_copy(value: Array) -> Array:
@@ -119,7 +121,7 @@ def device_copy(value: Array) -> Array:
 
     A CPU array may share host memory; it could not be donated and would exist twice when the train state is made.
     """
-    return _donated(value) if any(device.platform == "cpu" for device in value.devices()) else value
+    return _take_ownership(value) if any(device.platform == "cpu" for device in value.devices()) else value
 
 
 def layer_call(remat: Remat, *, prevent_cse: bool = True) -> Any:

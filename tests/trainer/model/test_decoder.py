@@ -218,7 +218,7 @@ def test_the_gradient_is_that_of_the_whole(spec, remat):
 @pytest.mark.slow
 def test_stacked_layers_take_chunks_too():
     graphdef, params = random_model(TINY, remat="layer")
-    chosen = FLOAT32 | {"remat": "layer", "runs": equal_layers(TINY), "mlp_chunk_tokens": 10}
+    chosen = FLOAT32 | {"remat": "layer", "layer_groups": equal_layers(TINY), "mlp_chunk_tokens": 10}
     stacked, like = flatten(abstract(TINY, **chosen))
     assert_alike((graphdef, params), (stacked, stack(params, like)))
 
