@@ -363,11 +363,12 @@ def _build(
     if function is None:
         report("TP901", f"Unknown reward {name}.", "/name", f"{join_words(REWARDS)}, or module:function")
         return _NO_REWARD
-    try:
-        reward = _bind(function, options, scoring)
-    except OptionError as error:
+    errors: list[OptionError] = []
+    reward = _bind(function, options, scoring, errors)
+    for error in errors:
         subject = f"{error.key} of the reward {name}" if error.key else f"The reward {name}"
         report("TP903", f"{subject} {error}.", f"/options/{error.key}" if error.key else "/options")
+    if errors:
         return _NO_REWARD
     if execute and function is user_function:
         try:
@@ -381,27 +382,32 @@ def _build(
     return reward
 
 
-def _bind(function: Callable[..., Reward], options: Mapping[str, Any], scoring: Scoring) -> Reward:
-    """Call a reward function with options from a configuration, checked against its signature."""
+def _bind(
+    function: Callable[..., Reward], options: Mapping[str, Any], scoring: Scoring, errors: list[OptionError]
+) -> Reward:
+    """Call a reward function with options from a configuration, checked against its signature; add what is wrong."""
     known = {
         key: each for key, each in inspect.signature(function).parameters.items() if each.kind is each.KEYWORD_ONLY
     }
     if unknown := [key for key in options if key not in known]:
         takes = f"takes {join_words(list(known), 'and')}" if known else "takes no options"
         reason = f"does not know {join_words(map(format_value, unknown), 'and')}; it {takes}"
-        raise OptionError(reason)
+        errors.append(OptionError(reason))
     arguments: dict[str, Any] = {}
     for key, parameter in known.items():
         kind, value = parameter.annotation.removesuffix(" | None"), options.get(key)
         if value is None and parameter.default is parameter.empty:
-            reason = f"needs the option {key}"
-            raise OptionError(reason)
+            errors.append(OptionError(f"needs the option {key}"))
         if value is not None and (converted := _convert_option(kind, value)) is None:
             reason = f"is {format_value(value)}, but must be {_OPTION_TYPES[kind]}"
-            raise OptionError(reason, key)
-        if value is not None:
+            errors.append(OptionError(reason, key))
+        elif value is not None:
             arguments[key] = converted
-    return function(scoring, **arguments)
+    try:
+        return _NO_REWARD if errors else function(scoring, **arguments)
+    except OptionError as error:
+        errors.append(error)
+        return _NO_REWARD
 
 
 _OPTION_TYPES = {

@@ -405,6 +405,15 @@ def test_format_needs_a_form_where_the_evaluation_reads_no_tags():
     assert "needs regex or tags, because answers are read as last_number" in what
 
 
+def test_every_wrong_option_of_a_reward_is_named():
+    found = refusals([{"name": "length", "options": {"most": True, "margin": "a", "other": 1}}])
+    assert [place for _, place, _ in found] == [
+        "/objective/rewards/0/options",
+        "/objective/rewards/0/options/most",
+        "/objective/rewards/0/options/margin",
+    ]
+
+
 def test_a_checker_reads_the_settings_of_any_reward_and_imports_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "reward_with_an_effect.py").write_text("open('executed', 'w').close()\ndef score(attempt): return 1\n")
