@@ -366,7 +366,7 @@ class _Converter:
             return
         known = tables["values"][values[0]]
         if (text := known.get(_plain(origin.value))) is None:
-            what = f"{origin.name} is {format_value(origin.value)}, which trainproof does not have."
+            what = f"{origin.name} is {format_value(origin.value)}, which is not supported."
             self.decide(key, what, [text.split()[0] for text in known.values()], origin)
             return
         value, *further = text.split()
@@ -460,7 +460,7 @@ class _Converter:
             self.set("method.alpha", 2 * self.number("method.rank"), "twice the rank: default of LLaMA-Factory")
         if (kind := self.take("quant_type", "method.base")) is not None:
             if _plain(kind.value) != "nf4":
-                what = f"{kind.name} is {format_value(kind.value)}, which trainproof does not have."
+                what = f"{kind.name} is {format_value(kind.value)}, which is not supported."
                 self.decide("method.base", what, ["nf4", "int8", "plain"], kind)
             self.drop(kind, "the only type of 4 bits")
         if any(is_true(each.value) for each in self.found.get("lora_target_linear", [])):

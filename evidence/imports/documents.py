@@ -81,6 +81,11 @@ def read_csv_file(text: Text, file: str, where: str) -> FileReading:
     return reading
 
 
+def _same_line(place: Citation) -> Lines:
+    """Return the function for values that are all in the line of a row."""
+    return lambda _pointer: place.line
+
+
 def read_rows(values: Sequence[tuple[int, Any]], file: str, *, tool: str = "JSON lines") -> FileReading:
     """Read numbered rows."""
     if is_example_file(file):
@@ -94,7 +99,7 @@ def read_rows(values: Sequence[tuple[int, Any]], file: str, *, tool: str = "JSON
         if not isinstance(value, dict):
             continue
         if any(isinstance(part, dict) and is_trainer_summary(part) for part in (value, *value.values())):
-            _Document(file=file, lines=lambda _, line=place.line: line, reading=reading).walk(value)  # type: ignore[misc]
+            _Document(file=file, lines=_same_line(place), reading=reading).walk(value)
             continue
         numbers = keys.row_values(value)
         if "current_steps" in value and isinstance(total := value.get("total_steps"), int) and total > 1:

@@ -205,7 +205,7 @@ class DecoderConfig:
 
 @functools.lru_cache(maxsize=64)
 def decoder_shapes(config: DecoderConfig) -> DecoderShapes:
-    """Return structure and shapes; cached, because a plan needs the same models for each change it tries."""
+    """Return the graph definition and the shapes of the parameters; cached for repeated planning."""
     return DecoderShapes(*flatten(config.abstract()))
 
 

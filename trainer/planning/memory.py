@@ -252,7 +252,7 @@ class Estimator:
         )
 
     def _compile(self, name: str, task: Task, eval_shape: EvalShape | None, parts: Parts) -> ProgramMemory:
-        """Compile a program; where a run has several for it, the largest counts."""
+        """Compile a program, or the largest one if a run has several under this name."""
         self.say(f"compiling {name}")
         shape = eval_shape if name == "decode" else None
         names = self._names_in_run(name, task)

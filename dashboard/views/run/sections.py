@@ -215,7 +215,7 @@ def draw_log(folder: Path, *, following: bool) -> None:
     table = table[table["Level"].where(table["Level"].isin(_LEVELS), _OTHER).isin(levels)]
     note = f"{count(len(table))} of {quantity(len(rows), 'record')}{', newest first' if following else ''}."
     if log.is_cut:
-        note += " The log is long: only its end was read. Download it in the tab Files."
+        note += " Only the end of this long log is shown. Download all of it from the Files tab."
     if log.unread:
         note += f" {quantity(log.unread, 'line')} could not be read."
     markup.note(note)
