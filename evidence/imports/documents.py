@@ -99,7 +99,10 @@ def read_rows(values: Sequence[tuple[int, Any]], file: str, *, tool: str = "JSON
         if not isinstance(value, dict):
             continue
         if any(isinstance(part, dict) and is_trainer_summary(part) for part in (value, *value.values())):
-            _Document(file=file, lines=_same_line(place), reading=reading).walk(value)
+            summary = FileReading()
+            _Document(file=file, lines=_same_line(place), reading=summary).walk(value)
+            reading.facts += summary.facts
+            reading.scores += summary.scores
             continue
         numbers = keys.row_values(value)
         if "current_steps" in value and isinstance(total := value.get("total_steps"), int) and total > 1:

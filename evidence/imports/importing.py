@@ -240,9 +240,12 @@ def _check_contents(run: Run, document: dict[str, Any], view: ImportedRun, chang
 
 def _without_files(items: list[Any], names: set[str]) -> list[tuple[str, Any]]:
     """Return (file, statement) pairs of a part of import.json, without those of some files."""
-    return [
-        (file, item["name"] if "files" in item else item)
-        for item in items
-        for file in ([item] if isinstance(item, str) else item.get("files") or [item["source"]["file"]])
-        if file not in names
-    ]
+    pairs: list[tuple[str, Any]] = []
+    for item in items:
+        if isinstance(item, str):
+            pairs.append((item, item))
+        elif "files" in item:
+            pairs += [(file, item["name"]) for file in item["files"] or [""]]
+        else:
+            pairs.append((item["source"]["file"], item))
+    return [(file, statement) for file, statement in pairs if file not in names]

@@ -337,14 +337,15 @@ class RunIndex:
 
         self._partial = [run.entry for run in known.values()]
         before, is_published = len(known), not self._known
-        waiting = sorted(changed, key=order)
+        waiting = sorted(changed, key=lambda name: (name not in self.asked, *order(name)))
         while waiting:
             # One at a time, so that one which a user asks for meanwhile is next; hundreds in workers instead.
             some = waiting if len(waiting) >= 2 * WORTH_A_PROCESS else [min(waiting, key=lambda n: n not in self.asked)]
             if order(some[0])[0] and len(known) > before and not is_published:
                 self._publish(states, known)
                 is_published = True
-            waiting = [name for name in waiting if name not in some]
+            taken = set(some)
+            waiting = [name for name in waiting if name not in taken]
             began = time.monotonic()
             for entry in iter_entries([self.root / name for name in some]):
                 ended = time.monotonic()

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from evidence import layout
-from evidence.hashes import sha256_file, sha256_manifest
+from evidence.hashes import CHUNK_BYTES, sha256_file, sha256_manifest
 from evidence.imports.keys import iter_texts
 from evidence.layout import BASELINE_PREDICTIONS, CHAIN, EVAL_SUMMARY, LOG, MANIFEST, METRICS, PREDICTIONS
 from evidence.rewards import logged_rollout_steps
@@ -88,11 +88,18 @@ def _line_end_conversion(path: Path, sha256: str) -> str | None:
     """Return the line ends to convert to get the stated hash, `CRLF` or `LF`, or None if neither gives it."""
     as_lf, as_crlf = hashlib.sha256(), hashlib.sha256()
     with path.open("rb") as file:
-        for line in file:
-            text = line.replace(b"\r\n", b"\n")
-            as_lf.update(text)
-            as_crlf.update(text.replace(b"\n", b"\r\n"))
-    return {as_lf.hexdigest(): "CRLF", as_crlf.hexdigest(): "LF"}.get(sha256)
+        held = b""
+        while block := file.read(CHUNK_BYTES):
+            text = held + block
+            held = b"\r" if text.endswith(b"\r") else b""  # Its newline may begin the next block.
+            lf = text.removesuffix(held).replace(b"\r\n", b"\n")
+            as_lf.update(lf)
+            as_crlf.update(lf.replace(b"\n", b"\r\n"))
+    for name, converted in (("CRLF", as_lf), ("LF", as_crlf)):
+        converted.update(held)
+        if converted.hexdigest() == sha256:
+            return name
+    return None
 
 
 @rule("TP211", "manifest", "eval_summary")
