@@ -413,7 +413,7 @@ class _Converter:
         elif isinstance(model, str) and (missing := missing_model(model)) is not None:
             self.problems.append(replace(missing, next=f"{missing.next} Pass `--set model.name=MODEL`."))
         self.copy("seed")
-        self.take("data_seed", drop="seed also decides the order of rows")
+        self.take("data_seed", drop="the order of rows follows from seed alone")
 
     def convert_objective(self, objective: str) -> None:
         if objective != "supervised":

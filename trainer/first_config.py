@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,8 +21,8 @@ from evidence.rules.plausibility import describe_overlap
 from evidence.scores.overlap import RowTexts, find_overlap, row_texts, split_words
 from evidence.scores.reading import ANSWER_OPEN, extract_answer, last_boxed
 from evidence.targets import THIS_MACHINE, Target, load_target
-from evidence.writing import output_error, write_text
-from schemas.catalog import DATASETS, EVAL_SETS, MODELS
+from evidence.writing import output_error
+from schemas.catalog import DATASETS, EVAL_SETS, GYM, MODELS
 from schemas.formats import join_words, quantity, short_count, size
 from schemas.problems import Problem, ProblemError, collect_problems, problem_of, truncate_problems
 from trainer.config.load import TEXTS, USAGE, Setting, comment_lines, settings_text
@@ -150,6 +151,11 @@ def read_shape(name: str, problems: list[Problem]) -> RowsShape | None:
     if (missing := missing_dataset(name)) is not None:
         problems.append(replace(missing, next=missing.next.replace("--dataset", "the second argument as")))
         return None
+    if name.startswith(GYM):
+        what = f"{name} is not a file: reasoning-gym generates tasks for rewards."
+        fix = "Write the configuration by hand: objective.kind grpo with the reward reasoning_gym."
+        problems.append(problem_of("TP010", file=name, what=what, why=None, next=fix))
+        return None
     path = FOLDER / f"{name}.jsonl" if name in DATASETS else Path(name)
     with collect_problems(problems):
         table = open_table(path)
@@ -172,16 +178,16 @@ def read_shape(name: str, problems: list[Problem]) -> RowsShape | None:
 def split_rows(rows: RowsShape) -> EvalChoice:
     """Select a tenth of the questions for evaluation by their SHA-256, independent of the file's order."""
     found: dict[str, tuple[int, tuple[str, str]]] = {}
-    pairs = [find_answer(row) for row in rows.table] if rows.kind == "rows" else []
-    for number, pair in enumerate(pairs):
-        if pair is not None:
+    answered, total = 0, len(rows.table)
+    for number, row in enumerate(rows.table) if rows.kind == "rows" else ():
+        if (pair := find_answer(row)) is not None:
+            answered += 1
             found.setdefault(question_key(pair[0]), (rows.table.lines[number], pair))
-    answered = len(pairs) - pairs.count(None)
     if rows.kind != "rows":
         because = f"rows with {' and '.join(rows.columns)} cannot be scored"
-    elif 2 * answered < len(pairs):
+    elif 2 * answered < total:
         count = answered or "none"
-        because = f"{count} of the {len(pairs):,} rows have an answer to compare with (tags, ####, or a short line)"
+        because = f"{count} of the {total:,} rows have an answer to compare with (tags, ####, or a short line)"
     elif len(found) < MIN_QUESTIONS:
         because = f"the rows ask {len(found):,} different questions, too few for a split (at least {MIN_QUESTIONS})"
     else:
@@ -271,7 +277,7 @@ def read_inputs(order: Order, problems: list[Problem]) -> ModelAndData | None:
         rows=rows,
         data=data,
         evaluated=evaluated,
-        longest_answer=0 if rows.kind == "pairs" else max(len(each.learned) for each in data.encoded.encoded),
+        longest_answer=max((each.learned_count for each in data.encoded.encoded if rows.kind != "pairs"), default=0),
         warnings=(*data.warnings, *_overlap(evaluated, data, order.eval_set or order.data, problems)),
     )
 
@@ -603,10 +609,14 @@ def find_output_problems(outputs: Sequence[Path], given: Sequence[Path], *, forc
 def write_files(files: Mapping[Path, Iterable[str]]) -> None:
     """Write files atomically, or raise a ProblemError with exit code 2."""
     for path, lines in files.items():
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_text(path, "".join(lines))
+            with temporary.open("w", encoding="utf-8", newline="\n") as file:
+                file.writelines(lines)
+            temporary.replace(path)
         except OSError as error:
+            temporary.unlink(missing_ok=True)
             raise output_error(error, path, subject=f"The file {path.name}") from error
 
 

@@ -51,16 +51,25 @@ def pack_rows(lengths: Sequence[int] | Int[np.ndarray, " rows"], capacity: int, 
 def _best_fit_decreasing(lengths: Sequence[int] | Int[np.ndarray, " rows"], capacity: int) -> list[list[int]]:
     """Pack rows; among equally full sequences the one filled last is used."""
     found: list[list[int]] = []
-    with_room: list[tuple[int, int, int]] = []  # sorted: room, minus the time of filling, number of the sequence
-    for time, row in enumerate(np.argsort(-np.asarray(lengths), kind="stable").tolist()):
+    with_room: dict[int, list[int]] = {}
+    rooms: list[int] = []  # sorted keys of `with_room`: at most `capacity`, whatever the number of rows
+    for row in np.argsort(-np.asarray(lengths), kind="stable").tolist():
         length = int(lengths[row])
-        place = bisect_left(with_room, (length,))
-        room, _, number = with_room.pop(place) if place < len(with_room) else (capacity, 0, len(found))
-        if number == len(found):
+        place = bisect_left(rooms, length)
+        if place == len(rooms):
+            number, room = len(found), capacity
             found.append([])
+        else:
+            room = rooms[place]
+            number = with_room[room].pop()
+            if not with_room[room]:
+                del with_room[room], rooms[place]
         found[number].append(row)
-        if room > length:
-            insort(with_room, (room - length, -time, number))
+        if (left := room - length) > 0:
+            if left not in with_room:
+                with_room[left] = []
+                insort(rooms, left)
+            with_room[left].append(number)
     return found
 
 

@@ -56,6 +56,15 @@ class EncodedRow:
         """Tokens in the loss."""
         return [token for first, last in self.spans for token in self.token_ids[first:last].tolist()]
 
+    @property
+    def learned_count(self) -> int:
+        """Number of tokens in the loss."""
+        return sum(last - first for first, last in self.spans)
+
+    def ends_with(self, token: int) -> bool:
+        """Return whether the last token is this one, and in the loss."""
+        return bool(self.spans) and self.spans[-1][1] == len(self) and bool(self.token_ids[-1] == token)
+
 
 def collate(
     sequences: Sequence[Sequence[EncodedRow]], length: int
@@ -199,11 +208,11 @@ class _RowChecks:
         """Count the sequences of a row: parts of a text, or two answers."""
         totals = self.totals
         totals["tokens"] += sum(map(len, parts))
-        totals["learned"] += sum(len(part.learned) for part in parts)
+        totals["learned"] += sum(part.learned_count for part in parts)
         if last := parts if is_pair else parts[-1:]:
             truncated = any(part.truncated for part in last)
             totals["truncated" if truncated else "whole"] += 1
-            totals["ended"] += not truncated and all(part.learned[-1:] == [self.end_id] for part in last)
+            totals["ended"] += not truncated and all(part.ends_with(self.end_id) for part in last)
 
     def add(
         self, index: int, example: Example, parts: Sequence[EncodedRow], ids: Sequence[int], spans: Sequence[Span]
@@ -213,7 +222,7 @@ class _RowChecks:
             return
         if parts[-1].truncated:
             self.totals["longest_cut"] = max(self.totals["longest_cut"], len(ids))
-            self.totals["lost"] += sum(last - first for first, last in spans) - len(parts[-1].learned)
+            self.totals["lost"] += sum(last - first for first, last in spans) - parts[-1].learned_count
         if not example.completion:
             what = f"Row {index} is a task."
             self.tasks.append(problem_of("TP908", file=self.file, line=self.lines[index], what=what))

@@ -258,7 +258,7 @@ def load_trained_params(folder: Path, task: Task) -> Params | None:
         return None
     try:
         return _read_arrays(path, shapes)
-    except (SafetensorError, ValueError, KeyError, OverflowError) as error:
+    except (SafetensorError, ValueError, KeyError, OverflowError, AttributeError) as error:  # NumPy lacks float8 types
         what = f"{layout.TRAINED_PARAMS} cannot be read: {error}."
         raise ProblemError([problem_of("TP056", file=str(path), what=what)], exit_code=2) from error
 

@@ -215,8 +215,11 @@ def open_checkpoints(folder: Path) -> Iterator[ocp.CheckpointManager]:
 @contextmanager
 def quiet_writers() -> Iterator[None]:
     """Silence the tracebacks of Orbax's parallel writers; the first error is raised, others follow a moment later."""
-    disabled, hooks = logging.root.manager.disable, (sys.unraisablehook, sys.excepthook)
-    logging.disable(logging.CRITICAL)
+    loggers = [logging.getLogger(name) for name in ("absl", "asyncio")]
+    levels = [logger.level for logger in loggers]
+    hooks = sys.unraisablehook, sys.excepthook
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
     sys.unraisablehook, sys.excepthook = lambda _error: None, lambda *_error: None
     try:
         with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
@@ -229,7 +232,8 @@ def quiet_writers() -> Iterator[None]:
                 raise
     finally:
         sys.unraisablehook, sys.excepthook = hooks
-        logging.disable(disabled)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def _remove(folder: Path) -> None:

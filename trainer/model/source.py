@@ -171,10 +171,16 @@ def read_json(file: Path, code: str, *, fix: str | None = None) -> dict[str, Any
     """Read a JSON object, or refuse the file with a problem of this code."""
     refuse_other_content(file, code)
     try:
-        return dict(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, RecursionError) as error:
-        what = f"{file.name} cannot be read: {type(error).__name__}."
-        raise ProblemError([problem_of(code, file=str(file), what=what, why=None, next=fix)], exit_code=2) from error
+        document = json.loads(file.read_text(encoding="utf-8"))
+        reason = "it is not a JSON object"
+    except OSError as error:
+        document, reason = None, error.strerror or _describe(error)
+    except (ValueError, RecursionError) as error:
+        document, reason = None, _describe(error)
+    if isinstance(document, dict):
+        return document
+    what = f"{file.name} cannot be read: {reason}."
+    raise ProblemError([problem_of(code, file=str(file), what=what, why=None, next=fix)], exit_code=2)
 
 
 def read_source(

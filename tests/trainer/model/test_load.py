@@ -162,8 +162,8 @@ def test_a_missing_or_damaged_file_is_refused(changed, damage, what):
 @pytest.mark.parametrize(
     ("index", "what"),
     [
-        ("{", "cannot be read: JSONDecodeError."),
-        ("[]", "has no weight_map from tensors to files."),
+        ("x", "cannot be read: JSONDecodeError: Expecting value: line 1 column 1 (char 0)."),
+        ("[]", "cannot be read: it is not a JSON object."),
         ("{}", "has no weight_map from tensors to files."),
         ('{"weight_map": {"a": 1}}', "contains invalid file names: '1'."),
         (
