@@ -69,7 +69,12 @@ _REFUSED: Mapping[str, str] = {
 }
 """Columns and keys of a turn that would change what is learned but are not used, with advice."""
 
-_CONTEXT = ("system", "history", "tools", "chat_template_kwargs")
+_CONTEXT: Mapping[str, tuple[type[Any], str]] = {
+    "system": (str, "a text"),
+    "history": (list, "a list of turns, or of questions with their answers"),
+    "tools": (list, "a list of objects, or such a list as JSON"),
+    "chat_template_kwargs": (dict, "an object"),
+}
 """Columns that belong to a conversation."""
 _TURN_COLUMNS = ("messages", "conversations", "history", "prompt", *SIDES)
 _TURN_KEYS = frozenset({"role", "content", "from", "value"})
@@ -94,7 +99,7 @@ def convert_conversation(row: Row) -> Row:
     turns, context = normalize_turns(row["messages"] if "messages" in row else row["conversations"]), read_context(row)
     if not isinstance(turns, list):
         return {"messages": turns}
-    turns = [*context.pop("history", []), *turns]
+    turns = [*(context.pop("history", None) or []), *turns]
     system = context.pop("system", None)
     if system and not (turns and isinstance(turns[0], dict) and turns[0].get("role") == "system"):
         turns.insert(0, {"role": "system", "content": system})
@@ -111,19 +116,19 @@ def normalize_turns(turns: Any) -> Any:
 
 
 def read_context(row: Row) -> Row:
-    """Return the non-empty columns that belong to a conversation, which may be JSON texts; history as turns."""
+    """Return the non-empty columns that belong to a conversation, with None for values of the wrong type."""
     found: Row = {}
-    for name in _CONTEXT:
+    for name, (form, _) in _CONTEXT.items():
         value = row.get(name)
-        if name != "system" and isinstance(value, str):
+        if form is not str and isinstance(value, str):
             with suppress(ValueError):
                 value = json.loads(value)
-        if name == "history" and value:
-            pairs = value if isinstance(value, list) else [value]
-            turns = [to_messages(*one) if isinstance(one, list) and len(one) == 2 else [one] for one in pairs]
-            value = normalize_turns([*chain.from_iterable(turns)])
+        if name == "history" and isinstance(value, list):
+            pairs = [to_messages(*one) if isinstance(one, list) and len(one) == 2 else [one] for one in value]
+            value = normalize_turns([*chain.from_iterable(pairs)])
         if value:
-            found[name] = value
+            is_valid = isinstance(value, form) and (form is not list or all(isinstance(one, dict) for one in value))
+            found[name] = value if is_valid else None
     return found
 
 
@@ -229,19 +234,21 @@ def check_pair(row: Row) -> list[Problem]:
     if row["chosen"] == row["rejected"]:
         same = "The answers chosen and rejected are the same."
         return [problem_of("TP028", file="", pointer="/rejected", what=same)]
+    problems: dict[Problem, None] = {}
     for side, one in split_pair(row).items():
-        if problems := [] if "begun" in one else check_value("dataset_row", one, file=""):
-            return [
-                replace(each, pointer=each.pointer if each.pointer == "/prompt" else f"/{side}") for each in problems
-            ]
-    return []
+        for problem in [] if "begun" in one else check_value("dataset_row", one, file=""):
+            problems[replace(problem, pointer="/prompt" if problem.pointer == "/prompt" else f"/{side}")] = None
+    return list(problems)
 
 
 def find_pair_mistake(row: Row) -> tuple[str, str] | None:
     """Return why two answers cannot be compared, after a JSON pointer, or None."""
     for side in SIDES:
-        if not isinstance(row.get(side), str | list) or not row[side]:
-            return f"/{side}", f"The {side} answer is missing, empty, or neither a text nor a list of turns."
+        value = row.get(side)
+        if not isinstance(value, str | list) or not value:
+            is_other = side in row and value not in (None, "", [])
+            what = "is neither a text nor a list of turns" if is_other else "is empty" if side in row else "is missing"
+            return f"/{side}", f"The {side} answer {what}."
     chosen, rejected = row["chosen"], row["rejected"]
     if type(chosen) is not type(rejected):
         return "/rejected", "One answer is a text and the other a list of turns."
@@ -337,6 +344,10 @@ def find_refused_columns(row: Row, kind: RowKind, shape: Shape) -> Iterator[Prob
             what = f"The row has the column {name}, which a plain prompt cannot use."
             fix = "Write the row as a conversation, with messages, or remove the column."
             yield unused_column_problem(name, what, fix)
+        elif value is None:
+            yield unused_column_problem(
+                name, f"{name} is not {_CONTEXT[name][1]}.", "Correct it, or remove the column."
+            )
         elif name == "system" and first.get("role") == name and first.get("content") != value:
             what = "The row has two system prompts, one as a column and one as a turn."
             yield unused_column_problem(name, what, "Keep only one.")

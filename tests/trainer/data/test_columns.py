@@ -154,14 +154,22 @@ def test_flags_of_turns(name: str, flags: tuple[dict[str, Any], ...], refused: s
     ("row", "pointer"),
     [
         (TALK | {"tools": "weather"}, "/tools"),
-        (TALK | {"history": ["Hi."]}, "/messages/0"),
-        (TALK | {"system": 3}, "/messages/0/content"),
+        (TALK | {"history": ["Hi."]}, "/history"),
+        (TALK | {"system": 3}, "/system"),
         ({"messages": ["Hi."], "system": "Be short."}, "/messages/1"),
         (chat(("system", "Be long."), ("user", "Hi."), ("assistant", "Hello.")) | {"system": "Be short."}, "/system"),
     ],
 )
 def test_invalid_columns_of_a_conversation_are_refused(row: dict[str, Any], pointer: str, tmp_path: Path):
     assert [problem.pointer for problem in refusal(tmp_path, row)] == [pointer]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("system", 5), ("history", "abc"), ("tools", [1]), ("chat_template_kwargs", 5)]
+)
+def test_invalid_columns_of_a_pair_are_refused(name: str, value: object, tmp_path: Path):
+    pair = {side: chat(("user", "Hi."), ("assistant", side))["messages"] for side in ("chosen", "rejected")}
+    assert [problem.pointer for problem in refusal(tmp_path, pair | {name: value}, kind="pairs")] == [f"/{name}"]
 
 
 def test_unknown_columns_of_items_are_ignored(tmp_path: Path):
