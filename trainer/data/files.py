@@ -133,8 +133,8 @@ def open_file(path: Path) -> RowTable:
     refuse_other_content(path, "TP016")
     suffix, head = path.suffix.lower(), first_bytes(path)
     if suffix in (".parquet", ".arrow") or head.startswith((b"PAR1", b"ARROW1")):
-        read = partial(read_arrow, path)
-        return RowTable(path, read, range(1, 1 + sum(1 for _ in read())), keep=())
+        count, *_ = open_arrow(path)
+        return RowTable(path, partial(read_arrow, path), range(1, 1 + count), keep=())
     if suffix == ".txt":
         return RowTable(path, lambda: [partial(read_text, path)], [1])
     if detect_utf16(head[:4]):
@@ -196,8 +196,8 @@ def read_text(path: Path) -> Row:
         raise unreadable(path, f"The text is not UTF-8: byte {error.start}.") from error
 
 
-def read_arrow(path: Path) -> Iterator[ReadRow]:
-    """Yield the rows of a Parquet file, which is read in batches, or of an Arrow file, which is mapped."""
+def open_arrow(path: Path) -> tuple[int, Any, Iterable[Any]]:
+    """Return number of rows, schema and batches of a Parquet file, or of an Arrow file, which is mapped."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -209,13 +209,20 @@ def read_arrow(path: Path) -> Iterator[ReadRow]:
         if is_file or path.suffix.lower() == ".arrow":
             open_file = pyarrow.ipc.open_file if is_file else pyarrow.ipc.open_stream
             table = open_file(pyarrow.memory_map(str(path))).read_all()
-            schema, batches = table.schema, table.to_batches()
+            count, schema, batches = table.num_rows, table.schema, table.to_batches()
         else:
             file = pyarrow.parquet.ParquetFile(path)
-            schema, batches = file.schema_arrow, file.iter_batches()
+            count, schema, batches = file.metadata.num_rows, file.schema_arrow, file.iter_batches()
         if twice := [name for name, times in Counter(schema.names).items() if times > 1]:
             what = f"The file has several columns named {join_words(twice, last='and')}."
             raise ProblemError([problem_of("TP109", file=str(path), what=what)], exit_code=2)
+    return count, schema, batches
+
+
+def read_arrow(path: Path) -> Iterator[ReadRow]:
+    """Yield the rows of a Parquet or Arrow file, batch by batch."""
+    _, schema, batches = open_arrow(path)
+    with reading(path):
         as_json = [field.name for field in schema if str(field.type).startswith("extension<arrow.json")]
 
         def decode_row(batch: Any, place: int) -> Row:

@@ -25,7 +25,7 @@ from trainer.data.rows import AS_WRITTEN, WITH_NEWLINE, RowFile, read_eval_set
 from trainer.evaluation.answers import Sampler, item_fields
 from trainer.loop.chain import load_trained_params, params_bytes
 from trainer.loop.checkpoints import latest_step, missing_checkpoint, restored_state
-from trainer.loop.state import REFUSED, initial_params
+from trainer.loop.state import REFUSED, base_mismatch, initial_params
 from trainer.loop.task import Task, add_shardings, drop_reference_params
 from trainer.model.decoder import params_sha256
 from trainer.model.layers import lora_names
@@ -171,8 +171,9 @@ def load_run_params(folder: Path, task: Task, *, sha256: str | None) -> tuple[Pa
     `sha256` is their hash according to the evaluation, or None to accept the first that are found.
 
     Raises:
-        ProblemError: Exit code 3; the parameters are missing. Exit code 1: only parameters with another hash were
-            found. Exit code 2: a file cannot be read. Exit code 4: the device ran out of memory.
+        ProblemError: Exit code 3; the parameters are missing, or the base model is another one. Exit code 1: only
+            parameters with another hash were found. Exit code 2: a file cannot be read. Exit code 4: the device ran out
+            of memory.
     """
     others = []
     with explain_full_device(str(folder)):
@@ -184,6 +185,12 @@ def load_run_params(folder: Path, task: Task, *, sha256: str | None) -> tuple[Pa
             others.append(f"{name} has {found[:12]}…")
     if not others:
         raise missing_params(folder, task)
+    manifest = read_manifest(folder)
+    if task.model.frozen and "frozen_sha256" not in manifest["model"]:
+        # Earlier versions recorded one hash of adapters and base together, which cannot tell which of them differs.
+        found, stated = params_sha256(initial_params(task)), manifest["model"]["weights_sha256"]
+        if found != stated:
+            raise ProblemError([base_mismatch(manifest, "weights", stated, found, str(folder))], exit_code=REFUSED)
     what = f"The answers were given by parameters with SHA-256 {str(sha256)[:12]}…; {', '.join(others)}."
     raise problem_error(folder, "TP058", what=what, exit_code=1)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -130,7 +130,7 @@ def _tpu(text: str) -> OutOfMemory | None:
             cap_bytes=parse_bytes(found[2]),
             parts=_parts(_TPU_PARTS, text),
             shared_bytes=_first(rf"Output size {AMOUNT}; shares ({AMOUNT}) with arguments", text),
-            largest=_buffers(text),
+            largest=_buffers(_BUFFERS.findall(text)),
         )
     if found := _TPU_FAILED.search(text):
         tried, allocated = parse_bytes(found[1]), _first(rf"Currently allocated:\s+({AMOUNT})", text)
@@ -143,7 +143,7 @@ def _tpu(text: str) -> OutOfMemory | None:
             cap_bytes=_first(rf"HBM capacity ({AMOUNT})", text),
             tried_bytes=tried,
             free_bytes=parse_bytes(found[2]),
-            largest=_buffers(text),
+            largest=_buffers(_BUFFERS.findall(text)),
         )
     return None
 
@@ -152,10 +152,10 @@ _BUFFER = r"^\s*(?:\d+\.|Buffer \d+:)\s+Size:"
 _BUFFERS = re.compile(rf"{_BUFFER}\s*([^\n]+?)\s*$(.*?)(?=^\s*=====|{_BUFFER}|\Z)", re.MULTILINE | re.DOTALL)
 
 
-def _buffers(text: str) -> tuple[Allocation, ...]:
-    """Return the listed buffers, largest first."""
+def _buffers(blocks: Iterable[tuple[str, str]]) -> tuple[Allocation, ...]:
+    """Return the buffers of a list of sizes and descriptions, largest first."""
     found = []
-    for amount, rest in _BUFFERS.findall(text):
+    for amount, rest in blocks:
         shape = re.search(r"(?:Shape|Entry Parameter Subshape):\s*\(?(\w+\[[\d,]*\])", rest)
         operator = re.search(r'op_name="([^"]+)', rest) or re.search(r"XLA label:\s*(\S+)", rest)
         if (held := parse_bytes(amount)) is not None:
@@ -189,14 +189,24 @@ def _xla(text: str) -> OutOfMemory | None:
     tries = [found for pattern in _XLA_GPU if (found := pattern.search(kept))]
     if not tries:
         return None
+    tried = next((amount for found in tries if (amount := parse_bytes(found[1])) is not None), None)
+    total, limit = _first(rf"total allocation:\s+({AMOUNT})", kept), _first(r"Limit:\s+(\d+)", kept)
+    used, memory = _first(r"(?<!Max)InUse:\s+(\d+)", kept), re.search(r"Free memory/Total memory:\s*(\d+)/(\d+)", kept)
+    cap = limit or (int(memory[2]) if memory else None)
+    left = int(memory[1]) if memory else None
+    if left is None and cap is not None and used is not None:
+        left = max(cap - used, 0)
     return OutOfMemory(
         memory="gpu",
         when="run",
         said=tries[0][0],
-        need_bytes=_first(rf"total allocation:\s+({AMOUNT})", kept),
-        tried_bytes=next((amount for found in tries if (amount := parse_bytes(found[1])) is not None), None),
+        need_bytes=total if used is None or tried is None else max(used + tried, total or 0),
+        cap_bytes=cap,
+        tried_bytes=tried,
+        free_bytes=left,
         parts=_parts(_XLA_PARTS, kept),
-        largest=_buffers(kept),
+        # JAX may print the list twice.
+        largest=_buffers(dict.fromkeys(_BUFFERS.findall(kept))),
     )
 
 

@@ -89,6 +89,17 @@ def test_donation_is_advised_if_nothing_is_donated():
     assert "memory.donate=true" not in [each["set"] for each in changes]
 
 
+def test_the_statistics_of_the_allocator_give_limit_and_free_memory():
+    text = (
+        "Allocator (GPU_0_bfc) ran out of memory trying to allocate 4.00GiB\n"
+        "Stats: \nLimit:           15000000000\nInUse:           14000000000\nMaxInUse: 14900000000\n"
+    )
+    found = read_out_of_memory(text, source="x")
+    assert (found.cap_bytes, found.free_bytes, found.tried_bytes) == (15_000_000_000, 1_000_000_000, 4 * 2**30)
+    assert found.need_bytes == 14_000_000_000 + 4 * 2**30
+    assert found.missing_bytes == found.need_bytes - 15_000_000_000
+
+
 def test_buffers_of_a_tpu_are_listed_largest_first():
     text = (
         "Ran out of memory in memory space hbm. Used 20.00G of 15.75G hbm. Exceeded hbm capacity by 4.25G.\n"
