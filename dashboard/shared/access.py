@@ -42,12 +42,7 @@ def refusal(address: str | None, *, has_login: bool) -> Problem | None:
 
 
 def find_role(claims: Mapping[str, Any], section: Mapping[str, Any]) -> Role | None:
-    """Return the role of a logged-in user, or None.
-
-    Args:
-        claims: Claims of the provider. An address that it calls unverified has no role.
-        section: The `[roles]` section.
-    """
+    """Return the role of a logged-in user by the `[roles]` section, or None, also if the address is unverified."""
     email = claims.get("email")
     if not isinstance(email, str) or "@" not in email or not _is_verified(claims):
         return None

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import dashboard
+from dashboard.shared import form
 from evidence.layout import CONFIG
 from schemas.validate import read_document
 
@@ -72,6 +73,27 @@ def quick_smoke() -> dict[str, Any]:
     return {**read(StartConfig(_QUICK, SHIPPED / _QUICK)), "name": "smoke", "mode": "smoke"}
 
 
+def full_run_parameters(
+    smoke: Mapping[str, Any], run: str, *, queued: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the parameters of the Launch page for the full run of a smoke run.
+
+    The source is the shipped configuration with the same settings, or the smoke run with more steps. `queued` is the
+    configuration that was queued; it has the sizes of a model that was then made small.
+    """
+    set_here = ("name=", "mode=", "model.shape=", "limits.steps=", "recording.log_every_steps=")
+    original = form.fill_defaults(queued or smoke)
+    for source in sources():
+        full = form.fill_defaults(read(source))
+        if all(text.startswith(set_here) for text in form.assignments(full, original)):
+            return {"source": source.key}
+    name = str(smoke.get("name", "")).removesuffix("smoke").rstrip("-") or "full"
+    steps = form.field("limits.steps").default
+    own = [f"name={name}", "mode=full", "model.shape=own", f"limits.steps={steps}"]
+    before = form.assignments(form.fill_defaults(smoke), original)
+    return {"source": same_as(run), "set": [*own, *(text for text in before if not text.startswith(set_here))]}
+
+
 def local_models(folder: Path) -> list[str]:
     """Return GGUF files and model folders in a folder and its subfolders, as a configuration names them."""
 
@@ -85,7 +107,7 @@ def local_models(folder: Path) -> list[str]:
 
 def local_datasets(folder: Path, uploads: Path) -> list[str]:
     """Return data files in a folder and its subfolders, and uploaded ones, as a configuration names them."""
-    files = (path for path in chain(_entries(folder), sorted(uploads.glob("*"))) if path.is_file())
+    files = (path for path in chain(_entries(folder), _children(uploads)) if path.is_file())
     return _names(folder, (path for path in files if path.suffix.lower().lstrip(".") in DATA_SUFFIXES))
 
 
@@ -96,6 +118,15 @@ def _names(folder: Path, found: Iterable[Path]) -> list[str]:
 
 
 def _entries(folder: Path) -> list[Path]:
-    """Return what a folder and its subfolders contain, without hidden files and linked folders."""
-    found = (path for path in chain(folder.glob("[!.]*"), folder.glob("[!.]*/[!.]*")) if not path.parent.is_symlink())
-    return sorted(islice(found, _MAX_ENTRIES))
+    """Return what a folder and its subfolders contain, without hidden files; linked folders are not entered."""
+    children = _children(folder)
+    below = (path for child in children if child.is_dir() and not child.is_symlink() for path in _children(child))
+    return [*islice(chain(children, below), _MAX_ENTRIES)]
+
+
+def _children(folder: Path) -> list[Path]:
+    """Return what a folder contains, without hidden files; nothing if it cannot be read."""
+    try:
+        return sorted(islice((path for path in folder.iterdir() if not path.name.startswith(".")), _MAX_ENTRIES))
+    except OSError:
+        return []

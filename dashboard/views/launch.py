@@ -342,7 +342,7 @@ def _draw_buttons(root: Path, job: Job, *, can_move: bool) -> None:
         # It takes the place of Stop, so it needs a second click: a double click must not lose what is being saved.
         with st.popover("Kill", icon=":material/dangerous:", key=f"before kill {key}"):
             markup.note("Ends the process immediately. Rows written so far stay, but the run is not finalized.")
-            if st.button("Kill it now", key=f"kill {key}", type="primary"):
+            if st.button("Kill", key=f"kill {key}", type="primary"):
                 with trying("The job could not be killed"):
                     queue.kill(job)
                     st.rerun()

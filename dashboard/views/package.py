@@ -72,7 +72,7 @@ def _draw_build() -> None:
     markup.step(1, "Choose runs")
     runs = [known[name] for name in choose_runs(known)]
     if not runs:
-        markup.empty("Choose the runs to hand in", "Add the smoke run of a full run to show that it was tested first.")
+        markup.empty("Select runs to package", "Add the smoke run of a full run to show that it was tested first.")
         return
     if not reading.are_as_judged(runs):
         return
@@ -180,11 +180,16 @@ def _draw_build_buttons(runs: Sequence[RunSummary], items: Sequence[ChecklistIte
 
 
 def _make(folders: Sequence[Path], output: Path, actions: set[Action]) -> None:
-    bar = st.progress(0.0)
+    bar, shown = st.progress(0.0), -1
 
     def draw_progress(done: int, total: int) -> None:
-        # Grading every run in the zip takes about as long as all before.
-        bar.progress(done / max(1, total), "Scanning, hashing and writing" if done < total else "Verifying the zip")
+        nonlocal shown
+        if (
+            percent := 100 * done // max(1, total)
+        ) != shown:  # a message to the browser for each percent, not each block
+            shown = percent
+            # Grading every run in the zip takes about as long as all before.
+            bar.progress(percent, "Scanning, hashing and writing" if done < total else "Verifying the zip")
 
     try:
         report = build_bundle(
@@ -215,7 +220,7 @@ def _draw_bundle(names: set[str]) -> None:
     verdict = _verdict(*_file_state(path))
     if verdict.runs and {run.name for run in verdict.runs} != names:
         return
-    markup.step(4 if gate.may_operate() else 3, "Hand in")
+    markup.step(4 if gate.may_operate() else 3, "Download")
     draw_verdict(verdict, path.name, with_runs=False)
     with st.container(horizontal=True, vertical_alignment="center"):
         size = formats.size(path.stat().st_size)

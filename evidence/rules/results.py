@@ -352,7 +352,7 @@ def saved_parameters(run: ValidRun, check: Checker) -> None:
 
 
 def _read_safetensors(content: bytes) -> tuple[int, str] | None:
-    """Return number and hash (as in `trainer.model.params`) of the parameters in a file, or None if it is not valid."""
+    """Return number and hash (as `trainer.model.decoder` computes it) of the parameters in a file, or None."""
     length, digest, count = int.from_bytes(content[:_LENGTH_BYTES], "little"), hashlib.sha256(), 0
     if length > min(_LARGEST_HEADER, len(content)):
         return None

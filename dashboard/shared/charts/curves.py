@@ -152,11 +152,7 @@ def axes() -> Mapping[Axis, str]:
 def draw(lines: Sequence[RunLine], options: CurveOptions, colours: Palette, run_colours: Sequence[str]) -> CurvesChart:
     """Draw the curves of runs, with one panel per column.
 
-    Args:
-        lines: The runs.
-        options: Axes, smoothing and range.
-        colours: Colours of the theme.
-        run_colours: Colours of the runs, used in turn and then again with other dashes.
+    The colours of the runs are used in turn and then again with other dashes.
     """
     x_axis = _XAxis(lines, options)
     looks = itertools.cycle({"color": colour, "dash": dash} for dash in DASHES for colour in run_colours)

@@ -98,8 +98,8 @@ def draw_curves(lines: Sequence[RunLine], *, key: str, name: str) -> None:
             for_print = st.toggle("For print", key="print", help="Draw on white paper and save as SVG.")
             st.caption(f"The camera above the curves saves them as {'SVG' if for_print else 'PNG'}.")
         zoomed = (names, options.x)
-        if zoomed in zooms:
-            st.button("Reset zoom", icon=":material/zoom_out_map:", on_click=zooms.clear)
+        is_zoomed = zoomed in zooms
+        st.button("Reset zoom", icon=":material/zoom_out_map:", on_click=zooms.clear, disabled=not is_zoomed)
     theme = "light" if for_print else st.context.theme.type or "light"
     options = replace(options, zoom=zooms.get(zoomed))
     colours: Sequence[str] = st.get_option(f"theme.{theme}.chartCategoricalColors")

@@ -97,4 +97,4 @@ def trying(failed: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        markup.note(f"{failed}: {error}. Fix that and press the button again.")
+        markup.note(f"{failed}: {error}. Fix the error and try again.")

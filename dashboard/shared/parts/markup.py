@@ -84,14 +84,9 @@ def table(
     marked: Iterable[int] = (),
     quiet: Iterable[int] = (),
 ) -> None:
-    """Draw a small table whose texts wrap.
+    """Draw a small table whose texts wrap; cells are text or `Safe` HTML.
 
-    Args:
-        head: Titles of the columns.
-        rows: Cells of each row, as text or as `Safe` HTML.
-        numbers: Columns that are right-aligned.
-        marked: Rows with a red background. Their text must have the same meaning, because color alone is not enough.
-        quiet: Rows in gray.
+    Columns in `numbers` are right-aligned, rows in `quiet` gray and in `marked` red, which their text must say too.
     """
     right = set(numbers)
     kinds = dict.fromkeys(marked, "tp-marked") | dict.fromkeys(quiet, "tp-dim")
@@ -143,7 +138,7 @@ _SHOWN_TOKENS = 1000  # tokens shown at each end of a long example; the answer i
 def show_examples(examples: Iterable[Mapping[str, Any]]) -> None:
     """Draw examples of a `first_examples.json` below a legend."""
     st.html(
-        '<p class="tp-sub tp-tokens-key"><span class="tp-on tp-key">underlined</span> '
+        '<p class="tp-sub"><span class="tp-on tp-key">underlined</span> '
         "Supervised: the model is trained to predict this token. "
         '<span class="tp-key">plain</span> Context only. Line breaks are shown as ↵.</p>'
     )
@@ -182,15 +177,10 @@ def show_figure(
     on_box: Callable[[], None] | None = None,
     saved_as: Literal["svg", "png"] = "svg",
 ) -> None:
-    """Draw a figure.
+    """Draw a figure with its own template; `alt` describes it for screen readers.
 
-    Args:
-        figure: A figure with its own template; Streamlit's theme is not applied.
-        key: Key of the chart.
-        alt: Description for screen readers.
-        name: Name of the saved file without its ending; by default the key.
-        on_box: Called when a box is drawn with the mouse, which is then in the session state under `key`.
-        saved_as: Format of the saved file.
+    The saved file has the name `name`, by default the key. `on_box` is called when a box is drawn with the mouse, which
+    is then in the session state under `key`.
     """
     config = {
         "displaylogo": False,

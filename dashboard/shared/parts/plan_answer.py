@@ -36,6 +36,8 @@ def draw_memory(plan: Mapping[str, Any], *, key: str, observed: float | None = N
     `observed` is the peak memory of the run in bytes, or None if it was not measured.
     """
     parts = planned.memory_parts(plan)
+    if not parts:
+        return
     if on_device := [part for part in parts if not part.is_on_host]:
         programs = {part.program: f"{size(part.peak)} of {size(part.limit)}, {part.verdict}" for part in on_device}
         alt = "; ".join(f"{name}: {text}" for name, text in programs.items())
@@ -56,7 +58,7 @@ def draw_time(plan: Mapping[str, Any]) -> None:
     rows = [(part.name, duration(part.seconds.likely), part.because) for part in planned.time_parts(plan)]
     if rows:
         markup.table(["Phase", "Time", "Computed as"], rows, numbers=[1])
-    else:
+    elif get_verdict(plan, "verdict") != "unsupported":
         markup.note("The time is unknown: the speed of this device is not in the table of machines.")
 
 
@@ -117,11 +119,8 @@ def load_answer(config: Mapping[str, Any], question: PlanQuestion) -> Mapping[st
 def draw_questions(config: Mapping[str, Any], questions: Sequence[PlanQuestion], *, key: str, is_valid: bool) -> None:
     """Draw the progress of the questions, their buttons, and why one failed.
 
-    Args:
-        config: The configuration, complete.
-        questions: In the order in which those without a button start; none starts after one that failed.
-        key: Prefix of the keys of the buttons.
-        is_valid: Whether the configuration is valid.
+    Questions without a button start in their order; none starts after one that failed, or if the configuration, which
+    must be complete, is not valid. `key` is the prefix of the keys of the buttons.
     """
     plans = {question: tasks.plan_task(state.root(), config, question.options) for question in questions}
     states = {question: task.result().state for question, task in plans.items()}
@@ -138,6 +137,7 @@ def _draw_progress(
     states = {question: result.state for question, result in results.items()}
     if any(now in {"answered", "failed"} and now != drawn[question] for question, now in states.items()):
         st.rerun()
+    may_ask = may_ask and gate.may_operate()
     following = next_question(states) if may_ask else None
     if following is not None and time.monotonic() - drawn_at >= SETTLE_SECONDS:
         _start(plans[following])

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import streamlit as st
 
 from dashboard.shared import configs, reading, state
+from dashboard.shared.configs import StartConfig
 from dashboard.shared.files import read_log
 from dashboard.shared.parts import gate, markup
 from dashboard.shared.parts.gate import may_operate, trying
@@ -16,7 +17,7 @@ from dashboard.shared.tables import headline
 from dashboard.shared.words import JOBS, glimpse, plain, shorten
 from evidence.compare.smoke import State, find_counterparts, find_full_runs, find_smoke_runs
 from evidence.index.summary import RunSummary
-from evidence.layout import LOG, MANIFEST
+from evidence.layout import CONFIG, LOG, MANIFEST
 from evidence.run import Run
 from launch import queue
 from launch.jobs import OUTPUT, Job, tail
@@ -25,7 +26,7 @@ from schemas.reading import get_number, get_str, parse_time
 
 TICK_SECONDS = 1.0
 COMPILING = "compiling the programs of the run"
-"""What a run prints last before it has a folder (`trainer.planning.run_plan`)."""
+"""What a run prints last before it has a folder (`trainer.planning.plan`)."""
 _MAX_LINE = 300
 
 
@@ -157,8 +158,10 @@ def draw_smoke_card(summary: RunSummary, run: Run, known: Mapping[str, RunSummar
             markup.note(f"No {'full' if is_smoke else 'smoke'} run with this configuration yet.")
             if not is_smoke:
                 draw_smoke_button(run)
-            elif st.button("Set up the full run", icon=":material/fast_forward:"):
-                state.go(state.LAUNCH)  # its form is as the user left it
+            elif run.config is not None and st.button("Set up the full run", icon=":material/fast_forward:"):
+                job, name = queued_job(summary.path.name), summary.path.name
+                queued = configs.read(StartConfig("", job.folder / CONFIG)) if job else None
+                state.go(state.LAUNCH, **configs.full_run_parameters(run.config, name, queued=queued))
             return
         smoke, full = (summary, found[0]) if is_smoke else (found[0], summary)
         check = reading.load_smoke_check(smoke.path, full.path)

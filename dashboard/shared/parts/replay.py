@@ -25,18 +25,15 @@ _SAMPLE, _WHOLE, _QUESTIONS = "Random sample", "Whole run", "New questions"
 _WAYS = {
     _SAMPLE: "Ten answers regenerated and all others scored; first and last segment, and random segments in between.",
     _WHOLE: "All answers, and the whole training from its seed. This takes as long as the run took.",
-    _QUESTIONS: "All answers, and new questions generated from your seed. No training step is replayed.",
+    _QUESTIONS: "Ten recorded answers, and new questions generated from your seed. No training step is replayed.",
 }
 _VERDICTS = {"identical": "✓ identical", "within tolerance": "≈ within tolerance", "different": "✕ different"}
 
 
 def draw_replay(path: Path, sha256: str, *, key: str) -> None:
-    """Draw what to replay, the equivalent command, progress, and the receipt.
+    """Draw what to replay of a run folder or bundle, the equivalent command, progress, and the receipt.
 
-    Args:
-        path: Run folder or bundle.
-        sha256: Hash of the run's manifest or of the bundle.
-        key: Prefix of the keys of the widgets.
+    `sha256` is the hash of the run's manifest or of the bundle, `key` the prefix of the keys of the widgets.
     """
     way = st.segmented_control("What to replay", list(_WAYS), default=_SAMPLE, required=True, key=f"{key} way")
     markup.note(_WAYS[way])

@@ -13,7 +13,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from dashboard.shared import configs, reading, state
 from dashboard.shared.configs import StartConfig
-from dashboard.shared.parts import markup, problems
+from dashboard.shared.parts import gate, markup, problems
 from evidence.bundle.page import shared_report
 from evidence.bundle.secrets import strip_invisible
 from evidence.index.summary import RunSummary
@@ -32,12 +32,9 @@ _MENU_PIXELS = 520
 def choose_runs(
     known: Mapping[str, object], *, most: int | None = None, within: DeltaGenerator | None = None
 ) -> list[str]:
-    """Draw a box for several runs and return the chosen names.
+    """Draw a box for several runs (at most `most`) and return the chosen names; `known` are the runs, newest first.
 
-    Args:
-        known: Every run by its name, newest first.
-        most: How many may be chosen.
-        within: Where the box goes, or None for here. Names that no run has are always reported here.
+    The box is drawn in `within`. Names that no run has are always reported here.
     """
     multiselect = st.multiselect if within is None else partial(within.multiselect, width=_MENU_PIXELS)
     # Enter takes every match, so a match must contain what was typed.
@@ -126,7 +123,7 @@ def _draw_dialog(runs: Sequence[RunSummary]) -> None:
     shown = before if is_same else ""
     text = st.text_area("Note", value=shown, max_chars=MAX_NOTE, disabled=not replaces, height=140)
     markup.note("Stored in notes.json of each run. Grades do not depend on it.")
-    if st.button("Save", type="primary", icon=":material/save:"):
+    if st.button("Save", type="primary", icon=":material/save:") and gate.may_operate():
         note = text if replaces and not (is_same and text == before) else None
         change = NotesEdit(add=split_tags(add), remove=tuple(remove), note=note)
         try:

@@ -28,12 +28,8 @@ def figures(
 ) -> list[HeadlineFigure]:
     """Return the main figures of a run, with a dash for those that were not measured.
 
-    Args:
-        manifest: The manifest without withheld figures, see `evidence.report.withhold_faulty_figures`.
-        eval_summary: The eval summary, or None if it is missing or withheld.
-        plan: The plan.
-        series: The metric rows, from which the figures of a running run are read.
-        is_sound: Whether the metric rows may be shown.
+    Figures of a running run come from `series`, if the metric rows are sound. Withheld figures are already removed from
+    manifest and eval summary (`evidence.report.withhold_faulty_figures`).
     """
     live = series if is_sound and get_str(manifest, "status") in {None, "running"} and series.rows else None
     result, training = get_path(manifest, "result"), get_path(manifest, "training")

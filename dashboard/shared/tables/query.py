@@ -48,12 +48,7 @@ class Query(NamedTuple):
     complaints: Sequence[str]
 
     def matches(self, text: pd.Series[str], column: Callable[[str], pd.Series]) -> pd.Series[bool]:
-        """Return which runs have every word and meet every condition.
-
-        Args:
-            text: The words of each run in lower case.
-            column: Returns the value of a field for each run, None if it is missing.
-        """
+        """Return which runs have every word (`text`: words in lower case) and meet every condition on a `column`."""
         found = text.notna()
         for word in self.words:
             found &= text.str.contains(word, regex=False)

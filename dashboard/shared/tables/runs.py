@@ -113,10 +113,7 @@ class RunTable:
     ) -> tuple[list[str], Sequence[str]]:
         """Return the names of the runs that match, and what in the search is not valid.
 
-        Args:
-            text: Text of the search box.
-            filters: Accepted values by field; empty accepts all.
-            archived: Whether to include archived runs even if the search does not ask for them.
+        `filters` are accepted values by field, none for all. Archived runs match if `archived` or the search says so.
         """
         parsed = query.parse(text, QUERY_FIELDS, (*self.settings, *self.figures))
         found = parsed.matches(self.text, self.column)

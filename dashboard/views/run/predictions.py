@@ -240,7 +240,7 @@ def _answer(row: Row) -> None:
     texts = [both_ends(get_str(row, name) or "", _MAX_TEXT) for name in ("id", "expected", "extracted_answer")]
     if row.get("extracted_answer") is None:
         texts[-1] = "no answer in the output"
-    markup.table(["Item", "Expected", "Got"], [texts])
+    markup.table(["Item", "Expected", "Extracted answer"], [texts])
     left, right = st.columns(2)
     with left:
         st.caption("Prompt")

@@ -34,10 +34,10 @@ def draw_reproduce(run: Run) -> None:
         markup.empty("Not reproducible", "run_manifest.json is missing or cannot be read.")
         return
     _draw_replay(run)
-    st.header("Train it again", anchor=False)
+    st.header("Retrain", anchor=False)
     name, requirements = run.path.name, pip_requirements(run.manifest)
     if problems := list(gaps(run.manifest, run.config)):
-        markup.bullets("What prevents an exact reproduction", problems)
+        markup.bullets("Missing for an exact reproduction", problems)
     else:
         markup.note("Commit, packages, settings and data are recorded, so an exact reproduction is possible.")
     st.code("\n".join(commands(run.manifest, run.plan, name)), language=None, wrap_lines=True)

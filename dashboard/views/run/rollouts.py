@@ -99,8 +99,10 @@ def solved_shares(groups: pd.DataFrame) -> pd.DataFrame:
 
 def _draw_group(rows: Sequence[Row]) -> None:
     markup.note(f"Prompt: {glimpse(rows[0]['prompt'], 4000)}")
+    remark = st.empty()
     if len({row["reward"] for row in rows}) == 1:
-        markup.note("All completions have the same reward, so the model learns nothing from this group.")
+        with remark.container():
+            markup.note("All completions have the same reward, so the model learns nothing from this group.")
     share = st.column_config.ProgressColumn(min_value=0.0, max_value=1.0, format="%.2f", width=90)
     columns = {**_COMPLETION_COLUMNS, **dict.fromkeys(rows[0]["rewards"], share)}
     st.dataframe(completion_frame(rows), hide_index=True, column_config=columns, alt="Completions")

@@ -161,7 +161,7 @@ def draw_files(run: Run) -> None:
 def draw_machine(run: Run) -> None:
     """Draw the figures of the machine's sensors while the run worked; nothing without such rows."""
     if rows := run.rows(SYSTEM).values:
-        st.header("Machine at work", anchor=False)
+        st.header("System metrics", anchor=False)
         alt = "Memory, load and waiting for data over the run"
         markup.show_figure(machine_figure(rows, markup.colours()), key="machine", alt=alt)
         if not rows[-1]["device_utilisation_percent"]:

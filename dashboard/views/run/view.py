@@ -206,7 +206,7 @@ def _draw_buttons(
         if run.status == "running" and job is not None and not job.has_ended and gate.may_operate():
             progress.draw_stop(job)
         about = "Open the Launch page with this configuration."
-        if CONFIG in run.files and st.button("Same again, but …", icon=":material/edit:", help=about):
+        if CONFIG in run.files and st.button("Edit and rerun", icon=":material/edit:", help=about):
             state.go(state.LAUNCH, source=configs.same_as(name))
         if gate.may_operate() and st.button("Tags and note", icon=":material/sell:"):
             run_box.edit([known[name]])

@@ -133,7 +133,7 @@ def test_no_name_in_a_link_leads_out_of_the_root(tmp_path: Path, page: Page) -> 
             page.goto(f"{address}/compare?runs=good&runs={name}")
             expect(page.get_by_text("Choose a run to compare with good")).to_be_visible()
         page.goto(f"{address}/package?runs={names[0]}&bundle=../../etc/passwd")
-        expect(page.get_by_text("Choose the runs to hand in")).to_be_visible()
+        expect(page.get_by_text("Select runs to package")).to_be_visible()
 
 
 def test_what_is_larger_than_any_bundle_is_not_taken(address: str, root: Path, tmp_path: Path, page: Page) -> None:

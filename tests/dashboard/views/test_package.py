@@ -60,17 +60,17 @@ def test_a_run_that_is_ready_is_built_with_one_click_and_can_be_downloaded(
     assert [header.value for header in app.subheader] == ["✓ Everything ready"]
     assert [title.partition(",")[0] for title in titles(app)] == ["Passed checks: 6", "Contents: 9 files"]
     assert builds(app) == {"Build": True}
-    assert "Hand in" not in said(app)
+    assert "Download" not in said(app)
     app = press(app, "Build")
     assert "</span>valid</span>" in said(app)
     assert app.code[-1].value == "trainproof verify bundles/alpha.zip"
     assert [button.label.split()[0] for button in app.get("download_button")] == ["Share", "Download"]
     assert verify_bundle(tmp_path / "bundles" / "alpha.zip").ok
     assert "alpha.zip exists. Build replaces it" in said(opened(state.PACKAGE, runs="alpha"))
-    assert "Hand in" in said(opened(state.PACKAGE, runs="alpha", bundle="alpha"))
+    assert "Download" in said(opened(state.PACKAGE, runs="alpha", bundle="alpha"))
     write_run(root, "beta", seed=1)
-    assert "Hand in" not in said(opened(state.PACKAGE, runs="beta", bundle="alpha")), "it holds other runs"
-    assert "Hand in" not in said(opened(state.PACKAGE, runs="alpha", bundle="../bundles/alpha"))
+    assert "Download" not in said(opened(state.PACKAGE, runs="beta", bundle="alpha")), "it holds other runs"
+    assert "Download" not in said(opened(state.PACKAGE, runs="alpha", bundle="../bundles/alpha"))
 
 
 def test_contents_are_what_the_zip_holds(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_a_stopped_queue_can_be_continued(opened: Open, root: Path) -> None:
     assert {"Continue the queue", "Remove"} <= set(labels(app))
     log.mkdir()
     app = press(app, "Continue the queue")
-    assert f"The queue could not be continued: [Errno 21] Is a directory: &#x27;{log}&#x27;. Fix that" in said(app)
+    assert f"The queue could not be continued: [Errno 21] Is a directory: &#x27;{log}&#x27;. Fix the error" in said(app)
 
 
 def test_a_full_disk_is_reported(opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +88,7 @@ def test_a_button_that_fails_says_why(opened: Open, root: Path, button: str, fai
     app = opened(state.LAUNCH)
     with full_disk():
         app = press(app, f"{button} {job.job_id}")
-    expected = f"The job could not be {failed}: [Errno 27] File too large. Fix that and press the button again."
+    expected = f"The job could not be {failed}: [Errno 27] File too large. Fix the error and try again."
     assert expected in said(app)
     assert [job.state for job in jobs(root)] == ["waiting", "waiting"]
 
