@@ -1,9 +1,9 @@
 """Twenty SIGKILLs at random moments of a run, three hundred every night.
 
 All but 2 (every night 20) of them hit a *replay*: the recorder, driven by the calls that a real training made of it,
-with the trainer's own code for rows, documents, hashes and seal, on the real file system, in a process that has imported
-the trainer and computes nothing. The others hit the trainer itself, devices, compilation, steps, checkpoints and all;
-its seconds are mostly computation, so most kills of it fall between two writes.
+with the trainer's own code for rows, documents, hashes and seal, on the real file system, in a process that has
+imported the trainer and computes nothing. The others hit the trainer itself: devices, compilation, steps, checkpoints and
+all. Its seconds are mostly computation, so most kills of it fall between two writes.
 
 An evaluation that is added to a run later is killed at each of its calls of the file system.
 """
