@@ -2,8 +2,8 @@
 
 All but 2 (every night 20) of them hit a *replay*: the recorder, driven by the calls that a real training made of it,
 with the trainer's own code for rows, documents, hashes and seal, on the real file system, in a process that has
-imported the trainer and computes nothing. The others hit the trainer itself: devices, compilation, steps, checkpoints and
-all. Its seconds are mostly computation, so most kills of it fall between two writes.
+imported the trainer and computes nothing. The others hit the trainer itself: devices, compilation, steps, checkpoints
+and all. Its seconds are mostly computation, so most kills of it fall between two writes.
 
 An evaluation that is added to a run later is killed at each of its calls of the file system.
 """
