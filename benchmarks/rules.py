@@ -26,7 +26,7 @@ from leaves import Forger
 from mutations import apply, reseal
 from synthetic import write_run
 
-from evidence.grade import find_problems
+from evidence.grade import check_run
 from evidence.run import read_run
 from schemas.problems import Problem
 
@@ -40,10 +40,10 @@ class Checker:
     def __init__(self) -> None:
         self.milliseconds: list[float] = []
 
-    def check(self, folder: Path) -> list[Problem]:
+    def check(self, folder: Path) -> tuple[Problem, ...]:
         """Return the findings of a run, read from disk."""
         began = time.perf_counter()
-        findings = find_problems(read_run(folder))
+        findings = check_run(read_run(folder)).findings
         self.milliseconds.append(1000 * (time.perf_counter() - began))
         return findings
 

@@ -21,7 +21,7 @@ from evidence.imports.run import ImportedRun
 from evidence.rules.across import Fingerprint, compute_fingerprint, find_copies
 from evidence.rules.checker import check
 from evidence.rules.files import REQUIRED, placeholders
-from evidence.run import Run
+from evidence.run import ROW_FILES, Run
 from schemas.problems import MAX_PER_KIND, Problem, problem_of, worst_first
 from schemas.reading import column
 
@@ -66,13 +66,10 @@ _UNREADABLE = ("TP1", "TP206", "TP209", "TP210")
 
 @dataclass(frozen=True, kw_only=True)
 class Grade:
-    """The grade of a run.
+    """The grade of a run, with at least one reason why it is not better, as a sentence.
 
-    Attributes:
-        name: One of `GRADES`.
-        reasons: Why it is not better, as sentences; never empty.
-        scope: What it rests on: `FOLDER`, or `with receipts from Ada and you`.
-        coverage: How much of the run someone the reader trusts has reproduced, or "".
+    `scope` is its basis: `FOLDER`, or `with receipts from Ada and you`. `coverage` is how much of the run
+    someone the reader trusts has reproduced, or "".
     """
 
     name: GradeName
@@ -125,11 +122,6 @@ def check_run(run: Run) -> RunReport:
     return judge(run).report
 
 
-def find_problems(run: Run) -> list[Problem]:
-    """Return every problem of a run, worst first."""
-    return list(check_run(run).findings)
-
-
 def judge(run: Run, *, ignore: Callable[[Problem], bool] = lambda _: False) -> RunJudgement:
     """Check a run, without the problems that `ignore` returns True for."""
     view = run.foreign()
@@ -153,8 +145,7 @@ def check_across_runs(judged: Sequence[RunJudgement]) -> list[RunReport]:
         if errors := [problem for problem in added if problem.severity == "error"]:
             before = grade.reasons if grade.name == "contradictory" else ()
             grade = Grade(name="contradictory", reasons=(*_sentences(errors), *before))
-        findings = worst_first((*report.findings, *added))
-        reports.append(replace(report, grade=grade, findings=findings))
+        reports.append(replace(report, grade=grade, findings=worst_first((*report.findings, *added))))
     return reports
 
 
@@ -163,8 +154,9 @@ def _find_problems(run: Run) -> Iterator[Problem]:
         what = f"{run.folder.name or run.folder} holds none of the files that a run writes."
         yield from run.problems or [problem_of("TP501", file=str(run.folder), what=what)]
         return
-    yield from (*run.problems, *run.row_problems(), *placeholders(run))
-    yield from map(run.with_line_of_row, check(run))
+    rows = (run.rows(name) for name in ROW_FILES)
+    yield from (*run.problems, *(problem for some in rows for problem in some.problems), *placeholders(run))
+    yield from check(run)
 
 
 def _grade(run: Run, findings: Sequence[Problem]) -> Grade:
