@@ -107,8 +107,7 @@ def verdicts(run: ValidRun, check: Checker) -> None:
             verdict = scoring.verdict(row["output_text"], row["finish_reason"], accepted_answers(row), stop=stop)
             for key, value in verdict.items():
                 if has_lenient or key != "lenient_correct":
-                    source = f"the output of {row['id']}"
-                    check.equal(file, f"{pointer}/{key}", row.get(key), value, source, line=line)
+                    check.equal(file, f"{pointer}/{key}", row.get(key), value, f"the output of {row['id']}", line=line)
         for line, row in enumerate(rows, start=1):
             if MORE_SAMPLES in row:
                 answers = [answer["extracted_answer"] for answer in iter_answers(row)]
@@ -322,8 +321,7 @@ def _answers_by_step(run: ValidRun) -> dict[int, list[Document]]:
 SAMPLER_GAPS = {"float32": 1e-3, "bfloat16": 0.2, "float16": 0.03}
 """Largest difference of log-probabilities, in nats, by compute type: at least six times the largest difference that
 benchmarks/results/sampler_gap.json measured when sampler and trainer had the same parameters."""
-_MEAN_TOLERANCE = 1e-6
-"""Relative; the trainer adds in another order."""
+_MEAN_TOLERANCE = 1e-6  # relative; the trainer adds in another order
 _FEWEST_PROMPTS = 8
 _FEWEST_COMPLETIONS = 32
 _COLLAPSED_FRACTION = 0.9
@@ -434,8 +432,7 @@ def group_advantages(run: ValidRun, check: Checker) -> None:
             elif row["advantage"] or row["is_used"]:
                 check.report(ROLLOUTS, "A completion without a reward is learned from.", "/is_used", line=line)
         values = [[row["reward"] for _, row in group] for group in groups.values()]
-        computed = advantages(values, grpo.objective["scale_rewards"])
-        for group, expected in zip(groups.values(), computed, strict=True):
+        for group, expected in zip(groups.values(), advantages(values, grpo.objective["scale_rewards"]), strict=True):
             for (line, row), value in zip(group, expected, strict=True):
                 is_masked = grpo.objective["mask_truncated"] and row["finish_reason"] == "length"
                 stated = float(row["advantage"])
@@ -475,9 +472,8 @@ def sampler_gap(run: ValidRun, check: Checker) -> None:
     """Check that completions were sampled with the parameters that were trained."""
     compute = run.model["dtypes"]["compute"]
     limit, gap = SAMPLER_GAPS.get(compute, SAMPLER_GAPS["float32"]), run.columns["sampler_gap"]
-    if gap is not None:
-        what = f"sampler_gap is {{:.3g}} nats; the limit for {compute} is {limit:g}."
-        report_rows(check, np.nan_to_num(gap) > limit, "sampler_gap", what, gap)
+    what = f"sampler_gap is {{:.3g}} nats; the limit for {compute} is {limit:g}."
+    report_rows(check, np.nan_to_num(gap) > limit, "sampler_gap", what, gap)
 
 
 @rule("TP448", "rollouts")
