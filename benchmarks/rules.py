@@ -26,7 +26,7 @@ from leaves import Forger
 from mutations import apply, reseal
 from synthetic import write_run
 
-from evidence.grade import check_run
+from evidence.grade import find_problems
 from evidence.run import read_run
 from schemas.problems import Problem
 
@@ -40,10 +40,10 @@ class Checker:
     def __init__(self) -> None:
         self.milliseconds: list[float] = []
 
-    def check(self, folder: Path) -> tuple[Problem, ...]:
+    def check(self, folder: Path) -> list[Problem]:
         """Return the findings of a run, read from disk."""
         began = time.perf_counter()
-        findings = check_run(read_run(folder)).findings
+        findings = find_problems(read_run(folder))
         self.milliseconds.append(1000 * (time.perf_counter() - began))
         return findings
 

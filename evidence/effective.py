@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from evidence.run import Run
 
 Scalar = str | int | float | bool | None
-
 State = Literal["same", "differs", "open"]  # open: a value is missing, or the program chose
 
 MANIFEST_PATHS: Mapping[str, str] = {
@@ -53,8 +52,6 @@ MANIFEST_PATHS: Mapping[str, str] = {
 }
 """Where a manifest contains the effective value of a setting outside of the group `effective`, as dotted paths."""
 
-FLOAT32 = 1e-6  # relative error of a number that was stored as float32
-
 _LEFT_TO_THE_PROGRAM = {
     "model.revision": None,
     "model.weights": None,
@@ -71,6 +68,7 @@ _LEFT_TO_THE_PROGRAM = {
 """Declared values that agree with any effective value. For other settings null is an ordinary value."""
 
 _NOT_SETTINGS = ("schema_version", "name")
+FLOAT32 = 1e-6  # relative error of a number that was stored as float32
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from evidence.imports.run import ImportedRun
 from evidence.rules.across import Fingerprint, compute_fingerprint, find_copies
 from evidence.rules.checker import check
 from evidence.rules.files import REQUIRED, placeholders
-from evidence.run import ROW_FILES, Run
+from evidence.run import Run
 from schemas.problems import MAX_PER_KIND, Problem, problem_of, worst_first
 from schemas.reading import column
 
@@ -40,19 +40,16 @@ NEXT_STEPS: Mapping[GradeName, str] = {
 }
 """What raises each grade."""
 
-FOLDER = "folder"  # scope of a grade that rests on the files of a run alone
-
 FORMER_NAMES: Mapping[str, GradeName] = {"verified": "consistent"}
 """Present names of grades in older bundles, where `verified` did not require a reproduction."""
 
+FOLDER = "folder"  # scope of a grade that rests on the files of a run alone
 CONSISTENT = "Finished; every document is valid, every hash matches, and every result and score follows from its rows."
-
+UNMEASURED = "No step and no answer was measured."
 NEVER_STATED = (
     "It uses schema version 1.0, without a chain of states, tokens of answers or saved parameters. Contradictions with "
     "these cannot be found."
 )
-
-UNMEASURED = "No step and no answer was measured."
 
 _CONTRADICTIONS = ("TP3", "TP201", "TP207", "TP208", "TP211", "TP212")
 """Prefixes of codes. TP2xx: a file does not have the hash, size or role that the manifest contains."""
@@ -122,6 +119,11 @@ def check_run(run: Run) -> RunReport:
     return judge(run).report
 
 
+def find_problems(run: Run) -> list[Problem]:
+    """Return every problem of a run, worst first."""
+    return list(check_run(run).findings)
+
+
 def judge(run: Run, *, ignore: Callable[[Problem], bool] = lambda _: False) -> RunJudgement:
     """Check a run, without the problems that `ignore` returns True for."""
     view = run.foreign()
@@ -154,8 +156,7 @@ def _find_problems(run: Run) -> Iterator[Problem]:
         what = f"{run.folder.name or run.folder} holds none of the files that a run writes."
         yield from run.problems or [problem_of("TP501", file=str(run.folder), what=what)]
         return
-    rows = (run.rows(name) for name in ROW_FILES)
-    yield from (*run.problems, *(problem for some in rows for problem in some.problems), *placeholders(run))
+    yield from (*run.problems, *run.row_problems(), *placeholders(run))
     yield from check(run)
 
 

@@ -61,7 +61,7 @@ class RowsSoFar(NamedTuple):
 
 
 class Chain:
-    """Hash chain of a run: each entry contains the `sha256_json` of the previous one, so the last identifies the run.
+    """Hash chain of a run: each entry contains the hash of the previous one, so that of the last identifies the run.
 
     `before` is the hash of the entry of another run that this run continues, or None for a new chain.
     """
@@ -103,11 +103,16 @@ class Chain:
     @property
     def head(self) -> str | None:
         """Hash of the last entry; before the first one, of the entry that this run continues."""
-        return sha256_json(self.entries[-1]) if self.entries else self._before
+        return hash_entry(self.entries[-1]) if self.entries else self._before
 
     def document(self) -> dict[str, Any]:
         """Return the manifest's group `chain`; there must be an entry."""
         return {"entries": len(self.entries), "head": self.head}
+
+
+def hash_entry(entry: dict[str, Any]) -> str:
+    """Return the hash of an entry, which the next one contains as `previous`."""
+    return sha256_json(entry)
 
 
 _SECRET_BYTES = 32

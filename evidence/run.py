@@ -37,7 +37,6 @@ DOCUMENTS = {
 """File of each document of a `Run`."""
 
 ROW_FILES = tuple(name for name in layout.ROLES if name.endswith(".jsonl"))
-
 TOLERANCE = 1e-9  # largest difference between a stated and a recomputed number, relative for numbers above 1
 CLOCK_SECONDS = 2.0  # how far time services correct the system clock of a running machine
 
@@ -225,6 +224,10 @@ class Run:
         if name not in self._rows:
             self._rows[name] = read_rows(self.folder / name, document_kind(name) or "")
         return self._rows[name]
+
+    def row_problems(self) -> list[Problem]:
+        """Return the problems of all files of rows."""
+        return [problem for name in ROW_FILES for problem in self.rows(name).problems]
 
     def foreign(self) -> ImportedRun | None:
         """Return what the files of another tool contain, or None if trainproof wrote the run."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from evidence import layout
 from evidence.effective import flatten
-from evidence.hashes import sha256_json
+from evidence.hashes import hash_entry
 from evidence.layout import CHECKPOINTS, CONFIG, MANIFEST
 from evidence.lock import is_alive
 from evidence.run import read_run
@@ -78,7 +78,7 @@ def read_parent(resume: Path | None, config: Config, *, step: int | None = None)
     if problems:
         raise ProblemError(problems, exit_code=2)
     entries = read_run(resume).rows(layout.CHAIN).values
-    link = next((sha256_json(entry) for entry in reversed(entries) if entry["step"] == step), None)
+    link = next((hash_entry(entry) for entry in reversed(entries) if entry["step"] == step), None)
     return {"run_id": resume.resolve().name, "step": step, **({} if link is None else {"link": link})}
 
 

@@ -394,6 +394,11 @@ def run_names(root: Path, *, follow_links: bool) -> list[str]:
     return sorted(name for name in names if not name.startswith(".") and name != layout.PROGRAMS)
 
 
+def index_runs(root: Path) -> Sequence[RunSummary]:
+    """Read all runs of a folder and return their summaries, newest first."""
+    return RunIndex(root).refresh()
+
+
 def index_folder(root: Path) -> Sequence[RunSummary]:
     """Summarize the runs of a folder that a user named, newest first, or the run if it is a run folder.
 
@@ -406,7 +411,7 @@ def index_folder(root: Path) -> Sequence[RunSummary]:
     if (Path(root) / layout.MANIFEST).is_file():
         run = read_run(Path(root))
         return [summarize(run, grade_run(run))]
-    return RunIndex(root).refresh()
+    return index_runs(root)
 
 
 def check_paths(paths: Iterable[Path]) -> Report:

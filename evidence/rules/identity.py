@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from evidence import effective
-from evidence.effective import MANIFEST_PATHS, manifest_pointer
+from evidence.effective import FLOAT32, MANIFEST_PATHS, manifest_pointer
 from evidence.hashes import sha256_json
 from evidence.layout import CONFIG, EVAL_SUMMARY, FIRST_EXAMPLES, LOG, MANIFEST, METRICS, PLAN
 from evidence.rules.checker import Checker, ValidRun, rule
@@ -25,7 +25,6 @@ SEALED = "run_sealed"
 EVENTS = ("run_started", "devices_chosen", "planned", "compiled", "trained", "evaluated", SEALED)
 """Events of the trainer in the order in which they first occur."""
 
-_FLOAT32 = 1e-6
 _ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
 _FIRST_VERSION = "1.0"
 
@@ -85,7 +84,7 @@ def schedule(run: ValidRun, check: Checker) -> None:
     stated = run.training["schedule"]
     peak, final = stated["peak_learning_rate"], stated["final_learning_rate"]
     stays = stated["name"] == "constant" and stated["warmup_steps"] <= run.training["steps_planned"]
-    fits = final <= peak * (1 + _FLOAT32) and (not stays or final >= peak * (1 - _FLOAT32))
+    fits = final <= peak * (1 + FLOAT32) and (not stays or final >= peak * (1 - FLOAT32))
     what = f"The {stated['name']} schedule peaks at {peak:g}, but ends at {final:g}."
     check.require(fits, MANIFEST, what, "/training/schedule/final_learning_rate")
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evidence.hashes import sha256_json
+from evidence.hashes import hash_entry
 from evidence.layout import CHAIN, EVAL_SUMMARY, LOG, MANIFEST, METRICS, PLAN, TRAINED_PARAMS, is_lfs_pointer
 from evidence.rules.checker import Checker, ValidRun, rule
 from evidence.run import CLOCK_SECONDS, clock_set_back_seconds, where
@@ -228,8 +228,7 @@ def durations(run: ValidRun, check: Checker) -> None:
 
 # The chain of training states
 
-_LENGTH_BYTES = 8
-_LARGEST_HEADER = 1 << 24
+_LENGTH_BYTES, _LARGEST_HEADER = 8, 1 << 24
 _DTYPES = {"F32": ("float32", 4), "BF16": ("bfloat16", 2), "F16": ("float16", 2), "F64": ("float64", 8)}
 """Name and bytes of the element types of safetensors."""
 
@@ -249,7 +248,7 @@ def links(run: ValidRun, check: Checker) -> None:
         same_state = first_step.setdefault(entry["state_sha256"], entry["step"])
         what = f"The state after step {entry['step']} is that after step {same_state}, bit for bit."
         check.require(same_state == entry["step"], CHAIN, what, "/state_sha256", line=line)
-        previous, step = sha256_json(entry), entry["step"]
+        previous, step = hash_entry(entry), entry["step"]
 
 
 @rule("TP326", "manifest", "chain")
@@ -264,8 +263,7 @@ def end_of_chain(run: ValidRun, check: Checker) -> None:
         return
     check.equal(MANIFEST, "/chain/entries", stated["entries"], entries, CHAIN)
     if entries and stated["entries"] == entries:
-        source = "the last entry of chain.jsonl"
-        check.equal(MANIFEST, "/chain/head", stated["head"], sha256_json(run.chain[-1]), source)
+        check.equal(MANIFEST, "/chain/head", stated["head"], hash_entry(run.chain[-1]), "the last entry of chain.jsonl")
 
 
 @rule("TP325", "chain", "metrics")

@@ -33,8 +33,6 @@ from schemas.problems import ProblemError, pointer_to
 from schemas.reading import get_path
 
 _ITEM_HASHES = {"id": "ids_sha256", "prompt": "prompts_sha256", "expected": "expected_sha256"}
-_FIRST_WITH_READERS = "1.2"
-"""Configurations before this version always read the content of `<answer>` tags and compared it exactly."""
 
 
 class EvaluatedModel(NamedTuple):
@@ -219,7 +217,7 @@ def declared_evaluation(run: ValidRun, check: Checker) -> None:
         for key, value in scoring.items() if event["event"] == "scoring" else ():
             stated = event["fields"].get(key, 1 if key == "version" else None)
             check.equal(LOG, f"/fields/{key}", stated, value, EVAL_SUMMARY, line=line)
-    is_old = str(config.get("schema_version", VERSION)) < _FIRST_WITH_READERS
+    is_old = str(config.get("schema_version", VERSION)) < "1.2"  # without other readers and comparisons
     declared = ({"answer": "tags", "compare": "exact"} if is_old else {}) | config.get("evaluation", {})
     if isinstance(name := declared.get("eval_set"), str):
         declared["eval_set"] = name.rsplit("/", 1)[-1]
@@ -322,9 +320,7 @@ SAMPLER_GAPS = {"float32": 1e-3, "bfloat16": 0.2, "float16": 0.03}
 """Largest difference of log-probabilities, in nats, by compute type: at least six times the largest difference that
 benchmarks/results/sampler_gap.json measured when sampler and trainer had the same parameters."""
 _MEAN_TOLERANCE = 1e-6  # relative; the trainer adds in another order
-_FEWEST_PROMPTS = 8
-_FEWEST_COMPLETIONS = 32
-_COLLAPSED_FRACTION = 0.9
+_FEWEST_PROMPTS, _FEWEST_COMPLETIONS, _COLLAPSED_FRACTION = 8, 32, 0.9
 
 
 @dataclass(frozen=True)

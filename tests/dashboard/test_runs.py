@@ -18,7 +18,7 @@ from synthetic import STARTED, write_run
 from dashboard.shared.state import RUNS
 from dashboard.shared.tables import runs as table
 from dashboard.shared.tables.query import parse
-from evidence.index.index import index_folder
+from evidence.index.index import index_runs
 from evidence.index.summary import RunSummary
 from evidence.notes import NotesEdit, change_notes, read_notes
 
@@ -197,7 +197,7 @@ def test_no_value_of_a_run_breaks_sorting_grouping_display_or_csv(key: str) -> N
 
 
 def test_changes_are_told_with_defaults_filled_in(three: Path) -> None:
-    older, newer = (index_folder(three)[0] for _ in range(2))
+    older, newer = (index_runs(three)[0] for _ in range(2))
     older = replace(older, run_id="older", settings={"optimizer.learning_rate": 0.001})
     newer = replace(newer, settings={"optimizer.learning_rate": 0.002, "data.packing": False, "seed": 0})
     assert table.describe_changes([newer, older])[0] == "learning_rate 0.001 → 0.002"

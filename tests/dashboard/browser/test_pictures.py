@@ -13,7 +13,7 @@ import pytest
 from browser import serving, settled
 from playwright.sync_api import Page, expect
 
-from evidence.index.index import index_folder
+from evidence.index.index import index_runs
 
 pytestmark = [pytest.mark.browser]
 
@@ -25,7 +25,7 @@ MOST_BYTES = 300_000
 
 def committed(mode: str) -> str:
     """Return the name of the newest committed run of the demo in a mode."""
-    runs = [summary for summary in index_folder(REPOSITORY / ROOT) if summary.mode == mode]
+    runs = [summary for summary in index_runs(REPOSITORY / ROOT) if summary.mode == mode]
     found = [summary.path.name for summary in runs if summary.path.name.startswith("demo")]
     if not found:
         pytest.skip(f"No {mode} run is committed under {ROOT} yet; `make demo` makes them.")

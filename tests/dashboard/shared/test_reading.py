@@ -14,7 +14,7 @@ from synthetic import write_run
 from dashboard.shared import reading, state
 from dashboard.shared.shared_index import SharedIndex, Snapshot
 from dashboard.shared.state import RUNS
-from evidence.index.index import index_folder
+from evidence.index.index import index_runs
 from evidence.layout import EVAL_SUMMARY, MANIFEST
 from evidence.lock import RunLock
 
@@ -181,7 +181,7 @@ def test_while_runs_are_read_for_the_first_time_the_page_says_so(
 ) -> None:
     for number in range(3):
         write_run(root, f"run-{number}", seed=number)
-    whole = index_folder(root)
+    whole = index_runs(root)
 
     def load(self: SharedIndex, patience: float, **_: object) -> Snapshot:
         self.progress = (3, 2000)

@@ -18,7 +18,7 @@ from evidence.bundle.build import build_bundle
 from evidence.bundle.verify import verify_bundle
 from evidence.grade import check_run
 from evidence.imports.importing import ImportResult, import_run
-from evidence.index.index import check_paths, index_folder
+from evidence.index.index import check_paths, index_runs
 from evidence.run import read_run
 from schemas.validate import read_document
 from trainproof.cli import app as command
@@ -179,7 +179,7 @@ def test_runs_of_trainproof_inside_are_skipped(tmp_path: Path) -> None:
 
 def test_lists_and_pages_show_the_figures(tmp_path: Path) -> None:
     made = imported("hf_trainer", tmp_path)
-    (summary,) = index_folder(tmp_path)
+    (summary,) = index_runs(tmp_path)
     assert (summary.run_id, summary.grade, summary.model) == (made.path.name, "measured", "distilgpt2")
     assert (summary.steps_done, summary.steps_planned, summary.last_loss) == (60, 60, 1.7044)
     assert (summary.loss_points, summary.score, summary.mode) == ((2.4113, 1.9012, 1.7044), None, None)
@@ -190,7 +190,7 @@ def test_lists_and_pages_show_the_figures(tmp_path: Path) -> None:
 
 def test_contradicted_figures_are_not_shown(tmp_path: Path) -> None:
     imported("two_models", tmp_path)
-    (summary,) = index_folder(tmp_path)
+    (summary,) = index_runs(tmp_path)
     assert (summary.grade, summary.model, summary.last_loss) == ("contradictory", None, 4.0)
 
 

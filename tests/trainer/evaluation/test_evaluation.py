@@ -21,7 +21,7 @@ from replays import challenged, replay_run
 
 from evidence import layout
 from evidence.compare.scores import compare_runs, score_difference
-from evidence.grade import check_run
+from evidence.grade import find_problems
 from evidence.hashes import sha256_file, sha256_json
 from evidence.run import read_run
 from evidence.scores.reading import Scoring
@@ -93,7 +93,7 @@ def document(folder: Path, name: str) -> Values:
 
 
 def errors(folder: Path) -> set[str]:
-    return {each.code for each in check_run(read_run(folder)).findings if each.severity == "error"}
+    return {each.code for each in find_problems(read_run(folder)) if each.severity == "error"}
 
 
 def forge(original: Path, folder: Path, change: Change, forgery: Forgery | None = None) -> Path:

@@ -12,7 +12,7 @@ from tasks import with_settings
 from whole_runs import manifest_of, rows, saved_steps
 
 from evidence import layout
-from evidence.hashes import sha256_json
+from evidence.hashes import hash_entry
 from schemas.render import render_text
 from trainer.config.tree import Config
 from trainer.evaluation.evaluate import evaluate_run
@@ -138,7 +138,7 @@ def test_resume_uses_the_newest_whole_checkpoint_and_evaluation_refuses_an_earli
     line, _ = damage_of(folder, OTHER_STATE, USED_INSTEAD)
     assert watch.lines.count(line) == 1
     before, after = ({row["step"]: row for row in rows(each, layout.CHAIN)} for each in (folder, order.folder))
-    assert manifest_of(order.folder)["parent"] == {"run_id": "run", "step": 2, "link": sha256_json(before[2])}
+    assert manifest_of(order.folder)["parent"] == {"run_id": "run", "step": 2, "link": hash_entry(before[2])}
     assert sorted(after) == [2, 3, 4]
     assert after[4]["state_sha256"] == before[4]["state_sha256"]
 

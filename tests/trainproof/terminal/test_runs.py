@@ -11,7 +11,7 @@ import pytest
 from mutations import apply
 from synthetic import STARTED, write_run
 
-from evidence.index.index import check_paths, index_folder
+from evidence.index.index import check_paths, index_runs
 from evidence.report import report_as, report_text
 from evidence.run import read_run
 from schemas.problems import ProblemError
@@ -83,11 +83,11 @@ def test_report(root: Path) -> None:
 
 
 def test_list(root: Path) -> None:
-    assert runs_text(index_folder(root)) == LIST
+    assert runs_text(index_runs(root)) == LIST
 
 
 def test_list_as_json_has_the_names_of_the_fields(root: Path) -> None:
-    first = json.loads(json.dumps(runs_json(index_folder(root))))[0]
+    first = json.loads(json.dumps(runs_json(index_runs(root))))[0]
     assert first["path"] == "runs/killed"
     assert first["first_problem"]["code"] == "TP513"
     assert (first["grade"], first["steps_done"], first["score"]) == ("partial", 10, None)
@@ -123,7 +123,7 @@ def test_no_value_steers_the_terminal_or_makes_a_line_of_its_own(tmp_path: Path)
     run = write_run(tmp_path, "bad", manifest={"model": {"name": hostile}, "command": ["--output", f"/x/{hostile}"]})
     plan = run / "plan.json"
     plan.write_text(plan.read_text() + "\x1b")
-    for text in (report_text(check_paths([run])), run_text(read_run(run)), runs_text(index_folder(tmp_path))):
+    for text in (report_text(check_paths([run])), run_text(read_run(run)), runs_text(index_runs(tmp_path))):
         assert "\x1b" not in text
         assert "\u202e" not in text
         assert "\nrun-9" not in text
@@ -136,6 +136,6 @@ def test_the_list_says_who_verified_a_run(root: Path) -> None:
         replace(summary, grade="verified", coverage="all of it", reasons=("Checked by Ada on 2026-11-23.", "Finished."))
         if summary.path.name == "good"
         else summary
-        for summary in index_folder(root)
+        for summary in index_runs(root)
     ]
     assert "\ngood: all of it. Checked by Ada on 2026-11-23.\n" in runs_text(summaries)
