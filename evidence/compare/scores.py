@@ -118,6 +118,9 @@ def compare_runs(runs: Sequence[Run], reports: Sequence[RunReport] | None = None
     Invalid documents, and figures that an error concerns, count as missing (`evidence.report.build_record`). Without
     `reports`, their grades and findings, the runs are checked now.
     """
+    if len(runs) < 2:
+        message = f"compare_runs needs at least 2 runs; got {len(runs)}"
+        raise ValueError(message)
     names = tuple(run.path.resolve().name for run in runs)
     if len(set(names)) < len(names):
         names = tuple(str(run.path) for run in runs)

@@ -284,6 +284,8 @@ def test_fewer_than_two_runs_or_none_there(tmp_path: Path):
         "error TP093: A comparison needs at least 2 runs; 1 was given.\n"
         "  Next: Pass the runs: `trainproof compare A B`.\n"
     )
+    with pytest.raises(ValueError, match="at least 2 runs; got 1"):
+        compare_runs([read_run(tmp_path)])
 
 
 def test_figures_are_written_with_their_units():
