@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from evidence.run import Run
 
 Scalar = str | int | float | bool | None
-
-State = Literal["same", "differs", "open"]
-"""open: a value is missing, or the program chose."""
+State = Literal["same", "differs", "open"]  # open: a value is missing, or the program chose
 
 MANIFEST_PATHS: Mapping[str, str] = {
     "mode": "mode",
@@ -54,8 +52,6 @@ MANIFEST_PATHS: Mapping[str, str] = {
 }
 """Where a manifest contains the effective value of a setting outside of the group `effective`, as dotted paths."""
 
-FLOAT32 = 1e-6  # relative error of a number that was stored as float32
-
 _LEFT_TO_THE_PROGRAM = {
     "model.revision": None,
     "model.weights": None,
@@ -72,6 +68,7 @@ _LEFT_TO_THE_PROGRAM = {
 """Declared values that agree with any effective value. For other settings null is an ordinary value."""
 
 _NOT_SETTINGS = ("schema_version", "name")
+FLOAT32 = 1e-6  # relative error of a number that was stored as float32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +82,6 @@ class EffectiveSetting:
     effective: Any
     state: State
     pointer: str
-    remark: str | None = None
 
 
 def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -127,40 +123,30 @@ def settings_in_manifest(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 def manifest_pointer(manifest: Mapping[str, Any], key: str) -> str:
     """Return the JSON Pointer of the effective value of a setting in a manifest."""
-    path = f"effective.{key}" if manifest.get("effective") is not None else MANIFEST_PATHS[key]
-    return "/" + path.replace(".", "/")
+    return "/" + (f"effective.{key}" if manifest.get("effective") else MANIFEST_PATHS[key]).replace(".", "/")
 
 
 def compare_settings(
     config: Mapping[str, Any] | None, manifest: Mapping[str, Any] | None
 ) -> dict[str, EffectiveSetting]:
     """Compare every declared or effective setting of two valid documents, in the order of the configuration."""
-    declared = flatten(dict(config or {}))
-    effective = effective_settings(manifest or {})
-    return {
-        key: _compare(key, declared, effective, manifest_pointer(manifest or {}, key) if key in effective else "")
-        for key in dict.fromkeys([*declared, *effective])
-    }
-
-
-def _compare(key: str, declared: Mapping[str, Any], effective: Mapping[str, Any], pointer: str) -> EffectiveSetting:
-    asked: Any = declared.get(key)
-    found: Any = effective.get(key)
-    state: State = "same"
-    remark = None
-    is_open = key in _LEFT_TO_THE_PROGRAM and (asked == _LEFT_TO_THE_PROGRAM[key] or found is None)
-    if key not in declared or key not in effective or is_open:
-        state = "open"
-    elif key == "optimizer.learning_rate":
-        state = "same" if _is_peak(asked, found, effective) else "differs"
-    elif not values_agree(key, asked, found):
-        state = "differs"
-    if key == "mesh.shard_params" and asked and found is False:
-        # One device has nothing to shard over; several devices may find no array that can be divided.
-        single = effective.get("mesh.devices") == 1
-        state = "open" if single else state
-        remark = "Parameters cannot be sharded over one device." if single else "No array could be sharded."
-    return EffectiveSetting(declared=asked, effective=found, state=state, pointer=pointer, remark=remark)
+    declared, effective = flatten(dict(config or {})), effective_settings(manifest or {})
+    compared = {}
+    for key in dict.fromkeys([*declared, *effective]):
+        asked, found = declared.get(key), effective.get(key)
+        agrees = values_agree(key, asked, found)
+        is_open = key in _LEFT_TO_THE_PROGRAM and (asked == _LEFT_TO_THE_PROGRAM[key] or found is None)
+        if key == "mesh.shard_params" and effective.get("mesh.devices") == 1:
+            is_open = asked is True and found is False  # One device has nothing to shard over.
+        if key == "optimizer.learning_rate" and asked is not None and found is not None:
+            # The manifest has the peak, and a warm-up longer than the run stays below it.
+            is_reached = effective.get("optimizer.warmup_steps", 0) <= effective.get("limits.steps", 0)
+            agrees = found <= asked * (1 + FLOAT32) and (not is_reached or found >= asked * (1 - FLOAT32))
+        is_unknown = key not in declared or key not in effective or is_open
+        state: State = "open" if is_unknown else "same" if agrees else "differs"
+        pointer = manifest_pointer(manifest or {}, key) if key in effective else ""
+        compared[key] = EffectiveSetting(declared=asked, effective=found, state=state, pointer=pointer)
+    return compared
 
 
 def values_agree(key: str, declared: Any, effective: Any) -> bool:
@@ -172,12 +158,6 @@ def values_agree(key: str, declared: Any, effective: Any) -> bool:
     return type(declared) is type(effective) and bool(declared == effective)
 
 
-def _is_peak(declared: float, peak: float, effective: Mapping[str, Any]) -> bool:
-    """Return whether a peak follows from the learning rate; a warm-up longer than the run stays below it."""
-    is_reached = effective.get("optimizer.warmup_steps", 0) <= effective.get("limits.steps", 0)
-    return peak <= declared * (1 + FLOAT32) and (not is_reached or peak >= declared * (1 - FLOAT32))
-
-
 PROCESS_ERROR = 0.3
 """Relative error of the planned memory of a CPU process (at most 28 % in benchmarks/results/observed_memory.json)."""
 
@@ -187,11 +167,7 @@ MemoryScope = Literal["one device", "process above baseline", "whole process"]
 
 @dataclass(frozen=True, kw_only=True)
 class PeakMemory:
-    """Peak memory of a run. Peaks of different scopes must not be compared.
-
-    Attributes:
-        part: Part of the run with the peak, such as `train`, or None if unknown.
-    """
+    """Peak memory of a run, in its `part` (such as `train`) if known. Peaks of different scopes cannot be compared."""
 
     bytes: int
     scope: MemoryScope

@@ -40,19 +40,16 @@ NEXT_STEPS: Mapping[GradeName, str] = {
 }
 """What raises each grade."""
 
-FOLDER = "folder"  # scope of a grade that rests on the files of a run alone
-
 FORMER_NAMES: Mapping[str, GradeName] = {"verified": "consistent"}
 """Present names of grades in older bundles, where `verified` did not require a reproduction."""
 
+FOLDER = "folder"  # scope of a grade that rests on the files of a run alone
 CONSISTENT = "Finished; every document is valid, every hash matches, and every result and score follows from its rows."
-
+UNMEASURED = "No step and no answer was measured."
 NEVER_STATED = (
     "It uses schema version 1.0, without a chain of states, tokens of answers or saved parameters. Contradictions with "
     "these cannot be found."
 )
-
-UNMEASURED = "No step and no answer was measured."
 
 _CONTRADICTIONS = ("TP3", "TP201", "TP207", "TP208", "TP211", "TP212")
 """Prefixes of codes. TP2xx: a file does not have the hash, size or role that the manifest contains."""
@@ -66,13 +63,10 @@ _UNREADABLE = ("TP1", "TP206", "TP209", "TP210")
 
 @dataclass(frozen=True, kw_only=True)
 class Grade:
-    """The grade of a run.
+    """The grade of a run, with at least one reason why it is not better, as a sentence.
 
-    Attributes:
-        name: One of `GRADES`.
-        reasons: Why it is not better, as sentences; never empty.
-        scope: What it rests on: `FOLDER`, or `with receipts from Ada and you`.
-        coverage: How much of the run someone the reader trusts has reproduced, or "".
+    `scope` is its basis: `FOLDER`, or `with receipts from Ada and you`. `coverage` is how much of the run
+    someone the reader trusts has reproduced, or "".
     """
 
     name: GradeName
@@ -153,8 +147,7 @@ def check_across_runs(judged: Sequence[RunJudgement]) -> list[RunReport]:
         if errors := [problem for problem in added if problem.severity == "error"]:
             before = grade.reasons if grade.name == "contradictory" else ()
             grade = Grade(name="contradictory", reasons=(*_sentences(errors), *before))
-        findings = worst_first((*report.findings, *added))
-        reports.append(replace(report, grade=grade, findings=findings))
+        reports.append(replace(report, grade=grade, findings=worst_first((*report.findings, *added))))
     return reports
 
 
@@ -164,7 +157,7 @@ def _find_problems(run: Run) -> Iterator[Problem]:
         yield from run.problems or [problem_of("TP501", file=str(run.folder), what=what)]
         return
     yield from (*run.problems, *run.row_problems(), *placeholders(run))
-    yield from map(run.with_line_of_row, check(run))
+    yield from check(run)
 
 
 def _grade(run: Run, findings: Sequence[Problem]) -> Grade:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import os
 import secrets
+import tempfile
 from collections.abc import Iterable
 from json.encoder import encode_basestring
 from pathlib import Path
@@ -39,10 +39,7 @@ def sha256_lines(strings: Iterable[str]) -> str:
 def sha256_json(value: Any) -> str:
     """Return the hash of a JSON value written with sorted keys and no spaces, in UTF-8.
 
-    For `{"b": 1, "a": "é"}` the bytes `{"a":"é","b":1}` are hashed.
-
-    Raises:
-        ValueError: A number is not finite.
+    For `{"b": 1, "a": "é"}` the bytes `{"a":"é","b":1}` are hashed. A number that is not finite raises a ValueError.
     """
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
@@ -64,10 +61,7 @@ class RowsSoFar(NamedTuple):
 
 
 class Chain:
-    """Hash chain of a run: each entry contains the hash of the previous one.
-
-    No entry can be changed, removed or inserted afterwards without changing all that follow. The hash of the last
-    entry, the head, therefore identifies the whole run.
+    """Hash chain of a run: each entry contains the hash of the previous one, so that of the last identifies the run.
 
     `before` is the hash of the entry of another run that this run continues, or None for a new chain.
     """
@@ -130,16 +124,13 @@ def secret_path() -> Path:
 
 
 def make_seal(content: bytes) -> str:
-    """Authenticate a content with a secret of this user.
+    """Authenticate a content with a secret of this user, which the first call creates; raise OSError if it cannot.
 
     A folder of runs can be cloned, unzipped or shared, so its jobs and receipts may be from anyone. The secret is in
     the user's own data folder: only this user can write a job that the worker starts, or a receipt that counts as the
-    user's own. The first call creates the secret.
-
-    Raises:
-        OSError: The secret cannot be read or written.
+    user's own.
     """
-    return _seal(_secret() or _new_secret(), content)
+    return hmac.new(_secret() or _new_secret(), content, hashlib.sha256).hexdigest()
 
 
 def verify_seal(seal: str | None, content: bytes) -> bool:
@@ -147,14 +138,11 @@ def verify_seal(seal: str | None, content: bytes) -> bool:
     try:
         secret = _secret()
     except OSError:
-        return False
+        secret = None
     if secret is None or seal is None:
         return False
-    return hmac.compare_digest(seal.encode("utf-8", "replace"), _seal(secret, content).encode())
-
-
-def _seal(secret: bytes, content: bytes) -> str:
-    return hmac.new(secret, content, hashlib.sha256).hexdigest()
+    expected = hmac.new(secret, content, hashlib.sha256).hexdigest()
+    return hmac.compare_digest(seal.encode("utf-8", "replace"), expected.encode())
 
 
 def _secret() -> bytes | None:
@@ -170,13 +158,9 @@ def _new_secret() -> bytes:
     """Create the secret. If two processes create it, the last one wins, and the first has to seal again."""
     path = secret_path()
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(secrets.token_bytes(_SECRET_BYTES))
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+        part = Path(folder) / path.name
+        part.touch(0o600)
+        part.write_bytes(secrets.token_bytes(_SECRET_BYTES))
         part.replace(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
     return path.read_bytes()

@@ -42,11 +42,7 @@ STAMPS = "stamps.json"  # replies of timestamping authorities; added last, so no
 RECEIPTS = "receipts"  # folder with results of others who replayed the run; added later, so no file list contains it
 PROFILE = ".profile"  # folder with a trace of some steps; hidden, so that it is neither checked nor packed
 
-CHECKPOINTS = "checkpoints"
-ADAPTER = "adapter"
-EXPORT = "export"
-GGUF = "gguf"
-WEIGHT_FOLDERS = (CHECKPOINTS, ADAPTER, EXPORT, GGUF)
+CHECKPOINTS, ADAPTER, EXPORT, GGUF = WEIGHT_FOLDERS = ("checkpoints", "adapter", "export", "gguf")
 """Folders of weights, which are never committed, hashed or packed unless requested."""
 
 PROGRAMS = "compiled_programs"  # folder next to runs with the compiled programs of a session
@@ -58,21 +54,13 @@ _EVIDENCE = (
 )  # fmt: skip
 ROLES = MappingProxyType({name: Path(name).stem for name in _EVIDENCE})
 """Role of each evidence file in the artifact list of the manifest; other files have the role `other`."""
-
-
 _COMMON = {CONFIG, PLAN, TRAINED_PARAMS}  # names that other programs use too; a folder with only these is not a run
-
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
 def holds_run(names: Iterable[str]) -> bool:
-    """Return whether a run has written one of these files: only runs use its name."""
+    """Return whether a folder with these files holds a run: only runs use some names."""
     return bool((({MANIFEST, IMPORT} | ROLES.keys()) - _COMMON) & set(names))
-
-
-def is_ignored_dir(name: str) -> bool:
-    """Return whether a folder among runs is not a run: it is hidden or holds compiled programs."""
-    return name.startswith(".") or name == PROGRAMS
 
 
 def is_weight_file(path: str) -> bool:
@@ -113,8 +101,7 @@ def nested_too_deep(folder: Path) -> Problem:
 def user_folder(variable: str, *below_home: str) -> Path:
     """Return the folder of trainproof in the folder of an XDG variable, or in the home folder if that is not set.
 
-    Without a home folder, for example in a container with a bare user id, it is in a temporary folder that only this
-    user can enter.
+    Without a home folder, as in a container with a bare user id, it is in a temporary folder of this user.
     """
     if parent := os.environ.get(variable):
         return Path(parent) / "trainproof"

@@ -24,9 +24,8 @@ _OPEN_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # no 
 class RunLock:
     """Context manager that locks a run folder for this process and removes the lock file afterwards.
 
-    Raises:
-        ProblemError: Another process has locked the folder, or its file system does not support locks (exit code 2).
-        OSError: The lock file cannot be created.
+    Raises ProblemError (exit code 2) if another process has locked the folder or its file system does not support
+    locks, and OSError if the lock file cannot be created.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -60,28 +59,19 @@ class RunLock:
 
 def is_alive(folder: Path) -> bool:
     """Return whether a process has locked the run folder; False if that cannot be checked."""
-    try:
-        descriptor = _open(Path(folder) / LOCK, create=False)
-    except OSError:
-        return False
-    try:
+    with contextlib.suppress(OSError), os.fdopen(_open(Path(folder) / LOCK, create=False), "rb", 0) as file:
         for _ in range(_PROBES):
-            if _try_lock(descriptor):
+            if _try_lock(file.fileno()):
                 return False
             time.sleep(0.005)
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True
+        return True
+    return False
 
 
 def refuse_without_locks(folder: Path) -> None:
-    """Check that the file system of a folder, existing or to be created, supports locks.
+    """Raise ProblemError (exit code 2) if the file system of a folder, which may not exist yet, supports no locks.
 
-    Raises:
-        ProblemError: It does not (exit code 2).
-        OSError: The folder cannot be written.
+    Raises OSError if the folder cannot be written.
     """
     existing = next(path for path in (folder, *folder.resolve().parents) if path.is_dir())
     probe = existing / f".{LOCK}.{os.getpid()}.tmp"

@@ -28,8 +28,7 @@ _DATA = Path(__file__).parents[1] / "trainer" / "data" / "builtin"
 _KNOWN_MODELS = Path(__file__).parent / "known_models"
 _LARGEST_DATASET = 64 * 2**20  # bytes of a file of rows that is read
 
-Stamp = tuple[int, int]
-"""Size and mtime of a file."""
+Stamp = tuple[int, int]  # size and mtime of a file
 
 
 def _built_in_rows(name: str) -> tuple[str, list[dict[str, Any]]]:
@@ -129,6 +128,5 @@ def published_model(name: str) -> Mapping[str, Any]:
     """Return family and parameters of a known model, tied ones counted once; text-only Gemma 3 counts as `gemma3`."""
     if (folder := known_model_folder(name)) is None:
         return {}
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    family = str(config["model_type"]).removesuffix("_text")
+    family = str(json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]).removesuffix("_text")
     return {"family": family, "parameters": int(published_models()[_names()[name.lower()]]["parameters"])}

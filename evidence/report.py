@@ -7,7 +7,7 @@ figures are reported with the reason.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -91,15 +91,10 @@ def _totals(report: Report) -> str:
 
 
 def report_as(report: Report, forms: Sequence[str]) -> str:
-    """Return a report in the requested form, json, github or sarif, or as text if no form is requested.
-
-    Raises:
-        ProblemError: More than one form was requested (exit code 2).
-    """
+    """Return a report in the form json, github or sarif, or as text; raise ProblemError (exit code 2) for two forms."""
     if len(forms) > 1:
         what = f"{join_words([f'--{form}' for form in forms], last='and')} cannot be combined."
-        fix = "Pass only one."
-        raise ProblemError([problem_of("TP092", file="", what=what, why=None, next=fix)], exit_code=2)
+        raise ProblemError([problem_of("TP092", file="", what=what, why=None, next="Pass only one.")], exit_code=2)
     write: dict[str, Callable[[], str]] = {
         "json": lambda: as_json_text(report.to_json()),
         "github": lambda: render_github(report.all_findings),
@@ -150,7 +145,7 @@ def withhold_faulty_figures(run: Run, findings: Iterable[Problem]) -> tuple[Run,
     errors = [problem for problem in findings if problem.severity == "error" and problem.code != "TP202"]
     faulty = {Path(problem.file).name for problem in errors}
     wrong_pointers = {problem.pointer for problem in errors if Path(problem.file).name == MANIFEST}
-    manifest = run.manifest
+    manifest, reasons = run.manifest, []
     result = (manifest or {}).get("result", {})
     wrong = [name for name in result if f"/result/{name}" in wrong_pointers]
     lost = {*wrong, *(compute_result([]) if METRICS in faulty else ())}
@@ -158,31 +153,22 @@ def withhold_faulty_figures(run: Run, findings: Iterable[Problem]) -> tuple[Run,
         lost |= {"observed_memory", "peak_arrays"}
     if manifest is not None:
         manifest = manifest | {"result": {name: None if name in lost else value for name, value in result.items()}}
-    has_scores = not faulty.intersection(_SCORE_FILES)
-    shown = replace(
-        run,
-        manifest=manifest,
-        eval_summary=run.eval_summary if has_scores else None,
-        withheld=frozenset({METRICS} & faulty),
-    )
-    return shown, tuple(_withheld_reasons(run, faulty, wrong))
-
-
-def _withheld_reasons(run: Run, faulty: set[str], wrong: Sequence[str]) -> Iterator[str]:
     if METRICS in faulty:
-        yield f"Losses, tokens and speed are not shown, because {METRICS} has errors."
+        reasons.append(f"Losses, tokens and speed are not shown, because {METRICS} has errors.")
     elif wrong:
         verb = "is" if len(wrong) == 1 else "are"
-        yield f"{join_words(wrong, last='and')} {verb} not shown, because {MANIFEST} contradicts the rows."
+        reasons.append(f"{join_words(wrong, last='and')} {verb} not shown, because {MANIFEST} contradicts the rows.")
     if (files := [name for name in _SCORE_FILES if name in faulty]) and EVAL_SUMMARY in run.files:
         verb = "has" if len(files) == 1 else "have"
-        yield f"Scores are not shown, because {join_words(files, last='and')} {verb} errors."
+        reasons.append(f"Scores are not shown, because {join_words(files, last='and')} {verb} errors.")
+    summary = None if files else run.eval_summary
+    shown = replace(run, manifest=manifest, eval_summary=summary, withheld=frozenset({METRICS} & faulty))
+    return shown, tuple(reasons)
 
 
 def _figures(run: Run) -> Figures:
     """Return the figures of a run; its name and settings are also read from invalid documents."""
-    manifest = run.raw(MANIFEST)
-    config = run.raw(layout.CONFIG)
+    manifest, config = run.raw(MANIFEST), run.raw(layout.CONFIG)
     result: Document = run.manifest["result"] if run.manifest else {}
     if not run.is_sealed:
         result = result | compute_result(run.metrics or [])
@@ -222,19 +208,11 @@ Seal = Literal["matches", "differs", "not listed", "not stated", "not sealed", "
 """State of a recorded hash. Not sealed: the run has not ended. Not checked: the manifest cannot be read."""
 
 MANIFEST_CARD, SUMMARY_CARD, LOGS_CARD = "Run manifest", "Eval summary", "Logs"
-CARDS: dict[str, tuple[str, ...]] = {
-    MANIFEST_CARD: (MANIFEST,),
-    SUMMARY_CARD: (EVAL_SUMMARY,),
-    LOGS_CARD: (LOG, METRICS, PREDICTIONS),
-}
+CARDS = {MANIFEST_CARD: (MANIFEST,), SUMMARY_CARD: (EVAL_SUMMARY,), LOGS_CARD: (LOG, METRICS, PREDICTIONS)}
 """The three documents of a submission, and their files."""
 
 FACTS, SCORES, ROWS, ANSWERS = "facts", "scores", "rows", "answers"
-IN_THEIR_PLACE: dict[str, tuple[str, ...]] = {
-    MANIFEST_CARD: (FACTS,),
-    SUMMARY_CARD: (SCORES,),
-    LOGS_CARD: (ROWS, ANSWERS),
-}
+IN_THEIR_PLACE = {MANIFEST_CARD: (FACTS,), SUMMARY_CARD: (SCORES,), LOGS_CARD: (ROWS, ANSWERS)}
 """What replaces them for a run of another tool."""
 
 _HASH_DIFFERS = {"TP201", "TP202", "TP210", "TP213"}
@@ -244,8 +222,8 @@ _HASH_DIFFERS = {"TP201", "TP202", "TP210", "TP213"}
 class DocumentState:
     """State of a document of a run, or of the `FACTS`, `SCORES`, `ROWS` or `ANSWERS` of another tool's files.
 
-    A single document has no `rows`. `version` is the schema version of the document or of the manifest, and `seal` the
-    state of the recorded hash.
+    `rows` is only set for a JSONL file, `version` is the schema version of the document or of the manifest, and `seal`
+    the state of the recorded hash.
     """
 
     name: str
@@ -266,15 +244,11 @@ class DocumentState:
         return "valid" if self.schema else "another tool's"
 
 
-def list_documents(run: Run, view: ImportedRun | None, findings: Iterable[Problem]) -> tuple[DocumentState, ...]:
+def list_documents(run: Run, view: ImportedRun | None, findings: Sequence[Problem]) -> tuple[DocumentState, ...]:
     """Return the documents in `CARDS`, or `IN_THEIR_PLACE` for a run of another tool, with errors not yet counted."""
     if view is not None:
-        names, found = (FACTS, SCORES, ROWS, ANSWERS), (view.facts, view.scores, view.metrics, view.predictions)
-        return tuple(
-            DocumentState(name=name, is_there=bool(values), rows=len(values))
-            for name, values in zip(names, found, strict=True)
-        )
-    problems = tuple(findings)
+        found = {FACTS: view.facts, SCORES: view.scores, ROWS: view.metrics, ANSWERS: view.predictions}
+        return tuple(DocumentState(name=name, is_there=bool(some), rows=len(some)) for name, some in found.items())
     states = []
     for name in chain.from_iterable(CARDS.values()):
         schema = document_kind(name) or ""
@@ -285,7 +259,7 @@ def list_documents(run: Run, view: ImportedRun | None, findings: Iterable[Proble
             rows=None if rows is None else len(rows.values) + len(rows.left_out),
             schema=schema,
             version=get_str(run.raw(EVAL_SUMMARY if name == EVAL_SUMMARY else MANIFEST), "schema_version"),
-            seal=_seal_state(run, name, problems),
+            seal=_seal_state(run, name, findings),
         )
         states.append(state)
     return tuple(states)
@@ -304,8 +278,7 @@ def _seal_state(run: Run, name: str, findings: Sequence[Problem]) -> Seal:
     if name == MANIFEST:
         if any(problem.code == "TP212" for problem in findings):
             return "differs"
-        events = run.log or []
-        is_recorded = any(row["event"] == "run_sealed" and "manifest_sha256" in row["fields"] for row in events)
+        is_recorded = any(row["event"] == "run_sealed" and "manifest_sha256" in row["fields"] for row in run.log or ())
         return "matches" if is_recorded else "not stated"
     if all(artifact["path"] != name for artifact in run.manifest["artifacts"]):
         return "not listed"
@@ -390,8 +363,8 @@ def headlines(record: JudgedRecord) -> tuple[Headline, ...]:
         ("peak memory", "bytes", peak.bytes if peak else None),
         ("training time", "seconds", seconds),
     )
-    scopes = {"peak memory": peak.scope} if peak else {}
-    measured = (Headline(name=name, unit=unit, value=value, scope=scopes.get(name)) for name, unit, value in others)
+    scopes = {"bytes": peak.scope} if peak else {}
+    measured = (Headline(name=name, unit=unit, value=value, scope=scopes.get(unit)) for name, unit, value in others)
     return (steps, *measured, *score_headlines(record.facts))
 
 

@@ -21,7 +21,7 @@ from evidence.lock import is_alive
 from evidence.notes import Notes, parse_notes
 from schemas.catalog import document_kind
 from schemas.problems import Lines, Problem, ProblemError, problem_of
-from schemas.reading import Array, Columns, Rows, get_path, get_str, read_rows
+from schemas.reading import Array, Columns, Rows, get_str, read_rows
 from schemas.validate import read_document
 
 Document = dict[str, Any]
@@ -37,47 +37,49 @@ DOCUMENTS = {
 """File of each document of a `Run`."""
 
 ROW_FILES = tuple(name for name in layout.ROLES if name.endswith(".jsonl"))
-
-NO_ROWS = Rows(values=[], problems=(), torn_tail=False, bytes_read=0)
-
 TOLERANCE = 1e-9  # largest difference between a stated and a recomputed number, relative for numbers above 1
 CLOCK_SECONDS = 2.0  # how far time services correct the system clock of a running machine
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figures:
-    """The main figures of a run of any tool. None if missing, contradictory or withheld.
+class ListedFigures:
+    """The figures of a run of any tool that lists of runs show. None if missing, contradictory or withheld.
 
     Attributes:
         status: succeeded, failed, interrupted or running; None for runs of other tools.
         device: Kind and number of the devices, or the description of another tool.
         steps_done: Optimizer steps completed; of a running run, the step of the last row.
         tokens_seen: Training tokens, without padding if the rows record it.
-        losses: `[rows]` finite training losses in order, in nats per supervised token.
         last_loss: Loss of the last row, or None if it is not finite.
         duration_seconds: Time from start to end, or else to the last row.
     """
 
-    run_id: str | None = None
     mode: str | None = None
     status: str | None = None
     model: str | None = None
-    dataset: str | None = None
     method: str | None = None
     device: str | None = None
-    commit: str | None = None
-    started_at: str | None = None
     steps_done: int | None = None
     steps_planned: int | None = None
     tokens_seen: int | None = None
+    last_loss: float | None = None
+    duration_seconds: float | None = None
+    peak_memory: PeakMemory | None = None
+    started_at: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures(ListedFigures):
+    """The main figures of a run. `losses` are the finite ones in order, `[rows]`, in nats per supervised token."""
+
+    run_id: str | None = None
+    dataset: str | None = None
+    commit: str | None = None
     losses: Array = field(default_factory=lambda: np.array([]))
     first_loss: float | None = None
-    last_loss: float | None = None
     best_loss: float | None = None
     mean_loss: float | None = None
     train_seconds: float | None = None
-    duration_seconds: float | None = None
-    peak_memory: PeakMemory | None = None
 
 
 def _valid_rows(name: str) -> cached_property[Sequence[Document] | None]:
@@ -96,15 +98,15 @@ def _valid_rows(name: str) -> cached_property[Sequence[Document] | None]:
 class Run:
     """A run folder, valid or not.
 
-    A document or file of rows is None if it is missing or invalid; `problems` and `row_problems` explain why. Rules and
-    pages can therefore use every value without checking its type. `raw` and `rows` also give the readable parts of an
-    invalid file. Rows exclude a torn last line.
+    A document or file of rows is None if it is missing or invalid; `problems` and `rows` explain why. Rules and pages
+    can therefore use every value without checking its type. `raw` and `rows` also give the readable parts of an invalid
+    file. Rows exclude a torn last line.
 
     Attributes:
-        files: Every regular file in it except weights, as sorted paths with forward slashes.
+        files: Every regular file except weights, as sorted paths with forward slashes.
         notes: notes.json, or empty notes if it is missing or invalid.
         alive: Whether a process holds the folder now.
-        problems: Problems of the folder and its documents. Those of rows are reported when the rows are read.
+        problems: Problems of the folder and its documents. Problems of rows are reported when they are read.
         withheld: Files of rows that must not be shown because they contain errors.
     """
 
@@ -192,16 +194,6 @@ class Run:
         return self.training is not None and self.training["method"] == "full"
 
     @property
-    def has_adapters(self) -> bool:
-        """Whether the trained parameters were added to the model."""
-        return self.training is not None and self.training["method"] in {"lora", "qlora"}
-
-    @property
-    def is_supervised(self) -> bool:
-        """Whether the objective is cross-entropy on completions, the default."""
-        return get_path(self.config, "objective", "kind") in (None, "supervised")
-
-    @property
     def draws_completions(self) -> bool:
         """Whether the model was trained on completions that it sampled itself."""
         return get_str(self.config, "objective", "kind") == "grpo"
@@ -228,7 +220,7 @@ class Run:
     def rows(self, name: str) -> Rows:
         """Return the rows of a JSONL file and their problems, read once; no rows if the file is missing."""
         if name not in self.files:
-            return NO_ROWS
+            return Rows(values=[], problems=(), torn_tail=False, bytes_read=0)
         if name not in self._rows:
             self._rows[name] = read_rows(self.folder / name, document_kind(name) or "")
         return self._rows[name]
@@ -255,13 +247,6 @@ class Run:
         if problem.line is not None or not problem.pointer or problem.file not in self._lines:
             return problem
         return replace(problem, line=self._lines[problem.file](problem.pointer))
-
-    def with_line_of_row(self, problem: Problem) -> Problem:
-        """Return the problem of a rule, whose line counts rows, with the line of that row in the file."""
-        name = Path(problem.file).name
-        if problem.line is None or name not in ROW_FILES:
-            return problem
-        return replace(problem, line=self.rows(name).line_of(problem.line - 1))
 
 
 def read_run(folder: Path) -> Run:
@@ -299,11 +284,7 @@ def read_run(folder: Path) -> Run:
 
 
 def read_existing_run(folder: Path) -> Run:
-    """Read a run folder that a user named.
-
-    Raises:
-        ProblemError: The folder does not exist (exit code 2).
-    """
+    """Read a run folder that a user named; raise ProblemError (exit code 2) if it does not exist."""
     if not Path(folder).is_dir():
         raise ProblemError([run_not_found(Path(folder))], exit_code=2)
     return read_run(folder)
@@ -337,8 +318,7 @@ def _walk(folder: Path, problems: list[Problem], prefix: str = "") -> Iterator[t
     for entry in entries:
         name = prefix + entry.name
         yield name, entry
-        is_hidden = entry.name.startswith(".")
-        if entry.is_dir(follow_symlinks=False) and not is_hidden and name not in layout.WEIGHT_FOLDERS:
+        if entry.is_dir(follow_symlinks=False) and entry.name[0] != "." and name not in layout.WEIGHT_FOLDERS:
             yield from _walk(folder / entry.name, problems, f"{name}/")
 
 

@@ -14,10 +14,7 @@ from typing import Any, Literal
 from schemas.problems import Problem, ProblemError, problem_of
 from schemas.validate import read_document
 
-GIB = 2**30
-GB = 10**9
-TERA = 10**12
-HOUR_SECONDS = 3600
+GIB, GB, TERA, HOUR_SECONDS = 2**30, 10**9, 10**12, 3600
 
 THIS_MACHINE = "this-machine"  # name of the machine that plans; its figures are measured
 
@@ -109,18 +106,13 @@ def load_target(name: str) -> Target:
 def find_target(device_kind: str, devices: int | None = None) -> Target | None:
     """Return the built-in target with this JAX device kind, preferably with this number of devices, or None."""
     same = [target for target in targets().values() if device_kind in target.device_kinds]
-    exact = [target for target in same if target.devices == devices]
-    return next(iter(exact or same), None)
+    return max(same, key=lambda target: target.devices == devices, default=None)
 
 
 def _not_found(name: str) -> Problem:
     near = difflib.get_close_matches(name.lower(), target_names(), n=3, cutoff=0.4)
     is_file = name.endswith((".yaml", ".yml", ".json"))
-    return problem_of(
-        "TP750",
-        file="--on",
-        what=f"There is no file {name}." if is_file else f"There is no target {name!r}.",
-        why=None,
-        expected=f"one of: {', '.join(target_names())}; or the path of a target's YAML file",
-        next=f"Did you mean {' or '.join(near)}?" if near and not is_file else None,
-    )
+    what = f"There is no file {name}." if is_file else f"There is no target {name!r}."
+    expected = f"one of: {', '.join(target_names())}; or the path of a target's YAML file"
+    fix = f"Did you mean {' or '.join(near)}?" if near and not is_file else None
+    return problem_of("TP750", file="--on", what=what, why=None, expected=expected, next=fix)

@@ -14,10 +14,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from io import FileIO
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from schemas.problems import ProblemError, problem_of
 
@@ -53,11 +53,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Replace a file atomically: after any interruption it has the old content or the new one.
-
-    Raises:
-        OSError: The write failed; the previous file is intact.
-    """
+    """Replace a file atomically: after an interruption or an OSError it has the old content or the new one."""
     # Two threads of one process may write the same document, so the temporary name contains the thread.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
@@ -84,7 +80,7 @@ def append_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
             writer.append(row)
 
 
-class RowWriter:
+class RowWriter(AbstractContextManager["RowWriter"]):
     """Append rows to a JSONL file. A row survives the death of this process once `append` has returned.
 
     Opening an existing file cuts off a torn last line, which a kill in the middle of a row leaves behind.
@@ -99,9 +95,8 @@ class RowWriter:
     def append(self, row: dict[str, Any]) -> bytes:
         """Write a row as one line with one system call and return the line.
 
-        Raises:
-            OSError: The write failed, for example because the disk is full; the rows before it are intact.
-            ValueError: A number of the row is not finite; nothing was written.
+        An OSError, for example of a full disk, leaves the rows before it intact. A number that is not finite raises a
+        ValueError.
         """
         line = (json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8")
         rest = memoryview(line)
@@ -126,9 +121,6 @@ class RowWriter:
         if not self._file.closed:
             self.sync()
             self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

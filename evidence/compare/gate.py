@@ -24,8 +24,8 @@ FIGURES = (*SCORES, *COMPUTED, *STATED)
 SIGNS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt, "==": operator.eq}
 WORTHLESS = frozenset({"contradictory", "template", "not a run"})  # their figures do not count
 
-_REQUIREMENT = re.compile(r"\s*([A-Za-z_]+)\s*(>=|<=|==|>|<)\s*(\S+)\s*")
-_NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
+_NUMBER = r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
+_REQUIREMENT = re.compile(rf"\s*([A-Za-z_]+)\s*(>=|<=|==|>|<)\s*({_NUMBER})\s*")
 _NEXT = 'Use figure, sign and number, as in --require "exact_match>=0.4" or --require "last_loss<=1.5".'
 
 
@@ -52,16 +52,11 @@ class GateLine:
 
 
 def parse_requirements(expressions: Iterable[str]) -> tuple[Requirement, ...]:
-    """Parse the expressions of `--require`.
-
-    Raises:
-        ProblemError: With exit code 2 and all invalid expressions.
-    """
+    """Parse the expressions of `--require`; raise ProblemError (exit code 2) with all invalid ones."""
     found: list[Requirement] = []
     problems: list[Problem] = []
     for expression in expressions:
-        match = _REQUIREMENT.fullmatch(expression)
-        if match is None or not _NUMBER.fullmatch(match[3]):
+        if (match := _REQUIREMENT.fullmatch(expression)) is None:
             advice = "Use a fraction: 0.4 for 40 %." if "%" in expression else _NEXT
             problems.append(_problem(f"Invalid requirement `{expression}`.", advice))
             continue
@@ -70,21 +65,15 @@ def parse_requirements(expressions: Iterable[str]) -> tuple[Requirement, ...]:
             hint = "".join(f"Did you mean {near}? " for near in get_close_matches(figure, FIGURES, n=1))
             problems.append(_problem(f"Unknown figure `{figure}`.", f"{hint}Choose from {', '.join(FIGURES)}."))
         elif figure in SCORES and not 0 <= bound <= 1:
-            what = f"`{expression}`: {figure} is a fraction from 0 to 1."
-            problems.append(_problem(what, _fraction_hint(bound)))
-        else:
-            found.append(Requirement(figure=figure, sign=sign, bound=bound))
+            problems.append(_problem(f"`{expression}`: {figure} is a fraction from 0 to 1.", _fraction_hint(bound)))
+        found.append(Requirement(figure=figure, sign=sign, bound=bound))
     if problems:
         raise ProblemError(problems, exit_code=2)
     return tuple(found)
 
 
 def validate_margin(value: float | None, *, baseline: bool) -> float | None:
-    """Validate and return the margin of `--no-worse-than`, or None without a baseline.
-
-    Raises:
-        ProblemError: With exit code 2; margin and baseline are not given together, or the margin is not a fraction.
-    """
+    """Return the margin of `--no-worse-than`; raise ProblemError (exit code 2) if it or its baseline is wrong."""
     if value is None and baseline:
         problem = _problem("`--baseline` needs `--no-worse-than`.", "Pass the accepted loss: --no-worse-than 0.02.")
     elif value is not None and not baseline:
@@ -143,7 +132,7 @@ def check_baseline(comparison: Comparison, margin: float) -> Iterator[GateLine]:
 
 
 def _measured_figures(run: Run) -> dict[str, tuple[float, str]]:
-    """Return the measured figures of a run; a score comes with its number of items as text."""
+    """Return the measured figures of a run, scores with their number of items as text."""
     stated = run.manifest["result"] if run.manifest else {}
     result = {name: stated.get(name) for name in STATED} | compute_result(run.metrics or [])
     found = {name: (value, "") for name, value in result.items() if value is not None}

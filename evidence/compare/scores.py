@@ -14,18 +14,8 @@ from evidence.grade import Grade, RunReport
 from evidence.proof.verification import grade_run
 from evidence.report import Headline, JudgedRecord, build_record, headlines
 from evidence.run import Document, Run
-from evidence.scores.intervals import (
-    MeanInterval,
-    PairedTable,
-    clustered_detectable_difference,
-    clustered_difference,
-    find_clusters,
-    holm,
-    mcnemar_exact,
-    mean_interval,
-    minimum_detectable_difference,
-    paired_difference_interval,
-)
+from evidence.scores import intervals
+from evidence.scores.intervals import MeanInterval, PairedTable
 from evidence.scores.reading import accepted_answers, read_scoring
 from evidence.scores.recompute import compute_scores, describe_format_gain, is_right
 from schemas.formats import quantity
@@ -55,13 +45,9 @@ class Flip:
 class ScoreDifference:
     """Difference in exact match of two runs on the same items. Differences are fractions, second minus first.
 
-    Attributes:
-        low: Lower end of the 95 % interval: Bonett and Price's, or Student's if items are clustered.
-        adjusted_p_value: The p-value after Holm's correction for all pairs of the comparison.
-        detectable_difference: Smallest true difference detected with 80 % power, or None if no difference would be.
-        clusters: Number of clusters of items that share groups or prompts, or None if items are independent.
-        first_errors: Items without an output, which count as wrong.
-        flips: Broken before fixed, by id.
+    `low` and `high` are Bonett and Price's 95 % interval, or Student's if items are in `clusters`, which share groups
+    or prompts. `adjusted_p_value` is corrected by Holm for all pairs of the comparison, and `detectable_difference` the
+    smallest true difference detected with 80 % power, if any is. Errors, items without an output, count as wrong.
     """
 
     table: PairedTable
@@ -94,8 +80,7 @@ class Pair:
 class Comparison:
     """Two or more runs side by side, the first one against each of the others.
 
-    Headlines are the same figures in the same order for each run; `withheld` are sentences on withheld ones. `smoke` is
-    None if the runs are not one smoke run and one full run.
+    Each run has the same headlines in the same order. `smoke` is None unless one is a smoke and one a full run.
     """
 
     names: tuple[str, ...]
@@ -115,12 +100,9 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class PairVerdict:
-    """Summary of a run against the first one.
+    """Summary of a run against the first one: the settings that a user changed or, without any, `sameness`.
 
-    Attributes:
-        changed: Settings of config.yaml that a user changed.
-        sameness: If no setting was changed, a description of the differences, else empty.
-        costs: Last loss, training time and peak memory, as far as both runs have them.
+    `costs` are last loss, training time and peak memory, as far as both runs have them.
     """
 
     pair: Pair
@@ -152,7 +134,7 @@ def compare_runs(runs: Sequence[Run], reports: Sequence[RunReport] | None = None
         refused = _refusals(names[0], records[0], name, record)
         score = None if refused else score_difference(facts[0].predictions or [], record.facts.predictions or [])
         pairs.append(Pair(first=names[0], second=name, score=score, refused=refused))
-    adjusted = iter(holm([pair.score.p_value for pair in pairs if pair.score]))
+    adjusted = iter(intervals.holm([pair.score.p_value for pair in pairs if pair.score]))
     named = zip(names, facts, grades, strict=True)
     by_mode = {run.manifest["mode"]: (name, run, grade) for name, run, grade in named if run.manifest}
     is_smoke_pair = len(runs) == 2 and set(by_mode) == {"smoke", "full"}
@@ -182,38 +164,31 @@ def _align_headlines(found: Sequence[tuple[Headline, ...]]) -> tuple[tuple[Headl
 
 
 def _refusals(first: str, a: JudgedRecord, second: str, b: JudgedRecord) -> tuple[str, ...]:
-    """Return the reasons why the scores of two runs cannot be compared, as sentences."""
-    if missing := [reason for name, record in ((first, a), (second, b)) if (reason := _missing(name, record))]:
-        return tuple(missing)
+    if missing := tuple(filter(None, (_missing(first, a), _missing(second, b)))):
+        return missing
     items = _item_refusals(first, a.facts.predictions or [], second, b.facts.predictions or [])
     return (*items, *_evaluation_refusals(a.facts.eval_summary or {}, b.facts.eval_summary or {}))
 
 
 def _missing(name: str, record: JudgedRecord) -> str | None:
     """Describe what a run lacks for any comparison of scores, or return None."""
-    facts = record.facts
-    if record.sources is not None:
-        return f"{name} is imported from another tool and has not been scored."
-    if facts.manifest is None:
-        return f"{name} lacks a valid {layout.MANIFEST}; run `trainproof check` for details."
-    if layout.PREDICTIONS not in facts.files:
-        return f"{name} was not evaluated: it lacks {layout.PREDICTIONS}."
-    if facts.predictions is None:
-        return f"{layout.PREDICTIONS} of {name} has errors; run `trainproof check` for details."
-    if not facts.predictions:
-        return f"{layout.PREDICTIONS} of {name} is empty."
-    if facts.eval_summary is None and layout.EVAL_SUMMARY in facts.files:
-        return f"The evaluation of {name} is invalid or contradictory; run `trainproof check` for details."
-    if facts.eval_summary is None:
-        return f"{name} lacks a valid {layout.EVAL_SUMMARY}."
-    counts = Counter(row["id"] for row in facts.predictions)
-    if repeated := [item for item, times in counts.items() if times > 1]:
-        return f"{name} answers {quantity(len(repeated), 'item')} more than once ({_first_ids(repeated)})."
-    return None
+    facts, rows, advice = record.facts, record.facts.predictions, "run `trainproof check` for details"
+    repeated = [item for item, times in Counter(row["id"] for row in rows or ()).items() if times > 1]
+    is_invalid = facts.eval_summary is None and layout.EVAL_SUMMARY in facts.files
+    reasons = (
+        (record.sources is not None, f"{name} is imported from another tool and has not been scored."),
+        (facts.manifest is None, f"{name} lacks a valid {layout.MANIFEST}; {advice}."),
+        (layout.PREDICTIONS not in facts.files, f"{name} was not evaluated: it lacks {layout.PREDICTIONS}."),
+        (rows is None, f"{layout.PREDICTIONS} of {name} has errors; {advice}."),
+        (not rows, f"{layout.PREDICTIONS} of {name} is empty."),
+        (is_invalid, f"The evaluation of {name} is invalid or contradictory; {advice}."),
+        (facts.eval_summary is None, f"{name} lacks a valid {layout.EVAL_SUMMARY}."),
+        (repeated, f"{name} answers {quantity(len(repeated), 'item')} more than once ({_first_ids(repeated)})."),
+    )
+    return next((reason for is_true, reason in reasons if is_true), None)
 
 
 def _item_refusals(first: str, a: Sequence[Document], second: str, b: Sequence[Document]) -> Iterator[str]:
-    """Yield how the items of two runs differ."""
     ones, others = {row["id"]: row for row in a}, {row["id"]: row for row in b}
     for name, only in ((first, ones.keys() - others.keys()), (second, others.keys() - ones.keys())):
         if only:
@@ -232,7 +207,6 @@ def _item_refusals(first: str, a: Sequence[Document], second: str, b: Sequence[D
 
 
 def _evaluation_refusals(a: Document, b: Document) -> Iterator[str]:
-    """Yield how the generation and the scoring of two eval summaries differ."""
     one, other = a.get("generation", {}), b.get("generation", {})
     for field in {**one, **other}:
         # The hash follows from the other fields, and the seed does not change the task.
@@ -257,29 +231,24 @@ def score_difference(first: Sequence[Document], second: Sequence[Document]) -> S
     outcomes = [(is_right(a), is_right(b)) for a, b in pairs]
     cells = {"both": (True, True), "only_first": (True, False), "only_second": (False, True), "neither": (False, False)}
     table = PairedTable(**{name: outcomes.count(outcome) for name, outcome in cells.items()})
-    clusters = _cluster_by_id(first, second)
-    if clusters:
+    if clusters := _cluster_by_id(first, second):
         numbers = [clusters[row["id"]] for row in first]
         differences = [int(also) - int(right) for right, also in outcomes]
-        low, high, p_value = clustered_difference(differences, numbers)
-        detectable = clustered_detectable_difference(differences, numbers)
+        low, high, p_value = intervals.clustered_difference(differences, numbers)
+        detectable = intervals.clustered_detectable_difference(differences, numbers)
     else:
-        low, high = paired_difference_interval(table)
-        p_value = mcnemar_exact(table.only_first, table.only_second)
-        detectable = minimum_detectable_difference(table.items, table.only_first + table.only_second)
+        low, high = intervals.paired_difference_interval(table)
+        p_value = intervals.mcnemar_exact(table.only_first, table.only_second)
+        detectable = intervals.minimum_detectable_difference(table.items, table.only_first + table.only_second)
     answered = [(a, b) for a, b in pairs if a["error"] is None and b["error"] is None]
     tokens = [b["output_tokens"] - a["output_tokens"] for a, b in answered]
     token_clusters = [clusters[a["id"]] for a, _ in answered] if clusters else None
-    flips = [
-        Flip(
-            **{name: a[name] for name in ("id", "prompt", "expected")},
-            first_answer=a["extracted_answer"],
-            second_answer=b["extracted_answer"],
-            kind="broken" if right else "fixed",
-        )
-        for (a, b), (right, also) in zip(pairs, outcomes, strict=True)
-        if right != also
-    ]
+    flips = []
+    for (a, b), (right, also) in zip(pairs, outcomes, strict=True):
+        answers = {"first_answer": a["extracted_answer"], "second_answer": b["extracted_answer"]}
+        item = {name: a[name] for name in ("id", "prompt", "expected")}
+        if right != also:
+            flips.append(Flip(**item, **answers, kind="broken" if right else "fixed"))
     return ScoreDifference(
         table=table,
         difference=table.difference,
@@ -292,7 +261,7 @@ def score_difference(first: Sequence[Document], second: Sequence[Document]) -> S
         clusters=len(set(clusters.values())) if clusters else None,
         first_errors=sum(row["error"] is not None for row in first),
         second_errors=sum(row["error"] is not None for row in second),
-        output_tokens=mean_interval(tokens, token_clusters) if tokens else None,
+        output_tokens=intervals.mean_interval(tokens, token_clusters) if tokens else None,
         gain_of_form=describe_format_gain(*(compute_scores(rows)["metrics"] for rows in (first, second))),
         flips=tuple(sorted(flips, key=lambda flip: (flip.kind, flip.id))),
     )
@@ -301,7 +270,7 @@ def score_difference(first: Sequence[Document], second: Sequence[Document]) -> S
 def _cluster_by_id(first: Sequence[Document], second: Sequence[Document]) -> dict[str, int]:
     """Return the cluster of each item in the first of two runs that has clusters."""
     for rows in (first, second):
-        clusters, method = find_clusters(rows)
+        clusters, method = intervals.find_clusters(rows)
         if method != "wilson":
             return {row["id"]: cluster for row, cluster in zip(rows, clusters, strict=True)}
     return {}

@@ -20,8 +20,7 @@ _ORDER = (
     "evaluation", "seed", "mesh", "checkpoint", "recording", "devices", "environment", "code",
 )  # fmt: skip
 """Groups of settings, most influential first."""
-_OPEN_GROUPS = ("environment.flags.", "environment.packages.")
-"""Groups with arbitrary keys. A missing key is not set."""
+_OPEN_GROUPS = ("environment.flags.", "environment.packages.")  # with arbitrary keys; a missing key is not set
 Source = Literal["declared", "effective", "both"]
 """Where a setting is stated: in config.yaml (declared), in run_manifest.json (effective), or equal in both."""
 
@@ -37,10 +36,7 @@ class ComparedSetting:
 
 @dataclass(frozen=True, kw_only=True)
 class SettingsDiff:
-    """Settings of several runs. A setting of both documents is listed once, under its key of config.yaml.
-
-    Settings that some runs do not state and that are equal in the others are `unheld`.
-    """
+    """Settings of several runs, each listed once; those that only some runs state, with equal values, are `unheld`."""
 
     differing: tuple[ComparedSetting, ...]
     equal: tuple[ComparedSetting, ...]
@@ -73,10 +69,8 @@ def list_settings(facts: Sequence[Run]) -> list[ComparedSetting]:
     names = {name for values in declared for name in values}
     defaults = {name: value for name, value in _config_defaults().items() if name in names}
     stated: dict[Source, list[dict[str, Any]]] = {
-        # Defaults come last, so that a document keeps the order of its own keys.
-        "declared": [
-            values and values | {key: values.get(key, defaults[key]) for key in defaults} for values in declared
-        ],
+        # A document keeps the order of its own keys, before the defaults of others.
+        "declared": [values and values | defaults | values for values in declared],
         "effective": [_manifest_settings(fact.manifest or {}) for fact in facts],
     }
     return [
@@ -89,7 +83,6 @@ def list_settings(facts: Sequence[Run]) -> list[ComparedSetting]:
 
 @cache
 def _config_defaults() -> dict[str, Any]:
-    """Return the default of each configuration key by dotted path."""
     return {
         f"{group}.{key}": node["default"]
         for group, inner in schema("train_config")["properties"].items()

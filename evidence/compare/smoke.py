@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -56,12 +57,10 @@ _LENGTH_SETTINGS = _NAMES | {"optimizer.warmup_steps", "mesh.device", "mesh.devi
 _LENGTH_GROUPS = ("limits.", "recording.", "checkpoint.", "evaluation.")
 """Settings that may differ in a run of the same configuration with fewer steps on another machine."""
 _KEY_SETTINGS = ("data.dataset", "method.kind", "optimizer.name", "optimizer.learning_rate", "optimizer.schedule")
-_MAX_LISTED = 50  # newest runs of each mode among which a pair is looked for
+_MAX_SMOKE_RUNS = 50  # newest smoke runs of a configuration among which the one of a full run is looked for
 
-_BANDS: Mapping[str, Band] = {
-    **dict.fromkeys(("memory", "step time", "speed", "training time"), "should scale"),
-    **dict.fromkeys(("last loss", "score"), "may differ"),
-}
+_SCALED = ("memory", "step time", "speed", "training time")
+_BANDS: dict[str, Band] = {**dict.fromkeys(_SCALED, "should scale"), "last loss": "may differ", "score": "may differ"}
 """How figures of both runs should be related; the others must agree."""
 
 _LOSS_TOLERANCE = {"float32": 1e-3, "bfloat16": 2e-2, "float16": 2e-2}
@@ -78,7 +77,7 @@ class SmokeAnswer:
     full: tuple[Any, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class FigureValue:
     """Figure of one run as a number and as text, with its planned range."""
 
@@ -89,13 +88,10 @@ class FigureValue:
 
 @dataclass(frozen=True, kw_only=True)
 class SmokeFigure:
-    """Figure of a smoke run and a full run.
+    """Figure of a smoke run and a full run, and how they should be related.
 
-    Attributes:
-        band: How the two values should be related.
-        agrees: Whether values that must agree do, or None if they need not or one is missing.
-        remark: Why the smoke run does not predict the value, or "".
-        expected: Value of the full run predicted from the smoke run, or None.
+    `agrees` is None if the values need not agree or one is missing. The smoke run predicts the value `expected` of the
+    full run; if it is None, `remark` may say why.
     """
 
     name: str
@@ -109,10 +105,7 @@ class SmokeFigure:
 
 @dataclass(frozen=True, kw_only=True)
 class RunStage:
-    """Stage of a run with its duration in seconds, if known.
-
-    A stage is `not exercised` if it was not requested or the run ended before it.
-    """
+    """Stage of a run, `not exercised` if it was not requested or the run ended before it; seconds may be unknown."""
 
     name: str
     state: State
@@ -141,7 +134,7 @@ def check_smoke_run(smoke: Run, smoke_report: RunReport, full: Run, full_report:
 
 
 def check_smoke(smoke: tuple[str, Run, Grade], full: tuple[str, Run, Grade]) -> SmokeCheck:
-    """Compare a smoke run with a full run, each with its name, what may be shown of it, and its grade."""
+    """Compare a smoke run with a full run, each with its name, what may be shown, and its grade."""
     (name, run, grade), (full_name, full_run, full_grade) = smoke, full
     answers = tuple(_answers(run, full_run))
     figures = tuple(_figures(run, full_run, answers))
@@ -256,24 +249,22 @@ def _figures(smoke: Run, full: Run, answers: Sequence[SmokeAnswer]) -> Iterator[
     remarks = {
         "first loss": _other_start(smoke, full),
         "supervised share": "" if _rows(smoke) == _rows(full) else "other rows",
-        **dict.fromkeys(("number types", "parameters"), ""),
+        **dict.fromkeys(_SCALED, other_program.replace("same", "different", 1)),
     }
     dtype = get_str(full.manifest, "model", "dtypes", "compute") or ""
     tolerances = {"first loss": _LOSS_TOLERANCE.get(dtype, 0.0), "supervised share": 1e-9}
     predicted, measured = _run_figures(smoke), _run_figures(full)
     for name, ours in predicted.items():
-        theirs, band, agrees, expected = measured[name], _BANDS.get(name, "must agree"), None, None
-        remark = remarks.get(name, other_program.replace("same", "different", 1) if band == "should scale" else "")
+        theirs, band, remark, agrees = measured[name], _BANDS.get(name, "must agree"), remarks.get(name, ""), None
         if band == "must agree" and not remark and formats.NOTHING not in (ours.text, theirs.text):
             is_text = ours.number is None or theirs.number is None
             tolerance = tolerances.get(name, 0.0)
             agrees = ours.text == theirs.text if is_text else values_equal(ours.number, theirs.number, tolerance)
-        if band != "may differ" and not remark:
-            expected = ours
+        expected = None if band == "may differ" or remark else ours
         if name == "training time" and expected:  # at the step time of the smoke run
             step, steps = predicted["step time"].number, get_number(full.manifest, "training", "steps_planned")
             seconds = None if step is None or steps is None else step * steps
-            expected = FigureValue(number=seconds, text=formats.duration(seconds))
+            expected = FigureValue(seconds, formats.duration(seconds))
         if band == "should scale" and expected and expected.number is None:
             expected = None
         yield SmokeFigure(
@@ -298,35 +289,30 @@ def _rows(run: Run) -> list[Any]:
 def _run_figures(run: Run) -> dict[str, FigureValue]:
     """Return the compared figures of a run by name. Memory and step time come with the range of the plan."""
     first, last = (get_number(run.manifest, "result", f"{name}_loss") for name in ("first", "last"))
-    tokens = (get_number(run.first_examples, "counts", f"{kind}_tokens") for kind in ("prompt", "supervised"))
-    prompt, supervised = tokens
+    counts: Document = get_path(run.first_examples, "counts") or {}
+    prompt, supervised = counts.get("prompt_tokens"), counts.get("supervised_tokens")
     share = supervised / (prompt + supervised) if prompt is not None and supervised else None
     dtypes = [get_str(run.manifest, "model", "dtypes", key) for key in ("params", "compute")]
-    parameters = get_number(run.manifest, "model", "parameters")
-    peak = peak_memory(run.manifest)
-    planned = planned_memory(run.plan, peak.scope) if peak else None
-    memory_range = None
+    parameters, peak = get_number(run.manifest, "model", "parameters"), peak_memory(run.manifest)
+    planned, memory = planned_memory(run.plan, peak.scope) if peak else None, None
     if planned is not None and (error := planned.error_fraction) is not None:
-        memory_range = (planned.bytes * (1 - error), planned.bytes * (1 + error))
+        memory = (planned.bytes * (1 - error), planned.bytes * (1 + error))
     low, high = (get_number(run.plan, "time", "step_seconds", end) for end in ("low", "high"))
-    time_range = None if low is None or high is None else (low, high)
+    time = None if low is None or high is None else (low, high)
     seconds = get_number(run.manifest, "result", "train_seconds")
     step_seconds, rate = _median(run, "step_seconds"), _median(run, "tokens_per_second")
     score = get_number(run.eval_summary, "metrics", "exact_match", "value")
-    types = formats.NOTHING if None in dtypes else ", ".join(map(str, dtypes))
     return {
-        "first loss": FigureValue(number=first, text=formats.number(first, 5)),
-        "supervised share": FigureValue(number=share, text=formats.percent(share)),
-        "number types": FigureValue(number=None, text=types),
-        "parameters": FigureValue(number=parameters, text=formats.count(parameters)),
-        "memory": FigureValue(
-            number=peak.bytes if peak else None, text=peak.as_text() if peak else formats.NOTHING, planned=memory_range
-        ),
-        "step time": FigureValue(number=step_seconds, text=formats.duration(step_seconds), planned=time_range),
-        "speed": FigureValue(number=rate, text=formats.rate(rate, "tokens")),
-        "training time": FigureValue(number=seconds, text=formats.duration(seconds)),
-        "last loss": FigureValue(number=last, text=formats.number(last, 4)),
-        "score": FigureValue(number=score, text=formats.percent(score)),
+        "first loss": FigureValue(first, formats.number(first, 5)),
+        "supervised share": FigureValue(share, formats.percent(share)),
+        "number types": FigureValue(None, formats.NOTHING if None in dtypes else ", ".join(map(str, dtypes))),
+        "parameters": FigureValue(parameters, formats.count(parameters)),
+        "memory": FigureValue(peak.bytes, peak.as_text(), memory) if peak else FigureValue(None, formats.NOTHING),
+        "step time": FigureValue(step_seconds, formats.duration(step_seconds), time),
+        "speed": FigureValue(rate, formats.rate(rate, "tokens")),
+        "training time": FigureValue(seconds, formats.duration(seconds)),
+        "last loss": FigureValue(last, formats.number(last, 4)),
+        "score": FigureValue(score, formats.percent(score)),
     }
 
 
@@ -344,8 +330,7 @@ def run_stages(facts: Run) -> tuple[RunStage, ...]:
     steps, losses = (column(facts.metrics or [], name) for name in ("step", "loss"))
     done, planned = get_number(manifest, "training", "steps_done"), get_number(manifest, "training", "steps_planned")
     has_rows, is_finite = bool(len(steps)), bool(np.isfinite(losses).all())
-    has_run = has_rows or "compiled" in events
-    first = column(facts.metrics or [], "step_seconds")[:1]
+    has_run, first = has_rows or "compiled" in events, column(facts.metrics or [], "step_seconds")[:1]
     passed = {
         "load": (has_run or "planned" in events, _between(events, "run_started", "planned")),
         "compile": (has_run, get_number(manifest, "result", "compile_seconds")),
@@ -356,14 +341,13 @@ def run_stages(facts: Run) -> tuple[RunStage, ...]:
         "evaluate": (facts.eval_summary is not None, _between(events, "trained", "evaluated")),
         "seal": (facts.is_sealed and bool(facts.succeeded), _between(events, "evaluated", "run_sealed")),
     }
-    has_failed = get_str(manifest, "status") == "failed" or facts.status in {"failed", "interrupted"}
-    optional = {"resume"}
-    if get_str(facts.config, "evaluation", "eval_set") is None:
-        optional.add("evaluate")
-    if passed["evaluate"][0]:
-        optional.add("save")
-    missed = (name for name in STAGES if not passed[name][0] and name not in optional)
-    failed = next(missed, None) if has_failed else None
+    optional = {
+        "resume": True,
+        "evaluate": get_str(facts.config, "evaluation", "eval_set") is None,
+        "save": passed["evaluate"][0],
+    }
+    missed = (name for name in STAGES if not passed[name][0] and not optional.get(name))
+    failed = next(missed, None) if facts.status in {"failed", "interrupted"} else None
     return tuple(
         RunStage(
             name=f"{int(done or 0):,} steps" if name == "steps" else name,
@@ -382,9 +366,8 @@ def _between(events: Mapping[str, Mapping[str, Any]], first: str, last: str) -> 
 def find_lineage(smoke: RunSummary, full: RunSummary) -> Lineage | None:
     """Return the relation of a smoke run's configuration to a full run's, or None if they are unrelated.
 
-    Settings that only one run has, because of different versions, are ignored. For example, demo.yaml for two steps has
-    the same configuration as for 2,800 steps, and `--smoke_config smoke_tiny.yaml` is the same but for size. With
-    another learning rate they are unrelated.
+    Settings that only one run has, because of different versions, are ignored. demo.yaml for two steps has the same
+    configuration as for 2,800; `--smoke_config smoke_tiny.yaml` is the same but for size.
     """
     ours, theirs = smoke.settings, full.settings
     is_pair = smoke.mode == "smoke" and full.mode == "full" and _key(smoke) is not None and _key(smoke) == _key(full)
@@ -413,9 +396,13 @@ def find_full_runs(smoke: RunSummary, found: Iterable[RunSummary]) -> list[RunSu
 def newest_smoke_pair(found: Sequence[RunSummary]) -> tuple[str, str] | None:
     """Return the names of a smoke run and the newest full run, preferably a successful one, or None."""
     newest_first = sorted(found, key=attrgetter("started"), reverse=True)
-    smokes, fulls = ([run for run in newest_first if run.mode == mode][:_MAX_LISTED] for mode in ("smoke", "full"))
+    smokes: dict[object, list[RunSummary]] = defaultdict(list)
+    for run in newest_first:
+        if run.mode == "smoke":
+            smokes[_key(run)].append(run)
+    fulls = [run for run in newest_first if run.mode == "full"]
     for full in sorted(fulls, key=lambda run: run.status != "succeeded"):
-        if matches := find_smoke_runs(full, smokes):
+        if matches := find_smoke_runs(full, smokes[_key(full)][:_MAX_SMOKE_RUNS]):
             return matches[0].path.name, full.path.name
     return None
 

@@ -6,6 +6,7 @@ runs in the user's cache folder, which can be deleted at any time.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import gc
 import hashlib
@@ -39,8 +40,7 @@ from schemas.problems import Problem, ProblemError, problem_of, worst_first
 from schemas.reading import collector_paused, read_rows
 from schemas.validate import read_document
 
-Progress = Callable[[int, int], None]
-"""Called with the number of runs read and the number of runs in total."""
+Progress = Callable[[int, int], None]  # called with the number of runs read and the number of runs in total
 
 WORTH_A_PROCESS = 100  # number of runs that take longer to read than a worker takes to start
 FIRST = 20  # runs read in this process while the workers start: as many as a screen shows
@@ -51,22 +51,17 @@ REST = 10
 
 WORTH_SAVING_SECONDS = 0.5  # reading time since the cache was last written that is worth writing it again
 MAX_ROOTS = 20  # number of folders of runs that are cached; those not written for longest are deleted
-_SEAL_BYTES = 64
+_SEAL_BYTES, _DIGEST_BYTES = 64, 32
 
 _FileState = tuple[str, int, int, int]
 """Name, mtime and ctime in ns since 1970, and size in bytes. Anyone can set an mtime back, but not a ctime."""
 
 
 class FolderState(NamedTuple):
-    """State of a run folder; equal states mean that no file was written, added or removed in between.
+    """State of a run folder; equal states mean that no file was written, added or removed in between."""
 
-    Attributes:
-        is_held: Whether the process that writes the run is alive.
-        files: State of every file except model weights, sorted by name.
-    """
-
-    is_held: bool
-    files: tuple[_FileState, ...]
+    is_held: bool  # whether the process that writes the run is alive
+    files: tuple[_FileState, ...]  # all except model weights, sorted by name
 
 
 def folder_state(folder: str) -> FolderState:
@@ -122,11 +117,10 @@ def iter_entries(folders: Sequence[Path]) -> Iterator[IndexEntry]:
         workers = [_start_worker(rest[number::count], stack) for number in range(count)]
         yield from map(read_entry, folders[:FIRST])
         for number, folder in enumerate(rest):
-            try:
-                entry: IndexEntry = pickle.load(workers[number % count])  # noqa: S301 - of our own process
-            except (EOFError, pickle.UnpicklingError):  # The worker died.
-                entry = read_entry(folder)
-            yield entry
+            entry = _decode_entry(workers[number % count].readline(), folder)
+            if entry is None:  # The worker died, or something else was printed among its entries.
+                workers[number % count] = BytesIO()
+            yield entry or read_entry(folder)
 
 
 def _start_worker(folders: Sequence[Path], stack: contextlib.ExitStack) -> BinaryIO:
@@ -149,14 +143,29 @@ def _start_worker(folders: Sequence[Path], stack: contextlib.ExitStack) -> Binar
     return cast("BinaryIO", worker.stdout)
 
 
+def _decode_entry(line: bytes, folder: Path) -> IndexEntry | None:
+    """Return the entry of a folder in a worker's line, or None if the line is cut off or holds anything else."""
+    try:
+        data = base64.b64decode(line.removesuffix(b"\n"), validate=True)
+    except ValueError:
+        return None
+    digest, content = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
+    if hashlib.sha256(content).digest() != digest:
+        return None
+    entry: IndexEntry = pickle.loads(content)  # noqa: S301 - of our own process
+    return entry if entry.summary.path == folder else None
+
+
 def worker_main() -> None:
-    """Read a JSON list of paths from standard input, and write each entry to standard output."""
+    """Read a JSON list of paths from standard input, and write each entry to standard output as a line of base64."""
+    output, sys.stdout = sys.stdout.buffer, sys.stderr  # what a library prints must not get among the entries
     gc.disable()  # Thousands of small objects without cycles; collecting costs an eighth of the time.
     if hasattr(os, "nice"):
         os.nice(10)  # Training on this machine comes first.
     for folder in json.load(sys.stdin):
-        pickle.dump(read_entry(Path(folder)), sys.stdout.buffer)
-        sys.stdout.flush()
+        content = pickle.dumps(read_entry(Path(folder)))
+        output.write(base64.b64encode(hashlib.sha256(content).digest() + content) + b"\n")
+        output.flush()
 
 
 def processors() -> int:
@@ -185,9 +194,9 @@ def save_cache(folder: Path, root: Path, known: Mapping[str, KnownRun]) -> None:
     # Without a cache the next process reads everything again: slower, but right.
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        write_bytes(_cache_file(folder, root), make_seal(_code_digest() + content).encode("ascii") + content)
+        write_bytes(_cache_file(folder, root), make_seal(_sealed(content)).encode("ascii") + content)
         newest_first = sorted(folder.glob("*.sealed"), key=lambda path: -path.stat().st_mtime_ns)
-        for path in newest_first[MAX_ROOTS:]:
+        for path in (*newest_first[MAX_ROOTS:], *folder.glob("*.jsonl")):  # earlier versions wrote JSON lines
             path.unlink()
 
 
@@ -199,10 +208,15 @@ def load_cache(folder: Path, root: Path, states: Mapping[str, FolderState]) -> d
         return {}
     seal, content = data[:_SEAL_BYTES], data[_SEAL_BYTES:]
     # A pickle can run code, so only one that this user's own process wrote, with the same code, is loaded.
-    if not verify_seal(seal.decode("ascii", "replace"), _code_digest() + content):
+    if not verify_seal(seal.decode("ascii", "replace"), _sealed(content)):
         return {}
     known: dict[str, KnownRun] = pickle.loads(content)  # noqa: S301 - sealed
     return {name: run for name, run in known.items() if states.get(name) == run.state}
+
+
+def _sealed(content: bytes) -> bytes:
+    """Return what the seal of a cache authenticates: never what any other seal of this user does."""
+    return b"trainproof cache\n" + _code_digest() + content
 
 
 @cache
@@ -248,7 +262,7 @@ class RunIndex:
         self._reports: dict[str, RunReport] = {}
         self._partial: list[IndexEntry] = []
         self._receipts = 0
-        self._unsaved_seconds = 0.0
+        self._unsaved, self._unsaved_seconds = 0, 0.0
         self._busy = threading.Lock()
 
     def refresh(self, *, progress: Progress | None = None, rest: bool = False) -> Sequence[RunSummary]:
@@ -271,8 +285,8 @@ class RunIndex:
             except OSError as error:
                 what = f"The folder cannot be read: {error.strerror or error}."
                 problem = problem_of("TP209", file=str(self.root), what=what)
-                unread = RunSummary(path=self.root, run_id=self.root.name, grade="not a run", reasons=(what,))
-                return [replace(unread, problem_count=1, first_problem=problem)]
+                unread = RunSummary(path=self.root, run_id=self.root.name, reasons=(what,), problem_count=1)
+                return [replace(unread, first_problem=problem)]
             # States are taken before reading, so that a change in between is seen by the next refresh.
             states = {name: folder_state(f"{self.root}{os.sep}{name}") for name in names}
             self.look_seconds = time.monotonic() - began
@@ -280,16 +294,13 @@ class RunIndex:
                 cached = load_cache(self._cached_in, self.root, states)
                 self._known = {name: run for name, run in cached.items() if run.entry.summary.path == self.root / name}
             known = {name: self._known[name] for name in names if self._is_fresh(name, states[name], rest=rest)}
-            changed = [name for name in names if name not in known]
             receipts = receipts_version()
-            if changed or len(known) != len(self.latest) or receipts != self._receipts:
+            if not len(known) == len(names) == len(self.latest) or receipts != self._receipts:
                 self._receipts = receipts
                 try:
-                    self._reload(changed, states, known, progress)
+                    self._reload(states, known, progress)
                 finally:
-                    if self._cached_in is not None and self._unsaved_seconds >= WORTH_SAVING_SECONDS:
-                        save_cache(self._cached_in, self.root, {**self._known, **known})
-                        self._unsaved_seconds = 0.0
+                    self._save(known)
                 self._publish(names, known)
                 self._partial = []
             return self.latest
@@ -322,14 +333,8 @@ class RunIndex:
         reports, self.latest = _judge_together([run.entry for run in self._known.values()])
         self._reports = dict(zip(self._known, reports, strict=True))
 
-    def _reload(
-        self,
-        changed: Sequence[str],
-        states: Mapping[str, FolderState],
-        known: dict[str, KnownRun],
-        progress: Progress | None,
-    ) -> None:
-        """Read folders and add them to `known`, those written last first and long runs at the end."""
+    def _reload(self, states: Mapping[str, FolderState], known: dict[str, KnownRun], progress: Progress | None) -> None:
+        """Read the other folders and add them to `known`, those written last first and long runs at the end."""
 
         def order(name: str) -> tuple[bool, int]:
             files = states[name].files or (("", 0, 0, 0),)
@@ -337,7 +342,7 @@ class RunIndex:
 
         self._partial = [run.entry for run in known.values()]
         before, is_published = len(known), not self._known
-        waiting = sorted(changed, key=lambda name: (name not in self.asked, *order(name)))
+        waiting = sorted(states.keys() - known.keys(), key=lambda name: (name not in self.asked, *order(name), name))
         while waiting:
             # One at a time, so that one which a user asks for meanwhile is next; hundreds in workers instead.
             some = waiting if len(waiting) >= 2 * WORTH_A_PROCESS else [min(waiting, key=lambda n: n not in self.asked)]
@@ -352,9 +357,17 @@ class RunIndex:
                 name, seconds, began = entry.summary.path.name, ended - began, ended
                 known[name] = KnownRun(state=states[name], entry=entry, read_at=ended, seconds=seconds)
                 self._partial = [*self._partial, entry]  # another thread may be iterating over the old list
-                self._unsaved_seconds += seconds
+                self._unsaved, self._unsaved_seconds = self._unsaved + 1, self._unsaved_seconds + seconds
+                if 2 * self._unsaved >= len(known):  # Doubling keeps the time for saving linear.
+                    self._save(known)
                 if progress:
-                    progress(len(known) - before, len(changed))
+                    progress(len(known) - before, len(states) - before)
+
+    def _save(self, known: Mapping[str, KnownRun]) -> None:
+        """Cache the runs on disk if reading the unsaved ones took long enough."""
+        if self._cached_in is not None and self._unsaved_seconds >= WORTH_SAVING_SECONDS:
+            save_cache(self._cached_in, self.root, {**self._known, **known})
+            self._unsaved, self._unsaved_seconds = 0, 0.0
 
     def _is_fresh(self, name: str, state: FolderState, *, rest: bool) -> bool:
         run = self._known.get(name)
@@ -375,13 +388,10 @@ def _judge_together(entries: Sequence[IndexEntry]) -> tuple[list[RunReport], lis
 
 
 def run_names(root: Path, *, follow_links: bool) -> list[str]:
-    """Return the sorted names of the run folders in a folder."""
+    """Return the sorted names of the folders in a folder of runs, without hidden ones and compiled programs."""
     with os.scandir(root) as listing:
-        return sorted(
-            entry.name
-            for entry in listing
-            if not layout.is_ignored_dir(entry.name) and entry.is_dir(follow_symlinks=follow_links)
-        )
+        names = [entry.name for entry in listing if entry.is_dir(follow_symlinks=follow_links)]
+    return sorted(name for name in names if not name.startswith(".") and name != layout.PROGRAMS)
 
 
 def index_runs(root: Path) -> Sequence[RunSummary]:
@@ -392,8 +402,7 @@ def index_runs(root: Path) -> Sequence[RunSummary]:
 def index_folder(root: Path) -> Sequence[RunSummary]:
     """Summarize the runs of a folder that a user named, newest first, or the run if it is a run folder.
 
-    Raises:
-        ProblemError: The folder does not exist (exit code 2).
+    Raises ProblemError (exit code 2) if the folder does not exist.
     """
     if not Path(root).is_dir():
         what = f"{root} does not exist, or is not a folder."
@@ -405,25 +414,18 @@ def index_folder(root: Path) -> Sequence[RunSummary]:
     return index_runs(root)
 
 
-def check_paths(paths: Iterable[Path], *, progress: Progress | None = None) -> Report:
+def check_paths(paths: Iterable[Path]) -> Report:
     """Check runs, folders of runs and single documents.
 
     A folder with a file that only a run writes is a run. Any other folder is a folder of runs, in which hidden folders
-    are ignored. A folder among runs that is not a run gets a note. A folder without any run is an error.
-
-    Raises:
-        ProblemError: A path does not exist, or a file is not a document of trainproof (exit code 2).
+    are ignored. A folder among runs that is not a run gets a note. A folder without any run is an error. Raises
+    ProblemError (exit code 2) if a path does not exist or a file is not a document of trainproof.
     """
     requested = [Path(path) for path in paths]
     if problems := [problem for path in requested for problem in _path_problems(path)]:
         raise ProblemError(problems, exit_code=2)
     folders = [folder for path in requested if path.is_dir() for folder in run_folders(path)]
-    judged = []
-    for entry in iter_entries(folders):
-        judged.append(entry.judged)
-        if progress:
-            progress(len(judged), len(folders))
-    reports = grade_reports(check_across_runs(judged))
+    reports = grade_reports(check_across_runs([entry.judged for entry in iter_entries(folders)]))
     return Report(
         runs=tuple(report if report.path in requested else _excuse_other_folder(report) for report in reports),
         documents={path: check_document(path) for path in requested if not path.is_dir()},
@@ -439,13 +441,8 @@ def check_document(path: Path) -> list[Problem]:
 
 def run_folders(path: Path) -> list[Path]:
     """Return the folders in a folder of runs, sorted, or only the folder itself if it is a run or lacks runs."""
-    if _looks_like_run(path):
-        return [path]
-    try:
-        children = sorted(child for child in path.iterdir() if child.is_dir() and not layout.is_ignored_dir(child.name))
-    except OSError:
-        return [path]
-    return children if any(_looks_like_run(child) for child in children) else [path]
+    children = [] if _looks_like_run(path) else [path / name for name in run_names(path, follow_links=True)]
+    return children if any(map(_looks_like_run, children)) else [path]
 
 
 def _looks_like_run(folder: Path) -> bool:
@@ -456,11 +453,10 @@ def _looks_like_run(folder: Path) -> bool:
 
 
 def _excuse_other_folder(report: RunReport) -> RunReport:
-    """Return the report of a folder among runs that is not a run with a note instead of an error."""
+    """Turn the error of a folder among runs that is not a run into a note."""
     if report.grade.name != "not a run" or any(problem.code != "TP501" for problem in report.findings):
         return report
-    note = problem_of("TP502", file=str(report.path), what=report.findings[0].what)
-    return replace(report, findings=(note,))
+    return replace(report, findings=(problem_of("TP502", file=str(report.path), what=report.findings[0].what),))
 
 
 def _path_problems(path: Path) -> list[Problem]:

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from evidence import layout
-from evidence.effective import PeakMemory, Scalar, peak_memory, scalar_settings
+from evidence.effective import Scalar, peak_memory, scalar_settings
 from evidence.grade import FOLDER, GradeName, RunReport
 from evidence.report import DocumentState, build_record, document_errors, list_documents, thin
-from evidence.run import Figures, Run
+from evidence.run import ListedFigures, Run
 from schemas.catalog import number_names
 from schemas.problems import Problem
 from schemas.reading import get_number, get_str, parse_time
@@ -26,10 +26,10 @@ MAX_POINTS = 40  # largest number of points in the loss curve of a summary
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunSummary:
+class RunSummary(ListedFigures):
     """One line of a list of runs. A field is None if the value is missing or invalid.
 
-    `evidence.run.Figures`, `evidence.grade.Grade` and `JudgedRecord` describe the attributes that are not listed here.
+    `ListedFigures`, `evidence.grade.Grade` and `JudgedRecord` describe the attributes that are not listed here.
 
     Attributes:
         run_id: The manifest's run id, or the name of the folder.
@@ -37,32 +37,18 @@ class RunSummary:
         score: Exact match, 0 to 1, or None if it cannot be traced to valid predictions.
         problem_count: Number of errors and warnings, of which `first_problem` is the worst.
         parent: Id of the run that this run continues.
-        settings: Every scalar setting of config.yaml by dotted name.
         figures: Every traceable figure by name, see `collect_figures`.
-        documents: State of manifest, eval summary and logs.
     """
 
     path: Path
     run_id: str
-    grade: GradeName
-    reasons: tuple[str, ...]
-    mode: str | None = None
-    status: str | None = None
-    model: str | None = None
-    method: str | None = None
-    device: str | None = None
-    steps_done: int | None = None
-    steps_planned: int | None = None
-    tokens_seen: int | None = None
-    last_loss: float | None = None
+    grade: GradeName = "not a run"
+    reasons: tuple[str, ...] = ()
     loss_points: tuple[float, ...] = ()
     score: float | None = None
     score_low: float | None = None
     score_high: float | None = None
     baseline_score: float | None = None
-    duration_seconds: float | None = None
-    peak_memory: PeakMemory | None = None
-    started_at: str | None = None
     problem_count: int = 0
     first_problem: Problem | None = None
     tags: tuple[str, ...] = ()
@@ -82,9 +68,6 @@ class RunSummary:
         return parse_time(self.started_at or "") or datetime.min.replace(tzinfo=UTC)
 
 
-_FROM_FIGURES = {field.name for field in fields(Figures)} & {field.name for field in fields(RunSummary)} - {"run_id"}
-
-
 def summarize(run: Run, report: RunReport) -> RunSummary:
     """Summarize a run."""
     record = build_record(run, report.findings)
@@ -92,9 +75,7 @@ def summarize(run: Run, report: RunReport) -> RunSummary:
     summary = RunSummary(
         path=run.folder,
         run_id=record.figures.run_id or run.folder.name,
-        grade=report.grade.name,
-        reasons=report.grade.reasons,
-        **{name: getattr(record.figures, name) for name in _FROM_FIGURES},
+        **{figure.name: getattr(record.figures, figure.name) for figure in fields(ListedFigures)},
         loss_points=tuple(losses[thin(losses, MAX_POINTS)].tolist()),
         score=get_number(metrics, "exact_match", "value"),
         score_low=get_number(metrics, "exact_match", "interval", "low"),
@@ -132,9 +113,8 @@ def apply_report(summary: RunSummary, report: RunReport) -> RunSummary:
 def collect_figures(run: Run) -> dict[str, float]:
     """Return the measured figures of a run by name, for columns, filters and axes.
 
-    `last.loss` is a field of the last metric row, `result.mean_loss` one of the manifest's result, `score.exact_match`
-    a metric of eval_summary.json, and `baseline.exact_match` is from the untrained model. Peak memory has its scope in
-    its name, `peak_memory_bytes.process_above_baseline`, because peaks of different scopes must not be compared.
+    Names are `last.loss` of the last metric row, `result.mean_loss`, `score.exact_match`, and `baseline.exact_match` of
+    the untrained model. Peak memory has its scope in its name, because different scopes must not be compared.
     """
     found: dict[str, Any] = {}
     if run.metrics:

@@ -14,8 +14,7 @@ from evidence.run import Run, finding
 from schemas.formats import join_words
 from schemas.problems import Problem
 
-CONTRADICTS_COPY = frozenset({"TP421", "TP309"})
-"""Codes of errors that a run and its changed copy get."""
+CONTRADICTS_COPY = frozenset({"TP421", "TP309"})  # codes of errors that a run and its changed copy get
 
 _SHARED = (
     ("metrics", "TP421", layout.METRICS, "Every row of {} has the time and the loss of the same row in {}."),

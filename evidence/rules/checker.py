@@ -1,12 +1,6 @@
 """Register rules with `@rule` and run them; a `Checker` collects their problems.
 
-A rule is a function of a run and a checker. Its title, reason and fix are in `schemas/rules.toml` under its code::
-
-    @rule("TP362", "manifest")
-    def devices(run: ValidRun, check: Checker) -> None:
-        devices = run.manifest["devices"]
-        if devices["requested"] != "auto":
-            check.equal(MANIFEST, "/devices/platform", devices["platform"], devices["requested"], "devices.requested")
+A rule is a function of a run and a checker. Its title, reason and fix are in `schemas/rules.toml` under its code.
 """
 
 from __future__ import annotations
@@ -20,7 +14,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any, cast
 
-from evidence.run import Document, Run, same
+from evidence.run import ROW_FILES, Document, Run, same
 from schemas.formats import format_value
 from schemas.problems import Problem, problem_of, truncate_problems
 
@@ -59,10 +53,12 @@ class Checker:
     def report(self, file: str, what: str, pointer: str | None = None, **details: Any) -> None:
         """Report a problem of a file in the run folder, or of the folder itself if the name is "".
 
-        `details` are `expected`, `line` (the row of a JSONL file from 1), `severity`, `code` (by default that of the
-        rule), and `group`: many problems of one code are counted by group, by default the file.
+        `details` are `expected`, `line` (the row of a JSONL file from 1), `severity`, `code` (by default the
+        rule's), and `group`: many problems of one code are counted by group, by default the file.
         """
         code, group = details.pop("code", None) or self.code, details.pop("group", None)
+        if file in ROW_FILES and details.get("line") is not None:
+            details["line"] = self.run.rows(file).line_of(details["line"] - 1)
         problem = problem_of(code, file=str(self.run.folder / file), what=what, pointer=pointer, **details)
         self._found[code, file if group is None else group].append(problem)
 
@@ -86,10 +82,7 @@ class Checker:
 
 
 RuleFunction = Callable[[ValidRun, Checker], None]
-
-
-_RULES: list[tuple[str, tuple[str, ...], RuleFunction]] = []
-"""Code, needs and function of every rule."""
+_RULES: list[tuple[str, tuple[str, ...], RuleFunction]] = []  # code, needs and function of every rule
 
 
 def rule(code: str, *needs: str) -> Callable[[RuleFunction], RuleFunction]:

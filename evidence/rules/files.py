@@ -48,8 +48,7 @@ def listed_files(run: ValidRun, check: Checker) -> None:
     seen: set[str] = set()
     for index, artifact in enumerate(run.manifest["artifacts"]):
         path, pointer = artifact["path"], f"/artifacts/{index}"
-        again = "itself" if path == MANIFEST else f"{path} twice"
-        what = f"The artifact list contains {again}."
+        what = f"The artifact list contains {'itself' if path == MANIFEST else f'{path} twice'}."
         check.require(path not in seen and path != MANIFEST, MANIFEST, what, pointer, code="TP205")
         seen.add(path)
         role, source = layout.ROLES.get(path, "other"), "the file's name"
@@ -87,19 +86,11 @@ def _compare_file(file: Path, artifact: Document, pointer: str, check: Checker) 
 def _line_end_conversion(path: Path, sha256: str) -> str | None:
     """Return the line ends to convert to get the stated hash, `CRLF` or `LF`, or None if neither gives it."""
     as_lf, as_crlf = hashlib.sha256(), hashlib.sha256()
-    with path.open("rb") as file:
-        held = b""
-        while block := file.read(CHUNK_BYTES):
-            text = held + block
-            held = b"\r" if text.endswith(b"\r") else b""  # Its newline may begin the next block.
-            lf = text.removesuffix(held).replace(b"\r\n", b"\n")
-            as_lf.update(lf)
-            as_crlf.update(lf.replace(b"\n", b"\r\n"))
-    for name, converted in (("CRLF", as_lf), ("LF", as_crlf)):
-        converted.update(held)
-        if converted.hexdigest() == sha256:
-            return name
-    return None
+    with path.open(encoding="latin-1") as file:  # reads each line end as a newline, and any other byte as it is
+        while text := file.read(CHUNK_BYTES):
+            as_lf.update(text.encode("latin-1"))
+            as_crlf.update(text.replace("\n", "\r\n").encode("latin-1"))
+    return {as_lf.hexdigest(): "CRLF", as_crlf.hexdigest(): "LF"}.get(sha256)
 
 
 @rule("TP211", "manifest", "eval_summary")
@@ -119,8 +110,7 @@ def required_files(run: ValidRun, check: Checker) -> None:
     """Check that the manifest exists and, in a run that succeeded, every file that its configuration asks for."""
     for name in REQUIRED if run.succeeded else (MANIFEST,):
         is_there = name in run.files or os.path.lexists(run.folder / name)
-        code = "TP503" if name == MANIFEST else "TP504"
-        check.require(is_there, "", f"{name} is missing.", code=code)
+        check.require(is_there, "", f"{name} is missing.", code="TP503" if name == MANIFEST else "TP504")
     has_chain = CHAIN in run.files or "chain_every_steps" not in (run.config or {}).get("recording", {})
     what = "chain.jsonl is missing, but config.yaml sets recording.chain_every_steps."
     check.require(has_chain or not run.succeeded, "", what, code="TP531")
@@ -140,8 +130,7 @@ def recorded_steps(run: ValidRun, check: Checker) -> None:
         return
     first = (run.manifest["parent"] or {"step": 0})["step"]
     steps = run.columns["step"]
-    allowed = np.where(np.arange(len(steps)) == 0, 1, every)
-    for index in where(np.diff(steps, prepend=first) > allowed):
+    for index in where(np.diff(steps, prepend=first) > np.where(np.arange(len(steps)) == 0, 1, every)):
         step, before = int(steps[index]), int(steps[index - 1]) if index else first
         what = f"Step {step} follows step {before}, but recording.log_every_steps is {every}."
         check.report(METRICS, what, "/step", line=index + 1, code="TP512")
@@ -193,14 +182,11 @@ def recorded_fields(run: ValidRun, check: Checker) -> None:
             check.report(file, f"{holder} lacks {join_words(missing, last='and')}.", pointer or None, line=line)
 
     rollouts, objective = run.draws_completions, get_path(run.config, "objective") or {}
-    recorded = {
-        "always": True,
-        "without rollouts": not rollouts,
-        "rollouts": rollouts,
-        "one update per rollout": rollouts and objective.get("updates_per_rollout") == 1,
-        "evaluation": run.manifest["dataset"]["overlap_with_eval"] is not None,
-    }
-    conditions = {condition for condition, holds in recorded.items() if holds}
+    conditions = {"always", "rollouts" if rollouts else "without rollouts"}
+    if rollouts and objective.get("updates_per_rollout") == 1:
+        conditions.add("one update per rollout")
+    if run.manifest["dataset"]["overlap_with_eval"] is not None:
+        conditions.add("evaluation")
     for number, event in enumerate(run.log or (), start=1):
         names = schema("log_record")["properties"]["fields"]["x-recorded"].get(event["event"], ())
         report(LOG, f"The event {event['event']}", event["fields"], names, "/fields", number)
@@ -214,8 +200,7 @@ def recorded_fields(run: ValidRun, check: Checker) -> None:
         fields = _recorded_fields(kind, version, frozenset(conditions))
         with_output = _recorded_fields(kind, version, frozenset({*conditions, "output"}))
         for line, pointer, row in rows:
-            has_output = row.get("output_tokens") and row["error"] is None
-            for group, names in (with_output if has_output else fields).items():
+            for group, names in (with_output if row.get("output_tokens") and row["error"] is None else fields).items():
                 holder = ".".join(group) or (file if line is None else f"Row {line}")
                 report(file, holder, get_path(row, *group), names, pointer + pointer_to(group), line)
 

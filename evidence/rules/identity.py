@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from evidence import effective
-from evidence.effective import MANIFEST_PATHS, manifest_pointer
+from evidence.effective import FLOAT32, MANIFEST_PATHS, manifest_pointer
 from evidence.hashes import sha256_json
 from evidence.layout import CONFIG, EVAL_SUMMARY, FIRST_EXAMPLES, LOG, MANIFEST, METRICS, PLAN
 from evidence.rules.checker import Checker, ValidRun, rule
@@ -25,7 +25,6 @@ SEALED = "run_sealed"
 EVENTS = ("run_started", "devices_chosen", "planned", "compiled", "trained", "evaluated", SEALED)
 """Events of the trainer in the order in which they first occur."""
 
-_FLOAT32 = 1e-6
 _ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
 _FIRST_VERSION = "1.0"
 
@@ -85,7 +84,7 @@ def schedule(run: ValidRun, check: Checker) -> None:
     stated = run.training["schedule"]
     peak, final = stated["peak_learning_rate"], stated["final_learning_rate"]
     stays = stated["name"] == "constant" and stated["warmup_steps"] <= run.training["steps_planned"]
-    fits = final <= peak * (1 + _FLOAT32) and (not stays or final >= peak * (1 - _FLOAT32))
+    fits = final <= peak * (1 + FLOAT32) and (not stays or final >= peak * (1 - FLOAT32))
     what = f"The {stated['name']} schedule peaks at {peak:g}, but ends at {final:g}."
     check.require(fits, MANIFEST, what, "/training/schedule/final_learning_rate")
 
@@ -197,8 +196,7 @@ def event_order(run: ValidRun, check: Checker) -> None:
         if again and name != SEALED:
             check.report(LOG, f"The event {name} was logged twice.", line=again[0])
     if SEALED in names:
-        what = f"The event {names[-1]} comes after the seal."
-        check.require(names[-1] == SEALED, LOG, what, line=len(names))
+        check.require(names[-1] == SEALED, LOG, f"The event {names[-1]} comes after the seal.", line=len(names))
     if "continued" in names and run.manifest["parent"] is None:
         check.report(LOG, "The event continued is logged, but parent is null.", line=names.index("continued") + 1)
 
@@ -214,11 +212,9 @@ def _trainer_events(run: ValidRun) -> list[str] | None:
 def example_counts(run: ValidRun, check: Checker) -> None:
     """Check that the counts over all rows include the examples shown."""
     counts, examples = run.first_examples["counts"], run.first_examples["examples"]
-    supervised = sum(token["supervised"] for example in examples for token in example["tokens"])
-    truncated = sum(example["truncated"] for example in examples)
     for key, least in (
-        ("supervised_tokens", supervised),
-        ("truncated_rows", truncated),
+        ("supervised_tokens", sum(token["supervised"] for example in examples for token in example["tokens"])),
+        ("truncated_rows", sum(example["truncated"] for example in examples)),
         ("rows", max(example["row"] for example in examples) + 1),
         ("rows", max(counts["rows_without_answer"], counts["truncated_rows"])),
     ):
@@ -301,8 +297,9 @@ def manifest_figures(run: ValidRun, check: Checker) -> None:
         counts = run.first_examples["counts"]
         source = "the manifest's dataset.rows + dataset.generated_rows"
         check.equal(FIRST_EXAMPLES, "/counts/rows", counts["rows"], dataset["rows"] + generated, source)
-        is_plain = (get_path(run.config, "data", "kind") or "rows") == "rows"
-        if dataset.get("tokens") is not None and is_plain and run.is_supervised and not counts["truncated_rows"]:
+        kinds = (get_path(run.config, "data", "kind"), get_path(run.config, "objective", "kind"))
+        is_plain = set(kinds) <= {None, "rows", "supervised"} and not counts["truncated_rows"]
+        if dataset.get("tokens") is not None and is_plain:
             expected = counts["prompt_tokens"] + counts["supervised_tokens"]
             source = "prompt_tokens + supervised_tokens in first_examples.json"
             check.equal(MANIFEST, "/dataset/tokens", dataset["tokens"], expected, source)
@@ -462,8 +459,7 @@ def shown_examples(run: ValidRun, check: Checker) -> None:
 @rule("TP305", "plan", "config")
 def planned_config(run: ValidRun, check: Checker) -> None:
     """Check that the plan was made for this configuration."""
-    expected = sha256_json(run.config)
-    check.equal(PLAN, "/config_sha256", run.plan["config_sha256"], expected, "config.yaml")
+    check.equal(PLAN, "/config_sha256", run.plan["config_sha256"], sha256_json(run.config), "config.yaml")
 
 
 @rule("TP360")
@@ -479,11 +475,9 @@ def restated_facts(run: ValidRun, check: Checker) -> None:
                 event, field = other.split(".")
                 for line, fields in events(run, event):
                     if field in fields:
-                        source = f"{file} at {path}"
-                        check.equal(LOG, f"/fields/{field}", fields[field], value, source, line=line)
+                        check.equal(LOG, f"/fields/{field}", fields[field], value, f"{file} at {path}", line=line)
             elif (planned := get_path(documents[name], *other.split("."))) is not None:
-                pointer = "/" + path.replace(".", "/")
-                check.equal(file, pointer, value, planned, f"{name} at {other}", code="TP305")
+                check.equal(file, "/" + path.replace(".", "/"), value, planned, f"{name} at {other}", code="TP305")
 
 
 @rule("TP303", "config", "manifest")

@@ -25,17 +25,14 @@ from schemas.formats import join_words, quantity, size
 from schemas.reading import get_path, parse_time
 
 _EMPTY_HASH = hashlib.sha256(b"").hexdigest()
-_FEWEST_TO_COMPARE = 5
-"""Fewest rows or items whose equal values are not a coincidence."""
+_FEWEST_TO_COMPARE = 5  # fewest rows or items whose equal values are not a coincidence
 _ADAMW_BYTES = {None: 4.0, "float32": 8.0, "bfloat16": 4.0, "int8": 2.0}
 """Smallest AdamW state per parameter, two moments, by the type stated in the manifest."""
-_FIRST_DAY = datetime(2025, 10, 1, tzinfo=UTC)
-"""No version of trainproof is older."""
+_FIRST_DAY = datetime(2025, 10, 1, tzinfo=UTC)  # no version of trainproof is older
 _OPERATIONS = 2
 """Fewest operations per parameter and token: a token table may hold half of the parameters and is only looked up; the
 other half takes two operations forward and two backward."""
-_MEMORY_TOLERANCE = 0.1
-"""Drivers and runtimes reserve different shares of the memory."""
+_MEMORY_TOLERANCE = 0.1  # drivers and runtimes reserve different shares of the memory
 _NEAR_BY_CHANCE = 0.05
 """Share of evaluation items that rows of the same templates may be near; 2 % at most in the built-in sets."""
 _NAMED_ITEMS = 3
@@ -141,8 +138,7 @@ def changed_parameters(run: ValidRun, check: Checker) -> None:
     after = run.eval_summary["checkpoint"]
     is_same = after["step"] > 0 and after["params_sha256"] == run.model["weights_sha256"]
     what = f"The parameters after step {after['step']} are those before the first step."
-    pointer = "/checkpoint/params_sha256"
-    check.require(not is_same or _nothing_to_learn(run), EVAL_SUMMARY, what, pointer)
+    check.require(not is_same or _nothing_to_learn(run), EVAL_SUMMARY, what, "/checkpoint/params_sha256")
 
 
 @rule("TP410", "predictions", "manifest")
@@ -305,7 +301,7 @@ def built_in_items(run: ValidRun, check: Checker) -> None:
 def known_model(run: ValidRun, check: Checker) -> None:
     """Compare family, weights and size with the built-in or published model."""
     name, family = run.model["name"], run.model["family"]
-    added = run.model["trainable_parameters"] if run.has_adapters else 0
+    added = run.model["trainable_parameters"] if get_path(run.training, "method") in ("lora", "qlora") else 0
     stated = {"family": family, "weights": run.model["weights"]}
     # A quantised base packs several parameters into one number.
     if run.training and get_path(run.config, "method", "base") in (None, "plain"):

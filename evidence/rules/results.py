@@ -22,8 +22,7 @@ from evidence.scores.recompute import compute_result, learning_rates
 from schemas.formats import quantity
 from schemas.reading import Array, get_path, parse_time, seconds_between
 
-_START_SECONDS = 300.0
-"""Longest time from the plan to the start of the run, and from there to its first event."""
+_START_SECONDS = 300.0  # longest time from the plan to the start of the run, and from there to its first event
 _MOMENTS = {
     "commit": (MANIFEST, "/code/committed_at"),
     "plan": (PLAN, "/made_at"),
@@ -42,12 +41,9 @@ _ORDER = (
 )
 """Earlier moment, later moment, and the one at which a wrong order is reported."""
 _FLOAT32 = 1e-6
-_SPEED_TOLERANCE = 0.01
-"""Share of a step's tokens; speed and step time may have been rounded."""
-_SCHEDULE_TOLERANCE = 1e-4
-"""Share of the peak; schedules are computed in float32, cosines included."""
-_TIMER_TOLERANCE = 0.02
-"""Share of an interval by which two timers may disagree."""
+_SPEED_TOLERANCE = 0.01  # share of a step's tokens; speed and step time may have been rounded
+_SCHEDULE_TOLERANCE = 1e-4  # share of the peak; schedules are computed in float32, cosines included
+_TIMER_TOLERANCE = 0.02  # share of an interval by which two timers may disagree
 
 
 def report_rows(
@@ -79,8 +75,7 @@ def steps_done(run: ValidRun, check: Checker) -> None:
         done, last = run.training["steps_done"], run.metrics[-1]["step"]
         interval = 1 if run.succeeded else get_path(run.config, "recording", "log_every_steps") or 1
         what = f"training.steps_done is {done}, but the last row of metrics.jsonl is step {last}."
-        pointer = "/training/steps_done"
-        check.require(last <= done < last + interval, MANIFEST, what, pointer, expected=str(last))
+        check.require(last <= done < last + interval, MANIFEST, what, "/training/steps_done", expected=str(last))
 
 
 def _tokens_of_steps(run: ValidRun) -> Array:
@@ -159,8 +154,7 @@ def device_memory(run: ValidRun, check: Checker) -> None:
     fits = of_run is None or of_run >= highest
     check.require(fits, MANIFEST, what, "/result/peak_memory_bytes", expected=f"at least {highest}")
     what = f"{key} is stated, but {'a CPU reports none' if is_cpu else 'some rows do not state it'}."
-    odd = np.isfinite(stated) & (is_cpu or np.isnan(stated).any())
-    report_rows(check, odd, key, what, code="TP316")
+    report_rows(check, np.isfinite(stated) & (is_cpu or np.isnan(stated).any()), key, what, code="TP316")
 
 
 @rule("TP320", "manifest")
@@ -234,10 +228,7 @@ def durations(run: ValidRun, check: Checker) -> None:
 
 # The chain of training states
 
-_LENGTH_BYTES = 8
-_LARGEST_HEADER = 1 << 24
-_WIDEST_TYPE = 8
-"""Bytes of the widest element type."""
+_LENGTH_BYTES, _LARGEST_HEADER = 8, 1 << 24
 _DTYPES = {"F32": ("float32", 4), "BF16": ("bfloat16", 2), "F16": ("float16", 2), "F64": ("float64", 8)}
 """Name and bytes of the element types of safetensors."""
 
@@ -302,8 +293,7 @@ def rows_of_chain(run: ValidRun, check: Checker) -> None:
     if run.succeeded and run.chain:
         end, done = run.chain[-1], get_path(run.training, "steps_done")
         what = f"The chain ends at step {end['step']} and row {end['rows']}; the run at {done} and {len(run.metrics)}."
-        fits = end["step"] == done and end["rows"] == len(run.metrics)
-        check.require(fits, CHAIN, what, line=len(run.chain))
+        check.require((end["step"], end["rows"]) == (done, len(run.metrics)), CHAIN, what, line=len(run.chain))
 
 
 @rule("TP327", "chain")
@@ -325,7 +315,7 @@ def saved_parameters(run: ValidRun, check: Checker) -> None:
     The hash of adapters includes their base, which is not in the file, so only their number is compared.
     """
     trained, path = run.model["trainable_parameters"], run.folder / TRAINED_PARAMS
-    most = trained * _WIDEST_TYPE + _LARGEST_HEADER
+    most = trained * max(width for _, width in _DTYPES.values()) + _LARGEST_HEADER
     if TRAINED_PARAMS not in run.files:
         return
     try:

@@ -33,8 +33,6 @@ from schemas.problems import ProblemError, pointer_to
 from schemas.reading import get_path
 
 _ITEM_HASHES = {"id": "ids_sha256", "prompt": "prompts_sha256", "expected": "expected_sha256"}
-_FIRST_WITH_READERS = "1.2"
-"""Configurations before this version always read the content of `<answer>` tags and compared it exactly."""
 
 
 class EvaluatedModel(NamedTuple):
@@ -107,8 +105,7 @@ def verdicts(run: ValidRun, check: Checker) -> None:
             verdict = scoring.verdict(row["output_text"], row["finish_reason"], accepted_answers(row), stop=stop)
             for key, value in verdict.items():
                 if has_lenient or key != "lenient_correct":
-                    source = f"the output of {row['id']}"
-                    check.equal(file, f"{pointer}/{key}", row.get(key), value, source, line=line)
+                    check.equal(file, f"{pointer}/{key}", row.get(key), value, f"the output of {row['id']}", line=line)
         for line, row in enumerate(rows, start=1):
             if MORE_SAMPLES in row:
                 answers = [answer["extracted_answer"] for answer in iter_answers(row)]
@@ -220,7 +217,7 @@ def declared_evaluation(run: ValidRun, check: Checker) -> None:
         for key, value in scoring.items() if event["event"] == "scoring" else ():
             stated = event["fields"].get(key, 1 if key == "version" else None)
             check.equal(LOG, f"/fields/{key}", stated, value, EVAL_SUMMARY, line=line)
-    is_old = str(config.get("schema_version", VERSION)) < _FIRST_WITH_READERS
+    is_old = str(config.get("schema_version", VERSION)) < "1.2"  # without other readers and comparisons
     declared = ({"answer": "tags", "compare": "exact"} if is_old else {}) | config.get("evaluation", {})
     if isinstance(name := declared.get("eval_set"), str):
         declared["eval_set"] = name.rsplit("/", 1)[-1]
@@ -322,11 +319,8 @@ def _answers_by_step(run: ValidRun) -> dict[int, list[Document]]:
 SAMPLER_GAPS = {"float32": 1e-3, "bfloat16": 0.2, "float16": 0.03}
 """Largest difference of log-probabilities, in nats, by compute type: at least six times the largest difference that
 benchmarks/results/sampler_gap.json measured when sampler and trainer had the same parameters."""
-_MEAN_TOLERANCE = 1e-6
-"""Relative; the trainer adds in another order."""
-_FEWEST_PROMPTS = 8
-_FEWEST_COMPLETIONS = 32
-_COLLAPSED_FRACTION = 0.9
+_MEAN_TOLERANCE = 1e-6  # relative; the trainer adds in another order
+_FEWEST_PROMPTS, _FEWEST_COMPLETIONS, _COLLAPSED_FRACTION = 8, 32, 0.9
 
 
 @dataclass(frozen=True)
@@ -434,8 +428,7 @@ def group_advantages(run: ValidRun, check: Checker) -> None:
             elif row["advantage"] or row["is_used"]:
                 check.report(ROLLOUTS, "A completion without a reward is learned from.", "/is_used", line=line)
         values = [[row["reward"] for _, row in group] for group in groups.values()]
-        computed = advantages(values, grpo.objective["scale_rewards"])
-        for group, expected in zip(groups.values(), computed, strict=True):
+        for group, expected in zip(groups.values(), advantages(values, grpo.objective["scale_rewards"]), strict=True):
             for (line, row), value in zip(group, expected, strict=True):
                 is_masked = grpo.objective["mask_truncated"] and row["finish_reason"] == "length"
                 stated = float(row["advantage"])
@@ -475,9 +468,8 @@ def sampler_gap(run: ValidRun, check: Checker) -> None:
     """Check that completions were sampled with the parameters that were trained."""
     compute = run.model["dtypes"]["compute"]
     limit, gap = SAMPLER_GAPS.get(compute, SAMPLER_GAPS["float32"]), run.columns["sampler_gap"]
-    if gap is not None:
-        what = f"sampler_gap is {{:.3g}} nats; the limit for {compute} is {limit:g}."
-        report_rows(check, np.nan_to_num(gap) > limit, "sampler_gap", what, gap)
+    what = f"sampler_gap is {{:.3g}} nats; the limit for {compute} is {limit:g}."
+    report_rows(check, np.nan_to_num(gap) > limit, "sampler_gap", what, gap)
 
 
 @rule("TP448", "rollouts")

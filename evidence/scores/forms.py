@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from typing import NamedTuple
 
 TOLERANCE = 1e-6  # default relative tolerance of numeric comparison
@@ -235,20 +236,20 @@ _FIRST_CHOICE = re.compile(
 )
 
 
-def last_choice(text: str) -> str | None:
+def last_choice(text: str, version: int = 2) -> str | None:
     """Return the multiple-choice letter of a text, or None without one.
 
     The first of: the whole text, the letter after the last `answer is` or `answer:`, a letter with a separator at the
-    very beginning, the last single capital. Lower case is accepted in the first three.
+    very beginning, the last single capital. Lower case is accepted in the first three. Version 1 skips the middle two.
 
     >>> [last_choice(text) for text in ("b", "The answer is b because A is less.", "b) Paris, not C", "So A or C")]
     ['B', 'B', 'B', 'C']
     """
     if whole := LETTER.fullmatch(text.strip()):
         return whole[1].upper()
-    if stated := deque(_STATED_CHOICE.finditer(text), maxlen=1):
+    if version > 1 and (stated := deque(_STATED_CHOICE.finditer(text), maxlen=1)):
         return stated[0][1].upper()
-    if first := _FIRST_CHOICE.match(text):
+    if version > 1 and (first := _FIRST_CHOICE.match(text)):
         return (first["letter"] or first["capital"]).upper()
     last = deque(CHOICE.finditer(text), maxlen=1)
     return last[0][0] if last else None
@@ -290,15 +291,8 @@ def _same_number_v1(one: str, other: str, tolerance: float, *, least: int = 1) -
     return first == second or difference <= tolerance * max(float(least), abs(float(second))) * (1 + 1e-9)
 
 
-def _last_choice_v1(text: str) -> str | None:
-    if whole := LETTER.fullmatch(text.strip()):
-        return whole[1].upper()
-    found = deque(CHOICE.finditer(text), maxlen=1)
-    return found[0][0] if found else None
-
-
 READERS = {
-    1: NumberReader(_last_number_v1, _number_v1, _same_number_v1, _last_choice_v1),
+    1: NumberReader(_last_number_v1, _number_v1, _same_number_v1, partial(last_choice, version=1)),
     2: NumberReader(last_number, parse_number, same_number, last_choice),
 }
 """Readers by version. Version 1 stays so that older runs are scored as before."""

@@ -42,12 +42,6 @@ def _wilson(share: float, n: float, quantile: float) -> tuple[float, float]:
     return low, high
 
 
-def standard_error(successes: int, n: int) -> float:
-    """Compute the standard error of a proportion, `sqrt(p (1 − p) / n)`. For 8 of 10: 0.1265."""
-    share = successes / n
-    return math.sqrt(share * (1 - share) / n)
-
-
 def t_p_value(t: float, degrees: int) -> float:
     """Compute the two-sided p-value of Student's t. For t = 2.0452 with 29 degrees of freedom: 0.05.
 
@@ -64,8 +58,7 @@ def t_p_value(t: float, degrees: int) -> float:
     for k in range(2 + is_odd, degrees - 1, 2):
         term *= (k - 1) / k * cosine * cosine
         total += term
-    within = 2 / math.pi * (angle + sine * total) if is_odd else sine * total
-    return max(0.0, 1 - within)
+    return max(0.0, 1 - (2 / math.pi * (angle + sine * total) if is_odd else sine * total))
 
 
 @cache
@@ -85,10 +78,10 @@ class MeanInterval:
     """Mean of n values. With a single value or cluster there is no standard error, interval or method."""
 
     mean: float
-    standard_error: float | None
-    low: float | None
-    high: float | None
-    method: Literal["t", "clustered t"] | None
+    standard_error: float | None = None
+    low: float | None = None
+    high: float | None = None
+    method: Literal["t", "clustered t"] | None = None
     n: int
 
 
@@ -101,7 +94,7 @@ def mean_interval(values: Sequence[float], clusters: Sequence[Hashable] | None =
     n, mean = len(values), fmean(values)
     error, groups = clustered_error(values, range(n) if clusters is None else clusters)
     if error is None:
-        return MeanInterval(mean=mean, standard_error=None, low=None, high=None, method=None, n=n)
+        return MeanInterval(mean=mean, n=n)
     reach = t_quantile(0.95, groups - 1) * error
     method: Literal["t", "clustered t"] = "t" if clusters is None else "clustered t"
     return MeanInterval(mean=mean, standard_error=error, low=mean - reach, high=mean + reach, method=method, n=n)
@@ -229,8 +222,7 @@ def clustered_error(values: Sequence[float], clusters: Sequence[Hashable]) -> tu
     groups = len(sums)
     if groups < 2:
         return None, groups
-    spread = math.fsum(each * each for each in sums.values())
-    error = math.sqrt(groups / (groups - 1) * spread) / len(values)
+    error = math.sqrt(groups / (groups - 1) * math.fsum(each * each for each in sums.values())) / len(values)
     return error if error > _ROUNDING * max(map(abs, values)) else 0.0, groups
 
 
@@ -254,16 +246,15 @@ def clustered_difference(differences: Sequence[int], clusters: Sequence[Hashable
     A difference is 1 if only the second run is right, −1 if only the first is, else 0. If all clusters are alike, their
     standard error is 0, and each counts as one item of the Bonett–Price interval and McNemar's test.
     """
-    result = mean_interval(differences, clusters)
-    groups = len(set(clusters))
-    if result.standard_error is None or result.low is None or result.high is None:
+    mean, (error, groups) = fmean(differences), clustered_error(differences, clusters)
+    if error is None:
         return -1.0, 1.0, 1.0
-    if result.standard_error == 0:
-        count = round(result.mean * groups)
+    if error == 0:
+        count = round(mean * groups)
         table = PairedTable(both=groups - abs(count), only_first=max(0, -count), only_second=max(0, count), neither=0)
         return (*paired_difference_interval(table), mcnemar_exact(table.only_first, table.only_second))
-    p_value = t_p_value(result.mean / result.standard_error, groups - 1)
-    return max(-1.0, result.low), min(1.0, result.high), p_value
+    reach = t_quantile(0.95, groups - 1) * error
+    return max(-1.0, mean - reach), min(1.0, mean + reach), t_p_value(mean / error, groups - 1)
 
 
 def clustered_detectable_difference(differences: Sequence[int], clusters: Sequence[Hashable]) -> float | None:
@@ -279,8 +270,7 @@ def clustered_detectable_difference(differences: Sequence[int], clusters: Sequen
     return reach if reach <= 1 else None
 
 
-REFUTATION_LEVEL = 0.001
-"""Significance level at which a stated score is called impossible: one honest run in 1,000."""
+REFUTATION_LEVEL = 0.001  # significance level at which a stated score is called impossible: one honest run in 1,000
 
 
 @dataclass(frozen=True, kw_only=True)

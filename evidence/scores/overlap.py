@@ -17,13 +17,11 @@ from typing import Any
 from evidence.scores.reading import accepted_answers
 
 Words = tuple[str, ...]
-RowTexts = tuple[Words, str]
-"""The possible questions of a row, the longest last, and all of its target text."""
+RowTexts = tuple[Words, str]  # the possible questions of a row, the longest last, and all of its target text
 
 MAX_GRAM_WORDS = 13
 """Words of an n-gram of a long item, as in the contamination study of GPT-3 (Brown et al. 2020, appendix C)."""
-MIN_GRAM_WORDS = 4
-"""Words of the shortest n-gram. Shorter items are only compared as a whole."""
+MIN_GRAM_WORDS = 4  # words of the shortest n-gram; shorter items are only compared as a whole
 MAX_OTHER_TEXTS = 10
 """An n-gram that at most this many texts contain without the item's figures or answer is not common."""
 MAX_NAMED_ITEMS = 20
@@ -72,14 +70,14 @@ def row_texts(row: Mapping[str, Any]) -> RowTexts:
         *before, last = [turn["content"] for turn in row["messages"]]
         return (before[-1] if before else "", "\n".join(before)), last
     question = next(str(row[name]) for name in ("text", "begun", "prompt") if name in row)
-    steps = [step["content"] for step in row.get("steps", ())]
-    learned = [str(row[name]) for name in ("text", "completion", "chosen", "final_answer") if name in row]
-    return (question,), "\n".join((*steps, *learned))
+    learned = [step["content"] for step in row.get("steps", ())]
+    learned += [str(row[name]) for name in ("text", "completion", "chosen", "final_answer") if name in row]
+    return (question,), "\n".join(learned)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Overlap:
-    """Number of training rows that repeat or are near an item, and the ids of these items in the order of the set."""
+    """Number of training rows that repeat or are near an item, and the ids of the items in the order of the set."""
 
     rows_same: int
     rows_near: int

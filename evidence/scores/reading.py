@@ -22,8 +22,7 @@ TAGS = (REASONING_OPEN, REASONING_CLOSE, ANSWER_OPEN, ANSWER_CLOSE)
 Answer = Literal["tags", "boxed", "whole", "last_number", "last_line", "choice", "regex"]
 Compare = Literal["exact", "folded", "numeric"]
 
-VERSION = 2
-"""Current version of the number and choice readers. Runs without a stated version used version 1."""
+VERSION = 2  # current version of the number and choice readers; runs without a stated version used version 1
 _LENIENT_CHARACTERS = 2_000  # number of characters at the end of an output that the lenient reader searches
 
 
@@ -50,11 +49,6 @@ def last_boxed(text: str) -> str | None:
     return None
 
 
-def is_correct(extracted: str | None, expected: str) -> bool:
-    """Return whether two answers are equal after stripping white space."""
-    return extracted is not None and extracted.strip() == expected.strip()
-
-
 def format_ok(output_text: str, finish_reason: str) -> bool:
     r"""Return whether an output is `<reasoning>…</reasoning>\n<answer>…</answer>`, each tag once, and not cut off."""
     return (
@@ -70,10 +64,8 @@ MAX_PATTERN_CHARS = 200
 MAX_PATTERN_SIZE = 2_000  # instructions of a compiled pattern
 MAX_SEARCHED_CHARS = 20_000  # only this many characters at the end of a text are searched
 MAX_SEARCH_WORK = 200_000_000
-"""Characters searched again after each match, times instructions. A search that exceeds it finds nothing.
-
-Finding every match can be quadratic. Since the limit is not a time, every machine gets the same answer.
-"""
+"""Characters searched again after each match, times instructions; a search that exceeds it finds nothing. Finding
+every match can be quadratic, and a limit of time would give different answers on different machines."""
 _EDGES = ("", " ", "\n", "\t")
 _OPTIONS = re2.Options()
 _OPTIONS.log_errors = False
@@ -88,9 +80,7 @@ def compile_pattern(pattern: str) -> Any:
     r"""Compile a regular expression with RE2, because the pattern of a run is untrusted input.
 
     RE2 has no catastrophic backtracking, look-around or back-references, and `\d`, `\w`, `\s` and `\b` are ASCII only.
-
-    Raises:
-        PatternError: The pattern is invalid, unsupported, too large, or matches the empty string.
+    A pattern that is invalid, unsupported or too large, or matches the empty string, raises a PatternError.
     """
     if len(pattern) > MAX_PATTERN_CHARS:
         message = f"the pattern has {len(pattern)} characters, and at most {MAX_PATTERN_CHARS} are allowed"
@@ -135,8 +125,7 @@ def matches_whole(pattern: str, text: str) -> bool:
     >>> matches_whole("a+", "aa"), matches_whole("a+$", "aa\n"), matches_whole("(?m)^a$", "a\nb")
     (True, False, False)
     """
-    compiled = compile_pattern(pattern)
-    return len(text) <= MAX_SEARCHED_CHARS and compiled.fullmatch(_encodable(text)) is not None
+    return len(text) <= MAX_SEARCHED_CHARS and compile_pattern(pattern).fullmatch(_encodable(text)) is not None
 
 
 def can_capture(pattern: str, text: str) -> bool:
@@ -258,7 +247,7 @@ class Scoring:
             return self.is_near(answer, expected, self.tolerance)
         if self.compare == "folded":
             return fold(answer) == fold(expected)
-        return is_correct(answer, expected)
+        return answer.strip() == expected.strip()
 
     def unboxed_number(self, answer: str) -> str:
         """Return the number in a boxed answer, without its unit or variable. Other answers are returned unchanged."""

@@ -62,7 +62,7 @@ def learning_rates(optimizer: dict[str, Any], at: Array, steps: int) -> Array:
 def compute_scores(rows: Sequence[Row], samples: int = 1, *, by_prompt: bool = True) -> dict[str, Any]:
     """Compute `metrics`, `groups` and `sampled` of eval_summary.json from the rows of predictions.jsonl.
 
-    With several samples per item, `metrics` counts the first one and `sampled` all of them. An item without an output
+    With several samples per item, `metrics` counts the first one and `sampled` all samples. An item without an output
     counts as wrong. If items share a group or a prompt, standard errors and intervals are clustered; `by_prompt=False`
     ignores equal prompts, as earlier versions did.
     """
@@ -96,17 +96,16 @@ def _metrics(rows: Sequence[Row], clusters: Sequence[Hashable], method: str) -> 
         if field == "lenient_correct" and not any(field in row for row in rows):
             continue
         right = [row["error"] is None and bool(row.get(field)) for row in rows]
-        successes = sum(right)
         metric: dict[str, Any] = {"value": None, "n": n, "n_scored": n - n_errors, "n_errors": n_errors}
         metric |= {"standard_error": None, "interval": None}
         if n:
-            if method == "wilson":
-                low, high = intervals.wilson_interval(successes, n)
-                error: float | None = intervals.standard_error(successes, n)
-            else:
+            share = sum(right) / n
+            error: float | None = math.sqrt(share * (1 - share) / n)
+            low, high = intervals.wilson_interval(sum(right), n)
+            if method != "wilson":
                 error, metric["clusters"] = clustered_error(right, clusters)
-                low, high = intervals.clustered_wilson(error, successes, n, metric["clusters"])
-            metric |= {"value": successes / n, "standard_error": error, "interval": _interval(low, high, method)}
+                low, high = intervals.clustered_wilson(error, sum(right), n, metric["clusters"])
+            metric |= {"value": share, "standard_error": error, "interval": _interval(low, high, method)}
         found[name] = metric
     return found
 
@@ -154,8 +153,7 @@ def _sampled_scores(rows: Sequence[Row], samples: int, clusters: Sequence[int], 
     for k in [*(2**power for power in range((samples - 1).bit_length())), samples]:
         values = [pass_at_k(samples, min(count, samples), k) for count in right]
         pass_at.append({"tries": k, **share_with_interval(values, clusters, samples // k, method)})
-    majority_score = share_with_interval(majority, clusters, 1, method)
-    return {"samples": samples, "pass_at": pass_at, "majority": majority_score}
+    return {"samples": samples, "pass_at": pass_at, "majority": share_with_interval(majority, clusters, 1, method)}
 
 
 def share_with_interval(

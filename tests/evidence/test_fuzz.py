@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from synthetic import seal, write_run
 
 from evidence.grade import GRADES, check_run
-from evidence.index.index import index_runs
+from evidence.index.index import index_folder
 from evidence.run import read_run
 from schemas.render import render_text
 from trainproof.cli.inspect import run_json, run_text, runs_json, runs_text
@@ -48,7 +48,7 @@ def survives(folder: Path) -> None:
     render_text(findings)
     run_text(run)
     json.dumps(run_json(run))
-    summaries = index_runs(folder.parent)
+    summaries = index_folder(folder.parent)
     assert [summary.path for summary in summaries] == [folder]
     runs_text(summaries)
     json.dumps(runs_json(summaries))

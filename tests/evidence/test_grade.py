@@ -11,7 +11,7 @@ from synthetic import seal, write_document, write_rows, write_run
 from evidence.compare.scores import compare_runs
 from evidence.grade import CONSISTENT, GRADES, NEVER_STATED, check_run
 from evidence.hashes import sha256_file
-from evidence.index.index import index_runs
+from evidence.index.index import index_folder
 from evidence.layout import EVAL_SUMMARY, LOG, MANIFEST, METRICS, PREDICTIONS
 from evidence.report import DocumentState, JudgedRecord, build_record
 from evidence.run import read_run
@@ -116,7 +116,7 @@ def other_rate(tmp_path: Path) -> Path:
 def test_figures_are_withheld_everywhere_with_the_reason(other_rate: Path, tmp_path: Path):
     write_run(tmp_path, "sound", seed=1)
     run = read_run(other_rate)
-    by_name = {summary.path.name: summary for summary in index_runs(tmp_path)}
+    by_name = {summary.path.name: summary for summary in index_folder(tmp_path)}
     listed = by_name["other-rate"]
     assert (listed.last_loss, listed.tokens_seen, listed.withheld) == (None, None, (NO_LOSSES,))
     assert not [name for name in listed.figures if name.startswith("last.") or name == "result.last_loss"]
@@ -145,7 +145,7 @@ def test_forged_figure_and_all_scores_are_withheld(tmp_path: Path):
 
 def test_running_run_shows_figures_of_its_rows(tmp_path: Path):
     folder = write_run(tmp_path, "run", status="running")
-    record, (listed,) = recorded(folder), index_runs(tmp_path)
+    record, (listed,) = recorded(folder), index_folder(tmp_path)
     last = record.facts.metrics[-1] if record.facts.metrics else {}
     assert (record.figures.last_loss, record.figures.steps_done) == (last["loss"], last["step"])
     found = (listed.last_loss, listed.steps_done, listed.tokens_seen)
@@ -156,7 +156,7 @@ FOREIGN = Path(__file__).parents[1] / "cases" / "foreign"
 
 
 def documents(root: Path) -> dict[str, DocumentState]:
-    (summary,) = index_runs(root)
+    (summary,) = index_folder(root)
     return {state.name: state for state in summary.documents}
 
 

@@ -17,7 +17,7 @@ from refusals import catch_problems
 from synthetic import STARTED, write_run
 
 from evidence.grade import check_run, judge
-from evidence.hashes import sha256_manifest
+from evidence.hashes import make_seal, sha256_manifest
 from evidence.index import index as index_module
 from evidence.index.index import (
     FolderState,
@@ -25,8 +25,8 @@ from evidence.index.index import (
     KnownRun,
     RunIndex,
     check_paths,
+    folder_state,
     index_folder,
-    index_runs,
     iter_entries,
     load_cache,
     read_entry,
@@ -169,7 +169,7 @@ def test_line_of_a_run(tmp_path: Path) -> None:
     device = {"kind": "TPU v5e", "list": [{"id": 0, "kind": "TPU v5e"}]}
     plan = {"target": {"name": "TPU v5e"}}
     folder = write_run(tmp_path, "run", steps=100, items=100, manifest={"devices": device}, plan=plan)
-    (summary,) = index_runs(tmp_path)
+    (summary,) = index_folder(tmp_path)
     assert (summary.path, summary.run_id, summary.grade) == (folder, "run", "consistent")
     assert (summary.mode, summary.status, summary.model, summary.method) == ("full", "succeeded", "own-model", "full")
     assert (summary.steps_done, summary.steps_planned, summary.tokens_seen) == (100, 100, 204_800)
@@ -183,12 +183,12 @@ def test_loss_curve_keeps_the_extremes_and_leaves_out_null(tmp_path: Path) -> No
     folder = write_run(tmp_path, "run", steps=1000)
     apply(folder, {"file": "metrics.jsonl", "line": 517, "pointer": "/loss", "value": 99.0})
     apply(folder, {"file": "metrics.jsonl", "line": 1000, "pointer": "/loss", "value": None})
-    (summary,) = index_runs(tmp_path)
+    (summary,) = index_folder(tmp_path)
     assert len(summary.loss_points) == MAX_POINTS
     assert max(summary.loss_points) == 99.0
     assert summary.last_loss is None
     short = write_run(tmp_path / "short", "run", steps=7)
-    assert len(index_runs(short.parent)[0].loss_points) == 7
+    assert len(index_folder(short.parent)[0].loss_points) == 7
 
 
 def test_newest_run_is_first_and_broken_folders_have_their_problem(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_newest_run_is_first_and_broken_folders_have_their_problem(tmp_path: Pat
         write_run(tmp_path, name, seed=number, started=STARTED + timedelta(days=number))
     (tmp_path / "broken" / "run_manifest.json").write_text("{")
     (tmp_path / "figures").mkdir()
-    summaries = index_runs(tmp_path)
+    summaries = index_folder(tmp_path)
     assert [(summary.path.name, summary.grade) for summary in summaries] == [
         ("new", "consistent"),
         ("old", "consistent"),
@@ -232,7 +232,7 @@ def test_folder_of_a_run_lists_that_run_and_a_missing_folder_is_refused(tmp_path
     (run / "receipts").mkdir()
     (run / "receipts" / "replay.json").write_text("{}")
     assert index_folder(run) == index_folder(tmp_path)
-    assert index_runs(tmp_path / "absent") == []
+    assert RunIndex(tmp_path / "absent").refresh() == []
     catch_problems(lambda: index_folder(tmp_path / "absent"))
 
 
@@ -243,7 +243,7 @@ def test_absurd_values_do_not_stop_the_list(tmp_path: Path) -> None:
         manifest={"started_at": "yesterday", "devices": {"count": 10**400, "kind": 7}, "training": {"steps_done": "x"}},
         eval_summary={"metrics": {"exact_match": {"value": 10**400}}},
     )
-    (summary,) = index_runs(tmp_path)
+    (summary,) = index_folder(tmp_path)
     assert (summary.steps_done, summary.device, summary.score) == (None, None, None)
     assert summary.problem_count > 0
 
@@ -375,6 +375,29 @@ def test_interrupted_refresh_is_cached(root: Path, read: list[str], tmp_path: Pa
     assert len(read) == 1
 
 
+def test_first_reading_is_cached_on_the_way(root: Path, tmp_path: Path) -> None:
+    folder, cached = tmp_path / "kept", list[int]()
+    states = {path.name: folder_state(str(path)) for path in root.iterdir()}
+    index = RunIndex(root, cached_in=folder)
+    index.refresh(progress=lambda done, total: cached.append(len(load_cache(folder, root, states))))
+    assert cached == [1, 2, 2, 4], "written again whenever the number of runs has doubled"
+
+
+def test_cache_replaces_those_of_earlier_versions_and_has_a_seal_of_its_own(
+    root: Path, read: list[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    (folder / "0123.jsonl").write_text("{}\n")
+    RunIndex(root, cached_in=folder).refresh()
+    (file,) = folder.iterdir()
+    content = file.read_bytes()[64:]
+    file.write_bytes(make_seal(index_module._code_digest() + content).encode() + content)
+    read.clear()
+    RunIndex(root, cached_in=folder).refresh()
+    assert len(read) == 4
+
+
 def test_reset_mtime_does_not_hide_a_change(root: Path, read: list[str], tmp_path: Path) -> None:
     RunIndex(root, cached_in=tmp_path / "kept").refresh()
     read.clear()
@@ -445,11 +468,8 @@ def helpers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_workers_give_the_same_entries_in_the_same_order(folders: list[Path], helpers: None) -> None:
-    told: list[tuple[int, int]] = []
     assert list(iter_entries(folders)) == [read_entry(folder) for folder in folders]
-    report = check_paths(folders, progress=lambda done, total: told.append((done, total)))
-    assert [run.path for run in report.runs] == folders
-    assert told == [(done, 7) for done in range(1, 8)]
+    assert [run.path for run in check_paths(folders).runs] == folders
 
 
 def test_runs_of_a_dead_worker_are_read_here(
@@ -458,6 +478,41 @@ def test_runs_of_a_dead_worker_are_read_here(
     for command in ("/bin/false", str(tmp_path / "absent")):
         monkeypatch.setattr("sys.executable", command)
         assert [entry.summary.run_id for entry in iter_entries(folders)] == [folder.name for folder in folders]
+
+
+WORKER = "from evidence.index import index as i; import io, json, sys; read = i.read_entry; "
+NOISY_READER = f"{WORKER} i.read_entry = lambda folder: (print('noise'), read(folder))[1]; i.worker_main()"
+OTHER_FOLDERS = f"{WORKER} sys.stdin = io.StringIO(json.dumps(json.load(sys.stdin)[::-1])); i.worker_main()"
+
+
+@pytest.mark.parametrize(
+    ("script", "read_here"),
+    [
+        ('{python} -c "$NOISY_READER"', 1),
+        ('echo noise; {python} "$@"', 7),
+        ('{python} "$@" | head -c 300', 7),
+        ('{python} "$@" | tr A B', 7),
+        ('{python} -c "$OTHER_FOLDERS"', 7),
+    ],
+    ids=["a library prints", "noise", "cut off", "other bytes", "other folders"],
+)
+def test_output_of_a_worker_that_is_no_entry_is_not_used(
+    script: str,
+    read_here: int,
+    folders: list[Path],
+    helpers: None,
+    read: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worker = tmp_path / "worker"
+    worker.write_text(f"#!/bin/sh\n{script.format(python=sys.executable)}\n")
+    worker.chmod(0o755)
+    monkeypatch.setenv("NOISY_READER", NOISY_READER)
+    monkeypatch.setenv("OTHER_FOLDERS", OTHER_FOLDERS)
+    monkeypatch.setattr("sys.executable", str(worker))
+    assert list(iter_entries(folders)) == [read_entry(folder) for folder in folders]
+    assert len(read) == read_here
 
 
 def test_interpreter_exits_without_waiting_for_workers(folders: list[Path], tmp_path: Path) -> None:

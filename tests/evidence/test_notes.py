@@ -13,7 +13,7 @@ from synthetic import write_run
 
 from evidence.bundle.build import build_bundle, checklist
 from evidence.bundle.verify import verify_bundle
-from evidence.index.index import check_paths, index_runs
+from evidence.index.index import check_paths, index_folder
 from evidence.notes import Notes, NotesEdit, change_notes, read_notes
 from schemas.validate import read_document
 
@@ -42,7 +42,7 @@ def test_notes_are_written_and_changed(tmp_path: Path) -> None:
 def test_lists_show_notes_and_no_grade_depends_on_them(tmp_path: Path) -> None:
     folder = write_run(tmp_path, "run")
     change_notes([folder], PLAIN, NOW)
-    (summary,) = index_runs(tmp_path)
+    (summary,) = index_folder(tmp_path)
     assert (summary.tags, summary.archived) == (("baseline", "seed-3"), True)
     assert summary.note == "First run that reasons.\nKeep it."
     (report,) = check_paths([folder]).runs
@@ -53,7 +53,7 @@ def test_lists_show_notes_and_no_grade_depends_on_them(tmp_path: Path) -> None:
 def test_damaged_notes_are_a_warning_and_never_overwritten(tmp_path: Path, text: str) -> None:
     folder = write_run(tmp_path, "run")
     (folder / "notes.json").write_bytes(text.encode("latin-1"))
-    (summary,) = index_runs(tmp_path)
+    (summary,) = index_folder(tmp_path)
     assert (summary.grade, summary.tags, summary.note, summary.archived) == ("consistent", (), None, False)
     (report,) = check_paths([folder]).runs
     assert {finding.severity for finding in report.findings} == {"warning"}
@@ -143,8 +143,8 @@ def test_notes_of_another_tools_run(tmp_path: Path) -> None:
     folder.mkdir()
     state = {"log_history": [{"step": step, "loss": 2.0 / step} for step in range(1, 9)], "global_step": 8}
     (folder / "trainer_state.json").write_text(json.dumps({**state, "max_steps": 8}))
-    (before,) = index_runs(tmp_path)
+    (before,) = index_folder(tmp_path)
     change_notes([folder], NotesEdit(add=("theirs",), note="loss: 0.001, steps: 99"), NOW)
-    (after,) = index_runs(tmp_path)
+    (after,) = index_folder(tmp_path)
     assert after.tags == ("theirs",)
     assert (after.grade, after.last_loss, after.steps_done) == (before.grade, before.last_loss, before.steps_done)

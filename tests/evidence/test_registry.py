@@ -12,7 +12,7 @@ from refusals import catch_problems
 from synthetic import write_rows
 
 from evidence import registry
-from evidence.grade import find_problems
+from evidence.grade import check_run
 from evidence.run import read_run
 from evidence.targets import find_target, load_target, targets
 from schemas.catalog import DATASETS, EVAL_SETS
@@ -45,7 +45,7 @@ def test_field_of_an_item_changed_in_both_files(tmp_path: Path, key: str) -> Non
         rows = [json.loads(line) for line in (folder / name).read_text("utf-8").splitlines()]
         rows[0][key] = "other"
         write_rows(folder / name, rows)
-    assert "TP382" in {each.code for each in find_problems(read_run(folder))}
+    assert "TP382" in {each.code for each in check_run(read_run(folder)).findings}
 
 
 def test_published_parameters() -> None:

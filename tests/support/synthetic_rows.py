@@ -4,7 +4,7 @@ import random
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from evidence.scores.reading import extract_answer, format_ok, is_correct
+from evidence.scores.reading import extract_answer, format_ok
 
 STARTED = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
 COMPILE_SECONDS = 4.0
@@ -67,7 +67,7 @@ def prediction_rows(items: int, correct: float, choice: random.Random) -> list[d
                 "expected": str(a + b),
                 "output_text": output,
                 "extracted_answer": extracted,
-                "correct": is_correct(extracted, str(a + b)),
+                "correct": extracted == str(a + b),
                 "format_ok": format_ok(output, "stop"),
                 "output_tokens": 24,
                 "finish_reason": "stop",

@@ -55,7 +55,7 @@ def draw_configuration(run: Run) -> None:
     if differing := frame["Differs"].notna().sum():
         markup.note(f"≠ {quantity(differing, 'setting')} took effect with another value than declared.")
     st.dataframe(
-        frame.dropna(axis=1, how="all").fillna({"Differs": "", "Remark": ""}),
+        frame.dropna(axis=1, how="all").fillna({"Differs": ""}),
         hide_index=True,
         height=600,
         placeholder=formats.NOTHING,
@@ -80,10 +80,9 @@ def settings_frame(run: Run, *, only_changed: bool = False) -> pd.DataFrame:
                     "Declared": strip_invisible(format_yaml(declared)) if is_declared else None,
                     "Effective": strip_invisible(format_yaml(found.effective)) if found and found.pointer else None,
                     "Default": None if setting.required else format_yaml(setting.default),
-                    "Remark": found.remark if found else None,
                 }
             )
-    return pd.DataFrame(rows, columns=["Setting", "Differs", "Declared", "Effective", "Default", "Remark"])
+    return pd.DataFrame(rows, columns=["Setting", "Differs", "Declared", "Effective", "Default"])
 
 
 def draw_sources(view: ImportedRun) -> None:

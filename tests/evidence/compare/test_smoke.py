@@ -23,7 +23,7 @@ from evidence.compare.smoke import (
     find_smoke_runs,
     newest_smoke_pair,
 )
-from evidence.index.index import index_runs
+from evidence.index.index import index_folder
 from evidence.index.summary import RunSummary
 from evidence.layout import LOG
 from evidence.proof.verification import grade_run
@@ -203,7 +203,7 @@ def runs(root: Path, **configs: dict[str, Any]) -> dict[str, RunSummary]:
         mode = "smoke" if "smoke" in name else "full"
         steps = config.pop("steps", 2 if mode == "smoke" else 200)
         write_run(root, name, steps=steps, mode=mode, items=0, seed=seed, config={"seed": 0} | config)
-    return {summary.path.name: summary for summary in index_runs(root)}
+    return {summary.path.name: summary for summary in index_folder(root)}
 
 
 @pytest.mark.parametrize(
@@ -232,14 +232,25 @@ def test_the_same_configuration_goes_before_a_newer_smaller_one(tmp_path: Path) 
     write_run(tmp_path, "full", steps=200, started=STARTED - day)
     write_run(tmp_path, "later", steps=2, mode="smoke", seed=3, started=STARTED, config=same)
     write_run(tmp_path, "failed", steps=200, status="failed", seed=4, started=STARTED + day, config=same)
-    found = {summary.path.name: summary for summary in index_runs(tmp_path)}
+    found = {summary.path.name: summary for summary in index_folder(tmp_path)}
     assert [run.path.name for run in find_smoke_runs(found["full"], found.values())] == ["own", "later", "small"]
     assert [run.path.name for run in find_full_runs(found["own"], found.values())] == ["full", "failed"]
     assert newest_smoke_pair(list(found.values())) == ("own", "full")
 
 
+def test_newer_smoke_runs_of_other_configurations_do_not_hide_the_own_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evidence.compare.smoke._MAX_SMOKE_RUNS", 1)
+    write_run(tmp_path, "full", steps=200, config={"seed": 0})
+    for days, name, config in ((-1, "own", {}), (1, "other", {"optimizer": {"learning_rate": 0.5}})):
+        started = STARTED + timedelta(days=days)
+        write_run(tmp_path, name, steps=2, mode="smoke", seed=days + 2, started=started, config={"seed": 0} | config)
+    assert newest_smoke_pair(index_folder(tmp_path)) == ("own", "full")
+
+
 def test_the_committed_runs_of_an_earlier_version_pair_by_what_they_state() -> None:
-    found = {summary.path.name: summary for summary in index_runs(REPOSITORY / "submission_runs")}
+    found = {summary.path.name: summary for summary in index_folder(REPOSITORY / "submission_runs")}
     assert find_lineage(found["demo-smoke"], found["demo-full"]) in ("same configuration", "same but for size")
 
 

@@ -12,7 +12,7 @@ import pytest
 from mutations import apply, reseal
 from synthetic import write_run
 
-from evidence.grade import check_run, find_problems
+from evidence.grade import check_run
 from evidence.run import read_run
 from schemas.render import render_text
 
@@ -45,7 +45,7 @@ def test_valid_run_has_no_findings(case: Path, tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     valid = json.loads((case / "run.json").read_text("utf-8"))
     run = read_run(write_run(Path(), "run", **valid["run"]))
-    assert render_text(find_problems(run)) == ""
+    assert render_text(check_run(run).findings) == ""
     assert check_run(run).grade.name == valid["grade"]
 
 

@@ -18,8 +18,8 @@ import pytest
 from leaves import Forger, Forgery
 
 from evidence import layout
-from evidence.grade import check_run, find_problems
-from evidence.hashes import hash_entry
+from evidence.grade import check_run
+from evidence.hashes import sha256_json
 from evidence.run import read_run
 from schemas.render import render_text
 
@@ -43,7 +43,7 @@ def codes_after(forger: Forger, change: Callable[[Values], object] = lambda valu
     values = deepcopy(forger.values)
     change(values)
     forger._reseal(values, Forgery(file="all", what="told"))
-    return {each.code for each in find_problems(read_run(forger.folder)) if each.severity != "note"}
+    return {each.code for each in check_run(read_run(forger.folder)).findings if each.severity != "note"}
 
 
 def dataset(values: Values) -> dict[str, Any]:
@@ -111,9 +111,9 @@ def test_changed_chain_with_new_links(forger: Forger, change: Callable[[list[Any
     entries = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     change(entries)
     for before, entry in pairwise(entries):
-        entry["previous"] = hash_entry(before)
+        entry["previous"] = sha256_json(before)
     path.write_text("".join(json.dumps(entry) + "\n" for entry in entries), "utf-8")
-    stated = {"entries": len(entries), "head": hash_entry(entries[-1])}
+    stated = {"entries": len(entries), "head": sha256_json(entries[-1])}
     assert codes_after(forger, lambda values: values[layout.MANIFEST].update(chain=stated)) == {code}
 
 
@@ -158,7 +158,7 @@ def test_saved_parameters_of_any_size_are_not_read(forger: Forger) -> None:
     with (forger.folder / layout.TRAINED_PARAMS).open("wb") as file:
         file.truncate(64 << 20)
     assert "TP328" in codes_after(forger)
-    [problem] = [each for each in find_problems(read_run(forger.folder)) if each.code == "TP328"]
+    [problem] = [each for each in check_run(read_run(forger.folder)).findings if each.code == "TP328"]
     assert problem.what == "The file has 67,108,864 bytes; 169,728 parameters take 18,135,040 at most."
 
 
@@ -174,7 +174,7 @@ def finished(tmp_path: Path) -> Forger:
 def new_findings(finished: Forger, forgery: Forgery) -> str:
     """Return the findings except the one warning of the unchanged run."""
     finished.commit(forgery)
-    return render_text([problem for problem in find_problems(read_run(finished.folder)) if problem.code != "TP410"])
+    return render_text([each for each in check_run(read_run(finished.folder)).findings if each.code != "TP410"])
 
 
 def test_undetected_changes_are_listed(finished: Forger) -> None:

@@ -10,7 +10,7 @@ from rewarded import ROWS, solve_every_other, write_rewarded_run
 from synthetic import seal, write_rows
 
 from evidence import layout
-from evidence.grade import check_run, find_problems
+from evidence.grade import check_run
 from evidence.rewards import logged_rollout_steps
 from evidence.rules.scores import SAMPLER_GAPS
 from evidence.run import read_run
@@ -20,7 +20,7 @@ NOT_EVALUATED = "TP509"
 
 
 def findings(folder: Path) -> list[Problem]:
-    return [problem for problem in find_problems(read_run(folder)) if problem.code != NOT_EVALUATED]
+    return [problem for problem in check_run(read_run(folder)).findings if problem.code != NOT_EVALUATED]
 
 
 def messages(folder: Path) -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ import pytest
 from synthetic import seal, write_rows, write_run
 
 from evidence import layout
-from evidence.grade import check_run, find_problems
+from evidence.grade import check_run
 from evidence.hashes import sha256_file
 from evidence.rules.across import Fingerprint, find_copies
 from evidence.rules.files import is_placeholder
@@ -214,7 +214,7 @@ def test_overlap_is_counted_again(
     config = {"data": {"dataset": "somewhere/rows.jsonl"}}
     run = write_run(Path(), "run", manifest={"dataset": stated}, config=config)
     file.rename(run / "rows.jsonl")
-    found = [each for each in find_problems(read_run(run)) if each.code in ("TP408", "TP414", "TP317")]
+    found = [each for each in check_run(read_run(run)).findings if each.code in ("TP408", "TP414", "TP317")]
     assert [each.code for each in found] == ([code] if code else [])
     assert all(what in each.what for each in found)
 
@@ -223,7 +223,7 @@ def test_overlap_is_counted_again(
 def test_impossible_date(tmp_path: Path, days: int) -> None:
     started = datetime(2026, 11, 20, 12, tzinfo=UTC) + timedelta(days=days)
     run = write_run(tmp_path, "run", started=started)
-    assert "TP442" in {each.code for each in find_problems(read_run(run))}
+    assert "TP442" in {each.code for each in check_run(read_run(run)).findings}
 
 
 def test_no_real_run_of_the_sample_is_accused() -> None:

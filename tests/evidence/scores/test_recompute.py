@@ -11,7 +11,7 @@ import pytest
 from synthetic import seal, write_document, write_rows, write_run
 
 from evidence.compare.scores import compare_runs
-from evidence.grade import find_problems
+from evidence.grade import check_run
 from evidence.hashes import sha256_file, sha256_lines
 from evidence.run import read_run
 from evidence.scores.intervals import BY_PROMPT, clustered_error, clustered_wilson
@@ -245,7 +245,7 @@ def repeating(run: Path, **scoring: bool) -> Path:
 @pytest.mark.parametrize(("rescore", "codes"), [(True, set()), (False, {"TP340"})])
 def test_scores_that_forget_the_groups_are_found(rescore: bool, codes: set[str], tmp_path: Path):
     run = grouped(write_run(tmp_path, "a", items=30), 3, rescore=rescore)
-    found = find_problems(read_run(run))
+    found = check_run(read_run(run)).findings
     assert {problem.code for problem in found if problem.severity == "error"} >= codes
     assert bool(found) == bool(codes)
 
@@ -258,7 +258,7 @@ def test_items_with_one_prompt_count_once_in_the_interval(tmp_path: Path):
     low, high = clustered_wilson(error, sum(right), 30, groups)
     assert metric["interval"] == {"low": low, "high": high, "level": 0.95, "method": BY_PROMPT}
     assert (metric["clusters"], metric["standard_error"]) == (15, error)
-    [found] = find_problems(run)
+    [found] = check_run(run).findings
     assert found.code == "TP458"
     assert found.what.startswith("Items repeat prompts, so the interval counts 30 items as 15; 15 of 30 items repeat ")
 
@@ -266,7 +266,7 @@ def test_items_with_one_prompt_count_once_in_the_interval(tmp_path: Path):
 def test_a_run_of_an_earlier_version_keeps_its_interval(tmp_path: Path):
     run = read_run(repeating(write_run(tmp_path, "a", items=30), by_prompt=False))
     assert run.eval_summary["metrics"]["exact_match"]["interval"]["method"] == "wilson"
-    [found] = find_problems(run)
+    [found] = check_run(run).findings
     assert (found.code, found.severity) == ("TP458", "warning")
     assert found.what.startswith("The interval takes them as independent; 15 of 30 items repeat ")
 
@@ -277,7 +277,7 @@ def test_a_method_that_the_items_do_not_call_for_is_found(tmp_path: Path):
     summary["metrics"]["exact_match"]["interval"]["method"] = BY_PROMPT
     write_document(run / "eval_summary.json", summary)
     seal(run)
-    assert "TP340" in {each.code for each in find_problems(read_run(run))}
+    assert "TP340" in {each.code for each in check_run(read_run(run)).findings}
 
 
 def test_comparison_of_items_in_groups(tmp_path: Path):

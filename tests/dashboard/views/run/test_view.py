@@ -263,11 +263,10 @@ def test_settings_three_times_over_and_where_they_disagree(tmp_path: Path) -> No
     run = read_run(write_run(tmp_path, "alpha", config=config, manifest={"training": {"optimizer": {"name": "adamw"}}}))
     found = settings_frame(run).set_index("Setting")
     assert found.loc["optimizer.name"].tolist()[:4] == ["≠", "adafactor", "adamw", "adamw"]
-    # auto leaves the choice to the program, and parameters cannot be split over one device.
-    assert found.loc["mesh.shard_params", "Remark"] == "Parameters cannot be sharded over one device."
     assert found.isna().loc["optimizer.beta1", "Effective"]
     assert found.isna().loc["model.name", "Default"]
     assert found.loc["limits.max_minutes", "Declared"] == "null"
+    # mesh.device is auto, and one device has nothing to shard over.
     assert found.index[found["Differs"] == "≠"].tolist() == ["optimizer.name"]
     assert "optimizer.name" in settings_frame(run, only_changed=True)["Setting"].tolist()
     without = settings_frame(read_run(tmp_path))
