@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from itertools import chain, pairwise, repeat
 from pathlib import Path
@@ -26,7 +26,6 @@ from typing import Any, Literal
 
 from evidence.scores.forms import TOLERANCE
 from evidence.scores.reading import PatternError, Scoring, compile_pattern, matches_whole
-from evidence.scores.recompute import pass_at_k
 from schemas.formats import format_value, join_words
 from schemas.problems import Problem, ProblemError, problem_of, truncate_problems
 
@@ -35,15 +34,12 @@ Scale = Literal["group", "batch", "none"]
 
 COUNTDOWN = "countdown"
 REASONING_GYM = GYM_PACKAGE = "reasoning_gym"
-MAX_BARE_ANSWER_CHARS = 200
-"""A single line up to this length is a gold answer as a whole if no answer can be extracted."""
+MAX_BARE_ANSWER_CHARS = 200  # a single line up to this length is a gold answer as a whole if none can be extracted
 MAX_EXPRESSION_CHARS = 200
 MAX_LENGTH = 1_000_000
 MAX_OWN_REWARD = 1e6
-ADVANTAGE_EPSILON = 1e-4
-"""Added to the standard deviation in the denominator of advantages, as in TRL."""
-LOGGED_ROLLOUTS = 20
-"""Approximate number of logged roll-outs of a run. Runs with fewer than twice as many log every roll-out."""
+ADVANTAGE_EPSILON = 1e-4  # added to the standard deviation in the denominator of advantages, as in TRL
+LOGGED_ROLLOUTS = 20  # about as many are logged of a run; runs with fewer than twice as many log every roll-out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,7 +233,7 @@ def countdown(scoring: Scoring) -> Reward:
                 type(value) is int and value >= 0 for value in (*numbers, target)
             ):
                 return None
-        return f"has no task of the kind {COUNTDOWN} with numbers and a target, all integers from 0"
+        return f"lacks a task of the kind {COUNTDOWN} with numbers and a target, all integers from 0"
 
     def compute(attempt: Attempt) -> float:
         task, answer = attempt.row["task"], (scoring.read(attempt.text) or "").strip()
@@ -276,7 +272,7 @@ def reasoning_gym(scoring: Scoring) -> Reward:
         match row.get("task"):
             case {"kind": "reasoning_gym", "name": str(), "entry": dict()}:
                 return None
-        return f"has no task of the kind {REASONING_GYM}"
+        return f"lacks a task of the kind {REASONING_GYM}"
 
     def compute(attempt: Attempt) -> float:
         task, answer = attempt.row["task"], scoring.read(attempt.text)
@@ -326,16 +322,13 @@ def build_rewards(
     """Build the rewards of a configuration from terms with name, weight (default 1) and options, or from names.
 
     `file` is the configuration, for messages. Unless `execute`, no third-party code is imported, and only rewards that
-    are `is_ours` can be computed.
-
-    Raises:
-        ProblemError: With exit code 2 and all invalid names, weights, options and functions.
+    are `is_ours` can be computed. Every invalid name, weight, option and function is a problem with exit code 2.
     """
     problems: list[Problem] = []
     rewards: list[Reward] = []
     for number, given in enumerate(settings):
         item: Mapping[str, Any] = {"name": given} if isinstance(given, str) else given
-        name, weight = str(item["name"]), float(item.get("weight", 1))
+        name, weight = str(item["name"]), _to_finite_float(item.get("weight", 1))
 
         def report(code: str, what: str, place: str = "", expected: str | None = None, number: int = number) -> None:
             pointer = f"/objective/rewards/{number}{place}"
@@ -343,10 +336,10 @@ def build_rewards(
 
         if any(reward.name == name for reward in rewards):
             report("TP902", f"The reward {name} is listed twice.")
-        if not math.isfinite(weight):
-            report("TP902", f"The weight of {name} is {format_value(weight)}.")
+        if weight is None:
+            report("TP902", f"The weight of {name} is {format_value(item['weight'])}, not a finite number.")
         reward = _build(name, item.get("options") or {}, scoring, report, execute=execute)
-        rewards.append(replace(reward, name=name, weight=weight))
+        rewards.append(replace(reward, name=name, weight=1.0 if weight is None else weight))
     if not any(reward.weight > 0 for reward in rewards):
         what = "No reward has a weight above 0." if rewards else "The list of rewards is empty."
         problems.append(problem_of("TP902", file=file, pointer="/objective/rewards", what=what))
@@ -386,9 +379,7 @@ def _bind(
     function: Callable[..., Reward], options: Mapping[str, Any], scoring: Scoring, errors: list[OptionError]
 ) -> Reward:
     """Call a reward function with options from a configuration, checked against its signature; add what is wrong."""
-    known = {
-        key: each for key, each in inspect.signature(function).parameters.items() if each.kind is each.KEYWORD_ONLY
-    }
+    known = inspect.signature(partial(function, scoring)).parameters
     if unknown := [key for key in options if key not in known]:
         takes = f"takes {join_words(list(known), 'and')}" if known else "takes no options"
         reason = f"does not know {join_words(map(format_value, unknown), 'and')}; it {takes}"
@@ -498,18 +489,6 @@ def _deviation(values: Sequence[float]) -> float:
     return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
-def pass_rates(right: Sequence[int], samples: int) -> dict[str, float]:
-    """Compute the mean pass@1 and pass@k of prompts from their numbers of right completions out of k samples.
-
-    >>> pass_rates([0, 1, 4], 4)
-    {'pass_1': 0.4166666666666667, 'pass_k': 0.6666666666666666}
-    """
-    return {
-        name: math.fsum(pass_at_k(samples, count, k) for count in right) / len(right)
-        for name, k in (("pass_1", 1), ("pass_k", samples))
-    }
-
-
 _TERM = re.compile(
     r"\s*(?:(?P<weight>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*\*\s*)?(?P<name>[A-Za-z_][\w.]*(?::\w+)?)"
     r"\s*(?:\((?P<options>[^()]*)\))?\s*(?P<next>\+|$)"
@@ -517,13 +496,10 @@ _TERM = re.compile(
 
 
 def parse_terms(text: str | None, *, file: str) -> list[dict[str, Any]]:
-    """Parse the weighted sum in `objective.rewards` into terms with name, weight and options.
+    """Parse the weighted sum in `objective.rewards` into terms; any other text is a problem with exit code 2.
 
     >>> parse_terms("exact + 0.2*length(most=200)", file="run")
     [{'name': 'exact', 'weight': 1.0, 'options': {}}, {'name': 'length', 'weight': 0.2, 'options': {'most': 200}}]
-
-    Raises:
-        ProblemError: With exit code 2; the text is not such a sum.
     """
     found: list[dict[str, Any]] = []
     place, text = 0, text or ""

@@ -137,13 +137,23 @@ def explain_violations(kind: str, value: Any, *, file: str, lines: Lines) -> lis
     """Return a problem for each rule that a value breaks, at most `MAX_PROBLEMS`."""
     if compile_validator(kind).is_valid(value):
         return []
-    is_large = json.dumps(value).count(",") > MAX_VALUES
+    is_large = _count_values(value) > MAX_VALUES
     problems = list(islice(_explain_all(kind, value, file, lines, only_first=is_large), MAX_PROBLEMS + 1))
     if is_large or len(problems) > MAX_PROBLEMS:
         problems = problems[:MAX_PROBLEMS]
         what = "The document has more problems, which are not listed."
         problems.append(problem_of("TP134", file=file, line=problems[-1].line, what=what, why=None))
     return problems
+
+
+def _count_values(value: Any) -> int:
+    count = 0
+    containers: list[Any] = [[value]]
+    for container in containers:
+        items = list(container.values() if isinstance(container, dict) else container)
+        count += len(items)
+        containers += [item for item in items if isinstance(item, dict | list)]
+    return count
 
 
 def _explain_all(kind: str, value: Any, file: str, lines: Lines, *, only_first: bool) -> Iterator[Problem]:

@@ -152,14 +152,15 @@ def has_lone_surrogate(value: Any) -> bool:
     return LONE_SURROGATE.search(json.dumps(value, ensure_ascii=False)) is not None
 
 
-def nesting_depth(value: Any) -> int:
-    """Return how deep lists and objects are nested."""
-    depth = 0
+def is_too_deep(value: Any) -> bool:
+    """Return whether lists and objects are nested more than `MAX_LEVELS` levels deep."""
     values = [value]
-    while containers := [item for item in values if isinstance(item, dict | list)]:
-        depth += 1
+    for _ in range(MAX_LEVELS + 1):
+        containers = [item for item in values if isinstance(item, dict | list)]
+        if not containers:
+            return False
         values = [item for each in containers for item in (each.values() if isinstance(each, dict) else each)]
-    return depth
+    return True
 
 
 # JSON
@@ -198,13 +199,13 @@ def read_json(text: str, *, file: str) -> ParseResult:
     decoder = _JsonDecoder()
     try:
         value = decoder.decode(text)
-        too_deep = text.count("{") + text.count("[") > MAX_LEVELS and nesting_depth(value) > MAX_LEVELS
+        is_deep = text.count("{") + text.count("[") > MAX_LEVELS and is_too_deep(value)
     except json.JSONDecodeError as error:
         return ParseResult(problems=(_not_json(text, error, file=file),))
     except RecursionError:
-        too_deep = True
-    if too_deep:
-        return ParseResult(problems=(_too_deep(file),))
+        is_deep = True
+    if is_deep:
+        return ParseResult(problems=(too_deep(file),))
     if "\\" in text and has_lone_surrogate(value):
         at = next((match.start() for match in _ESCAPE.finditer(text) if match["lone"]), 0)
         what = "A \\uD800–\\uDFFF escape is not part of a surrogate pair."
@@ -287,7 +288,8 @@ def _not_finite(literal: str, file: str, pointer: str, line: int) -> Problem:
     return problem_of("TP110", file=file, line=line, pointer=pointer, what=what, why=None, expected="a finite number")
 
 
-def _too_deep(file: str, line: int | None = None) -> Problem:
+def too_deep(file: str, line: int | None = None) -> Problem:
+    """Return the problem of a text or value for which `is_too_deep` is true."""
     what = f"Objects and lists are nested more than {MAX_LEVELS} levels deep."
     return problem_of("TP111", file=file, line=line, what=what, why=None)
 
@@ -417,7 +419,7 @@ class _YamlBuilder:
             self._open.append((container, pointer))
             self._keys.append(None)
             if len(self._open) > MAX_LEVELS:
-                raise ProblemError([_too_deep(self.file, line)])
+                raise ProblemError([too_deep(self.file, line)])
         elif name in ("MappingEnd", "SequenceEnd"):
             self._open.pop()
             self._keys.pop()

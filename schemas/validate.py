@@ -9,25 +9,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from schemas import reading
 from schemas.catalog import VERSIONS, YAML_KINDS, schema
 from schemas.explain import explain_violations
 from schemas.formats import format_value, join_words
 from schemas.problems import Lines, Problem, ProblemError, pointer_to, problem_of, unknown_lines, worst_first
-from schemas.reading import (
-    LARGEST_DOCUMENT,
-    LONE_SURROGATE,
-    MAX_DIGITS,
-    MAX_VALUES,
-    ParseResult,
-    count_values,
-    os_error_problem,
-    parse_json,
-    parse_yaml,
-    too_large,
-)
 
 
-class Document(ParseResult):
+class Document(reading.ParseResult):
     """A document, whose value, valid or not, is None if it is not an object. Its problems are sorted, worst first."""
 
     value: dict[str, Any] | None
@@ -39,10 +28,10 @@ def read_document(path: str | Path, kind: str) -> Document:
     try:
         data = _read_bounded(Path(path))
     except OSError as error:
-        return Document(problems=(os_error_problem(error, file=file),))
+        return Document(problems=(reading.os_error_problem(error, file=file),))
     except ProblemError as refused:
         return Document(problems=refused.problems)
-    parsed = parse_yaml(data, file=file) if kind in YAML_KINDS else parse_json(data, file=file)
+    parsed = reading.parse_yaml(data, file=file) if kind in YAML_KINDS else reading.parse_json(data, file=file)
     if not parsed.is_read:
         return Document(problems=parsed.problems)
     # A place with a problem of the text (NaN, a duplicate key) is not reported a second time for its value.
@@ -61,6 +50,8 @@ def check_value(kind: str, value: Any, *, file: str, lines: Lines = unknown_line
         >>> [problem.what for problem in check_value("eval_item", {"id": "a", "prompt": "1 + 1"}, file="set.jsonl")]
         ['The key "expected" is missing.']
     """
+    if reading.is_too_deep(value):
+        return [reading.too_deep(file)]
     if (other := _find_other_value(value)) is None:
         return _check_json(kind, value, file, lines)
     pointer, what = other
@@ -81,13 +72,13 @@ def _read_bounded(path: Path) -> bytes:
     """Read a document, or raise a `ProblemError` if it is too large."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
-        data = file.read(LARGEST_DOCUMENT + 1) if size <= LARGEST_DOCUMENT else b""
-    if (size := max(size, len(data))) > LARGEST_DOCUMENT:
-        limit = f"at most {LARGEST_DOCUMENT:,} bytes"
-        raise ProblemError([too_large(f"The document has {size:,} bytes", limit, file=str(path))])
-    if (values := count_values(data)) > MAX_VALUES:
-        limit = f"at most {MAX_VALUES:,} values"
-        raise ProblemError([too_large(f"The document has about {values:,} values", limit, file=str(path))])
+        data = file.read(reading.LARGEST_DOCUMENT + 1) if size <= reading.LARGEST_DOCUMENT else b""
+    if (size := max(size, len(data))) > reading.LARGEST_DOCUMENT:
+        limit = f"at most {reading.LARGEST_DOCUMENT:,} bytes"
+        raise ProblemError([reading.too_large(f"The document has {size:,} bytes", limit, file=str(path))])
+    if (values := reading.count_values(data)) > reading.MAX_VALUES:
+        limit = f"at most {reading.MAX_VALUES:,} values"
+        raise ProblemError([reading.too_large(f"The document has about {values:,} values", limit, file=str(path))])
     return data
 
 
@@ -137,12 +128,12 @@ def _find_other_value(value: Any, pointer: str = "") -> tuple[str, str] | None:
     what = None
     if isinstance(value, dict) and not all(isinstance(key, str) for key in value):
         what = "An object with keys that are not text"
-    elif isinstance(text, str) and LONE_SURROGATE.search(text):
+    elif isinstance(text, str) and reading.LONE_SURROGATE.search(text):
         what = "Text with half a surrogate pair"
     elif isinstance(value, float) and not math.isfinite(value):
         what = str(value)
-    elif isinstance(value, int) and abs(value) >= 10**MAX_DIGITS:
-        what = f"A whole number of more than {MAX_DIGITS} digits"
+    elif isinstance(value, int) and abs(value) >= 10**reading.MAX_DIGITS:
+        what = f"A whole number of more than {reading.MAX_DIGITS} digits"
     elif not isinstance(value, dict | list | str | float | int | None):
         what = f"A value of the Python type {type(value).__name__}"
     if what:

@@ -1,12 +1,8 @@
 """Inspect run folders and pack them into a bundle.
 
-Three kinds of problems:
-
-- Never packed: contradictory runs, other folders, runs in progress, links, special files, names that other
-  systems cannot hold, secrets.
-- Packed with the label `partial` (`--allow-partial`): partial runs, templates, runs with errors.
-- Packed with a warning: home folders, e-mail addresses, private network addresses. A run records its command line, so
-  most runs hold one, and only their owner knows whether it matters.
+Contradictory runs, other folders, runs in progress, links, special files, unsafe names and secrets are never packed;
+partial runs, templates and runs with errors only with the label `partial`. Personal details give a warning: a run
+records its command line, so most runs hold one, and only their owner knows whether it matters.
 """
 
 from __future__ import annotations
@@ -18,26 +14,15 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Literal
 from zipfile import is_zipfile
 
 from evidence import layout
-from evidence.bundle.contents import (
-    BUNDLE_MANIFEST,
-    HASHES,
-    REPORT,
-    RUNS,
-    Progress,
-    RunFiles,
-    StoredFile,
-    bundle_problem,
-    content_sha256,
-    files_of_run,
-    folder_problems,
-    hash_lines,
-)
+from evidence.bundle import contents
+from evidence.bundle.contents import RUNS, Progress, StoredFile, bundle_problem, files_of_run, folder_problems
 from evidence.bundle.page import output_problems, report_html
 from evidence.bundle.reading import central_directory, local_header, read_blocks
 from evidence.bundle.secrets import DETAIL, SECRET, Redaction, redacted_copy, scan_file
@@ -56,8 +41,7 @@ _RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")  # as types.schema.j
 _UNREADABLE = "TP854"
 
 State = Literal["ok", "note", "warning", "blocked"]
-Advance = Callable[[int], None]
-"""Called with the bytes done since its last call."""
+Advance = Callable[[int], None]  # called with the bytes done since its last call
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +52,7 @@ class Inspection(CheckedRun):
     label `partial`, and `details` are personal details in the packed files.
     """
 
-    packing: RunFiles
+    packing: contents.RunFiles
     blocking: tuple[Problem, ...]
     unless_partial: tuple[Problem, ...]
     details: tuple[Problem, ...]
@@ -120,37 +104,12 @@ class PackedFile(StoredFile):
         """Yield the content in blocks."""
         return [self.source] if isinstance(self.source, bytes) else read_blocks(self.source)
 
-    def measured(self, advance: Advance) -> PackedFile:
-        """Return the file with its size and checksums."""
-        digest, checksum, size = hashlib.sha256(), 0, 0
-        for block in self.blocks():
-            digest.update(block)
-            checksum = zlib.crc32(block, checksum)
-            size += len(block)
-            advance(len(block))
-        return replace(self, size_bytes=size, crc32=checksum, sha256=digest.hexdigest())
 
-
-def inspect_runs(
-    folders: Sequence[Path],
-    *,
-    with_weights: bool = False,
-    with_unlisted: bool = False,
-    advance: Advance | None = None,
-    redactions: Sequence[Redaction] = (),
-) -> list[Inspection]:
-    """Check existing run folders together and scan the files that would be packed; return them by name."""
-    inspections = []
-    for run in check_runs(folders, redactions):
-        unlisted = () if with_unlisted else unlisted_files(run.run)
-        files = files_of_run(run.folder, with_weights=with_weights, unlisted=unlisted)
-        findings = tuple(finding for finding in run.findings if finding.file not in files.left_out)
-        inspections.append(_inspect(replace(run, findings=findings), files, advance))
-    return inspections
-
-
-def _inspect(run: CheckedRun, files: RunFiles, advance: Advance | None) -> Inspection:
-    """Scan the files of a run, and sort what was found by whether it prevents packing."""
+def _inspect_run(run: CheckedRun, advance: Advance, *, with_weights: bool, with_unlisted: bool) -> Inspection:
+    """Scan the files of a run that would be packed, and sort what was found by whether it prevents packing."""
+    unlisted = () if with_unlisted else unlisted_files(run.run)
+    files = files_of_run(run.folder, with_weights=with_weights, unlisted=unlisted)
+    run = replace(run, findings=tuple(finding for finding in run.findings if finding.file not in files.left_out))
     name, grade = run.name, run.folder_grade.name
     scanned = list(_scan(run.folder, files.packed, advance))
     reasons = "; ".join(reason.rstrip(".") for reason in run.folder_grade.reasons)
@@ -181,7 +140,7 @@ def _inspect(run: CheckedRun, files: RunFiles, advance: Advance | None) -> Inspe
     )
 
 
-def _scan(folder: Path, names: Sequence[str], advance: Advance | None) -> Iterator[Problem]:
+def _scan(folder: Path, names: Sequence[str], advance: Advance) -> Iterator[Problem]:
     """Yield secrets and personal details in files; binary weights are skipped."""
     for name in names:
         try:
@@ -189,8 +148,7 @@ def _scan(folder: Path, names: Sequence[str], advance: Advance | None) -> Iterat
                 is_binary = layout.holds_weights(name) and b"\0" in file.read(1 << 16)
             if not is_binary:
                 yield from scan_file(folder / name, name)
-            if advance:
-                advance((folder / name).stat().st_size)
+            advance((folder / name).stat().st_size)
         except OSError as error:
             yield bundle_problem(_UNREADABLE, name, f"The file cannot be read: {error.strerror}.")
 
@@ -198,7 +156,8 @@ def _scan(folder: Path, names: Sequence[str], advance: Advance | None) -> Iterat
 def checklist(folders: Sequence[Path], *, with_weights: bool = False) -> list[ChecklistItem]:
     """Return what prevents run folders from being packed, and what to look at first; nothing is written."""
     items = [_item("", "folder", problem) for problem in folder_problems(folders)]
-    for inspection in inspect_runs([folder for folder in folders if folder.is_dir()], with_weights=with_weights):
+    for run in check_runs([folder for folder in folders if folder.is_dir()]):
+        inspection = _inspect_run(run, lambda _: None, with_weights=with_weights, with_unlisted=False)
         items += _checklist_of_run(inspection)
     return items
 
@@ -280,7 +239,8 @@ def build_bundle(
     problems += output_problems(folders, output, "a zip", lambda path: path.is_file() and is_zipfile(path))
     _raise_if_any(problems, exit_code=2)
     advance = _meter(folders, progress, with_weights=with_weights)
-    inspections = inspect_runs(folders, with_weights=with_weights, with_unlisted=with_unlisted, advance=advance)
+    inspect = partial(_inspect_run, with_weights=with_weights, with_unlisted=with_unlisted)
+    inspections = [inspect(run, advance) for run in check_runs(folders)]
     redactions: tuple[Redaction, ...] = ()
     with scratch_folder("trainproof-redact-") as scratch:
         if redact:
@@ -294,23 +254,21 @@ def build_bundle(
                 for redaction in redacted_copy(each.folder, each.packing.packed, scratch / each.name)
             )
             copies = [scratch / each.name for each in inspections]
-            inspections = inspect_runs(
-                copies, with_weights=with_weights, with_unlisted=with_unlisted, redactions=redactions
-            )
+            inspections = [inspect(run, lambda _: None) for run in check_runs(copies, redactions)]
         _raise_if_any(
             _in_run(problem, each, folders)
             for each in inspections
             for problem in (*each.blocking, *(() if allow_partial else each.unless_partial))
         )
-        partial = any(each.unless_partial for each in inspections)
-        files = _collect_files(inspections, advance, partial=partial, redactions=redactions)
-        _write_verified(files, output, advance)
+        is_partial = any(each.unless_partial for each in inspections)
+        files = _collect_files(inspections, advance, is_partial=is_partial, redactions=redactions)
+        _write_verified(files, output, advance, progress)
     return BuildReport(
         output=output,
         size_bytes=output.stat().st_size,
         zip_sha256=sha256_file(output),
-        content_sha256=content_sha256(files),
-        partial=partial,
+        content_sha256=contents.content_sha256(files),
+        partial=is_partial,
         runs=tuple(inspections),
         files=len(files),
         left_out=tuple(f"{each.name}/{name}" for each in inspections for name in each.packing.left_out),
@@ -347,25 +305,31 @@ def _in_run(problem: Problem, inspection: Inspection, folders: Sequence[Path]) -
 
 
 def _collect_files(
-    inspections: Sequence[Inspection], advance: Advance, *, partial: bool, redactions: Sequence[Redaction]
+    inspections: Sequence[Inspection], advance: Advance, *, is_partial: bool, redactions: Sequence[Redaction]
 ) -> list[PackedFile]:
     """Return every file of the bundle, sorted by path."""
     files: list[PackedFile] = []
 
     def add(name: str, source: Path | bytes) -> PackedFile:
-        files.append(PackedFile(name=name, size_bytes=0, source=source).measured(advance))
+        file, digest, checksum, size = PackedFile(name=name, size_bytes=0, source=source), hashlib.sha256(), 0, 0
+        for block in file.blocks():
+            digest.update(block)
+            checksum = zlib.crc32(block, checksum)
+            size += len(block)
+            advance(len(block))
+        files.append(replace(file, size_bytes=size, crc32=checksum, sha256=digest.hexdigest()))
         return files[-1]
 
     runs: list[CheckedRun] = []
     for each in inspections:
         own = tuple(add(f"{RUNS}/{each.name}/{name}", each.folder / name) for name in each.packing.packed)
         runs.append(replace(each, files=own))
-    add(REPORT, report_html(runs, partial=partial).encode("utf-8"))
+    add(contents.REPORT, report_html(runs, partial=is_partial).encode("utf-8"))
     manifest = {
         "schema_version": VERSION,
         "made_by": {"name": _PROGRAM, "version": version(_PROGRAM)},
-        "content_sha256": content_sha256(files),
-        "partial": partial,
+        "content_sha256": contents.content_sha256(files),
+        "partial": is_partial,
         "runs": [
             {
                 "run_id": run.name,
@@ -378,29 +342,37 @@ def _collect_files(
     }
     if redactions:
         manifest["redactions"] = [asdict(each) for each in sorted(redactions, key=lambda each: each.path)]
-    add(BUNDLE_MANIFEST, as_json_text(manifest).encode("utf-8"))
-    add(HASHES, hash_lines({file.name: file.sha256 for file in files}).encode("utf-8"))
+    add(contents.BUNDLE_MANIFEST, as_json_text(manifest).encode("utf-8"))
+    add(contents.HASHES, contents.hash_lines({file.name: file.sha256 for file in files}).encode("utf-8"))
     return sorted(files, key=lambda file: file.name)
 
 
-def _write_verified(files: Sequence[PackedFile], output: Path, advance: Advance) -> None:
-    """Write the zip under a temporary name, verify it, and rename it."""
+def _write_verified(files: Sequence[PackedFile], output: Path, advance: Advance, progress: Progress | None) -> None:
+    """Write the canonical zip under a temporary name, verify it, and rename it."""
+
+    def tell(done: int, size: int) -> None:
+        if progress:
+            progress((_PHASES - 1) * size + done, _PHASES * size)
+
     temporary = None
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{output.name}.", suffix=".tmp", dir=output.parent)
         temporary = Path(name)
-        with os.fdopen(handle, "wb") as file:
-            _write(file, files, advance)
-            file.flush()
-            os.fsync(file.fileno())
-        before = 0
-
-        def tell(done: int, _total: int) -> None:
-            nonlocal before
-            advance(done - before)
-            before = done
-
+        with os.fdopen(handle, "wb") as zipped:
+            for file in files:
+                zipped.write(local_header(file))
+                digest = hashlib.sha256()
+                for block in file.blocks():
+                    digest.update(block)
+                    zipped.write(block)
+                    advance(len(block))
+                if digest.hexdigest() != file.sha256:
+                    what = "The file changed while it was packed."
+                    raise ProblemError([bundle_problem("TP850", str(file.source), what)])
+            zipped.write(central_directory(files))
+            zipped.flush()
+            os.fsync(zipped.fileno())
         verdict = verify_bundle(temporary, progress=tell)
         _raise_if_any(finding for finding in verdict.findings if finding.severity != "note")
         temporary.chmod(0o644)
@@ -411,21 +383,3 @@ def _write_verified(files: Sequence[PackedFile], output: Path, advance: Advance)
     finally:
         if temporary:
             temporary.unlink(missing_ok=True)
-
-
-def _write(zipped: BinaryIO, files: Sequence[PackedFile], advance: Advance) -> None:
-    """Write the canonical zip.
-
-    Raises:
-        ProblemError: A file changed after it was hashed.
-    """
-    for file in files:
-        zipped.write(local_header(file))
-        digest = hashlib.sha256()
-        for block in file.blocks():
-            digest.update(block)
-            zipped.write(block)
-            advance(len(block))
-        if digest.hexdigest() != file.sha256:
-            raise ProblemError([bundle_problem("TP850", str(file.source), "The file changed while it was packed.")])
-    zipped.write(central_directory(files))

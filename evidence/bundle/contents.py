@@ -15,7 +15,7 @@ import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,8 +28,7 @@ REPORT = "REPORT.html"
 BUNDLE_MANIFEST = "bundle_manifest.json"
 RUNS = "runs"
 
-Progress = Callable[[int, int], None]
-"""Called with the bytes done and the total."""
+Progress = Callable[[int, int], None]  # called with the bytes done and the total
 
 _MAX_PART_BYTES = 255
 _SMALL_WEIGHTS_BYTES = 32 << 20  # of an adapter or export that is packed without `--with-weights`
@@ -39,13 +38,11 @@ _UNSAFE_NAMES = [
     for pattern, reason in (
         (r"(^|[/\\])\.\.([/\\]|$)", "Path traversal: the name contains `..`."),
         (r"^([/\\]|[a-z]:)", "The name is an absolute path."),
-        (r"^$", "The name is empty."),
         # Control characters, and those that are not shown or change the reading direction.
         (
             "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]",
             "The name contains a control or invisible character.",
         ),
-        (r"\\", "The name contains a backslash, which only Windows treats as a separator."),
         (r"^.{1025}", "The name is longer than 1,024 characters."),
         (r"(^|/)\.?(/|$)", "The name contains an empty part or `.`."),
         (r"[. ](/|$)|(^|/) ", "A part of the name ends in a dot, or starts or ends with a space; Windows drops these."),
@@ -53,7 +50,7 @@ _UNSAFE_NAMES = [
             r"(^|/)(con|prn|aux|nul|conin\$|conout\$|clock\$|com[0-9¹²³]|lpt[0-9¹²³])\s*(\.[^/]*)?(/|$)",
             "A part of the name is a reserved device name on Windows.",
         ),
-        (r'[<>:"|?*]', "The name contains a character that Windows does not allow."),
+        (r'[<>:"|?*\\]', "The name contains a character that Windows does not allow or treats as a separator."),
     )
 ]
 """Names that are unsafe to unpack, or that differ between operating systems."""
@@ -143,19 +140,27 @@ def files_of_run(folder: Path, *, with_weights: bool = False, unlisted: Collecti
     problems: list[Problem] = []
     spelled: dict[str, str] = {}
     weights = frozenset(WEIGHT_FOLDERS) if with_weights else _small_weights(folder)
-    for name, entry in _walk(folder, "", left_out, problems, weights=weights):
-        if entry.is_symlink() or not entry.is_file(follow_symlinks=False):
-            kind = "symbolic link" if entry.is_symlink() else "special file"
-            problems.append(bundle_problem("TP844", name, f"This is a {kind}."))
-        elif reason := name_problem(name):
-            problems.append(bundle_problem("TP845", name, reason))
-        elif name in unlisted:
-            left_out.append(name)
-        elif (earlier := spelled.setdefault(portable_form(name), name)) != name:
-            what = f"On Windows and macOS this is the same file as `{earlier}`."
-            problems.append(bundle_problem("TP845", name, what))
-        else:
-            packed.append(name)
+    folders = [""]
+    for prefix in folders:
+        for entry in _list_folder(folder, prefix, problems):
+            name = prefix + entry.name
+            is_skipped = entry.name == LOCK or entry.name.startswith(".") or entry.name.endswith(".tmp")
+            if is_skipped or (name in WEIGHT_FOLDERS and name not in weights):
+                left_out.append(name)
+            elif entry.is_dir(follow_symlinks=False):
+                folders.append(f"{name}/")
+            elif entry.is_symlink() or not entry.is_file():
+                kind = "symbolic link" if entry.is_symlink() else "special file"
+                problems.append(bundle_problem("TP844", name, f"This is a {kind}."))
+            elif reason := name_problem(name):
+                problems.append(bundle_problem("TP845", name, reason))
+            elif name in unlisted:
+                left_out.append(name)
+            elif (earlier := spelled.setdefault(portable_form(name), name)) != name:
+                what = f"On Windows and macOS this is the same file as `{earlier}`."
+                problems.append(bundle_problem("TP845", name, what))
+            else:
+                packed.append(name)
     return RunFiles(packed=tuple(sorted(packed)), left_out=tuple(sorted(left_out)), problems=tuple(problems))
 
 
@@ -171,26 +176,13 @@ def _small_weights(folder: Path) -> frozenset[str]:
     return frozenset()
 
 
-def _walk(
-    folder: Path, prefix: str, left_out: list[str], problems: list[Problem], *, weights: frozenset[str]
-) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Yield everything in a folder except plain folders; record omitted and unreadable entries."""
-    try:
-        if prefix.count("/") > DEEPEST:
-            what = f"The folder is nested more than {DEEPEST} levels deep."
-            problems.append(bundle_problem("TP854", prefix, what))
-            return
-        with os.scandir(folder) as listing:
-            entries = sorted(listing, key=lambda entry: entry.name)
-    except OSError as error:
-        problems.append(bundle_problem("TP854", prefix, f"The folder cannot be read: {error.strerror}."))
-        return
-    for entry in entries:
-        name = prefix + entry.name
-        is_skipped = entry.name == LOCK or entry.name.startswith(".") or entry.name.endswith(".tmp")
-        if is_skipped or (name in WEIGHT_FOLDERS and name not in weights):
-            left_out.append(name)
-        elif entry.is_dir(follow_symlinks=False):
-            yield from _walk(folder / entry.name, f"{name}/", left_out, problems, weights=weights)
-        else:
-            yield name, entry
+def _list_folder(folder: Path, prefix: str, problems: list[Problem]) -> list[os.DirEntry[str]]:
+    what = f"The folder is nested more than {DEEPEST} levels deep."
+    if prefix.count("/") <= DEEPEST:
+        try:
+            with os.scandir(folder / prefix) as listing:
+                return sorted(listing, key=lambda entry: entry.name)
+        except OSError as error:
+            what = f"The folder cannot be read: {error.strerror}."
+    problems.append(bundle_problem("TP854", prefix, what))
+    return []

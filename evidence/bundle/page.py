@@ -19,15 +19,14 @@ import numpy as np
 from evidence.bundle.contents import RUNS, StoredFile, bundle_problem, files_of_run, folder_problems
 from evidence.bundle.reading import is_unpacked_bundle
 from evidence.bundle.secrets import redact_text
-from evidence.bundle.unpacked import refuse_invalid
-from evidence.bundle.verify import CheckedRun, check_runs, verified_bundle
+from evidence.bundle.verify import CheckedRun, check_runs, refuse_invalid, verified_bundle
 from evidence.compare.scores import ALPHA, Pair, compare_runs
 from evidence.compare.settings import SETTINGS_OF_MANIFEST
 from evidence.effective import flatten
 from evidence.hashes import sha256_file
 from evidence.layout import MANIFEST, RECEIPTS
 from evidence.notes import Notes
-from evidence.proof.receipts import load_extent, measure_coverage, read_receipts, run_sha256
+from evidence.proof.receipts import load_extent, measure_coverage, read_receipts
 from evidence.report import build_record, headlines, score_headline, thin
 from evidence.rules.plausibility import score_caveats
 from evidence.run import Run
@@ -84,9 +83,7 @@ def report_html(runs: Sequence[CheckedRun], *, partial: bool = False, compared: 
 def shared_report(paths: Sequence[Path]) -> bytes:
     """Write the page for run folders and bundles, with their comparison; secrets and home folders are masked.
 
-    Raises:
-        ProblemError: A bundle does not verify (exit code 1).
-        OSError: A bundle cannot be read.
+    Raises an `OSError` for a bundle that cannot be read, and a `ProblemError` for an invalid one (exit code 1).
     """
     with ExitStack() as stack:
         bundles = [path for path in paths if not path.is_dir() or is_unpacked_bundle(path)]
@@ -187,7 +184,7 @@ def _run(run: CheckedRun) -> str:
     return (
         f"<section>\n<h2>{_text(run.name)}: {grade}</h2>\n"
         f'<p class="soft">{_text(_summary(run.run))}</p>\n{_paragraphs(run.folder_grade.reasons)}'
-        f"{_receipts(run.folder)}{_notes(run.run.notes)}<dl>{figures}</dl>\n{_paragraphs(_caveats(record.facts))}"
+        f"{_receipts(run)}{_notes(run.run.notes)}<dl>{figures}</dl>\n{_paragraphs(_caveats(record.facts))}"
         f"{_loss(run.run)}{_scores(record.facts)}{_settings(run.run.manifest)}{_problems(run.findings)}"
         f"<h3>Files</h3>\n{_table(['path', 'size', 'SHA-256'], rows)}</section>\n"
     )
@@ -207,23 +204,19 @@ def _summary(facts: Run) -> str:
     return " · ".join([f"{manifest['mode']} run", str(facts.status), what, machine, start])
 
 
-def _receipts(folder: Path) -> str:
+def _receipts(run: CheckedRun) -> str:
     """List the receipts in a run folder, with how much of the run each covers."""
-    sha256 = run_sha256(folder)
-    found = list(read_receipts(folder / RECEIPTS, sha256)) if sha256 else []
-    if not found:
-        return ""
-    extent = load_extent(folder)
+    extent = load_extent(run.folder)
     lines = [
-        f"{receipt['kind']} of {receipt['made_at'][:10]}: {receipt['said']} "
-        f"{measure_coverage(receipt, extent).description}"
-        for _, receipt in found
+        f"{each['kind']} of {each['made_at'][:10]}: {each['said']} {measure_coverage(each, extent).description}"
+        for _, each in read_receipts(run.folder / RECEIPTS, run.manifest_sha256 or "")
     ]
-    return (
+    introduction = (
         '<h3>Reproduced by others</h3>\n<p class="soft">Receipts from the run folder. They count only for readers who '
         "trust the key that signed them; <code>trainproof verify</code> shows that. The grade above does not include "
-        f"them.</p>\n<ul>{''.join(f'<li>{_text(line)}</li>' for line in lines)}</ul>\n"
+        "them.</p>\n"
     )
+    return f"{introduction}<ul>{''.join(f'<li>{_text(line)}</li>' for line in lines)}</ul>\n" if lines else ""
 
 
 def _notes(notes: Notes) -> str:
@@ -271,7 +264,6 @@ def _scores(facts: Run) -> str:
 
 
 def _settings(manifest: dict[str, Any] | None) -> str:
-    """Show the effective settings."""
     if manifest is None:
         return ""
     groups = {name: manifest[name] for name in SETTINGS_OF_MANIFEST if name != "mode" and manifest[name]}

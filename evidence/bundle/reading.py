@@ -1,12 +1,8 @@
 """The canonical zip of a bundle, and reading a bundle from a zip of any origin or the folder it was unpacked into.
 
-The canonical zip has the same bytes on every machine and with every version of Python and zlib: headers follow from
-name, size and checksum alone, entries are sorted by name, and nothing is compressed (docs/decisions/bundle-format.md).
-
-People unpack a bundle and zip it again with Finder, Explorer or a platform. Such a zip is read too, but only if it can
-be read in one way: safe and unique names, headers that agree, no overlap, no gaps, no links, no encryption. Python's
-`zipfile` repairs damaged archives (it drops `..`, keeps the last of two equal names, skips leading bytes), so another
-tool could see other files in the same archive. Section numbers refer to APPNOTE.TXT 6.3.10.
+The canonical zip is the same everywhere: its headers follow from name, size and checksum, entries are sorted, and
+nothing is compressed. Any other zip is read only if it can be read in one way, as Python's `zipfile` does not require
+(docs/decisions/bundle-format.md). Section numbers refer to APPNOTE.TXT 6.3.10.
 """
 
 from __future__ import annotations
@@ -23,15 +19,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NoReturn
 
-from evidence.bundle.contents import (
-    HASHES,
-    Progress,
-    StoredFile,
-    bundle_problem,
-    name_problem,
-    portable_form,
-    read_hash_lines,
-)
+from evidence.bundle import contents
+from evidence.bundle.contents import HASHES, Progress, StoredFile, bundle_problem
 from evidence.layout import holds_run
 from schemas.formats import quantity, visible
 from schemas.problems import Problem, ProblemError
@@ -102,9 +91,7 @@ class BundleFiles:
 def open_bundle(path: Path) -> Iterator[BundleFiles]:
     """Open a zip, or the folder that one was unpacked into, without writing anything.
 
-    Raises:
-        OSError: It cannot be read.
-        ProblemError: The archive is damaged, unsafe or too large (exit code 1).
+    Raises an `OSError` if it cannot be read, and a `ProblemError` if it is damaged, unsafe or too large (exit code 1).
     """
     if path.is_dir():
         yield _strip_wrapping(dict(_walk(path)), (), lambda name: read_blocks(path / name), container="folder")
@@ -154,7 +141,7 @@ def _strip_wrapping(
     outer = min(lists, key=lambda name: name.count("/"), default=HASHES).removesuffix(HASHES)
     listed: Mapping[str, str] = {}
     if sizes.get(outer + HASHES, MAX_LIST_BYTES) < MAX_LIST_BYTES:
-        listed = read_hash_lines(b"".join(read(outer + HASHES)).decode("utf-8", "replace")) or {}
+        listed = contents.read_hash_lines(b"".join(read(outer + HASHES)).decode("utf-8", "replace")) or {}
     # A run may hold a file with such a name; then the list names it.
     ignored = {name for name in sizes if _SYSTEM_FILE.search(name) and name.removeprefix(outer) not in listed}
     problems = [
@@ -194,12 +181,9 @@ class ArchiveEntry(StoredFile):
 
 
 def read_entries(file: BinaryIO) -> list[ArchiveEntry]:
-    """Read the entries of an archive in file order.
+    """Read the entries of an archive in file order, or raise a `ProblemError` with every unsafe or too large one.
 
     They must fill the file from its first byte to the central directory, without gap or overlap.
-
-    Raises:
-        ProblemError: The archive is damaged, or an entry is unsafe or too large; every unsafe entry is reported.
     """
     entries, start = _read_directory(file)
     entries = sorted(entries, key=lambda entry: entry.start)
@@ -213,11 +197,7 @@ def read_entries(file: BinaryIO) -> list[ArchiveEntry]:
 
 
 def read_content(file: BinaryIO, entry: ArchiveEntry) -> Iterator[bytes]:
-    """Yield the content of an entry in blocks, never more than it declares.
-
-    Raises:
-        ProblemError: The content does not have the declared size or checksum, or cannot be decompressed.
-    """
+    """Yield the content of an entry in blocks; another size or checksum than it declares raises a `ProblemError`."""
     checksum, size = 0, 0
     for block in _read_packed(file, entry) if entry.method == _STORED else _inflate(file, entry):
         size += len(block)
@@ -400,7 +380,6 @@ def _is_canonical(file: BinaryIO, entries: Sequence[ArchiveEntry]) -> bool:
 
 
 def _entry_problems(entries: Sequence[ArchiveEntry]) -> Iterator[Problem]:
-    """Yield what makes single entries unsafe."""
     for entry in entries:
         kind, is_folder = stat.S_IFMT(entry.mode), entry.name.endswith("/")
         for is_wrong, what in (
@@ -412,7 +391,7 @@ def _entry_problems(entries: Sequence[ArchiveEntry]) -> Iterator[Problem]:
         ):
             if is_wrong:
                 yield bundle_problem("TP802", entry.name, what)
-        if reason := name_problem(entry.name.removesuffix("/")):
+        if reason := contents.name_problem(entry.name.removesuffix("/")):
             yield bundle_problem("TP802", entry.name, reason)
 
 
@@ -422,7 +401,7 @@ def _name_collisions(entries: Sequence[ArchiveEntry]) -> Iterator[Problem]:
     for entry in entries:
         parents = (f"{parent}/" for parent in list(PurePosixPath(entry.name).parents)[-2::-1])
         for name in (*parents, entry.name):
-            earlier = spelled.setdefault(portable_form(name.removesuffix("/")), name)
+            earlier = spelled.setdefault(contents.portable_form(name.removesuffix("/")), name)
             if earlier != name:
                 what = f"`{visible(name)}` and `{visible(earlier)}` are the same path on Windows and macOS."
                 yield bundle_problem("TP802", entry.name, what)
@@ -432,7 +411,6 @@ def _name_collisions(entries: Sequence[ArchiveEntry]) -> Iterator[Problem]:
 
 
 def _size_problems(entries: Sequence[ArchiveEntry]) -> Iterator[Problem]:
-    """Yield a problem if the entries expand too far."""
     excess = [max(0, entry.size_bytes - MAX_RATIO * entry.packed_bytes) for entry in entries]
     if sum(excess) > MAX_EXCESS_BYTES:
         worst = entries[excess.index(max(excess))]
@@ -450,35 +428,30 @@ def local_header(file: StoredFile) -> bytes:
     size = LARGE if is_large else file.size_bytes
     extra = struct.pack("<2H2Q", 1, 16, file.size_bytes, file.size_bytes) if is_large else b""
     fields = (45 if is_large else 20, UTF8_FLAG, 0, TIME, DATE, file.crc32, size, size, len(name), len(extra))
-    return struct.pack("<4s5H3L2H", b"PK\x03\x04", *fields) + name + extra
+    return _LOCAL.pack(b"PK\x03\x04", *fields) + name + extra
 
 
 def central_directory(files: Sequence[StoredFile]) -> bytes:
     """Build everything after the last file: the central directory and the end records (4.3.12 to 4.3.16)."""
     offset, headers = 0, []
     for file in files:
-        headers.append(_central_header(file, offset))
+        name = file.name.encode("utf-8")
+        wide = [file.size_bytes, file.size_bytes] if file.size_bytes >= LARGE else []
+        wide += [offset] if offset >= LARGE else []
+        extra = struct.pack(f"<2H{len(wide)}Q", 1, 8 * len(wide), *wide) if wide else b""
+        version, size = 45 if wide else 20, min(file.size_bytes, LARGE)
+        start = (UNIX << 8 | version, version, UTF8_FLAG, 0, TIME, DATE, file.crc32, size, size, len(name), len(extra))
+        place = (0, 0, 0, MODE << 16, min(offset, LARGE))
+        headers.append(_CENTRAL.pack(b"PK\x01\x02", *start, *place) + name + extra)
         offset += len(local_header(file)) + file.size_bytes
     directory = b"".join(headers)
     count, end64 = len(files), b""
     if offset >= LARGE or count >= 0xFFFF:
         fields = (44, UNIX << 8 | 45, 45, 0, 0, count, count, len(directory), offset)
-        end64 = struct.pack("<4sQ2H2L4Q", b"PK\x06\x06", *fields)
-        end64 += struct.pack("<4sLQL", b"PK\x06\x07", 0, offset + len(directory), 1)
-    counts = (min(count, 0xFFFF), min(count, 0xFFFF))
-    end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, *counts, len(directory), min(offset, LARGE), 0)
+        end64 = _END64.pack(b"PK\x06\x06", *fields, b"PK\x06\x07", 0, offset + len(directory), 1)
+    count = min(count, 0xFFFF)
+    end = _END.pack(b"PK\x05\x06", 0, 0, count, count, len(directory), min(offset, LARGE), 0)
     return directory + end64 + end
-
-
-def _central_header(file: StoredFile, offset: int) -> bytes:
-    name = file.name.encode("utf-8")
-    wide = [file.size_bytes, file.size_bytes] if file.size_bytes >= LARGE else []
-    wide += [offset] if offset >= LARGE else []
-    extra = struct.pack(f"<2H{len(wide)}Q", 1, 8 * len(wide), *wide) if wide else b""
-    version, size = 45 if wide else 20, min(file.size_bytes, LARGE)
-    fields = (UNIX << 8 | version, version, UTF8_FLAG, 0, TIME, DATE, file.crc32, size, size, len(name), len(extra))
-    place = (0, 0, 0, MODE << 16, min(offset, LARGE))
-    return struct.pack("<4s6H3L5H2L", b"PK\x01\x02", *fields, *place) + name + extra
 
 
 def canonical_zip(contents: Mapping[str, bytes]) -> Iterator[bytes]:

@@ -11,7 +11,7 @@ import re
 import shutil
 import tomllib
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -52,21 +52,18 @@ _LOOSE = re.compile(
 class SecretPattern:
     """One kind of secret or personal detail, with its problem code.
 
-    `harmless` is searched in each match of `expression` and the 80 bytes before.
+    In lower case, every match of `expression` starts with `anchor`. `harmless` is searched in each match and the 80
+    bytes before.
     """
 
     code: str
     kind: str
+    anchor: bytes
     expression: re.Pattern[bytes]
-    harmless: re.Pattern[bytes] | None = None
+    harmless: re.Pattern[bytes] | None
 
 
-Patterns = dict[bytes, list[SecretPattern]]
-"""Patterns by the lower-case text with which every match starts."""
-
-
-def _load_patterns() -> Patterns:
-    """Load secrets.toml."""
+def _load_patterns() -> Iterator[SecretPattern]:
     tables = tomllib.loads(files("evidence.bundle").joinpath("secrets.toml").read_text(encoding="utf-8"))
     fragments = tables.pop("fragments") | {"MASK": MASK}
     # The form of an expression in each table, from its prefixes and its last column.
@@ -75,48 +72,40 @@ def _load_patterns() -> Patterns:
         "anywhere": "(?P<secret>{0}{1})",
         "named": "(?i:{0})(?P<secret>{1})",
     }
-    patterns: Patterns = {}
     for table, rows in tables.items():
         for kind, anchors, rest, *harmless in rows:
             prefixes = f"(?:{'|'.join(map(re.escape, anchors.split()))})"
             expression = forms.get(table, "{1}").format(prefixes, rest)
             while fragment := re.search("%([A-Z_]+)%", expression):
                 expression = expression.replace(fragment[0], fragments[fragment[1]])
-            pattern = SecretPattern(
-                code=DETAIL if table == "details" else SECRET,
-                kind=kind,
-                expression=re.compile(expression.encode()),
-                harmless=re.compile(harmless[0].encode()) if harmless else None,
-            )
             for anchor in anchors.lower().encode().split():
-                patterns.setdefault(anchor, []).append(pattern)
-    return patterns
+                yield SecretPattern(
+                    code=DETAIL if table == "details" else SECRET,
+                    kind=kind,
+                    anchor=anchor,
+                    expression=re.compile(expression.encode()),
+                    harmless=re.compile(harmless[0].encode()) if harmless else None,
+                )
 
 
-def _select(is_wanted: Callable[[SecretPattern], bool]) -> Patterns:
-    wanted = {anchor: [each for each in patterns if is_wanted(each)] for anchor, patterns in ALL.items()}
-    return {anchor: patterns for anchor, patterns in wanted.items() if patterns}
+ALL = list(_load_patterns())
+SECRETS = [pattern for pattern in ALL if pattern.code == SECRET]
+REDACTED = [pattern for pattern in ALL if pattern.code == SECRET or pattern.kind == HOME]  # what `--redact` masks
 
 
-ALL = _load_patterns()
-SECRETS = _select(lambda pattern: pattern.code == SECRET)
-REDACTED = _select(lambda pattern: pattern.code == SECRET or pattern.kind == HOME)  # what `--redact` masks
-
-
-def find_spans(text: bytes, patterns: Patterns = ALL) -> Iterator[tuple[SecretPattern, int, int]]:
+def find_spans(text: bytes, patterns: Sequence[SecretPattern] = ALL) -> Iterator[tuple[SecretPattern, int, int]]:
     """Yield the secrets and personal details of a UTF-8 text with their start and end; they may overlap."""
     lower = text.lower()
-    for anchor, candidates in patterns.items():
-        at = lower.find(anchor)
+    for pattern in patterns:
+        at = lower.find(pattern.anchor)
         while at >= 0:
-            for pattern in candidates:
-                match = pattern.expression.match(text, at)
-                if match and not (pattern.harmless and pattern.harmless.search(text, max(0, at - 80), match.end())):
-                    yield pattern, *match.span("secret")
-            at = lower.find(anchor, at + 1)
+            match = pattern.expression.match(text, at)
+            if match and not (pattern.harmless and pattern.harmless.search(text, max(0, at - 80), match.end())):
+                yield pattern, *match.span("secret")
+            at = lower.find(pattern.anchor, at + 1)
 
 
-def mask_spans(text: bytes, patterns: Patterns, mask: str) -> tuple[bytes, int]:
+def mask_spans(text: bytes, patterns: Sequence[SecretPattern], mask: str) -> tuple[bytes, int]:
     """Replace what the patterns find by a mask, and count the places; private keys are replaced whole."""
     pieces: list[bytes] = []
     end = count = 0
@@ -134,7 +123,8 @@ def find_secrets(file: BinaryIO) -> Iterator[tuple[SecretPattern, int, str]]:
     seen: set[tuple[str, int, str]] = set()
     for block, first_line in _read_blocks(file):
         for pattern, start, stop in find_spans(block):
-            line, shown = first_line + block.count(b"\n", 0, start), _excerpt(block[start:stop])
+            line, text = first_line + block.count(b"\n", 0, start), block[start:stop].decode("utf-8", "replace")
+            shown = f"{text[: min(4, len(text) // 4)]}… ({len(text)} characters)"
             if (pattern.code, line, shown) not in seen:
                 seen.add((pattern.code, line, shown))
                 yield pattern, line, shown
@@ -152,12 +142,6 @@ def scan_file(path: Path, name: str) -> list[Problem]:
             what = f"{hidden:,} more findings of this kind are not listed."
             problems[MAX_PER_FILE:] = [bundle_problem(code, name, what)]
     return [*found[SECRET], *found[DETAIL]]
-
-
-def _excerpt(secret: bytes) -> str:
-    """Return the first characters of a secret and its length: `hf_a… (37 characters)`."""
-    text = secret.decode("utf-8", "replace")
-    return f"{text[: min(4, len(text) // 4)]}… ({len(text)} characters)"
 
 
 def utf16_encoding(head: bytes) -> str | None:

@@ -1,4 +1,4 @@
-"""Check and grade runs, and verify bundles.
+"""Check and grade runs, verify bundles, and unpack a run, or the train states that its maker sends to a judge.
 
 An archive is read completely before anything is written. If it is safe, its run documents are unpacked into a private
 temporary folder, checked and graded again, and the folder is removed.
@@ -6,43 +6,39 @@ temporary folder, checked and graded again, and the folder is removed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from evidence.bundle.contents import (
-    BUNDLE_MANIFEST,
-    HASHES,
-    REPORT,
-    RUNS,
-    Progress,
-    StoredFile,
-    bundle_problem,
-    content_sha256,
-    read_hash_lines,
-)
-from evidence.bundle.reading import MAX_LIST_BYTES, BundleFiles, open_bundle
+from evidence.bundle import contents
+from evidence.bundle.contents import BUNDLE_MANIFEST, HASHES, RUNS, Progress, StoredFile, bundle_problem
+from evidence.bundle.reading import MAX_LIST_BYTES, BundleFiles, canonical_zip, is_unpacked_bundle, open_bundle
 from evidence.bundle.secrets import MASK, MAX_REDACTED_BYTES, Redaction, is_redactable, utf16_encoding
 from evidence.grade import FORMER_NAMES, Grade, RunJudgement, RunReport, check_across_runs, judge
-from evidence.layout import ORIGINAL, is_weight_file
+from evidence.layout import ORIGINAL, STATES, is_weight_file, run_not_found
+from evidence.notes import Notes
 from evidence.proof.receipts import run_sha256
+from evidence.proof.signatures import problem_error
 from evidence.proof.timestamps import Timestamp, load_timestamps
 from evidence.proof.verification import Proof, apply_proofs, find_proofs
 from evidence.run import Run, read_run
-from evidence.writing import scratch_folder
+from evidence.writing import as_json_text, scratch_folder
 from schemas.formats import join_words, quantity
 from schemas.problems import Problem, ProblemError, worst_first
+from schemas.reading import get_str, parse_json
 from schemas.validate import read_document
 
 GRADES_PACKED = frozenset({"consistent", "measured"})  # grades that are packed without a label
-GRADES_LABELLED = frozenset({"partial", "template"})
-"""Grades that are packed only with the label `partial`; no others are packed."""
+GRADES_LABELLED = frozenset({"partial", "template"})  # packed only with the label `partial`; no others are packed
 _MAX_DOCUMENT_BYTES = 8 << 30  # of run documents, without weights, that are unpacked to be checked
-_UNCHECKED = (REPORT, "ro-crate-metadata.json", "schemas/")
-"""Files of which only the hash is checked; the last two were packed by earlier versions."""
+_UNCHECKED = (contents.REPORT, "ro-crate-metadata.json", "schemas/")  # only hashed; two are of earlier versions
 _HASH_MISMATCH = ("TP201", "TP231")  # findings that a redacted file causes
+ANSWER = "answer.json"
+MAX_STATES = 64  # in one answer
+_STATE_NAME = re.compile(rf"{STATES}/[0-9]{{1,12}}\.safetensors")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,12 +216,8 @@ def headline(verdict: BundleVerdict) -> str:
         return ""
     found = [*verdict.findings, *verdict.witness_problems]
     found += [replace(error, what=f"{run.name}: {error.what}") for run in verdict.runs for error in run.errors]
-    order = ("TP340", "TP3", "TP823", "")
-
-    def rank(problem: Problem) -> int:
-        return next(number for number, code in enumerate(order) if problem.code.startswith(code))
-
-    worst = min((each for each in found if each.severity == "error"), key=rank)
+    errors = [each for each in found if each.severity == "error"]
+    worst = next(each for code in ("TP340", "TP3", "TP823", "") for each in errors if each.code.startswith(code))
     return f"{worst.file} changed since the bundle was built." if worst.code == "TP823" else worst.what
 
 
@@ -281,9 +273,14 @@ def _judge(run: Run, redactions: Sequence[Redaction]) -> RunJudgement:
 
 
 def verify_bundle(path: Path, *, progress: Progress | None = None) -> BundleVerdict:
-    """Verify a bundle: a zip, or the folder that one was unpacked into. Raises an `OSError` if it cannot be read."""
+    """Verify a bundle: a zip, or the folder that one was unpacked into. Raises an `OSError` if it cannot be read.
+
+    The verdict holds no rows or documents of its runs but their manifests.
+    """
     with verified_bundle(path, progress=progress) as verdict:
-        return verdict
+        kept = Run(folder=path, files=(), notes=Notes(), alive=False, problems=())
+        runs = [replace(run, run=replace(kept, folder=run.folder, manifest=run.run.manifest)) for run in verdict.runs]
+        return replace(verdict, runs=tuple(runs))
 
 
 @contextmanager
@@ -345,26 +342,25 @@ def _check_files(path: Path, files: BundleFiles, progress: Progress | None, stac
 
 
 def _is_run_document(path: str) -> bool:
-    """Return whether a file of a bundle is a document of a run, not weights."""
     return path.startswith(f"{RUNS}/") and not is_weight_file("/".join(path.split("/")[2:]))
 
 
 def _list_problems(found: Mapping[str, StoredFile], content: bytes | None) -> Iterator[Problem]:
     """Compare the files of a bundle with the content of MANIFEST.sha256."""
-    listed = None if content is None else read_hash_lines(content.decode("utf-8", "replace"))
+    listed = None if content is None else contents.read_hash_lines(content.decode("utf-8", "replace"))
     if listed is None:
         wrong = "A line is not `<sha256>  <path>`, or a path occurs twice."
         yield bundle_problem("TP820", HASHES, f"{HASHES} is missing." if content is None else wrong)
         return
-    for path in sorted(listed.keys() - found.keys()):
-        yield bundle_problem("TP821", path, f"The file is listed in {HASHES} but missing.")
-    for path in sorted(found.keys() - listed.keys() - {HASHES}):
-        yield bundle_problem("TP822", path, f"The file is not listed in {HASHES}.")
-    for path in sorted(found.keys() & listed.keys()):
-        if found[path].sha256 != listed[path]:
+    for path in sorted(found.keys() - {HASHES} | listed.keys()):
+        if path not in found:
+            yield bundle_problem("TP821", path, f"The file is listed in {HASHES} but missing.")
+        elif path not in listed:
+            yield bundle_problem("TP822", path, f"The file is not listed in {HASHES}.")
+        elif found[path].sha256 != listed[path]:
             what = f"The file has SHA-256 {found[path].sha256}."
             yield bundle_problem("TP823", path, what, expected=f"SHA-256 {listed[path]}")
-        if path != BUNDLE_MANIFEST and not path.startswith((f"{RUNS}/", *_UNCHECKED)):
+        elif path != BUNDLE_MANIFEST and not path.startswith((f"{RUNS}/", *_UNCHECKED)):
             yield bundle_problem("TP822", path, "The file is listed, but no bundle holds such a file.")
 
 
@@ -382,20 +378,16 @@ def _manifest_problems(
     found: Mapping[str, StoredFile], names: Sequence[str], manifest: Mapping[str, Any]
 ) -> Iterator[Problem]:
     """Compare the files of a bundle with a valid bundle_manifest.json."""
-    digest = content_sha256(found.values())
+    digest = contents.content_sha256(found.values())
     if digest != manifest["content_sha256"]:
         what = f"The content digest is {digest}."
         yield bundle_problem("TP824", BUNDLE_MANIFEST, what, expected=manifest["content_sha256"])
-    stated = [run["run_id"] for run in manifest["runs"]]
-    if len(set(stated)) < len(stated):
-        yield bundle_problem("TP829", BUNDLE_MANIFEST, "A run is listed twice.")
-    for name in sorted(set(stated) ^ set(names)):
-        what = f"The run `{name}` is {'listed, but missing' if name in stated else 'not listed'}."
+    stated = sorted(f"{run['run_id']} in {run['path']}" for run in manifest["runs"])
+    present = [f"{name} in {RUNS}/{name}" for name in names]
+    if stated != present:
+        first, *_ = sorted(set(stated) ^ set(present)) or stated
+        what = f"The listed runs are not those in the folder {RUNS}. First difference: {first}."
         yield bundle_problem("TP829", BUNDLE_MANIFEST, what)
-    for run in manifest["runs"]:
-        if run["path"] != f"{RUNS}/{run['run_id']}":
-            what = f"The run `{run['run_id']}` is said to be in `{run['path']}`."
-            yield bundle_problem("TP829", BUNDLE_MANIFEST, what, expected=f"`{RUNS}/{run['run_id']}`")
 
 
 def _redaction_problems(
@@ -436,3 +428,83 @@ def _grade_problems(runs: Sequence[CheckedRun], *, partial: bool) -> Iterator[Pr
         elif not partial and (run.errors or grade not in GRADES_PACKED):
             state = "has errors" if run.errors else f"is graded `{grade}`"
             yield bundle_problem("TP826", place, f"The run {state}, but the bundle is not labelled partial.")
+
+
+# Runs and states for further work
+
+
+@contextmanager
+def unpacked_run(path: Path, run_id: str | None = None) -> Iterator[Path]:
+    """Give a run folder: the path itself, or a run of a verified bundle, weights included, in a temporary folder.
+
+    A path that cannot be read, and a bundle of several runs without a `run_id`, are problems with exit code 2; a bundle
+    that does not verify has exit code 1.
+    """
+    if path.is_dir() and not is_unpacked_bundle(path):
+        yield path
+        return
+    if not path.exists():
+        raise ProblemError([run_not_found(path)], exit_code=2)
+    with scratch_folder("trainproof-run-") as scratch:
+        try:
+            verdict = verify_bundle(path)
+            refuse_invalid(verdict)
+            runs = [run.name for run in verdict.runs]
+            if run_id not in runs if run_id else len(runs) != 1:
+                names = ", ".join(runs) or "none"
+                holds = f"does not contain {run_id!r}" if run_id else f"holds {len(runs)} runs: {names}"
+                problem = bundle_problem("TP857", str(path), f"The bundle {holds}.", expected=f"one of: {names}")
+                raise ProblemError([problem], exit_code=2)
+            name = run_id or runs[0]
+            with open_bundle(path) as files:
+                files.write_to(scratch, lambda file: file.startswith(f"{RUNS}/{name}/"))
+        except OSError as error:
+            raise problem_error(path, "TP801", what=f"It cannot be unpacked: {error.strerror or error}.") from None
+        yield scratch / RUNS / name
+
+
+def refuse_invalid(verdict: BundleVerdict) -> None:
+    """Raise a problem with the first error of a bundle that does not verify."""
+    errors = [finding for finding in verdict.findings if finding.severity == "error"]
+    if errors:
+        what = f"The bundle does not verify. First error: {errors[0].code}: {errors[0].what}"
+        raise problem_error(verdict.path, "TP856", what=what, exit_code=1)
+
+
+def pack_states(folder: Path, run_sha256: str, output: Path) -> None:
+    """Write the train states of a folder as an answer for the run with that manifest hash."""
+    files = {ANSWER: as_json_text({"run_sha256": run_sha256}).encode()}
+    files |= {f"{STATES}/{path.name}": path.read_bytes() for path in (folder / STATES).iterdir()}
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with output.open("wb") as file:
+        file.writelines(canonical_zip(files))
+
+
+@contextmanager
+def sent_states(path: Path | None, run_sha256: str | None) -> Iterator[Path | None]:
+    """Give a temporary folder with the states of an answer for the run with this manifest hash; None without an answer.
+
+    A file that cannot be read or is not an answer for this run is a problem with exit code 2; an unsafe one has 1.
+    """
+    if path is None:
+        yield None
+        return
+    with scratch_folder("trainproof-states-") as scratch:
+        try:
+            with open_bundle(path) as files:
+                strange = [name for name in files.sizes if name != ANSWER and not _STATE_NAME.fullmatch(name)]
+                problem = f"It holds {strange[0]}, which is not a state." if strange else ""
+                if ANSWER not in files.sizes:
+                    problem = f"{ANSWER} is missing."
+                elif len(files.sizes) > MAX_STATES + 1:
+                    problem = f"It holds more than {MAX_STATES} states."
+                if problem:
+                    raise problem_error(path, "TP858", what=problem)
+                files.write_to(scratch, lambda _: True)
+            stated = get_str(parse_json((scratch / ANSWER).read_bytes(), file=ANSWER).value, "run_sha256")
+        except OSError as error:
+            raise problem_error(path, "TP801", what=f"It cannot be read: {error.strerror or error}.") from None
+        if stated is None or stated != run_sha256:
+            what = f"The answer is not for the run whose manifest has SHA-256 {run_sha256}."
+            raise problem_error(path, "TP858", what=what)
+        yield scratch

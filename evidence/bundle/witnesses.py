@@ -1,11 +1,8 @@
 """Sign bundles, and check their signatures, timestamps and attestations.
 
 A signature or stamp that was only found next to a zip can warn but never fails the bundle, because removing it would be
-easier than forging it.
-
-A file of `gh attestation download` holds Sigstore bundles, one a line: a workflow of a repository, at a commit, made a
-file on GitHub's machine. The package `sigstore` verifies signature, certificate, log entry and their times offline,
-against a trusted root, and compares the workflow's identity (github.com/sigstore/fulcio, docs/oid-info.md).
+easier than forging it. Attestations are Sigstore bundles, one a line, as `gh attestation download` writes them; the
+package `sigstore` verifies them offline against a trusted root (github.com/sigstore/fulcio, docs/oid-info.md).
 """
 
 from __future__ import annotations
@@ -21,16 +18,7 @@ from evidence.bundle.verify import AttestationCheck, BundleVerdict, SignatureChe
 from evidence.extras import need
 from evidence.hashes import sha256_file
 from evidence.layout import STAMPS
-from evidence.proof.signatures import (
-    SignatureResult,
-    bundle_message,
-    problem_error,
-    read_fingerprint,
-    read_or_refuse,
-    sign,
-    signature_path,
-    verify_signature,
-)
+from evidence.proof import signatures
 from evidence.proof.timestamps import load_authority_roots, load_zip_timestamp, timestamp_path, verify_timestamp
 from evidence.proof.trust import allowed_signers_path, load_sigstore_roots, root_texts, split_json
 from evidence.proof.verification import Proof
@@ -41,46 +29,40 @@ if TYPE_CHECKING:
     from cryptography.x509 import Certificate
     from sigstore.models import TrustedRoot
 
-
 _ISSUER = "https://token.actions.githubusercontent.com"  # GitHub's identity service for workflows
 _MAX_ATTESTATIONS = 32  # read from a file; a hostile one may contain any number
 _RUN_INVOCATION_OID = "1.3.6.1.4.1.57264.1.21"
 
 
 def sign_bundle(verdict: BundleVerdict, key: Path) -> str:
-    """Sign a bundle that was verified (into a `.sig` file next to it) and return the fingerprint of the key.
-
-    Raises:
-        ProblemError: Exit code 1: the bundle does not hold. Exit code 2: see `sign`.
-    """
+    """Sign a bundle (into a `.sig` file next to it) as `sign` does; one that does not verify is a problem."""
     if not verdict.holds or not verdict.content_sha256 or not verdict.manifest_sha256:
         raise ProblemError(verdict.findings, exit_code=1)
-    return sign(bundle_message(verdict.content_sha256, verdict.manifest_sha256), key, signature_path(verdict.path))
+    message = signatures.bundle_message(verdict.content_sha256, verdict.manifest_sha256)
+    return signatures.sign(message, key, signatures.signature_path(verdict.path))
 
 
 def check_signature(verdict: BundleVerdict, signature: Path | None, public_key: Path | None) -> BundleVerdict:
     """Return a verdict with the result of a signature, by default the zip's `.sig`.
 
-    `public_key` must have signed, or else any key on the trust list.
-
-    Raises:
-        ProblemError: Exit code 2: the key or the trust list cannot be used, or `ssh-keygen` is missing.
+    `public_key` must have signed, or else any key on the trust list. An unusable key or list, and a missing
+    `ssh-keygen`, are problems with exit code 2.
     """
-    path, allowed = signature or signature_path(verdict.path), allowed_signers_path()
+    path, allowed = signature or signatures.signature_path(verdict.path), allowed_signers_path()
     is_requested = signature is not None or public_key is not None
     if not is_requested and not path.is_file():
         return verdict
     if public_key is None and is_requested and not allowed.is_file():
         what = "A signature proves nothing without the public key of the person who should have made it."
-        raise problem_error(path, "TP855", what=what)
-    expected = read_fingerprint(public_key) if public_key else None
-    message = bundle_message(verdict.content_sha256 or "none", verdict.manifest_sha256 or "none")
+        raise signatures.problem_error(path, "TP855", what=what)
+    expected = signatures.read_fingerprint(public_key) if public_key else None
+    message = signatures.bundle_message(verdict.content_sha256 or "none", verdict.manifest_sha256 or "none")
     try:
-        result = verify_signature(message, path, allowed)
+        result = signatures.verify_signature(message, path, allowed)
     except ProblemError as error:
         if is_requested:
             raise
-        result = SignatureResult(problem=error.problems[0])
+        result = signatures.SignatureResult(problem=error.problems[0])
     problem = result.problem
     if result.key_id and is_requested and not (result.key_id == expected if expected else result.names):
         wanted = f"not with {expected}" if expected else "which is not on your trust list"
@@ -97,10 +79,8 @@ def check_signature(verdict: BundleVerdict, signature: Path | None, public_key: 
 def check_timestamps(verdict: BundleVerdict, root: Path | None) -> BundleVerdict:
     """Return a verdict with the results of the timestamps of its runs and of the one next to the zip.
 
-    `root` is the root certificate of a time authority; by default, those on the trust list count.
-
-    Raises:
-        ProblemError: Exit code 2: the certificate or the trust list cannot be used.
+    `root` is the root certificate of a time authority; by default, those on the trust list count. An unusable
+    certificate or list is a problem with exit code 2.
     """
     of_zip = load_zip_timestamp(verdict.path)
     stamps = [(run.name, f"runs/{run.name}/{STAMPS}", stamp) for run in verdict.runs for stamp in run.stamps]
@@ -122,22 +102,23 @@ def check_attestation(verdict: BundleVerdict, path: Path, root: Path | None, rep
     """Return a verdict with the result of a workflow's attestation, and the grades that it gives.
 
     Nothing is checked without a `repository` (`OWNER/NAME`) whose workflows the reader trusts, and without a trusted
-    root of Sigstore: `root`, or by default those on the trust list.
-
-    Raises:
-        ProblemError: Exit code 2: a file or the trust list cannot be used, or the extra `witness` is not installed.
+    root of Sigstore: `root`, or by default those on the trust list. Unusable files and the missing extra `witness` are
+    problems with exit code 2.
     """
     check = AttestationCheck(path=path)
-    roots = load_attestation_roots(root) if repository else {}
+    roots = {
+        name if number == 1 else f"{name} ({number})": loaded
+        for name, text, file in (root_texts("attestation root", root) if repository else ())
+        for number, loaded in enumerate(load_sigstore_roots(text, file), start=1)
+    }
     if repository is None or not roots:
         missing = "a trusted root: `--trusted-root FILE`"
         if repository is None:
             missing = "the repository whose workflow should have made it: `--repository OWNER/NAME`"
         unchecked = f"{visible(path.name)} was not checked. Pass {missing}."
         return replace(verdict, attestation=replace(check, unchecked=unchecked))
-    found = verify_attestations(
-        path, roots, repository, dict.fromkeys(run.commit for run in verdict.runs if run.commit)
-    )
+    commits = dict.fromkeys(run.commit for run in verdict.runs if run.commit)
+    found = verify_attestations(path, roots, repository, commits)
     if isinstance(found, Problem):
         return replace(verdict, attestation=replace(check, problems=(found,)))
     zip_sha256 = sha256_file(verdict.path) if verdict.path.is_file() else None
@@ -183,7 +164,7 @@ def verify_attestations(
     from sigstore.models import Bundle
     from sigstore.verify import Verifier, policy
 
-    parts = split_json(read_or_refuse(path, "TP863", "The attestation"))[:_MAX_ATTESTATIONS]
+    parts = split_json(signatures.read_or_refuse(path, "TP863", "The attestation"))[:_MAX_ATTESTATIONS]
     found, failures = [], []
     for part, (name, root), commit in product(parts, roots.items(), commits):
         identity = policy.AllOf(
@@ -210,17 +191,8 @@ def verify_attestations(
     return found
 
 
-def load_attestation_roots(named: Path | None = None) -> dict[str, TrustedRoot]:
-    """Load the Sigstore roots in a file, or those on the trust list."""
-    return {
-        name if number == 1 else f"{name} ({number})": root
-        for name, text, file in root_texts("attestation root", named)
-        for number, root in enumerate(load_sigstore_roots(text, file), start=1)
-    }
-
-
 def _digests(payload: bytes) -> frozenset[str]:
-    """Return the SHA-256 digests of the subjects of an in-toto statement; empty if it is not one."""
+    """Return the SHA-256 of each subject of an in-toto statement; nothing if it is not one."""
     try:
         subjects = json.loads(payload)["subject"]
         return frozenset(subject["digest"]["sha256"] for subject in subjects if "sha256" in subject["digest"])
@@ -231,10 +203,6 @@ def _digests(payload: bytes) -> frozenset[str]:
 def _invocation(certificate: Certificate) -> str | None:
     """Return the address of the workflow run that a certificate names."""
     from cryptography.hazmat import asn1
-    from cryptography.x509 import ExtensionNotFound, ObjectIdentifier, UnrecognizedExtension
 
-    try:
-        extension = certificate.extensions.get_extension_for_oid(ObjectIdentifier(_RUN_INVOCATION_OID)).value
-    except ExtensionNotFound:
-        return None
-    return visible(asn1.decode_der(str, extension.value)) if isinstance(extension, UnrecognizedExtension) else None
+    named = (each.value for each in certificate.extensions if each.oid.dotted_string == _RUN_INVOCATION_OID)
+    return next((visible(asn1.decode_der(str, value.public_bytes())) for value in named), None)

@@ -22,8 +22,6 @@ from schemas.reading import ParseResult, parse_yaml, read_json
 
 Path = tuple[str | int, ...]
 
-MAX_DEPTH = 40  # nested groups that are read
-
 _CHECKPOINT = re.compile(r"(?:checkpoint|ckpt|step|epoch|iter)[-_ ]?\d+", re.IGNORECASE)
 _PRETRAINED = re.compile(r"\bpretrained=([^,\s]+)")
 
@@ -57,9 +55,8 @@ def read_rows_file(text: Text, file: str, where: str) -> FileReading:
     """Read JSON lines: predictions, metric rows or summaries."""
     lines = [(line.number, parse_json(line.text, where)) for line in text.lines()]
     reading = read_rows([(number, parsed.value) for number, parsed in lines if parsed.is_read], file)
-    unread = ((number, parsed.problems[:1]) for number, parsed in lines if not parsed.is_read)
-    bad = [replace(problem, line=number) for number, problems in unread for problem in problems]
-    reading.problems = list(truncate_problems(bad))
+    unread = (replace(parsed.problems[0], line=number) for number, parsed in lines if not parsed.is_read)
+    reading.problems = list(truncate_problems(unread))
     return reading
 
 
@@ -138,10 +135,8 @@ def read_value(parsed: ParseResult, file: str, where: str, *, tool: str = "JSON 
         is_evaluation=_is_evaluation(document, file),
         is_model="architectures" in document or "model_type" in document,
     )
-    if key_of_answers is None:
-        reader.walk(value)
-    else:
-        reader.walk({key: item for key, item in document.items() if key != key_of_answers})
+    rest = {key: item for key, item in document.items() if key != key_of_answers}
+    reader.walk(value if key_of_answers is None else rest)
     reading = reader.reading
     problems = list(reader.template_problems(remark, value, where))
     if reading.facts or reading.metrics or reading.scores or answers or problems:
@@ -180,8 +175,6 @@ class _Document:
 
     def walk(self, value: Any, path: Path = (), checkpoint: str | None = None) -> None:
         """Read a value and everything inside it."""
-        if len(path) > MAX_DEPTH:
-            return
         if isinstance(value, list):
             for index, item in enumerate(value):
                 if isinstance(item, dict):
@@ -336,10 +329,7 @@ _ANSWER_FILE = re.compile(r"pred|output|generat|respons|answer|eval|result|sampl
 
 
 def _find_predictions(value: Any, file: str, lines: Lines) -> tuple[str | None, list[Prediction]]:
-    """Find the list of answers in a document, and return its key and the answers.
-
-    The key is empty if the document itself is the list, and None if there is no list.
-    """
+    """Return the key of the list of answers in a document ("" for the document itself), or None, and the answers."""
     document = value if isinstance(value, dict) else {"": value}
     for key, items in document.items():
         if isinstance(items, list) and (key == "" or plain(key) in TABLE["paths"]["prediction_lists"]):

@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
 
 from evidence import layout
-from evidence.imports import keys
+from evidence.imports import documents, keys
 from evidence.imports.console import read_log
-from evidence.imports.documents import (
-    MEAN_NOTE,
-    parse_json,
-    read_csv_file,
-    read_json_file,
-    read_rows_file,
-    read_value,
-    read_yaml_file,
-)
 from evidence.imports.keys import PATTERNS, TABLE, Text, decode_text, is_set, metric_name, to_number
 from evidence.imports.run import Citation, Fact, FileReading, ImportedRun, MetricRow, Score, Tool, are_nested
 from evidence.layout import nested_too_deep
@@ -35,12 +26,12 @@ MAX_BYTES = 1 << 28  # size of an event file that is read (256 MiB): larger ones
 _HEAD_BYTES = 4096
 _NAME = re.compile(r"[^\\\x00-\x1f\ud800-\udfff]{1,255}")
 _READERS = {
-    ".json": read_json_file,
-    ".jsonl": read_rows_file,
-    ".ndjson": read_rows_file,
-    ".yaml": read_yaml_file,
-    ".yml": read_yaml_file,
-    ".csv": read_csv_file,
+    ".json": documents.read_json_file,
+    ".jsonl": documents.read_rows_file,
+    ".ndjson": documents.read_rows_file,
+    ".yaml": documents.read_yaml_file,
+    ".yml": documents.read_yaml_file,
+    ".csv": documents.read_csv_file,
     **dict.fromkeys((".log", ".txt", ".out", ".err", ".stdout", ".stderr"), read_log),
 }
 
@@ -54,10 +45,8 @@ def read_tool_folder(folder: Path) -> ImportedRun:
         what = f"Only the first {MAX_FILES:,} files of the folder were read."
         problems.append(problem_of("TP521", file=str(folder), what=what))
     readings = {name: _read_file(folder / name, name) for name in names}
-    left_out, several = superseded_files(readings, folder)
-    for name in left_out:
-        readings[name] = FileReading(tool=readings[name].tool, encoding=readings[name].encoding)
-    return ImportedRun(path=folder, files=readings, problems=(*problems, *several))
+    problems += _drop_superseded(readings, folder)
+    return ImportedRun(path=folder, files=readings, problems=tuple(problems))
 
 
 def is_weights(name: str) -> bool:
@@ -107,29 +96,29 @@ def _names_our_schema(path: Path) -> bool:
 
 def _read_file(path: Path, name: str) -> FileReading:
     """Read one file; one that cannot be read, or is too large, gives its problem."""
-    is_known = is_event_file(name) or is_mlflow_file(name) or path.suffix.lower() in _READERS
+    is_event_file, mlflow = "tfevents" in path.name, _MLFLOW_FILE.match(name)
+    read = read_wandb_summary if name.endswith("wandb-summary.json") else _READERS.get(path.suffix.lower())
+    is_known = is_event_file or mlflow or read
     if not is_known or is_weights(name) or PATTERNS["other_file"].match(path.name):
         return FileReading()
-    limit, what, reading = MAX_BYTES if is_event_file(name) else LARGEST_DOCUMENT, "", FileReading()
+    limit, what, reading = MAX_BYTES if is_event_file else LARGEST_DOCUMENT, "", FileReading()
     try:
         size = path.stat().st_size
         if size > limit:
             what = f"The file has {size:,} bytes, more than the {limit:,} that are read."
-        elif is_event_file(name):
+        elif is_event_file:
             reading = read_events(path, name)
         else:
             data = path.read_bytes()
             values = count_values(data) + data.count(b"\n") + data.count(b"\r")
             if values > MAX_VALUES:
                 what = f"The file has about {values:,} values and lines, more than the {MAX_VALUES:,} that are read."
-            elif is_mlflow_file(name) or data.strip():
+            elif mlflow or data.strip():
                 text = decode_text(data)
-                if is_mlflow_file(name):
-                    reading = read_mlflow(text, name)
-                elif name.endswith("wandb-summary.json"):
-                    reading = read_wandb_summary(text, name, str(path))
-                else:
-                    reading = _READERS[path.suffix.lower()](text, name, str(path))
+                if mlflow:
+                    reading = _read_mlflow(text, mlflow)
+                elif read:
+                    reading = read(text, name, str(path))
                 reading.encoding = text.encoding
     except OSError as error:
         what = f"The file cannot be read: {error.strerror or error}."
@@ -147,16 +136,10 @@ _MLFLOW_FILE = re.compile(
 _MLFLOW_STATUS = {"1": "running", "2": "scheduled", "3": "finished", "4": "failed", "5": "killed"}
 
 
-def is_mlflow_file(file: str) -> bool:
-    """Return whether a file is part of an MLflow run, by its path inside the folder."""
-    return _MLFLOW_FILE.match(file) is not None
-
-
-def read_mlflow(text: Text, file: str) -> FileReading:
+def _read_mlflow(text: Text, match: re.Match[str]) -> FileReading:
     """Read one file of an MLflow run: `meta.yaml`, a metric, a parameter or a tag."""
-    match = _MLFLOW_FILE.match(file)
-    assert match is not None
-    reading, part, name = FileReading(tool=Tool.MLFLOW), match.group("part"), match.group("name") or ""
+    reading, file, part = FileReading(tool=Tool.MLFLOW), match.string, match.group("part")
+    name = match.group("name") or ""
     if part == "metrics":
         _read_metric(text, file, name, reading)
     elif part == "meta.yaml":
@@ -205,10 +188,10 @@ def _read_metric(text: Text, file: str, name: str, reading: FileReading) -> None
 
 def read_wandb_summary(text: Text, file: str, where: str) -> FileReading:
     """Read the last value of each metric: the last loss, but neither the peak learning rate nor the last step."""
-    parsed = parse_json(text.text, where)
+    parsed = documents.parse_json(text.text, where)
     if not isinstance(summary := parsed.value, dict) or not parsed.is_read:
         return FileReading(problems=list(parsed.problems))
-    reading = read_value(parsed, file, where)
+    reading = documents.read_value(parsed, file, where)
     dropped = ("training.", "result.loss", "result.mean")
     reading.facts = [fact for fact in reading.facts if not fact.name.startswith(dropped)]
     for key, value in summary.items():
@@ -216,7 +199,7 @@ def read_wandb_summary(text: Text, file: str, where: str) -> FileReading:
         number = to_number(value)
         if number is not None and (is_mean or (metric_name(key) == "loss" and key != "train_loss")):
             name = "result.mean_loss" if is_mean else "result.last_loss"
-            note = MEAN_NOTE if is_mean else "W&B's summary keeps the last value of each metric."
+            note = documents.MEAN_NOTE if is_mean else "W&B's summary keeps the last value of each metric."
             source = Citation.at(file, parsed.lines, pointer_to([key]))
             reading.facts.append(Fact(name=name, value=number, source=source, how="inferred", note=note))
     reading.tool = Tool.WANDB
@@ -232,10 +215,9 @@ _RUN_FOLDERS = {
 }
 
 
-def superseded_files(readings: Mapping[str, FileReading], folder: Path) -> tuple[set[str], list[Problem]]:
-    """Return the files of all runs of a tool but its latest, or of the Trainer its longest, and warnings."""
+def _drop_superseded(readings: dict[str, FileReading], folder: Path) -> Iterator[Problem]:
+    """Drop the contents of all runs of a tool but its latest, or of the Trainer its longest, and yield warnings."""
     left_out: set[str] = set()
-    problems = []
     for tool, pattern in _RUN_FOLDERS.items():
         matches = {name: match.group("run") for name in readings if (match := pattern.match(name))}
         if not matches:
@@ -247,8 +229,9 @@ def superseded_files(readings: Mapping[str, FileReading], folder: Path) -> tuple
         left_out |= {name for name in matches if tool == Tool.TRAINER and name != latest}
         if others:
             what = f"Of {len(others) + 1} runs of {tool}, only {matches[latest].rpartition('/')[2]} was read."
-            problems.append(problem_of("TP522", file=str(folder), what=what))
-    return left_out, problems
+            yield problem_of("TP522", file=str(folder), what=what)
+    for name in left_out:
+        readings[name] = FileReading(tool=readings[name].tool, encoding=readings[name].encoding)
 
 
 def _progress(reading: FileReading, name: str) -> tuple[str, float]:
@@ -266,11 +249,6 @@ MAX_SCALARS = 2_000_000  # scalars of one file that are read
 _FRAME_BYTES = 16  # length and checksums around each record
 
 
-def is_event_file(name: str) -> bool:
-    """Return whether a file is an event file, by its name."""
-    return "tfevents" in name.rpartition("/")[2]
-
-
 def read_events(path: Path, file: str) -> FileReading:
     """Read the scalars of an event file, one row per step, up to the first damaged record."""
     try:
@@ -285,8 +263,7 @@ def read_events(path: Path, file: str) -> FileReading:
         problem = problem_of("TP521", file=str(path), what=what, next=advice)
         return FileReading(tool=Tool.TENSORBOARD, needs_package=True, problems=[problem])
     at_step: dict[int, dict[str, float | None]] = {}
-    count = 0
-    read_bytes = 0
+    count = read_bytes = 0
     damage = ""
     try:
         for record in loader(str(path)).Load():

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import combinations, pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,7 +24,6 @@ from evidence.imports.run import (
     ImportedRun,
     MetricRow,
     Prediction,
-    Scalar,
     Score,
     Tool,
     are_nested,
@@ -41,8 +40,7 @@ _SAME_VALUES: dict[str, str] = COMPARED["values"]
 _STOPPED: dict[str, str] = TABLE["stopped"]
 
 MAX_COMPARED = 100  # sources of one fact that are compared with each other
-
-MAX_REASONS = 5
+MAX_REASONS = 5  # of one kind that a grade names
 
 ImportGrade = Literal["measured", "partial", "template", "contradictory", "not a run"]
 
@@ -83,7 +81,6 @@ def _first_reasons(reasons: Sequence[str]) -> tuple[str, ...]:
 
 
 def _stopped_reasons(run: ImportedRun) -> Iterator[str]:
-    """Yield why a run did not reach its end."""
     statuses = [fact for fact in run.facts_named("run.status") if not is_finished(fact.value)]
     if statuses and str(statuses[-1].value).lower() in _STOPPED:
         yield f"The run's status is {statuses[-1].value} ({statuses[-1].source})."
@@ -104,7 +101,6 @@ def _stopped_reasons(run: ImportedRun) -> Iterator[str]:
 
 
 def _missing_reasons(run: ImportedRun) -> Iterator[str]:
-    """Yield what the folder lacks."""
     if not run.metrics and not run.predictions:
         yield "Figures are stated, but no row and no answer shows how they came about."
     for name, reading in run.files.items():
@@ -120,41 +116,33 @@ def tool_figures(run: ImportedRun) -> Figures:
     """Return the figures of a run as far as its sources agree on them."""
     series = longest_course(run.metrics)
     steps = [int(step) for row in series if (step := row.values.get("step")) is not None]
-    counted = max(steps) if steps else None
-    if counted is not None and all(_counts_from_zero(run, row) for row in series):
-        counted += 1  # Lightning counts the first step as 0.
     losses = np.array([loss for row in series if (loss := row.values["loss"]) is not None], dtype=np.float64)
 
-    def agreed(*names: str) -> Scalar | None:
-        """Return the value of the first fact that is stated, and by no other place otherwise."""
-        stated = (facts for name in names if (facts := run.facts_named(name)))
-        same = (facts[0].value for facts in stated if all(values_agree(facts[0], fact) for fact in facts[1:]))
-        return next(same, None)
-
-    def text(*names: str) -> str | None:
-        value = agreed(*names)
-        return value if isinstance(value, str) else None
+    def agreed(*names: str) -> Any:
+        """Return the value of the first stated fact, or None if two places differ."""
+        facts = next(filter(None, map(run.facts_named, names)), [])
+        return facts[0].value if facts and all(values_agree(facts[0], fact) for fact in facts[1:]) else None
 
     def number(name: str) -> float | None:
         value = agreed(name)
-        return float(value) if isinstance(value, int | float) else None
+        return None if value is None else float(value)
 
     def integer(name: str) -> int | None:
         value = number(name)
         return int(value) if value is not None and value == int(value) and abs(value) < 2**53 else None
 
-    status = text("run.status")
-    seconds = number("result.train_seconds")
-    done = (integer("training.steps_done"), counted, integer("training.step"))
+    status, seconds, done = agreed("run.status"), number("result.train_seconds"), integer("training.steps_done")
+    if not run.facts_named("training.steps_done"):
+        done = max(steps) if steps else integer("training.step")
     return Figures(
-        model=text("model.name", "evaluation.model"),
-        dataset=text("dataset.name"),
-        method=text("training.method"),
-        device=text("device.gpu", "device.kind", "device.platform"),
-        commit=text("code.commit"),
+        model=agreed("model.name", "evaluation.model"),
+        dataset=agreed("dataset.name"),
+        method=agreed("training.method"),
+        device=agreed("device.gpu", "device.kind", "device.platform"),
+        commit=agreed("code.commit"),
         status="succeeded" if is_finished(status) else _STOPPED.get((status or "").lower()) or None,
-        started_at=text("run.started_at"),
-        steps_done=next((steps for steps in done if steps is not None), None),
+        started_at=agreed("run.started_at"),
+        steps_done=done,
         steps_planned=integer("training.steps_planned"),
         tokens_seen=integer("result.tokens_seen"),
         losses=losses,
@@ -165,13 +153,6 @@ def tool_figures(run: ImportedRun) -> Figures:
         train_seconds=seconds,
         duration_seconds=seconds,
     )
-
-
-def _counts_from_zero(run: ImportedRun, row: MetricRow) -> bool:
-    """Return whether Lightning wrote the row: next to hparams.yaml, with an epoch for each step."""
-    folder, step, epoch = row.source.file.rpartition("/")[0], row.values.get("step"), row.values.get("epoch")
-    beside = f"{folder}/hparams.yaml".removeprefix("/")
-    return beside in run.files and step is not None and epoch is not None and (step > epoch or step == 0)
 
 
 def is_finished(status: object) -> bool:
@@ -297,6 +278,7 @@ def _differ(one: str, two: str, words: re.Pattern[str]) -> bool:
 
 
 # One score, two values
+
 
 Point = tuple[float, Citation]
 

@@ -5,13 +5,11 @@ There is no `run_manifest.json`, because trainproof did not carry the run out. T
 
 from __future__ import annotations
 
-import hashlib
 import re
 import shutil
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +17,14 @@ from evidence import layout
 from evidence.hashes import sha256_file
 from evidence.imports.folder import is_weights, read_tool_folder, walk_files
 from evidence.imports.grade import tool_findings
-from evidence.imports.keys import TABLE
 from evidence.imports.run import ImportedRun
 from evidence.run import Run, finding, read_run
 from evidence.writing import output_error, write_json
 from schemas.catalog import VERSION, schema
 from schemas.formats import join_words, quantity
 from schemas.problems import Problem, ProblemError, problem_of, truncate_problems
-from schemas.reading import read_rows
 
 READERS = 6  # version of the readers: raised whenever the same files would be read in another way
-
-_BLOCK = 1 << 20
-_OUR_ROWS = {"metric_row": layout.METRICS, "prediction_row": layout.PREDICTIONS}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +34,7 @@ class ImportResult:
     path: Path
     view: ImportedRun
     document: dict[str, Any]
-    notes: tuple[Problem, ...]
+    notes: list[Problem]
 
 
 def import_run(folder: Path, *, name: str, root: Path, now: datetime) -> ImportResult:
@@ -70,7 +63,6 @@ def import_run(folder: Path, *, name: str, root: Path, now: datetime) -> ImportR
             "originals": originals,
             **contents(view),
         }
-        _keep_rows(view, making)
         write_json(making / layout.IMPORT, document)
         making.rename(target)
     except BaseException as error:
@@ -78,8 +70,7 @@ def import_run(folder: Path, *, name: str, root: Path, now: datetime) -> ImportR
         if isinstance(error, OSError):
             raise output_error(error, root, subject="The import") from error
         raise
-    view = read_tool_folder(target / layout.ORIGINAL)
-    return ImportResult(path=target, view=view, document=document, notes=tuple(notes))
+    return ImportResult(path=target, view=replace(view, path=target / layout.ORIGINAL), document=document, notes=notes)
 
 
 def contents(view: ImportedRun) -> dict[str, Any]:
@@ -97,8 +88,7 @@ def contents(view: ImportedRun) -> dict[str, Any]:
 def _refuse(folder: Path, name: str, run_id: str, root: Path) -> None:
     problems = []
     if not folder.is_dir():
-        advice = "Pass the folder that the other tool wrote."
-        problems += _unread_stores(folder, [folder]) or [_refusal(folder, f"{folder} is not a folder.", advice)]
+        problems.append(_refusal(folder, f"{folder} is not a folder.", "Pass the folder that the other tool wrote."))
     elif root.resolve().is_relative_to(folder.resolve()):
         what = f"The root {root} lies inside {folder}, which is only read."
         problems.append(_refusal(folder, what, "Pass another --root."))
@@ -113,23 +103,15 @@ def _refuse(folder: Path, name: str, run_id: str, root: Path) -> None:
     view = read_tool_folder(folder)
     if not view.looks_like_run:
         what = f"Nothing in {folder} is recognised as part of a run ({len(view.files)} files were read)."
-        advice = "Pass the folder that holds the log, the metrics or the answers of the run."
-        paths = islice(filter(Path.is_file, folder.rglob("*")), 5000)
-        raise ProblemError(_unread_stores(folder, paths) or [_refusal(folder, what, advice)])
+        advice = (
+            "Pass the folder that holds the log, the metrics or the answers of the run. Export the metrics of a "
+            "tracker's database as CSV, and run `wandb sync` on an offline run."
+        )
+        raise ProblemError([_refusal(folder, what, advice)])
 
 
 def _refusal(folder: Path, what: str, advice: str) -> Problem:
     return problem_of("TP096", file=str(folder), what=what, why=None, next=advice)
-
-
-def _unread_stores(folder: Path, paths: Iterable[Path]) -> list[Problem]:
-    """Return a problem that names the first store of another tracker that cannot be read."""
-    for path, (pattern, (store, export)) in product(paths, TABLE["unread_stores"].items()):
-        if re.search(pattern, path.as_posix()):
-            name = path.relative_to(folder).as_posix() if path != folder else path.name
-            advice = f"Export its metrics as CSV{export}, and import the folder with that file."
-            return [_refusal(folder, f"{name} is {store}, which trainproof cannot read.", advice)]
-    return []
 
 
 def _copy(folder: Path, target: Path) -> tuple[list[dict[str, Any]], list[Problem]]:
@@ -137,36 +119,24 @@ def _copy(folder: Path, target: Path) -> tuple[list[dict[str, Any]], list[Proble
     originals: list[dict[str, Any]] = []
     notes: list[Problem] = []
     for name in walk_files(folder, notes):
+        path, kept = folder / name, not is_weights(name)
         try:
-            source = (folder / name).open("rb")
+            source = path.open("rb")
         except OSError as error:
-            what = f"{folder / name} cannot be read: {error.strerror or error}."
+            what = f"{path} cannot be read: {error.strerror or error}."
             advice = "Make it readable, or take it out of the folder, and import again."
-            raise ProblemError([_refusal(folder / name, what, advice)], exit_code=2) from error
-        kept, digest, size = not is_weights(name), hashlib.sha256(), 0
-        (target / name).parent.mkdir(parents=True, exist_ok=True)
-        with source, (target / name).open("wb") as copy:
-            while block := source.read(_BLOCK):
-                digest.update(block)
-                size += len(block)
-                if kept:
-                    copy.write(block)
+            raise ProblemError([_refusal(path, what, advice)], exit_code=2) from error
+        with source:
+            if kept:
+                path = target / name  # The copy is hashed, as a run that still writes may change the original.
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with path.open("wb") as copy:
+                    shutil.copyfileobj(source, copy)
+        size = path.stat().st_size
         if not kept:
-            (target / name).unlink()
-            what = f"{name} ({size:,} bytes) was not copied."
-            notes.append(problem_of("TP523", file=str(folder / name), what=what))
-        originals.append({"path": name, "bytes": size, "sha256": digest.hexdigest(), "kept": kept})
+            notes.append(problem_of("TP523", file=str(path), what=f"{name} ({size:,} bytes) was not copied."))
+        originals.append({"path": name, "bytes": size, "sha256": sha256_file(path), "kept": kept})
     return originals, notes
-
-
-def _keep_rows(view: ImportedRun, run: Path) -> None:
-    """Copy a file of rows to its place in a run if every row satisfies our schema as it stands."""
-    for kind, name in _OUR_ROWS.items():
-        paths = [run / layout.ORIGINAL / file for file in view.files if file.endswith(".jsonl")]
-        read = [(path, read_rows(path, kind)) for path in paths]
-        fitting = [path for path, rows in read if rows.values and not rows.problems]
-        if len(fitting) == 1:
-            shutil.copyfile(fitting[0], run / name)
 
 
 # Checking an import

@@ -7,7 +7,6 @@ import math
 import re
 import tomllib
 from collections.abc import Container, Iterable, Iterator, Mapping
-from decimal import Decimal
 from importlib.resources import files
 from typing import Any, NamedTuple
 
@@ -160,8 +159,9 @@ def to_number(value: Any) -> int | float | None:
 
 
 def count_decimals(value: float) -> int:
-    """Count the decimals that Python prints: 2 for 0.25, 5 for 1e-05, 0 for 3."""
-    return max(0, -int(Decimal(repr(float(value))).normalize().as_tuple().exponent))
+    """Count the decimals that Python prints: 2 for 0.25, 5 for 1e-05, 0 for 3 and for infinity."""
+    mantissa, _, exponent = repr(float(value)).partition("e")
+    return max(0, len(mantissa.partition(".")[2].rstrip("0")) - int(exponent or 0))
 
 
 def rounds_to(one: float, other: float, *, min_decimals: int = 0) -> bool:
@@ -177,6 +177,8 @@ def rounds_to(one: float, other: float, *, min_decimals: int = 0) -> bool:
     can_be_cut = 1 < places < more_places and fewer * more >= 0 and abs(fewer) < abs(more)
     places = max(places, min_decimals)
     slack = _SINGLE_PRECISION * max(abs(one), abs(other))
+    if not math.isfinite(slack):
+        return False
     if places > 12 or one == other:
         return abs(one - other) <= slack
     return abs(one - other) <= (1.0 if can_be_cut else 0.5) * 10.0**-places + slack
@@ -226,8 +228,7 @@ PLACEHOLDER = re.compile(
 )
 """A value that was never filled in: `<PENDING>`, `TBD`, `X.XXXX`, `loss: ...`."""
 
-_OPENING_LINES = 40
-"""Lines at the top of a log in which every template sentence counts; further down only a heading does."""
+_OPENING_LINES = 40  # at the top of a log, in which every template sentence counts; below, only a heading does
 
 
 def is_example_file(path: str) -> bool:

@@ -77,7 +77,7 @@ class Score:
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """One answer of the model; fields that the file does not have are None."""
+    """One answer of the model; fields that are missing in the file are None."""
 
     source: Citation
     id: str | None = None

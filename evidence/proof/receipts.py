@@ -1,8 +1,7 @@
 """Receipts of `trainproof replay` and `trainproof challenge`, and how much of a run they cover.
 
-A receipt is bound to a run by the hash of its manifest, which lists every file, so changing the run invalidates its
-receipts. This user's own receipts are sealed and saved outside of the runs. A receipt in a run folder counts if this
-user made it or a trusted key signed it, and is a claim otherwise.
+A receipt is bound to a run by the hash of its manifest, which lists every file. This user's own receipts are sealed and
+saved outside of the runs; one in a run folder counts if this user made it or a trusted key signed it.
 """
 
 from __future__ import annotations
@@ -23,13 +22,11 @@ from schemas.validate import read_document
 
 _SEAL_PREFIX = b"trainproof receipt\n"  # so that a seal of another document is not accepted
 _MAX_RECEIPTS = 64  # read per run; a hostile folder may contain any number
-_MIN_DETECTION_PROBABILITY = 0.95
-"""Probability with which drawn segments must detect a run of which half of the training was invented."""
+_MIN_DETECTION_PROBABILITY = 0.95  # that drawn segments must have for a run of which half was invented
 
 REPRODUCED = ("identical", "within tolerance")  # verdicts of a reproduced segment
 
-Steps = tuple[int, int]
-"""A segment: the step after which it begins, and its last step."""
+Steps = tuple[int, int]  # a segment: the step after which it begins, and its last step
 
 
 def own_receipts_folder() -> Path:
@@ -122,14 +119,12 @@ class RunExtent:
 class Coverage:
     """How much of a run was reproduced, by one receipt or by several.
 
-    `verified` needs both score and training, as neither implies the other: weights that reproduce the answers may have
-    been bought, and repeating the first steps does not show where training ended. So it needs every answer of the
-    trained model, the end of the training (whose parameters were evaluated), and either every step or segments that a
-    judge's random number drew from the whole run.
+    `verified` needs every answer of the trained model, since the first steps do not show where training ended, and the
+    end of the training with every step or with segments that a judge's random number drew from the whole run, since
+    weights that reproduce the answers may have been bought.
 
-    `trained` and `untrained` count reproduced answers, and `segments` are disjoint and in order. The
-    `detection_probability` is that of drawn segments for a run of which half of the training was invented; 0 if nothing
-    was drawn from the whole run.
+    `trained` and `untrained` count reproduced answers, `segments` are disjoint and in order, and
+    `detection_probability` is that of drawn segments for a run of which half of the training was invented, or 0.
     """
 
     of: RunExtent
@@ -205,21 +200,18 @@ class Coverage:
         """Return what is missing for `verified`, as sentences."""
         if self.of.evaluated_step is None:
             return ["The run was not evaluated, so there is no score to reproduce."]
-        missing = []
-        if not self.is_score_reproduced:
-            missing.append(
-                "Not every answer of the trained model was given again. `trainproof challenge` and `trainproof replay` "
-                "do this if the run's parameters were kept."
-            )
+        score = (
+            "Not every answer of the trained model was given again. `trainproof challenge` and `trainproof replay` do "
+            "this if the run's parameters were kept."
+        )
         training = "The end of the training, whose parameters were evaluated, was not reached."
         if self.is_end_reached:
             training = (
                 f"Only {self._steps_text} were repeated, and they were not drawn at random from the whole run. "
                 "`trainproof replay --ask` names the states to ask for; `--all` repeats every step."
             )
-        if not self.is_training_reproduced:
-            missing.append(training)
-        return missing
+        parts = ((score, self.is_score_reproduced), (training, self.is_training_reproduced))
+        return [text for text, is_reproduced in parts if not is_reproduced]
 
     @property
     def _answers_text(self) -> str:
@@ -250,23 +242,19 @@ def _read_valid(path: Path, kind: str) -> dict[str, Any] | None:
 
 
 def measure_coverage(receipt: dict[str, Any], of: RunExtent) -> Coverage:
-    """Measure how much of a run a receipt covers.
+    """Measure how much of a run a receipt covers; one up to version 1.1 states no detection probability.
 
-    Receipts up to version 1.1 do not have `given_again`, so it is derived from `drawn`: a challenge drew all of its
-    answers from the trained model. They have no detection probability either, because their segments were not drawn
-    with a seed chosen by the judge.
+    Nor does it state `given_again`; a challenge drew all of its answers from the trained model.
     """
     covered = receipt["covered"]
     items = covered["items"]
-    repeated_answers = items.get("given_again")
-    if repeated_answers is None:
-        trained = items["drawn"] if receipt["kind"] == "challenge" else items.get("trained", 0)
-        repeated_answers = {"trained": trained, "untrained": items["drawn"] - trained}
+    trained = items["drawn"] if receipt["kind"] == "challenge" else items.get("trained", 0)
+    answers = items.get("given_again", {"trained": trained, "untrained": items["drawn"] - trained})
     reproduced = (each for each in covered["segments"] if each["verdict"] in REPRODUCED)
     return Coverage(
         of=of,
-        trained=min(repeated_answers["trained"], of.trained),
-        untrained=min(repeated_answers["untrained"], of.untrained),
+        trained=min(answers["trained"], of.trained),
+        untrained=min(answers["untrained"], of.untrained),
         segments=merge_segments(((each["first_step"], each["last_step"]) for each in reproduced), of),
         detection_probability=covered.get("draw", {}).get("caught_half", 0.0),
     )

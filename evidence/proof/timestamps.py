@@ -1,8 +1,7 @@
-"""Request RFC 3161 timestamps from a time authority, store them with a run or a zip, and verify them.
+"""Request RFC 3161 timestamps from a time authority, which gets only a hash, store them and verify them.
 
-The responses are in `stamps.json` of a run. The first is for its start (configuration, data and plan, before the first
-step), the last for the manifest with the hash of every file. The run took place between the two. The stamp of a zip is
-next to it as `.tsr`, which `openssl ts` also reads. An authority receives only a hash.
+`stamps.json` of a run holds one for its start (configuration, data and plan) and one for the manifest with the hash of
+every file; the run took place between the two. The stamp of a zip is next to it as `.tsr`, as `openssl ts` reads it.
 """
 
 from __future__ import annotations
@@ -87,14 +86,12 @@ def request_timestamp(authority: str, message: bytes) -> bytes:
     request = TimestampRequestBuilder(data=message, hash_algorithm=HashAlgorithm.SHA256).build()
     response = fetch(authority, "TP861", query=request.as_bytes(), server="time authority", exit_code=4)
     decoded, digest = _decode(response), hashlib.sha256(message).digest()
-    failure = decoded if isinstance(decoded, str) else ""
-    if not isinstance(decoded, str) and (
-        (decoded.tst_info.nonce, decoded.tst_info.message_imprint.message) != (request.nonce, digest)
-    ):
-        failure = "The time authority answered another request: its response has another nonce or hash."
-    if failure:
-        raise problem_error(authority, "TP861", what=failure, exit_code=4)
-    return response
+    failure = "The time authority answered another request: its response has another nonce or hash."
+    if isinstance(decoded, str):
+        failure = decoded
+    elif (decoded.tst_info.nonce, decoded.tst_info.message_imprint.message) == (request.nonce, digest):
+        return response
+    raise problem_error(authority, "TP861", what=failure, exit_code=4)
 
 
 def _decode(response: bytes) -> TimeStampResponse | str:

@@ -66,11 +66,9 @@ def trusted_entries(kind: Kind | None = None) -> list[TrustedEntry]:
     if not path.exists():
         return []
     document = read_document(path, "trust")
-    entries = [TrustedEntry(**each) for each in (document.value or {"trusted": []})["trusted"]]
     wrong = [problem.what for problem in document.problems]
-    wrong += [
-        f"{each.name} needs an SSH key." for each in entries if each.kind == "key" and not _KEY.match(each.content)
-    ]
+    entries = [] if wrong or not document.value else [TrustedEntry(**each) for each in document.value["trusted"]]
+    wrong += [f"{one.name} needs an SSH key." for one in entries if one.kind == "key" and not _KEY.match(one.content)]
     if wrong:
         raise problem_error(path, "TP860", what=f"The trust list is not valid: {wrong[0]}")
     return [each for each in entries if kind in (None, each.kind)]
@@ -79,10 +77,8 @@ def trusted_entries(kind: Kind | None = None) -> list[TrustedEntry]:
 def add_trusted(source: str, name: str | None, now: datetime) -> list[TrustedEntry]:
     """Add the keys, certificate or Sigstore root of a source to the trust list, or rename them.
 
-    `source` is a file, an `https` address, or `github:USER` for the keys that GitHub publishes, which need no name.
-
-    Raises:
-        ProblemError: Exit code 2: the source or the name is not valid, or the list cannot be written.
+    `source` is a file, an `https` address, or `github:USER` for the keys that GitHub publishes, which need no name. An
+    invalid source or name, and a list that cannot be written, are problems with exit code 2.
     """
     github = _GITHUB_USER.fullmatch(source)
     name = (name if name is not None else github[1] if github else "").strip()
@@ -177,8 +173,6 @@ def fetch(url: str, code: str, *, query: bytes | None = None, server: str = "ser
     except (OSError, http.client.HTTPException, ValueError) as error:
         reason = getattr(error, "reason", error)
         failure = f"cannot be reached: {visible(str(reason) or type(error).__name__)}"
-        if isinstance(reason, TimeoutError):
-            failure = f"did not answer within {_TIMEOUT_SECONDS:.0f} seconds"
     raise problem_error(url, code, what=f"The {server} {failure}.", exit_code=exit_code)
 
 

@@ -1,8 +1,7 @@
 """Grade runs with proofs from outside of the folder.
 
-Anyone who can write a folder can write a consistent one, so a folder alone is `consistent` at best. `verified` needs
-this user's own sealed receipt, a receipt signed by a trusted key, or the attestation of a workflow. An unknown person's
-receipt is shown as a claim and does not change the grade.
+Anyone who can write a folder can write a consistent one. `verified` needs this user's own sealed receipt, a receipt
+signed by a trusted key, or the attestation of a workflow; an unknown person's receipt is shown as a claim.
 """
 
 from __future__ import annotations
@@ -14,16 +13,8 @@ from typing import Any
 
 from evidence.grade import Grade, RunReport, check_run
 from evidence.layout import RECEIPTS
-from evidence.proof.receipts import (
-    Coverage,
-    is_negative,
-    is_own,
-    load_extent,
-    measure_coverage,
-    merge_coverage,
-    own_receipts_folder,
-    read_receipts,
-)
+from evidence.proof import receipts
+from evidence.proof.receipts import Coverage
 from evidence.proof.signatures import signature_path, verify_signature
 from evidence.proof.trust import allowed_signers_path
 from evidence.run import Run
@@ -57,18 +48,18 @@ class Proof:
 
 def find_proofs(folder: Path, sha256: str) -> tuple[Proof, ...]:
     """Return the receipts for the run in a folder whose manifest has this hash, newest first."""
-    places = (own_receipts_folder() / sha256, folder / RECEIPTS)
-    found = [each for place in places for each in read_receipts(place, sha256)]
+    places = (receipts.own_receipts_folder() / sha256, folder / RECEIPTS)
+    found = [each for place in places for each in receipts.read_receipts(place, sha256)]
     if not found:
         return ()
-    extent = load_extent(folder)
+    extent = receipts.load_extent(folder)
     proofs = [
         Proof(
-            by="you" if is_own(receipt) else _trusted_signer(path),
+            by="you" if receipts.is_own(receipt) else _trusted_signer(path),
             made_at=receipt["made_at"],
             description=visible(receipt["said"]),
-            is_positive=not is_negative(receipt),
-            coverage=measure_coverage(receipt, extent),
+            is_positive=not receipts.is_negative(receipt),
+            coverage=receipts.measure_coverage(receipt, extent),
         )
         for path, receipt in found
     ]
@@ -95,7 +86,7 @@ def apply_proofs(grade: Grade, proofs: Sequence[Proof]) -> Grade:
     negative = [str(proof) for proof in trusted if not proof.is_positive]
     positive = [proof for proof in trusted if proof.is_positive]
     claims = [str(proof) for proof in proofs if not proof.by]
-    coverage = merge_coverage([proof.coverage for proof in positive if proof.coverage is not None])
+    coverage = receipts.merge_coverage([proof.coverage for proof in positive if proof.coverage is not None])
     is_witnessed = any(proof.coverage is None for proof in positive)
     missing = coverage.missing() if coverage else []
     is_verified = not negative and (is_witnessed or (coverage is not None and not missing))
@@ -115,9 +106,9 @@ def apply_proofs(grade: Grade, proofs: Sequence[Proof]) -> Grade:
 
 def _scope(trusted: Sequence[Proof]) -> str:
     """Describe trusted proofs: `with receipts from Ada and you`."""
-    receipts = sorted({str(proof.by) for proof in trusted if proof.coverage is not None})
+    signers = sorted({str(proof.by) for proof in trusted if proof.coverage is not None})
     witnesses = sorted({str(proof.by) for proof in trusted if proof.coverage is None})
-    parts = [f"receipts from {join_words(receipts, 'and')}"] if receipts else []
+    parts = [f"receipts from {join_words(signers, 'and')}"] if signers else []
     parts += [f"an attestation from {join_words(witnesses, 'and')}"] if witnesses else []
     return f"with {' and '.join(parts)}"
 

@@ -296,6 +296,23 @@ def test_long_runs_are_read_last_and_a_requested_one_first(tmp_path: Path, monke
     assert changed == ["long-1"], "the short run is judged again before the long one is read"
 
 
+def test_a_requested_run_comes_first_in_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_many(tmp_path, 3)
+    monkeypatch.setattr("evidence.index.index.WORTH_A_PROCESS", 1)
+    batches, read_all = list[list[str]](), iter_entries
+
+    def read(folders: list[Path]) -> Any:
+        batches.append([folder.name for folder in folders])
+        monkeypatch.setattr("evidence.index.index.WORTH_A_PROCESS", 99)  # no worker
+        return read_all(folders)
+
+    monkeypatch.setattr("evidence.index.index.iter_entries", read)
+    index = RunIndex(tmp_path)
+    index.asked = frozenset({"run-00"})  # written before the others
+    index.refresh()
+    assert batches == [["run-00", "run-02", "run-01"]]
+
+
 def test_links_are_ignored_on_request(tmp_path: Path) -> None:
     outside = write_run(tmp_path / "outside", "run")
     root = tmp_path / "root"

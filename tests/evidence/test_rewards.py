@@ -17,7 +17,6 @@ from evidence.rewards import (
     advantages,
     build_rewards,
     find_unusable_rows,
-    pass_rates,
     score_parts,
     total_reward,
 )
@@ -375,6 +374,7 @@ def test_all_problems_are_said_together(tmp_path, monkeypatch):
         ([{"name": "exact", "weight": 0}], "No reward has a weight above 0."),
         ([{"name": "exact", "weight": -1}], "No reward has a weight above 0."),
         (["exact", "exact"], "The reward exact is listed twice."),
+        ([{"name": "exact", "weight": "much"}], 'The weight of exact is "much", not a finite number.'),
         ([{"name": "exact", "options": {"a": 1}}], 'The reward exact does not know "a"; it takes no options.'),
         ([{"name": "format", "options": {"regex": "(a+"}}], "missing ): (a+"),
         ([{"name": "format", "options": {"regex": r"(a)\1"}}], "regex of the reward format is"),
@@ -433,7 +433,7 @@ def test_a_checker_reads_the_settings_of_any_reward_and_imports_nothing(tmp_path
         ("exact", {}, {"prompt": "?", "completion": "a\nb"}, "lacks a gold answer"),
         ("exact", {}, {"prompt": "?", "task": {"kind": "mine"}}, "lacks a gold answer"),
         ("numeric", {}, {"prompt": "?", "final_answer": "five"}, 'has the gold answer "five", which is not a number'),
-        ("countdown", {}, {"prompt": "?", "completion": "5"}, "has no task of the kind countdown"),
+        ("countdown", {}, {"prompt": "?", "completion": "5"}, "lacks a task of the kind countdown"),
         ("countdown", {}, {"task": {"kind": "countdown", "numbers": [], "target": 1}}, "with numbers and a target"),
         (
             "countdown",
@@ -477,8 +477,3 @@ def test_a_group_without_spread_gives_zeros_exactly(scale):
     assert advantages([[0.1] * 3], scale) == [[0.0] * 3]
     assert advantages([[4.0]], scale) == [[0.0]]
     assert advantages([[]], scale) == [[]]
-
-
-def test_pass_rates_by_hand():
-    # Four completions to each of three prompts, of which 0, 1 and 4 are right: 5 of 12, and 2 of 3 prompts.
-    assert pass_rates([0, 1, 4], 4) == {"pass_1": pytest.approx(5 / 12), "pass_k": pytest.approx(2 / 3)}

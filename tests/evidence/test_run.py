@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,22 @@ def test_converted_line_ends_around_a_block(tmp_path: Path, before: int, had: by
     write_json(folder / "run_manifest.json", {**run.manifest, "artifacts": [artifact]})
     found = [problem.what for problem in find_code(read_run(folder), "TP202")]
     assert found == [f"other.txt matches its hash after {name} conversion."]
+
+
+def test_a_huge_file_without_line_ends_is_compared_in_blocks(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, "one")
+    (folder / "other.txt").touch()
+    os.truncate(folder / "other.txt", 64 << 20)
+    run = read_run(folder)
+    assert run.manifest is not None
+    artifact = {"path": "other.txt", "bytes": 64 << 20, "sha256": "0" * 64, "role": "other"}
+    write_json(folder / "run_manifest.json", {**run.manifest, "artifacts": [artifact]})
+    run = read_run(folder)
+    tracemalloc.start()
+    [problem] = find_code(run, "TP201")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (Path(problem.file).name, peak < 16 << 20) == ("other.txt", True)
 
 
 def nest(flat: dict[str, Any]) -> dict[str, Any]:

@@ -268,6 +268,19 @@ def test_of_a_large_document_the_first_wrong_value_is_found(wrong_at):
     ]
 
 
+def test_commas_in_a_text_are_not_values():
+    value = {"id": "a", "prompt": "1, 2, " * 20_000, "expected": 3, "more": 1}
+    codes = [problem.code for problem in check_value("eval_item", value, file="set.jsonl")]
+    assert sorted(codes) == ["TP120", "TP123"]
+
+
+def test_a_value_that_is_nested_too_deep_is_refused():
+    value: list = []
+    for _ in range(100_000):
+        value = [value]
+    assert [problem.code for problem in check_value("eval_item", {"id": value}, file="set.jsonl")] == ["TP111"]
+
+
 @pytest.mark.parametrize("keys", [100, 10_000])
 def test_of_many_wrong_values_some_are_explained(keys):
     value = {**first_examples(0, examples=1), **{f"key{number}": [0] * 100 for number in range(keys)}}

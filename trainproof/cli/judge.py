@@ -105,7 +105,7 @@ def run_replay(
     Raises:
         ProblemError: See `trainer.replay.replay.replay`; with exit code 1 if the bundle is not valid.
     """
-    from evidence.bundle.unpacked import sent_states, unpacked_run
+    from evidence.bundle.verify import sent_states, unpacked_run
     from evidence.proof.receipts import run_sha256
     from trainer.replay.replay import replay as replay_run
 
@@ -174,7 +174,7 @@ def store_receipt(receipt: dict[str, Any], output: Path | None) -> None:
 
 def _print_requested_states(request: ReplayRequest, run_id: str | None, *, as_json: bool) -> None:
     """Print which states the seed of a request needs."""
-    from evidence.bundle.unpacked import unpacked_run
+    from evidence.bundle.verify import unpacked_run
     from trainer.replay.recorded import read_recorded
     from trainer.replay.replay import request_states
 
@@ -194,7 +194,7 @@ def pack_run_states(run: Path, steps: str, output: Path) -> int:
         ProblemError: The steps are not valid or the zip cannot be written (exit code 2), or a state cannot be
             reproduced (exit code 3).
     """
-    from evidence.bundle.unpacked import MAX_STATES, pack_states
+    from evidence.bundle.verify import MAX_STATES, pack_states
     from evidence.writing import output_error, scratch_folder
     from trainer.recorder.progress import Watch
     from trainer.replay.replay import write_states
@@ -230,7 +230,7 @@ def challenge(
 ) -> None:
     """Ask a run's model new questions, and some recorded ones again. Exit code 1: the stated score is impossible."""
     with using_trainer("challenge", how="and nothing was written"):
-        from evidence.bundle.unpacked import unpacked_run
+        from evidence.bundle.verify import unpacked_run
         from trainer.evaluation.challenge import ChallengeRequest, challenge_run
         from trainer.model.source import local_models_only
 

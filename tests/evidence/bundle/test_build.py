@@ -16,6 +16,7 @@ from synthetic import seal, write_run
 
 from evidence.bundle import build
 from evidence.bundle.build import build_bundle, checklist
+from evidence.bundle.contents import StoredFile
 from evidence.bundle.verify import verify_bundle
 from evidence.grade import check_run
 from evidence.lock import RunLock
@@ -227,28 +228,28 @@ def test_output_replaces_only_a_zip_outside_of_runs(tmp_path: Path) -> None:
 
 
 def test_failure_keeps_the_old_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, write = write_run(tmp_path, "demo"), build._write
+    run, header = write_run(tmp_path, "demo"), build.local_header
     output = tmp_path / "o" / "x.zip"
     output.parent.mkdir()
     output.write_bytes(EMPTY_ZIP)
 
-    def change_then_write(*arguments: object) -> None:
+    def change_log(file: StoredFile) -> bytes:
         with (run / "log.jsonl").open("a") as log:
             log.write("\n")
-        write(*arguments)
+        return header(file)
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     for broken, name, code, what in (
-        (full, "_write", "TP848", "The bundle cannot be written: No space left on device."),
+        (full, "local_header", "TP848", "The bundle cannot be written: No space left on device."),
         (
             lambda _: b"",
             "central_directory",
             "TP801",
             "This is not a zip, or its end is missing or followed by other bytes.",
         ),
-        (change_then_write, "_write", "TP850", "The file changed while it was packed."),
+        (change_log, "local_header", "TP850", "The file changed while it was packed."),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(build, name, broken)

@@ -19,8 +19,7 @@ from synthetic import write_run
 from evidence.bundle import reading
 from evidence.bundle.build import build_bundle
 from evidence.bundle.reading import read_content, read_entries
-from evidence.bundle.unpacked import unpacked_run
-from evidence.bundle.verify import verify_bundle
+from evidence.bundle.verify import unpacked_run, verify_bundle
 from schemas.problems import Problem, ProblemError
 from schemas.render import render_text
 from trainproof.cli.app import main

@@ -45,6 +45,8 @@ def test_bundle_verifies(bundle: Path) -> None:
     assert [(run.name, run.stated_grade, run.grade.name) for run in verdict.runs] == [
         ("demo-1", "consistent", "consistent")
     ]
+    [kept] = [run.run for run in verdict.runs]
+    assert (kept.metrics, kept.config, kept.eval_summary) == (None, None, None), "a verdict is kept, rows are not"
     assert verdict.proven == (
         "The bundle is intact: every file has its listed hash, and every grade follows from the files inside. "
         "Not checked: REPORT.html. Run `trainproof compare --html` on the bundle to write the page from the checked "

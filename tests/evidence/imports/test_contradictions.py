@@ -1,6 +1,7 @@
 """Planted contradictions in folders of other tools are found, and honest folders give no error."""
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from event_files import event, record
 from evidence.grade import check_run
 from evidence.imports.folder import read_tool_folder
 from evidence.imports.grade import tool_figures
+from evidence.imports.keys import rounds_to
 from evidence.run import read_run
 
 Case = Callable[[], tools.Folder]
@@ -270,6 +272,17 @@ def test_an_unused_device_is_not_the_device_of_the_run(tmp_path: Path) -> None:
     value = {"hardware": {"device": "cpu", "gpu": "RTX 5090 (Detected but PyTorch incompatible)"}, "train_loss": 1.7}
     view = read_tool_folder(tools.write(tmp_path / "run", {"manifest.json": tools.document(value)}))
     assert tool_figures(view).device == "cpu"
+
+
+def test_a_contradicted_figure_is_not_replaced_by_another(tmp_path: Path) -> None:
+    files = add_documents({}, a={"gpu": "A100", "device": "cuda", "train_loss": 1.7}, b={"gpu": "T4"})
+    assert tool_figures(read_tool_folder(tools.write(tmp_path / "run", files))).device is None
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_a_number_that_is_not_finite_rounds_to_nothing(number: float) -> None:
+    assert not rounds_to(number, 1.0)
+    assert not rounds_to(0.25, number)
 
 
 @pytest.mark.parametrize("number", [0, -1, 1e-300, 1e300, 10**400, True, "1e400"])

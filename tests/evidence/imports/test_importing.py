@@ -72,6 +72,10 @@ TAMPERINGS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "original missing": ("TP232", lambda run: (run / "original" / "train_results.json").unlink()),
     "original added": ("TP233", lambda run: (run / "original" / "more.log").write_text("step 1 loss: 0.1\n")),
     "fact changed": ("TP375", lambda run: edit(run, lambda document: document["facts"][0].update(value=2.0))),
+    "tool without files": (
+        "TP375",
+        lambda run: edit(run, lambda document: document["tools"].append({"name": "MLflow", "files": []})),
+    ),
     "row removed": ("TP375", lambda run: edit(run, lambda document: document["metrics"].pop())),
     "score raised": ("TP375", lambda run: edit(run, lambda document: document["scores"][1].update(value=0.99))),
     "renamed": ("TP375", lambda run: edit(run, lambda document: document.update(run_id="other"))),
@@ -106,16 +110,6 @@ def test_an_import_beside_a_manifest_is_contradictory(tmp_path: Path) -> None:
     (run / "import.json").write_bytes((made / "import.json").read_bytes())
     assert "TP376" in codes(run)
     assert check_run(read_run(run)).grade.name == "contradictory"
-
-
-def test_rows_of_our_shape_are_kept_as_rows(tmp_path: Path) -> None:
-    ours = write_run(tmp_path, "ours")
-    rows = (ours / "metrics.jsonl").read_bytes()
-    theirs = write(tmp_path / "theirs", {"logs/history.jsonl": rows})
-    made = import_run(theirs, name="theirs", root=tmp_path / "imports", now=NOW)
-    assert (made.path / "metrics.jsonl").read_bytes() == rows
-    assert codes(made.path) == []
-    assert not (made.path / "predictions.jsonl").exists()
 
 
 def test_refused_imports(tmp_path: Path) -> None:

@@ -6,12 +6,10 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 import pytest
 from event_files import block, event, record, varint
-from refusals import catch_problems
 
 from evidence.grade import check_run
 from evidence.imports.console import read_log
@@ -43,20 +41,6 @@ def test_a_course_that_ends_in_nan_has_no_last_loss() -> None:
     found = tool_figures(read_tool_folder(folder))
     assert (found.steps_done, tuple(found.losses), found.last_loss) == (50, (2.9, 2.8), None)
     assert "not finite; the last finite one is 2.8000\n" in run_text(read_run(folder))
-
-
-@pytest.mark.parametrize(
-    ("beside", "row", "steps_done"),
-    [
-        ("hparams.yaml", "99,1,2.5", 100),  # as Lightning counts: the first step is 0
-        ("hparams.yaml", "7,7,2.5", 7),  # a user of Lightning logs the epoch under the name of the step
-        ("config.yaml", "99,1,2.5", 99),
-    ],
-)
-def test_steps_count_from_zero_if_lightning_wrote_them(tmp_path: Path, beside: str, row: str, steps_done: int) -> None:
-    (tmp_path / beside).write_text("learning_rate: 0.01\n")
-    (tmp_path / "metrics.csv").write_text(f"step,epoch,train_loss\n0,0,2.9\n{row}\n")
-    assert tool_figures(read_tool_folder(tmp_path)).steps_done == steps_done
 
 
 @pytest.mark.parametrize(
@@ -136,29 +120,6 @@ def test_without_tensorboard_the_message_names_the_extra(tmp_path: Path, monkeyp
     (problem,) = (problem for problem in tool_findings(view) if problem.code == "TP521")
     assert "pip install 'trainproof[tensorboard]'" in problem.next
     assert "TP375" not in {problem.code for problem in check_run(read_run(run)).findings}
-
-
-# Trackers
-
-
-@pytest.mark.parametrize(
-    ("file", "what", "then"),
-    [
-        ("offline-run-20261126_155121-ab12/run-ab12.wandb", "a W&B run that was not synced", "wandb sync"),
-        ("mlflow.db", "an MLflow database", "mlflow experiments csv"),
-        (".aim/meta/index", "an Aim repository", "as CSV"),
-        (".cometml-runs/0a.zip", "an offline experiment of Comet", "comet upload"),
-    ],
-)
-def test_the_store_of_another_tracker_is_named(file: str, what: str, then: str, tmp_path: Path) -> None:
-    path = tmp_path / "given" / file
-    path.parent.mkdir(parents=True)
-    path.write_bytes(b"store")
-    for given, named, exit_code in ((tmp_path / "given", file, 1), (path, path.name, 2)):
-        act = partial(import_run, given, name="x", root=tmp_path / "runs", now=NOW)
-        [problem] = catch_problems(act, exit_code=exit_code)
-        assert problem.what == f"{named} is {what}, which trainproof cannot read."
-        assert then in problem.next
 
 
 # Limits

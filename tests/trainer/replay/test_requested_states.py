@@ -18,7 +18,7 @@ from whole_runs import errors_of
 from evidence import layout
 from evidence.bundle.build import build_bundle
 from evidence.bundle.contents import files_of_run
-from evidence.bundle.unpacked import pack_states, sent_states
+from evidence.bundle.verify import pack_states, sent_states
 from evidence.grade import Grade
 from evidence.proof.receipts import run_sha256, save_receipt
 from evidence.proof.verification import apply_proofs, find_proofs

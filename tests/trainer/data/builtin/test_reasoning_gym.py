@@ -84,7 +84,7 @@ def test_reward_scores_the_tasks(gym):
     rewards = build_rewards(["reasoning_gym"], Scoring(answer="whole"), file="c")
     assert find_unusable_rows(rewards, rows, file="d") == []
     [problem] = find_unusable_rows(rewards, [{"prompt": "?", "completion": "4"}], file="d", lines=[1])
-    assert "has no task of the kind reasoning_gym" in problem.what
+    assert "lacks a task of the kind reasoning_gym" in problem.what
     for text, worth in ((rows[0]["final_answer"], 1.0), ("no", 0.01), ("", 0.0)):
         assert rewards[0].score(Attempt(prompt="", text=text, row=rows[0], finished=True)) == worth
 
