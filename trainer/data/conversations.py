@@ -172,13 +172,10 @@ def apply_chat_template(
 class TemplateFacts:
     """Properties of a tokenizer's chat template, which are found by rendering it."""
 
-    turn_end: str | None
-    """Added token that closes the assistant's turn, such as `<end_of_turn>`."""
+    turn_end: str | None  # added token that closes the assistant's turn, such as `<end_of_turn>`
     turn_end_id: int | None
-    opens_turn: bool
-    """Whether there is a generation prompt, which begins the assistant's turn."""
-    has_system_turn: bool
-    """Whether the template writes system turns."""
+    opens_turn: bool  # whether there is a generation prompt, which begins the assistant's turn
+    has_system_turn: bool  # whether the template writes system turns
 
 
 _facts: WeakKeyDictionary[Any, TemplateFacts] = WeakKeyDictionary()
@@ -245,18 +242,13 @@ def render_each(
 class Example:
     """A row as text."""
 
-    prompt: str
-    """Not learned."""
-    templated: bool
-    """Whether a chat template wrote the prompt, with the begin token if there is one."""
-    completion: str
-    """Learned, followed by the end token of the form."""
-    answer: str | None
-    """Answer that the learned text must contain, or None."""
+    prompt: str  # not learned
+    templated: bool  # whether a chat template wrote the prompt, with the begin token if there is one
+    completion: str  # learned, followed by the end token of the form
+    answer: str | None  # answer that the learned text must contain, or None
     earlier: tuple[tuple[str, str, bool], ...] = ()
     """Earlier learned turns: text before the turn, the turn, and whether the end token follows."""
-    is_text: bool = False
-    """Whether it is plain text, all of which is learned."""
+    is_text: bool = False  # whether it is plain text, all of which is learned
 
     @property
     def first_prompt(self) -> str:
@@ -274,10 +266,8 @@ class PromptForm:
     """How a prompt is given to the model: as plain text or as a user's turn."""
 
     conversation: bool
-    system: str | None = None
-    """System prompt of every prompt."""
-    template: str = AS_WRITTEN
-    """Template of plain prompts."""
+    system: str | None = None  # system prompt of every prompt
+    template: str = AS_WRITTEN  # template of plain prompts
     thinks: bool | None = False
     """Whether the learned answers begin with a thought, which some templates open. If None, prompts end with the
     template's generation prompt."""
@@ -313,10 +303,8 @@ class RowSummary(NamedTuple):
 
     kinds: Counter[Kind]
     form: PromptForm
-    duplicates: int
-    """Rows with the prompt of an earlier row."""
-    takes_system_prompt: bool
-    """Whether any row takes the configured system prompt."""
+    duplicates: int  # rows with the prompt of an earlier row
+    takes_system_prompt: bool  # whether any row takes the configured system prompt
 
 
 def summarize_rows(rows: Sequence[Mapping[str, Any]], template: str | None = None) -> RowSummary:

@@ -42,11 +42,9 @@ class EncodedRow:
     """Token ids of a row, without padding."""
 
     token_ids: Int32[np.ndarray, " tokens"]
-    spans: tuple[Span, ...]
-    """Places of the tokens in the loss: completions with their end tokens."""
+    spans: tuple[Span, ...]  # places of the tokens in the loss: completions with their end tokens
     truncated: bool
-    row: int = 0
-    """Number of the row that it is, or is a part of."""
+    row: int = 0  # number of the row that it is, or is a part of
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -93,12 +91,9 @@ def collate(
 class EncodedData:
     """All rows as token ids, with the counts of `first_examples.json`."""
 
-    encoded: Sequence[Any]
-    """Examples: each an `EncodedRow` or a pair."""
-    lengths: Int[np.ndarray, " examples"]
-    """Tokens of each example."""
-    widths: Int[np.ndarray, " examples"]
-    """Tokens of the longest sequence of each example."""
+    encoded: Sequence[Any]  # examples: each an `EncodedRow` or a pair
+    lengths: Int[np.ndarray, " examples"]  # tokens of each example
+    widths: Int[np.ndarray, " examples"]  # tokens of the longest sequence of each example
     counts: dict[str, int | bool]
     warnings: tuple[Problem, ...]
     """An error among them keeps a new run from starting, but not a run from being resumed or replayed."""

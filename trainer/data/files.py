@@ -87,14 +87,11 @@ class RowTable:
 
     path: Path
     read: Callable[[], Iterable[ReadRow]]
-    lines: Sequence[int]
-    """Line of each row, counted from 1."""
+    lines: Sequence[int]  # line of each row, counted from 1
     keep: tuple[str, ...] = ("task",)
     """Columns in which null is a value. Columnar formats give every row the keys that any row has."""
-    parts: Sequence[RowTable] = ()
-    """Files of a folder."""
-    ignored_files: tuple[str, ...] = ()
-    """Files of the folder that are not read."""
+    parts: Sequence[RowTable] = ()  # files of a folder
+    ignored_files: tuple[str, ...] = ()  # files of the folder that are not read
 
     def __len__(self) -> int:
         return len(self.lines)

@@ -399,18 +399,15 @@ def find_ignored(row: Row, kind: RowKind, shape: Shape) -> Iterator[str]:
 class RowFile:
     """The rows of one file."""
 
-    name: str
-    """Built-in name, or name of the file."""
+    name: str  # built-in name, or name of the file
     path: Path
     rows: Sequence[Row]
-    lines: Sequence[int]
-    """Line of each row, counted from 1."""
+    lines: Sequence[int]  # line of each row, counted from 1
     sha256: str
     warnings: tuple[Problem, ...]
     variables: Mapping[str, int] = field(default_factory=dict)
     """Variables that rows give to the chat template, such as tools, with the first row that does."""
-    generator: dict[str, Any] | None = None
-    """Package, version, task and configuration of generated rows."""
+    generator: dict[str, Any] | None = None  # package, version, task and configuration of generated rows
 
 
 @dataclass(kw_only=True)
@@ -421,8 +418,7 @@ class RowScan:
     shapes: dict[tuple[RowKind, tuple[str, ...]], list[int]] = field(default_factory=dict)
     """Kind and identifying columns, with the rows that have them."""
     problems: list[Problem] = field(default_factory=list)
-    ignored: dict[str, None] = field(default_factory=dict)
-    """Columns that are not learned from."""
+    ignored: dict[str, None] = field(default_factory=dict)  # columns that are not learned from
     variables: dict[str, int] = field(default_factory=dict)
     """Variables of the chat template, with the first row that gives them."""
 

@@ -35,8 +35,7 @@ class LanguageModel:
     """A decoder and its parameters."""
 
     graphdef: nnx.GraphDef[Decoder]
-    params: Params
-    """Arrays by name."""
+    params: Params  # arrays by name
     spec: ModelSpec
 
     def __call__(self, ids: ArrayLike) -> Float[Array, "batch seq vocab"]:

@@ -38,8 +38,7 @@ CHUNK_TOKENS = 32
 class Completion:
     """The new tokens of one prompt."""
 
-    tokens: tuple[int, ...]
-    """Includes the stop token if it was generated."""
+    tokens: tuple[int, ...]  # includes the stop token if it was generated
     finish_reason: Literal["stop", "length"]
     """`stop` if the last token is the stop token, `length` if `max_new_tokens` was reached first."""
 
@@ -47,28 +46,20 @@ class Completion:
 class Draws(NamedTuple):
     """Sampling state of each row."""
 
-    keys: Key[Array, " batch"]
-    """One key for all tokens of a row."""
-    log_probs: Float[Array, "batch max_new_tokens"]
-    """Log-probability of each token, in nats."""
-    entropies: Float[Array, "batch max_new_tokens"]
-    """Entropy of the distribution of each token, in nats."""
+    keys: Key[Array, " batch"]  # one key for all tokens of a row
+    log_probs: Float[Array, "batch max_new_tokens"]  # log-probability of each token, in nats
+    entropies: Float[Array, "batch max_new_tokens"]  # entropy of the distribution of each token, in nats
 
 
 class DecodeState(NamedTuple):
     """Loop state of decoding."""
 
-    written: Array
-    """New tokens, `[batch max_new_tokens]`, zero-padded."""
-    new_tokens: Array
-    """New tokens per row so far, `[]`."""
-    last: Array
-    """Newest token of each row, `[batch]`."""
-    done: Array
-    """Whether a row has its stop token, `[batch]`."""
+    written: Array  # new tokens, `[batch max_new_tokens]`, zero-padded
+    new_tokens: Array  # new tokens per row so far, `[]`
+    last: Array  # newest token of each row, `[batch]`
+    done: Array  # whether a row has its stop token, `[batch]`
     caches: list[KeyValues]
-    draws: Draws | None = None
-    """None for greedy decoding."""
+    draws: Draws | None = None  # None for greedy decoding
 
 
 def generate(
@@ -335,8 +326,7 @@ class DrawnCompletion:
     written: Completion
     log_probs: NDArray[np.float32]
     """`[tokens]`: log-probability in nats under the full softmax at the sampling temperature."""
-    entropies: NDArray[np.float32]
-    """`[tokens]`: entropy of that softmax, in nats."""
+    entropies: NDArray[np.float32]  # `[tokens]`: entropy of that softmax, in nats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -344,15 +334,12 @@ class GroupPrograms:
     """Samples groups of completions from one model."""
 
     graphdef: nnx.GraphDef[Decoder]
-    group_size: int
-    """Completions per prompt."""
-    max_new_tokens: int
-    """Most new tokens per completion, stop token included."""
+    group_size: int  # completions per prompt
+    max_new_tokens: int  # most new tokens per completion, stop token included
     stop_token_id: int
     sampling: Sampling
     options: CompilerOptions = ()
-    sharding: NamedSharding | None = None
-    """Sharding of prompts and rows, or None for one device."""
+    sharding: NamedSharding | None = None  # sharding of prompts and rows, or None for one device
 
     def draw(
         self,

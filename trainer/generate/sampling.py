@@ -24,12 +24,9 @@ BISECTIONS = 24
 class Sampling:
     """Sampling parameters; static, so that each combination is a compiled program of its own."""
 
-    temperature: float = 1.0
-    """Divides the logits; above 0."""
-    top_k: int = 0
-    """Sample from this many of the likeliest tokens, at most 64; 0 for all."""
-    top_p: float = 1.0
-    """Sample from the fewest likeliest tokens whose probabilities add up to this; above 0, 1 for all."""
+    temperature: float = 1.0  # divides the logits; above 0
+    top_k: int = 0  # sample from this many of the likeliest tokens, at most 64; 0 for all
+    top_p: float = 1.0  # sample from the fewest likeliest tokens whose probabilities add up to this; above 0, 1 for all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +50,7 @@ class DrawnTokens(NamedTuple):
     tokens: Array
     log_probs: Array
     """Log-probability in nats under the softmax over all tokens, which a loss computes from the same logits."""
-    entropies: Array
-    """Entropy of that softmax, in nats."""
+    entropies: Array  # entropy of that softmax, in nats
 
 
 def draw_tokens(

@@ -32,8 +32,7 @@ from trainer.recorder.environment import NATIVE
 class Method:
     """Decides which parameters are trained: all, unless a subclass overrides it."""
 
-    kind: str = "full"
-    """Value of `method.kind`."""
+    kind: str = "full"  # value of `method.kind`
     shape_keys: tuple[str, ...] = ("kind",)
     """Keys of the configuration's group `method` that determine the shapes of trained parameters."""
 
