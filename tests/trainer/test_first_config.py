@@ -188,7 +188,7 @@ def test_everything_that_is_wrong_is_named_at_once(tmp_path: Path):
     assert [line for line in said.splitlines() if line.startswith("error")] == [
         "error TP750: --on: There is no target 'kaggle-t4'.",
         f"error TP043: {llama}/model.safetensors: model.safetensors does not exist in its folder.",
-        f"error TP011: {empty}: The file has no rows.",
+        f"error TP011: {empty}: {empty.name} has no rows.",
         "error TP010: eval_v9: There is no evaluation set 'eval_v9': it is not built in, and no such file exists.",
         f"error TP046: {llama}: {tokenizer} none of tokenizer.json, tokenizer.model, vocab.json exists.",
         f"error TP035: {tmp_path}/config.yaml: {tmp_path}/config.yaml already exists.",

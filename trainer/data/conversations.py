@@ -24,6 +24,7 @@ from schemas.problems import Problem, ProblemError, problem_of, truncate_problem
 from trainer.config.names import limit_tokenizer_size
 from trainer.data.rows import (
     AS_WRITTEN,
+    SIDES,
     Kind,
     default_template,
     find_template,
@@ -173,17 +174,17 @@ class TemplateFacts:
     """Properties of a tokenizer's chat template, which are found by rendering it."""
 
     turn_end: str | None  # added token that closes the assistant's turn, such as `<end_of_turn>`
-    turn_end_id: int | None
     opens_turn: bool  # whether there is a generation prompt, which begins the assistant's turn
     has_system_turn: bool  # whether the template writes system turns
 
 
-_facts: WeakKeyDictionary[Any, TemplateFacts] = WeakKeyDictionary()
+_facts: WeakKeyDictionary[Any, tuple[str, TemplateFacts]] = WeakKeyDictionary()
 
 
 def template_facts(tokenizer: Tokenizer) -> TemplateFacts:
-    """Return the properties of a chat template; they are found once for each tokenizer."""
-    if (facts := _facts.get(tokenizer)) is not None:
+    """Return the properties of a tokenizer's chat template; they are found once for each template."""
+    template, facts = _facts.get(tokenizer, (None, None))
+    if facts is not None and template == str(tokenizer.chat_template):
         return facts
     question, after, opens_turn, has_system_turn = {"role": "user", "content": "A question."}, "", True, False
     refusals = (TemplateRefusedError, TemplateBrokenError)  # reported with the first row that it refuses
@@ -195,14 +196,10 @@ def template_facts(tokenizer: Tokenizer) -> TemplateFacts:
         opens_turn = closed != opened
     with suppress(*refusals):
         has_system_turn = PROBE in apply_chat_template([{"role": "system", "content": PROBE}, question], tokenizer)
-    ids = {token.content: number for number, token in reversed(list(tokenizer.added_tokens_decoder.items()))}
-    end = max((text for text in ids if text.strip() and after.lstrip().startswith(text)), key=len, default=None)
-    facts = _facts[tokenizer] = TemplateFacts(
-        turn_end=end,
-        turn_end_id=None if end is None else ids[end],
-        opens_turn=opens_turn,
-        has_system_turn=has_system_turn,
-    )
+    added = (token.content for token in tokenizer.added_tokens_decoder.values())
+    end = max((text for text in added if text.strip() and after.lstrip().startswith(text)), key=len, default=None)
+    facts = TemplateFacts(turn_end=end, opens_turn=opens_turn, has_system_turn=has_system_turn)
+    _facts[tokenizer] = (str(tokenizer.chat_template), facts)
     return facts
 
 
@@ -220,13 +217,13 @@ def render_each(
         try:
             yield index, render(row)
         except TemplateRefusedError as error:
-            what, fix = f"The model's chat template refuses row {index}: ", None
+            what, fix = f"The model's chat template refuses row {index}", None
             why = "This is the template's own message; it says which turns the model was trained for."
             if isinstance(error, TurnNotFoundError):
-                what = f"The answer of row {index} cannot be found in the output of the model's chat template: "
+                what = f"The answer of row {index} cannot be found in the output of the model's chat template"
                 why = "Prompt and answer together must be the text that the template writes for the whole conversation."
                 fix = "Correct the template, or write the row as prompt and completion."
-            what += f"{str(error).rstrip('.')}."
+            what = f"{what}: {str(error).rstrip('.')}."
             refused.append(problem_of("TP022", file=file, line=lines[index], what=what, why=why, next=fix))
         except TemplateBrokenError as error:
             what = f"The model's chat template cannot be used: {str(error).rstrip('.')}."
@@ -246,8 +243,7 @@ class Example:
     templated: bool  # whether a chat template wrote the prompt, with the begin token if there is one
     completion: str  # learned, followed by the end token of the form
     answer: str | None  # answer that the learned text must contain, or None
-    earlier: tuple[tuple[str, str, bool], ...] = ()
-    """Earlier learned turns: text before the turn, the turn, and whether the end token follows."""
+    earlier: tuple[tuple[str, str, bool], ...] = ()  # learned turns: text before, turn, whether the end token follows
     is_text: bool = False  # whether it is plain text, all of which is learned
 
     @property
@@ -294,8 +290,7 @@ class PromptForm:
 
 def end_token_id(tokenizer: Tokenizer, form: PromptForm) -> int:
     """Return the id of the token that ends an output of this form; encoding refuses tokenizers without an end token."""
-    own = template_facts(tokenizer).turn_end_id if form.end_token(tokenizer) != tokenizer.eos_token else None
-    return int(tokenizer.eos_token_id if own is None else own)
+    return int(tokenizer.convert_tokens_to_ids(form.end_token(tokenizer)))
 
 
 class RowSummary(NamedTuple):
@@ -314,27 +309,22 @@ def summarize_rows(rows: Sequence[Mapping[str, Any]], template: str | None = Non
     if all conversations begin with the same one. `template` is used for plain prompts; None means the default of
     the most frequent kind of plain row.
     """
-    systems, kinds = set[str | None](), Counter[Kind]()
-    configured: str | None = None
-    takes_configured = False
-    conversations = thoughts = 0
-    prompts: set[int] = set()
+    systems, kinds, prompts = set[str | None](), Counter[Kind](), set[int]()
+    configured, takes_configured, thoughts = None, False, 0
     for row in rows:
         prompts.add(hash(row_prompt(row)))
         first = row.get("chosen", row)
-        kind, own = row_kind(first), None
+        kind, own, configured = row_kind(first), None, first.get("system_prompt")
         kinds[kind] += 1
-        configured = first.get("system_prompt")
-        if "messages" in first:
+        if kind == "conversation":
             turn = first["messages"][0]
             own = turn["content"] if turn["role"] == "system" else None
-            systems.add(own)
-            conversations += 1
+            systems |= {own} if len(systems) < 2 else set()  # every row may have its own
             thoughts += "</think>" in first["messages"][-1]["content"]
         takes_configured = takes_configured or (own is None and kind not in ("text", "begun"))
-    if 2 * conversations > len(rows):
+    if 2 * kinds["conversation"] > len(rows):
         common = next(iter(systems)) if len(systems) == 1 else None
-        form = PromptForm(conversation=True, system=configured or common, thinks=2 * thoughts > conversations)
+        form = PromptForm(conversation=True, system=configured or common, thinks=2 * thoughts > kinds["conversation"])
     else:
         plain = [(count, kind) for kind, count in kinds.items() if kind != "conversation"]
         usual = default_template(max(plain)[1]) if plain else AS_WRITTEN
@@ -534,6 +524,21 @@ def learned_text(row: Mapping[str, Any]) -> str:
         return ""
     reasoning = "\n".join(step["content"] for step in row["steps"])
     return f"<reasoning>{reasoning}</reasoning>\n<answer>{row['final_answer']}</answer>"
+
+
+def learned_texts(row: Mapping[str, Any], *, every_turn: bool) -> Iterator[tuple[str, str]]:
+    """Yield the learned texts of a row as they are written there, each with its JSON pointer."""
+    if "messages" in row:
+        last = len(row["messages"]) - 1
+        for index, turn in enumerate(row["messages"]):
+            if index == last or (every_turn and turn["role"] == "assistant"):
+                yield f"/messages/{index}/content", turn["content"]
+    elif "chosen" in row:
+        for side in SIDES:
+            yield from ((f"/{side}", text) for _, text in learned_texts(row[side], every_turn=every_turn))
+    elif "task" not in row:
+        yield from ((f"/steps/{index}/content", step["content"]) for index, step in enumerate(row.get("steps", ())))
+        yield from ((f"/{name}", row[name]) for name in ("text", "completion", "final_answer") if name in row)
 
 
 def row_prompt(row: Mapping[str, Any]) -> str:

@@ -120,8 +120,8 @@ def open_table(path: Path) -> RowTable:
         ProblemError: Exit code 2; it cannot be read, needs a package, or contains several datasets or no rows.
     """
     if not len(table := open_folder(path) if path.is_dir() else open_file(path)):
-        fix = "Write one row per line; schemas/documents/v1 describes the shapes."
-        raise ProblemError([problem_of("TP011", file=str(path), what="The file has no rows.", next=fix)], exit_code=2)
+        what, fix = f"{path.name} has no rows.", "Write one row per line; schemas/documents/v1 describes the shapes."
+        raise ProblemError([problem_of("TP011", file=str(path), what=what, next=fix)], exit_code=2)
     return table
 
 

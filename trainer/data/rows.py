@@ -36,11 +36,9 @@ MAX_EXPLAINED_ROWS = 100
 _SPEAKERS = {"human": "user", **dict.fromkeys(("gpt", "model", "chatgpt", "bot"), "assistant")}
 """Roles by their ShareGPT names."""
 
-_ROWS = (
-    "messages; prompt and completion; prompt, steps and final_answer; prompt and task; conversations (ShareGPT); or "
-)
+_ROWS = "messages; prompt and completion; prompt, steps and final_answer; prompt and task; conversations (ShareGPT)"
 _EXPECTED = {
-    "rows": ("data.kind rows", f"{_ROWS}instruction and output (Alpaca)"),
+    "rows": ("data.kind rows", f"{_ROWS}; or instruction and output (Alpaca)"),
     "text": ("data.kind text", "text, or a .txt file"),
     "pairs": ("an objective of pairs", "chosen and rejected, with prompt or with answers that begin alike"),
 }
@@ -167,11 +165,8 @@ def pair_columns(row: Row) -> Row:
     Without a prompt column it is the instruction, or the conversation before the answers. `messages` that repeat the
     chosen answer, as in ultrafeedback_binarized, are ignored.
     """
-    sides = {
-        side: normalize_turns([row[side]] if isinstance(row[side], dict) else row[side])
-        for side in SIDES
-        if side in row
-    }
+    stated = {side: row[side] for side in SIDES if side in row}
+    sides = {side: normalize_turns([one] if isinstance(one, dict) else one) for side, one in stated.items()}
     if "prompt" in row:
         return {"prompt": normalize_turns(row["prompt"])} | sides
     if "instruction" in row:
@@ -179,9 +174,7 @@ def pair_columns(row: Row) -> Row:
     turns = normalize_turns(row.get("conversations", row.get("messages")))
     if not isinstance(turns, list) or not turns or turns in sides.values() or not isinstance(turns[-1], dict):
         return sides
-    answers = {
-        side: [{"role": "assistant", "content": one}] if isinstance(one, str) else one for side, one in sides.items()
-    }
+    answers = {side: to_messages("", one)[1:] if isinstance(one, str) else one for side, one in sides.items()}
     return {"prompt": turns[:-1] if turns[-1].get("role") == "assistant" else turns} | answers
 
 
@@ -273,10 +266,8 @@ def find_turn_mistake(row: Row) -> tuple[str, str] | None:
         return "/chosen", "A turn is not an object with role and content."
     for side in SIDES if row["chosen"] != row["rejected"] else ():
         if [turn.get("role") for turn in row[side][common:]] != ["assistant"]:
-            return (
-                f"/{side}",
-                f"{side} must add one turn by the assistant to the {common} turns that both answers share.",
-            )
+            what = f"{side} must add one turn by the assistant to the {common} turns that both answers share."
+            return f"/{side}", what
     return None
 
 
@@ -311,8 +302,8 @@ def check_row(row: Row, kind: RowKind, shape: Shape) -> list[Problem]:
     """Return the problems of a row; they name no file."""
     if kind == "items":
         return check_value("eval_item", shape.convert(row), file="")
-    if problems := list(find_refused_columns(row, kind, shape)):
-        return problems
+    if unused := [*find_unused_columns(row, kind, shape), *find_unused_keys(row, shape)]:
+        return [problem_of("TP181", file="", pointer=f"/{each}", what=what, next=fix) for each, what, fix in unused]
     if kind == "pairs":
         return check_pair(pair_columns(row))
     converted = shape.convert(row)
@@ -326,8 +317,8 @@ def check_row(row: Row, kind: RowKind, shape: Shape) -> list[Problem]:
     return problems
 
 
-def find_refused_columns(row: Row, kind: RowKind, shape: Shape) -> Iterator[Problem]:
-    """Yield a problem for each column that would change what is learned and is not used, then for keys of turns."""
+def find_unused_columns(row: Row, kind: RowKind, shape: Shape) -> Iterator[tuple[str, str, str]]:
+    """Yield the columns that would change what is learned and are not used: pointer, what is wrong, what to do."""
     converted = pair_columns(row) if kind == "pairs" else shape.convert(row)
     turns = next((one for name, one in converted.items() if isinstance(one, list) and name != "steps"), None)
     for name, value in row.items():
@@ -337,37 +328,26 @@ def find_refused_columns(row: Row, kind: RowKind, shape: Shape) -> Iterator[Prob
         is_spare = name in _QUESTIONS and (turns is not None or (name != "context" and "prompt" in row))
         is_metadata = kind == "text" and name not in (*_FLAGS, *_WEIGHTS, *_MEDIA, "labels")
         if not (is_class or is_spare or is_metadata):
-            yield unused_column_problem(name, f"The row has the column {name}, which is not used.", _REFUSED[name])
+            yield name, f"The row has the column {name}, which is not used.", _REFUSED[name]
     first: Row = next((turn for turn in turns or () if isinstance(turn, dict)), {})
     for name, value in (read_context(row) if kind != "text" else {}).items():
         if turns is None:
-            what = f"The row has the column {name}, which a plain prompt cannot use."
             fix = "Write the row as a conversation, with messages, or remove the column."
-            yield unused_column_problem(name, what, fix)
+            yield name, f"The row has the column {name}, which a plain prompt cannot use.", fix
         elif value is None:
-            yield unused_column_problem(
-                name, f"{name} is not {_CONTEXT[name][1]}.", "Correct it, or remove the column."
-            )
+            yield name, f"{name} is not {_CONTEXT[name][1]}.", "Correct it, or remove the column."
         elif name == "system" and first.get("role") == name and first.get("content") != value:
-            what = "The row has two system prompts, one as a column and one as a turn."
-            yield unused_column_problem(name, what, "Keep only one.")
-    yield from find_refused_keys(row, shape)
+            yield name, "The row has two system prompts, one as a column and one as a turn.", "Keep only one."
 
 
-def find_refused_keys(row: Row, shape: Shape) -> Iterator[Problem]:
-    """Yield a problem for each key of a turn that would change what is learned and is not used."""
+def find_unused_keys(row: Row, shape: Shape) -> Iterator[tuple[str, str, str]]:
+    """Yield the keys of turns that would change what is learned and are not used, as `find_unused_columns`."""
     for name, index, turn in iterate_turns(row, shape):
         is_last = name != "history" and index == len(row[name]) - 1
         usual = (1 if is_last else None) if normalize_turns([turn])[0].get("role") == "assistant" else 0
         for key, value in turn.items():
             if key in _REFUSED and is_effective(key, value, usual=usual):
-                what = f"The turn has the key {key}, which is not used."
-                yield unused_column_problem(f"{name}/{index}/{key}", what, _REFUSED[key])
-
-
-def unused_column_problem(pointer: str, what: str, fix: str) -> Problem:
-    """Build the problem of a column or key that cannot be used."""
-    return problem_of("TP181", file="", pointer=f"/{pointer}", what=what, next=fix)
+                yield f"{name}/{index}/{key}", f"The turn has the key {key}, which is not used.", _REFUSED[key]
 
 
 def is_effective(name: str, value: Any, *, usual: int | None) -> bool:
@@ -405,8 +385,7 @@ class RowFile:
     lines: Sequence[int]  # line of each row, counted from 1
     sha256: str
     warnings: tuple[Problem, ...]
-    variables: Mapping[str, int] = field(default_factory=dict)
-    """Variables that rows give to the chat template, such as tools, with the first row that does."""
+    variables: Mapping[str, int] = field(default_factory=dict)  # of the chat template: see `RowScan`
     generator: dict[str, Any] | None = None  # package, version, task and configuration of generated rows
 
 
@@ -415,12 +394,10 @@ class RowScan:
     """Rows of a file, checked and converted."""
 
     rows: Sequence[Row] = ()
-    shapes: dict[tuple[RowKind, tuple[str, ...]], list[int]] = field(default_factory=dict)
-    """Kind and identifying columns, with the rows that have them."""
+    shapes: dict[tuple[RowKind, tuple[str, ...]], list[int]] = field(default_factory=dict)  # rows by kind and columns
     problems: list[Problem] = field(default_factory=list)
     ignored: dict[str, None] = field(default_factory=dict)  # columns that are not learned from
-    variables: dict[str, int] = field(default_factory=dict)
-    """Variables of the chat template, with the first row that gives them."""
+    variables: dict[str, int] = field(default_factory=dict)  # that rows give to the chat template, with the first row
 
     def convert(self, table: RowTable, number: int, raw: Row, kinds: Sequence[RowKind]) -> Row:
         """Convert a row, and note its columns, or raise a ProblemError."""
@@ -475,9 +452,8 @@ def unknown_columns(row: Row, kinds: Sequence[RowKind], empty: Sequence[str]) ->
     """Build the problem of a row with unknown columns, perhaps because values are null or NaN."""
     kind = "rows" if "rows" in kinds else kinds[0]
     read_as, expected = _EXPECTED[kind]
-    what = (
-        f"The row has the columns {join_words(row, last='and') if row else 'none'}, which {read_as} does not recognise."
-    )
+    names = join_words(row, last="and") if row else "none"
+    what = f"The row has the columns {names}, which {read_as} does not recognise."
     what += f" Empty: {join_words(empty, last='and')} (null or NaN)." if empty else ""
     advice = next((_OTHER_KIND[name] for name in _OTHER_KIND if kind == "rows" and name in row), None)
     return problem_of("TP018", file="", what=what, expected=expected, next=advice)
@@ -506,11 +482,9 @@ def read_table(name: str, kind: RowKind, *, built_in: bool) -> RowFile:
     scan = scan_rows(table, kind)
     if scan.problems:
         raise ProblemError(list(truncate_problems(scan.problems)), exit_code=2)
-    ignored = [*scan.ignored, *table.ignored_files]
-    notes = []
-    if ignored:
-        what = f"Ignored: {join_words(ignored, last='and')}."
-        notes.append(problem_of("TP182", file=str(path), what=what, why=None))
+    ignored = {"columns": [*scan.ignored], "files": table.ignored_files}
+    texts = [f"Ignored {kind}: {join_words(names, last='and')}." for kind, names in ignored.items() if names]
+    notes = [problem_of("TP182", file=str(path), what=" ".join(texts), why=None)] if texts else []
     return RowFile(
         name=name if built_in else path.name,
         path=path,
