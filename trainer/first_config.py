@@ -114,17 +114,12 @@ def question_key(question: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class EvalChoice:
-    """The evaluation set of the configuration.
+    """The evaluation set of the configuration."""
 
-    Attributes:
-        name: Built-in set or existing file, or None if the items are to be written or nothing is evaluated.
-        questions: Keys of the held-out questions.
-    """
-
-    name: str | None
+    name: str | None  # built-in set or existing file, or None if the items are to be written or nothing is evaluated
     because: str
     items: Sequence[dict[str, Any]] = ()
-    questions: frozenset[str] = frozenset()
+    questions: frozenset[str] = frozenset()  # keys of the held-out questions
 
     def holds_out(self, texts: RowTexts) -> bool:
         """Return whether a row contains a held-out question."""
@@ -159,17 +154,16 @@ def read_shape(name: str, problems: list[Problem]) -> RowsShape | None:
     path = FOLDER / f"{name}.jsonl" if name in DATASETS else Path(name)
     with collect_problems(problems):
         table = open_table(path)
-        scan = scan_rows(table, "pairs", "rows", "text")
+        scan, lines = scan_rows(table, "pairs", "rows", "text"), table.lines
         problems += truncate_problems(scan.problems)
         if len(scan.shapes) > 1:
             each = [
-                f"{quantity(len(rows), 'row')} with {join_words(columns, last='and')} (first in line "
-                f"{table.lines[rows[0]]})"
-                for (_, columns), rows in scan.shapes.items()
+                f"{quantity(len(rows), 'row')} with {join_words(names, last='and')} (first in line {lines[rows[0]]})"
+                for (_, names), rows in scan.shapes.items()
             ]
             what = f"The file contains {join_words(each, last='and')}."
             problems.append(problem_of("TP033", file=str(path), what=what))
-        if not scan.problems and len(scan.shapes) == 1:
+        elif not scan.problems:
             [(kind, columns)] = scan.shapes
             return RowsShape(name=name, kind=kind, columns=columns, table=table)
     return None
@@ -298,17 +292,12 @@ def _overlap(evaluated: EvalChoice, data: Data, file: str, problems: list[Proble
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """A configuration and its estimated memory.
-
-    Attributes:
-        need: Memory of the program that needs most, by formula.
-        sequences: Sequences of one pass over the rows.
-    """
+    """A configuration and its estimated memory."""
 
     config: Config
-    need: ProgramMemory
+    need: ProgramMemory  # of the program that needs most, by formula
     devices: int
-    sequences: int
+    sequences: int  # of one pass over the rows
     parameters: int
     trained: int
 

@@ -48,17 +48,11 @@ MISSING = object()
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigSource:
-    """A source of values: a file, a flag or one `--set`.
+    """A source of values: a file, a flag or one `--set`."""
 
-    Attributes:
-        name: File name, flag, or `--set`.
-        document: Values, under current key names.
-        original: Pointers in the source of values with an older key name, by their pointer in the document.
-    """
-
-    name: str
-    document: dict[str, Any]
-    original: Mapping[str, str] = field(default_factory=dict)
+    name: str  # file name, flag, or `--set`
+    document: dict[str, Any]  # under current key names
+    original: Mapping[str, str] = field(default_factory=dict)  # pointers in the source by pointers in the document
     lines: Lines = unknown_lines
 
 
@@ -75,11 +69,8 @@ def load_config(
 ) -> Config:
     """Load a YAML file.
 
-    Args:
-        path: Configuration file.
-        overlay: Second file that takes precedence, from `--smoke_config`.
-        flags: Values of flags such as `--dataset` by dotted key; None values are ignored.
-        settings: `key=value` arguments of `--set`, which take precedence over everything else.
+    `overlay`, from `--smoke_config`, takes precedence over it, then `flags`, the values of flags such as `--dataset` by
+    dotted key (None is ignored), then `settings`, the `key=value` arguments of `--set`.
 
     Raises:
         ProblemError: Exit code 2, with all problems of files and settings.

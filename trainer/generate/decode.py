@@ -39,8 +39,7 @@ class Completion:
     """The new tokens of one prompt."""
 
     tokens: tuple[int, ...]  # includes the stop token if it was generated
-    finish_reason: Literal["stop", "length"]
-    """`stop` if the last token is the stop token, `length` if `max_new_tokens` was reached first."""
+    finish_reason: Literal["stop", "length"]  # the last token is the stop token, or `max_new_tokens` was reached first
 
 
 class Draws(NamedTuple):
@@ -79,17 +78,10 @@ def generate(
     With a model that always continues t with t + 1, the prompt `[3, 4]` and stop token 7 give `(5, 6, 7)` with
     finish_reason `stop`; with `max_new_tokens=2` they give `(5, 6)` with `length`. Ties go to the smallest id.
 
-    Args:
-        graphdef: Structure of the model, from `decoder.flatten`.
-        params: Parameters by name; if they are sharded, the devices share the rows.
-        prompts: Token ids, none empty, each leaving room for `max_new_tokens` positions.
-        max_new_tokens: Most new tokens per prompt, stop token included; at least 1.
-        stop_token_id: Token that ends a completion.
-        batch_size: Completions computed at a time by all devices together, rounded up to one prompt per device.
-        like: Prompts of the whole set if `prompts` is a subset, which then uses the program of the whole set, so that
-            on the same machine each completion has the same bits.
-        drawing: Sampling parameters and keys, or None for one greedy completion per prompt.
-        options: Compiler options.
+    Prompts are not empty and leave room for `max_new_tokens` positions, at least 1, the stop token included.
+    `batch_size` completions are computed at a time by all devices together, rounded up to one prompt per device.
+    `like` are the prompts of the whole set if `prompts` is a subset, which then uses the program of the whole set, so
+    that on the same machine each completion has the same bits. Without `drawing`, one greedy completion per prompt.
     """
     longest = max((len(prompt) for prompt in (*prompts, *like)), default=1)
     spec = bind(graphdef, params).spec
@@ -237,17 +229,10 @@ def first_tokens(
     max_new_tokens: int,
     sampling: Sampling | None = None,
 ) -> DecodeState:
-    """Read left-padded prompts once and return the state after the first new token of each row.
+    """Read left-padded prompts of these lengths once and return the state after the first new token of each row.
 
-    Args:
-        graphdef: Structure of the model, from `decoder.flatten`.
-        params: Parameters by name.
-        prompts: Token ids.
-        lengths: Length of each prompt.
-        stop: Token that ends a row.
-        keys: One key per sample, equally many for each prompt, or None for greedy decoding.
-        max_new_tokens: Most new tokens per row.
-        sampling: Sampling parameters, if there are keys.
+    `graphdef` and `params` are from `decoder.flatten`. There is one key per sample, equally many for each prompt, with
+    `sampling`, or None for greedy decoding.
     """
     decoder = bind(graphdef, params)
     batch, width = prompts.shape
@@ -324,8 +309,7 @@ class DrawnCompletion:
     """One sampled completion."""
 
     written: Completion
-    log_probs: NDArray[np.float32]
-    """`[tokens]`: log-probability in nats under the full softmax at the sampling temperature."""
+    log_probs: NDArray[np.float32]  # `[tokens]`: in nats, under the full softmax at the sampling temperature
     entropies: NDArray[np.float32]  # `[tokens]`: entropy of that softmax, in nats
 
 

@@ -48,21 +48,16 @@ class DrawnTokens(NamedTuple):
     """One new token of each row; each field is `[batch]`."""
 
     tokens: Array
-    log_probs: Array
-    """Log-probability in nats under the softmax over all tokens, which a loss computes from the same logits."""
+    log_probs: Array  # in nats, under the softmax over all tokens, which a loss computes from the same logits
     entropies: Array  # entropy of that softmax, in nats
 
 
 def draw_tokens(
     logits: Float[Array, "batch vocab"], keys: Key[Array, " batch"], number: Int[Array, ""], sampling: Sampling
 ) -> DrawnTokens:
-    """Sample a token for each row (Gumbel-max trick).
+    """Sample a token for each row from float32 logits (Gumbel-max trick).
 
-    Args:
-        logits: Logits of the next token, float32.
-        keys: One key per row, the same for all of its tokens.
-        number: Index of the new token, from 0.
-        sampling: Sampling parameters.
+    There is one key per row, the same for all of its tokens; `number` is the index of the new token, from 0.
     """
     scaled = logits / jnp.float32(sampling.temperature)
     noise = jax.vmap(lambda key: gumbel_noise(key, number, logits.shape[1]))(keys)
