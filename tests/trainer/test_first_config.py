@@ -244,11 +244,7 @@ def test_a_run_is_named_after_its_model_and_rows():
 
 
 def shape_of(path: Path) -> RowsShape:
-    problems: list = []
-    rows = read_shape(str(path), problems)
-    assert not problems
-    assert rows is not None
-    return rows
+    return read_shape(str(path))
 
 
 @pytest.mark.parametrize(
@@ -321,15 +317,19 @@ def test_why_nothing_is_held_back(tmp_path: Path, rows, because):
 
 def test_rows_of_several_kinds_are_counted_with_their_lines(tmp_path: Path):
     rows = [*sums(2), chat(("user", "Hi."), ("assistant", "Yes?")), {"text": "So."}]
-    path, problems = write_rows(tmp_path / "rows.jsonl", rows), []
-    assert read_shape(str(path), problems) is None
-    [problem] = problems
+    path = write_rows(tmp_path / "rows.jsonl", rows)
+    [problem] = catch_problems(read_shape, str(path))
     assert (problem.code, problem.file) == ("TP033", str(path))
     assert "2 rows with prompt and completion (first in line 1), 1 row with messages (first in line 3)" in problem.what
 
 
 def test_a_file_that_is_not_rows_says_what_is_wrong_with_each_line(tmp_path: Path):
-    path, problems = tmp_path / "rows.jsonl", []
+    path = tmp_path / "rows.jsonl"
     path.write_text('{"prompt": "a", "completion": "b"}\n{"question": "a"}\n{broken\n')
-    assert read_shape(str(path), problems) is None
+    problems = catch_problems(read_shape, str(path))
     assert [(problem.code, problem.line) for problem in problems] == [("TP018", 2), ("TP107", 3)]
+
+
+def test_tasks_of_reasoning_gym_are_no_rows():
+    [problem] = catch_problems(read_shape, "reasoning-gym:leg_counting")
+    assert problem.code == "TP010"

@@ -43,7 +43,7 @@ def test_ultrafeedback_is_read_as_pairs(tmp_path: Path):
     file = read_file(tmp_path, ULTRAFEEDBACK, kind="pairs")
     assert list(file.rows) == [{"chosen": TALK, "rejected": SEVEN}]
     assert aside(file) == ["Ignored columns: prompt_id, messages, score_chosen and score_rejected."]
-    assert read_shape(str(file.path), []).kind == "pairs"
+    assert read_shape(str(file.path)).kind == "pairs"
     assert {problem.pointer for problem in refusal(tmp_path, ULTRAFEEDBACK)} == {"/chosen", "/rejected"}
 
 

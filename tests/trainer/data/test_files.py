@@ -130,7 +130,7 @@ def write_array(path: Path, rows: list[dict]) -> Path:
 def test_json_document_is_read(text: str, taken: list[dict], mark: str, tmp_path: Path):
     path = tmp_path / "rows.json"
     path.write_text(mark + text, encoding="utf-8")
-    assert list(read_dataset(str(path)).rows) == list(read_shape(str(path), []).table) == taken
+    assert list(read_dataset(str(path)).rows) == list(read_shape(str(path)).table) == taken
 
 
 def test_problems_of_a_json_array_have_lines(tmp_path: Path):
