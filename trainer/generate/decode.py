@@ -123,7 +123,7 @@ def stream_tokens(
     The tokens equal those of `generate` with the same `batch_size` and `like`, because the batch has the same shape.
     """
     width = padded(max(map(len, (prompt, *like))))
-    tokens, lengths = pad_left([prompt] * min(batch_size, max(len(like), 1)), width)
+    tokens, lengths = jax.device_put(pad_left([prompt] * min(batch_size, max(len(like), 1)), width))
     stop, (first, further, _) = jnp.int32(stop_token_id), group_functions(options, None)
     with jax.default_matmul_precision("highest"):
         state = first(graphdef, params, tokens, lengths, stop, max_new_tokens=max_new_tokens)

@@ -1,7 +1,7 @@
-"""Writes parameters as a Hugging Face model folder or as a GGUF file.
+"""Export: write parameters as a Hugging Face model folder or as a GGUF file.
 
-A folder or file appears complete or not at all. Reading a folder gives the same bits (`load.py`), and other tools load
-it as the architecture in its config.json. A GGUF file is refused if llama.cpp would compute another model.
+A folder or file appears complete or not at all. `load.py` reads the written values bit for bit. A GGUF file is not
+written if llama.cpp would compute another model.
 """
 
 from __future__ import annotations

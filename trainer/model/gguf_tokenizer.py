@@ -84,9 +84,9 @@ def build_tokenizer(gguf: Gguf) -> Any:
     kinds = metadata.get("tokenizer.ggml.token_type")
     if kinds is not None and len(kinds) == len(tokens):
         known = backend.get_vocab(with_added_tokens=False)
-        marked = [(token, AddedToken(token, normalized=False), kind) for token, kind in zip(tokens, kinds, strict=True)]
-        backend.add_special_tokens([added for _, added, kind in marked if kind == CONTROL])
-        backend.add_tokens([added for token, added, kind in marked if kind == USER_DEFINED and token in known])
+        for mark, add in ((CONTROL, backend.add_special_tokens), (USER_DEFINED, backend.add_tokens)):
+            marked = [tokens[number] for number in np.flatnonzero(kinds == mark)]
+            add([AddedToken(token, normalized=False) for token in marked if token in known])
     special = {name: _special_token(metadata, key, tokens) for name, key in SPECIAL.items()}
     _add_template(backend, metadata, tokens, add_bos=add_bos)
     names = {str(name): f".{name}" for name in metadata.get("tokenizer.chat_templates") or ()} | {"default": ""}

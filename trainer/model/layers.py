@@ -100,7 +100,7 @@ def is_lora(name: str) -> bool:
 # Kernels in 4 or 8 bits
 
 Kind = Literal["nf4", "int8"]
-"""A frozen base takes an eighth or a quarter of the memory of float32, and equals what bitsandbytes makes of a kernel.
+"""How a frozen kernel is stored, with the values that bitsandbytes gives it, in 1/8 or 1/4 of the bytes of float32.
 
 `nf4` (arXiv 2305.14314) divides each output's inputs into blocks of 64, stores the largest magnitude of each block and,
 for each number, the nearest of 16 values between -1 and 1. The codes are a `uint4` array looked up in a table of 16,

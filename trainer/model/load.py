@@ -197,20 +197,26 @@ def _open_folder(folder: Path, family: Family, stack: ExitStack) -> dict[str, St
     """Open a model's files until the stack closes; return tensors by name without the family's prefix."""
     index = folder / WEIGHTS_INDEX
     is_single = (folder / WEIGHTS).is_file() or not index.is_file()
+    stated = {} if is_single else _read_index(index)  # file by tensor
     tensors: dict[str, StoredTensor] = {}
+    found: set[tuple[str, str]] = set()
     duplicates: list[str] = []
     problems: list[Problem] = []
-    for file in [WEIGHTS] if is_single else _shards(index):
+    for file in [WEIGHTS] if is_single else sorted(set(stated.values())):
         with collect_problems(problems):
             handle = open_safetensors(folder / file, stack)
             for name in handle.keys():  # noqa: SIM118 - not a dictionary
                 plain = strip_prefix(name, family)
                 duplicates += [plain] if plain in tensors else []
                 tensors[plain] = stored_tensor(handle, name)
+                found.add((name, file))
     if problems:
         raise ProblemError(problems, exit_code=2)
+    if differing := [] if is_single else sorted({f"{name} in {file}" for name, file in found ^ set(stated.items())}):
+        what = f"{WEIGHTS_INDEX} and the files differ in the place of tensors: {', '.join(differing[:5])}."
+        raise _problem_error(folder, what)
     if duplicates:
-        what = f"Tensors occur twice, in two files or without the prefix {family.prefix!r}: {', '.join(duplicates)}."
+        what = f"Tensors occur with and without the prefix {family.prefix!r}: {', '.join(duplicates)}."
         raise _problem_error(folder, what)
     try:
         return group_quantised(tensors)
@@ -227,15 +233,14 @@ def strip_prefix(name: str, family: Family) -> str:
     return name.removeprefix(family.prefix)
 
 
-def _shards(index: Path) -> list[str]:
-    """Return the names of the files in an index."""
+def _read_index(index: Path) -> dict[str, str]:
+    """Return the name of the file that holds each tensor."""
     stated = read_json(index, "TP043").get("weight_map")
-    files = sorted({str(file) for file in stated.values()}) if isinstance(stated, dict) else []
-    if invalid := [file for file in files if not SHARD_NAME.fullmatch(file)]:
-        raise _problem_error(index, f"{index.name} contains invalid file names: {', '.join(map(repr, invalid))}.")
-    if not files:
+    if not isinstance(stated, dict) or not stated:
         raise _problem_error(index, f"{index.name} has no weight_map from tensors to files.")
-    return files
+    if invalid := sorted({str(file) for file in stated.values() if not SHARD_NAME.fullmatch(str(file))}):
+        raise _problem_error(index, f"{index.name} contains invalid file names: {', '.join(map(repr, invalid))}.")
+    return {name: str(file) for name, file in stated.items()}
 
 
 def open_safetensors(path: Path, stack: ExitStack) -> Any:

@@ -132,7 +132,7 @@ def layer_call(remat: Remat, *, prevent_cse: bool = True) -> Any:
 
 
 def init_stacks(spec: ModelSpec, groups: tuple[range, ...], *, dtypes: Dtypes, rngs: nnx.Rngs) -> dict[str, Layer]:
-    """Return a layer per run whose parameters are stacked, by the name of the run."""
+    """Return a layer with stacked parameters for each group of equal layers, by the group's range: `1:3`."""
     key, count = rngs.params.key[...], rngs.params.count[...]
     layer = nnx.eval_shape(lambda: Layer(spec, spec.blocks[0], dtypes=dtypes, rngs=nnx.Rngs(params=0)))
     draws = sum(isinstance(node, Linear) for _, node in nnx.iter_graph(layer))  # keys that each layer consumes
