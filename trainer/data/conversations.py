@@ -22,15 +22,7 @@ from weakref import WeakKeyDictionary
 from schemas.formats import format_value
 from schemas.problems import Problem, ProblemError, problem_of, truncate_problems
 from trainer.config.names import limit_tokenizer_size
-from trainer.data.rows import (
-    AS_WRITTEN,
-    SIDES,
-    Kind,
-    default_template,
-    find_template,
-    row_kind,
-    split_sides,
-)
+from trainer.data.rows import AS_WRITTEN, SIDES, Kind, default_template, find_template, row_kind, split_sides
 
 MAX_CHARACTERS = 2**24
 """Longest text that a chat template may write."""

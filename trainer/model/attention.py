@@ -399,12 +399,7 @@ def _zeros_like(x: Array) -> Array:
 
 
 def _scores(
-    query: Array,
-    key: Array,
-    places: Array,
-    segments: Array | None,
-    traced_window: Array | None,
-    plan: BlockwisePlan,
+    query: Array, key: Array, places: Array, segments: Array | None, traced_window: Array | None, plan: BlockwisePlan
 ) -> tuple[Float[Array, "batch kv_heads rows block"], Float[Array, "batch kv_heads rows block"]]:
     """Return the scores of a pair of blocks, all, and with the lowest finite number for hidden keys."""
     scores = matmul_nt(query, key, jnp.float32) * plan.scale

@@ -38,14 +38,7 @@ from trainer.model.gguf import (
     llama3_divisors,
 )
 from trainer.model.gguf_tokenizer import tokenizer_metadata
-from trainer.model.source import (
-    CONFIG,
-    GENERATION_CONFIG,
-    TOKENIZER_FILES,
-    WEIGHTS_INDEX,
-    WEIGHTS_PATTERN,
-    ModelSource,
-)
+from trainer.model.source import CONFIG, GENERATION_CONFIG, TOKENIZER_FILES, WEIGHTS_INDEX, WEIGHTS_PATTERN, ModelSource
 from trainer.model.spec import ModelSpec
 from trainer.model.stacks import Params
 

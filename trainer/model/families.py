@@ -448,9 +448,7 @@ def _blocks(hf: Any, check: _Checker, family: Family, head_dim: int) -> tuple[Bl
     ropes = {kind: _rope(stated[kind], hf, check, head_dim) for kind in set(kinds)}
     return tuple(
         BlockSpec(
-            rope=ropes[kind] if rotate else None,
-            window=window if kind == "sliding_attention" else None,
-            **family.block,
+            rope=ropes[kind] if rotate else None, window=window if kind == "sliding_attention" else None, **family.block
         )
         for kind, rotate in zip(kinds, rotates, strict=False)
     )
