@@ -108,7 +108,7 @@ which compilers fuse into the matrix product; they do not fuse two codes packed 
 has 255 even steps and one magnitude per output.
 """
 BLOCK = 64
-"""Inputs that share a magnitude in nf4."""
+"""Inputs that share a magnitude in nf4, so only kernels of whole blocks can be stored so."""
 
 NF4 = np.array(
     [
@@ -120,11 +120,6 @@ NF4 = np.array(
     np.float32,
 )
 """Values of the codes: equally likely for normal numbers (appendix E of the paper)."""
-
-
-def can_be_quantised(shape: tuple[int, ...], kind: Kind) -> bool:
-    """Return whether a kernel `[inputs outputs]` can be stored so: nf4 needs whole blocks."""
-    return kind == "int8" or shape[0] % BLOCK == 0
 
 
 def quantise(kernel: Float[Array, "inputs outputs"], kind: Kind) -> tuple[Array, Float[Array, "blocks outputs"]]:
@@ -159,16 +154,6 @@ def dequantise(
     blocks = values.reshape(inputs // BLOCK, BLOCK, outputs)
     spread = jnp.broadcast_to(scales[:, None, :], blocks.shape)
     return (blocks * spread).reshape(inputs, outputs).astype(dtype)
-
-
-def is_scales(name: str) -> bool:
-    """Return whether a parameter holds the magnitudes of a quantized kernel; they do not count as parameters."""
-    return name.endswith(".scales")
-
-
-def is_quantised(name: str) -> bool:
-    """Return whether a parameter is one of the two arrays of a quantized kernel."""
-    return name.endswith((".codes", ".scales"))
 
 
 def quantised_names(name: str) -> tuple[str, str]:

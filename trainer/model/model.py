@@ -8,7 +8,7 @@ from step to step and saved in checkpoints; frozen ones are neither. To add a me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -21,7 +21,7 @@ from schemas.formats import format_value, join_words
 from schemas.problems import Problem, ProblemError, collect_problems, problem_of
 from trainer.config.tree import Config, MethodConfig
 from trainer.model.decoder import Decoder, DecoderConfig, DecoderShapes, decoder_shapes, parameter_count
-from trainer.model.layers import Kind, Lora, can_be_quantised, is_lora
+from trainer.model.layers import BLOCK, Kind, Lora, is_lora
 from trainer.model.load import refuse_unusable_weights
 from trainer.model.peft import merge_loras, projections_by_module
 from trainer.model.source import ModelSource, resolve, shrink
@@ -80,17 +80,20 @@ class LoraTraining(Method):
             ProblemError: Exit code 2; a target matches no projection.
         """
         names = {name: (name, module) for module, names in projections_by_module(source).items() for name in names}
+        ends = sorted({each.rpartition(".")[2] for own in names.values() for each in own})
         chosen: set[str] = set()
         problems = []
         for target in self.targets:
-            matched = {
-                name
-                for name, own in names.items()
-                if target == "all" or any(fnmatchcase(f".{each}", f"*.{target}") for each in own)
-            }
+            pattern = "*" if target == "all" else f"*.{target}"
+            matched = {name for name, own in names.items() if any(fnmatchcase(f".{each}", pattern) for each in own)}
             chosen |= matched
             if not matched:
-                problems.append(_unknown_target(target, source, names.values()))
+                what = f"method.targets contains {target}, which matches no projection of {source.name}."
+                expected = f"the end of a projection's name, such as {join_words(ends)}, or all"
+                close = get_close_matches(target.rpartition(".")[2], ends, n=1)
+                fix, pointer = f"Did you mean {close[0]}?" if close else None, "/method/targets"
+                problem = problem_of("TP067", file=source.name, pointer=pointer, what=what, expected=expected, next=fix)
+                problems.append(problem)
         if problems:
             raise ProblemError(problems, exit_code=2)
         rank, alpha = self.settings.rank, self.settings.alpha
@@ -103,7 +106,9 @@ class LoraTraining(Method):
     def quantised(self, kernels: Mapping[str, tuple[int, ...]]) -> dict[str, Kind]:
         """Return every projection that can be stored as `base` requests."""
         kind = self.settings.base
-        return {} if kind == "plain" else {name: kind for name in kernels if can_be_quantised(kernels[name], kind)}
+        if kind == "plain":
+            return {}
+        return {name: kind for name, (inputs, _) in kernels.items() if kind == "int8" or inputs % BLOCK == 0}
 
     def manifest_entry(self, adapters: Mapping[str, Lora]) -> dict[str, Any]:
         """Return rank, alpha and dropout of the adapters, and the settings they came from."""
@@ -113,31 +118,13 @@ class LoraTraining(Method):
         return asdict(self.settings) | own
 
 
-def _unknown_target(target: str, source: ModelSource, names: Iterable[tuple[str, ...]]) -> Problem:
-    ends = sorted({name.rpartition(".")[2] for own in names for name in own})
-    close = get_close_matches(target.rpartition(".")[2], ends, n=1)
-    return problem_of(
-        "TP067",
-        file=source.name,
-        pointer="/method/targets",
-        what=f"method.targets contains {target}, which matches no projection of {source.name}.",
-        expected=f"the end of a projection's name, such as {join_words(ends)}, or all",
-        next=f"Did you mean {close[0]}?" if close else None,
-    )
-
-
 def full_training(config: Config) -> Method:
     """Return the method `full`, or refuse settings of `lora`."""
-    problems = [
-        problem_of(
-            "TP069",
-            file=config.model.name,
-            pointer=f"/method/{key}",
-            what=f"method.{key} is {format_value(value)}, which method.kind full does not use.",
-        )
-        for key, value in asdict(config.method).items()
-        if value != getattr(MethodConfig(), key)
-    ]
+    problems = []
+    for key, value in asdict(config.method).items():
+        if value != getattr(MethodConfig(), key):
+            what = f"method.{key} is {format_value(value)}, which method.kind full does not use."
+            problems.append(problem_of("TP069", file=config.model.name, pointer=f"/method/{key}", what=what))
     if problems:
         raise ProblemError(problems, exit_code=2)
     return Method()
@@ -179,11 +166,6 @@ class Model:
     def adapters(self) -> Mapping[str, Lora]:
         """Adapters by projection."""
         return self.decoder.adapters
-
-    @property
-    def quantised(self) -> Mapping[str, Kind]:
-        """Storage kind of each quantized kernel, by projection."""
-        return self.decoder.quantised
 
     @property
     def layer_groups(self) -> tuple[range, ...]:
@@ -236,7 +218,7 @@ class Model:
 
     def merged(self, params: Params) -> Params:
         """Return the parameters of the equivalent plain model, for an export."""
-        return merge_loras(params, self.adapters) if self.adapters or self.quantised else params
+        return merge_loras(params, self.adapters) if self.adapters or self.decoder.quantised else params
 
 
 def build_model(config: Config, source: ModelSource, *, on_cpu: bool = True) -> Model:
@@ -262,9 +244,8 @@ def build_model(config: Config, source: ModelSource, *, on_cpu: bool = True) -> 
     )
     reads_weights = config.model.weights != "random" and source.weights == "pretrained"
     model = Model(source=source, decoder=decoder, method=method, reads_weights=reads_weights)
-    kernels = {
-        name.removesuffix(".kernel"): shape.shape for name, shape in model.shapes.items() if name.endswith(".kernel")
-    }
+    ends = {name.rpartition(".")[::2]: value.shape for name, value in model.shapes.items()}
+    kernels = {name: shape for (name, end), shape in ends.items() if end == "kernel"}
     return replace(model, decoder=replace(decoder, quantised=method.quantised(kernels)))
 
 

@@ -341,31 +341,11 @@ def _delta(name: str, value: Any, adapter: Adapter) -> Any:
     return None
 
 
-def merge(source: ModelSource, adapters: Sequence[tuple[Path, float]], folder: Path, *, dtype: str) -> None:
-    """Merge adapters into a model and write the result as a Hugging Face model folder.
-
-    `adapters` are pairs of folder and weight; weight 1 applies the adapter as it was trained.
-
-    Raises:
-        ProblemError: Exit code 2; base or adapter cannot be used, or the folder is not empty.
-    """
-    chosen = [(read_adapter(path, source), weight) for path, weight in adapters]
-    params = load_params(
-        source, flatten(abstract(source.spec, params_dtype=dtype, compute_dtype=dtype, remat="none"))[1]
-    )
-    untied = [adapter.source for adapter, _ in chosen if adapter.source and not adapter.source.spec.tied_head]
-    merged = untied[0] if untied else source
-    for adapter, _ in chosen:
-        if TOKENS_TABLE in adapter.params and adapter.source and adapter.source.spec.tied_head:
-            adapter.params[HEAD_TABLE] = adapter.params[TOKENS_TABLE]  # in case another adapter unties them
-    export(folder, _apply_adapters(add_head(params, merged), chosen), merged)
-
-
 def merge_named(base: str, adapters: Sequence[str], folder: Path, *, dtype: str | None = None) -> None:
-    """Merge adapters into a model, both named as on the command line.
+    """Merge adapters into a model, both named as on the command line, and write a Hugging Face model folder.
 
     Each adapter is a folder, optionally followed by `=weight`; an existing folder of the whole name takes precedence.
-    The default dtype is that in the base's config.json.
+    Weight 1 applies it as it was trained. The default dtype is that in the base's config.json.
 
     Raises:
         ProblemError: Exit code 2; base or adapter cannot be used, a weight or dtype is invalid, or the folder is not
@@ -376,7 +356,15 @@ def merge_named(base: str, adapters: Sequence[str], folder: Path, *, dtype: str 
     if chosen not in DTYPES:
         what = f"A model cannot be written in the element type {chosen!r}."
         raise ProblemError([problem_of("TP066", file=base, what=what, expected=", ".join(DTYPES))], exit_code=2)
-    merge(source, [parse_weighted(each) for each in adapters], folder, dtype=chosen)
+    read = [(read_adapter(path, source), weight) for path, weight in map(parse_weighted, adapters)]
+    wanted = flatten(abstract(source.spec, params_dtype=chosen, compute_dtype=chosen, remat="none"))[1]
+    params = load_params(source, wanted)
+    untied = [adapter.source for adapter, _ in read if adapter.source and not adapter.source.spec.tied_head]
+    merged = untied[0] if untied else source
+    for adapter, _ in read:
+        if TOKENS_TABLE in adapter.params and adapter.source and adapter.source.spec.tied_head:
+            adapter.params[HEAD_TABLE] = adapter.params[TOKENS_TABLE]  # in case another adapter unties them
+    export(folder, _apply_adapters(add_head(params, merged), read), merged)
 
 
 def parse_weighted(text: str) -> tuple[Path, float]:
