@@ -34,8 +34,7 @@ from trainer.data.builtin import FOLDER
 from trainer.data.files import open_table
 from trainer.objectives import find_contradictions
 
-Names = tuple[str, ...]
-"""Path of a key."""
+Names = tuple[str, ...]  # path of a key
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -59,10 +59,8 @@ MIN_PADDING, MIN_PACKED_SEQUENCES = 0.3, 200
 MAX_ITEMS = 100
 HELD_OUT = 10
 MIN_ITEMS = 10
-MIN_QUESTIONS = 30
-"""One question in `HELD_OUT` becomes an item if there are at least `MIN_QUESTIONS`."""
-MAX_ANSWER_CHARACTERS = 60
-"""A longer completion is a text with many right forms, not an answer."""
+MIN_QUESTIONS = 30  # one question in `HELD_OUT` becomes an item if there are at least `MIN_QUESTIONS`
+MAX_ANSWER_CHARACTERS = 60  # a longer completion is a text with many right forms, not an answer
 TRAINING, ITEMS = "train.jsonl", "eval.jsonl"
 _MARKED = re.compile(r"####\s*(\S.*?)\s*$")
 

@@ -23,8 +23,7 @@ from schemas.reading import LARGEST_DOCUMENT, MAX_DIGITS, parse_json, parse_yaml
 from schemas.validate import check_value
 from trainer.config.tree import Config, build_config, to_document
 
-USAGE = 2
-"""Exit code for an invalid configuration."""
+USAGE = 2  # exit code for an invalid configuration
 
 FLAGS = {
     "data.dataset": "--dataset",
@@ -36,14 +35,11 @@ FLAGS = {
 """Flags that set a key."""
 
 TEXTS: dict[str, dict[str, Any]] = tomllib.loads(files("trainer").joinpath("settings.toml").read_text(encoding="utf-8"))
-CURRENT_NAMES = TEXTS["older_names"]
-"""Current key by the name in the project's first YAML files."""
+CURRENT_NAMES = TEXTS["older_names"]  # current key by the name in the project's first YAML files
 
-COMMENT_COLUMNS = 110
-"""Columns of a line with a comment."""
+COMMENT_COLUMNS = 110  # columns of a line with a comment
 
-MISSING = object()
-"""Returned by `get_path` instead of a missing value; null is a value."""
+MISSING = object()  # returned by `get_path` instead of a missing value; null is a value
 
 
 @dataclass(frozen=True, kw_only=True)

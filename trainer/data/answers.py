@@ -29,10 +29,8 @@ from trainer.data.conversations import PromptForm, Tokenizer, learned_text, rend
 from trainer.data.encode import describe_difference, encode_prompt
 from trainer.data.rows import RowFile
 
-SCORING = "scoring"
-"""Log event with the settings of answer reading."""
-MAX_ROWS = 1_000
-"""Training rows from which the form of answers is inferred."""
+SCORING = "scoring"  # log event with the settings of answer reading
+MAX_ROWS = 1_000  # training rows from which the form of answers is inferred
 
 USUAL: Mapping[Answer, Compare] = {"last_number": "numeric", "choice": "folded"}
 """Default comparison by reader; exact for all others, and inferred from the items for boxed answers."""

@@ -20,8 +20,7 @@ from jaxtyping import Int
 from trainer.config.tree import Config
 from trainer.data.files import LazySequence
 
-BUCKETS = 0x6275_636B
-"""Random stream for the order of batches, independent of the order of rows."""
+BUCKETS = 0x6275_636B  # random stream for the order of batches, independent of the order of rows
 
 
 def one_each(rows: int) -> Sequence[list[int]]:
@@ -96,8 +95,7 @@ def group_by_bucket(
     return np.concatenate([order[:first], whole.reshape(-1), rest[batches * batch_size :]])
 
 
-HostBatch = dict[str, np.ndarray]
-"""Arrays by name in the memory of the host."""
+HostBatch = dict[str, np.ndarray]  # arrays by name in the memory of the host
 
 Collate = Callable[[Sequence[Sequence[Any]], int], HostBatch]
 """Converts sequences of examples, padded to a length, to arrays of `[sequences …]`."""

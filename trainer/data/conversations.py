@@ -24,20 +24,16 @@ from schemas.problems import Problem, ProblemError, problem_of, truncate_problem
 from trainer.config.names import limit_tokenizer_size
 from trainer.data.rows import AS_WRITTEN, SIDES, Kind, default_template, find_template, row_kind, split_sides
 
-MAX_CHARACTERS = 2**24
-"""Longest text that a chat template may write."""
-FORM = "prompt_form"
-"""Log event with the form of prompts."""
-PROBE = "An answer that nobody gives."
-"""An assistant turn that no template writes by itself."""
+MAX_CHARACTERS = 2**24  # longest text that a chat template may write
+FORM = "prompt_form"  # log event with the form of prompts
+PROBE = "An answer that nobody gives."  # an assistant turn that no template writes by itself
 THOUGHT = "<think>\nOne thought.\n</think>\n\nThe answer."
 """An assistant turn that begins with a thought and shares no first letter with `PROBE`."""
 NO_VARIABLES: Mapping[str, Any] = MappingProxyType({})
 _Row = TypeVar("_Row")
 _Rendered = TypeVar("_Rendered")
 Turn = Mapping[str, Any]
-Tokenizer = Any
-"""A tokenizer of transformers, which is not imported before one is loaded."""
+Tokenizer = Any  # a tokenizer of transformers, which is not imported before one is loaded
 
 
 class TemplateRefusedError(Exception):

@@ -31,8 +31,7 @@ from trainer.data.conversations import (
 )
 from trainer.data.files import LazySequence, StoredSequence
 
-CONTEXT_CHARACTERS = 64
-"""Characters before a text that can influence its first token."""
+CONTEXT_CHARACTERS = 64  # characters before a text that can influence its first token
 Span = tuple[int, int]  # the first place and the place after the last
 
 

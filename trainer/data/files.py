@@ -31,11 +31,9 @@ from trainer.config.names import refuse_other_content
 
 T = TypeVar("T")
 Row = dict[str, Any]
-ReadRow = Callable[[], Row]
-"""Decodes a row, with its missing values."""
+ReadRow = Callable[[], Row]  # decodes a row, with its missing values
 
-STATE = "state.json"
-"""Lists the data files in a folder of the `datasets` library."""
+STATE = "state.json"  # lists the data files in a folder of the `datasets` library
 
 SUFFIXES = (".parquet", ".arrow", ".jsonl", ".json")
 """Row files in a folder. JSON files may be metadata, so they are rows only without other files."""

@@ -30,8 +30,7 @@ RowKind = Literal["rows", "text", "pairs", "items"]
 """How a file is read: `data.kind`, pairs of answers, or evaluation items."""
 
 SIDES = ("chosen", "rejected")
-MAX_EXPLAINED_ROWS = 100
-"""Rows with problems after which the rest of a file is not checked."""
+MAX_EXPLAINED_ROWS = 100  # rows with problems after which the rest of a file is not checked
 
 _SPEAKERS = {"human": "user", **dict.fromkeys(("gpt", "model", "chatgpt", "bot"), "assistant")}
 """Roles by their ShareGPT names."""
@@ -520,10 +519,8 @@ def read_eval_set(name: str) -> RowFile:
 Kind = Literal["trace", "pair", "conversation", "task", "text", "begun"]
 """Kind of a converted row; `begun` is an answer whose prompt is the common beginning of a pair."""
 
-AS_WRITTEN = "{prompt}"
-"""Template of prompts that are followed by the completion without a separator."""
-WITH_NEWLINE = "{prompt}\n"
-"""Template of the prompts of traces; up to schema version 1.1, of any plain prompt."""
+AS_WRITTEN = "{prompt}"  # template of prompts that are followed by the completion without a separator
+WITH_NEWLINE = "{prompt}\n"  # template of the prompts of traces; up to schema version 1.1, of any plain prompt
 
 _KINDS: tuple[tuple[str, Kind, str], ...] = (
     ("messages", "conversation", "conversations"),

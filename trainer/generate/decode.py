@@ -30,8 +30,7 @@ from trainer.recorder.environment import CompilerOptions
 PROMPT_BUCKET = 32
 """Prompts are padded to a multiple of this, so that sets with similar longest prompts share a program."""
 
-CHUNK_TOKENS = 32
-"""New tokens of a group between two checks how many rows have ended."""
+CHUNK_TOKENS = 32  # new tokens of a group between two checks how many rows have ended
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from trainer.config.tree import EvaluationConfig
 
-BISECTIONS = 24
-"""Bisection steps for the top-p threshold, to 6e-8 of the largest probability."""
+BISECTIONS = 24  # bisection steps for the top-p threshold, to 6e-8 of the largest probability
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -258,10 +258,8 @@ def _splash(
     return result
 
 
-BLOCKWISE_NAME = "blockwise_forward"
-"""Name of the call of `blockwise_forward` in a traced program."""
-BLOCK = 512
-"""Tokens of a block in `blockwise`; shorter sequences are one block."""
+BLOCKWISE_NAME = "blockwise_forward"  # name of the call of `blockwise_forward` in a traced program
+BLOCK = 512  # tokens of a block in `blockwise`; shorter sequences are one block
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,8 +25,7 @@ from trainer.model.families import FAMILIES, StoredTensor, TensorLink
 from trainer.model.rope import llama3_frequencies
 from trainer.model.spec import ModelSpec, Rope
 
-MAX_HEADER_BYTES = 64 * 2**20
-"""Longest accepted header; vocabularies of 262,144 tokens take less than 10 MiB."""
+MAX_HEADER_BYTES = 64 * 2**20  # longest accepted header; vocabularies of 262,144 tokens take less than 10 MiB
 MAX_TENSORS = 2**16
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 """Codes of `struct` and NumPy by the type numbers of the format."""
@@ -34,8 +33,7 @@ STRING, ARRAY = 8, 9
 READABLE_TYPES = (
     *("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"),
 )
-CHUNK = 2**22
-"""Numbers that are dequantized together, to keep intermediate arrays small."""
+CHUNK = 2**22  # numbers that are dequantized together, to keep intermediate arrays small
 
 
 class GgufError(ValueError):
@@ -206,8 +204,7 @@ def _locate_tensors(
 
 # Tensors: llama.cpp's names and layouts
 
-INTERLEAVED = ("llama", "mistral", "smollm3")
-"""Families whose queries and keys llama.cpp reorders."""
+INTERLEAVED = ("llama", "mistral", "smollm3")  # families whose queries and keys llama.cpp reorders
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,8 +291,7 @@ KEYS = {
 GPT2_KEYS = KEYS | {"norm_epsilon": "attention.layer_norm_epsilon"}
 GEMMA_27B_LAYERS = {"gemma2": 46, "gemma3": 62}
 """Layers of the models that scale queries by `hidden_size / heads` instead of `head_dim`."""
-ROPE_DIVISORS = "rope_freqs.weight"
-"""Divisors of Llama 3's frequencies: a tensor without parameters."""
+ROPE_DIVISORS = "rope_freqs.weight"  # divisors of Llama 3's frequencies: a tensor without parameters
 
 
 def architecture_name(family: str) -> str:

@@ -23,8 +23,7 @@ from tokenizers.processors import TemplateProcessing
 from schemas.problems import ProblemError, problem_of
 from trainer.model.gguf import Gguf, GgufError, fail
 
-SPACE = "\u2581"
-"""Represents a space in SentencePiece's tokens."""
+SPACE = "\u2581"  # represents a space in SentencePiece's tokens
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 """Token types; texts are split at control and user-defined tokens."""
 SPECIAL = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}

@@ -37,8 +37,7 @@ def draw_normal(rngs: nnx.Rngs, shape: tuple[int, ...], std: float, dtype: DType
     return (jax.random.normal(rngs.params(), shape, jnp.float32) * std).astype(dtype)
 
 
-PRODUCT = "product"
-"""Checkpoint name of the outputs of kernels, which `memory.remat: dots` saves."""
+PRODUCT = "product"  # checkpoint name of the outputs of kernels, which `memory.remat: dots` saves
 
 
 # Low-rank adapters (LoRA, arXiv 2106.09685)
@@ -107,8 +106,7 @@ for each number, the nearest of 16 values between -1 and 1. The codes are a `uin
 which compilers fuse into the matrix product; they do not fuse two codes packed into a byte. `int8` (arXiv 2208.07339)
 has 255 even steps and one magnitude per output.
 """
-BLOCK = 64
-"""Inputs that share a magnitude in nf4, so only kernels of whole blocks can be stored so."""
+BLOCK = 64  # inputs that share a magnitude in nf4, so only kernels of whole blocks can be stored so
 
 NF4 = np.array(
     [
@@ -139,8 +137,7 @@ def quantise(kernel: Float[Array, "inputs outputs"], kind: Kind) -> tuple[Array,
     return codes.astype(jnp.uint4).reshape(inputs, outputs), scales
 
 
-quantise_on_device = jax.jit(quantise, static_argnames="kind")
-"""`quantise`, compiled once for each shape."""
+quantise_on_device = jax.jit(quantise, static_argnames="kind")  # `quantise`, compiled once for each shape
 
 
 def dequantise(

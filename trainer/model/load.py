@@ -29,16 +29,14 @@ from trainer.model.layers import Kind, quantise_on_device, quantised_names
 from trainer.model.source import WEIGHTS, WEIGHTS_INDEX, ModelSource, read_json
 from trainer.model.stacks import Params, device_copy
 
-DTYPES = ("F64", "F32", "F16", "BF16")
-"""Supported element types of safetensors."""
+DTYPES = ("F64", "F32", "F16", "BF16")  # supported element types of safetensors
 SHARD_NAME = re.compile(r"[\w-][\w.-]*\.safetensors")
 """File names that an index may contain: files in the same folder, never paths."""
 
 Wanted = Mapping[str, jax.ShapeDtypeStruct]
 """For each parameter its shape, its dtype in memory and, on several devices, its sharding."""
 
-TRANSPOSE_BLOCK = 64
-"""Rows and columns transposed together: 16 KiB of float32, which fits into a processor's cache."""
+TRANSPOSE_BLOCK = 64  # rows and columns transposed together: 16 KiB of float32, which fits into a processor's cache
 
 
 def load_params(source: ModelSource, wanted: Wanted, *, on_devices: bool = True) -> Params:

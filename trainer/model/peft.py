@@ -35,8 +35,7 @@ from trainer.model.stacks import Params
 
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
-PREFIX = "base_model.model."
-"""PEFT's prefix of module names."""
+PREFIX = "base_model.model."  # PEFT's prefix of module names
 FIRST, SECOND = ".lora_A.weight", ".lora_B.weight"
 TOKENS_TABLE, HEAD_TABLE = "tokens.table", "head.table"
 DTYPES = ("float32", "bfloat16", "float16")

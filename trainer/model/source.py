@@ -30,21 +30,17 @@ from trainer.model.spec import ModelSpec
 from trainer.model.tokenizer import FOLDER as BUILTIN_TOKENIZER
 
 CONFIG = "config.json"
-GENERATION_CONFIG = "generation_config.json"
-"""Decoding defaults of other tools; an export copies it."""
+GENERATION_CONFIG = "generation_config.json"  # decoding defaults of other tools; an export copies it
 WEIGHTS = "model.safetensors"
-WEIGHTS_INDEX = "model.safetensors.index.json"
-"""Which file contains which tensor, if there are several."""
-WEIGHTS_PATTERN = "model{suffix}.safetensors"
-"""Pattern of huggingface_hub for the files of a split model."""
+WEIGHTS_INDEX = "model.safetensors.index.json"  # which file contains which tensor, if there are several
+WEIGHTS_PATTERN = "model{suffix}.safetensors"  # pattern of huggingface_hub for the files of a split model
 TOKENIZER_FILES = (
     *("tokenizer*.json", "tokenizer.model", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt"),
     *("chat_template.jinja", "additional_chat_templates/*.jinja"),
 )
 VOCABULARY = ("tokenizer.json", "tokenizer.model", "vocab.json")
 """Files with the tokens; a tokenizer needs one or more."""
-BUILTIN = Path(__file__).parent / "builtin"
-"""A folder with a config.json for each built-in model."""
+BUILTIN = Path(__file__).parent / "builtin"  # a folder with a config.json for each built-in model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,8 +282,7 @@ def _download(name: str, revision: str | None, *, with_weights: bool) -> Path:
 MIN_LAYERS = 2
 SMALL_EMBED = 128
 SMALL_KV_HEADS = 2
-MLP_UNIT = 64
-"""MLP widths are multiples of 64, since nf4 needs blocks of 64."""
+MLP_UNIT = 64  # MLP widths are multiples of 64, since nf4 needs blocks of 64
 
 
 def shrink(source: ModelSource) -> ModelSource:

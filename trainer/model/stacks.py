@@ -23,8 +23,7 @@ from trainer.model.layers import PRODUCT, Dropout, Dtypes, Linear
 from trainer.model.rope import Rotary
 from trainer.model.spec import BlockSpec, ModelSpec, Rope
 
-Params = dict[str, Any]
-"""Parameters by name: arrays, or `jax.ShapeDtypeStruct` for an abstract decoder."""
+Params = dict[str, Any]  # parameters by name: arrays, or `jax.ShapeDtypeStruct` for an abstract decoder
 Remat = Literal["none", "layer", "dots"]
 REMAT_POLICIES: dict[Remat, Any] = {"layer": None, "dots": jax.checkpoint_policies.save_only_these_names(PRODUCT)}
 """Outputs that a rematerialised layer saves in addition to its input."""

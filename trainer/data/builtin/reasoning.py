@@ -19,8 +19,7 @@ from trainer.data.builtin import FOLDER
 Difficulty = Literal["easy", "medium", "hard"]
 DIFFICULTIES: tuple[Difficulty, ...] = ("easy", "medium", "hard")
 
-Step = tuple[str, str]
-"""Type of a line of reasoning (setup, compute) and its text."""
+Step = tuple[str, str]  # type of a line of reasoning (setup, compute) and its text
 
 
 class Problem(NamedTuple):
@@ -318,8 +317,7 @@ def _give_away(start: int, fewer: int) -> tuple[int, tuple[Step, ...]]:
 
 # Drawing sets of problems.
 
-Shares = tuple[tuple[Kind, int], ...]
-"""Kinds, each with its share of a set in percent."""
+Shares = tuple[tuple[Kind, int], ...]  # kinds, each with its share of a set in percent
 
 SHARES: Shares = (
     (Kind("addition", "arithmetic", draw_addition), 16),
@@ -335,14 +333,12 @@ SHARES: Shares = (
 STORIES: Shares = ((Kind("two_step_story", "story", draw_two_step_story), 100),)
 """The kind of `dev-stories-v1`, to which a model trained on `dev-reasoning-v2` is adapted."""
 
-DATASET = "dev-reasoning-v2"
-"""The dataset on which the built-in tokenizer was trained."""
+DATASET = "dev-reasoning-v2"  # the dataset on which the built-in tokenizer was trained
 DATASET_SHARES: Mapping[str, Shares] = {DATASET: SHARES, "dev-stories-v1": STORIES}
 EVAL_SHARES: Mapping[str, Shares] = {"eval_v1": SHARES, "eval_v2": SHARES, "eval_stories_v1": STORIES}
 SECTIONS = {"arithmetic": "core", "comparison": "core", "edge_case": "edge"}
 """Sections of an evaluation set by category; all others are applied."""
-MAX_MISSES = 1000
-"""Draws in a row without a new prompt after which the kinds are exhausted."""
+MAX_MISSES = 1000  # draws in a row without a new prompt after which the kinds are exhausted
 MAX_DRAWS_PER_ITEM = 20
 
 Drawn = tuple[Kind, Difficulty, Problem]

@@ -5,5 +5,4 @@ Byte-level BPE: every Unicode text comes back exactly. A digit is always one tok
 
 from pathlib import Path
 
-FOLDER = Path(__file__).parent
-"""Where `transformers` loads it from."""
+FOLDER = Path(__file__).parent  # where `transformers` loads it from
