@@ -19,9 +19,10 @@ from types import MappingProxyType, SimpleNamespace
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
+from evidence.scores.overlap import row_texts
 from schemas.formats import format_value
 from schemas.problems import Problem, ProblemError, problem_of, truncate_problems
-from trainer.config.names import limit_tokenizer_size
+from trainer.config.names import max_tokenizer_bytes, override
 from trainer.data.rows import AS_WRITTEN, SIDES, Kind, default_template, find_template, row_kind, split_sides
 
 MAX_CHARACTERS = 2**24  # longest text that a chat template may write
@@ -70,14 +71,10 @@ _template_seconds: ContextVar[float | None] = ContextVar("template_seconds", def
 def untrusted_model(template_seconds: float = 10.0) -> Iterator[None]:
     """Limit the size of tokenizer files and the CPU time of each rendered conversation of an untrusted run.
 
-    Windows lacks a timer of CPU time.
+    The largest known files have 35 MB. Windows lacks a timer of CPU time.
     """
-    token = _template_seconds.set(template_seconds)
-    try:
-        with limit_tokenizer_size():
-            yield
-    finally:
-        _template_seconds.reset(token)
+    with override(_template_seconds, template_seconds), override(max_tokenizer_bytes, 128 << 20):
+        yield
 
 
 @contextmanager
@@ -531,7 +528,4 @@ def learned_texts(row: Mapping[str, Any], *, every_turn: bool) -> Iterator[tuple
 
 def row_prompt(row: Mapping[str, Any]) -> str:
     """Return the question of a row: prompt, turns before the answer, or plain text. Used to find duplicates."""
-    row = row.get("chosen", row)
-    if "messages" in row:
-        return "\n".join(message["content"] for message in row["messages"][:-1])
-    return str(next(row[name] for name in ("text", "begun", "prompt") if name in row))
+    return row_texts(row)[0][-1]

@@ -17,6 +17,7 @@ from typing import Any
 
 from flax import nnx
 
+from schemas.catalog import MODELS
 from schemas.formats import format_value, join_words
 from schemas.problems import Problem, ProblemError, collect_problems, problem_of
 from trainer.config.tree import Config, MethodConfig
@@ -271,18 +272,13 @@ def read_model(config: Config, problems: list[Problem], *, with_weights: bool = 
 
     Reads no parameters. A resumed run has them in its checkpoint: without `with_weights` they are not checked.
     """
-    model, with_weights = None, with_weights and config.model.shape == "own"
+    name, model, with_weights = config.model.name, None, with_weights and config.model.shape == "own"
     with collect_problems(problems):
-        source = resolve(config.model.name, config.model.revision, with_weights=with_weights)
-        model = build_model(config, source)
-    if model is None:
-        return None
-    if config.model.weights == "pretrained" and model.source.weights == "builtin" and model.source.full_spec is None:
-        name = config.model.name
+        model = build_model(config, resolve(name, config.model.revision, with_weights=with_weights))
+        if with_weights and model.reads_weights:
+            refuse_unusable_weights(model.source, model.base)
+    if config.model.weights == "pretrained" and name in MODELS:
         what = f"model.weights is pretrained, but the built-in model {name} has no weights."
         fix = "Remove model.weights, or set it to random."
         problems.append(problem_of("TP060", file=name, pointer="/model/weights", what=what, why=None, next=fix))
-    if with_weights and model.reads_weights:
-        with collect_problems(problems):
-            refuse_unusable_weights(model.source, model.base)
     return model

@@ -10,8 +10,8 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from tokenizers.models import WordLevel, WordPiece
 from evidence.registry import known_model_folder
 from schemas.catalog import MODELS
 from schemas.problems import ProblemError, problem_of
-from trainer.config.names import gguf_file, missing_model, model_path, refuse_other_content, suggest_models
+from trainer.config.names import gguf_file, missing_model, model_path, override, refuse_other_content, suggest_models
 from trainer.model.families import FAMILIES, Family, spec_from_config
 from trainer.model.gguf import Gguf, GgufError, config_from_gguf, read_gguf
 from trainer.model.gguf_tokenizer import build_tokenizer
@@ -235,14 +235,9 @@ def _describe(error: BaseException) -> str:
 _local_only: ContextVar[bool] = ContextVar("local_only", default=False)
 
 
-@contextmanager
-def local_models_only(*, unless: bool) -> Iterator[None]:
+def local_models_only(*, unless: bool) -> AbstractContextManager[None]:
     """Disable downloads inside the context, so that a name from a stranger's run is not looked up on the hub."""
-    token = _local_only.set(not unless)
-    try:
-        yield
-    finally:
-        _local_only.reset(token)
+    return override(_local_only, not unless)
 
 
 def _download(name: str, revision: str | None, *, with_weights: bool) -> Path:

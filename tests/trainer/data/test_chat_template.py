@@ -14,7 +14,7 @@ from tasks import inputs_of
 from whole_runs import errors_of
 
 from schemas.problems import Problem
-from trainer.config.names import limit_tokenizer_size
+from trainer.config.names import max_tokenizer_bytes, override
 from trainer.config.tree import Config
 from trainer.data.conversations import PromptForm, infer_form, untrusted_model
 from trainer.data.encode import encode_rows
@@ -168,7 +168,7 @@ def test_large_untrusted_tokenizer_is_refused(tmp_path: Path):
     folder = chat_model_folder(tmp_path / "model", GEMMA_TEMPLATE)
     source = resolve(str(folder))
     source.tokenizer()
-    with limit_tokenizer_size(100):
+    with override(max_tokenizer_bytes, 100):
         assert "at most 100 are read" in refusal_text(source.tokenizer)
 
 
