@@ -6,30 +6,36 @@
 
 from __future__ import annotations
 
+import difflib
+import importlib
 import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import version
 from itertools import chain, takewhile
 from os.path import commonprefix
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
+from urllib.parse import parse_qsl
 
+from evidence.hashes import sha256_lines
+from evidence.rewards import GYM_PACKAGE, REASONING_GYM
 from schemas.catalog import DATASETS, EVAL_SETS, GYM, schema
 from schemas.formats import format_value, join_words
 from schemas.problems import Problem, ProblemError, collect_problems, problem_of, truncate_problems
 from schemas.validate import check_value
 from trainer.config.names import missing_dataset, missing_eval_set
 from trainer.data.builtin import FOLDER
-from trainer.data.builtin.reasoning_gym import gym_tasks
 from trainer.data.files import LazySequence, Row, RowTable, StoredSequence, drop_missing, open_table
 
 RowKind = Literal["rows", "text", "pairs", "items"]
 """How a file is read: `data.kind`, pairs of answers, or evaluation items."""
 
 SIDES = ("chosen", "rejected")
+GYM_DISTRIBUTION = "reasoning-gym"
 MAX_EXPLAINED_ROWS = 100  # rows with problems after which the rest of a file is not checked
 
 _SPEAKERS = {"human": "user", **dict.fromkeys(("gpt", "model", "chatgpt", "bot"), "assistant")}
@@ -472,6 +478,55 @@ def read_dataset(name: str, kind: RowKind = "rows") -> RowFile:
     if name.startswith(GYM):
         return RowFile(name=name, path=Path(name), lines=(), warnings=(), **gym_tasks(name))
     return read_table(name, kind, built_in=name in DATASETS)
+
+
+def gym_tasks(name: str) -> dict[str, Any]:
+    """Draw the tasks of reasoning-gym that a name such as `reasoning-gym:leg_counting?size=500&seed=1` describes.
+
+    The package draws the entries of a task from a seed and scores answers to them; the reward `reasoning_gym` calls it.
+    Return `rows`, `sha256` over the entries as lines of JSON, and `generator`, as the manifest records it.
+
+    Raises:
+        ProblemError: Exit code 2; the package is not installed, the task is unknown, or its settings are invalid.
+    """
+    try:
+        known = importlib.import_module(f"{GYM_PACKAGE}.factory").DATASETS
+    except ImportError as error:
+        what = f"The dataset {name} needs the package reasoning-gym, which cannot be imported: {error}."
+        raise ProblemError([problem_of("TP907", file=name, what=what)], exit_code=2) from error
+    task, _, query = name.removeprefix(GYM).partition("?")
+    if task not in known:
+        near = difflib.get_close_matches(task, known, n=1)
+        hint = f"Did you mean {near[0]}?" if near else f"It has {len(known)} tasks, such as {min(known)}."
+        what = f"reasoning-gym has no task {task!r}."
+        raise ProblemError([problem_of("TP919", file=name, what=what, next=hint)], exit_code=2)
+    options: dict[str, Any] = {"size": 500, "seed": 0}
+    for key, text in parse_qsl(query, keep_blank_values=True):
+        options[key] = text
+        with suppress(ValueError):
+            options[key] = json.loads(text)
+    try:
+        dataset = importlib.import_module(GYM_PACKAGE).create_dataset(task, **options)
+        entries = [dataset[number] for number in range(len(dataset))]
+    except (TypeError, ValueError, AssertionError, LookupError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        what = f"reasoning-gym refuses the settings of {task}: {reason.rstrip('.')}."
+        raise ProblemError([problem_of("TP919", file=name, what=what)], exit_code=2) from error
+    rows = []
+    for entry in entries:
+        answer = entry.get("answer")
+        known_answer = {"final_answer": answer} if isinstance(answer, str) and answer else {}
+        asked = {"kind": REASONING_GYM, "name": task, "entry": entry}
+        rows.append({"prompt": entry["question"], "task": asked, **known_answer})
+    configuration = json.loads(json.dumps(asdict(dataset.config), default=str))
+    drawn = {
+        "package": GYM_DISTRIBUTION,
+        "version": version(GYM_DISTRIBUTION),
+        "task": task,
+        "configuration": configuration,
+    }
+    sha256 = sha256_lines(json.dumps(entry, default=str, sort_keys=True) for entry in entries)
+    return {"rows": tuple(rows), "sha256": sha256, "generator": drawn}
 
 
 def read_table(name: str, kind: RowKind, *, built_in: bool) -> RowFile:

@@ -27,7 +27,6 @@ from trainer.model.families import FAMILIES, Family, spec_from_config
 from trainer.model.gguf import Gguf, GgufError, config_from_gguf, read_gguf
 from trainer.model.gguf_tokenizer import build_tokenizer
 from trainer.model.spec import ModelSpec
-from trainer.model.tokenizer import FOLDER as BUILTIN_TOKENIZER
 
 CONFIG = "config.json"
 GENERATION_CONFIG = "generation_config.json"  # decoding defaults of other tools; an export copies it
@@ -41,6 +40,8 @@ TOKENIZER_FILES = (
 VOCABULARY = ("tokenizer.json", "tokenizer.model", "vocab.json")
 """Files with the tokens; a tokenizer needs one or more."""
 BUILTIN = Path(__file__).parent / "builtin"  # a folder with a config.json for each built-in model
+BUILTIN_TOKENIZER = Path(__file__).parent / "tokenizer"
+"""Tokenizer of the built-in models, byte-level BPE with a token for each digit (`tests/support/train_tokenizer.py`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
