@@ -518,13 +518,8 @@ def gym_tasks(name: str) -> dict[str, Any]:
         known_answer = {"final_answer": answer} if isinstance(answer, str) and answer else {}
         asked = {"kind": REASONING_GYM, "name": task, "entry": entry}
         rows.append({"prompt": entry["question"], "task": asked, **known_answer})
-    configuration = json.loads(json.dumps(asdict(dataset.config), default=str))
-    drawn = {
-        "package": GYM_DISTRIBUTION,
-        "version": version(GYM_DISTRIBUTION),
-        "task": task,
-        "configuration": configuration,
-    }
+    drawn = {"package": GYM_DISTRIBUTION, "version": version(GYM_DISTRIBUTION), "task": task}
+    drawn["configuration"] = json.loads(json.dumps(asdict(dataset.config), default=str))
     sha256 = sha256_lines(json.dumps(entry, default=str, sort_keys=True) for entry in entries)
     return {"rows": tuple(rows), "sha256": sha256, "generator": drawn}
 
