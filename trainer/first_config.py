@@ -511,11 +511,7 @@ class WrittenConfig:
 
 
 def write_first_config(order: Order) -> WrittenConfig:
-    """Read model and rows, choose settings, and write the configuration and the files of a split.
-
-    Raises:
-        ProblemError: Exit code 2, with all problems; nothing was written.
-    """
+    """Choose settings and write configuration and split files, or raise a ProblemError with all problems."""
     problems: list[Problem] = []
     target: Target | None = None
     inputs: ModelAndData | None = None

@@ -66,10 +66,8 @@ def load_config(
     """Load a YAML file.
 
     `overlay`, from `--smoke_config`, takes precedence over it, then `flags`, the values of flags such as `--dataset` by
-    dotted key (None is ignored), then `settings`, the `key=value` arguments of `--set`.
-
-    Raises:
-        ProblemError: Exit code 2, with all problems of files and settings.
+    dotted key (None is ignored), then `settings`, the `key=value` arguments of `--set`. Problems of files and settings
+    are raised together as a ProblemError with exit code 2.
     """
     problems: list[Problem] = []
     stated = read_settings(flags or {}, settings, problems)

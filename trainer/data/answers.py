@@ -53,11 +53,7 @@ class Items:
 
 
 def encode_items(items: RowFile, form: PromptForm, tokenizer: Tokenizer) -> list[list[int]]:
-    """Tokenize the prompt of each item in the form of the training rows.
-
-    Raises:
-        ProblemError: Exit code 2; the chat template refuses items.
-    """
+    """Tokenize the prompt of each item in the form of the training rows, or raise a ProblemError with exit code 2."""
     templated, file = form.templated(tokenizer), str(items.path)
     texts = render_each(items.rows, lambda item: form.render(item["prompt"], tokenizer), file=file, lines=items.lines)
     return [encode_prompt(text, tokenizer, templated=templated) for _, text in texts]

@@ -118,11 +118,8 @@ def apply_chat_template(
 ) -> str:
     """Write turns with the chat template, at the time for which the tokenizer was loaded.
 
-    `opened` begins the assistant's next turn; `variables` are further variables of the template, such as tools.
-
-    Raises:
-        TemplateRefusedError: The template refuses these turns.
-        TemplateBrokenError: The template cannot be used.
+    `opened` begins the assistant's next turn; `variables` are further variables of the template, such as tools. Raise a
+    TemplateRefusedError if the template refuses these turns, and a TemplateBrokenError if it cannot be used.
     """
     from jinja2 import TemplateError, TemplateSyntaxError
     from transformers.utils import chat_template_utils
@@ -193,9 +190,7 @@ def render_each(
 ) -> Iterator[tuple[int, _Rendered]]:
     """Yield the index of each row and the rendered row; `render` may call a chat template.
 
-    Raises:
-        ProblemError: Exit code 2; the template is broken, or it refuses rows. Refused rows are reported after all
-            others were yielded.
+    If it is broken, or has refused rows, which is reported after all others, raise a ProblemError with exit code 2.
     """
     refused: list[Problem] = []
     for index, row in enumerate(rows):
@@ -341,10 +336,8 @@ def render_row(
 
     A trace with the steps "2+2=4" and the answer "4" gives the completion
     `<reasoning>2+2=4</reasoning>\n<answer>4</answer>`. With `every_turn` all assistant turns are learned, not only the
-    last. `template` is used for plain prompts; None means the default of each kind.
-
-    Raises:
-        TemplateRefusedError: The template refuses the turns, or a turn cannot be found in its output.
+    last. `template` is used for plain prompts; None means the default of each kind. For errors see
+    `apply_chat_template`.
     """
     if "messages" in row:
         return render_conversation(row, tokenizer, every_turn=every_turn)

@@ -112,11 +112,7 @@ class RowTable:
 
 
 def open_table(path: Path) -> RowTable:
-    """Open a file or folder of rows, recognised by content and then by suffix.
-
-    Raises:
-        ProblemError: Exit code 2; it cannot be read, needs a package, or contains several datasets or no rows.
-    """
+    """Open a file or folder of rows, by content and then suffix, or raise a ProblemError with exit code 2."""
     if not len(table := open_folder(path) if path.is_dir() else open_file(path)):
         what, fix = f"{path.name} has no rows.", "Write one row per line; schemas/documents/v1 describes the shapes."
         raise ProblemError([problem_of("TP011", file=str(path), what=what, next=fix)], exit_code=2)
@@ -124,7 +120,7 @@ def open_table(path: Path) -> RowTable:
 
 
 def open_file(path: Path) -> RowTable:
-    """Open a file of rows, which may be empty; see `open_table` for errors."""
+    """Open a file of rows, which may be empty; see `open_table`."""
     refuse_other_content(path, "TP016")
     suffix, head = path.suffix.lower(), first_bytes(path)
     if suffix in (".parquet", ".arrow") or head.startswith((b"PAR1", b"ARROW1")):
@@ -230,11 +226,7 @@ def read_arrow(path: Path) -> Iterator[ReadRow]:
 
 
 def open_folder(path: Path) -> RowTable:
-    """Open a folder written by the `datasets` library, or a folder of row files, as one table.
-
-    Raises:
-        ProblemError: Exit code 2; it lacks row files, or contains only held-out splits or several datasets.
-    """
+    """Open a folder written by the `datasets` library, or a folder of row files, as one table; see `open_table`."""
     if (path / STATE).is_file():
         with reading(path):
             chosen = found = [
@@ -255,7 +247,7 @@ def open_folder(path: Path) -> RowTable:
 
 
 def choose_files(path: Path, found: Sequence[Path]) -> list[Path]:
-    """Return the files of the training split, or all if no file name has a split; see `open_folder` for errors."""
+    """Return the files of the training split, or all if no file name has a split; see `open_table` for errors."""
     if not found:
         fix = f"Pass a file of rows, or a folder with files that end in {join_words(SUFFIXES)}."
         raise unreadable(path, f"{path} does not contain row files.", fix=fix)
@@ -314,11 +306,7 @@ def parse_row(text: bytes, path: Path, line: int) -> Row:
 
 
 def parse_value(text: bytes, path: Path, line: int | None = None) -> tuple[Any, Lines]:
-    """Parse a JSON document, or the JSON text of a line; a number that is not finite becomes null.
-
-    Raises:
-        ProblemError: Exit code 2; it is not JSON, or has a duplicate key.
-    """
+    """Parse a JSON document or line, or raise a ProblemError; numbers that are not finite become null."""
     parsed = parse_json(text, file=str(path))
     if problems := [replace(each, line=line or each.line) for each in parsed.problems if each.code != "TP110"]:
         raise ProblemError(problems, exit_code=2)

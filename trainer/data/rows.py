@@ -467,11 +467,8 @@ def unknown_columns(row: Row, kinds: Sequence[RowKind], empty: Sequence[str]) ->
 def read_dataset(name: str, kind: RowKind = "rows") -> RowFile:
     """Read training rows from a built-in dataset, a task of reasoning-gym, or the path of a file or folder.
 
-    Of text only the column `text` is used.
-
-    Raises:
-        ProblemError: Exit code 2; the file is missing or empty, or a row has another form or a conversation that does
-            not end with the assistant's turn.
+    Of text only the column `text` is used. A file without rows, or with rows of another form, is a ProblemError with
+    exit code 2.
     """
     if (missing := missing_dataset(name)) is not None:
         raise ProblemError([missing], exit_code=2)
@@ -484,10 +481,8 @@ def gym_tasks(name: str) -> dict[str, Any]:
     """Draw the tasks of reasoning-gym that a name such as `reasoning-gym:leg_counting?size=500&seed=1` describes.
 
     The package draws the entries of a task from a seed and scores answers to them; the reward `reasoning_gym` calls it.
-    Return `rows`, `sha256` over the entries as lines of JSON, and `generator`, as the manifest records it.
-
-    Raises:
-        ProblemError: Exit code 2; the package is not installed, the task is unknown, or its settings are invalid.
+    Return `rows`, `sha256` over the entries as lines of JSON, and `generator`, as the manifest records it, or raise a
+    ProblemError with exit code 2.
     """
     try:
         known = importlib.import_module(f"{GYM_PACKAGE}.factory").DATASETS
@@ -546,11 +541,7 @@ def read_table(name: str, kind: RowKind, *, built_in: bool) -> RowFile:
 
 
 def read_eval_set(name: str) -> RowFile:
-    """Read the items of a built-in evaluation set or of a file.
-
-    Raises:
-        ProblemError: Exit code 2; the file is missing or empty, an item has another form, or an id occurs twice.
-    """
+    """Read the items of a built-in evaluation set or of a file, or raise a ProblemError with exit code 2."""
     if (missing := missing_eval_set(name)) is not None:
         raise ProblemError([missing], exit_code=2)
     file = read_table(name, "items", built_in=name in EVAL_SETS)

@@ -230,11 +230,7 @@ LAYER_KINDS = ("full_attention", "sliding_attention")
 
 
 def spec_from_config(config: Mapping[str, Any], *, file: str = "config.json") -> ModelSpec:
-    """Return the spec described by a Hugging Face config.json; its path `file` appears in messages.
-
-    Raises:
-        ProblemError: Exit code 2; the family is unknown, or values are wrong or not implemented.
-    """
+    """Return the spec of a Hugging Face config.json, or raise a ProblemError with exit code 2 that names its `file`."""
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         near = difflib.get_close_matches(str(model_type).strip().lower(), FAMILIES, n=1)

@@ -85,11 +85,7 @@ class Gguf:
 
 
 def read_gguf(path: Path) -> Gguf:
-    """Read a file's header.
-
-    Raises:
-        ProblemError: Exit code 2; the file cannot be opened, or is not a complete GGUF file of a supported kind.
-    """
+    """Read the header of a complete file, or raise a ProblemError with exit code 2."""
     try:
         refuse_other_content(path, "TP038")
         state = path.stat()
@@ -300,11 +296,7 @@ def architecture_name(family: str) -> str:
 
 
 def config_from_gguf(gguf: Gguf) -> dict[str, Any]:
-    """Return a file's model as a Hugging Face config.json.
-
-    Raises:
-        ProblemError: Exit code 2; the architecture or its rotary positions are not supported, or keys are missing.
-    """
+    """Return a file's model as a Hugging Face config.json, or raise a ProblemError if it is not supported."""
     name = gguf.architecture
     if name not in ARCHITECTURES:
         raise _unsupported(gguf, f"its general.architecture is {name!r}" if name else "general.architecture is missing")

@@ -68,11 +68,7 @@ DEFAULT_SPLITTINGS = {"gpt2": "gpt-2", "qwen2": "qwen2", "qwen3": "qwen2"}
 
 
 def build_tokenizer(gguf: Gguf) -> Any:
-    """Return a file's tokenizer as one of transformers' fast tokenizers, with its chat templates.
-
-    Raises:
-        GgufError: The tokenizer is missing, or of an unsupported kind.
-    """
+    """Return a file's tokenizer, with chat templates, as one of transformers' fast ones, or raise a GgufError."""
     from transformers import PreTrainedTokenizerFast
 
     metadata = gguf.metadata
@@ -223,9 +219,7 @@ def tokenizer_metadata(tokenizer: Any, vocab: int, *, architecture: str, end_tok
     """Return the metadata of one of transformers' fast tokenizers.
 
     `vocab` is the number of rows of the token table, `end_token_id` another id that the model was trained to stop at.
-
-    Raises:
-        ProblemError: Exit code 2; a tokenizer built from this metadata would give other tokens.
+    If a tokenizer built from the metadata would give other tokens, raise a ProblemError with exit code 2.
     """
     backend: Any = getattr(tokenizer, "backend_tokenizer", None)
     document = {} if backend is None else json.loads(backend.to_str())

@@ -43,11 +43,8 @@ def load_params(source: ModelSource, wanted: Wanted, *, on_devices: bool = True)
     """Return the parameters in a model's files, sorted by name.
 
     `wanted` are the shapes of `flatten(abstract(...))`, with shardings on several devices. Besides the parameters, at
-    most one tensor is in host memory; without `on_devices` all parameters stay in host memory, to be stacked.
-
-    Raises:
-        ProblemError: Exit code 2; files are missing or damaged, tensors are missing, unexpected, of another shape or
-            not finite.
+    most one tensor is in host memory; without `on_devices` all parameters stay in host memory, to be stacked. Tensors
+    that are missing, unexpected, of another shape or not finite are a ProblemError with exit code 2.
     """
     params: Params = {}
     not_finite: list[str] = []

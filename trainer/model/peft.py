@@ -57,11 +57,7 @@ ALLOWED: Mapping[str, tuple[Any, ...]] = {
 
 
 def read_adapter_config(folder: Path) -> dict[str, Any]:
-    """Read adapter_config.json.
-
-    Raises:
-        ProblemError: Exit code 2; it is missing or damaged, or has invalid or unsupported values.
-    """
+    """Read adapter_config.json, or raise a ProblemError with exit code 2 if it is damaged or not supported."""
     file = folder / CONFIG
     config = read_json(file, "TP047")
     if problems := _unusable_options(config, file):
@@ -138,12 +134,7 @@ class Adapter:
 
 
 def read_adapter(folder: Path, source: ModelSource) -> Adapter:
-    """Read the adapter in a folder for a model.
-
-    Raises:
-        ProblemError: Exit code 2; files are missing or damaged, an option is not supported, or the adapter belongs to
-            another model.
-    """
+    """Read the adapter in a folder for a model, or raise a ProblemError with exit code 2 if it cannot be used."""
     config = read_adapter_config(folder)
     with ExitStack() as stack:
         handle = open_safetensors(folder / WEIGHTS, stack)
@@ -344,11 +335,8 @@ def merge_named(base: str, adapters: Sequence[str], folder: Path, *, dtype: str 
     """Merge adapters into a model, both named as on the command line, and write a Hugging Face model folder.
 
     Each adapter is a folder, optionally followed by `=weight`; an existing folder of the whole name takes precedence.
-    Weight 1 applies it as it was trained. The default dtype is that in the base's config.json.
-
-    Raises:
-        ProblemError: Exit code 2; base or adapter cannot be used, a weight or dtype is invalid, or the folder is not
-            empty.
+    Weight 1 applies it as it was trained. The default dtype is that in the base's config.json. A model, weight, dtype
+    or folder that cannot be used is a ProblemError with exit code 2.
     """
     source = resolve(base)
     chosen = dtype or source.config.get("dtype") or source.config.get("torch_dtype") or "float32"

@@ -66,11 +66,8 @@ class ModelSource:
     def tokenizer(self, rendered_at: str | None = None) -> Any:
         """Load the tokenizer through transformers.
 
-        `rendered_at` is the time for chat templates that write one (default: now).
-
-        Raises:
-            ProblemError: Exit code 2; the tokenizer is missing or unreadable, has ids beyond the model's vocabulary, or
-                has no token for unknown words.
+        `rendered_at` is the time for chat templates that write one (default: now). A tokenizer that cannot be read, has
+        ids beyond the model's vocabulary, or no token for unknown words, is a ProblemError with exit code 2.
         """
         tokenizer = self._read_tokenizer()
         text, largest = max(tokenizer.get_vocab().items(), key=lambda token: token[1], default=("", -1))
@@ -136,10 +133,8 @@ class ModelSource:
 def resolve(name: str, revision: str | None = None, *, with_weights: bool = True) -> ModelSource:
     """Find a model by the name of a built-in model, a local folder, a GGUF file, or a name on the hub.
 
-    `revision` is a branch, tag or commit on the hub. Without `with_weights` parameters are not downloaded.
-
-    Raises:
-        ProblemError: Exit code 2; the model does not exist, the hub cannot be reached, or the model is not supported.
+    `revision` is a branch, tag or commit on the hub. Without `with_weights` parameters are not downloaded. A model that
+    does not exist, cannot be downloaded or is not supported is a ProblemError with exit code 2.
     """
     path = None if name in MODELS else model_path(name)
     if name not in MODELS and (problem := missing_model(name)) is not None:

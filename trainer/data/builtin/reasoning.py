@@ -353,11 +353,7 @@ def prompt_key(prompt: str) -> str:
 
 
 def draw_problems(seed: int, shares: Shares, *, excluded_keys: frozenset[str]) -> Iterator[Drawn]:
-    """Yield problems endlessly, in their shares, each with another `prompt_key`.
-
-    Raises:
-        ValueError: All prompts were drawn.
-    """
+    """Yield problems in their shares, each with another `prompt_key`, and raise a ValueError once all are drawn."""
     rng = random.Random(seed)  # noqa: S311 - data, not secrets
     kinds, percent = zip(*shares, strict=True)
     used, misses = set(excluded_keys), 0
@@ -422,10 +418,8 @@ def eval_prompts() -> frozenset[str]:
 def generate_rows(dataset: str, count: int, seed: int, *, exclude_prompts: frozenset[str]) -> list[dict[str, Any]]:
     """Generate rows of a built-in dataset, none with a prompt of an evaluation set or an excluded one.
 
-    Prompts are compared by `prompt_key`. The committed rows have seeds of their own.
-
-    Raises:
-        ValueError: The generator has fewer different prompts.
+    Prompts are compared by `prompt_key`; if there are too few, raise a ValueError. The committed rows have seeds of
+    their own.
     """
     keys = frozenset(map(prompt_key, exclude_prompts | eval_prompts()))
     return [to_row(drawn) for drawn in islice(draw_problems(seed, DATASET_SHARES[dataset], excluded_keys=keys), count)]
@@ -436,12 +430,8 @@ def fresh_items(
 ) -> tuple[list[dict[str, Any]], int] | None:
     """Draw new evaluation items, with the shares of an evaluation set or else of a dataset.
 
-    Returns:
-        Items whose prompts are not in `training`, and the number of problems that were excluded because they are, or
-        None if neither name is built in.
-
-    Raises:
-        ValueError: The generator has fewer different prompts.
+    Return items whose prompts are not in `training`, and the number of problems that were excluded because they are, or
+    None if neither name is built in. If there are too few prompts, raise a ValueError.
     """
     shares = EVAL_SHARES.get(eval_set or "") or DATASET_SHARES.get(dataset)
     if shares is None:
