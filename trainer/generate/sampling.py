@@ -8,7 +8,6 @@ tokens uses bisection.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -43,20 +42,14 @@ def evaluation_sampling(settings: EvaluationConfig) -> Sampling | None:
     return Sampling(temperature=settings.temperature, top_k=settings.top_k, top_p=settings.top_p)
 
 
-class DrawnTokens(NamedTuple):
-    """One new token of each row; each field is `[batch]`."""
-
-    tokens: Array
-    log_probs: Array  # in nats, under the softmax over all tokens, which a loss computes from the same logits
-    entropies: Array  # entropy of that softmax, in nats
-
-
 def draw_tokens(
     logits: Float[Array, "batch vocab"], keys: Key[Array, " batch"], number: Int[Array, ""], sampling: Sampling
-) -> DrawnTokens:
+) -> tuple[Int[Array, " batch"], Float[Array, " batch"], Float[Array, " batch"]]:
     """Sample a token for each row from float32 logits (Gumbel-max trick).
 
-    There is one key per row, the same for all of its tokens; `number` is the index of the new token, from 0.
+    There is one key per row, the same for all of its tokens; `number` is the index of the new token, from 0. Return the
+    tokens, and in nats their log-probabilities under the softmax over all tokens, as a loss computes them, and its
+    entropies.
     """
     scaled = logits / jnp.float32(sampling.temperature)
     noise = jax.vmap(lambda key: gumbel_noise(key, number, logits.shape[1]))(keys)
@@ -65,7 +58,7 @@ def draw_tokens(
     chosen = jnp.take_along_axis(scaled, tokens[:, None], axis=-1)[:, 0]
     log_probs = scaled - normaliser[:, None]
     entropies = -jnp.sum(jnp.exp(log_probs) * log_probs, axis=-1)
-    return DrawnTokens(tokens, chosen - normaliser, entropies)
+    return tokens, chosen - normaliser, entropies
 
 
 def gumbel_noise(key: Key[Array, ""], number: Int[Array, ""], vocab: int) -> Float[Array, " vocab"]:

@@ -184,19 +184,15 @@ class Linear(nnx.Module):
         codes, scales = (jax.vmap(encode) if kernel.ndim > len(self.shape) else encode)(kernel)
         self.codes, self.scales, self.kernel = nnx.data(nnx.Param(codes)), nnx.data(nnx.Param(scales)), nnx.data(None)
 
-    def dense_kernel(self) -> Float[Array, "inputs outputs"]:
-        """Return the kernel in the compute dtype."""
-        if self.kernel is not None:
-            return self.kernel[...].astype(self.compute_dtype)
-        assert self.codes is not None
-        assert self.scales is not None
-        return dequantise(self.codes[...], self.scales[...], self.compute_dtype)
-
     def __call__(
         self, x: Float[Array, "batch seq inputs"], dropout: Dropout | None = None
     ) -> Float[Array, "batch seq outputs"]:
         """Map `x`, in the compute dtype."""
-        kernel = self.dense_kernel()
+        if self.codes is not None and self.scales is not None:
+            kernel = dequantise(self.codes[...], self.scales[...], self.compute_dtype)
+        else:
+            assert self.kernel is not None, "a kernel is stored in one of two forms"
+            kernel = self.kernel[...].astype(self.compute_dtype)
         batch, seq, inputs = x.shape
         # As one plain matrix product: CPU compilers make a slow kernel gradient of the three-axis one.
         flat = x.reshape(batch * seq, inputs)
@@ -321,9 +317,7 @@ def chunk_count(batch: int, seq: int, tokens: int | None) -> int:
 
 
 def map_chunks(
-    function: Callable[[Float[Array, "batch positions embed"], Int[Array, ""]], Float[Array, "batch positions embed"]],
-    x: Float[Array, "batch seq embed"],
-    count: int,
+    function: Callable[[Array, Array], Array], x: Float[Array, "batch seq embed"], count: int
 ) -> Float[Array, "batch seq embed"]:
     """Apply a tokenwise function of a chunk and its number to all positions, one chunk at a time.
 
