@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import datetime
 from os.path import commonprefix
-from types import MappingProxyType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -30,7 +30,6 @@ FORM = "prompt_form"  # log event with the form of prompts
 PROBE = "An answer that nobody gives."  # an assistant turn that no template writes by itself
 THOUGHT = "<think>\nOne thought.\n</think>\n\nThe answer."
 """An assistant turn that begins with a thought and shares no first letter with `PROBE`."""
-NO_VARIABLES: Mapping[str, Any] = MappingProxyType({})
 _Row = TypeVar("_Row")
 _Rendered = TypeVar("_Rendered")
 Turn = Mapping[str, Any]
@@ -114,7 +113,7 @@ def _fixed_clock(module: Any, time: str | None) -> Iterator[None]:
 
 
 def apply_chat_template(
-    messages: Sequence[Turn], tokenizer: Tokenizer, *, opened: bool = True, variables: Mapping[str, Any] = NO_VARIABLES
+    messages: Sequence[Turn], tokenizer: Tokenizer, *, opened: bool = True, variables: Mapping[str, Any] | None = None
 ) -> str:
     """Write turns with the chat template, at the time for which the tokenizer was loaded.
 
@@ -130,7 +129,7 @@ def apply_chat_template(
     if template is None:
         reason = "there are several, and none is named default"
         raise TemplateBrokenError(reason)
-    given = {**tokenizer.special_tokens_map, **variables}
+    given = {**tokenizer.special_tokens_map, **(variables or {})}
     try:
         with _cpu_timer(), _fixed_clock(chat_template_utils, getattr(tokenizer, "rendered_at", None)):
             rendered: Any = chat_template_utils.render_jinja_template(
@@ -382,7 +381,7 @@ def render_conversation(row: Mapping[str, Any], tokenizer: Tokenizer, *, every_t
 class Conversation:
     """The text of a conversation that ends with the assistant's turn, and the places of its assistant turns."""
 
-    def __init__(self, messages: Sequence[Turn], tokenizer: Tokenizer, variables: Mapping[str, Any]) -> None:
+    def __init__(self, messages: Sequence[Turn], tokenizer: Tokenizer, variables: Mapping[str, Any] | None) -> None:
         self._messages, self._tokenizer, self._variables = messages, tokenizer, variables
         self.templated = has_template(tokenizer)
         self.text = self._render(messages) if self.templated else join_turns(messages)
@@ -455,7 +454,7 @@ def _variables(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def render_prompt_turns(
-    messages: Sequence[Turn], tokenizer: Tokenizer, *, thinks: bool | None, variables: Mapping[str, Any] = NO_VARIABLES
+    messages: Sequence[Turn], tokenizer: Tokenizer, *, thinks: bool | None, variables: Mapping[str, Any] | None = None
 ) -> str:
     """Render turns and the beginning of the assistant's turn, as in training; see `PromptForm.thinks`."""
     if not has_template(tokenizer):

@@ -108,24 +108,20 @@ def draw_addition(rng: random.Random, difficulty: Difficulty) -> Problem:
     """Draw a sum of two numbers of equal length."""
     low, high = _OPERANDS[difficulty]
     a, b = rng.randint(low, high), rng.randint(low, high)
-    steps, answer = add(a, b)
-    return Problem(rng.choice((f"What is {a} + {b}?", f"Add {a} and {b}.")), steps, answer)
+    return Problem(rng.choice((f"What is {a} + {b}?", f"Add {a} and {b}.")), *add(a, b))
 
 
 def draw_subtraction(rng: random.Random, difficulty: Difficulty) -> Problem:
     """Draw a difference of two unequal numbers of equal length."""
     low, high = _OPERANDS[difficulty]
     b, a = sorted(rng.sample(range(low, high + 1), 2))
-    steps, answer = subtract(a, b)
-    return Problem(rng.choice((f"What is {a} - {b}?", f"Subtract {b} from {a}.")), steps, answer)
+    return Problem(rng.choice((f"What is {a} - {b}?", f"Subtract {b} from {a}.")), *subtract(a, b))
 
 
 def draw_multiplication(rng: random.Random, difficulty: Difficulty) -> Problem:
     """Draw a product of a two-digit number and a digit."""
     a, digit = rng.randint(11, 99), rng.randint(*_FACTORS[difficulty])
-    steps, answer = multiply(a, digit)
-    prompt = rng.choice((f"What is {a} × {digit}?", f"Multiply {a} by {digit}."))
-    return Problem(prompt, steps, answer)
+    return Problem(rng.choice((f"What is {a} × {digit}?", f"Multiply {a} by {digit}.")), *multiply(a, digit))
 
 
 def draw_comparison(rng: random.Random, difficulty: Difficulty) -> Problem:
