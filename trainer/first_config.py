@@ -580,9 +580,8 @@ def find_output_problems(outputs: Sequence[Path], given: Sequence[Path], *, forc
     for path in outputs:
         is_input = path.resolve() in [each.resolve() for each in given]
         if is_input or path.is_dir() or (path.exists() and not force):
-            state = (
-                "is an input; it is not replaced" if is_input else "is a folder" if path.is_dir() else "already exists"
-            )
+            state = "is a folder" if path.is_dir() else "already exists"
+            state = "is an input; it is not replaced" if is_input else state
             fix = "Name a file in another folder with --output." if is_input or path.is_dir() else None
             problems.append(problem_of("TP035", file=str(path), what=f"{path} {state}.", next=fix))
     return problems

@@ -149,7 +149,5 @@ def refuse_other_content(path: Path, code: str) -> None:
     for each in _TABLE["contents"]:
         begins = each["begins"].encode("latin-1")
         if head.startswith(begins) and not (begins.startswith(b"<") and path.suffix.lower() == ".txt"):
-            what = f"{path.name} is {each['what']}."
-            raise ProblemError(
-                [problem_of(code, file=str(path), what=what, why=None, next=each["advice"])], exit_code=2
-            )
+            what, fix = f"{path.name} is {each['what']}.", each["advice"]
+            raise ProblemError([problem_of(code, file=str(path), what=what, why=None, next=fix)], exit_code=2)

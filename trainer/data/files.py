@@ -229,9 +229,8 @@ def open_folder(path: Path) -> RowTable:
     """Open a folder written by the `datasets` library, or a folder of row files, as one table; see `open_table`."""
     if (path / STATE).is_file():
         with reading(path):
-            chosen = found = [
-                path / entry["filename"] for entry in json.loads((path / STATE).read_bytes())["_data_files"]
-            ]
+            state = json.loads((path / STATE).read_bytes())
+            chosen = found = [path / entry["filename"] for entry in state["_data_files"]]
     else:
         found = sorted(child for child in path.iterdir() if (child / STATE).is_file()) or list_row_files(path)
         chosen = choose_files(path, found)

@@ -379,9 +379,8 @@ def row_keys(key: Key[Array, ""], rows: ArrayLike, group_size: int) -> Key[Array
     `rows` has a 32-bit number of each row, `[rows]`, or several, `[rows words]`, such as the words of a hash.
     """
     words = jnp.asarray(rows, jnp.uint32)
-    by_row = jax.vmap(lambda row: reduce(jax.random.fold_in, row, key))(
-        words.reshape(len(words), words.shape[-1] if words.ndim > 1 else 1)
-    )
+    words = words[:, None] if words.ndim == 1 else words
+    by_row = jax.vmap(lambda row: reduce(jax.random.fold_in, row, key))(words)
     numbers = jnp.arange(group_size, dtype=jnp.uint32)
     each = jax.vmap(lambda one: jax.vmap(lambda number: jax.random.fold_in(one, number))(numbers))(by_row)
     keys: Key[Array, " sequences"] = each.reshape(-1)

@@ -131,10 +131,8 @@ class Decoder(nnx.Module):
 
     def empty_caches(self, batch: int, length: int) -> list[KeyValues]:
         """Return zeroed keys and values for every layer: `[batch kv_heads length head_dim]`, in the compute dtype."""
-        shape = (batch, self.spec.kv_heads, length, self.spec.head_dim)
-        return [
-            KeyValues(jnp.zeros(shape, self.compute_dtype), jnp.zeros(shape, self.compute_dtype)) for _ in self.layers
-        ]
+        zeros = partial(jnp.zeros, (batch, self.spec.kv_heads, length, self.spec.head_dim), self.compute_dtype)
+        return [KeyValues(zeros(), zeros()) for _ in self.layers]
 
 
 def text_starts(segments: Int[Array, "batch seq"]) -> Int[Array, "batch seq"]:

@@ -442,10 +442,9 @@ def _blocks(hf: Any, check: _Checker, family: Family, head_dim: int) -> tuple[Bl
     if "rope_type" in stated:
         stated = dict.fromkeys(LAYER_KINDS, stated)
     ropes = {kind: _rope(stated[kind], hf, check, head_dim) for kind in set(kinds)}
+    windows = {"full_attention": None, "sliding_attention": window}
     return tuple(
-        BlockSpec(
-            rope=ropes[kind] if rotate else None, window=window if kind == "sliding_attention" else None, **family.block
-        )
+        BlockSpec(rope=ropes[kind] if rotate else None, window=windows[kind], **family.block)
         for kind, rotate in zip(kinds, rotates, strict=False)
     )
 

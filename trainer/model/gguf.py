@@ -368,7 +368,5 @@ def llama3_divisors(rope: Rope, head_dim: int) -> NDArray[np.float32]:
 
 
 def _unsupported(gguf: Gguf, reason: str) -> ProblemError:
-    what = f"{gguf.path.name} is not a supported model: {reason}."
-    return ProblemError(
-        [problem_of("TP039", file=str(gguf.path), what=what, expected=", ".join(ARCHITECTURES))], exit_code=2
-    )
+    what, expected = f"{gguf.path.name} is not a supported model: {reason}.", ", ".join(ARCHITECTURES)
+    return ProblemError([problem_of("TP039", file=str(gguf.path), what=what, expected=expected)], exit_code=2)

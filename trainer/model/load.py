@@ -155,9 +155,8 @@ def _mismatches(
             unsupported.append(f"{name} {tensors[name].dtype}")
     table = next(name for name, link in links.items() if link.params == ("tokens.table",))
     is_head_repeated = spec.tied_head and HEAD in tensors
-    is_untied = (
-        is_head_repeated and table in tensors and not np.array_equal(tensors[HEAD].read(), tensors[table].read())
-    )
+    heads = [tensors[name].read() for name in (HEAD, table) if is_head_repeated and name in tensors]
+    is_untied = len(heads) == 2 and not np.array_equal(*heads)
     known = {*links, HEAD} if is_head_repeated else {*links}
     kinds = {
         "missing tensors": sorted(set(links) - set(tensors)),
@@ -183,9 +182,8 @@ def _problem_error(path: Path, what: str, fix: str | None = None) -> ProblemErro
 def stored_tensor(handle: Any, name: str) -> StoredTensor:
     """Return a tensor in an open safetensors file."""
     stored = handle.get_slice(name)
-    return StoredTensor(
-        shape=tuple(stored.get_shape()), dtype=str(stored.get_dtype()), read=lambda: handle.get_tensor(name)
-    )
+    shape, dtype = tuple(stored.get_shape()), str(stored.get_dtype())
+    return StoredTensor(shape=shape, dtype=dtype, read=lambda: handle.get_tensor(name))
 
 
 def _open_folder(folder: Path, family: Family, stack: ExitStack) -> dict[str, StoredTensor]:

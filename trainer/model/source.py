@@ -77,9 +77,8 @@ class ModelSource:
         model = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
         unknown = model.unk_token if isinstance(model, WordLevel | WordPiece) else None
         if unknown is not None and unknown not in tokenizer.get_vocab():
-            raise self._tokenizer_problem(
-                what=f"replaces unknown words by {unknown!r}, which is not one of its tokens."
-            )
+            what = f"replaces unknown words by {unknown!r}, which is not one of its tokens."
+            raise self._tokenizer_problem(what=what)
         tokenizer.rendered_at = rendered_at
         return tokenizer
 
