@@ -47,6 +47,9 @@ class StoredTensor:
     magnitudes; None if the file does not store them so."""
 
 
+Tensors = Mapping[str, StoredTensor]  # by name
+
+
 @dataclass(frozen=True, kw_only=True)
 class Family:
     """One Hugging Face architecture: its names, and the choices that its config classes leave implicit."""

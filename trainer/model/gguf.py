@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from schemas.problems import ProblemError, problem_of
 from trainer.config.names import refuse_other_content
-from trainer.model.families import FAMILIES, StoredTensor, TensorLink
+from trainer.model.families import FAMILIES, StoredTensor, TensorLink, Tensors
 from trainer.model.rope import llama3_frequencies
 from trainer.model.spec import ModelSpec, Rope
 
@@ -66,7 +66,7 @@ class Gguf:
 
     path: Path
     metadata: Mapping[str, Any]
-    tensors: Mapping[str, StoredTensor]
+    tensors: Tensors
 
     @property
     def architecture(self) -> str:
@@ -249,9 +249,7 @@ def _name_map(architecture: str, layers: int) -> Any:
     return get_tensor_name_map(number, layers)
 
 
-def map_tensors(
-    tensors: Mapping[str, StoredTensor], links: Mapping[str, TensorLink], spec: ModelSpec
-) -> dict[str, StoredTensor]:
+def map_tensors(tensors: Tensors, links: Mapping[str, TensorLink], spec: ModelSpec) -> dict[str, StoredTensor]:
     """Return a file's tensors in float32, with the names of `links` and Hugging Face's layout.
 
     Unknown tensors keep their own names.

@@ -23,7 +23,7 @@ from safetensors import SafetensorError, safe_open
 
 from schemas.problems import Problem, ProblemError, collect_problems, problem_of
 from trainer.config.names import refuse_other_content
-from trainer.model.families import HEAD, Family, StoredTensor, TensorLink
+from trainer.model.families import HEAD, Family, StoredTensor, TensorLink, Tensors
 from trainer.model.gguf import map_tensors
 from trainer.model.layers import Kind, quantise_on_device, quantised_names
 from trainer.model.source import WEIGHTS, WEIGHTS_INDEX, ModelSource, read_json
@@ -71,12 +71,10 @@ def refuse_unusable_weights(source: ModelSource, wanted: Wanted) -> None:
         open_tensors(source, wanted, stack)
 
 
-def open_tensors(
-    source: ModelSource, wanted: Wanted, stack: ExitStack
-) -> tuple[Mapping[str, StoredTensor], dict[str, TensorLink]]:
+def open_tensors(source: ModelSource, wanted: Wanted, stack: ExitStack) -> tuple[Tensors, dict[str, TensorLink]]:
     """Open a model's files until the stack closes; return tensors and links by name, without the family's prefix."""
     links = {link.tensor.removeprefix(source.family.prefix): link for link in source.family.links(source.spec)}
-    tensors: Mapping[str, StoredTensor]
+    tensors: Tensors
     if source.gguf is None:
         tensors = _open_folder(source.folder, source.family, stack)
     else:
@@ -140,7 +138,7 @@ def _is_finite(value: NDArray[Any]) -> bool:
 
 
 def _mismatches(
-    tensors: Mapping[str, StoredTensor], links: Mapping[str, TensorLink], wanted: Wanted, source: ModelSource
+    tensors: Tensors, links: Mapping[str, TensorLink], wanted: Wanted, source: ModelSource
 ) -> list[Problem]:
     """Return a problem for each kind of difference between files and model, with all tensors concerned."""
     spec, family = source.spec, source.family
@@ -274,9 +272,7 @@ class QuantisationError(ValueError):
     """A quantized weight that cannot be read."""
 
 
-def _four_bit(
-    name: str, codes: StoredTensor, companions: Mapping[str, StoredTensor], state: Mapping[str, Any]
-) -> StoredTensor:
+def _four_bit(name: str, codes: StoredTensor, companions: Tensors, state: Mapping[str, Any]) -> StoredTensor:
     """Return a weight in 4-bit blocks (NF4 or FP4); the first of two codes is in the high half of a byte."""
     sizes = {each: math.prod(tensor.shape) for each, tensor in companions.items()}
     is_nested = "nested_absmax" in sizes or "nested_blocksize" in state
@@ -355,7 +351,7 @@ def _require(name: str, is_valid: object, otherwise: str) -> None:
         raise QuantisationError(message)
 
 
-def group_quantised(tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
+def group_quantised(tensors: Tensors) -> dict[str, StoredTensor]:
     """Return tensors by name, with each quantized weight and its companions combined."""
     grouped: dict[str, StoredTensor] = dict(tensors)
     for name in [name for name in tensors if QUANT_STATE in name]:

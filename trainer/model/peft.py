@@ -27,7 +27,7 @@ from evidence.writing import write_json
 from schemas.problems import Problem, ProblemError, problem_of
 from trainer.model.decoder import abstract, flatten
 from trainer.model.export import export, refuse_taken
-from trainer.model.families import HEAD, StoredTensor
+from trainer.model.families import HEAD, Tensors
 from trainer.model.layers import Lora, dequantise, is_lora, lora_names
 from trainer.model.load import load_params, open_safetensors, stored_tensor, strip_prefix
 from trainer.model.source import ModelSource, read_json, resolve
@@ -147,7 +147,7 @@ def read_adapter(folder: Path, source: ModelSource) -> Adapter:
         return _convert(tensors, config, source, folder / WEIGHTS)
 
 
-def _convert(tensors: Mapping[str, StoredTensor], config: dict[str, Any], source: ModelSource, file: Path) -> Adapter:
+def _convert(tensors: Tensors, config: dict[str, Any], source: ModelSource, file: Path) -> Adapter:
     """Return the adapter; refuse each kind of difference between adapter and model, with the tensors concerned."""
     shapes = flatten(abstract(source.spec, params_dtype="float32", compute_dtype="float32", remat="none"))[1]
     family = source.family
@@ -207,7 +207,7 @@ def _list(names: list[str]) -> str:
     return first if len(names) <= 4 else f"{first} and {len(names) - 4:,} more"
 
 
-def _is_untied(tensors: Mapping[str, StoredTensor], config: dict[str, Any], source: ModelSource) -> bool:
+def _is_untied(tensors: Tensors, config: dict[str, Any], source: ModelSource) -> bool:
     """Return whether PEFT unties the token table and the head of a tied model: it saves a copy of a module."""
     table = next(link.tensor for link in source.family.links(source.spec) if link.params == (TOKENS_TABLE,))
     saves_table = table.removesuffix(".weight").endswith(tuple(config.get("modules_to_save") or ()))
