@@ -37,14 +37,14 @@ def pack_rows(lengths: Sequence[int] | Int[np.ndarray, " rows"], capacity: int, 
     plus 4); rows of equal length keep their order.
     """
     found: list[list[int]] = []
-    room = 0
-    for row, length in enumerate(lengths if in_order else ()):
-        if length > room:
-            found.append([])
-            room = capacity
-        found[-1].append(row)
-        room -= int(length)
     if in_order:
+        room = 0
+        for row, length in enumerate(lengths):
+            if length > room:
+                found.append([])
+                room = capacity
+            found[-1].append(row)
+            room -= int(length)
         return found
     with_room: dict[int, list[int]] = {}  # sequences by their room; the one filled last comes first
     rooms: list[int] = []  # sorted keys of `with_room`: at most `capacity`, whatever the number of rows

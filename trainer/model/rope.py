@@ -31,7 +31,8 @@ def rotary_tables(
     distinct = dict.fromkeys(block.rope for block in spec.blocks)
     needs_lengths = any(rope is not None and rope.kind in ("dynamic", "longrope") for rope in distinct)
     lengths = text_lengths(positions, segments) if needs_lengths else positions
-    return {rope: rope and rotary_embedding(rope, spec.head_dim, positions, lengths) for rope in distinct}
+    size = spec.head_dim
+    return {rope: None if rope is None else rotary_embedding(rope, size, positions, lengths) for rope in distinct}
 
 
 def text_lengths(positions: Int[Array, "batch seq"], segments: Array | None) -> Int[Array, "batch seq"]:
