@@ -467,8 +467,8 @@ def unknown_columns(row: Row, kinds: Sequence[RowKind], empty: Sequence[str]) ->
 def read_dataset(name: str, kind: RowKind = "rows") -> RowFile:
     """Read training rows from a built-in dataset, a task of reasoning-gym, or the path of a file or folder.
 
-    Of text only the column `text` is used. A file without rows, or with rows of another form, is a ProblemError with
-    exit code 2.
+    Of text only the column `text` is used. A file without rows, or with rows of another form, raises a ProblemError
+    with exit code 2.
     """
     if (missing := missing_dataset(name)) is not None:
         raise ProblemError([missing], exit_code=2)

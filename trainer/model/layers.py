@@ -106,7 +106,7 @@ for each number, the nearest of 16 values between -1 and 1. The codes are a `uin
 which compilers fuse into the matrix product; they do not fuse two codes packed into a byte. `int8` (arXiv 2208.07339)
 has 255 even steps and one magnitude per output.
 """
-BLOCK = 64  # inputs that share a magnitude in nf4, so only kernels of whole blocks can be stored so
+BLOCK = 64  # inputs that share a magnitude in nf4, which needs whole blocks
 
 NF4 = np.array(
     [

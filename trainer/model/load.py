@@ -44,7 +44,7 @@ def load_params(source: ModelSource, wanted: Wanted, *, on_devices: bool = True)
 
     `wanted` are the shapes of `flatten(abstract(...))`, with shardings on several devices. Besides the parameters, at
     most one tensor is in host memory; without `on_devices` all parameters stay in host memory, to be stacked. Tensors
-    that are missing, unexpected, of another shape or not finite are a ProblemError with exit code 2.
+    that are missing, unexpected, of another shape or not finite raise a ProblemError with exit code 2.
     """
     params: Params = {}
     not_finite: list[str] = []

@@ -75,7 +75,7 @@ class LoraTraining(Method):
         """Return an adapter for each projection that a target matches.
 
         A target is "all", a name such as `attention.query` or `q_proj`, ours or that in the model's files, or a pattern
-        of such names. A name may omit its first parts. A target without a match is a ProblemError with exit code 2.
+        of such names. A name may omit its first parts. A target without a match raises a ProblemError with exit code 2.
         """
         names = {name: (name, module) for module, names in projections_by_module(source).items() for name in names}
         ends = sorted({each.rpartition(".")[2] for own in names.values() for each in own})
@@ -223,7 +223,7 @@ def build_model(config: Config, source: ModelSource, *, on_cpu: bool = True) -> 
     """Return the model of a configuration, with a smaller shape if `model.shape` is small.
 
     On a CPU, matrix products add in an order that every processor can follow. Settings that conflict, with each other
-    or with the model, are a ProblemError with exit code 2.
+    or with the model, raise a ProblemError with exit code 2.
     """
     if problems := check_precision_conflicts(config):
         raise ProblemError(problems, exit_code=2)

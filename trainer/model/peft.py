@@ -336,7 +336,7 @@ def merge_named(base: str, adapters: Sequence[str], folder: Path, *, dtype: str 
 
     Each adapter is a folder, optionally followed by `=weight`; an existing folder of the whole name takes precedence.
     Weight 1 applies it as it was trained. The default dtype is that in the base's config.json. A model, weight, dtype
-    or folder that cannot be used is a ProblemError with exit code 2.
+    or folder that cannot be used raises a ProblemError with exit code 2.
     """
     source = resolve(base)
     chosen = dtype or source.config.get("dtype") or source.config.get("torch_dtype") or "float32"

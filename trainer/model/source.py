@@ -67,7 +67,7 @@ class ModelSource:
         """Load the tokenizer through transformers.
 
         `rendered_at` is the time for chat templates that write one (default: now). A tokenizer that cannot be read, has
-        ids beyond the model's vocabulary, or no token for unknown words, is a ProblemError with exit code 2.
+        ids beyond the model's vocabulary, or no token for unknown words, raises a ProblemError with exit code 2.
         """
         tokenizer = self._read_tokenizer()
         text, largest = max(tokenizer.get_vocab().items(), key=lambda token: token[1], default=("", -1))
@@ -133,7 +133,7 @@ def resolve(name: str, revision: str | None = None, *, with_weights: bool = True
     """Find a model by the name of a built-in model, a local folder, a GGUF file, or a name on the hub.
 
     `revision` is a branch, tag or commit on the hub. Without `with_weights` parameters are not downloaded. A model that
-    does not exist, cannot be downloaded or is not supported is a ProblemError with exit code 2.
+    does not exist, cannot be downloaded or is not supported raises a ProblemError with exit code 2.
     """
     path = None if name in MODELS else model_path(name)
     if name not in MODELS and (problem := missing_model(name)) is not None:
