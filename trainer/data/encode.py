@@ -124,16 +124,17 @@ def encode_rows(
     """
     require_end_token(tokenizer, file)
     form, lines = form or infer_form(rows), row_lines(len(rows), lines)
-    added = sorted({token.content for token in tokenizer.added_tokens_decoder.values()}, key=len, reverse=True)
-    tokens = re.compile("|".join(map(re.escape, added)))  # the longest first, as the tokenizer reads them
     ends = {form.end_token(tokenizer), tokenizer.eos_token}
+    added = {token.content for token in tokenizer.added_tokens_decoder.values()}
+    with_ends = sorted((token for token in added if any(end in token for end in ends)), key=len, reverse=True)
+    pattern = re.compile("|".join(map(re.escape, with_ends)))  # the longest first, as the tokenizer reads them
     encoder = _Encoder(tokenizer, end_token_id(tokenizer, form), max_length, max_positions, file, lines)
     early: list[Problem] = []
 
     def render(numbered: tuple[int, dict[str, Any]]) -> list[Example]:
         index, row = numbered
         for pointer, text in learned_texts(row, every_turn=every_turn):
-            for token in sorted(ends.intersection(tokens.findall(text))):
+            for token in sorted(ends.intersection(pattern.findall(text))):
                 what = f"Row {index} has the end token {token} in the text to be learned."
                 early.append(problem_of("TP023", file=file, line=lines[index], pointer=pointer, what=what))
         return render_sides(row, tokenizer, every_turn=every_turn, template=template)
