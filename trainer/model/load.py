@@ -154,7 +154,7 @@ def _mismatches(
     table = next(name for name, link in links.items() if link.params == ("tokens.table",))
     is_head_repeated = spec.tied_head and HEAD in tensors
     heads = [tensors[name].read() for name in (HEAD, table) if is_head_repeated and name in tensors]
-    is_untied = len(heads) == 2 and not np.array_equal(*heads)
+    is_untied = len(heads) == 2 and not np.array_equal(heads[0], heads[1])
     known = {*links, HEAD} if is_head_repeated else {*links}
     kinds = {
         "missing tensors": sorted(set(links) - set(tensors)),
