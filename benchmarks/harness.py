@@ -245,8 +245,8 @@ def write_model(folder: Path, config: Mapping[str, Any], dtype: str | None = Non
     from trainer.config.tree import build_config
     from trainer.model.export import SHARD_BYTES, write_weights
     from trainer.model.model import build_model
+    from trainer.model.source import BUILTIN_TOKENIZER as FOLDER
     from trainer.model.source import resolve
-    from trainer.model.tokenizer import FOLDER
 
     shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"), dirs_exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))

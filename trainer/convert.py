@@ -34,8 +34,7 @@ from trainer.data.builtin import FOLDER
 from trainer.data.files import open_table
 from trainer.objectives import find_contradictions
 
-Names = tuple[str, ...]
-"""Path of a key."""
+Names = tuple[str, ...]  # path of a key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,11 +192,7 @@ def recognize(document: Mapping[Any, Any]) -> str | None:
 
 
 def convert(path: Path, settings: Sequence[str] = ()) -> Conversion:
-    """Convert a YAML or JSON configuration of another trainer.
-
-    Args:
-        path: The other configuration.
-        settings: `key=value` arguments of `--set` with keys of trainproof, which take precedence.
+    """Convert a YAML or JSON configuration of another trainer; `key=value` settings of `--set` take precedence.
 
     Raises:
         ProblemError: Exit code 2, with all problems: the file cannot be read or is of an unknown form, a value has
@@ -239,22 +234,16 @@ def convert(path: Path, settings: Sequence[str] = ()) -> Conversion:
 
 @dataclass(kw_only=True)
 class _Converter:
-    """Groups values by meaning, and computes settings from them.
-
-    Attributes:
-        given: Keys of `--set`.
-        found: Values that are not converted yet, by their meaning.
-        origins: Values that settings were computed from, by key.
-    """
+    """Groups values by meaning, and computes settings from them."""
 
     file: str
     form: str
     lines: Lines
-    given: frozenset[str] = frozenset()
+    given: frozenset[str] = frozenset()  # keys of `--set`
     sources: list[ConfigSource] = field(default_factory=list)
-    found: dict[str, list[Origin]] = field(default_factory=dict)
+    found: dict[str, list[Origin]] = field(default_factory=dict)  # values that are not converted yet, by their meaning
     settings: dict[str, Setting] = field(default_factory=dict)
-    origins: dict[str, Origin] = field(default_factory=dict)
+    origins: dict[str, Origin] = field(default_factory=dict)  # values that settings were computed from, by key
     unconverted: list[Unconverted] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     steps_per_epoch: float | None = None

@@ -51,12 +51,9 @@ def export_run(
 ) -> Path:
     """Write the model of a run as a Hugging Face folder or as a GGUF file, and return its path.
 
-    Args:
-        folder: The run.
-        output: Created here; by default `export/`, `adapter/` or a file in `gguf/` of the run.
-        watch: Displays progress.
-        adapter: Write only the adapters, in PEFT's format, instead of the merged model.
-        gguf: Write a GGUF file with matrices of this type, and a receipt that compares its answers.
+    The default of `output` is `export/`, `adapter/` or a file in `gguf/` of the run. With `adapter` only the adapters
+    are written, in PEFT's format; with `gguf`, the type of matrices, a GGUF file and a receipt that compares its
+    answers.
 
     Raises:
         ProblemError: Exit code 2; the run lacks a checkpoint, or the output is not empty. Exit code 5; interrupted.

@@ -59,10 +59,8 @@ MIN_PADDING, MIN_PACKED_SEQUENCES = 0.3, 200
 MAX_ITEMS = 100
 HELD_OUT = 10
 MIN_ITEMS = 10
-MIN_QUESTIONS = 30
-"""One question in `HELD_OUT` becomes an item if there are at least `MIN_QUESTIONS`."""
-MAX_ANSWER_CHARACTERS = 60
-"""A longer completion is a text with many right forms, not an answer."""
+MIN_QUESTIONS = 30  # one question in `HELD_OUT` becomes an item if there are at least `MIN_QUESTIONS`
+MAX_ANSWER_CHARACTERS = 60  # a longer completion is a text with many right forms, not an answer
 TRAINING, ITEMS = "train.jsonl", "eval.jsonl"
 _MARKED = re.compile(r"####\s*(\S.*?)\s*$")
 
@@ -114,17 +112,12 @@ def question_key(question: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class EvalChoice:
-    """The evaluation set of the configuration.
+    """The evaluation set of the configuration."""
 
-    Attributes:
-        name: Built-in set or existing file, or None if the items are to be written or nothing is evaluated.
-        questions: Keys of the held-out questions.
-    """
-
-    name: str | None
+    name: str | None  # built-in set or existing file, or None if the items are to be written or nothing is evaluated
     because: str
     items: Sequence[dict[str, Any]] = ()
-    questions: frozenset[str] = frozenset()
+    questions: frozenset[str] = frozenset()  # keys of the held-out questions
 
     def holds_out(self, texts: RowTexts) -> bool:
         """Return whether a row contains a held-out question."""
@@ -146,33 +139,30 @@ class RowsShape:
         return config.changed(data={"kind": kind}, objective={"kind": objective})
 
 
-def read_shape(name: str, problems: list[Problem]) -> RowsShape | None:
-    """Return what a built-in dataset or a file contains, or None after adding to `problems`."""
+def read_shape(name: str) -> RowsShape:
+    """Return what a built-in dataset or a file contains, or raise a ProblemError with exit code 2."""
     if (missing := missing_dataset(name)) is not None:
-        problems.append(replace(missing, next=missing.next.replace("--dataset", "the second argument as")))
-        return None
+        fix = missing.next.replace("--dataset", "the second argument as")
+        raise ProblemError([replace(missing, next=fix)], exit_code=USAGE)
     if name.startswith(GYM):
         what = f"{name} is not a file: reasoning-gym generates tasks for rewards."
         fix = "Write the configuration by hand: objective.kind grpo with the reward reasoning_gym."
-        problems.append(problem_of("TP010", file=name, what=what, why=None, next=fix))
-        return None
+        raise ProblemError([problem_of("TP010", file=name, what=what, why=None, next=fix)], exit_code=USAGE)
     path = FOLDER / f"{name}.jsonl" if name in DATASETS else Path(name)
-    with collect_problems(problems):
-        table = open_table(path)
-        scan = scan_rows(table, "pairs", "rows", "text")
-        problems += truncate_problems(scan.problems)
-        if len(scan.shapes) > 1:
-            each = [
-                f"{quantity(len(rows), 'row')} with {join_words(columns, last='and')} (first in line "
-                f"{table.lines[rows[0]]})"
-                for (_, columns), rows in scan.shapes.items()
-            ]
-            what = f"The file contains {join_words(each, last='and')}."
-            problems.append(problem_of("TP033", file=str(path), what=what))
-        if not scan.problems and len(scan.shapes) == 1:
-            [(kind, columns)] = scan.shapes
-            return RowsShape(name=name, kind=kind, columns=columns, table=table)
-    return None
+    table = open_table(path)
+    scan = scan_rows(table, "pairs", "rows", "text")
+    problems = [*truncate_problems(scan.problems)]
+    if len(scan.shapes) > 1:
+        each = [
+            f"{quantity(len(rows), 'row')} with {join_words(names, last='and')} (first in line {table.lines[rows[0]]})"
+            for (_, names), rows in scan.shapes.items()
+        ]
+        what = f"The file contains {join_words(each, last='and')}."
+        problems.append(problem_of("TP033", file=str(path), what=what))
+    if problems:
+        raise ProblemError(problems, exit_code=USAGE)
+    [(kind, columns)] = scan.shapes
+    return RowsShape(name=name, kind=kind, columns=columns, table=table)
 
 
 def split_rows(rows: RowsShape) -> EvalChoice:
@@ -203,28 +193,24 @@ def _to_items(answered: Iterable[tuple[int, tuple[str, str]]]) -> list[dict[str,
     return [{"id": f"line-{line}", "prompt": question, "expected": answer} for line, (question, answer) in answered]
 
 
-def choose_eval_set(eval_set: str | None, rows: RowsShape | None, problems: list[Problem]) -> EvalChoice | None:
-    """Return the named evaluation set, the set of a built-in dataset, or a split of the rows."""
+def choose_eval_set(eval_set: str | None, rows: RowsShape | None) -> EvalChoice | None:
+    """Return the named evaluation set, the set of a built-in dataset, or a split of the rows, None without rows."""
     name, because = eval_set, "the set that you named"
     if name is None:
         if rows is None or rows.name not in DATASETS:
             return None if rows is None else split_rows(rows)
         name, because = EVAL_SETS_BY_DATASET[rows.name], f"the built-in set that belongs to {rows.name}"
     if (missing := missing_eval_set(name)) is not None:
-        problems.append(replace(missing, next=missing.next.replace("--set evaluation.eval_set", "--eval")))
-        return None
+        fix = missing.next.replace("--set evaluation.eval_set", "--eval")
+        raise ProblemError([replace(missing, next=fix)], exit_code=USAGE)
     if name in EVAL_SETS or not _has_training_rows(Path(name)):
-        with collect_problems(problems):
-            return EvalChoice(name=name, because=because, items=read_eval_set(name).rows)
-        return None
-    if (shape := read_shape(name, problems)) is None:
-        return None
+        return EvalChoice(name=name, because=because, items=read_eval_set(name).rows)
+    shape = read_shape(name)
     pairs = ((shape.table.lines[number], find_answer(row)) for number, row in enumerate(shape.table))
     answered = [(line, pair) for line, pair in pairs if pair is not None]
     if lacking := len(shape.table) - len(answered):
         what = f"{lacking:,} of {quantity(len(shape.table), 'row')} lack an answer to compare outputs with."
-        problems.append(problem_of("TP036", file=name, what=what))
-        return None
+        raise ProblemError([problem_of("TP036", file=name, what=what)], exit_code=USAGE)
     return EvalChoice(name=None, because=f"the rows of {name} as items", items=_to_items(answered))
 
 
@@ -252,18 +238,23 @@ class ModelAndData:
         return self.data.encoded.widths
 
 
-def read_inputs(order: Order, problems: list[Problem]) -> ModelAndData | None:
-    """Read model, rows and evaluation set, or return None after adding to `problems`."""
+def read_inputs(order: Order) -> ModelAndData:
+    """Read model, rows and evaluation set, or raise a ProblemError with all problems."""
+    problems: list[Problem] = []
+    rows: RowsShape | None = None
+    evaluated: EvalChoice | None = None
     plain = Config(model=ModelConfig(name=order.model))
     is_local = order.model in MODELS or model_path(order.model) is not None
     model = read_model(plain, problems, with_weights=is_local)  # weights on the hub are not downloaded
-    rows = read_shape(order.data, problems)
-    evaluated = choose_eval_set(order.eval_set, rows, problems)
+    with collect_problems(problems):
+        rows = read_shape(order.data)
+    with collect_problems(problems):
+        evaluated = choose_eval_set(order.eval_set, rows)
     with collect_problems(problems):
         if model is not None:
             model.source.tokenizer()
     if model is None or rows is None or evaluated is None or problems:
-        return None
+        raise ProblemError(problems, exit_code=USAGE)
     draft = rows.configure(plain).changed(
         data={"dataset": order.data, "max_length": model.source.spec.max_positions},
         evaluation={"eval_set": evaluated.name, "max_new_tokens": 1},
@@ -271,44 +262,36 @@ def read_inputs(order: Order, problems: list[Problem]) -> ModelAndData | None:
     data = read_data(draft, model, build_objective(draft), problems, devices=1)
     problems += data.refused if data else []
     if problems or data is None:
-        return None
+        raise ProblemError(problems, exit_code=USAGE)
     return ModelAndData(
         model=model,
         rows=rows,
         data=data,
         evaluated=evaluated,
         longest_answer=max((each.learned_count for each in data.encoded.encoded if rows.kind != "pairs"), default=0),
-        warnings=(*data.warnings, *_overlap(evaluated, data, order.eval_set or order.data, problems)),
+        warnings=(*data.warnings, *_overlap(evaluated, data, order.eval_set or order.data)),
     )
 
 
-def _overlap(evaluated: EvalChoice, data: Data, file: str, problems: list[Problem]) -> list[Problem]:
-    """Return warnings about items that are training rows; if all are, add an error to `problems`."""
-    if not evaluated.items:
-        return []
+def _overlap(evaluated: EvalChoice, data: Data, file: str) -> list[Problem]:
+    """Return warnings about items that are training rows; if all are, raise a ProblemError."""
     texts = (texts for texts in map(row_texts, data.rows) if not evaluated.holds_out(texts))
     overlap, total = find_overlap(evaluated.items, texts), len(evaluated.items)
-    if len(overlap.items_same) == total:
+    if 0 < total == len(overlap.items_same):
         what = f"The training rows contain all of its {quantity(total, 'item')}."
-        problems.append(problem_of("TP034", file=file, what=what))
-        return []
+        raise ProblemError([problem_of("TP034", file=file, what=what)], exit_code=USAGE)
     found = describe_overlap(overlap.document(), items=total)
     return [problem_of(code, file=file, what=what, severity="warning") for code, what in found]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """A configuration and its estimated memory.
-
-    Attributes:
-        need: Memory of the program that needs most, by formula.
-        sequences: Sequences of one pass over the rows.
-    """
+    """A configuration and its estimated memory."""
 
     config: Config
-    need: ProgramMemory
+    need: ProgramMemory  # of the program that needs most, by formula
     devices: int
-    sequences: int
+    sequences: int  # of one pass over the rows
     parameters: int
     trained: int
 
@@ -528,17 +511,16 @@ class WrittenConfig:
 
 
 def write_first_config(order: Order) -> WrittenConfig:
-    """Read model and rows, choose settings, and write the configuration and the files of a split.
-
-    Raises:
-        ProblemError: Exit code 2, with all problems; nothing was written.
-    """
+    """Choose settings and write configuration and split files, or raise a ProblemError with all problems."""
     problems: list[Problem] = []
     target: Target | None = None
+    inputs: ModelAndData | None = None
     with collect_problems(problems):
         is_here = order.on in (None, THIS_MACHINE)
         target = this_machine(Config(model=ModelConfig(name=order.model))) if is_here else load_target(str(order.on))
-    inputs, files = read_inputs(order, problems), dict[Path, Iterable[str]]()
+    with collect_problems(problems):
+        inputs = read_inputs(order)
+    files: dict[Path, Iterable[str]] = {}
     if inputs and inputs.evaluated.questions:
         files[order.output.parent / TRAINING] = training_lines(inputs.rows, inputs.evaluated)
     if inputs and inputs.evaluated.items and inputs.evaluated.name is None:
@@ -598,9 +580,8 @@ def find_output_problems(outputs: Sequence[Path], given: Sequence[Path], *, forc
     for path in outputs:
         is_input = path.resolve() in [each.resolve() for each in given]
         if is_input or path.is_dir() or (path.exists() and not force):
-            state = (
-                "is an input; it is not replaced" if is_input else "is a folder" if path.is_dir() else "already exists"
-            )
+            state = "is a folder" if path.is_dir() else "already exists"
+            state = "is an input; it is not replaced" if is_input else state
             fix = "Name a file in another folder with --output." if is_input or path.is_dir() else None
             problems.append(problem_of("TP035", file=str(path), what=f"{path} {state}.", next=fix))
     return problems

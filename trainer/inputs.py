@@ -22,12 +22,8 @@ def read_inputs(
 ) -> tuple[Task, Data]:
     """Read model, rows and evaluation set, and check that they fit together.
 
-    Args:
-        config: The run.
-        devices: Devices of the run.
-        with_weights: Check the model's weight files; a resumed run has the weights in its checkpoint.
-        eval_set: Evaluation set, by default the one in the configuration.
-        rendered_at: Time that the chat template writes, or None for the present.
+    Without `with_weights` the model's weight files are not checked: a resumed run has them in its checkpoint. The
+    default of `eval_set` is the configured one, of `rendered_at`, the time that the chat template writes, now.
 
     Raises:
         ProblemError: Exit code 2 with contradicting settings, or else with all problems of model, dataset and items;

@@ -9,7 +9,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 
 from trainer.data.builtin import FOLDER as DATA
 from trainer.data.builtin.reasoning import DATASET
-from trainer.model.tokenizer import FOLDER
+from trainer.model.source import BUILTIN_TOKENIZER as FOLDER
 
 PAD = "<pad>"
 END = "<eos>"

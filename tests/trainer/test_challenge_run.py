@@ -143,11 +143,17 @@ def truncate(path: Path) -> None:
         file.truncate(1 << 40)  # a file with a hole, which takes no room
 
 
+def store_float8(path: Path) -> None:
+    header = json.dumps({"final_norm.scale": {"dtype": "F8_E4M3", "shape": [4], "data_offsets": [0, 4]}}).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+
+
 @pytest.mark.parametrize(
     ("file", "damage", "exit_code", "code"),
     [
         (layout.TRAINED_PARAMS, Path.unlink, 3, "TP057"),
         (layout.TRAINED_PARAMS, truncate, 2, "TP056"),
+        (layout.TRAINED_PARAMS, store_float8, 2, "TP056"),
         (layout.EVAL_SUMMARY, Path.unlink, 2, "TP083"),
     ],
 )

@@ -188,7 +188,7 @@ def test_everything_that_is_wrong_is_named_at_once(tmp_path: Path):
     assert [line for line in said.splitlines() if line.startswith("error")] == [
         "error TP750: --on: There is no target 'kaggle-t4'.",
         f"error TP043: {llama}/model.safetensors: model.safetensors does not exist in its folder.",
-        f"error TP011: {empty}: The file has no rows.",
+        f"error TP011: {empty}: {empty.name} has no rows.",
         "error TP010: eval_v9: There is no evaluation set 'eval_v9': it is not built in, and no such file exists.",
         f"error TP046: {llama}: {tokenizer} none of tokenizer.json, tokenizer.model, vocab.json exists.",
         f"error TP035: {tmp_path}/config.yaml: {tmp_path}/config.yaml already exists.",
@@ -244,11 +244,7 @@ def test_a_run_is_named_after_its_model_and_rows():
 
 
 def shape_of(path: Path) -> RowsShape:
-    problems: list = []
-    rows = read_shape(str(path), problems)
-    assert not problems
-    assert rows is not None
-    return rows
+    return read_shape(str(path))
 
 
 @pytest.mark.parametrize(
@@ -321,15 +317,19 @@ def test_why_nothing_is_held_back(tmp_path: Path, rows, because):
 
 def test_rows_of_several_kinds_are_counted_with_their_lines(tmp_path: Path):
     rows = [*sums(2), chat(("user", "Hi."), ("assistant", "Yes?")), {"text": "So."}]
-    path, problems = write_rows(tmp_path / "rows.jsonl", rows), []
-    assert read_shape(str(path), problems) is None
-    [problem] = problems
+    path = write_rows(tmp_path / "rows.jsonl", rows)
+    [problem] = catch_problems(read_shape, str(path))
     assert (problem.code, problem.file) == ("TP033", str(path))
     assert "2 rows with prompt and completion (first in line 1), 1 row with messages (first in line 3)" in problem.what
 
 
 def test_a_file_that_is_not_rows_says_what_is_wrong_with_each_line(tmp_path: Path):
-    path, problems = tmp_path / "rows.jsonl", []
+    path = tmp_path / "rows.jsonl"
     path.write_text('{"prompt": "a", "completion": "b"}\n{"question": "a"}\n{broken\n')
-    assert read_shape(str(path), problems) is None
+    problems = catch_problems(read_shape, str(path))
     assert [(problem.code, problem.line) for problem in problems] == [("TP018", 2), ("TP107", 3)]
+
+
+def test_tasks_of_reasoning_gym_are_no_rows():
+    [problem] = catch_problems(read_shape, "reasoning-gym:leg_counting")
+    assert problem.code == "TP010"

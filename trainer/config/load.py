@@ -23,8 +23,7 @@ from schemas.reading import LARGEST_DOCUMENT, MAX_DIGITS, parse_json, parse_yaml
 from schemas.validate import check_value
 from trainer.config.tree import Config, build_config, to_document
 
-USAGE = 2
-"""Exit code for an invalid configuration."""
+USAGE = 2  # exit code for an invalid configuration
 
 FLAGS = {
     "data.dataset": "--dataset",
@@ -36,29 +35,20 @@ FLAGS = {
 """Flags that set a key."""
 
 TEXTS: dict[str, dict[str, Any]] = tomllib.loads(files("trainer").joinpath("settings.toml").read_text(encoding="utf-8"))
-CURRENT_NAMES = TEXTS["older_names"]
-"""Current key by the name in the project's first YAML files."""
+CURRENT_NAMES = TEXTS["older_names"]  # current key by the name in the project's first YAML files
 
-COMMENT_COLUMNS = 110
-"""Columns of a line with a comment."""
+COMMENT_COLUMNS = 110  # columns of a line with a comment
 
-MISSING = object()
-"""Returned by `get_path` instead of a missing value; null is a value."""
+MISSING = object()  # returned by `get_path` instead of a missing value; null is a value
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigSource:
-    """A source of values: a file, a flag or one `--set`.
+    """A source of values: a file, a flag or one `--set`."""
 
-    Attributes:
-        name: File name, flag, or `--set`.
-        document: Values, under current key names.
-        original: Pointers in the source of values with an older key name, by their pointer in the document.
-    """
-
-    name: str
-    document: dict[str, Any]
-    original: Mapping[str, str] = field(default_factory=dict)
+    name: str  # file name, flag, or `--set`
+    document: dict[str, Any]  # under current key names
+    original: Mapping[str, str] = field(default_factory=dict)  # pointers in the source by pointers in the document
     lines: Lines = unknown_lines
 
 
@@ -75,14 +65,9 @@ def load_config(
 ) -> Config:
     """Load a YAML file.
 
-    Args:
-        path: Configuration file.
-        overlay: Second file that takes precedence, from `--smoke_config`.
-        flags: Values of flags such as `--dataset` by dotted key; None values are ignored.
-        settings: `key=value` arguments of `--set`, which take precedence over everything else.
-
-    Raises:
-        ProblemError: Exit code 2, with all problems of files and settings.
+    `overlay`, from `--smoke_config`, takes precedence over it, then `flags`, the values of flags such as `--dataset` by
+    dotted key (None is ignored), then `settings`, the `key=value` arguments of `--set`. Problems of files and settings
+    are raised together as a ProblemError with exit code 2.
     """
     problems: list[Problem] = []
     stated = read_settings(flags or {}, settings, problems)

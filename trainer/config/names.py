@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from importlib.resources import files
+from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 from schemas.catalog import DATASETS, EVAL_SETS, GYM, MODELS
 from schemas.problems import Problem, ProblemError, problem_of
@@ -112,36 +114,33 @@ def describe_other_format(path: Path) -> tuple[str, str] | None:
 
 def folders_below(path: Path) -> list[Path]:
     """Return the model folders in a folder, at most four levels down, as in a hub cache or a Kaggle mount."""
-    level, found = [path], list[Path]()
-    for _ in range(4):
-        below: list[Path] = []
-        for folder in level[:200]:
-            with suppress(OSError):
-                below += sorted(child for child in folder.iterdir() if child.is_dir())
-        level, found = below, found + [folder for folder in below if (folder / "config.json").is_file()]
+    levels = (path.glob("/".join(["*"] * depth) + "/config.json") for depth in range(1, 5))
+    found = [file.parent for level in levels for file in sorted(islice(level, 200)) if file.is_file()]
     current = path / "refs" / "main"  # in a hub cache: the snapshot that the name refers to
     commit = current.read_text(encoding="utf-8").strip() if current.is_file() else None
     return [folder for folder in found if folder.name == commit] or found
 
 
-_max_tokenizer_bytes: ContextVar[int | None] = ContextVar("max_tokenizer_bytes", default=None)
+T = TypeVar("T")
+max_tokenizer_bytes: ContextVar[int | None] = ContextVar("max_tokenizer_bytes", default=None)
+"""Largest tokenizer file that is read, or None; for other people's models."""
 
 
 @contextmanager
-def limit_tokenizer_size(limit: int = 128 << 20) -> Iterator[None]:
-    """Refuse larger tokenizer files inside the block, for other people's models; the largest known have 35 MB."""
-    token = _max_tokenizer_bytes.set(limit)
+def override(variable: ContextVar[T], value: T) -> Iterator[None]:
+    """Set a context variable inside the block."""
+    token = variable.set(value)
     try:
         yield
     finally:
-        _max_tokenizer_bytes.reset(token)
+        variable.reset(token)
 
 
 def refuse_other_content(path: Path, code: str) -> None:
     """Raise `ProblemError` with the given code for a file that is a pointer, a web page or an archive."""
     if not path.is_file():
         return
-    limit, length = _max_tokenizer_bytes.get(), path.stat().st_size
+    limit, length = max_tokenizer_bytes.get(), path.stat().st_size
     if code == "TP046" and limit is not None and length > limit:
         what = f"{path.name} has {length:,} bytes; at most {limit:,} are read from the tokenizer of another's run."
         raise ProblemError([problem_of(code, file=str(path), what=what, why=None)], exit_code=2)
@@ -150,7 +149,5 @@ def refuse_other_content(path: Path, code: str) -> None:
     for each in _TABLE["contents"]:
         begins = each["begins"].encode("latin-1")
         if head.startswith(begins) and not (begins.startswith(b"<") and path.suffix.lower() == ".txt"):
-            what = f"{path.name} is {each['what']}."
-            raise ProblemError(
-                [problem_of(code, file=str(path), what=what, why=None, next=each["advice"])], exit_code=2
-            )
+            what, fix = f"{path.name} is {each['what']}.", each["advice"]
+            raise ProblemError([problem_of(code, file=str(path), what=what, why=None, next=fix)], exit_code=2)

@@ -233,9 +233,7 @@ class Config:
         return replace(self, **{name: replace(getattr(self, name), **values) for name, values in groups.items()})
 
 
-GROUPS: dict[str, type] = {
-    name: hint for name, hint in get_type_hints(Config).items() if isinstance(hint, type) and is_dataclass(hint)
-}
+GROUPS: dict[str, Any] = {name: hint for name, hint in get_type_hints(Config).items() if is_dataclass(hint)}
 """Dataclass of each group."""
 
 
@@ -249,9 +247,7 @@ def build_config(document: dict[str, Any]) -> Config:
 def _build_group(group: type[T], values: dict[str, Any]) -> T:
     """Build a dataclass; numbers are converted to the field's type, since JSON Schema accepts 5.0 as an integer."""
     kinds = {entry.name: str(entry.type) for entry in fields(group)}  # type: ignore[arg-type]  # T is always a dataclass
-    numbers = {
-        key: each for key, each in values.items() if isinstance(each, int | float) and not isinstance(each, bool)
-    }
+    numbers = {key: each for key, each in values.items() if type(each) in (int, float)}
     converted = {key: float(each) if kinds[key].startswith("float") else int(each) for key, each in numbers.items()}
     return group(**values | converted)
 

@@ -29,10 +29,8 @@ from trainer.data.conversations import PromptForm, Tokenizer, learned_text, rend
 from trainer.data.encode import describe_difference, encode_prompt
 from trainer.data.rows import RowFile
 
-SCORING = "scoring"
-"""Log event with the settings of answer reading."""
-MAX_ROWS = 1_000
-"""Training rows from which the form of answers is inferred."""
+SCORING = "scoring"  # log event with the settings of answer reading
+MAX_ROWS = 1_000  # training rows from which the form of answers is inferred
 
 USUAL: Mapping[Answer, Compare] = {"last_number": "numeric", "choice": "folded"}
 """Default comparison by reader; exact for all others, and inferred from the items for boxed answers."""
@@ -55,15 +53,9 @@ class Items:
 
 
 def encode_items(items: RowFile, form: PromptForm, tokenizer: Tokenizer) -> list[list[int]]:
-    """Tokenize the prompt of each item in the form of the training rows.
-
-    Raises:
-        ProblemError: Exit code 2; the chat template refuses items.
-    """
-    texts = render_each(
-        items.rows, lambda item: form.render(item["prompt"], tokenizer), file=str(items.path), lines=items.lines
-    )
-    templated = form.templated(tokenizer)
+    """Tokenize the prompt of each item in the form of the training rows, or raise a ProblemError with exit code 2."""
+    templated, file = form.templated(tokenizer), str(items.path)
+    texts = render_each(items.rows, lambda item: form.render(item["prompt"], tokenizer), file=file, lines=items.lines)
     return [encode_prompt(text, tokenizer, templated=templated) for _, text in texts]
 
 
@@ -86,10 +78,8 @@ def check_prompt_room(
     fix += f"; up to {for_all} leave room for every prompt." if 0 < for_all < for_one else "."
     if for_one <= 0:
         fix = "Use an evaluation set with shorter prompts, or a model with more positions."
-    what = (
-        f"evaluation.max_new_tokens is {max_new_tokens} and the shortest prompt of {items.name} has {shortest} tokens; "
-    )
-    what += f"{model} has {max_positions} positions."
+    what = f"evaluation.max_new_tokens is {max_new_tokens} and the shortest prompt of {items.name} has {shortest} "
+    what += f"tokens; {model} has {max_positions} positions."
     return [problem_of("TP062", file=model, pointer="/evaluation/max_new_tokens", what=what, next=fix)]
 
 
@@ -197,8 +187,7 @@ def infer_answer(texts: Sequence[str], items: Sequence[Mapping[str, Any]]) -> An
     """Infer the reader of answers from learned texts."""
     has_type = find_answer_type(items)
     typed: tuple[Answer, ...] = ("whole", "last_number", "choice")
-    readers: tuple[Answer, ...] = ("tags", "boxed", *(typed if has_type else ()))
-    for answer in readers:
+    for answer in ("tags", "boxed", *(typed if has_type else ())):
         found = [one for text in texts if (one := Scoring(answer=answer).read(text)) is not None]
         count = sum(map(has_type, found)) if has_type and answer in typed else len(found)
         if 2 * count > len(texts):
@@ -250,12 +239,9 @@ def check_learned_form(
     rows: Iterable[Mapping[str, Any]], scoring: Scoring, items: RowFile, *, file: str, stop: str | None = None
 ) -> list[Problem]:
     """Return a warning if no answer can be read from the first training rows, of the type that the items expect."""
-    has_type, texts = find_answer_type(items.rows), first_learned(rows, stop)
+    has_type, texts = find_answer_type(items.rows) or (lambda _: True), first_learned(rows, stop)
     answers = [answer for answer in map(scoring.read, texts) if answer is not None]
-    is_taught = (
-        scoring.can_compare(one) and (has_type is None or has_type(scoring.unboxed_number(one))) for one in answers
-    )
-    if not texts or any(is_taught):
+    if not texts or any(scoring.can_compare(one) and has_type(scoring.unboxed_number(one)) for one in answers):
         return []
     what = f"Answers are read as {scoring.describe()}; none of {len(texts):,} training rows has one"
     what += f"{' of the type that the items expect' if answers else ''}. "

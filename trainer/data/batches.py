@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
@@ -20,8 +20,7 @@ from jaxtyping import Int
 from trainer.config.tree import Config
 from trainer.data.files import LazySequence
 
-BUCKETS = 0x6275_636B
-"""Random stream for the order of batches, independent of the order of rows."""
+BUCKETS = 0x6275_636B  # random stream for the order of batches, independent of the order of rows
 
 
 def one_each(rows: int) -> Sequence[list[int]]:
@@ -37,21 +36,17 @@ def pack_rows(lengths: Sequence[int] | Int[np.ndarray, " rows"], capacity: int, 
     into the fullest sequence with room (best fit decreasing, Johnson 1973: at most 11/9 of the fewest sequences,
     plus 4); rows of equal length keep their order.
     """
-    found: list[list[int]] = [] if in_order else _best_fit_decreasing(lengths, capacity)
-    room = 0
-    for row, length in enumerate(lengths if in_order else ()):
-        if length > room:
-            found.append([])
-            room = capacity
-        found[-1].append(row)
-        room -= int(length)
-    return found
-
-
-def _best_fit_decreasing(lengths: Sequence[int] | Int[np.ndarray, " rows"], capacity: int) -> list[list[int]]:
-    """Pack rows; among equally full sequences the one filled last is used."""
     found: list[list[int]] = []
-    with_room: dict[int, list[int]] = {}
+    if in_order:
+        room = 0
+        for row, length in enumerate(lengths):
+            if length > room:
+                found.append([])
+                room = capacity
+            found[-1].append(row)
+            room -= int(length)
+        return found
+    with_room: dict[int, list[int]] = {}  # sequences by their room; the one filled last comes first
     rooms: list[int] = []  # sorted keys of `with_room`: at most `capacity`, whatever the number of rows
     for row in np.argsort(-np.asarray(lengths), kind="stable").tolist():
         length = int(lengths[row])
@@ -100,8 +95,7 @@ def group_by_bucket(
     return np.concatenate([order[:first], whole.reshape(-1), rest[batches * batch_size :]])
 
 
-HostBatch = dict[str, np.ndarray]
-"""Arrays by name in the memory of the host."""
+HostBatch = dict[str, np.ndarray]  # arrays by name in the memory of the host
 
 Collate = Callable[[Sequence[Sequence[Any]], int], HostBatch]
 """Converts sequences of examples, padded to a length, to arrays of `[sequences …]`."""
@@ -112,36 +106,17 @@ def global_batch_size(config: Config, *, devices: int) -> int:
     return config.batch.microbatch_size * devices * config.batch.accumulation_steps
 
 
-@runtime_checkable
-class BatchSource(Protocol):
-    """Batches by step."""
-
-    def batch(self, step: int) -> HostBatch:
-        """Return the arrays of optimizer step `step`, counted from 0, `[accumulation batch …]` by name."""
-
-    def rows(self, step: int) -> list[int]:
-        """Return the row numbers of a step."""
-
-    def tokens_before(self, step: int) -> int:
-        """Return the tokens of all earlier steps, without padding."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class RowSource:
     """Batches of encoded rows."""
 
     examples: Sequence[Any]
-    sequences: Sequence[list[int]]
-    """Examples of each sequence."""
-    lengths: Int[np.ndarray, " rows"]
-    """Tokens of each example."""
-    widths: Int[np.ndarray, " rows"]
-    """Tokens of the longest sequence of each example, such as the longer answer of a pair."""
+    sequences: Sequence[list[int]]  # examples of each sequence
+    lengths: Int[np.ndarray, " rows"]  # tokens of each example
+    widths: Int[np.ndarray, " rows"]  # tokens of the longest sequence of each example: of a pair, the longer answer
     collate: Collate
-    shapes: tuple[int, ...]
-    """Padded lengths in ascending order; one if rows are packed."""
-    batch_size: int
-    """Examples or packed sequences of a step over all devices, a multiple of `accumulation_steps`."""
+    shapes: tuple[int, ...]  # padded lengths in ascending order; one if rows are packed
+    batch_size: int  # examples or packed sequences of a step over all devices, a multiple of `accumulation_steps`
     accumulation_steps: int
     seed: int
     shuffle: bool
@@ -210,8 +185,8 @@ class RowSource:
 class PrefetchingSource:
     """Builds the next batch of a run of `steps` in a thread while the devices compute."""
 
-    def __init__(self, source: BatchSource, *, steps: int) -> None:
-        self._source, self._steps = source, steps
+    def __init__(self, build: Callable[[int], HostBatch], *, steps: int) -> None:
+        self._build, self._steps = build, steps
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="batches")
         self._next: tuple[int, Future[HostBatch]] | None = None
 
@@ -225,15 +200,7 @@ class PrefetchingSource:
         """Return the batch of a step, and start to build the next one."""
         prefetched, self._next = self._next, None
         is_ready = prefetched is not None and prefetched[0] == step
-        batch = prefetched[1].result() if prefetched and is_ready else self._source.batch(step)
+        batch = prefetched[1].result() if prefetched and is_ready else self._build(step)
         if step + 1 < self._steps:
-            self._next = (step + 1, self._thread.submit(self._source.batch, step + 1))
+            self._next = (step + 1, self._thread.submit(self._build, step + 1))
         return batch
-
-    def rows(self, step: int) -> list[int]:
-        """Return the row numbers of a step."""
-        return self._source.rows(step)
-
-    def tokens_before(self, step: int) -> int:
-        """Return the tokens of all earlier steps, without padding."""
-        return self._source.tokens_before(step)

@@ -15,36 +15,25 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import datetime
 from os.path import commonprefix
-from types import MappingProxyType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
+from evidence.scores.overlap import row_texts
 from schemas.formats import format_value
 from schemas.problems import Problem, ProblemError, problem_of, truncate_problems
-from trainer.config.names import limit_tokenizer_size
-from trainer.data.rows import (
-    AS_WRITTEN,
-    Kind,
-    default_template,
-    find_template,
-    row_kind,
-    split_sides,
-)
+from trainer.config.names import max_tokenizer_bytes, override
+from trainer.data.rows import AS_WRITTEN, SIDES, Kind, default_template, find_template, row_kind, split_sides
 
-MAX_CHARACTERS = 2**24
-"""Longest text that a chat template may write."""
-FORM = "prompt_form"
-"""Log event with the form of prompts."""
-PROBE = "An answer that nobody gives."
-"""An assistant turn that no template writes by itself."""
+MAX_CHARACTERS = 2**24  # longest text that a chat template may write
+FORM = "prompt_form"  # log event with the form of prompts
+PROBE = "An answer that nobody gives."  # an assistant turn that no template writes by itself
 THOUGHT = "<think>\nOne thought.\n</think>\n\nThe answer."
 """An assistant turn that begins with a thought and shares no first letter with `PROBE`."""
-NO_VARIABLES: Mapping[str, Any] = MappingProxyType({})
 _Row = TypeVar("_Row")
 _Rendered = TypeVar("_Rendered")
 Turn = Mapping[str, Any]
-Tokenizer = Any
-"""A tokenizer of transformers, which is not imported before one is loaded."""
+Tokenizer = Any  # a tokenizer of transformers, which is not imported before one is loaded
 
 
 class TemplateRefusedError(Exception):
@@ -81,14 +70,10 @@ _template_seconds: ContextVar[float | None] = ContextVar("template_seconds", def
 def untrusted_model(template_seconds: float = 10.0) -> Iterator[None]:
     """Limit the size of tokenizer files and the CPU time of each rendered conversation of an untrusted run.
 
-    Windows lacks a timer of CPU time.
+    The largest known files have 35 MB. Windows lacks a timer of CPU time.
     """
-    token = _template_seconds.set(template_seconds)
-    try:
-        with limit_tokenizer_size():
-            yield
-    finally:
-        _template_seconds.reset(token)
+    with override(_template_seconds, template_seconds), override(max_tokenizer_bytes, 128 << 20):
+        yield
 
 
 @contextmanager
@@ -128,15 +113,12 @@ def _fixed_clock(module: Any, time: str | None) -> Iterator[None]:
 
 
 def apply_chat_template(
-    messages: Sequence[Turn], tokenizer: Tokenizer, *, opened: bool = True, variables: Mapping[str, Any] = NO_VARIABLES
+    messages: Sequence[Turn], tokenizer: Tokenizer, *, opened: bool = True, variables: Mapping[str, Any] | None = None
 ) -> str:
     """Write turns with the chat template, at the time for which the tokenizer was loaded.
 
-    `opened` begins the assistant's next turn; `variables` are further variables of the template, such as tools.
-
-    Raises:
-        TemplateRefusedError: The template refuses these turns.
-        TemplateBrokenError: The template cannot be used.
+    `opened` begins the assistant's next turn; `variables` are further variables of the template, such as tools. Raise a
+    TemplateRefusedError if the template refuses these turns, and a TemplateBrokenError if it cannot be used.
     """
     from jinja2 import TemplateError, TemplateSyntaxError
     from transformers.utils import chat_template_utils
@@ -147,7 +129,7 @@ def apply_chat_template(
     if template is None:
         reason = "there are several, and none is named default"
         raise TemplateBrokenError(reason)
-    given = {**tokenizer.special_tokens_map, **variables}
+    given = {**tokenizer.special_tokens_map, **(variables or {})}
     try:
         with _cpu_timer(), _fixed_clock(chat_template_utils, getattr(tokenizer, "rendered_at", None)):
             rendered: Any = chat_template_utils.render_jinja_template(
@@ -172,21 +154,18 @@ def apply_chat_template(
 class TemplateFacts:
     """Properties of a tokenizer's chat template, which are found by rendering it."""
 
-    turn_end: str | None
-    """Added token that closes the assistant's turn, such as `<end_of_turn>`."""
-    turn_end_id: int | None
-    opens_turn: bool
-    """Whether there is a generation prompt, which begins the assistant's turn."""
-    has_system_turn: bool
-    """Whether the template writes system turns."""
+    turn_end: str | None  # added token that closes the assistant's turn, such as `<end_of_turn>`
+    opens_turn: bool  # whether there is a generation prompt, which begins the assistant's turn
+    has_system_turn: bool  # whether the template writes system turns
 
 
-_facts: WeakKeyDictionary[Any, TemplateFacts] = WeakKeyDictionary()
+_facts: WeakKeyDictionary[Any, tuple[str, TemplateFacts]] = WeakKeyDictionary()
 
 
 def template_facts(tokenizer: Tokenizer) -> TemplateFacts:
-    """Return the properties of a chat template; they are found once for each tokenizer."""
-    if (facts := _facts.get(tokenizer)) is not None:
+    """Return the properties of a tokenizer's chat template; they are found once for each template."""
+    template, facts = _facts.get(tokenizer, (None, None))
+    if facts is not None and template == str(tokenizer.chat_template):
         return facts
     question, after, opens_turn, has_system_turn = {"role": "user", "content": "A question."}, "", True, False
     refusals = (TemplateRefusedError, TemplateBrokenError)  # reported with the first row that it refuses
@@ -198,14 +177,10 @@ def template_facts(tokenizer: Tokenizer) -> TemplateFacts:
         opens_turn = closed != opened
     with suppress(*refusals):
         has_system_turn = PROBE in apply_chat_template([{"role": "system", "content": PROBE}, question], tokenizer)
-    ids = {token.content: number for number, token in reversed(list(tokenizer.added_tokens_decoder.items()))}
-    end = max((text for text in ids if text.strip() and after.lstrip().startswith(text)), key=len, default=None)
-    facts = _facts[tokenizer] = TemplateFacts(
-        turn_end=end,
-        turn_end_id=None if end is None else ids[end],
-        opens_turn=opens_turn,
-        has_system_turn=has_system_turn,
-    )
+    added = (token.content for token in tokenizer.added_tokens_decoder.values())
+    end = max((text for text in added if text.strip() and after.lstrip().startswith(text)), key=len, default=None)
+    facts = TemplateFacts(turn_end=end, opens_turn=opens_turn, has_system_turn=has_system_turn)
+    _facts[tokenizer] = (str(tokenizer.chat_template), facts)
     return facts
 
 
@@ -214,22 +189,20 @@ def render_each(
 ) -> Iterator[tuple[int, _Rendered]]:
     """Yield the index of each row and the rendered row; `render` may call a chat template.
 
-    Raises:
-        ProblemError: Exit code 2; the template is broken, or it refuses rows. Refused rows are reported after all
-            others were yielded.
+    If it is broken, or has refused rows, which is reported after all others, raise a ProblemError with exit code 2.
     """
     refused: list[Problem] = []
     for index, row in enumerate(rows):
         try:
             yield index, render(row)
         except TemplateRefusedError as error:
-            what, fix = f"The model's chat template refuses row {index}: ", None
+            what, fix = f"The model's chat template refuses row {index}", None
             why = "This is the template's own message; it says which turns the model was trained for."
             if isinstance(error, TurnNotFoundError):
-                what = f"The answer of row {index} cannot be found in the output of the model's chat template: "
+                what = f"The answer of row {index} cannot be found in the output of the model's chat template"
                 why = "Prompt and answer together must be the text that the template writes for the whole conversation."
                 fix = "Correct the template, or write the row as prompt and completion."
-            what += f"{str(error).rstrip('.')}."
+            what = f"{what}: {str(error).rstrip('.')}."
             refused.append(problem_of("TP022", file=file, line=lines[index], what=what, why=why, next=fix))
         except TemplateBrokenError as error:
             what = f"The model's chat template cannot be used: {str(error).rstrip('.')}."
@@ -245,18 +218,12 @@ def render_each(
 class Example:
     """A row as text."""
 
-    prompt: str
-    """Not learned."""
-    templated: bool
-    """Whether a chat template wrote the prompt, with the begin token if there is one."""
-    completion: str
-    """Learned, followed by the end token of the form."""
-    answer: str | None
-    """Answer that the learned text must contain, or None."""
-    earlier: tuple[tuple[str, str, bool], ...] = ()
-    """Earlier learned turns: text before the turn, the turn, and whether the end token follows."""
-    is_text: bool = False
-    """Whether it is plain text, all of which is learned."""
+    prompt: str  # not learned
+    templated: bool  # whether a chat template wrote the prompt, with the begin token if there is one
+    completion: str  # learned, followed by the end token of the form
+    answer: str | None  # answer that the learned text must contain, or None
+    earlier: tuple[tuple[str, str, bool], ...] = ()  # learned turns: text before, turn, whether the end token follows
+    is_text: bool = False  # whether it is plain text, all of which is learned
 
     @property
     def first_prompt(self) -> str:
@@ -274,10 +241,8 @@ class PromptForm:
     """How a prompt is given to the model: as plain text or as a user's turn."""
 
     conversation: bool
-    system: str | None = None
-    """System prompt of every prompt."""
-    template: str = AS_WRITTEN
-    """Template of plain prompts."""
+    system: str | None = None  # system prompt of every prompt
+    template: str = AS_WRITTEN  # template of plain prompts
     thinks: bool | None = False
     """Whether the learned answers begin with a thought, which some templates open. If None, prompts end with the
     template's generation prompt."""
@@ -304,8 +269,7 @@ class PromptForm:
 
 def end_token_id(tokenizer: Tokenizer, form: PromptForm) -> int:
     """Return the id of the token that ends an output of this form; encoding refuses tokenizers without an end token."""
-    own = template_facts(tokenizer).turn_end_id if form.end_token(tokenizer) != tokenizer.eos_token else None
-    return int(tokenizer.eos_token_id if own is None else own)
+    return int(tokenizer.convert_tokens_to_ids(form.end_token(tokenizer)))
 
 
 class RowSummary(NamedTuple):
@@ -313,10 +277,8 @@ class RowSummary(NamedTuple):
 
     kinds: Counter[Kind]
     form: PromptForm
-    duplicates: int
-    """Rows with the prompt of an earlier row."""
-    takes_system_prompt: bool
-    """Whether any row takes the configured system prompt."""
+    duplicates: int  # rows with the prompt of an earlier row
+    takes_system_prompt: bool  # whether any row takes the configured system prompt
 
 
 def summarize_rows(rows: Sequence[Mapping[str, Any]], template: str | None = None) -> RowSummary:
@@ -326,27 +288,22 @@ def summarize_rows(rows: Sequence[Mapping[str, Any]], template: str | None = Non
     if all conversations begin with the same one. `template` is used for plain prompts; None means the default of
     the most frequent kind of plain row.
     """
-    systems, kinds = set[str | None](), Counter[Kind]()
-    configured: str | None = None
-    takes_configured = False
-    conversations = thoughts = 0
-    prompts: set[int] = set()
+    systems, kinds, prompts = set[str | None](), Counter[Kind](), set[int]()
+    configured, takes_configured, thoughts = None, False, 0
     for row in rows:
         prompts.add(hash(row_prompt(row)))
         first = row.get("chosen", row)
-        kind, own = row_kind(first), None
+        kind, own, configured = row_kind(first), None, first.get("system_prompt")
         kinds[kind] += 1
-        configured = first.get("system_prompt")
-        if "messages" in first:
+        if kind == "conversation":
             turn = first["messages"][0]
             own = turn["content"] if turn["role"] == "system" else None
-            systems.add(own)
-            conversations += 1
+            systems |= {own} if len(systems) < 2 else set()  # every row may have its own
             thoughts += "</think>" in first["messages"][-1]["content"]
         takes_configured = takes_configured or (own is None and kind not in ("text", "begun"))
-    if 2 * conversations > len(rows):
+    if 2 * kinds["conversation"] > len(rows):
         common = next(iter(systems)) if len(systems) == 1 else None
-        form = PromptForm(conversation=True, system=configured or common, thinks=2 * thoughts > conversations)
+        form = PromptForm(conversation=True, system=configured or common, thinks=2 * thoughts > kinds["conversation"])
     else:
         plain = [(count, kind) for kind, count in kinds.items() if kind != "conversation"]
         usual = default_template(max(plain)[1]) if plain else AS_WRITTEN
@@ -378,10 +335,8 @@ def render_row(
 
     A trace with the steps "2+2=4" and the answer "4" gives the completion
     `<reasoning>2+2=4</reasoning>\n<answer>4</answer>`. With `every_turn` all assistant turns are learned, not only the
-    last. `template` is used for plain prompts; None means the default of each kind.
-
-    Raises:
-        TemplateRefusedError: The template refuses the turns, or a turn cannot be found in its output.
+    last. `template` is used for plain prompts; None means the default of each kind. For errors see
+    `apply_chat_template`.
     """
     if "messages" in row:
         return render_conversation(row, tokenizer, every_turn=every_turn)
@@ -426,7 +381,7 @@ def render_conversation(row: Mapping[str, Any], tokenizer: Tokenizer, *, every_t
 class Conversation:
     """The text of a conversation that ends with the assistant's turn, and the places of its assistant turns."""
 
-    def __init__(self, messages: Sequence[Turn], tokenizer: Tokenizer, variables: Mapping[str, Any]) -> None:
+    def __init__(self, messages: Sequence[Turn], tokenizer: Tokenizer, variables: Mapping[str, Any] | None) -> None:
         self._messages, self._tokenizer, self._variables = messages, tokenizer, variables
         self.templated = has_template(tokenizer)
         self.text = self._render(messages) if self.templated else join_turns(messages)
@@ -499,7 +454,7 @@ def _variables(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def render_prompt_turns(
-    messages: Sequence[Turn], tokenizer: Tokenizer, *, thinks: bool | None, variables: Mapping[str, Any] = NO_VARIABLES
+    messages: Sequence[Turn], tokenizer: Tokenizer, *, thinks: bool | None, variables: Mapping[str, Any] | None = None
 ) -> str:
     """Render turns and the beginning of the assistant's turn, as in training; see `PromptForm.thinks`."""
     if not has_template(tokenizer):
@@ -548,9 +503,21 @@ def learned_text(row: Mapping[str, Any]) -> str:
     return f"<reasoning>{reasoning}</reasoning>\n<answer>{row['final_answer']}</answer>"
 
 
+def learned_texts(row: Mapping[str, Any], *, every_turn: bool) -> Iterator[tuple[str, str]]:
+    """Yield the learned texts of a row as they are written there, each with its JSON pointer."""
+    if "messages" in row:
+        last = len(row["messages"]) - 1
+        for index, turn in enumerate(row["messages"]):
+            if index == last or (every_turn and turn["role"] == "assistant"):
+                yield f"/messages/{index}/content", turn["content"]
+    elif "chosen" in row:
+        for side in SIDES:
+            yield from ((f"/{side}", text) for _, text in learned_texts(row[side], every_turn=every_turn))
+    elif "task" not in row:
+        yield from ((f"/steps/{index}/content", step["content"]) for index, step in enumerate(row.get("steps", ())))
+        yield from ((f"/{name}", row[name]) for name in ("text", "completion", "final_answer") if name in row)
+
+
 def row_prompt(row: Mapping[str, Any]) -> str:
     """Return the question of a row: prompt, turns before the answer, or plain text. Used to find duplicates."""
-    row = row.get("chosen", row)
-    if "messages" in row:
-        return "\n".join(message["content"] for message in row["messages"][:-1])
-    return str(next(row[name] for name in ("text", "begun", "prompt") if name in row))
+    return row_texts(row)[0][-1]

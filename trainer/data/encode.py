@@ -6,6 +6,7 @@ tokenizer does not know it, and an end token inside a completion, after which th
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,17 +25,14 @@ from trainer.data.conversations import (
     Tokenizer,
     end_token_id,
     infer_form,
-    learned_text,
+    learned_texts,
     render_each,
     render_sides,
 )
 from trainer.data.files import LazySequence, StoredSequence
-from trainer.data.rows import split_sides
 
-CONTEXT_CHARACTERS = 64
-"""Characters before a text that can influence its first token."""
-Span = tuple[int, int]
-"""First place and the place after the last."""
+CONTEXT_CHARACTERS = 64  # characters before a text that can influence its first token
+Span = tuple[int, int]  # the first place and the place after the last
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -42,11 +40,9 @@ class EncodedRow:
     """Token ids of a row, without padding."""
 
     token_ids: Int32[np.ndarray, " tokens"]
-    spans: tuple[Span, ...]
-    """Places of the tokens in the loss: completions with their end tokens."""
+    spans: tuple[Span, ...]  # places of the tokens in the loss: completions with their end tokens
     truncated: bool
-    row: int = 0
-    """Number of the row that it is, or is a part of."""
+    row: int = 0  # number of the row that it is, or is a part of
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -60,10 +56,6 @@ class EncodedRow:
     def learned_count(self) -> int:
         """Number of tokens in the loss."""
         return sum(last - first for first, last in self.spans)
-
-    def ends_with(self, token: int) -> bool:
-        """Return whether the last token is this one, and in the loss."""
-        return bool(self.spans) and self.spans[-1][1] == len(self) and bool(self.token_ids[-1] == token)
 
 
 def collate(
@@ -93,15 +85,11 @@ def collate(
 class EncodedData:
     """All rows as token ids, with the counts of `first_examples.json`."""
 
-    encoded: Sequence[Any]
-    """Examples: each an `EncodedRow` or a pair."""
-    lengths: Int[np.ndarray, " examples"]
-    """Tokens of each example."""
-    widths: Int[np.ndarray, " examples"]
-    """Tokens of the longest sequence of each example."""
+    encoded: Sequence[Any]  # examples: each an `EncodedRow` or a pair
+    lengths: Int[np.ndarray, " examples"]  # tokens of each example
+    widths: Int[np.ndarray, " examples"]  # tokens of the longest sequence of each example
     counts: dict[str, int | bool]
-    warnings: tuple[Problem, ...]
-    """An error among them keeps a new run from starting, but not a run from being resumed or replayed."""
+    warnings: tuple[Problem, ...]  # an error among them keeps a new run from starting, not a resumed or replayed one
 
 
 def row_lines(rows: int, lines: Sequence[int | None] | None) -> Sequence[int | None]:
@@ -124,16 +112,10 @@ def encode_rows(
 ) -> EncodedData:
     """Tokenize rows in one pass; a pair becomes two sequences, the chosen answer first.
 
-    Args:
-        rows: Converted rows.
-        tokenizer: The model's tokenizer. Every completion is followed by the end token of the form.
-        max_length: Most tokens of a sequence. Longer rows are cut; longer texts become several sequences.
-        file: Name of the dataset in messages.
-        lines: Lines of the rows that are from the file; further rows were generated.
-        max_positions: Positions of the model, or None if unknown.
-        form: Form of prompts, or None to infer it.
-        every_turn: Learn all assistant turns, not only the last.
-        template: Template of plain prompts, or None for the default of each kind.
+    Every completion is followed by the end token of `form`, which is inferred if it is None. Rows longer than
+    `max_length` tokens are cut; longer texts become several sequences. `file` and `lines` are for messages; rows beyond
+    `lines` were generated. With `every_turn` all assistant turns are learned, not only the last. `template` is used
+    for plain prompts; None means the default of each kind.
 
     Raises:
         ProblemError: Exit code 2; the tokenizer lacks an end token or does not know an answer, its chat template
@@ -142,40 +124,30 @@ def encode_rows(
     """
     require_end_token(tokenizer, file)
     form, lines = form or infer_form(rows), row_lines(len(rows), lines)
-    end_id, added = end_token_id(tokenizer, form), {token.content for token in tokenizer.added_tokens_decoder.values()}
-    ends = sorted(added & {form.end_token(tokenizer), tokenizer.eos_token})
-    checks = _RowChecks(tokenizer, end_id, max_length, max_positions, file, lines)
+    ends = {form.end_token(tokenizer), tokenizer.eos_token}
+    added = {token.content for token in tokenizer.added_tokens_decoder.values()}
+    with_ends = sorted((token for token in added if any(end in token for end in ends)), key=len, reverse=True)
+    pattern = re.compile("|".join(map(re.escape, with_ends)))  # the longest first, as the tokenizer reads them
+    encoder = _Encoder(tokenizer, end_token_id(tokenizer, form), max_length, max_positions, file, lines)
     early: list[Problem] = []
 
     def render(numbered: tuple[int, dict[str, Any]]) -> list[Example]:
         index, row = numbered
-        earlier = row.get("messages", [])[:-1] if every_turn else []
-        turns = (turn["content"] for turn in earlier if turn["role"] == "assistant")
-        texts = [*turns, *map(learned_text, split_sides(row))]
-        if token := next((token for token in ends if any(token in text for text in texts)), None):
-            what = f"Row {index} has the end token {token} in the text to be learned."
-            early.append(problem_of("TP023", file=file, line=lines[index], what=what))
+        for pointer, text in learned_texts(row, every_turn=every_turn):
+            for token in sorted(ends.intersection(pattern.findall(text))):
+                what = f"Row {index} has the end token {token} in the text to be learned."
+                early.append(problem_of("TP023", file=file, line=lines[index], pointer=pointer, what=what))
         return render_sides(row, tokenizer, every_turn=every_turn, template=template)
-
-    def encode() -> Iterator[EncodedRow]:
-        for index, examples in render_each(enumerate(rows), render, file=file, lines=lines):
-            found: list[EncodedRow] = []
-            for example in examples:
-                ids, spans = tokenize(example, tokenizer, end_id)
-                parts = cut_to_length(example, ids, spans, max_length, row=index)
-                checks.add(index, example, parts, ids, spans)
-                found += parts
-            checks.count(found, is_pair=len(examples) > 1)
-            yield from found
 
     problems: list[Problem] = []
     with collect_problems(problems):
-        encoded = StoredSequence(encode())
+        rendered = render_each(enumerate(rows), render, file=file, lines=lines)
+        encoded = StoredSequence(part for index, examples in rendered for part in encoder.encode(index, examples))
     # The template may have refused a row because of its end token.
-    if problems := list(truncate_problems(early)) or problems or checks.errors():
+    if problems := list(truncate_problems(early)) or problems or encoder.errors():
         raise ProblemError(problems, exit_code=2)
-    lengths, counts = np.array([len(row) for row in encoded], np.int64), checks.counts(len(rows))
-    warnings = tuple(checks.warnings(counts))
+    lengths, counts = np.array([len(row) for row in encoded], np.int64), encoder.counts(len(rows))
+    warnings = tuple(encoder.warnings(counts))
     return EncodedData(encoded=encoded, lengths=lengths, widths=lengths, counts=counts, warnings=warnings)
 
 
@@ -188,8 +160,8 @@ def require_end_token(tokenizer: Tokenizer, file: str) -> None:
 
 
 @dataclass
-class _RowChecks:
-    """Counts tokens, and finds rows whose answer is cut off, unknown to the tokenizer or changed by it."""
+class _Encoder:
+    """Encodes and counts rows, and finds those whose answer is cut off, unknown to the tokenizer or changed by it."""
 
     tokenizer: Tokenizer
     end_id: int
@@ -201,25 +173,28 @@ class _RowChecks:
     cut: list[int] = field(default_factory=list)
     unknown: list[Problem] = field(default_factory=list)
     tasks: list[Problem] = field(default_factory=list)
-    changed: dict[int, tuple[str, str]] = field(default_factory=dict)
-    """Rows that the tokenizer changes; the first with a text and its decoded tokens."""
+    changed: dict[int, tuple[str, str]] = field(default_factory=dict)  # the first with a text and its decoded tokens
 
-    def count(self, parts: Sequence[EncodedRow], *, is_pair: bool) -> None:
-        """Count the sequences of a row: parts of a text, or two answers."""
-        totals = self.totals
-        totals["tokens"] += sum(map(len, parts))
-        totals["learned"] += sum(part.learned_count for part in parts)
-        if last := parts if is_pair else parts[-1:]:
+    def encode(self, index: int, examples: Sequence[Example]) -> list[EncodedRow]:
+        """Return the sequences of a row: the parts of a text, or two answers of a pair."""
+        found: list[EncodedRow] = []
+        for example in examples:
+            ids, spans = tokenize(example, self.tokenizer, self.end_id)
+            if parts := cut_to_length(example, ids, spans, self.max_length, row=index):  # none of a blank text
+                self._check(index, example, parts, ids, spans)
+            found += parts
+        self.totals["tokens"] += sum(map(len, found))
+        self.totals["learned"] += sum(part.learned_count for part in found)
+        if last := found if len(examples) > 1 else found[-1:]:
             truncated = any(part.truncated for part in last)
-            totals["truncated" if truncated else "whole"] += 1
-            totals["ended"] += not truncated and all(part.ends_with(self.end_id) for part in last)
+            self.totals["truncated" if truncated else "whole"] += 1
+            self.totals["ended"] += not truncated and all(part.token_ids[-1] == self.end_id for part in last)
+        return found
 
-    def add(
+    def _check(
         self, index: int, example: Example, parts: Sequence[EncodedRow], ids: Sequence[int], spans: Sequence[Span]
     ) -> None:
         """Check an example, given its sequences and its ids and learned spans before it was cut."""
-        if not parts:  # a blank text
-            return
         if parts[-1].truncated:
             self.totals["longest_cut"] = max(self.totals["longest_cut"], len(ids))
             self.totals["lost"] += sum(last - first for first, last in spans) - parts[-1].learned_count
@@ -325,14 +300,11 @@ def tokenize(example: Example, tokenizer: Tokenizer, end_id: int) -> tuple[list[
 
     Prompt and completion are tokenized separately, so that the prompt has the same tokens in evaluation.
     """
-    ids: list[int] = []
-    spans = []
+    ids = encode_prompt(example.first_prompt, tokenizer, templated=example.templated)
+    spans: list[Span] = []
     before = ""
-    for number, (prompt, completion, ends) in enumerate([*example.earlier, (example.prompt, example.completion, True)]):
-        if number == 0:
-            ids += encode_prompt(prompt, tokenizer, templated=example.templated)
-        else:
-            ids += encode_after(prompt, before, tokenizer)
+    for prompt, completion, ends in [*example.earlier, (example.prompt, example.completion, True)]:
+        ids += encode_after(prompt, before, tokenizer) if spans else []
         first = len(ids)
         ids += encode_after(completion, prompt if example.templated else "", tokenizer)
         ids += [end_id] if ends else []

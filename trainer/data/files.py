@@ -31,11 +31,9 @@ from trainer.config.names import refuse_other_content
 
 T = TypeVar("T")
 Row = dict[str, Any]
-ReadRow = Callable[[], Row]
-"""Decodes a row, with its missing values."""
+ReadRow = Callable[[], Row]  # decodes a row, with its missing values
 
-STATE = "state.json"
-"""Lists the data files in a folder of the `datasets` library."""
+STATE = "state.json"  # lists the data files in a folder of the `datasets` library
 
 SUFFIXES = (".parquet", ".arrow", ".jsonl", ".json")
 """Row files in a folder. JSON files may be metadata, so they are rows only without other files."""
@@ -87,14 +85,11 @@ class RowTable:
 
     path: Path
     read: Callable[[], Iterable[ReadRow]]
-    lines: Sequence[int]
-    """Line of each row, counted from 1."""
+    lines: Sequence[int]  # line of each row, counted from 1
     keep: tuple[str, ...] = ("task",)
     """Columns in which null is a value. Columnar formats give every row the keys that any row has."""
-    parts: Sequence[RowTable] = ()
-    """Files of a folder."""
-    ignored_files: tuple[str, ...] = ()
-    """Files of the folder that are not read."""
+    parts: Sequence[RowTable] = ()  # files of a folder
+    ignored_files: tuple[str, ...] = ()  # files of the folder that are not read
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -117,19 +112,15 @@ class RowTable:
 
 
 def open_table(path: Path) -> RowTable:
-    """Open a file or folder of rows, recognised by content and then by suffix.
-
-    Raises:
-        ProblemError: Exit code 2; it cannot be read, needs a package, or contains several datasets or no rows.
-    """
+    """Open a file or folder of rows, by content and then suffix, or raise a ProblemError with exit code 2."""
     if not len(table := open_folder(path) if path.is_dir() else open_file(path)):
-        fix = "Write one row per line; schemas/documents/v1 describes the shapes."
-        raise ProblemError([problem_of("TP011", file=str(path), what="The file has no rows.", next=fix)], exit_code=2)
+        what, fix = f"{path.name} has no rows.", "Write one row per line; schemas/documents/v1 describes the shapes."
+        raise ProblemError([problem_of("TP011", file=str(path), what=what, next=fix)], exit_code=2)
     return table
 
 
 def open_file(path: Path) -> RowTable:
-    """Open a file of rows, which may be empty; see `open_table` for errors."""
+    """Open a file of rows, which may be empty; see `open_table`."""
     refuse_other_content(path, "TP016")
     suffix, head = path.suffix.lower(), first_bytes(path)
     if suffix in (".parquet", ".arrow") or head.startswith((b"PAR1", b"ARROW1")):
@@ -235,16 +226,11 @@ def read_arrow(path: Path) -> Iterator[ReadRow]:
 
 
 def open_folder(path: Path) -> RowTable:
-    """Open a folder written by the `datasets` library, or a folder of row files, as one table.
-
-    Raises:
-        ProblemError: Exit code 2; it lacks row files, or contains only held-out splits or several datasets.
-    """
+    """Open a folder written by the `datasets` library, or a folder of row files, as one table; see `open_table`."""
     if (path / STATE).is_file():
         with reading(path):
-            chosen = found = [
-                path / entry["filename"] for entry in json.loads((path / STATE).read_bytes())["_data_files"]
-            ]
+            state = json.loads((path / STATE).read_bytes())
+            chosen = found = [path / entry["filename"] for entry in state["_data_files"]]
     else:
         found = sorted(child for child in path.iterdir() if (child / STATE).is_file()) or list_row_files(path)
         chosen = choose_files(path, found)
@@ -260,7 +246,7 @@ def open_folder(path: Path) -> RowTable:
 
 
 def choose_files(path: Path, found: Sequence[Path]) -> list[Path]:
-    """Return the files of the training split, or all if no file name has a split; see `open_folder` for errors."""
+    """Return the files of the training split, or all if no file name has a split; see `open_table` for errors."""
     if not found:
         fix = f"Pass a file of rows, or a folder with files that end in {join_words(SUFFIXES)}."
         raise unreadable(path, f"{path} does not contain row files.", fix=fix)
@@ -319,11 +305,7 @@ def parse_row(text: bytes, path: Path, line: int) -> Row:
 
 
 def parse_value(text: bytes, path: Path, line: int | None = None) -> tuple[Any, Lines]:
-    """Parse a JSON document, or the JSON text of a line; a number that is not finite becomes null.
-
-    Raises:
-        ProblemError: Exit code 2; it is not JSON, or has a duplicate key.
-    """
+    """Parse a JSON document or line, or raise a ProblemError; numbers that are not finite become null."""
     parsed = parse_json(text, file=str(path))
     if problems := [replace(each, line=line or each.line) for each in parsed.problems if each.code != "TP110"]:
         raise ProblemError(problems, exit_code=2)

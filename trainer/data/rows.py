@@ -6,41 +6,44 @@
 
 from __future__ import annotations
 
+import difflib
+import importlib
 import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import version
 from itertools import chain, takewhile
 from os.path import commonprefix
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
+from urllib.parse import parse_qsl
 
+from evidence.hashes import sha256_lines
+from evidence.rewards import GYM_PACKAGE, REASONING_GYM
 from schemas.catalog import DATASETS, EVAL_SETS, GYM, schema
 from schemas.formats import format_value, join_words
 from schemas.problems import Problem, ProblemError, collect_problems, problem_of, truncate_problems
 from schemas.validate import check_value
 from trainer.config.names import missing_dataset, missing_eval_set
 from trainer.data.builtin import FOLDER
-from trainer.data.builtin.reasoning_gym import gym_tasks
 from trainer.data.files import LazySequence, Row, RowTable, StoredSequence, drop_missing, open_table
 
 RowKind = Literal["rows", "text", "pairs", "items"]
 """How a file is read: `data.kind`, pairs of answers, or evaluation items."""
 
 SIDES = ("chosen", "rejected")
-MAX_EXPLAINED_ROWS = 100
-"""Rows with problems after which the rest of a file is not checked."""
+GYM_DISTRIBUTION = "reasoning-gym"
+MAX_EXPLAINED_ROWS = 100  # rows with problems after which the rest of a file is not checked
 
 _SPEAKERS = {"human": "user", **dict.fromkeys(("gpt", "model", "chatgpt", "bot"), "assistant")}
 """Roles by their ShareGPT names."""
 
-_ROWS = (
-    "messages; prompt and completion; prompt, steps and final_answer; prompt and task; conversations (ShareGPT); or "
-)
+_ROWS = "messages; prompt and completion; prompt, steps and final_answer; prompt and task; conversations (ShareGPT)"
 _EXPECTED = {
-    "rows": ("data.kind rows", f"{_ROWS}instruction and output (Alpaca)"),
+    "rows": ("data.kind rows", f"{_ROWS}; or instruction and output (Alpaca)"),
     "text": ("data.kind text", "text, or a .txt file"),
     "pairs": ("an objective of pairs", "chosen and rejected, with prompt or with answers that begin alike"),
 }
@@ -167,11 +170,8 @@ def pair_columns(row: Row) -> Row:
     Without a prompt column it is the instruction, or the conversation before the answers. `messages` that repeat the
     chosen answer, as in ultrafeedback_binarized, are ignored.
     """
-    sides = {
-        side: normalize_turns([row[side]] if isinstance(row[side], dict) else row[side])
-        for side in SIDES
-        if side in row
-    }
+    stated = {side: row[side] for side in SIDES if side in row}
+    sides = {side: normalize_turns([one] if isinstance(one, dict) else one) for side, one in stated.items()}
     if "prompt" in row:
         return {"prompt": normalize_turns(row["prompt"])} | sides
     if "instruction" in row:
@@ -179,9 +179,7 @@ def pair_columns(row: Row) -> Row:
     turns = normalize_turns(row.get("conversations", row.get("messages")))
     if not isinstance(turns, list) or not turns or turns in sides.values() or not isinstance(turns[-1], dict):
         return sides
-    answers = {
-        side: [{"role": "assistant", "content": one}] if isinstance(one, str) else one for side, one in sides.items()
-    }
+    answers = {side: to_messages("", one)[1:] if isinstance(one, str) else one for side, one in sides.items()}
     return {"prompt": turns[:-1] if turns[-1].get("role") == "assistant" else turns} | answers
 
 
@@ -273,10 +271,8 @@ def find_turn_mistake(row: Row) -> tuple[str, str] | None:
         return "/chosen", "A turn is not an object with role and content."
     for side in SIDES if row["chosen"] != row["rejected"] else ():
         if [turn.get("role") for turn in row[side][common:]] != ["assistant"]:
-            return (
-                f"/{side}",
-                f"{side} must add one turn by the assistant to the {common} turns that both answers share.",
-            )
+            what = f"{side} must add one turn by the assistant to the {common} turns that both answers share."
+            return f"/{side}", what
     return None
 
 
@@ -311,8 +307,8 @@ def check_row(row: Row, kind: RowKind, shape: Shape) -> list[Problem]:
     """Return the problems of a row; they name no file."""
     if kind == "items":
         return check_value("eval_item", shape.convert(row), file="")
-    if problems := list(find_refused_columns(row, kind, shape)):
-        return problems
+    if unused := [*find_unused_columns(row, kind, shape), *find_unused_keys(row, shape)]:
+        return [problem_of("TP181", file="", pointer=f"/{each}", what=what, next=fix) for each, what, fix in unused]
     if kind == "pairs":
         return check_pair(pair_columns(row))
     converted = shape.convert(row)
@@ -326,8 +322,8 @@ def check_row(row: Row, kind: RowKind, shape: Shape) -> list[Problem]:
     return problems
 
 
-def find_refused_columns(row: Row, kind: RowKind, shape: Shape) -> Iterator[Problem]:
-    """Yield a problem for each column that would change what is learned and is not used, then for keys of turns."""
+def find_unused_columns(row: Row, kind: RowKind, shape: Shape) -> Iterator[tuple[str, str, str]]:
+    """Yield the columns that would change what is learned and are not used: pointer, what is wrong, what to do."""
     converted = pair_columns(row) if kind == "pairs" else shape.convert(row)
     turns = next((one for name, one in converted.items() if isinstance(one, list) and name != "steps"), None)
     for name, value in row.items():
@@ -337,37 +333,26 @@ def find_refused_columns(row: Row, kind: RowKind, shape: Shape) -> Iterator[Prob
         is_spare = name in _QUESTIONS and (turns is not None or (name != "context" and "prompt" in row))
         is_metadata = kind == "text" and name not in (*_FLAGS, *_WEIGHTS, *_MEDIA, "labels")
         if not (is_class or is_spare or is_metadata):
-            yield unused_column_problem(name, f"The row has the column {name}, which is not used.", _REFUSED[name])
+            yield name, f"The row has the column {name}, which is not used.", _REFUSED[name]
     first: Row = next((turn for turn in turns or () if isinstance(turn, dict)), {})
     for name, value in (read_context(row) if kind != "text" else {}).items():
         if turns is None:
-            what = f"The row has the column {name}, which a plain prompt cannot use."
             fix = "Write the row as a conversation, with messages, or remove the column."
-            yield unused_column_problem(name, what, fix)
+            yield name, f"The row has the column {name}, which a plain prompt cannot use.", fix
         elif value is None:
-            yield unused_column_problem(
-                name, f"{name} is not {_CONTEXT[name][1]}.", "Correct it, or remove the column."
-            )
+            yield name, f"{name} is not {_CONTEXT[name][1]}.", "Correct it, or remove the column."
         elif name == "system" and first.get("role") == name and first.get("content") != value:
-            what = "The row has two system prompts, one as a column and one as a turn."
-            yield unused_column_problem(name, what, "Keep only one.")
-    yield from find_refused_keys(row, shape)
+            yield name, "The row has two system prompts, one as a column and one as a turn.", "Keep only one."
 
 
-def find_refused_keys(row: Row, shape: Shape) -> Iterator[Problem]:
-    """Yield a problem for each key of a turn that would change what is learned and is not used."""
+def find_unused_keys(row: Row, shape: Shape) -> Iterator[tuple[str, str, str]]:
+    """Yield the keys of turns that would change what is learned and are not used, as `find_unused_columns`."""
     for name, index, turn in iterate_turns(row, shape):
         is_last = name != "history" and index == len(row[name]) - 1
         usual = (1 if is_last else None) if normalize_turns([turn])[0].get("role") == "assistant" else 0
         for key, value in turn.items():
             if key in _REFUSED and is_effective(key, value, usual=usual):
-                what = f"The turn has the key {key}, which is not used."
-                yield unused_column_problem(f"{name}/{index}/{key}", what, _REFUSED[key])
-
-
-def unused_column_problem(pointer: str, what: str, fix: str) -> Problem:
-    """Build the problem of a column or key that cannot be used."""
-    return problem_of("TP181", file="", pointer=f"/{pointer}", what=what, next=fix)
+                yield f"{name}/{index}/{key}", f"The turn has the key {key}, which is not used.", _REFUSED[key]
 
 
 def is_effective(name: str, value: Any, *, usual: int | None) -> bool:
@@ -399,18 +384,14 @@ def find_ignored(row: Row, kind: RowKind, shape: Shape) -> Iterator[str]:
 class RowFile:
     """The rows of one file."""
 
-    name: str
-    """Built-in name, or name of the file."""
+    name: str  # built-in name, or name of the file
     path: Path
     rows: Sequence[Row]
-    lines: Sequence[int]
-    """Line of each row, counted from 1."""
+    lines: Sequence[int]  # line of each row, counted from 1
     sha256: str
     warnings: tuple[Problem, ...]
-    variables: Mapping[str, int] = field(default_factory=dict)
-    """Variables that rows give to the chat template, such as tools, with the first row that does."""
-    generator: dict[str, Any] | None = None
-    """Package, version, task and configuration of generated rows."""
+    variables: Mapping[str, int] = field(default_factory=dict)  # of the chat template: see `RowScan`
+    generator: dict[str, Any] | None = None  # package, version, task and configuration of generated rows
 
 
 @dataclass(kw_only=True)
@@ -418,13 +399,10 @@ class RowScan:
     """Rows of a file, checked and converted."""
 
     rows: Sequence[Row] = ()
-    shapes: dict[tuple[RowKind, tuple[str, ...]], list[int]] = field(default_factory=dict)
-    """Kind and identifying columns, with the rows that have them."""
+    shapes: dict[tuple[RowKind, tuple[str, ...]], list[int]] = field(default_factory=dict)  # rows by kind and columns
     problems: list[Problem] = field(default_factory=list)
-    ignored: dict[str, None] = field(default_factory=dict)
-    """Columns that are not learned from."""
-    variables: dict[str, int] = field(default_factory=dict)
-    """Variables of the chat template, with the first row that gives them."""
+    ignored: dict[str, None] = field(default_factory=dict)  # columns that are not learned from
+    variables: dict[str, int] = field(default_factory=dict)  # that rows give to the chat template, with the first row
 
     def convert(self, table: RowTable, number: int, raw: Row, kinds: Sequence[RowKind]) -> Row:
         """Convert a row, and note its columns, or raise a ProblemError."""
@@ -479,9 +457,8 @@ def unknown_columns(row: Row, kinds: Sequence[RowKind], empty: Sequence[str]) ->
     """Build the problem of a row with unknown columns, perhaps because values are null or NaN."""
     kind = "rows" if "rows" in kinds else kinds[0]
     read_as, expected = _EXPECTED[kind]
-    what = (
-        f"The row has the columns {join_words(row, last='and') if row else 'none'}, which {read_as} does not recognise."
-    )
+    names = join_words(row, last="and") if row else "none"
+    what = f"The row has the columns {names}, which {read_as} does not recognise."
     what += f" Empty: {join_words(empty, last='and')} (null or NaN)." if empty else ""
     advice = next((_OTHER_KIND[name] for name in _OTHER_KIND if kind == "rows" and name in row), None)
     return problem_of("TP018", file="", what=what, expected=expected, next=advice)
@@ -490,17 +467,56 @@ def unknown_columns(row: Row, kinds: Sequence[RowKind], empty: Sequence[str]) ->
 def read_dataset(name: str, kind: RowKind = "rows") -> RowFile:
     """Read training rows from a built-in dataset, a task of reasoning-gym, or the path of a file or folder.
 
-    Of text only the column `text` is used.
-
-    Raises:
-        ProblemError: Exit code 2; the file is missing or empty, or a row has another form or a conversation that does
-            not end with the assistant's turn.
+    Of text only the column `text` is used. A file without rows, or with rows of another form, raises a ProblemError
+    with exit code 2.
     """
     if (missing := missing_dataset(name)) is not None:
         raise ProblemError([missing], exit_code=2)
     if name.startswith(GYM):
         return RowFile(name=name, path=Path(name), lines=(), warnings=(), **gym_tasks(name))
     return read_table(name, kind, built_in=name in DATASETS)
+
+
+def gym_tasks(name: str) -> dict[str, Any]:
+    """Draw the tasks of reasoning-gym that a name such as `reasoning-gym:leg_counting?size=500&seed=1` describes.
+
+    The package draws the entries of a task from a seed and scores answers to them; the reward `reasoning_gym` calls it.
+    Return `rows`, `sha256` over the entries as lines of JSON, and `generator`, as the manifest records it, or raise a
+    ProblemError with exit code 2.
+    """
+    try:
+        known = importlib.import_module(f"{GYM_PACKAGE}.factory").DATASETS
+    except ImportError as error:
+        what = f"The dataset {name} needs the package reasoning-gym, which cannot be imported: {error}."
+        raise ProblemError([problem_of("TP907", file=name, what=what)], exit_code=2) from error
+    task, _, query = name.removeprefix(GYM).partition("?")
+    if task not in known:
+        near = difflib.get_close_matches(task, known, n=1)
+        hint = f"Did you mean {near[0]}?" if near else f"It has {len(known)} tasks, such as {min(known)}."
+        what = f"reasoning-gym has no task {task!r}."
+        raise ProblemError([problem_of("TP919", file=name, what=what, next=hint)], exit_code=2)
+    options: dict[str, Any] = {"size": 500, "seed": 0}
+    for key, text in parse_qsl(query, keep_blank_values=True):
+        options[key] = text
+        with suppress(ValueError):
+            options[key] = json.loads(text)
+    try:
+        dataset = importlib.import_module(GYM_PACKAGE).create_dataset(task, **options)
+        entries = [dataset[number] for number in range(len(dataset))]
+    except (TypeError, ValueError, AssertionError, LookupError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        what = f"reasoning-gym refuses the settings of {task}: {reason.rstrip('.')}."
+        raise ProblemError([problem_of("TP919", file=name, what=what)], exit_code=2) from error
+    rows = []
+    for entry in entries:
+        answer = entry.get("answer")
+        known_answer = {"final_answer": answer} if isinstance(answer, str) and answer else {}
+        asked = {"kind": REASONING_GYM, "name": task, "entry": entry}
+        rows.append({"prompt": entry["question"], "task": asked, **known_answer})
+    drawn = {"package": GYM_DISTRIBUTION, "version": version(GYM_DISTRIBUTION), "task": task}
+    drawn["configuration"] = json.loads(json.dumps(asdict(dataset.config), default=str))
+    sha256 = sha256_lines(json.dumps(entry, default=str, sort_keys=True) for entry in entries)
+    return {"rows": tuple(rows), "sha256": sha256, "generator": drawn}
 
 
 def read_table(name: str, kind: RowKind, *, built_in: bool) -> RowFile:
@@ -510,11 +526,9 @@ def read_table(name: str, kind: RowKind, *, built_in: bool) -> RowFile:
     scan = scan_rows(table, kind)
     if scan.problems:
         raise ProblemError(list(truncate_problems(scan.problems)), exit_code=2)
-    ignored = [*scan.ignored, *table.ignored_files]
-    notes = []
-    if ignored:
-        what = f"Ignored: {join_words(ignored, last='and')}."
-        notes.append(problem_of("TP182", file=str(path), what=what, why=None))
+    ignored = {"columns": [*scan.ignored], "files": table.ignored_files}
+    texts = [f"Ignored {kind}: {join_words(names, last='and')}." for kind, names in ignored.items() if names]
+    notes = [problem_of("TP182", file=str(path), what=" ".join(texts), why=None)] if texts else []
     return RowFile(
         name=name if built_in else path.name,
         path=path,
@@ -527,11 +541,7 @@ def read_table(name: str, kind: RowKind, *, built_in: bool) -> RowFile:
 
 
 def read_eval_set(name: str) -> RowFile:
-    """Read the items of a built-in evaluation set or of a file.
-
-    Raises:
-        ProblemError: Exit code 2; the file is missing or empty, an item has another form, or an id occurs twice.
-    """
+    """Read the items of a built-in evaluation set or of a file, or raise a ProblemError with exit code 2."""
     if (missing := missing_eval_set(name)) is not None:
         raise ProblemError([missing], exit_code=2)
     file = read_table(name, "items", built_in=name in EVAL_SETS)
@@ -550,10 +560,8 @@ def read_eval_set(name: str) -> RowFile:
 Kind = Literal["trace", "pair", "conversation", "task", "text", "begun"]
 """Kind of a converted row; `begun` is an answer whose prompt is the common beginning of a pair."""
 
-AS_WRITTEN = "{prompt}"
-"""Template of prompts that are followed by the completion without a separator."""
-WITH_NEWLINE = "{prompt}\n"
-"""Template of the prompts of traces; up to schema version 1.1, of any plain prompt."""
+AS_WRITTEN = "{prompt}"  # template of prompts that are followed by the completion without a separator
+WITH_NEWLINE = "{prompt}\n"  # template of the prompts of traces; up to schema version 1.1, of any plain prompt
 
 _KINDS: tuple[tuple[str, Kind, str], ...] = (
     ("messages", "conversation", "conversations"),

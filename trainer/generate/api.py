@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 from numpy.typing import ArrayLike, NDArray
 
 from schemas.problems import ProblemError, problem_of
@@ -35,8 +35,7 @@ class LanguageModel:
     """A decoder and its parameters."""
 
     graphdef: nnx.GraphDef[Decoder]
-    params: Params
-    """Arrays by name."""
+    params: Params  # arrays by name
     spec: ModelSpec
 
     def __call__(self, ids: ArrayLike) -> Float[Array, "batch seq vocab"]:
@@ -159,8 +158,6 @@ def generate(
 
 
 @partial(jax.jit, static_argnames=("graphdef",))
-def _logits(
-    graphdef: nnx.GraphDef[Decoder], params: Params, tokens: Int[Array, "batch seq"]
-) -> Float[Array, "batch seq vocab"]:
+def _logits(graphdef: nnx.GraphDef[Decoder], params: Params, tokens: Array) -> Float[Array, "batch seq vocab"]:
     decoder = bind(graphdef, params)
     return decoder.logits(decoder.hidden(tokens))

@@ -30,45 +30,34 @@ from trainer.recorder.environment import CompilerOptions
 PROMPT_BUCKET = 32
 """Prompts are padded to a multiple of this, so that sets with similar longest prompts share a program."""
 
-CHUNK_TOKENS = 32
-"""New tokens of a group between two checks how many rows have ended."""
+CHUNK_TOKENS = 32  # new tokens of a group between two checks how many rows have ended
 
 
 @dataclass(frozen=True, kw_only=True)
 class Completion:
     """The new tokens of one prompt."""
 
-    tokens: tuple[int, ...]
-    """Includes the stop token if it was generated."""
-    finish_reason: Literal["stop", "length"]
-    """`stop` if the last token is the stop token, `length` if `max_new_tokens` was reached first."""
+    tokens: tuple[int, ...]  # includes the stop token if it was generated
+    finish_reason: Literal["stop", "length"]  # the last token is the stop token, or `max_new_tokens` was reached first
 
 
 class Draws(NamedTuple):
     """Sampling state of each row."""
 
-    keys: Key[Array, " batch"]
-    """One key for all tokens of a row."""
-    log_probs: Float[Array, "batch max_new_tokens"]
-    """Log-probability of each token, in nats."""
-    entropies: Float[Array, "batch max_new_tokens"]
-    """Entropy of the distribution of each token, in nats."""
+    keys: Key[Array, " batch"]  # one key for all tokens of a row
+    log_probs: Float[Array, "batch max_new_tokens"]  # log-probability of each token, in nats
+    entropies: Float[Array, "batch max_new_tokens"]  # entropy of the distribution of each token, in nats
 
 
 class DecodeState(NamedTuple):
     """Loop state of decoding."""
 
-    written: Array
-    """New tokens, `[batch max_new_tokens]`, zero-padded."""
-    new_tokens: Array
-    """New tokens per row so far, `[]`."""
-    last: Array
-    """Newest token of each row, `[batch]`."""
-    done: Array
-    """Whether a row has its stop token, `[batch]`."""
+    written: Array  # new tokens, `[batch max_new_tokens]`, zero-padded
+    new_tokens: Array  # new tokens per row so far, `[]`
+    last: Array  # newest token of each row, `[batch]`
+    done: Array  # whether a row has its stop token, `[batch]`
     caches: list[KeyValues]
-    draws: Draws | None = None
-    """None for greedy decoding."""
+    draws: Draws | None = None  # None for greedy decoding
 
 
 def generate(
@@ -88,17 +77,10 @@ def generate(
     With a model that always continues t with t + 1, the prompt `[3, 4]` and stop token 7 give `(5, 6, 7)` with
     finish_reason `stop`; with `max_new_tokens=2` they give `(5, 6)` with `length`. Ties go to the smallest id.
 
-    Args:
-        graphdef: Structure of the model, from `decoder.flatten`.
-        params: Parameters by name; if they are sharded, the devices share the rows.
-        prompts: Token ids, none empty, each leaving room for `max_new_tokens` positions.
-        max_new_tokens: Most new tokens per prompt, stop token included; at least 1.
-        stop_token_id: Token that ends a completion.
-        batch_size: Completions computed at a time by all devices together, rounded up to one prompt per device.
-        like: Prompts of the whole set if `prompts` is a subset, which then uses the program of the whole set, so that
-            on the same machine each completion has the same bits.
-        drawing: Sampling parameters and keys, or None for one greedy completion per prompt.
-        options: Compiler options.
+    Prompts are not empty and leave room for `max_new_tokens` positions, at least 1, the stop token included.
+    `batch_size` completions are computed at a time by all devices together, rounded up to one prompt per device.
+    `like` are the prompts of the whole set if `prompts` is a subset, which then uses the program of the whole set, so
+    that on the same machine each completion has the same bits. Without `drawing`, one greedy completion per prompt.
     """
     longest = max((len(prompt) for prompt in (*prompts, *like)), default=1)
     spec = bind(graphdef, params).spec
@@ -140,7 +122,7 @@ def stream_tokens(
     The tokens equal those of `generate` with the same `batch_size` and `like`, because the batch has the same shape.
     """
     width = padded(max(map(len, (prompt, *like))))
-    tokens, lengths = pad_left([prompt] * min(batch_size, max(len(like), 1)), width)
+    tokens, lengths = jax.device_put(pad_left([prompt] * min(batch_size, max(len(like), 1)), width))
     stop, (first, further, _) = jnp.int32(stop_token_id), group_functions(options, None)
     with jax.default_matmul_precision("highest"):
         state = first(graphdef, params, tokens, lengths, stop, max_new_tokens=max_new_tokens)
@@ -246,17 +228,10 @@ def first_tokens(
     max_new_tokens: int,
     sampling: Sampling | None = None,
 ) -> DecodeState:
-    """Read left-padded prompts once and return the state after the first new token of each row.
+    """Read left-padded prompts of these lengths once and return the state after the first new token of each row.
 
-    Args:
-        graphdef: Structure of the model, from `decoder.flatten`.
-        params: Parameters by name.
-        prompts: Token ids.
-        lengths: Length of each prompt.
-        stop: Token that ends a row.
-        keys: One key per sample, equally many for each prompt, or None for greedy decoding.
-        max_new_tokens: Most new tokens per row.
-        sampling: Sampling parameters, if there are keys.
+    `graphdef` and `params` are from `decoder.flatten`. There is one key per sample, equally many for each prompt, with
+    `sampling`, or None for greedy decoding.
     """
     decoder = bind(graphdef, params)
     batch, width = prompts.shape
@@ -333,10 +308,8 @@ class DrawnCompletion:
     """One sampled completion."""
 
     written: Completion
-    log_probs: NDArray[np.float32]
-    """`[tokens]`: log-probability in nats under the full softmax at the sampling temperature."""
-    entropies: NDArray[np.float32]
-    """`[tokens]`: entropy of that softmax, in nats."""
+    log_probs: NDArray[np.float32]  # `[tokens]`: in nats, under the full softmax at the sampling temperature
+    entropies: NDArray[np.float32]  # `[tokens]`: entropy of that softmax, in nats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -344,15 +317,12 @@ class GroupPrograms:
     """Samples groups of completions from one model."""
 
     graphdef: nnx.GraphDef[Decoder]
-    group_size: int
-    """Completions per prompt."""
-    max_new_tokens: int
-    """Most new tokens per completion, stop token included."""
+    group_size: int  # completions per prompt
+    max_new_tokens: int  # most new tokens per completion, stop token included
     stop_token_id: int
     sampling: Sampling
     options: CompilerOptions = ()
-    sharding: NamedSharding | None = None
-    """Sharding of prompts and rows, or None for one device."""
+    sharding: NamedSharding | None = None  # sharding of prompts and rows, or None for one device
 
     def draw(
         self,
@@ -409,9 +379,8 @@ def row_keys(key: Key[Array, ""], rows: ArrayLike, group_size: int) -> Key[Array
     `rows` has a 32-bit number of each row, `[rows]`, or several, `[rows words]`, such as the words of a hash.
     """
     words = jnp.asarray(rows, jnp.uint32)
-    by_row = jax.vmap(lambda row: reduce(jax.random.fold_in, row, key))(
-        words.reshape(len(words), words.shape[-1] if words.ndim > 1 else 1)
-    )
+    words = words[:, None] if words.ndim == 1 else words
+    by_row = jax.vmap(lambda row: reduce(jax.random.fold_in, row, key))(words)
     numbers = jnp.arange(group_size, dtype=jnp.uint32)
     each = jax.vmap(lambda one: jax.vmap(lambda number: jax.random.fold_in(one, number))(numbers))(by_row)
     keys: Key[Array, " sequences"] = each.reshape(-1)

@@ -8,7 +8,6 @@ tokens uses bisection.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,20 +15,16 @@ from jaxtyping import Array, Float, Int, Key
 
 from trainer.config.tree import EvaluationConfig
 
-BISECTIONS = 24
-"""Bisection steps for the top-p threshold, to 6e-8 of the largest probability."""
+BISECTIONS = 24  # bisection steps for the top-p threshold, to 6e-8 of the largest probability
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
     """Sampling parameters; static, so that each combination is a compiled program of its own."""
 
-    temperature: float = 1.0
-    """Divides the logits; above 0."""
-    top_k: int = 0
-    """Sample from this many of the likeliest tokens, at most 64; 0 for all."""
-    top_p: float = 1.0
-    """Sample from the fewest likeliest tokens whose probabilities add up to this; above 0, 1 for all."""
+    temperature: float = 1.0  # divides the logits; above 0
+    top_k: int = 0  # sample from this many of the likeliest tokens, at most 64; 0 for all
+    top_p: float = 1.0  # sample from the fewest likeliest tokens whose probabilities add up to this; above 0, 1 for all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,26 +42,14 @@ def evaluation_sampling(settings: EvaluationConfig) -> Sampling | None:
     return Sampling(temperature=settings.temperature, top_k=settings.top_k, top_p=settings.top_p)
 
 
-class DrawnTokens(NamedTuple):
-    """One new token of each row; each field is `[batch]`."""
-
-    tokens: Array
-    log_probs: Array
-    """Log-probability in nats under the softmax over all tokens, which a loss computes from the same logits."""
-    entropies: Array
-    """Entropy of that softmax, in nats."""
-
-
 def draw_tokens(
     logits: Float[Array, "batch vocab"], keys: Key[Array, " batch"], number: Int[Array, ""], sampling: Sampling
-) -> DrawnTokens:
-    """Sample a token for each row (Gumbel-max trick).
+) -> tuple[Int[Array, " batch"], Float[Array, " batch"], Float[Array, " batch"]]:
+    """Sample a token for each row from float32 logits (Gumbel-max trick).
 
-    Args:
-        logits: Logits of the next token, float32.
-        keys: One key per row, the same for all of its tokens.
-        number: Index of the new token, from 0.
-        sampling: Sampling parameters.
+    There is one key per row, the same for all of its tokens; `number` is the index of the new token, from 0. Return the
+    tokens, and in nats their log-probabilities under the softmax over all tokens, as a loss computes them, and its
+    entropies.
     """
     scaled = logits / jnp.float32(sampling.temperature)
     noise = jax.vmap(lambda key: gumbel_noise(key, number, logits.shape[1]))(keys)
@@ -75,7 +58,7 @@ def draw_tokens(
     chosen = jnp.take_along_axis(scaled, tokens[:, None], axis=-1)[:, 0]
     log_probs = scaled - normaliser[:, None]
     entropies = -jnp.sum(jnp.exp(log_probs) * log_probs, axis=-1)
-    return DrawnTokens(tokens, chosen - normaliser, entropies)
+    return tokens, chosen - normaliser, entropies
 
 
 def gumbel_noise(key: Key[Array, ""], number: Int[Array, ""], vocab: int) -> Float[Array, " vocab"]:

@@ -24,7 +24,7 @@ from trainer.loop.step import Batch, StepMetrics, TrainState
 from trainer.loop.task import Task
 from trainer.model.attention import BLOCKWISE_NAME, AttentionKind
 from trainer.model.decoder import parameter_count, params_sha256
-from trainer.model.layers import KEEPS_NOTHING, is_quantised, is_scales
+from trainer.model.layers import KEEPS_NOTHING
 from trainer.model.model import combine
 from trainer.model.source import describe_shrinking
 from trainer.model.stacks import REMAT_POLICIES, Params, Remat, is_stack
@@ -230,7 +230,7 @@ def record_program(
 def model_group(task: Task, program: Compiled, state: TrainState, frozen: Params, *, weights: str) -> dict[str, Any]:
     """Return the group `model`; dtypes are the most common ones of parameters and traced matrix products."""
     params, source = combine(state.trained, frozen), task.model.source
-    stored = {name: value for name, value in (frozen or params).items() if not is_quantised(name)}
+    stored = {name: value for name, value in (frozen or params).items() if not name.endswith((".codes", ".scales"))}
     trained = {"trained": most_common_dtype(state.trained)} if frozen else {}
     compute = compute_dtype(program.jaxpr)
     dtypes = {"params": most_common_dtype(stored), **trained, "compute": compute}
@@ -238,7 +238,7 @@ def model_group(task: Task, program: Compiled, state: TrainState, frozen: Params
         "name": task.config.model.name,
         "revision": source.revision,
         "family": source.spec.family,
-        "parameters": parameter_count({name: value for name, value in params.items() if not is_scales(name)}),
+        "parameters": parameter_count({name: value for name, value in params.items() if not name.endswith(".scales")}),
         "trainable_parameters": parameter_count(state.trained),
         "weights": weights,
         **({"made_small": small} if (small := describe_shrinking(source)) else {}),

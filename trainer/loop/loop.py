@@ -20,7 +20,7 @@ import numpy as np
 from evidence.layout import PROFILE
 from schemas.catalog import row_fields
 from schemas.formats import quantity
-from trainer.data.batches import BatchSource, HostBatch, PrefetchingSource
+from trainer.data.batches import HostBatch, PrefetchingSource, RowSource
 from trainer.loop.chain import StateWriter
 from trainer.loop.optimizer import build_schedule, evaluate_schedule
 from trainer.loop.rollouts import StepCompletions
@@ -87,7 +87,7 @@ class Loop:
     task: Task
     step: Step
     frozen: Params
-    source: BatchSource
+    source: RowSource
     stop: StopRequest
     save: StateWriter
     evaluate: Evaluation | None = None
@@ -109,7 +109,7 @@ class Loop:
     def run(self, states: list[TrainState]) -> Outcome:
         """Train until the last step or a reason to stop; its list loses the state, so that it can be donated."""
         limit = self.task.config.limits.steps if self.last_step is None else self.last_step
-        with self.save, PrefetchingSource(self.source, steps=limit) as source:
+        with self.save, PrefetchingSource(self.source.batch, steps=limit) as source:
             began = self._since = time.perf_counter()
             state = states.pop()
             first = done = self._first = self._logged = int(state.step)
@@ -141,7 +141,7 @@ class Loop:
             status, because, error = "failed", self.failure.because, self.failure.error
         return Outcome(state=state, steps=done, status=status, because=because, seconds=seconds, error=error)
 
-    def _next_batch(self, source: BatchSource, step: int, state: TrainState) -> HostBatch:
+    def _next_batch(self, source: PrefetchingSource, step: int, state: TrainState) -> HostBatch:
         began = time.perf_counter()
         batch = source.batch(self._batch_number(step))
         if self.wait is not None:

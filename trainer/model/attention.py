@@ -258,10 +258,8 @@ def _splash(
     return result
 
 
-BLOCKWISE_NAME = "blockwise_forward"
-"""Name of the call of `blockwise_forward` in a traced program."""
-BLOCK = 512
-"""Tokens of a block in `blockwise`; shorter sequences are one block."""
+BLOCKWISE_NAME = "blockwise_forward"  # name of the call of `blockwise_forward` in a traced program
+BLOCK = 512  # tokens of a block in `blockwise`; shorter sequences are one block
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,28 +275,18 @@ class BlockwisePlan:
     def pairs(self) -> Int[np.ndarray, "pairs 2"]:
         """Return the pairs of a query block and a key block with visible keys, ordered by query block."""
         reach = self.blocks if self.window is None else -(-(self.window - 1) // self.block)
-        return np.array(
-            [(row, column) for row in range(self.blocks) for column in range(max(row - reach, 0), row + 1)], np.int32
-        )
+        rows = range(self.blocks)
+        return np.array([(row, column) for row in rows for column in range(max(row - reach, 0), row + 1)], np.int32)
 
 
 def _blockwise(
-    query: Float[Array, "batch heads seq head_dim"],
-    keys: Float[Array, "batch kv_heads seq head_dim"],
-    values: Float[Array, "batch kv_heads seq head_dim"],
-    segments: Int[Array, "batch seq"] | None,
-    traced_window: Int[Array, ""] | None,
-    *,
-    window: int | None,
-    scale: float,
-    softcap: float | None,
+    query: Array, keys: Array, values: Array, segments: Array | None, traced_window: Array | None, **static: Any
 ) -> Float[Array, "batch heads seq head_dim"]:
-    """Compute attention in a loop over pairs of query and key blocks, on any device.
+    """Compute attention in a loop over pairs of query and key blocks, on any device; see `AttentionKernel.attend`.
 
     The softmax is accumulated over the key blocks (arXiv 1805.02867), and the gradient recomputes the scores (arXiv
-    2205.14135, algorithms 1 and 4). Pairs without visible keys are skipped: nearly half of them.
-
-    `window` is static, `traced_window` a window that only the running program knows.
+    2205.14135, algorithms 1 and 4). Pairs without visible keys are skipped: nearly half of them. `static` are the other
+    fields of `BlockwisePlan`; `traced_window` is a window that only the running program knows.
     """
     batch, heads, length, head_dim = query.shape
     kv_heads = keys.shape[1]
@@ -306,7 +294,7 @@ def _blockwise(
     blocks = -(-length // block)
     # Padding follows all tokens, so none of them attends to it.
     padding = ((0, 0), (0, 0), (0, blocks * block - length), (0, 0))
-    plan = BlockwisePlan(block=block, blocks=blocks, window=window, scale=scale, softcap=softcap)
+    plan = BlockwisePlan(block=block, blocks=blocks, **static)
     # As in `attend`, heads that share a key head become further queries.
     queries = jnp.pad(query, padding).reshape(batch, kv_heads, heads // kv_heads, blocks, block, head_dim)
     queries = queries.transpose(3, 0, 1, 2, 4, 5).reshape(blocks, batch, kv_heads, -1, head_dim)
@@ -399,12 +387,7 @@ def _zeros_like(x: Array) -> Array:
 
 
 def _scores(
-    query: Array,
-    key: Array,
-    places: Array,
-    segments: Array | None,
-    traced_window: Array | None,
-    plan: BlockwisePlan,
+    query: Array, key: Array, places: Array, segments: Array | None, traced_window: Array | None, plan: BlockwisePlan
 ) -> tuple[Float[Array, "batch kv_heads rows block"], Float[Array, "batch kv_heads rows block"]]:
     """Return the scores of a pair of blocks, all, and with the lowest finite number for hidden keys."""
     scores = matmul_nt(query, key, jnp.float32) * plan.scale

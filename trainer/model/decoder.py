@@ -85,7 +85,7 @@ class Decoder(nnx.Module):
             positions = positions - text_starts(segments)
         context = Context(positions=positions, segments=segments)
         x = self.embed(tokens, positions)
-        rotary = rotary_tables((block.rope for block in self.spec.blocks), self.spec.head_dim, positions, segments)
+        rotary = rotary_tables(self.spec, positions, segments)
         if self.layer_groups:
             x = scan_stacks(self.layers, self.spec, x, context, rotary, dropout_key, remat=self.remat)
             return self.final_norm(x)
@@ -106,8 +106,7 @@ class Decoder(nnx.Module):
         """Return hidden states of `tokens` that continue the texts in `caches`, and the extended caches."""
         assert not self.layer_groups, "stacked layers have no cache"
         x = self.embed(tokens, context.positions)
-        ropes = (block.rope for block in self.spec.blocks)
-        rotary = rotary_tables(ropes, self.spec.head_dim, context.positions, context.segments)
+        rotary = rotary_tables(self.spec, context.positions, context.segments)
         extended = []
         for layer, block, cache in zip(self.layers, self.spec.blocks, caches, strict=True):
             x, cache = layer(x, context._replace(rotary=rotary[block.rope]), cache)  # noqa: PLW2901
@@ -132,10 +131,8 @@ class Decoder(nnx.Module):
 
     def empty_caches(self, batch: int, length: int) -> list[KeyValues]:
         """Return zeroed keys and values for every layer: `[batch kv_heads length head_dim]`, in the compute dtype."""
-        shape = (batch, self.spec.kv_heads, length, self.spec.head_dim)
-        return [
-            KeyValues(jnp.zeros(shape, self.compute_dtype), jnp.zeros(shape, self.compute_dtype)) for _ in self.layers
-        ]
+        zeros = partial(jnp.zeros, (batch, self.spec.kv_heads, length, self.spec.head_dim), self.compute_dtype)
+        return [KeyValues(zeros(), zeros()) for _ in self.layers]
 
 
 def text_starts(segments: Int[Array, "batch seq"]) -> Int[Array, "batch seq"]:

@@ -1,7 +1,7 @@
-"""Writes parameters as a Hugging Face model folder or as a GGUF file.
+"""Export: write parameters as a Hugging Face model folder or as a GGUF file.
 
-A folder or file appears complete or not at all. Reading a folder gives the same bits (`load.py`), and other tools load
-it as the architecture in its config.json. A GGUF file is refused if llama.cpp would compute another model.
+A folder or file appears complete or not at all. `load.py` reads the written values bit for bit. A GGUF file is not
+written if llama.cpp would compute another model.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from safetensors.numpy import save_file
 
 from evidence.writing import write_json
 from schemas.problems import ProblemError, problem_of
-from trainer.model.families import StoredTensor, TensorLink, spec_from_config
+from trainer.model.families import StoredTensor, TensorLink, Tensors, spec_from_config
 from trainer.model.gguf import (
     CHUNK,
     GPT2_KEYS,
@@ -38,14 +38,7 @@ from trainer.model.gguf import (
     llama3_divisors,
 )
 from trainer.model.gguf_tokenizer import tokenizer_metadata
-from trainer.model.source import (
-    CONFIG,
-    GENERATION_CONFIG,
-    TOKENIZER_FILES,
-    WEIGHTS_INDEX,
-    WEIGHTS_PATTERN,
-    ModelSource,
-)
+from trainer.model.source import CONFIG, GENERATION_CONFIG, TOKENIZER_FILES, WEIGHTS_INDEX, WEIGHTS_PATTERN, ModelSource
 from trainer.model.spec import ModelSpec
 from trainer.model.stacks import Params
 
@@ -295,9 +288,7 @@ def _model_metadata(spec: ModelSpec) -> dict[str, Any]:
     }
 
 
-def _refuse_another_model(
-    spec: ModelSpec, metadata: Mapping[str, Any], tensors: Mapping[str, StoredTensor], file: Path
-) -> None:
+def _refuse_another_model(spec: ModelSpec, metadata: Mapping[str, Any], tensors: Tensors, file: Path) -> None:
     """Refuse metadata and tensors that would be read as another model, with each difference."""
     try:
         config = config_from_gguf(Gguf(path=file, metadata=metadata, tensors=tensors))
@@ -320,9 +311,7 @@ def _refuse_another_model(
         raise ProblemError([problem_of("TP790", file=str(file), what=what)], exit_code=2)
 
 
-def _write_gguf(
-    path: Path, metadata: Mapping[str, Any], tensors: Mapping[str, StoredTensor], go_on: Callable[[], None]
-) -> None:
+def _write_gguf(path: Path, metadata: Mapping[str, Any], tensors: Tensors, go_on: Callable[[], None]) -> None:
     """Write a file, one tensor at a time."""
     from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter
     from gguf.quants import quant_shape_to_byte_shape

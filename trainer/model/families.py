@@ -47,6 +47,9 @@ class StoredTensor:
     magnitudes; None if the file does not store them so."""
 
 
+Tensors = Mapping[str, StoredTensor]  # by name
+
+
 @dataclass(frozen=True, kw_only=True)
 class Family:
     """One Hugging Face architecture: its names, and the choices that its config classes leave implicit."""
@@ -230,11 +233,7 @@ LAYER_KINDS = ("full_attention", "sliding_attention")
 
 
 def spec_from_config(config: Mapping[str, Any], *, file: str = "config.json") -> ModelSpec:
-    """Return the spec described by a Hugging Face config.json; its path `file` appears in messages.
-
-    Raises:
-        ProblemError: Exit code 2; the family is unknown, or values are wrong or not implemented.
-    """
+    """Return the spec of a Hugging Face config.json, or raise a ProblemError with exit code 2 that names its `file`."""
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         near = difflib.get_close_matches(str(model_type).strip().lower(), FAMILIES, n=1)
@@ -446,12 +445,9 @@ def _blocks(hf: Any, check: _Checker, family: Family, head_dim: int) -> tuple[Bl
     if "rope_type" in stated:
         stated = dict.fromkeys(LAYER_KINDS, stated)
     ropes = {kind: _rope(stated[kind], hf, check, head_dim) for kind in set(kinds)}
+    windows = {"full_attention": None, "sliding_attention": window}
     return tuple(
-        BlockSpec(
-            rope=ropes[kind] if rotate else None,
-            window=window if kind == "sliding_attention" else None,
-            **family.block,
-        )
+        BlockSpec(rope=ropes[kind] if rotate else None, window=windows[kind], **family.block)
         for kind, rotate in zip(kinds, rotates, strict=False)
     )
 

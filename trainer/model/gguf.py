@@ -21,12 +21,11 @@ from numpy.typing import NDArray
 
 from schemas.problems import ProblemError, problem_of
 from trainer.config.names import refuse_other_content
-from trainer.model.families import FAMILIES, StoredTensor, TensorLink
+from trainer.model.families import FAMILIES, StoredTensor, TensorLink, Tensors
 from trainer.model.rope import llama3_frequencies
 from trainer.model.spec import ModelSpec, Rope
 
-MAX_HEADER_BYTES = 64 * 2**20
-"""Longest accepted header; vocabularies of 262,144 tokens take less than 10 MiB."""
+MAX_HEADER_BYTES = 64 * 2**20  # longest accepted header; vocabularies of 262,144 tokens take less than 10 MiB
 MAX_TENSORS = 2**16
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 """Codes of `struct` and NumPy by the type numbers of the format."""
@@ -34,8 +33,7 @@ STRING, ARRAY = 8, 9
 READABLE_TYPES = (
     *("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"),
 )
-CHUNK = 2**22
-"""Numbers that are dequantized together, to keep intermediate arrays small."""
+CHUNK = 2**22  # numbers that are dequantized together, to keep intermediate arrays small
 
 
 class GgufError(ValueError):
@@ -68,7 +66,7 @@ class Gguf:
 
     path: Path
     metadata: Mapping[str, Any]
-    tensors: Mapping[str, StoredTensor]
+    tensors: Tensors
 
     @property
     def architecture(self) -> str:
@@ -87,11 +85,7 @@ class Gguf:
 
 
 def read_gguf(path: Path) -> Gguf:
-    """Read a file's header.
-
-    Raises:
-        ProblemError: Exit code 2; the file cannot be opened, or is not a complete GGUF file of a supported kind.
-    """
+    """Read the header of a complete file, or raise a ProblemError with exit code 2."""
     try:
         refuse_other_content(path, "TP038")
         state = path.stat()
@@ -206,8 +200,7 @@ def _locate_tensors(
 
 # Tensors: llama.cpp's names and layouts
 
-INTERLEAVED = ("llama", "mistral", "smollm3")
-"""Families whose queries and keys llama.cpp reorders."""
+INTERLEAVED = ("llama", "mistral", "smollm3")  # families whose queries and keys llama.cpp reorders
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,9 +249,7 @@ def _name_map(architecture: str, layers: int) -> Any:
     return get_tensor_name_map(number, layers)
 
 
-def map_tensors(
-    tensors: Mapping[str, StoredTensor], links: Mapping[str, TensorLink], spec: ModelSpec
-) -> dict[str, StoredTensor]:
+def map_tensors(tensors: Tensors, links: Mapping[str, TensorLink], spec: ModelSpec) -> dict[str, StoredTensor]:
     """Return a file's tensors in float32, with the names of `links` and Hugging Face's layout.
 
     Unknown tensors keep their own names.
@@ -294,8 +285,7 @@ KEYS = {
 GPT2_KEYS = KEYS | {"norm_epsilon": "attention.layer_norm_epsilon"}
 GEMMA_27B_LAYERS = {"gemma2": 46, "gemma3": 62}
 """Layers of the models that scale queries by `hidden_size / heads` instead of `head_dim`."""
-ROPE_DIVISORS = "rope_freqs.weight"
-"""Divisors of Llama 3's frequencies: a tensor without parameters."""
+ROPE_DIVISORS = "rope_freqs.weight"  # divisors of Llama 3's frequencies: a tensor without parameters
 
 
 def architecture_name(family: str) -> str:
@@ -304,11 +294,7 @@ def architecture_name(family: str) -> str:
 
 
 def config_from_gguf(gguf: Gguf) -> dict[str, Any]:
-    """Return a file's model as a Hugging Face config.json.
-
-    Raises:
-        ProblemError: Exit code 2; the architecture or its rotary positions are not supported, or keys are missing.
-    """
+    """Return a file's model as a Hugging Face config.json, or raise a ProblemError if it is not supported."""
     name = gguf.architecture
     if name not in ARCHITECTURES:
         raise _unsupported(gguf, f"its general.architecture is {name!r}" if name else "general.architecture is missing")
@@ -380,7 +366,5 @@ def llama3_divisors(rope: Rope, head_dim: int) -> NDArray[np.float32]:
 
 
 def _unsupported(gguf: Gguf, reason: str) -> ProblemError:
-    what = f"{gguf.path.name} is not a supported model: {reason}."
-    return ProblemError(
-        [problem_of("TP039", file=str(gguf.path), what=what, expected=", ".join(ARCHITECTURES))], exit_code=2
-    )
+    what, expected = f"{gguf.path.name} is not a supported model: {reason}.", ", ".join(ARCHITECTURES)
+    return ProblemError([problem_of("TP039", file=str(gguf.path), what=what, expected=expected)], exit_code=2)

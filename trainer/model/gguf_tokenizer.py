@@ -23,8 +23,7 @@ from tokenizers.processors import TemplateProcessing
 from schemas.problems import ProblemError, problem_of
 from trainer.model.gguf import Gguf, GgufError, fail
 
-SPACE = "\u2581"
-"""Represents a space in SentencePiece's tokens."""
+SPACE = "\u2581"  # represents a space in SentencePiece's tokens
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 """Token types; texts are split at control and user-defined tokens."""
 SPECIAL = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
@@ -69,11 +68,7 @@ DEFAULT_SPLITTINGS = {"gpt2": "gpt-2", "qwen2": "qwen2", "qwen3": "qwen2"}
 
 
 def build_tokenizer(gguf: Gguf) -> Any:
-    """Return a file's tokenizer as one of transformers' fast tokenizers, with its chat templates.
-
-    Raises:
-        GgufError: The tokenizer is missing, or of an unsupported kind.
-    """
+    """Return a file's tokenizer, with chat templates, as one of transformers' fast ones, or raise a GgufError."""
     from transformers import PreTrainedTokenizerFast
 
     metadata = gguf.metadata
@@ -84,9 +79,9 @@ def build_tokenizer(gguf: Gguf) -> Any:
     kinds = metadata.get("tokenizer.ggml.token_type")
     if kinds is not None and len(kinds) == len(tokens):
         known = backend.get_vocab(with_added_tokens=False)
-        marked = [(token, AddedToken(token, normalized=False), kind) for token, kind in zip(tokens, kinds, strict=True)]
-        backend.add_special_tokens([added for _, added, kind in marked if kind == CONTROL])
-        backend.add_tokens([added for token, added, kind in marked if kind == USER_DEFINED and token in known])
+        for mark, add in ((CONTROL, backend.add_special_tokens), (USER_DEFINED, backend.add_tokens)):
+            marked = [tokens[number] for number in np.flatnonzero(kinds == mark)]
+            add([AddedToken(token, normalized=False) for token in marked if token in known])
     special = {name: _special_token(metadata, key, tokens) for name, key in SPECIAL.items()}
     _add_template(backend, metadata, tokens, add_bos=add_bos)
     names = {str(name): f".{name}" for name in metadata.get("tokenizer.chat_templates") or ()} | {"default": ""}
@@ -224,9 +219,7 @@ def tokenizer_metadata(tokenizer: Any, vocab: int, *, architecture: str, end_tok
     """Return the metadata of one of transformers' fast tokenizers.
 
     `vocab` is the number of rows of the token table, `end_token_id` another id that the model was trained to stop at.
-
-    Raises:
-        ProblemError: Exit code 2; a tokenizer built from this metadata would give other tokens.
+    If a tokenizer built from the metadata would give other tokens, raise a ProblemError with exit code 2.
     """
     backend: Any = getattr(tokenizer, "backend_tokenizer", None)
     document = {} if backend is None else json.loads(backend.to_str())

@@ -37,8 +37,7 @@ def draw_normal(rngs: nnx.Rngs, shape: tuple[int, ...], std: float, dtype: DType
     return (jax.random.normal(rngs.params(), shape, jnp.float32) * std).astype(dtype)
 
 
-PRODUCT = "product"
-"""Checkpoint name of the outputs of kernels, which `memory.remat: dots` saves."""
+PRODUCT = "product"  # checkpoint name of the outputs of kernels, which `memory.remat: dots` saves
 
 
 # Low-rank adapters (LoRA, arXiv 2106.09685)
@@ -100,15 +99,14 @@ def is_lora(name: str) -> bool:
 # Kernels in 4 or 8 bits
 
 Kind = Literal["nf4", "int8"]
-"""A frozen base takes an eighth or a quarter of the memory of float32, and equals what bitsandbytes makes of a kernel.
+"""How a frozen kernel is stored, with the values that bitsandbytes gives it, in 1/8 or 1/4 of the bytes of float32.
 
 `nf4` (arXiv 2305.14314) divides each output's inputs into blocks of 64, stores the largest magnitude of each block and,
 for each number, the nearest of 16 values between -1 and 1. The codes are a `uint4` array looked up in a table of 16,
 which compilers fuse into the matrix product; they do not fuse two codes packed into a byte. `int8` (arXiv 2208.07339)
 has 255 even steps and one magnitude per output.
 """
-BLOCK = 64
-"""Inputs that share a magnitude in nf4."""
+BLOCK = 64  # inputs that share a magnitude in nf4, which needs whole blocks
 
 NF4 = np.array(
     [
@@ -120,11 +118,6 @@ NF4 = np.array(
     np.float32,
 )
 """Values of the codes: equally likely for normal numbers (appendix E of the paper)."""
-
-
-def can_be_quantised(shape: tuple[int, ...], kind: Kind) -> bool:
-    """Return whether a kernel `[inputs outputs]` can be stored so: nf4 needs whole blocks."""
-    return kind == "int8" or shape[0] % BLOCK == 0
 
 
 def quantise(kernel: Float[Array, "inputs outputs"], kind: Kind) -> tuple[Array, Float[Array, "blocks outputs"]]:
@@ -144,8 +137,7 @@ def quantise(kernel: Float[Array, "inputs outputs"], kind: Kind) -> tuple[Array,
     return codes.astype(jnp.uint4).reshape(inputs, outputs), scales
 
 
-quantise_on_device = jax.jit(quantise, static_argnames="kind")
-"""`quantise`, compiled once for each shape."""
+quantise_on_device = jax.jit(quantise, static_argnames="kind")  # `quantise`, compiled once for each shape
 
 
 def dequantise(
@@ -159,16 +151,6 @@ def dequantise(
     blocks = values.reshape(inputs // BLOCK, BLOCK, outputs)
     spread = jnp.broadcast_to(scales[:, None, :], blocks.shape)
     return (blocks * spread).reshape(inputs, outputs).astype(dtype)
-
-
-def is_scales(name: str) -> bool:
-    """Return whether a parameter holds the magnitudes of a quantized kernel; they do not count as parameters."""
-    return name.endswith(".scales")
-
-
-def is_quantised(name: str) -> bool:
-    """Return whether a parameter is one of the two arrays of a quantized kernel."""
-    return name.endswith((".codes", ".scales"))
 
 
 def quantised_names(name: str) -> tuple[str, str]:
@@ -202,19 +184,15 @@ class Linear(nnx.Module):
         codes, scales = (jax.vmap(encode) if kernel.ndim > len(self.shape) else encode)(kernel)
         self.codes, self.scales, self.kernel = nnx.data(nnx.Param(codes)), nnx.data(nnx.Param(scales)), nnx.data(None)
 
-    def dense_kernel(self) -> Float[Array, "inputs outputs"]:
-        """Return the kernel in the compute dtype."""
-        if self.kernel is not None:
-            return self.kernel[...].astype(self.compute_dtype)
-        assert self.codes is not None
-        assert self.scales is not None
-        return dequantise(self.codes[...], self.scales[...], self.compute_dtype)
-
     def __call__(
         self, x: Float[Array, "batch seq inputs"], dropout: Dropout | None = None
     ) -> Float[Array, "batch seq outputs"]:
         """Map `x`, in the compute dtype."""
-        kernel = self.dense_kernel()
+        if self.codes is not None and self.scales is not None:
+            kernel = dequantise(self.codes[...], self.scales[...], self.compute_dtype)
+        else:
+            assert self.kernel is not None, "a kernel is stored in one of two forms"
+            kernel = self.kernel[...].astype(self.compute_dtype)
         batch, seq, inputs = x.shape
         # As one plain matrix product: CPU compilers make a slow kernel gradient of the three-axis one.
         flat = x.reshape(batch * seq, inputs)
@@ -339,9 +317,7 @@ def chunk_count(batch: int, seq: int, tokens: int | None) -> int:
 
 
 def map_chunks(
-    function: Callable[[Float[Array, "batch positions embed"], Int[Array, ""]], Float[Array, "batch positions embed"]],
-    x: Float[Array, "batch seq embed"],
-    count: int,
+    function: Callable[[Array, Array], Array], x: Float[Array, "batch seq embed"], count: int
 ) -> Float[Array, "batch seq embed"]:
     """Apply a tokenwise function of a chunk and its number to all positions, one chunk at a time.
 

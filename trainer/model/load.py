@@ -23,33 +23,28 @@ from safetensors import SafetensorError, safe_open
 
 from schemas.problems import Problem, ProblemError, collect_problems, problem_of
 from trainer.config.names import refuse_other_content
-from trainer.model.families import HEAD, Family, StoredTensor, TensorLink
+from trainer.model.families import HEAD, Family, StoredTensor, TensorLink, Tensors
 from trainer.model.gguf import map_tensors
 from trainer.model.layers import Kind, quantise_on_device, quantised_names
 from trainer.model.source import WEIGHTS, WEIGHTS_INDEX, ModelSource, read_json
 from trainer.model.stacks import Params, device_copy
 
-DTYPES = ("F64", "F32", "F16", "BF16")
-"""Supported element types of safetensors."""
+DTYPES = ("F64", "F32", "F16", "BF16")  # supported element types of safetensors
 SHARD_NAME = re.compile(r"[\w-][\w.-]*\.safetensors")
 """File names that an index may contain: files in the same folder, never paths."""
 
 Wanted = Mapping[str, jax.ShapeDtypeStruct]
 """For each parameter its shape, its dtype in memory and, on several devices, its sharding."""
 
-TRANSPOSE_BLOCK = 64
-"""Rows and columns transposed together: 16 KiB of float32, which fits into a processor's cache."""
+TRANSPOSE_BLOCK = 64  # rows and columns transposed together: 16 KiB of float32, which fits into a processor's cache
 
 
 def load_params(source: ModelSource, wanted: Wanted, *, on_devices: bool = True) -> Params:
     """Return the parameters in a model's files, sorted by name.
 
     `wanted` are the shapes of `flatten(abstract(...))`, with shardings on several devices. Besides the parameters, at
-    most one tensor is in host memory; without `on_devices` all parameters stay in host memory, to be stacked.
-
-    Raises:
-        ProblemError: Exit code 2; files are missing or damaged, tensors are missing, unexpected, of another shape or
-            not finite.
+    most one tensor is in host memory; without `on_devices` all parameters stay in host memory, to be stacked. Tensors
+    that are missing, unexpected, of another shape or not finite raise a ProblemError with exit code 2.
     """
     params: Params = {}
     not_finite: list[str] = []
@@ -76,12 +71,10 @@ def refuse_unusable_weights(source: ModelSource, wanted: Wanted) -> None:
         open_tensors(source, wanted, stack)
 
 
-def open_tensors(
-    source: ModelSource, wanted: Wanted, stack: ExitStack
-) -> tuple[Mapping[str, StoredTensor], dict[str, TensorLink]]:
+def open_tensors(source: ModelSource, wanted: Wanted, stack: ExitStack) -> tuple[Tensors, dict[str, TensorLink]]:
     """Open a model's files until the stack closes; return tensors and links by name, without the family's prefix."""
     links = {link.tensor.removeprefix(source.family.prefix): link for link in source.family.links(source.spec)}
-    tensors: Mapping[str, StoredTensor]
+    tensors: Tensors
     if source.gguf is None:
         tensors = _open_folder(source.folder, source.family, stack)
     else:
@@ -145,7 +138,7 @@ def _is_finite(value: NDArray[Any]) -> bool:
 
 
 def _mismatches(
-    tensors: Mapping[str, StoredTensor], links: Mapping[str, TensorLink], wanted: Wanted, source: ModelSource
+    tensors: Tensors, links: Mapping[str, TensorLink], wanted: Wanted, source: ModelSource
 ) -> list[Problem]:
     """Return a problem for each kind of difference between files and model, with all tensors concerned."""
     spec, family = source.spec, source.family
@@ -160,9 +153,8 @@ def _mismatches(
             unsupported.append(f"{name} {tensors[name].dtype}")
     table = next(name for name, link in links.items() if link.params == ("tokens.table",))
     is_head_repeated = spec.tied_head and HEAD in tensors
-    is_untied = (
-        is_head_repeated and table in tensors and not np.array_equal(tensors[HEAD].read(), tensors[table].read())
-    )
+    heads = [tensors[name].read() for name in (HEAD, table) if is_head_repeated and name in tensors]
+    is_untied = len(heads) == 2 and not np.array_equal(heads[0], heads[1])
     known = {*links, HEAD} if is_head_repeated else {*links}
     kinds = {
         "missing tensors": sorted(set(links) - set(tensors)),
@@ -188,29 +180,34 @@ def _problem_error(path: Path, what: str, fix: str | None = None) -> ProblemErro
 def stored_tensor(handle: Any, name: str) -> StoredTensor:
     """Return a tensor in an open safetensors file."""
     stored = handle.get_slice(name)
-    return StoredTensor(
-        shape=tuple(stored.get_shape()), dtype=str(stored.get_dtype()), read=lambda: handle.get_tensor(name)
-    )
+    shape, dtype = tuple(stored.get_shape()), str(stored.get_dtype())
+    return StoredTensor(shape=shape, dtype=dtype, read=lambda: handle.get_tensor(name))
 
 
 def _open_folder(folder: Path, family: Family, stack: ExitStack) -> dict[str, StoredTensor]:
     """Open a model's files until the stack closes; return tensors by name without the family's prefix."""
     index = folder / WEIGHTS_INDEX
     is_single = (folder / WEIGHTS).is_file() or not index.is_file()
+    stated = {} if is_single else _read_index(index)  # file by tensor
     tensors: dict[str, StoredTensor] = {}
+    found: set[tuple[str, str]] = set()
     duplicates: list[str] = []
     problems: list[Problem] = []
-    for file in [WEIGHTS] if is_single else _shards(index):
+    for file in [WEIGHTS] if is_single else sorted(set(stated.values())):
         with collect_problems(problems):
             handle = open_safetensors(folder / file, stack)
             for name in handle.keys():  # noqa: SIM118 - not a dictionary
                 plain = strip_prefix(name, family)
                 duplicates += [plain] if plain in tensors else []
                 tensors[plain] = stored_tensor(handle, name)
+                found.add((name, file))
     if problems:
         raise ProblemError(problems, exit_code=2)
+    if differing := [] if is_single else sorted({f"{name} in {file}" for name, file in found ^ set(stated.items())}):
+        what = f"{WEIGHTS_INDEX} and the files differ in the place of tensors: {', '.join(differing[:5])}."
+        raise _problem_error(folder, what)
     if duplicates:
-        what = f"Tensors occur twice, in two files or without the prefix {family.prefix!r}: {', '.join(duplicates)}."
+        what = f"Tensors occur with and without the prefix {family.prefix!r}: {', '.join(duplicates)}."
         raise _problem_error(folder, what)
     try:
         return group_quantised(tensors)
@@ -227,15 +224,14 @@ def strip_prefix(name: str, family: Family) -> str:
     return name.removeprefix(family.prefix)
 
 
-def _shards(index: Path) -> list[str]:
-    """Return the names of the files in an index."""
+def _read_index(index: Path) -> dict[str, str]:
+    """Return the name of the file that holds each tensor."""
     stated = read_json(index, "TP043").get("weight_map")
-    files = sorted({str(file) for file in stated.values()}) if isinstance(stated, dict) else []
-    if invalid := [file for file in files if not SHARD_NAME.fullmatch(file)]:
-        raise _problem_error(index, f"{index.name} contains invalid file names: {', '.join(map(repr, invalid))}.")
-    if not files:
+    if not isinstance(stated, dict) or not stated:
         raise _problem_error(index, f"{index.name} has no weight_map from tensors to files.")
-    return files
+    if invalid := sorted({str(file) for file in stated.values() if not SHARD_NAME.fullmatch(str(file))}):
+        raise _problem_error(index, f"{index.name} contains invalid file names: {', '.join(map(repr, invalid))}.")
+    return {name: str(file) for name, file in stated.items()}
 
 
 def open_safetensors(path: Path, stack: ExitStack) -> Any:
@@ -276,9 +272,7 @@ class QuantisationError(ValueError):
     """A quantized weight that cannot be read."""
 
 
-def _four_bit(
-    name: str, codes: StoredTensor, companions: Mapping[str, StoredTensor], state: Mapping[str, Any]
-) -> StoredTensor:
+def _four_bit(name: str, codes: StoredTensor, companions: Tensors, state: Mapping[str, Any]) -> StoredTensor:
     """Return a weight in 4-bit blocks (NF4 or FP4); the first of two codes is in the high half of a byte."""
     sizes = {each: math.prod(tensor.shape) for each, tensor in companions.items()}
     is_nested = "nested_absmax" in sizes or "nested_blocksize" in state
@@ -357,7 +351,7 @@ def _require(name: str, is_valid: object, otherwise: str) -> None:
         raise QuantisationError(message)
 
 
-def group_quantised(tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
+def group_quantised(tensors: Tensors) -> dict[str, StoredTensor]:
     """Return tensors by name, with each quantized weight and its companions combined."""
     grouped: dict[str, StoredTensor] = dict(tensors)
     for name in [name for name in tensors if QUANT_STATE in name]:

@@ -8,7 +8,7 @@ from step to step and saved in checkpoints; frozen ones are neither. To add a me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -17,11 +17,12 @@ from typing import Any
 
 from flax import nnx
 
+from schemas.catalog import MODELS
 from schemas.formats import format_value, join_words
 from schemas.problems import Problem, ProblemError, collect_problems, problem_of
 from trainer.config.tree import Config, MethodConfig
 from trainer.model.decoder import Decoder, DecoderConfig, DecoderShapes, decoder_shapes, parameter_count
-from trainer.model.layers import Kind, Lora, can_be_quantised, is_lora
+from trainer.model.layers import BLOCK, Kind, Lora, is_lora
 from trainer.model.load import refuse_unusable_weights
 from trainer.model.peft import merge_loras, projections_by_module
 from trainer.model.source import ModelSource, resolve, shrink
@@ -32,8 +33,7 @@ from trainer.recorder.environment import NATIVE
 class Method:
     """Decides which parameters are trained: all, unless a subclass overrides it."""
 
-    kind: str = "full"
-    """Value of `method.kind`."""
+    kind: str = "full"  # value of `method.kind`
     shape_keys: tuple[str, ...] = ("kind",)
     """Keys of the configuration's group `method` that determine the shapes of trained parameters."""
 
@@ -75,23 +75,23 @@ class LoraTraining(Method):
         """Return an adapter for each projection that a target matches.
 
         A target is "all", a name such as `attention.query` or `q_proj`, ours or that in the model's files, or a pattern
-        of such names. A name may omit its first parts.
-
-        Raises:
-            ProblemError: Exit code 2; a target matches no projection.
+        of such names. A name may omit its first parts. A target without a match raises a ProblemError with exit code 2.
         """
         names = {name: (name, module) for module, names in projections_by_module(source).items() for name in names}
+        ends = sorted({each.rpartition(".")[2] for own in names.values() for each in own})
         chosen: set[str] = set()
         problems = []
         for target in self.targets:
-            matched = {
-                name
-                for name, own in names.items()
-                if target == "all" or any(fnmatchcase(f".{each}", f"*.{target}") for each in own)
-            }
+            pattern = "*" if target == "all" else f"*.{target}"
+            matched = {name for name, own in names.items() if any(fnmatchcase(f".{each}", pattern) for each in own)}
             chosen |= matched
             if not matched:
-                problems.append(_unknown_target(target, source, names.values()))
+                what = f"method.targets contains {target}, which matches no projection of {source.name}."
+                expected = f"the end of a projection's name, such as {join_words(ends)}, or all"
+                close = get_close_matches(target.rpartition(".")[2], ends, n=1)
+                fix, pointer = f"Did you mean {close[0]}?" if close else None, "/method/targets"
+                problem = problem_of("TP067", file=source.name, pointer=pointer, what=what, expected=expected, next=fix)
+                problems.append(problem)
         if problems:
             raise ProblemError(problems, exit_code=2)
         rank, alpha = self.settings.rank, self.settings.alpha
@@ -104,7 +104,9 @@ class LoraTraining(Method):
     def quantised(self, kernels: Mapping[str, tuple[int, ...]]) -> dict[str, Kind]:
         """Return every projection that can be stored as `base` requests."""
         kind = self.settings.base
-        return {} if kind == "plain" else {name: kind for name in kernels if can_be_quantised(kernels[name], kind)}
+        if kind == "plain":
+            return {}
+        return {name: kind for name, (inputs, _) in kernels.items() if kind == "int8" or inputs % BLOCK == 0}
 
     def manifest_entry(self, adapters: Mapping[str, Lora]) -> dict[str, Any]:
         """Return rank, alpha and dropout of the adapters, and the settings they came from."""
@@ -114,31 +116,13 @@ class LoraTraining(Method):
         return asdict(self.settings) | own
 
 
-def _unknown_target(target: str, source: ModelSource, names: Iterable[tuple[str, ...]]) -> Problem:
-    ends = sorted({name.rpartition(".")[2] for own in names for name in own})
-    close = get_close_matches(target.rpartition(".")[2], ends, n=1)
-    return problem_of(
-        "TP067",
-        file=source.name,
-        pointer="/method/targets",
-        what=f"method.targets contains {target}, which matches no projection of {source.name}.",
-        expected=f"the end of a projection's name, such as {join_words(ends)}, or all",
-        next=f"Did you mean {close[0]}?" if close else None,
-    )
-
-
 def full_training(config: Config) -> Method:
     """Return the method `full`, or refuse settings of `lora`."""
-    problems = [
-        problem_of(
-            "TP069",
-            file=config.model.name,
-            pointer=f"/method/{key}",
-            what=f"method.{key} is {format_value(value)}, which method.kind full does not use.",
-        )
-        for key, value in asdict(config.method).items()
-        if value != getattr(MethodConfig(), key)
-    ]
+    problems = []
+    for key, value in asdict(config.method).items():
+        if value != getattr(MethodConfig(), key):
+            what = f"method.{key} is {format_value(value)}, which method.kind full does not use."
+            problems.append(problem_of("TP069", file=config.model.name, pointer=f"/method/{key}", what=what))
     if problems:
         raise ProblemError(problems, exit_code=2)
     return Method()
@@ -180,11 +164,6 @@ class Model:
     def adapters(self) -> Mapping[str, Lora]:
         """Adapters by projection."""
         return self.decoder.adapters
-
-    @property
-    def quantised(self) -> Mapping[str, Kind]:
-        """Storage kind of each quantized kernel, by projection."""
-        return self.decoder.quantised
 
     @property
     def layer_groups(self) -> tuple[range, ...]:
@@ -237,16 +216,14 @@ class Model:
 
     def merged(self, params: Params) -> Params:
         """Return the parameters of the equivalent plain model, for an export."""
-        return merge_loras(params, self.adapters) if self.adapters or self.quantised else params
+        return merge_loras(params, self.adapters) if self.adapters or self.decoder.quantised else params
 
 
 def build_model(config: Config, source: ModelSource, *, on_cpu: bool = True) -> Model:
     """Return the model of a configuration, with a smaller shape if `model.shape` is small.
 
-    On a CPU, matrix products add in an order that every processor can follow.
-
-    Raises:
-        ProblemError: Exit code 2; the model lacks requested projections, or settings conflict.
+    On a CPU, matrix products add in an order that every processor can follow. Settings that conflict, with each other
+    or with the model, raise a ProblemError with exit code 2.
     """
     if problems := check_precision_conflicts(config):
         raise ProblemError(problems, exit_code=2)
@@ -263,9 +240,8 @@ def build_model(config: Config, source: ModelSource, *, on_cpu: bool = True) -> 
     )
     reads_weights = config.model.weights != "random" and source.weights == "pretrained"
     model = Model(source=source, decoder=decoder, method=method, reads_weights=reads_weights)
-    kernels = {
-        name.removesuffix(".kernel"): shape.shape for name, shape in model.shapes.items() if name.endswith(".kernel")
-    }
+    ends = {name.rpartition(".")[::2]: value.shape for name, value in model.shapes.items()}
+    kernels = {name: shape for (name, end), shape in ends.items() if end == "kernel"}
     return replace(model, decoder=replace(decoder, quantised=method.quantised(kernels)))
 
 
@@ -291,18 +267,13 @@ def read_model(config: Config, problems: list[Problem], *, with_weights: bool = 
 
     Reads no parameters. A resumed run has them in its checkpoint: without `with_weights` they are not checked.
     """
-    model, with_weights = None, with_weights and config.model.shape == "own"
+    name, model, with_weights = config.model.name, None, with_weights and config.model.shape == "own"
     with collect_problems(problems):
-        source = resolve(config.model.name, config.model.revision, with_weights=with_weights)
-        model = build_model(config, source)
-    if model is None:
-        return None
-    if config.model.weights == "pretrained" and model.source.weights == "builtin" and model.source.full_spec is None:
-        name = config.model.name
+        model = build_model(config, resolve(name, config.model.revision, with_weights=with_weights))
+        if with_weights and model.reads_weights:
+            refuse_unusable_weights(model.source, model.base)
+    if config.model.weights == "pretrained" and name in MODELS:
         what = f"model.weights is pretrained, but the built-in model {name} has no weights."
         fix = "Remove model.weights, or set it to random."
         problems.append(problem_of("TP060", file=name, pointer="/model/weights", what=what, why=None, next=fix))
-    if with_weights and model.reads_weights:
-        with collect_problems(problems):
-            refuse_unusable_weights(model.source, model.base)
     return model

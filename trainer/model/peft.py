@@ -27,7 +27,7 @@ from evidence.writing import write_json
 from schemas.problems import Problem, ProblemError, problem_of
 from trainer.model.decoder import abstract, flatten
 from trainer.model.export import export, refuse_taken
-from trainer.model.families import HEAD, StoredTensor
+from trainer.model.families import HEAD, Tensors
 from trainer.model.layers import Lora, dequantise, is_lora, lora_names
 from trainer.model.load import load_params, open_safetensors, stored_tensor, strip_prefix
 from trainer.model.source import ModelSource, read_json, resolve
@@ -35,8 +35,7 @@ from trainer.model.stacks import Params
 
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
-PREFIX = "base_model.model."
-"""PEFT's prefix of module names."""
+PREFIX = "base_model.model."  # PEFT's prefix of module names
 FIRST, SECOND = ".lora_A.weight", ".lora_B.weight"
 TOKENS_TABLE, HEAD_TABLE = "tokens.table", "head.table"
 DTYPES = ("float32", "bfloat16", "float16")
@@ -58,11 +57,7 @@ ALLOWED: Mapping[str, tuple[Any, ...]] = {
 
 
 def read_adapter_config(folder: Path) -> dict[str, Any]:
-    """Read adapter_config.json.
-
-    Raises:
-        ProblemError: Exit code 2; it is missing or damaged, or has invalid or unsupported values.
-    """
+    """Read adapter_config.json, or raise a ProblemError with exit code 2 if it is damaged or not supported."""
     file = folder / CONFIG
     config = read_json(file, "TP047")
     if problems := _unusable_options(config, file):
@@ -139,12 +134,7 @@ class Adapter:
 
 
 def read_adapter(folder: Path, source: ModelSource) -> Adapter:
-    """Read the adapter in a folder for a model.
-
-    Raises:
-        ProblemError: Exit code 2; files are missing or damaged, an option is not supported, or the adapter belongs to
-            another model.
-    """
+    """Read the adapter in a folder for a model, or raise a ProblemError with exit code 2 if it cannot be used."""
     config = read_adapter_config(folder)
     with ExitStack() as stack:
         handle = open_safetensors(folder / WEIGHTS, stack)
@@ -157,7 +147,7 @@ def read_adapter(folder: Path, source: ModelSource) -> Adapter:
         return _convert(tensors, config, source, folder / WEIGHTS)
 
 
-def _convert(tensors: Mapping[str, StoredTensor], config: dict[str, Any], source: ModelSource, file: Path) -> Adapter:
+def _convert(tensors: Tensors, config: dict[str, Any], source: ModelSource, file: Path) -> Adapter:
     """Return the adapter; refuse each kind of difference between adapter and model, with the tensors concerned."""
     shapes = flatten(abstract(source.spec, params_dtype="float32", compute_dtype="float32", remat="none"))[1]
     family = source.family
@@ -217,7 +207,7 @@ def _list(names: list[str]) -> str:
     return first if len(names) <= 4 else f"{first} and {len(names) - 4:,} more"
 
 
-def _is_untied(tensors: Mapping[str, StoredTensor], config: dict[str, Any], source: ModelSource) -> bool:
+def _is_untied(tensors: Tensors, config: dict[str, Any], source: ModelSource) -> bool:
     """Return whether PEFT unties the token table and the head of a tied model: it saves a copy of a module."""
     table = next(link.tensor for link in source.family.links(source.spec) if link.params == (TOKENS_TABLE,))
     saves_table = table.removesuffix(".weight").endswith(tuple(config.get("modules_to_save") or ()))
@@ -341,42 +331,27 @@ def _delta(name: str, value: Any, adapter: Adapter) -> Any:
     return None
 
 
-def merge(source: ModelSource, adapters: Sequence[tuple[Path, float]], folder: Path, *, dtype: str) -> None:
-    """Merge adapters into a model and write the result as a Hugging Face model folder.
-
-    `adapters` are pairs of folder and weight; weight 1 applies the adapter as it was trained.
-
-    Raises:
-        ProblemError: Exit code 2; base or adapter cannot be used, or the folder is not empty.
-    """
-    chosen = [(read_adapter(path, source), weight) for path, weight in adapters]
-    params = load_params(
-        source, flatten(abstract(source.spec, params_dtype=dtype, compute_dtype=dtype, remat="none"))[1]
-    )
-    untied = [adapter.source for adapter, _ in chosen if adapter.source and not adapter.source.spec.tied_head]
-    merged = untied[0] if untied else source
-    for adapter, _ in chosen:
-        if TOKENS_TABLE in adapter.params and adapter.source and adapter.source.spec.tied_head:
-            adapter.params[HEAD_TABLE] = adapter.params[TOKENS_TABLE]  # in case another adapter unties them
-    export(folder, _apply_adapters(add_head(params, merged), chosen), merged)
-
-
 def merge_named(base: str, adapters: Sequence[str], folder: Path, *, dtype: str | None = None) -> None:
-    """Merge adapters into a model, both named as on the command line.
+    """Merge adapters into a model, both named as on the command line, and write a Hugging Face model folder.
 
     Each adapter is a folder, optionally followed by `=weight`; an existing folder of the whole name takes precedence.
-    The default dtype is that in the base's config.json.
-
-    Raises:
-        ProblemError: Exit code 2; base or adapter cannot be used, a weight or dtype is invalid, or the folder is not
-            empty.
+    Weight 1 applies it as it was trained. The default dtype is that in the base's config.json. A model, weight, dtype
+    or folder that cannot be used raises a ProblemError with exit code 2.
     """
     source = resolve(base)
     chosen = dtype or source.config.get("dtype") or source.config.get("torch_dtype") or "float32"
     if chosen not in DTYPES:
         what = f"A model cannot be written in the element type {chosen!r}."
         raise ProblemError([problem_of("TP066", file=base, what=what, expected=", ".join(DTYPES))], exit_code=2)
-    merge(source, [parse_weighted(each) for each in adapters], folder, dtype=chosen)
+    read = [(read_adapter(path, source), weight) for path, weight in map(parse_weighted, adapters)]
+    wanted = flatten(abstract(source.spec, params_dtype=chosen, compute_dtype=chosen, remat="none"))[1]
+    params = load_params(source, wanted)
+    untied = [adapter.source for adapter, _ in read if adapter.source and not adapter.source.spec.tied_head]
+    merged = untied[0] if untied else source
+    for adapter, _ in read:
+        if TOKENS_TABLE in adapter.params and adapter.source and adapter.source.spec.tied_head:
+            adapter.params[HEAD_TABLE] = adapter.params[TOKENS_TABLE]  # in case another adapter unties them
+    export(folder, _apply_adapters(add_head(params, merged), read), merged)
 
 
 def parse_weighted(text: str) -> tuple[Path, float]:

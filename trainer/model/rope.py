@@ -7,7 +7,6 @@ that do not depend on the text are computed once, in float64, and enter the prog
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -16,23 +15,24 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from numpy.typing import NDArray
 
-from trainer.model.spec import Rope
+from trainer.model.spec import ModelSpec, Rope
 
 Rotary = tuple[Float[Array, "batch seq half"], Float[Array, "batch seq half"]]
 """Cosine and sine of the angle of each pair."""
 
 
 def rotary_tables(
-    ropes: Iterable[Rope | None], head_dim: int, positions: Int[Array, "batch seq"], segments: Array | None
+    spec: ModelSpec, positions: Int[Array, "batch seq"], segments: Array | None
 ) -> dict[Rope | None, Rotary | None]:
     """Compute the rotary tables of a model once per forward pass.
 
     Layers without rotary positions have the key None and the value None.
     """
-    distinct = dict.fromkeys(ropes)
+    distinct = dict.fromkeys(block.rope for block in spec.blocks)
     needs_lengths = any(rope is not None and rope.kind in ("dynamic", "longrope") for rope in distinct)
     lengths = text_lengths(positions, segments) if needs_lengths else positions
-    return {rope: None if rope is None else rotary_embedding(rope, head_dim, positions, lengths) for rope in distinct}
+    size = spec.head_dim
+    return {rope: None if rope is None else rotary_embedding(rope, size, positions, lengths) for rope in distinct}
 
 
 def text_lengths(positions: Int[Array, "batch seq"], segments: Array | None) -> Int[Array, "batch seq"]:
@@ -62,23 +62,22 @@ def rotary_embedding(
 
 def frequencies(rope: Rope, head_dim: int, lengths: Int[Array, "batch seq"]) -> Float[Array, "#batch #seq half"]:
     """Return the angle between neighbouring positions for each pair, in float32."""
-    plain = rope.theta ** (-np.arange(head_dim // 2, dtype=np.float64) * 2 / head_dim)
+    plain: NDArray[np.float64] = rope.theta ** (-np.arange(head_dim // 2, dtype=np.float64) * 2 / head_dim)
     match rope.kind:
         case "dynamic":
             ratio = jnp.maximum(lengths, rope.positions).astype(jnp.float32) / rope.positions
             base = rope.theta * (rope.factor * ratio - (rope.factor - 1)) ** (head_dim / (head_dim - 2))
             return base[:, :, None] ** _to_batch_shape(-np.arange(head_dim // 2) * 2 / head_dim)
         case "longrope":
-            is_long = (lengths > rope.positions)[:, :, None]
-            short = _to_batch_shape(plain / np.asarray(rope.short_factors))
-            long = _to_batch_shape(plain / np.asarray(rope.long_factors))
-            return jnp.where(is_long, long, short)
+            factors = (rope.short_factors, rope.long_factors)
+            short, long = (_to_batch_shape(plain / np.asarray(each)) for each in factors)
+            return jnp.where((lengths > rope.positions)[:, :, None], long, short)
         case "linear":
-            return _to_batch_shape(plain / rope.factor)
+            plain = plain / rope.factor
         case "llama3":
-            return _to_batch_shape(llama3_frequencies(plain, rope))
+            plain = llama3_frequencies(plain, rope)
         case "yarn":
-            return _to_batch_shape(yarn_frequencies(plain, rope, head_dim))
+            plain = yarn_frequencies(plain, rope, head_dim)
     return _to_batch_shape(plain)
 
 

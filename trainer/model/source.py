@@ -10,8 +10,8 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,29 +22,26 @@ from tokenizers.models import WordLevel, WordPiece
 from evidence.registry import known_model_folder
 from schemas.catalog import MODELS
 from schemas.problems import ProblemError, problem_of
-from trainer.config.names import gguf_file, missing_model, model_path, refuse_other_content, suggest_models
+from trainer.config.names import gguf_file, missing_model, model_path, override, refuse_other_content, suggest_models
 from trainer.model.families import FAMILIES, Family, spec_from_config
 from trainer.model.gguf import Gguf, GgufError, config_from_gguf, read_gguf
 from trainer.model.gguf_tokenizer import build_tokenizer
 from trainer.model.spec import ModelSpec
-from trainer.model.tokenizer import FOLDER as BUILTIN_TOKENIZER
 
 CONFIG = "config.json"
-GENERATION_CONFIG = "generation_config.json"
-"""Decoding defaults of other tools; an export copies it."""
+GENERATION_CONFIG = "generation_config.json"  # decoding defaults of other tools; an export copies it
 WEIGHTS = "model.safetensors"
-WEIGHTS_INDEX = "model.safetensors.index.json"
-"""Which file contains which tensor, if there are several."""
-WEIGHTS_PATTERN = "model{suffix}.safetensors"
-"""Pattern of huggingface_hub for the files of a split model."""
+WEIGHTS_INDEX = "model.safetensors.index.json"  # which file contains which tensor, if there are several
+WEIGHTS_PATTERN = "model{suffix}.safetensors"  # pattern of huggingface_hub for the files of a split model
 TOKENIZER_FILES = (
     *("tokenizer*.json", "tokenizer.model", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt"),
     *("chat_template.jinja", "additional_chat_templates/*.jinja"),
 )
 VOCABULARY = ("tokenizer.json", "tokenizer.model", "vocab.json")
 """Files with the tokens; a tokenizer needs one or more."""
-BUILTIN = Path(__file__).parent / "builtin"
-"""A folder with a config.json for each built-in model."""
+BUILTIN = Path(__file__).parent / "builtin"  # a folder with a config.json for each built-in model
+BUILTIN_TOKENIZER = Path(__file__).parent / "tokenizer"
+"""Tokenizer of the built-in models, byte-level BPE with a token for each digit (`tests/support/train_tokenizer.py`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,11 +66,8 @@ class ModelSource:
     def tokenizer(self, rendered_at: str | None = None) -> Any:
         """Load the tokenizer through transformers.
 
-        `rendered_at` is the time for chat templates that write one (default: now).
-
-        Raises:
-            ProblemError: Exit code 2; the tokenizer is missing or unreadable, has ids beyond the model's vocabulary, or
-                has no token for unknown words.
+        `rendered_at` is the time for chat templates that write one (default: now). A tokenizer that cannot be read, has
+        ids beyond the model's vocabulary, or no token for unknown words, raises a ProblemError with exit code 2.
         """
         tokenizer = self._read_tokenizer()
         text, largest = max(tokenizer.get_vocab().items(), key=lambda token: token[1], default=("", -1))
@@ -83,9 +77,8 @@ class ModelSource:
         model = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
         unknown = model.unk_token if isinstance(model, WordLevel | WordPiece) else None
         if unknown is not None and unknown not in tokenizer.get_vocab():
-            raise self._tokenizer_problem(
-                what=f"replaces unknown words by {unknown!r}, which is not one of its tokens."
-            )
+            what = f"replaces unknown words by {unknown!r}, which is not one of its tokens."
+            raise self._tokenizer_problem(what=what)
         tokenizer.rendered_at = rendered_at
         return tokenizer
 
@@ -139,10 +132,8 @@ class ModelSource:
 def resolve(name: str, revision: str | None = None, *, with_weights: bool = True) -> ModelSource:
     """Find a model by the name of a built-in model, a local folder, a GGUF file, or a name on the hub.
 
-    `revision` is a branch, tag or commit on the hub. Without `with_weights` parameters are not downloaded.
-
-    Raises:
-        ProblemError: Exit code 2; the model does not exist, the hub cannot be reached, or the model is not supported.
+    `revision` is a branch, tag or commit on the hub. Without `with_weights` parameters are not downloaded. A model that
+    does not exist, cannot be downloaded or is not supported raises a ProblemError with exit code 2.
     """
     path = None if name in MODELS else model_path(name)
     if name not in MODELS and (problem := missing_model(name)) is not None:
@@ -239,14 +230,9 @@ def _describe(error: BaseException) -> str:
 _local_only: ContextVar[bool] = ContextVar("local_only", default=False)
 
 
-@contextmanager
-def local_models_only(*, unless: bool) -> Iterator[None]:
+def local_models_only(*, unless: bool) -> AbstractContextManager[None]:
     """Disable downloads inside the context, so that a name from a stranger's run is not looked up on the hub."""
-    token = _local_only.set(not unless)
-    try:
-        yield
-    finally:
-        _local_only.reset(token)
+    return override(_local_only, not unless)
 
 
 def _download(name: str, revision: str | None, *, with_weights: bool) -> Path:
@@ -286,8 +272,7 @@ def _download(name: str, revision: str | None, *, with_weights: bool) -> Path:
 MIN_LAYERS = 2
 SMALL_EMBED = 128
 SMALL_KV_HEADS = 2
-MLP_UNIT = 64
-"""MLP widths are multiples of 64, since nf4 needs blocks of 64."""
+MLP_UNIT = 64  # MLP widths are multiples of 64, since nf4 needs blocks of 64
 
 
 def shrink(source: ModelSource) -> ModelSource:

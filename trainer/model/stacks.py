@@ -23,8 +23,7 @@ from trainer.model.layers import PRODUCT, Dropout, Dtypes, Linear
 from trainer.model.rope import Rotary
 from trainer.model.spec import BlockSpec, ModelSpec, Rope
 
-Params = dict[str, Any]
-"""Parameters by name: arrays, or `jax.ShapeDtypeStruct` for an abstract decoder."""
+Params = dict[str, Any]  # parameters by name: arrays, or `jax.ShapeDtypeStruct` for an abstract decoder
 Remat = Literal["none", "layer", "dots"]
 REMAT_POLICIES: dict[Remat, Any] = {"layer": None, "dots": jax.checkpoint_policies.save_only_these_names(PRODUCT)}
 """Outputs that a rematerialised layer saves in addition to its input."""
@@ -132,7 +131,7 @@ def layer_call(remat: Remat, *, prevent_cse: bool = True) -> Any:
 
 
 def init_stacks(spec: ModelSpec, groups: tuple[range, ...], *, dtypes: Dtypes, rngs: nnx.Rngs) -> dict[str, Layer]:
-    """Return a layer per run whose parameters are stacked, by the name of the run."""
+    """Return a layer with stacked parameters for each group of equal layers, by the group's range: `1:3`."""
     key, count = rngs.params.key[...], rngs.params.count[...]
     layer = nnx.eval_shape(lambda: Layer(spec, spec.blocks[0], dtypes=dtypes, rngs=nnx.Rngs(params=0)))
     draws = sum(isinstance(node, Linear) for _, node in nnx.iter_graph(layer))  # keys that each layer consumes

@@ -513,7 +513,7 @@ def _check_machine(run: PlannedRun) -> Iterator[Problem]:
             f"{target.host_memory_bytes / 1e9:.3g} GB of memory."
         )
         yield run.problem("TP743", what)
-    if target.platform == "cpu" and task.model.quantised and not task.is_scanned:
+    if target.platform == "cpu" and task.model.decoder.quantised and not task.is_scanned:
         what = f"method.base is {task.config.method.base}, and {target.device_kinds[0]} is a CPU."
         yield run.problem("TP712", what, "/method/base")
 

@@ -1,6 +1,5 @@
 """Batches: the order of rows, packed sequences and bucket lengths."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -126,11 +125,10 @@ def test_tokens_before_a_step_exclude_padding(config: Config):
 
 def test_prefetched_batch_equals_the_batch(config: Config):
     _, data = inputs_of(changed(config, data={"packing": True}))
-    with PrefetchingSource(data.source, steps=5) as ahead:
+    with PrefetchingSource(data.source.batch, steps=5) as ahead:
         for step in (0, 1, 2, 4, 3, 4):  # a resumed run begins anywhere
             for name, array in ahead.batch(step).items():
                 np.testing.assert_array_equal(array, data.source.batch(step)[name])
-        assert ahead.tokens_before(3) == data.source.tokens_before(3)
 
 
 def test_prefetching_raises_errors_with_their_batch():
@@ -139,8 +137,7 @@ def test_prefetching_raises_errors_with_their_batch():
             raise OSError("the file is gone")
         return {}
 
-    broken = SimpleNamespace(batch=batch, rows=lambda step: [], tokens_before=lambda step: 0)
-    with PrefetchingSource(broken, steps=3) as ahead:
+    with PrefetchingSource(batch, steps=3) as ahead:
         ahead.batch(0)
         with pytest.raises(OSError, match="the file is gone"):
             ahead.batch(1)

@@ -14,9 +14,9 @@ from tasks import inputs_of
 from whole_runs import errors_of
 
 from schemas.problems import Problem
-from trainer.config.names import limit_tokenizer_size
+from trainer.config.names import max_tokenizer_bytes, override
 from trainer.config.tree import Config
-from trainer.data.conversations import PromptForm, infer_form, untrusted_model
+from trainer.data.conversations import PromptForm, infer_form, template_facts, untrusted_model
 from trainer.data.encode import encode_rows
 from trainer.data.rows import read_dataset
 from trainer.evaluation.evaluate import evaluate_run
@@ -141,6 +141,7 @@ def test_end_token_in_a_completion_is_refused(tmp_path: Path):
     problems = refused(rows, tokenizer)
     assert [(each.code, each.line) for each in problems] == [("TP023", line) for line in range(2, 7)]
     assert problems[0].what == "Row 1 has the end token <eos> in the text to be learned."
+    assert [each.pointer for each in problems[:2]] == ["/completion", "/messages/1/content"]
 
 
 def test_untrusted_template_has_limited_time(tmp_path: Path):
@@ -168,7 +169,7 @@ def test_large_untrusted_tokenizer_is_refused(tmp_path: Path):
     folder = chat_model_folder(tmp_path / "model", GEMMA_TEMPLATE)
     source = resolve(str(folder))
     source.tokenizer()
-    with limit_tokenizer_size(100):
+    with override(max_tokenizer_bytes, 100):
         assert "at most 100 are read" in refusal_text(source.tokenizer)
 
 
@@ -177,3 +178,18 @@ def test_broken_template_is_reported_once(tmp_path: Path):
     [problem] = refused([TALK, TALK], tokenizer)
     assert problem.code == "TP022"
     assert "line 1 of the template: unexpected end" in problem.what
+
+
+def test_a_longer_token_that_begins_with_the_end_token_is_no_end():
+    tokenizer = resolve("tiny-gpt2").tokenizer()
+    row = {"prompt": "a", "completion": "b<eos><eos>c"}
+    assert [problem.pointer for problem in refused([row], tokenizer)] == ["/completion"]
+    tokenizer.add_tokens(["<eos><eos>"])
+    assert len(encode_rows([row], tokenizer, max_length=128, file="rows.jsonl").encoded) == 1
+
+
+def test_facts_of_a_template_are_those_of_the_present_one(tmp_path: Path):
+    tokenizer = chat_tokenizer(tmp_path, turn_end="</turn>")
+    assert template_facts(tokenizer).turn_end == "</turn>"
+    tokenizer.chat_template = PLAIN_TEMPLATE
+    assert template_facts(tokenizer).turn_end is None

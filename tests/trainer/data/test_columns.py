@@ -42,8 +42,8 @@ def aside(file: RowFile) -> list[str]:
 def test_ultrafeedback_is_read_as_pairs(tmp_path: Path):
     file = read_file(tmp_path, ULTRAFEEDBACK, kind="pairs")
     assert list(file.rows) == [{"chosen": TALK, "rejected": SEVEN}]
-    assert aside(file) == ["Ignored: prompt_id, messages, score_chosen and score_rejected."]
-    assert read_shape(str(file.path), []).kind == "pairs"
+    assert aside(file) == ["Ignored columns: prompt_id, messages, score_chosen and score_rejected."]
+    assert read_shape(str(file.path)).kind == "pairs"
     assert {problem.pointer for problem in refusal(tmp_path, ULTRAFEEDBACK)} == {"/chosen", "/rejected"}
 
 
@@ -123,7 +123,7 @@ def test_column_that_changes_the_training_is_refused(name: str, value: Any, next
 @pytest.mark.parametrize("more", [{"weight": 1.0}, {"weight": 1}, {"label": "bird"}, {"loss": True}, {"question": "?"}])
 def test_column_without_effect_is_ignored(more: dict[str, Any], tmp_path: Path):
     file = read_file(tmp_path, PAIR | more)
-    assert aside(file) == [f"Ignored: {next(iter(more))}."]
+    assert aside(file) == [f"Ignored columns: {next(iter(more))}."]
 
 
 @pytest.mark.parametrize("name", ["messages", "conversations"])
@@ -176,7 +176,7 @@ def test_unknown_columns_of_items_are_ignored(tmp_path: Path):
     item = {"id": "a", "prompt": "2 + 2?", "expected": "4"}
     file = read_eval_set(row_file(tmp_path / "items.jsonl", item, item | {"id": "b", "note": "x"}))
     assert list(file.rows) == [item, item | {"id": "b"}]
-    assert aside(file) == ["Ignored: note."]
+    assert aside(file) == ["Ignored columns: note."]
     (tmp_path / "items.json").write_text(json.dumps([item]))
     assert list(read_eval_set(str(tmp_path / "items.json")).rows) == [item]
 

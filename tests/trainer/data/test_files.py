@@ -130,7 +130,7 @@ def write_array(path: Path, rows: list[dict]) -> Path:
 def test_json_document_is_read(text: str, taken: list[dict], mark: str, tmp_path: Path):
     path = tmp_path / "rows.json"
     path.write_text(mark + text, encoding="utf-8")
-    assert list(read_dataset(str(path)).rows) == list(read_shape(str(path), []).table) == taken
+    assert list(read_dataset(str(path)).rows) == list(read_shape(str(path)).table) == taken
 
 
 def test_problems_of_a_json_array_have_lines(tmp_path: Path):
@@ -207,7 +207,7 @@ def test_files_of_a_folder_are_read_in_order(names: list[str], read: list[int], 
     (tmp_path / "dataset_infos.json").write_text("{}")
     file = read_dataset(str(tmp_path))
     assert [row["prompt"] for row in file.rows] == [f"{number}?" for number in read]
-    assert [problem.what for problem in file.warnings] == ([f"Ignored: {aside}."] if aside else [])
+    assert [problem.what for problem in file.warnings] == ([f"Ignored files: {aside}."] if aside else [])
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_saved_dataset_dict_gives_its_training_split(tmp_path: Path):
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
     file = read_dataset(str(tmp_path))
     assert list(file.rows) == [PAIR]
-    assert file.warnings[0].what == "Ignored: test."
+    assert file.warnings[0].what == "Ignored files: test."
 
 
 def test_problem_names_the_shard(tmp_path: Path):
@@ -284,7 +284,7 @@ def test_blank_lines_are_skipped_or_refused_alone(tmp_path: Path):
     path.write_text(line + "\n" + line + "\n")
     assert list(read_dataset(str(path)).lines) == [1, 3]
     path.write_text("\n\n")
-    assert f"error TP011: {path}: The file has no rows.\n" in refusal(path)
+    assert f"error TP011: {path}: {path.name} has no rows.\n" in refusal(path)
 
 
 def test_duplicate_id_is_refused_with_both_lines(tmp_path: Path):

@@ -23,7 +23,6 @@ from trainer.model.layers import (
     Lora,
     Norm,
     apply_activation,
-    can_be_quantised,
     dequantise,
     is_lora,
     lora_output,
@@ -224,7 +223,8 @@ TOKENS = np.array([[3, 1, 4, 1, 5, 9]], np.int32)
 def structure(name, kind=None, **choices):
     source = resolve(str(CASES / name))
     shapes = projections(abstract(source.spec, **FLOAT32))
-    chosen = {each: kind for each, linear in shapes.items() if kind and can_be_quantised(linear.shape, kind)}
+    block = 64 if kind == "nf4" else 1
+    chosen = {each: kind for each, linear in shapes.items() if kind and linear.shape[0] % block == 0}
     return source, *flatten(abstract(source.spec, **FLOAT32, quantised=chosen, **choices))
 
 

@@ -136,7 +136,35 @@ def test_numbers_that_are_not_finite_are_refused(changed, number, held):
 
 def test_a_tensor_with_and_without_prefix_is_refused(changed):
     folder = changed("gpt2", lambda tensors: tensors.update({"wte.weight": tensors["transformer.wte.weight"]}))
-    assert refusals(folder) == ["Tensors occur twice, in two files or without the prefix 'transformer.': wte.weight."]
+    assert refusals(folder) == ["Tensors occur with and without the prefix 'transformer.': wte.weight."]
+
+
+@pytest.mark.parametrize(
+    ("place", "differing"),
+    [
+        (None, "lm_head.weight in model-00003-of-00003.safetensors"),
+        (
+            "model-00001-of-00003.safetensors",
+            "lm_head.weight in model-00001-of-00003.safetensors, lm_head.weight in model-00003-of-00003.safetensors",
+        ),
+    ],
+)
+def test_index_must_list_each_tensor_in_its_file(changed, place, differing):
+    folder = changed("gpt2-untied")
+    index = json.loads((folder / INDEX).read_text())
+    del index["weight_map"]["lm_head.weight"]
+    index["weight_map"] |= {} if place is None else {"lm_head.weight": place}
+    (folder / INDEX).write_text(json.dumps(index))
+    assert refusals(folder) == [f"{INDEX} and the files differ in the place of tensors: {differing}."]
+
+
+def test_tensor_in_two_files_is_refused(changed):
+    folder = changed("gpt2-untied")
+    first, last = (folder / f"model-0000{number}-of-00003.safetensors" for number in (1, 3))
+    save_file(load_file(first) | {"lm_head.weight": load_file(last)["lm_head.weight"]}, first)
+    assert refusals(folder) == [
+        f"{INDEX} and the files differ in the place of tensors: lm_head.weight in {first.name}."
+    ]
 
 
 @pytest.mark.parametrize(

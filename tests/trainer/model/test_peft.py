@@ -14,13 +14,17 @@ from safetensors.numpy import load_file, save_file
 
 from trainer.generate.api import load_model
 from trainer.model.families import FAMILIES
-from trainer.model.peft import merge, merge_named, read_adapter, write_adapter
+from trainer.model.peft import merge_named, read_adapter, write_adapter
 from trainer.model.source import resolve
 
 CASES = Path(__file__).parents[2] / "cases"
 ADAPTERS = CASES / "adapters"
 MODELS = {"gpt2": "gpt2", "llama-rslora": "llama", "gemma2": "gemma2"}
 GEMMA2 = CASES / "models" / "gemma2"
+
+
+def merge(source, adapters: list[tuple[Path, float]], folder: Path, *, dtype: str) -> None:
+    merge_named(source.name, [f"{path}={weight}" for path, weight in adapters], folder, dtype=dtype)
 
 
 def base(name):

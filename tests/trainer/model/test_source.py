@@ -31,8 +31,8 @@ from schemas.problems import Problem
 from trainer.generate.api import load_model
 from trainer.model.load import load_params, open_safetensors
 from trainer.model.peft import read_adapter_config
+from trainer.model.source import BUILTIN_TOKENIZER as FOLDER
 from trainer.model.source import local_models_only, resolve
-from trainer.model.tokenizer import FOLDER
 
 TOKENS = 1 + max(token["id"] for token in json.loads((FOLDER / "tokenizer.json").read_text())["added_tokens"])
 OFFLINE = (

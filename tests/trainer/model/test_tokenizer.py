@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerFast
 from trainer.data.builtin.reasoning import generate_rows
 from trainer.data.encode import encode_rows
 from trainer.data.rows import read_dataset, read_eval_set
-from trainer.model.tokenizer import FOLDER
+from trainer.model.source import BUILTIN_TOKENIZER as FOLDER
 
 LONGEST_ROW = 64
 TOKENIZER = PreTrainedTokenizerFast.from_pretrained(FOLDER)

@@ -19,8 +19,7 @@ from trainer.data.builtin import FOLDER
 Difficulty = Literal["easy", "medium", "hard"]
 DIFFICULTIES: tuple[Difficulty, ...] = ("easy", "medium", "hard")
 
-Step = tuple[str, str]
-"""Type of a line of reasoning (setup, compute) and its text."""
+Step = tuple[str, str]  # type of a line of reasoning (setup, compute) and its text
 
 
 class Problem(NamedTuple):
@@ -109,24 +108,20 @@ def draw_addition(rng: random.Random, difficulty: Difficulty) -> Problem:
     """Draw a sum of two numbers of equal length."""
     low, high = _OPERANDS[difficulty]
     a, b = rng.randint(low, high), rng.randint(low, high)
-    steps, answer = add(a, b)
-    return Problem(rng.choice((f"What is {a} + {b}?", f"Add {a} and {b}.")), steps, answer)
+    return Problem(rng.choice((f"What is {a} + {b}?", f"Add {a} and {b}.")), *add(a, b))
 
 
 def draw_subtraction(rng: random.Random, difficulty: Difficulty) -> Problem:
     """Draw a difference of two unequal numbers of equal length."""
     low, high = _OPERANDS[difficulty]
     b, a = sorted(rng.sample(range(low, high + 1), 2))
-    steps, answer = subtract(a, b)
-    return Problem(rng.choice((f"What is {a} - {b}?", f"Subtract {b} from {a}.")), steps, answer)
+    return Problem(rng.choice((f"What is {a} - {b}?", f"Subtract {b} from {a}.")), *subtract(a, b))
 
 
 def draw_multiplication(rng: random.Random, difficulty: Difficulty) -> Problem:
     """Draw a product of a two-digit number and a digit."""
     a, digit = rng.randint(11, 99), rng.randint(*_FACTORS[difficulty])
-    steps, answer = multiply(a, digit)
-    prompt = rng.choice((f"What is {a} × {digit}?", f"Multiply {a} by {digit}."))
-    return Problem(prompt, steps, answer)
+    return Problem(rng.choice((f"What is {a} × {digit}?", f"Multiply {a} by {digit}.")), *multiply(a, digit))
 
 
 def draw_comparison(rng: random.Random, difficulty: Difficulty) -> Problem:
@@ -318,8 +313,7 @@ def _give_away(start: int, fewer: int) -> tuple[int, tuple[Step, ...]]:
 
 # Drawing sets of problems.
 
-Shares = tuple[tuple[Kind, int], ...]
-"""Kinds, each with its share of a set in percent."""
+Shares = tuple[tuple[Kind, int], ...]  # kinds, each with its share of a set in percent
 
 SHARES: Shares = (
     (Kind("addition", "arithmetic", draw_addition), 16),
@@ -335,14 +329,12 @@ SHARES: Shares = (
 STORIES: Shares = ((Kind("two_step_story", "story", draw_two_step_story), 100),)
 """The kind of `dev-stories-v1`, to which a model trained on `dev-reasoning-v2` is adapted."""
 
-DATASET = "dev-reasoning-v2"
-"""The dataset on which the built-in tokenizer was trained."""
+DATASET = "dev-reasoning-v2"  # the dataset on which the built-in tokenizer was trained
 DATASET_SHARES: Mapping[str, Shares] = {DATASET: SHARES, "dev-stories-v1": STORIES}
 EVAL_SHARES: Mapping[str, Shares] = {"eval_v1": SHARES, "eval_v2": SHARES, "eval_stories_v1": STORIES}
 SECTIONS = {"arithmetic": "core", "comparison": "core", "edge_case": "edge"}
 """Sections of an evaluation set by category; all others are applied."""
-MAX_MISSES = 1000
-"""Draws in a row without a new prompt after which the kinds are exhausted."""
+MAX_MISSES = 1000  # draws in a row without a new prompt after which the kinds are exhausted
 MAX_DRAWS_PER_ITEM = 20
 
 Drawn = tuple[Kind, Difficulty, Problem]
@@ -357,11 +349,7 @@ def prompt_key(prompt: str) -> str:
 
 
 def draw_problems(seed: int, shares: Shares, *, excluded_keys: frozenset[str]) -> Iterator[Drawn]:
-    """Yield problems endlessly, in their shares, each with another `prompt_key`.
-
-    Raises:
-        ValueError: All prompts were drawn.
-    """
+    """Yield problems in their shares, each with another `prompt_key`, and raise a ValueError once all are drawn."""
     rng = random.Random(seed)  # noqa: S311 - data, not secrets
     kinds, percent = zip(*shares, strict=True)
     used, misses = set(excluded_keys), 0
@@ -426,10 +414,8 @@ def eval_prompts() -> frozenset[str]:
 def generate_rows(dataset: str, count: int, seed: int, *, exclude_prompts: frozenset[str]) -> list[dict[str, Any]]:
     """Generate rows of a built-in dataset, none with a prompt of an evaluation set or an excluded one.
 
-    Prompts are compared by `prompt_key`. The committed rows have seeds of their own.
-
-    Raises:
-        ValueError: The generator has fewer different prompts.
+    Prompts are compared by `prompt_key`; if there are too few, raise a ValueError. The committed rows have seeds of
+    their own.
     """
     keys = frozenset(map(prompt_key, exclude_prompts | eval_prompts()))
     return [to_row(drawn) for drawn in islice(draw_problems(seed, DATASET_SHARES[dataset], excluded_keys=keys), count)]
@@ -440,12 +426,8 @@ def fresh_items(
 ) -> tuple[list[dict[str, Any]], int] | None:
     """Draw new evaluation items, with the shares of an evaluation set or else of a dataset.
 
-    Returns:
-        Items whose prompts are not in `training`, and the number of problems that were excluded because they are, or
-        None if neither name is built in.
-
-    Raises:
-        ValueError: The generator has fewer different prompts.
+    Return items whose prompts are not in `training`, and the number of problems that were excluded because they are, or
+    None if neither name is built in. If there are too few prompts, raise a ValueError.
     """
     shares = EVAL_SHARES.get(eval_set or "") or DATASET_SHARES.get(dataset)
     if shares is None:

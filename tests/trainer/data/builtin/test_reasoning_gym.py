@@ -13,7 +13,7 @@ from refusals import catch_problems
 
 from evidence.rewards import Attempt, build_rewards, find_unusable_rows, gym_scorer
 from evidence.scores.reading import Scoring
-from trainer.data.builtin import reasoning_gym
+from trainer.data import rows
 from trainer.data.rows import read_dataset
 
 
@@ -49,10 +49,10 @@ def gym(monkeypatch):
     package.get_score_answer_fn = lambda name: lambda answer, entry: 1.0 if answer == entry["answer"] else 0.01
     for module in (package, factory):
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    for place in (reasoning_gym, sys.modules["evidence.rewards"]):
+    for place in (rows, sys.modules["evidence.rewards"]):
         monkeypatch.setattr(place, "GYM_PACKAGE", "stand_in_gym")
     monkeypatch.setattr("evidence.rewards.find_spec", lambda name: name)
-    monkeypatch.setattr(reasoning_gym, "version", lambda name: "9.9")
+    monkeypatch.setattr(rows, "version", lambda name: "9.9")
     gym_scorer.cache_clear()
     yield
     gym_scorer.cache_clear()
@@ -106,7 +106,7 @@ def test_invalid_task_names(gym, name, what, next_):
 
 
 def test_missing_package_is_reported(monkeypatch):
-    monkeypatch.setattr(reasoning_gym, "GYM_PACKAGE", "no_package_of_this_name")
+    monkeypatch.setattr(rows, "GYM_PACKAGE", "no_package_of_this_name")
     [problem] = catch_problems(read_dataset, "reasoning-gym:leg_counting")
     assert problem.code == "TP907"
     assert "pip install 'trainproof[reasoning-gym]'" in problem.next
