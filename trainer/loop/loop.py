@@ -67,38 +67,35 @@ class _PendingRow(NamedTuple):
 
 @dataclass(kw_only=True)
 class Loop:
-    """The training loop of a run or a replayed segment.
-
-    Attributes:
-        step: The compiled step; it consumes its state if the state is donated.
-        save: Writes states; its recorder gets the rows too.
-        generate: Samples completions to learn from, or None to learn from the rows themselves.
-        last_step: Step to stop after, or None for the last step of the configuration.
-        logged_at: Steps to log, or None for the first, the last and every `log_every_steps`-th.
-        progress: Called with steps done, steps planned and the loss after each row.
-        ideal_seconds: Time of a step of the longest sequences at the devices' peak, if it is known.
-        failure: Why the metrics of a step end the run, or None.
-        step_seconds: Mean time of a step between the last two rows.
-        best_step: Step with the best held-out figure so far; the first of equal ones.
-    """
+    """The training loop of a run or a replayed segment."""
 
     task: Task
     step: Step
+    """The compiled step; it consumes its state if the state is donated."""
     frozen: Params
     source: BatchSource
     stop: StopRequest
     save: StateWriter
+    """Writes states; its recorder gets the rows too."""
     evaluate: Evaluation | None = None
     generate: StepCompletions | None = None
+    """Samples completions to learn from, or None to learn from the rows themselves."""
     last_step: int | None = None
+    """Step to stop after, or None for the last step of the configuration."""
     logged_at: Container[int] | None = None
+    """Steps to log, or None for the first, the last and every `log_every_steps`-th."""
     progress: Callable[[int, int, float], None] = lambda done, total, loss: None
+    """Called with steps done, steps planned and the loss after each row."""
     ideal_seconds: float | None = None
+    """Time of a step of the longest sequences at the devices' peak, if it is known."""
     memory: MemoryWatch | None = None
     wait: DataWait | None = None
     failure: NonfiniteError | None = None
+    """Why the metrics of a step end the run, or None."""
     step_seconds: float = 0.0
+    """Mean time of a step between the last two rows."""
     best_step: int | None = None
+    """Step with the best held-out figure so far; the first of equal ones."""
     _best: float = math.nan
     _pending: _PendingRow | None = None
     _computed: int = 0

@@ -158,7 +158,7 @@ def build_loss_fn(task: Task) -> LossFn:
 
     def loss_fn(trained: Params, frozen: Params, batch: Microbatch, key: Key[Array, ""]) -> LossSums:
         model = decoder(combine(trained, drop_reference_params(frozen)))
-        reference = reference_model(trained, frozen) if task.objective.needs_reference else None
-        return task.objective.loss_fn(model, batch, key if has_dropout else None, reference)
+        reference = (reference_model(trained, frozen),) if task.objective.needs_reference else ()
+        return task.objective.loss_fn(model, batch, key if has_dropout else None, *reference)
 
     return loss_fn

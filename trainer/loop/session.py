@@ -97,7 +97,8 @@ class StopRequest:
         """Time that the session must still have after the current work."""
         self._deadline = None if max_minutes is None else time.monotonic() + 60 * max_minutes
         self._max_minutes = max_minutes
-        self._signal: str | None = None
+        self.signal: str | None = None
+        """Name of the signal that was received, or None."""
         self._handlers: dict[signal.Signals, signal._HANDLER] = {}
 
     def __enter__(self) -> Self:
@@ -112,19 +113,14 @@ class StopRequest:
             signal.signal(number, handler)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        if self._signal is not None:
+        if self.signal is not None:
             raise KeyboardInterrupt
-        self._signal = signal.Signals(number).name
-
-    @property
-    def is_signalled(self) -> bool:
-        """Whether a signal was received."""
-        return self._signal is not None
+        self.signal = signal.Signals(number).name
 
     def reason(self, *, reserve_seconds: float = 0.0) -> str | None:
         """Return why to stop now, or None; the next work and closing after it take `reserve_seconds`."""
-        if self._signal is not None:
-            return f"signal {self._signal}"
+        if self.signal is not None:
+            return f"signal {self.signal}"
         if self._deadline is not None and time.monotonic() + reserve_seconds > self._deadline:
             return f"limits.max_minutes={self._max_minutes:g} reached"
         if self.session is not None and self.session.left_seconds < reserve_seconds + self.closing_seconds:

@@ -271,7 +271,7 @@ def replay(request: ReplayRequest, say: Say, tell: Tell) -> tuple[dict[str, Any]
         result=findings.result,
         said=findings.summarize(),
     )
-    code = INTERRUPTED if stop.is_signalled else int(receipt["result"] == "different")
+    code = INTERRUPTED if stop.signal else int(receipt["result"] == "different")
     return receipt | {"run_id": run.manifest["run_id"]}, code
 
 
@@ -330,7 +330,7 @@ def _replay(
     )
     _repeat_segments(repetition, segments_to_replay(run, draw, states, request), say, tell)
     findings.segments = repetition.results()
-    if not stop.is_signalled and run.answers:
+    if not stop.signal and run.answers:
         params = find_trained_params(run, states, repetition.current_state(run.last_step))
         if params is not None:
             findings.trained = verify("trained", run.answers, params)
