@@ -156,10 +156,8 @@ def refuse_other_tokenizer(
     """
     model, problems = manifest["model"], []
     tokenizer = model.get("tokenizer_sha256"), source.tokenizer_sha256()
-    for what, hashes in (
-        ("tokenizer of the base model here has", tokenizer),
-        ("weights of the base model here have", weights),
-    ):
+    compared = {"tokenizer of the base model here has": tokenizer, "weights of the base model here have": weights}
+    for what, hashes in compared.items():
         stated, found = hashes or (None, None)
         if stated not in (None, found):
             at = f" at revision {model['revision']}" if model["revision"] else ""

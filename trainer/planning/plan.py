@@ -485,10 +485,8 @@ def _check_machine(run: PlannedRun) -> Iterator[Problem]:
     task, target = run.subject.task, run.target
     kept = max_checkpoints(task.config)
     if target.disk_bytes is not None and run.checkpoint_bytes * kept > target.disk_bytes:
-        each, need, there = (
-            f"{number / 1e9:.3g} GB"
-            for number in (run.checkpoint_bytes, run.checkpoint_bytes * kept, target.disk_bytes)
-        )
+        sizes = (run.checkpoint_bytes, run.checkpoint_bytes * kept, target.disk_bytes)
+        each, need, there = (f"{number / 1e9:.3g} GB" for number in sizes)
         what = f"{kept} checkpoints of {each} are {need}; {target.name} has {there}."
         yield run.problem("TP741", what, "/checkpoint/keep")
     if run.host is not None and target.host_memory_bytes is not None and run.host[0] > target.host_memory_bytes:

@@ -382,13 +382,11 @@ def stamp_end(folder: Path, authority: str | None) -> str | None:
 
 
 def _stamp(folder: Path, subject: Literal["start", "manifest"], message: bytes, authority: str) -> tuple[bool, str]:
-    """Return whether timestamping worked, and a text; a failing authority costs ten seconds and never the run."""
+    """Return whether it worked, and a text; a failing authority costs at most ten seconds and never the run."""
     what = "start" if subject == "start" else "end"
     try:
         failure = stamp_run(folder, subject, message, authority, datetime.now(UTC))
     except OSError as error:
         failure = f"{layout.STAMPS} cannot be written: {error.strerror or error}."
-    return (
-        not failure,
-        f"no timestamp of the {what}: {failure}" if failure else f"timestamp of the {what} by {authority}",
-    )
+    text = f"no timestamp of the {what}: {failure}" if failure else f"timestamp of the {what} by {authority}"
+    return not failure, text
