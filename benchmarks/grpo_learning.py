@@ -133,7 +133,7 @@ def train(config: Config, assign: Any = assign_advantages, initial: Params | Non
     if initial is not None:
         state = state._replace(trained=initial)
     rollouts = build_rollouts(task, data)
-    recorder: Any = SimpleNamespace(completions=lambda rows: None, log=lambda *event, **fields: None)
+    recorder: Any = SimpleNamespace(append=lambda name, rows: None, log=lambda *event, **fields: None)
     completions = StepCompletions(replace(rollouts, assign_advantages=assign), recorder) if rollouts else None
     update = train_program(task).compile().call
     for step in range(config.limits.steps):

@@ -48,16 +48,14 @@ INCOMPLETE = "\ufffd"
 
 @dataclass(frozen=True, kw_only=True)
 class ChatModel:
-    """A model, before its parameters are loaded."""
+    """A model, before its parameters are loaded from `where`; `folder` contains its run or its files."""
 
     name: str
     folder: Path
-    """Folder of its run, or of the model."""
     sampler: Sampler
     items: RowFile | None = None
     """Evaluation set of its run, or None."""
     where: str
-    """Source of its parameters."""
     load: Callable[[], Params]
 
 
@@ -82,9 +80,8 @@ class Question:
 def trained_model(folder: Path, devices: Devices) -> ChatModel:
     """Return the trained model of a run.
 
-    Raises:
-        ProblemError: Exit code 2; the run, its model or its rows cannot be read. Exit code 3: it lacks parameters, or
-            the tokenizer is another one.
+    Raises `ProblemError` with exit code 2 if the run, its model or its rows cannot be read, and 3 if it lacks
+    parameters or the tokenizer is another one.
     """
     config, manifest = read_config(folder), read_manifest(folder)
     source = find_model(folder, config, None)
@@ -148,10 +145,9 @@ def _first_source(task: Task) -> str:
 def open_models(
     folder: Path | None, *, model: str | None = None, beside: Path | None, untrained: bool, watch: Watch
 ) -> tuple[ChatModel, ...]:
-    """Find the models of a chat; see `trained_model` for errors.
+    """Find the models of a chat: of a run, or else the one named `model`, before training, and of a second run.
 
-    Without a run folder, the model named `model` is used. The others are of a second run and of the model before
-    training.
+    See `trained_model` for errors.
     """
     config = Config(model=ModelConfig(name=model or "")) if folder is None else read_config(folder)
     devices = available_devices(config, watch)
@@ -177,10 +173,8 @@ def answer(
 ) -> Iterator[Event]:
     """Yield the texts of the models as they grow, and their answers.
 
-    With `in_turn`, one model answers after the other; otherwise each writes a token in turn.
-
-    Raises:
-        ProblemError: Exit code 2; a model cannot answer it. Exit code 4: the device is full.
+    With `in_turn`, one model answers after the other; otherwise each writes a token in turn. Raises `ProblemError` with
+    exit code 2 if a model cannot answer it, and 4 if the device is full.
     """
     streams = [
         _stream(number, model, params[number], question, question.encode(model)) for number, model in enumerate(models)
@@ -237,11 +231,11 @@ def find_question(prompt: str | None, item: str | None, model: ChatModel) -> Que
     """Return the question for a prompt, or for the item with an id; raise `ProblemError` if it does not exist."""
     if item is None:
         return Question(row={"prompt": prompt or ""})
-    found = next((row for row in model.items.rows if row["id"] == item), None) if model.items else None
-    if model.items is None or found is None:
-        why = f"was evaluated on {model.items.name}, without {item}" if model.items else "lacks an evaluation set"
-        raise problem_error(model.folder, "TP116", what=f"{model.name} {why}.")
-    return Question(row=found, items=model.items)
+    for row in model.items.rows if model.items else ():
+        if row["id"] == item:
+            return Question(row=row, items=model.items)
+    why = f"was evaluated on {model.items.name}, without {item}" if model.items else "lacks an evaluation set"
+    raise problem_error(model.folder, "TP116", what=f"{model.name} {why}.")
 
 
 def read_question(line: str, number: int, model: ChatModel) -> Question:

@@ -33,13 +33,10 @@ from trainer.recorder.recorder import Recorder, check_run_name, refuse_folder
 
 AUTO = "auto"
 """Value of `--resume` that searches for a run."""
-
 UNFIT = frozenset({"TP050", "TP051", "TP052", "TP053", "TP054", "TP055"})
 """Problems of a run to resume that are found before anything is written; `--resume auto` then tries the next run."""
-
 NONFINITE = "non_finite"
 """Prefix of failures that would happen again after resuming."""
-
 STEP_KEYS = (
     *("model.revision", "method.", "objective.", "optimizer.", "batch.", "precision.compute"),
     *("memory.remat", "memory.layers", "memory.attention", "memory.loss_chunk_tokens", "memory.mlp_chunk_tokens"),
@@ -131,51 +128,38 @@ def refuse_other_rows(resume: Path | None, dataset: dict[str, Any], *, batch_siz
     manifest = None if resume is None else read_manifest(resume)
     if resume is None or manifest is None:
         return
-    found, before = [], manifest["dataset"]
+    problems = list[Problem]()
+
+    def add(pointer: str, what: str, then: str) -> None:
+        then += ", or start a new run without --resume."
+        problems.append(problem_of("TP054", file=str(resume / MANIFEST), pointer=pointer, what=what, next=then))
+
+    before, size = manifest["dataset"], (manifest["training"] or {}).get("batch_size", batch_size)
     if dataset["sha256"] != before["sha256"]:
-        what = (
-            f"The dataset {dataset['name']} has {dataset['rows']} rows, SHA-256 {dataset['sha256']}; the run was "
-            f"trained on {before['name']}, {before['rows']} rows, {before['sha256']}."
-        )
-        found.append(("/dataset/sha256", what, "Use the same dataset"))
-    size = (manifest["training"] or {}).get("batch_size", batch_size)
+        what = f"The dataset {dataset['name']} has {dataset['rows']} rows, SHA-256 {dataset['sha256']}; the run was "
+        what += f"trained on {before['name']}, {before['rows']} rows, {before['sha256']}."
+        add("/dataset/sha256", what, "Use the same dataset")
     if size != batch_size:
         what = f"A step has {batch_size} sequences over all devices; the run had {size}."
-        then = (
-            f"Set batch.microbatch_size and batch.accumulation_steps so that {size} sequences result on these devices"
-        )
-        found.append(("/training/batch_size", what, then))
-    file, new = str(resume / MANIFEST), "or start a new run without --resume."
-    problems = [
-        problem_of("TP054", file=file, pointer=pointer, what=what, next=f"{then}, {new}")
-        for pointer, what, then in found
-    ]
+        add("/training/batch_size", what, f"Set batch.microbatch_size and batch.accumulation_steps to give {size} here")
     if problems:
         raise ProblemError(problems, exit_code=2)
 
 
 def _no_step_left(resume: Path, step: int, config: Config) -> Problem:
     """Return the problem of a run with all its steps; it may have been stopped before its evaluation."""
-    lacks_evaluation = config.evaluation.eval_set is not None and not is_evaluated(resume)
-    evaluate = f" To evaluate it as it is, run trainproof evaluate {resume}." if lacks_evaluation else ""
-    return problem_of(
-        "TP051",
-        file=str(resume),
-        what=f"The newest checkpoint is at step {step} and limits.steps is {config.limits.steps}: no step is left.",
-        expected=f"limits.steps above {step}",
-        next=f"Raise it, as in --set limits.steps={2 * step}.{evaluate}",
-    )
+    what = f"The newest checkpoint is at step {step} and limits.steps is {config.limits.steps}: no step is left."
+    then = f"Raise it, as in --set limits.steps={2 * step}."
+    if _lacks_evaluation(resume, config):
+        then += f" To evaluate it as it is, run trainproof evaluate {resume}."
+    return problem_of("TP051", file=str(resume), what=what, expected=f"limits.steps above {step}", next=then)
 
 
 def _changed(resume: Path, code: str, key: str, before: Any, after: Any) -> Problem:
     """Return the problem of a setting that must be the same as in the run to resume."""
-    return problem_of(
-        code,
-        file=str(resume / CONFIG),
-        pointer="/" + key.replace(".", "/"),
-        what=f"{key} is {format_value(after)}; the run to resume has {format_value(before)}.",
-        next=f"Pass --set {key}={format_value(before).strip(chr(34))}, or start a new run without --resume.",
-    )
+    what = f"{key} is {format_value(after)}; the run to resume has {format_value(before)}."
+    then = f"Pass --set {key}={format_value(before).strip(chr(34))}, or start a new run without --resume."
+    return problem_of(code, file=str(resume / CONFIG), pointer="/" + key.replace(".", "/"), what=what, next=then)
 
 
 def find_runs(config: Config, beside: Path) -> tuple[list[Path], list[str]]:
@@ -210,22 +194,25 @@ def _reason_to_skip(folder: Path, manifest: dict[str, Any] | None, config: Confi
     """Return why a run cannot be resumed, or None; adds the parent of a complete run to `complete`."""
     if manifest is None:
         return f"its {MANIFEST} is damaged"
-    is_resumed = manifest["run_id"] in complete
-    done = max(latest_step(folder) or 0, (manifest["training"] or {}).get("steps_done") or 0)
-    lacks_evaluation = config.evaluation.eval_set is not None and not is_evaluated(folder)
-    if is_resumed or (done >= config.limits.steps and not lacks_evaluation):
+    is_resumed, latest = manifest["run_id"] in complete, latest_step(folder)
+    done = max(latest or 0, (manifest["training"] or {}).get("steps_done") or 0)
+    if is_resumed or (done >= config.limits.steps and not _lacks_evaluation(folder, config)):
         complete.update({manifest["parent"]["run_id"]} if manifest["parent"] else ())
         return "already resumed and completed" if is_resumed else "already complete"
     if is_alive(folder):
         return "still running"
     if manifest["exit"] and (manifest["exit"]["error"] or "").startswith(NONFINITE):
         return "it failed because of non-finite values, and would fail again"
-    return "no complete checkpoint" if latest_step(folder) is None else None
+    return "no complete checkpoint" if latest is None else None
+
+
+def _lacks_evaluation(folder: Path, config: Config) -> bool:
+    return config.evaluation.eval_set is not None and not is_evaluated(folder)
 
 
 def awaits_evaluation(folder: Path, config: Config) -> bool:
     """Return whether a run has all steps of a configuration and lacks only the evaluation that both configure."""
-    if config.evaluation.eval_set is None or (latest_step(folder) or 0) < config.limits.steps or is_evaluated(folder):
+    if (latest_step(folder) or 0) < config.limits.steps or not _lacks_evaluation(folder, config):
         return False
     try:
         return load_config(folder / CONFIG).evaluation.eval_set == config.evaluation.eval_set

@@ -24,8 +24,8 @@ from trainer.evaluation.answers import Sampler
 from trainer.evaluation.evaluate import Evaluator, ModelAnswers, build_held_out
 from trainer.inputs import read_inputs
 from trainer.loop.chain import StateWriter, describe_saved_artifacts, save_trained_params, steps_to_keep
-from trainer.loop.checkpoints import Checkpoints, check_disk_space, restore, restored_state, state_bytes
-from trainer.loop.compilation import record_program
+from trainer.loop.checkpoints import Checkpoints, check_disk_space, restore, restored_state
+from trainer.loop.compilation import record_program, tree_bytes
 from trainer.loop.loop import Loop, Outcome, trace_steps, train
 from trainer.loop.rollouts import StepCompletions, build_rollouts
 from trainer.loop.session import SessionLimit, StopRequest, closing_seconds
@@ -57,34 +57,20 @@ from trainer.runtime import Devices, choose_devices, init_runtime, target_from
 
 EXIT_CODES = {"succeeded": 0, "failed": FAILED, "interrupted": INTERRUPTED}
 
-RESULT_FIELDS = (
-    *("first_loss", "last_loss", "mean_loss", "best_loss", "best_step", "tokens_seen"),
-    *("train_seconds", "compile_seconds", "peak_memory_bytes", "stopped_because"),
-)
-"""Fields of the manifest's `result` that exist from the start, null until they are measured."""
-
-CHECKED_ROWS = 3
-"""Rows that `--check` shows as the model sees them."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class RunRequest:
-    """Arguments of `trainproof train`.
-
-    Attributes:
-        folder: New or empty folder; its name is the run's id.
-        forced: Start even if the plan says that the run does not fit.
-        resume: Folder of the run to resume from its newest checkpoint, or None.
-        profile_steps: Number of steps to trace, or None.
-        session: End of the platform's session, or None.
-    """
+    """Arguments of `trainproof train`; the name of the new or empty `folder` is the run's id."""
 
     config: Config
     folder: Path
     command: list[str]
     forced: bool = False
+    """Whether to start even if the plan says that the run does not fit."""
     resume: Path | None = None
+    """Folder of the run to resume from its newest checkpoint, or None."""
     profile_steps: int | None = None
+    """Number of steps to trace, or None."""
     session: SessionLimit | None = None
 
 
@@ -120,7 +106,6 @@ def run(request: RunRequest, watch: Watch) -> int:
     )
     inputs, rollouts = replace(inputs, task=task), build_rollouts(task, data)
     check_disk_space(request.folder, task)
-    # The state is passed in a one-element list, so that the loop has the only reference and donation can free it.
     restored = None if resume is None else restored_state(resume, task, to_train=True, say=watch.say)
     if restored is not None and (step := int(restored[0][0].step)) != inputs.first_step:
         inputs = replace(inputs, parent=read_parent(resume, config, step=step))
@@ -159,7 +144,7 @@ def run(request: RunRequest, watch: Watch) -> int:
                 recorder=recorder,
                 checkpoints=Checkpoints(recorder.folder, keep=config.checkpoint.keep, frozen_sha256=frozen_sha256),
                 folder=recorder.folder,
-                kept_steps=steps_to_keep(config, state_bytes(state_shapes(task)), first=first),
+                kept_steps=steps_to_keep(config, tree_bytes(state_shapes(task)), first=first),
                 memory=memory,
                 asynchronous=devices.platform != "cpu",
             ),
@@ -233,7 +218,7 @@ def check(request: RunRequest, watch: Watch) -> dict[str, Any]:
         "findings": render_json((*data.overlap_warnings, *data.warnings)),
         "model": inputs.task.model.document(),
         "dataset": data.document(),
-        "first_examples": data.first_examples(CHECKED_ROWS, run_id=request.folder.name),
+        "first_examples": data.first_examples(3, run_id=request.folder.name),
     }
 
 
@@ -241,6 +226,7 @@ def record_start(recorder: Recorder, request: RunRequest, inputs: RunInputs) -> 
     """Record what is known before anything is built, start the sensors, and return their counter of data waits."""
     config, devices, data = request.config, inputs.devices, inputs.data
     level = select_level(config.precision.cpu_isa) if devices.platform == "cpu" else None
+    unmeasured = dict.fromkeys(("train_seconds", "compile_seconds", "peak_memory_bytes", "stopped_because"))
     manifest = {
         "schema_version": VERSION,
         "run_id": recorder.run_id,
@@ -255,7 +241,7 @@ def record_start(recorder: Recorder, request: RunRequest, inputs: RunInputs) -> 
         "model": None,
         "dataset": data.document(),
         "training": None,
-        "result": dict.fromkeys(RESULT_FIELDS),
+        "result": recorder.result.document() | unmeasured,
         "exit": None,
         "parent": inputs.parent,
         "artifacts": [],

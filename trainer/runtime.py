@@ -84,13 +84,11 @@ def reserve_gpu_memory() -> None:
     The fraction is computed for the smallest GPU and limited to 0.5 to 0.98: for a T4 with 15,360 MiB it is
     1 - 900 / 15,360 = 0.941. It is recorded with the environment variables, and the device reports it as its limit.
     """
-    platforms = os.environ.get("JAX_PLATFORMS", "")
-    program = shutil.which("nvidia-smi")
-    if program is None or GPU_FRACTION in os.environ or OLDER_GPU_FRACTION in os.environ:
+    platforms = os.environ.get("JAX_PLATFORMS") or "gpu"
+    is_set = GPU_FRACTION in os.environ or OLDER_GPU_FRACTION in os.environ
+    if is_set or not any(name in platforms for name in ("cuda", "gpu")):
         return
-    if platforms and not any(name in platforms for name in ("cuda", "gpu")):
-        return
-    command = [program, "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError):
@@ -164,20 +162,17 @@ def versions() -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Devices:
-    """The devices of a run, as JAX reports them.
-
-    Attributes:
-        memory_bytes: Usable memory of each device, or None if the device does not report it.
-        list: The `jax.Device` objects.
-    """
+    """The devices of a run, as JAX reports them."""
 
     requested: str
     platform: Platform
     kind: str
     chosen_because: str
     memory_bytes: int | None
+    """Usable memory of each device, or None if the device does not report it."""
     memory_source: str
     list: tuple[Any, ...]
+    """The `jax.Device` objects."""
 
     def document(self) -> dict[str, Any]:
         """Return the manifest's group `devices`."""
@@ -305,11 +300,9 @@ def refuse_absent_types(config: Config, *, kind: str, element_types: Collection[
     for key in ("params", "compute"):
         value = getattr(config.precision, key)
         if element_types is not None and value not in element_types:
-            what, expected = (
-                f"precision.{key} is {value}, which {kind} does not have.",
-                join_words(sorted(element_types)),
-            )
-            then, at = f"Use --set precision.{key}={half_type(key, config, element_types)}.", f"/precision/{key}"
+            what, at = f"precision.{key} is {value}, which {kind} does not have.", f"/precision/{key}"
+            then = f"Use --set precision.{key}={half_type(key, config, element_types)}."
+            expected = join_words(sorted(element_types))
             problems.append(problem_of("TP730", file=kind, pointer=at, what=what, expected=expected, next=then))
     if problems:
         raise ProblemError(problems, exit_code=REFUSED)

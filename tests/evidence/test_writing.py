@@ -238,7 +238,7 @@ def homeless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     def unknown(_user: int) -> None:
         raise KeyError
 
-    for name in ("HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", environment.CACHE_FOLDER):
+    for name in ("HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "TRAINPROOF_CACHE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(pwd, "getpwuid", unknown)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

@@ -1,7 +1,5 @@
 """Answer evaluation items, and verify recorded answers against the parameters that are said to have given them.
 
-Scoring is `evidence.scores`, so that a checker computes the same verdicts. Decoding is `trainer.generate`.
-
 Teacher forcing scores all tokens of a recorded answer in one forward pass; only a sample is generated again, for equal
 bits. On other hardware two nearly equally likely tokens may swap, and the rest of an answer with them; then each token
 must be one that the model could have chosen, within the rounding differences measured between kinds of hardware.
@@ -122,13 +120,13 @@ class Sampler:
             drawing=None if sampling is None else DrawKeys(keys=self.sample_keys(list(prompts)), sampling=sampling),
             options=self.task.compiler_options,
         )
-        cut = (
-            replace(each, tokens=each.tokens[:count], finish_reason="stop")
-            if (count := self.tokens_to_stop(each.tokens)) is not None
-            else each
-            for each in completions
-        )
-        return zip(*[cut] * self.settings.samples, strict=True)
+        return zip(*[map(self._cut, completions)] * self.settings.samples, strict=True)
+
+    def _cut(self, completion: Completion) -> Completion:
+        """End a completion at the stop text, if it occurs."""
+        if (count := self.tokens_to_stop(completion.tokens)) is None:
+            return completion
+        return replace(completion, tokens=completion.tokens[:count], finish_reason="stop")
 
     def tokens_to_stop(self, tokens: Sequence[int]) -> int | None:
         """Return the number of tokens up to the end of the stop text, or None if it does not occur."""
@@ -173,10 +171,10 @@ def answer_items(
     with_room = {item["id"]: prompt for item, prompt in zip(items, prompts, strict=True) if sampler.has_room(prompt)}
     completions = sampler.answer(params, with_room, like=[prompt for prompt in like if sampler.has_room(prompt)])
     for item, prompt in zip(items, prompts, strict=True):
-        has_room = item["id"] in with_room
-        yield (
-            prediction_row(item, next(completions), sampler) if has_room else unanswered_row(item, len(prompt), sampler)
-        )
+        if item["id"] in with_room:
+            yield prediction_row(item, next(completions), sampler)
+        else:
+            yield unanswered_row(item, len(prompt), sampler)
 
 
 def prediction_row(item: dict[str, Any], completions: Sequence[Completion], sampler: Sampler) -> dict[str, Any]:
@@ -212,12 +210,10 @@ def unanswered_row(item: dict[str, Any], prompt_tokens: int, sampler: Sampler) -
 def item_fields(item: dict[str, Any]) -> dict[str, Any]:
     """Return the fields that a prediction row repeats of its item; items of one group are not independent."""
     expected, *others = accepted_answers(item)
-    return (
-        ({"group": item["group"]} if "group" in item else {})
-        | ({"also_expected": others} if others else {})
-        | {"id": item["id"], "prompt": item["prompt"], "expected": expected}
-        | {key: item.get(key) for key in ("section", "category", "difficulty")}
-    )
+    fields = {"group": item["group"]} if "group" in item else {}
+    fields |= {"also_expected": others} if others else {}
+    fields |= {"id": item["id"], "prompt": item["prompt"], "expected": expected}
+    return fields | {key: item.get(key) for key in ("section", "category", "difficulty")}
 
 
 def select_rows(file: RowFile, places: Sequence[int]) -> RowFile:
@@ -249,16 +245,8 @@ def verify_answers(
     """Return the result for each recorded answer, in order.
 
     Answers with the ids `regenerate` are generated again, for equal bits. So is an answer that fails the forward pass,
-    before it is called different.
-
-    Args:
-        sampler: Sampler of the run.
-        params: Parameters by name.
-        stated: Prediction rows of the run.
-        items: The whole evaluation set, which decides the compiled program.
-        regenerate: Ids of answers.
-        platforms: Where the answers were given and where this runs: cpu, gpu or tpu.
-        progress: Called with answers done and answers in all.
+    before it is called different. `items` is the whole evaluation set, which decides the compiled program; `platforms`
+    are where the answers were given and where this runs (cpu, gpu, tpu); `progress` gets answers done and in all.
     """
     by_id = {item["id"]: item for item in items.rows}
     prompts = dict(zip(by_id, sampler.encode_prompts(items), strict=True))

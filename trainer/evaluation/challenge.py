@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -142,15 +142,14 @@ def _score_text(score: ExactMatch) -> str:
 def challenge_run(request: ChallengeRequest, watch: Watch, on_event: OnEvent) -> dict[str, Any]:
     """Challenge a run and return the receipt, not sealed yet.
 
-    Raises:
-        ProblemError: Exit code 2; the run states no score, a file cannot be read, or there are too few new questions.
-            Exit code 3: the parameters are missing. Exit code 1: only parameters with another hash were found.
+    Raises `ProblemError` with exit code 2 if the run states no score, a file cannot be read, or there are too few new
+    questions, 3 if the parameters are missing, and 1 if only parameters with another hash were found.
     """
     folder, config = request.folder, read_config(request.folder)
     summary, rows = read_answers(folder)
     if summary["metrics"]["exact_match"]["value"] is None or not rows:
         raise problem_error(folder, "TP083", what="The run's evaluation contains no answers.")
-    config = replace(config, evaluation=replace(config.evaluation, eval_set=summary["eval_set"]["name"]))
+    config = config.changed(evaluation={"eval_set": summary["eval_set"]["name"]})
     digest = run_sha256(folder) or ""
     seed = int(digest[:8], 16) if request.seed is None else request.seed
     chosen = random.Random(f"{seed} {digest}").sample(rows, min(request.again, len(rows)))  # noqa: S311 - no secret
@@ -186,12 +185,10 @@ def challenge_run(request: ChallengeRequest, watch: Watch, on_event: OnEvent) ->
         platforms={devices.platform, manifest["devices"]["platform"]},
         progress=progress("items", "stated answers verified"),
     )
-    answers: list[dict[str, Any]] = []
-    count = progress("questions", "questions")
-    prompts = sampler.encode_prompts(questions)
-    for row in answer_items(sampler, params, questions.rows, prompts):
+    answers, count = list[dict[str, Any]](), progress("questions", "questions")
+    for row in answer_items(sampler, params, questions.rows, sampler.encode_prompts(questions)):
         answers.append(row)
-        count(len(answers), len(prompts))
+        count(len(answers), len(questions.rows))
     asked = {
         "source": "generated" if request.items is None else "file",
         "name": questions.name,
@@ -207,9 +204,7 @@ def challenge_run(request: ChallengeRequest, watch: Watch, on_event: OnEvent) ->
 def generate_questions(config: Config, count: int, seed: int) -> tuple[RowFile, int | None]:
     """Generate questions of the kinds in a run's evaluation set, or else in its dataset.
 
-    Returns:
-        The questions, and how many were dropped because a training row has the same, or None if the training rows are
-        not on this machine.
+    Also return how many were dropped because a training row has the same, or None if the rows are not on this machine.
     """
     training, name = _training_questions(config), config.evaluation.eval_set
     try:

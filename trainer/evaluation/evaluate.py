@@ -26,7 +26,7 @@ from evidence.scores.reading import accepted_answers, expected_line
 from evidence.scores.recompute import compute_scores, describe_format_losses, describe_run_gain, draw_ids
 from evidence.writing import RowWriter, output_error, write_json
 from schemas.catalog import VERSION
-from schemas.problems import Problem, ProblemError, problem_of
+from schemas.problems import ProblemError, problem_of
 from schemas.render import render_sentence
 from trainer.config.tree import Config
 from trainer.data.answers import (
@@ -123,16 +123,14 @@ class Evaluator:
         trained = self.answers(state, frozen, file=layout.PREDICTIONS, what="evaluation")
         summary = self.summary(trained, baseline, run_id=recorder.run_id)
         recorder.document(layout.EVAL_SUMMARY, summary)
-        recorder.log(
-            "info",
-            # A run logs one evaluation. One that was stopped may be completed later, which seals the run again.
+        # A run logs one evaluation. One that was stopped may be completed later, which seals the run again.
+        event, message = (
             EVALUATED if trained.complete else "evaluation_stopped",
             describe_summary(summary, self.items.name),
-            metrics=summary["metrics"],
-            eval_set_sha256=summary["eval_set"]["sha256"],
-            params_sha256=summary["checkpoint"]["params_sha256"],
         )
-        for problem in self.unread_answers(trained):
+        hashes = {"eval_set_sha256": self.items.sha256, "params_sha256": trained.checkpoint["params_sha256"]}
+        recorder.log("info", event, message, metrics=summary["metrics"], **hashes)
+        for problem in none_read(trained.rows, self.sampler.scoring, file=layout.PREDICTIONS):
             recorder.log("warning", "answers_unread", f"{problem.code}: {render_sentence(problem)}", code=problem.code)
         for sentence in describe_format_losses(summary, ()):
             recorder.log("warning", "answers_of_another_form", sentence)
@@ -158,10 +156,6 @@ class Evaluator:
             path=path,
             checkpoint={"step": int(state.step), "params_sha256": params_sha256(params)},
         )
-
-    def unread_answers(self, answered: ModelAnswers) -> list[Problem]:
-        """Return a warning if no output contains an answer that can be read."""
-        return none_read(answered.rows, self.sampler.scoring, file=layout.PREDICTIONS)
 
     def summary(self, trained: ModelAnswers, baseline: ModelAnswers | None, *, run_id: str) -> dict[str, Any]:
         """Return the document `eval_summary.json`."""
@@ -268,11 +262,8 @@ def evaluate_run(
 ) -> dict[str, Any]:
     """Answer an evaluation set with a run's checkpoint, add the answers to the run, and return the summary.
 
-    Args:
-        folder: Folder of a run with a checkpoint. If it was evaluated partly, every item is answered again.
-        eval_set: Built-in set or JSONL file, or None for the set that the run's configuration names.
-        watch: Shows progress.
-        session: Time limit, or None.
+    If it was evaluated partly, every item is answered again. `eval_set` is a built-in set or JSONL file, or None for
+    the set that the run's configuration names.
 
     Raises:
         ProblemError: Exit code 2; the run is already evaluated, configures no set, lacks a checkpoint of its last step,
@@ -321,14 +312,13 @@ def _config_to_evaluate(folder: Path, eval_set: str | None) -> tuple[Config, str
     declared = config.evaluation.eval_set
     name = eval_set or declared
     if name is not None and declared in (None, name):
-        return replace(config, evaluation=replace(config.evaluation, eval_set=name)), name
+        return config.changed(evaluation={"eval_set": name}), name
     code, what, advice = "TP071", "The run's configuration names no evaluation set.", None
     if name is not None:
         code, what = "TP074", f"The run's configuration declares {declared}, and --eval-set is {name}."
         advice = f"Leave --eval-set out, or train another run with --set evaluation.eval_set={name}."
-    file, pointer = str(folder / layout.CONFIG), "/evaluation/eval_set"
-    problem = problem_of(code, file=file, pointer=pointer, why=None, what=what, next=advice)
-    raise ProblemError([problem], exit_code=2)
+    place: dict[str, Any] = {"file": str(folder / layout.CONFIG), "pointer": "/evaluation/eval_set"}
+    raise ProblemError([problem_of(code, why=None, what=what, next=advice, **place)], exit_code=2)
 
 
 def _refuse_other_step(folder: Path, config: Config) -> None:
@@ -359,7 +349,7 @@ def _evaluate_unsealed(folder: Path, evaluator: Evaluator, state: TrainState, fr
     trained = evaluator.answers(state, frozen, file=_temporary(folder, layout.PREDICTIONS).name, what="evaluation")
     if not trained.complete:
         raise _stopped(folder, evaluator.stop.reason())
-    for problem in evaluator.unread_answers(trained):
+    for problem in none_read(trained.rows, evaluator.sampler.scoring, file=layout.PREDICTIONS):
         evaluator.watch.say(f"{problem.code}: {render_sentence(problem)}")
     summary = evaluator.summary(trained, None, run_id=folder.resolve().name)
     summary["predictions"]["path"] = layout.PREDICTIONS
@@ -379,15 +369,10 @@ def _seal_again(folder: Path, summary: dict[str, Any], *, by: str) -> None:
     if manifest["status"] == "running":  # killed after its last step
         ending = {"code": INTERRUPTED, "error": None, "message": "killed after its last step; evaluated later"}
         manifest |= {"status": "interrupted", "exit": ending}
-    sealed = {
-        "time": now(),
-        "level": "info",
-        "event": "run_sealed",
-        "message": f"sealed again with its evaluation on {by}",
-    }
+    event = {"level": "info", "event": "run_sealed", "message": f"sealed again with its evaluation on {by}"}
     shutil.copyfile(folder / layout.LOG, temporary[layout.LOG])
     with RowWriter(temporary[layout.LOG]) as log:
-        log.append(sealed | {"fields": {"manifest_sha256": sha256_manifest(manifest)}})
+        log.append({"time": now(), **event, "fields": {"manifest_sha256": sha256_manifest(manifest)}})
     write_json(folder / layout.MANIFEST, manifest | {"artifacts": list_artifacts(folder, replaced=temporary)})
 
 

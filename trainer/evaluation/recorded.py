@@ -23,9 +23,10 @@ from trainer.data.answers import SCORING, infer_scoring
 from trainer.data.conversations import FORM, PromptForm, infer_form, rendered_at
 from trainer.data.rows import AS_WRITTEN, WITH_NEWLINE, RowFile, read_eval_set
 from trainer.evaluation.answers import Sampler, item_fields
-from trainer.loop.chain import load_trained_params, params_bytes
+from trainer.loop.chain import load_trained_params
 from trainer.loop.checkpoints import latest_step, missing_checkpoint, restored_state
-from trainer.loop.state import REFUSED, base_mismatch, initial_params
+from trainer.loop.compilation import tree_bytes
+from trainer.loop.state import REFUSED, initial_params
 from trainer.loop.task import Task, add_shardings, drop_reference_params
 from trainer.model.decoder import params_sha256
 from trainer.model.layers import lora_names
@@ -48,11 +49,7 @@ def read_config(folder: Path) -> Config:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return the manifest of a run folder.
-
-    Raises:
-        ProblemError: Exit code 2; it is missing or not valid.
-    """
+    """Return the manifest of a run folder; raise `ProblemError` with exit code 2 if it is missing or not valid."""
     read = read_document(folder / layout.MANIFEST, "run_manifest")
     if read.value is None or any(problem.severity == "error" for problem in read.problems):
         raise ProblemError(read.problems, exit_code=2)
@@ -81,11 +78,7 @@ def is_evaluated(folder: Path) -> bool:
 
 
 def read_answers(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the summary of a run's evaluation and its prediction rows.
-
-    Raises:
-        ProblemError: Exit code 2; the evaluation is missing or not valid.
-    """
+    """Return summary and prediction rows of a run's evaluation; without a valid one raise `ProblemError` (code 2)."""
     if not (folder / layout.EVAL_SUMMARY).is_file():
         raise problem_error(folder, "TP083", what="The run was not evaluated.")
     summary = read_document(folder / layout.EVAL_SUMMARY, "eval_summary")
@@ -151,8 +144,7 @@ def recorded_items(summary: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -
 def find_model(folder: Path, config: Config, model: str | None) -> ModelSource:
     """Return the model files of a run: a given folder, the run's own export, or the model that it was trained from.
 
-    Raises:
-        ProblemError: Exit code 2; the files are missing or cannot be read.
+    Raises `ProblemError` with exit code 2 if they are missing or cannot be read.
     """
     exported = folder / layout.EXPORT
     if model is None and config.model.name not in MODELS and config.method.kind == "full" and exported.is_dir():
@@ -170,10 +162,8 @@ def load_run_params(folder: Path, task: Task, *, sha256: str | None) -> tuple[Pa
 
     `sha256` is their hash according to the evaluation, or None to accept the first that are found.
 
-    Raises:
-        ProblemError: Exit code 3; the parameters are missing, or the base model is another one. Exit code 1: only
-            parameters with another hash were found. Exit code 2: a file cannot be read. Exit code 4: the device ran out
-            of memory.
+    Raises `ProblemError` with exit code 3 if the parameters are missing, 1 if only parameters with another hash were
+    found, 2 if a file cannot be read, and 4 if the device ran out of memory.
     """
     others = []
     with explain_full_device(str(folder)):
@@ -185,12 +175,6 @@ def load_run_params(folder: Path, task: Task, *, sha256: str | None) -> tuple[Pa
             others.append(f"{name} has {found[:12]}…")
     if not others:
         raise missing_params(folder, task)
-    manifest = read_manifest(folder)
-    if task.model.frozen and "frozen_sha256" not in manifest["model"]:
-        # Earlier versions recorded one hash of adapters and base together, which cannot tell which of them differs.
-        found, stated = params_sha256(initial_params(task)), manifest["model"]["weights_sha256"]
-        if found != stated:
-            raise ProblemError([base_mismatch(manifest, "weights", stated, found, str(folder))], exit_code=REFUSED)
     what = f"The answers were given by parameters with SHA-256 {str(sha256)[:12]}…; {', '.join(others)}."
     raise problem_error(folder, "TP058", what=what, exit_code=1)
 
@@ -199,7 +183,7 @@ def missing_params(folder: Path, task: Task) -> ProblemError:
     """Return the error for a run folder without parameters."""
     what = (
         f"The run folder lacks parameters: it contains no {layout.TRAINED_PARAMS}, {layout.CHECKPOINTS}/, "
-        f"{layout.EXPORT}/ or {layout.ADAPTER}/. The trained parameters take {size(params_bytes(task.model.trained))}."
+        f"{layout.EXPORT}/ or {layout.ADAPTER}/. The trained parameters take {size(tree_bytes(task.model.trained))}."
     )
     return problem_error(folder, "TP057", what=what, exit_code=REFUSED)
 

@@ -164,7 +164,7 @@ def padded(length: int) -> int:
 
 
 def pad_left(
-    prompts: Sequence[Sequence[int]], width: int
+    prompts: Sequence[Sequence[int] | np.ndarray], width: int
 ) -> tuple[Int[np.ndarray, "batch prompt"], Int[np.ndarray, " batch"]]:
     """Return left-padded prompts and their lengths."""
     tokens = np.zeros((len(prompts), width), np.int32)

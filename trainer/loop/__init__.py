@@ -1,1 +1,1 @@
-"""The training loop (`loop`), one step of it (`step`), its optimizer, compiled programs and checkpoints."""
+"""The training loop (`loop`), a step (`step`), its optimizer, compiled programs and checkpoints."""

@@ -1,8 +1,4 @@
-"""The chain of a run's states: entries, the segments between them, and what is saved so that judges can verify them.
-
-Judges can replay segments of the training. For that a run saves its trained parameters and a few train states, each
-with the hash of its entry in the chain.
-"""
+"""The chain of a run's states, the segments between its entries, and the states that judges can replay from."""
 
 from __future__ import annotations
 
@@ -26,15 +22,8 @@ from schemas.formats import quantity, size
 from schemas.problems import ProblemError, problem_of
 from trainer.config.tree import Config
 from trainer.data.batches import global_batch_size
-from trainer.loop.checkpoints import (
-    Checkpoints,
-    StoredState,
-    from_stored,
-    state_bytes,
-    state_sha256,
-    stored_shapes,
-    to_stored,
-)
+from trainer.loop.checkpoints import Checkpoints, StoredState, from_stored, state_sha256, stored_shapes, to_stored
+from trainer.loop.compilation import tree_bytes
 from trainer.loop.state import state_shapes
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task, add_shardings
@@ -43,13 +32,9 @@ from trainer.recorder.recorder import Recorder
 from trainer.recorder.sensors import MemoryWatch
 
 ENTRIES = 10
-"""Entries of a chain between start and end, unless `recording.chain_every_steps` is set."""
-SEGMENTS_WITHOUT_CHAIN = 10
-"""Segments of a run without a chain."""
-MAX_SPANS = 20
-"""Most spans that a run is divided into for sampling."""
-MAX_STATES = 4
-"""Most train states that a run saves for judges."""
+"""Entries of a chain between start and end by default, and segments of a run without a chain."""
+MAX_SPANS, MAX_STATES = 20, 4
+"""Most spans that a run is divided into for sampling, and most train states that it saves for judges."""
 MAX_DIGITS = 12
 """Longest step number in a file name of a stranger's run."""
 MAX_HEADER_BYTES = 100 << 20
@@ -58,7 +43,7 @@ MAX_HEADER_BYTES = 100 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Segment:
-    """The steps `first_step + 1` to `last_step`, between two entries of a chain."""
+    """The steps `first_step + 1` to `last_step`: between two entries of a chain, or a span of such segments."""
 
     number: int
     first_step: int
@@ -69,37 +54,27 @@ class Segment:
         """Name for messages, for example `steps 1 to 280`."""
         return f"steps {self.first_step + 1} to {self.last_step}"
 
-
-@dataclass(frozen=True, kw_only=True)
-class SegmentSpan:
-    """Consecutive segments that are sampled together."""
-
-    segments: tuple[Segment, ...]
-
-    @property
-    def first_step(self) -> int:
-        """Last step before the span; the span's own steps are `first_step + 1` to `last_step`."""
-        return self.segments[0].first_step
-
-    @property
-    def last_step(self) -> int:
-        """Last step of the span."""
-        return self.segments[-1].last_step
-
     @property
     def steps(self) -> int:
         """Number of steps."""
         return self.last_step - self.first_step
 
+    def document(self) -> dict[str, int]:
+        """Return the ends for receipts and events."""
+        return {"first_step": self.first_step, "last_step": self.last_step}
+
+    def __contains__(self, other: Segment) -> bool:
+        return self.first_step <= other.first_step and other.last_step <= self.last_step
+
 
 def split_segments(first: int, last: int, chained: Collection[int]) -> tuple[Segment, ...]:
     """Split a run into segments at the steps with an entry in the chain, or into equal ones without entries."""
-    inner = chained or range(first, last, max(1, -(-(last - first) // SEGMENTS_WITHOUT_CHAIN)))
+    inner = chained or range(first, last, max(1, -(-(last - first) // ENTRIES)))
     steps = sorted({first, last, *(step for step in inner if first < step < last)})
     return tuple(Segment(number=number, first_step=a, last_step=b) for number, (a, b) in enumerate(pairwise(steps)))
 
 
-def split_spans(segments: Sequence[Segment]) -> tuple[SegmentSpan, ...]:
+def split_spans(segments: Sequence[Segment]) -> tuple[Segment, ...]:
     """Group the segments of a run into spans of at least a twentieth of its steps; the rest joins the last span.
 
     The author of a run chooses the length of segments, so short ones are sampled together. A run of 2,800 steps with an
@@ -107,13 +82,12 @@ def split_spans(segments: Sequence[Segment]) -> tuple[SegmentSpan, ...]:
     """
     first, last = segments[0].first_step, segments[-1].last_step
     least = -(-(last - first) // MAX_SPANS)
-    groups: list[list[Segment]] = [[]]
+    starts = [first]
     for segment in segments:
         # Another span begins if this one is long enough and the steps that are left are too.
-        if segment.first_step - (groups[-1] or [segment])[0].first_step >= least <= last - segment.first_step:
-            groups.append([])
-        groups[-1].append(segment)
-    return tuple(SegmentSpan(segments=tuple(each)) for each in groups)
+        if segment.first_step - starts[-1] >= least <= last - segment.first_step:
+            starts.append(segment.first_step)
+    return split_segments(first, last, starts)
 
 
 def chain_interval(config: Config) -> int:
@@ -201,8 +175,7 @@ class StateWriter:
         self, state: TrainState, rows: RowsSoFar | None, *, saved: bool, params: str | None = None
     ) -> int | None:
         """Write an entry, then checkpoint and file, which need it; return the step if a checkpoint was saved."""
-        step, sha256 = int(state.step), state_sha256(to_stored(state))
-        saved_step = None
+        step, sha256, saved_step = int(state.step), state_sha256(to_stored(state)), None
         position = step * global_batch_size(self.task.config, devices=self.task.mesh.size)
         self.recorder.link(step=step, data_position=position, state_sha256=sha256, params_sha256=params, rows=rows)
         if saved and self.checkpoints is not None:
@@ -231,14 +204,9 @@ def host_copy(state: TrainState) -> TrainState:
     return jax.tree.map(np.array, copy) if on_cpu else copy
 
 
-def params_bytes(params: Mapping[str, Any]) -> int:
-    """Return the size of parameters, arrays or shapes."""
-    return sum(int(np.prod(value.shape)) * value.dtype.itemsize for value in params.values())
-
-
 def saves_params(task: Task) -> bool:
     """Return whether a run saves its trained parameters: adapters always, whole models up to `recording.params_mib`."""
-    return bool(task.model.adapters) or params_bytes(task.model.trained) <= task.config.recording.params_mib << 20
+    return bool(task.model.adapters) or tree_bytes(task.model.trained) <= task.config.recording.params_mib << 20
 
 
 def save_trained_params(folder: Path, trained: Params, task: Task) -> None:
@@ -268,13 +236,13 @@ def _read_arrays(path: Path, shapes: Mapping[str, Any]) -> Params:
 
     Raises SafetensorError, ValueError or KeyError if the file is damaged, too large, or has other arrays than `shapes`.
     """
-    max_bytes = params_bytes(shapes)
+    max_bytes = tree_bytes(shapes)
     if (found := path.stat().st_size) > max_bytes + MAX_HEADER_BYTES:
         message = f"it has {size(found)}, and its arrays have {size(max_bytes)}"
         raise ValueError(message)
     arrays = load_file(path)
     read, wanted = (
-        {name: (tuple(value.shape), str(value.dtype)) for name, value in each.items()} for each in (arrays, shapes)
+        {name: (*value.shape, str(value.dtype)) for name, value in each.items()} for each in (arrays, shapes)
     )
     if others := sorted(name for name in {*read, *wanted} if read.get(name) != wanted.get(name)):
         message = f"{len(others):,} arrays do not match the run, the first is {others[0]}"
@@ -309,9 +277,8 @@ def saved_state_steps(folder: Path) -> list[int]:
 
 def write_state(folder: Path, state: TrainState) -> None:
     """Write a state in safetensors format, arrays named by their paths."""
-    path = state_path(folder, int(state.step))
+    path, leaves = state_path(folder, int(state.step)), _named_leaves(to_stored(state)).items()
     path.parent.mkdir(exist_ok=True)
-    leaves = _named_leaves(to_stored(state)).items()
     write_bytes(path, save({name: np.asarray(jax.device_get(leaf), order="C") for name, leaf in leaves}))
 
 
@@ -332,9 +299,8 @@ def _named_leaves(state: StoredState) -> dict[str, Any]:
 
 def describe_saved_artifacts(task: Task, *, first: int = 0) -> str:
     """Return what a run saves for judges, in one line; the run begins at step `first`."""
-    config = task.config.recording
-    params_size = size(params_bytes(task.model.trained))
-    each = state_bytes(state_shapes(task))
+    config, params_size = task.config.recording, size(tree_bytes(task.model.trained))
+    each = tree_bytes(state_shapes(task))
     text = f"trained parameters saved ({params_size}); others can query the model"
     if not saves_params(task):
         text = f"trained parameters not saved ({params_size}, limit recording.params_mib={config.params_mib})"

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -33,6 +33,7 @@ from evidence.layout import CHECKPOINTS, CONFIG
 from schemas.problems import Problem, ProblemError, problem_of
 from schemas.render import render_sentence
 from trainer.config.tree import Config
+from trainer.loop.compilation import tree_bytes
 from trainer.loop.state import initial_params, state_shapes
 from trainer.loop.step import TrainState, initial_loss_scale, initial_skipped_steps
 from trainer.loop.task import REFERENCE, Task
@@ -42,22 +43,12 @@ from trainer.recorder.recorder import explain_full_device
 
 STATE_HASH, FROZEN_HASH = "state_sha256", "frozen_sha256"
 """Metadata of a checkpoint: hashes of the state, and of the frozen parameters if there are any."""
-
-OPTIONAL: dict[str, tuple[str, Callable[[], Any]]] = {
-    "loss_scale": ("has_loss_scale", initial_loss_scale),
-    "skipped": ("has_skipped", initial_skipped_steps),
-}
-"""Optional parts of a state: metadata that says whether a checkpoint has it, and its initial value."""
-
-UNFINISHED = ".orbax-checkpoint-tmp"
-"""Suffix of a checkpoint that is being written."""
-
+OPTIONAL: dict[str, Callable[[], Any]] = {"loss_scale": initial_loss_scale, "skipped": initial_skipped_steps}
+"""Initial values of the optional parts of a state; the metadata of a checkpoint says whether it `has_` each."""
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, AssertionError)
 """Exceptions of Orbax for files that are empty, truncated, changed or missing."""
-
 _LAST_WRITERS_SECONDS = 0.3
 """How long other writers of a checkpoint continue after the first one failed."""
-
 _UNSUPPORTED_PATH = re.compile(r"[][*?\\\udc80-\udcff]")
 """Characters of a path that Orbax treats as a pattern, or that are not UTF-8."""
 
@@ -89,15 +80,12 @@ def from_stored(stored: StoredState, like: TrainState) -> TrainState:
     return TrainState(stored.step, trained, opt_state, stored.loss_scale, stored.skipped)
 
 
-def stored_shapes(like: TrainState, *, has: Container[str] | None = None) -> StoredState:
+def stored_shapes(like: TrainState, *, has: Iterable[str] | None = None) -> StoredState:
     """Return shapes and shardings of a stored state of such a run, with the same optional parts or those it `has`."""
     shapes = to_stored(like)
     if has is not None:
-        optional = {
-            name: (getattr(like, name) or jax.eval_shape(initial)) if name in has else None
-            for name, (_, initial) in OPTIONAL.items()
-        }
-        shapes = shapes._replace(**optional)
+        initial = {name: getattr(like, name) or jax.eval_shape(OPTIONAL[name]) for name in has}
+        shapes = shapes._replace(**(dict.fromkeys(OPTIONAL) | initial))
     placed: StoredState = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding or like.step.sharding), shapes
     )
@@ -119,11 +107,6 @@ def state_sha256(state: StoredState) -> str:
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         named = list(threads.map(describe, jax.tree_util.tree_leaves_with_path(state)))
     return hashlib.sha256(json.dumps(named).encode()).hexdigest()
-
-
-def state_bytes(state: TrainState) -> int:
-    """Return the size of a state, arrays or shapes, over all devices; replicated arrays count once."""
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
 
 
 class Checkpoints:
@@ -161,14 +144,14 @@ class Checkpoints:
     def _write(self, step: int, state: TrainState, sha256: str | None) -> OSError | None:
         """Write a state; return the operating system's error if that fails, and leave nothing behind."""
         stored = to_stored(state)
-        optional = {key: True for name, (key, _) in OPTIONAL.items() if getattr(stored, name) is not None}
+        optional = {f"has_{name}": True for name in OPTIONAL if getattr(stored, name) is not None}
         metadata = {STATE_HASH: sha256 or state_sha256(stored), **optional, **self._metadata}
         try:
             self._manager.save(step, args=ocp.args.StandardSave(stored.parts()), custom_metadata=metadata)
             self._manager.wait_until_finished()
         except (OSError, ValueError) as error:
             # On a full disk the space of the unfinished checkpoint is needed to record how the run ended.
-            for unfinished in self._folder.glob(f"*{UNFINISHED}"):
+            for unfinished in self._folder.glob("*.orbax-checkpoint-tmp"):
                 _remove(unfinished)
             # A ValueError of Orbax's writers has the number in its text.
             found = re.search(r"\[os_error_code='(\d+)'\]", str(error))
@@ -249,7 +232,7 @@ def _remove(folder: Path) -> None:
 
 def require_space(folder: Path, state: TrainState) -> None:
     """Raise OSError if the disk lacks room for a checkpoint, while there is room to record how the run ended."""
-    needed, free = state_bytes(state), shutil.disk_usage(folder).free
+    needed, free = tree_bytes(state), shutil.disk_usage(folder).free
     if free < needed:
         raise OSError(errno.ENOSPC, f"a checkpoint needs {needed:,} bytes, and {free:,} are free", str(folder))
 
@@ -257,7 +240,7 @@ def require_space(folder: Path, state: TrainState) -> None:
 def check_disk_space(run_folder: Path, task: Task) -> None:
     """Raise `ProblemError` with exit code 2 if the disk lacks room for the checkpoints of a run."""
     free = shutil.disk_usage(next(each for each in (run_folder, *run_folder.resolve().parents) if each.is_dir())).free
-    each, count = state_bytes(state_shapes(task)), max_checkpoints(task.config)
+    each, count = tree_bytes(state_shapes(task)), max_checkpoints(task.config)
     if free < each * count:
         size = f"{count} checkpoints of {each:,} bytes" if count > 1 else f"a checkpoint of {each:,} bytes"
         fewer = ", keep fewer with --set checkpoint.keep=1," if count > 2 else ""
@@ -329,7 +312,7 @@ def restore_checkpoint(run_folder: Path, step: int, like: TrainState) -> TrainSt
         if metadata.init_timestamp_nsecs is None:  # then the hash of the state is unknown too
             reason = "its metadata cannot be read"
             raise StateMismatchError(reason)
-        shapes = stored_shapes(like, has={name for name, (key, _) in OPTIONAL.items() if key in custom})
+        shapes = stored_shapes(like, has=[name for name in OPTIONAL if f"has_{name}" in custom])
         read = manager.restore(step, args=ocp.args.StandardRestore(shapes.parts()))
     stored: StoredState = jax.tree.map(device_copy, StoredState(**read))
     if custom.get(STATE_HASH) not in (None, state_sha256(stored)):
@@ -337,7 +320,7 @@ def restore_checkpoint(run_folder: Path, step: int, like: TrainState) -> TrainSt
         raise StateMismatchError(reason)
     optional = {
         name: getattr(like, name) and (getattr(stored, name) or jax.device_put(initial(), like.step.sharding))
-        for name, (_, initial) in OPTIONAL.items()
+        for name, initial in OPTIONAL.items()
     }
     return from_stored(stored._replace(**optional), like)
 
@@ -352,12 +335,11 @@ def missing_checkpoint(run_folder: Path) -> Problem:
 
 def _damaged(run_folder: Path, step: int, reason: str, *, older: int | None, is_used: bool = False) -> Problem:
     folder, command = run_folder / CHECKPOINTS, f"trainproof train --resume {run_folder} --output NEW_FOLDER"
+    then = f"Resume from the newest undamaged one, at step {older}: {command}."
     if older is None:
         then = f"All checkpoints here are damaged. Each was read back when it was saved, so copy {folder} again."
     elif is_used:
         then = f"The newest undamaged one, at step {older}, is used instead."
-    else:
-        then = f"Resume from the newest undamaged one, at step {older}: {command}."
     what = f"The checkpoint at step {step} is damaged: {reason}."
     return problem_of("TP053", file=str(folder / str(step)), what=what, next=then)
 
@@ -368,7 +350,7 @@ def restored_state(
     """Return a list with the newest checkpoint of a run, and the frozen parameters, which are not saved.
 
     Only `to_train` includes the reference model. Raises `ProblemError` as `restore` does, and with exit code 3 if the
-    frozen parameters are not those of the checkpoint.
+    frozen parameters do not belong to the checkpoint.
     """
     state = restore(folder, state_shapes(task), say)
     if not (task.frozen if to_train else task.model.frozen):

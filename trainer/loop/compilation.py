@@ -1,7 +1,6 @@
 """Compile programs from shapes, and record the compiled step in the manifest.
 
-A public run once declared Adafactor, bfloat16 and donation; its code used AdamW, float32 and none. So optimizer,
-dtypes, donation, sharding, rematerialization and attention are read back from the traced and compiled step.
+Optimizer, dtypes, donation, sharding, rematerialization and attention are read back from the traced and compiled step.
 """
 
 from __future__ import annotations
@@ -128,6 +127,11 @@ def donation(compiled: Any, state: Any) -> dict[str, Any]:
     return {"state_bytes": state_bytes, "aliased_bytes": aliased, "effective": effective}
 
 
+def tree_bytes(tree: Any) -> int:
+    """Return the size of a tree of arrays or shapes over all devices; replicated arrays count once."""
+    return sum(int(leaf.size) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
 def _size_on_one_device(leaf: Any) -> int:
     sharding = getattr(leaf, "sharding", None)
     return math.prod(leaf.shape if sharding is None else sharding.shard_shape(leaf.shape))
@@ -179,10 +183,16 @@ def iter_equations(jaxpr: Any) -> Iterator[Any]:
     """Yield every equation of a traced program, including those inside loops, branches and calls."""
     for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
         yield equation
-        for value in equation.params.values():
-            for part in value if isinstance(value, tuple | list) else (value,):
-                if hasattr(part, "eqns") or hasattr(part, "jaxpr"):
-                    yield from iter_equations(part)
+        for inner in inner_programs(equation):
+            yield from iter_equations(inner)
+
+
+def inner_programs(equation: Any) -> Iterator[Any]:
+    """Yield the traced programs that an equation calls."""
+    for value in equation.params.values():
+        for part in value if isinstance(value, tuple | list) else (value,):
+            if hasattr(getattr(part, "jaxpr", part), "eqns"):
+                yield part
 
 
 def record_program(
@@ -232,8 +242,6 @@ def model_group(task: Task, program: Compiled, state: TrainState, frozen: Params
     params, source = combine(state.trained, frozen), task.model.source
     stored = {name: value for name, value in (frozen or params).items() if not name.endswith((".codes", ".scales"))}
     trained = {"trained": most_common_dtype(state.trained)} if frozen else {}
-    compute = compute_dtype(program.jaxpr)
-    dtypes = {"params": most_common_dtype(stored), **trained, "compute": compute}
     return {
         "name": task.config.model.name,
         "revision": source.revision,
@@ -245,16 +253,16 @@ def model_group(task: Task, program: Compiled, state: TrainState, frozen: Params
         "weights_sha256": params_sha256(params),
         **({"frozen_sha256": params_sha256(frozen)} if frozen else {}),
         "tokenizer_sha256": source.tokenizer_sha256(),
-        "dtypes": dtypes,
+        "dtypes": {"params": most_common_dtype(stored), **trained, "compute": compute_dtype(program.jaxpr)},
     }
 
 
 def training_group(task: Task, program: Compiled, state: TrainState, frozen: Params, *, forced: bool) -> dict[str, Any]:
     """Return the group `training`: the effective settings of a compiled step, of its state and frozen parameters."""
-    config, devices = task.config, task.mesh.size
-    schedule, last = build_schedule(config.optimizer, steps=config.limits.steps), config.limits.steps - 1
+    config, devices, last = task.config, task.mesh.size, task.config.limits.steps - 1
+    schedule = build_schedule(config.optimizer, steps=config.limits.steps)
     peak = min(max(config.optimizer.warmup_steps - 1, 0), last)  # the rate falls from the end of the warm-up
-    state_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state.opt_state))
+    state_bytes = tree_bytes(state.opt_state)
     return {
         "method": task.model.method.kind,
         "optimizer": {

@@ -10,14 +10,14 @@ import math
 import time
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from evidence.layout import PROFILE
+from evidence.layout import ANSWERS_OVER_STEPS, PROFILE
 from schemas.catalog import row_fields
 from schemas.formats import quantity
 from trainer.data.batches import HostBatch, PrefetchingSource, RowSource
@@ -67,40 +67,35 @@ class _PendingRow(NamedTuple):
 
 @dataclass(kw_only=True)
 class Loop:
-    """The training loop of a run or a replayed segment.
-
-    Attributes:
-        step: The compiled step; it consumes its state if the state is donated.
-        save: Writes states; its recorder gets the rows too.
-        evaluate: Evaluates held-out items every `evaluation.every_steps` steps.
-        generate: Samples completions to learn from, or None to learn from the rows themselves.
-        last_step: Step to stop after, or None for the last step of the configuration.
-        logged_at: Steps to log, or None for the first, the last and every `log_every_steps`-th.
-        progress: Called with steps done, steps planned and the loss after each row.
-        ideal_seconds: Time of a step of the longest sequences at the devices' peak, if it is known.
-        wait: Counts the time that the loop waits for batches.
-        failure: Why the metrics of a step end the run, or None.
-        step_seconds: Mean time of a step between the last two rows.
-        best_step: Step with the best held-out figure so far; the first of equal ones.
-    """
+    """The training loop of a run or a replayed segment."""
 
     task: Task
     step: Step
+    """The compiled step; it consumes its state if the state is donated."""
     frozen: Params
     source: RowSource
     stop: StopRequest
     save: StateWriter
+    """Writes states; its recorder gets the rows too."""
     evaluate: Evaluation | None = None
     generate: StepCompletions | None = None
+    """Samples completions to learn from, or None to learn from the rows themselves."""
     last_step: int | None = None
+    """Step to stop after, or None for the last step of the configuration."""
     logged_at: Container[int] | None = None
+    """Steps to log, or None for the first, the last and every `log_every_steps`-th."""
     progress: Callable[[int, int, float], None] = lambda done, total, loss: None
+    """Called with steps done, steps planned and the loss after each row."""
     ideal_seconds: float | None = None
+    """Time of a step of the longest sequences at the devices' peak, if it is known."""
     memory: MemoryWatch | None = None
     wait: DataWait | None = None
     failure: NonfiniteError | None = None
+    """Why the metrics of a step end the run, or None."""
     step_seconds: float = 0.0
+    """Mean time of a step between the last two rows."""
     best_step: int | None = None
+    """Step with the best held-out figure so far; the first of equal ones."""
     _best: float = math.nan
     _pending: _PendingRow | None = None
     _computed: int = 0
@@ -136,10 +131,10 @@ class Loop:
                     break
             done = self._finish(done, metrics)
             seconds = time.perf_counter() - began
-        status, error = "succeeded" if because == ALL_STEPS_DONE else "interrupted", None
+        outcome = Outcome(state=state, steps=done, status="interrupted", because=because, seconds=seconds)
         if self.failure is not None:
-            status, because, error = "failed", self.failure.because, self.failure.error
-        return Outcome(state=state, steps=done, status=status, because=because, seconds=seconds, error=error)
+            return replace(outcome, status="failed", because=self.failure.because, error=self.failure.error)
+        return replace(outcome, status="succeeded") if because == ALL_STEPS_DONE else outcome
 
     def _next_batch(self, source: PrefetchingSource, step: int, state: TrainState) -> HostBatch:
         began = time.perf_counter()
@@ -182,7 +177,7 @@ class Loop:
             return {}
         with self._paused():
             figures, answers = self.evaluate(done, state, self.frozen)
-            self.save.recorder.answers(answers)
+            self.save.recorder.append(ANSWERS_OVER_STEPS, answers)
         name = self.task.config.checkpoint.keep_best
         value = None if name is None else figures.get(name)
         if value is not None:
@@ -300,30 +295,29 @@ def train(loop: Loop, states: list[TrainState], recorder: Recorder) -> Outcome:
 
 
 def trace_steps(step: Step, recorder: Recorder, *, steps: int | None) -> Step:
-    """Return a step that traces `steps` calls from the second one on into the run folder; None traces nothing."""
+    """Return a step that traces `steps` steps after the first one into the run folder; None traces nothing."""
     if steps is None:
         return step
-    trace, calls = ExitStack(), 0
+    trace, done = ExitStack(), 0
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0  # Python calls would hide what the devices do
 
     def traced_step(state: TrainState, frozen: Params, batch: Batch) -> tuple[TrainState, StepMetrics]:
-        nonlocal calls
-        calls += 1
-        if not 2 <= calls < 2 + steps:
-            return step(state, frozen, batch)
-        if calls == 2:
+        nonlocal done
+        if done == 1:
+            jax.block_until_ready(state)  # the first step is not part of the trace
             trace.enter_context(jax.profiler.trace(str(recorder.folder / PROFILE), profiler_options=options))
-        with jax.profiler.StepTraceAnnotation("step", step_num=calls):
-            done = step(state, frozen, batch)
-        if calls == 1 + steps:
-            jax.block_until_ready(done)
+        with jax.profiler.StepTraceAnnotation("step", step_num=done + 1):
+            after = step(state, frozen, batch)
+        done += 1
+        if done == 1 + steps:
+            jax.block_until_ready(after)
             trace.close()
-        return done
+        return after
 
     def finish() -> None:
         trace.close()
-        traced = max(0, min(calls - 1, steps))
+        traced = max(0, min(done - 1, steps))
         message = f"profile of {quantity(traced, 'step')}: {PROFILE}" if traced else "no profile: one step is too few"
         recorder.log("info", "profiled", message, steps=traced)
 

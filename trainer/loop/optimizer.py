@@ -1,18 +1,11 @@
 """Optimizer and learning rate schedule with optax, Adam with narrow moments, and stochastic rounding to bfloat16.
 
-bfloat16 keeps 8 bits of a number, so rounding to nearest loses updates below about 1/256 of the value: the second
-moment, which changes by a thousandth per step, would never fall. Rounding up with a probability equal to the fraction
-cut off keeps the expected value (arXiv 2502.20566).
-
 8-bit moments use blockwise dynamic quantization (Dettmers et al., arXiv 2110.02861): each block stores its largest
 magnitude in float32, and of each number the nearest of 256 fractions of it. The fractions are those of dynamic trees
 (arXiv 1511.04561), as in torchao and bitsandbytes, and are numbered as there: seven decades from 1e-7 to 1, decade i
 divided into 2^i parts represented by their midpoints, for either sign, and 0 and 1. The second moment has no sign and
 twice as many parts. A block has 256 inputs of one output, or the largest power of two below that divides the inputs; in
 an embedding table it is a row. Arrays with fewer than 4,096 numbers or one axis stay float32.
-
-Each array is dequantized, updated and quantized by itself. A TPU fuses all of that. A CPU materializes every operation
-and a GPU every dequantized moment, so there a loop updates pieces of an array in place.
 """
 
 from __future__ import annotations
@@ -39,13 +32,9 @@ ROUNDING_STREAM = 0x6D6F_6D73
 CPU_PIECE, GPU_PIECE = 1 << 18, 1 << 22
 """Numbers of an array that a CPU and a GPU update at a time."""
 
-BLOCK = 256
-MIN_BLOCK = 16
-MIN_QUANTIZED = 4096
+BLOCK, MIN_BLOCK, MIN_QUANTIZED, DECADES = 256, 16, 4096, 7
 MIN_SCALE = 1e-12
 """Scale of a block of zeros, as in torchao."""
-
-DECADES = 7
 
 Stored = tuple[Array, ...]
 """A moment of one parameter: codes and scales, or its numbers."""
@@ -144,8 +133,9 @@ def detect_optimizer(opt_state: Any) -> str:
 
 
 def stochastic_round(values: Float32[Array, ...], key: PRNGKeyArray) -> BFloat16[Array, ...]:
-    """Round to bfloat16, up or down at random, so that the expected value is kept.
+    """Round to bfloat16, up or down at random, so that the expected value is kept (arXiv 2502.20566).
 
+    Rounding to nearest would lose updates below about 1/256 of the value: the second moment would never fall.
     A bfloat16 is the upper half of a float32. Adding a uniform 16-bit number to the lower half carries into the upper
     half with probability (lower half) / 2¹⁶; dropping the lower half then leaves one of the two neighbours. Values that
     bfloat16 represents exactly, infinities and NaN are unchanged; a finite value never becomes infinite.
@@ -217,7 +207,10 @@ def scale_by_narrow_adam(b1: float, b2: float, eps: float, *, kind: StateType) -
 
 
 def _update_in_pieces(update: Update, before: Moments, key: Key[Array, ""]) -> Moments:
-    """Update one parameter, piece by piece on a CPU, and for 8-bit moments on a GPU."""
+    """Update one parameter, piece by piece on a CPU, and for 8-bit moments on a GPU.
+
+    A TPU fuses the update. A CPU materializes every operation, and a GPU every dequantized moment.
+    """
     shape, is_quantized = before[0].shape, len(before[1]) == 2
     view = _block_view(shape, before[1][1].shape) if is_quantized else shape
     # The first array of a moment has the parameter's shape, its scales one number per block.
@@ -239,7 +232,10 @@ def _loop_over_pieces(update: Update, view: tuple[int, ...], *, limit: int, isol
     A `view` has blocks along axis 1 and is cut along the first axis and, for kernels, the last. `isolate` keeps the
     compiler from fusing a piece with reads and writes of the whole array, which a CPU copies.
     """
-    width = view[-1] if len(view) < 3 else _largest_divisor(view[-1], limit // view[1])
+    width = view[-1]
+    if len(view) > 2:  # the largest divisor within the limit
+        most = min(width, max(limit // view[1], 1))
+        width = next(size for size in range(most, 0, -1) if width % size == 0)
     rows = max(1, min(view[0], limit // max(1, math.prod(view[1:-1]) * width)))
     columns = view[-1] // width
     if (rows, columns) == (view[0], 1):
@@ -280,10 +276,6 @@ def _loop_over_pieces(update: Update, view: tuple[int, ...], *, limit: int, isol
     return loop
 
 
-def _largest_divisor(length: int, limit: int) -> int:
-    return next(size for size in range(min(length, max(limit, 1)), 0, -1) if length % size == 0)
-
-
 class CodedMoment(NamedTuple):
     """An 8-bit moment of all parameters, by name."""
 
@@ -318,10 +310,8 @@ def _narrow(
 ) -> tuple[Stored, Stored]:
     """Return both float32 moments of one parameter as in `like`, quantized if `scales` of their blocks are given."""
     if scales is not None:
-        fractions = (value * jnp.expand_dims(1 / scale, 1) for value, scale in zip(values, scales, strict=True))
-        first, second = (
-            nearest_codes(each, signed=signed) for each, signed in zip(fractions, (True, False), strict=True)
-        )
+        first = nearest_codes(values[0] * jnp.expand_dims(1 / scales[0], 1), signed=True)
+        second = nearest_codes(values[1] * jnp.expand_dims(1 / scales[1], 1), signed=False)
         return (first, scales[0]), (second, scales[1])
     if like[0][0].dtype == jnp.float32:
         return (values[0],), (values[1],)

@@ -1,8 +1,8 @@
 """The programs of a run by name, built from shapes, so that a plan compiles exactly what a run executes.
 
-`draw` computes random parameters (all, or only adapters if files have the base model), `restore` the frozen ones for a
-state from a checkpoint, `start` the initial state, `train` and `train_64` a step for the longest and for shorter
-sequences, `decode` answers, `rollout…` completions, and `export` the parameters of the equivalent plain model.
+`draw` computes random parameters (all, or only adapters if files have the base model), `start` the initial state,
+`train` and `train_64` a step for the longest and for shorter sequences, `decode` answers, `rollout…` completions, and
+`export` the parameters of the equivalent plain model.
 """
 
 from __future__ import annotations
@@ -21,17 +21,10 @@ from trainer.generate.sampling import evaluation_sampling
 from trainer.loop.compilation import Compiled, Program, Steps, jitted
 from trainer.loop.optimizer import build_optimizer
 from trainer.loop.rollouts import rollout_programs
-from trainer.loop.state import (
-    compile_initial,
-    draw_program,
-    start_program,
-    state_shapes,
-    tree_shardings,
-)
+from trainer.loop.state import compile_initial, draw_program, start_program, state_shapes, tree_shardings
 from trainer.loop.step import LossFn, Params, build_step
 from trainer.loop.task import REFERENCE, Task, add_shardings, batch_sharding, drop_reference_params, rows_sharding
 from trainer.model.decoder import Decoder, bind, disable_adapters, set_attention
-from trainer.model.layers import is_lora
 from trainer.model.model import combine
 from trainer.objectives.objective import LossSums, Microbatch
 
@@ -43,18 +36,15 @@ def compiled_steps(task: Task, lengths: Sequence[int]) -> Steps:
 
 @dataclass(frozen=True, kw_only=True)
 class RunPrograms:
-    """The compiled programs of a run.
-
-    Attributes:
-        initial: Make the initial state (`compile_initial`); empty if it comes from a checkpoint.
-        steps: Train steps.
-        by_name: All programs by their names in a plan; those with one name never run together. Those that answer and
-            sample are found by their shapes.
-    """
+    """The compiled programs of a run."""
 
     initial: Mapping[str, Compiled]
+    """Make the initial state (`compile_initial`); empty if it comes from a checkpoint."""
     steps: Steps
+    """Train steps."""
     by_name: Mapping[str, tuple[Compiled, ...]]
+    """All programs by their names in a plan; those with one name never run together. Those that answer and sample are
+    found by their shapes."""
 
 
 def compiled_run(task: Task, lengths: Sequence[int], *, eval_shape: EvalShape | None, resumed: bool) -> RunPrograms:
@@ -66,24 +56,20 @@ def compiled_run(task: Task, lengths: Sequence[int], *, eval_shape: EvalShape | 
         "decode": [] if eval_shape is None else [decode_program(task, eval_shape).compile()],
         "rollout": [each.compile() for each in rollout_programs(task).values()],
     }
-    return RunPrograms(
-        initial=initial, steps=steps, by_name={name: tuple(each) for name, each in groups.items() if each}
-    )
+    by_name = {name: tuple(each) for name, each in groups.items() if each}
+    return RunPrograms(initial=initial, steps=steps, by_name=by_name)
 
 
 def list_programs(task: Task, *, eval_shape: EvalShape | None = None) -> dict[str, Program]:
     """Return the programs of a run by name; `eval_shape` is the shape of the evaluation, if there is one."""
-    model = task.model
     programs = {
         "start": start_program(task),
         "train": train_program(task),
         **{f"train_{length}": train_program(task, length) for length in task.lengths[:-1]},
         **rollout_programs(task),
         "export": export_program(task),
-        "draw": draw_program(task, lambda name: is_lora(name) or not model.reads_weights),
+        "draw": draw_program(task),
     }
-    if not model.reads_weights:
-        programs["restore"] = draw_program(task, lambda name: bool(task.reference) or not model.method.is_trained(name))
     if eval_shape is not None:
         programs["decode"] = decode_program(task, eval_shape)
     return programs
@@ -92,14 +78,13 @@ def list_programs(task: Task, *, eval_shape: EvalShape | None = None) -> dict[st
 def export_program(task: Task) -> Program:
     """Return the program that merges all parameters into a plain model."""
     plain = jax.eval_shape(task.model.merged, task.model.shapes)
-    function = jitted(
-        task,
-        lambda kept, added: task.model.merged({**kept, **added}),
-        donate_argnums=(0,),
-        out_shardings=tree_shardings(add_shardings(plain, task)),
-    )
-    arguments = _split_plain(add_shardings(task.model.shapes, task), plain)
-    return Program(function=function, arguments=arguments)
+    shardings = tree_shardings(add_shardings(plain, task))
+
+    def merge(kept: Params, added: Params) -> Params:
+        return task.model.merged({**kept, **added})
+
+    function = jitted(task, merge, donate_argnums=(0,), out_shardings=shardings)
+    return Program(function=function, arguments=_split_plain(add_shardings(task.model.shapes, task), plain))
 
 
 def _split_plain(params: Params, plain: Params) -> tuple[Params, Params]:
@@ -161,22 +146,19 @@ def decode_program(task: Task, eval_shape: EvalShape) -> Program:
 
 def build_loss_fn(task: Task) -> LossFn:
     """Return the objective's loss as a function of the model's parameters."""
-    model, objective = task.model, task.objective
-    has_dropout = any(lora.dropout > 0 for lora in model.adapters.values())
+    has_dropout = any(lora.dropout > 0 for lora in task.model.adapters.values())
+
+    def decoder(params: Params) -> Decoder:
+        return set_attention(bind(task.graphdef, params), task.kernel)
 
     def reference_model(trained: Params, frozen: Params) -> Decoder:
         """Return the model before training: with the stored initial parameters, or with its adapters disabled."""
         kept = {name.removeprefix(REFERENCE): value for name, value in frozen.items() if name.startswith(REFERENCE)}
-        if kept:
-            return set_attention(bind(task.graphdef, kept), task.kernel)
-        adapted = bind(task.graphdef, combine(trained, frozen))
-        return set_attention(disable_adapters(adapted), task.kernel)
+        return decoder(kept) if kept else disable_adapters(decoder(combine(trained, frozen)))
 
     def loss_fn(trained: Params, frozen: Params, batch: Microbatch, key: Key[Array, ""]) -> LossSums:
-        decoder = set_attention(bind(task.graphdef, combine(trained, drop_reference_params(frozen))), task.kernel)
-        dropout_key = key if has_dropout else None
-        if not objective.needs_reference:
-            return objective.loss_fn(decoder, batch, dropout_key)
-        return objective.loss_fn(decoder, batch, dropout_key, reference_model(trained, frozen))
+        model = decoder(combine(trained, drop_reference_params(frozen)))
+        reference = (reference_model(trained, frozen),) if task.objective.needs_reference else ()
+        return task.objective.loss_fn(model, batch, key if has_dropout else None, *reference)
 
     return loss_fn

@@ -1,14 +1,13 @@
 """Rollouts: sample completions to the prompts of a step, reward them, and build the batch that the step learns from.
 
-Completions follow from seed, step and the state before it, so a checkpoint is enough to sample them again. The program
-that samples is the one that evaluates, with the parameters being trained.
+Completions follow from seed, step and the state before it, so a checkpoint is enough to sample them again.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -21,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
+from evidence import layout
 from evidence.rewards import (
     Attempt,
     Reward,
@@ -32,7 +32,7 @@ from evidence.rewards import (
     score_parts,
     total_reward,
 )
-from schemas.problems import Problem, ProblemError, problem_of
+from schemas.problems import Problem, ProblemError, collect_problems, problem_of
 from schemas.render import render_sentence
 from trainer.config.tree import ObjectiveConfig
 from trainer.data.batches import HostBatch, global_batch_size
@@ -50,10 +50,8 @@ ROLLOUT_STREAM = 0x726F6C6C
 """Folded into the run's key, so that rollouts are independent of every other use of the seed."""
 MAX_FAILED = 0.05
 """Fraction of a step's completions whose reward may fail before the run does."""
-FLAT_FRACTION = 0.6
-"""Fraction of groups with equal rewards above which little is learned."""
-FLAT_ROLLOUTS = 20
-"""Rollouts in a row above `FLAT_FRACTION` after which a warning is logged."""
+FLAT_FRACTION, FLAT_ROLLOUTS = 0.6, 20
+"""Fraction of groups with equal rewards, in so many rollouts in a row, after which a warning is logged."""
 FLAT = (
     f"in {FLAT_ROLLOUTS} rollouts in a row more than {FLAT_FRACTION:.0%} of the groups had equal rewards, from which "
     "nothing is learned"
@@ -62,19 +60,16 @@ FLAT = (
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutSize:
-    """Size of a rollout over all devices.
-
-    Attributes:
-        width: Tokens of padded prompts.
-        new_tokens: Most new tokens per completion.
-        updates: Optimizer steps per rollout.
-    """
+    """Size of a rollout over all devices."""
 
     prompts: int
     width: int
+    """Tokens of padded prompts."""
     group_size: int
     new_tokens: int
+    """Most new tokens per completion."""
     updates: int
+    """Optimizer steps per rollout."""
 
     @property
     def rows(self) -> int:
@@ -175,16 +170,10 @@ class Rollouts:
     """Sets `advantage` and `is_used` of a step's rows, as `assign_advantages` does."""
 
     def draw(self, step: int, prompts: HostBatch, state: TrainState, frozen: Params) -> Rollout:
-        """Sample and reward the completions of a step.
+        """Sample and reward the completions of the step after `step` steps, from the state before it.
 
-        Args:
-            step: Steps done before.
-            prompts: Arrays `prompts`, `lengths` and `rows` from the objective's collate function, one microbatch.
-            state: State before the step.
-            frozen: Frozen parameters.
-
-        Raises:
-            ProblemError: Exit code 1; the rewards of too many completions failed.
+        `prompts` has the arrays of the objective's collate function, one microbatch. Raises `ProblemError` if the
+        rewards of too many completions failed.
         """
         began = time.perf_counter()
         tokens, lengths, rows = (prompts[name][0] for name in ("prompts", "lengths", "rows"))
@@ -206,13 +195,6 @@ class Rollouts:
             place, reason = rows[number // size], each.written.finish_reason
             row, text = self.data.rows[place], completion_text(each.written, self.data.tokenizer)
             attempt = Attempt(prompt=row_prompt(row), text=text, row=row, finished=reason == "stop")
-            parts: Mapping[str, float | None]
-            try:
-                parts = scored = score_parts(self.rewards, attempt)
-                total = total_reward(self.rewards, scored)
-            except ProblemError as error:
-                parts, total = dict.fromkeys(reward.name for reward in self.rewards), None
-                failures += error.problems[:1]
             written.append(
                 {
                     "step": step,
@@ -223,13 +205,18 @@ class Rollouts:
                     "completion": text,
                     "token_ids": list(each.written.tokens),
                     "finish_reason": reason,
-                    "rewards": dict(parts),
-                    "reward": total,
+                    "rewards": dict.fromkeys(reward.name for reward in self.rewards),
+                    "reward": None,
                     "advantage": 0.0,
                     "is_used": False,
                     "sampled_logprob_sum": float(np.sum(each.log_probs, dtype=np.float64)),
                 }
             )
+            failed = list[Problem]()
+            with collect_problems(failed):
+                scored = score_parts(self.rewards, attempt)
+                written[-1] |= {"reward": total_reward(self.rewards, scored), "rewards": dict(scored)}
+            failures += failed[:1]
         if len(failures) > MAX_FAILED * len(written):
             what = f"The rewards of {len(failures)} of {len(written)} completions of step {step} could not be computed."
             problem = problem_of("TP926", file=self.task.config.name, pointer="/objective/rewards", what=what)
@@ -244,13 +231,9 @@ class Rollouts:
         written: Sequence[dict[str, Any]],
     ) -> HostBatch:
         """Return the arrays of the train step: each prompt followed by its completion, padded on the right."""
-        shape = (len(drawn), self.objective.max_length)
-        arrays = {
-            "tokens": np.zeros(shape, np.int32),
-            "loss_mask": np.zeros(shape, np.bool_),
-            "old_log_probs": np.zeros(shape, np.float32),
-            "advantages": np.array([row["advantage"] for row in written], np.float32),
-        }
+        shapes = self.objective.batch_shapes(len(drawn))
+        arrays = {name: np.zeros(each.shape, each.dtype) for name, each in shapes.items()}
+        arrays["advantages"][:] = [row["advantage"] for row in written]
         for number, (each, row) in enumerate(zip(drawn, written, strict=True)):
             group = number // self.objective.sequences_each
             begin = int(lengths[group])
@@ -266,8 +249,7 @@ class Rollouts:
 def build_rollouts(task: Task, data: Data) -> Rollouts | None:
     """Return the rollouts of a run, or None if its objective samples no completions.
 
-    Raises:
-        ProblemError: Exit code 2; the rewards of the configuration are not valid, or rows lack fields that they need.
+    Raises `ProblemError` with exit code 2 if its rewards are not valid, or rows lack fields that they need.
     """
     objective, file = task.objective, task.config.name
     if not isinstance(objective, GroupPolicy):
@@ -328,11 +310,10 @@ def rollout_figures(written: Sequence[dict[str, Any]], drawn: Sequence[DrawnComp
 
 
 class StepCompletions:
-    """Provides the batches of a loop that learns from its own completions, and records some of them."""
+    """Provides the batches of a loop that learns from its own completions, and records a sample."""
 
     def __init__(self, rollouts: Rollouts, recorder: Recorder) -> None:
-        self._rollouts = rollouts
-        self._recorder = recorder
+        self._rollouts, self._recorder = rollouts, recorder
         self._updates = rollouts.objective.updates_per_rollout
         self._logged = frozenset(logged_rollout_steps(rollouts.task.config.limits.steps, self._updates))
         self._flat = 0
@@ -347,7 +328,7 @@ class StepCompletions:
         rollout = self._rollouts.draw(step, prompts, state, frozen)
         self._figures = rollout.figures
         if step + 1 in self._logged:
-            self._recorder.completions(rollout.rows)
+            self._recorder.append(layout.ROLLOUTS, rollout.rows)
         for problem in rollout.failures:
             message = f"{problem.code}: {render_sentence(problem)}"
             self._recorder.log("warning", "reward_failed", message, code=problem.code, step=step + 1)

@@ -32,17 +32,14 @@ BUNDLE_SECONDS = 600.0
 
 @dataclass(frozen=True, kw_only=True)
 class SessionLimit:
-    """The end of a session on a platform.
-
-    Attributes:
-        name: A key of `SESSIONS`.
-        seconds: Length of the session.
-        ends: When a run must be done by `time.monotonic`: `BUNDLE_SECONDS` before the session ends.
-    """
+    """The end of a session on a platform."""
 
     name: str
+    """A key of `SESSIONS`."""
     seconds: float
+    """Length of the session."""
     ends: float
+    """When a run must be done by `time.monotonic`: `BUNDLE_SECONDS` before the session ends."""
 
     @property
     def left_seconds(self) -> float:
@@ -74,11 +71,9 @@ def session_limit(name: str) -> SessionLimit:
 
 
 def closing_seconds(plan: Mapping[str, Any], *, evaluation_seconds: float | None) -> float:
-    """Return the time to reserve for the last save and the evaluation after the last step.
+    """Return the time to reserve for the last save and the evaluation, by the slowest estimates of a plan.
 
-    Args:
-        plan: Plan of the run; its slowest estimates are used.
-        evaluation_seconds: Time of the baseline evaluation in this run, or None to use the plan.
+    `evaluation_seconds` is the time of the baseline evaluation in this run, or None to use the plan.
     """
     phases = {phase["name"]: phase["seconds"] for phase in (plan.get("time") or {}).get("session", ())}
     planned, saving = (phases.get(name, {}).get("high", 0.0) for name in ("evaluate", "save"))
@@ -102,7 +97,8 @@ class StopRequest:
         """Time that the session must still have after the current work."""
         self._deadline = None if max_minutes is None else time.monotonic() + 60 * max_minutes
         self._max_minutes = max_minutes
-        self._signal: str | None = None
+        self.signal: str | None = None
+        """Name of the signal that was received, or None."""
         self._handlers: dict[signal.Signals, signal._HANDLER] = {}
 
     def __enter__(self) -> Self:
@@ -117,23 +113,14 @@ class StopRequest:
             signal.signal(number, handler)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        if self._signal is not None:
+        if self.signal is not None:
             raise KeyboardInterrupt
-        self._signal = signal.Signals(number).name
-
-    @property
-    def is_signalled(self) -> bool:
-        """Whether a signal was received."""
-        return self._signal is not None
+        self.signal = signal.Signals(number).name
 
     def reason(self, *, reserve_seconds: float = 0.0) -> str | None:
-        """Return why to stop now, or None.
-
-        Args:
-            reserve_seconds: Duration of the next piece of work and of closing after it.
-        """
-        if self._signal is not None:
-            return f"signal {self._signal}"
+        """Return why to stop now, or None; the next work and closing after it take `reserve_seconds`."""
+        if self.signal is not None:
+            return f"signal {self.signal}"
         if self._deadline is not None and time.monotonic() + reserve_seconds > self._deadline:
             return f"limits.max_minutes={self._max_minutes:g} reached"
         if self.session is not None and self.session.left_seconds < reserve_seconds + self.closing_seconds:

@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from schemas.problems import Problem, ProblemError, problem_of
+from schemas.problems import ProblemError, problem_of
 from trainer.config.tree import OptimizerConfig
 from trainer.loop.compilation import Compiled, Program, jitted
 from trainer.loop.optimizer import build_optimizer
@@ -62,15 +62,17 @@ def _init_state(optimizer: OptimizerConfig, steps: int, trained: Params, *, is_s
     return first_state(trained, build_optimizer(optimizer, steps=steps), scale, skipped)
 
 
-def draw_program(task: Task, wanted: Callable[[str], bool]) -> Program:
-    """Return the program that computes random initial parameters, equal for equal seeds, whose names are `wanted`."""
+def draw_program(task: Task, wanted: Callable[[str], bool] = lambda name: True) -> Program:
+    """Return the program that draws the `wanted` initial parameters that no file has, equal for equal seeds."""
+    reads_weights = task.model.reads_weights
+    names = {name for name in task.shapes if wanted(name) and (is_lora(name) or not reads_weights)}
     decoder = replace(task.model.decoder, layer_groups=task.model.layer_groups if task.is_scanned else ())
 
     def draw() -> Params:
         params = flatten(decoder.build(jax.random.key(task.config.seed)))[1]
-        return {name: value for name, value in params.items() if wanted(name)}
+        return {name: value for name, value in params.items() if name in names}
 
-    shapes = add_shardings({name: shape for name, shape in task.shapes.items() if wanted(name)}, task)
+    shapes = add_shardings({name: shape for name, shape in task.shapes.items() if name in names}, task)
     return Program(function=jitted(task, draw, out_shardings=tree_shardings(shapes)), arguments=())
 
 
@@ -87,49 +89,46 @@ def start_program(task: Task) -> Program:
 
 def compile_initial(task: Task) -> dict[str, Compiled]:
     """Compile the programs that make the initial state: `start`, and `draw` unless files have all parameters."""
-    reads_weights, programs = task.model.reads_weights, {}
-    if not reads_weights or task.model.adapters:
-        programs["draw"] = draw_program(task, lambda name: is_lora(name) or not reads_weights).compile()
-    return programs | {"start": start_program(task).compile()}
+    drawn = {"draw": draw_program(task)} if task.model.adapters or not task.model.reads_weights else {}
+    return {name: program.compile() for name, program in (drawn | {"start": start_program(task)}).items()}
 
 
 def initial_state(
     task: Task, programs: Mapping[str, Compiled] | None = None, on_start: Callable[[], None] = lambda: None
 ) -> tuple[list[TrainState], Params]:
-    """Return the initial state in a one-element list, and the frozen parameters; see `compile_initial`.
+    """Return the initial state in a one-element list, and the frozen parameters.
 
-    `on_start` is called before programs run, after files are read. Raises `ProblemError` with exit code 2 if the
-    model's files cannot be used.
+    `programs` are from `compile_initial`; `initial_params` describes `on_start` and errors.
     """
     programs = programs or compile_initial(task)
-    if not task.model.reads_weights:
-        on_start()
-    trained, frozen = partition(task.model.method, initial_params(task, programs.get("draw")))
+    trained, frozen = partition(task.model.method, initial_params(task, programs.get("draw"), on_start=on_start))
     if task.reference:
         frozen |= copy_reference_params(trained)  # before they are donated
-    on_start()
     state: TrainState = programs["start"].call(trained)
     return [state], frozen
 
 
 def initial_params(
-    task: Task, draw: Compiled | None = None, *, wanted: Callable[[str], bool] = lambda name: True
+    task: Task,
+    draw: Compiled | None = None,
+    *,
+    wanted: Callable[[str], bool] = lambda name: True,
+    on_start: Callable[[], None] = lambda: None,
 ) -> Params:
     """Return the initial parameters whose names are `wanted` on their devices, sorted by name.
 
-    They are read from files, or computed by `draw` or a program compiled here. Raises `ProblemError` with exit code 2
-    if the model's files cannot be used.
+    They are read from files, and the others drawn by `draw` or a program compiled here; `on_start` is called in
+    between. Raises `ProblemError` with exit code 2 if the model's files cannot be used.
     """
-    model = task.model
-    if not model.reads_weights:
-        drawn: Params = (draw or draw_program(task, wanted).compile()).call()
-        return drawn
-    read = load_params(model.source, add_shardings(model.base, task), on_devices=not task.is_scanned)
-    read = {name: value for name, value in read.items() if wanted(name)}
-    shapes = {name: shape for name, shape in add_shardings(task.shapes, task).items() if stacked_names(name)[0] in read}
-    params = stack_params(read, shapes)
-    if model.adapters:
-        params |= (draw or draw_program(task, lambda name: is_lora(name) and wanted(name)).compile()).call()
+    model, params = task.model, Params()
+    if model.reads_weights:
+        read = load_params(model.source, add_shardings(model.base, task), on_devices=not task.is_scanned)
+        read = {name: value for name, value in read.items() if wanted(name)}
+        shapes = add_shardings(task.shapes, task).items()
+        params = stack_params(read, {name: shape for name, shape in shapes if stacked_names(name)[0] in read})
+    on_start()
+    if model.adapters or not model.reads_weights:
+        params |= (draw or draw_program(task, wanted).compile()).call()
     return dict(sorted(params.items()))
 
 
@@ -138,33 +137,32 @@ def refuse_other_base(manifest: Mapping[str, Any], task: Task, *, file: str, tra
 
     Only frozen parameters are compared, or all initial ones if it `trains` again. `file` names the run in problems.
     """
-    refuse_other_tokenizer(manifest, task.model.source, file=file)
-    model = manifest["model"]
-    if model["weights"] != "pretrained" or not task.model.reads_weights:
-        return
-    if "frozen_sha256" in model and task.model.frozen:
-        stated = model["frozen_sha256"]
-        found = params_sha256(initial_params(task, wanted=lambda name: not task.model.method.is_trained(name)))
-    elif trains and manifest["parent"] is None:
-        stated, found = model["weights_sha256"], params_sha256(initial_params(task))
-    else:
-        return
-    if stated != found:
-        raise ProblemError([base_mismatch(manifest, "weights", stated, found, file)], exit_code=REFUSED)
+    model, weights = manifest["model"], None
+    if model["weights"] == "pretrained" and task.model.reads_weights:
+        if "frozen_sha256" in model and task.model.frozen:
+            frozen = initial_params(task, wanted=lambda name: not task.model.method.is_trained(name))
+            weights = model["frozen_sha256"], params_sha256(frozen)
+        elif trains and manifest["parent"] is None:
+            weights = model["weights_sha256"], params_sha256(initial_params(task))
+    refuse_other_tokenizer(manifest, task.model.source, file=file, weights=weights)
 
 
-def refuse_other_tokenizer(manifest: Mapping[str, Any], source: ModelSource, *, file: str) -> None:
-    """Refuse a tokenizer that is not the one of a run (`ProblemError`, exit code 3)."""
-    stated, found = manifest["model"].get("tokenizer_sha256"), source.tokenizer_sha256()
-    if stated not in (None, found):
-        raise ProblemError([base_mismatch(manifest, "tokenizer", stated, found, file)], exit_code=REFUSED)
+def refuse_other_tokenizer(
+    manifest: Mapping[str, Any], source: ModelSource, *, file: str, weights: tuple[str, str] | None = None
+) -> None:
+    """Refuse a tokenizer that differs from a run's (`ProblemError`, exit code 3).
 
-
-def base_mismatch(manifest: Mapping[str, Any], what: str, stated: str, found: str, file: str) -> Problem:
-    """Return the problem of a base model whose `what` (tokenizer or weights) has another hash than the run's."""
-    name, revision = manifest["model"]["name"], manifest["model"]["revision"]
-    at = f" at revision {revision}" if revision else ""
-    verb = "have" if what == "weights" else "has"
-    said = f"The {what} of the base model here {verb} the SHA-256 {found}; the run used {stated}."
-    then = f"Download {name}{at} and pass its folder with --model."
-    return problem_of("TP765", file=file, pointer="/model", what=said, next=then)
+    `weights` are hashes of the run's weights and of the weights here, if they are compared too.
+    """
+    model, problems = manifest["model"], []
+    tokenizer = model.get("tokenizer_sha256"), source.tokenizer_sha256()
+    compared = {"tokenizer of the base model here has": tokenizer, "weights of the base model here have": weights}
+    for what, hashes in compared.items():
+        stated, found = hashes or (None, None)
+        if stated not in (None, found):
+            at = f" at revision {model['revision']}" if model["revision"] else ""
+            said = f"The {what} the SHA-256 {found}; the run used {stated}."
+            then = f"Download {model['name']}{at} and pass its folder with --model."
+            problems.append(problem_of("TP765", file=file, pointer="/model", what=said, next=then))
+    if problems:
+        raise ProblemError(problems, exit_code=REFUSED)

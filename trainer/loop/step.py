@@ -36,13 +36,9 @@ LossFn = Callable[[Params, Params, Microbatch, Key[Array, ""]], LossSums]
 LOSS_STREAM = 0x6472_6F70
 """Separates the keys of the loss from the keys of stochastic rounding."""
 
-
-INITIAL_SCALE = 65536.0
-GROWTH_FACTOR = 2.0
-BACKOFF_FACTOR = 0.5
+INITIAL_SCALE, GROWTH_FACTOR, BACKOFF_FACTOR = 65536.0, 2.0, 0.5
 GROWTH_INTERVAL = 2000
 """Finite gradients in a row after which the scale grows."""
-
 MIN_SCALE = 1.0
 """A run ends below this scale: unscaled gradients overflow float16 too."""
 
@@ -117,7 +113,7 @@ def build_step(
 ) -> Callable[[TrainState, Params, Batch], tuple[TrainState, StepMetrics]]:
     """Return the function of one optimizer step, to be jitted with its first argument donated.
 
-    The gradient is clipped to the global norm `max_grad_norm`. `seed` is that of dropout and stochastic rounding; the
+    The gradient is clipped to the global norm `max_grad_norm`. `seed` is for dropout and stochastic rounding; the
     noise of step k depends on seed and k alone. At most `max_nonfinite_steps` in a row are skipped, or none if it is
     None.
     """

@@ -31,11 +31,8 @@ AXIS = "devices"
 REFERENCE = "reference."
 """Prefix of the initial parameters that a loss compares with."""
 
-SPLASH_FROM = 1024
-"""Sequence length from which `memory.attention: auto` uses splash attention on a TPU."""
-
-BLOCKWISE_FROM = 2048
-"""Sequence length from which `memory.attention: auto` uses blockwise attention on other accelerators."""
+SPLASH_FROM, BLOCKWISE_FROM = 1024, 2048
+"""Length from which `memory.attention: auto` uses splash attention on a TPU, and blockwise on other accelerators."""
 
 MIN_LAYERS_SAVED = 6
 """Layers that stacking must remove from a program for `memory.layers: auto`; compiling fewer takes a second or two."""
@@ -243,11 +240,7 @@ def longest_axis(shape: Sequence[int], devices: int) -> PartitionSpec:
     """Split an array along its longest axis that `devices` divides (the second of (100, 64) for 8), or replicate it."""
     divisible = [axis for axis, length in enumerate(shape) if length >= devices and length % devices == 0]
     longest = max(divisible, key=lambda axis: shape[axis], default=None)
-    return (
-        PartitionSpec()
-        if longest is None
-        else PartitionSpec(*(AXIS if axis == longest else None for axis in range(len(shape))))
-    )
+    return PartitionSpec(*(AXIS if axis == longest else None for axis in range(0 if longest is None else len(shape))))
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:

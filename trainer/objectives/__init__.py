@@ -28,11 +28,7 @@ OBJECTIVES: dict[str, Callable[[Config], Objective]] = {
 
 
 def build_objective(config: Config) -> Objective:
-    """Build the objective of a configuration.
-
-    Raises:
-        ProblemError: Exit code 2; settings are unused by the objective, or do not fit it.
-    """
+    """Build the objective; raise `ProblemError` with exit code 2 if it does not use settings or they do not fit it."""
     problems = unused_settings(config)
     with collect_problems(problems):
         objective = OBJECTIVES[config.objective.kind](config)

@@ -103,20 +103,16 @@ class Data:
 
     def effective(self) -> dict[str, dict[str, Any]]:
         """Return the settings that follow from the rows, by group of the configuration."""
-        data: dict[str, Any] = {} if self.form.conversation else {"template": self.form.template}
-        if self.config.data.system_prompt is not None:
-            data["system_prompt"] = self.form.system
-        return ({"data": data} if data else {}) | {
-            "evaluation": {"answer": self.scoring.answer, "compare": self.scoring.compare}
-        }
+        data = {} if self.form.conversation else {"template": self.form.template}
+        data |= {} if self.config.data.system_prompt is None else {"system_prompt": self.form.system}
+        evaluation = {"answer": self.scoring.answer, "compare": self.scoring.compare}
+        return ({"data": data} if data else {}) | {"evaluation": evaluation}
 
     def first_examples(self, count: int, *, run_id: str) -> dict[str, Any]:
         """Build `first_examples.json`: at most `count` rows of the first step as the model sees them."""
         # A batch with more sequences than there are rows repeats rows.
-        order = list(dict.fromkeys(self.source.rows(0)))[:count]
-        chosen = [self.encoded.encoded[index] for index in order]
-        sequences = [row for each in chosen for row in (each if isinstance(each, tuple) else (each,))]
-        examples = [self._show(row) for row in sequences]
+        chosen = [self.encoded.encoded[index] for index in list(dict.fromkeys(self.source.rows(0)))[:count]]
+        examples = [self._show(row) for each in chosen for row in (each if isinstance(each, tuple) else (each,))]
         return {"schema_version": VERSION, "run_id": run_id, "examples": examples, "counts": self.encoded.counts}
 
     def _show(self, encoded: EncodedRow) -> dict[str, Any]:
@@ -132,13 +128,11 @@ class Data:
         shown = {}
         if (template := find_template(split_sides(row)[0], settings.template)) is not None:
             shown = {"template": conversations.add_system_text(settings.system_prompt, template)}
+        tokens = [{"id": each, "text": str(decode([each])), "supervised": at in learned} for at, each in enumerate(ids)]
         return {
             "row": encoded.row,
             "text": str(decode(ids)),
-            "tokens": [
-                {"id": token, "text": str(decode([token])), "supervised": place in learned}
-                for place, token in enumerate(ids)
-            ],
+            "tokens": tokens,
             "truncated": encoded.truncated,
             **shown,
             "prompt_utf8": example.first_prompt.encode("utf-8", "surrogatepass").hex(),
@@ -166,16 +160,10 @@ def read_data(
     eval_set: RowFile | None = None,
     rendered_at: str | None = None,
 ) -> Data | None:
-    """Read and encode the data of a run, or return None if there are errors.
+    """Read and encode the data of a run, or return None if there are errors, which are added to `problems`.
 
-    Args:
-        config: The run.
-        model: The model, or None if unknown; rows are then read but not encoded.
-        objective: Objective of the run.
-        problems: Receives problems of dataset and evaluation set.
-        devices: Devices that share a batch.
-        eval_set: Evaluation set, by default the one in the configuration.
-        rendered_at: Time that the chat template writes, or None for the present.
+    Without a model, rows are read but not encoded. `devices` share a batch, `eval_set` replaces the configured one, and
+    `rendered_at` is the time that the chat template writes, by default the present.
     """
     tokenizer, dataset, items, encoded, file, too_long = None, None, None, None, eval_set, list[Problem]()
     if model is not None:
@@ -210,10 +198,9 @@ def read_data(
                 stop = config.evaluation.stop
                 warnings += answers.check_learned_form(rows, scoring, file, file=settings.dataset, stop=stop)
     if not too_long:  # encoding would report the same rows again
+        options: dict[str, Any] = {"file": path, "lines": dataset.lines, "max_positions": positions}
         with collect_problems(problems):
-            encoded = objective.encode(
-                rows, tokenizer, form=form, file=path, lines=dataset.lines, max_positions=positions
-            )
+            encoded = objective.encode(rows, tokenizer, form=form, **options)
     if encoded is None:
         return None
     return Data(
@@ -280,10 +267,9 @@ def record_data(recorder: Recorder, data: Data, *, examples: int) -> None:
 
 def too_long_sequences(config: Config, model: Model) -> list[Problem]:
     """Return a problem if sequences have more tokens than the model has positions."""
-    positions = model.source.spec.max_positions
+    name, positions = config.model.name, model.source.spec.max_positions
     if config.data.max_length <= positions:
         return []
-    what = f"data.max_length is {config.data.max_length}; {config.model.name} has {positions} positions."
+    what = f"data.max_length is {config.data.max_length}; {name} has {positions} positions."
     fix = f"Set data.max_length to at most {positions}."
-    name, pointer = config.model.name, "/data/max_length"
-    return [problem_of("TP061", file=name, pointer=pointer, what=what, why=None, next=fix)]
+    return [problem_of("TP061", file=name, pointer="/data/max_length", what=what, why=None, next=fix)]

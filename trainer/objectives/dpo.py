@@ -50,11 +50,9 @@ class DirectPreference(Objective):
         """Build the objective, or raise a ProblemError with exit code 2 if a microbatch contains half a pair."""
         settings, size = config.objective, config.batch.microbatch_size
         if size % 2:
-            what = f"batch.microbatch_size is {size}, and a pair is two sequences."
+            what, at = f"batch.microbatch_size is {size}, and a pair is two sequences.", "/batch/microbatch_size"
             fix = f"Set batch.microbatch_size to {size + 1}" + (f" or {size - 1}." if size > 1 else ".")
-            pointer = "/batch/microbatch_size"
-            problem = problem_of("TP077", file=config.name, pointer=pointer, what=what, next=fix)
-            raise ProblemError([problem], exit_code=2)
+            raise ProblemError([problem_of("TP077", file=config.name, pointer=at, what=what, next=fix)], exit_code=2)
         return super().from_config(config, beta=settings.beta, label_smoothing=settings.label_smoothing, **fields)
 
     def manifest_entry(self) -> dict[str, Any]:
@@ -64,16 +62,14 @@ class DirectPreference(Objective):
     def encode(self, rows: Sequence[dict[str, Any]], tokenizer: Tokenizer, **options: Any) -> EncodedData:
         """Tokenize pairs; also raises a ProblemError if both answers of a row have the same tokens."""
         data = super().encode(rows, tokenizer, **options)
-        pairs = LazySequence(
-            len(data.encoded) // 2, lambda number: (data.encoded[2 * number], data.encoded[2 * number + 1])
-        )
+        pairs = LazySequence(len(data.encoded) // 2, lambda at: (data.encoded[2 * at], data.encoded[2 * at + 1]))
         lines, problems = row_lines(len(rows), options["lines"]), []
         for chosen, rejected in pairs:
             if np.array_equal(chosen.token_ids, rejected.token_ids):
                 what = f"Both answers of row {chosen.row} have the same {len(chosen)} tokens at {self.max_length}."
                 then = "Raise data.max_length" if chosen.truncated else "Use a tokenizer that distinguishes them"
-                where: dict[str, Any] = {"file": options["file"], "line": lines[chosen.row], "pointer": "/rejected"}
-                then += ", or correct or remove the row."
+                then, line = f"{then}, or correct or remove the row.", lines[chosen.row]
+                where: dict[str, Any] = {"file": options["file"], "line": line, "pointer": "/rejected"}
                 problems.append(problem_of("TP028", what=what, next=then, **where))
         if problems:
             raise ProblemError(list(truncate_problems(problems)), exit_code=2)

@@ -58,22 +58,17 @@ class GroupPolicy(Objective):
     def from_config(cls, config: Config, **fields: Any) -> Objective:
         """Build the objective.
 
-        Raises:
-            ProblemError: Exit code 2; rewards are missing or invalid, or the run would end or save between updates on
-                the same completions.
+        Raises `ProblemError` with exit code 2 if rewards are missing or invalid, or the run would end or save between
+        updates on the same completions.
         """
         settings = config.objective
         problems: list[Problem] = []
-        periods = {
-            "/limits/steps": config.limits.steps,
-            "/checkpoint/save_every_steps": config.checkpoint.save_every_steps,
-            "/recording/chain_every_steps": config.recording.chain_every_steps or 0,
-        }
-        for pointer, steps in periods.items():
+        for group, key in (("limits", "steps"), ("checkpoint", "save_every_steps"), ("recording", "chain_every_steps")):
+            steps = getattr(getattr(config, group), key) or 0
             if steps % settings.updates_per_rollout:
-                what = f"{pointer[1:].replace('/', '.')} is {steps}, which is not a multiple of "
-                what += f"objective.updates_per_rollout, {settings.updates_per_rollout}."
-                problems.append(problem_of("TP914", file=config.name, pointer=pointer, what=what))
+                what = f"{group}.{key} is {steps}, which is not a multiple of objective.updates_per_rollout, "
+                what += f"{settings.updates_per_rollout}."
+                problems.append(problem_of("TP914", file=config.name, pointer=f"/{group}/{key}", what=what))
         with collect_problems(problems):
             if not parse_terms(settings.rewards, file=config.name):
                 what = "objective.kind is grpo, but objective.rewards is empty."
@@ -114,9 +109,8 @@ class GroupPolicy(Objective):
     def encode(self, rows: Sequence[dict[str, Any]], tokenizer: Tokenizer, **options: Any) -> EncodedData:
         """Tokenize the prompts of rows, to which completions are sampled; `encode_rows` describes the options.
 
-        Raises:
-            ProblemError: Exit code 2; the tokenizer lacks an end token, its chat template refuses a row, or a prompt is
-                empty or leaves too little room for a completion.
+        Raises `ProblemError` with exit code 2 if the tokenizer lacks an end token, its chat template refuses a row, or
+        a prompt is empty or leaves too little room for a completion.
         """
         file, lines = options["file"], row_lines(len(rows), options["lines"])
         require_end_token(tokenizer, file)
@@ -145,7 +139,7 @@ class GroupPolicy(Objective):
     def collate(self, sequences: Sequence[Sequence[EncodedRow]], length: int | None = None) -> HostBatch:
         """Return the prompts of a step: `prompts` `[prompts width]`, padded on the left, `lengths` and `rows`."""
         prompts = [row for [row] in sequences]
-        tokens, lengths = pad_left([prompt.token_ids.tolist() for prompt in prompts], self.prompt_width)
+        tokens, lengths = pad_left([prompt.token_ids for prompt in prompts], self.prompt_width)
         return {"prompts": tokens, "lengths": lengths, "rows": np.array([prompt.row for prompt in prompts], np.int32)}
 
     def batch_shapes(self, sequences: int, length: int | None = None) -> dict[str, jax.ShapeDtypeStruct]:
@@ -189,10 +183,8 @@ class GroupPolicy(Objective):
         gradient is that of REINFORCE: r = 1, and nothing is clipped.
 
         Log-probabilities are in nats, `old_log_probs` those of sampling and `reference_log_probs` those of the model
-        before training, which are required if kl_beta is above 0. Values outside the mask have no effect, even NaN.
-
-        Raises:
-            ValueError: kl_beta is above 0, but the reference is missing.
+        before training, which are required (ValueError) if kl_beta is above 0. Values outside the mask have no effect,
+        even NaN.
         """
         if self.settings.kl_beta > 0 and reference_log_probs is None:
             message = "kl_beta is above 0: reference_log_probs is missing."

@@ -111,13 +111,9 @@ class Objective(ABC):
 
 
 USED_BY: Mapping[str, tuple[str, ...]] = {
+    **{f"objective.{key}": ("grpo",) for key in vars(ObjectiveConfig()) if key != "kind"},
     "objective.beta": ("dpo",),
     "objective.label_smoothing": ("dpo",),
-    **{
-        f"objective.{key}": ("grpo",)
-        for key in vars(ObjectiveConfig())
-        if key not in ("kind", "beta", "label_smoothing")
-    },
     "data.kind": ("supervised",),
     "data.supervise": ("supervised",),
     "data.buckets": ("supervised", "dpo"),

@@ -20,16 +20,14 @@ from trainer.planning.subject import Subject
 from trainer.runtime import ALL_TYPES, half_type
 
 SMALLEST_LENGTH, SMALLEST_CHUNK, SMALLEST_MLP_CHUNK = 256, 256, 2048
-MAX_SETS = 4
-"""Sets of changes that are compiled."""
+MAX_SETS, MAX_ASKED = 4, 4
+"""Sets of changes, and sizes in one search, that are compiled."""
 LEAST_FREED = 0.01
 """Share of the need below which a change is not worth naming."""
 LARGEST = 4096
 """Sequences of the largest microbatch that is considered."""
 GRID_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 GRID_LENGTHS = (128, 256, 512, 1024, 2048, 4096)
-MAX_ASKED = 4
-"""Sizes that are compiled in one search."""
 CONFIRM_SECONDS = 240.0
 """Time limit of all compilations of a grid."""
 
@@ -87,10 +85,8 @@ def list_changes(config: Config, element_types: Sequence[str] = ALL_TYPES) -> It
     for is_smaller, group, values in changes:
         if is_smaller:
             texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
-            yield Change(
-                settings=tuple(f"{group}.{key}={text}" for key, text in texts.items()),
-                config=config.changed(**{group: values}),
-            )
+            settings = tuple(f"{group}.{key}={text}" for key, text in texts.items())
+            yield Change(settings, config.changed(**{group: values}))
 
 
 def advise(
@@ -177,8 +173,8 @@ def largest_microbatch(
 ) -> dict[str, Any] | None:
     """Search the largest microbatch that fits at the configured length, with at most `MAX_ASKED` compilations.
 
-    Return its size, need and method; None if the smallest does not fit or the memory is unknown. `now` is the program
-    that decides at the configured size.
+    Return its size, need and method, or None if the smallest does not fit or the memory is unknown; `now` decides at
+    the configured size.
     """
     limit, formula, config = estimator.available_bytes, estimator.formula_only(), subject.task.config
     if limit is None:
@@ -232,16 +228,9 @@ def grid(subject: Subject, estimator: Estimator) -> dict[str, Any]:
             )
             if at >= 0 and is_open and time.monotonic() < until:
                 row[at] = _decide(_sized(subject, sizes[at], length), estimator)
-        cells += [
-            {
-                "microbatch_size": size,
-                "max_length": length,
-                "verdict": answer.verdict,
-                "method": answer.method,
-                "need_bytes": answer.peak_bytes,
-                "error_fraction": answer.error_fraction,
-            }
-            for size, answer in zip(sizes, row, strict=True)
-        ]
+        for size, answer in zip(sizes, row, strict=True):
+            figures = {name: getattr(answer, name) for name in ("verdict", "method", "error_fraction")}
+            sizing = {"microbatch_size": size, "max_length": length}
+            cells.append(sizing | figures | {"need_bytes": answer.peak_bytes})
     limit = estimator.available_bytes
     return {"microbatch_sizes": sizes, "max_lengths": lengths, "cells": cells, "available_bytes": limit}

@@ -1,4 +1,4 @@
-"""Time of a run: a step by the roofline of its device, and the other parts of a session, each as a band.
+"""Time of a run as bands: a step by the roofline of its device, and the other parts of a session.
 
 A step is not faster than its arithmetic at peak, its bytes at memory bandwidth, or its exchange at link bandwidth
 (Williams et al., CACM 52(4), 2009). Real steps take longer: until a run is measured, the band spans a factor of 4.
@@ -7,14 +7,13 @@ A step is not faster than its arithmetic at peak, its bytes at memory bandwidth,
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-import jax
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from evidence import layout
@@ -27,7 +26,7 @@ from trainer.config.tree import Config, MeshConfig, build_config
 from trainer.data.answers import EvalShape
 from trainer.generate.decode import padded, prompt_rows, prompts_at_a_time
 from trainer.loop.chain import chain_interval
-from trainer.loop.compilation import Compiled
+from trainer.loop.compilation import Compiled, inner_programs
 from trainer.loop.programs import train_program
 from trainer.loop.rollouts import rollout_size
 from trainer.loop.task import Task, shapes_mesh
@@ -98,6 +97,7 @@ FURTHER_PROGRAM = 0.5
 """Compilation time of decoding relative to the train step: 44 % on a T4, 60 % on a CPU."""
 ONCE_A_SESSION = ("install", "compile", "load")
 HOUR = 3600.0
+UNKNOWN_SPEED = "the device's speed is unknown"
 
 
 class Work(NamedTuple):
@@ -111,16 +111,20 @@ class Work(NamedTuple):
         return Work(self.flops + times * other.flops, self.moved + times * other.moved)
 
 
-def step_work(task: Task) -> Work:
-    """Return the work of one device in an optimizer step, with recomputation."""
-    return _layer_by_layer(task.config, task.model.source)
+def step_work(task: Task, config: Config | None = None) -> Work:
+    """Return the work of one device in a step, with recomputation, of a task or another configuration of its model.
+
+    Layers are alike, so traces of one and two layers are enough.
+    """
+    config, source = replace(config or task.config, name="", mesh=MeshConfig()), task.model.source
+    one, others = _traced_work(config, source, 1), source.spec.layers - 1
+    return one.plus(_traced_work(config, source, 2).plus(one, -1.0), others) if others else one
 
 
 def useful_flops(task: Task) -> float:
     """Return the operations of one device in an optimizer step without recomputation and unpacking."""
     memory = {"remat": "none", "loss_chunk_tokens": None, "mlp_chunk_tokens": None}
-    config = task.config.changed(memory=memory, method={"base": "plain"})
-    return _layer_by_layer(config, task.model.source).flops
+    return step_work(task, task.config.changed(memory=memory, method={"base": "plain"})).flops
 
 
 def ideal_seconds(task: Task, target: Target) -> float | None:
@@ -133,13 +137,6 @@ def compiled_work(jaxpr: Any, task: Task) -> Work:
     """Return the work of one device in a step that was traced for all devices."""
     whole, devices = _needed_work(jaxpr), task.mesh.size
     return Work(flops=whole.flops / devices, moved=whole.moved / devices + exchanged_bytes(task, divided=True))
-
-
-def _layer_by_layer(config: Config, source: ModelSource) -> Work:
-    """Return the work of a step on one device. Layers are alike, so traces of one and two layers are enough."""
-    config = replace(config, name="", mesh=MeshConfig())
-    one, layers = _traced_work(config, source, 1), source.spec.layers
-    return one if layers == 1 else one.plus(_traced_work(config, source, 2).plus(one, -1.0), layers - 1)
 
 
 @lru_cache(maxsize=128)
@@ -170,14 +167,9 @@ def count_work(jaxpr: Any) -> Work:
             moved = sum(math.prod(array.shape) * bit_width(array) / 8 for array in arrays)
             total = total.plus(Work(flops, moved))
         rounds = int(equation.params.get("length", 1)) if equation.primitive.name == "scan" else 1
-        for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_program):
-            if _is_program(inner):
-                total = total.plus(count_work(inner), rounds)
+        for inner in inner_programs(equation):
+            total = total.plus(count_work(inner), rounds)
     return total
-
-
-def _is_program(value: Any) -> bool:
-    return hasattr(getattr(value, "jaxpr", value), "eqns")
 
 
 def exchanged_bytes(task: Task, *, divided: bool) -> float:
@@ -197,18 +189,15 @@ def exchanged_bytes(task: Task, *, divided: bool) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class PredictedStep:
-    """Time of one optimizer step on one device, and operations and bytes of its update.
-
-    Attributes:
-        update: Time without drawing completions, or None if the device's speed is unknown; `because` of which limit.
-        drawing: Share of the step in which completions are drawn, or None; `drawing_because` has its components.
-    """
+    """Time of one optimizer step on one device, and operations and bytes of its update."""
 
     update: Band | None
+    """Time without drawing completions, or None if the device's speed is unknown."""
     flops: float
     moved_bytes: float
     because: str
     drawing: Band | None = None
+    """Time in which completions are drawn, or None if none are."""
     drawing_because: str = ""
 
     @property
@@ -235,14 +224,14 @@ def predict_step(
 ) -> PredictedStep:
     """Predict the time of an optimizer step, with the measured over predicted time of earlier steps on this device.
 
-    `work` is that of the compiled step; by default it is counted in a traced one.
+    By default, `work` is counted in a traced step instead of the compiled one.
     """
     work = work or step_work(task)
     # Parameters and optimizer state are read and written once.
     moved = work.moved + 2 * sum(part.bytes for part in train.parts if part.name in ("params", "opt_state"))
     limits = _limits(task, target, work.flops, moved, exchanged_bytes(task, divided=task.config.mesh.shard_params))
     update: Band | None = None
-    because = "the device's speed is unknown"
+    because = UNKNOWN_SPEED
     if limits is not None:
         name = max(limits, key=lambda each: limits[each])
         listed = ", ".join(f"{each} {seconds:.3g} s" for each, seconds in limits.items())
@@ -292,7 +281,7 @@ def _drawing(task: Task, target: Target) -> tuple[Band | None, str]:
     reading = _limits(task, target, flops * size.prompts * size.width / devices, weights, linked)
     token = _limits(task, target, flops * size.rows / devices, weights + cache, linked)
     if reading is None or token is None:
-        return None, "the device's speed is unknown"
+        return None, UNKNOWN_SPEED
     each = _band(max(token.values()), host=0.0)
     seconds = _band(max(reading.values())).plus(each.times(size.new_tokens)).times(1 / size.updates)
     because = f"{size.rows:,} completions of {size.new_tokens:,} tokens at {1000 * each.likely:.3g} ms a token"
@@ -389,15 +378,15 @@ def evaluate_part(subject: Subject, eval_shape: EvalShape, target: Target) -> Se
     return SessionPart("evaluate", seconds, because)
 
 
-def total_seconds(parts: Sequence[SessionPart]) -> Band:
+def total_seconds(parts: Iterable[SessionPart]) -> Band:
     """Return the sum of all parts."""
     return reduce(Band.plus, (part.seconds for part in parts), exactly(0.0))
 
 
 def _split_session(parts: Sequence[SessionPart]) -> tuple[Band, Band]:
     """Return the time that each session takes again, and the time that is spent once."""
-    again = [part for part in parts if part.name in ONCE_A_SESSION]
-    return total_seconds(again), total_seconds([part for part in parts if part.name not in ONCE_A_SESSION])
+    again, once = ([part for part in parts if (part.name in ONCE_A_SESSION) is each] for each in (True, False))
+    return total_seconds(again), total_seconds(once)
 
 
 def sessions_needed(parts: Sequence[SessionPart], session_seconds: float) -> list[int | None]:
@@ -458,28 +447,21 @@ GRADES = ("verified", "consistent", "measured")
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """A measured run.
-
-    Attributes:
-        kind: Kind of device, as JAX names it.
-        device: The same, or the CPU's model.
-        step_ratio: Median step time over the likely one.
-        memory_ratio: Observed peak over the planned one, or None if no device allocator reported it.
-    """
+    """A measured run."""
 
     run: str
     kind: str
+    """Kind of device, as JAX names it."""
     device: str
+    """The same, or the CPU's model."""
     step_ratio: float
+    """Median step time over the likely one."""
     memory_ratio: float | None
+    """Observed peak over the planned one, or None if no device allocator reported it."""
 
 
 def calibrate_from_run(folder: Path) -> Calibration | str:
-    """Compare a run with its prediction, or return why it cannot be used.
-
-    Raises:
-        ProblemError: Exit code 2; the folder does not exist.
-    """
+    """Compare a run with its prediction, or return why it cannot be used; raise `ProblemError` without a folder."""
     run = read_existing_run(folder)
     grade, findings = (report := check_run(run)).grade.name, report.findings
     if grade not in GRADES or run.manifest is None or run.config is None:

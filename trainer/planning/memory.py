@@ -14,8 +14,7 @@ from trainer.loop.state import state_shapes
 from trainer.loop.task import Task
 from trainer.model.decoder import parameter_count
 from trainer.model.stacks import Remat
-from trainer.planning.compile.ahead import CompilerAnswer, CompilerError, ask_compiler
-from trainer.planning.compile.buffers import Buffer
+from trainer.planning.compile.ahead import Buffer, CompilerAnswer, CompilerError, ask_compiler
 from trainer.planning.compile.machines import Machine
 from trainer.planning.formula import FORMULA_ERROR, Part, Parts, estimate, params_bytes, total_bytes
 from trainer.runtime import available_bytes
@@ -37,11 +36,8 @@ REMATS: tuple[Remat, ...] = ("none", "dots", "layer")
 
 EXACT = ("params", "frozen", "reference", "opt_state", "batch", "adapters", "second_state")
 """Parts whose arrays have known shapes; the other parts of a compiled program are scaled to its peak."""
-RESIDENT = {
-    "start": ("frozen", "reference"),
-    "decode": ("opt_state", "reference"),
-    "rollout": ("opt_state", "reference"),
-}
+GENERATING = ("opt_state", "reference")
+RESIDENT = {"start": ("frozen", "reference"), "decode": GENERATING, "rollout": GENERATING}
 """Parts that exist while a program runs and are not among its arguments."""
 BUFFERS = 8
 NOT_COMPILED = {
@@ -56,7 +52,7 @@ WEIGHTS_READING = 704 * 2**20
 
 
 def verdict(need_bytes: int, available_bytes: int | None, error: float, method: Method = "closed_form") -> Verdict:
-    """Compare a need, give or take its relative error, with the memory; `tight` means that it lies within the band.
+    """Compare a need and its relative error with the memory; `tight` means that the memory is within the band.
 
     A compiler refuses programs above the limit, so the band of a compiled program has no lower half.
     """
@@ -70,13 +66,7 @@ def verdict(need_bytes: int, available_bytes: int | None, error: float, method: 
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramMemory:
-    """Memory of one program on each device.
-
-    Attributes:
-        seconds: Compilation time, or None if it was not compiled.
-        aliased_fraction: Share of its state that a compiled train step reuses, or None if unknown.
-        opt_state_ratio: Optimizer state of a compiled train step relative to the declared one, or None if unknown.
-    """
+    """Memory of one program on each device."""
 
     name: str
     method: Method = "closed_form"
@@ -85,10 +75,13 @@ class ProgramMemory:
     error_fraction: float
     because: str
     seconds: float | None = None
+    """Compilation time, or None if it was not compiled."""
     parts: Parts
     buffers: tuple[Buffer, ...] = ()
     aliased_fraction: float | None = None
+    """Share of its state that a compiled train step reuses, or None if unknown."""
     opt_state_ratio: float | None = None
+    """Optimizer state of a compiled train step relative to the declared one, or None if unknown."""
 
     @property
     def verdict(self) -> Verdict:
@@ -159,29 +152,26 @@ def reading_parts(task: Task) -> Parts:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimator:
-    """Estimates program memory from compiled programs, by compiling, or by formula.
-
-    Attributes:
-        available_bytes: Memory of each device, or None if unknown.
-        machine: The devices as their compiler knows them, or None to compile nothing; `why_not` says why.
-        compiled: Programs that a run has compiled for its own devices, by the names of a plan.
-        exact: Compile programs far from the limit too.
-        longest: Longest sequence of the data, or None if the data was not read.
-    """
+    """Estimates program memory from compiled programs, by compiling, or by formula."""
 
     platform: str
     available_bytes: int | None
+    """Memory of each device, or None if unknown."""
     machine: Machine | None = None
+    """The devices as their compiler knows them, or None to compile nothing; `why_not` says why."""
     compiled: Mapping[str, Sequence[Compiled]] | None = None
+    """Programs that a run has compiled for its own devices, by the names of a plan."""
     exact: bool = False
+    """Whether to compile programs far from the limit too."""
     say: Callable[[str], None] = field(default=lambda line: None)
     why_not: str = "nothing was compiled"
     longest: int | None = None
+    """Longest sequence of the data, or None if the data was not read."""
     ask: Callable[..., CompilerAnswer] = ask_compiler
 
     def formula_only(self) -> Estimator:
         """Return an estimator that compiles nothing."""
-        return Estimator(platform=self.platform, available_bytes=self.available_bytes, why_not=self.why_not)
+        return replace(self, machine=None, compiled=None)
 
     def programs(self, task: Task, eval_shape: EvalShape | None) -> list[ProgramMemory]:
         """Return the memory of every program of a run, in the order in which they run."""
@@ -209,25 +199,14 @@ class Estimator:
             return self._estimated(name, parts, " ".join(str(error).split())[:400])
 
     def _estimated(self, name: str, parts: Parts, why: str) -> ProgramMemory:
-        return ProgramMemory(
-            name=name,
-            peak_bytes=total_bytes(parts),
-            available_bytes=self.available_bytes,
-            error_fraction=FORMULA_ERROR,
-            because=f"estimated by formula: {why}",
-            parts=parts,
-        )
+        figures: dict[str, Any] = {"peak_bytes": total_bytes(parts), "available_bytes": self.available_bytes}
+        because = f"estimated by formula: {why}"
+        return ProgramMemory(name=name, error_fraction=FORMULA_ERROR, because=because, parts=parts, **figures)
 
     def _measured(self, name: str, parts: Parts, peak: int, **more: Any) -> ProgramMemory:
         peak += sum(part.bytes for part in parts if part.name in RESIDENT.get(name, ()))
-        return ProgramMemory(
-            name=name,
-            method="compiler",
-            peak_bytes=peak,
-            available_bytes=self.available_bytes,
-            parts=split_peak(peak, parts),
-            **more,
-        )
+        more |= {"peak_bytes": peak, "available_bytes": self.available_bytes, "parts": split_peak(peak, parts)}
+        return ProgramMemory(name=name, method="compiler", **more)
 
     def _of_run(self, name: str, task: Task, parts: Parts, programs: Sequence[Compiled]) -> ProgramMemory:
         """Return the memory of the largest of a run's own programs with a name; they never run together."""

@@ -1,7 +1,4 @@
-"""Explain a pasted out-of-memory error: need, memory, largest buffers, and what to change. Does not import JAX.
-
-Recognized are errors of XLA on TPU, GPU and CPU, and processes that ended because main memory was full.
-"""
+"""Explain out-of-memory errors of XLA on TPU, GPU and CPU, and of a full main memory. Does not import JAX."""
 
 from __future__ import annotations
 
@@ -45,27 +42,24 @@ class Allocation(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class OutOfMemory:
-    """An out-of-memory failure. Figures that the text lacks are None.
-
-    Attributes:
-        said: The sentence that was recognized.
-        need_bytes: Need of the program, or of everything in use with the failed allocation of `tried_bytes`.
-        cap_bytes: Usable memory of the device; `free_bytes` of it were free.
-        parts: The text's own division of the need.
-        shared_bytes: Output that reuses the memory of arguments; 0 if nothing is donated.
-        largest: Listed buffers, largest first.
-    """
+    """An out-of-memory failure; a figure is None if the text lacks it."""
 
     memory: Literal["tpu", "gpu", "cpu", "host"]
     when: Literal["compile", "run"]
     said: str
+    """The sentence that was recognized."""
     need_bytes: int | None = None
+    """Need of the program, or of everything in use with the failed allocation of `tried_bytes`."""
     cap_bytes: int | None = None
+    """Usable memory of the device; `free_bytes` of it were free."""
     tried_bytes: int | None = None
     free_bytes: int | None = None
     parts: dict[str, int] = field(default_factory=dict)
+    """The text's own division of the need."""
     shared_bytes: int | None = None
+    """Output that reuses the memory of arguments; 0 if nothing is donated."""
     largest: tuple[Allocation, ...] = ()
+    """Listed buffers, largest first."""
 
     @property
     def missing_bytes(self) -> int | None:
@@ -241,11 +235,7 @@ def parse(text: str) -> OutOfMemory | None:
 
 
 def read_out_of_memory(text: str, *, source: str) -> OutOfMemory:
-    """Return the failure in a pasted text or log; `source` names its origin in messages.
-
-    Raises:
-        ProblemError: Exit code 1; no out-of-memory error was found.
-    """
+    """Return the failure in a text or log from `source`, or raise `ProblemError` with exit code 1 without one."""
     if (found := parse(text)) is not None:
         return found
     last = text.strip().rpartition("\n")[2].strip()[:200]
@@ -257,14 +247,11 @@ def read_out_of_memory(text: str, *, source: str) -> OutOfMemory:
 
 def explanation(failure: OutOfMemory, config: Config | None = None) -> dict[str, Any]:
     """Explain a failure as plain values; with a configuration, estimate its run and its changes."""
-    notes: list[str] = []
-    configured = None
+    configured, notes, changes = None, list[str](), _general_changes(failure)
     if config is not None:
         configured, notes, changes = _configured(config, failure)
     elif failure.memory == "host":
         changes = [each | {"set": None, "frees_bytes": None} for each in WORDS["host"]]
-    else:
-        changes = _general_changes(failure)
     return vars(failure) | {
         "missing_bytes": failure.missing_bytes,
         "largest": [each._asdict() | {"count": count} for each, count in Counter(failure.largest).items()],
@@ -274,7 +261,7 @@ def explanation(failure: OutOfMemory, config: Config | None = None) -> dict[str,
     }
 
 
-def _change(settings: Sequence[str], frees_bytes: int | None) -> dict[str, Any]:
+def _change(settings: Sequence[str], frees_bytes: int | None = None) -> dict[str, Any]:
     keys = " and ".join(setting.partition("=")[0] for setting in settings)
     costs = setting_cost(settings[0])
     return {"what": f"Set {keys}.", "set": " ".join(settings), "frees_bytes": frees_bytes, "costs": costs}
@@ -286,15 +273,10 @@ def _general_changes(failure: OutOfMemory) -> list[dict[str, Any]]:
     # Nothing was donated if results are as large as the arguments that they replace and reuse none of their memory.
     is_copied = output > arguments / 2 > 0 and shared is not None and shared < output / 10
     donation = [_change(["memory.donate=true"], output - (shared or 0) if is_copied else None)]
-    others = (
-        ("memory.loss_chunk_tokens=256",),
-        ("batch.microbatch_size=<half>", "batch.accumulation_steps=<double>"),
-        ("memory.remat=layer",),
-        *((("mesh.shard_params=true",),) if failure.memory == "tpu" else ()),
-        ("optimizer.name=adafactor",),
-        ("method.kind=lora",),
-    )
-    return donation * (is_copied or not failure.parts) + [_change(settings, None) for settings in others]
+    others = ["memory.loss_chunk_tokens=256", "batch.microbatch_size=<half> batch.accumulation_steps=<double>"]
+    others += ["memory.remat=layer", *(["mesh.shard_params=true"] if failure.memory == "tpu" else [])]
+    others += ["optimizer.name=adafactor", "method.kind=lora"]
+    return donation * (is_copied or not failure.parts) + [_change(settings.split()) for settings in others]
 
 
 def _configured(config: Config, failure: OutOfMemory) -> tuple[list[dict[str, Any]], list[str], list[dict[str, Any]]]:
@@ -328,19 +310,12 @@ def _configured(config: Config, failure: OutOfMemory) -> tuple[list[dict[str, An
 
 def explanation_text(answer: dict[str, Any]) -> str:
     """Format an explanation as one page of text."""
-    figures = (
-        ("needs", "need_bytes"),
-        ("has", "cap_bytes"),
-        ("tried", "tried_bytes"),
-        ("free", "free_bytes"),
-        ("missing", "missing_bytes"),
-    )
-    lines = [
-        f"Out of memory: {WORDS['places'][answer['memory']]}; {WORDS['when'][answer['when']]}.",
-        f"Message: {answer['said']}",
-        "",
-    ]
-    lines += [f"  {name:<10}{size(answer[key]):>12}" for name, key in figures if answer[key] is not None]
+    figures = {"needs": "need", "has": "cap", "tried": "tried", "free": "free", "missing": "missing"}
+    lines = [f"Out of memory: {WORDS['places'][answer['memory']]}; {WORDS['when'][answer['when']]}."]
+    lines += [f"Message: {answer['said']}", ""]
+    for name, key in figures.items():
+        if (amount := answer[f"{key}_bytes"]) is not None:
+            lines.append(f"  {name:<10}{size(amount):>12}")
     if answer["parts"]:
         listed = ", ".join(f"{name} {size(held)}" for name, held in answer["parts"].items())
         reused = "" if answer["shared_bytes"] is None else f" ({size(answer['shared_bytes'])} reuse arguments)"
@@ -353,9 +328,8 @@ def explanation_text(answer: dict[str, Any]) -> str:
             lines.append(f"  {times + size(each['bytes']):>16}  {each['shape'] or '-':<28}  {operator}".rstrip())
     if answer["configuration"]:
         lines += ["", "Estimated need of the configuration on each device:"]
-        lines += [
-            f"  {size(each['bytes']):>12}  {each['name']:<16}  {each['because']}" for each in answer["configuration"]
-        ]
+        for each in answer["configuration"]:
+            lines.append(f"  {size(each['bytes']):>12}  {each['name']:<16}  {each['because']}")
     lines += ["", *answer["notes"]] if answer["notes"] else []
     lines += ["", "What to change, cheapest first:"]
     for number, each in enumerate(answer["changes"], start=1):

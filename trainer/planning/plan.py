@@ -1,7 +1,7 @@
-"""Plan a run on a target: memory of its programs, time, findings, and changes, as in `plan.json`.
+"""Plan a run as in `plan.json`: memory of its programs, time, findings, and changes.
 
-`plan_config` plans a configuration for any target from shapes alone. `compiled_plan` plans a run on its own devices
-from the programs that it will call, before weights are read or a folder is made.
+`plan_config` plans a configuration for any target from shapes alone, `compiled_plan` a run on its own devices from the
+programs that it will call, before weights are read or a folder is made.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from schemas.problems import Problem, ProblemError, collect_problems, first_line
 from trainer import runtime
 from trainer.config.tree import Config, to_document
 from trainer.loop.chain import describe_saved_artifacts
-from trainer.loop.checkpoints import max_checkpoints, state_bytes
+from trainer.loop.checkpoints import max_checkpoints
+from trainer.loop.compilation import tree_bytes
 from trainer.loop.programs import RunPrograms, compiled_run
 from trainer.loop.session import SessionLimit
 from trainer.loop.state import state_shapes
@@ -42,36 +43,30 @@ from trainer.runtime import Devices
 METHODS = {"closed_form": "estimated", "compiler": "compiled"}
 NAMED_PARTS = 4
 """Parts and changes named in a message."""
-SMALLEST_GROUP = 4
-"""Fewest completions of a prompt whose advantages say more than their order."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions:
-    """Options of a plan.
-
-    Attributes:
-        exact: Compile programs far from the limit too; `quick` compiles nothing.
-        advice: Plan changes if the run may not fit.
-        hours_stated: Training time that the user states, to be checked.
-        step_ratio: Measured over predicted step time (`duration.calibrate_from_run`).
-    """
+    """Options of a plan."""
 
     exact: bool = False
+    """Compile programs far from the limit too; `quick` compiles nothing."""
     quick: bool = False
     advice: bool = True
+    """Plan changes if the run may not fit."""
     max_batch: bool = False
     grid: bool = False
     hours_stated: float | None = None
+    """Training time that the user states, to be checked."""
     step_ratio: float | None = None
+    """Measured over predicted step time (`duration.calibrate_from_run`)."""
     say: Callable[[str], None] = lambda line: None
 
 
 def plan_config(config: Config, target: Target, options: PlanOptions) -> dict[str, Any]:
     """Plan a configuration for a target.
 
-    Raises:
-        ProblemError: Exit code 2; the configuration cannot be built. Exit code 3; there are too few devices.
+    Raises `ProblemError` with exit code 2 if it cannot be built, and 3 if there are too few devices.
     """
     absent: list[Problem] = []
     with collect_problems(absent):
@@ -102,17 +97,14 @@ def plan(
     forced: bool = False,
     work: Work | None = None,
 ) -> dict[str, Any]:
-    """Return the plan of a run as in plan.json.
-
-    By default the work of a step is counted in a traced one.
-    """
+    """Return the plan of a run as in plan.json; by default the work of a step is counted in a traced one."""
     task = subject.task
     programs = estimator.programs(task, subject.eval_shape)
     compiled = [each for some in (estimator.compiled or {}).values() for each in some]
     decides = memory.deciding(programs)
     train = next(program for program in programs if program.name == "train")
     step = duration.predict_step(task, target, train, step_ratio=options.step_ratio, work=work)
-    checkpoint, kept = state_bytes(state_shapes(task)), max_checkpoints(task.config)
+    checkpoint, kept = tree_bytes(state_shapes(task)), max_checkpoints(task.config)
     host = None
     if target.platform != "cpu":
         # Either the state passes through the host when it is saved, or the exported model.
@@ -129,12 +121,9 @@ def plan(
         hours_stated=options.hours_stated,
     )
     document = _document(task.declared, target, devices=task.mesh.size, kept_bytes=memory.weights_kept_bytes(task)) | {
+        **{name: decides.document()[name] for name in ("method", "verdict", "error_fraction", "parts")},
         "available_bytes": memory.limit_bytes(task, target),
-        "method": decides.method,
-        "verdict": decides.verdict,
         "need_bytes": decides.peak_bytes,
-        "error_fraction": decides.error_fraction,
-        "parts": memory.parts_document(decides.parts),
         "forced": forced,
         "programs": [program.document() for program in programs],
         "time": duration.time_document(subject, target, step, run.parts),
@@ -203,8 +192,7 @@ def compiled_plan(
 ) -> tuple[Task, RunPrograms, dict[str, Any]]:
     """Return the task with `memory.remat: auto` resolved, its compiled programs, and the plan that is made from them.
 
-    Raises:
-        ProblemError: Exit code 3; it does not fit and is not forced. Exit code 4; its programs cannot be compiled.
+    Raises `ProblemError` with exit code 3 if it does not fit and is not forced, and 4 if it cannot be compiled.
     """
     target, model = runtime.target_from(devices), task.config.model.name
     limit = memory.limit_bytes(task, target)
@@ -281,15 +269,13 @@ def does_not_fit(plan: dict[str, Any], *, model: str, can_force: bool = True) ->
 
 def advice(sets: list[dict[str, Any]]) -> str:
     """Return what to change as a sentence."""
-    fitting = [each for each in sets if each["verdict"] == "fits"]
-    shown = (fitting or sets)[:NAMED_PARTS]
-    if not shown:
+    if not sets:
         return "Use a smaller model or a larger device."
-    listed = "; or ".join(
-        f"{' '.join(f'--set {setting}' for setting in each['set'])} (frees {size(max(each['frees_bytes'], 0))})"
-        for each in shown
-    )
-    return f"{'Use' if fitting else 'Combine'} {listed}."
+    fitting, listed = [each for each in sets if each["verdict"] == "fits"], []
+    for each in (fitting or sets)[:NAMED_PARTS]:
+        settings = " ".join(f"--set {setting}" for setting in each["set"])
+        listed.append(f"{settings} (frees {size(max(each['frees_bytes'], 0))})")
+    return f"{'Use' if fitting else 'Combine'} {'; or '.join(listed)}."
 
 
 def refuse_what_does_not_fit(plan: dict[str, Any], *, model: str) -> None:
@@ -310,21 +296,18 @@ def record_plan(recorder: Recorder, plan: dict[str, Any], session: SessionLimit 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedRun:
-    """A run on a target, for the findings below. A rule is skipped if a figure that it needs is unknown.
-
-    Attributes:
-        train: Memory of the train step.
-        parts: Parts of the session, or empty if the time of a step is unknown.
-        host: Bytes that the host of the devices needs, and for what.
-    """
+    """A run on a target, for the findings below. A rule is skipped if a figure that it needs is unknown."""
 
     subject: Subject
     target: Target
     train: ProgramMemory
+    """Memory of the train step."""
     step: PredictedStep
     parts: Sequence[SessionPart] = ()
+    """Parts of the session, or empty if the time of a step is unknown."""
     checkpoint_bytes: int = 0
     host: tuple[int, str] | None = None
+    """Bytes that the host of the devices needs, and for what."""
     hours_stated: float | None = None
 
     @cached_property
@@ -452,9 +435,9 @@ def _check_shapes(run: PlannedRun) -> Iterator[Problem]:
 
 
 def _check_group_size(run: PlannedRun) -> Iterator[Problem]:
-    """Check that a group has enough completions to compare."""
+    """Check that a group has enough completions for advantages that say more than their order."""
     group = run.subject.task.objective.sequences_each
-    if run.step.drawing is not None and group < SMALLEST_GROUP:
+    if run.step.drawing is not None and group < 4:
         yield run.problem("TP748", f"objective.group_size is {group}.", "/objective/group_size")
 
 
@@ -488,7 +471,7 @@ def _check_state(run: PlannedRun) -> Iterator[Problem]:
             f"needs {size(declared)} for these parameters."
         )
         yield run.problem("TP739", what, "/optimizer/name", expected=size(declared))
-    fair = state_bytes(shapes) / task.mesh.size
+    fair = tree_bytes(shapes) / task.mesh.size
     # Parameters that cannot be divided evenly stay on every device; they are small.
     if config.mesh.shard_params and state > fair * 1.1:
         what = (
@@ -502,17 +485,13 @@ def _check_machine(run: PlannedRun) -> Iterator[Problem]:
     task, target = run.subject.task, run.target
     kept = max_checkpoints(task.config)
     if target.disk_bytes is not None and run.checkpoint_bytes * kept > target.disk_bytes:
-        what = (
-            f"{kept} checkpoints of {run.checkpoint_bytes / 1e9:.3g} GB are {run.checkpoint_bytes * kept / 1e9:.3g} "
-            f"GB; {target.name} has {target.disk_bytes / 1e9:.3g} GB."
-        )
+        sizes = (run.checkpoint_bytes, run.checkpoint_bytes * kept, target.disk_bytes)
+        each, need, there = (f"{number / 1e9:.3g} GB" for number in sizes)
+        what = f"{kept} checkpoints of {each} are {need}; {target.name} has {there}."
         yield run.problem("TP741", what, "/checkpoint/keep")
     if run.host is not None and target.host_memory_bytes is not None and run.host[0] > target.host_memory_bytes:
-        what = (
-            f"{run.host[1]} is {run.host[0] / 1e9:.3g} GB; the host of {target.name} has "
-            f"{target.host_memory_bytes / 1e9:.3g} GB of memory."
-        )
-        yield run.problem("TP743", what)
+        need, there = (f"{number / 1e9:.3g} GB" for number in (run.host[0], target.host_memory_bytes))
+        yield run.problem("TP743", f"{run.host[1]} is {need}; the host of {target.name} has {there} of memory.")
     if target.platform == "cpu" and task.model.decoder.quantised and not task.is_scanned:
         what = f"method.base is {task.config.method.base}, and {target.device_kinds[0]} is a CPU."
         yield run.problem("TP712", what, "/method/base")

@@ -1,8 +1,4 @@
-"""Read the run that is planned: its task on a target that need not be present, and its data.
-
-`resolve_shape` decides `model.shape: auto` of a smoke run: the model's own shape if it fits and is quick, otherwise a
-small one. The choice is written into the recorded configuration, so that the run can be repeated anywhere.
-"""
+"""Read the run that is planned: its task on a target that need not be present, and its data."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ import numpy as np
 
 from evidence.targets import Target
 from schemas.problems import Problem, ProblemError
-from trainer.config.tree import Config
+from trainer.config.tree import Config, MeshConfig
 from trainer.data.answers import EvalShape
 from trainer.data.rows import read_eval_set
 from trainer.loop.task import Task, refuse_conflicts, shapes_mesh
@@ -43,21 +39,18 @@ DRAWN = (None, "completions are drawn during the run; their length is unknown")
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """The data of a run, which is the same for every target.
-
-    Attributes:
-        tokens: Share of the tokens of a step that are not padding, or None if unknown, and how it was found.
-        longest: Longest sequence of the rows, one of `task.lengths`, or None if the rows were not tokenized.
-        rows: Number of rows, including generated ones.
-        overlap_warnings: Problems of evaluation items that are also training rows.
-    """
+    """The data of a run, which is the same for every target."""
 
     eval_shape: EvalShape | None
     tokens: tuple[float | None, str]
+    """Share of the tokens of a step that are not padding, or None if unknown, and how it was found."""
     longest: int | None = None
+    """Longest sequence of the rows, one of `task.lengths`, or None if the rows were not tokenized."""
     rows: int = 0
+    """Number of rows, including generated ones."""
     warnings: tuple[Problem, ...] = ()
     overlap_warnings: tuple[Problem, ...] = ()
+    """Problems of evaluation items that are also training rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +67,7 @@ class Subject(Dataset):
 def read_subject(config: Config, target: Target, *, say: Callable[[str], None] = lambda line: None) -> Subject:
     """Read a run that is planned for a target. No weights are read, and known models need no download.
 
-    Raises:
-        ProblemError: Exit code 2, with all problems of model, rows and evaluation set. Exit code 3; too few devices.
+    Raises `ProblemError` with exit code 2 and all problems of model, rows and evaluation set, or 3 for too few devices.
     """
     devices = devices_used(config, target)
     refuse_conflicts(config, platform=target.platform, devices=devices)
@@ -84,7 +76,7 @@ def read_subject(config: Config, target: Target, *, say: Callable[[str], None] =
     if too_long := too_long_sequences(config, task.model):
         raise ProblemError(too_long, exit_code=2)
     say("reading the rows")
-    return Subject(task=task, **vars(_read_dataset(replace(config, mesh=type(config.mesh)()))))
+    return Subject(task=task, **vars(_read_dataset(replace(config, mesh=MeshConfig()))))
 
 
 @lru_cache(maxsize=4)
@@ -108,7 +100,7 @@ def summarize_data(config: Config, data: Data) -> Dataset:
     counted = (real, f"counted in {len(data.rows):,} rows with the model's tokenizer")
     return Dataset(
         eval_shape=data.eval_shape,
-        tokens=DRAWN if build_objective(config).updates_per_rollout else counted,
+        tokens=DRAWN if data.objective.updates_per_rollout else counted,
         longest=max(data.source.lengths_in_use),
         rows=len(data.rows),
         warnings=data.warnings,
@@ -117,11 +109,7 @@ def summarize_data(config: Config, data: Data) -> Dataset:
 
 
 def devices_used(config: Config, target: Target) -> int:
-    """Return how many devices of a target a run uses.
-
-    Raises:
-        ProblemError: Exit code 3; there are fewer devices.
-    """
+    """Return how many devices of a target a run uses; raise `ProblemError` with exit code 3 if there are fewer."""
     count = config.mesh.devices or target.devices
     if count > target.devices:
         problem = too_few_devices(count, target.devices, f"{target.name} has {target.devices}")
@@ -171,8 +159,7 @@ def _texts(value: Any) -> Iterator[str]:
 def resolve_shape_here(config: Config, *, device_is_stated: bool) -> Config:
     """Resolve `model.shape: auto` for this machine; a present device replaces an absent one that no flag requested.
 
-    Raises:
-        ProblemError: Exit code 3; there are too few devices.
+    Raises `ProblemError` with exit code 3 if there are too few devices.
     """
     if config.model.shape != "auto":
         return config
@@ -187,7 +174,11 @@ def resolve_shape_here(config: Config, *, device_is_stated: bool) -> Config:
 
 
 def resolve_shape(config: Config, target: Target) -> Config:
-    """Resolve `model.shape: auto` for a target; a configuration that cannot be built keeps the model's own shape."""
+    """Resolve `model.shape: auto` of a smoke run: the model's own shape if it fits and is quick, or a small one.
+
+    The choice is recorded, so that the run can be repeated anywhere. A configuration that cannot be built keeps its
+    model's own shape.
+    """
     if config.model.shape != "auto":
         return config
     own = config.changed(model={"shape": "own"})
@@ -215,13 +206,13 @@ def _fits_and_is_quick(config: Config, target: Target) -> bool:
 
 def shrink(config: Config) -> Config:
     """Return a smoke run with a small model, and less of everything else."""
-    data, batch, of = config.data, config.batch, config.evaluation
+
+    def limited(group: str, **limits: int) -> dict[str, int]:
+        return {key: min(getattr(getattr(config, group), key), limit) for key, limit in limits.items()}
+
     return config.changed(
         model={"shape": "small", "weights": None},
-        data={"generated_rows": min(data.generated_rows, 1_000)},
-        batch={
-            "microbatch_size": min(batch.microbatch_size, 4),
-            "accumulation_steps": min(batch.accumulation_steps, 2),
-        },
-        evaluation={"max_new_tokens": min(of.max_new_tokens, 16), "batch_size": min(of.batch_size, 50)},
+        data=limited("data", generated_rows=1_000),
+        batch=limited("batch", microbatch_size=4, accumulation_steps=2),
+        evaluation=limited("evaluation", max_new_tokens=16, batch_size=50),
     )

@@ -18,19 +18,14 @@ from typing import Any
 
 SOURCE = Path(__file__).resolve().parents[2]
 """Folder of the packages."""
-
 CODE_FOLDERS = ("trainproof", "trainer", "launch", "evidence", "schemas", "dashboard")
 """The packages; an untracked file in them could change what runs."""
-
 NOT_CODE = (":(exclude)submission_runs", ":(exclude)docs", ":(exclude)*.md")
 """Paths that may differ from the commit without changing what runs."""
-
 BUILT_FROM = "trainproof/built_from.json"
 """File of a wheel with the identity of the checkout that it was built from; written by `setup.py`."""
-
 MAX_LISTED = 20
 """Edited files that the manifest lists."""
-
 IDENTITY = ("commit", "committed_at", "branch", "dirty", "diff_sha256")
 
 
@@ -75,27 +70,20 @@ def _git(folder: Path, *arguments: str) -> str | None:
     """Return the output of a git command, or None if it fails or git is missing."""
     command = ["git", "-C", str(folder), *arguments]
     try:
-        return subprocess.run(command, capture_output=True, check=True, timeout=60).stdout.decode(
-            errors="surrogateescape"
-        )
+        return os.fsdecode(subprocess.run(command, capture_output=True, check=True, timeout=60).stdout)
     except (FileNotFoundError, subprocess.SubprocessError):
         return None
 
 
 def installed_identity(installed: Distribution) -> dict[str, Any]:
     """Return commit and its source (`wheel`, `direct_url` or None), a hash of the installed files, and edited files."""
-
-    def record_hash(path: Path) -> str:
-        """Return the hash of a file in the notation of RECORD."""
-        return urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest()).rstrip(b"=").decode()
-
-    home = Path(str(installed.locate_file("")))
-    listed = [file for file in installed.files or () if file.hash and file.parts[0] in CODE_FOLDERS]
-    recorded = {file.as_posix(): file.hash.value for file in listed if file.hash}
-    found = (path for package in CODE_FOLDERS for path in sorted((home / package).rglob("*")))
+    home, files = Path(str(installed.locate_file(""))), installed.files or ()
+    recorded = {file.as_posix(): file.hash.value for file in files if file.hash and file.parts[0] in CODE_FOLDERS}
     present = {
-        path.relative_to(home).as_posix(): record_hash(path)
-        for path in found
+        # In the notation of RECORD.
+        path.relative_to(home).as_posix(): urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest()).decode()[:-1]
+        for package in CODE_FOLDERS
+        for path in sorted((home / package).rglob("*"))
         if path.is_file() and path.suffix != ".pyc"
     }
     differs = sorted(name for name in recorded.keys() | present.keys() if recorded.get(name) != present.get(name))

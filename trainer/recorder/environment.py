@@ -33,15 +33,10 @@ FLAGS = (
 
 PROCESSORS = Path("/proc/cpuinfo")
 
-NATIVE = "native"
-"""Compile for all instructions of the processor."""
-
-V3 = "x86-64-v3"
-"""Compile for the instructions of Intel processors since 2013 and AMD processors since 2017."""
-
+NATIVE, V3 = "native", "x86-64-v3"
+"""Compile for all instructions of this processor, or for every Intel CPU since 2013 and AMD CPU since 2017."""
 V3_FLAGS = ("avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe")
 """Instructions that x86-64-v3 adds to x86-64-v2, by Linux's names."""
-
 MAX_ISA = "xla_cpu_max_isa"
 MAX_ISA_FLAG = f"--{MAX_ISA}=AVX2"
 """Flag that makes XLA leave newer instructions out; XLA reads it once, when JAX starts."""
@@ -59,15 +54,8 @@ V3_OPTIONS: tuple[tuple[str, str | bool], ...] = (
 RECORDED_FLAGS = ("sse4", "avx", "f16c", "fma", "amx", "bmi", "abm", "movbe", "asimd", "sve", "bf16", "i8mm")
 """Prefixes of the instruction sets that compilers and matrix libraries use."""
 
-CACHE_FOLDER = "TRAINPROOF_CACHE"
-"""Environment variable with the folder for compiled programs, outside every run."""
-
-CACHE_MIB = "TRAINPROOF_CACHE_MIB"
-"""Environment variable with the size limit of the compiled programs of one processor, in MiB; 0 disables the cache."""
-
 DEFAULT_CACHE_MIB = 256
 """Enough for hundreds of programs; see docs/decisions/determinism.md."""
-
 ATTACHED_DEPTH = 8
 """Deepest attached folder that is searched: Kaggle has owner, name and version, and a run is two levels below."""
 
@@ -161,9 +149,8 @@ def _xla_flags() -> list[str]:
 
 def _unsupported() -> str:
     """Return why programs cannot be compiled for x86-64-v3 here, or an empty string."""
-    names = [MAX_ISA, *(name for name, _ in V3_OPTIONS)]
-    own = [each for each in _xla_flags() if each.lstrip("-").split("=")[0] in names and each != MAX_ISA_FLAG]
-    if own:
+    names = [MAX_ISA, *dict(V3_OPTIONS)]
+    if own := [each for each in _xla_flags() if each.lstrip("-").split("=")[0] in names and each != MAX_ISA_FLAG]:
         return f"XLA_FLAGS states {' '.join(own)}"
     instructions = set(_cpu_info().get("flags", "").split())
     if not instructions:
@@ -174,13 +161,16 @@ def _unsupported() -> str:
 
 def cache_folder() -> Path:
     """Return the folder for what can be computed again: `$TRAINPROOF_CACHE`, else the user's cache folder."""
-    configured = os.environ.get(CACHE_FOLDER)
+    configured = os.environ.get("TRAINPROOF_CACHE")
     return Path(configured) if configured else user_folder("XDG_CACHE_HOME", ".cache")
 
 
 def cache_limit_bytes() -> int:
-    """Return the size limit of the compiled programs of one processor; a value that is not a number is ignored."""
-    configured = os.environ.get(CACHE_MIB, "")
+    """Return the size limit of the compiled programs of one processor: `$TRAINPROOF_CACHE_MIB` if it is a number.
+
+    0 disables the cache.
+    """
+    configured = os.environ.get("TRAINPROOF_CACHE_MIB", "")
     return (int(configured) if configured.isdecimal() else DEFAULT_CACHE_MIB) << 20
 
 

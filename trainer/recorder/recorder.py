@@ -1,8 +1,4 @@
-"""Write a run folder: manifest at every change, one row per step, one line per event, hashes at the seal.
-
-A recorder locks its folder and leaves a manifest with the outcome however the run ends. With a time authority, the
-start of a run and its sealed manifest get timestamps. `evidence` reads run folders.
-"""
+"""Write a run folder: manifest at every change, one row per step, one line per event, hashes at the seal."""
 
 from __future__ import annotations
 
@@ -61,10 +57,7 @@ class RunningResult:
     """Computes the figures of `compute_result` row by row, without keeping the rows."""
 
     def __init__(self) -> None:
-        self.last: dict[str, Any] = {}
-        """The last row."""
-        self._first: dict[str, Any] = {}
-        self._best: dict[str, Any] = {}
+        self.last, self._first, self._best = dict[str, Any](), dict[str, Any](), dict[str, Any]()
         self._sum, self._count = Fraction(), 0  # exact, as the mean is rounded once
 
     def add(self, row: dict[str, Any]) -> None:
@@ -84,8 +77,8 @@ class RunningResult:
 class Recorder:
     """Writes one run folder.
 
-    Use it as a context manager: an exception seals the run as failed or cancelled and becomes a `ProblemError`, so that
-    no folder is left with status `running`. Rows are written immediately.
+    Use it as a context manager: it locks the folder, and an exception seals the run as failed or cancelled and becomes
+    a `ProblemError`, so that no folder is left with status `running`. Rows are written immediately.
     """
 
     def __init__(self, folder: Path, *, say: Say) -> None:
@@ -179,15 +172,11 @@ class Recorder:
 
     def link(self, **entry: Any) -> None:
         """Append an entry to chain.jsonl; see `Chain.entry`."""
-        append_rows(self._path(layout.CHAIN), [self.chain.entry(**entry)])
+        self.append(layout.CHAIN, [self.chain.entry(**entry)])
 
-    def completions(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Append completions to rollouts.jsonl."""
-        append_rows(self._path(layout.ROLLOUTS), rows)
-
-    def answers(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Append held-out answers to answers_over_steps.jsonl."""
-        append_rows(self._path(layout.ANSWERS_OVER_STEPS), rows)
+    def append(self, name: str, rows: Iterable[dict[str, Any]]) -> None:
+        """Append rows to one of the run's other JSONL files."""
+        append_rows(self._path(name), rows)
 
     def log(self, level: str, event: str, message: str, **fields: Any) -> None:
         """Append an event to log.jsonl and show its message."""
@@ -324,19 +313,16 @@ def describe_failure(error: BaseException, *, file: str) -> Failure:
     """Return how an exception ends the run in the folder `file`."""
     if isinstance(error, KeyboardInterrupt):
         what = "The run was stopped by a second signal; the current step was not saved."
-        problem = problem_of("TP721", file=file, what=what, why=None)
-        return Failure("cancelled", [problem], INTERRUPTED, "cancelled")
+        return Failure("cancelled", [problem_of("TP721", file=file, what=what, why=None)], INTERRUPTED, "cancelled")
     if isinstance(error, ProblemError):
         return Failure("problem", error.problems, error.exit_code)
     if isinstance(error, OSError):
-        where, kind, then = str(error.filename or file), "disk_full", None
+        kind, what = "not_written", f"The run folder could not be written: {error.strerror}."
+        then = "Check the folder and the disk. Then start the run again, with --resume if a checkpoint was saved."
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             needed = f": {error.strerror}" if error.strerror != os.strerror(error.errno) else ""
-            what = f"The disk is full{needed}; the run cannot be recorded any further."
-        else:
-            kind, what = "not_written", f"The run folder could not be written: {error.strerror}."
-            then = "Check the folder and the disk. Then start the run again, with --resume if a checkpoint was saved."
-        return Failure(kind, [problem_of("TP722", file=where, what=what, next=then)])
+            kind, what, then = "disk_full", f"The disk is full{needed}; the run cannot be recorded any further.", None
+        return Failure(kind, [problem_of("TP722", file=str(error.filename or file), what=what, next=then)])
     if is_out_of_memory(error):
         then = f"`trainproof plan --explain-oom {file}` says what filled it and what to change."
         return Failure("out_of_memory", [_out_of_memory(error, file, then)], details={"traceback": str(error)})
@@ -383,25 +369,24 @@ def stamp_start(recorder: Recorder, authority: str | None) -> None:
         return
     message = start_message(recorder.folder, recorder.manifest)
     assert message is not None, "configuration, data and plan have been recorded"
-    sha256 = hashlib.sha256(message).hexdigest()
-    failure = _stamp(recorder.folder, "start", message, authority)
-    if failure:
-        recorder.log("warning", "start_not_stamped", f"no timestamp of the start: {failure}", sha256=sha256)
-    else:
-        recorder.log("info", "start_stamped", f"timestamp of the start by {authority}", sha256=sha256)
+    is_stamped, text = _stamp(recorder.folder, "start", message, authority)
+    level, event = ("info", "start_stamped") if is_stamped else ("warning", "start_not_stamped")
+    recorder.log(level, event, text, sha256=hashlib.sha256(message).hexdigest())
 
 
 def stamp_end(folder: Path, authority: str | None) -> str | None:
     """Request a timestamp of the sealed manifest and return the result as text, or None without an authority."""
     if authority is None:
         return None
-    failure = _stamp(folder, "manifest", (folder / layout.MANIFEST).read_bytes(), authority)
-    return f"no timestamp of the end: {failure}" if failure else f"timestamp of the end by {authority}"
+    return _stamp(folder, "manifest", (folder / layout.MANIFEST).read_bytes(), authority)[1]
 
 
-def _stamp(folder: Path, subject: Literal["start", "manifest"], message: bytes, authority: str) -> str | None:
-    """Return why timestamping failed, or None; a failing authority costs at most ten seconds and never the run."""
+def _stamp(folder: Path, subject: Literal["start", "manifest"], message: bytes, authority: str) -> tuple[bool, str]:
+    """Return whether it worked, and a text; a failing authority costs at most ten seconds and never the run."""
+    what = "start" if subject == "start" else "end"
     try:
-        return stamp_run(folder, subject, message, authority, datetime.now(UTC))
+        failure = stamp_run(folder, subject, message, authority, datetime.now(UTC))
     except OSError as error:
-        return f"{layout.STAMPS} cannot be written: {error.strerror or error}."
+        failure = f"{layout.STAMPS} cannot be written: {error.strerror or error}."
+    text = f"no timestamp of the {what}: {failure}" if failure else f"timestamp of the {what} by {authority}"
+    return not failure, text

@@ -1,11 +1,8 @@
 """Sample memory, processor load and GPU sensors into system.jsonl while a run trains, and measure its peak memory.
 
-NVIDIA's figures come from NVML (`nvidia-ml-py`, the extra `sensors`), device memory from JAX. A background thread takes
-the samples; the training thread never waits for it.
-
-Peak memory is that of the device's allocator, or the growth of the process on a CPU: peak resident memory minus that
-before the run's first array. Linux can reset the peak, so each phase of a run has its own (`man 5 proc`, VmHWM and
-clear_refs); elsewhere there is one for the whole process.
+Peak memory is read from the device's allocator. On a CPU it is the growth of the process: peak resident memory minus
+the one before the run's first array. Linux can reset the peak, so each phase of a run has its own (`man 5 proc`, VmHWM
+and clear_refs); elsewhere there is one for the whole process.
 """
 
 from __future__ import annotations
@@ -17,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
@@ -30,18 +28,12 @@ from trainer.recorder.recorder import Recorder, clock_seconds, now
 Part = Literal["prepare", "start", "decode", "rollout", "train", "save"]
 """Phases of a run: reading and compiling, its programs by their names in plan.json, writing checkpoints."""
 
-BY_DEVICE = "device_allocator"
-BY_PROCESS = "process_growth"
-
-STATUS = Path("/proc/self/status")
-CLEAR_REFS = Path("/proc/self/clear_refs")
-
+BY_DEVICE, BY_PROCESS = "device_allocator", "process_growth"
+STATUS, CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 SHORTEST_SECONDS = 0.5
 """Shortest time between the last two rows; the system reports a load of 0 over shorter ones."""
-
 JOIN_SECONDS = 5.0
 """Longest wait for a sample in progress when the run ends."""
-
 NOT_RECORDED = "GPU utilization, temperature and power are not recorded"
 
 GPU_QUERIES: Mapping[str, Callable[[Any, Any], float]] = {
@@ -107,12 +99,12 @@ def read_device_memory(devices: Sequence[Any]) -> dict[str, list[float | None]]:
     return {field: [each.get(name) for each in stats] if any(stats) else [] for field, name in fields.items()}
 
 
+@dataclass
 class DataWait:
     """Time that the training thread waited for batches; the loop adds to it, the sampling thread reads it."""
 
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self.steps = 0
+    seconds: float = 0.0
+    steps: int = 0
 
     def add(self, seconds: float) -> None:
         """Record the wait for the batch of one step."""
@@ -121,7 +113,10 @@ class DataWait:
 
 
 class SystemWatch:
-    """Samples the machine in a thread from `start` to `stop`, at intervals and once at the end."""
+    """Samples the machine in a thread from `start` to `stop`, at intervals and once at the end.
+
+    The training thread never waits for it.
+    """
 
     def __init__(self, folder: Path, *, every_seconds: float, devices: Sequence[Any], wait: DataWait) -> None:
         """Find the sensors of the run's JAX devices and read the counters for the first time."""

@@ -84,9 +84,8 @@ class ReplayRequest:
     anyway: bool = False
     """Replay with other package versions too."""
     dataset: str | None = None
-    """Dataset on this machine, or None for the configured path."""
     model: str | None = None
-    """Model on this machine, or None for the configured one."""
+    """Dataset and model on this machine, or None for the configured ones."""
 
     def with_seed(self) -> ReplayRequest:
         """Return the request with its seed, or with a random one of at most six digits."""
@@ -112,7 +111,6 @@ class RecordedRun:
     params: Mapping[int, str]
     """Hash of all parameters by step, from chain, manifest and evaluation."""
     segments: tuple[Segment, ...]
-    """The training between entries of the chain."""
     summary: Mapping[str, Any] | None
     """eval_summary.json, or None if the run was not evaluated."""
     answers: Sequence[dict[str, Any]]
@@ -130,11 +128,7 @@ class RecordedRun:
 
 
 def read_recorded(folder: Path) -> RecordedRun:
-    """Read a run folder.
-
-    Raises:
-        ProblemError: Exit code 2; the folder does not exist, or lacks a file that a replay needs.
-    """
+    """Read a run folder; raise `ProblemError` with exit code 2 if it lacks something that a replay needs."""
     run = read_existing_run(folder)
     manifest = run.manifest
     files = {layout.MANIFEST: manifest, layout.CONFIG: run.config, layout.METRICS: run.metrics}
@@ -252,15 +246,13 @@ class ReplaySetup:
 def prepare_replay(run: RecordedRun, request: ReplayRequest) -> ReplaySetup:
     """Choose the devices and load the inputs of a run.
 
-    Raises:
-        ProblemError: exit code 2; the run is not sealed. Exit code 3; something that changes every number is missing or
-            differs.
+    Raises `ProblemError` with exit code 2 if the run is not sealed, and 3 if something that changes every number is
+    missing or differs.
     """
     if run.manifest["status"] == "running":
+        what = "The run is not sealed: it is still running, or was killed."
         advice = "Wait for its end, or resume it with `trainproof train --resume`."
-        raise problem_error(
-            run.folder, "TP760", what="The run is not sealed: it is still running, or was killed.", next=advice
-        )
+        raise problem_error(run.folder, "TP760", what=what, next=advice)
     init_runtime(run.config)
     config = replay_config(run, request)
     devices = choose_devices(config.mesh.device, config.mesh.devices)
@@ -285,14 +277,13 @@ def replay_config(run: RecordedRun, request: ReplayRequest) -> Config:
     config, effective = run.config, effective_settings(run.manifest)
     layers, attention = effective.get("memory.layers", "unrolled"), effective.get("memory.attention", "plain")
     remat = effective["memory.remat"] if config.memory.remat == "auto" else config.memory.remat
-    memory = replace(config.memory, layers=layers, attention=attention, remat=remat)
-    data = replace(config.data, dataset=request.dataset or config.data.dataset)
-    config = replace(
-        config, memory=memory, data=data, model=replace(config.model, name=request.model or config.model.name)
-    )
     available = len(choose_devices(config.mesh.device, None).list)
-    count = min(run.manifest["devices"]["count"], available)
-    return replace(config, mesh=replace(config.mesh, devices=count))
+    return config.changed(
+        memory={"layers": layers, "attention": attention, "remat": remat},
+        data={"dataset": request.dataset or config.data.dataset},
+        model={"name": request.model or config.model.name},
+        mesh={"devices": min(run.manifest["devices"]["count"], available)},
+    )
 
 
 def _recorded_eval_set(run: RecordedRun) -> RowFile | None:
@@ -311,15 +302,14 @@ def _recorded_eval_set(run: RecordedRun) -> RowFile | None:
 
 def _data_problems(run: RecordedRun, data: Data) -> Iterator[Problem]:
     """Yield problems if dataset or evaluation set are not the run's."""
-    files: list[tuple[str, str, RowFile, str, str | None]] = []
-    files.append(("/dataset/sha256", "trained", data.dataset, run.manifest["dataset"]["sha256"], None))
+    files = [("/dataset", "trained", data.dataset, run.manifest["dataset"]["sha256"])]
     if run.summary is not None and data.items is not None:
-        advice = "Put the run's evaluation set at the path in its configuration."
-        files.append(("/eval_set/sha256", "evaluated", data.items.file, run.summary["eval_set"]["sha256"], advice))
-    for pointer, used, found, expected, fix in files:
+        files.append(("/eval_set", "evaluated", data.items.file, run.summary["eval_set"]["sha256"]))
+    for pointer, used, found, expected in files:
         if found.sha256 != expected:
             what = f"{found.name} has the SHA-256 {found.sha256}; the run was {used} on {expected}."
-            yield problem_of("TP763", file=str(run.folder), pointer=pointer, what=what, next=fix)
+            fix = "Put the run's evaluation set at the path in its configuration." if pointer == "/eval_set" else None
+            yield problem_of("TP763", file=str(run.folder), pointer=f"{pointer}/sha256", what=what, next=fix)
 
 
 def start_differences(

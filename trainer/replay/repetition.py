@@ -49,14 +49,12 @@ MACHINE_FIELDS = frozenset(
 
 AVERAGED_FIELDS = frozenset({"padding_fraction", "tokens_per_step"})
 """Fields that average over all steps since the row before."""
-
 EXACT_FIELDS = frozenset({"step", "tokens_seen"}) | AVERAGED_FIELDS
 """Fields that count data and are equal on every machine."""
 
+DATA_FIELDS = ("padding_fraction", "tokens_per_step", "tokens_seen")
 FIELD_NAMES: Mapping[str, str] = {
-    "padding_fraction": "training data",
-    "tokens_per_step": "training data",
-    "tokens_seen": "training data",
+    **dict.fromkeys(DATA_FIELDS, "training data"),
     "loss": "loss",
     "grad_norm": "gradient",
     "learning_rate": "learning rate",
@@ -146,7 +144,7 @@ class RecordedStates:
     def steps(self) -> list[int]:
         """Starts of segments, and the end of the run, for which a state is available; the states are not read."""
         places = {segment.first_step for segment in self.run.segments} | {self.run.last_step}
-        available = {step for step, _, _ in self._candidates() if step in places and step in self.run.states}
+        available = {step for step, _, _ in self._candidates()} & places & self.run.states.keys()
         return sorted(available | ({0} if self.run.first_step == 0 else set()))
 
     def load(self, step: int) -> TrainState | None:
@@ -188,8 +186,8 @@ class RecordedStates:
         for step in saved_state_steps(self.sent) if self.sent else ():
             self.load(step)
         if self.warnings:
-            file = str(self.run.folder)
-            problems = [problem_of("TP764", file=file, what=f"{each[0].upper()}{each[1:]}.") for each in self.warnings]
+            sentences = (f"{each[0].upper()}{each[1:]}." for each in self.warnings)
+            problems = [problem_of("TP764", file=str(self.run.folder), what=each) for each in sentences]
             raise ProblemError(problems, exit_code=REFUSED)
 
     def model_params(self, state: TrainState) -> Params:
@@ -209,19 +207,13 @@ class SegmentResult:
 
     def document(self) -> dict[str, Any]:
         """Return the entry of a receipt's group `segments`."""
-        document = {**segment_document(self.segment), "verdict": self.verdict}
-        if self.verdict != "not tried":
-            document["seconds"] = round(self.seconds, 3)
+        document = {**self.segment.document(), "verdict": self.verdict}
+        document |= {} if self.verdict == "not tried" else {"seconds": round(self.seconds, 3)}
         return document | ({"difference": self.difference} if self.difference else {})
 
     def __str__(self) -> str:
         text = f"{self.segment.name}: {self.verdict} ({self.seconds:.1f} s)"
         return f"{text}\n  {self.difference}" if self.difference else text
-
-
-def segment_document(segment: Segment) -> dict[str, Any]:
-    """Return the ends of a segment for receipts and events."""
-    return {"first_step": segment.first_step, "last_step": segment.last_step}
 
 
 class InMemoryRecorder(Recorder):
@@ -242,7 +234,7 @@ class InMemoryRecorder(Recorder):
     def _ignore(self, *_: Any, **__: Any) -> None:
         """Write nothing; the row of a step has the scores and losses of its completions and answers."""
 
-    log = completions = answers = _ignore
+    log = append = _ignore
 
 
 @dataclass(kw_only=True)
@@ -394,8 +386,6 @@ class Repetition:
             recorded, skipped = self.run.rows[step], MACHINE_FIELDS
             if step == steps[0] and before != segment.first_step:
                 skipped |= AVERAGED_FIELDS  # averages since the row before, which is in an earlier segment
-            if "padding_fraction" not in recorded:
-                skipped |= {"tokens_seen"}  # rows of earlier versions count padding too
             for name in dict.fromkeys([*FIELD_NAMES, *sorted(recorded)]):
                 value, other = recorded.get(name), replayed.get(step, {}).get(name)
                 if name in recorded and name not in skipped and value != other:

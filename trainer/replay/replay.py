@@ -1,8 +1,4 @@
-"""Replay a run: compare the environment, repeat segments, regenerate answers, and build the receipt.
-
-The first and the last part of a run are always replayed if possible. The seed draws among the others, with
-probabilities proportional to their steps.
-"""
+"""Replay a run: compare the environment, repeat segments, regenerate answers, and build the receipt."""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ from schemas.problems import ProblemError
 from trainer.data.conversations import untrusted_model
 from trainer.evaluation.answers import Sampler, VerifiedAnswer, receipt_items, verify_answers
 from trainer.evaluation.recorded import recorded_items
-from trainer.loop.chain import Segment, SegmentSpan, load_trained_params, saved_state_steps, split_spans, write_state
+from trainer.loop.chain import Segment, load_trained_params, saved_state_steps, split_spans, write_state
 from trainer.loop.checkpoints import state_sha256, to_stored
 from trainer.loop.programs import compiled_steps
 from trainer.loop.session import StopRequest
@@ -41,30 +37,26 @@ from trainer.replay.recorded import (
     read_recorded,
     start_differences,
 )
-from trainer.replay.repetition import RecordedStates, Repetition, SegmentResult, segment_document
+from trainer.replay.repetition import RecordedStates, Repetition, SegmentResult
 
-Say = Callable[[str], None]
-"""Prints a line."""
-
-Tell = Callable[[dict[str, Any]], None]
-"""Receives progress events as JSON values."""
-
+Say, Tell = Callable[[str], None], Callable[[dict[str, Any]], None]
+"""Prints a line, and receives progress events as JSON values."""
 Result = Literal["identical", "within tolerance", "different"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Draw:
-    """The parts of a run that a seed draws."""
+    """The parts of a run that a seed draws; the first and the last are always replayed if possible."""
 
     seed: int
-    parts: tuple[SegmentSpan, ...]
+    parts: tuple[Segment, ...]
     """All parts of the run, in order."""
-    candidates: tuple[SegmentSpan, ...]
+    candidates: tuple[Segment, ...]
     """Parts between the first and the last that could be drawn."""
-    drawn: tuple[SegmentSpan, ...]
+    drawn: tuple[Segment, ...]
 
     @property
-    def selected(self) -> tuple[SegmentSpan, ...]:
+    def selected(self) -> tuple[Segment, ...]:
         """The parts to replay, in order: the first, the drawn ones and the last."""
         ends = (self.parts[0], self.parts[-1])
         return tuple(part for part in self.parts if part in ends or part in self.drawn)
@@ -99,15 +91,13 @@ class Draw:
     @property
     def description(self) -> str:
         """What was drawn and what that is worth, for messages."""
-        between = len(self.parts[1:-1])
+        between, percent = len(self.parts[1:-1]), math.floor(1000 * self.detection_probability(0.5)) / 10
         if not between:
             return "Nothing to draw: the run consists of a first and a last part only."
         if self.is_complete:
-            percent = math.floor(1000 * self.detection_probability(0.5)) / 10
             return (
                 f"Seed {self.seed} draws {len(self.drawn)} of {between} parts between the first and the last. If half "
-                "of the steps were fabricated, this replay would detect it with a probability of at least "
-                f"{percent:g} %."
+                f"of the steps were fabricated, this replay detects it with a probability of at least {percent:g} %."
             )
         drew = f"{len(self.drawn)} of {len(self.candidates)} parts" if self.candidates else "nothing"
         return (
@@ -117,7 +107,7 @@ class Draw:
         )
 
 
-def draw_segments(parts: tuple[SegmentSpan, ...], starts: Collection[int] | None, *, count: int, seed: int) -> Draw:
+def draw_segments(parts: tuple[Segment, ...], starts: Collection[int] | None, *, count: int, seed: int) -> Draw:
     """Draw `count` parts between the first and the last, each with a probability proportional to its steps.
 
     Each part gets an exponential waiting time from the hash of seed and part, with its steps as the rate, and the
@@ -125,8 +115,8 @@ def draw_segments(parts: tuple[SegmentSpan, ...], starts: Collection[int] | None
     With `starts`, only parts that begin at one of these steps are drawn. The author of the run did not know the seed.
     """
 
-    def waiting_time(part: SegmentSpan) -> float:
-        share = (int(lot(seed, f"steps {part.first_step + 1} to {part.last_step}"), 16) + 1) / 2**256
+    def waiting_time(part: Segment) -> float:
+        share = (int(lot(seed, part.name), 16) + 1) / 2**256
         return -math.log(share) / part.steps
 
     candidates = tuple(part for part in parts[1:-1] if starts is None or part.first_step in starts)
@@ -141,11 +131,7 @@ def lot(seed: int | None, name: str) -> str:
 
 
 def request_states(run: RecordedRun, request: ReplayRequest, name: str) -> tuple[dict[str, Any], list[str]]:
-    """Return which states a judge has to request from the author, drawing among all parts of a run.
-
-    Returns:
-        The request as JSON values, and as lines with the commands for the author and for the judge of the run `name`.
-    """
+    """Return which states of the run `name` a judge has to request from the author: as JSON values, and as lines."""
     draw = draw_segments(split_spans(run.segments), None, count=request.segments, seed=request.seed or 0)
     available = {run.first_step, *saved_state_steps(run.folder)}
     steps = [part.first_step for part in draw.selected if part.first_step not in available]
@@ -224,7 +210,8 @@ class ReplayFindings:
         if self.draw is None:
             return document
         reproduced = {each.segment for each in self.segments if each.verdict in REPRODUCED}
-        whole = [part for part in self.draw.drawn if reproduced >= set(part.segments)]
+        segments = self.run.segments
+        whole = [part for part in self.draw.drawn if reproduced.issuperset(each for each in segments if each in part)]
         # A drawn part that was not replayed whole leaves the draw without a guarantee.
         probability = self.draw.detection_probability(0.5) if len(whole) == len(self.draw.drawn) else 0.0
         return document | {
@@ -239,13 +226,9 @@ class ReplayFindings:
         }
 
     def summarize(self) -> str:
-        """Return coverage and result in a sentence, with the first difference of each kind.
-
-        Example:
-            `Replayed 5 of 5 segments (20 of 20 steps) and 10 of 100 answers: identical.`
-        """
+        """Return coverage and result in a sentence, with the first difference of each kind."""
         run, tried = self.run, self.tried
-        steps = sum(each.segment.last_step - each.segment.first_step for each in tried)
+        steps = sum(each.segment.steps for each in tried)
         whole = sum(each.segment in run.segments for each in tried)
         recorded = len(run.answers) + len(run.baseline)
         answers = f" and {len(self.answers)} of {recorded} answers" if recorded else ""
@@ -269,11 +252,8 @@ class ReplayFindings:
 def replay(request: ReplayRequest, say: Say, tell: Tell) -> tuple[dict[str, Any], int]:
     """Replay a run and return the receipt, not sealed yet, and the exit code.
 
-    The exit code is 0 if nothing differs, 1 if anything does, and 5 if a signal ended the replay.
-
-    Raises:
-        ProblemError: Exit code 2; the run cannot be read. Exit code 3; refused, because a difference would prove
-            nothing. Exit code 4; the device ran out of memory.
+    The exit code is 0 if nothing differs, 1 if anything does, and 5 if a signal ended the replay. Raises `ProblemError`
+    with exit code 2 if the run cannot be read, 3 if a difference would prove nothing, and 4 if the device is full.
     """
     request, run = request.with_seed(), read_recorded(request.folder)
     setup = prepare_replay(run, request)
@@ -291,7 +271,7 @@ def replay(request: ReplayRequest, say: Say, tell: Tell) -> tuple[dict[str, Any]
         result=findings.result,
         said=findings.summarize(),
     )
-    code = INTERRUPTED if stop.is_signalled else int(receipt["result"] == "different")
+    code = INTERRUPTED if stop.signal else int(receipt["result"] == "different")
     return receipt | {"run_id": run.manifest["run_id"]}, code
 
 
@@ -305,7 +285,7 @@ def _replay(
     states = RecordedStates(run=run, task=task, sent=request.states)
     draw = draw_parts(run, states, request)
     say("replaying the whole run" if draw is None else draw.description)
-    segments = [segment_document(each) for each in run.segments]
+    segments = [each.document() for each in run.segments]
     tell({"event": "planned", "segments": segments, "items": request.items})
     say(f"compiling the training step for {len(setup.devices.list)} × {setup.devices.kind}")
     steps = compiled_steps(task, data.source.lengths_in_use)
@@ -350,7 +330,7 @@ def _replay(
     )
     _repeat_segments(repetition, segments_to_replay(run, draw, states, request), say, tell)
     findings.segments = repetition.results()
-    if not stop.is_signalled and run.answers:
+    if not stop.signal and run.answers:
         params = find_trained_params(run, states, repetition.current_state(run.last_step))
         if params is not None:
             findings.trained = verify("trained", run.answers, params)
@@ -360,7 +340,7 @@ def _replay(
     return findings
 
 
-def _repeat_segments(repetition: Repetition, segments: Iterator[Segment], say: Say, tell: Tell) -> None:
+def _repeat_segments(repetition: Repetition, segments: Sequence[Segment], say: Say, tell: Tell) -> None:
     for segment in segments:
         if segment.number not in repetition.found and repetition.stop.reason() is None:
             say(f"replaying {segment.name}")
@@ -372,10 +352,8 @@ def _repeat_segments(repetition: Repetition, segments: Iterator[Segment], say: S
 def draw_parts(run: RecordedRun, states: RecordedStates, request: ReplayRequest) -> Draw | None:
     """Draw the parts to replay, or return None if the whole run is replayed.
 
-    If the author sent states, all parts can be drawn, and the states that the draw requires must be available.
-
-    Raises:
-        ProblemError: Exit code 3; such a state is missing, or is not the one in the chain.
+    If the author sent states, all parts can be drawn; raises `ProblemError` with exit code 3 if a state that the draw
+    requires is missing, or is not the one in the chain.
     """
     if request.whole or request.seed is None:
         return None
@@ -393,21 +371,19 @@ def draw_parts(run: RecordedRun, states: RecordedStates, request: ReplayRequest)
 
 def segments_to_replay(
     run: RecordedRun, draw: Draw | None, states: RecordedStates, request: ReplayRequest
-) -> Iterator[Segment]:
-    """Yield the segments to replay: all, or only selected parts with an available state.
+) -> Sequence[Segment]:
+    """Return the segments to replay: all, or only selected parts with an available state.
 
     If nothing was drawn, the first parts of the run are replayed instead. With a time limit, all other segments follow.
     """
     if draw is None:
-        yield from run.segments
-        return
+        return run.segments
     starts = set(states.steps)
     parts = [part for part in draw.selected if part.first_step in starts or part is draw.parts[0]]
     parts += () if draw.drawn else draw.parts[1 : 1 + request.segments]
-    wanted = sorted({segment.number for part in parts for segment in part.segments})
-    yield from (run.segments[number] for number in wanted)
-    if request.minutes is not None:
-        yield from (segment for segment in run.segments if segment.number not in wanted)
+    wanted = {segment: any(segment in part for part in parts) for segment in run.segments}
+    ordered = sorted(wanted, key=lambda segment: not wanted[segment])
+    return ordered if request.minutes is not None else ordered[: sum(wanted.values())]
 
 
 def find_trained_params(run: RecordedRun, states: RecordedStates, final: TrainState | None) -> Params | None:
@@ -438,12 +414,8 @@ def find_trained_params(run: RecordedRun, states: RecordedStates, final: TrainSt
 def write_states(folder: Path, steps: Sequence[int], target: Path, say: Say) -> str:
     """Write the states of a run at some steps into a folder, and return the hash of the run's manifest.
 
-    Saved states are copied; others are trained again from the nearest state before them. A state is written only if it
-    has the hash in the chain.
-
-    Raises:
-        ProblemError: Exit code 2; the chain lacks such a step. Exit code 3; the run cannot be replayed here, or
-            leads to another state.
+    Saved states are copied; others are trained again from the nearest state before them. Raises `ProblemError` with
+    exit code 2 if the chain lacks such a step, and 3 if the run cannot be replayed here or leads to another state.
     """
     run = read_recorded(folder)
     if unknown := [step for step in steps if step not in run.states]:

@@ -4,11 +4,13 @@ from typing import Any
 
 import jax
 import pytest
+from refusals import catch_problems
 from tasks import inputs_of, task_of, with_settings
 
 from trainer.loop.checkpoints import restored_state
+from trainer.loop.compilation import Compiled
 from trainer.loop.programs import train_program
-from trainer.loop.state import initial_params, start_program, state_shapes
+from trainer.loop.state import initial_params, refuse_other_base, start_program, state_shapes
 from trainer.model.export import export
 
 
@@ -58,3 +60,27 @@ def test_a_resumed_state_is_updated_in_its_own_buffers(config, finished):
     before = buffers(states[0])
     after, _ = train_program(task).compile().call(states.pop(), frozen, data.source.batch(0))
     assert buffers(after) == before
+
+
+@pytest.fixture
+def adapted(config, tmp_path):
+    """Return a task with adapters on the files of a model."""
+    task = task_of(config)
+    export(tmp_path / "model", initial_params(task), task.model.source)
+    return task_of(with_settings(config, model={"name": str(tmp_path / "model")}, method={"kind": "lora"}))
+
+
+def test_adapters_are_drawn_after_files_are_read_and_the_start_is_reported(adapted):
+    order = []
+    draw = Compiled(call=lambda: order.append("draw") or {}, executable=None, jaxpr=None, seconds=0.0)
+    initial_params(adapted, draw, on_start=lambda: order.append("start"))
+    assert order == ["start", "draw"]
+
+
+def test_another_tokenizer_and_other_weights_are_refused_together(adapted):
+    model = {"name": "base", "revision": "main", "weights": "pretrained"}
+    model |= dict.fromkeys(("weights_sha256", "frozen_sha256", "tokenizer_sha256"), "0" * 64)
+    problems = catch_problems(
+        refuse_other_base, {"model": model, "parent": None}, adapted, file="run", trains=False, exit_code=3
+    )
+    assert [(each.code, each.what.split()[1]) for each in problems] == [("TP765", "tokenizer"), ("TP765", "weights")]

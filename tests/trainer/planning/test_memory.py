@@ -14,8 +14,7 @@ from trainer.data.answers import EvalShape
 from trainer.loop.task import Task, shapes_mesh
 from trainer.model.source import resolve_for_planning
 from trainer.planning import memory
-from trainer.planning.compile.ahead import CompilerAnswer, CompilerError
-from trainer.planning.compile.buffers import CompiledMemory
+from trainer.planning.compile.ahead import CompiledMemory, CompilerAnswer, CompilerError
 from trainer.planning.compile.machines import V5E_1
 from trainer.planning.formula import FORMULA_ERROR, Part, estimate, total_bytes
 from trainer.planning.memory import Estimator, ProgramMemory, verdict

@@ -7,11 +7,11 @@ from math import comb
 
 import pytest
 
-from trainer.loop.chain import Segment, SegmentSpan, split_segments, split_spans
+from trainer.loop.chain import Segment, split_segments, split_spans
 from trainer.replay.replay import Draw, draw_segments
 
 
-def equal_parts(count: int) -> tuple[SegmentSpan, ...]:
+def equal_parts(count: int) -> tuple[Segment, ...]:
     return split_spans(split_segments(0, 10 * count, range(0, 10 * count, 10)))
 
 
@@ -22,7 +22,6 @@ def drawn_starts(draw: Draw) -> tuple[int, ...]:
 def test_short_segments_are_grouped_into_parts_of_a_twentieth():
     parts = split_spans(split_segments(0, 2800, range(2800)))
     assert [(part.first_step, part.last_step) for part in parts] == [(n, n + 140) for n in range(0, 2800, 140)]
-    assert sum(len(part.segments) for part in parts) == 2800
     # A short rest belongs to the last part.
     parts = split_spans(split_segments(0, 103, [50, 100]))
     assert [(part.first_step, part.last_step) for part in parts] == [(0, 50), (50, 103)]
@@ -59,7 +58,7 @@ def test_detection_probability_is_a_lower_bound_for_unequal_parts():
     """Compared with every set of false parts that has at least half of all steps."""
     lengths = (10, 10, 40, 20, 10, 30, 10)
     parts = tuple(
-        SegmentSpan(segments=(Segment(number=number, first_step=end - length, last_step=end),))
+        Segment(number=number, first_step=end - length, last_step=end)
         for number, (length, end) in enumerate(zip(lengths, accumulate(lengths), strict=True))
     )
     inner = lengths[1:-1]

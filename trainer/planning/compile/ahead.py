@@ -1,9 +1,9 @@
 """Compile programs for devices that are not here, and read how much memory they need.
 
 A server process of `multiprocessing` imports JAX and the trainer once. Each program is compiled in a fork of it,
-because a compiler can only be stopped with its process. The fork is ended as soon as XLA has written its memory
-reports, which takes seconds; machine code would take minutes. Answers are cached by the lowered program, the device,
-and the versions that compile it.
+because a compiler can only be stopped with its process. The fork is ended as soon as XLA has written its reports of
+buffer assignment and live ranges, which takes seconds; machine code would take minutes. Answers are cached by the
+lowered program, the device, and the versions that compile it.
 """
 
 from __future__ import annotations
@@ -12,18 +12,20 @@ import hashlib
 import json
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -33,17 +35,14 @@ from trainer.data.answers import EvalShape
 from trainer.loop.programs import list_programs
 from trainer.loop.task import Task, build_mesh
 from trainer.model.source import resolve_for_planning
-from trainer.planning.compile.buffers import Buffer, CompiledMemory, is_complete, read_memory
 from trainer.planning.compile.machines import Machine
 from trainer.planning.out_of_memory import parse
 from trainer.recorder.environment import cache_folder
 from trainer.runtime import versions
 
-LIMIT_SECONDS = 600.0
-POLL_SECONDS = 0.05
+LIMIT_SECONDS, POLL_SECONDS = 600.0, 0.05
 GRACE_SECONDS = 30.0
 """Time limit for the end of a process that has closed its output."""
-
 REMOVALS = 100
 """Attempts to remove a folder to which the compiler still writes."""
 
@@ -56,6 +55,45 @@ ENVIRONMENT = {
     "TPU_LOG_DIR": "disabled",
 }
 """Environment of the compiling process: no network, no devices."""
+
+ASSIGNMENT = "after_optimizations-buffer-assignment.txt"
+LIVE_RANGE = "after_optimizations-live-range.txt"
+COMPLETE = (
+    "after_optimizations_after_buffer_assignment.txt",
+    "gpu_after_optimizations-memory-usage-report.txt",
+    "cpu_after_optimizations-memory-usage-report.txt",
+)
+"""Suffixes of the files that XLA writes last, for a TPU, a GPU and a CPU."""
+
+_ALLOCATION = re.compile(r"allocation \d+: size (\d+),(?: color (\d+),)?(?: page \d+)?(.*)")
+_VALUE = re.compile(r" value: <\d+ (\S+?)(\{[\d,]*\})?(?: \(phi\))? @\d+> \(size=(\d+),offset=(\d+)\): (.*)")
+_RANGE = re.compile(r"^\s+(\S+?\{[\d,]*\}):(\d+)-(\d+)$", re.MULTILINE)
+
+LARGE_BYTES = 2**20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Buffer:
+    """One buffer at the peak: the instruction that creates it, and element type and axes: `bf16[16,2048,16384]`."""
+
+    name: str
+    shape: str
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompiledMemory:
+    """Memory of one program on one device."""
+
+    peak_bytes: int
+    """Arguments, results and the largest sum of live temporaries; JAX's `peak_memory_in_bytes`."""
+    allocated_bytes: int
+    """The peak and the gaps between buffers."""
+    arguments_bytes: int
+    aliased_bytes: int
+    """Arguments that results are written into: a donated state."""
+    largest: tuple[Buffer, ...]
+    """Temporaries of at least 1 MiB at the peak, largest first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,16 +119,17 @@ def ask_compiler(
 ) -> CompilerAnswer:
     """Compile one program of a run, by its name in `loop/programs.py`, from shapes; no weights are read.
 
-    `model.name` may be a folder with only a `config.json`. `eval_shape` is for `decode`.
-
-    Raises:
-        CompilerError: The compiler failed or took too long.
+    `model.name` may be a folder with only a `config.json`. `eval_shape` is for `decode`. Raises CompilerError if the
+    compiler failed or took too long.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     receiver, sender = context.Pipe(duplex=False)
     began = time.monotonic()
-    with _temporary_name() as folder, receiver:
+    # The fork makes the folder, so that none is left if this process is killed before.
+    folder = Path(tempfile.gettempdir(), f"trainproof-compile-{uuid.uuid4().hex}")
+    with receiver, ExitStack() as cleanup:
+        cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
         environment = {**os.environ, **ENVIRONMENT, "XLA_FLAGS": f"{machine.flags} {FLAGS.format(folder)}"}
         order = (compile_program, program, config, machine, eval_shape)
         process = context.Process(target=_run_fork, args=(order, environment, folder, sender), daemon=True)
@@ -115,16 +154,6 @@ def ask_compiler(
         if "key" in said:
             save_answer(said["key"], answer)
         return answer
-
-
-@contextmanager
-def _temporary_name() -> Iterator[Path]:
-    """Yield the name of a folder for the fork to make, so that none is left if this process is killed before."""
-    folder = Path(tempfile.gettempdir(), f"trainproof-compile-{uuid.uuid4().hex}")
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _read_answer(said: dict[str, Any], folder: Path, machine: Machine, *, seconds: float) -> CompilerAnswer | None:
@@ -167,9 +196,8 @@ def _run_fork(order: tuple[Any, ...], environment: dict[str, str], folder: Path,
     for stream in (1, 2):
         os.dup2(output, stream)
     os.environ.update(environment)
-    # A program from JAX's own cache is not compiled and leaves no reports.
-    for name, value in {"jax_platforms": "cpu", "jax_enable_compilation_cache": False}.items():
-        jax.config.update(name, value)
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_enable_compilation_cache", val=False)  # what is not compiled leaves no reports
     compile_program, *arguments = order
     try:
         compile_program(*arguments, sender.send)
@@ -229,3 +257,103 @@ def save_answer(key: str, answer: CompilerAnswer) -> None:
     with suppress(OSError):
         plans.mkdir(parents=True, exist_ok=True)
         write_json(plans / f"{key}.json", asdict(answer))
+
+
+def is_complete(folder: Path) -> bool:
+    """Return whether a folder contains all reports of a program.
+
+    Since jax 0.12 the CPU compiler writes its reports in several threads, and its options once more at the end.
+    """
+    files = list(folder.iterdir()) if folder.is_dir() else []
+    if not any(file.name.endswith(COMPLETE) for file in files):
+        return False
+    reports = [file.stat().st_mtime_ns for file in files if ".cpu_after_optimizations" in file.name]
+    options = [file.stat().st_mtime_ns for file in files if file.name.endswith(".debug_options")]
+    return not reports or max(options, default=0) >= max(reports)
+
+
+def read_memory(folder: Path) -> CompiledMemory:
+    """Read the memory of the program whose reports are in a folder, or raise a ValueError for an unknown format.
+
+    Only the device's main memory counts (color 0). Temporaries share one allocation, everything else is live during
+    the whole program.
+    """
+    fixed = arguments = aliased = shared = 0
+    is_shared = False
+    temporaries: list[_Temporary] = []
+    assignment, live_ranges = _read(folder, ASSIGNMENT), _read(folder, LIVE_RANGE)
+    body = live_ranges.partition("BufferLiveRange:")[2].partition("Live ranges at")[0]
+    ranges = {name: (int(first), int(last)) for name, first, last in _RANGE.findall(body)}
+    for line in assignment.splitlines():
+        if allocation := _ALLOCATION.match(line):
+            size, color, rest = int(allocation[1]), int(allocation[2] or 0), allocation[3]
+            is_shared = color == 0 and "preallocated-temp" in rest
+            if is_shared:
+                shared += size
+            elif color == 0 and "thread-local" not in rest:
+                fixed += size
+                if "parameter" in rest:
+                    arguments += size
+                    aliased += size if "maybe-live-out" in rest else 0
+        elif is_shared and line.startswith(" value:"):
+            if (value := _VALUE.match(line)) is None:
+                message = f"unexpected value in XLA's buffer assignment: {line[:120]}"
+                raise ValueError(message)
+            buffer = Buffer(name=value[1], shape=value[5].partition("{")[0], bytes=int(value[3]))
+            if live := ranges.get(value[1] + (value[2] or "{}")):
+                temporaries.append(_Temporary(buffer, int(value[4]), *live))
+    if not fixed:
+        message = "XLA's buffer assignment names no allocation"
+        raise ValueError(message)
+    live_bytes, buffers = _largest_moment(temporaries)
+    large = (buffer for buffer in buffers if buffer.bytes >= LARGE_BYTES)
+    return CompiledMemory(
+        peak_bytes=fixed + live_bytes,
+        allocated_bytes=fixed + shared,
+        arguments_bytes=arguments,
+        aliased_bytes=aliased,
+        largest=tuple(sorted(large, key=lambda buffer: -buffer.bytes)),
+    )
+
+
+class _Temporary(NamedTuple):
+    """A buffer in the shared allocation, and the first and last instruction that need it."""
+
+    buffer: Buffer
+    offset: int
+    first: int
+    last: int
+
+
+def _read(folder: Path, suffix: str) -> str:
+    if not (files := sorted(folder.glob(f"*{suffix}"))):
+        message = f"XLA wrote no *{suffix}"
+        raise ValueError(message)
+    return files[-1].read_text(encoding="utf-8")
+
+
+def _largest_moment(temporaries: list[_Temporary]) -> tuple[int, list[Buffer]]:
+    """Return the largest sum of live bytes, and the live buffers; values with the same place and size count once."""
+    # Starts sort before ends: operands and result of an instruction exist together.
+    events = sorted(
+        (moment, is_end, number)
+        for number, each in enumerate(temporaries)
+        for moment, is_end in ((each.first, False), (each.last, True))
+    )
+    users: Counter[tuple[int, int]] = Counter()
+    live: dict[tuple[int, int], Buffer] = {}
+    now = most = 0
+    at_most: list[Buffer] = []
+    for _, is_end, number in events:
+        buffer = temporaries[number].buffer
+        place = (temporaries[number].offset, buffer.bytes)
+        users[place] += -1 if is_end else 1
+        if is_end and not users[place]:
+            del live[place]
+            now -= buffer.bytes
+        elif not is_end and place not in live:
+            live[place] = buffer
+            now += buffer.bytes
+        if now > most:
+            most, at_most = now, list(live.values())
+    return most, at_most

@@ -19,24 +19,21 @@ COMPILERS = {"tpu": ("libtpu",), "gpu": ("jax_cuda12_plugin", "jax_cuda13_plugin
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Devices that a program is compiled for.
-
-    Attributes:
-        topology: Kind and arrangement of TPU chips as libtpu names them, `v5e:2x4`.
-        chips_per_host: Bounds of a host's chips; `chip_config` may be `megacore` (two cores are one device).
-        description: `GpuTargetConfigProto` of a CUDA GPU as text.
-        cores: Cores of this CPU that one program uses.
-        flags: XLA_FLAGS of this CPU, which decide its number of devices.
-    """
+    """Devices that a program is compiled for."""
 
     platform: Platform
     devices: int
     topology: str = ""
+    """Kind and arrangement of TPU chips as libtpu names them, `v5e:2x4`."""
     chips_per_host: tuple[int, ...] | None = None
+    """Bounds of a host's chips; `chip_config` may be `megacore` (two cores are one device)."""
     chip_config: str | None = None
     description: str = ""
+    """`GpuTargetConfigProto` of a CUDA GPU as text."""
     cores: int = 1
+    """Cores of this CPU that one program uses."""
     flags: str = ""
+    """XLA_FLAGS of this CPU, which decide its number of devices."""
 
     def list_devices(self) -> list[Any]:
         """Return the JAX devices, none of which is present unless they are this CPU's."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.planning.compile.buffers import ASSIGNMENT, LIVE_RANGE, Buffer, is_complete, read_memory
+from trainer.planning.compile.ahead import ASSIGNMENT, LIVE_RANGE, Buffer, is_complete, read_memory
 
 MIB = 2**20
 REPORT = f"""BufferAssignment:

@@ -11,8 +11,7 @@ from model_folders import llama_folder
 from evidence.registry import known_model_folder
 from evidence.targets import load_target
 from trainer.config.tree import Config, ModelConfig
-from trainer.planning.compile.ahead import ask_compiler
-from trainer.planning.compile.buffers import CompiledMemory
+from trainer.planning.compile.ahead import CompiledMemory, ask_compiler
 from trainer.planning.compile.machines import V5E_1, Machine, find_machine
 
 
