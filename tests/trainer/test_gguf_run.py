@@ -20,7 +20,7 @@ from trainer.evaluation.recorded import read_config
 from trainer.export_run import equal_tokens, export_run
 from trainer.generate.api import load_model
 from trainer.model.decoder import params_sha256
-from trainer.model.export import export, export_gguf
+from trainer.model.export import export_gguf
 from trainer.model.gguf import read_gguf
 from trainer.model.source import resolve
 from trainer.recorder.progress import Watch
@@ -123,13 +123,6 @@ def test_a_run_is_not_evaluated_on_a_gguf_that_was_replaced(base, trained, train
     [problem] = catch_problems(lambda: evaluate_run(folder, str(base.with_name("items.jsonl")), QUIET), exit_code=3)
     assert problem.code == "TP055"
     assert manifest_of(folder)["model"]["frozen_sha256"] in problem.what
-
-
-def test_a_gguf_has_the_hash_of_the_numbers_in_it(base, tmp_path):
-    """The hash of first parameters is that of the dequantised numbers: a folder that holds them has the same."""
-    params = load_model(base).params
-    export(tmp_path / "folder", params, resolve(str(base)))
-    assert params_sha256(load_model(tmp_path / "folder").params) == params_sha256(params)
 
 
 def test_tokens_are_counted_up_to_the_first_that_is_another():

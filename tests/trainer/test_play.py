@@ -127,14 +127,6 @@ def test_an_invalid_line_is_refused_and_the_next_is_answered(run_of, played):
     assert events[-1] == {"event": "done"}
 
 
-@pytest.mark.slow
-def test_a_run_without_an_evaluation_set_has_no_items(config, finished, capsys):
-    folder = finished(config)
-    code, _, said = run_command(capsys, "play", folder, "--item", "a")
-    assert code == 2
-    assert said.startswith(f"error TP116: {folder}: run lacks an evaluation set.\n")
-
-
 def test_a_run_without_parameters_is_refused(run_of, tmp_path):
     copy = shutil.copytree(run_of(), tmp_path / "run")
     shutil.rmtree(copy / layout.CHECKPOINTS)

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from refusals import refusal_text
 
+from evidence.scores.reading import Scoring
 from schemas.catalog import VERSION, schema
-from trainer.config import tree
 from trainer.config.load import CURRENT_NAMES, config_text, get_path, load_config
 from trainer.config.tree import GROUPS, Config, build_config, to_document
+from trainer.data.answers import infer_scoring
 
 CONFIGS = Path("trainer/configs")
 
@@ -94,16 +95,6 @@ def test_every_old_name_sets_the_present_key(old: str, new: str, tmp_path: Path)
     assert get_path(config, new.split(".")) == value
 
 
-def test_the_configuration_of_the_first_project_is_accepted(tmp_path: Path):
-    text = """
-model: {name: "google/gemma-2b", revision: "flax", max_length: 512}
-training: {num_steps: 200, batch_size: 8, per_device_batch_size: 8, learning_rate: 1.0e-5, device: "tpu"}
-"""
-    config = load_config(written(tmp_path, text))
-    assert (config.data.max_length, config.limits.steps, config.batch.microbatch_size) == (512, 200, 8)
-    assert (config.optimizer.learning_rate, config.mesh.device, config.model.revision) == (1e-5, "tpu", "flax")
-
-
 def refusal(path: Path, **options) -> str:
     return refusal_text(load_config, path, **options).replace(str(path), "CONFIG")
 
@@ -175,30 +166,12 @@ def test_a_group_that_is_no_mapping_is_not_replaced_in_silence(more: dict, tmp_p
     assert text.count("error") == 1
 
 
-DATA = {
-    "kind": {"x-since": "1.1", "default": "rows"},
-    "template": {"x-since": "1.2", "default": "as-written", "x-before": "with-newline"},
-}
-SCHEMA = {"properties": {"data": {"properties": DATA}}}
-
-
-@pytest.fixture
-def earlier(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree, "schema", lambda _kind: SCHEMA)
-
-
-@pytest.mark.usefixtures("earlier")
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
-def test_a_missing_key_means_what_the_version_did(version: str) -> None:
-    document = {"schema_version": version, "data": {"kind": "text"}}
-    expected = {"schema_version": version, "data": {"kind": "text", "template": "with-newline"}}
-    assert tree.add_newer_keys(document) == expected
-    assert tree.add_newer_keys({"schema_version": version})["data"] == {"template": "with-newline"}
-
-
-@pytest.mark.usefixtures("earlier")
-@pytest.mark.parametrize(
-    "document", [{}, {"schema_version": VERSION}, {"schema_version": "1.0", "data": {"template": "as-written"}}]
-)
-def test_a_new_document_and_a_stated_key_stay(document: dict[str, Any]) -> None:
-    assert tree.add_newer_keys(document) == document
+def test_a_missing_key_means_what_the_version_did(version: str):
+    document: dict[str, Any] = {"schema_version": version, "model": {"name": "demo"}, "data": {"kind": "text"}}
+    earlier = build_config(document)
+    assert (earlier.data.kind, earlier.data.template, earlier.evaluation.answer) == ("text", "{prompt}\n", "tags")
+    assert infer_scoring(earlier.evaluation, [], []) == Scoring()
+    assert build_config(document | {"data": {"template": None}}).data.template is None
+    for new in (document | {"schema_version": VERSION}, {"model": {"name": "demo"}}):
+        assert (build_config(new).data.template, build_config(new).evaluation.answer) == (None, None)

@@ -1,11 +1,11 @@
-"""Greedy decoding: exact on a model that counts, equal to the loop without a cache, blind to padding and neighbours."""
+"""Greedy decoding: exact on a model that counts, blind to padding and neighbours."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
-from tiny_models import counting_model, logits, random_model, split_over_eight
+from tiny_models import counting_model, logits, random_model
 
 from trainer.generate import decode
 from trainer.generate.decode import (
@@ -17,7 +17,7 @@ from trainer.generate.decode import (
     pad_left,
     row_keys,
 )
-from trainer.generate.sampling import DrawKeys, Sampling, draw_tokens, mask_logits, top_p_threshold
+from trainer.generate.sampling import DrawKeys, Sampling, draw_tokens, top_p_threshold
 from trainer.loop.task import build_mesh, rows_sharding, state_shardings
 
 PROMPTS = [[5, 17, 8], [3], [4, 2, 9, 6, 13, 13, 12, 9], [7, 7, 7, 7, 7], [21], [0, 22, 1]]
@@ -26,16 +26,6 @@ PROMPTS = [[5, 17, 8], [3], [4, 2, 9, 6, 13, 13, 12, 9], [7, 7, 7, 7, 7], [21], 
 def completions(graphdef, params, prompts, **given):
     chosen = {"max_new_tokens": 12, "stop_token_id": 7, "batch_size": 4} | given
     return list(generate(graphdef, params, prompts, **chosen))
-
-
-def naive(graphdef, params, prompt, *, max_new_tokens=12, stop_token_id=7):
-    """Put the whole text through the model for each token; padded on the right, to compile once."""
-    tokens = list(prompt)
-    while len(tokens) < len(prompt) + max_new_tokens and (len(tokens) == len(prompt) or tokens[-1] != stop_token_id):
-        row = jnp.asarray([tokens + [0] * (40 - len(tokens))], jnp.int32)
-        tokens.append(int(np.argmax(logits(graphdef, params, row)[0, len(tokens) - 1])))
-    written = tuple(tokens[len(prompt) :])
-    return Completion(tokens=written, finish_reason="stop" if written[-1] == stop_token_id else "length")
 
 
 @pytest.mark.parametrize(
@@ -58,17 +48,6 @@ def test_of_equally_likely_tokens_the_first_is_taken(spec):
     assert completions(graphdef, nothing, [[5], [1, 2]], max_new_tokens=2) == [first, first]
 
 
-def test_the_cache_changes_nothing(spec):
-    graphdef, params = random_model(spec, seed=1)
-    free = [naive(graphdef, params, prompt, stop_token_id=-1).tokens for prompt in PROMPTS]
-    stop = min(range(spec.vocab), key=lambda token: abs(sum(token in tokens for tokens in free) - 3))
-    expected = [naive(graphdef, params, prompt, stop_token_id=stop) for prompt in PROMPTS]
-    # The comparison would be hollow if all outputs were alike or none reached the stop token.
-    assert len({one.tokens for one in expected}) >= 5
-    assert {one.finish_reason for one in expected} == {"stop", "length"}
-    assert completions(graphdef, params, PROMPTS, stop_token_id=stop) == expected
-
-
 @pytest.mark.slow(but=("gemma",))
 def test_neighbours_and_padding_change_nothing(spec):
     graphdef, params = random_model(spec, seed=1)
@@ -88,25 +67,6 @@ def test_one_program_for_all_batches_and_for_nearly_equal_sets(spec):
     completions(graphdef, params, [[1] * 20, *PROMPTS], max_new_tokens=11)
     completions(graphdef, doubled, PROMPTS, max_new_tokens=11, stop_token_id=3)
     assert decode_under()._cache_size() == before + 1
-
-
-@pytest.mark.slow
-def test_params_split_over_eight_devices(spec):
-    graphdef, params = random_model(spec, seed=1)
-    split = jax.device_put(params, split_over_eight(params))
-    assert any(len({str(shard.index) for shard in value.addressable_shards}) == 8 for value in split.values())
-    assert completions(graphdef, split, PROMPTS) == completions(graphdef, params, PROMPTS)
-
-
-@pytest.mark.slow
-def test_positions_that_are_learned_end_and_rotary_ones_go_on(spec):
-    graphdef, params = random_model(spec)
-    if spec.learned_positions:
-        with pytest.raises(AssertionError, match="no row for such a position"):
-            completions(graphdef, params, [[1] * 53])
-    else:
-        [long] = completions(graphdef, params, [[1] * 53])
-        assert long == naive(graphdef, params, [1] * 53)
 
 
 @pytest.mark.slow
@@ -246,7 +206,7 @@ def test_log_probability_and_entropy_are_those_before_anything_is_left_out():
     np.testing.assert_allclose(found.entropies, -np.sum(chances * np.log(chances)), atol=1e-6)
 
 
-@pytest.mark.parametrize("share", [0.05, 0.3, 0.9, 0.999])
+@pytest.mark.parametrize("share", [1e-6, 0.05, 0.3, 0.9, 0.999])
 def test_the_bisection_keeps_what_a_sort_keeps(share):
     logits = jax.random.normal(jax.random.key(1), (7, 1000)) * 3
     chances = -np.sort(-np.asarray(jax.nn.softmax(logits, axis=-1)), axis=-1)
@@ -254,8 +214,3 @@ def test_the_bisection_keeps_what_a_sort_keeps(share):
     kept = np.sum(np.asarray(logits) >= np.asarray(top_p_threshold(logits, share))[:, None], axis=-1)
     # A sum in another order may fall on the other side of the share, by one token.
     assert np.max(np.abs(kept - wanted)) <= (1 if share > 0.99 else 0)
-
-
-def test_a_small_share_keeps_the_likeliest_token_alone():
-    kept = mask_logits(jnp.asarray([[0.0, 1.0, 3.0]]), Sampling(top_p=1e-6))
-    np.testing.assert_array_equal(np.isfinite(kept), [[False, False, True]])

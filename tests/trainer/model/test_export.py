@@ -1,7 +1,6 @@
 """Model folders out: complete, read by others, never half there, never over something."""
 
 import json
-import os
 from pathlib import Path
 
 import jax
@@ -94,15 +93,3 @@ def test_a_failure_leaves_nothing_behind(tiny, tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space left on device"):
         export(tmp_path / "export", params, source)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(("umask", "of_folder", "of_files"), [(0o022, 0o755, 0o644), (0o077, 0o700, 0o600)])
-def test_the_umask_decides_who_may_read(tiny, tmp_path, umask, of_folder, of_files):
-    source, params = tiny
-    before = os.umask(umask)
-    try:
-        export(tmp_path / "export", params, source)
-    finally:
-        os.umask(before)
-    assert (tmp_path / "export").stat().st_mode & 0o777 == of_folder
-    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "export").iterdir()} == {of_files}

@@ -177,19 +177,6 @@ def test_completions_without_a_token_are_a_step_of_nothing():
         assert {float(metrics.loss), *map(float, metrics.named.values())} == {0.0}
 
 
-@pytest.mark.parametrize("loss_type", TYPES)
-def test_the_first_step_on_policy_is_reinforce_with_the_groups_baseline(loss_type: str):
-    """Its gradient is −A of each token, over the divisor of the variant; A is the reward less its group's mean."""
-    batch = build_batch(spread=0.0)
-    rewards = np.array([1, 0, 0, 1, 0.5, 0, 0, 1], np.float32).reshape(2, 4)
-    advantages = (rewards - rewards.mean(axis=1, keepdims=True)).reshape(-1)
-    mask = np.asarray(batch["mask"])
-    lengths = np.maximum(mask.sum(axis=1, keepdims=True), 1)
-    divisor = {"dapo": mask.sum(), "cispo": mask.sum(), "dr_grpo": ROWS * LONGEST}.get(loss_type, ROWS * lengths)
-    gradient = compute_gradient(build_loss(loss_type), batch | {"advantages": jnp.asarray(advantages)})
-    np.testing.assert_allclose(gradient, -advantages[:, None] * mask / divisor, atol=1e-7)
-
-
 # Three tokens, the last of which ends; completions of at most three tokens, all of them.
 VOCABULARY, END, MOST = 3, 2, 3
 PREFIXES = [tokens for length in range(MOST) for tokens in itertools.product(range(END), repeat=length)]
@@ -202,31 +189,12 @@ WRITTEN = np.array([[at < len(one) for at in range(MOST)] for one in COMPLETIONS
 REWARDS = np.random.default_rng(5).normal(size=len(COMPLETIONS))
 
 
-def table(seed: int) -> jax.Array:
-    """Logits of the next token after each prefix."""
-    return jax.random.normal(jax.random.key(seed), (len(PREFIXES), VOCABULARY))
-
-
 def token_log_probs(logits: jax.Array) -> jax.Array:
     return jax.nn.log_softmax(logits)[SEEN, TOKENS]
 
 
 def probabilities(logits: jax.Array) -> jax.Array:
     return jnp.exp(jnp.sum(jnp.where(WRITTEN, token_log_probs(logits), 0), axis=1))
-
-
-def expected_gradient(
-    loss: GroupPolicy, logits: jax.Array, drawn_by: jax.Array, advantages: np.ndarray, reference: jax.Array
-) -> jax.Array:
-    """The gradient of the summed loss of one completion, in expectation over what a policy draws."""
-
-    def single_loss(logits: jax.Array, row: jax.Array) -> jax.Array:
-        arrays = [token_log_probs(each)[row][None] for each in (logits, drawn_by, reference)]
-        given = (jnp.asarray(WRITTEN)[row][None], jnp.asarray(advantages, jnp.float32)[row][None])
-        return loss.sums(arrays[0], arrays[1], *given, arrays[2]).loss
-
-    gradients = jax.vmap(jax.grad(single_loss), (None, 0))(logits, jnp.arange(len(COMPLETIONS)))
-    return jnp.tensordot(probabilities(drawn_by), gradients, axes=1)
 
 
 @pytest.mark.slow
@@ -236,27 +204,16 @@ def expected_gradient(
 )
 def test_the_expected_gradient_is_the_policy_gradient(loss_type: str, baseline: float):
     """Of grpo and gspo it is that of the reward per token; there a baseline per token would reward length."""
-    logits = table(0)
+    logits = jax.random.normal(jax.random.key(0), (len(PREFIXES), VOCABULARY))  # of the next token after each prefix
     per_token = loss_type in ("grpo", "gspo")
     worth = REWARDS / WRITTEN.sum(axis=1) if per_token else REWARDS
     exact = jax.grad(lambda logits: jnp.sum(probabilities(logits) * worth))(logits)
-    found = expected_gradient(build_loss(loss_type), logits, logits, REWARDS - baseline, logits)
-    np.testing.assert_allclose(found, -exact, atol=2e-6)
 
+    def single_loss(trained: jax.Array, row: jax.Array) -> jax.Array:
+        log_probs, old = (token_log_probs(each)[row][None] for each in (trained, logits))
+        advantages = jnp.asarray(REWARDS - baseline, jnp.float32)
+        written = jnp.asarray(WRITTEN)[row][None]
+        return build_loss(loss_type).sums(log_probs, old, written, advantages[row][None], None).loss
 
-@pytest.mark.slow
-@pytest.mark.parametrize("drawn_by", [0, 9], ids=["on-policy", "off-policy"])
-def test_the_term_of_the_divergence_has_the_exact_gradient_of_reverse_kl(drawn_by: int):
-    """Of the next token after each prefix, the prefixes weighed as they are drawn."""
-    logits, old, reference = table(0), table(0) + 0.3 * table(drawn_by), table(7)
-    visits = np.zeros(len(PREFIXES))
-    np.add.at(visits, SEEN[WRITTEN], np.broadcast_to(probabilities(old)[:, None], WRITTEN.shape)[WRITTEN])
-    assert visits[0] == pytest.approx(1, abs=1e-6)
-
-    def divergence(logits: jax.Array) -> jax.Array:
-        ours, theirs = jax.nn.log_softmax(logits), jax.nn.log_softmax(reference)
-        return jnp.sum(visits / jnp.exp(ours).sum(axis=1) * jnp.sum(jnp.exp(ours) * (ours - theirs), axis=1))
-
-    none = np.zeros(len(COMPLETIONS))
-    found = expected_gradient(build_loss("dapo", kl_beta=1.0), logits, old, none, reference)
-    np.testing.assert_allclose(found, jax.grad(divergence)(logits), atol=3e-6)
+    gradients = jax.vmap(jax.grad(single_loss), (None, 0))(logits, jnp.arange(len(COMPLETIONS)))
+    np.testing.assert_allclose(jnp.tensordot(probabilities(logits), gradients, axes=1), -exact, atol=2e-6)

@@ -3,15 +3,14 @@
 import json
 import random
 import re
+from fractions import Fraction
 from itertools import islice
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reasoning_solver import solve
-from statements import untrue
 
-from schemas.validate import check_value
 from trainer.data.builtin import FOLDER, reasoning
 from trainer.data.builtin.reasoning import DIFFICULTIES, SHARES, STORIES, fresh_items, generate_rows, prompt_key
 from trainer.data.rows import read_dataset
@@ -21,10 +20,6 @@ DATASETS = {"dev-reasoning-v2": (550, 7), "dev-stories-v1": (100, 8)}
 """Rows and seed of the committed files."""
 KINDS = [kind for kind, _ in (*SHARES, *STORIES)]
 NUMBERS = st.integers(0, 9999)
-
-
-def load_rows(name):
-    return [json.loads(line) for line in (FOLDER / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 def test_the_generator_writes_the_committed_bytes():
@@ -39,17 +34,6 @@ def test_the_generator_writes_the_committed_bytes():
     for name, rows in files.items():
         text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         assert text.encode() == (FOLDER / f"{name}.jsonl").read_bytes()
-
-
-@pytest.mark.parametrize("name", [*EVAL_SETS, *DATASETS])
-def test_rows_follow_their_schema_and_their_answers_are_right(name):
-    kind = "eval_item" if name in EVAL_SETS else "dataset_row"
-    rows = load_rows(name)
-    assert len(rows) == (EVAL_SETS | DATASETS)[name][0]
-    assert [problem for row in rows for problem in check_value(kind, row, file=name)] == []
-    assert [solve(row["prompt"]) for row in rows] == [row.get("expected") or row["final_answer"] for row in rows]
-    for row in rows if kind == "dataset_row" else ():
-        assert [step["i"] for step in row["steps"]] == list(range(len(row["steps"])))
 
 
 @pytest.mark.parametrize("difficulty", DIFFICULTIES)
@@ -89,10 +73,22 @@ def test_worked_columns_have_the_digits_of_their_numbers(a, b, digit):
     assert (compose(x for x, _ in digits), {y for _, y in digits}) == (a, {digit})
 
 
+CLAIM = re.compile(r"(-?\(?\d[-+×/()\d ]*) ([=<>]) (?=(-?\(?\d[-+×/()\d ]*))")
+
+
+def holds(left, sign, right):
+    texts = (re.sub(r"\d+", r"Fraction('\g<0>')", text.replace("×", "*")) for text in (left, right))
+    one, other = (eval(text, {"Fraction": Fraction}) for text in texts)
+    return {"=": one == other, "<": one < other, ">": one > other}[sign]
+
+
 @pytest.mark.parametrize("dataset", reasoning.DATASET_SHARES)
-def test_every_line_is_true(dataset):
+def test_what_a_line_claims_is_true(dataset):
     fresh = generate_rows(dataset, 3000, 31, exclude_prompts=frozenset())
-    assert [line for row in (*read_dataset(dataset).rows, *fresh) for line in untrue(row)] == []
+    lines = [step["content"] for row in (*read_dataset(dataset).rows, *fresh) for step in row["steps"]]
+    claims = [claim for line in lines for claim in CLAIM.findall(line)]
+    assert len(claims) > 3000
+    assert [claim for claim in claims if not holds(*claim)] == []
 
 
 def test_generated_rows_are_new_and_follow_from_the_seed():
