@@ -138,10 +138,6 @@ def in_counts(key: str) -> Observe:
     return in_inputs(lambda task, data: data.encoded.counts[key])
 
 
-def chosen_because(config: Config, runs: Runs) -> str:
-    return choose_devices(config.mesh.device, config.mesh.devices).chosen_because
-
-
 def first_examples(folder: Path) -> int:
     return len(json.loads((folder / layout.FIRST_EXAMPLES).read_text())["examples"])
 
@@ -203,8 +199,12 @@ EFFECTS: dict[str, tuple[Any, ...]] = {
     "memory.loss_chunk_tokens": ("null", in_training("chunk")),
     "memory.mlp_chunk_tokens": ("64", in_training("loops")),
     "memory.donate": ("false", in_training("donation", "effective")),
-    "mesh.device": ("auto", chosen_because),
+    "mesh.device": (
+        "auto",
+        lambda config, runs: choose_devices(config.mesh.device, config.mesh.devices).chosen_because,
+    ),
     "mesh.devices": ("2", in_training("mesh", "devices")),
+    "mesh.shard_params": ("false", in_training("donation", "state_bytes"), "mesh.devices=4"),
     "checkpoint.save_every_steps": ("3", in_run(saved_steps)),
     "checkpoint.keep": ("2", in_run(saved_steps), "checkpoint.save_every_steps=1"),
     "recording.log_every_steps": ("3", in_rows(layout.METRICS, "step")),
@@ -230,7 +230,6 @@ EFFECTS: dict[str, tuple[Any, ...]] = {
 # Keys whose effect another test shows, here or in test_reward_run.py, test_run.py, test_continued.py and loop/.
 ELSEWHERE = {
     "model": "shape revision weights",
-    "mesh": "shard_params",
     "checkpoint": "keep_best",
     "objective": "kind rewards loss_type epsilon_low epsilon_high kl_beta scale_rewards temperature top_k top_p "
     "group_size updates_per_rollout mask_truncated max_completion_tokens stop_when_flat",
@@ -283,16 +282,6 @@ def test_remat_is_read_back_whatever_is_computed_in_chunks(remat, loss, mlp, tmp
     program = train_program(task)
     traced = program.function.trace(*program.arguments).jaxpr
     assert compilation.remat_kind(traced, besides=task.objective.rematerialised_blocks) == remat
-
-
-def test_sharding_splits_the_state(tmp_path):
-    split, whole = (
-        compiled(configured(tmp_path, "mesh.devices=4", f"mesh.shard_params={each}")) for each in ("true", "false")
-    )
-    assert split["mesh"] == {"devices": 4, "shard_params": True}
-    assert whole["mesh"] == {"devices": 4, "shard_params": False}
-    assert split["donation"]["state_bytes"] < 0.3 * whole["donation"]["state_bytes"]
-    assert split["donation"]["effective"]
 
 
 def test_devices_share_a_batch_and_learn_the_same(tmp_path, runs):

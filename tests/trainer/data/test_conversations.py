@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from itertools import product
 from pathlib import Path
@@ -31,11 +32,8 @@ ENDS = {
 }
 """What ends a turn; in the others it is ChatML's."""
 
-MARKS = (
-    *("<|im_start|>", "<|im_end|>", "<|im_sep|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
-    *("<start_of_turn>", "<end_of_turn>", "[INST]", "[/INST]", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"),
-    *("<|User|>", "<|Assistant|>", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"),
-)
+MARK = re.compile(r"<\|\w+\|>|<\w+_of_turn>|\[/?[A-Z_]+\]")
+MARKS = sorted({mark for path in TEMPLATES.values() for mark in MARK.findall(path.read_text(encoding="utf-8"))})
 
 THOUGHT = "<think>\nTwo and three is five.\n</think>\n\n5"
 TOOLS = [{"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": {"type": "object"}}}]
@@ -142,9 +140,7 @@ def test_sampling_starts_after_the_generation_prompt(name: str):
         ("chatml-without-header", "one turn", "<|im_start|>assistant\n", "5"),
         ("chatml-opens-thought", "one turn", "<|im_end|>\n<|im_start|>assistant\n", "5"),
         ("chatml-opens-thought", "thought", "<think>\n", "Two and three is five.\n</think>\n\n5"),
-        ("r1-distill", "one turn", "<|Assistant|>", "5"),
         ("mistral-0.3", "system", "<s>[INST] 2+3?[/INST]", " 5"),
-        ("mistral-0.3", "one turn", "<s>[INST] 2+3?[/INST]", " 5"),
         ("llama-3.2", "white space", "<|start_header_id|>assistant<|end_header_id|>\n\n", "5\n6"),
     ],
 )

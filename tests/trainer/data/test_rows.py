@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow
 import pytest
+import yaml
 from configs import changed
 from model_folders import PLAIN_TEMPLATE, chat, chat_model_folder, row_file
 from pyarrow import parquet
@@ -22,13 +23,8 @@ from trainer.data.rows import RowFile, RowKind, common_text, read_dataset, read_
 from trainer.first_config import read_shape
 from trainer.model.source import resolve
 
-PAIR = {"prompt": "Name a bird.", "completion": "A robin."}
-SEVEN = PAIR | {"completion": "Seven."}
-TALK = chat(("user", "Name a bird."), ("assistant", "A robin."))
-TALK_OF_SEVEN = chat(("user", "Name a bird."), ("assistant", "Seven."))
-BRIEF = {"role": "system", "content": "Be brief."}
-SHARE_GPT = {"conversations": [{"from": "human", "value": "Name a bird."}, {"from": "gpt", "value": "A robin."}]}
-ALPACA = {"instruction": "Name a bird.", "input": "", "output": "A robin."}
+STATED = yaml.safe_load(Path("tests/cases/rows/columns.yaml").read_text(encoding="utf-8"))
+PAIR, TALK, SHARE_GPT, ALPACA = (STATED[name] for name in ("pair", "talk", "share_gpt", "alpaca"))
 TOOLS = [{"type": "function", "function": {"name": "weather"}}]
 
 
@@ -239,7 +235,7 @@ def test_folder_of_several_datasets_is_refused(names: list[str], said: str, tmp_
 
 def test_saved_dataset_dict_gives_its_training_split(tmp_path: Path):
     for split in ("test", "train"):
-        write_folder(tmp_path / split, [PAIR] if split == "train" else [SEVEN])
+        write_folder(tmp_path / split, [PAIR] if split == "train" else [PAIR | {"completion": "Seven."}])
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
     file = read_dataset(str(tmp_path))
     assert list(file.rows) == [PAIR]
@@ -295,58 +291,15 @@ def test_duplicate_id_is_refused_with_both_lines(tmp_path: Path):
 
 # Columns
 
-ANSWERS = {"chosen": "A robin.", "rejected": "Seven."}
-TURNS = {"chosen": {"from": "gpt", "value": "A robin."}, "rejected": {"from": "gpt", "value": "Seven."}}
-ULTRAFEEDBACK = {"prompt": "Name a bird.", "prompt_id": "p1", **TALK, "score_chosen": 8.0, "score_rejected": 3.5}
-ULTRAFEEDBACK |= {"chosen": TALK["messages"], "rejected": TALK_OF_SEVEN["messages"]}
-USER, ROBIN = TALK["messages"]
-_, NUMBER = TALK_OF_SEVEN["messages"]
-OF_TEXTS = {"chosen": PAIR, "rejected": SEVEN}
-OF_TALKS = {"chosen": TALK, "rejected": TALK_OF_SEVEN}
-OF_BRIEF_TALKS = {side: {"messages": [BRIEF, *talk["messages"]]} for side, talk in OF_TALKS.items()}
-ASKED = {"conversations": SHARE_GPT["conversations"][:1]}
-BLUE, BLACK = ({"begun": "The sky is", "completion": colour} for colour in (" blue", " black"))
 
-
-@pytest.mark.parametrize(
-    ("kind", "row", "taken", "ignored"),
-    [
-        ("rows", SHARE_GPT | {"id": 7}, TALK, "id"),
-        ("rows", SHARE_GPT | {"system": "Be brief."}, OF_BRIEF_TALKS["chosen"], ""),
-        ("rows", ALPACA | {"text": "all of it"}, PAIR, "text"),
-        ("rows", ALPACA | {"input": "Not a duck."}, PAIR | {"prompt": "Name a bird.\n\nNot a duck."}, ""),
-        ("rows", PAIR | {"weight": 1.0}, PAIR, "weight"),
-        ("rows", PAIR | {"weight": 1}, PAIR, "weight"),
-        ("rows", PAIR | {"label": "bird"}, PAIR, "label"),
-        ("rows", PAIR | {"loss": True}, PAIR, "loss"),
-        ("rows", PAIR | {"question": "?"}, PAIR, "question"),
-        ("pairs", ULTRAFEEDBACK, OF_TALKS, "prompt_id, messages, score_chosen and score_rejected"),
-        ("pairs", {"instruction": "Name a bird.", "input": "", **ANSWERS}, OF_TEXTS, ""),
-        ("pairs", {"prompt": "Name a bird.", "source": "x", **ANSWERS}, OF_TEXTS, "source"),
-        (
-            "pairs",
-            {"chosen": "The sky is blue", "rejected": "The sky is black"},
-            {"chosen": BLUE, "rejected": BLACK},
-            "",
-        ),
-        ("pairs", ASKED | ANSWERS | {"system": "Be brief."}, OF_BRIEF_TALKS, ""),
-        ("pairs", ASKED | TURNS | {"system": "Be brief."}, OF_BRIEF_TALKS, ""),
-        ("pairs", SHARE_GPT | ANSWERS | {"system": "Be brief."}, OF_BRIEF_TALKS, ""),
-        ("pairs", SHARE_GPT | TURNS | {"system": "Be brief."}, OF_BRIEF_TALKS, ""),
-        # The layouts of TRL.
-        ("pairs", {"prompt": [USER], "chosen": [ROBIN], "rejected": [NUMBER]}, OF_TALKS, ""),
-        ("pairs", {"chosen": [USER, ROBIN], "rejected": [USER, NUMBER]}, OF_TALKS, ""),
-        ("pairs", {"prompt": "Name a bird.", "chosen": [USER, ROBIN], "rejected": [USER, NUMBER]}, OF_TALKS, ""),
-        ("pairs", {"prompt": "Name a bird.", "chosen": [ROBIN], "rejected": [NUMBER]}, OF_TALKS, ""),
-    ],
-)
+@pytest.mark.parametrize(("kind", "row", "taken", "ignored"), STATED["becomes"])
 def test_columns_decide_what_a_row_is(kind: RowKind, row: dict, taken: dict, ignored: str, tmp_path: Path):
     file = read_rows(tmp_path, row, kind=kind)
     assert list(file.rows) == [taken]
     assert aside(file) == ([f"Ignored: {ignored}."] if ignored else [])
     assert read_shape(str(file.path), []).kind == kind
     assert infer_form(file.rows).conversation == ("messages" in taken.get("chosen", taken))
-    if taken is OF_TALKS:
+    if taken == STATED["of_talks"]:
         assert row_prompt(file.rows[0]) == row_texts(file.rows[0])[0][0] == "Name a bird."
 
 
@@ -380,21 +333,7 @@ def test_one_history_makes_all_instructions_conversations(tmp_path: Path):
     assert list(read_rows(tmp_path, ALPACA).rows) == [PAIR]
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "next_"),
-    [
-        ("label", True, "chosen and rejected"),
-        ("weight", 0.5, "counts alike"),
-        ("rejected", "Seven.", "objective.kind=dpo"),
-        ("system", "Be brief.", "messages"),
-        ("tools", TOOLS, "messages"),
-        ("images", ["a.png"], "Only text"),
-        ("loss_mask", [0, 1], "data.supervise"),
-        ("functions", TOOLS, "Write it as tools"),
-        ("labels", [1, 2], "tokenized"),
-        ("context", "Birds fly.", "prompt"),
-    ],
-)
+@pytest.mark.parametrize(("name", "value", "next_"), STATED["refused_columns"])
 def test_column_that_changes_the_training_is_refused(name: str, value: Any, next_: str, tmp_path: Path):
     [found] = catch_problems(read_rows, tmp_path, PAIR, PAIR | {name: value})
     assert (found.code, found.line, found.pointer) == ("TP181", 2, f"/{name}")
@@ -503,43 +442,9 @@ def test_answers_with_equal_tokens_are_refused(config: Config, tmp_path: Path):
     assert found.what == "Both answers of row 1 have the same 16 tokens at 16."
 
 
-WHOLE = {"prompt": "a", "chosen": "b", "rejected": "c"}
-SIDES = {side: chat(("user", "Hi."), ("assistant", side))["messages"] for side in ("chosen", "rejected")}
-
-
-@pytest.mark.parametrize(
-    ("kind", "row", "code", "pointer"),
-    [
-        ("rows", TALK | {"tools": "weather"}, "TP181", "/tools"),
-        ("rows", TALK | {"history": ["Hi."]}, "TP181", "/history"),
-        ("rows", TALK | {"system": 3}, "TP181", "/system"),
-        ("rows", {"messages": ["Hi."], "system": "Be brief."}, "TP120", "/messages/1"),
-        ("rows", OF_BRIEF_TALKS["chosen"] | {"system": "Be long."}, "TP181", "/system"),
-        ("rows", chat(("user", "u"), ("user", "I am the user")), "TP014", "/messages/1/role"),
-        ("rows", {"text": "Once."}, "TP018", None),
-        ("text", PAIR, "TP018", None),
-        ("pairs", SIDES | {"system": 5}, "TP181", "/system"),
-        ("pairs", SIDES | {"history": "abc"}, "TP181", "/history"),
-        ("pairs", SIDES | {"tools": [1]}, "TP181", "/tools"),
-        ("pairs", SIDES | {"chat_template_kwargs": 5}, "TP181", "/chat_template_kwargs"),
-        ("pairs", {"prompt": "a", "chosen": "b"}, "TP029", "/rejected"),
-        ("pairs", {"prompt": "a", "rejected": "b"}, "TP029", "/chosen"),
-        ("pairs", WHOLE | {"chosen": ""}, "TP029", "/chosen"),
-        ("pairs", WHOLE | {"rejected": []}, "TP029", "/rejected"),
-        ("pairs", WHOLE | {"rejected": "b"}, "TP028", "/rejected"),
-        ("pairs", WHOLE | {"prompt": ""}, "TP126", "/prompt"),
-        ("pairs", WHOLE | {"chosen": 3}, "TP029", "/chosen"),
-        ("pairs", WHOLE | {"prompt": ["a"]}, "TP029", "/prompt"),
-        ("pairs", {"chosen": "b", "rejected": "c"}, "TP029", "/prompt"),
-        ("pairs", {"chosen": "b", "rejected": [NUMBER]}, "TP029", "/rejected"),
-        ("pairs", {"chosen": [ROBIN], "rejected": [USER, NUMBER]}, "TP029", "/rejected"),
-        ("pairs", {"prompt": [USER], "chosen": [USER], "rejected": [NUMBER]}, "TP029", "/chosen"),
-        ("pairs", {"prompt": [USER], "chosen": ["x"], "rejected": [NUMBER]}, "TP029", "/chosen"),
-        ("pairs", {"completion": "b", "prompt": "c"}, "TP018", None),
-    ],
-)
+@pytest.mark.parametrize(("kind", "row", "code", "pointer"), STATED["refused"])
 def test_a_row_that_cannot_be_used_is_refused_with_its_line(kind: RowKind, row, code, pointer, tmp_path: Path):
-    whole = {"rows": PAIR, "text": {"text": "Once."}, "pairs": WHOLE}[kind]
+    whole = {"rows": PAIR, "text": {"text": "Once."}, "pairs": STATED["whole"]}[kind]
     [found] = catch_problems(read_rows, tmp_path, whole, row, whole, kind=kind)
     assert (found.code, found.pointer, found.line) == (code, pointer, 2)
 
@@ -549,8 +454,8 @@ def test_a_row_that_cannot_be_used_is_refused_with_its_line(kind: RowKind, row, 
     [
         ([{"text": "Once."}], "To learn plain text: --set data.kind=text."),
         ([{"conversations": [{"from": "human", "value": "?"}, {"from": "tool", "value": "add"}]}], '"tool"'),
-        ([ASKED] * 9, "There are 4 more like it."),
-        ([ULTRAFEEDBACK], "--set objective.kind=dpo."),
+        ([STATED["asked"]] * 9, "There are 4 more like it."),
+        ([STATED["ultrafeedback"]], "--set objective.kind=dpo."),
     ],
 )
 def test_unusable_rows_are_refused_with_advice(rows: list[dict], what: str, tmp_path: Path):

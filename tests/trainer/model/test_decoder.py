@@ -20,16 +20,6 @@ def drawn(spec, seed=0, **choices):
     return flatten(build(spec, key=jax.random.key(seed), **FLOAT32 | choices))
 
 
-def test_names_do_not_mix_up_ten_layers():
-    spec = spec_from_config({**GPT2, "n_layer": 11})
-    graphdef, params = random_model(spec)
-    again_graphdef, again = flatten(bind(graphdef, params))
-    assert graphdef == again_graphdef
-    assert all(np.array_equal(params[name], again[name]) for name in params)
-    decoder = bind(graphdef, params)
-    np.testing.assert_array_equal(decoder.layers[10].mlp.up.kernel[...], params["layers.10.mlp.up.kernel"])
-
-
 def test_bfloat16_parameters_are_the_float32_ones_rounded(spec):
     _, exact = drawn(spec)
     _, rounded = drawn(spec, params_dtype=jnp.bfloat16)

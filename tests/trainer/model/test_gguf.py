@@ -312,12 +312,10 @@ def test_splitting_of_qwen2_and_llama3_is_that_of_transformers():
     assert words["smollm"] == ["ab", "Ġ", "1", "2", "3", "4", "5", "ĠI", "'", "M"]
 
 
+BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 PIECES = {
     "tokenizer.ggml.model": "llama",
-    "tokenizer.ggml.tokens": [
-        *("<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581", "a", "b", "c"),
-        *("ab", "\u2581a", "abc", "\u2581ab", "bc"),
-    ],
+    "tokenizer.ggml.tokens": ["<unk>", "<s>", "</s>", *BYTES, *["▁", "a", "b", "c", "ab", "▁a", "abc", "▁ab", "bc"]],
     "tokenizer.ggml.scores": [0.0] * 259 + [-1.0, -2.0, -3.0, -4.0, -5.0, -6.0, -7.0, -8.0, -9.0],
     "tokenizer.ggml.token_type": [2, 3, 3] + [6] * 256 + [1] * 9,
     "tokenizer.ggml.bos_token_id": 1,

@@ -1,4 +1,4 @@
-"""Safetensors in: whatever is not exactly the model is refused, all of it at once."""
+"""Safetensors in: whatever is not exactly the model is refused, all at once. Model folders out: complete or absent."""
 
 import json
 import shutil
@@ -9,12 +9,15 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from golden import CASES, load_folder, shapes_of
+from golden import CASES, FLOAT32, load_folder, shapes_of
+from model_folders import model_folder
 from refusals import catch_problem, catch_problems
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 from tiny_models import split_over_eight
 
-from trainer.model.decoder import params_sha256
+from trainer.model import export as exporting
+from trainer.model.decoder import build, flatten, params_sha256
 from trainer.model.export import export
 from trainer.model.load import load_params, refuse_unusable_weights
 from trainer.model.source import resolve
@@ -45,21 +48,22 @@ def refusals(folder: Path) -> list[str]:
     return [problem.what for problem in catch_problems(lambda: params_of(folder))]
 
 
+BUFFERS = {
+    "gpt2": ("h.0.attn.bias", "h.1.attn.masked_bias"),
+    "gemma": ("layers.0.self_attn.rotary_emb.inv_freq", "rotary_emb.inv_freq"),
+}
+
+
 @pytest.mark.parametrize(
-    ("name", "prefix", "table", "buffers"),
-    [
-        ("gpt2", "transformer.", "wte.weight", ("h.0.attn.bias", "h.1.attn.masked_bias")),
-        (
-            *("gemma", "model.", "embed_tokens.weight"),
-            ("layers.0.self_attn.rotary_emb.inv_freq", "rotary_emb.inv_freq"),
-        ),
-    ],
+    ("name", "prefix", "table"), [("gpt2", "transformer.", "wte.weight"), ("gemma", "model.", "embed_tokens.weight")]
 )
-def test_names_without_prefix_buffers_and_a_repeated_head_are_the_same_model(changed, name, prefix, table, buffers):
+def test_names_without_prefix_buffers_and_a_repeated_head_are_the_same_model(changed, name, prefix, table):
     def as_others_write_it(tensors):
         bare = {key.removeprefix(prefix): value for key, value in tensors.items()}
         tensors.clear()
-        tensors.update(bare | dict.fromkeys(buffers, np.ones((1, 1, 4, 4), np.uint8)) | {"lm_head.weight": bare[table]})
+        tensors.update(
+            bare | dict.fromkeys(BUFFERS[name], np.ones((1, 1, 4, 4), np.uint8)) | {"lm_head.weight": bare[table]}
+        )
 
     assert params_sha256(params_of(changed(name, as_others_write_it))) == params_sha256(params_of(CASES / name))
 
@@ -261,3 +265,80 @@ def test_a_gemma_3_with_images_is_its_text_model(prefix, changed, tmp_path):
     exported = json.loads((tmp_path / "text" / "config.json").read_text())
     assert (exported["model_type"], exported["architectures"]) == ("gemma3_text", ["Gemma3ForCausalLM"])
     assert params_sha256(params_of(tmp_path / "text")) == expected
+
+
+# Model folders out
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    source = resolve("tiny-gpt2")
+    return source, jax.jit(lambda: flatten(build(source.spec, key=jax.random.key(0), **FLOAT32))[1])()
+
+
+def test_a_built_in_model_becomes_a_folder_that_works_alone(tiny, tmp_path):
+    source, params = tiny
+    export(tmp_path / "export", params, source)
+    descriptions = ["special_tokens_map.json", "tokenizer.json", "tokenizer_config.json"]
+    names = sorted(path.name for path in (tmp_path / "export").iterdir())
+    assert names == ["config.json", "model.safetensors", *descriptions]
+    assert [path.name for path in tmp_path.iterdir()] == ["export"]
+    again, _, read = load_folder(tmp_path / "export")
+    assert again.spec == source.spec
+    assert params_sha256(read) == params_sha256(params)
+    text = "What is 38 + 47?"
+    assert again.tokenizer()(text)["input_ids"] == source.tokenizer()(text)["input_ids"]
+
+
+def test_chat_templates_with_names_are_copied(tiny, tmp_path):
+    folder = model_folder(tmp_path / "model")
+    templates = {"chat_template.jinja": "{{ 'plain' }}", "additional_chat_templates/tool_use.jinja": "{{ 'tools' }}"}
+    (folder / "additional_chat_templates").mkdir()
+    for name, text in templates.items():
+        (folder / name).write_text(text)
+    export(tmp_path / "export", tiny[1], resolve(str(folder)))
+    assert {name: (tmp_path / "export" / name).read_text() for name in templates} == templates
+
+
+def test_parameters_of_several_types_are_refused(tiny, tmp_path):
+    source, params = tiny
+    mixed = params | {"final_norm.scale": params["final_norm.scale"].astype(jnp.bfloat16)}
+    problem = catch_problem(lambda: export(tmp_path / "export", mixed, source))
+    assert "several element types: bfloat16, float32" in problem.what
+    assert list(tmp_path.iterdir()) == []
+    export(tmp_path / "export", mixed, source, dtype="float32")
+    assert json.loads((tmp_path / "export" / "config.json").read_text())["dtype"] == "float32"
+
+
+def test_float32_parameters_are_exported_in_bfloat16_when_asked_and_config_says_so(tiny, tmp_path):
+    source, params = tiny
+    export(tmp_path / "export", params, source, dtype="bfloat16")
+    theirs, ours = (json.loads((folder / "config.json").read_text()) for folder in (source.folder, tmp_path / "export"))
+    assert ours == theirs | {"architectures": ["GPT2LMHeadModel"], "dtype": "bfloat16"}
+    with safe_open(tmp_path / "export" / "model.safetensors", framework="numpy") as file:
+        assert file.metadata() == {"format": "pt"}
+        assert {file.get_slice(name).get_dtype() for name in file.keys()} == {"BF16"}  # noqa: SIM118
+    _, _, rounded = load_folder(tmp_path / "export", params_dtype="bfloat16")
+    assert all(jnp.array_equal(rounded[name], params[name].astype(jnp.bfloat16)) for name in params)
+
+
+def test_an_empty_folder_is_taken_and_a_full_one_is_not(tiny, tmp_path):
+    source, params = tiny
+    (tmp_path / "export").mkdir()
+    export(tmp_path / "export", params, source)
+    before = (tmp_path / "export" / "config.json").stat().st_mtime_ns
+    problem = catch_problem(lambda: export(tmp_path / "export", params, source))
+    assert (problem.code, problem.what) == ("TP048", f"{tmp_path / 'export'} is not empty.")
+    assert (tmp_path / "export" / "config.json").stat().st_mtime_ns == before
+
+
+def test_a_failure_leaves_nothing_behind(tiny, tmp_path, monkeypatch):
+    source, params = tiny
+
+    def full_disk(path: Path, value: object) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(exporting, "write_json", full_disk)
+    with pytest.raises(OSError, match="No space left on device"):
+        export(tmp_path / "export", params, source)
+    assert list(tmp_path.iterdir()) == []

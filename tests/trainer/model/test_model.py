@@ -147,12 +147,6 @@ def test_a_base_in_few_bits_is_trained_beside_resumed_and_exported(base: str, lo
     assert (export_run(rest, None, QUIET) / "model.safetensors").is_file()
 
 
-def test_settings_of_adapters_are_refused_where_everything_is_trained(low: Config):
-    problems = catch_problems(lambda: task_of(replace(low, method=MethodConfig(rank=4, base="nf4"))))
-    found = [(problem.code, problem.pointer) for problem in problems]
-    assert found == [("TP069", "/method/rank"), ("TP069", "/method/base")]
-
-
 def test_the_count_of_trained_parameters_is_that_which_peft_prints():
     """PEFT prints 18,576,384 for rank 8 on Qwen2.5-VL-3B, whose language model alone is supported.
 

@@ -90,37 +90,19 @@ def test_stacks_come_apart_as_they_were_and_take_no_memory_besides():
     assert all(isinstance(value, jax.Array) for value in unstack_on_devices(together).values())
 
 
-def barriers(platform, adapters=None):
-    """Return the number of operands of each barrier in a model's gradient, as a platform's compiler is given it."""
-    chosen = {"params_dtype": "bfloat16", "compute_dtype": "bfloat16", "adapters": adapters or {}, "remat": "layer"}
-    graphdef, shapes = flatten(abstract(TINY, **chosen))
-    learned = {name: value for name, value in shapes.items() if not adapters or ".lora_" in name}
-    others = {name: value for name, value in shapes.items() if name not in learned}
-
-    def total(learned, others, tokens):
-        return bind(graphdef, learned | others).hidden(tokens).astype(jnp.float32).sum()
-
-    tokens = jax.ShapeDtypeStruct((2, 12), jnp.int32)
-    exported = jax.export.export(jax.jit(jax.grad(total)), platforms=[platform])(learned, others, tokens)
-    return [line.count("%") for line in re.findall(r"stablehlo.optimization_barrier (.*?) :", exported.mlir_module())]
-
-
-TINY = spec_from_config(GEMMA)
-
-
 def test_a_layer_hands_over_all_of_its_gradients_at_one_time():
-    on_tpu, on_cpu = barriers("tpu"), barriers("cpu")
+    """On a TPU, whose compiler is given a barrier with an operand for each gradient of a layer."""
+    spec = spec_from_config(GEMMA)
+    chosen = {"params_dtype": "bfloat16", "compute_dtype": "bfloat16", "remat": "layer"}
+    graphdef, shapes = flatten(abstract(spec, **chosen))
+    total = jax.grad(lambda params, tokens: bind(graphdef, params).hidden(tokens).astype(jnp.float32).sum())
+    tokens, counts = jax.ShapeDtypeStruct((2, 12), jnp.int32), []
+    for platform in ("tpu", "cpu"):
+        exported = jax.export.export(jax.jit(total), platforms=[platform])(shapes, tokens)
+        barriers = re.findall(r"stablehlo.optimization_barrier (.*?) :", exported.mlir_module())
+        counts.append([barrier.count("%") for barrier in barriers])
+    on_tpu, on_cpu = counts
     # On both, the barrier of a recomputed layer, of its weights, its input and the gradient of its output.
-    assert len(on_tpu) == len(on_cpu) + TINY.layers
+    assert len(on_tpu) == len(on_cpu) + spec.layers
     per_layer = 9 + 1  # seven kernels, two norms, and the stream
-    assert on_tpu.count(per_layer) == TINY.layers + on_cpu.count(per_layer)
-
-
-def test_of_adapters_only_what_learns_waits():
-    adapters = {"layers.0.mlp.up": Lora(rank=2, scale=1.0)}
-    on_tpu, on_cpu = (barriers(platform, adapters) for platform in ("tpu", "cpu"))
-    # For each layer one on the way there, so that the stream is kept as one array, and one on the way back.
-    assert len(on_tpu) == len(on_cpu) + 2 * TINY.layers
-    assert on_tpu.count(3) == on_cpu.count(3) + 1  # two matrices and the stream
-    # The stream alone: of both layers on the way there, and of the one without adapters on the way back.
-    assert on_tpu.count(1) == on_cpu.count(1) + TINY.layers + 1
+    assert on_tpu.count(per_layer) == spec.layers + on_cpu.count(per_layer)

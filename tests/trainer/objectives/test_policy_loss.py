@@ -152,21 +152,17 @@ def test_padding_has_no_effect_and_no_gradient(loss_type: str):
 
 @pytest.mark.slow(but=("gspo",))
 @pytest.mark.parametrize("loss_type", TYPES)
-def test_microbatches_have_no_effect_on_step_and_figures(loss_type: str):
+def test_microbatches_have_no_effect_on_the_figures_of_a_step(loss_type: str):
     loss, batch = build_loss(loss_type, kl_beta=0.1), build_batch()
-    whole, metrics = take_step(loss, batch)
     mask = np.asarray(batch["mask"])
     gap = np.abs(np.asarray(batch["log_probs"] - batch["old_log_probs"]))[mask].max()
     k3 = np.asarray(k3_divergences(batch["log_probs"], batch["reference_log_probs"]))[mask].mean()
-    assert float(metrics.named["sampler_gap"]) == pytest.approx(gap, rel=1e-6)
-    assert float(metrics.named["kl"]) == pytest.approx(k3, rel=1e-5)
-    np.testing.assert_allclose(whole, compute_gradient(loss, batch), atol=1e-6)
-    for accumulation in (2, 8):
-        parts, of_parts = take_step(loss, batch, accumulation)
-        np.testing.assert_allclose(parts, whole, atol=1e-6)
-        assert set(of_parts.named) == {"kl", "clip_low_share", "clip_high_share", "sampler_gap"}
-        for name, value in metrics.named.items():
-            assert float(of_parts.named[name]) == pytest.approx(float(value), rel=1e-5), name
+    (_, whole), (_, parts) = take_step(loss, batch), take_step(loss, batch, 8)
+    assert float(whole.named["sampler_gap"]) == pytest.approx(gap, rel=1e-6)
+    assert float(whole.named["kl"]) == pytest.approx(k3, rel=1e-5)
+    assert set(parts.named) == {"kl", "clip_low_share", "clip_high_share", "sampler_gap"}
+    for name, value in whole.named.items():
+        assert float(parts.named[name]) == pytest.approx(float(value), rel=1e-5), name
 
 
 def test_completions_without_a_token_are_a_step_of_nothing():

@@ -1,19 +1,35 @@
-"""The generator: committed bytes, answers solved a second time, true lines, disjoint prompts, shares of kinds."""
+"""Built-in data and tokenizer: committed bytes, answers solved a second time, true lines, splits that share no item."""
 
+import itertools
 import json
 import random
 import re
+import sys
 from fractions import Fraction
-from itertools import islice
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from model_folders import row_file
 from reasoning_solver import solve
+from refusals import catch_problems
+from tasks import inputs_of
+from train_tokenizer import main
+from transformers import PreTrainedTokenizerFast
 
+from evidence.rewards import Attempt, build_rewards
+from evidence.scores.reading import Scoring
+from trainer.config.tree import Config, ModelConfig
 from trainer.data.builtin import FOLDER, reasoning
 from trainer.data.builtin.reasoning import DIFFICULTIES, SHARES, STORIES, fresh_items, generate_rows, prompt_key
-from trainer.data.rows import read_dataset
+from trainer.data.rows import read_dataset, read_eval_set
+from trainer.model import tokenizer
+
+sys.path.append(BENCHMARKS := str(Path(__file__).parents[4] / "benchmarks"))
+import countdown
+
+sys.path.remove(BENCHMARKS)
 
 EVAL_SETS = {"eval_v1": (50, 101), "eval_v2": (100, 202), "eval_stories_v1": (100, 303)}
 DATASETS = {"dev-reasoning-v2": (550, 7), "dev-stories-v1": (100, 8)}
@@ -106,7 +122,82 @@ def test_generated_rows_are_new_and_follow_from_the_seed():
 def test_exhaustion_is_an_error(monkeypatch):
     monkeypatch.setattr(reasoning, "MAX_MISSES", 2)
     with pytest.raises(ValueError, match=r"^seed 1: no new prompt in 2 draws, after \d+ prompts drawn or excluded\.$"):
-        list(islice(reasoning.draw_problems(1, SHARES, excluded_keys=frozenset()), 100_000))
+        list(itertools.islice(reasoning.draw_problems(1, SHARES, excluded_keys=frozenset()), 100_000))
     monkeypatch.setattr(reasoning, "MAX_DRAWS_PER_ITEM", 0)
     with pytest.raises(ValueError, match="exhausted after 0 draws"):
         fresh_items("eval_v2", "x", 40, 1, training=())
+
+
+PROMPT = re.compile(r"numbers (\d+) (\d+) (\d+) target (\d+) = ")
+
+
+def parse_item(prompt: str) -> countdown.Item:
+    *numbers, target = map(int, PROMPT.fullmatch(prompt).groups())
+    return countdown.Item(numbers=tuple(sorted(numbers)), target=target)
+
+
+def test_the_committed_files_of_countdown_are_those_of_its_generator():
+    assert list(read_dataset(countdown.DATASET).rows) == countdown.tasks()
+    assert [dict(row) for row in read_eval_set(countdown.EVAL_SET).rows] == countdown.eval_items()
+
+
+def test_start_tasks_and_evaluation_share_no_item():
+    tasks = {parse_item(row["prompt"]) for row in read_dataset(countdown.DATASET).rows}
+    held_out = {parse_item(item["prompt"]) for item in read_eval_set(countdown.EVAL_SET).rows}
+    start = {parse_item(row["prompt"]) for row in countdown.solved(countdown.items("start"), 2000, seed=0)}
+    assert (len(tasks), len(held_out)) == (countdown.TASKS, countdown.EVAL_ITEMS)
+    assert [{item.split for item in each} for each in (tasks, held_out, start)] == [{"tasks"}, {"held_out"}, {"start"}]
+
+
+def test_the_reward_is_for_solutions_of_the_item():
+    [reward] = build_rewards(["countdown"], Scoring(answer="whole"), file="c")
+
+    def score(row: dict, text: str) -> float:
+        return reward.score(Attempt(prompt=row["prompt"], text=text, row=row, finished=True))
+
+    held_out = list(countdown.held_out_tasks())
+    for (item, row), (_, other) in itertools.pairwise(held_out):
+        assert {score(row, text) for text in countdown.solutions(item)} == {1.0}
+        assert {score(other, text) for text in countdown.solutions(item)} == {0.0}
+
+
+def test_solved_rows_are_learned_and_tasks_are_refused(tmp_path):
+    config = Config(model=ModelConfig(name="tiny-gpt2")).changed(mesh={"device": "cpu", "devices": 1})
+    rows = countdown.write_rows(tmp_path / "rows.jsonl", countdown.solved(countdown.items("start"), 8, seed=0))
+    assert inputs_of(config.changed(data={"dataset": str(rows), "max_length": 34}))[1].scoring.answer == "whole"
+    problems = catch_problems(inputs_of, config.changed(data={"dataset": countdown.DATASET, "max_length": 34}))
+    [problem] = [each for each in problems if each.code == "TP908"]
+    assert (problem.line, problem.what) == (1, "Row 0 is a task. There are 4799 more like it.")
+
+
+def test_a_task_of_a_foreign_file_keeps_its_task_and_answer(tmp_path):
+    row = {"prompt": "2 + 2 = ", "task": {"kind": "mine"}, "final_answer": "4", "id": 7}
+    path = row_file(tmp_path / "tasks.jsonl", row)
+    del row["id"]
+    assert list(read_dataset(path).rows) == [row]
+
+
+TOKENIZER = PreTrainedTokenizerFast.from_pretrained(tokenizer.FOLDER)
+
+
+def tokens(text):
+    return TOKENIZER.encode(text, add_special_tokens=False)
+
+
+@given(st.text() | st.text(alphabet="0123456789 +-×=.,\n<>/answer"))
+def test_any_text_comes_back_exactly(text):
+    assert TOKENIZER.decode(tokens(text)) == text
+
+
+@given(st.text(alphabet="0123456789 +-=abc", min_size=1))
+def test_every_digit_is_a_token_of_its_own(text):
+    pieces = [TOKENIZER.decode([token]) for token in tokens(text)]
+    assert all(len(piece) == 1 for piece in pieces if any(letter.isdigit() for letter in piece))
+
+
+def test_training_the_tokenizer_again_gives_the_committed_bytes(tmp_path):
+    main(tmp_path)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["special_tokens_map.json", "tokenizer.json", "tokenizer_config.json"]
+    for name in names:
+        assert (tmp_path / name).read_bytes() == (tokenizer.FOLDER / name).read_bytes()
