@@ -201,11 +201,14 @@ def test_existing_files_are_replaced_only_with_force_and_inputs_never(model: str
     assert load_config(config).data.dataset == str(data)
 
 
-def test_an_evaluation_of_training_rows_is_refused_or_warned_of(model: str, tmp_path: Path):
-    rows = sums(60)
+def test_an_evaluation_of_training_rows_or_without_answers_is_refused_or_warned_of(model: str, tmp_path: Path):
+    rows, tale = sums(60), {"prompt": "Tell.", "completion": "Once upon a time. " * 5}
     data, held = write_rows(tmp_path / "rows.jsonl", rows), write_rows(tmp_path / "held.jsonl", rows[:12])
     said = refusal(model, data, tmp_path / "config.yaml", eval_set=str(held))
     assert said.startswith(f"error TP034: {held}: The training rows contain all of its 12 items.")
+    write_rows(held, [tale, rows[0]])
+    said = refusal(model, data, tmp_path / "config.yaml", eval_set=str(held))
+    assert said.startswith(f"error TP036: {held}: 1 of 2 rows lack an answer to compare outputs with.")
     write_rows(held, [*rows[:2], *sums(70)[60:]])
     [warning] = made(model, data, tmp_path / "config.yaml", eval_set=str(held)).warnings
     what = "Training rows contain 2 of the 12 evaluation items (2 rows): line-1, line-2."
@@ -220,13 +223,6 @@ def test_rows_that_the_model_has_no_positions_for_are_told(model: str, tmp_path:
     assert told.next.endswith("tokens, the model 512 positions.")
     most = write_rows(tmp_path / "most.jsonl", [*sums(1), long, long])
     assert refusal(model, most, tmp_path / "config.yaml", force=True).startswith(f"error TP026: {most}: ")
-
-
-def test_an_evaluation_without_answers_is_refused(model: str, tmp_path: Path):
-    data = write_rows(tmp_path / "rows.jsonl", sums(60))
-    held = write_rows(tmp_path / "held.jsonl", [{"prompt": "Tell.", "completion": "Once upon a time. " * 5}, *sums(1)])
-    said = refusal(model, data, tmp_path / "config.yaml", eval_set=str(held))
-    assert said.startswith(f"error TP036: {held}: 1 of 2 rows lack an answer to compare outputs with.")
 
 
 def test_a_run_is_named_after_its_model_and_rows():

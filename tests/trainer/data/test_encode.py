@@ -46,18 +46,14 @@ def test_counts_equal_the_arrays(tokenizer):
     }
 
 
-def word_tokenizer(folder: Path, *known: str):
-    """Return a tokenizer of a few words, which takes every other one for `[UNK]`."""
-    formats = {word: number for number, word in enumerate(("<eos>", "[UNK]", *known))}
-    model_folder(folder, config={"vocab_size": 8}, unk_token="[UNK]")
-    own = tokenizers.Tokenizer(tokenizers.models.WordLevel(formats, unk_token="[UNK]"))
-    own.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    own.save(str(folder / "tokenizer.json"))
-    return resolve(str(folder)).tokenizer()
-
-
 def test_unknown_answers_are_refused(tmp_path: Path):
-    own = word_tokenizer(tmp_path / "model", "Hi", "there")
+    """By a tokenizer of a few words, which takes every other one for `[UNK]`."""
+    words = {word: number for number, word in enumerate(("<eos>", "[UNK]", "Hi", "there"))}
+    folder = model_folder(tmp_path / "model", config={"vocab_size": 8}, unk_token="[UNK]")
+    known = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
+    known.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    known.save(str(folder / "tokenizer.json"))
+    own = resolve(str(folder)).tokenizer()
     far = {"prompt": "Say ho.", "completion": "Ho ho."}
     assert encode_rows([PAIR], own, max_length=64, file="rows.jsonl").counts["rows"] == 1
     problems = catch_problems(encode_rows, [PAIR, TRACE, *[far] * 5], own, max_length=64, file="rows.jsonl")

@@ -12,15 +12,7 @@ from refusals import catch_problem
 from tiny_models import counting_model, logits, random_model
 
 from trainer.generate import api, decode
-from trainer.generate.decode import (
-    Completion,
-    GroupPrograms,
-    decode_under,
-    find_rows_sharding,
-    generate,
-    pad_left,
-    row_keys,
-)
+from trainer.generate.decode import Completion, GroupPrograms, decode_under, generate, pad_left, row_keys
 from trainer.generate.sampling import DrawKeys, Sampling, draw_tokens, top_p_threshold
 from trainer.loop.task import build_mesh, rows_sharding, state_shardings
 
@@ -79,9 +71,9 @@ def test_devices_share_the_prompts_and_write_what_one_writes(spec, divided):
     graphdef, params = random_model(spec, seed=1)
     mesh = build_mesh(jax.devices()[:4])
     split = jax.device_put(params, state_shardings(params, mesh, shard_params=divided))
-    over = find_rows_sharding(split)
+    over = decode.find_rows_sharding(split)
     assert over == rows_sharding(mesh)
-    assert find_rows_sharding(params) is None
+    assert decode.find_rows_sharding(params) is None
     # Six prompts, four at a time on four devices: the second batch is filled up; a batch of three is one of four.
     for size in (4, 3, 6):
         assert completions(graphdef, split, PROMPTS, batch_size=size) == completions(graphdef, params, PROMPTS)

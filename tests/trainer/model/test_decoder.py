@@ -49,9 +49,6 @@ def test_hash_is_what_it_says():
     assert params_sha256(params) == hashlib.sha256(text).hexdigest()
 
 
-# The forward pass
-
-TOKENS = np.array([[3, 1, 4, 1, 5, 9, 2], [22, 0, 6, 6, 6, 7, 21]], np.int32)
 PACKED = np.array([[3, 1, 4, 1, 5, 22, 0, 6, 6, 0, 0]], np.int32)
 SEGMENTS = np.array([[1, 1, 1, 1, 1, 2, 2, 2, 2, 0, 0]], np.int32)
 
@@ -84,7 +81,8 @@ def test_positions_of_packed_texts_are_stretched_as_if_alone(kind):
 @pytest.mark.parametrize("remat", ["none", "layer"])
 def test_remat_keeps_no_scores_for_the_backward_pass(spec, remat):
     graphdef, params = random_model(spec, remat=remat)
-    _, backward = jax.vjp(lambda params: jnp.mean(jnp.square(logits(graphdef, params, TOKENS))), params)
+    tokens = np.array([[3, 1, 4, 1, 5, 9, 2], [22, 0, 6, 6, 6, 7, 21]], np.int32)
+    _, backward = jax.vjp(lambda params: jnp.mean(jnp.square(logits(graphdef, params, tokens))), params)
     kept = [leaf.shape for leaf in jax.tree.leaves(backward) if leaf.dtype == jnp.float32]
     scores = [shape for shape in kept if len(shape) >= 4 and shape[-2:] == (7, 7)]
     assert bool(scores) == (remat == "none")

@@ -11,21 +11,10 @@ from jax.experimental import topologies
 from jax.sharding import SingleDeviceSharding
 from tiny_models import GEMMA, logits
 
+from trainer.model import layers
 from trainer.model.attention import attend
 from trainer.model.decoder import abstract, bind, build, flatten, projections
 from trainer.model.families import spec_from_config
-from trainer.model.layers import (
-    NF4,
-    Dropout,
-    Dtypes,
-    Lora,
-    Norm,
-    can_be_quantised,
-    dequantise,
-    lora_output,
-    quantise,
-    quantise_on_device,
-)
 from trainer.model.load import load_params
 from trainer.model.peft import merge_loras
 from trainer.model.products import matmul_nt
@@ -33,7 +22,7 @@ from trainer.model.rope import apply_rotary, rotary_embedding
 from trainer.model.source import resolve
 from trainer.model.spec import Rope
 
-DTYPES = Dtypes(params=jnp.float32, compute=jnp.float32)
+DTYPES = layers.Dtypes(params=jnp.float32, compute=jnp.float32)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +36,7 @@ DTYPES = Dtypes(params=jnp.float32, compute=jnp.float32)
     ],
 )
 def test_norm_of_three_and_four(kind, scale, expected):
-    norm = Norm(2, kind=kind, epsilon=1e-12, dtypes=DTYPES)
+    norm = layers.Norm(2, kind=kind, epsilon=1e-12, dtypes=DTYPES)
     norm.scale[...] = jnp.full((2,), scale)
     np.testing.assert_allclose(norm(jnp.array([[[3.0, 4.0]]]))[0, 0], expected, rtol=1e-6)
 
@@ -107,7 +96,7 @@ def test_each_adapter_is_drawn_from_the_key_of_its_place_among_all_names():
     """By the definition, one at a time; together they are drawn by one loop for each shape."""
     parts = ("attention.query", "attention.key", "attention.value", "mlp.gate", "mlp.down")
     names = [f"layers.{layer}.{part}" for layer in range(2) for part in parts]
-    chosen = {name: Lora(rank=2 + name.endswith("gate"), scale=0.5) for name in names}
+    chosen = {name: layers.Lora(rank=2 + name.endswith("gate"), scale=0.5) for name in names}
     params, plain = jax.jit(lambda: (drawn(adapters=chosen), drawn()))()
     assert all(np.array_equal(params[name], plain[name]) for name in plain)
     for place, name in enumerate(sorted(names)):
@@ -122,14 +111,14 @@ def test_each_adapter_is_drawn_from_the_key_of_its_place_among_all_names():
 
 def test_a_quarter_of_the_inputs_is_dropped_and_the_rest_is_larger():
     x, first, second = jnp.ones((400, 100)), jnp.ones((100, 1)), jnp.ones((1, 1))
-    lora, dropout = Lora(rank=1, scale=1.0, dropout=0.25), Dropout(jax.random.key(0))
-    sums = lora_output(x, first, second, lora, dropout)[:, 0]
+    lora, dropout = layers.Lora(rank=1, scale=1.0, dropout=0.25), layers.Dropout(jax.random.key(0))
+    sums = layers.lora_output(x, first, second, lora, dropout)[:, 0]
     assert float(jnp.mean(sums)) == pytest.approx(100, rel=0.02)
     np.testing.assert_allclose(sums * 0.75, jnp.round(sums * 0.75), atol=1e-3)
     assert float(jnp.std(sums)) > 3
-    other = lora_output(x, first, second, replace(lora, number=1), dropout)
+    other = layers.lora_output(x, first, second, replace(lora, number=1), dropout)
     assert not np.array_equal(sums, other[:, 0])
-    assert np.all(lora_output(x, first, second, lora, None) == 100)
+    assert np.all(layers.lora_output(x, first, second, lora, None) == 100)
 
 
 # Kernels in few bits: what bitsandbytes made of the same numbers, read as it is or made here
@@ -140,17 +129,17 @@ TOKENS = np.array([[3, 1, 4, 1, 5, 9]], np.int32)
 def structure(name, kind=None, **choices):
     source = resolve(str(CASES / name))
     shapes = projections(abstract(source.spec, **FLOAT32))
-    chosen = {each: kind for each, linear in shapes.items() if kind and can_be_quantised(linear.shape, kind)}
+    chosen = {each: kind for each, linear in shapes.items() if kind and layers.can_be_quantised(linear.shape, kind)}
     return source, *flatten(abstract(source.spec, **FLOAT32, quantised=chosen, **choices))
 
 
 def test_codes_and_magnitudes_of_a_block_by_hand():
     kernel = jnp.zeros((64, 1)).at[:3, 0].set(jnp.array([0.5, -0.25, 0.04]))
-    codes, scales = quantise(kernel, "nf4")
+    codes, scales = layers.quantise(kernel, "nf4")
     assert (codes.dtype, scales.tolist()) == (jnp.uint4, [[0.5]])
     assert codes[:4, 0].astype(int).tolist() == [15, 2, 8, 7]
-    np.testing.assert_allclose(dequantise(codes, scales, jnp.float32)[:3, 0], NF4[[15, 2, 8]] * 0.5)
-    codes, scales = quantise(jnp.array([[1.0, -4.0], [0.5, 2.0]]), "int8")
+    np.testing.assert_allclose(layers.dequantise(codes, scales, jnp.float32)[:3, 0], layers.NF4[[15, 2, 8]] * 0.5)
+    codes, scales = layers.quantise(jnp.array([[1.0, -4.0], [0.5, 2.0]]), "int8")
     assert (codes.tolist(), scales.tolist()) == ([[127, -127], [64, 64]], [[1.0, 4.0]])
 
 
@@ -171,7 +160,7 @@ def test_dense_weights_are_quantised_while_they_are_read():
     source, _, wanted = structure("llama-nf4")
     kept = load_params(source, structure("llama-nf4", "nf4")[2])
     name = "layers.0.mlp.up"
-    codes, scales = quantise_on_device(load_params(source, wanted)[f"{name}.kernel"], "nf4")
+    codes, scales = layers.quantise_on_device(load_params(source, wanted)[f"{name}.kernel"], "nf4")
     np.testing.assert_array_equal(codes.astype(jnp.int32), kept[f"{name}.codes"].astype(jnp.int32))
     np.testing.assert_allclose(scales, kept[f"{name}.scales"], rtol=1e-6)
     source, _, wanted = structure("qwen2-fp4", "nf4")
@@ -179,7 +168,7 @@ def test_dense_weights_are_quantised_while_they_are_read():
 
 
 def test_the_gradient_of_an_adapter_is_that_over_the_kernel_held_still():
-    lora = {"layers.0.attention.query": Lora(rank=2, scale=0.5)}
+    lora = {"layers.0.attention.query": layers.Lora(rank=2, scale=0.5)}
     source, graphdef, wanted = structure("llama-nf4", "nf4", adapters=lora)
     kept = load_params(source, {name: each for name, each in wanted.items() if ".lora_" not in name})
     drawn = flatten(build(source.spec, key=jax.random.key(1), **FLOAT32, adapters=lora))[1]
@@ -209,7 +198,7 @@ def test_on_a_tpu_no_dense_copy_of_a_quantised_kernel_is_made(kind, codes):
     shapes = ((512, inputs), jnp.bfloat16), ((inputs, outputs), codes), ((blocks, outputs), jnp.float32)
     place = SingleDeviceSharding(chip)
     arguments = [jax.ShapeDtypeStruct(shape, dtype, sharding=place) for shape, dtype in shapes]
-    product = jax.jit(lambda x, codes, scales: x @ dequantise(codes, scales, jnp.bfloat16))
+    product = jax.jit(lambda x, codes, scales: x @ layers.dequantise(codes, scales, jnp.bfloat16))
     memory = product.lower(*arguments).compile().memory_analysis()
     assert memory.temp_size_in_bytes < 2**20
     bits = 4 if kind == "nf4" else 8

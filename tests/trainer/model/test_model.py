@@ -98,15 +98,10 @@ def test_a_checkpoint_beside_another_base_is_refused(
     first = train(mine, "first")
     name = str(tmp_path / "other/model")
     other = with_settings(mine, model={"name": name}, limits={"steps": 3})
-    stated = manifest_of(first)["model"]["frozen_sha256"]
     found = params_sha256(initial_params(plain))  # of the loop's last, whose files lie in the other folder
     code, text = refusal(order_of(other, "rest", resume=first))
     what = f"error TP055: {first}: The frozen parameters of {name} have the SHA-256 {found}; the checkpoint was trained"
-    assert (code, text.startswith(f"{what} with {stated}.\n")) == (3, True)
-    higher = with_settings(mine, method={"rank": 5, "alpha": 9.0}, limits={"steps": 3})
-    code, text = refusal(order_of(higher, "higher", resume=first))
-    what = f"error TP052: {first / layout.CONFIG} at method.rank: method.rank is 5; the run to resume has 4.\n"
-    assert (code, text.count("error"), text.startswith(what)) == (2, 1, True)
+    assert (code, text.partition("\n")[0]) == (3, f"{what} with {manifest_of(first)['model']['frozen_sha256']}.")
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,7 @@ import pytest
 import tokenizers
 from golden import CASES
 from hub_server import COMMIT, hub_of
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HfHubHTTPError,
-    LocalEntryNotFoundError,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
+from huggingface_hub import errors
 from model_folders import change_json, model_folder
 from refusals import catch_problem
 
@@ -98,10 +92,10 @@ FAILED = "owner/model at revision v9 could not be downloaded: "
 @pytest.mark.parametrize(
     ("error", "what", "fix"),
     [
-        (GatedRepoError("gated", response=RESPONSE), "The hub denies access to owner/model.", "Accept the terms"),
-        (RevisionNotFoundError("none", response=RESPONSE), "owner/model has no revision v9.", "Name a branch"),
-        (RepositoryNotFoundError("none", response=RESPONSE), "The hub has no model owner/model.", OFFLINE),
-        (HfHubHTTPError("503 Error\n", response=RESPONSE), f"{FAILED}HfHubHTTPError: 503 Error.", "Try again"),
+        (errors.GatedRepoError("gated", response=RESPONSE), "The hub denies access to owner/model.", "Accept the"),
+        (errors.RevisionNotFoundError("none", response=RESPONSE), "owner/model has no revision v9.", "Name a branch"),
+        (errors.RepositoryNotFoundError("none", response=RESPONSE), "The hub has no model owner/model.", OFFLINE),
+        (errors.HfHubHTTPError("503 Error\n", response=RESPONSE), f"{FAILED}HfHubHTTPError: 503 Error.", "Try again"),
         (OSError(28, "No space left"), f"{FAILED}OSError: [Errno 28] No space left.", "Try again"),
     ],
     ids=lambda value: type(value).__name__,
@@ -156,7 +150,7 @@ def test_a_name_of_another_author_is_downloaded_only_on_request(monkeypatch, ask
 
     def fetch(name, *, local_files_only, **given):
         allowed.append(not local_files_only)
-        raise LocalEntryNotFoundError("no such file in the cache")
+        raise errors.LocalEntryNotFoundError("no such file in the cache")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
     with local_models_only(unless=asked):
