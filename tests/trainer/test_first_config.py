@@ -1,4 +1,4 @@
-"""A first configuration for a model folder and rows: what is written, why, and what is refused all at once."""
+"""`trainproof init MODEL ROWS`: the values of a first configuration, their comments, and all problems at once."""
 
 import hashlib
 import re
@@ -76,10 +76,10 @@ def test_the_values_follow_from_the_rows(first: WrittenConfig):
     assert (config.batch.microbatch_size, config.batch.accumulation_steps, config.limits.steps) == (4, 1, 135)
     assert (config.evaluation.max_new_tokens, config.optimizer.warmup_steps) == (8, 6)
     for count, expected in ((999, (224, False)), (9_999, (256, True))):  # many short rows share sequences
-        assert choose_length(with_widths(first, [20] * count + [200])) == expected
+        assert choose_length(replace_widths(first, [20] * count + [200])) == expected
 
 
-def with_widths(first: WrittenConfig, widths: list[int]) -> ModelAndData:
+def replace_widths(first: WrittenConfig, widths: list[int]) -> ModelAndData:
     encoded = replace(first.looked.data.encoded, lengths=np.array(widths), widths=np.array(widths))
     return replace(first.looked, data=replace(first.looked.data, encoded=encoded))
 
@@ -107,7 +107,7 @@ def test_a_large_model_gets_adapters_in_what_the_machine_has(first: WrittenConfi
 
 def test_what_does_not_fit_is_made_smaller(first: WrittenConfig):
     # Long rows: of short ones the export decides, which needs the plain model whatever it is trained beside.
-    machine, looked = load_target("kaggle-t4x2"), gemma(with_widths(first, [2_000] * 200))
+    machine, looked = load_target("kaggle-t4x2"), gemma(replace_widths(first, [2_000] * 200))
     whole = choose(looked, machine, GEMMA)
     assert whole.config.method.base == "plain"
     bits = whole.config.changed(method={"base": "nf4"}, batch={"microbatch_size": 1, "accumulation_steps": 1})
@@ -130,7 +130,7 @@ def test_what_may_not_fit_is_written_with_a_warning(model: str, tmp_path: Path, 
 
 def test_a_cpu_recomputes_where_nothing_else_fits(first: WrittenConfig):
     config = GEMMA.changed(memory={"layers": "scanned"})
-    machine, looked = replace(load_target("rtx-4090"), platform="cpu"), gemma(with_widths(first, [2_000] * 200))
+    machine, looked = replace(load_target("rtx-4090"), platform="cpu"), gemma(replace_widths(first, [2_000] * 200))
     plenty = choose(looked, replace(machine, memory_bytes=2**40), config).config
     assert plenty.memory.remat == "none"
     one = plenty.changed(batch={"microbatch_size": 1, "accumulation_steps": 1}, memory={"remat": "layer"})
@@ -201,7 +201,7 @@ def test_existing_files_are_replaced_only_with_force_and_inputs_never(model: str
     assert load_config(config).data.dataset == str(data)
 
 
-def test_an_evaluation_of_training_rows_or_without_answers_is_refused_or_warned_of(model: str, tmp_path: Path):
+def test_an_evaluation_of_training_rows_or_without_answers_is_reported(model: str, tmp_path: Path):
     rows, tale = sums(60), {"prompt": "Tell.", "completion": "Once upon a time. " * 5}
     data, held = write_rows(tmp_path / "rows.jsonl", rows), write_rows(tmp_path / "held.jsonl", rows[:12])
     said = refusal(model, data, tmp_path / "config.yaml", eval_set=str(held))
@@ -215,7 +215,7 @@ def test_an_evaluation_of_training_rows_or_without_answers_is_refused_or_warned_
     assert (warning.code, warning.file, warning.what) == ("TP408", str(held), what)
 
 
-def test_rows_that_the_model_has_no_positions_for_are_told(model: str, tmp_path: Path):
+def test_rows_longer_than_the_model_are_reported(model: str, tmp_path: Path):
     long = {"prompt": "Tell.", "completion": "Once upon a time. " * 60}
     data = write_rows(tmp_path / "rows.jsonl", [*sums(3), long])
     [told] = [each for each in made(model, data, tmp_path / "config.yaml").warnings if each.code == "TP455"]
@@ -230,7 +230,7 @@ def test_a_run_is_named_after_its_model_and_rows():
     assert run_name("SmolLM2-135M-Instruct.Q4_1.gguf", "rows") == "SmolLM2-135M-Instruct.Q4_1-rows"
 
 
-def shape_of(path: Path) -> RowsShape:
+def read_rows_shape(path: Path) -> RowsShape:
     problems: list = []
     rows = read_shape(str(path), problems)
     assert rows is not None, problems
@@ -263,7 +263,7 @@ def test_the_answer_of_a_row(row, answer):
 def test_a_tenth_of_the_questions_is_held_out_by_their_hash(tmp_path: Path):
     rows = sums(200)
     rows[7] = {**rows[7], "prompt": rows[3]["prompt"].upper()}  # the question of another row, in other letters
-    shape = shape_of(write_rows(tmp_path / "rows.jsonl", rows))
+    shape = read_rows_shape(write_rows(tmp_path / "rows.jsonl", rows))
     split = split_rows(shape)
     assert split.because == "drawn from 199 questions by the hash of each"
     keys = {words_alone(row["prompt"]) for row in rows}
@@ -286,7 +286,7 @@ def test_a_conversation_that_ends_with_a_question_held_back_is_held_back_too(tmp
         chat(("user", "Hello."), ("assistant", "Hi."), *((turn["role"], turn["content"]) for turn in row["messages"]))
         for row in asked
     ]
-    shape = shape_of(write_rows(tmp_path / "rows.jsonl", [*asked, *longer]))
+    shape = read_rows_shape(write_rows(tmp_path / "rows.jsonl", [*asked, *longer]))
     assert len(list(training_lines(shape, split_rows(shape)))) == 2 * (40 - 10)
 
 
@@ -302,7 +302,9 @@ TALES = [{"prompt": f"Tale {number}.", "completion": "a long tale " * 9} for num
     ],
 )
 def test_why_nothing_is_held_back(tmp_path: Path, rows, because):
-    assert split_rows(shape_of(write_rows(tmp_path / "rows.jsonl", rows))) == EvalChoice(name=None, because=because)
+    assert split_rows(read_rows_shape(write_rows(tmp_path / "rows.jsonl", rows))) == EvalChoice(
+        name=None, because=because
+    )
 
 
 def test_rows_of_several_kinds_are_counted_with_their_lines(tmp_path: Path):

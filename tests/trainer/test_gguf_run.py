@@ -1,4 +1,4 @@
-"""A run whose model is a GGUF file, and the GGUF file that is made of it."""
+"""Train a GGUF file, and export the run as one."""
 
 import json
 import shutil

@@ -33,18 +33,18 @@ from trainer.run import RunRequest, check, run
 from trainproof.cli.inspect import run_text
 
 
-def problems_of(config: Config) -> list[Problem]:
+def find_problems(config: Config) -> list[Problem]:
     return catch_problems(lambda: inputs_of(config))
 
 
-def set_of(folder: Path, *prompts: str) -> str:
+def write_items(folder: Path, *prompts: str) -> str:
     items = [{"id": str(number), "prompt": prompt, "expected": "4"} for number, prompt in enumerate(prompts)]
     return row_file(folder / "items.jsonl", *items)
 
 
 @pytest.fixture
 def spaceless(config: Config, tmp_path: Path) -> Config:
-    """A model whose tokenizer knows whole words only and begins no text, so that spaces have no token."""
+    """A run of a model whose tokenizer has whole words only, so that spaces have no token."""
     model = model_folder(tmp_path / "model")
     words = Tokenizer(WordLevel({"<pad>": 0, "<eos>": 1, "<unk>": 2, "a": 3, "b": 4}, unk_token="<unk>"))
     words.pre_tokenizer = Whitespace()
@@ -63,8 +63,8 @@ def spaceless(config: Config, tmp_path: Path) -> Config:
     ],
 )
 def test_outputs_that_leave_no_room_for_a_prompt_are_refused(prompts, new_tokens, advice, config, tmp_path):
-    evaluation = {"eval_set": set_of(tmp_path, *prompts), "max_new_tokens": new_tokens}
-    [problem] = problems_of(config.changed(evaluation=evaluation))
+    evaluation = {"eval_set": write_items(tmp_path, *prompts), "max_new_tokens": new_tokens}
+    [problem] = find_problems(config.changed(evaluation=evaluation))
     assert (problem.code, problem.pointer) == ("TP062", "/evaluation/max_new_tokens")
     assert problem.next.endswith(advice)
 
@@ -78,14 +78,14 @@ def test_a_row_that_a_batch_has_several_times_is_shown_once(config, tmp_path):
 
 
 def test_prompts_without_a_token_are_refused_if_there_are_no_others(spaceless, tmp_path):
-    [problem] = problems_of(spaceless.changed(evaluation={"eval_set": set_of(tmp_path, "  ", " ")}))
+    [problem] = find_problems(spaceless.changed(evaluation={"eval_set": write_items(tmp_path, "  ", " ")}))
     what = "The model's tokenizer finds no token in any prompt of items.jsonl."
     assert (problem.code, problem.what) == ("TP063", what)
 
 
 @pytest.mark.slow
 def test_a_prompt_without_a_token_is_an_error_of_its_item(spaceless, train, tmp_path):
-    folder = train(spaceless.changed(evaluation={"eval_set": set_of(tmp_path, "b", "  ")}))
+    folder = train(spaceless.changed(evaluation={"eval_set": write_items(tmp_path, "b", "  ")}))
     assert [(row["finish_reason"] == "error", row["error"]) for row in rows(folder, layout.PREDICTIONS)] == [
         (False, None),
         (True, "the tokenizer finds no token in the prompt, so there is nothing to continue"),
@@ -157,7 +157,7 @@ def test_missing_weight_files_are_named_beside_every_other_problem(config, tmp_p
     save_file({"t1": np.zeros(2, np.float32)}, folder / files[1])
     right = config.changed(model={"name": str(folder)})
     wrong = right.changed(data={"dataset": "rows.jsonl", "max_length": 513}, evaluation={"eval_set": "eval_v3"})
-    assert [(problem.code, problem.file) for problem in problems_of(wrong)] == [
+    assert [(problem.code, problem.file) for problem in find_problems(wrong)] == [
         ("TP043", str(folder / files[0])),
         ("TP043", str(folder / files[2])),
         ("TP061", str(folder)),
@@ -176,13 +176,13 @@ def test_weights_of_another_model_are_refused_by_their_headers(config, tmp_path)
     assert plan_of(right)["verdict"] == "fits"
     del tensors["transformer.ln_f.bias"]
     save_file(tensors | {"foo": np.zeros(1, np.float32)}, path)
-    assert [(problem.code, problem.what) for problem in problems_of(right)] == [
+    assert [(problem.code, problem.what) for problem in find_problems(right)] == [
         ("TP044", f"{folder}: missing tensors: ln_f.bias."),
         ("TP044", f"{folder}: unexpected tensors: foo."),
     ]
 
 
-def test_contradicting_settings_are_refused_before_a_model_is_looked_for(config, order_of):
+def test_contradicting_settings_are_refused_before_the_model_is_loaded(config, order_of):
     broken = config.changed(
         model={"name": "no-such-owner/no-such-model"},
         method={"kind": "lora", "base": "nf4"},
@@ -200,7 +200,7 @@ def test_contradicting_settings_are_refused_before_a_model_is_looked_for(config,
 
 
 def test_a_check_reports_items_in_the_training_rows_and_writes_nothing(config, order_of, tmp_path, capsys):
-    items = set_of(tmp_path, "What is 12 + 5?", "Name a colour.")
+    items = write_items(tmp_path, "What is 12 + 5?", "Name a colour.")
     dataset = row_file(tmp_path / "rows.jsonl", {"prompt": "what is 12 +  5", "completion": "17"})
     order = order_of(config.changed(data={"dataset": dataset, "max_length": 64}, evaluation={"eval_set": items}))
     with Watch() as watch:

@@ -114,57 +114,57 @@ def updates(config: Config, runs: Runs) -> list[float]:
     return params["matrix"].tolist()
 
 
-def in_training(*path: str) -> Observe:
+def read_training(*path: str) -> Observe:
     return lambda config, runs: reduce(getitem, path, compiled(config))
 
 
-def in_inputs(look: Callable[[Task, Data], Any]) -> Observe:
+def read_inputs(look: Callable[[Task, Data], Any]) -> Observe:
     return lambda config, runs: look(*inputs_of(config))
 
 
-def in_run(look: Callable[[Path], Any]) -> Observe:
+def read_run(look: Callable[[Path], Any]) -> Observe:
     return lambda config, runs: look(runs(config))
 
 
-def in_rows(name: str, key: str) -> Observe:
-    return in_run(lambda folder: [row.get(key) for row in rows(folder, name)])
+def read_rows(name: str, key: str) -> Observe:
+    return read_run(lambda folder: [row.get(key) for row in rows(folder, name)])
 
 
 def has_file(name: str) -> Observe:
-    return in_run(lambda folder: (folder / name).exists())
+    return read_run(lambda folder: (folder / name).exists())
 
 
-def in_counts(key: str) -> Observe:
-    return in_inputs(lambda task, data: data.encoded.counts[key])
+def read_count(key: str) -> Observe:
+    return read_inputs(lambda task, data: data.encoded.counts[key])
 
 
 def first_examples(folder: Path) -> int:
     return len(json.loads((folder / layout.FIRST_EXAMPLES).read_text())["examples"])
 
 
-adapters = in_inputs(lambda task, data: {name: (lora.rank, lora.scale) for name, lora in task.model.adapters.items()})
-losses = in_rows(layout.METRICS, "loss")
-scoring = in_inputs(lambda task, data: data.scoring)
+adapters = read_inputs(lambda task, data: {name: (lora.rank, lora.scale) for name, lora in task.model.adapters.items()})
+losses = read_rows(layout.METRICS, "loss")
+scoring = read_inputs(lambda task, data: data.scoring)
 LORA = "method.kind=lora"
-EVALUATED = "evaluation.eval_set=eval_v1"
+EVALUATED, DURING = "evaluation.eval_set=eval_v1", "evaluation.every_steps=4"
 WHOLE, NUMERIC = "evaluation.answer=whole", "evaluation.compare=numeric"
 PREFERENCE = ("objective.kind=dpo", "data.dataset=tests/cases/rows/preferences.jsonl")
 PAIRS = "data.dataset=tests/cases/rows/pairs.jsonl"
 
 # The key, its new value, what it changes, and the settings that both sides share.
 EFFECTS: dict[str, tuple[Any, ...]] = {
-    "mode": ("smoke", in_run(lambda folder: manifest_of(folder)["mode"])),
+    "mode": ("smoke", read_run(lambda folder: manifest_of(folder)["mode"])),
     "seed": ("1", learned),
-    "model.name": ("demo", in_inputs(lambda task, data: task.model.source.spec.layers)),
-    "data.dataset": ("tests/cases/rows/pairs.jsonl", in_inputs(lambda task, data: data.dataset.sha256)),
-    "data.generated_rows": ("7", in_inputs(lambda task, data: len(data.encoded.encoded))),
-    "data.max_length": ("112", in_training("sequence_length")),
-    "data.packing": ("true", in_inputs(lambda task, data: len(data.source.rows(0)))),
-    "data.buckets": ("2", in_inputs(lambda task, data: data.source.batch(0)["tokens"].shape)),
-    "data.kind": ("text", in_counts("supervised_tokens"), "data.dataset=tests/cases/rows/either.jsonl"),
-    "data.supervise": ("all", in_counts("supervised_tokens"), "data.dataset=tests/cases/rows/talks.jsonl"),
-    "data.template": ("Q: {prompt}", in_counts("prompt_tokens"), PAIRS),
-    "data.system_prompt": ("Be brief.", in_counts("prompt_tokens"), PAIRS),
+    "model.name": ("demo", read_inputs(lambda task, data: task.model.source.spec.layers)),
+    "data.dataset": ("tests/cases/rows/pairs.jsonl", read_inputs(lambda task, data: data.dataset.sha256)),
+    "data.generated_rows": ("7", read_inputs(lambda task, data: len(data.encoded.encoded))),
+    "data.max_length": ("112", read_training("sequence_length")),
+    "data.packing": ("true", read_inputs(lambda task, data: len(data.source.rows(0)))),
+    "data.buckets": ("2", read_inputs(lambda task, data: data.source.batch(0)["tokens"].shape)),
+    "data.kind": ("text", read_count("supervised_tokens"), "data.dataset=tests/cases/rows/either.jsonl"),
+    "data.supervise": ("all", read_count("supervised_tokens"), "data.dataset=tests/cases/rows/talks.jsonl"),
+    "data.template": ("Q: {prompt}", read_count("prompt_tokens"), PAIRS),
+    "data.system_prompt": ("Be brief.", read_count("prompt_tokens"), PAIRS),
     "data.shuffle": ("false", learned),
     "method.kind": ("lora", adapters),
     "method.rank": ("4", adapters, LORA),
@@ -176,7 +176,7 @@ EFFECTS: dict[str, tuple[Any, ...]] = {
     # At the first step the model is its own reference: the second loss is the first that follows from these.
     "objective.beta": ("0.5", losses, *PREFERENCE),
     "objective.label_smoothing": ("0.2", losses, *PREFERENCE),
-    "optimizer.name": ("adafactor", in_training("optimizer", "name")),
+    "optimizer.name": ("adafactor", read_training("optimizer", "name")),
     "optimizer.learning_rate": ("0.02", updates),
     "optimizer.schedule": ("constant", updates),
     "optimizer.warmup_steps": ("2", updates),
@@ -185,46 +185,46 @@ EFFECTS: dict[str, tuple[Any, ...]] = {
     "optimizer.beta1": ("0.5", updates),
     "optimizer.beta2": ("0.5", updates),
     "optimizer.epsilon": ("0.1", updates),
-    "optimizer.state": ("int8", in_training("optimizer", "state")),
-    "optimizer.max_nonfinite_steps": ("3", in_rows(layout.METRICS, "skipped_steps")),
+    "optimizer.state": ("int8", read_training("optimizer", "state")),
+    "optimizer.max_nonfinite_steps": ("3", read_rows(layout.METRICS, "skipped_steps")),
     "optimizer.max_grad_norm": ("null", learned, "optimizer.epsilon=0.1"),
-    "batch.microbatch_size": ("2", in_training("batch_size")),
-    "batch.accumulation_steps": ("3", in_training("tokens_per_step")),
-    "precision.params": ("bfloat16", in_training("params")),
-    "precision.compute": ("bfloat16", in_training("compute")),
-    "precision.cpu_isa": ("native", in_training("products")),
-    "memory.remat": ("none", in_training("remat")),
-    "memory.layers": ("scanned", in_training("layers")),
-    "memory.attention": ("blockwise", in_training("attention")),
-    "memory.loss_chunk_tokens": ("null", in_training("chunk")),
-    "memory.mlp_chunk_tokens": ("64", in_training("loops")),
-    "memory.donate": ("false", in_training("donation", "effective")),
+    "batch.microbatch_size": ("2", read_training("batch_size")),
+    "batch.accumulation_steps": ("3", read_training("tokens_per_step")),
+    "precision.params": ("bfloat16", read_training("params")),
+    "precision.compute": ("bfloat16", read_training("compute")),
+    "precision.cpu_isa": ("native", read_training("products")),
+    "memory.remat": ("none", read_training("remat")),
+    "memory.layers": ("scanned", read_training("layers")),
+    "memory.attention": ("blockwise", read_training("attention")),
+    "memory.loss_chunk_tokens": ("null", read_training("chunk")),
+    "memory.mlp_chunk_tokens": ("64", read_training("loops")),
+    "memory.donate": ("false", read_training("donation", "effective")),
     "mesh.device": (
         "auto",
         lambda config, runs: choose_devices(config.mesh.device, config.mesh.devices).chosen_because,
     ),
-    "mesh.devices": ("2", in_training("mesh", "devices")),
-    "mesh.shard_params": ("false", in_training("donation", "state_bytes"), "mesh.devices=4"),
-    "checkpoint.save_every_steps": ("3", in_run(saved_steps)),
-    "checkpoint.keep": ("2", in_run(saved_steps), "checkpoint.save_every_steps=1"),
-    "recording.log_every_steps": ("3", in_rows(layout.METRICS, "step")),
-    "recording.chain_every_steps": ("3", in_rows(layout.CHAIN, "step")),
-    "recording.first_examples": ("1", in_run(first_examples)),
+    "mesh.devices": ("2", read_training("mesh", "devices")),
+    "mesh.shard_params": ("false", read_training("donation", "state_bytes"), "mesh.devices=4"),
+    "checkpoint.save_every_steps": ("3", read_run(saved_steps)),
+    "checkpoint.keep": ("2", read_run(saved_steps), "checkpoint.save_every_steps=1"),
+    "recording.log_every_steps": ("3", read_rows(layout.METRICS, "step")),
+    "recording.chain_every_steps": ("3", read_rows(layout.CHAIN, "step")),
+    "recording.first_examples": ("1", read_run(first_examples)),
     "recording.system_every_seconds": ("null", has_file(layout.SYSTEM)),
     "recording.time_authority": ("http://127.0.0.1:9/nobody-is-there", has_file(layout.STAMPS)),
     "recording.params_mib": ("0", has_file(layout.TRAINED_PARAMS)),
     "recording.states_mib": ("0", has_file(layout.STATES)),
     "evaluation.eval_set": ("eval_v1", has_file(layout.EVAL_SUMMARY)),
     "evaluation.baseline": ("false", has_file(layout.BASELINE_PREDICTIONS), EVALUATED),
-    "evaluation.max_new_tokens": ("3", in_rows(layout.PREDICTIONS, "output_tokens"), EVALUATED),
+    "evaluation.max_new_tokens": ("3", read_rows(layout.PREDICTIONS, "output_tokens"), EVALUATED),
     "evaluation.answer": ("whole", scoring),
     "evaluation.answer_regex": ("#(.+)", scoring, "evaluation.answer=regex", "evaluation.answer_regex=(.+)"),
     "evaluation.compare": ("numeric", scoring, WHOLE),
     "evaluation.tolerance": ("0.01", scoring, WHOLE, NUMERIC),
-    "evaluation.every_steps": ("2", in_rows(layout.ANSWERS_OVER_STEPS, "step"), EVALUATED, "evaluation.every_steps=4"),
-    "evaluation.during_items": ("3", in_rows(layout.ANSWERS_OVER_STEPS, "id"), EVALUATED, "evaluation.every_steps=4"),
-    "limits.steps": ("3", in_rows(layout.METRICS, "step")),
-    "limits.max_minutes": ("1e-6", in_run(lambda folder: manifest_of(folder)["status"])),
+    "evaluation.every_steps": ("2", read_rows(layout.ANSWERS_OVER_STEPS, "step"), EVALUATED, DURING),
+    "evaluation.during_items": ("3", read_rows(layout.ANSWERS_OVER_STEPS, "id"), EVALUATED, DURING),
+    "limits.steps": ("3", read_rows(layout.METRICS, "step")),
+    "limits.max_minutes": ("1e-6", read_run(lambda folder: manifest_of(folder)["status"])),
 }
 
 # Keys whose effect another test shows, here or in test_reward_run.py, test_run.py, test_continued.py and loop/.
@@ -274,7 +274,7 @@ def test_random_weights_are_drawn_for_a_model_that_has_files(tmp_path):
 @pytest.mark.parametrize("remat", ["layer", "dots", "none"])
 @pytest.mark.parametrize(("loss", "mlp"), [(1024, None), (128, 64), (None, None)])
 def test_remat_is_read_back_whatever_is_computed_in_chunks(remat, loss, mlp, tmp_path):
-    """The block of the only layer is told from that of the loss, which has none where one chunk holds everything."""
+    """The block of the only layer differs from that of the loss, which has none if one chunk holds everything."""
     folder = model_folder(tmp_path / "one-layer", config={"n_layer": 1})
     chunks = [f"memory.loss_chunk_tokens={json.dumps(loss)}", f"memory.mlp_chunk_tokens={json.dumps(mlp)}"]
     settings = [f"model.name={folder}", "model.weights=random", f"memory.remat={remat}", *chunks]

@@ -24,11 +24,11 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def defaults_of(group: type) -> dict:
+def list_defaults(group: type) -> dict:
     return {entry.name: entry.default for entry in fields(group) if entry.default is not MISSING}
 
 
-def choices_of(group: type) -> dict:
+def list_choices(group: type) -> dict:
     """Return the values of every field whose type is a set of literals."""
     hints = typing.get_type_hints(group)
     found = {}
@@ -45,7 +45,7 @@ def test_the_tree_and_the_schema_have_the_same_groups_in_the_same_order():
     assert [entry.name for entry in fields(Config)] == list(properties)
     assert [name for name, value in properties.items() if value.get("type") == "object"] == list(GROUPS)
     scalars = {name: value["default"] for name, value in properties.items() if "default" in value}
-    assert scalars.items() <= defaults_of(Config).items()
+    assert scalars.items() <= list_defaults(Config).items()
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -54,8 +54,8 @@ def test_a_group_has_the_keys_defaults_and_choices_of_the_schema(group: str):
     tree = GROUPS[group]
     assert is_dataclass(tree)
     assert [entry.name for entry in fields(tree)] == list(properties)
-    assert defaults_of(tree) == {name: value["default"] for name, value in properties.items() if "default" in value}
-    assert choices_of(tree) == {name: value["enum"] for name, value in properties.items() if "enum" in value}
+    assert list_defaults(tree) == {name: value["default"] for name, value in properties.items() if "default" in value}
+    assert list_choices(tree) == {name: value["enum"] for name, value in properties.items() if "enum" in value}
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.name)

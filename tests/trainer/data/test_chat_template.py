@@ -75,7 +75,7 @@ def configured(
         (TRACE, "{prompt} ", "2 + 2? <reasoning>4.</reasoning>\n<answer>4</answer><eos>"),
         (TALK, None, "user: Hi.\nassistant: Ho.<eos>"),
         (TALK, "Q: {prompt}", "user: Hi.\nassistant: Ho.<eos>"),
-        ({"text": "All of it."}, None, "All of it.<eos>"),
+        ({"text": "It rains."}, None, "It rains.<eos>"),
         ({"begun": "Sky is", "completion": " blue"}, "Q: {prompt}", "Sky is blue<eos>"),
     ],
 )
@@ -182,7 +182,7 @@ def test_rows_keep_their_own_system_prompt_and_one_that_no_row_takes_is_refused(
     texts = {data.tokenizer.decode(row.token_ids) for row in data.encoded.encoded}
     assert {text.partition("\n")[0] for text in texts} == {"system: Be long.", "system: Be brief."}
     assert data.form.system == SYSTEM
-    for lines, kind in (([OWN], "rows"), ([{"text": "All of it."}], "text")):
+    for lines, kind in (([OWN], "rows"), ([{"text": "It rains."}], "text")):
         [problem] = catch_problems(inputs_of, configured(tmp_path, lines, kind=kind, system_prompt=SYSTEM))
         assert (problem.code, problem.pointer) == ("TP006", "/data/system_prompt")
 

@@ -52,7 +52,7 @@ def refusal(path, content):
 
 @pytest.mark.parametrize("kind", QUANTISABLE)
 @pytest.mark.parametrize("chunk", [200, gguf_reading.CHUNK], ids=["in parts", "whole"])
-def test_a_tensor_is_read_as_what_its_blocks_stand_for(kind, chunk, tmp_path, monkeypatch):
+def test_a_tensor_is_dequantised_as_by_the_gguf_package(kind, chunk, tmp_path, monkeypatch):
     monkeypatch.setattr(gguf_reading, "CHUNK", chunk)
     values = np.random.default_rng(3).normal(size=(7, 96)).astype(np.float32)
     number = gguf.GGMLQuantizationType[kind]
@@ -221,7 +221,7 @@ def test_a_model_is_written_as_the_converter_writes_it(name, form, tmp_path):
     assert ours.metadata["general.file_type"] == {"f16": 1, "q8_0": 7}[form]
 
 
-def with_added(folder, **flags):
+def add_token(folder, **flags):
     """Add a token with flags to the tokenizer of a folder, with a row of its own in the model's table."""
     file = folder / "tokenizer.json"
     tokenizer = json.loads(file.read_text())
@@ -231,8 +231,8 @@ def with_added(folder, **flags):
     return folder
 
 
-def with_flag(flag):
-    return lambda folder: with_added(with_tokenizer(folder_of("llama", folder)), **{flag: True})
+def flag_token(flag):
+    return lambda folder: add_token(with_tokenizer(folder_of("llama", folder)), **{flag: True})
 
 
 def without_digits(folder):
@@ -245,7 +245,7 @@ def without_digits(folder):
         (lambda _: CASES / "mistral", "TP790", "llama cannot express this model: layers.0.window 6 would become None"),
         (lambda _: CASES / "gemma2", "TP790", "query_scale 0.22360679774997896 would become 0.3535533905932738"),
         (lambda _: CASES / "llama-llama3", "TP790", "its rope_freqs.weight differs from Llama 3.1's."),
-        *((with_flag(flag), "TP099", f"has the flag {flag}") for flag in ("lstrip", "rstrip", "single_word")),
+        *((flag_token(flag), "TP099", f"has the flag {flag}") for flag in ("lstrip", "rstrip", "single_word")),
         (without_digits, "TP099", "its pre-tokenizer is not one of gpt-2, smollm, "),
     ],
 )
@@ -258,7 +258,7 @@ def test_what_llama_cpp_would_compute_or_tokenize_differently_is_refused(make, c
 
 
 def test_added_tokens_are_compared_in_texts_with_them(tmp_path):
-    folder = with_added(with_tokenizer(folder_of("llama", tmp_path / "folder")))
+    folder = add_token(with_tokenizer(folder_of("llama", tmp_path / "folder")))
     source = resolve(str(folder))
     texts = tokenizer_probes(source.tokenizer())
     assert all(any(token in text for text in texts) for token in ("<|end|>", "<|a|>", "<think>"))

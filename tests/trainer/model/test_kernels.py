@@ -35,7 +35,7 @@ def plain(query, keys, values, *, window, segments, scale, softcap):
 
 
 @partial(jax.jit, static_argnums=0)
-def with_gradients(function, inputs, above):
+def compute_gradients(function, inputs, above):
     """Return values and the gradients of queries, keys and values."""
     read, back = jax.vjp(function, *inputs)
     return (read, *back(above))
@@ -49,8 +49,8 @@ def assert_equal_to_plain(
     *inputs, above = (jnp.asarray(numbers.normal(size=shape), dtype) for shape in many)
     texts = jnp.asarray(np.sort(numbers.integers(1, 5, (2, length)), axis=1), jnp.int32) if packed else None
     same = {"window": None, "softcap": None, "scale": 0.3, "segments": texts} | how
-    found = with_gradients(partial(kernel.attend, **same), inputs, above)
-    for one, expected in zip(found, with_gradients(partial(plain, **same), inputs, above), strict=True):
+    found = compute_gradients(partial(kernel.attend, **same), inputs, above)
+    for one, expected in zip(found, compute_gradients(partial(plain, **same), inputs, above), strict=True):
         one, expected = np.float32(one), np.float32(expected)
         assert one.shape == expected.shape
         np.testing.assert_allclose(one, expected, rtol=0, atol=BOUNDS[dtype] * np.abs(expected).max())

@@ -1,4 +1,4 @@
-"""Safetensors in: whatever is not exactly the model is refused, all at once. Model folders out: complete or absent."""
+"""Reading safetensors, with all their problems at once, and writing model folders, completely or not at all."""
 
 import json
 import shutil
@@ -40,12 +40,12 @@ def changed(tmp_path):
     return copy
 
 
-def params_of(folder: Path, dtype="float32"):
+def read_params(folder: Path, dtype="float32"):
     return load_folder(folder, params_dtype=dtype)[2]
 
 
 def refusals(folder: Path) -> list[str]:
-    return [problem.what for problem in catch_problems(lambda: params_of(folder))]
+    return [problem.what for problem in catch_problems(lambda: read_params(folder))]
 
 
 BUFFERS = {
@@ -58,14 +58,14 @@ BUFFERS = {
     ("name", "prefix", "table"), [("gpt2", "transformer.", "wte.weight"), ("gemma", "model.", "embed_tokens.weight")]
 )
 def test_names_without_prefix_buffers_and_a_repeated_head_are_the_same_model(changed, name, prefix, table):
-    def as_others_write_it(tensors):
+    def rename_tensors(tensors):
         bare = {key.removeprefix(prefix): value for key, value in tensors.items()}
         tensors.clear()
         tensors.update(
             bare | dict.fromkeys(BUFFERS[name], np.ones((1, 1, 4, 4), np.uint8)) | {"lm_head.weight": bare[table]}
         )
 
-    assert params_sha256(params_of(changed(name, as_others_write_it))) == params_sha256(params_of(CASES / name))
+    assert params_sha256(read_params(changed(name, rename_tensors))) == params_sha256(read_params(CASES / name))
 
 
 @pytest.mark.parametrize("stored", [np.float16, ml_dtypes.bfloat16, np.float64])
@@ -76,7 +76,7 @@ def test_every_source_dtype_is_read_and_rounded_once(changed, stored):
     exact = load_file(CASES / "gpt2" / "model.safetensors")["transformer.wte.weight"]
     folder = changed("gpt2", store)
     for held in (jnp.float32, jnp.bfloat16):
-        found = params_of(folder, held)["tokens.table"]
+        found = read_params(folder, held)["tokens.table"]
         assert found.dtype == held
         np.testing.assert_array_equal(found, exact.astype(stored).astype(held))
 
@@ -91,16 +91,16 @@ def test_each_device_gets_its_part():
     split = load_params(source, wanted)
     assert split["positions.table"].sharding == wanted["positions.table"].sharding
     assert split["positions.table"].addressable_shards[0].data.shape == (6, 32)
-    assert params_sha256(split) == params_sha256(params_of(CASES / "gpt2"))
+    assert params_sha256(split) == params_sha256(read_params(CASES / "gpt2"))
 
 
 def test_loaded_parameters_may_be_donated():
-    params = params_of(CASES / "gpt2")
+    params = read_params(CASES / "gpt2")
     before = params_sha256(params)
     halved = jax.jit(lambda tree: jax.tree.map(lambda x: x * 0.5, tree), donate_argnums=0)(params)
     assert all(value.is_deleted() for value in params.values())
     assert params_sha256(jax.tree.map(lambda x: x * 2.0, halved)) == before
-    assert params_sha256(params_of(CASES / "gpt2")) == before
+    assert params_sha256(read_params(CASES / "gpt2")) == before
 
 
 def test_everything_wrong_is_said_at_once(changed):
@@ -113,7 +113,7 @@ def test_everything_wrong_is_said_at_once(changed):
         tensors["lm_head.weight"] = tensors["transformer.wte.weight"] + 1
 
     folder = changed("gpt2", damage)
-    problems = catch_problems(lambda: params_of(folder))
+    problems = catch_problems(lambda: read_params(folder))
     assert {problem.code for problem in problems} == {"TP044"}
     assert [problem.what.removeprefix(f"{folder}: ") for problem in problems] == [
         "missing tensors: h.0.mlp.c_fc.bias, ln_f.bias.",
@@ -133,7 +133,7 @@ def test_numbers_that_are_not_finite_are_refused(changed, number, held):
             tensors[name][1, 1] = number
 
     folder = changed("gpt2", spoil)
-    problem = catch_problem(lambda: params_of(folder, held))
+    problem = catch_problem(lambda: read_params(folder, held))
     assert problem.code == "TP043"
     assert problem.what.endswith(" are not finite: h.0.attn.c_attn.weight, wte.weight.")
 
@@ -158,7 +158,7 @@ def test_a_missing_or_damaged_file_is_refused(changed, damage, what):
     folder = changed("gpt2")
     damage(folder / "model.safetensors")
     (folder / "pytorch_model.bin").write_bytes(b"")
-    problem = catch_problem(lambda: params_of(folder))
+    problem = catch_problem(lambda: read_params(folder))
     assert (problem.code, problem.file) == ("TP043", str(folder / "model.safetensors"))
     assert problem.what.startswith(f"model.safetensors {what}")
 
@@ -187,7 +187,7 @@ WEIGHT = "model.layers.0.mlp.up_proj.weight"
 STATE = f"{WEIGHT}.quant_state.bitsandbytes__nf4"
 
 
-def with_state(**values):
+def change_state(**values):
     def change(tensors):
         state = json.loads(tensors[STATE].tobytes()) | values
         state = {key: value for key, value in state.items() if value is not None}
@@ -205,16 +205,16 @@ def put(name, value):
 
 
 FOUR_BIT = (
-    (with_state(blocksize=48), "unsupported blocksize 48"),
-    (with_state(blocksize=None), "unsupported blocksize None"),
-    (with_state(blocksize=128), "absmax: 36 expected, 72 found"),
-    (with_state(quant_type="nf3"), "unsupported quant_type 'nf3'"),
-    (with_state(dtype="int32"), "unsupported dtype 'int32'"),
-    (with_state(shape=None), "invalid shape None"),
-    (with_state(shape=[72, 60]), "bytes of codes: 2,160 expected, 2,304 found"),
-    (with_state(nested_blocksize=0), "invalid nested_blocksize 0"),
-    (with_state(nested_blocksize=16), "nested_absmax: 5 expected, 1 found"),
-    (with_state(nested_offset="x"), "invalid nested_offset 'x'"),
+    (change_state(blocksize=48), "unsupported blocksize 48"),
+    (change_state(blocksize=None), "unsupported blocksize None"),
+    (change_state(blocksize=128), "absmax: 36 expected, 72 found"),
+    (change_state(quant_type="nf3"), "unsupported quant_type 'nf3'"),
+    (change_state(dtype="int32"), "unsupported dtype 'int32'"),
+    (change_state(shape=None), "invalid shape None"),
+    (change_state(shape=[72, 60]), "bytes of codes: 2,160 expected, 2,304 found"),
+    (change_state(nested_blocksize=0), "invalid nested_blocksize 0"),
+    (change_state(nested_blocksize=16), "nested_absmax: 5 expected, 1 found"),
+    (change_state(nested_offset="x"), "invalid nested_offset 'x'"),
     (without(f"{WEIGHT}.absmax"), "absmax missing"),
     (without(f"{WEIGHT}.quant_map", f"{WEIGHT}.nested_absmax"), "nested_absmax, quant_map missing"),
     (put(f"{WEIGHT}.quant_map", np.zeros(15, np.float32)), "quant_map: 16 expected, 15 found"),
@@ -245,26 +245,26 @@ def test_codes_that_lie_in_another_type_are_the_same_bytes(changed):
     def store_otherwise(tensors):
         tensors[WEIGHT] = tensors[WEIGHT].reshape(-1).view(ml_dtypes.bfloat16)
 
-    found = params_of(changed("llama-nf4", store_otherwise))
-    assert params_sha256(found) == params_sha256(params_of(CASES / "llama-nf4"))
+    found = read_params(changed("llama-nf4", store_otherwise))
+    assert params_sha256(found) == params_sha256(read_params(CASES / "llama-nf4"))
 
 
 @pytest.mark.parametrize("prefix", ["language_model.model.", "model.language_model."])
 def test_a_gemma_3_with_images_is_its_text_model(prefix, changed, tmp_path):
-    def as_with_images(tensors):
+    def add_images(tensors):
         renamed = {prefix + name.removeprefix("model."): value for name, value in tensors.items()}
         tensors.clear()
         tensors.update(renamed | {"vision_tower.encoder.weight": np.ones((2, 2), np.float32)})
 
-    folder = changed("gemma3", as_with_images)
+    folder = changed("gemma3", add_images)
     text = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({"model_type": "gemma3", "text_config": text, "vision_config": {}}))
-    found, expected = params_of(folder), params_sha256(params_of(CASES / "gemma3"))
+    found, expected = read_params(folder), params_sha256(read_params(CASES / "gemma3"))
     assert params_sha256(found) == expected
     export(tmp_path / "text", found, resolve(str(folder)))
     exported = json.loads((tmp_path / "text" / "config.json").read_text())
     assert (exported["model_type"], exported["architectures"]) == ("gemma3_text", ["Gemma3ForCausalLM"])
-    assert params_sha256(params_of(tmp_path / "text")) == expected
+    assert params_sha256(read_params(tmp_path / "text")) == expected
 
 
 # Model folders out

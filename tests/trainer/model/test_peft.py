@@ -147,7 +147,7 @@ def test_merging_as_on_the_command_line(tmp_path):
         ("a", "int8", "A model cannot be written in the element type 'int8'."),
     ],
 )
-def test_what_cannot_be_merged_is_said(adapter, dtype, what, tmp_path):
+def test_invalid_merges_are_refused(adapter, dtype, what, tmp_path):
     problem = catch_problem(lambda: merge_named(str(GEMMA2), [adapter], tmp_path / "out", dtype=dtype))
     assert (problem.code, problem.what) == ("TP066", what)
     assert not (tmp_path / "out").exists()

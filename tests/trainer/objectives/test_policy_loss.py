@@ -1,4 +1,4 @@
-"""The losses of GRPO: those of TRL, cases worked by hand, and exact gradients where every completion is enumerated.
+"""The losses of GRPO against TRL, by hand, and against the exact gradient over all completions.
 
 `tests/cases/policy_loss/make.py` stored what TRL gave.
 """
@@ -199,7 +199,7 @@ def probabilities(logits: jax.Array) -> jax.Array:
     [*[(one, 0.0) for one in TYPES], *[(one, 0.7) for one in ("dapo", "dr_grpo", "cispo")]],
 )
 def test_the_expected_gradient_is_the_policy_gradient(loss_type: str, baseline: float):
-    """Of grpo and gspo it is that of the reward per token; there a baseline per token would reward length."""
+    """For grpo and gspo, of the reward per token; a baseline per token would reward length."""
     logits = jax.random.normal(jax.random.key(0), (len(PREFIXES), VOCABULARY))  # of the next token after each prefix
     per_token = loss_type in ("grpo", "gspo")
     worth = REWARDS / WRITTEN.sum(axis=1) if per_token else REWARDS

@@ -39,7 +39,7 @@ NUMBERS = st.integers(0, 9999)
 
 
 def test_the_generator_writes_the_committed_bytes():
-    """No two rows or items of these files have the same `prompt_key`."""
+    """The files share no `prompt_key`."""
     taken, files = frozenset(), {}
     for name, (count, seed) in EVAL_SETS.items():
         shares = reasoning.EVAL_SHARES[name]
