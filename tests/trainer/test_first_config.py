@@ -302,9 +302,8 @@ TALES = [{"prompt": f"Tale {number}.", "completion": "a long tale " * 9} for num
     ],
 )
 def test_why_nothing_is_held_back(tmp_path: Path, rows, because):
-    assert split_rows(read_rows_shape(write_rows(tmp_path / "rows.jsonl", rows))) == EvalChoice(
-        name=None, because=because
-    )
+    shape = read_rows_shape(write_rows(tmp_path / "rows.jsonl", rows))
+    assert split_rows(shape) == EvalChoice(name=None, because=because)
 
 
 def test_rows_of_several_kinds_are_counted_with_their_lines(tmp_path: Path):

@@ -122,14 +122,6 @@ def test_a_row_draws_the_same_whatever_stands_beside_it(spec):
 
 
 @pytest.mark.slow
-def test_draws_differ_within_a_group_between_rows_and_between_seeds(spec):
-    once = texts(draw(spec, [GROUPED[0], GROUPED[0]], [0, 1]))
-    assert len(set(once)) > SIZE
-    assert once != texts(draw(spec, [GROUPED[0], GROUPED[0]], [0, 1], seed=1))
-    assert once == texts(draw(spec, [GROUPED[0], GROUPED[0]], [0, 1]))
-
-
-@pytest.mark.slow
 def test_rows_that_go_on_in_half_the_rows_write_the_same(spec, monkeypatch):
     whole = draw(spec, GROUPED, [0, 1, 2, 3], temperature=0.7)
     shapes = []
@@ -174,12 +166,6 @@ def drawn_tokens(sampling, count=20_000, chances=CHANCES):
     return jax.jit(draw_tokens, static_argnames="sampling")(logits, keys, jnp.int32(3), sampling)
 
 
-def farthest(frequencies, chances):
-    """Return the largest distance in standard deviations."""
-    deviation = np.sqrt(np.maximum(chances * (1 - chances), 1e-12) / 20_000)
-    return float(np.max(np.abs(frequencies - chances) / deviation))
-
-
 @pytest.mark.parametrize(
     ("sampling", "chances"),
     [
@@ -192,7 +178,8 @@ def farthest(frequencies, chances):
 )
 def test_tokens_come_as_often_as_their_probability_states(sampling, chances):
     tokens = np.asarray(drawn_tokens(sampling).tokens)
-    assert farthest(np.bincount(tokens, minlength=5) / len(tokens), chances) < 4.5
+    deviation = np.sqrt(np.maximum(chances * (1 - chances), 1e-12) / len(tokens))
+    assert np.max(np.abs(np.bincount(tokens, minlength=5) / len(tokens) - chances) / deviation) < 4.5
 
 
 def test_log_probability_and_entropy_are_those_before_anything_is_left_out():

@@ -20,9 +20,11 @@ from hub_server import COMMIT, hub_of
 from huggingface_hub import errors
 from model_folders import change_json, model_folder
 from refusals import catch_problem
+from tiny_models import random_model
 
 from schemas.problems import Problem
 from trainer.generate.api import load_model
+from trainer.model.export import export
 from trainer.model.load import load_params, open_safetensors
 from trainer.model.peft import read_adapter_config
 from trainer.model.source import local_models_only, resolve
@@ -270,18 +272,13 @@ print(json.dumps(found | {"whole": sorted(path.name for path in resolve("owner/t
 
 @pytest.mark.slow
 def test_a_model_on_the_hub_is_loaded_and_without_weights_only_its_descriptions_are_fetched(tmp_path):
-    repository = tmp_path / "repository"
-    shutil.copytree(CASES / "gpt2-untied", repository)
-    config = json.loads((repository / "config.json").read_text())
+    repository, bare = tmp_path / "repository", resolve(str(model_folder(tmp_path / "bare")))
+    export(repository, random_model(bare.spec)[1], bare, shard_bytes=200_000)
+    shards = sorted(path.name for path in repository.glob("model*"))
+    assert len(shards) > 2  # with the index
+    descriptions = sorted({path.name for path in repository.iterdir()} - {*shards})
     (repository / "pytorch_model.bin").write_bytes(b"never fetched")
     (repository / "modeling_tiny.py").write_text("raise SystemExit")
-    for path in FOLDER.glob("*.json"):
-        shutil.copy(path, repository)
-    tokenizer = json.loads((repository / "tokenizer.json").read_text())
-    known = {token: number for token, number in tokenizer["model"]["vocab"].items() if number < config["vocab_size"]}
-    tokenizer["model"] |= {"vocab": known, "merges": []}
-    tokenizer["added_tokens"] = tokenizer["added_tokens"][:2]
-    (repository / "tokenizer.json").write_text(json.dumps(tokenizer))
     with hub_of("owner/tiny", repository) as hub:
         environment = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
         done = subprocess.run(
@@ -293,17 +290,13 @@ def test_a_model_on_the_hub_is_loaded_and_without_weights_only_its_descriptions_
             timeout=300,
             check=False,
         )
-        assert done.returncode == 0, done.stderr
-        got = json.loads(done.stdout.splitlines()[-1])
-        weights = [file for file in hub.fetched if "safetensors" in file]
-        first_weight = hub.fetched.index(weights[0])
-    descriptions = ["config.json", "generation_config.json", *sorted(path.name for path in FOLDER.glob("*.json"))]
-    assert sorted(hub.fetched[:first_weight]) == got["described"] == descriptions
+    assert done.returncode == 0, done.stderr
+    got = json.loads(done.stdout.splitlines()[-1])
+    weights = [file for file in hub.fetched if "safetensors" in file]
+    assert sorted(hub.fetched[: hub.fetched.index(weights[0])]) == got["described"] == descriptions
     assert got["revision"] == COMMIT
-    shards = [f"model-0000{number}-of-00003.safetensors" for number in (1, 2, 3)]
-    assert sorted(weights) == [*shards, "model.safetensors.index.json"]
+    assert sorted(weights) == shards
     assert not {"pytorch_model.bin", "modeling_tiny.py"} & set(got["whole"])
     assert got["other"] == "The hub has no model owner/other."
-    assert got["vocabulary"] <= config["vocab_size"]
-    local = load_model(CASES / "gpt2-untied")([[1, 2, 3]])
-    np.testing.assert_allclose(got["logits"], float(local.sum()), rtol=1e-5)
+    assert got["vocabulary"] == bare.spec.vocab
+    np.testing.assert_allclose(got["logits"], float(load_model(repository)([[1, 2, 3]]).sum()), rtol=1e-5)

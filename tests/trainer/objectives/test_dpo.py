@@ -1,7 +1,6 @@
 """DPO: equal to TRL's on its own batch, to its reference at the start, under adapters, however a batch is divided."""
 
 import json
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,17 +42,6 @@ def build_batch(case: dict[str, Any]) -> dict[str, jax.Array]:
     return {"tokens": jnp.asarray(ids[order], jnp.int32), "loss_mask": jnp.asarray(mask[order] == 1)}
 
 
-def sums_on(name: str, objective: DirectPreference, batch: dict[str, jax.Array]) -> Callable[[Any], LossSums]:
-    """Return the sums as a function of the policy's parameters; the reference is the golden model."""
-    graphdef, params = golden(name)
-    return lambda policy: objective.loss_fn(bind(graphdef, policy), batch, None, bind(graphdef, params))
-
-
-def scaled_policy(name: str) -> dict[str, Any]:
-    """Return the parameters of the policy that TRL was given."""
-    return {key: value * jnp.float32(TRL["factor"]) for key, value in golden(name)[1].items()}
-
-
 @pytest.mark.slow(but=("gpt2-plain-None",))
 @pytest.mark.parametrize("chunk", [None, 4])
 @pytest.mark.parametrize("case", ["plain", "strong"])
@@ -61,13 +49,14 @@ def scaled_policy(name: str) -> dict[str, Any]:
 def test_loss_rewards_and_gradient_are_trls(name: str, case: str, chunk: int | None):
     expected = TRL["dpo"][name][case]
     objective = DirectPreference(max_length=9, chunk_positions=chunk, beta=expected["options"]["beta"])
-    sums_of = sums_on(name, objective, build_batch(expected))
+    batch, (graphdef, params) = build_batch(expected), golden(name)
 
     def mean(policy: Any) -> tuple[jax.Array, LossSums]:
-        sums = sums_of(policy)
+        sums = objective.loss_fn(bind(graphdef, policy), batch, None, bind(graphdef, params))
         return sums.loss / sums.weight, sums
 
-    (loss, sums), gradient = jax.jit(jax.value_and_grad(mean, has_aux=True))(scaled_policy(name))
+    policy = {key: value * jnp.float32(TRL["factor"]) for key, value in params.items()}
+    (loss, sums), gradient = jax.jit(jax.value_and_grad(mean, has_aux=True))(policy)
     assert float(loss) == pytest.approx(expected["loss"], rel=EXACT)
     assert sums.weight == 3
     for trls, ours in NAMES.items():
