@@ -206,7 +206,7 @@ EFFECTS: dict[str, tuple[Any, ...]] = {
     "mesh.devices": ("2", read_training("mesh", "devices")),
     "mesh.shard_params": ("false", read_training("donation", "state_bytes"), "mesh.devices=4"),
     "checkpoint.save_every_steps": ("3", read_run(saved_steps)),
-    "checkpoint.keep": ("2", read_run(saved_steps), "checkpoint.save_every_steps=1"),
+    "checkpoint.keep": ("3", read_run(saved_steps), "checkpoint.save_every_steps=1"),
     "recording.log_every_steps": ("3", read_rows(layout.METRICS, "step")),
     "recording.chain_every_steps": ("3", read_rows(layout.CHAIN, "step")),
     "recording.first_examples": ("1", read_run(first_examples)),
