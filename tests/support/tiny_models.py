@@ -6,13 +6,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec
 
-from trainer.model.decoder import Decoder, DecoderConfig, abstract, bind, flatten
+from trainer.model.attention import AttentionKernel
+from trainer.model.decoder import Decoder, DecoderConfig, abstract, bind, flatten, set_attention
 from trainer.model.families import spec_from_config
 from trainer.model.spec import ModelSpec
-from trainer.model.stacks import Params, stack_params
+from trainer.model.stacks import Params, stack_params, unstack_layers
 
 GPT2: dict[str, Any] = {
     "model_type": "gpt2",
@@ -53,6 +55,42 @@ def logits(graphdef: nnx.GraphDef[Decoder], params: Params, tokens: Any) -> jax.
     """Return the logits at every position, compiled: op by op a test takes ten times as long."""
     decoder = bind(graphdef, params)
     return decoder.logits(decoder.hidden(jnp.asarray(tokens)))
+
+
+def loss_and_gradient(
+    graphdef: nnx.GraphDef[Decoder],
+    params: Params,
+    *,
+    length: int = 12,
+    segments: jax.Array | None = None,
+    key: jax.Array | None = None,
+    kernel: AttentionKernel | None = None,
+) -> tuple[float, Params]:
+    """Return a weighted sum of the hidden states of two random texts, and its gradient, with single layers."""
+    numbers = np.random.default_rng(0)
+    tokens = jnp.asarray(numbers.integers(0, 23, (2, length)), jnp.int32)
+    weights = jnp.asarray(numbers.normal(size=(1, length, 1)), jnp.float32)
+    codes = {name: value for name, value in params.items() if not jnp.issubdtype(value.dtype, jnp.floating)}
+
+    def loss_of(learned: Params) -> jax.Array:
+        hidden = set_attention(bind(graphdef, learned | codes), kernel).hidden(tokens, segments, key)
+        return jnp.sum(hidden * weights)
+
+    learned = {name: value for name, value in params.items() if name not in codes}
+    loss, gradient = jax.jit(jax.value_and_grad(loss_of))(learned)
+    return float(loss), unstack_layers(gradient)
+
+
+def assert_alike(one: tuple[float, Params], other: tuple[float, Params], *, tolerance: float = 1e-4) -> None:
+    """Compare losses and gradients."""
+    (loss, gradient), (again, found) = one, other
+    assert again == pytest.approx(loss, rel=1e-4, abs=1e-3)
+    assert set(found) == set(gradient)
+    # That of a key's bias is 0 but for rounding: a softmax does not see it.
+    largest = max(float(np.abs(each).max()) for each in gradient.values())
+    for name, expected in gradient.items():
+        bound = tolerance * float(np.abs(expected).max()) + 1e-6 * largest
+        np.testing.assert_allclose(found[name], expected, rtol=0, atol=bound, err_msg=name)
 
 
 def equal_layers(spec: ModelSpec, **choices: Any) -> tuple[range, ...]:

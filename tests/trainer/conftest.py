@@ -17,18 +17,7 @@ from tiny_models import GEMMA, GPT2
 from whole_runs import carried_out
 
 from trainer.config.load import config_text
-from trainer.config.tree import (
-    BatchConfig,
-    Config,
-    DataConfig,
-    EvaluationConfig,
-    LimitsConfig,
-    MemoryConfig,
-    MeshConfig,
-    ModelConfig,
-    OptimizerConfig,
-    PrecisionConfig,
-)
+from trainer.config.tree import Config, ModelConfig
 from trainer.model.families import spec_from_config
 from trainer.model.spec import ModelSpec
 from trainer.run import RunRequest
@@ -40,17 +29,13 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 @pytest.fixture(scope="session")
 def config() -> Config:
     """A complete run of two steps on one device, without evaluation."""
-    return Config(
-        name="test",
-        model=ModelConfig(name="tiny-gpt2"),
-        data=DataConfig(max_length=128),
-        optimizer=OptimizerConfig(learning_rate=1e-2),
-        batch=BatchConfig(microbatch_size=4),
-        precision=PrecisionConfig(),
-        memory=MemoryConfig(),
-        mesh=MeshConfig(device="cpu", devices=1),
-        evaluation=EvaluationConfig(max_new_tokens=4, batch_size=50),
-        limits=LimitsConfig(steps=2),
+    return Config(name="test", model=ModelConfig(name="tiny-gpt2")).changed(
+        data={"max_length": 128},
+        optimizer={"learning_rate": 1e-2},
+        batch={"microbatch_size": 4},
+        mesh={"device": "cpu", "devices": 1},
+        evaluation={"max_new_tokens": 4, "batch_size": 50},
+        limits={"steps": 2},
     )
 
 

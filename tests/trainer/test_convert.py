@@ -61,11 +61,8 @@ def test_a_converted_file_trains(name: str, tmp_path: Path):
     assert manifest["effective"]["data"].get("system_prompt") == converted.config.data.system_prompt
 
 
-HF = {"model_name_or_path": "gpt2", "train_file": "dev-reasoning-v2", "max_steps": 100}
-TRL = {"model_name_or_path": "gpt2", "dataset_name": "dev-reasoning-v2", "max_steps": 100, "packing": False}
-AXOLOTL = {"base_model": "gpt2", "datasets": [{"path": "dev-reasoning-v2"}], "max_steps": 100}
-FACTORY = {"model_name_or_path": "gpt2", "stage": "sft", "dataset": "dev-reasoning-v2", "max_steps": 100}
-PAIRS = "tests/cases/rows/pairs.jsonl"
+STATED = yaml.safe_load(Path("tests/cases/conversions.yaml").read_text(encoding="utf-8"))
+HF, TRL, FACTORY = (STATED[trainer] for trainer in ("hf", "trl", "factory"))
 
 
 def converted(folder: Path, document: Any, *settings: str) -> dict[str, Any]:
@@ -74,128 +71,13 @@ def converted(folder: Path, document: Any, *settings: str) -> dict[str, Any]:
     return {each.key: each.value for each in convert(path, settings).settings}
 
 
-@pytest.mark.parametrize(
-    ("document", "expected"),
-    [
-        # Defaults of each trainer, where the file leaves a value out.
-        (HF, {"optimizer.learning_rate": 5e-5, "optimizer.schedule": "linear", "batch.microbatch_size": 8, "seed": 42}),
-        (TRL, {"optimizer.learning_rate": 2e-5, "data.max_length": 1024, "objective.kind": "supervised"}),
-        (TRL | {"beta": 0.1, "dataset_name": PAIRS}, {"optimizer.learning_rate": 1e-6, "objective.kind": "dpo"}),
-        (AXOLOTL, {"batch.microbatch_size": 1, "optimizer.schedule": "cosine", "data.max_length": 512}),
-        (FACTORY, {"method.kind": "lora", "method.rank": 8, "method.alpha": 16, "data.max_length": 2048}),
-        # Batches: per device, and all devices together; pairs have two sequences.
-        (AXOLOTL | {"micro_batch_size": 2, "batch_size": 8}, {"batch.accumulation_steps": 4}),
-        (HF | {"total_batch_size": 64, "num_gpus": 4}, {"batch.accumulation_steps": 2, "mesh.devices": 4}),
-        (
-            TRL | {"beta": 0.1, "dataset_name": PAIRS, "per_device_train_batch_size": 3},
-            {"batch.microbatch_size": 6, "objective.beta": 0.1},
-        ),
-        # 550 rows ÷ (8 sequences × 2 devices) are 35 steps an epoch.
-        (HF | {"max_steps": -1, "num_train_epochs": 2, "num_gpus": 2}, {"limits.steps": 70}),
-        (HF | {"max_steps": -1, "warmup_ratio": 0.1}, {"limits.steps": 207, "optimizer.warmup_steps": 21}),
-        (
-            HF | {"warmup_steps": 0.05, "save_steps": 0.5, "logging_steps": 5},
-            {"optimizer.warmup_steps": 5, "checkpoint.save_every_steps": 50, "recording.log_every_steps": 5},
-        ),
-        (HF | {"save_strategy": "no", "save_steps": 10}, {"checkpoint.save_every_steps": 0}),
-        (AXOLOTL | {"num_epochs": 4, "saves_per_epoch": 2}, {"checkpoint.save_every_steps": 13}),
-        # Optimizers and schedules.
-        (HF | {"optim": "paged_adamw_8bit"}, {"optimizer.name": "adamw", "optimizer.state": "int8"}),
-        (
-            HF | {"lr_scheduler_type": "constant", "warmup_steps": 9},
-            {"optimizer.schedule": "constant", "optimizer.warmup_steps": None},
-        ),
-        (HF | {"lr_scheduler_type": "constant_with_warmup", "warmup_steps": 9}, {"optimizer.warmup_steps": 9}),
-        (
-            HF | {"lr_scheduler_kwargs": {"min_lr": 1e-5}, "learning_rate": "1e-4"},
-            {"optimizer.final_learning_rate_fraction": 0.1},
-        ),
-        (
-            {**HF, "optimizer": {"type": "AdamW", "lr": "3e-4", "betas": [0.8, 0.9]}},
-            {"optimizer.learning_rate": 3e-4, "optimizer.beta1": 0.8, "optimizer.beta2": 0.9},
-        ),
-        (HF | {"max_grad_norm": 0}, {"optimizer.max_grad_norm": None}),
-        # Precision.
-        (HF | {"bf16": True, "fp16": False}, {"precision.compute": "bfloat16", "precision.params": None}),
-        (HF | {"torch_dtype": "torch.bfloat16"}, {"precision.params": "bfloat16", "precision.compute": "bfloat16"}),
-        (HF | {"bf16": False, "fp16": True}, {"precision.compute": "float16"}),
-        (HF | {"mixed_precision": "fp16"}, {"precision.compute": "float16"}),
-        (HF | {"torch_dtype": "auto"}, {"precision.params": None, "precision.compute": None}),
-        # Adapters.
-        (TRL | {"lora_r": 64}, {"method.kind": None, "method.rank": None}),
-        (
-            TRL | {"use_peft": True, "lora_target_modules": "all-linear"},
-            {"method.rank": 16, "method.targets": "all", "method.dropout": 0.05},
-        ),
-        (
-            FACTORY | {"quantization_bit": 8, "lora_target": "q_proj,v_proj"},
-            {"method.base": "int8", "method.targets": "q_proj,v_proj"},
-        ),
-        (FACTORY | {"finetuning_type": "full", "lora_rank": 8}, {"method.kind": "full", "method.rank": None}),
-        (
-            AXOLOTL | {"adapter": "lora", "load_in_4bit": False, "lora_r": 4, "lora_target_linear": True},
-            {"method.base": "plain", "method.targets": "all"},
-        ),
-        # Data.
-        (FACTORY | {"stage": "pt"}, {"objective.kind": "supervised", "data.kind": "text"}),
-        (
-            AXOLOTL | {"datasets": [{"path": "dev-stories-v1", "type": "completion"}]},
-            {"data.dataset": "dev-stories-v1", "data.kind": "text"},
-        ),
-        (
-            FACTORY | {"default_system": "Be brief.", "mask_history": False},
-            {"data.system_prompt": "Be brief.", "data.supervise": "all"},
-        ),
-        (HF | {"packing": True, "disable_shuffling": True}, {"data.packing": True, "data.shuffle": False}),
-        # GRPO: a prompt and its completion share data.max_length.
-        (
-            TRL
-            | {"dataset_name": "countdown-v2", "num_generations": 4, "max_prompt_length": 64, "beta": 0.0}
-            | {"scale_rewards": False, "importance_sampling_level": "sequence", "loss_type": "grpo"},
-            {
-                "objective.kind": "grpo",
-                "data.max_length": 576,
-                "objective.scale_rewards": "none",
-                "objective.loss_type": "gspo",
-                "objective.mask_truncated": False,
-            },
-        ),
-    ],
-)
+@pytest.mark.parametrize(("document", "expected"), STATED["becomes"])
 def test_values_mean_the_same(document: dict, expected: dict, tmp_path: Path):
     found = converted(tmp_path, document, *["objective.rewards=countdown"] * ("num_generations" in document))
     assert {key: found.get(key) for key in expected} == expected
 
 
-@pytest.mark.parametrize(
-    ("document", "settings"),
-    [
-        (HF | {"max_steps": None, "packing": True}, ["limits.steps=STEPS"]),
-        (HF | {"train_file": None}, ["data.dataset=FILE"]),
-        (HF | {"train_file": "no/such/file.jsonl"}, ["data.dataset=FILE_OR_FOLDER"]),
-        (HF | {"model_name_or_path": "./no/such/folder"}, ["model.name=MODEL"]),
-        (HF | {"model_name_or_path": None}, ["model.name=MODEL"]),
-        (HF | {"optim": "lion_8bit"}, ["optimizer.name=adamw", "optimizer.name=adafactor"]),
-        (HF | {"lr_scheduler_type": "inverse_sqrt"}, ["optimizer.schedule=linear", "optimizer.schedule=cosine"]),
-        (HF | {"bf16": True, "fp16": True}, ["precision.compute=bfloat16", "precision.compute=float16"]),
-        (HF | {"max_length": 64, "max_seq_length": 128}, ["data.max_length=64", "data.max_length=128"]),
-        (HF | {"total_batch_size": 12}, ["batch.accumulation_steps=2"]),
-        (HF | {"use_peft": True}, ["method.targets=q_proj,v_proj", "method.targets=all"]),
-        (FACTORY | {"lora_target": "layers\\.[0-3]\\..*"}, ["method.targets=q_proj,v_proj"]),
-        (FACTORY | {"stage": "kto"}, ["objective.kind=supervised", "objective.kind=dpo"]),
-        (FACTORY | {"dataset": "identity,alpaca"}, ["data.dataset=identity", "data.dataset=alpaca"]),
-        (
-            {"model_name_or_path": "gpt2", "dataset_name": "dev-reasoning-v2", "max_steps": 100, "use_peft": False},
-            ["objective.kind=supervised", "objective.kind=dpo"],
-        ),
-        (TRL | {"num_generations": 8, "reward_funcs": ["think"]}, ["objective.rewards=exact"]),
-        (TRL | {"beta": 0.1, "loss_type": "ipo"}, ["objective.kind=dpo"]),
-        (
-            {"model": {"name": "gpt2"}, "training": {"max_steps": 5}, "meta": {"dataset": "a.jsonl"}},
-            ["data.dataset=a.jsonl"],
-        ),
-    ],
-)
+@pytest.mark.parametrize(("document", "settings"), STATED["asks"])
 def test_what_has_several_readings_is_asked_with_its_flags(document: dict, settings: list[str], tmp_path: Path):
     text = render_text(catch_problems(lambda: converted(tmp_path, document)))
     assert [setting for setting in settings if f"--set {setting}" not in text] == []
@@ -258,15 +140,6 @@ def test_the_tables_know_every_field_of_training_arguments():
     fields = [each.name for each in dataclasses.fields(TrainingArguments) if not each.name.startswith("_")]
     unknown = [name for name in fields if concept("transformers", (name,)) is None and module.reason((name,)) is None]
     assert unknown == []
-    # And what is converted of them is still called so.
-    converted_names = {
-        "learning_rate", "per_device_train_batch_size", "gradient_accumulation_steps", "num_train_epochs", "max_steps",
-        "lr_scheduler_type", "warmup_steps", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "optim",
-        "max_grad_norm", "seed", "data_seed", "bf16", "fp16", "gradient_checkpointing", "save_steps", "save_strategy",
-        "save_total_limit", "logging_steps", "use_cpu", "run_name",
-    }  # fmt: skip
-    assert converted_names <= {*fields}
-    assert [name for name in converted_names if concept("transformers", (name,)) is None] == []
 
 
 def test_the_tables_name_keys_of_trainproof_and_each_name_once():

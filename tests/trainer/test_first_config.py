@@ -1,4 +1,4 @@
-"""A first configuration for a model folder and rows: what is written, why, and what is refused all at once."""
+"""`trainproof init MODEL ROWS`: the values of a first configuration, their comments, and all problems at once."""
 
 import hashlib
 import re
@@ -58,7 +58,6 @@ def first(model: str, tmp_path_factory) -> WrittenConfig:
 
 def test_what_is_written_is_the_choice_and_says_why(first: WrittenConfig):
     folder = first.order.output.parent
-    assert [path.name for path in first.written] == ["train.jsonl", "eval.jsonl", "config.yaml"]
     assert load_config(folder / "config.yaml") == first.choice.config
     assert (len(rows_in(folder / "train.jsonl")), len(rows_in(folder / "eval.jsonl"))) == (180, 20)
     assert rows_in(folder / "rows.jsonl") == sums(200)
@@ -76,14 +75,11 @@ def test_the_values_follow_from_the_rows(first: WrittenConfig):
     assert (config.data.max_length, config.data.packing, config.method.kind) == (32, False, "full")
     assert (config.batch.microbatch_size, config.batch.accumulation_steps, config.limits.steps) == (4, 1, 135)
     assert (config.evaluation.max_new_tokens, config.optimizer.warmup_steps) == (8, 6)
+    for count, expected in ((999, (224, False)), (9_999, (256, True))):  # many short rows share sequences
+        assert choose_length(replace_widths(first, [20] * count + [200])) == expected
 
 
-def test_many_short_rows_share_sequences(first: WrittenConfig):
-    for count, expected in ((999, (224, False)), (9_999, (256, True))):
-        assert choose_length(with_widths(first, [20] * count + [200])) == expected
-
-
-def with_widths(first: WrittenConfig, widths: list[int]) -> ModelAndData:
+def replace_widths(first: WrittenConfig, widths: list[int]) -> ModelAndData:
     encoded = replace(first.looked.data.encoded, lengths=np.array(widths), widths=np.array(widths))
     return replace(first.looked, data=replace(first.looked.data, encoded=encoded))
 
@@ -111,7 +107,7 @@ def test_a_large_model_gets_adapters_in_what_the_machine_has(first: WrittenConfi
 
 def test_what_does_not_fit_is_made_smaller(first: WrittenConfig):
     # Long rows: of short ones the export decides, which needs the plain model whatever it is trained beside.
-    machine, looked = load_target("kaggle-t4x2"), gemma(with_widths(first, [2_000] * 200))
+    machine, looked = load_target("kaggle-t4x2"), gemma(replace_widths(first, [2_000] * 200))
     whole = choose(looked, machine, GEMMA)
     assert whole.config.method.base == "plain"
     bits = whole.config.changed(method={"base": "nf4"}, batch={"microbatch_size": 1, "accumulation_steps": 1})
@@ -134,7 +130,7 @@ def test_what_may_not_fit_is_written_with_a_warning(model: str, tmp_path: Path, 
 
 def test_a_cpu_recomputes_where_nothing_else_fits(first: WrittenConfig):
     config = GEMMA.changed(memory={"layers": "scanned"})
-    machine, looked = replace(load_target("rtx-4090"), platform="cpu"), gemma(with_widths(first, [2_000] * 200))
+    machine, looked = replace(load_target("rtx-4090"), platform="cpu"), gemma(replace_widths(first, [2_000] * 200))
     plenty = choose(looked, replace(machine, memory_bytes=2**40), config).config
     assert plenty.memory.remat == "none"
     one = plenty.changed(batch={"microbatch_size": 1, "accumulation_steps": 1}, memory={"remat": "layer"})
@@ -157,15 +153,10 @@ def test_rows_of_another_file_become_its_items(model: str, tmp_path: Path):
     data, held = write_rows(tmp_path / "rows.jsonl", rows), write_rows(tmp_path / "test.jsonl", others)
     found = made(model, data, tmp_path / "new" / "config.yaml", eval_set=str(held))
     assert [path.name for path in found.written] == ["eval.jsonl", "config.yaml"]
-    assert rows_in(tmp_path / "new" / "eval.jsonl")[0] == {
-        "id": "line-1",
-        "prompt": others[0]["prompt"],
-        "expected": others[0]["completion"],
-    }
+    first = {"id": "line-1", "prompt": others[0]["prompt"], "expected": others[0]["completion"]}
+    assert rows_in(tmp_path / "new" / "eval.jsonl")[0] == first
     assert found.choice.config.data.dataset == str(data)
-    document = found.document()
-    assert document["evaluation"] == {"items": 20, "because": f"the rows of {held} as items"}
-    assert document["next"][1] == f"trainproof plan --config {tmp_path / 'new' / 'config.yaml'}"
+    assert found.document()["evaluation"] == {"items": 20, "because": f"the rows of {held} as items"}
 
 
 def test_preferences_and_text_are_told_from_their_columns(model: str, tmp_path: Path):
@@ -210,18 +201,21 @@ def test_existing_files_are_replaced_only_with_force_and_inputs_never(model: str
     assert load_config(config).data.dataset == str(data)
 
 
-def test_an_evaluation_of_training_rows_is_refused_or_warned_of(model: str, tmp_path: Path):
-    rows = sums(60)
+def test_an_evaluation_of_training_rows_or_without_answers_is_reported(model: str, tmp_path: Path):
+    rows, tale = sums(60), {"prompt": "Tell.", "completion": "Once upon a time. " * 5}
     data, held = write_rows(tmp_path / "rows.jsonl", rows), write_rows(tmp_path / "held.jsonl", rows[:12])
     said = refusal(model, data, tmp_path / "config.yaml", eval_set=str(held))
     assert said.startswith(f"error TP034: {held}: The training rows contain all of its 12 items.")
+    write_rows(held, [tale, rows[0]])
+    said = refusal(model, data, tmp_path / "config.yaml", eval_set=str(held))
+    assert said.startswith(f"error TP036: {held}: 1 of 2 rows lack an answer to compare outputs with.")
     write_rows(held, [*rows[:2], *sums(70)[60:]])
     [warning] = made(model, data, tmp_path / "config.yaml", eval_set=str(held)).warnings
     what = "Training rows contain 2 of the 12 evaluation items (2 rows): line-1, line-2."
     assert (warning.code, warning.file, warning.what) == ("TP408", str(held), what)
 
 
-def test_rows_that_the_model_has_no_positions_for_are_told(model: str, tmp_path: Path):
+def test_rows_longer_than_the_model_are_reported(model: str, tmp_path: Path):
     long = {"prompt": "Tell.", "completion": "Once upon a time. " * 60}
     data = write_rows(tmp_path / "rows.jsonl", [*sums(3), long])
     [told] = [each for each in made(model, data, tmp_path / "config.yaml").warnings if each.code == "TP455"]
@@ -229,13 +223,6 @@ def test_rows_that_the_model_has_no_positions_for_are_told(model: str, tmp_path:
     assert told.next.endswith("tokens, the model 512 positions.")
     most = write_rows(tmp_path / "most.jsonl", [*sums(1), long, long])
     assert refusal(model, most, tmp_path / "config.yaml", force=True).startswith(f"error TP026: {most}: ")
-
-
-def test_an_evaluation_without_answers_is_refused(model: str, tmp_path: Path):
-    data = write_rows(tmp_path / "rows.jsonl", sums(60))
-    held = write_rows(tmp_path / "held.jsonl", [{"prompt": "Tell.", "completion": "Once upon a time. " * 5}, *sums(1)])
-    said = refusal(model, data, tmp_path / "config.yaml", eval_set=str(held))
-    assert said.startswith(f"error TP036: {held}: 1 of 2 rows lack an answer to compare outputs with.")
 
 
 def test_a_run_is_named_after_its_model_and_rows():
@@ -300,19 +287,20 @@ def test_a_conversation_that_ends_with_a_question_held_back_is_held_back_too(tmp
     assert len(list(training_lines(shape, split_rows(shape)))) == 2 * (40 - 10)
 
 
+TALES = [{"prompt": f"Tale {number}.", "completion": "a long tale " * 9} for number in range(40)]
+
+
 @pytest.mark.parametrize(
     ("rows", "because"),
     [
         (sums(29), "the rows ask 29 different questions, too few for a split (at least 30)"),
-        (
-            [{"prompt": f"Tale {number}.", "completion": "a long tale " * 9} for number in range(40)],
-            "none of the 40 rows have an answer to compare with (tags, ####, or a short line)",
-        ),
+        (TALES, "none of the 40 rows have an answer to compare with (tags, ####, or a short line)"),
         ([{"text": "x"}] * 40, "rows with text cannot be scored"),
     ],
 )
 def test_why_nothing_is_held_back(tmp_path: Path, rows, because):
-    assert split_rows(shape_of(write_rows(tmp_path / "rows.jsonl", rows))) == EvalChoice(name=None, because=because)
+    shape = shape_of(write_rows(tmp_path / "rows.jsonl", rows))
+    assert split_rows(shape) == EvalChoice(name=None, because=because)
 
 
 def test_rows_of_several_kinds_are_counted_with_their_lines(tmp_path: Path):
@@ -321,13 +309,6 @@ def test_rows_of_several_kinds_are_counted_with_their_lines(tmp_path: Path):
     [problem] = catch_problems(read_shape, str(path))
     assert (problem.code, problem.file) == ("TP033", str(path))
     assert "2 rows with prompt and completion (first in line 1), 1 row with messages (first in line 3)" in problem.what
-
-
-def test_a_file_that_is_not_rows_says_what_is_wrong_with_each_line(tmp_path: Path):
-    path = tmp_path / "rows.jsonl"
-    path.write_text('{"prompt": "a", "completion": "b"}\n{"question": "a"}\n{broken\n')
-    problems = catch_problems(read_shape, str(path))
-    assert [(problem.code, problem.line) for problem in problems] == [("TP018", 2), ("TP107", 3)]
 
 
 def test_tasks_of_reasoning_gym_are_no_rows():

@@ -1,4 +1,4 @@
-"""A run whose model is a GGUF file, and the GGUF file that is made of it."""
+"""Train a GGUF file, and export the run as one."""
 
 import json
 import shutil
@@ -13,14 +13,13 @@ from whole_runs import carried_out, manifest_of
 
 from evidence.hashes import sha256_file
 from evidence.index.index import check_document
-from trainer.config.tree import DataConfig, EvaluationConfig, MethodConfig, ModelConfig
 from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.evaluation.evaluate import evaluate_run
 from trainer.evaluation.recorded import read_config
 from trainer.export_run import equal_tokens, export_run
 from trainer.generate.api import load_model
 from trainer.model.decoder import params_sha256
-from trainer.model.export import export, export_gguf
+from trainer.model.export import export_gguf
 from trainer.model.gguf import read_gguf
 from trainer.model.source import resolve
 from trainer.recorder.progress import Watch
@@ -29,6 +28,13 @@ from trainer.replay.replay import replay
 from trainer.run import RunRequest
 
 QUIET = Watch(quiet=True)
+
+
+def heard(lines):
+    """Return a watch whose lines are kept."""
+    watch = Watch()
+    watch.say = lines.append
+    return watch
 
 
 @pytest.fixture(scope="module")
@@ -48,14 +54,11 @@ def trained(base, config):
     words, folder = TEXT.split(), base.parent
     pairs = ({"prompt": one, "completion": f" {one}"} for one in words)
     items = ({"id": str(n), "prompt": f"{words[n]} {words[n + 1]}", "expected": words[n]} for n in range(3))
-    changed = replace(
-        config,
-        model=ModelConfig(name=str(base)),
-        data=DataConfig(dataset=row_file(folder / "rows.jsonl", *pairs), max_length=32),
-        method=MethodConfig(kind="lora", rank=2),
-        evaluation=EvaluationConfig(
-            eval_set=row_file(folder / "items.jsonl", *items), baseline=False, max_new_tokens=4
-        ),
+    changed = config.changed(
+        model={"name": str(base)},
+        data={"dataset": row_file(folder / "rows.jsonl", *pairs), "max_length": 32},
+        method={"kind": "lora", "rank": 2},
+        evaluation={"eval_set": row_file(folder / "items.jsonl", *items), "baseline": False, "max_new_tokens": 4},
     )
     assert carried_out(RunRequest(config=changed, folder=folder / "run", command=["trainproof", "train"])) == 0
     return folder / "run"
@@ -66,7 +69,7 @@ def test_adapters_are_trained_on_a_gguf_and_written_into_one(base, trained):
     said = []
     manifest = manifest_of(trained)
     assert (manifest["model"]["name"], manifest["model"]["family"]) == (str(base), "llama")
-    target = export_run(trained, None, Said(said), gguf="f16")
+    target = export_run(trained, None, heard(said), gguf="f16")
     assert target == trained / "gguf" / "run-f16.gguf"
     receipt = json.loads(target.with_suffix(".receipt.json").read_text())
     assert check_document(target.with_suffix(".receipt.json")) == []
@@ -87,15 +90,6 @@ def test_adapters_are_trained_on_a_gguf_and_written_into_one(base, trained):
     assert problem.what == f"{target} exists already."
 
 
-class Said(Watch):
-    def __init__(self, lines):
-        super().__init__()
-        self.lines = lines
-
-    def say(self, text):
-        self.lines.append(text)
-
-
 def test_a_judge_with_another_gguf_is_refused_with_both_hashes(base, trained):
     other, said = str(base.with_name("other.gguf")), []
     stated = manifest_of(trained)["model"]["frozen_sha256"]
@@ -104,7 +98,7 @@ def test_a_judge_with_another_gguf_is_refused_with_both_hashes(base, trained):
     asked = ChallengeRequest(folder=trained, items=items, generate=0, seed=1, again=1, model=other)
     for act in (
         lambda: replay(ReplayRequest(folder=trained, model=other), said.append, said.append),
-        lambda: challenge_run(asked, Said(said), said.append),
+        lambda: challenge_run(asked, heard(said), said.append),
     ):
         [problem] = catch_problems(act, exit_code=3)
         assert (problem.code, problem.pointer) == ("TP765", "/model")
@@ -116,20 +110,13 @@ def test_a_judge_with_another_gguf_is_refused_with_both_hashes(base, trained):
 
 @pytest.mark.slow
 def test_a_run_is_not_evaluated_on_a_gguf_that_was_replaced(base, trained, train, tmp_path):
-    model, evaluation = ModelConfig(name=str(tmp_path / "base.gguf")), EvaluationConfig(max_new_tokens=4)
     shutil.copy(base, tmp_path)
-    folder = train(replace(read_config(trained), model=model, evaluation=evaluation))
+    of_copy = read_config(trained).changed(model={"name": str(tmp_path / "base.gguf")}, evaluation={"eval_set": None})
+    folder = train(of_copy)
     shutil.copy(base.with_name("other.gguf"), tmp_path / "base.gguf")
     [problem] = catch_problems(lambda: evaluate_run(folder, str(base.with_name("items.jsonl")), QUIET), exit_code=3)
     assert problem.code == "TP055"
     assert manifest_of(folder)["model"]["frozen_sha256"] in problem.what
-
-
-def test_a_gguf_has_the_hash_of_the_numbers_in_it(base, tmp_path):
-    """The hash of first parameters is that of the dequantised numbers: a folder that holds them has the same."""
-    params = load_model(base).params
-    export(tmp_path / "folder", params, resolve(str(base)))
-    assert params_sha256(load_model(tmp_path / "folder").params) == params_sha256(params)
 
 
 def test_tokens_are_counted_up_to_the_first_that_is_another():

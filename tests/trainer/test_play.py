@@ -29,7 +29,7 @@ METHODS = {
 
 
 @pytest.fixture
-def run_of(config: Config, finished: Callable[[Config], Path]) -> Callable[..., Path]:
+def get_run(config: Config, finished: Callable[[Config], Path]) -> Callable[..., Path]:
     asked = changed(config, evaluation={"eval_set": "eval_v1", "baseline": True, "max_new_tokens": 6, "batch_size": 25})
     return lambda method="full": finished(changed(asked, **METHODS[method]))
 
@@ -54,8 +54,8 @@ def played(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.slow(but=("full",))
 @pytest.mark.parametrize("method", list(METHODS))
-def test_items_are_answered_as_the_run_states_and_its_folder_stays_as_it_was(method, run_of, played):
-    folder = run_of(method)
+def test_items_are_answered_as_the_run_states_and_its_folder_stays_as_it_was(method, get_run, played):
+    folder = get_run(method)
     before = hashes(folder)
     stated, untrained = (rows(folder, name) for name in (layout.PREDICTIONS, layout.BASELINE_PREDICTIONS))
     events = played(folder, "--untrained", asked=[{"item": row["id"]} for row in stated[:9]])
@@ -71,8 +71,8 @@ def test_items_are_answered_as_the_run_states_and_its_folder_stays_as_it_was(met
 
 
 @pytest.mark.slow
-def test_models_write_in_turn_a_token_each(run_of, played):
-    folder, other = run_of(), run_of("lora")
+def test_models_write_in_turn_a_token_each(get_run, played):
+    folder, other = get_run(), get_run("lora")
     events = played(folder, "--untrained", "--beside", other, "--prompt", "1+1=")
     assert [model["name"] for model in events[0]["models"]] == ["run", "run, untrained", "run"]
     assert events[0]["models"][1]["where"] == "seed 0"
@@ -86,8 +86,8 @@ def test_models_write_in_turn_a_token_each(run_of, played):
 
 
 @pytest.mark.slow
-def test_a_checkpoint_without_a_run_answers_as_the_run_that_exported_it(run_of, played, capsys, tmp_path):
-    folder, exported = run_of(), tmp_path / "exported"
+def test_a_checkpoint_without_a_run_answers_as_the_run_that_exported_it(get_run, played, capsys, tmp_path):
+    folder, exported = get_run(), tmp_path / "exported"
     export_run(folder, exported, Watch(quiet=True))
     prompt = "1+1="
     asked = ["--prompt", f"{prompt}\n"]  # As the template of its rows writes it, which a checkpoint does not state.
@@ -104,9 +104,9 @@ def test_a_checkpoint_without_a_run_answers_as_the_run_that_exported_it(run_of, 
         assert "Pass a run, or --model alone" in " ".join(said.replace("│", " ").split())
 
 
-def test_the_terminal_reads_prompts_from_standard_input(run_of, monkeypatch, capsys):
+def test_the_terminal_reads_prompts_from_standard_input(get_run, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", io.StringIO("1+1=\n\n" + "1 " * 300 + "\n"))
-    _, out, _ = run_command(capsys, "play", run_of())
+    _, out, _ = run_command(capsys, "play", get_run())
     notice, empty, name, *text, ended, blank, last = out.splitlines()
     assert notice == "Nothing is recorded, and nothing here counts for a grade."
     assert (empty, name, blank) == ("", "run:", "")
@@ -116,8 +116,8 @@ def test_the_terminal_reads_prompts_from_standard_input(run_of, monkeypatch, cap
     assert last.endswith(" tokens; at most 506 leave room for an output. Next: Shorten the prompt.")
 
 
-def test_an_invalid_line_is_refused_and_the_next_is_answered(run_of, played):
-    events = played(run_of(), asked=["nonsense", '{"prompt": 3}', {"item": "none"}, {"prompt": "1+1="}])
+def test_an_invalid_line_is_refused_and_the_next_is_answered(get_run, played):
+    events = played(get_run(), asked=["nonsense", '{"prompt": 3}', {"item": "none"}, {"prompt": "1+1="}])
     [found] = zip(*(event["problems"] for event in events if event["event"] == "refused"), strict=True)
     assert [(each["code"], each["what"]) for each in found] == [
         ("TP117", "'nonsense' is not a question."),
@@ -127,16 +127,8 @@ def test_an_invalid_line_is_refused_and_the_next_is_answered(run_of, played):
     assert events[-1] == {"event": "done"}
 
 
-@pytest.mark.slow
-def test_a_run_without_an_evaluation_set_has_no_items(config, finished, capsys):
-    folder = finished(config)
-    code, _, said = run_command(capsys, "play", folder, "--item", "a")
-    assert code == 2
-    assert said.startswith(f"error TP116: {folder}: run lacks an evaluation set.\n")
-
-
-def test_a_run_without_parameters_is_refused(run_of, tmp_path):
-    copy = shutil.copytree(run_of(), tmp_path / "run")
+def test_a_run_without_parameters_is_refused(get_run, tmp_path):
+    copy = shutil.copytree(get_run(), tmp_path / "run")
     shutil.rmtree(copy / layout.CHECKPOINTS)
     (copy / layout.TRAINED_PARAMS).unlink()
     act = partial(open_models, copy, beside=None, untrained=False, watch=Watch(quiet=True))

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from refusals import refusal_text
 
+from evidence.scores.reading import Scoring
 from schemas.catalog import VERSION, schema
-from trainer.config import tree
 from trainer.config.load import CURRENT_NAMES, config_text, get_path, load_config
 from trainer.config.tree import GROUPS, Config, build_config, to_document
+from trainer.data.answers import infer_scoring
 
 CONFIGS = Path("trainer/configs")
 
@@ -23,11 +24,11 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def defaults_of(group: type) -> dict:
+def list_defaults(group: type) -> dict:
     return {entry.name: entry.default for entry in fields(group) if entry.default is not MISSING}
 
 
-def choices_of(group: type) -> dict:
+def list_choices(group: type) -> dict:
     """Return the values of every field whose type is a set of literals."""
     hints = typing.get_type_hints(group)
     found = {}
@@ -44,7 +45,7 @@ def test_the_tree_and_the_schema_have_the_same_groups_in_the_same_order():
     assert [entry.name for entry in fields(Config)] == list(properties)
     assert [name for name, value in properties.items() if value.get("type") == "object"] == list(GROUPS)
     scalars = {name: value["default"] for name, value in properties.items() if "default" in value}
-    assert scalars.items() <= defaults_of(Config).items()
+    assert scalars.items() <= list_defaults(Config).items()
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -53,8 +54,8 @@ def test_a_group_has_the_keys_defaults_and_choices_of_the_schema(group: str):
     tree = GROUPS[group]
     assert is_dataclass(tree)
     assert [entry.name for entry in fields(tree)] == list(properties)
-    assert defaults_of(tree) == {name: value["default"] for name, value in properties.items() if "default" in value}
-    assert choices_of(tree) == {name: value["enum"] for name, value in properties.items() if "enum" in value}
+    assert list_defaults(tree) == {name: value["default"] for name, value in properties.items() if "default" in value}
+    assert list_choices(tree) == {name: value["enum"] for name, value in properties.items() if "enum" in value}
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.name)
@@ -92,16 +93,6 @@ def test_every_old_name_sets_the_present_key(old: str, new: str, tmp_path: Path)
     document.setdefault(group, {})[key] = value
     config = to_document(load_config(written(tmp_path, json.dumps(document))))
     assert get_path(config, new.split(".")) == value
-
-
-def test_the_configuration_of_the_first_project_is_accepted(tmp_path: Path):
-    text = """
-model: {name: "google/gemma-2b", revision: "flax", max_length: 512}
-training: {num_steps: 200, batch_size: 8, per_device_batch_size: 8, learning_rate: 1.0e-5, device: "tpu"}
-"""
-    config = load_config(written(tmp_path, text))
-    assert (config.data.max_length, config.limits.steps, config.batch.microbatch_size) == (512, 200, 8)
-    assert (config.optimizer.learning_rate, config.mesh.device, config.model.revision) == (1e-5, "tpu", "flax")
 
 
 def refusal(path: Path, **options) -> str:
@@ -175,30 +166,12 @@ def test_a_group_that_is_no_mapping_is_not_replaced_in_silence(more: dict, tmp_p
     assert text.count("error") == 1
 
 
-DATA = {
-    "kind": {"x-since": "1.1", "default": "rows"},
-    "template": {"x-since": "1.2", "default": "as-written", "x-before": "with-newline"},
-}
-SCHEMA = {"properties": {"data": {"properties": DATA}}}
-
-
-@pytest.fixture
-def earlier(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree, "schema", lambda _kind: SCHEMA)
-
-
-@pytest.mark.usefixtures("earlier")
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
-def test_a_missing_key_means_what_the_version_did(version: str) -> None:
-    document = {"schema_version": version, "data": {"kind": "text"}}
-    expected = {"schema_version": version, "data": {"kind": "text", "template": "with-newline"}}
-    assert tree.add_newer_keys(document) == expected
-    assert tree.add_newer_keys({"schema_version": version})["data"] == {"template": "with-newline"}
-
-
-@pytest.mark.usefixtures("earlier")
-@pytest.mark.parametrize(
-    "document", [{}, {"schema_version": VERSION}, {"schema_version": "1.0", "data": {"template": "as-written"}}]
-)
-def test_a_new_document_and_a_stated_key_stay(document: dict[str, Any]) -> None:
-    assert tree.add_newer_keys(document) == document
+def test_a_missing_key_means_what_the_version_did(version: str):
+    document: dict[str, Any] = {"schema_version": version, "model": {"name": "demo"}, "data": {"kind": "text"}}
+    earlier = build_config(document)
+    assert (earlier.data.kind, earlier.data.template, earlier.evaluation.answer) == ("text", "{prompt}\n", "tags")
+    assert infer_scoring(earlier.evaluation, [], []) == Scoring()
+    assert build_config(document | {"data": {"template": None}}).data.template is None
+    for new in (document | {"schema_version": VERSION}, {"model": {"name": "demo"}}):
+        assert (build_config(new).data.template, build_config(new).evaluation.answer) == (None, None)

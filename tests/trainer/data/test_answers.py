@@ -9,7 +9,7 @@ from refusals import refusal_text
 from tasks import inputs_of
 
 from evidence.scores.reading import Scoring
-from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig, build_config, to_document
+from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig
 from trainer.data.answers import infer_scoring, none_read
 
 TRACE = {"prompt": "2 + 2?", "steps": [{"i": 0, "type": "compute", "content": "4."}], "final_answer": "4"}
@@ -46,13 +46,6 @@ def items(*expected: Any) -> list[dict[str, Any]]:
 )
 def test_reader_is_inferred_from_rows(rows: list, expected: list, answer: str, compare: str):
     assert infer_scoring(EvaluationConfig(), rows, items(*expected)) == Scoring(answer=answer, compare=compare)
-
-
-def test_a_configuration_of_an_earlier_version_reads_tags():
-    earlier = to_document(Config(model=ModelConfig(name="tiny-gpt2"))) | {"schema_version": "1.1"}
-    for key in ("answer", "answer_regex", "compare", "tolerance"):
-        del earlier["evaluation"][key]
-    assert infer_scoring(build_config(earlier).evaluation, [NUMBER], items("5")) == Scoring()
 
 
 def build_run(folder: Path, rows: list, expected: list, **settings: Any) -> Config:

@@ -1,4 +1,4 @@
-"""Conversations in the model's chat template: training and evaluation prompts, end tokens, refusals."""
+"""Prompts of rows and items: plain templates, chat templates, `data.system_prompt`, end tokens, and refusals."""
 
 import json
 import signal
@@ -11,24 +11,35 @@ from configs import changed
 from model_folders import GEMMA_TEMPLATE, PLAIN_TEMPLATE, TURN_END_ID, chat, chat_model_folder, row_file
 from refusals import catch_problems, refusal_text
 from tasks import inputs_of
-from whole_runs import errors_of
+from whole_runs import carried_out, errors_of, manifest_of, rows
 
+from evidence import layout
 from schemas.problems import Problem
 from trainer.config.names import max_tokenizer_bytes, override
-from trainer.config.tree import Config
+from trainer.config.tree import Config, ModelConfig
 from trainer.data.conversations import PromptForm, infer_form, template_facts, untrusted_model
 from trainer.data.encode import encode_rows
-from trainer.data.rows import read_dataset
+from trainer.data.rows import check_kinds
 from trainer.evaluation.evaluate import evaluate_run
+from trainer.evaluation.recorded import logged_form, read_form
 from trainer.export_run import export_run
 from trainer.model.source import resolve
 from trainer.recorder.progress import Watch
-from trainer.run import run
+from trainer.run import RunRequest
 
-TALK = chat(("user", "Say hi."), ("assistant", "Hi there."))
-SYSTEM = chat(("system", "s"), ("user", "u"), ("assistant", "a"))
-PAIR = {"prompt": "a", "completion": "b"}
-PLAIN = PromptForm(conversation=False)
+PAIR = {"prompt": "Who is Ann's husband? Answer: ", "completion": "Bob"}
+TRACE = {"prompt": "2 + 2?", "steps": [{"i": 0, "type": "compute", "content": "4."}], "final_answer": "4"}
+TALK = chat(("user", "Hi."), ("assistant", "Ho."))
+OWN = chat(("system", "Be long."), ("user", "Hi."), ("assistant", "Ho."))
+SUM = {"prompt": "2 + 2? ", "completion": "4"}
+ANSWERS = {"prompt": "2?", "chosen": " 2", "rejected": " 3"}
+SYSTEM = "Be brief."
+PLAIN, CHAT = PromptForm(conversation=False), PromptForm(conversation=True)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return resolve("tiny-gpt2").tokenizer()
 
 
 def chat_tokenizer(folder: Path, template: str = GEMMA_TEMPLATE, *, turn_end: str | None = None):
@@ -39,21 +50,163 @@ def refused(rows: list[dict], tokenizer) -> tuple[Problem, ...]:
     return catch_problems(encode_rows, rows, tokenizer, max_length=128, file="rows.jsonl")
 
 
-def test_end_tokens_that_the_template_writes_stay_in_the_prompt(tmp_path: Path):
-    tokenizer = chat_tokenizer(tmp_path, "{% for m in messages %}{{ m['content'] }}{{ eos_token }}{% endfor %}")
-    [row] = encode_rows([TALK], tokenizer, max_length=128, file="rows.jsonl").encoded
-    assert tokenizer.decode(row.token_ids) == "Say hi.<eos>Hi there.<eos>"
+def configured(
+    folder: Path, data: list[dict], *, model="tiny-gpt2", objective="supervised", item="1 + 1? ", **settings
+) -> Config:
+    """Return a run on rows, with one item to answer."""
+    items = row_file(folder / "eval.jsonl", {"id": "a", "prompt": item, "expected": "2"})
+    return changed(
+        Config(model=ModelConfig(name=str(model), weights="random")),
+        data={"dataset": row_file(folder / "rows.jsonl", *data), "max_length": 64, **settings},
+        objective={"kind": objective},
+        evaluation={"eval_set": items, "max_new_tokens": 2},
+        limits={"steps": 2},
+        mesh={"device": "cpu", "devices": 1},
+    )
 
 
-def test_turns_end_with_the_token_of_the_template(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("row", "template", "written"),
+    [
+        (PAIR, None, "Who is Ann's husband? Answer: Bob<eos>"),
+        (PAIR, "{prompt}\n", "Who is Ann's husband? Answer: \nBob<eos>"),
+        (PAIR, "Q: {prompt} {prompt}|", "Q: Who is Ann's husband? Answer:  Who is Ann's husband? Answer: |Bob<eos>"),
+        (TRACE, None, "2 + 2?\n<reasoning>4.</reasoning>\n<answer>4</answer><eos>"),
+        (TRACE, "{prompt} ", "2 + 2? <reasoning>4.</reasoning>\n<answer>4</answer><eos>"),
+        (TALK, None, "user: Hi.\nassistant: Ho.<eos>"),
+        (TALK, "Q: {prompt}", "user: Hi.\nassistant: Ho.<eos>"),
+        ({"text": "It rains."}, None, "It rains.<eos>"),
+        ({"begun": "Sky is", "completion": " blue"}, "Q: {prompt}", "Sky is blue<eos>"),
+    ],
+)
+def test_templates_of_rows(row, template, written: str, tokenizer):
+    [encoded] = encode_rows([row], tokenizer, max_length=128, file="rows.jsonl", template=template).encoded
+    assert tokenizer.decode(encoded.token_ids) == written
+
+
+@pytest.mark.parametrize(
+    ("rows", "template", "form"),
+    [
+        ([PAIR], None, PLAIN),
+        ([TRACE], None, PromptForm(conversation=False, template="{prompt}\n")),
+        ([PAIR, PAIR, TRACE], None, PLAIN),
+        ([TALK, TRACE], None, PromptForm(conversation=False, template="{prompt}\n")),
+        ([TRACE], "Q: {prompt}", PromptForm(conversation=False, template="Q: {prompt}")),
+        ([{"chosen": PAIR, "rejected": PAIR}], None, PLAIN),
+        ([TALK], None, CHAT),
+        ([TALK, PAIR], None, PLAIN),
+        ([TALK, TALK, PAIR], None, CHAT),
+        ([OWN, OWN], None, PromptForm(conversation=True, system="Be long.")),
+        ([OWN, TALK], None, CHAT),
+    ],
+)
+def test_most_rows_decide_the_form_of_prompts(rows: list[dict], template: str | None, form: PromptForm):
+    assert infer_form(rows, template) == form
+
+
+def test_conversations_of_an_earlier_configuration_are_taken_without_complaint():
+    assert list(check_kinds({"conversation": 3}, "{prompt}\n", "rows")) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "form"),
+    [
+        ({"conversation": False}, PromptForm(conversation=False, template="{prompt}\n")),
+        ({"conversation": False, "template": "Q {prompt}"}, PromptForm(conversation=False, template="Q {prompt}")),
+        ({"conversation": True, "system": "s"}, PromptForm(conversation=True, system="s", thinks=None)),
+        ({"conversation": True, "system": None, "thinks": True}, PromptForm(conversation=True, thinks=True)),
+    ],
+)
+def test_form_is_read_from_the_log(fields: dict, form: PromptForm, tmp_path: Path):
+    record = {"time": "2026-11-24T12:00:00Z", "level": "info", "event": "prompt_form", "message": "m", "fields": fields}
+    row_file(tmp_path / "log.jsonl", record)
+    assert logged_form(tmp_path) == form
+
+
+@pytest.mark.parametrize(
+    ("row", "template", "written", "prompt"),
+    [
+        (PAIR, None, "{prompt}", PAIR["prompt"]),
+        (PAIR, "{prompt}\n", "{prompt}\n", PAIR["prompt"] + "\n"),
+        (TALK, None, None, "user: Hi.\nassistant: "),
+    ],
+)
+def test_first_examples_have_template_and_prompt(row, template, written: str | None, prompt: str, tmp_path: Path):
+    _, data = inputs_of(configured(tmp_path, [row], template=template))
+    [example] = data.first_examples(4, run_id="r")["examples"]
+    assert (example.get("template"), bytes.fromhex(example["prompt_utf8"]).decode()) == (written, prompt)
+    assert data.effective().get("data") == (written and {"template": written})
+
+
+@pytest.mark.parametrize(("row", "template", "code"), [(PAIR, "Question:", "TP004"), (TALK, "Q: {prompt}", "TP006")])
+def test_template_without_effect_is_refused(row, template: str, code: str, tmp_path: Path):
+    [problem] = catch_problems(inputs_of, configured(tmp_path, [row], template=template))
+    assert problem.code == code
+
+
+def test_several_kinds_of_rows_are_counted(tmp_path: Path):
+    _, data = inputs_of(configured(tmp_path, [PAIR, TRACE, PAIR]))
+    [found] = [each.what for each in data.warnings if each.code == "TP027"]
+    assert found == "The rows are of several kinds: 2 prompts with completions, 1 reasoning traces."
+
+
+def prompts(config: Config) -> tuple[str, str]:
+    """Return the prompts of the first training row and of the first evaluation item."""
+    _, data = inputs_of(config)
+    [example, *_] = data.first_examples(1, run_id="r")["examples"]
+    return bytes.fromhex(example["prompt_utf8"]).decode(), data.tokenizer.decode(data.items.prompts[0])
+
+
+@pytest.mark.parametrize(
+    ("row", "settings", "trained", "asked"),
+    [
+        (SUM, {}, "Be brief.\n\n2 + 2? ", "Be brief.\n\n1 + 1? "),
+        (SUM, {"template": "Q: {prompt}"}, "Be brief.\n\nQ: 2 + 2? ", "Be brief.\n\nQ: 1 + 1? "),
+        (ANSWERS, {"objective": "dpo"}, "Be brief.\n\n2?", "Be brief.\n\n1 + 1? "),
+        (TALK, {}, "system: Be brief.\nuser: Hi.\nassistant: ", "system: Be brief.\nuser: 1 + 1? \nassistant: "),
+    ],
+)
+def test_prompts_begin_with_the_system_prompt(row, settings, trained, asked, tmp_path: Path):
+    assert prompts(configured(tmp_path, [row], system_prompt=SYSTEM, **settings)) == (trained, asked)
+
+
+def test_a_template_without_system_turns_has_the_system_prompt_in_the_first_turn(tmp_path: Path):
+    model = chat_model_folder(tmp_path / "model", GEMMA_TEMPLATE)
+    config = configured(tmp_path, [TALK], model=model, system_prompt=SYSTEM)
+    trained = "<bos><turn>user\nBe brief.\n\nHi.</turn>\n<turn>model\n"
+    assert prompts(config) == (trained, trained.replace("Hi.", "1 + 1?"))
+
+
+def test_rows_keep_their_own_system_prompt_and_one_that_no_row_takes_is_refused(tmp_path: Path):
+    _, data = inputs_of(configured(tmp_path, [OWN, TALK], system_prompt=SYSTEM))
+    texts = {data.tokenizer.decode(row.token_ids) for row in data.encoded.encoded}
+    assert {text.partition("\n")[0] for text in texts} == {"system: Be long.", "system: Be brief."}
+    assert data.form.system == SYSTEM
+    for lines, kind in (([OWN], "rows"), ([{"text": "It rains."}], "text")):
+        [problem] = catch_problems(inputs_of, configured(tmp_path, lines, kind=kind, system_prompt=SYSTEM))
+        assert (problem.code, problem.pointer) == ("TP006", "/data/system_prompt")
+
+
+@pytest.mark.parametrize(("row", "template"), [(SUM, "Q: {prompt}"), (TALK, None)])
+def test_a_run_records_its_system_prompt_without_a_contradiction(row, template, tmp_path: Path):
+    config = configured(tmp_path, [row], template=template, system_prompt=SYSTEM)
+    assert carried_out(RunRequest(config=config, folder=tmp_path / "run", command=["trainproof"])) == 0
+    assert errors_of(tmp_path / "run") == []
+    assert manifest_of(tmp_path / "run")["effective"]["data"]["system_prompt"] == SYSTEM
+    assert read_form(tmp_path / "run", config) == inputs_of(config)[1].form
+    summary = json.loads((tmp_path / "run" / layout.EVAL_SUMMARY).read_text())
+    assert summary["generation"]["prompt_template"].startswith(("Be brief.\n\nQ: ", "system: Be brief.\n"))
+    assert rows(tmp_path / "run", layout.PREDICTIONS)
+
+
+# Chat templates
+
+
+def test_all_texts_end_with_the_token_that_ends_the_turns_of_the_template(tmp_path: Path):
     tokenizer = chat_tokenizer(tmp_path, turn_end="</turn>")
     data = encode_rows([TALK, TALK, PAIR], tokenizer, max_length=128, file="rows.jsonl")
-    theirs = tokenizer.apply_chat_template(TALK["messages"], tokenize=True, return_dict=False)
-    assert list(data.encoded[0].token_ids) == list(theirs)[:-1]  # all but the line break after the turn
     assert [row.token_ids[-1] for row in data.encoded] == [TURN_END_ID] * 3
     assert data.counts["end_token_supervised"] is True
-    early = chat(("user", "u"), ("assistant", "Hi.</turn> Ho."))
-    assert "Row 0 has the end token </turn> in the text to be learned." in refused([early], tokenizer)[0].what
 
 
 @pytest.mark.parametrize(
@@ -70,42 +223,15 @@ def test_turns_end_with_the_token_of_the_template(tmp_path: Path):
 )
 def test_end_token_of_a_form(template: str, turn_end: str | None, end: str, tmp_path: Path):
     tokenizer = chat_tokenizer(tmp_path, template, turn_end=turn_end)
-    assert PromptForm(conversation=True).end_token(tokenizer) == end
+    assert CHAT.end_token(tokenizer) == end
     assert PLAIN.end_token(tokenizer) == "<eos>"
 
 
-@pytest.mark.parametrize(
-    ("rows", "form"),
-    [
-        ([PAIR], PLAIN),
-        ([TALK], PromptForm(conversation=True)),
-        ([TALK, PAIR], PLAIN),
-        ([TALK, TALK, PAIR], PromptForm(conversation=True)),
-        ([SYSTEM, SYSTEM], PromptForm(conversation=True, system="s")),
-        ([SYSTEM, TALK], PromptForm(conversation=True)),
-    ],
-)
-def test_most_rows_decide_the_form_of_prompts(rows: list[dict], form: PromptForm):
-    assert infer_form(rows) == form
-
-
-def chat_config(config: Config, folder: Path, *, template: str, prompt: str, turn_end: str | None = None) -> Config:
-    """A run on four conversations, the first of them `TALK`, with one item to answer."""
-    others = [chat(("user", f"Say {word}."), ("assistant", f"{word} there.")) for word in ("ha", "he", "hu")]
-    model = chat_model_folder(folder / "model", template, turn_end=turn_end)
-    items = row_file(folder / "items.jsonl", {"id": "1", "prompt": prompt, "expected": "x"})
-    return changed(
-        config,
-        model={"name": str(model), "weights": "random"},
-        data={"dataset": row_file(folder / "rows.jsonl", TALK, *others), "max_length": 96},
-        evaluation={"eval_set": items},
-    )
-
-
-def test_a_run_and_what_comes_of_it_stop_where_the_template_ends_a_turn(config: Config, order_of, tmp_path: Path):
-    asked = chat_config(config, tmp_path, template=GEMMA_TEMPLATE, prompt="Say ho.", turn_end="</turn>")
+def test_a_run_and_what_comes_of_it_stop_where_the_template_ends_a_turn(order_of, tmp_path: Path):
+    model = chat_model_folder(tmp_path / "model", GEMMA_TEMPLATE, turn_end="</turn>")
+    asked = configured(tmp_path, [TALK], model=model, item="Say ho.")
     order, quiet = order_of(changed(asked, evaluation={"eval_set": None})), Watch(quiet=True)
-    assert run(order, quiet) == 0
+    assert carried_out(order) == 0
     Path(asked.data.dataset).unlink()  # how the model is asked stands in the log
     summary = evaluate_run(order.folder, asked.evaluation.eval_set, quiet)
     assert summary["generation"]["stop_token_id"] == TURN_END_ID
@@ -116,26 +242,19 @@ def test_a_run_and_what_comes_of_it_stop_where_the_template_ends_a_turn(config: 
 
 
 def test_rows_refused_by_the_template_are_reported_with_lines(tmp_path: Path):
-    problems = refused([TALK, *[SYSTEM] * 6], chat_tokenizer(tmp_path))
+    problems = refused([TALK, *[OWN] * 6], chat_tokenizer(tmp_path))
     assert [(each.code, each.line) for each in problems] == [("TP022", line) for line in (2, 3, 4, 5, 6)]
     assert problems[0].what == "The model's chat template refuses row 1: System role not supported."
 
 
-def test_items_refused_by_the_template_are_reported_first(config: Config, tmp_path: Path):
+def test_items_refused_by_the_template_are_reported_first(tmp_path: Path):
     template = PLAIN_TEMPLATE + "{% if 'no' in messages[0]['content'] %}{{ raise_exception('Not no.') }}{% endif %}"
-    [problem] = catch_problems(inputs_of, chat_config(config, tmp_path, template=template, prompt="no"))
+    model = chat_model_folder(tmp_path / "model", template)
+    [problem] = catch_problems(inputs_of, configured(tmp_path, [TALK], model=model, item="no"))
     assert (problem.code, problem.line) == ("TP022", 1)
 
 
-def test_conversation_must_end_with_the_assistant(tmp_path: Path):
-    path = row_file(tmp_path / "rows.jsonl", TALK, chat(("user", "u"), ("user", "I am the user")))
-    [problem] = catch_problems(read_dataset, path)
-    assert (problem.code, problem.line, problem.pointer) == ("TP014", 2, "/messages/1/role")
-    assert problem.what == "The last turn is by the user."
-
-
-def test_end_token_in_a_completion_is_refused(tmp_path: Path):
-    tokenizer = resolve("tiny-gpt2").tokenizer()
+def test_end_token_in_a_completion_is_refused(tokenizer):
     early = chat(("user", "u"), ("assistant", "<eos>"))
     rows = [PAIR, {"prompt": "a", "completion": "The token <eos> ends a text."}, *[early] * 5]
     problems = refused(rows, tokenizer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from itertools import product
 from pathlib import Path
@@ -31,11 +32,8 @@ ENDS = {
 }
 """What ends a turn; in the others it is ChatML's."""
 
-MARKS = (
-    *("<|im_start|>", "<|im_end|>", "<|im_sep|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
-    *("<start_of_turn>", "<end_of_turn>", "[INST]", "[/INST]", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"),
-    *("<|User|>", "<|Assistant|>", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"),
-)
+MARK = re.compile(r"<\|\w+\|>|<\w+_of_turn>|\[/?[A-Z_]+\]")
+MARKS = sorted({mark for path in TEMPLATES.values() for mark in MARK.findall(path.read_text(encoding="utf-8"))})
 
 THOUGHT = "<think>\nTwo and three is five.\n</think>\n\n5"
 TOOLS = [{"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": {"type": "object"}}}]
@@ -98,45 +96,25 @@ def test_tokens_equal_apply_chat_template(name: str, talk: str):
     if (name, talk) in REFUSED:
         assert REFUSED[name, talk] in refusal(row, tokenizer)
         return
-    found = encoded(row, tokenizer)
+    found, has_probe = encoded(row, tokenizer), talk == "words of the probe"
+    every = found if has_probe else encoded(row, tokenizer, every_turn=True)
     theirs = tokenizer.apply_chat_template(row["messages"], tools=row.get("tools"), return_dict=False)
-    assert list(found.token_ids) == theirs[: len(found.token_ids)]
+    assert list(found.token_ids) == list(every.token_ids) == theirs[: len(found.token_ids)]
     assert set(tokenizer.decode(theirs[len(found.token_ids) :])) <= set("\n</s>")  # nothing but what closes a text
-    end, learned = ENDS.get(name, "<|im_end|>"), tokenizer.decode(found.learned)
-    assert learned.endswith(end)
-    assert "".join(learned.removesuffix(end).split()).endswith("".join(row["messages"][-1]["content"].split())[-8:])
     assert theirs.count(tokenizer.bos_token_id) == list(found.token_ids).count(tokenizer.bos_token_id) <= 1
-
-
-@pytest.mark.parametrize(
-    ("name", "talk"), [*product(TEMPLATES, ("several turns", "same answers", "white space", "thoughts", "tools"))]
-)
-def test_every_turn_equals_apply_chat_template(name: str, talk: str):
-    tokenizer, row = load_family(name), TALKS[talk]
-    if (name, talk) in REFUSED:
-        return
-    found = encoded(row, tokenizer, every_turn=True)
-    theirs = tokenizer.apply_chat_template(row["messages"], tools=row.get("tools"), return_dict=False)
-    assert list(found.token_ids) == theirs[: len(found.token_ids)]
+    assert list(found.spans) == list(every.spans)[-1:]
     end = tokenizer.convert_tokens_to_ids(ENDS.get(name, "<|im_end|>"))
-    assert len(found.spans) == 2
-    for (first, last), turn in zip(found.spans, row["messages"][1::2], strict=True):
+    answers = ["".join(turn["content"].split()) for turn in row["messages"] if turn["role"] == "assistant"]
+    for (first, last), stated in zip(every.spans, answers[-1:] if has_probe else answers, strict=True):
         assert found.token_ids[last - 1] == end
         assert end not in found.token_ids[first : last - 1]
         learned = "".join(tokenizer.decode(found.token_ids[first : last - 1]).split())
-        stated = "".join(turn["content"].split())
         assert learned.endswith(stated[-8:]) or stated.endswith(learned)  # thoughts of earlier turns are left out
         assert len(learned) <= len(stated) + len("<think></think>")
-
-
-@pytest.mark.parametrize(("name", "talk"), [*product(TEMPLATES, ("one turn", "system", "thought"))])
-def test_evaluation_prompt_equals_training_prompt(name: str, talk: str):
-    tokenizer, row = load_family(name), TALKS[talk]
-    if (name, talk) in REFUSED:
-        return
-    found = encoded(row, tokenizer)
-    asked = infer_form([row]).render("2+3?", tokenizer)
-    assert encode_prompt(asked, tokenizer, templated=True) == list(found.token_ids[: found.spans[0][0]])
+    assert learned.endswith(stated[-8:])
+    if len(answers) == 1:  # the prompt of an evaluation is that of training
+        asked = encode_prompt(infer_form([row]).render("2+3?", tokenizer), tokenizer, templated=True)
+        assert asked == list(found.token_ids[:first])
 
 
 WITHOUT_ONE = {"chatml-without-header": "<|im_start|>assistant\n", "zephyr": ""}
@@ -163,9 +141,7 @@ def test_sampling_starts_after_the_generation_prompt(name: str):
         ("chatml-without-header", "one turn", "<|im_start|>assistant\n", "5"),
         ("chatml-opens-thought", "one turn", "<|im_end|>\n<|im_start|>assistant\n", "5"),
         ("chatml-opens-thought", "thought", "<think>\n", "Two and three is five.\n</think>\n\n5"),
-        ("r1-distill", "one turn", "<|Assistant|>", "5"),
         ("mistral-0.3", "system", "<s>[INST] 2+3?[/INST]", " 5"),
-        ("mistral-0.3", "one turn", "<s>[INST] 2+3?[/INST]", " 5"),
         ("llama-3.2", "white space", "<|start_header_id|>assistant<|end_header_id|>\n\n", "5\n6"),
     ],
 )

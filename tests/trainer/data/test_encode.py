@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 import tokenizers
-from model_folders import case_folding_folder, chat, model_folder, row_file
+from model_folders import case_folding_folder, chat, model_folder
 from refusals import catch_problems
 from tasks import inputs_of
 
 from trainer.config.tree import Config
 from trainer.data.encode import collate, encode_rows
-from trainer.data.rows import read_dataset
+from trainer.data.rows import SIDES
 from trainer.model.source import resolve
 from trainer.objectives.dpo import DirectPreference
 
@@ -20,7 +20,6 @@ TRACE = {
     "final_answer": "4",
 }
 PAIR = {"prompt": "Say hi.", "completion": "Hi there."}
-PAIR_OF_ANSWERS = {"prompt": "Say hi.", "chosen": "Hi there.", "rejected": "No."}
 CHAT = chat(("user", "Say hi."), ("assistant", "Hi there."))
 LONG_TALK = chat(("user", "Say hi."), ("assistant", "Hi there."), ("user", "And bye?"), ("assistant", "Goodbye."))
 
@@ -47,18 +46,14 @@ def test_counts_equal_the_arrays(tokenizer):
     }
 
 
-def word_tokenizer(folder: Path, *known: str):
-    """Return a tokenizer of a few words, which takes every other one for `[UNK]`."""
-    formats = {word: number for number, word in enumerate(("<eos>", "[UNK]", *known))}
-    model_folder(folder, config={"vocab_size": 8}, unk_token="[UNK]")
-    own = tokenizers.Tokenizer(tokenizers.models.WordLevel(formats, unk_token="[UNK]"))
-    own.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    own.save(str(folder / "tokenizer.json"))
-    return resolve(str(folder)).tokenizer()
-
-
 def test_unknown_answers_are_refused(tmp_path: Path):
-    own = word_tokenizer(tmp_path / "model", "Hi", "there")
+    """By a tokenizer of a few words, which takes every other one for `[UNK]`."""
+    words = {word: number for number, word in enumerate(("<eos>", "[UNK]", "Hi", "there"))}
+    folder = model_folder(tmp_path / "model", config={"vocab_size": 8}, unk_token="[UNK]")
+    known = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
+    known.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    known.save(str(folder / "tokenizer.json"))
+    own = resolve(str(folder)).tokenizer()
     far = {"prompt": "Say ho.", "completion": "Ho ho."}
     assert encode_rows([PAIR], own, max_length=64, file="rows.jsonl").counts["rows"] == 1
     problems = catch_problems(encode_rows, [PAIR, TRACE, *[far] * 5], own, max_length=64, file="rows.jsonl")
@@ -87,12 +82,12 @@ def test_truncating_most_examples_is_an_error(tokenizer):
 
 
 @pytest.mark.parametrize(("chosen", "rejected"), [("Hi there. " * 20, "No."), ("No.", "Hi there. " * 20)])
-def test_pair_is_truncated_if_either_answer_is(chosen: str, rejected: str, tokenizer, tmp_path: Path):
-    row = {"prompt": "Say hi.", "chosen": chosen, "rejected": rejected}
-    file = read_dataset(row_file(tmp_path / "pairs.jsonl", row, PAIR_OF_ANSWERS, PAIR_OF_ANSWERS), "pairs")
+def test_pair_is_truncated_if_either_answer_is(chosen: str, rejected: str, tokenizer):
+    pairs = [(chosen, rejected), *[("Hi there.", "No.")] * 2]
+    rows = [{side: PAIR | {"completion": text} for side, text in zip(SIDES, pair, strict=True)} for pair in pairs]
     data, whole = (
         DirectPreference(max_length=length, chunk_positions=None, beta=0.1).encode(
-            file.rows, tokenizer, file="", lines=file.lines, max_positions=512
+            rows, tokenizer, file="", lines=[1, 2, 3], max_positions=512
         )
         for length in (32, 512)
     )
@@ -102,8 +97,16 @@ def test_pair_is_truncated_if_either_answer_is(chosen: str, rejected: str, token
     assert [each.code for each in data.warnings] == ["TP455"]
 
 
-def test_truncated_turns_are_counted(tokenizer):
-    [whole] = encode_rows([LONG_TALK], tokenizer, max_length=128, file="", every_turn=True).encoded
+def test_every_turn_is_supervised_on_request_and_truncated_turns_are_counted(tokenizer):
+    [last], [whole] = (
+        encode_rows([LONG_TALK], tokenizer, max_length=128, file="rows.jsonl", every_turn=each).encoded
+        for each in (False, True)
+    )
+    assert tokenizer.decode(last.learned) == "Goodbye.<eos>"
+    turns = [tokenizer.decode(whole.token_ids[first:end]) for first, end in whole.spans]
+    assert turns == ["Hi there.<eos>", "Goodbye.<eos>"]
+    text = "user: Say hi.\nassistant: Hi there.<eos>\nuser: And bye?\nassistant: Goodbye.<eos>"
+    assert tokenizer.decode(whole.token_ids) == text
     (_, first_ends), (second_begins, second_ends) = whole.spans
     data = encode_rows([LONG_TALK, PAIR], tokenizer, max_length=first_ends + 2, file="", every_turn=True)
     assert (data.counts["truncated_rows"], data.counts["supervised_tokens_lost"]) == (1, second_ends - second_begins)
@@ -129,16 +132,6 @@ def test_first_examples_show_each_token_once(config: Config):
         supervised = [token["id"] for token in example["tokens"] if token["supervised"]]
         tokens, loss_mask = padded([row], 128)
         assert supervised == tokens[0][loss_mask[0]].tolist() == row.learned
-
-
-def test_every_turn_is_supervised_on_request(tokenizer):
-    [last] = encode_rows([LONG_TALK], tokenizer, max_length=128, file="rows.jsonl").encoded
-    [every] = encode_rows([LONG_TALK], tokenizer, max_length=128, file="rows.jsonl", every_turn=True).encoded
-    assert tokenizer.decode(last.learned) == "Goodbye.<eos>"
-    turns = [tokenizer.decode(every.token_ids[first:end]) for first, end in every.spans]
-    assert turns == ["Hi there.<eos>", "Goodbye.<eos>"]
-    whole = "user: Say hi.\nassistant: Hi there.<eos>\nuser: And bye?\nassistant: Goodbye.<eos>"
-    assert tokenizer.decode(every.token_ids) == whole
 
 
 def test_lost_answers_are_refused_with_the_length_they_need(tokenizer):

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from gguf_cases import CASES, NAMES, STATED, TEMPLATE, TEXT, divisors, folder_of, params_of, with_tokenizer
 from refusals import catch_problem
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
 from schemas.problems import rule
@@ -53,7 +52,7 @@ def refusal(path, content):
 
 @pytest.mark.parametrize("kind", QUANTISABLE)
 @pytest.mark.parametrize("chunk", [200, gguf_reading.CHUNK], ids=["in parts", "whole"])
-def test_a_tensor_is_read_as_what_its_blocks_stand_for(kind, chunk, tmp_path, monkeypatch):
+def test_a_tensor_is_dequantised_as_by_the_gguf_package(kind, chunk, tmp_path, monkeypatch):
     monkeypatch.setattr(gguf_reading, "CHUNK", chunk)
     values = np.random.default_rng(3).normal(size=(7, 96)).astype(np.float32)
     number = gguf.GGMLQuantizationType[kind]
@@ -75,7 +74,7 @@ U32_3 = struct.pack("<I", 3)
         (header(version=1), "cannot be read: version 1 is not supported"),
         (
             header(version=3 << 24),
-            "cannot be read: version 50331648 is not supported, written on a machine of the other byte order",
+            "cannot be read: version 50331648 is not supported, written on a machine of",
         ),
         (b"PK\3\4" + bytes(40), "is a zip file"),
         (header(keys=1) + key("split.count", U32, U32_3), "cannot be read: it is one of 3 parts; join them"),
@@ -159,22 +158,20 @@ def test_a_gguf_of_another_architecture_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "because"),
+    ("metadata", "tensors", "because"),
     [
         (
-            {"metadata": {"llama.rope.scaling.type": "longrope"}},
-            "its context extension is 'longrope'; linear, yarn and Llama 3's are supported",
+            {"llama.rope.scaling.type": "longrope"},
+            {},
+            "its context extension is 'longrope'; linear, yarn",
         ),
-        ({"metadata": {"llama.rope.dimension_count": 4}}, "it rotates 4 of the 10 numbers of a head"),
-        (
-            {"tensors": {"rope_freqs.weight": np.ones(5, np.float32) * 3}},
-            "its rope_freqs.weight differs from Llama 3.1's",
-        ),
+        ({"llama.rope.dimension_count": 4}, {}, "it rotates 4 of the 10 numbers of a head"),
+        ({}, {"rope_freqs.weight": np.ones(5, np.float32) * 3}, "its rope_freqs.weight differs from Llama 3.1's"),
     ],
 )
-def test_rotary_positions_that_are_not_computed_are_named(changes, because, tmp_path):
-    path = gguf_files.from_folder(CASES / "llama", tmp_path / "m.gguf", **changes)
-    assert model_refusal(path).what == f"m.gguf is not a supported model: {because}."
+def test_rotary_positions_that_are_not_computed_are_named(metadata, tensors, because, tmp_path):
+    path = gguf_files.from_folder(CASES / "llama", tmp_path / "m.gguf", metadata=metadata, tensors=tensors)
+    assert model_refusal(path).what.startswith(f"m.gguf is not a supported model: {because}")
 
 
 def converted(name, folder, path):
@@ -224,7 +221,7 @@ def test_a_model_is_written_as_the_converter_writes_it(name, form, tmp_path):
     assert ours.metadata["general.file_type"] == {"f16": 1, "q8_0": 7}[form]
 
 
-def with_added(folder, **flags):
+def add_token(folder, **flags):
     """Add a token with flags to the tokenizer of a folder, with a row of its own in the model's table."""
     file = folder / "tokenizer.json"
     tokenizer = json.loads(file.read_text())
@@ -234,26 +231,22 @@ def with_added(folder, **flags):
     return folder
 
 
-def with_flag(flag):
-    return lambda folder: with_added(with_tokenizer(folder_of("llama", folder)), **{flag: True})
+def flag_token(flag):
+    return lambda folder: add_token(with_tokenizer(folder_of("llama", folder)), **{flag: True})
+
+
+def without_digits(folder):
+    return with_tokenizer(folder_of("llama", folder), digits=False)
 
 
 @pytest.mark.parametrize(
     ("make", "code", "what"),
     [
-        (
-            lambda _: CASES / "mistral",
-            "TP790",
-            "llama cannot express this model: layers.0.window 6 would become None; layers.1.window 6 would",
-        ),
+        (lambda _: CASES / "mistral", "TP790", "llama cannot express this model: layers.0.window 6 would become None"),
         (lambda _: CASES / "gemma2", "TP790", "query_scale 0.22360679774997896 would become 0.3535533905932738"),
         (lambda _: CASES / "llama-llama3", "TP790", "its rope_freqs.weight differs from Llama 3.1's."),
-        *((with_flag(flag), "TP099", f"has the flag {flag}") for flag in ("lstrip", "rstrip", "single_word")),
-        (
-            lambda folder: with_tokenizer(folder_of("llama", folder), digits=False),
-            "TP099",
-            "its pre-tokenizer is not one of gpt-2, smollm, ",
-        ),
+        *((flag_token(flag), "TP099", f"has the flag {flag}") for flag in ("lstrip", "rstrip", "single_word")),
+        (without_digits, "TP099", "its pre-tokenizer is not one of gpt-2, smollm, "),
     ],
 )
 def test_what_llama_cpp_would_compute_or_tokenize_differently_is_refused(make, code, what, tmp_path):
@@ -265,7 +258,7 @@ def test_what_llama_cpp_would_compute_or_tokenize_differently_is_refused(make, c
 
 
 def test_added_tokens_are_compared_in_texts_with_them(tmp_path):
-    folder = with_added(with_tokenizer(folder_of("llama", tmp_path / "folder")))
+    folder = add_token(with_tokenizer(folder_of("llama", tmp_path / "folder")))
     source = resolve(str(folder))
     texts = tokenizer_probes(source.tokenizer())
     assert all(any(token in text for text in texts) for token in ("<|end|>", "<|a|>", "<think>"))
@@ -303,49 +296,11 @@ def test_numbers_beyond_f16_are_named():
     assert tensor_type("a", (4, 48), "q8_0") == "F16"
 
 
-# Tokenizers: those of transformers, and tokenizers that were trained here
-
-PROBES = (
-    *("", " ", "Hello  world", "1234567 8,910 3.5", "don't WE'RE I'LL", "a\n\n  b\r\nc\t d", "naïve café ﬁ e\u0301"),
-    *("<|end|>over<|end|> 12", "日本語 мир 🦀", "  def f(x):\n        return x == 1", "x\u2581y", "!!!  13?! 1½Ⅷ"),
-)
-
-
-def stated(made, pre):
-    """Return what a GGUF file states of a byte-level tokenizer."""
-    document = json.loads(made.to_str())
-    ids = sorted(made.get_vocab().items(), key=lambda each: each[1])
-    return {
-        "tokenizer.ggml.model": "gpt2",
-        "tokenizer.ggml.pre": pre,
-        "tokenizer.ggml.tokens": [token for token, _ in ids],
-        "tokenizer.ggml.token_type": [3 if token == "<|end|>" else 1 for token, _ in ids],
-        "tokenizer.ggml.merges": [" ".join(merge) for merge in document["model"]["merges"]],
-        "tokenizer.ggml.eos_token_id": made.token_to_id("<|end|>"),
-        "tokenizer.chat_template": "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}<|end|>{% endfor %}",
-    }
+# Tokenizers
 
 
 def built(folder, metadata):
     return build_tokenizer(read_gguf(gguf_files.write(folder / "t.gguf", "llama", metadata, {})))
-
-
-def test_byte_level_tokens_are_those_that_were_trained(tmp_path):
-    made = Tokenizer(models.BPE())
-    plain = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), plain])
-    made.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, special_tokens=["<|end|>"])
-    made.train_from_iterator([*PROBES, "the quick brown fox jumps over 13 lazy dogs don't we're"] * 20, trainer)
-    got = built(tmp_path, stated(made, "smollm"))
-    for text in PROBES:
-        ids = got(text).input_ids
-        assert ids == made.encode(text).ids, text
-        assert got.decode(ids) == text
-    chat = [{"role": "user", "content": "Hi"}]
-    assert got.apply_chat_template(chat, tokenize=False) == "[user]Hi<|end|>"
-    assert (got.eos_token, got.bos_token) == ("<|end|>", None)
 
 
 def test_splitting_of_qwen2_and_llama3_is_that_of_transformers():
@@ -357,12 +312,10 @@ def test_splitting_of_qwen2_and_llama3_is_that_of_transformers():
     assert words["smollm"] == ["ab", "Ġ", "1", "2", "3", "4", "5", "ĠI", "'", "M"]
 
 
+BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 PIECES = {
     "tokenizer.ggml.model": "llama",
-    "tokenizer.ggml.tokens": [
-        *("<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581", "a", "b", "c"),
-        *("ab", "\u2581a", "abc", "\u2581ab", "bc"),
-    ],
+    "tokenizer.ggml.tokens": ["<unk>", "<s>", "</s>", *BYTES, *["▁", "a", "b", "c", "ab", "▁a", "abc", "▁ab", "bc"]],
     "tokenizer.ggml.scores": [0.0] * 259 + [-1.0, -2.0, -3.0, -4.0, -5.0, -6.0, -7.0, -8.0, -9.0],
     "tokenizer.ggml.token_type": [2, 3, 3] + [6] * 256 + [1] * 9,
     "tokenizer.ggml.bos_token_id": 1,

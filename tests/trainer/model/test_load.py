@@ -1,4 +1,4 @@
-"""Safetensors in: whatever is not exactly the model is refused, all of it at once."""
+"""Reading safetensors, with all their problems at once, and writing model folders, completely or not at all."""
 
 import json
 import shutil
@@ -9,12 +9,15 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from golden import CASES, load_folder, shapes_of
+from golden import CASES, FLOAT32, load_folder, shapes_of
+from model_folders import model_folder
 from refusals import catch_problem, catch_problems
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 from tiny_models import split_over_eight
 
-from trainer.model.decoder import params_sha256
+from trainer.model import export as exporting
+from trainer.model.decoder import build, flatten, params_sha256
 from trainer.model.export import export
 from trainer.model.load import load_params, refuse_unusable_weights
 from trainer.model.source import resolve
@@ -37,31 +40,32 @@ def changed(tmp_path):
     return copy
 
 
-def params_of(folder: Path, dtype="float32"):
+def read_params(folder: Path, dtype="float32"):
     return load_folder(folder, params_dtype=dtype)[2]
 
 
 def refusals(folder: Path) -> list[str]:
-    return [problem.what for problem in catch_problems(lambda: params_of(folder))]
+    return [problem.what for problem in catch_problems(lambda: read_params(folder))]
+
+
+BUFFERS = {
+    "gpt2": ("h.0.attn.bias", "h.1.attn.masked_bias"),
+    "gemma": ("layers.0.self_attn.rotary_emb.inv_freq", "rotary_emb.inv_freq"),
+}
 
 
 @pytest.mark.parametrize(
-    ("name", "prefix", "table", "buffers"),
-    [
-        ("gpt2", "transformer.", "wte.weight", ("h.0.attn.bias", "h.1.attn.masked_bias")),
-        (
-            *("gemma", "model.", "embed_tokens.weight"),
-            ("layers.0.self_attn.rotary_emb.inv_freq", "rotary_emb.inv_freq"),
-        ),
-    ],
+    ("name", "prefix", "table"), [("gpt2", "transformer.", "wte.weight"), ("gemma", "model.", "embed_tokens.weight")]
 )
-def test_names_without_prefix_buffers_and_a_repeated_head_are_the_same_model(changed, name, prefix, table, buffers):
-    def as_others_write_it(tensors):
+def test_names_without_prefix_buffers_and_a_repeated_head_are_the_same_model(changed, name, prefix, table):
+    def rename_tensors(tensors):
         bare = {key.removeprefix(prefix): value for key, value in tensors.items()}
         tensors.clear()
-        tensors.update(bare | dict.fromkeys(buffers, np.ones((1, 1, 4, 4), np.uint8)) | {"lm_head.weight": bare[table]})
+        tensors.update(
+            bare | dict.fromkeys(BUFFERS[name], np.ones((1, 1, 4, 4), np.uint8)) | {"lm_head.weight": bare[table]}
+        )
 
-    assert params_sha256(params_of(changed(name, as_others_write_it))) == params_sha256(params_of(CASES / name))
+    assert params_sha256(read_params(changed(name, rename_tensors))) == params_sha256(read_params(CASES / name))
 
 
 @pytest.mark.parametrize("stored", [np.float16, ml_dtypes.bfloat16, np.float64])
@@ -72,7 +76,7 @@ def test_every_source_dtype_is_read_and_rounded_once(changed, stored):
     exact = load_file(CASES / "gpt2" / "model.safetensors")["transformer.wte.weight"]
     folder = changed("gpt2", store)
     for held in (jnp.float32, jnp.bfloat16):
-        found = params_of(folder, held)["tokens.table"]
+        found = read_params(folder, held)["tokens.table"]
         assert found.dtype == held
         np.testing.assert_array_equal(found, exact.astype(stored).astype(held))
 
@@ -87,16 +91,16 @@ def test_each_device_gets_its_part():
     split = load_params(source, wanted)
     assert split["positions.table"].sharding == wanted["positions.table"].sharding
     assert split["positions.table"].addressable_shards[0].data.shape == (6, 32)
-    assert params_sha256(split) == params_sha256(params_of(CASES / "gpt2"))
+    assert params_sha256(split) == params_sha256(read_params(CASES / "gpt2"))
 
 
 def test_loaded_parameters_may_be_donated():
-    params = params_of(CASES / "gpt2")
+    params = read_params(CASES / "gpt2")
     before = params_sha256(params)
     halved = jax.jit(lambda tree: jax.tree.map(lambda x: x * 0.5, tree), donate_argnums=0)(params)
     assert all(value.is_deleted() for value in params.values())
     assert params_sha256(jax.tree.map(lambda x: x * 2.0, halved)) == before
-    assert params_sha256(params_of(CASES / "gpt2")) == before
+    assert params_sha256(read_params(CASES / "gpt2")) == before
 
 
 def test_everything_wrong_is_said_at_once(changed):
@@ -109,7 +113,7 @@ def test_everything_wrong_is_said_at_once(changed):
         tensors["lm_head.weight"] = tensors["transformer.wte.weight"] + 1
 
     folder = changed("gpt2", damage)
-    problems = catch_problems(lambda: params_of(folder))
+    problems = catch_problems(lambda: read_params(folder))
     assert {problem.code for problem in problems} == {"TP044"}
     assert [problem.what.removeprefix(f"{folder}: ") for problem in problems] == [
         "missing tensors: h.0.mlp.c_fc.bias, ln_f.bias.",
@@ -129,7 +133,7 @@ def test_numbers_that_are_not_finite_are_refused(changed, number, held):
             tensors[name][1, 1] = number
 
     folder = changed("gpt2", spoil)
-    problem = catch_problem(lambda: params_of(folder, held))
+    problem = catch_problem(lambda: read_params(folder, held))
     assert problem.code == "TP043"
     assert problem.what.endswith(" are not finite: h.0.attn.c_attn.weight, wte.weight.")
 
@@ -182,7 +186,7 @@ def test_a_missing_or_damaged_file_is_refused(changed, damage, what):
     folder = changed("gpt2")
     damage(folder / "model.safetensors")
     (folder / "pytorch_model.bin").write_bytes(b"")
-    problem = catch_problem(lambda: params_of(folder))
+    problem = catch_problem(lambda: read_params(folder))
     assert (problem.code, problem.file) == ("TP043", str(folder / "model.safetensors"))
     assert problem.what.startswith(f"model.safetensors {what}")
 
@@ -211,13 +215,7 @@ WEIGHT = "model.layers.0.mlp.up_proj.weight"
 STATE = f"{WEIGHT}.quant_state.bitsandbytes__nf4"
 
 
-def unusable(folder: Path) -> tuple[str, str]:
-    source = resolve(str(folder))
-    problem = catch_problem(lambda: refuse_unusable_weights(source, shapes_of(source)))
-    return problem.code, problem.what
-
-
-def with_state(**values):
+def change_state(**values):
     def change(tensors):
         state = json.loads(tensors[STATE].tobytes()) | values
         state = {key: value for key, value in state.items() if value is not None}
@@ -234,68 +232,141 @@ def put(name, value):
     return lambda tensors: tensors.update({name: value})
 
 
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        (with_state(blocksize=48), "unsupported blocksize 48"),
-        (with_state(blocksize=None), "unsupported blocksize None"),
-        (with_state(blocksize=128), "absmax: 36 expected, 72 found"),
-        (with_state(quant_type="nf3"), "unsupported quant_type 'nf3'"),
-        (with_state(dtype="int32"), "unsupported dtype 'int32'"),
-        (with_state(shape=None), "invalid shape None"),
-        (with_state(shape=[72, 60]), "bytes of codes: 2,160 expected, 2,304 found"),
-        (with_state(nested_blocksize=0), "invalid nested_blocksize 0"),
-        (with_state(nested_blocksize=16), "nested_absmax: 5 expected, 1 found"),
-        (with_state(nested_offset="x"), "invalid nested_offset 'x'"),
-        (without(f"{WEIGHT}.absmax"), "absmax missing"),
-        (without(f"{WEIGHT}.quant_map", f"{WEIGHT}.nested_absmax"), "nested_absmax, quant_map missing"),
-        (put(f"{WEIGHT}.quant_map", np.zeros(15, np.float32)), "quant_map: 16 expected, 15 found"),
-        (put(f"{WEIGHT}.absmax", np.zeros(72, np.float32)), "absmax is not stored in 8 bits"),
-        (put(STATE, np.frombuffer(b"{", np.uint8)), "its quant_state is not a JSON object"),
-        (put(STATE, np.frombuffer(b"[]", np.uint8)), "its quant_state is not a JSON object"),
-        (without(WEIGHT), "the weight itself is missing"),
-    ],
+FOUR_BIT = (
+    (change_state(blocksize=48), "unsupported blocksize 48"),
+    (change_state(blocksize=None), "unsupported blocksize None"),
+    (change_state(blocksize=128), "absmax: 36 expected, 72 found"),
+    (change_state(quant_type="nf3"), "unsupported quant_type 'nf3'"),
+    (change_state(dtype="int32"), "unsupported dtype 'int32'"),
+    (change_state(shape=None), "invalid shape None"),
+    (change_state(shape=[72, 60]), "bytes of codes: 2,160 expected, 2,304 found"),
+    (change_state(nested_blocksize=0), "invalid nested_blocksize 0"),
+    (change_state(nested_blocksize=16), "nested_absmax: 5 expected, 1 found"),
+    (change_state(nested_offset="x"), "invalid nested_offset 'x'"),
+    (without(f"{WEIGHT}.absmax"), "absmax missing"),
+    (without(f"{WEIGHT}.quant_map", f"{WEIGHT}.nested_absmax"), "nested_absmax, quant_map missing"),
+    (put(f"{WEIGHT}.quant_map", np.zeros(15, np.float32)), "quant_map: 16 expected, 15 found"),
+    (put(f"{WEIGHT}.absmax", np.zeros(72, np.float32)), "absmax is not stored in 8 bits"),
+    (put(STATE, np.frombuffer(b"{", np.uint8)), "its quant_state is not a JSON object"),
+    (put(STATE, np.frombuffer(b"[]", np.uint8)), "its quant_state is not a JSON object"),
+    (without(WEIGHT), "the weight itself is missing"),
 )
-def test_a_damaged_four_bit_weight_is_refused(change, why, changed):
-    name = WEIGHT.removeprefix("model.")
-    what = f"{name} was quantized by bitsandbytes and cannot be read: {why}."
-    assert unusable(changed("llama-nf4", change)) == ("TP043", what)
+EIGHT_BIT = (
+    (put("model.layers.0.mlp.up_proj.SCB", np.ones(71, np.float32)), "I8 codes of shape [72, 64] with 71"),
+    (without(WEIGHT), "the weight itself is missing"),
+)
 
 
 @pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        (put("model.layers.0.mlp.up_proj.SCB", np.ones(71, np.float32)), "I8 codes of shape [72, 64] with 71"),
-        (without(WEIGHT), "the weight itself is missing"),
-    ],
+    ("name", "change", "why"),
+    [*(("llama-nf4", *each) for each in FOUR_BIT), *(("qwen3-int8", *each) for each in EIGHT_BIT)],
 )
-def test_a_damaged_eight_bit_weight_is_refused(change, why, changed):
-    code, what = unusable(changed("qwen3-int8", change))
-    assert code == "TP043"
-    assert why in what
+def test_a_damaged_weight_in_few_bits_is_refused(name, change, why, changed):
+    source = resolve(str(changed(name, change)))
+    problem = catch_problem(lambda: refuse_unusable_weights(source, shapes_of(source)))
+    assert problem.code == "TP043"
+    stated = f"{WEIGHT.removeprefix('model.')} was quantized by bitsandbytes and cannot be read: {why}"
+    assert problem.what.startswith(stated)
 
 
 def test_codes_that_lie_in_another_type_are_the_same_bytes(changed):
     def store_otherwise(tensors):
         tensors[WEIGHT] = tensors[WEIGHT].reshape(-1).view(ml_dtypes.bfloat16)
 
-    found = params_of(changed("llama-nf4", store_otherwise))
-    assert params_sha256(found) == params_sha256(params_of(CASES / "llama-nf4"))
+    found = read_params(changed("llama-nf4", store_otherwise))
+    assert params_sha256(found) == params_sha256(read_params(CASES / "llama-nf4"))
 
 
 @pytest.mark.parametrize("prefix", ["language_model.model.", "model.language_model."])
 def test_a_gemma_3_with_images_is_its_text_model(prefix, changed, tmp_path):
-    def as_with_images(tensors):
+    def add_images(tensors):
         renamed = {prefix + name.removeprefix("model."): value for name, value in tensors.items()}
         tensors.clear()
         tensors.update(renamed | {"vision_tower.encoder.weight": np.ones((2, 2), np.float32)})
 
-    folder = changed("gemma3", as_with_images)
+    folder = changed("gemma3", add_images)
     text = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({"model_type": "gemma3", "text_config": text, "vision_config": {}}))
-    found, expected = params_of(folder), params_sha256(params_of(CASES / "gemma3"))
+    found, expected = read_params(folder), params_sha256(read_params(CASES / "gemma3"))
     assert params_sha256(found) == expected
     export(tmp_path / "text", found, resolve(str(folder)))
     exported = json.loads((tmp_path / "text" / "config.json").read_text())
     assert (exported["model_type"], exported["architectures"]) == ("gemma3_text", ["Gemma3ForCausalLM"])
-    assert params_sha256(params_of(tmp_path / "text")) == expected
+    assert params_sha256(read_params(tmp_path / "text")) == expected
+
+
+# Model folders out
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    source = resolve("tiny-gpt2")
+    return source, jax.jit(lambda: flatten(build(source.spec, key=jax.random.key(0), **FLOAT32))[1])()
+
+
+def test_a_built_in_model_becomes_a_folder_that_works_alone(tiny, tmp_path):
+    source, params = tiny
+    export(tmp_path / "export", params, source)
+    descriptions = ["special_tokens_map.json", "tokenizer.json", "tokenizer_config.json"]
+    names = sorted(path.name for path in (tmp_path / "export").iterdir())
+    assert names == ["config.json", "model.safetensors", *descriptions]
+    assert [path.name for path in tmp_path.iterdir()] == ["export"]
+    again, _, read = load_folder(tmp_path / "export")
+    assert again.spec == source.spec
+    assert params_sha256(read) == params_sha256(params)
+    text = "What is 38 + 47?"
+    assert again.tokenizer()(text)["input_ids"] == source.tokenizer()(text)["input_ids"]
+
+
+def test_chat_templates_with_names_are_copied(tiny, tmp_path):
+    folder = model_folder(tmp_path / "model")
+    templates = {"chat_template.jinja": "{{ 'plain' }}", "additional_chat_templates/tool_use.jinja": "{{ 'tools' }}"}
+    (folder / "additional_chat_templates").mkdir()
+    for name, text in templates.items():
+        (folder / name).write_text(text)
+    export(tmp_path / "export", tiny[1], resolve(str(folder)))
+    assert {name: (tmp_path / "export" / name).read_text() for name in templates} == templates
+
+
+def test_parameters_of_several_types_are_refused(tiny, tmp_path):
+    source, params = tiny
+    mixed = params | {"final_norm.scale": params["final_norm.scale"].astype(jnp.bfloat16)}
+    problem = catch_problem(lambda: export(tmp_path / "export", mixed, source))
+    assert "several element types: bfloat16, float32" in problem.what
+    assert list(tmp_path.iterdir()) == []
+    export(tmp_path / "export", mixed, source, dtype="float32")
+    assert json.loads((tmp_path / "export" / "config.json").read_text())["dtype"] == "float32"
+
+
+def test_float32_parameters_are_exported_in_bfloat16_when_asked_and_config_says_so(tiny, tmp_path):
+    source, params = tiny
+    export(tmp_path / "export", params, source, dtype="bfloat16")
+    theirs, ours = (json.loads((folder / "config.json").read_text()) for folder in (source.folder, tmp_path / "export"))
+    assert ours == theirs | {"architectures": ["GPT2LMHeadModel"], "dtype": "bfloat16"}
+    with safe_open(tmp_path / "export" / "model.safetensors", framework="numpy") as file:
+        assert file.metadata() == {"format": "pt"}
+        assert {file.get_slice(name).get_dtype() for name in file.keys()} == {"BF16"}  # noqa: SIM118
+    _, _, rounded = load_folder(tmp_path / "export", params_dtype="bfloat16")
+    assert all(jnp.array_equal(rounded[name], params[name].astype(jnp.bfloat16)) for name in params)
+
+
+def test_an_empty_folder_is_taken_and_a_full_one_is_not(tiny, tmp_path):
+    source, params = tiny
+    (tmp_path / "export").mkdir()
+    export(tmp_path / "export", params, source)
+    before = (tmp_path / "export" / "config.json").stat().st_mtime_ns
+    problem = catch_problem(lambda: export(tmp_path / "export", params, source))
+    assert (problem.code, problem.what) == ("TP048", f"{tmp_path / 'export'} is not empty.")
+    assert (tmp_path / "export" / "config.json").stat().st_mtime_ns == before
+
+
+def test_a_failure_leaves_nothing_behind(tiny, tmp_path, monkeypatch):
+    source, params = tiny
+
+    def full_disk(path: Path, value: object) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(exporting, "write_json", full_disk)
+    with pytest.raises(OSError, match="No space left on device"):
+        export(tmp_path / "export", params, source)
+    assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 from refusals import catch_problems
@@ -21,7 +20,7 @@ from trainer.config.tree import Config, MethodConfig, ModelConfig
 from trainer.export_run import export_run
 from trainer.loop.checkpoints import restored_state
 from trainer.loop.programs import train_program
-from trainer.loop.state import initial_params, start_program, state_shapes
+from trainer.loop.state import initial_params, start_program
 from trainer.model.decoder import params_sha256
 from trainer.model.export import export
 from trainer.model.layers import is_lora, lora_names
@@ -45,19 +44,6 @@ def low(config: Config) -> Config:
 
 def exact_rows(*folders: Path) -> list[list[float]]:
     return [[row[key] for key in EXACT] for folder in folders for row in rows(folder)]
-
-
-def test_only_adapters_are_differentiated_updated_and_saved(low: Config):
-    task = task_of(low)
-    state = state_shapes(task)
-    assert {name.rpartition(".")[2] for name in state.trained} == {"lora_a", "lora_b"}
-    assert {str(value.dtype) for value in state.trained.values()} == {"float32"}
-    assert {str(value.dtype) for value in task.model.frozen.values()} == {"bfloat16"}
-    assert not any(is_lora(name) for name in task.model.frozen)
-    trained = sum(value.size for value in state.trained.values())
-    assert sum(leaf.size for leaf in jax.tree.leaves(state.opt_state)) == pytest.approx(2 * trained, abs=4)
-    spec = task.model.source.spec
-    assert trained == spec.layers * 4 * (4 * 2 * spec.embed + spec.embed + spec.mlp)
 
 
 def test_a_step_changes_adapters_and_leaves_the_base(low: Config):
@@ -112,15 +98,10 @@ def test_a_checkpoint_beside_another_base_is_refused(
     first = train(mine, "first")
     name = str(tmp_path / "other/model")
     other = with_settings(mine, model={"name": name}, limits={"steps": 3})
-    stated = manifest_of(first)["model"]["frozen_sha256"]
     found = params_sha256(initial_params(plain))  # of the loop's last, whose files lie in the other folder
     code, text = refusal(order_of(other, "rest", resume=first))
     what = f"error TP055: {first}: The frozen parameters of {name} have the SHA-256 {found}; the checkpoint was trained"
-    assert (code, text.startswith(f"{what} with {stated}.\n")) == (3, True)
-    higher = with_settings(mine, method={"rank": 5, "alpha": 9.0}, limits={"steps": 3})
-    code, text = refusal(order_of(higher, "higher", resume=first))
-    what = f"error TP052: {first / layout.CONFIG} at method.rank: method.rank is 5; the run to resume has 4.\n"
-    assert (code, text.count("error"), text.startswith(what)) == (2, 1, True)
+    assert (code, text.partition("\n")[0]) == (3, f"{what} with {manifest_of(first)['model']['frozen_sha256']}.")
 
 
 @pytest.mark.parametrize(
@@ -159,12 +140,6 @@ def test_a_base_in_few_bits_is_trained_beside_resumed_and_exported(base: str, lo
     plain = task_of(replace(low, method=MethodConfig()))
     assert model["parameters"] - model["trainable_parameters"] == sum(each.size for each in plain.model.shapes.values())
     assert (export_run(rest, None, QUIET) / "model.safetensors").is_file()
-
-
-def test_settings_of_adapters_are_refused_where_everything_is_trained(low: Config):
-    problems = catch_problems(lambda: task_of(replace(low, method=MethodConfig(rank=4, base="nf4"))))
-    found = [(problem.code, problem.pointer) for problem in problems]
-    assert found == [("TP069", "/method/rank"), ("TP069", "/method/base")]
 
 
 def test_the_count_of_trained_parameters_is_that_which_peft_prints():

@@ -17,18 +17,14 @@ import pytest
 import tokenizers
 from golden import CASES
 from hub_server import COMMIT, hub_of
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HfHubHTTPError,
-    LocalEntryNotFoundError,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
+from huggingface_hub import errors
 from model_folders import change_json, model_folder
 from refusals import catch_problem
+from tiny_models import random_model
 
 from schemas.problems import Problem
 from trainer.generate.api import load_model
+from trainer.model.export import export
 from trainer.model.load import load_params, open_safetensors
 from trainer.model.peft import read_adapter_config
 from trainer.model.source import BUILTIN_TOKENIZER as FOLDER
@@ -92,24 +88,17 @@ def test_without_network_the_real_client_is_refused_at_once():
 
 # The errors keep what the client answered; which client that is differs between versions of the library.
 RESPONSE = SimpleNamespace(headers={}, request=None)
+FAILED = "owner/model at revision v9 could not be downloaded: "
 
 
 @pytest.mark.parametrize(
     ("error", "what", "fix"),
     [
-        (GatedRepoError("gated", response=RESPONSE), "The hub denies access to owner/model.", "Accept the terms"),
-        (RevisionNotFoundError("none", response=RESPONSE), "owner/model has no revision v9.", "Name a branch"),
-        (RepositoryNotFoundError("none", response=RESPONSE), "The hub has no model owner/model.", OFFLINE),
-        (
-            HfHubHTTPError("503 Server Error\nmore", response=RESPONSE),
-            "owner/model at revision v9 could not be downloaded: HfHubHTTPError: 503 Server Error.",
-            "Try again",
-        ),
-        (
-            OSError(28, "No space left"),
-            "owner/model at revision v9 could not be downloaded: OSError: [Errno 28] No space left.",
-            "Try again",
-        ),
+        (errors.GatedRepoError("gated", response=RESPONSE), "The hub denies access to owner/model.", "Accept the"),
+        (errors.RevisionNotFoundError("none", response=RESPONSE), "owner/model has no revision v9.", "Name a branch"),
+        (errors.RepositoryNotFoundError("none", response=RESPONSE), "The hub has no model owner/model.", OFFLINE),
+        (errors.HfHubHTTPError("503 Error\n", response=RESPONSE), f"{FAILED}HfHubHTTPError: 503 Error.", "Try again"),
+        (OSError(28, "No space left"), f"{FAILED}OSError: [Errno 28] No space left.", "Try again"),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -123,44 +112,38 @@ def test_what_the_hub_may_answer(monkeypatch, error, what, fix):
     assert problem.next.startswith(fix)
 
 
-@pytest.fixture
-def folder(tmp_path) -> Path:
-    """A model with as many tokens as its tokenizer."""
-    return model_folder(tmp_path / "m", config={"vocab_size": TOKENS})
+def write_tokenizer(folder, text):
+    (folder / "tokenizer.json").write_text(text)
 
 
-def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(folder):
-    change_json(folder / "config.json", vocab_size=97)
-    problem = load_refusal(folder)
-    assert (problem.code, problem.file) == ("TP046", str(folder))
-    assert problem.what.endswith(f"gives '</answer>' the id {TOKENS - 1}, but the model has 97 tokens.")
-
-
-def test_a_tokenizer_with_a_gap_in_its_ids_is_refused(folder):
+def add_a_token_far_away(folder):
     document = json.loads((folder / "tokenizer.json").read_text())
     document["model"]["vocab"]["5"] = 900
-    (folder / "tokenizer.json").write_text(json.dumps(document))
-    assert load_refusal(folder).what.endswith(f"gives '5' the id 900, but the model has {TOKENS} tokens.")
+    write_tokenizer(folder, json.dumps(document))
 
 
-def test_a_tokenizer_without_the_token_for_unknown_words_is_refused(folder):
-    own = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<eos>": 0, "What": 1}, unk_token="[UNK]"))
-    own.save(str(folder / "tokenizer.json"))
-    assert "replaces unknown words by '[UNK]', which is not one of its tokens." in load_refusal(folder).what
-
-
-def test_a_folder_without_tokenizer_is_refused(folder):
-    assert len(resolve(str(folder)).tokenizer()) == TOKENS
-    (folder / "tokenizer.json").unlink()
-    assert load_refusal(folder).what.startswith(f"The tokenizer of {folder} is missing: ")
+WITHOUT_UNKNOWN = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<eos>": 0, "What": 1}, unk_token="[UNK]"))
 
 
 @pytest.mark.parametrize(
-    ("file", "content"), [("tokenizer_config.json", "[" * 100_000), *(("tokenizer.json", each) for each in ("{", ""))]
+    ("change", "what"),
+    [
+        (lambda folder: change_json(folder / "config.json", vocab_size=97), "but the model has 97 tokens."),
+        (add_a_token_far_away, f"gives '5' the id 900, but the model has {TOKENS} tokens."),
+        (lambda folder: write_tokenizer(folder, WITHOUT_UNKNOWN.to_str()), "'[UNK]', which is not one of its tokens."),
+        (lambda folder: (folder / "tokenizer.json").unlink(), " is missing: "),
+        (lambda folder: write_tokenizer(folder, ""), " cannot be loaded: "),
+        (lambda folder: write_tokenizer(folder, "{"), " cannot be loaded: "),
+        (lambda folder: (folder / "tokenizer_config.json").write_text("[" * 100_000), " cannot be loaded: "),
+    ],
 )
-def test_a_damaged_tokenizer_is_refused(folder, file, content):
-    (folder / file).write_text(content)
-    assert load_refusal(folder).what.startswith(f"The tokenizer of {folder} cannot be loaded: ")
+def test_a_tokenizer_that_cannot_serve_its_model_is_refused(change, what, tmp_path):
+    folder = model_folder(tmp_path / "m", config={"vocab_size": TOKENS})
+    assert len(resolve(str(folder)).tokenizer()) == TOKENS
+    change(folder)
+    problem = load_refusal(folder)
+    assert (problem.code, problem.file) == ("TP046", str(folder))
+    assert what in problem.what
 
 
 @pytest.mark.parametrize("asked", [True, False])
@@ -169,7 +152,7 @@ def test_a_name_of_another_author_is_downloaded_only_on_request(monkeypatch, ask
 
     def fetch(name, *, local_files_only, **given):
         allowed.append(not local_files_only)
-        raise LocalEntryNotFoundError("no such file in the cache")
+        raise errors.LocalEntryNotFoundError("no such file in the cache")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
     with local_models_only(unless=asked):
@@ -208,19 +191,16 @@ def test_a_gguf_file_is_found_by_its_name_and_alone_in_a_folder(tmp_path):
     assert problem.next == "Name one of the files."
 
 
-@pytest.mark.parametrize("below", ["snapshots/0123abc", "a/b/c/d"])
+@pytest.mark.parametrize("below", ["snapshots/bbb", "a/b/c/d"])
 def test_a_folder_above_a_model_names_the_one_below(below: str, tmp_path: Path):
-    (tmp_path / "refs").mkdir()
+    """Of the snapshots in a cache the current one."""
     folder = model_folder(tmp_path / below)
+    (tmp_path / "refs").mkdir()
+    if folder.parent.name == "snapshots":
+        model_folder(folder.with_name("aaa"))
+        (tmp_path / "refs" / "main").write_text(folder.name)
     found, what = load_refusal(tmp_path), f"{tmp_path} has no config.json; it contains a model in {folder}."
     assert (found.code, found.what, found.next) == ("TP040", what, f"Name {folder}.")
-
-
-def test_of_the_snapshots_of_a_cache_the_current_one_is_named(tmp_path: Path):
-    _, current = (model_folder(tmp_path / "snapshots" / commit) for commit in ("aaa", "bbb"))
-    (tmp_path / "refs").mkdir()
-    (tmp_path / "refs" / "main").write_text("bbb")
-    assert load_refusal(tmp_path).what.endswith(f"a model in {current}.")
 
 
 def test_an_adapter_and_a_run_are_named(tmp_path: Path):
@@ -292,18 +272,13 @@ print(json.dumps(found | {"whole": sorted(path.name for path in resolve("owner/t
 
 @pytest.mark.slow
 def test_a_model_on_the_hub_is_loaded_and_without_weights_only_its_descriptions_are_fetched(tmp_path):
-    repository = tmp_path / "repository"
-    shutil.copytree(CASES / "gpt2-untied", repository)
-    config = json.loads((repository / "config.json").read_text())
+    repository, bare = tmp_path / "repository", resolve(str(model_folder(tmp_path / "bare")))
+    export(repository, random_model(bare.spec)[1], bare, shard_bytes=200_000)
+    shards = sorted(path.name for path in repository.glob("model*"))
+    assert len(shards) > 2  # with the index
+    descriptions = sorted({path.name for path in repository.iterdir()} - {*shards})
     (repository / "pytorch_model.bin").write_bytes(b"never fetched")
     (repository / "modeling_tiny.py").write_text("raise SystemExit")
-    for path in FOLDER.glob("*.json"):
-        shutil.copy(path, repository)
-    tokenizer = json.loads((repository / "tokenizer.json").read_text())
-    known = {token: number for token, number in tokenizer["model"]["vocab"].items() if number < config["vocab_size"]}
-    tokenizer["model"] |= {"vocab": known, "merges": []}
-    tokenizer["added_tokens"] = tokenizer["added_tokens"][:2]
-    (repository / "tokenizer.json").write_text(json.dumps(tokenizer))
     with hub_of("owner/tiny", repository) as hub:
         environment = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
         done = subprocess.run(
@@ -315,17 +290,13 @@ def test_a_model_on_the_hub_is_loaded_and_without_weights_only_its_descriptions_
             timeout=300,
             check=False,
         )
-        assert done.returncode == 0, done.stderr
-        got = json.loads(done.stdout.splitlines()[-1])
-        weights = [file for file in hub.fetched if "safetensors" in file]
-        first_weight = hub.fetched.index(weights[0])
-    descriptions = ["config.json", "generation_config.json", *sorted(path.name for path in FOLDER.glob("*.json"))]
-    assert sorted(hub.fetched[:first_weight]) == got["described"] == descriptions
+    assert done.returncode == 0, done.stderr
+    got = json.loads(done.stdout.splitlines()[-1])
+    weights = [file for file in hub.fetched if "safetensors" in file]
+    assert sorted(hub.fetched[: hub.fetched.index(weights[0])]) == got["described"] == descriptions
     assert got["revision"] == COMMIT
-    shards = [f"model-0000{number}-of-00003.safetensors" for number in (1, 2, 3)]
-    assert sorted(weights) == [*shards, "model.safetensors.index.json"]
+    assert sorted(weights) == shards
     assert not {"pytorch_model.bin", "modeling_tiny.py"} & set(got["whole"])
     assert got["other"] == "The hub has no model owner/other."
-    assert got["vocabulary"] <= config["vocab_size"]
-    local = load_model(CASES / "gpt2-untied")([[1, 2, 3]])
-    np.testing.assert_allclose(got["logits"], float(local.sum()), rtol=1e-5)
+    assert got["vocabulary"] == bare.spec.vocab
+    np.testing.assert_allclose(got["logits"], float(load_model(repository)([[1, 2, 3]]).sum()), rtol=1e-5)

@@ -8,37 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from golden import CASES, FLOAT32, assert_equals_transformers, load_folder
-from tiny_models import GEMMA, equal_layers, random_model, stack
+from tiny_models import GEMMA, assert_alike, equal_layers, loss_and_gradient, random_model, stack
 
 from trainer.model.decoder import abstract, bind, build, flatten, params_sha256
 from trainer.model.families import spec_from_config
 from trainer.model.layers import Lora
 from trainer.model.stacks import stack_params, unstack_layers, unstack_on_devices
-from trainer.objectives.cross_entropy import next_token_targets, sum_chunks, summed_cross_entropy
-
-
-def losses(graphdef, params, key=None, segments=None):
-    tokens = jnp.asarray(np.random.default_rng(0).integers(0, 23, (2, 12)), jnp.int32)
-    codes = {name: value for name, value in params.items() if not jnp.issubdtype(value.dtype, jnp.floating)}
-    learned = {name: value for name, value in params.items() if name not in codes}
-
-    def loss_of(learned):
-        decoder = bind(graphdef, learned | codes)
-        targets, mask = next_token_targets(tokens, jnp.ones(tokens.shape, jnp.bool_))
-        hidden = decoder.hidden(tokens, segments, key)
-        return sum_chunks(summed_cross_entropy, hidden, targets, mask, decoder.logits, 4)
-
-    return jax.jit(jax.value_and_grad(loss_of))(learned)
-
-
-def assert_alike(one, other):
-    (loss, gradient), (again, stacks) = one, other
-    assert float(again) == pytest.approx(float(loss), rel=1e-6)
-    found = unstack_layers(stacks)
-    assert set(found) == set(gradient)
-    for name, expected in gradient.items():
-        # Twelve layers of large random numbers grow a rounding to 1.02e-4.
-        np.testing.assert_allclose(found[name], expected, rtol=0, atol=5e-4 * np.abs(expected).max() + 1e-7)
 
 
 @pytest.mark.slow
@@ -53,9 +28,10 @@ def test_adapters_on_some_layers_drop_the_same_inputs_and_texts_of_packed_rows_s
     structure, like = flatten(abstract(spec, **chosen, layer_groups=runs))
     together = structure, stack(alone[1], like)
     more = {"key": jax.random.key(7), "segments": jnp.asarray([[0] * 5 + [1] * 7, [0] * 12], jnp.int32)}
-    first = losses(*alone, **more)
-    assert_alike(first, losses(*together, **more))
-    assert float(losses(*together)[0]) != pytest.approx(float(first[0]), rel=1e-4)
+    first = loss_and_gradient(*alone, **more)
+    # Twelve layers of large random numbers grow a rounding to 1.02e-4.
+    assert_alike(first, loss_and_gradient(*together, **more), tolerance=5e-4)
+    assert loss_and_gradient(*together)[0] != pytest.approx(first[0], rel=1e-3)
 
 
 BITS = {"mlp.up": "nf4", "attention.query": "int8"}
@@ -80,7 +56,7 @@ def test_every_layer_of_a_stack_is_drawn_and_quantised_as_by_itself():
 
     alone, together = drawn()
     assert params_sha256(together) == params_sha256(alone)
-    assert_alike(losses(structures[0], alone), losses(structures[1], together))
+    assert_alike(loss_and_gradient(structures[0], alone), loss_and_gradient(structures[1], together))
 
 
 GOLDEN = ["gpt2-untied", "llama", "mistral", "gemma", "gemma2", "qwen2", "qwen3", "gemma3", "smollm3"]
@@ -114,44 +90,19 @@ def test_stacks_come_apart_as_they_were_and_take_no_memory_besides():
     assert all(isinstance(value, jax.Array) for value in unstack_on_devices(together).values())
 
 
-def barriers(platform, *, params=jnp.bfloat16, remat="layer", adapters=None):
-    """Return the number of operands of each barrier in a model's gradient, as a platform's compiler is given it."""
-    chosen = {"params_dtype": params, "compute_dtype": jnp.bfloat16, "adapters": adapters or {}, "remat": remat}
-    graphdef, shapes = flatten(abstract(TINY, **chosen))
-    learned = {name: value for name, value in shapes.items() if not adapters or ".lora_" in name}
-    others = {name: value for name, value in shapes.items() if name not in learned}
-
-    def total(learned, others, tokens):
-        return bind(graphdef, learned | others).hidden(tokens).astype(jnp.float32).sum()
-
-    tokens = jax.ShapeDtypeStruct((2, 12), jnp.int32)
-    exported = jax.export.export(jax.jit(jax.grad(total)), platforms=[platform])(learned, others, tokens)
-    return [line.count("%") for line in re.findall(r"stablehlo.optimization_barrier (.*?) :", exported.mlir_module())]
-
-
-TINY = spec_from_config(GEMMA)
-
-
 def test_a_layer_hands_over_all_of_its_gradients_at_one_time():
-    on_tpu, on_cpu = barriers("tpu"), barriers("cpu")
+    """On a TPU, whose compiler is given a barrier with an operand for each gradient of a layer."""
+    spec = spec_from_config(GEMMA)
+    chosen = {"params_dtype": "bfloat16", "compute_dtype": "bfloat16", "remat": "layer"}
+    graphdef, shapes = flatten(abstract(spec, **chosen))
+    total = jax.grad(lambda params, tokens: bind(graphdef, params).hidden(tokens).astype(jnp.float32).sum())
+    tokens, counts = jax.ShapeDtypeStruct((2, 12), jnp.int32), []
+    for platform in ("tpu", "cpu"):
+        exported = jax.export.export(jax.jit(total), platforms=[platform])(shapes, tokens)
+        barriers = re.findall(r"stablehlo.optimization_barrier (.*?) :", exported.mlir_module())
+        counts.append([barrier.count("%") for barrier in barriers])
+    on_tpu, on_cpu = counts
     # On both, the barrier of a recomputed layer, of its weights, its input and the gradient of its output.
-    assert len(on_tpu) == len(on_cpu) + TINY.layers
+    assert len(on_tpu) == len(on_cpu) + spec.layers
     per_layer = 9 + 1  # seven kernels, two norms, and the stream
-    assert on_tpu.count(per_layer) == TINY.layers + on_cpu.count(per_layer)
-
-
-@pytest.mark.parametrize(
-    "chosen", [{"remat": "none"}, {"params": jnp.float32}], ids=["nothing recomputed", "kept wider than multiplied"]
-)
-def test_there_is_no_barrier_where_it_saves_nothing(chosen):
-    assert barriers("tpu", **chosen) == barriers("cpu", **chosen)
-
-
-def test_of_adapters_only_what_learns_waits():
-    adapters = {"layers.0.mlp.up": Lora(rank=2, scale=1.0)}
-    on_tpu, on_cpu = (barriers(platform, adapters=adapters) for platform in ("tpu", "cpu"))
-    # For each layer one on the way there, so that the stream is kept as one array, and one on the way back.
-    assert len(on_tpu) == len(on_cpu) + 2 * TINY.layers
-    assert on_tpu.count(3) == on_cpu.count(3) + 1  # two matrices and the stream
-    # The stream alone: of both layers on the way there, and of the one without adapters on the way back.
-    assert on_tpu.count(1) == on_cpu.count(1) + TINY.layers + 1
+    assert on_tpu.count(per_layer) == spec.layers + on_cpu.count(per_layer)

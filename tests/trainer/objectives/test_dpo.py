@@ -1,7 +1,6 @@
 """DPO: equal to TRL's on its own batch, to its reference at the start, under adapters, however a batch is divided."""
 
 import json
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,36 +42,21 @@ def build_batch(case: dict[str, Any]) -> dict[str, jax.Array]:
     return {"tokens": jnp.asarray(ids[order], jnp.int32), "loss_mask": jnp.asarray(mask[order] == 1)}
 
 
-def build_dpo(case: dict[str, Any], chunk: int | None) -> DirectPreference:
-    options = case["options"]
-    smoothing = options.get("label_smoothing", 0.0)
-    return DirectPreference(max_length=9, chunk_positions=chunk, beta=options["beta"], label_smoothing=smoothing)
-
-
-def sums_on(name: str, objective: DirectPreference, batch: dict[str, jax.Array]) -> Callable[[Any], LossSums]:
-    """Return the sums as a function of the policy's parameters; the reference is the golden model."""
-    graphdef, params = golden(name)
-    return lambda policy: objective.loss_fn(bind(graphdef, policy), batch, None, bind(graphdef, params))
-
-
-def scaled_policy(name: str) -> dict[str, Any]:
-    """Return the parameters of the policy that TRL was given."""
-    return {key: value * jnp.float32(TRL["factor"]) for key, value in golden(name)[1].items()}
-
-
 @pytest.mark.slow(but=("gpt2-plain-None",))
 @pytest.mark.parametrize("chunk", [None, 4])
 @pytest.mark.parametrize("case", ["plain", "strong"])
 @pytest.mark.parametrize("name", TRL["dpo"])
 def test_loss_rewards_and_gradient_are_trls(name: str, case: str, chunk: int | None):
     expected = TRL["dpo"][name][case]
-    sums_of = sums_on(name, build_dpo(expected, chunk), build_batch(expected))
+    objective = DirectPreference(max_length=9, chunk_positions=chunk, beta=expected["options"]["beta"])
+    batch, (graphdef, params) = build_batch(expected), golden(name)
 
     def mean(policy: Any) -> tuple[jax.Array, LossSums]:
-        sums = sums_of(policy)
+        sums = objective.loss_fn(bind(graphdef, policy), batch, None, bind(graphdef, params))
         return sums.loss / sums.weight, sums
 
-    (loss, sums), gradient = jax.jit(jax.value_and_grad(mean, has_aux=True))(scaled_policy(name))
+    policy = {key: value * jnp.float32(TRL["factor"]) for key, value in params.items()}
+    (loss, sums), gradient = jax.jit(jax.value_and_grad(mean, has_aux=True))(policy)
     assert float(loss) == pytest.approx(expected["loss"], rel=EXACT)
     assert sums.weight == 3
     for trls, ours in NAMES.items():
@@ -81,25 +65,6 @@ def test_loss_rewards_and_gradient_are_trls(name: str, case: str, chunk: int | N
     assert float(optax.tree.norm(gradient)) == pytest.approx(expected["gradients"]["all"], rel=EXACT)
     tokens = float(jnp.linalg.norm(gradient["tokens.table"]))
     assert tokens == pytest.approx(expected["gradients"]["tokens"], rel=EXACT)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", ["plain", "strong", "smoothed"])
-@pytest.mark.parametrize("name", TRL["dpo"])
-def test_each_pair_is_trls(name: str, case: str):
-    expected = TRL["dpo"][name][case]
-    objective, batch = build_dpo(expected, None), build_batch(TRL["dpo"][name]["plain"])
-    graphdef, _ = golden(name)
-    answers = jax.jit(lambda params: objective.answer_log_probs(bind(graphdef, params), batch, None))(
-        scaled_policy(name)
-    )
-    for number, pair in enumerate(expected["pairs"]):
-        one = {key: array[2 * number : 2 * number + 2] for key, array in batch.items()}
-        sums = jax.jit(sums_on(name, objective, one))(scaled_policy(name))
-        assert float(sums.loss) == pytest.approx(pair["loss"], rel=EXACT)
-        for side, place in (("chosen", 0), ("rejected", 1)):
-            assert float(answers[number, place]) == pytest.approx(pair[f"logps/{side}"], rel=EXACT)
-            assert float(sums.named[f"reward_{side}"]) == pytest.approx(pair[f"rewards/{side}"], rel=2e-4)
 
 
 def test_by_hand():

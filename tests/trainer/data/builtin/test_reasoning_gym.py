@@ -27,17 +27,13 @@ class SumConfig:
         assert self.largest > 0, "largest must be positive"
 
 
-class Sums:
+class Sums(list):
     def __init__(self, config: SumConfig) -> None:
         self.config = config
-
-    def __len__(self) -> int:
-        return self.config.size
-
-    def __getitem__(self, number: int) -> dict:
-        draw = random.Random(self.config.seed * 1000 + number)
-        pair = (draw.randint(1, self.config.largest), draw.randint(1, self.config.largest))
-        return {"question": f"{pair[0]} + {pair[1]}?", "answer": str(sum(pair)), "metadata": {"pair": pair}}
+        for number in range(config.size):
+            draw = random.Random(config.seed * 1000 + number)
+            pair = (draw.randint(1, config.largest), draw.randint(1, config.largest))
+            self.append({"question": f"{pair[0]} + {pair[1]}?", "answer": str(sum(pair)), "metadata": {"pair": pair}})
 
 
 @pytest.fixture
@@ -61,18 +57,12 @@ def gym(monkeypatch):
 def test_a_task_becomes_rows_with_their_configuration(gym):
     file = read_dataset("reasoning-gym:sums?size=4&seed=3")
     assert file.name == "reasoning-gym:sums?size=4&seed=3"
-    assert file.generator == {
-        "package": "reasoning-gym",
-        "version": "9.9",
-        "task": "sums",
-        "configuration": {"size": 4, "seed": 3, "largest": 9},
-    }
+    settings = {"size": 4, "seed": 3, "largest": 9}
+    stated = {"package": "reasoning-gym", "version": "9.9", "task": "sums", "configuration": settings}
+    assert file.generator == stated
     entry = Sums(SumConfig(seed=3))[0]
-    assert file.rows[0] == {
-        "prompt": entry["question"],
-        "task": {"kind": "reasoning_gym", "name": "sums", "entry": entry},
-        "final_answer": entry["answer"],
-    }
+    task = {"kind": "reasoning_gym", "name": "sums", "entry": entry}
+    assert file.rows[0] == {"prompt": entry["question"], "task": task, "final_answer": entry["answer"]}
     assert len(file.rows) == 4
     assert read_dataset("reasoning-gym:sums?size=4&seed=3").sha256 == file.sha256
     assert read_dataset("reasoning-gym:sums?size=4&seed=4").sha256 != file.sha256

@@ -1,31 +1,31 @@
-"""Row files of every format, and their refusals."""
+"""Row files of every format; columns that are used, ignored or refused; preference pairs."""
 
 import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow
 import pytest
-from model_folders import chat, row_file
+import yaml
+from configs import changed
+from model_folders import PLAIN_TEMPLATE, chat, chat_model_folder, row_file
 from pyarrow import parquet
 from refusals import catch_problems, refusal_text
+from tasks import inputs_of
 
+from evidence.scores.overlap import row_texts
+from trainer.config.tree import Config
+from trainer.data.conversations import infer_form, row_prompt
 from trainer.data.encode import encode_rows
-from trainer.data.rows import read_dataset, read_eval_set
+from trainer.data.rows import RowFile, RowKind, common_text, read_dataset, read_eval_set
 from trainer.first_config import read_shape
 from trainer.model.source import resolve
 
-SHARE_GPT = {
-    "id": "7",
-    "conversations": [
-        {"from": role, "value": text} for role, text in (("system", "Be brief."), ("human", "Say hi."), ("gpt", "Hi."))
-    ],
-}
-ALPACA = {"instruction": "Add the numbers.", "input": "2 and 3", "output": "5", "text": "all of it"}
-TALK = chat(("system", "Be brief."), ("user", "Say hi."), ("assistant", "Hi."))
-SUM = {"prompt": "Add the numbers.\n\n2 and 3", "completion": "5"}
-PAIR = {"prompt": "Say hi.", "completion": "Hi."}
+STATED = yaml.safe_load(Path("tests/cases/rows/columns.yaml").read_text(encoding="utf-8"))
+PAIR, TALK, SHARE_GPT, ALPACA = (STATED[name] for name in ("pair", "talk", "share_gpt", "alpaca"))
+TOOLS = [{"type": "function", "function": {"name": "weather"}}]
 
 
 def write_jsonl(path: Path, rows: list[dict]) -> Path:
@@ -56,17 +56,24 @@ WRITERS = (write_jsonl, write_parquet, write_folder)
 Write = Callable[[Path, list[dict]], Path]
 
 
-def refusal(path: Path, kind: str = "rows") -> str:
+def refusal(path: Path, kind: RowKind = "rows") -> str:
     return refusal_text(read_dataset, str(path), kind)
 
 
+def read_rows(folder: Path, *rows: dict[str, Any], kind: RowKind = "rows") -> RowFile:
+    return read_dataset(row_file(folder / "rows.jsonl", *rows), kind)
+
+
+def aside(file: RowFile) -> list[str]:
+    return [problem.what for problem in file.warnings if problem.code == "TP182"]
+
+
 @pytest.mark.parametrize("write", WRITERS)
-@pytest.mark.parametrize(("row", "taken"), [(SHARE_GPT, TALK), (ALPACA, SUM), ({"id": 7, **PAIR}, PAIR), (TALK, TALK)])
-def test_column_names_decide_the_format(write: Write, row: dict, taken: dict, tmp_path: Path):
-    file = read_dataset(str(write(tmp_path / "rows", [row] * 5)))
-    assert list(file.rows) == [taken] * 5
+def test_rows_are_read_alike_from_every_format(write: Write, tmp_path: Path):
+    file = read_dataset(str(write(tmp_path / "rows", [{"id": "7", **SHARE_GPT}] * 5)))
+    assert list(file.rows) == [TALK] * 5
     assert list(file.lines) == [1, 2, 3, 4, 5]
-    assert [file.rows[4], file.rows[0], *file.rows[1:3]] == [taken] * 4
+    assert [file.rows[4], file.rows[0], *file.rows[1:3]] == [TALK] * 4
 
 
 @pytest.mark.parametrize("write", WRITERS)
@@ -150,7 +157,7 @@ def test_json_rules_hold_in_every_format(name: str, tmp_path: Path):
         path.write_text("\n".join(lines) if name == "rows.jsonl" else f"[{','.join(lines)}]", encoding="utf-8")
         return path
 
-    assert list(read_dataset(str(write(text[:-1] + ', "score": NaN}'))).rows) == [SUM]
+    assert list(read_dataset(str(write(text[:-1] + ', "score": NaN}'))).rows) == [PAIR]
     assert "TP109" in refusal(write(text, text[:-1] + ', "score": 1, "score": 2}'))
     path.write_bytes(text.encode("utf-16"))
     assert "TP104" in refusal(path)
@@ -160,7 +167,7 @@ def test_json_rules_hold_in_every_format(name: str, tmp_path: Path):
 def test_nan_is_never_text(write: Write, tmp_path: Path):
     nan = float("nan")
     file = read_dataset(str(write(tmp_path / "rows", [ALPACA | {"input": nan}] * 2)))
-    assert list(file.rows) == [{"prompt": "Add the numbers.", "completion": "5"}] * 2
+    assert list(file.rows) == [PAIR] * 2
     said = refusal(write(tmp_path / "other", [{"prompt": "a", "completion": nan}]))
     assert "The row has the columns prompt, which data.kind rows does not recognise. Empty: completion" in said
 
@@ -228,7 +235,7 @@ def test_folder_of_several_datasets_is_refused(names: list[str], said: str, tmp_
 
 def test_saved_dataset_dict_gives_its_training_split(tmp_path: Path):
     for split in ("test", "train"):
-        write_folder(tmp_path / split, [PAIR] if split == "train" else [SUM])
+        write_folder(tmp_path / split, [PAIR] if split == "train" else [PAIR | {"completion": "Seven."}])
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
     file = read_dataset(str(tmp_path))
     assert list(file.rows) == [PAIR]
@@ -260,19 +267,6 @@ def test_other_content_is_recognised(name: str, content: bytes, what: str, next_
     assert next_ in said
 
 
-@pytest.mark.parametrize(
-    ("rows", "kind", "what"),
-    [
-        ([{"text": "Once."}], "rows", "To learn plain text: --set data.kind=text."),
-        ([PAIR], "text", "The row has the columns prompt and completion"),
-        ([{"conversations": [{"from": "human", "value": "?"}, {"from": "tool", "value": "add"}]}], "rows", '"tool"'),
-        ([SHARE_GPT | {"conversations": SHARE_GPT["conversations"][:2]}] * 9, "rows", "There are 4 more like it."),
-    ],
-)
-def test_unusable_rows_are_refused(rows: list[dict], kind: str, what: str, tmp_path: Path):
-    assert what in refusal(write_jsonl(tmp_path / "rows", rows), kind)
-
-
 def test_missing_pyarrow_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = write_parquet(tmp_path / "rows", [PAIR])
     monkeypatch.setitem(sys.modules, "pyarrow", None)
@@ -293,3 +287,176 @@ def test_duplicate_id_is_refused_with_both_lines(tmp_path: Path):
     [problem] = catch_problems(read_eval_set, str(path))
     assert (problem.code, problem.line, problem.pointer) == ("TP012", 4, "/id")
     assert problem.what == "The id 'a' is already used in line 2."
+
+
+# Columns
+
+
+@pytest.mark.parametrize(("kind", "row", "taken", "ignored"), STATED["becomes"])
+def test_columns_decide_what_a_row_is(kind: RowKind, row: dict, taken: dict, ignored: str, tmp_path: Path):
+    file = read_rows(tmp_path, row, kind=kind)
+    assert list(file.rows) == [taken]
+    assert aside(file) == ([f"Ignored columns: {ignored}."] if ignored else [])
+    assert read_shape(str(file.path)).kind == kind
+    assert infer_form(file.rows).conversation == ("messages" in taken.get("chosen", taken))
+    if taken == STATED["of_talks"]:
+        assert row_prompt(file.rows[0]) == row_texts(file.rows[0])[0][0] == "Name a bird."
+
+
+@pytest.mark.parametrize("row", [TALK, SHARE_GPT, ALPACA])
+@pytest.mark.parametrize(
+    "history", [[["Hi.", "Hello."]], chat(("user", "Hi."), ("assistant", "Hello."))["messages"]], ids=["pairs", "turns"]
+)
+def test_system_history_and_tools_precede_the_conversation(row: dict[str, Any], history: Any, tmp_path: Path):
+    more = {"system": "Be brief.", "history": history, "tools": json.dumps(TOOLS)}
+    file = read_rows(tmp_path, row | more)
+    turns = chat(("system", "Be brief."), ("user", "Hi."), ("assistant", "Hello."))["messages"]
+    assert list(file.rows) == [{"messages": [*turns, *TALK["messages"]], "tools": TOOLS}]
+    assert (aside(file), file.variables) == ([], {"tools": 0})
+
+
+@pytest.mark.parametrize("empty", ["", "[]", [], None])
+def test_empty_columns_change_nothing(empty: Any, tmp_path: Path):
+    columns = dict.fromkeys(("history", "tools"), empty)
+    if empty != "[]":
+        columns |= dict.fromkeys(("system", "images", "chat_template_kwargs"), empty)
+    assert list(read_rows(tmp_path, PAIR | columns).rows) == [PAIR]
+    assert list(read_rows(tmp_path, SHARE_GPT | columns).rows) == [TALK]
+
+
+def test_one_history_makes_all_instructions_conversations(tmp_path: Path):
+    """In either order of the rows: a prompt is written in one way."""
+    earlier = ALPACA | {"history": [["Hi.", "Hello."]]}
+    for rows in ([ALPACA, earlier], [earlier, ALPACA]):
+        file = read_rows(tmp_path, *rows)
+        assert sorted(len(row["messages"]) for row in file.rows) == [2, 4]
+    assert list(read_rows(tmp_path, ALPACA).rows) == [PAIR]
+
+
+@pytest.mark.parametrize(("name", "value", "next_"), STATED["refused_columns"])
+def test_column_that_changes_the_training_is_refused(name: str, value: Any, next_: str, tmp_path: Path):
+    [found] = catch_problems(read_rows, tmp_path, PAIR, PAIR | {name: value})
+    assert (found.code, found.line, found.pointer) == ("TP181", 2, f"/{name}")
+    assert name in found.what
+    assert next_ in found.next
+
+
+@pytest.mark.parametrize("name", ["messages", "conversations"])
+@pytest.mark.parametrize(
+    ("flags", "refused"),
+    [
+        (({}, {"weight": 0}, {}, {"weight": 1}), "/1/weight"),
+        (({"train": False}, {}, {}, {"train": True}), None),
+        (({"train": True}, {}, {}, {}), "/0/train"),
+        (({}, {}, {}, {"train": False}), "/3/train"),
+        (({}, {"tool_calls": [{"name": "x"}]}, {}, {}), "/1/tool_calls"),
+        (({}, {"tool_calls": None}, {"name": "Ada", "id": 3}, {}), None),
+    ],
+)
+def test_flags_of_turns(name: str, flags: tuple[dict[str, Any], ...], refused: str | None, tmp_path: Path):
+    talk = chat(("user", "Hi."), ("assistant", "Hello."), ("user", "Name a bird."), ("assistant", "A robin."))
+    row = {name: [turn | more for turn, more in zip(talk["messages"], flags, strict=True)]}
+    if refused is None:
+        file = read_rows(tmp_path, row)
+        assert list(file.rows) == [talk]
+        assert all(f"{name}[]." in what for what in aside(file))
+    else:
+        [found] = catch_problems(read_rows, tmp_path, row)
+        assert (found.code, found.pointer) == ("TP181", f"/{name}{refused}")
+
+
+def test_unknown_columns_of_items_are_ignored(tmp_path: Path):
+    item = {"id": "a", "prompt": "2 + 2?", "expected": "4"}
+    file = read_eval_set(row_file(tmp_path / "items.jsonl", item, item | {"id": "b", "note": "x"}))
+    assert list(file.rows) == [item, item | {"id": "b"}]
+    assert aside(file) == ["Ignored columns: note."]
+    (tmp_path / "items.json").write_text(json.dumps([item]))
+    assert list(read_eval_set(str(tmp_path / "items.json")).rows) == [item]
+
+
+@pytest.mark.parametrize("name", ["tools", "chat_template_kwargs"])
+def test_template_must_use_tools_and_variables(config: Config, name: str, tmp_path: Path):
+    value, variable = (TOOLS, "tools") if name == "tools" else ({"style": "dry"}, "style")
+    rows = row_file(tmp_path / "rows.jsonl", TALK, TALK | {name: value})
+    writes = "{% if " + variable + " %}{{ " + variable + " | tojson }}{% endif %}" + PLAIN_TEMPLATE
+    for template, is_written in ((PLAIN_TEMPLATE, False), (writes, True)):
+        folder = chat_model_folder(tmp_path / f"model-{is_written}", template)
+        model = {"name": str(folder), "weights": "random"}
+        run = changed(config, model=model, data={"dataset": rows, "max_length": 256})
+        if is_written:
+            inputs_of(run)
+            continue
+        [found] = catch_problems(inputs_of, run)
+        assert (found.code, found.line) == ("TP181", 2)
+        assert found.what == f"The row gives {variable} to the chat template of the model, which does not use it."
+
+
+# Preference pairs
+
+
+@pytest.mark.parametrize(
+    ("chosen", "rejected", "begun"),
+    [
+        ("\n\nHuman: Hi\n\nAssistant: Yes", "\n\nHuman: Hi\n\nAssistant: No", "\n\nHuman: Hi\n\nAssistant:"),
+        ("one two three", "one two", "one"),
+        ("blue", "black", ""),
+        ("", "a b", ""),
+    ],
+)
+def test_common_text_ends_before_a_word(chosen: str, rejected: str, begun: str):
+    assert common_text(chosen, rejected) == common_text(rejected, chosen) == begun
+
+
+def run_on(config: Config, folder: Path, *rows: Any, **data: Any) -> Config:
+    dataset = row_file(folder / "pairs.jsonl", *rows)
+    return changed(config, data={"dataset": dataset, **data}, objective={"kind": "dpo"})
+
+
+def test_pair_is_two_sequences_with_one_prompt(config: Config, tmp_path: Path):
+    rows = [{"prompt": f"{n} + 1?", "chosen": f"{n + 1}.", "rejected": "No idea."} for n in range(4)]
+    _, data = inputs_of(run_on(config, tmp_path, *rows, max_length=64, shuffle=False))
+    chosen, rejected = data.encoded.encoded[1]
+    [(first, last)] = chosen.spans
+    assert chosen.token_ids[:first].tolist() == rejected.token_ids[:first].tolist()
+    assert data.tokenizer.decode(chosen.token_ids[:first]) == "1 + 1?"
+    assert data.tokenizer.decode(chosen.token_ids[first : last - 1]) == "2."
+    batch = data.source.batch(0)
+    assert batch["tokens"].shape == batch["loss_mask"].shape == (1, 4, 64)
+    for place, row in enumerate([*data.encoded.encoded[0], *data.encoded.encoded[1]]):
+        assert batch["tokens"][0, place, : len(row)].tolist() == list(row.token_ids)
+        assert batch["loss_mask"][0, place].sum() == len(row.learned)
+    assert data.source.tokens_before(1) == sum(len(row) for pair in list(data.encoded.encoded)[:2] for row in pair)
+    assert data.document()["sequences"] == 8
+    assert data.encoded.counts["rows"] == 4
+    assert data.encoded.counts["end_token_supervised"] is True
+
+
+def test_answers_with_equal_tokens_are_refused(config: Config, tmp_path: Path):
+    same = " and so on" * 9
+    rows = [
+        {"prompt": "a", "chosen": "b", "rejected": "c"},
+        {"prompt": "a", "chosen": f"b{same} yes", "rejected": f"b{same} no"},
+    ]
+    [found] = catch_problems(inputs_of, run_on(config, tmp_path, *rows, max_length=16))
+    assert (found.code, found.line) == ("TP028", 2)
+    assert found.what == "Both answers of row 1 have the same 16 tokens at 16."
+
+
+@pytest.mark.parametrize(("kind", "row", "code", "pointer"), STATED["refused"])
+def test_a_row_that_cannot_be_used_is_refused_with_its_line(kind: RowKind, row, code, pointer, tmp_path: Path):
+    whole = {"rows": PAIR, "text": {"text": "Once."}, "pairs": STATED["whole"]}[kind]
+    [found] = catch_problems(read_rows, tmp_path, whole, row, whole, kind=kind)
+    assert (found.code, found.pointer, found.line) == (code, pointer, 2)
+
+
+@pytest.mark.parametrize(
+    ("rows", "what"),
+    [
+        ([{"text": "Once."}], "To learn plain text: --set data.kind=text."),
+        ([{"conversations": [{"from": "human", "value": "?"}, {"from": "tool", "value": "add"}]}], '"tool"'),
+        ([STATED["asked"]] * 9, "There are 4 more like it."),
+        ([STATED["ultrafeedback"]], "--set objective.kind=dpo."),
+    ],
+)
+def test_unusable_rows_are_refused_with_advice(rows: list[dict], what: str, tmp_path: Path):
+    assert what in refusal(write_jsonl(tmp_path / "rows", rows))
