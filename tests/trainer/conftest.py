@@ -1,34 +1,21 @@
 """Strict numerics for everything that touches arrays, and the smallest runs there are."""
 
 import hashlib
-import json
 import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import jax
 import pytest
+from configs import changed
 from filelock import FileLock
-from model_folders import row_file
 from tiny_models import GEMMA, GPT2
 from whole_runs import carried_out
 
 from trainer.config.load import config_text
-from trainer.config.tree import (
-    BatchConfig,
-    Config,
-    DataConfig,
-    EvaluationConfig,
-    LimitsConfig,
-    MemoryConfig,
-    MeshConfig,
-    ModelConfig,
-    OptimizerConfig,
-    PrecisionConfig,
-)
+from trainer.config.tree import Config, ModelConfig
 from trainer.model.families import spec_from_config
 from trainer.model.spec import ModelSpec
 from trainer.run import RunRequest
@@ -40,17 +27,14 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 @pytest.fixture(scope="session")
 def config() -> Config:
     """A complete run of two steps on one device, without evaluation."""
-    return Config(
-        name="test",
-        model=ModelConfig(name="tiny-gpt2"),
-        data=DataConfig(max_length=128),
-        optimizer=OptimizerConfig(learning_rate=1e-2),
-        batch=BatchConfig(microbatch_size=4),
-        precision=PrecisionConfig(),
-        memory=MemoryConfig(),
-        mesh=MeshConfig(device="cpu", devices=1),
-        evaluation=EvaluationConfig(max_new_tokens=4, batch_size=50),
-        limits=LimitsConfig(steps=2),
+    return changed(
+        Config(name="test", model=ModelConfig(name="tiny-gpt2")),
+        data={"max_length": 128},
+        optimizer={"learning_rate": 1e-2},
+        batch={"microbatch_size": 4},
+        mesh={"device": "cpu", "devices": 1},
+        evaluation={"max_new_tokens": 4, "batch_size": 50},
+        limits={"steps": 2},
     )
 
 
@@ -58,30 +42,6 @@ def config() -> Config:
 def spec(request: pytest.FixtureRequest) -> ModelSpec:
     """A tiny model of each family."""
     return spec_from_config({"gpt2": GPT2, "gemma": GEMMA}[request.param])
-
-
-@pytest.fixture(scope="session")
-def shared_rows(shared_folder: Path) -> Callable[..., str]:
-    """Return a function that writes a file of rows, once for all workers, and returns its path."""
-
-    def write(name: str, *rows: dict[str, Any]) -> str:
-        path = shared_folder / f"{name}.jsonl"
-        with FileLock(f"{path}.lock"):
-            if not path.exists():
-                row_file(path, *rows)
-        assert [json.loads(line) for line in path.read_text("utf-8").splitlines()] == list(rows)
-        return str(path)
-
-    return write
-
-
-@pytest.fixture(scope="session")
-def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that all workers of a session share."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
-    folder.mkdir(exist_ok=True)
-    return folder
 
 
 @pytest.fixture
@@ -107,12 +67,15 @@ def train(order_of: Callable[..., RunRequest]) -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session")
-def finished(shared_folder: Path) -> Callable[[Config], Path]:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Config], Path]:
     """Return a function that gives the folder of a finished run.
 
     Each configuration is trained once in a session, by the worker that needs it first. A test that writes into the
     folder takes a copy.
     """
+    base = tmp_path_factory.getbasetemp()
+    shared_folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
+    shared_folder.mkdir(exist_ok=True)
 
     def train(config: Config) -> Path:
         folder = shared_folder / hashlib.sha256(config_text(config).encode()).hexdigest()[:16]

@@ -3,7 +3,6 @@
 import json
 import shutil
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import replace
 from functools import reduce
 from operator import getitem
@@ -18,26 +17,24 @@ from forging import read_rows, write_rows
 from leaves import Forger, Forgery
 from model_folders import row_file
 from replays import challenged, replay_run
+from whole_runs import error_codes
 
 from evidence import layout
 from evidence.compare.scores import compare_runs, score_difference
-from evidence.grade import find_problems
 from evidence.hashes import sha256_file, sha256_json
 from evidence.run import read_run
 from evidence.scores.reading import Scoring
 from evidence.scores.recompute import compute_scores, draw_ids
 from trainer.config.tree import Config
 from trainer.evaluation.answers import MARGINS, allowed_margin, changed_score, find_difference, is_same, item_fields
-from trainer.evaluation.evaluate import describe_summary, evaluate_run
+from trainer.evaluation.evaluate import describe_summary
 from trainer.evaluation.recorded import load_run_params, read_sampler
 from trainer.loop.checkpoints import checkpoint_steps
 from trainer.loop.task import Task, build_mesh
 from trainer.model.source import resolve
 from trainer.objectives import find_contradictions
-from trainer.recorder.progress import Watch
 from trainer.runtime import choose_devices
 
-QUIET = Watch(quiet=True)
 WORDS = ("red", "blue", "green", "white", "black")
 ROWS = [{"prompt": f"Say {word}: ", "completion": word} for word in WORDS]
 ITEMS = [{"id": word, "prompt": f"Say {word}: ", "expected": word} for word in WORDS]
@@ -48,12 +45,13 @@ Change = Callable[[Values], Any]
 
 
 @pytest.fixture(scope="module")
-def words(config, shared_rows) -> Config:
+def words(config, tmp_path_factory) -> Config:
     """Sixty steps on five words, read as whole outputs, with three items evaluated at every tenth step."""
-    items = shared_rows("word_items", ITEMS[0] | {"expected": ["red", "crimson"]}, *ITEMS[1:])
+    folder = tmp_path_factory.mktemp("words")
+    items = row_file(folder / "items.jsonl", ITEMS[0] | {"expected": ["red", "crimson"]}, *ITEMS[1:])
     return changed(
         config,
-        data={"dataset": shared_rows("words", *ROWS), "max_length": 32},
+        data={"dataset": row_file(folder / "words.jsonl", *ROWS), "max_length": 32},
         optimizer={"schedule": "constant"},
         batch={"microbatch_size": 5},
         checkpoint={"save_every_steps": 20, "keep": 1, "keep_best": "held_out_score"},
@@ -64,26 +62,27 @@ def words(config, shared_rows) -> Config:
 
 
 @pytest.fixture(scope="module")
-def sampled(config, shared_rows) -> Config:
+def sampled(config, tmp_path_factory) -> Config:
     """Twenty-five steps on three words, evaluated with five samples of each item; one prompt is too long."""
-    items = [*ITEMS[:3], {"id": "long", "prompt": "Say " * 600, "expected": "red"}]
+    folder = tmp_path_factory.mktemp("sampled")
+    items = row_file(folder / "items.jsonl", *ITEMS[:3], {"id": "long", "prompt": "Say " * 600, "expected": "red"})
     settings = {"samples": SAMPLES, "temperature": 1.5, "top_k": 40, "top_p": 0.95, "stop": "e"}
     sizes = {"max_new_tokens": 8, "batch_size": 12}
     return changed(
         config,
         seed=7,
-        data={"dataset": shared_rows("three_words", *ROWS[:3], ROWS[0]), "max_length": 32},
-        evaluation={"eval_set": shared_rows("three_items", *items), **sizes, **settings},
+        data={"dataset": row_file(folder / "words.jsonl", *ROWS[:3], ROWS[0]), "max_length": 32},
+        evaluation={"eval_set": items, **sizes, **settings},
         limits={"steps": 25},
     )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def spoken(finished, words) -> Path:
     return finished(words)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def drawn(finished, sampled) -> Path:
     return finished(sampled)
 
@@ -92,21 +91,11 @@ def document(folder: Path, name: str) -> Values:
     return json.loads((folder / name).read_text())
 
 
-def errors(folder: Path) -> set[str]:
-    return {each.code for each in find_problems(read_run(folder)) if each.severity == "error"}
-
-
 def forge(original: Path, folder: Path, change: Change, forgery: Forgery | None = None) -> Path:
     """Return a copy of a run with a change, in which every hash fits."""
     forger = Forger(original, folder)
-    values = deepcopy(forger.values)
-    kept = original / layout.ANSWERS_OVER_STEPS
-    values["answers"] = rows = read_rows(original, layout.ANSWERS_OVER_STEPS) if kept.exists() else []
-    change(values)
-    del values["answers"]
-    if rows:
-        row_file(forger.folder / layout.ANSWERS_OVER_STEPS, *rows)
-    forger._reseal(values, forgery or Forgery(file="all", what="other"))
+    change(forger.values)
+    forger._reseal(forger.values, forgery or Forgery(file="all", what="other"))
     return forger.folder
 
 
@@ -122,15 +111,13 @@ def test_right_answers_count_and_the_reader_is_recorded(spoken):
     summary = document(spoken, layout.EVAL_SUMMARY)
     scoring = {"answer": "whole", "answer_regex": None, "compare": "exact", "tolerance": 1e-6, "version": 2}
     assert summary["scoring"] == scoring | {"sha256": sha256_json(scoring)}
-    assert summary["generation"]["prompt_template"] == "{prompt}"
     assert [summary["metrics"][name]["value"] for name in ("exact_match", "lenient_match")] == [1, 1]
     assert summary["baseline"]["metrics"]["exact_match"]["value"] == 0
-    effective = document(spoken, layout.MANIFEST)["effective"]
-    assert (effective["evaluation"]["answer"], effective["data"]["template"]) == ("whole", "{prompt}")
+    assert document(spoken, layout.MANIFEST)["effective"]["evaluation"]["answer"] == "whole"
     red, blue, *_ = read_rows(spoken, layout.PREDICTIONS)
     assert (red["expected"], red["also_expected"], red["extracted_answer"]) == ("red", ["crimson"], "red")
     assert "also_expected" not in blue
-    assert errors(spoken) <= {"TP408"}
+    assert error_codes(spoken) <= {"TP408"}
 
 
 def test_a_gain_of_form_is_named_for_a_run_and_between_runs(spoken):
@@ -186,7 +173,7 @@ def test_a_resumed_run_measures_the_same(spoken, words, train, tmp_path):
     [from_step] = checkpoint_steps(begun)
     folder = train(words, "on", resume=begun)
     assert held_out(folder) == {step: each for step, each in held_out(spoken).items() if step > from_step}
-    assert errors(folder) <= {"TP408"}
+    assert error_codes(folder) <= {"TP408"}
 
 
 @pytest.mark.slow
@@ -208,12 +195,8 @@ def test_every_sample_is_kept_and_scored(drawn):
     assert len(texts) > 3
     assert all("e" not in text[:-1] for text in texts), "the stop text ends an output"
     assert any(text.endswith("e") for text in texts)
-    assert summary["sampled"] == compute_scores(rows, SAMPLES)["sampled"]
-    assert [each["tries"] for each in summary["sampled"]["pass_at"]] == [1, 2, 4, 5]
     assert summary["baseline"]["sampled"]["samples"] == SAMPLES
-    [logged] = [row["message"] for row in read_rows(drawn, layout.LOG) if row["event"] == "evaluated"]
-    assert "of 5 samples pass@1 " in logged
-    assert errors(drawn) <= {"TP408"}
+    assert error_codes(drawn) <= {"TP408"}
 
 
 @pytest.mark.slow
@@ -266,7 +249,7 @@ def changing(*path: str | int, **fields: Any) -> Change:
     return lambda values: reduce(getitem, path, values).update(fields)
 
 
-def first_row(change: Callable[[Values], Any]) -> Change:
+def first_row(change: Change) -> Change:
     return lambda values: change(values[layout.PREDICTIONS][0])
 
 
@@ -285,10 +268,10 @@ FORGED: dict[str, tuple[str, str, Change]] = {
     "another configuration": ("spoken", "TP354", changing(layout.CONFIG, "evaluation", compare="folded")),
     "another template": ("spoken", "TP366", changing(layout.FIRST_EXAMPLES, "examples", 0, template="Q: {prompt}")),
     "held-out score": ("spoken", "TP396", held_out_score),
-    "held-out verdict": ("spoken", "TP396", lambda values: negate(values["answers"][0], "correct")),
-    "a point less": ("spoken", "TP396", lambda values: values["answers"].__delitem__(slice(3, 6))),
-    "another item": ("spoken", "TP397", changing("answers", 1, id="other")),
-    "an easier prompt": ("spoken", "TP397", changing("answers", 1, prompt="Say it.")),
+    "held-out verdict": ("spoken", "TP396", lambda values: negate(values[layout.ANSWERS_OVER_STEPS][0], "correct")),
+    "a point less": ("spoken", "TP396", lambda values: values[layout.ANSWERS_OVER_STEPS].__delitem__(slice(3, 6))),
+    "another item": ("spoken", "TP397", changing(layout.ANSWERS_OVER_STEPS, 1, id="other")),
+    "an easier prompt": ("spoken", "TP397", changing(layout.ANSWERS_OVER_STEPS, 1, prompt="Say it.")),
     "temperature": ("drawn", "TP354", changing(layout.EVAL_SUMMARY, "generation", temperature=0.5)),
     "pass@k": ("drawn", "TP340", changing(layout.EVAL_SUMMARY, "sampled", "pass_at", 3, value=0.9)),
     "majority": ("drawn", "TP340", changing(layout.EVAL_SUMMARY, "sampled", "majority", value=0.9)),
@@ -296,14 +279,8 @@ FORGED: dict[str, tuple[str, str, Change]] = {
     "a sample's verdict": ("drawn", "TP341", first_row(lambda row: negate(row["more_samples"][2], "correct"))),
     "the majority's verdict": ("drawn", "TP341", first_row(lambda row: negate(row, "majority_correct"))),
     "a sample less": ("drawn", "TP342", first_row(lambda row: row["more_samples"].pop())),
-    "text after the stop": (
-        "drawn",
-        "TP342",
-        changing(layout.PREDICTIONS, 0, "more_samples", 0, output_text="some more text than it had"),
-    ),
+    "text after the stop": ("drawn", "TP342", first_row(lambda row: row["more_samples"][0].update(output_text="e!"))),
 }
-
-
 FORGERIES = {
     "held-out score": Forgery(file=layout.METRICS, what="other"),
     "temperature": Forgery(file=layout.EVAL_SUMMARY, what="other", path=("generation", "temperature")),
@@ -313,8 +290,8 @@ FORGERIES = {
 @pytest.mark.parametrize("name", FORGED)
 def test_a_forged_evaluation_is_found(name, request, tmp_path):
     run, code, change = FORGED[name]
-    forgery = FORGERIES.get(name, Forgery(file="all", what="other"))
-    assert code in errors(forge(request.getfixturevalue(run), tmp_path / "forged", change, forgery))
+    folder = forge(request.getfixturevalue(run), tmp_path / "forged", change, FORGERIES.get(name))
+    assert code in error_codes(folder)
 
 
 @pytest.mark.slow
@@ -345,18 +322,6 @@ def test_swapped_samples_are_found(drawn, tmp_path):
     found = challenged_items(copy, 0, tmp_path)
     assert (found["different"], found["given_again"]["trained"]) == (1, 3)
     assert found["differences"][0]["why"].startswith("The model does not write this: token ")
-
-
-@pytest.mark.slow
-def test_a_later_evaluation_reads_answers_as_the_log_says(words, train, tmp_path):
-    dataset = Path(row_file(tmp_path / "words.jsonl", *ROWS))
-    evaluation = {"eval_set": None, "every_steps": 0, "during_items": 32}
-    checkpoint = {"keep": 2, "keep_best": None}
-    later = changed(words, data={"dataset": str(dataset)}, evaluation=evaluation, checkpoint=checkpoint)
-    folder = train(changed(later, limits={"steps": 1}))
-    dataset.unlink()
-    summary = evaluate_run(folder, words.evaluation.eval_set, QUIET)
-    assert summary["scoring"]["answer"] == "whole"
 
 
 @pytest.mark.parametrize(
@@ -403,46 +368,30 @@ def test_items_are_drawn_from_the_seed_in_the_order_of_the_set():
     assert set(draw_ids(ids, 8, 0)) < set(draw_ids(ids, 9, 0))
 
 
-ANSWER = "<reasoning>2 + 2 = 4.</reasoning>\n<answer>4</answer>"
-ROW: Values = {
-    "id": "one",
-    "prompt": "What is 2 + 2?",
-    "expected": "4",
-    **dict.fromkeys(("section", "category", "difficulty", "error")),
-    "output_text": ANSWER,
-    "extracted_answer": "4",
-    "correct": True,
-    "format_ok": True,
-    "output_tokens": 40,
-    "finish_reason": "stop",
-    "output_token_ids": " ".join(map(str, range(40))),
-}
+ITEM = {"id": "one", "prompt": "What is 2 + 2?", "expected": "4"} | dict.fromkeys(("section", "category", "difficulty"))
+TOKENS = {"output_tokens": 40, "finish_reason": "stop", "output_token_ids": " ".join(map(str, range(40)))}
+ANSWER = {"output_text": "<reasoning>2 + 2 = 4.</reasoning>\n<answer>4</answer>", "extracted_answer": "4"}
+ROW: Values = ITEM | TOKENS | ANSWER | {"error": None, "correct": True, "format_ok": True}
 
 
-def difference(stated: Values, *, margin: float = 0.0, platforms=("cpu",)) -> str:
+def difference(stated: Values, margin: float) -> str:
     """Compare an answer with its item, given the largest logit gap of its tokens."""
     margins = [np.full(40, margin, np.float32)]
-    return find_difference(stated, item_fields(ROW), margins, allowed_margin("float32", platforms), Scoring())
+    return find_difference(stated, item_fields(ROW), margins, allowed_margin("float32", ("cpu",)), Scoring())
+
+
+def test_margins_depend_on_platforms_and_precision():
+    assert difference(ROW, 0.0005) == "" != difference(ROW, 0.05)
+    # A TPU multiplies float32 in bfloat16 by default; between CPUs nothing explains such a margin.
+    assert allowed_margin("float32", ("cpu",)) < 0.05 < allowed_margin("float32", ("tpu", "cpu")) < 0.3
+    assert allowed_margin("float32", ("cpu", "gpu")) == MARGINS["float16"]
+    assert allowed_margin("bfloat16", ("cpu", "gpu")) == MARGINS["bfloat16"]
 
 
 @pytest.mark.parametrize("change", [{}, {"fingerprint": "AAAA"}, {"output_token_ids": None}])
 def test_equal_answers_are_identical_whatever_fields_other_versions_have(change):
     assert is_same({key: value for key, value in (ROW | change).items() if value is not None or key not in change}, ROW)
     assert not is_same(ROW | change, ROW | {"output_text": "5"})
-
-
-@pytest.mark.parametrize(
-    ("margin", "platforms", "is_accepted"),
-    [
-        (0.0005, ("cpu",), True),
-        (0.05, ("cpu",), False),
-        # A TPU multiplies float32 in bfloat16 by default; between CPUs nothing explains such a margin.
-        (0.05, ("tpu", "cpu"), True),
-        (0.3, ("tpu", "cpu"), False),
-    ],
-)
-def test_margins_depend_on_the_platforms(margin, platforms, is_accepted):
-    assert (difference(ROW, margin=margin, platforms=platforms) == "") == is_accepted
 
 
 @pytest.mark.parametrize(
@@ -456,9 +405,4 @@ def test_margins_depend_on_the_platforms(margin, platforms, is_accepted):
     ],
 )
 def test_an_edited_field_and_an_improbable_token_are_named(change, margin, why):
-    assert difference(ROW | change, margin=margin).startswith(why)
-
-
-def test_lower_precision_allows_more():
-    assert allowed_margin("float32", ("cpu", "gpu")) == MARGINS["float16"]
-    assert allowed_margin("bfloat16", ("cpu", "gpu")) == MARGINS["bfloat16"]
+    assert difference(ROW | change, margin).startswith(why)
