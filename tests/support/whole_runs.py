@@ -14,6 +14,8 @@ from schemas.render import render_text
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
 
+QUIET = Watch(quiet=True)
+
 
 def carried_out(order: RunRequest) -> int:
     with Watch(quiet=True) as watch:

@@ -12,7 +12,7 @@ import pytest
 from configs import changed
 from filelock import FileLock
 from tiny_models import GEMMA, GPT2
-from whole_runs import carried_out
+from whole_runs import carried_out, error_codes
 
 from trainer.config.load import config_text
 from trainer.config.tree import Config, ModelConfig
@@ -22,6 +22,9 @@ from trainer.run import RunRequest
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+LEARNED_ITEMS = {"TP408"}
+"""The only error that runs of tests may have: some evaluate what they train on."""
 
 
 @pytest.fixture(scope="session")
@@ -56,11 +59,12 @@ def order_of(tmp_path: Path) -> Callable[..., RunRequest]:
 
 @pytest.fixture
 def train(order_of: Callable[..., RunRequest]) -> Callable[..., Path]:
-    """Return a function that trains a configuration in a new folder and returns the folder."""
+    """Return a function that trains a configuration in a new folder, checks the run and returns the folder."""
 
     def carry_out(config: Config, name: str = "run", *, ends_with: int = 0, **fields) -> Path:
         order = order_of(config, name, **fields)
         assert carried_out(order) == ends_with
+        assert error_codes(order.folder.resolve()) <= LEARNED_ITEMS
         return order.folder
 
     return carry_out
@@ -68,7 +72,7 @@ def train(order_of: Callable[..., RunRequest]) -> Callable[..., Path]:
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Config], Path]:
-    """Return a function that gives the folder of a finished run.
+    """Return a function that gives the folder of a finished and checked run.
 
     Each configuration is trained once in a session, by the worker that needs it first. A test that writes into the
     folder takes a copy.
@@ -84,6 +88,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Config], Pat
                 shutil.rmtree(folder, ignore_errors=True)
                 request = RunRequest(config=config, folder=folder / "run", command=["trainproof", "train"])
                 assert carried_out(request) == 0
+                assert error_codes(request.folder) <= LEARNED_ITEMS
                 (folder / "succeeded").touch()
         return folder / "run"
 

@@ -14,7 +14,7 @@ from model_folders import row_file
 from refusals import catch_problem
 from replays import challenged
 from tasks import task_of
-from whole_runs import error_codes
+from whole_runs import QUIET, error_codes
 
 from evidence import layout
 from evidence.bundle.build import build_bundle
@@ -30,9 +30,6 @@ from trainer.export_run import export_run
 from trainer.loop.chain import load_trained_params
 from trainer.model.decoder import params_sha256
 from trainer.model.source import resolve
-from trainer.recorder.progress import Watch
-
-QUIET = Watch(quiet=True)
 
 
 @pytest.fixture

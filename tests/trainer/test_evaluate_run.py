@@ -13,7 +13,7 @@ import yaml
 from configs import changed
 from model_folders import row_file
 from refusals import catch_problem
-from whole_runs import carried_out, errors_of, manifest_of
+from whole_runs import QUIET, carried_out, errors_of, manifest_of
 
 from evidence import layout
 from evidence.lock import RunLock
@@ -26,8 +26,6 @@ from trainer.loop.session import StopRequest
 from trainer.model import export
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest
-
-QUIET = Watch(quiet=True)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from model_folders import row_file
 from tasks import inputs_of, with_settings
-from whole_runs import error_codes, errors_of, logged, manifest_of, refusal, rows
+from whole_runs import QUIET, error_codes, logged, manifest_of, refusal, rows
 
 from evidence import layout
 from trainer.config.load import load_config
@@ -16,9 +16,7 @@ from trainer.config.tree import Config
 from trainer.export_run import export_run
 from trainer.model.model import build_model
 from trainer.model.source import resolve
-from trainer.recorder.progress import Watch
 
-QUIET = Watch(quiet=True)
 EXACT = itemgetter("step", "tokens_seen", "loss", "grad_norm", "reward_chosen", "reward_margin", "reward_accuracy")
 
 
@@ -44,7 +42,6 @@ def test_it_resumes_bit_for_bit_and_is_exported(method, pairs, train, tmp_path):
     pairs = with_settings(pairs, method=method, evaluation={"eval_set": items})
     whole, first = train(pairs, "whole"), train(with_settings(pairs, limits={"steps": 2}), "first")
     rest = train(pairs, "rest", resume=first)
-    assert [errors_of(folder) for folder in (whole, first, rest)] == [[], [], []]
     assert [len(logged(folder, "baseline_left_out")) for folder in (whole, first, rest)] == [0, 0, 1]
     assert list(map(EXACT, rows(first) + rows(rest))) == list(map(EXACT, rows(whole)))
     assert rows(whole)[0]["reward_margin"] == 0.0

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import pytest
 from configs import changed
-from forging import read_rows, write_rows
+from forging import read_rows
 from leaves import Forger, Forgery
 from model_folders import row_file
 from replays import challenged, replay_run
@@ -21,7 +21,7 @@ from whole_runs import error_codes
 
 from evidence import layout
 from evidence.compare.scores import compare_runs, score_difference
-from evidence.hashes import sha256_file, sha256_json
+from evidence.hashes import sha256_json
 from evidence.run import read_run
 from evidence.scores.reading import Scoring
 from evidence.scores.recompute import compute_scores, draw_ids
@@ -117,7 +117,6 @@ def test_right_answers_count_and_the_reader_is_recorded(spoken):
     red, blue, *_ = read_rows(spoken, layout.PREDICTIONS)
     assert (red["expected"], red["also_expected"], red["extracted_answer"]) == ("red", ["crimson"], "red")
     assert "also_expected" not in blue
-    assert error_codes(spoken) <= {"TP408"}
 
 
 def test_a_gain_of_form_is_named_for_a_run_and_between_runs(spoken):
@@ -173,7 +172,6 @@ def test_a_resumed_run_measures_the_same(spoken, words, train, tmp_path):
     [from_step] = checkpoint_steps(begun)
     folder = train(words, "on", resume=begun)
     assert held_out(folder) == {step: each for step, each in held_out(spoken).items() if step > from_step}
-    assert error_codes(folder) <= {"TP408"}
 
 
 @pytest.mark.slow
@@ -196,7 +194,6 @@ def test_every_sample_is_kept_and_scored(drawn):
     assert all("e" not in text[:-1] for text in texts), "the stop text ends an output"
     assert any(text.endswith("e") for text in texts)
     assert summary["baseline"]["sampled"]["samples"] == SAMPLES
-    assert error_codes(drawn) <= {"TP408"}
 
 
 @pytest.mark.slow
@@ -309,17 +306,13 @@ def test_sampled_answers_are_verified_in_one_pass(drawn, tmp_path):
 
 def test_swapped_samples_are_found(drawn, tmp_path):
     """Two samples of one item change places, so that every hash and score still fits."""
-    copy = shutil.copytree(drawn, tmp_path / "run")
-    rows, summary = read_rows(copy, layout.PREDICTIONS), document(copy, layout.EVAL_SUMMARY)
-    samples = rows[0]["more_samples"]
-    one, other = next(
-        (a, b) for a in range(4) for b in range(a, 4) if samples[a]["output_text"] != samples[b]["output_text"]
-    )
-    samples[one], samples[other] = samples[other], samples[one]
-    write_rows(copy, layout.PREDICTIONS, rows)
-    summary["predictions"]["sha256"] = sha256_file(copy / layout.PREDICTIONS)
-    (copy / layout.EVAL_SUMMARY).write_text(json.dumps(summary))
-    found = challenged_items(copy, 0, tmp_path)
+
+    def swap(row: Values) -> None:
+        first, *others = row["more_samples"]
+        number = next(n for n, each in enumerate(others, 1) if each["output_text"] != first["output_text"])
+        row["more_samples"][0], row["more_samples"][number] = others[number - 1], first
+
+    found = challenged_items(forge(drawn, tmp_path / "run", first_row(swap)), 0, tmp_path)
     assert (found["different"], found["given_again"]["trained"]) == (1, 3)
     assert found["differences"][0]["why"].startswith("The model does not write this: token ")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from refusals import catch_problem, refusal_text
 from tasks import with_settings
-from whole_runs import manifest_of, rows, saved_steps
+from whole_runs import QUIET, manifest_of, rows, saved_steps
 
 from evidence import layout
 from evidence.hashes import hash_entry
@@ -20,9 +20,6 @@ from trainer.loop import checkpoints
 from trainer.loop.checkpoints import STATE_HASH
 from trainer.recorder.progress import Watch
 from trainer.run import run
-
-QUIET = Watch(quiet=True)
-
 
 SAVING: dict[str, Any] = {"checkpoint": {"save_every_steps": 2}, "limits": {"steps": 4}}
 """Checkpoints at steps 2 and 4."""

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import pytest
 from refusals import refusal_text
 from tasks import with_settings
+from whole_runs import QUIET, refusal
 
 from evidence import layout
 from evidence.bundle.build import build_bundle
@@ -29,13 +30,10 @@ from trainer.evaluation.evaluate import evaluate_run
 from trainer.export_run import export_run
 from trainer.loop.checkpoints import Checkpoints
 from trainer.loop.step import TrainState
-from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import Recorder, claim, now
-from trainer.run import RunRequest, run
+from trainer.run import RunRequest
 
 pytestmark = pytest.mark.slow
-
-QUIET = Watch(quiet=True)
 
 
 @pytest.fixture
@@ -80,16 +78,16 @@ def order(config: Config, folder: Path, every: int) -> RunRequest:
 def test_a_run_whose_checkpoints_have_no_room_is_refused(every, what, small, config):
     folder = small / "run"
     free = shutil.disk_usage(small).free
-    told = refusal_text(run, order(config, folder, every), QUIET)
+    code, told = refusal(order(config, folder, every))
     needs = f"error TP722: {folder}: The run needs disk space for {what}, and {free:,} bytes are free."
-    assert told.splitlines()[0] == needs
+    assert (code, told.splitlines()[0]) == (2, needs)
     assert not folder.exists()
 
 
 def test_a_run_whose_disk_fills_up_is_sealed_as_failed(small, config, monkeypatch):
     monkeypatch.setattr("trainer.run.check_disk_space", lambda *_, **__: None)
     folder = small / "run"
-    told = refusal_text(run, order(config, folder, 1), QUIET, exit_code=4)
+    _, told = refusal(order(config, folder, 1))
     what = r"The disk is full: a checkpoint needs 2,036,748 bytes, and ([\d,]+) are free;"
     found = re.match(rf"error TP722: .*/run/checkpoints: {what}", told)
     assert int(found[1].replace(",", "")) < 1 << 20

@@ -14,7 +14,7 @@ from jax.sharding import SingleDeviceSharding
 from refusals import catch_problem
 from replays import replay_run
 from tasks import inputs_of, task_of, with_settings
-from whole_runs import errors_of, manifest_of, rows
+from whole_runs import manifest_of, rows
 
 from evidence import layout
 from evidence.targets import load_target
@@ -158,7 +158,6 @@ def test_a_float16_run_records_its_scale_and_resumes_in_either_type(config, trai
     assert "loss_scale" not in rows(plain)[0]
     scaled = train(with_settings(half, limits={"steps": 4}), "scaled", resume=plain)
     assert [row["loss_scale"] for row in rows(scaled)] == [65536.0]
-    assert [errors_of(folder) for folder in (first, plain, scaled)] == [[], [], []]
 
 
 def test_a_loss_scale_below_one_ends_the_run(monkeypatch):
@@ -306,7 +305,6 @@ def test_a_run_counts_skipped_steps_resumes_and_fails_beyond_the_limit(config, t
     assert len(ends) == 1
     # A run that never skips can continue it too.
     assert restore(first, state_shapes(task_of(config))).skipped is None
-    assert [errors_of(folder) for folder in (whole, first, second, third)] == [[]] * 4
 
 
 @pytest.mark.slow
