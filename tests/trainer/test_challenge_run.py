@@ -204,6 +204,3 @@ def test_the_command_takes_a_bundle_and_keeps_a_receipt(folder, tmp_path, monkey
     # The receipt is for the run, whatever its folder.
     [proof] = find_proofs(folder, run_sha256(folder))
     assert (proof.by, proof.is_positive, proof.description) == ("you", True, receipt["said"])
-    (folder / layout.TRAINED_PARAMS).unlink()
-    code, _, err = run_command(capsys, "challenge", folder, "--generate", "1")
-    assert (code, "trainproof package RUN --with-weights" in err) == (3, True)

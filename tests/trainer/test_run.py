@@ -8,7 +8,6 @@ import sys
 import weakref
 from dataclasses import replace
 from itertools import count
-from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -215,14 +214,6 @@ def test_every_problem_of_a_folder_is_reported_at_once(config, order_of):
     assert code == 2
     assert [line[:11] for line in text.splitlines() if line.startswith("error")] == ["error TP032", "error TP031"]
     assert f"{order.folder}: The folder is not empty: it contains thesis.tex.\n" in text
-
-
-@pytest.mark.slow
-def test_the_current_folder_gives_the_run_its_name(config, train, tmp_path, monkeypatch):
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    train(config, folder=Path())
-    assert manifest_of(tmp_path / "here")["run_id"] == "here"
 
 
 def test_an_output_that_cannot_be_made_is_refused(config, order_of, tmp_path):

@@ -19,8 +19,7 @@ from trainer.planning.compile.ahead import CompilerAnswer, CompilerError, ask_co
 from trainer.planning.compile.buffers import ASSIGNMENT, Buffer, is_complete, read_memory
 from trainer.planning.compile.machines import V5E_1, Machine, find_machine
 
-TINY = Config(model=ModelConfig(name="tiny-gpt2", weights="random"))
-CONFIG = changed(TINY, data={"max_length": 32}, batch={"microbatch_size": 2})
+CONFIG = changed(Config(model=ModelConfig(name="tiny-gpt2", weights="random")), data={"max_length": 32})
 NEWER = (
     "RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: Ran out of memory on HBM, the total memory required for HLO "
     "temporaries (11.44G) exceeds available HBM (10.25G). HLO module: jit_step."
