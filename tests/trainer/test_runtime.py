@@ -325,7 +325,7 @@ def elsewhere(text: str) -> list[str]:
 
 
 def is_of_vector(line: str) -> bool:
-    """Return whether a product is of a vector, compiled as plain code: one axis besides the batch's, or a length 1."""
+    """Return whether a product has a vector as result, which is compiled as plain code."""
     shape = re.search(r"= \w+\[([\d,]*)\]", line)
     batch = re.search(r"lhs_batch_dims=\{([\d,]*)\}", line)
     lengths = shape[1].split(",")[len(batch[1].split(",")) if batch else 0 :]

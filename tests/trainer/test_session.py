@@ -1,4 +1,4 @@
-"""Runs that are told to stop: by the end of a session, by a signal, and by a terminal that has gone."""
+"""Runs that are told to stop: by the end of a session, a signal or a closed terminal."""
 
 import json
 import os
@@ -110,7 +110,7 @@ def test_a_run_whose_session_ends_is_interrupted_and_evaluated_by_the_next(asked
 
 
 def test_a_run_keeps_time_for_its_evaluation(asked, train, monkeypatch):
-    """Training stops while the time that the plan gives the evaluation is left, and the evaluation is made in it."""
+    """Training stops early, so that the evaluation has the time that the plan gives it."""
     monkeypatch.setattr("trainer.run.closing_seconds", lambda plan, *, evaluation_seconds: 2000.0)
     late = with_settings(asked, evaluation={"baseline": False})
     folder = train(late, session=ending_in(session.BUNDLE_SECONDS + 1000), ends_with=5)

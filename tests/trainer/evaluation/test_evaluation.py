@@ -415,7 +415,7 @@ def refused_evaluation(folder: Path, eval_set: str | None = "eval_v1") -> Proble
     return catch_problem(lambda: evaluate_run(folder, eval_set, QUIET))
 
 
-def files_of(folder: Path) -> dict[Path, bytes]:
+def read_files(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
@@ -508,11 +508,11 @@ OUT_OF_MEMORY = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory al
     ids=["disk full", "interrupted", "out of memory"],
 )
 def test_a_completion_that_fails_leaves_the_run_as_it_was(where, error, text, half, monkeypatch):
-    before = files_of(half)
+    before = read_files(half)
     monkeypatch.setattr(where, Mock(side_effect=error))
     with pytest.raises((ProblemError, KeyboardInterrupt), match=text):
         evaluate_run(half, None, QUIET)
-    assert files_of(half) == before
+    assert read_files(half) == before
 
 
 @pytest.mark.slow
@@ -581,13 +581,13 @@ def lose_checkpoint(folder: Path) -> None:
 )
 def test_a_run_without_the_state_of_its_last_step_is_not_scored(damage, code, what, folder):
     damage(folder)
-    before = files_of(folder)
+    before = read_files(folder)
     problem = refused_evaluation(folder)
     assert (problem.code, what in problem.what) == (code, True)
     if code == "TP075":
         continued = f"trainproof train --resume {folder} --set evaluation.eval_set=eval_v1."
         assert problem.next == f"Continue it, which evaluates at the end: {continued}"
-    assert files_of(folder) == before
+    assert read_files(folder) == before
 
 
 def test_a_run_killed_after_its_last_step_is_scored_and_has_an_end(folder):

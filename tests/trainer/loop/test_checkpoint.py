@@ -74,7 +74,7 @@ def listening(lines: list[str]) -> Watch:
     return watch
 
 
-def damage_of(folder: Path, reason: str, then: str) -> tuple[str, str]:
+def describe_damage(folder: Path, reason: str, then: str) -> tuple[str, str]:
     """Return the damage of the newest checkpoint in one line, and as an error."""
     what = f"{newest(folder)}: The checkpoint at step 4 is damaged: {reason}."
     why = "Files of the checkpoint were changed or lost after it was saved."
@@ -108,7 +108,7 @@ def test_the_newest_whole_checkpoint_is_exported_and_a_damaged_one_named(name, f
     newest(folder).with_name("4.orbax-checkpoint-tmp").mkdir()
     lines: list[str] = []
     assert export_run(folder, None, listening(lines)) == folder / layout.EXPORT
-    assert lines == [damage_of(folder, reason, USED_INSTEAD)[0], f"exported step 2 to {folder / layout.EXPORT}"]
+    assert lines == [describe_damage(folder, reason, USED_INSTEAD)[0], f"exported step 2 to {folder / layout.EXPORT}"]
     assert "Traceback" not in capfd.readouterr().err
 
 
@@ -116,13 +116,13 @@ def test_resume_uses_the_newest_whole_checkpoint_and_evaluation_refuses_an_earli
     flip_bits(newest(folder))
     continued = f"trainproof train --resume {folder} --output NEW_FOLDER"
     then = f"Resume from the newest undamaged one, at step 2: {continued}."
-    assert refusal_text(evaluate_run, folder, "eval_v1", QUIET) == damage_of(folder, OTHER_STATE, then)[1]
+    assert refusal_text(evaluate_run, folder, "eval_v1", QUIET) == describe_damage(folder, OTHER_STATE, then)[1]
     assert not (folder / layout.EVAL_SUMMARY).exists()
     # The damaged one is of the last step: as many steps are left as the whole one lacks.
     order = order_of(with_settings(config, limits={"steps": 4}), "rest", resume=folder)
     lines: list[str] = []
     assert run(order, listening(lines)) == 0
-    assert lines.count(damage_of(folder, OTHER_STATE, USED_INSTEAD)[0]) == 1
+    assert lines.count(describe_damage(folder, OTHER_STATE, USED_INSTEAD)[0]) == 1
     before, after = ({row["step"]: row for row in rows(each, layout.CHAIN)} for each in (folder, order.folder))
     assert manifest_of(order.folder)["parent"] == {"run_id": "run", "step": 2, "link": hash_entry(before[2])}
     assert sorted(after) == [2, 3, 4]
@@ -135,7 +135,7 @@ def test_no_whole_checkpoint_is_refused_without_deleting_any(folder):
     there = folder / layout.CHECKPOINTS
     then = f"All checkpoints here are damaged. Each was read back when it was saved, so copy {there} again."
     text = refusal_text(export_run, folder, None, QUIET)
-    assert text.startswith(damage_of(folder, OTHER_STATE, then)[1])
+    assert text.startswith(describe_damage(folder, OTHER_STATE, then)[1])
     assert text.count("TP053") == 2
 
 

@@ -69,7 +69,7 @@ def in_place(saving, finished, monkeypatch) -> Path:
     return folder
 
 
-def entries_of(folder: Path) -> list[Any]:
+def chain_entries(folder: Path) -> list[Any]:
     return [(row["step"], row["rows"], row["state_sha256"], row["params_sha256"]) for row in rows(folder, layout.CHAIN)]
 
 
@@ -78,7 +78,7 @@ def test_an_asynchronous_run_writes_the_same_entries_states_and_checkpoints(savi
     folder = train(saving)
     assert saved_steps(folder) == ["3", "4"]
     assert [row["fields"]["step"] for row in logged(folder, "checkpoint_saved")] == [1, 2, 3, 4]
-    assert entries_of(folder) == entries_of(in_place)
+    assert chain_entries(folder) == chain_entries(in_place)
     kept, expected = (
         {path.name: path.read_bytes() for path in (each / layout.STATES).iterdir()} for each in (folder, in_place)
     )
@@ -102,10 +102,10 @@ def test_a_full_disk_ends_an_asynchronous_run_and_its_checkpoint_is_continued(
         assert refusal(order)[0] == 4
     assert manifest_of(order.folder)["exit"]["error"] == "disk_full"
     assert saved_steps(order.folder) == ["1", "2"]
-    assert entries_of(order.folder)[-1][0] == 3
+    assert chain_entries(order.folder)[-1][0] == 3
     assert errors_of(order.folder) == []
     resumed = train(saving, "resumed", resume=order.folder)
-    assert entries_of(resumed)[-1][2:] == entries_of(in_place)[-1][2:]
+    assert chain_entries(resumed)[-1][2:] == chain_entries(in_place)[-1][2:]
 
 
 @pytest.mark.slow
@@ -137,7 +137,7 @@ def buffers(tree: Any) -> set[int]:
     return {shard.data.unsafe_buffer_pointer() for leaf in jax.tree.leaves(tree) for shard in leaf.addressable_shards}
 
 
-def bytes_of(tree: Any) -> int:
+def count_bytes(tree: Any) -> int:
     """Return the bytes of arrays or shapes on one device."""
     shards = [jax.ShapeDtypeStruct(leaf.sharding.shard_shape(leaf.shape), leaf.dtype) for leaf in jax.tree.leaves(tree)]
     return sum(shard.size * shard.dtype.itemsize for shard in shards)
@@ -152,9 +152,9 @@ def test_a_start_needs_the_memory_of_one_state(optimizer, stored, devices, confi
     task = task_of(with_settings(config, **settings))
     state = state_shapes(task)
     figure = start_program(task).compile().executable.memory_analysis()
-    assert figure.alias_size_in_bytes == bytes_of(state.trained)
+    assert figure.alias_size_in_bytes == count_bytes(state.trained)
     peak = figure.argument_size_in_bytes + figure.output_size_in_bytes + figure.temp_size_in_bytes
-    assert peak - figure.alias_size_in_bytes <= 1.01 * bytes_of(state) + 1024
+    assert peak - figure.alias_size_in_bytes <= 1.01 * count_bytes(state) + 1024
 
 
 @pytest.mark.parametrize("devices", [1, 4])

@@ -65,7 +65,7 @@ def sloped(params: Any, frozen: Any, batch: Any, key: Any) -> LossSums:
     return LossSums(loss=loss, weight=jnp.float32(1), named={})
 
 
-def steps_of(slopes: list[float], *, most: int | None = None, scaled: bool = False, **settings: Any) -> list[Any]:
+def take_steps(slopes: list[float], *, most: int | None = None, scaled: bool = False, **settings: Any) -> list[Any]:
     """Return state and metrics after each step of a linear schedule from 0.1 to 0."""
     optimizer = build_optimizer(OptimizerConfig(learning_rate=0.1, schedule="linear"), steps=len(slopes))
     settings = {"max_grad_norm": None, "seed": 0, "max_nonfinite_steps": most} | settings
@@ -80,18 +80,18 @@ def steps_of(slopes: list[float], *, most: int | None = None, scaled: bool = Fal
     return found
 
 
-def weights_of(found: list[Any]) -> list[float]:
+def read_weights(found: list[Any]) -> list[float]:
     return [float(state.trained["weight"][0]) for state, _ in found]
 
 
-def failures_of(found: list[Any], rows: Any = lambda step: []) -> list[Any]:
+def find_failures(found: list[Any], rows: Any = lambda step: []) -> list[Any]:
     return [step_module.find_nonfinite(metrics, step=at, rows=rows) for at, (_, metrics) in enumerate(found, 1)]
 
 
 @pytest.mark.parametrize("max_grad_norm", [None, 1.0])
 def test_a_step_whose_gradient_is_not_finite_changes_nothing_but_scale_and_place(max_grad_norm):
     """2 · 65,536 and 2 · 32,768 are beyond 65,504; 2 · 16,384 is not."""
-    found = steps_of([2.0, 2.0, 2.0, 2.0], scaled=True, max_grad_norm=max_grad_norm)
+    found = take_steps([2.0, 2.0, 2.0, 2.0], scaled=True, max_grad_norm=max_grad_norm)
     states, metrics = zip(*found, strict=True)
     assert [float(each.named["loss_scale"]) for each in metrics] == [65536, 32768, 16384, 16384]
     assert [float(each.loss_scale.scale) for each in states] == [32768, 16384, 16384, 16384]
@@ -101,14 +101,14 @@ def test_a_step_whose_gradient_is_not_finite_changes_nothing_but_scale_and_place
     # Every step counts, two of them updated; Adam moves by the learning rate of the step: 0.1 · 1/3, then 0.
     assert [int(each.step) for each in states] == [1, 2, 3, 4]
     assert [int(each.opt_state[0].count) for each in states] == [0, 0, 1, 2]
-    np.testing.assert_allclose(weights_of(found), [1, 1, 1 - 0.1 / 3, 1 - 0.1 / 3], rtol=1e-6)
+    np.testing.assert_allclose(read_weights(found), [1, 1, 1 - 0.1 / 3, 1 - 0.1 / 3], rtol=1e-6)
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(states[-1].opt_state))
 
 
 def test_gradients_below_the_range_of_float16_are_kept():
     """A third of 1e-8 is 0 in float16; times 65,536 it is 2.2e-4, with an error of at most 2 ** -11."""
     slope = 1e-8 / 3
-    [(_, metrics)] = steps_of([slope], scaled=True)
+    [(_, metrics)] = take_steps([slope], scaled=True)
     assert np.float16(slope) == 0
     assert float(metrics.grad_norm) == pytest.approx(slope, rel=2**-11)
 
@@ -162,7 +162,7 @@ def test_a_float16_run_records_its_scale_and_resumes_in_either_type(config, trai
 
 def test_a_loss_scale_below_one_ends_the_run(monkeypatch):
     monkeypatch.setattr(step_module, "INITIAL_SCALE", 0.5)
-    [found] = failures_of(steps_of([0.5], scaled=True))
+    [found] = find_failures(take_steps([0.5], scaled=True))
     assert (found.step, found.error) == (1, "loss_scale_collapsed")
     assert found.because.startswith("the loss scale at step 1 is 0.5: gradients are beyond float16 without scaling")
 
@@ -176,38 +176,38 @@ def test_trained_parameters_are_not_stored_in_float16(config):
 @pytest.mark.parametrize("wild", [INF, float("nan"), KINK])
 def test_a_skipped_step_changes_nothing_but_the_learning_rate(wild, max_grad_norm):
     """Slopes 0.5, wild, 0.5 under the rates 0.1, 0.05, 0: Adam's first step moves by its rate, 0.1; the last by 0."""
-    found = steps_of([0.5, wild, 0.5], most=1, max_grad_norm=max_grad_norm)
-    np.testing.assert_allclose(weights_of(found), [0.9, 0.9, 0.9], rtol=1e-6)
-    without = steps_of([0.5, 0.5], most=1, max_grad_norm=max_grad_norm)
+    found = take_steps([0.5, wild, 0.5], most=1, max_grad_norm=max_grad_norm)
+    np.testing.assert_allclose(read_weights(found), [0.9, 0.9, 0.9], rtol=1e-6)
+    without = take_steps([0.5, 0.5], most=1, max_grad_norm=max_grad_norm)
     jax.tree.map(np.testing.assert_array_equal, found[-1][0].opt_state[0], without[-1][0].opt_state[0])
     assert [int(state.step) for state, _ in found] == [1, 2, 3]
     assert [int(metrics.named["skipped_steps"]) for _, metrics in found] == [0, 1, 1]
     assert [int(state.skipped.in_a_row) for state, _ in found] == [0, 1, 0]
-    assert failures_of(found) == [None] * 3
+    assert find_failures(found) == [None] * 3
 
 
 def test_counting_skipped_steps_does_not_change_the_bits():
     slopes = [0.3, -0.2, 0.7]
-    assert weights_of(steps_of(slopes)) == weights_of(steps_of(slopes, most=0))
+    assert read_weights(take_steps(slopes)) == read_weights(take_steps(slopes, most=0))
 
 
 def test_one_skipped_step_too_many_is_named_even_if_read_later():
     """Beyond the limit every step is skipped, so the state is that of before the first of them, whenever one looks."""
-    found = steps_of([0.5, INF, 0.5, KINK, INF, 0.5, 0.5], most=1)
-    failures = failures_of(found, rows=lambda step: range(step, 1040))
+    found = take_steps([0.5, INF, 0.5, KINK, INF, 0.5, 0.5], most=1)
+    failures = find_failures(found, rows=lambda step: range(step, 1040))
     assert failures[:4] == [None] * 4
     [because] = {each.because for each in failures[4:]}
     assert because.startswith("loss or gradient of 2 steps in a row, the last of them step 5, is not finite, and ")
     first = ", ".join(map(str, range(4, 36)))
     assert because.endswith(f"is 1; step 5 learned from the rows {first} and 1,004 more, counted from 0")
-    assert weights_of(found)[-1] == weights_of(found)[2]
+    assert read_weights(found)[-1] == read_weights(found)[2]
 
 
 def test_in_float16_a_nonfinite_gradient_lowers_the_scale_and_a_nonfinite_loss_counts():
-    found = steps_of([KINK, 0.5, INF], most=1, scaled=True)
+    found = take_steps([KINK, 0.5, INF], most=1, scaled=True)
     assert [int(state.skipped.in_a_row) for state, _ in found] == [0, 0, 1]
     assert [float(state.loss_scale.scale) for state, _ in found] == [32768, 32768, 16384]
-    first, second, third = weights_of(found)
+    first, second, third = read_weights(found)
     assert first == 1
     assert third == second != 1
 
@@ -251,7 +251,7 @@ def by_where(taken: Any, update: Any, params: Any, opt_state: Any) -> Any:
     [("cpu", by_where), pytest.param("gpu", by_cond, marks=pytest.mark.compiler("gpu"))],
 )
 def test_skippable_steps_take_no_more_memory(platform, wasteful, monkeypatch):
-    """State and gradients are 4 × 4 MiB; what the wasteful way holds besides shows that the measure can fail."""
+    """State and gradients are 4 × 4 MiB. The wasteful update shows that the measure can fail."""
     if platform == "gpu":  # one that exists for the compiler alone
         card = describe_gpu(load_target("t4"))
         [device] = topologies.get_topology_desc("g", "cuda", target_config=card, topology="1x1x1").devices
@@ -265,7 +265,7 @@ def test_skippable_steps_take_no_more_memory(platform, wasteful, monkeypatch):
 
 
 def spoil(monkeypatch: pytest.MonkeyPatch, config: Config, *steps: int) -> None:
-    """Let the loss of these steps' batches, counted from 0, be infinite, whoever learns from them."""
+    """Make the loss of these steps' batches infinite; steps count from 0."""
     real, source = programs.build_loss_fn, inputs_of(config)[1].source
     sums = [int(source.batch(each)["tokens"].sum()) for each in range(4)]
     assert len(set(sums)) == 4

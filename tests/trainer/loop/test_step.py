@@ -39,7 +39,7 @@ def table(dtype=jnp.float32):
     return {"table": jnp.asarray(np.random.default_rng(1).normal(size=(7, 7)), dtype)}
 
 
-def batch_of(accumulation: int) -> Batch:
+def make_batch(accumulation: int) -> Batch:
     """Eight sequences with different numbers of supervised tokens, in `accumulation` microbatches."""
     random = np.random.default_rng(2)
     tokens = random.integers(0, 7, (8, 5))
@@ -51,7 +51,7 @@ def batch_of(accumulation: int) -> Batch:
 def one_step(accumulation: int = 1, *, max_grad_norm=None, dtype=jnp.float32, optimizer=None, **batch):
     optimizer = optimizer or optax.sgd(1.0)
     step = jax.jit(build_step(loss_fn, optimizer, max_grad_norm=max_grad_norm, seed=0))
-    return step(first_state(table(dtype), optimizer), {}, batch_of(accumulation) | batch)
+    return step(first_state(table(dtype), optimizer), {}, make_batch(accumulation) | batch)
 
 
 @pytest.mark.parametrize("accumulation", [2, 4, 8])
@@ -64,7 +64,7 @@ def test_one_batch_of_eight_is_eight_microbatches_of_one(accumulation):
 
 def test_the_loss_is_the_mean_over_supervised_tokens():
     _, metrics = one_step(1)
-    tokens, mask = (np.asarray(batch_of(1)[name][0]) for name in ("tokens", "loss_mask"))
+    tokens, mask = (np.asarray(make_batch(1)[name][0]) for name in ("tokens", "loss_mask"))
     costs = -np.asarray(jax.nn.log_softmax(table()["table"]))[tokens[:, :-1], tokens[:, 1:]]
     assert float(metrics.loss) == pytest.approx(costs[mask[:, 1:]].mean(), rel=1e-6)
 
@@ -187,7 +187,7 @@ THEIRS = dict(zip(SHAPES, ("kernel", "table", "small"), strict=True))
 SETTINGS = OptimizerConfig(learning_rate=0.01, schedule="constant", weight_decay=0.1, beta2=0.95, state="int8")
 
 
-def array_of(text: str, dtype: str, shape: tuple[int, ...] = (-1,)) -> np.ndarray:
+def decode_array(text: str, dtype: str, shape: tuple[int, ...] = (-1,)) -> np.ndarray:
     return np.frombuffer(base64.b64decode(text), dtype).reshape(shape)
 
 
@@ -199,7 +199,7 @@ def numbers(shape: tuple[int, ...], step: int) -> np.ndarray:
     return np.where(i % 16 == 15, 0, found).astype(np.float32)
 
 
-def step_of(optimizer: Any) -> Any:
+def donating_step(optimizer: Any) -> Any:
     """Return a step that donates parameters and state."""
 
     @partial(jax.jit, donate_argnums=(0, 1))
@@ -213,12 +213,12 @@ def step_of(optimizer: Any) -> Any:
 @pytest.mark.parametrize("kind", ["signed", "unsigned"])
 def test_the_values_of_all_codes_are_those_of_bitsandbytes(kind):
     found = optimizers.code_values(jnp.arange(256, dtype=jnp.uint8), signed=kind == "signed")
-    np.testing.assert_allclose(found, array_of(CASE["values"][kind], "f4"), rtol=3e-7)
+    np.testing.assert_allclose(found, decode_array(CASE["values"][kind], "f4"), rtol=3e-7)
 
 
 @pytest.mark.parametrize("kind", ["signed", "unsigned"])
 def test_a_code_is_that_of_the_nearest_value(kind):
-    values = array_of(CASE["values"][kind], "f4").astype(np.float64)
+    values = decode_array(CASE["values"][kind], "f4").astype(np.float64)
     draw = np.random.default_rng(0)
     parts = draw.uniform(-1, 1, 20_000) * 10.0 ** draw.uniform(-8, 0, 20_000)
     parts = np.concatenate([parts, values, [1, -1, 0]]).astype(np.float32)
@@ -238,23 +238,23 @@ def test_four_steps_are_those_of_torchao(piece, monkeypatch):
     params, *gradients = (
         {name: jnp.asarray(numbers(shape, step)) for name, shape in SHAPES.items()} for step in (99, 0, 1, 2, 3)
     )
-    step, opt_state = step_of(optimizer), optimizer.init(params)
+    step, opt_state = donating_step(optimizer), optimizer.init(params)
     for gradient in gradients:
         params, opt_state = step(params, opt_state, gradient)
     adam = opt_state[0]
     for name, theirs in THEIRS.items():
         case = CASE["after"][theirs]
         # Numbers halfway between two values may go either way.
-        theirs_are = array_of(case["params"], "f4", SHAPES[name])
+        theirs_are = decode_array(case["params"], "f4", SHAPES[name])
         assert np.mean(~np.isclose(params[name], theirs_are, rtol=2e-5, atol=1e-6)) < 1e-3
         for moment, their_moment in ((adam.mu, case["mu"]), (adam.nu, case["nu"])):
             if "numbers" in their_moment:
-                exact = array_of(their_moment["numbers"], "f4", SHAPES[name])
+                exact = decode_array(their_moment["numbers"], "f4", SHAPES[name])
                 np.testing.assert_allclose(moment.codes[name], exact, rtol=1e-5)
                 continue
-            scales = array_of(their_moment["scales"], "f4", moment.scales[name].shape)
+            scales = decode_array(their_moment["scales"], "f4", moment.scales[name].shape)
             np.testing.assert_allclose(moment.scales[name], scales, rtol=1e-6)
-            codes = array_of(their_moment["codes"], "u1", SHAPES[name]).astype(int)
+            codes = decode_array(their_moment["codes"], "u1", SHAPES[name]).astype(int)
             differ = np.abs(np.asarray(moment.codes[name]).astype(int) - codes)
             assert differ.max() <= 1
             assert differ.mean() < 1e-3
@@ -311,7 +311,7 @@ def test_wide_moments_never_exist_together(state, monkeypatch):
     monkeypatch.setattr(optimizers, "CPU_PIECE", 1 << 14)
     optimizer = optimizers.build_optimizer(OptimizerConfig(state=state), steps=10)
     params = {f"layers.{number}.kernel": jax.ShapeDtypeStruct((512, 512), jnp.float32) for number in range(4)}
-    compiled = step_of(optimizer).lower(params, jax.eval_shape(optimizer.init, params), params).compile()
+    compiled = donating_step(optimizer).lower(params, jax.eval_shape(optimizer.init, params), params).compile()
     assert compiled.memory_analysis().temp_size_in_bytes < 5 * 512 * 512 * 4
 
 

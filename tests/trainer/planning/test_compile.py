@@ -132,7 +132,7 @@ def test_a_folder_without_reports_and_an_unknown_format_are_refused(tmp_path: Pa
 
 
 def compile_step(config: Config, machine: Machine = V5E_1) -> tuple[int, int]:
-    """Return the bytes of arguments, and of what a step needs besides."""
+    """Return the bytes of a step's arguments, and of everything else at its peak."""
     memory = ask_compiler("train", config, machine).memory
     return memory.arguments_bytes, memory.peak_bytes - memory.arguments_bytes
 

@@ -132,7 +132,7 @@ def test_changes_that_cannot_be_built_are_passed_over():
 
 @dataclass(frozen=True, kw_only=True)
 class Scaled(Estimator):
-    """Compiler whose programs need a multiple of the formula; it counts what it compiles."""
+    """Compiler whose programs need a multiple of the formula. It counts compilations."""
 
     times: Callable[[int], float]
     asked: list[tuple[int, int]] = field(default_factory=list)
