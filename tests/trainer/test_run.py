@@ -19,7 +19,7 @@ from changed_schema import changed_schema
 from compiled import QUICK
 from model_folders import row_file
 from tasks import inputs_of, task_of, with_settings
-from whole_runs import carried_out, error_codes, logged, manifest_of, refusal, rows, saved_steps
+from whole_runs import QUIET, carried_out, error_codes, logged, manifest_of, refusal, rows, saved_steps
 
 from evidence import layout
 from evidence.grade import check_run
@@ -32,7 +32,6 @@ from trainer.loop.compilation import record_program
 from trainer.loop.loop import Loop
 from trainer.loop.session import StopRequest
 from trainer.model.model import METHODS, Method
-from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import Recorder
 
 
@@ -316,6 +315,6 @@ def test_a_method_of_ten_lines_runs_resumes_and_exports(config, train, monkeypat
         assert manifest["model"]["parameters"] == trained + kept
         assert [row["loss"] for row in rows(first) + rows(rest)] == [row["loss"] for row in rows(whole)]
         assert np.any(state.trained["final_norm.bias"])
-        assert (export_run(rest, None, Watch(quiet=True)) / "model.safetensors").is_file()
+        assert (export_run(rest, None, QUIET) / "model.safetensors").is_file()
         plan = json.loads((rest / layout.PLAN).read_text())
         assert {"params", "frozen"} <= {part["name"] for part in plan["parts"]}

@@ -27,7 +27,6 @@ from trainer.loop.programs import list_programs
 from trainer.recorder import environment as module
 from trainer.recorder.environment import cache_limit_bytes, environment, request_level, select_level
 from trainer.replay.recorded import compare_environment
-from trainer.runtime import choose_devices
 
 T4 = ("float32", "float16")
 
@@ -138,15 +137,10 @@ def test_a_cache_that_the_user_set_is_left_alone(config: Config):
     assert jax.config.values["jax_compilation_cache_dir"] == before == os.environ["JAX_COMPILATION_CACHE_DIR"]
 
 
-INFO = "processor\t: 0\nmodel name\t: A\ncpu MHz\t\t: 1200\nflags\t\t: fpu avx2{}\n\nprocessor\t: 1\nmodel name\t: A\n"
-
-
-def test_another_processor_or_version_has_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_another_processor_or_version_has_another_folder(on, monkeypatch):
     found = []
-    for features, release in (("", "1"), (" avx512f", "1"), ("", "2"), ("", "1")):
-        info = tmp_path / "cpuinfo"
-        info.write_text(INFO.format(features).replace("1200", str(1200 + len(found))))
-        monkeypatch.setattr("trainer.recorder.environment.PROCESSORS", info)
+    for clock, features, release in ((1200, "", "1"), (1200, " avx512f", "1"), (1200, "", "2"), (900, "", "1")):
+        on(x86(f"avx2{features}").replace("stepping", f"cpu MHz\t\t: {clock}\nstepping"))
         monkeypatch.setattr(runtime, "versions", lambda release=release: {"jaxlib": release})
         found.append(runtime.machine_key())
     assert len(set(found)) == 3
@@ -279,7 +273,7 @@ def test_xla_flags_of_the_user_win(on, monkeypatch):
     assert select_level("x86-64-v3").why == "XLA_FLAGS states --xla_cpu_enable_platform_dependent_math=true"
 
 
-CPU = choose_devices("cpu", 1)
+CPU = runtime.choose_devices("cpu", 1)
 V3 = "x86-64-v3"
 LACKING = "native (this processor lacks avx2, bmi1, bmi2, f16c, fma, abm, movbe)"
 

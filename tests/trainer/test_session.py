@@ -39,7 +39,7 @@ def ending_in(seconds: float, name: str = "kaggle-tpu") -> session.SessionLimit:
     return session.SessionLimit(name=name, seconds=9 * 3600, ends=time.monotonic() + seconds - session.BUNDLE_SECONDS)
 
 
-@pytest.mark.parametrize(("name", "hours"), [("kaggle-tpu", 9), ("kaggle-gpu", 12)])
+@pytest.mark.parametrize(("name", "hours"), zip(SessionName, (9, 12), strict=True))
 def test_hours_count_from_the_stated_start_or_that_of_the_process(name, hours, monkeypatch):
     monkeypatch.setenv(session.SESSION_STARTED, f"{time.time() - 3600:.3f}")
     assert session.session_limit(name).left_seconds == pytest.approx((hours - 1) * 3600 - session.BUNDLE_SECONDS, abs=5)
@@ -48,10 +48,6 @@ def test_hours_count_from_the_stated_start_or_that_of_the_process(name, hours, m
     lived = float(Path("/proc/uptime").read_text().split()[0]) - started
     left = hours * 3600 - lived - session.BUNDLE_SECONDS
     assert session.session_limit(name).left_seconds == pytest.approx(left, abs=5)
-
-
-def test_the_command_accepts_every_session():
-    assert [str(name) for name in SessionName] == list(session.SESSIONS)
 
 
 def test_the_time_left_is_described_with_whether_the_steps_fit():

@@ -91,9 +91,6 @@ def test_the_optimizer_state_is_resident_while_answers_are_generated():
     assert decode.peak_bytes == total_bytes(parts) + opt_state
 
 
-MEMORY = {"peak_bytes": 400 * MIB, "allocated_bytes": 400 * MIB, "largest": ()}
-
-
 @pytest.mark.parametrize(
     ("arguments", "aliased", "fraction", "ratio"),
     [(301, 300, 1.0, 1.0), (301, 0, 0.0, 1.0), (301, 100, 1 / 3, 1.0), (106, 105, 0.35, 0.025)],
@@ -103,8 +100,9 @@ def test_donation_and_optimizer_are_read_from_a_compiled_step(arguments, aliased
     parts = tuple(
         Part(name, size * MIB, "") for name, size in (("params", 100), ("opt_state", 200), ("batch", 1), ("logits", 50))
     )
-    compiled = CompiledMemory(**MEMORY, arguments_bytes=arguments * MIB, aliased_bytes=aliased * MIB)
-    answer = CompilerAnswer(memory=compiled, peak_bytes=400 * MIB, seconds=1.0)
+    peak, read = 400 * MIB, {"arguments_bytes": arguments * MIB, "aliased_bytes": aliased * MIB}
+    compiled = CompiledMemory(peak_bytes=peak, allocated_bytes=peak, largest=(), **read)
+    answer = CompilerAnswer(memory=compiled, peak_bytes=peak, seconds=1.0)
     found = estimator(None, Mock(return_value=answer)).program("train", build_task(CONFIG), None, parts)
     assert (found.aliased_fraction, found.opt_state_ratio) == (pytest.approx(fraction), pytest.approx(ratio))
 

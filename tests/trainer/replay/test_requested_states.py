@@ -31,14 +31,12 @@ from trainer.loop.chain import Segment, SegmentSpan, split_segments, split_spans
 from trainer.replay.recorded import ReplayRequest, read_recorded
 from trainer.replay.replay import draw_segments, request_states, write_states
 
-STEPS = 12
-
 
 @pytest.fixture(scope="module")
 def honest(tmp_path_factory) -> Path:
     """A run of twelve steps, each with an entry in the chain, and four saved states."""
     root = tmp_path_factory.mktemp("states")
-    return record(small_config(root, steps=STEPS, recording={"chain_every_steps": 1}), root / "run")
+    return record(small_config(root, steps=12, recording={"chain_every_steps": 1}), root / "run")
 
 
 def replayed(folder: Path, **arguments: Any) -> dict[str, Any]:
@@ -163,8 +161,8 @@ def test_a_run_with_invented_steps_after_the_first_is_not_verified(copy):
     rows, noise = read_rows(copy), random.Random(0)
     for row in rows[4:]:
         row["loss"] *= 0.6
-    states = {step: noise.randbytes(32).hex() for step in range(5, STEPS + 1)}
-    forged(copy, rows, states=states, params={STEPS: noise.randbytes(32).hex()})
+    states = {step: noise.randbytes(32).hex() for step in range(5, 13)}
+    forged(copy, rows, states=states, params={12: noise.randbytes(32).hex()})
     for number in (4711, 99):
         receipt = replayed(copy, segments=3, seed=number)
         assert receipt["result"] == "identical"
