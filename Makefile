@@ -61,7 +61,6 @@ compilers: setup $(COMPILERS)/.ready ## run the tests that need compilers for TP
 nightly: setup ## run every test without exception, a real model, three hundred kills, and Python 3.12
 	TRAINPROOF_NIGHTLY=1 $(PYTEST) -m "not compiler and not pictures"
 	$(if $(HAS_COMPILERS),$(MAKE) --no-print-directory compilers)
-	$(BIN)/python benchmarks/kills.py
 	$(MAKE) --no-print-directory newest
 
 # Without checking array shapes as tests run: from Python 3.12 on a protocol does not see what transformers' tokenizers

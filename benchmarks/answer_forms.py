@@ -1,22 +1,19 @@
 """Error rates of the answer readers and of math-verify on tests/cases/answer_forms.jsonl.
 
-Each verdict was decided by hand before any program read the forms. A false accept counts a wrong answer as correct, a
-false reject a correct answer as wrong. math-verify needs an environment of its own; it reads numbers and formulas, with
-a time limit of 5 seconds each. Choices are only read by trainproof. Writes benchmarks/results/answer_forms.json.
+    python benchmarks/answer_forms.py
 
-    python -m venv /tmp/judge && /tmp/judge/bin/pip install math-verify
-    python benchmarks/answer_forms.py /tmp/judge/bin/python
+Each verdict was decided by hand before any program read the forms. A false accept counts a wrong answer as correct, a
+false reject a correct answer as wrong. math-verify reads numbers and formulas, in an environment of its own; choices
+are only read by trainproof. Writes benchmarks/results/answer_forms.json.
 """
 
 from __future__ import annotations
 
 import json
-import sys
-import time
 from collections.abc import Sequence
 from typing import Any
 
-from harness import REPOSITORY, describe_machine, installed, part, read_printed, run_script, write_json
+from harness import REPOSITORY, installed, part, read_printed, run_script, write_json
 
 FORMS = REPOSITORY / "tests" / "cases" / "answer_forms.jsonl"
 COMPARE = {"last_number": "numeric", "boxed": "numeric", "choice": "folded"}
@@ -53,26 +50,29 @@ def errors(forms: Sequence[dict[str, Any]], right: Sequence[bool]) -> dict[str, 
 def main() -> None:
     """Read every form with both readers, print and write."""
     from evidence.scores.reading import Scoring
+    from trainer.recorder.environment import environment
 
     def is_right(form: dict[str, Any]) -> bool:
         scoring = Scoring(answer=form["reader"], compare=COMPARE[form["reader"]])
         return bool(scoring.verdict(form["answer"], "stop", [form["expected"]])["correct"])
 
-    numbers, choices = (
-        [one for one in read_forms() if (one["reader"] == "choice") == wanted] for wanted in (False, True)
-    )
-    began = time.process_time()
-    ours = {name: errors(some, [*map(is_right, some)]) for name, some in (("numbers", numbers), ("choices", choices))}
-    seconds = time.process_time() - began
-    theirs = read_printed(part("math_verify", python=sys.argv[1]))
-    machine = describe_machine("trainproof")
-    machine["packages"] |= theirs["versions"]
-    sides = {"ours": ours, "math_verify": {"numbers": errors(numbers, theirs["right"])}}
+    forms: dict[str, list[dict[str, Any]]] = {"numbers": [], "choices": []}
+    for form in read_forms():
+        forms["choices" if form["reader"] == "choice" else "numbers"].append(form)
+    ours = {name: errors(some, [*map(is_right, some)]) for name, some in forms.items()}
+    theirs = read_printed(part("math_verify", packages=["math-verify[antlr4_13_2]"]))
+    sides = {"ours": ours, "math_verify": {"numbers": errors(forms["numbers"], theirs["right"])}}
     for name, side in sides.items():
         print(name, {kind: f"{rates['n']} of {rates['of']}" for kind, rates in side["numbers"].items()})
-    counts = {"numbers": len(numbers), "choices": len(choices)}
-    speed = {"microseconds_a_form": round(1e6 * seconds / sum(counts.values()))}
-    write_json("answer_forms.json", {"machine": machine, "forms": counts, **sides, "ours": ours | speed})
+    write_json(
+        "answer_forms.json",
+        {
+            "machine": environment(),
+            "peer": theirs["versions"],
+            "forms": {name: len(forms[name]) for name in forms},
+            **sides,
+        },
+    )
 
 
 if __name__ == "__main__":

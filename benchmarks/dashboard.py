@@ -1,4 +1,4 @@
-"""Measure the run list of the dashboard in a headless Chromium, and the index behind it, on synthetic runs.
+"""Measure the run list of the dashboard in a headless Chromium, on synthetic runs.
 
     python benchmarks/dashboard.py --corpus FOLDER [--runs 2000] [--repeat 3]
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,16 +18,19 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 
-from harness import REPOSITORY, build_parser, describe_machine, spread, write_json
+from harness import REPOSITORY, build_parser, spread, write_json
 from playwright.sync_api import Browser, Page, sync_playwright
 
 sys.path.insert(0, str(REPOSITORY / "tests" / "support"))
 
 from browser import FLAGS, chromium, serving
 from synthetic import STARTED, write_run
+
+from trainer.recorder.environment import environment
 
 RUNS_WITH_PREDICTIONS = 10
 TIMEOUT_SECONDS = 100
@@ -49,18 +51,6 @@ GRID_PAINTED = """
 })()
 """
 """The grid is one canvas: text is painted below its column titles."""
-INDEX = """
-import sys, time
-from pathlib import Path
-from evidence.index.index import RunIndex
-root, cache = map(Path, sys.argv[1:])
-index = RunIndex(root, cached_in=cache)
-def measure():
-    began = time.perf_counter(); index.refresh(); return time.perf_counter() - began
-first = measure()
-(root / "run-00007" / "config.yaml").touch()
-print(first, measure(), measure())
-"""
 
 
 def write_one(root: Path, number: int) -> None:
@@ -99,8 +89,9 @@ def measure_pages(browser: Browser, root: Path) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as home:
         with serving(root, Path(home)) as address, fresh_page(browser) as page:
             figures["first_visit_unread"] = time_load(page, address)
-            done = "!document.querySelector('[data-testid=\"stProgress\"]')"
-            page.wait_for_function(done, timeout=1000 * INDEXING_TIMEOUT_SECONDS)
+            page.wait_for_selector(
+                "[data-testid=stProgress]", state="detached", timeout=1000 * INDEXING_TIMEOUT_SECONDS
+            )
         began = time.perf_counter()
         with serving(root, Path(home)) as address:
             figures["start"] = time.perf_counter() - began
@@ -113,42 +104,28 @@ def measure_pages(browser: Browser, root: Path) -> dict[str, float]:
     return figures
 
 
-def measure_index(root: Path) -> dict[str, float]:
-    """Time the first index, after one run changed, unchanged, and in a new process."""
-
-    def refresh(cache: str) -> list[float]:
-        printed = subprocess.check_output([sys.executable, "-c", INDEX, str(root), cache], text=True)
-        return [float(seconds) for seconds in printed.split()]
-
-    with tempfile.TemporaryDirectory() as cache:
-        figures = dict(zip(("index_first", "index_one_changed", "index_unchanged"), refresh(cache), strict=True))
-        return figures | {"index_restarted": refresh(cache)[0]}
-
-
 def main() -> None:
     """Write the corpus unless it exists, measure, print and write the result."""
     parser = build_parser(__doc__)
     parser.add_argument("--corpus", type=Path, required=True, help="folder of the corpus")
-    parser.add_argument("--runs", type=int, nargs="+", default=[2000], help="sizes of the run list")
+    parser.add_argument("--runs", type=int, default=2000, help="size of the run list")
     parser.add_argument("--repeat", type=int, default=3)
     args = parser.parse_args()
-    machine = describe_machine("trainproof", "streamlit", "pandas", "numpy", "jsonschema-rs")
-    about = machine | {"date": time.strftime("%Y-%m-%d"), "load_before": round(os.getloadavg()[0], 1)}
-    seconds = {}
+    about = environment() | {"streamlit": version("streamlit"), "date": time.strftime("%Y-%m-%d")}
+    about["load_before"] = round(os.getloadavg()[0], 1)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
         about |= {"chromium": browser.version, "repeat": args.repeat}
-        for runs in args.runs:
-            root = args.corpus / str(runs)
-            if not root.is_dir():
-                root.mkdir(parents=True)
-                with ProcessPoolExecutor() as processes:
-                    list(processes.map(partial(write_one, root), range(runs), chunksize=20))
-            rounds = [measure_pages(browser, root) | measure_index(root) for _ in range(args.repeat)]
-            seconds[f"trainproof_{runs}"] = {name: spread([one[name] for one in rounds], 3) for name in rounds[0]}
-            print(json.dumps({f"trainproof_{runs}": seconds[f"trainproof_{runs}"]}, indent=1), flush=True)
+        root = args.corpus / str(args.runs)
+        if not root.is_dir():
+            root.mkdir(parents=True)
+            with ProcessPoolExecutor() as processes:
+                list(processes.map(partial(write_one, root), range(args.runs), chunksize=20))
+        rounds = [measure_pages(browser, root) for _ in range(args.repeat)]
         browser.close()
-    write_json("dashboard.json", {"about": about, "seconds": seconds})
+    seconds = {name: spread([one[name] for one in rounds], 3) for name in rounds[0]}
+    print(json.dumps(seconds, indent=1))
+    write_json("dashboard.json", {"about": about, "seconds": {f"trainproof_{args.runs}": seconds}})
 
 
 if __name__ == "__main__":

@@ -16,8 +16,7 @@ from harness import spread, write_json
 
 from evidence.grade import check_run
 from evidence.run import read_run
-
-FIGURES = ("train_seconds", "exact_match_percent", "arithmetic_percent")
+from trainer.recorder.environment import environment
 
 
 def read_figures(folder: Path) -> dict[str, Any]:
@@ -27,32 +26,26 @@ def read_figures(folder: Path) -> dict[str, Any]:
     if grade not in ("verified", "consistent", "measured") or run.manifest is None or run.eval_summary is None:
         message = f"{folder} is graded {grade}; its figures are not used."
         raise SystemExit(message)
-    summary, manifest = run.eval_summary, run.manifest
-    arithmetic = summary["groups"]["category"].get("arithmetic")
+    summary, training, result = run.eval_summary, run.manifest["training"], run.manifest["result"]
     return {
         "run": folder.name,
-        "method": manifest["training"]["method"],
-        "eval_set": summary["eval_set"]["name"],
+        "method": training["method"],
         "grade": grade,
-        "commit": manifest["code"]["commit"],
-        "seed": manifest["training"]["seed"],
-        "steps": manifest["training"]["steps_done"],
-        "tokens": manifest["result"]["tokens_seen"],
-        "train_seconds": manifest["result"]["train_seconds"],
+        "commit": run.manifest["code"]["commit"],
+        "seed": training["seed"],
+        "steps": training["steps_done"],
+        "train_seconds": result["train_seconds"],
         "exact_match_percent": 100 * summary["metrics"]["exact_match"]["value"],
-        "arithmetic_percent": arithmetic and 100 * arithmetic["exact_match"]["value"],
         "baseline_percent": 100 * summary["baseline"]["metrics"]["exact_match"]["value"],
-        "parameters": manifest["model"]["parameters"],
-        "environment": manifest["environment"],
+        "parameters_millions": run.manifest["model"]["parameters"] / 1e6,
     }
 
 
-def summarize(runs: list[dict[str, Any]], names: tuple[str, ...]) -> dict[str, Any]:
-    """Return baseline, minimum, median and maximum of each figure, and every run."""
-    figures = {name: spread([run[name] for run in runs], 3) for name in names}
+def summarize(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the spread of time and score, and every run."""
+    figures = {name: spread([run[name] for run in runs], 3) for name in ("train_seconds", "exact_match_percent")}
     print(runs[0]["method"], figures)
-    rows = [{key: value for key, value in run.items() if key != "environment"} for run in runs]
-    return {"baseline_percent": max(run["baseline_percent"] for run in runs), **figures, "runs": rows}
+    return {"baseline_percent": max(run["baseline_percent"] for run in runs), **figures, "runs": runs}
 
 
 def main() -> None:
@@ -61,13 +54,8 @@ def main() -> None:
     full, lora = ([run for run in runs if run["method"] == method] for method in ("full", "lora"))
     if not full or not lora:
         raise SystemExit(__doc__)
-    result = {
-        "machine": full[0]["environment"],
-        "parameters_millions": full[0]["parameters"] / 1e6,
-        **summarize(full, FIGURES),
-        "lora": {"machine": lora[0]["environment"], **summarize(lora, FIGURES[:2])},
-    }
-    write_json("demo.json", result)
+    sizes = {"parameters_millions": full[0]["parameters_millions"]}
+    write_json("demo.json", {"machine": environment(), **sizes, **summarize(full), "lora": summarize(lora)})
 
 
 if __name__ == "__main__":

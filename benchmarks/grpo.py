@@ -1,12 +1,11 @@
 """CPU time of a GRPO step: trainproof, and TRL with transformers' generate.
 
-    python benchmarks/grpo.py --environments FOLDER [--rounds 5] [--steps 1] [--uneven] [--find-links WHEELS]
+    python benchmarks/grpo.py [--rounds 5] [--steps 1]
 
 Both train the same Llama, in two sizes: they sample equally many tokens for the same prompts, score them with the same
 reward and take a step of dapo. TRL runs `trainer.train()`; trainproof runs what a training run calls. Each loop uses
-one core. CPU seconds are compared within a round; wall seconds are upper bounds. With --uneven, prompts and completions
-differ in length and seconds are compared per new token. The environment takes 1 GB with torch for CPUs. Writes
-benchmarks/results/grpo.json, or grpo_uneven.json with --uneven. Exits with 1 if TRL is faster at rollouts or steps.
+one core. CPU seconds are compared within a round; wall seconds are upper bounds. The environment takes
+1 GB with torch for CPUs. Writes benchmarks/results/grpo.json. Exits with 1 if TRL is faster at rollouts or steps.
 """
 
 from __future__ import annotations
@@ -18,21 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from harness import (
-    Loop,
-    build_parser,
-    compile_step,
-    installed,
-    ratios,
-    read_config,
-    requested_steps,
-    run_loops,
-    run_script,
-    spread,
-    timed,
-    write_json,
-    write_model,
-)
+import harness
 
 if TYPE_CHECKING:
     from evidence.rewards import Attempt
@@ -46,13 +31,10 @@ SHAPES = {
     for size, values in {"tiny": (128, 4, 4, 2, 32, 512, 576), "small": (256, 6, 8, 4, 32, 768, 8192)}.items()
 }
 """Llama shapes as keys of config.json; everything is float32."""
-SHAPES["uneven"] = SHAPES["tiny"]
-STOP_SCALE = 10.0
-"""Factor of the end token's embedding in `uneven`; about every 50th token is the end token."""
 PROMPTS, GROUP = 2, 8
 """Prompts per step, and completions per prompt."""
-PROMPT_TOKENS, NEW_TOKENS = {"tiny": 17, "small": 17, "uneven": 57}, 128
-"""Tokens of the longest prompt, and of each completion (at most, in `uneven`)."""
+PROMPT_TOKENS, NEW_TOKENS = 17, 128
+"""Tokens of the longest prompt, and of each completion."""
 ADAMW: dict[str, Any] = {"learning_rate": 1e-5, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.0}
 """Constant learning rate; gradients are clipped to norm 1."""
 EPSILONS: dict[str, Any] = {"epsilon_low": 0.2, "epsilon_high": 0.28}
@@ -63,20 +45,16 @@ SETTINGS = f"""
     optimizer.name=adamw optimizer.schedule=constant optimizer.max_grad_norm=1.0
     batch.microbatch_size={PROMPTS * GROUP} memory.remat=none mesh.device=cpu mesh.devices=1
 """
-ENVIRONMENTS = {"trl": ("trl==1.16.0", "torch==2.13.0", "transformers==5.23.0")}
-SIDES = ("trl", "trainproof")
+SIDES = {"trl": ("trl==1.16.0", "torch==2.13.0", "transformers==5.23.0"), "trainproof": ()}
+"""Packages of each side."""
 PARTS = ("rollout", "update", "step")
 CLOCKS = ("cpu", "wall")
 KEYS = tuple(f"{part}_{clock}" for part in PARTS for clock in CLOCKS)
 
 
-def make_prompts(size: str) -> list[str]:
-    """Return 64 prompts of nearly equal length; in `uneven` of one to three times that length."""
-    repeats = 5 if size == "uneven" else 1
-    return [
-        f"What is {100 + 7 * number} + {900 - 3 * number}? Think first." + " Think again." * (number % repeats)
-        for number in range(64)
-    ]
+def make_prompts() -> list[str]:
+    """Return 64 prompts of nearly equal length."""
+    return [f"What is {100 + 7 * number} + {900 - 3 * number}? Think first." for number in range(64)]
 
 
 def count_letters(text: str) -> float:
@@ -89,14 +67,13 @@ def reward(attempt: Attempt) -> float:
     return count_letters(attempt.text)
 
 
-def count_tokens(lengths: list[int], size: str, values: dict[str, float]) -> None:
-    """Add the new tokens to the reported values; completions have equal lengths unless `uneven`."""
-    assert len(lengths) == PROMPTS * GROUP
-    assert size == "uneven" or set(lengths) == {NEW_TOKENS}, "lengths are equal"
+def count_tokens(lengths: list[int], values: dict[str, float]) -> None:
+    """Add the new tokens to the reported values."""
+    assert lengths == [NEW_TOKENS] * (PROMPTS * GROUP), "lengths are equal"
     values["new_tokens"] = values.get("new_tokens", 0) + sum(lengths)
 
 
-def trainproof_loop(size: str, model: str) -> None:
+def trainproof_loop(model: str) -> None:
     """Serve this trainer's rollouts and step, as a run calls them."""
     import jax
 
@@ -104,30 +81,30 @@ def trainproof_loop(size: str, model: str) -> None:
 
     with TemporaryDirectory() as scratch:
         prompts = Path(scratch) / "prompts.jsonl"
-        rows = [json.dumps({"prompt": prompt, "completion": "0"}) for prompt in make_prompts(size)]
+        rows = [json.dumps({"prompt": prompt, "completion": "0"}) for prompt in make_prompts()]
         prompts.write_text("\n".join(rows) + "\n")
         adamw = " ".join(f"optimizer.{name}={value}" for name, value in ADAMW.items())
-        lengths = f"data.dataset={prompts} data.max_length={PROMPT_TOKENS[size] + NEW_TOKENS}"
-        task, data, state, frozen, program = compile_step(read_config(model, SETTINGS, adamw, lengths))
+        lengths = f"data.dataset={prompts} data.max_length={PROMPT_TOKENS + NEW_TOKENS}"
+        task, data, state, frozen, program = harness.compile_step(harness.read_config(model, SETTINGS, adamw, lengths))
     rollouts = build_rollouts(task, data)
     assert rollouts is not None
-    if size != "uneven":  # no token ends a completion
-        rollouts = replace(rollouts, programs=replace(rollouts.programs, stop_token_id=-1))
+    # No token ends a completion, here as in the peer.
+    rollouts = replace(rollouts, programs=replace(rollouts.programs, stop_token_id=-1))
     facts = {
         "parameters": sum(prod(shape.shape) for shape in task.model.shapes.values()),
         "prompt_tokens": max(int(data.source.batch(number)["lengths"].max()) for number in range(32)),
-        "versions": installed("jax", "flax", "optax"),
+        "versions": harness.installed("jax", "flax", "optax"),
         "devices": str(jax.devices()),
     }
-    for number, values in enumerate(requested_steps(facts)):
-        with timed(values, "rollout_"):
+    for number, values in enumerate(harness.requested_steps(facts)):
+        with harness.timed(values, "rollout_"):
             drawn = rollouts.draw(number, data.source.batch(number), state[0], frozen)
-        count_tokens([len(row["token_ids"]) for row in drawn.rows], size, values)
+        count_tokens([len(row["token_ids"]) for row in drawn.rows], values)
         state[0], metrics = program.call(state[0], frozen, drawn.batch)
         float(metrics.loss)
 
 
-def trl_loop(size: str, folder: str) -> None:
+def trl_loop(folder: str) -> None:
     """Serve TRL's GRPOTrainer, with its defaults except for what both sides share."""
     import torch
     from datasets import Dataset
@@ -135,16 +112,15 @@ def trl_loop(size: str, folder: str) -> None:
     from trl import GRPOConfig, GRPOTrainer
 
     torch.manual_seed(0)
-    prompts = make_prompts(size)
+    prompts = make_prompts()
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
     model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    end = tokenizer.eos_token_id if size == "uneven" else None
-    model.config.eos_token_id = model.generation_config.eos_token_id = end
-    steps = requested_steps(
+    model.config.eos_token_id = model.generation_config.eos_token_id = None
+    steps = harness.requested_steps(
         {
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
             "prompt_tokens": max(len(tokenizer(prompt).input_ids) for prompt in prompts),
-            "versions": installed("trl", "torch", "transformers"),
+            "versions": harness.installed("trl", "torch", "transformers"),
             "devices": f"{torch.get_num_threads()} threads, attention {model.config._attn_implementation}",
         }
     )
@@ -170,7 +146,7 @@ def trl_loop(size: str, folder: str) -> None:
             num_generations=GROUP,
             max_completion_length=NEW_TOKENS,
             # No token ends a completion, so that all have the same length without suppressing one.
-            generation_kwargs=None if size == "uneven" else {"eos_token_id": None},
+            generation_kwargs={"eos_token_id": None},
             loss_type="dapo",
             epsilon=EPSILONS["epsilon_low"],
             epsilon_high=EPSILONS["epsilon_high"],
@@ -191,14 +167,13 @@ def trl_loop(size: str, folder: str) -> None:
             processing_class=tokenizer,
             callbacks=[waiting := WaitForRequest()],
         )
-        if size != "uneven":
-            trainer.eos_token_ids = [-1]
+        trainer.eos_token_ids = [-1]
         original = trainer._generate_and_score_completions
 
         def generate(*args: Any) -> Any:
-            with timed(waiting.values, "rollout_"):
+            with harness.timed(waiting.values, "rollout_"):
                 output = original(*args)
-            count_tokens(output["completion_mask"].sum(dim=1).tolist(), size, waiting.values)
+            count_tokens(output["completion_mask"].sum(dim=1).tolist(), waiting.values)
             return output
 
         trainer._generate_and_score_completions = generate
@@ -215,53 +190,48 @@ def summarize(facts: dict[str, Any], costs: list[dict[str, float]]) -> dict[str,
     """Return the figures of one loop."""
     return {
         **facts,
-        **{f"{key}_seconds": spread([cost[key] for cost in costs]) for key in KEYS},
-        "new_tokens_a_cpu_second": spread([cost["new_tokens"] / cost["rollout_cpu"] for cost in costs]),
+        **{f"{key}_seconds": harness.spread([cost[key] for cost in costs]) for key in KEYS},
+        "new_tokens_a_cpu_second": harness.spread([cost["new_tokens"] / cost["rollout_cpu"] for cost in costs]),
         "peak_rss_mib": costs[-1]["peak_rss_mib"],
     }
 
 
 def main() -> int:
-    """Create the environment, measure, print and write."""
-    parser = build_parser(__doc__, [f"{side} {size}" for size in SHAPES for side in SIDES])
-    parser.add_argument("--uneven", action="store_true", help="different lengths; writes results/grpo_uneven.json")
+    """Measure, print and write."""
+    parser = harness.build_parser(__doc__, [f"{side} {size}" for size in SHAPES for side in SIDES])
     args = parser.parse_args()
-    sizes = ["uneven"] if args.uneven else ["tiny", "small"]
     loops = {}
     with TemporaryDirectory() as scratch:
-        for size in sizes:
+        for size in SHAPES:
             config = {"model_type": "llama", **SHAPES[size], "bos_token_id": None, "pad_token_id": 0}
-            model = write_model(Path(scratch) / size, config, "float32", end_scale=STOP_SCALE if args.uneven else 1)
+            model = harness.write_model(Path(scratch) / size, config, "float32")
             for side in SIDES:
-                environment = "trl" if side == "trl" else None
-                loop = Loop(arguments=(side, size, str(model)), environment=environment, one_core=True)
+                loop = harness.Loop(arguments=(side, str(model)), packages=SIDES[side], one_core=True)
                 if f"{side} {size}" in (args.only or [f"{side} {size}"]):
                     loops[f"{side} {size}"] = loop
-        facts, costs, about = run_loops(args, loops, ENVIRONMENTS)
-    if about["not_installed"]:
-        raise SystemExit(about["not_installed"]["trl"])
+        facts, costs, about = harness.run_loops(args, loops)
     rounds = [{name: split_cost(cost) for name, cost in each.items()} for each in costs]
     found, slower = {}, []
-    for size in [each for each in sizes if all(f"{side} {each}" in facts for side in SIDES)]:
-        parts = ratios(rounds, *(f"{side} {size}" for side in SIDES), *KEYS, per="new_tokens")
+    for size in [each for each in SHAPES if all(f"{side} {each}" in facts for side in SIDES)]:
+        parts = harness.ratios(rounds, *(f"{side} {size}" for side in SIDES), *KEYS)
         found[size] = {part: {clock: parts[f"{part}_{clock}"] for clock in CLOCKS} for part in PARTS}
         medians = {part: found[size][part]["cpu"]["median"] for part in PARTS}
         print(size, medians)
         slower += [f"{size} {part} is slower than TRL" for part in ("rollout", "step") if medians[part] < 1]
     if not args.only:
-        step = {"prompts": PROMPTS, "group": GROUP, "prompt_tokens": PROMPT_TOKENS[sizes[0]], "new_tokens": NEW_TOKENS}
+        step = {"prompts": PROMPTS, "group": GROUP, "prompt_tokens": PROMPT_TOKENS, "new_tokens": NEW_TOKENS}
         result = about | {
-            "shapes": {size: SHAPES[size] for size in sizes},
+            "shapes": SHAPES,
             "adamw": ADAMW,
             "loss": {"loss_type": "dapo", "beta": 0.0, **EPSILONS},
             "step": step,
             "loops": {name: summarize(facts[name], [each[name] for each in rounds]) for name in facts},
             "trl_over_trainproof": found,
         }
-        write_json("grpo_uneven.json" if args.uneven else "grpo.json", result)
+        harness.write_json("grpo.json", result)
     print(*slower, sep="\n")
     return 1 if slower else 0
 
 
 if __name__ == "__main__":
-    run_script(main, trainproof=trainproof_loop, trl=trl_loop)
+    harness.run_script(main, trainproof=trainproof_loop, trl=trl_loop)

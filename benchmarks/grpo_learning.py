@@ -21,7 +21,6 @@ Prints the table of docs/guides/rewards.md and writes benchmarks/results/grpo_le
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -106,10 +105,10 @@ def measure(rollouts: Rollouts, params: Params) -> dict[str, str]:
 
 def shuffle_rewards(seed: int) -> Any:
     """Return an assignment of advantages with the rewards of a step permuted."""
-    permute = np.random.default_rng(seed).permutation
+    random = np.random.default_rng(seed)
 
     def assign(rows: Sequence[dict[str, Any]], settings: ObjectiveConfig) -> None:
-        for row, reward in zip(rows, permute([row["reward"] for row in rows]), strict=True):
+        for row, reward in zip(rows, random.permutation([row["reward"] for row in rows]), strict=True):
             row["reward"] = float(reward)
         assign_advantages(rows, settings)
 
@@ -169,8 +168,7 @@ def run_arm(arm: str, seed: int, rollouts: Rollouts, folder: Path) -> dict[str, 
     else:
         assign = {"shuffled": shuffle_rewards(seed), "rejection": keep_correct}.get(arm, assign_advantages)
         state, frozen = train(config, assign, initial)
-    seconds = time.process_time() - began
-    return {"cpu_seconds": seconds, **before, **measure(rollouts, combine(state.trained, frozen))}
+    return {"cpu_seconds": time.process_time() - began, **before, **measure(rollouts, combine(state.trained, frozen))}
 
 
 def shares(answers: Mapping[str, str], name: str) -> Any:
@@ -183,18 +181,17 @@ def mean_interval(values: Any) -> tuple[float, float]:
     return float(np.mean(values)), float(1.96 * np.std(values, ddof=1) / len(values) ** 0.5)
 
 
-def rates(answers: Mapping[str, str]) -> dict[str, float]:
-    """Return pass@1 with its interval, pass@16 and the share of correct greedy answers."""
-    right = shares(answers, "right")
-    mean, half = mean_interval(right)
-    solved, greedy = float(np.mean(right > 0)), float(np.mean(shares(answers, "greedy_right")))
-    return {"pass_1": mean, "pass_1_half_interval": half, f"pass_{ANSWERS}": solved, "greedy": greedy}
+def rates(*several: Mapping[str, str]) -> dict[str, float]:
+    """Return pass@1 with its interval, pass@16 and the share of correct greedy answers, each as a mean over seeds."""
 
+    def each(answers: Mapping[str, str]) -> dict[str, float]:
+        right = shares(answers, "right")
+        mean, half = mean_interval(right)
+        solved, greedy = float(np.mean(right > 0)), float(np.mean(shares(answers, "greedy_right")))
+        return {"pass_1": mean, "pass_1_half_interval": half, f"pass_{ANSWERS}": solved, "greedy": greedy}
 
-def mean_rates(several: Sequence[Mapping[str, str]]) -> dict[str, float]:
-    """Return the mean of each rate over seeds."""
-    each = [rates(one) for one in several]
-    return {name: fmean(one[name] for one in each) for name in each[0]}
+    found = [each(answers) for answers in several]
+    return {name: fmean(one[name] for one in found) for name in found[0]}
 
 
 def summarize(start: Mapping[str, Any], seeds: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -203,13 +200,13 @@ def summarize(start: Mapping[str, Any], seeds: Mapping[str, Mapping[str, Any]]) 
     for arm in ARMS:
         if not (found := [arms[arm] for arms in seeds.values() if arm in arms]):
             continue
-        summary[arm] = mean_rates(found)
+        summary[arm] = rates(*found)
         for name, gain in (("right", "gain"), ("greedy_right", "greedy_gain")):
             pairs = [(one, one.get("before", start)) for one in found]
             gains = [mean_interval(shares(one, name) - shares(before, name)) for one, before in pairs]
             summary[arm] |= {gain: fmean(mean for mean, _ in gains), f"{gain}s": gains}
         if "before" in found[0]:
-            summary[arm]["before"] = mean_rates([one["before"] for one in found])
+            summary[arm]["before"] = rates(*(one["before"] for one in found))
         summary[arm]["cpu_seconds"] = fmean(one["cpu_seconds"] for one in found)
     return summary
 
@@ -257,9 +254,7 @@ def main() -> None:
         if arm not in done:
             with tempfile.TemporaryDirectory() as folder:
                 done[arm] = run_arm(arm, seed, rollouts, Path(folder))
-            figures = rates(done[arm])
-            print(f"seed {seed}  {arm:10} " + "  ".join(f"{name} {value:.3f}" for name, value in figures.items()))
-            print(f"{done[arm]['cpu_seconds']:.0f} CPU s", file=sys.stderr)
+            print(f"seed {seed}  {arm:10}", {name: round(value, 3) for name, value in rates(done[arm]).items()})
         summary = summarize(start, seeds)
         document = conditions | {"environment": environment(), "summary": summary, "start": start, "seeds": seeds}
         write_json(args.result.resolve(), document)

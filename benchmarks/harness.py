@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import resource
 import shutil
 import subprocess
@@ -44,9 +43,14 @@ def run_script(main: Callable[[], int | None], **parts: Callable[..., Any]) -> N
         sys.exit(main())
 
 
-def part(*arguments: str, python: Path | str = sys.executable) -> list[str]:
-    """Return the command for a part of this script."""
-    return [str(python), sys.argv[0], "--part", *arguments]
+def part(*arguments: str, packages: Sequence[str] = ()) -> list[str]:
+    """Return the command for a part of this script, in an environment of these packages if any are given.
+
+    uv makes the environment and keeps it; `UV_FIND_LINKS` names a folder with further wheels, such as torch for CPUs.
+    """
+    wanted = [word for name in packages for word in ("--with", name)]
+    uv = [sys.executable, "-m", "uv", "run", "--quiet", "--no-project", "--python", sys.executable, *wanted, "python"]
+    return [*(uv if packages else [sys.executable]), sys.argv[0], "--part", *arguments]
 
 
 def read_printed(command: Sequence[str], **options: Any) -> Any:
@@ -71,18 +75,20 @@ class Loop:
     """A loop to measure: a part of the script with its arguments."""
 
     arguments: tuple[str, ...]
-    environment: str | None = None
-    """Name of the environment, or None for this script's own."""
+    packages: tuple[str, ...] = ()
+    """Packages of a peer, which get an environment of their own; without any, this script's own is used."""
     one_core: bool = False
     """Pin to one core. Waiting torch threads spin, which dominates their CPU time on a busy machine."""
 
-    def start(self, environments: Path) -> tuple[subprocess.Popen[str], dict[str, Any]]:
+    def start(self) -> tuple[subprocess.Popen[str], dict[str, Any]]:
         """Start the process and return it with its facts."""
-        python = environments / self.environment / "bin" / "python" if self.environment else sys.executable
         variables = {"PYTHONPATH": str(REPOSITORY), "JAX_PLATFORMS": "cpu", "HF_HUB_OFFLINE": "1"}
         variables |= {"TRANSFORMERS_VERBOSITY": "error"} | ({"OMP_NUM_THREADS": "1"} if self.one_core else {})
         process = subprocess.Popen(
-            [*(("taskset", "--cpu-list", "0") if self.one_core else ()), *part(*self.arguments, python=python)],
+            [
+                *(("taskset", "--cpu-list", "0") if self.one_core else ()),
+                *part(*self.arguments, packages=self.packages),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -109,11 +115,9 @@ def take_steps(process: subprocess.Popen[str], steps: int) -> dict[str, float]:
     return {name: value if name in ("loss", "peak_rss_mib") else value / steps for name, value in cost.items()}
 
 
-def measure(
-    loops: Mapping[str, Loop], environments: Path, *, rounds: int, steps: int
-) -> tuple[dict[str, dict[str, Any]], list[Costs]]:
+def measure(loops: Mapping[str, Loop], *, rounds: int, steps: int) -> tuple[dict[str, dict[str, Any]], list[Costs]]:
     """Measure all loops in every round, in alternating order; return the facts by loop, and the costs of each round."""
-    started = {name: loop.start(environments) for name, loop in loops.items()}
+    started = {name: loop.start() for name, loop in loops.items()}
     measured: list[Costs] = []
     for number in range(rounds):
         names = list(loops) if number % 2 == 0 else list(loops)[::-1]
@@ -231,10 +235,10 @@ def random_batches(batch: int, seq: int, vocab: int) -> list[Any]:
     return [numbers.integers(0, vocab, (batch, seq), dtype=np.int32) for _ in range(BATCHES)]
 
 
-def write_model(folder: Path, config: Mapping[str, Any], dtype: str | None = None, *, end_scale: float = 1) -> Path:
+def write_model(folder: Path, config: Mapping[str, Any], dtype: str | None = None) -> Path:
     """Write a model folder with the built-in tokenizer, and with random weights if a dtype is given.
 
-    Norms are 1, other weights have the standard deviation 0.02; the end token's embedding is multiplied by `end_scale`.
+    Norms are 1; other weights have the standard deviation 0.02.
     """
     import numpy as np
 
@@ -255,7 +259,6 @@ def write_model(folder: Path, config: Mapping[str, Any], dtype: str | None = Non
             )
             for name, shape in shapes.items()
         }
-        params["tokens.table"][source.tokenizer().eos_token_id] *= end_scale
         write_weights(folder, params, source.family.links(source.spec), dtype, SHARD_BYTES, lambda: None)
     return folder
 
@@ -263,16 +266,6 @@ def write_model(folder: Path, config: Mapping[str, Any], dtype: str | None = Non
 def installed(*names: str) -> dict[str, str]:
     """Return the versions of packages."""
     return {name: version(name) for name in names}
-
-
-def describe_machine(*packages: str) -> dict[str, Any]:
-    """Return system, Python, cores and versions of packages."""
-    return {
-        "os": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "python": platform.python_version(),
-        "cpu_count": os.cpu_count(),
-        "packages": installed(*packages),
-    }
 
 
 def read_config(name: str, *settings: str) -> Any:
@@ -290,62 +283,31 @@ def build_parser(doc: str | None, parts: Iterable[str] = ()) -> argparse.Argumen
     """Return a parser whose help is the docstring of a script, with the options of a script that measures `parts`."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     if names := list(parts):
-        parser.add_argument("--environments", type=Path, required=True, help="folder for the peers' environments")
-        parser.add_argument("--find-links", type=Path, help="folder with further wheels, such as torch for CPUs")
         parser.add_argument("--only", nargs="+", choices=names, help="measure these alone")
         parser.add_argument("--rounds", type=int, default=5)
         parser.add_argument("--steps", type=int, default=1, help="steps of each loop in each round")
     return parser
 
 
-def make_environments(args: argparse.Namespace, wanted: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Create missing environments with uv; return the error output by environment."""
-    failed = {}
-    for name, packages in sorted(wanted.items()):
-        folder = args.environments / name
-        if (folder / "made").exists():
-            continue
-        links = () if args.find_links is None else ("--find-links", args.find_links)
-        for command in (
-            ("venv", "--quiet", "--clear", "--python", sys.executable, folder),
-            ("pip", "install", "--quiet", "--python", folder, *links, *packages),
-        ):
-            done = subprocess.run((sys.executable, "-m", "uv", *command), capture_output=True, text=True, check=False)
-            if done.returncode != 0:
-                failed[name] = done.stderr.strip()[-500:]
-                break
-        else:
-            (folder / "made").touch()
-    return failed
-
-
 def run_loops(
-    args: argparse.Namespace, loops: Mapping[str, Loop], environments: Mapping[str, Sequence[str]]
+    args: argparse.Namespace, loops: Mapping[str, Loop]
 ) -> tuple[dict[str, dict[str, Any]], list[Costs], dict[str, Any]]:
-    """Create environments, measure the loops that are installed, and return facts, costs and the conditions."""
+    """Measure loops; return their facts, the costs of each round, and the conditions."""
     from trainer.recorder.environment import environment
 
-    used = {loop.environment for loop in loops.values()}
-    missing = make_environments(args, {name: each for name, each in environments.items() if name in used})
-    loops = {name: loop for name, loop in loops.items() if loop.environment not in missing}
     load = os.getloadavg()
-    facts, rounds = measure(loops, args.environments.resolve(), rounds=args.rounds, steps=args.steps)
+    facts, rounds = measure(loops, rounds=args.rounds, steps=args.steps)
     about = {
         "machine": environment() | {"load_average_before": load, "load_average_after": os.getloadavg()},
         "rounds": args.rounds,
         "steps_a_round": args.steps,
-        "not_installed": missing,
     }
     return facts, rounds, about
 
 
-def ratios(rounds: Sequence[Costs], first: str, second: str, *keys: str, per: str | None = None) -> dict[str, Any]:
-    """Return the spread over rounds of the first loop's costs over the second's, or of costs per another value."""
-
-    def cost(costs: Costs, loop: str, key: str) -> float:
-        return costs[loop][key] / (costs[loop][per] if per else 1)
-
-    return {key: spread([cost(each, first, key) / cost(each, second, key) for each in rounds]) for key in keys}
+def ratios(rounds: Sequence[Costs], first: str, second: str, *keys: str) -> dict[str, Any]:
+    """Return the spread over rounds of the first loop's costs over the second's."""
+    return {key: spread([costs[first][key] / costs[second][key] for costs in rounds]) for key in keys}
 
 
 def spread(values: Sequence[float], digits: int = 4) -> dict[str, float]:

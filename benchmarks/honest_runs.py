@@ -105,30 +105,20 @@ def check_runs(folder: Path) -> dict[str, Any]:
     from evidence.grade import check_run
     from evidence.run import read_run
 
-    findings = Counter[str]()
-    grades = Counter[str]()
-    rows = []
-    commits = set()
+    findings, grades = Counter[str](), Counter[str]()
+    rows, commits = [], set()
     for run in map(read_run, sorted((folder / "runs").iterdir())):
         if run.manifest is None or run.manifest["status"] == "running":
             continue  # interrupted
-        manifest = run.manifest
-        report = check_run(run)
+        manifest, report, metrics = run.manifest, check_run(run), run.metrics or []
         grades[report.grade.name] += 1
         findings.update({f"{each.code} {each.severity}" for each in report.findings})
         commits.add(manifest["code"]["commit"][:12])
-        rows.append(
-            {
-                "name": run.folder.name,
-                "model": manifest["model"]["name"] if manifest["model"] else None,
-                "status": manifest["status"],
-                "learning_rate": (manifest["training"] or {}).get("schedule", {}).get("peak_learning_rate"),
-                "dataset_rows": manifest["dataset"]["rows"],
-                "losses": [row["loss"] for row in run.metrics or []],
-                "grad_norms": [row["grad_norm"] for row in run.metrics or []],
-                "codes": sorted({each.code for each in report.findings}),
-            }
-        )
+        row = {"name": run.folder.name, "model": manifest["model"]["name"] if manifest["model"] else None}
+        row |= {"status": manifest["status"], "dataset_rows": manifest["dataset"]["rows"]}
+        row["learning_rate"] = (manifest["training"] or {}).get("schedule", {}).get("peak_learning_rate")
+        row["losses"], row["grad_norms"] = ([each[key] for each in metrics] for key in ("loss", "grad_norm"))
+        rows.append(row | {"codes": sorted({each.code for each in report.findings})})
     found = {"grades": dict(grades), "found": dict(sorted(findings.items()))}
     return {"runs": len(rows), "recorded_by": sorted(commits), **found, "rows": rows}
 

@@ -3,7 +3,6 @@
     python benchmarks/memory_estimate.py                   # compile the programs that are not stored, and estimate all
     python benchmarks/memory_estimate.py --estimate        # compile nothing
     python benchmarks/memory_estimate.py --observe         # train small models on this CPU
-    python benchmarks/memory_estimate.py --public-failure  # optax's AdamW on Gemma-2B, which ran out of memory
 
 The cases are in memory_cases.json. Programs of a run are compiled from shapes for this CPU, TPU v5e chips and T4 GPUs,
 which need not be present. Most TPU cases need about as much as a chip has: a verdict can be wrong there, and with
@@ -25,22 +24,15 @@ from typing import Any, NamedTuple
 
 os.environ |= {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-import optax
-from harness import REPOSITORY, RESULTS, build_parser, child_seconds, read_config, trainproof, write_json, write_model
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from harness import REPOSITORY, RESULTS, build_parser, read_config, trainproof, write_json, write_model
 
 from evidence.registry import known_model_folder
 from evidence.targets import load_target
-from trainer.config.tree import Config, build_config
+from trainer.config.tree import Config
 from trainer.data.answers import EvalShape
 from trainer.loop.programs import list_programs
 from trainer.loop.task import Task, build_mesh, shapes_mesh
-from trainer.model.decoder import bind
-from trainer.model.model import build_model
-from trainer.model.source import resolve, resolve_for_planning
+from trainer.model.source import resolve
 from trainer.planning.compile.ahead import ask_compiler
 from trainer.planning.compile.machines import V5E_1, V5E_8, Machine, describe_gpu
 from trainer.planning.formula import FORMULA_ERROR, estimate, total_bytes
@@ -78,15 +70,12 @@ class Case(NamedTuple):
     target: str
     settings: str
     asked: tuple[int, int] | None = None
-    attention: str = "plain"
 
     @property
     def name(self) -> str:
         """The name under which the case is stored."""
-        target = "CPU" if self.target == "cpu" else self.target
         asked = "" if self.asked is None else f" {self.asked[0]} prompts of {self.asked[1]}"
-        attention = "" if self.attention == "plain" else f" memory.attention={self.attention}"
-        return f"{self.model} {self.program} {target}{asked}: {self.settings}{attention}"
+        return f"{self.model} {self.program} {self.target}{asked}: {self.settings}"
 
     @property
     def shape(self) -> EvalShape | None:
@@ -100,7 +89,7 @@ class Case(NamedTuple):
             number = {"n_layer" if "n_layer" in sizes else "num_hidden_layers": int(layers)} if layers else {}
             (folder / "config.json").write_text(json.dumps(sizes | number))
             name = str(folder)
-        return read_config(name, "model.weights=random", self.settings, f"memory.attention={self.attention}")
+        return read_config(name, "model.weights=random memory.attention=plain", self.settings)
 
 
 def build_task(config: Config, mesh: Any, platform: str | None) -> Task:
@@ -155,9 +144,7 @@ def rows(*, compiling: bool) -> Iterator[dict[str, Any]]:
 def summary(cases: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the errors over all cases, and the verdicts that the compiler contradicts."""
     errors = sorted(abs(row["error_fraction"]) for row in cases)
-    wrong = [
-        row["case"] for row in cases if "fits" in row and row["verdict"] == ("does_not_fit" if row["fits"] else "fits")
-    ]
+    wrong = {True: "does_not_fit", False: "fits"}
     return {
         "cases": len(cases),
         "median_error_fraction": round(statistics.median(errors), 4),
@@ -165,7 +152,7 @@ def summary(cases: list[dict[str, Any]]) -> dict[str, Any]:
         "worst_error_fraction": errors[-1],
         "lowest_error_fraction": min(row["error_fraction"] for row in cases),
         "outside_the_band": sum(error > FORMULA_ERROR for error in errors),
-        "wrong_verdicts": wrong,
+        "wrong_verdicts": [row["case"] for row in cases if "fits" in row and row["verdict"] == wrong[row["fits"]]],
     }
 
 
@@ -211,9 +198,7 @@ def observe_run(model: str, settings: dict[str, Any]) -> dict[str, Any]:
         evaluation = {"eval_set": str(items), "max_new_tokens": 16, "batch_size": 8}
         settings = {"limits.steps": 3, **{f"evaluation.{key}": value for key, value in evaluation.items()}, **settings}
         command = trainproof("train", "--config", "config.yaml", "--output", "run", settings=settings)
-        before = child_seconds()
         subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder)
-        seconds = child_seconds() - before
         plan = json.loads((folder / "run" / "plan.json").read_text())
         manifest = json.loads((folder / "run" / "run_manifest.json").read_text())
     observed = manifest["result"]["observed_memory"]
@@ -224,53 +209,17 @@ def observe_run(model: str, settings: dict[str, Any]) -> dict[str, Any]:
         "process_bytes": process,
         "observed_bytes": observed["bytes"],
         "observed_parts": {each["name"]: each["bytes"] for each in observed["parts"]},
-        "held_before_bytes": observed["held_before_bytes"],
         "process_error_fraction": round(process / observed["bytes"] - 1, 4),
-        "programs": {each["name"]: each["peak_bytes"] for each in plan["programs"]},
-        "cpu_seconds": round(seconds, 1),
     }
-
-
-def compile_public_failure() -> None:
-    """Compile the public failure for one TPU v5e chip: Gemma-2B in bfloat16, 1 × 64 tokens, nothing donated.
-
-    The program is not from this project: optax's AdamW, whose moments have the parameters' type, all logits at once,
-    and no layer recomputed. On the hardware it needed 28.59 GiB of 15.75.
-    """
-    half = {"params": "bfloat16", "compute": "bfloat16"}
-    config = build_config({"model": {"name": "google/gemma-2b"}, "precision": half, "memory": {"remat": "none"}})
-    model = build_model(config, resolve_for_planning(config.model.name))
-    here = NamedSharding(Mesh(np.array(V5E_1.list_devices()), ("devices",)), PartitionSpec())
-    optimizer = optax.adamw(5e-5)
-
-    def step(params: Any, opt_state: Any, tokens: Any) -> Any:
-        def loss(params: Any) -> Any:
-            decoder = bind(model.graphdef, params)
-            logits = decoder.logits(decoder.hidden(tokens))
-            return optax.softmax_cross_entropy_with_integer_labels(logits[:, :-1], tokens[:, 1:]).mean()
-
-        value, gradients = jax.value_and_grad(loss)(params)
-        updates, opt_state = optimizer.update(gradients, opt_state, params)
-        return optax.apply_updates(params, updates), opt_state, value
-
-    params = dict(model.shapes)
-    arguments = (params, jax.eval_shape(optimizer.init, params), jax.ShapeDtypeStruct((1, 64), jnp.int32))
-    placed = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=here), arguments)
-    try:
-        jax.jit(step).lower(*placed).compile()
-    except jax.errors.JaxRuntimeError as error:
-        print(str(error).partition("\n")[0])
 
 
 def main() -> None:
     """Read the command line."""
     parser = build_parser(__doc__)
-    for flag in ("--estimate", "--observe", "--public-failure"):
+    for flag in ("--estimate", "--observe"):
         parser.add_argument(flag, action="store_true")
     args = parser.parse_args()
-    if args.public_failure:
-        compile_public_failure()
-    elif args.observe:
+    if args.observe:
         observe_runs()
     else:
         compare_programs(compiling=not args.estimate)

@@ -1,37 +1,29 @@
-"""Measure training steps and decoding of Gemma-2B on a GPU, beside torch.
+"""Measure training steps or decoding of Gemma-2B on a GPU, beside torch, and print a line of JSON.
 
-    benchmarks/on_gpu.sh [--results FILE] [--minutes 9.5] [--only NAME …] [--tiny]
+    benchmarks/on_gpu.sh [--tiny]          # everything
+    python benchmarks/on_gpu.py NAME [--tiny]
 
-Each measurement runs in a process of its own and appends a line of JSON when it ends, so one that fails or is cut off
-does not affect the others. Weights and tokens are random: time and memory do not depend on them. --tiny uses small
-shapes on any device and writes a file only with --results.
+Weights and tokens are random: time and memory do not depend on them. --tiny uses small shapes on any device.
 
 | line | measures |
 |---|---|
 | products | the fastest bfloat16 matrix product, the peak that fractions refer to |
 | full, lora, qlora | a training step: seconds, fraction of the peak, planned and observed memory |
 | decode | tokens per second of an evaluation |
-| torch | a torch and transformers loop with the shapes of `full`, run by TORCH_PYTHON if set |
+| torch | a torch and transformers loop with the shapes of `full` |
 """
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-from harness import REPOSITORY, RESULTS, build_parser, installed, part, read_config, run_script, spread
+from harness import REPOSITORY, build_parser, installed, read_config, spread
 
-RESULT = RESULTS / "on_gpu.jsonl"
-MIN_SECONDS = 20
-"""No measurement is started with less time left."""
 GEMMA = "google/gemma-2b"
 FULL = "optimizer.name=adafactor precision.params=bfloat16 precision.compute=bfloat16 optimizer.max_grad_norm=null"
 LORA = "method.kind=lora method.rank=16 precision.params=bfloat16 precision.compute=bfloat16"
@@ -84,10 +76,8 @@ def measure_products(*, tiny: bool) -> dict[str, Any]:
     times = time_calls(lambda: product(left, right), seconds=2, least=10)
     return {
         "device": device.device_kind,
-        "memory_bytes": (device.memory_stats() or {}).get("bytes_limit"),
         "environment": environment(),
         "flops_a_second": 2 * size**3 / min(times),
-        "median_flops_a_second": 2 * size**3 / median(times),
     }
 
 
@@ -230,57 +220,22 @@ def measure_torch(*, tiny: bool) -> dict[str, Any]:
 
 MEASUREMENTS: dict[str, Callable[..., dict[str, Any]]] = {
     "products": measure_products,
-    "full": partial(measure_step, "full"),
     "torch": measure_torch,
     "decode": measure_decode,
-    "lora": partial(measure_step, "lora"),
-    "qlora": partial(measure_step, "qlora"),
+    **{name: partial(measure_step, name) for name in STEPS},
 }
-"""In this order, the most important first."""
 
 
-def print_measurement(name: str, size: str) -> None:
-    """Run a measurement in this process and print its result."""
-    print(json.dumps(MEASUREMENTS[name](tiny=size == "tiny")))
-
-
-def run_measurement(name: str, deadline: float, *, tiny: bool, results: Path | None) -> dict[str, Any]:
-    """Run a measurement in a process of its own, print its line and append it to the results."""
-    began, left = time.monotonic(), deadline - time.monotonic()
-    line: dict[str, Any] = {"measurement": name, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
-    if left < MIN_SECONDS:
-        line |= {"error": "no time left"}
-    else:
-        python = os.environ.get("TORCH_PYTHON", sys.executable) if name == "torch" else sys.executable
-        command = part("one", name, "tiny" if tiny else "full", python=python)
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=left, check=False)
-            printed = done.stdout.strip().splitlines()
-            complete = done.returncode == 0 and bool(printed)
-            line |= json.loads(printed[-1]) if complete else {"error": done.stderr.strip()[-1500:]}
-        except subprocess.TimeoutExpired:
-            line |= {"error": f"not finished in the {left:.0f} s left"}
-    text = json.dumps(line | {"took_seconds": round(time.monotonic() - began, 1)})
-    print(text, flush=True)
-    if results is not None:
-        with results.open("a", encoding="utf-8") as file:
-            file.write(text + "\n")
-    return line
-
-
-def main() -> int:
-    """Run all measurements."""
+def main() -> None:
+    """Run a measurement and print its line."""
     parser = build_parser(__doc__)
-    parser.add_argument("--results", type=Path, help="file to append to; default: benchmarks/results/on_gpu.jsonl")
-    parser.add_argument("--minutes", type=float, default=9.5, help="time limit for all measurements")
-    parser.add_argument("--only", nargs="+", choices=MEASUREMENTS, default=list(MEASUREMENTS))
+    parser.add_argument("name", choices=MEASUREMENTS)
     parser.add_argument("--tiny", action="store_true", help="small shapes, on any device")
     args = parser.parse_args()
-    results = args.results or (None if args.tiny else RESULT)
-    deadline = time.monotonic() + 60 * args.minutes
-    lines = [run_measurement(name, deadline, tiny=args.tiny, results=results) for name in args.only]
-    return 1 if any("error" in line for line in lines) else 0
+    began, at = time.monotonic(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    found = MEASUREMENTS[args.name](tiny=args.tiny)
+    print(json.dumps({"measurement": args.name, "at": at, **found, "seconds": round(time.monotonic() - began, 1)}))
 
 
 if __name__ == "__main__":
-    run_script(main, one=print_measurement)
+    main()

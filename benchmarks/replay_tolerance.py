@@ -14,12 +14,14 @@ from __future__ import annotations
 import json
 import os
 import platform
+import subprocess
 from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from harness import REPOSITORY, part, read_config, read_printed, run_script, write_json
+from harness import REPOSITORY, trainproof, write_json
 
-from trainer.config.tree import Config
 from trainer.replay.repetition import FLOOR
 
 TABLE = REPOSITORY / "trainer" / "replay" / "tolerances.json"
@@ -37,46 +39,28 @@ VARIANTS: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
     "one core": ({}, ("taskset", "--cpu-list", "0")),
 }
 """Environment variables and command prefix."""
-SETTINGS = f"""
-    data.max_length=64 batch.microbatch_size=4 memory.remat=none memory.loss_chunk_tokens=null precision.cpu_isa=native
-    mesh.device=cpu mesh.devices=1 limits.steps={max(STEPS)}
-"""
-"""Programs are native, because the differences between processors are what is measured."""
+SETTINGS = {
+    **{"data.max_length": 64, "batch.microbatch_size": 4, "limits.steps": max(STEPS), "evaluation.eval_set": None},
+    **{"memory.remat": "none", "memory.loss_chunk_tokens": None, "mesh.device": "cpu", "mesh.devices": 1},
+    "optimizer.schedule": "constant",
+    # What differs between processors is measured: programs are native.
+    "precision.cpu_isa": "native",
+}
 MODELS = ("tiny-gpt2", "tiny-gpt2 fast", "demo lora")
 
 
-def build_config(model: str, compute: str) -> Config:
-    """Return a training with fast learning, so that differences grow."""
+def train(model: str, compute: str, variables: dict[str, str], prefix: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Return the metric rows of a training with fast learning, so that differences grow."""
     name, _, kind = model.partition(" ")
-    learning = f"optimizer.learning_rate={1e-2 if kind == 'fast' else 2e-3} optimizer.schedule=constant"
-    method = f"method.kind={'lora' if kind == 'lora' else 'full'} precision.compute={compute}"
-    return read_config(name, learning, method, SETTINGS)
-
-
-def train(model: str, compute: str) -> None:
-    """Train in this process and print the metric rows."""
-    from trainer.inputs import read_inputs
-    from trainer.loop.chain import StateWriter
-    from trainer.loop.loop import Loop
-    from trainer.loop.programs import compiled_steps
-    from trainer.loop.session import StopRequest
-    from trainer.loop.state import initial_state
-    from trainer.replay.repetition import InMemoryRecorder
-    from trainer.runtime import choose_devices
-
-    task, data = read_inputs(build_config(model, compute), choose_devices("cpu", 1))
-    states, frozen = initial_state(task)
-    recorder = InMemoryRecorder()
-    loop = Loop(
-        task=task,
-        step=compiled_steps(task, data.source.lengths_in_use),
-        frozen=frozen,
-        source=data.source,
-        stop=StopRequest(max_minutes=None),
-        save=StateWriter(task=task, recorder=recorder),
-    )
-    loop.run(states)
-    print(json.dumps(recorder.rows))
+    learning = {"optimizer.learning_rate": 1e-2 if kind == "fast" else 2e-3, "precision.compute": compute}
+    settings = SETTINGS | learning | {"method.kind": "lora" if kind == "lora" else "full"}
+    with TemporaryDirectory() as folder:
+        config, run = Path(folder, "config.yaml"), Path(folder, "run")
+        config.write_text(json.dumps({"model": {"name": name}}))
+        command = trainproof("train", "--config", str(config), "--output", str(run), settings=settings)
+        environment = os.environ | variables | {"JAX_PLATFORMS": "cpu"}
+        subprocess.run([*prefix, *command], env=environment, check=True, stdout=subprocess.DEVNULL)
+        return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 def relative_difference(first: float | None, second: float | None) -> float:
@@ -113,8 +97,7 @@ def main() -> None:
     for compute, model in product(COMPUTE, MODELS):
         rows = {}
         for variant, (variables, prefix) in VARIANTS.items():
-            environment = os.environ | variables | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(REPOSITORY)}
-            rows[variant] = read_printed([*prefix, *part("train", model, compute)], env=environment)
+            rows[variant] = train(model, compute, variables, prefix)
             if variant != UNCHANGED:
                 differences = compare(rows[UNCHANGED], rows[variant])
                 measured.setdefault(compute, {}).setdefault(model, {})[variant] = differences
@@ -125,4 +108,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run_script(main, train=train)
+    main()

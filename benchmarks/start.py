@@ -3,8 +3,8 @@
     python benchmarks/start.py
 
 The model has the shapes of SmolLM2-135M with random bfloat16 weights and LoRA adapters of rank 16; a step has one row
-of 128 tokens. CPU seconds are counted until the first metric row is written, with scanned (`auto`) and unrolled layers.
-Writes benchmarks/results/start.json. The exit code is 1 if a start takes longer than its limit.
+of 128 tokens. CPU seconds are counted until the first metric row is written. Writes benchmarks/results/start.json. The
+exit code is 1 if a start takes longer than its limit.
 """
 
 from __future__ import annotations
@@ -28,31 +28,24 @@ from trainer.recorder.environment import environment
 
 MODEL = "HuggingFaceTB/SmolLM2-135M"
 LIMITS = {"first": 25.0, "again": 10.0}
-"""Maximum median CPU seconds until the first step with `memory.layers: auto`."""
+"""Maximum median CPU seconds until the first step, with an empty and with a filled cache."""
 ROUNDS = 3
 REMOVED = ("JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE", "PYTHONDONTWRITEBYTECODE")
 """Environment variables that would move the cache, or make Python compile our sources at every start."""
-SETTINGS = {
-    **{"data.max_length": 128, "batch.microbatch_size": 1, "limits.steps": 1},
-    **{"method.kind": "lora", "method.rank": 16, "method.alpha": 32},
-}
+SETTINGS = {"data.max_length": 128, "batch.microbatch_size": 1, "limits.steps": 1}
+LORA = {"method.kind": "lora", "method.rank": 16, "method.alpha": 32}
 POLL_SECONDS = 0.02
 
 
-def measure_start(folder: Path, model: Path, layers: str, start: str) -> dict[str, Any]:
+def measure_start(folder: Path, model: Path, start: str) -> dict[str, Any]:
     """Run a command and return its times and memory."""
     run, config = folder / start, folder / "config.yaml"
     config.write_text(json.dumps({"model": {"name": str(model)}}))
-    settings = {**SETTINGS, "memory.layers": layers}
-    command = trainproof("train", "--config", str(config), "--output", str(run), settings=settings)
+    command = trainproof("train", "--config", str(config), "--output", str(run), settings=SETTINGS | LORA)
     variables = {name: value for name, value in os.environ.items() if name not in REMOVED}
+    variables["TRAINPROOF_CACHE"] = str(folder / "cache")
     before, rows, first_step = child_seconds(), run / "metrics.jsonl", None
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=variables | {"TRAINPROOF_CACHE": str(folder / "cache")},
-    )
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=variables)
     watched = psutil.Process(process.pid)
     while process.poll() is None:
         if first_step is None and rows.exists() and rows.stat().st_size:
@@ -60,57 +53,34 @@ def measure_start(folder: Path, model: Path, layers: str, start: str) -> dict[st
         time.sleep(POLL_SECONDS)
     assert process.returncode == 0, f"{' '.join(command)} exited with {process.returncode}"
     assert first_step is not None, "the command ended before its first row was seen"
-    manifest = json.loads((run / "run_manifest.json").read_text())
-    programs = json.loads((run / "plan.json").read_text())["programs"]
+    result = json.loads((run / "run_manifest.json").read_text())["result"]
     return {
-        "layers": manifest["training"]["layers"],
         "start": start,
         "cpu_seconds": round(first_step, 2),
         "whole_cpu_seconds": round(child_seconds() - before, 2),
-        "compiled_before": manifest["result"]["compiled_before"],
+        "compiled_before": result["compiled_before"],
         "kept_bytes": sum(file.stat().st_size for file in (folder / "cache").rglob("*-cache")),
-        "step_arrays_bytes": next(each["peak_bytes"] for each in programs if each["name"] == "train"),
-        "observed_bytes": manifest["result"]["observed_memory"]["bytes"],
-        "loss": manifest["result"]["last_loss"],
-    }
-
-
-def summarize(starts: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the limits, the last start of each case, and the ratios of unrolled to scanned layers."""
-    cases: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for each in starts:
-        cases.setdefault((each["layers"], each["start"]), []).append(each)
-    seconds = {case: spread([each["cpu_seconds"] for each in several], 2) for case, several in cases.items()}
-    medians = {case: figures["median"] for case, figures in seconds.items()}
-    return {
-        "environment": environment(),
-        "model": MODEL,
-        "limits": {
-            start: {"limit": limit, "cpu_seconds": seconds["scanned", start]} for start, limit in LIMITS.items()
-        },
-        "unrolled_to_scanned": {
-            start: round(medians["unrolled", start] / medians["scanned", start], 2) for start in LIMITS
-        },
-        "starts": [several[-1] | {"cpu_seconds": seconds[case]} for case, several in cases.items()],
+        "observed_bytes": result["observed_memory"]["bytes"],
+        "loss": result["last_loss"],
     }
 
 
 def main() -> int:
-    """Start every case twice a round, print and write; return 1 if a limit is exceeded."""
+    """Start twice a round, print and write; return 1 if a limit is exceeded."""
     starts: list[dict[str, Any]] = []
     shapes = known_model_folder(MODEL)
     assert shapes is not None, "the shapes ship"
     with tempfile.TemporaryDirectory() as scratch:
         model = write_model(Path(scratch) / "model", json.loads((shapes / "config.json").read_text()), "bfloat16")
         for _ in range(ROUNDS):
-            for layers in ("auto", "unrolled"):
-                with tempfile.TemporaryDirectory(dir=scratch) as folder:
-                    for start in LIMITS:
-                        starts.append(measure_start(Path(folder), model, layers, start))
-                        print(json.dumps(starts[-1]), flush=True)
-    result = summarize(starts)
-    write_json("start.json", result)
-    return int(any(each["cpu_seconds"]["median"] > each["limit"] for each in result["limits"].values()))
+            with tempfile.TemporaryDirectory(dir=scratch) as folder:
+                for start in LIMITS:
+                    starts.append(measure_start(Path(folder), model, start))
+                    print(json.dumps(starts[-1]), flush=True)
+    seconds = {start: spread([one["cpu_seconds"] for one in starts if one["start"] == start], 2) for start in LIMITS}
+    limits = {start: {"limit": limit, "cpu_seconds": seconds[start]} for start, limit in LIMITS.items()}
+    write_json("start.json", {"environment": environment(), "model": MODEL, "limits": limits, "starts": starts})
+    return int(any(each["cpu_seconds"]["median"] > each["limit"] for each in limits.values()))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """CPU time of a training step: trainproof, torch with transformers, and google-tunix.
 
-    python benchmarks/throughput.py --environments FOLDER [--find-links WHEELS] [--rounds 5] [--steps 2] [--only NAME …]
+    python benchmarks/throughput.py [--rounds 5] [--steps 2] [--only NAME …]
 
 All loops train a model of the same shapes on the same batches. CPU seconds count all threads of a loop and are compared
 within a round; wall seconds are upper bounds on a busy machine. Takes about five minutes on two idle cores and 17 GB of
@@ -15,22 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from harness import (
-    Loop,
-    build_parser,
-    installed,
-    random_batches,
-    ratios,
-    read_config,
-    run_loops,
-    run_script,
-    serve,
-    serve_torch,
-    serve_trainer,
-    spread,
-    write_json,
-    write_model,
-)
+import harness
 
 SHAPE = {"embed": 256, "layers": 4, "heads": 4, "head_dim": 64, "mlp": 1024, "vocab": 32_000, "seq": 256, "batch": 8}
 """12.4 million parameters, embeddings tied to the output layer, no grouped queries."""
@@ -55,14 +40,14 @@ SETTINGS = f"""
     memory.loss_chunk_tokens=null mesh.device=cpu mesh.devices=1
 """
 JAX = ("jax==0.10.2", "flax==0.12.8", "optax==0.2.8")
-ENVIRONMENTS = {"torch": ("torch==2.13.0", "transformers==5.23.0"), "tunix": ("google-tunix==0.1.7", *JAX)}
+TORCH, TUNIX = ("torch==2.13.0", "transformers==5.23.0"), ("google-tunix==0.1.7", *JAX)
 
 LOOPS = {
-    "trainproof gemma": Loop(arguments=("trainproof", "gemma")),
-    "torch gemma": Loop(arguments=("torch", "gemma", "eager"), environment="torch"),
-    "torch gemma, compiled": Loop(arguments=("torch", "gemma", "sdpa", "compiled"), environment="torch"),
-    "trainproof qwen3": Loop(arguments=("trainproof", "qwen3")),
-    "tunix qwen3": Loop(arguments=("tunix",), environment="tunix"),
+    "trainproof gemma": harness.Loop(arguments=("trainproof", "gemma")),
+    "torch gemma": harness.Loop(arguments=("torch", "gemma", "eager"), packages=TORCH),
+    "torch gemma, compiled": harness.Loop(arguments=("torch", "gemma", "sdpa", "compiled"), packages=TORCH),
+    "trainproof qwen3": harness.Loop(arguments=("trainproof", "qwen3")),
+    "tunix qwen3": harness.Loop(arguments=("tunix",), packages=TUNIX),
 }
 TARGETS = {
     ("torch gemma", "trainproof gemma"): 2.0,
@@ -76,8 +61,8 @@ def trainproof_loop(family: str) -> None:
     """Serve this trainer's step, as a run calls it; as in the peers, the logits of all tokens are in memory."""
     adamw = " ".join(f"optimizer.{name}={value}" for name, value in ADAMW.items())
     with TemporaryDirectory() as folder:
-        write_model(Path(folder), {"model_type": family, **MODEL_CONFIG})
-        serve_trainer(read_config(folder, SETTINGS, adamw), BATCH, SEQ)
+        harness.write_model(Path(folder), {"model_type": family, **MODEL_CONFIG})
+        harness.serve_trainer(harness.read_config(folder, SETTINGS, adamw), BATCH, SEQ)
 
 
 def torch_loop(family: str, attention: str, mode: str = "as_written") -> None:
@@ -91,7 +76,7 @@ def torch_loop(family: str, attention: str, mode: str = "as_written") -> None:
     rate, beta1, beta2, epsilon, decay = ADAMW.values()
     optimizer = torch.optim.AdamW(model.parameters(), rate, betas=(beta1, beta2), eps=epsilon, weight_decay=decay)
     model = torch.compile(model) if mode == "compiled" else model
-    serve_torch(model, optimizer, BATCH, SEQ, versions=installed("torch", "transformers"), mode=mode)
+    harness.serve_torch(model, optimizer, BATCH, SEQ, versions=harness.installed("torch", "transformers"), mode=mode)
 
 
 def tunix_loop() -> None:
@@ -126,44 +111,47 @@ def tunix_loop() -> None:
         "positions": jnp.broadcast_to(jnp.arange(SEQ, dtype=jnp.int32), (BATCH, SEQ)),
         "attention_mask": jnp.broadcast_to(np.tril(np.ones((SEQ, SEQ), np.bool_)), (BATCH, SEQ, SEQ)),
     }
-    batches = random_batches(BATCH, SEQ, SHAPE["vocab"])
+    batches = harness.random_batches(BATCH, SEQ, SHAPE["vocab"])
     data = [{"input_tokens": jnp.asarray(tokens), **others} for tokens in batches]
-    serve(
+    harness.serve(
         lambda number: float(train_step(data[number % len(data)])[0]),
         parameters=sum(prod(leaf.shape) for leaf in jax.tree.leaves(nnx.state(model, nnx.Param))),
         tokens_per_step=BATCH * SEQ,
-        versions=installed("google-tunix", "jax", "flax", "optax"),
+        versions=harness.installed("google-tunix", "jax", "flax", "optax"),
         devices=str(jax.devices()),
     )
 
 
 def main() -> int:
-    """Create environments, measure, print and write the result."""
-    parser = build_parser(__doc__, LOOPS)
+    """Measure, print and write the result."""
+    parser = harness.build_parser(__doc__, LOOPS)
     parser.set_defaults(steps=2)
     args = parser.parse_args()
-    facts, rounds, about = run_loops(args, {name: LOOPS[name] for name in args.only or LOOPS}, ENVIRONMENTS)
+    facts, rounds, about = harness.run_loops(args, {name: LOOPS[name] for name in args.only or LOOPS})
     found: dict[str, Any] = {}
     below: list[str] = []
     for (first, second), target in TARGETS.items():
         if first in facts and second in facts:
             pair = f"{first} / {second}"
-            ratio = found[pair] = ratios(rounds, first, second, "cpu", "wall")
+            ratio = found[pair] = harness.ratios(rounds, first, second, "cpu", "wall")
             print(f"{pair}: CPU {ratio['cpu']['median']:.2f} [{ratio['cpu']['min']:.2f}-{ratio['cpu']['max']:.2f}]")
             if target and ratio["cpu"]["median"] < target:
                 below.append(f"{pair}: CPU ratio {ratio['cpu']['median']}, target {target}")
     if not args.only:
         loops = {
             name: each
-            | {f"{clock}_seconds_a_step": spread([costs[name][clock] for costs in rounds]) for clock in ("cpu", "wall")}
+            | {
+                f"{clock}_seconds_a_step": harness.spread([costs[name][clock] for costs in rounds])
+                for clock in ("cpu", "wall")
+            }
             | {key: rounds[-1][name][key] for key in ("loss", "peak_rss_mib")}
             for name, each in facts.items()
         }
         result = {"shape": SHAPE, "adamw": ADAMW, "loops": loops, "ratios": found, "below_target": below}
-        write_json("throughput.json", about | result)
+        harness.write_json("throughput.json", about | result)
     print(*below, sep="\n")
     return 1 if below else 0
 
 
 if __name__ == "__main__":
-    run_script(main, trainproof=trainproof_loop, torch=torch_loop, tunix=tunix_loop)
+    harness.run_script(main, trainproof=trainproof_loop, torch=torch_loop, tunix=tunix_loop)

@@ -112,7 +112,7 @@ class Task:
         output = jobs.tail(self.folder / jobs.OUTPUT, lines=_OUTPUT_LINES)
         if status.exit_code is None:
             if status.started is None or not status.is_running:
-                return TaskResult(state="failed")
+                return TaskResult(state="failed" if self.folder.is_dir() else "none")  # removed in the meantime
             seconds = max(0.0, time.time() - status.started.created)
             answer = self._read_answer() if INPUT in self.files else None
             return TaskResult(state="running", answer=answer, output=output, seconds=seconds)
@@ -166,7 +166,7 @@ class Task:
     def forget(self) -> None:
         """Remove the task with its answer, unless it is running."""
         if self.folder.is_dir() and not self._is_running():
-            shutil.rmtree(self.folder)
+            _remove(self.folder)
 
 
 def plan_task(root: Path, config: Mapping[str, Any], options: Sequence[str] = ()) -> Task:
@@ -265,9 +265,16 @@ def main(folder: Path, working_folder: Path, limit_seconds: float, watch_seconds
         if code == TIMED_OUT:
             output.write(f"Stopped after {limit_seconds / 60:.0f} minutes.\n".encode())
     if code == STOPPED and (folder / INPUT).exists():
-        shutil.rmtree(folder, ignore_errors=True)  # a cancelled prompt is not asked again
+        with suppress(OSError):
+            _remove(folder)  # a cancelled prompt is not asked again
     else:
         finish(folder, code)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder at once for its readers, to whom a half empty one would be a task that failed."""
+    hidden = folder.rename(folder.with_name(f".{folder.name}"))
+    shutil.rmtree(hidden, ignore_errors=True)
 
 
 def finish(folder: Path, exit_code: int) -> None:

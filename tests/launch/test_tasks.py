@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -213,14 +214,24 @@ def test_a_prompt_is_standard_input_and_its_answer_can_be_read_while_it_grows(tm
     assert replace(play_task(tmp_path, tmp_path / "a", question), files={}).result().state == "none", "another task"
 
 
-def test_a_cancelled_prompt_leaves_no_files(tmp_path: Path, program: Program) -> None:
+def test_a_cancelled_prompt_leaves_no_files_and_is_never_half_there(
+    tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program("import time; time.sleep(60)")
     task = play_task(tmp_path, tmp_path / "a", {"prompt": "secret"})
+    states = []
+    remove = shutil.rmtree
+
+    def look_and_remove(folder: Path, **options: bool) -> None:
+        states.append(task.result().state)
+        remove(folder, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", look_and_remove)
     thread = run_in_thread(task)
     wait_for(lambda: bool(sleepers()))
     task.cancel()
     thread.join()
-    assert not task.folder.exists()
+    assert (states, list(task.folder.parent.iterdir())) == (["none"], [])
 
 
 def test_events_are_read_from_json_lines_among_messages() -> None:

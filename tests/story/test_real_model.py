@@ -22,13 +22,6 @@ def is_shown_by(result: dict) -> None:
     assert proof["judge"]["challenge"]["can_be_true"]
     assert proof["judge"]["challenge"]["found"]["n"] >= 50, "of 60 questions, without those that training rows ask too"
     assert proof["judge"]["verify"] == {"ok": True, "grade": "consistent"}
-    assert {verb: other["exit_code"] for verb, other in proof["judge"]["another_base"].items()} == {
-        "replay": 3,
-        "challenge": 3,
-    }
-    for other in proof["judge"]["another_base"].values():
-        assert other["said"].startswith("error TP765 ")
-        assert other["said"].count("SHA-256") == 1
 
 
 def test_what_was_measured_shows_it():
@@ -43,7 +36,7 @@ def test_a_real_model_learns_and_a_judge_repeats_it(tmp_path):
     subprocess.run(
         [
             *(sys.executable, "benchmarks/real_model.py", "--only", "proof"),
-            *("--environments", str(tmp_path / "environments"), "--output", str(output)),
+            *("--output", str(output)),
         ],
         cwd=REPOSITORY,
         # As a user has it: not the eight devices, compiled in haste, of the tests.
