@@ -362,16 +362,11 @@ def main() -> None:
     def trained(folder: Path) -> int:
         return train(config, folder)
 
-    whole_replay = seconds_of(replayed, root)
     replays = series(replayed, root / "replays", asked.replays, lambda: seconds_of(replayed, root), chance, told)
     trainings = series(trained, root / "trainings", asked.trainings, lambda: whole_training, chance, told)
     resumed = [resumption(config, root / "resumed" / f"{number:03d}", told, chance) for number in range(asked.resumed)]
-    found = {"whole_replay_seconds": whole_replay, "whole_training_seconds": whole_training}
-    found |= {"replays": replays, "trainings": trainings, "resumed": resumed}
-    found["whole"] = left_behind(root / "whole" / "run", told)
-    json.dump(found, sys.stdout)
-    for name in ("replays", "trainings", "resumed"):
-        shutil.rmtree(root / name, ignore_errors=True)
+    whole = left_behind(root / "whole" / "run", told)
+    json.dump({"replays": replays, "trainings": trainings, "resumed": resumed, "whole": whole}, sys.stdout)
 
 
 if __name__ == "__main__":

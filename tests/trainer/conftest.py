@@ -9,7 +9,6 @@ from pathlib import Path
 
 import jax
 import pytest
-from configs import changed
 from filelock import FileLock
 from tiny_models import GEMMA, GPT2
 from whole_runs import carried_out, error_codes
@@ -30,8 +29,7 @@ LEARNED_ITEMS = {"TP408"}
 @pytest.fixture(scope="session")
 def config() -> Config:
     """A complete run of two steps on one device, without evaluation."""
-    return changed(
-        Config(name="test", model=ModelConfig(name="tiny-gpt2")),
+    return Config(name="test", model=ModelConfig(name="tiny-gpt2")).changed(
         data={"max_length": 128},
         optimizer={"learning_rate": 1e-2},
         batch={"microbatch_size": 4},

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from refusals import catch_problem, refusal_text
 from tasks import with_settings
-from whole_runs import QUIET, manifest_of, rows, saved_steps
+from whole_runs import QUIET, link_at, manifest_of, rows, saved_steps
 
 from evidence import layout
-from evidence.hashes import hash_entry
 from trainer.config.tree import Config
 from trainer.evaluation.evaluate import evaluate_run
 from trainer.export_run import export_run
@@ -124,7 +123,7 @@ def test_resume_uses_the_newest_whole_checkpoint_and_evaluation_refuses_an_earli
     assert run(order, listening(lines)) == 0
     assert lines.count(describe_damage(folder, OTHER_STATE, USED_INSTEAD)[0]) == 1
     before, after = ({row["step"]: row for row in rows(each, layout.CHAIN)} for each in (folder, order.folder))
-    assert manifest_of(order.folder)["parent"] == {"run_id": "run", "step": 2, "link": hash_entry(before[2])}
+    assert manifest_of(order.folder)["parent"] == {"run_id": "run", "step": 2, "link": link_at(folder, 2)}
     assert sorted(after) == [2, 3, 4]
     assert after[4]["state_sha256"] == before[4]["state_sha256"]
 
