@@ -5,23 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from trainer.config.tree import (
-    BatchConfig,
-    Config,
-    DataConfig,
-    LimitsConfig,
-    ModelConfig,
-    OptimizerConfig,
-    PrecisionConfig,
-)
+from trainer.config.tree import Config, ModelConfig
 
-GEMMA = Config(
-    model=ModelConfig(name="google/gemma-2b"),
-    data=DataConfig(max_length=512),
-    batch=BatchConfig(microbatch_size=4),
-    optimizer=OptimizerConfig(name="adafactor", max_grad_norm=None),
-    precision=PrecisionConfig(compute="bfloat16"),
-    limits=LimitsConfig(steps=200),
+GEMMA = Config(model=ModelConfig(name="google/gemma-2b")).changed(
+    data={"max_length": 512},
+    batch={"microbatch_size": 4},
+    optimizer={"name": "adafactor", "max_grad_norm": None},
+    precision={"compute": "bfloat16"},
+    limits={"steps": 200},
 )
 GEMMA_PARAMETERS = 2_506_172_416
 

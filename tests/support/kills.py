@@ -20,7 +20,6 @@ import random
 import shutil
 import signal
 import statistics
-import struct
 import sys
 import tempfile
 import time
@@ -34,6 +33,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a process with threads cannot be for
 os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+import numpy as np
 
 from evidence import layout
 from evidence.grade import check_run
@@ -42,7 +42,6 @@ from evidence.run import ROW_FILES, read_run
 from evidence.writing import RowWriter
 from trainer import run as trainer
 from trainer.evaluation import evaluate
-from trainer.evaluation import evaluate as evaluation
 from trainer.evaluation.evaluate import Evaluator
 from trainer.loop.checkpoints import latest_step
 from trainer.loop.session import StopRequest
@@ -73,17 +72,13 @@ class Told:
     """Rows that the writer said were written, by file, in memory that outlives the one who wrote there."""
 
     def __init__(self) -> None:
-        self._memory = mmap.mmap(-1, 4096)
+        self.counts = np.frombuffer(mmap.mmap(-1, 8 * len(ROW_FILES)), np.int64)
 
     def clear(self) -> None:
-        self._memory[: 8 * len(ROW_FILES)] = bytes(8 * len(ROW_FILES))
-
-    def add(self, name: str) -> None:
-        place = 8 * ROW_FILES.index(name)
-        struct.pack_into("q", self._memory, place, struct.unpack_from("q", self._memory, place)[0] + 1)
+        self.counts[:] = 0
 
     def count(self, name: str) -> int:
-        return int(struct.unpack_from("q", self._memory, 8 * ROW_FILES.index(name))[0])
+        return int(self.counts[ROW_FILES.index(name)])
 
 
 def count_rows(told: Told) -> None:
@@ -92,7 +87,7 @@ def count_rows(told: Told) -> None:
 
     def counted(self: RowWriter, row: dict[str, Any]) -> bytes:
         line = append(self, row)
-        told.add(Path(self._file.name).name)
+        told.counts[ROW_FILES.index(Path(self._file.name).name)] += 1
         return line
 
     RowWriter.append = counted
@@ -107,9 +102,6 @@ def record(config: Path, folder: Path, into: Path) -> None:
     """Carry out a real run and write down every call of its recorder and every prediction row."""
     calls: list[Call] = []
     names: list[str] = []
-
-    class Recording(Recorder):
-        pass
 
     def recorded(name: str) -> Callable[..., None]:
         method = getattr(Recorder, name)
@@ -133,9 +125,7 @@ def record(config: Path, folder: Path, into: Path) -> None:
             self.rows.append(row)
             return super().append(row)
 
-    for name in RECORDED:
-        setattr(Recording, name, recorded(name))
-    trainer.Recorder = Recording
+    trainer.Recorder = type("Recording", (Recorder,), {name: recorded(name) for name in RECORDED})
     evaluate.RowWriter = RecordedRows
     assert train(config, folder) == 0
     into.write_text(json.dumps(calls))
@@ -213,27 +203,23 @@ def left_behind(folder: Path, told: Told) -> dict[str, Any]:
 
 
 def seconds_of(work: Callable[[Path], int], root: Path, times: int = 3) -> float:
-    """Return the median time from a fork to the end of the work of a whole run.
+    """Return the median time of the work of a whole run.
 
     The fork before and the exit after it are left out: of a large process they take as long as a short run.
     """
     seconds = []
     for _ in range(times):
         with tempfile.TemporaryDirectory(dir=root) as folder:
-            heard, said = os.pipe()
+            took = np.frombuffer(mmap.mmap(-1, 8), np.float64)
 
-            def say_when_done(folder: Path = Path(folder, "run"), said: int = said) -> int:
+            def timed(folder: Path = Path(folder, "run"), took: Any = took) -> int:
+                began = time.perf_counter()
                 code = work(folder)
-                os.write(said, bytes([code]))
+                took[0] = time.perf_counter() - began
                 return code
 
-            child = forked(say_when_done)
-            began = time.perf_counter()
-            os.close(said)
-            assert os.read(heard, 1) == b"\0"
-            seconds.append(time.perf_counter() - began)
-            os.close(heard)
-            finished(child)
+            assert finished(forked(timed)) == 0
+            seconds.append(float(took[0]))
     return statistics.median(seconds)
 
 
@@ -285,7 +271,7 @@ def stopped_in_its_evaluation(config: Path, folder: Path) -> int:
 
 
 def evaluate_again(folder: Path) -> int:
-    evaluation.evaluate_run(folder, None, Watch(quiet=True))
+    evaluate.evaluate_run(folder, None, Watch(quiet=True))
     return 0
 
 
@@ -306,7 +292,7 @@ def answer_as(rows: list[dict[str, Any]], checkpoint: dict[str, Any]) -> None:
         )
 
     Evaluator.answers = answers
-    evaluation.restored_state = lambda *_: ([None], {})
+    evaluate.restored_state = lambda *_: ([None], {})
 
 
 def killed_at_call(folder: Path, number: int) -> int:
@@ -376,16 +362,11 @@ def main() -> None:
     def trained(folder: Path) -> int:
         return train(config, folder)
 
-    whole_replay = seconds_of(replayed, root)
     replays = series(replayed, root / "replays", asked.replays, lambda: seconds_of(replayed, root), chance, told)
     trainings = series(trained, root / "trainings", asked.trainings, lambda: whole_training, chance, told)
     resumed = [resumption(config, root / "resumed" / f"{number:03d}", told, chance) for number in range(asked.resumed)]
-    found = {"whole_replay_seconds": whole_replay, "whole_training_seconds": whole_training}
-    found |= {"replays": replays, "trainings": trainings, "resumed": resumed}
-    found["whole"] = left_behind(root / "whole" / "run", told)
-    json.dump(found, sys.stdout)
-    for name in ("replays", "trainings", "resumed"):
-        shutil.rmtree(root / name, ignore_errors=True)
+    whole = left_behind(root / "whole" / "run", told)
+    json.dump({"replays": replays, "trainings": trainings, "resumed": resumed, "whole": whole}, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from evidence.rules.identity import SEALED
 from schemas.reading import parse_time
 
 DOCUMENTS = (layout.MANIFEST, layout.CONFIG, layout.PLAN, layout.FIRST_EXAMPLES, layout.EVAL_SUMMARY)
-ROWS = (layout.METRICS, layout.LOG, layout.PREDICTIONS, layout.BASELINE_PREDICTIONS)
+ROWS = (layout.METRICS, layout.LOG, layout.PREDICTIONS, layout.BASELINE_PREDICTIONS, layout.ANSWERS_OVER_STEPS)
 KINDS = ("other", "null", "removed")
 
 Key = str | int
@@ -105,7 +105,7 @@ class Forger:
         """Write the changed files, then their hashes, the seal in the log and the artifact list."""
         if forgery.file != layout.PLAN and layout.PLAN in values and layout.CONFIG in values:
             values[layout.PLAN]["config_sha256"] = sha256_json(values[layout.CONFIG])
-        for name in (layout.PREDICTIONS, layout.BASELINE_PREDICTIONS, layout.CONFIG, layout.PLAN, layout.METRICS):
+        for name in (*ROWS, layout.CONFIG, layout.PLAN):
             self._write(name, values)
         if summary := values.get(layout.EVAL_SUMMARY):
             self._state_hashes(summary, forgery)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from configs import changed
 
 from trainer.config.tree import Config
 from trainer.inputs import read_inputs
@@ -14,10 +15,7 @@ from trainer.objectives.data import Data
 from trainer.planning.plan import PlanOptions, plan_config
 from trainer.runtime import choose_devices, this_machine
 
-
-def with_settings(config: Config, **groups: dict[str, Any]) -> Config:
-    """Return a configuration with settings changed: `with_settings(config, limits={"steps": 4})`."""
-    return replace(config, **{name: replace(getattr(config, name), **values) for name, values in groups.items()})
+with_settings = changed
 
 
 def inputs_of(config: Config) -> tuple[Task, Data]:

@@ -14,6 +14,8 @@ from schemas.render import render_text
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
 
+QUIET = Watch(quiet=True)
+
 
 def carried_out(order: RunRequest) -> int:
     with Watch(quiet=True) as watch:
@@ -32,6 +34,10 @@ def errors_of(folder: Path) -> list[str]:
     return [problem.what for problem in check_run(read_run(folder)).findings if problem.severity == "error"]
 
 
+def error_codes(folder: Path) -> set[str]:
+    return {problem.code for problem in check_run(read_run(folder)).findings if problem.severity == "error"}
+
+
 def saved_steps(folder: Path) -> list[str]:
     return sorted(path.name for path in (folder / layout.CHECKPOINTS).iterdir())
 
@@ -47,7 +53,11 @@ def refusal(order: RunRequest) -> tuple[int, str]:
     return caught.value.exit_code, render_text(caught.value.problems)
 
 
-def link_at(folder: Path, step: int) -> str:
-    """Return the link of the last entry of a run's chain at a step, by the definition."""
-    entry = [entry for entry in rows(folder, layout.CHAIN) if entry["step"] == step][-1]
+def entry_hash(entry: dict) -> str:
+    """Return the hash of an entry of the chain as sha256sum gives it, without the product's own function."""
     return hashlib.sha256(json.dumps(entry, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def link_at(folder: Path, step: int) -> str:
+    """Return the link of the last entry of a run's chain at a step."""
+    return entry_hash([entry for entry in rows(folder, layout.CHAIN) if entry["step"] == step][-1])

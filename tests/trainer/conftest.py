@@ -1,20 +1,17 @@
 """Strict numerics for everything that touches arrays, and the smallest runs there are."""
 
 import hashlib
-import json
 import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import jax
 import pytest
 from filelock import FileLock
-from model_folders import row_file
 from tiny_models import GEMMA, GPT2
-from whole_runs import carried_out
+from whole_runs import carried_out, error_codes
 
 from trainer.config.load import config_text
 from trainer.config.tree import Config, ModelConfig
@@ -24,6 +21,9 @@ from trainer.run import RunRequest
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+LEARNED_ITEMS = {"TP408"}
+"""The only error that runs of tests may have: some evaluate what they train on."""
 
 
 @pytest.fixture(scope="session")
@@ -45,30 +45,6 @@ def spec(request: pytest.FixtureRequest) -> ModelSpec:
     return spec_from_config({"gpt2": GPT2, "gemma": GEMMA}[request.param])
 
 
-@pytest.fixture(scope="session")
-def shared_rows(shared_folder: Path) -> Callable[..., str]:
-    """Return a function that writes a file of rows, once for all workers, and returns its path."""
-
-    def write(name: str, *rows: dict[str, Any]) -> str:
-        path = shared_folder / f"{name}.jsonl"
-        with FileLock(f"{path}.lock"):
-            if not path.exists():
-                row_file(path, *rows)
-        assert [json.loads(line) for line in path.read_text("utf-8").splitlines()] == list(rows)
-        return str(path)
-
-    return write
-
-
-@pytest.fixture(scope="session")
-def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that all workers of a session share."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
-    folder.mkdir(exist_ok=True)
-    return folder
-
-
 @pytest.fixture
 def order_of(tmp_path: Path) -> Callable[..., RunRequest]:
     """Return a function that makes an order for a configuration in a new folder."""
@@ -81,23 +57,27 @@ def order_of(tmp_path: Path) -> Callable[..., RunRequest]:
 
 @pytest.fixture
 def train(order_of: Callable[..., RunRequest]) -> Callable[..., Path]:
-    """Return a function that trains a configuration in a new folder and returns the folder."""
+    """Return a function that trains a configuration in a new folder, checks the run and returns the folder."""
 
     def carry_out(config: Config, name: str = "run", *, ends_with: int = 0, **fields) -> Path:
         order = order_of(config, name, **fields)
         assert carried_out(order) == ends_with
+        assert error_codes(order.folder.resolve()) <= LEARNED_ITEMS
         return order.folder
 
     return carry_out
 
 
 @pytest.fixture(scope="session")
-def finished(shared_folder: Path) -> Callable[[Config], Path]:
-    """Return a function that gives the folder of a finished run.
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Config], Path]:
+    """Return a function that gives the folder of a finished and checked run.
 
     Each configuration is trained once in a session, by the worker that needs it first. A test that writes into the
     folder takes a copy.
     """
+    base = tmp_path_factory.getbasetemp()
+    shared_folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
+    shared_folder.mkdir(exist_ok=True)
 
     def train(config: Config) -> Path:
         folder = shared_folder / hashlib.sha256(config_text(config).encode()).hexdigest()[:16]
@@ -106,6 +86,7 @@ def finished(shared_folder: Path) -> Callable[[Config], Path]:
                 shutil.rmtree(folder, ignore_errors=True)
                 request = RunRequest(config=config, folder=folder / "run", command=["trainproof", "train"])
                 assert carried_out(request) == 0
+                assert error_codes(request.folder) <= LEARNED_ITEMS
                 (folder / "succeeded").touch()
         return folder / "run"
 

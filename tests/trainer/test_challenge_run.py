@@ -3,7 +3,6 @@
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,10 @@ from commands import run_command
 from configs import changed
 from forging import Row, answered, forge_answers, right_answer
 from model_folders import row_file
-from refusals import catch_problems
+from refusals import catch_problem
 from replays import challenged
 from tasks import task_of
+from whole_runs import QUIET, error_codes
 
 from evidence import layout
 from evidence.bundle.build import build_bundle
@@ -30,19 +30,16 @@ from trainer.export_run import export_run
 from trainer.loop.chain import load_trained_params
 from trainer.model.decoder import params_sha256
 from trainer.model.source import resolve
-from trainer.recorder.progress import Watch
-
-QUIET = Watch(quiet=True)
 
 
 @pytest.fixture
-def tiny(config: Config) -> Config:
+def tiny(config) -> Config:
     evaluation = {"eval_set": "eval_v1", "baseline": False, "max_new_tokens": 8, "batch_size": 25}
     return changed(config, evaluation=evaluation)
 
 
 @pytest.fixture
-def honest(finished: Callable[[Config], Path], tiny: Config) -> Path:
+def honest(finished, tiny) -> Path:
     """A run of two steps, evaluated."""
     return finished(tiny)
 
@@ -50,14 +47,11 @@ def honest(finished: Callable[[Config], Path], tiny: Config) -> Path:
 @pytest.fixture
 def folder(honest, tmp_path) -> Path:
     """The same without its checkpoint, as a bundle has it, for one test."""
-    copy = shutil.copytree(honest, tmp_path / "run")
-    shutil.rmtree(copy / layout.CHECKPOINTS)
-    return copy
+    return shutil.copytree(honest, tmp_path / "run", ignore=shutil.ignore_patterns(layout.CHECKPOINTS))
 
 
 def refusal(folder: Path, exit_code: int, **asked: Any) -> str:
-    [problem] = catch_problems(lambda: challenged(folder, **asked), exit_code=exit_code)
-    return problem.code
+    return catch_problem(challenged, folder, exit_code=exit_code, **asked).code
 
 
 def test_an_honest_run_gives_the_same_answers_bit_for_bit(folder):
@@ -71,7 +65,6 @@ def test_an_honest_run_gives_the_same_answers_bit_for_bit(folder):
     score = receipt["score"]
     assert (score["can_be_true"], score["chance"], score["found"]["n"]) == (True, 1.0, 40)
     assert (score["questions"]["source"], score["questions"]["seed"]) == ("generated", 3)
-    assert len(score["failures"]) == 20
     assert receipt["said"] == (
         "Scored 0.000 (0.000 to 0.088) on 40 new questions; it states 0.000 (0.000 to 0.071) on eval_v1, which is "
         "plausible. Of 50 stated answers: 6 generated again, identical, 44 scored in one pass, as stated."
@@ -82,8 +75,7 @@ def test_a_claimed_98_percent_cannot_be_true(folder):
     forge_answers(folder, lambda number, row: row if number == 0 else right_answer(row))
     # The folder alone shows that tokens are missing, but not that the answers are forged.
     report = check_run(read_run(folder))
-    assert report.grade.name == "measured"
-    assert {each.code for each in report.findings if each.severity == "error"} == {"TP525"}
+    assert (report.grade.name, error_codes(folder)) == ("measured", {"TP525"})
     receipt = challenged(folder)
     assert receipt["result"] == "different"
     assert (receipt["score"]["stated"]["value"], receipt["score"]["can_be_true"]) == (0.98, False)
@@ -213,12 +205,8 @@ def test_the_command_takes_a_bundle_and_keeps_a_receipt(folder, tmp_path, monkey
     receipt = json.loads(out)
     assert receipt["result"] == "identical"
     assert json.loads((tmp_path / "r.json").read_text()) == receipt
-    events = [json.loads(line) for line in err.splitlines()]
-    assert [each["event"] for each in events] == ["planned", *["items"] * 50, *["questions"] * 10, "done"]
-    assert events[-1] == {"event": "done", "result": "identical", "said": receipt["said"], "exit_code": 0}
+    events = [json.loads(line)["event"] for line in err.splitlines()]
+    assert events == ["planned", *["items"] * 50, *["questions"] * 10, "done"]
     # The receipt is for the run, whatever its folder.
     [proof] = find_proofs(folder, run_sha256(folder))
     assert (proof.by, proof.is_positive, proof.description) == ("you", True, receipt["said"])
-    (folder / layout.TRAINED_PARAMS).unlink()
-    code, _, err = run_command(capsys, "challenge", folder, "--generate", "1")
-    assert (code, "trainproof package RUN --with-weights" in err) == (3, True)

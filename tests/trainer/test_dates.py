@@ -6,18 +6,17 @@ from typing import Any
 
 import pytest
 from model_folders import chat, chat_model_folder, row_file
+from replays import challenged, replay_run
 from tasks import with_settings
-from whole_runs import errors_of, manifest_of
+from whole_runs import QUIET, manifest_of
 
 import trainer.run as story
 from evidence import layout
 from trainer.config.tree import Config
-from trainer.evaluation.challenge import ChallengeRequest, challenge_run
 from trainer.evaluation.evaluate import evaluate_run
 from trainer.play import trained_model
-from trainer.recorder.progress import Watch
 from trainer.replay.recorded import ReplayRequest, prepare_replay, read_recorded
-from trainer.replay.replay import replay, write_states
+from trainer.replay.replay import write_states
 from trainer.run import check
 from trainer.runtime import choose_devices
 
@@ -26,7 +25,6 @@ DATED = (
     "{% endfor %}{% if add_generation_prompt %}[assistant] {% endif %}"
 )
 STARTED = "2031-02-03T23:59:59.000+00:00"
-QUIET = Watch(quiet=True)
 
 
 @pytest.fixture
@@ -63,13 +61,11 @@ def test_every_day_renders_as_the_day_of_the_start(dated, train, tmp_path):
     assert manifest_of(folder)["dataset"]["rendered_at"] == STARTED
     assert dates_in(folder) == {"[03 Feb 2031]"}
     run = read_recorded(folder)
-    receipt, code = replay(ReplayRequest(folder=folder, whole=True), lambda line: None, lambda event: None)
-    assert (receipt["result"], code) == ("identical", 0)
+    assert replay_run(folder, whole=True)[0]["result"] == "identical"
     kept = prepare_replay(run, ReplayRequest(folder=folder)).data.first_examples(4, run_id="a")["examples"]
     assert {example["text"][5:18] for example in kept} == {"[03 Feb 2031]"}
     own = row_file(tmp_path / "own.jsonl", {"id": "b", "prompt": "7 + 1?", "expected": "8"})
-    asked = ChallengeRequest(folder=folder, items=Path(own), generate=0, seed=1, again=1, model=None)
-    assert challenge_run(asked, QUIET, lambda event: None)["result"] == "identical"
+    assert challenged(folder, items=Path(own), again=1)["result"] == "identical"
     entrant = trained_model(folder, choose_devices("cpu", 1))
     assert entrant.sampler.document()["prompt_template"] == "<bos>[03 Feb 2031][user] {prompt}</turn>[assistant] "
     (tmp_path / "states").mkdir()
@@ -79,17 +75,14 @@ def test_every_day_renders_as_the_day_of_the_start(dated, train, tmp_path):
         folder = train(with_settings(dated, limits={"steps": number}), f"run-{number}", resume=folder)
         assert manifest_of(folder)["dataset"]["rendered_at"] == STARTED
         assert dates_in(folder) == {"[03 Feb 2031]"}
-        assert errors_of(folder) == []
 
 
-def test_a_later_evaluation_uses_the_date_of_the_run(dated, train):
+def test_a_later_evaluation_has_the_date_of_the_run_and_an_earlier_version_that_of_its_start(
+    dated, config, train, order_of
+):
     folder = train(with_settings(dated, evaluation={"eval_set": None}))
     evaluate_run(folder, dated.evaluation.eval_set, QUIET)
     assert dates_in(folder) == {"[03 Feb 2031]"}
-
-
-def test_a_run_of_an_earlier_version_has_the_date_of_its_start(dated, train, order_of):
-    folder = train(with_settings(dated, evaluation={"eval_set": None}))
     manifest = manifest_of(folder)
     del manifest["dataset"]["rendered_at"]
     manifest["started_at"] = "2029-01-02T03:04:05.000+00:00"
@@ -97,7 +90,4 @@ def test_a_run_of_an_earlier_version_has_the_date_of_its_start(dated, train, ord
     found = check(order_of(with_settings(dated, limits={"steps": 3}), "again", resume=folder), QUIET)
     assert {example["text"][5:18] for example in found["first_examples"]["examples"]} == {"[02 Jan 2029]"}
     assert found["dataset"]["rendered_at"] == manifest["started_at"]
-
-
-def test_a_template_without_a_date_states_none(config, order_of):
-    assert "rendered_at" not in check(order_of(config), QUIET)["dataset"]
+    assert "rendered_at" not in check(order_of(config, "undated"), QUIET)["dataset"], "its template has no date"

@@ -1,11 +1,8 @@
 """Twenty SIGKILLs at random moments of a run, three hundred every night.
 
-All but 2 (every night 20) of them hit a *replay*: the recorder, driven by the calls that a real training made of it,
-with the trainer's own code for rows, documents, hashes and seal, on the real file system, in a process that has
-imported the trainer and computes nothing. The others hit the trainer itself: devices, compilation, steps, checkpoints
-and all. Its seconds are mostly computation, so most kills of it fall between two writes.
-
-An evaluation that is added to a run later is killed at each of its calls of the file system.
+All but 2 (every night 20) of them hit a *replay* (see `tests/support/kills.py`). The seconds of the trainer itself are
+mostly computation, so most kills of it fall between two writes. A later evaluation is killed at each call of the file
+system.
 """
 
 import json
@@ -61,16 +58,12 @@ def test_the_kills_come_at_every_stage(found, left):
     assert sum(stages.values()) > KILLED // 3  # the others had ended before their moment
 
 
-def test_a_killed_run_is_shown_as_interrupted(left):
+def test_a_killed_run_is_shown_as_interrupted_and_has_lost_no_row(left):
     for outcome in left:
         expected = "succeeded" if outcome["stated"] == "succeeded" else "interrupted"
         if outcome["grade"] != "not a run":  # killed when its folder was still empty
             assert outcome["status"] == expected, outcome
             assert outcome["listed"] == [expected], outcome
-
-
-def test_no_row_is_lost(left):
-    for outcome in left:
         assert not any(outcome["lost"].values()), outcome
 
 

@@ -7,28 +7,16 @@ from pathlib import Path
 
 import pytest
 from model_folders import row_file
-from tasks import inputs_of
-from whole_runs import errors_of, logged, manifest_of, refusal, rows
+from tasks import inputs_of, with_settings
+from whole_runs import QUIET, error_codes, logged, manifest_of, refusal, rows
 
 from evidence import layout
-from evidence.grade import check_run
-from evidence.run import read_run
 from trainer.config.load import load_config
-from trainer.config.tree import (
-    Config,
-    DataConfig,
-    EvaluationConfig,
-    LimitsConfig,
-    MethodConfig,
-    ObjectiveConfig,
-    RecordingConfig,
-)
+from trainer.config.tree import Config
 from trainer.export_run import export_run
 from trainer.model.model import build_model
 from trainer.model.source import resolve
-from trainer.recorder.progress import Watch
 
-QUIET = Watch(quiet=True)
 EXACT = itemgetter("step", "tokens_seen", "loss", "grad_norm", "reward_chosen", "reward_margin", "reward_accuracy")
 
 
@@ -37,35 +25,31 @@ def pairs(config: Config, tmp_path: Path) -> Config:
     """Four steps of two pairs, every third pair with a long answer; with rewards in every row."""
     rejected = ["I do not know." * (1 + 2 * (n % 3 == 0)) for n in range(9)]
     pairs = [{"prompt": f"{n} + 1?", "chosen": f"It is {n + 1}.", "rejected": each} for n, each in enumerate(rejected)]
-    return replace(
+    return with_settings(
         config,
-        data=DataConfig(dataset=row_file(tmp_path / "pairs.jsonl", *pairs), max_length=64, buckets=2),
-        objective=ObjectiveConfig(kind="dpo", beta=0.3, label_smoothing=0.05),
-        optimizer=replace(config.optimizer, schedule="constant"),
-        recording=RecordingConfig(log_every_steps=1),
-        limits=LimitsConfig(steps=4),
+        data={"dataset": row_file(tmp_path / "pairs.jsonl", *pairs), "max_length": 64, "buckets": 2},
+        objective={"kind": "dpo", "beta": 0.3, "label_smoothing": 0.05},
+        optimizer={"schedule": "constant"},
+        limits={"steps": 4},
     )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "method", [MethodConfig(), MethodConfig(kind="lora", rank=2, dropout=0.1)], ids=["full", "lora"]
-)
+@pytest.mark.parametrize("method", [{}, {"kind": "lora", "rank": 2, "dropout": 0.1}], ids=["full", "lora"])
 def test_it_resumes_bit_for_bit_and_is_exported(method, pairs, train, tmp_path):
     item = {"id": "a", "prompt": "90 + 1?", "expected": "91", "category": "sum", "difficulty": "easy"}
     items = row_file(tmp_path / "items.jsonl", item)
-    pairs = replace(pairs, method=method, evaluation=replace(pairs.evaluation, eval_set=items))
-    whole, first = train(pairs, "whole"), train(replace(pairs, limits=LimitsConfig(steps=2)), "first")
+    pairs = with_settings(pairs, method=method, evaluation={"eval_set": items})
+    whole, first = train(pairs, "whole"), train(with_settings(pairs, limits={"steps": 2}), "first")
     rest = train(pairs, "rest", resume=first)
-    assert [errors_of(folder) for folder in (whole, first, rest)] == [[], [], []]
+    assert [len(logged(folder, "baseline_left_out")) for folder in (whole, first, rest)] == [0, 0, 1]
     assert list(map(EXACT, rows(first) + rows(rest))) == list(map(EXACT, rows(whole)))
     assert rows(whole)[0]["reward_margin"] == 0.0
     assert rows(whole)[3]["reward_margin"] > 0.0
     manifest = manifest_of(whole)
     assert manifest["effective"]["objective"] == {"kind": "dpo", "beta": 0.3, "label_smoothing": 0.05}
-    assert manifest["effective"]["data"]["buckets"] == 2
     # The reference is no further model: the parameters are those that are exported, and adapters.
-    of_adapters = manifest["model"]["trainable_parameters"] if method.kind == "lora" else 0
+    of_adapters = manifest["model"]["trainable_parameters"] if method else 0
     assert manifest["model"]["parameters"] == 169_728 + of_adapters
     summaries = [json.loads((folder / layout.EVAL_SUMMARY).read_text()) for folder in (whole, rest)]
     assert len({each["checkpoint"]["params_sha256"] for each in summaries}) == 1
@@ -76,21 +60,21 @@ def test_it_resumes_bit_for_bit_and_is_exported(method, pairs, train, tmp_path):
 @pytest.mark.slow
 def test_it_is_not_continued_beside_another_reference(pairs, train, order_of, tmp_path):
     """The first parameters are read again: where the files hold others, the loss would ask another model."""
-    short = replace(pairs, limits=LimitsConfig(steps=1), evaluation=EvaluationConfig())
+    short = with_settings(pairs, limits={"steps": 1})
     base = export_run(train(short, "first"), tmp_path / "base", QUIET)
-    named = replace(short, model=replace(short.model, name=str(base)))
+    named = with_settings(short, model={"name": str(base)})
     second = train(named, "second")
-    other = train(replace(named, seed=5, model=replace(named.model, weights="random")), "other")
+    other = train(replace(with_settings(named, model={"weights": "random"}), seed=5), "other")
     (base / "model.safetensors").unlink()
     export_run(other, tmp_path / "others", QUIET)
     (tmp_path / "others" / "model.safetensors").rename(base / "model.safetensors")
-    longer = order_of(replace(named, limits=LimitsConfig(steps=2)), "rest", resume=second)
+    longer = order_of(with_settings(named, limits={"steps": 2}), "rest", resume=second)
     assert refusal(longer)[1].startswith("error TP055: ")
 
 
 @pytest.mark.slow
 def test_every_length_is_compiled_before_the_first_step(pairs, train):
-    folder = train(replace(pairs, evaluation=EvaluationConfig()))
+    folder = train(pairs)
     _, data = inputs_of(pairs)
     assert data.source.lengths_in_use == (32, 64)
     [compiled] = logged(folder, "compiled")
@@ -101,7 +85,7 @@ def test_every_length_is_compiled_before_the_first_step(pairs, train):
     assert [row["tokens_per_step"] for row in found] == [4 * width for width in widths]
     found[1] |= {"tokens_per_step": 300.0}
     row_file(folder / layout.METRICS, *found)
-    assert "TP312" in {problem.code for problem in check_run(read_run(folder)).findings}
+    assert "TP312" in error_codes(folder)
 
 
 def test_the_page_of_the_documentation_runs(train, tmp_path, monkeypatch):

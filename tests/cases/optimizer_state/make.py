@@ -1,7 +1,7 @@
 """Makes torchao.json beside this file: AdamW in 8 bits by independent implementations, on torch.
 
 `AdamW8bit` of torchao takes four steps on a kernel, a table and a small array, from formulas that
-`tests/trainer/loop/test_narrow_adam.py` repeats. Stored are the parameters, codes and magnitudes after them; and the
+`tests/trainer/loop/test_step.py` repeats. Stored are the parameters, codes and magnitudes after them; and the
 values of all codes, from bitsandbytes. Torch keeps a kernel with its inputs last. Run it in an environment of its own:
 
     pip install torch==2.13.0 torchao==0.18.0 bitsandbytes==0.50.2

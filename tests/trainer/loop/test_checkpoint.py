@@ -7,23 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from refusals import catch_problem, catch_problems
+from refusals import catch_problem, refusal_text
 from tasks import with_settings
-from whole_runs import manifest_of, rows, saved_steps
+from whole_runs import QUIET, link_at, manifest_of, rows, saved_steps
 
 from evidence import layout
-from evidence.hashes import hash_entry
-from schemas.render import render_text
 from trainer.config.tree import Config
 from trainer.evaluation.evaluate import evaluate_run
 from trainer.export_run import export_run
 from trainer.loop import checkpoints
 from trainer.loop.checkpoints import STATE_HASH
 from trainer.recorder.progress import Watch
-from trainer.run import RunRequest, run
-
-QUIET = Watch(quiet=True)
-
+from trainer.run import run
 
 SAVING: dict[str, Any] = {"checkpoint": {"save_every_steps": 2}, "limits": {"steps": 4}}
 """Checkpoints at steps 2 and 4."""
@@ -52,16 +47,14 @@ def empty(checkpoint: Path) -> None:
     checkpoint.mkdir()
 
 
-def changing(pattern: str, change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+def changing(pattern: str, change: Callable[[bytes], bytes] | None) -> Callable[[Path], None]:
+    """Return a damage that changes the content of files, or removes them."""
+
     def damage(checkpoint: Path) -> None:
         for path in [path for path in checkpoint.rglob(pattern) if path.is_file()]:
-            path.write_bytes(change(path.read_bytes()))
+            path.write_bytes(change(path.read_bytes())) if change else path.unlink()
 
     return damage
-
-
-def removing(pattern: str) -> Callable[[Path], None]:
-    return lambda checkpoint: [path.unlink() for path in list(checkpoint.rglob(pattern)) if path.is_file()]
 
 
 def flip_middle(content: bytes) -> bytes:
@@ -73,14 +66,14 @@ def halve(content: bytes) -> bytes:
     return content[: len(content) // 2] if len(content) > 4000 else content
 
 
-class Listening(Watch):
-    def __init__(self) -> None:
-        super().__init__(quiet=True)
-        self.lines: list[str] = []
-        self.say = self.lines.append  # type: ignore[method-assign]
+def listening(lines: list[str]) -> Watch:
+    """Return a watch that keeps what is said."""
+    watch = Watch(quiet=True)
+    watch.say = lines.append
+    return watch
 
 
-def damage_of(folder: Path, reason: str, then: str) -> tuple[str, str]:
+def describe_damage(folder: Path, reason: str, then: str) -> tuple[str, str]:
     """Return the damage of the newest checkpoint in one line, and as an error."""
     what = f"{newest(folder)}: The checkpoint at step 4 is damaged: {reason}."
     why = "Files of the checkpoint were changed or lost after it was saved."
@@ -95,15 +88,12 @@ USED_INSTEAD = "The newest undamaged one, at step 2, is used instead."
 
 DAMAGE = {
     "flipped bits": (flip_bits, OTHER_STATE),
-    "other content": (
-        changing("ocdbt.process_0/d/*", lambda old: bytes(range(256)) * (len(old) // 256)),
-        f"{UNREADABLE} (ValueError)",
-    ),
+    "other content": (changing("ocdbt.process_0/d/*", lambda old: bytes(len(old))), f"{UNREADABLE} (ValueError)"),
     "nothing": (empty, NO_METADATA),
     "halves": (changing("*", halve), f"{UNREADABLE} (JSONDecodeError)"),
-    "no metadata": (removing("*METADATA*"), NO_METADATA),
+    "no metadata": (changing("*METADATA*", None), NO_METADATA),
     "flipped metadata": (changing("default/_METADATA", flip_middle), f"{UNREADABLE} (UnicodeDecodeError)"),
-    "no manifest": (removing("default/manifest.ocdbt"), f"{UNREADABLE} (ValueError)"),
+    "no manifest": (changing("default/manifest.ocdbt", None), f"{UNREADABLE} (ValueError)"),
     "empty files": (changing("d/*", lambda old: b""), f"{UNREADABLE} (ValueError)"),
     "half metadata": (changing("_CHECKPOINT_METADATA", lambda old: b"{"), NO_METADATA),
 }
@@ -114,11 +104,10 @@ DAMAGE = {
 def test_the_newest_whole_checkpoint_is_exported_and_a_damaged_one_named(name, folder, capfd):
     damage, reason = DAMAGE[name]
     damage(newest(folder))
-    line, _ = damage_of(folder, reason, USED_INSTEAD)
     newest(folder).with_name("4.orbax-checkpoint-tmp").mkdir()
-    watch = Listening()
-    assert export_run(folder, None, watch) == folder / layout.EXPORT
-    assert watch.lines == [line, f"exported step 2 to {folder / layout.EXPORT}"]
+    lines: list[str] = []
+    assert export_run(folder, None, listening(lines)) == folder / layout.EXPORT
+    assert lines == [describe_damage(folder, reason, USED_INSTEAD)[0], f"exported step 2 to {folder / layout.EXPORT}"]
     assert "Traceback" not in capfd.readouterr().err
 
 
@@ -126,19 +115,15 @@ def test_resume_uses_the_newest_whole_checkpoint_and_evaluation_refuses_an_earli
     flip_bits(newest(folder))
     continued = f"trainproof train --resume {folder} --output NEW_FOLDER"
     then = f"Resume from the newest undamaged one, at step 2: {continued}."
-    assert (
-        render_text(catch_problems(lambda: evaluate_run(folder, "eval_v1", QUIET)))
-        == damage_of(folder, OTHER_STATE, then)[1]
-    )
+    assert refusal_text(evaluate_run, folder, "eval_v1", QUIET) == describe_damage(folder, OTHER_STATE, then)[1]
     assert not (folder / layout.EVAL_SUMMARY).exists()
     # The damaged one is of the last step: as many steps are left as the whole one lacks.
     order = order_of(with_settings(config, limits={"steps": 4}), "rest", resume=folder)
-    watch = Listening()
-    assert run(order, watch) == 0
-    line, _ = damage_of(folder, OTHER_STATE, USED_INSTEAD)
-    assert watch.lines.count(line) == 1
+    lines: list[str] = []
+    assert run(order, listening(lines)) == 0
+    assert lines.count(describe_damage(folder, OTHER_STATE, USED_INSTEAD)[0]) == 1
     before, after = ({row["step"]: row for row in rows(each, layout.CHAIN)} for each in (folder, order.folder))
-    assert manifest_of(order.folder)["parent"] == {"run_id": "run", "step": 2, "link": hash_entry(before[2])}
+    assert manifest_of(order.folder)["parent"] == {"run_id": "run", "step": 2, "link": link_at(folder, 2)}
     assert sorted(after) == [2, 3, 4]
     assert after[4]["state_sha256"] == before[4]["state_sha256"]
 
@@ -148,24 +133,23 @@ def test_no_whole_checkpoint_is_refused_without_deleting_any(folder):
     empty(folder / layout.CHECKPOINTS / "2")
     there = folder / layout.CHECKPOINTS
     then = f"All checkpoints here are damaged. Each was read back when it was saved, so copy {there} again."
-    text = render_text(catch_problems(lambda: export_run(folder, None, QUIET)))
-    assert text.startswith(damage_of(folder, OTHER_STATE, then)[1])
+    text = refusal_text(export_run, folder, None, QUIET)
+    assert text.startswith(describe_damage(folder, OTHER_STATE, then)[1])
     assert text.count("TP053") == 2
 
 
 @pytest.mark.slow(but=("a [b]",))
 @pytest.mark.parametrize("name", ["a [b]", "a*b", "a?b", "back\\slash", "a%20b #c:d", "no\udcffutf"])
-def test_a_run_is_saved_and_read_in_folders_of_every_name(name, folder, config, order_of, tmp_path):
-    order = order_of(with_settings(with_settings(config, **SAVING), checkpoint={"keep": 1}), f"{name}/run")
-    assert run(order, QUIET) == 0
-    assert saved_steps(order.folder) == ["4"]
-    export_run(order.folder, tmp_path / "export", QUIET)
+def test_a_run_is_saved_and_read_in_folders_of_every_name(name, folder, config, train, tmp_path):
+    mine = train(with_settings(with_settings(config, **SAVING), checkpoint={"keep": 1}), f"{name}/run")
+    assert saved_steps(mine) == ["4"]
+    export_run(mine, tmp_path / "export", QUIET)
     export_run(folder, tmp_path / "other", QUIET)
     one, other = (tmp_path / each / "model.safetensors" for each in ("export", "other"))
     assert one.read_bytes() == other.read_bytes()
 
 
-def test_a_checkpoint_that_cannot_be_read_back_is_not_announced(config, tmp_path, monkeypatch):
+def test_a_checkpoint_that_cannot_be_read_back_is_not_announced(config, order_of, monkeypatch):
     write = checkpoints.ocp.CheckpointManager.save
 
     def loses_the_second(manager, step: int, **given: Any) -> bool:
@@ -175,13 +159,12 @@ def test_a_checkpoint_that_cannot_be_read_back_is_not_announced(config, tmp_path
         return saved
 
     monkeypatch.setattr(checkpoints.ocp.CheckpointManager, "save", loses_the_second)
-    settings = with_settings(config, checkpoint={"save_every_steps": 2, "keep": 1}, limits={"steps": 6})
-    watch = Listening()
-    request = RunRequest(config=settings, folder=tmp_path / "run", command=["-"])
-    problem = catch_problem(lambda: run(request, watch), exit_code=4)
+    order = order_of(with_settings(config, checkpoint={"save_every_steps": 2, "keep": 1}, limits={"steps": 6}))
+    lines: list[str] = []
+    problem = catch_problem(run, order, listening(lines), exit_code=4)
     assert problem.what.endswith(": the checkpoint at step 4 cannot be read back as it was written.")
-    assert [line for line in watch.lines if line.startswith("checkpoint at")] == ["checkpoint at step 2"]
-    assert (tmp_path / "run" / layout.CHECKPOINTS / "2").is_dir()
+    assert [line for line in lines if line.startswith("checkpoint at")] == ["checkpoint at step 2"]
+    assert saved_steps(order.folder)[0] == "2"
 
 
 def test_a_checkpoint_without_a_hash_of_an_earlier_version_is_used(folder):

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from model_folders import model_folder, row_file
 from refusals import catch_problem
+from replays import replay_run
 from safetensors.numpy import load_file
 from tasks import inputs_of, with_settings
-from whole_runs import errors_of, logged, manifest_of, rows
+from whole_runs import logged, manifest_of, rows
 
 from evidence import layout
 from evidence.targets import load_target
-from trainer.config.tree import BatchConfig, Config, ModelConfig
+from trainer.config.tree import Config, ModelConfig
 from trainer.loop.compilation import attention_kind, count_remat_blocks
 from trainer.loop.programs import train_program
 from trainer.loop.state import initial_state
@@ -24,8 +25,7 @@ from trainer.loop.task import Task, build_mesh, choose_attention
 from trainer.model.source import resolve
 from trainer.model.stacks import is_stack, unstack_layers
 from trainer.planning.subject import read_subject
-from trainer.replay.recorded import replay_config
-from trainer.replay.replay import ReplayRequest, replay
+from trainer.replay.recorded import ReplayRequest, replay_config
 
 LAYERS = 7
 """The fewest that `auto` stacks."""
@@ -95,7 +95,7 @@ def test_auto_stacks_seven_layers_on_one_cpu_but_not_six_sharded_or_adafactor(se
     factored = with_settings(seven, optimizer={"name": "adafactor"})
     assert not any(inputs_of(each)[0].is_scanned for each in (fewer, divided, factored))
     both = with_settings(divided, optimizer={"name": "adafactor"}, memory={"layers": "scanned"})
-    problem = catch_problem(lambda: inputs_of(both))
+    problem = catch_problem(inputs_of, both)
     assert problem.code == "TP706"
     assert problem.what == "memory.layers is scanned and 2 devices share the work and optimizer.name is adafactor."
 
@@ -108,25 +108,16 @@ def test_rematerialisation_inside_a_loop_is_read_back(remat, seven):
     assert (count_remat_blocks(jaxpr) > task.objective.rematerialised_blocks) == (remat == "layer")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def run(seven, finished) -> Path:
     return finished(seven)
 
 
 @pytest.mark.slow
-def test_the_manifest_says_scanned_and_files_have_layers_apart(run):
-    manifest = manifest_of(run)
-    assert manifest["training"]["layers"] == manifest["effective"]["memory"]["layers"] == "scanned"
-    assert errors_of(run) == []
-    names = load_file(run / layout.TRAINED_PARAMS)
-    assert not any(map(is_stack, names))
-    assert f"layers.{LAYERS - 1}.mlp.up.kernel" in names
-    hashed = {entry["params_sha256"] for entry in rows(run, layout.CHAIN) if entry.get("params_sha256")}
-    assert manifest["model"]["weights_sha256"] in hashed
-
-
-@pytest.mark.slow
 def test_a_continued_run_ends_in_the_same_bits(run, seven, train):
+    names = load_file(run / layout.TRAINED_PARAMS)
+    assert f"layers.{LAYERS - 1}.mlp.up.kernel" in names
+    assert not any(map(is_stack, names)), "files have layers apart"
     first = train(with_settings(seven, limits={"steps": 2}, evaluation={"eval_set": None}), "first")
     second = train(seven, "second", resume=first)
     assert rows(second, layout.CHAIN)[-1]["state_sha256"] == rows(run, layout.CHAIN)[-1]["state_sha256"]
@@ -143,27 +134,21 @@ def test_a_replay_has_the_layers_of_the_run(run, tmp_path):
     manifest = manifest_of(other)
     manifest["training"]["layers"] = manifest["effective"]["memory"]["layers"] = "unrolled"
     (other / layout.MANIFEST).write_text(json.dumps(manifest))
-    for folder, expected in ((run, ("identical", 0)), (other, ("different", 1))):
-        receipt, code = replay(ReplayRequest(folder=folder, whole=True), lambda line: None, lambda event: None)
-        assert (receipt["result"], code) == expected
-
-
-CONFIG = Config(model=ModelConfig(name="tiny-gpt2"), batch=BatchConfig(microbatch_size=2))
+    assert [replay_run(folder, whole=True)[0]["result"] for folder in (run, other)] == ["identical", "different"]
 
 
 def with_attention(attention: str = "auto", *, layers: str = "auto", length: int = 64, **groups) -> Config:
-    memory = {"attention": attention, "layers": layers}
-    return with_settings(CONFIG, data={"max_length": length}, memory=memory, **groups)
+    memory, config = {"attention": attention, "layers": layers}, Config(model=ModelConfig(name="tiny-gpt2"))
+    return with_settings(config, data={"max_length": length}, memory=memory, **groups)
 
 
 def test_auto_takes_what_the_device_has_from_a_length_on():
-    found = {
-        (platform, length): choose_attention(with_attention(length=length), platform=platform)
-        for platform in ("tpu", "gpu", "cpu", None)
-        for length in (1023, 1024, 2047, 2048)
-    }
-    others = {("tpu", 1024): "splash", ("tpu", 2047): "splash", ("tpu", 2048): "splash", ("gpu", 2048): "blockwise"}
-    assert found == dict.fromkeys(found, "plain") | others
+    def chosen(platform: str | None) -> list[str]:
+        return [choose_attention(with_attention(length=each), platform=platform) for each in (1023, 1024, 2047, 2048)]
+
+    assert chosen("tpu") == ["plain", "splash", "splash", "splash"]
+    assert chosen("gpu") == ["plain", "plain", "plain", "blockwise"]
+    assert chosen("cpu") == chosen(None) == ["plain"] * 4
     assert choose_attention(with_attention(length=4096, layers="scanned"), platform="tpu") == "blockwise"
     assert choose_attention(with_attention("blockwise"), platform="cpu") == "blockwise"
     assert choose_attention(with_attention("blockwise"), platform=None) == "plain", "answers are made with a cache"
@@ -171,7 +156,7 @@ def test_auto_takes_what_the_device_has_from_a_length_on():
 
 def test_splash_is_refused_where_it_does_not_work():
     config = with_attention("splash", layers="scanned", precision={"compute": "float16"})
-    problem = catch_problem(lambda: read_subject(config, load_target("t4")))
+    problem = catch_problem(read_subject, config, load_target("t4"))
     assert (problem.code, problem.pointer) == ("TP707", "/memory/attention")
     reasons = ("the device is a GPU", "precision.compute is float16", "memory.layers is scanned")
     assert all(f" and {reason}" in problem.what for reason in reasons)
@@ -188,7 +173,7 @@ def test_the_traced_step_shows_which_it_is(kind, platform):
 def test_a_replay_attends_as_the_run_did_and_earlier_runs_were_plain(tmp_path):
     def repeated(memory: dict[str, str]) -> str:
         manifest = {"effective": {"memory": memory}, "devices": {"count": 1}}
-        run = SimpleNamespace(manifest=manifest, config=CONFIG)
-        return replay_config(run, ReplayRequest(folder=tmp_path)).memory.attention  # type: ignore[arg-type]
+        run = SimpleNamespace(manifest=manifest, config=with_attention())
+        return replay_config(run, ReplayRequest(folder=tmp_path)).memory.attention
 
     assert (repeated({}), repeated({"attention": "blockwise"})) == ("plain", "blockwise")

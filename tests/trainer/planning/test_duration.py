@@ -1,8 +1,9 @@
 """The time of a step and of a session, against worked cases and properties."""
 
-import doctest
+import shutil
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,9 @@ import pytest
 from configs import GEMMA, GEMMA_PARAMETERS, changed
 from hypothesis import given
 from hypothesis import strategies as st
+from model_folders import row_file
+from refusals import catch_problem
+from whole_runs import rows
 
 from evidence import layout
 from evidence.targets import load_target
@@ -22,7 +26,10 @@ from trainer.loop.task import shapes_mesh
 from trainer.planning import duration
 from trainer.planning.duration import HOUR, Band, SessionPart, Work, exactly
 from trainer.planning.memory import Estimator
+from trainer.planning.plan import PlanOptions, plan_config
 from trainer.planning.subject import Subject, read_subject
+from trainer.runtime import this_machine
+from trainproof.cli.plan import calibrate_plans, calibration_text
 
 FULL = Path("submission_runs/demo-full")
 TPU, T4X2 = load_target("tpu-v5e-1"), load_target("kaggle-t4x2")
@@ -36,10 +43,6 @@ def demo() -> Subject:
 
 def build_task(config: Config, target=TPU):
     return read_subject(config, target).task
-
-
-def test_examples():
-    assert doctest.testmod(duration).failed == 0
 
 
 def test_work_is_that_of_products_and_loops_count_their_rounds():
@@ -56,15 +59,12 @@ def test_work_is_that_of_products_and_loops_count_their_rounds():
     assert duration.count_work(jax.make_jaxpr(four)(left, right)) == Work(flops=240, moved=4 * once.moved)
 
 
-def test_a_step_has_eight_operations_for_each_parameter_and_token():
-    """2 forward, 4 backward, 2 recomputed; attention scores are 2 % more at this length."""
-    assert duration.step_work(build_task(GEMMA)).flops == pytest.approx(8 * GEMMA_PARAMETERS * 4 * 512, rel=0.06)
-
-
-@pytest.mark.slow
-def test_beside_adapters_no_gradient_of_frozen_weights_is_counted():
-    adapted = changed(GEMMA, method={"kind": "lora"})
-    assert duration.step_work(build_task(adapted)).flops == pytest.approx(6 * GEMMA_PARAMETERS * 4 * 512, rel=0.06)
+@pytest.mark.slow(but=("full",))
+@pytest.mark.parametrize(("kind", "operations"), [("full", 8), ("lora", 6)], ids=["full", "lora"])
+def test_operations_for_each_parameter_and_token(kind, operations):
+    """2 forward, 4 backward, 2 of which are of weights, 2 recomputed; attention scores are 2 % more at this length."""
+    work = duration.step_work(build_task(changed(GEMMA, method={"kind": kind})))
+    assert work.flops == pytest.approx(operations * GEMMA_PARAMETERS * 4 * 512, rel=0.06)
 
 
 def test_recomputation_and_unpacking_are_not_useful():
@@ -106,14 +106,10 @@ def test_published_steps_are_in_the_band_or_slower():
 
 def test_one_device_receives_nothing_and_dividing_a_frozen_model_takes_the_link_longer(demo: Subject):
     task = demo.task
-    received = [
-        duration.exchanged_bytes(replace(task, mesh=shapes_mesh(devices)), divided=divided)
-        for divided in (True, False)
-        for devices in (1, 2, 4, 8)
-    ]
-    assert received[0] == received[4] == 0
-    assert received[:4] == sorted(received[:4])
-    assert received[4:] == sorted(received[4:])
+    for divided in (True, False):
+        meshes = [replace(task, mesh=shapes_mesh(devices)) for devices in (1, 2, 4, 8)]
+        received = [duration.exchanged_bytes(each, divided=divided) for each in meshes]
+        assert [0, *sorted(received[1:])] == received
     adapted = demo.changed(changed(task.config, method={"kind": "lora"})).task
     assert duration.exchanged_bytes(adapted, divided=True) > 10 * duration.exchanged_bytes(adapted, divided=False)
 
@@ -121,13 +117,9 @@ def test_one_device_receives_nothing_and_dividing_a_frozen_model_takes_the_link_
 def test_a_calibrated_step_takes_the_measured_ratio(demo: Subject):
     train = Estimator(platform="gpu", available_bytes=None).programs(demo.task, None)[1]
     plain = duration.predict_step(demo.task, T4X2, train)
-    slower = duration.predict_step(demo.task, T4X2, train, step_ratio=3.0)
-    assert plain.update is not None
-    assert slower.update == Band(
-        low=pytest.approx(2.7 * plain.update.likely),
-        likely=pytest.approx(3 * plain.update.likely),
-        high=pytest.approx(3.3 * plain.update.likely),
-    )
+    slower = duration.predict_step(demo.task, T4X2, train, step_ratio=3.0).update
+    ratios = [each / plain.update.likely for each in (slower.low, slower.likely, slower.high)]
+    assert ratios == pytest.approx([2.7, 3, 3.3])
     unknown = replace(T4X2, peak_flops={})
     assert duration.predict_step(demo.task, unknown, train).band is None
     assert duration.predict_step(demo.task, unknown, train, step_ratio=3.0).band is not None
@@ -168,10 +160,10 @@ def test_devices_share_the_prompts_and_each_reads_its_parameters(demo: Subject):
     assert both[1] == pytest.approx(2 * both[0])
     computing = replace(bound, memory_bandwidth=1e30, peak_flops={"float32": 1.0})
     one = replace(replicated, task=replace(replicated.task, mesh=shapes_mesh(1)))
-    reading = [
+    first, *others = (
         duration.evaluate_part(each, each.eval_shape, computing).seconds.likely for each in (one, demo, replicated)
-    ]
-    assert reading == pytest.approx([reading[0], reading[0] / 2, reading[0] / 2], rel=1e-3)
+    )
+    assert others == pytest.approx([first / 2, first / 2], rel=1e-3)
 
 
 def test_evaluations_during_training_are_counted(demo: Subject):
@@ -200,3 +192,40 @@ def test_sessions_and_weeks_by_hand(begin, work, session, week, sessions, weeks)
     ]
     assert duration.sessions_needed(parts, session * HOUR) == sessions
     assert duration.weeks_needed(parts, session_seconds=session * HOUR, week_seconds=week * HOUR) == weeks
+
+
+MEASURED = changed(
+    Config(model=ModelConfig(name="tiny-gpt2")),
+    data={"max_length": 64},
+    batch={"microbatch_size": 2},
+    mesh={"device": "cpu", "devices": 1},
+    limits={"steps": 6},
+)
+
+
+def likely_step(config: Config, ratio: float | None) -> float | None:
+    plan = plan_config(config, this_machine(config), PlanOptions(quick=True, advice=False, step_ratio=ratio))
+    return None if plan["time"] is None else plan["time"]["step_seconds"]["likely"]
+
+
+@pytest.mark.slow
+def test_a_measured_run_gives_plans_of_its_device_a_time(finished):
+    measured = finished(MEASURED)
+    assert likely_step(MEASURED, None) is None, "the speed of this CPU is unknown"
+    used, skipped = calibrate_plans([measured.parent], this_machine(MEASURED))
+    assert [each.run for each in used] == ["run"]
+    assert "run on " in calibration_text(used, skipped)
+    ratio = used[0].step_ratio
+    same, longer = (likely_step(each, ratio) for each in (MEASURED, changed(MEASURED, batch={"microbatch_size": 4})))
+    assert same == pytest.approx(median(row["step_seconds"] for row in rows(measured)[1:]), rel=1e-3)
+    assert 1.9 < longer / same < 2.2, "twice the tokens are twice the operations, or a little more"
+    assert catch_problem(calibrate_plans, [measured], load_target("t4")).code == "TP747"
+
+
+@pytest.mark.slow
+def test_a_contradictory_run_is_not_used(finished, tmp_path):
+    edited = shutil.copytree(finished(MEASURED), tmp_path / "edited")
+    *others, last = rows(edited)
+    row_file(edited / layout.METRICS, *others, last | {"step_seconds": 9.0})
+    assert duration.calibrate_from_run(edited).startswith("its grade is contradictory: ")
+    assert "its grade is contradictory" in catch_problem(calibrate_plans, [edited]).what

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from refusals import catch_problems
+from refusals import catch_problem
 
 from schemas.problems import ProblemError
-from trainer.planning import out_of_memory
-from trainer.planning.out_of_memory import explanation, explanation_text, parse, read_out_of_memory
+from trainer.planning import duration, out_of_memory
+from trainer.planning.out_of_memory import explanation, explanation_text, parse, parse_bytes, read_out_of_memory
 
 CASES = Path(__file__).parents[2] / "cases" / "out_of_memory"
 EXPECTED = json.loads((CASES / "cases.json").read_text("utf-8"))
@@ -38,6 +38,7 @@ def test_a_real_text(name: str):
     found = read_out_of_memory(read_case(name), source=name)
     expected = {key: value for key, value in EXPECTED[name].items() if key != "source"}
     assert {key: getattr(found, key) for key in expected} == expected
+    assert found.largest == tuple(sorted(found.largest, key=lambda each: -each.bytes))
     page = explanation_text(explanation(found))
     assert "  1. " in page
     assert "None" not in page
@@ -57,7 +58,7 @@ def test_a_real_text(name: str):
     ],
 )
 def test_other_text_is_refused(text: str):
-    [problem] = catch_problems(read_out_of_memory, text, source="pasted.txt", exit_code=1)
+    problem = catch_problem(read_out_of_memory, text, source="pasted.txt", exit_code=1)
     assert (problem.code, problem.file) == ("TP745", "pasted.txt")
 
 
@@ -71,47 +72,15 @@ def test_quotes_colors_and_loggers_change_nothing(name: str, wrapped: str):
 def test_a_log_around_it_changes_nothing():
     alone = parse(read_case("tpu_v4_falcon_scores"))
     inside = parse("step 1 loss 3.2 program 4.0G\n" * 200 + read_case("tpu_v4_falcon_scores"))
-    assert alone is not None
-    assert inside is not None
     assert (inside.need_bytes, inside.cap_bytes, inside.largest) == (alone.need_bytes, alone.cap_bytes, alone.largest)
 
 
 def test_donation_is_advised_if_nothing_is_donated():
-    text = (
-        "Ran out of memory in memory space hbm. Used 28.12G of 15.75G hbm. Exceeded hbm capacity by 12.37G.\n"
-        "Total hbm usage >= 28.37G:\n    reserved 258.00M\n    program 14.12G\n    arguments 14.00G\n"
-        "Output size 14.00G; shares 0B with arguments.\n"
-    )
-    [first, *_] = explanation(read_out_of_memory(text, source=""))["changes"]
-    assert (first["set"], first["frees_bytes"]) == ("memory.donate=true", 14 * 2**30)
-    donated = text.replace("shares 0B", "shares 14.00G")
-    changes = explanation(read_out_of_memory(donated, source=""))["changes"]
-    assert "memory.donate=true" not in [each["set"] for each in changes]
-
-
-def test_the_statistics_of_the_allocator_give_limit_and_free_memory():
-    text = (
-        "Allocator (GPU_0_bfc) ran out of memory trying to allocate 4.00GiB\n"
-        "Stats: \nLimit:           15000000000\nInUse:           14000000000\nMaxInUse: 14900000000\n"
-    )
-    found = read_out_of_memory(text, source="x")
-    assert (found.cap_bytes, found.free_bytes, found.tried_bytes) == (15_000_000_000, 1_000_000_000, 4 * 2**30)
-    assert found.need_bytes == 14_000_000_000 + 4 * 2**30
-    assert found.missing_bytes == found.need_bytes - 15_000_000_000
-
-
-def test_buffers_of_a_tpu_are_listed_largest_first():
-    text = (
-        "Ran out of memory in memory space hbm. Used 20.00G of 15.75G hbm. Exceeded hbm capacity by 4.25G.\n"
-        "  1. Size: 1000.0M\n     Shape: bf16[256000,2048]{1,0}\n     ==========================\n"
-        '  2. Size: 1.95G\n     Operator: op_name="loss"\n     Shape: f32[4,512,256000]{2,1,0}\n'
-        "     ==========================\n"
-    )
-    largest = explanation(read_out_of_memory(text, source=""))["largest"]
-    assert [(each["shape"], each["operator"]) for each in largest] == [
-        ("f32[4,512,256000]", "loss"),
-        ("bf16[256000,2048]", None),
-    ]
+    donated = read_case("tpu_v6e_qwen3_logits")
+    nothing = donated.replace("shares 5.72G", "shares 0B")
+    before, after = (explanation(read_out_of_memory(text, source=""))["changes"] for text in (nothing, donated))
+    assert (before[0]["set"], before[0]["frees_bytes"]) == ("memory.donate=true", parse_bytes("5.72G"))
+    assert "memory.donate=true" not in [each["set"] for each in after]
 
 
 @given(st.text(alphabet=string.printable, max_size=2000))
@@ -136,5 +105,6 @@ def test_the_time_of_reading_is_linear():
     assert times[1] < 60 * max(times[0], 0.01)
 
 
-def test_amounts():
-    assert doctest.testmod(out_of_memory).failed == 0
+@pytest.mark.parametrize("module", [out_of_memory, duration])
+def test_examples_in_docstrings(module):
+    assert doctest.testmod(module).failed == 0

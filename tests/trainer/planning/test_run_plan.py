@@ -1,34 +1,47 @@
-"""The plan of a run from the programs that it calls: compiled once, before a weight is read or a folder claimed."""
+"""The plan of a run from the programs that it calls, compiled once; and the model of a smoke run."""
 
 import json
-import time
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import jax
 import pytest
 from configs import changed
 from jax import monitoring
-from model_folders import row_file
+from model_folders import model_folder, row_file
+from refusals import catch_problems
 from tasks import inputs_of
 from whole_runs import carried_out, errors_of, manifest_of, refusal
 
 from evidence import layout
+from evidence.compare.smoke import find_lineage, find_smoke_runs, run_stages
+from evidence.grade import check_run
+from evidence.index.summary import summarize
+from evidence.registry import known_model_folder, published_models
+from evidence.run import read_run
+from evidence.targets import load_target
 from schemas.validate import check_value
-from trainer.config.tree import Config, MethodConfig
+from trainer.config.load import load_config
+from trainer.config.tree import Config
 from trainer.generate.decode import GroupPrograms
 from trainer.loop.compilation import Program
 from trainer.loop.programs import compiled_run
+from trainer.model.families import spec_from_config
+from trainer.model.source import describe_shrinking, known_source, shrink
 from trainer.planning.memory import Estimator
 from trainer.planning.plan import PlanOptions, compiled_plan, plan_config
+from trainer.planning.subject import resolve_shape
 from trainer.replay.recorded import ReplayRequest, read_recorded, replay_config
-from trainer.run import RunRequest
 from trainer.runtime import Devices, choose_devices, this_machine
+from trainproof.cli.train import train_request
 
-Order = Callable[..., RunRequest]
 COMPILED = "/jax/core/compile/backend_compile_duration"
 TOO_LARGE = (
     "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. Used 28.12G of "
@@ -67,19 +80,17 @@ def on_memory(monkeypatch, memory_bytes: int) -> None:
 
 
 @pytest.mark.slow
-def test_each_program_is_compiled_once_and_planned_from(config: Config, order_of: Order, compiled: Counter):
-    order = order_of(changed(config, evaluation={"eval_set": "eval_v1"}))
-    assert carried_out(order) == 0
+def test_each_program_is_compiled_once_and_planned_from(config, train, compiled):
+    folder = train(changed(config, evaluation={"eval_set": "eval_v1"}))
     ours = ("draw", "start", "train_step", "decode")
     assert {name: compiled[f"jit({name})"] for name in ours} == dict.fromkeys(ours, 1)
-    plan = plan_of_run(order.folder)
+    plan = plan_of_run(folder)
     methods = {each["name"]: each["method"] for each in plan["programs"]}
-    assert methods == dict.fromkeys(("start", "train", "decode"), "compiler") | dict.fromkeys(
-        ("save", "export"), "closed_form"
-    )
+    estimated = dict.fromkeys(("save", "export"), "closed_form")
+    assert methods == dict.fromkeys(("start", "train", "decode"), "compiler") | estimated
     assert plan["method"] == "compiler"
     # The process grew by more than the arrays of its largest program, and not by what another test had taken before.
-    observed = manifest_of(order.folder)["result"]["observed_memory"]
+    observed = manifest_of(folder)["result"]["observed_memory"]
     assert observed["source"] == "process_growth"
     assert [each["name"] for each in observed["parts"]] == ["prepare", "start", "decode", "train", "save"]
     assert observed["bytes"] == max(each["bytes"] for each in observed["parts"])
@@ -100,7 +111,7 @@ def rewarded(config: Config, tmp_path: Path) -> Config:
 @pytest.mark.slow
 @pytest.mark.parametrize("devices", [1, 2])
 def test_what_draws_completions_is_compiled_before_the_first_step_and_planned_from(
-    devices: int, rewarded: Config, order_of: Order, compiled: Counter, monkeypatch
+    devices, rewarded, train, compiled, monkeypatch
 ):
     """The roll-outs of the run find the programs that the plan was made from, of half the rows too."""
     found, draw = [], GroupPrograms.draw
@@ -115,33 +126,31 @@ def test_what_draws_completions_is_compiled_before_the_first_step_and_planned_fr
 
     monkeypatch.setattr(GroupPrograms, "draw", twice)
     monkeypatch.setattr("trainer.generate.decode.CHUNK_TOKENS", 2)
-    order = order_of(changed(rewarded, mesh={"devices": devices}))
-    assert carried_out(order) == 0
+    folder = train(changed(rewarded, mesh={"devices": devices}))
     assert {name: found[0][f"jit({name})"] for name in ROLLOUT} == ROLLOUT
     assert found[1] == found[3] == {f"jit({name})": count for name, count in ROLLOUT.items()}
-    plan = plan_of_run(order.folder)
+    plan = plan_of_run(folder)
     [planned] = [each for each in plan["programs"] if each["name"] == "rollout"]
     assert planned["method"] == "compiler"
     assert {"opt_state", "key_value_cache"} <= {part["name"] for part in planned["parts"]}
-    observed = manifest_of(order.folder)["result"]["observed_memory"]["parts"]
+    observed = manifest_of(folder)["result"]["observed_memory"]["parts"]
     assert [each["name"] for each in observed] == ["prepare", "start", "rollout", "train", "save"]
 
 
-def test_what_is_far_too_large_is_refused_without_a_compiler(
-    config: Config, order_of: Order, compiled: Counter, monkeypatch
-):
+def test_what_is_far_too_large_is_refused_without_a_compiler(config, order_of, compiled, monkeypatch):
     on_memory(monkeypatch, 2**20)
     order = order_of(changed(config, memory={"remat": "none"}))
     code, text = refusal(order)
     assert not order.folder.exists()
     assert (code, sum(compiled.values())) == (3, 0)
-    assert "error TP710: tiny-gpt2: The run needs about" in text
-    assert "on each device, but cpu has 1.0 MiB (test)" in text
+    assert re.match(
+        r"error TP710: tiny-gpt2: The run needs about .* on each device, but cpu has 1.0 MiB \(test\)", text
+    )
 
 
 @pytest.mark.slow
 def test_a_compiled_run_that_does_not_fit_is_refused_before_its_weights_are_read(
-    config: Config, order_of: Order, compiled: Counter, monkeypatch
+    config, order_of, train, compiled, monkeypatch
 ):
     config = changed(config, memory={"remat": "none"})
     on_memory(monkeypatch, int(14.0 * 2**20))
@@ -151,44 +160,33 @@ def test_a_compiled_run_that_does_not_fit_is_refused_before_its_weights_are_read
     assert "The run needs about 14.3 MiB on each device, but cpu has 14.0 MiB" in text
     monkeypatch.undo()
     on_memory(monkeypatch, int(15.4 * 2**20))
-    order = order_of(config)
-    assert carried_out(order) == 0
-    plan = plan_of_run(order.folder)
+    plan = plan_of_run(train(config))
     assert (plan["verdict"], plan["method"]) == ("fits", "compiler")
 
 
 @pytest.mark.slow
-def test_what_is_forced_runs_and_says_so(config: Config, order_of: Order, monkeypatch):
+def test_what_is_forced_runs_and_says_so(config, train, monkeypatch):
     on_memory(monkeypatch, 2**20)
-    order = order_of(config, forced=True)
-    assert carried_out(order) == 0
-    plan = plan_of_run(order.folder)
+    folder = train(config, forced=True)
+    plan = plan_of_run(folder)
     assert (plan["verdict"], plan["forced"], plan["method"]) == ("does_not_fit", True, "compiler")
-    assert manifest_of(order.folder)["training"]["forced"] is True
+    assert manifest_of(folder)["training"]["forced"] is True
 
 
 @pytest.mark.parametrize(
     ("said", "code", "text"),
     [
         (TOO_LARGE, 3, "The run needs about 28.12 GiB on each device, but cpu has 15.75 GiB"),
-        (
-            "INTERNAL: Mosaic failed",
-            4,
-            "error TP711: tiny-gpt2: The compiler for cpu refused the run: INTERNAL: Mosaic",
-        ),
+        ("INTERNAL: Mosaic failed", 4, "TP711: tiny-gpt2: The compiler for cpu refused the run: INTERNAL: Mosaic"),
         ("RESOURCE_EXHAUSTED: no more tracks", 3, "The compiler for cpu found too little memory"),
     ],
 )
 @pytest.mark.parametrize("forced", [False, True])
 def test_a_run_that_the_compiler_refuses_is_refused_even_if_forced(
-    said: str, code: int, text: str, forced: bool, config: Config, order_of: Order, monkeypatch
+    said, code, text, forced, config, order_of, monkeypatch
 ):
     """The first message is a TPU's; a CPU's compiler never says so."""
-
-    def refuse(self: Program) -> None:
-        raise jax.errors.JaxRuntimeError(said)
-
-    monkeypatch.setattr(Program, "compile", refuse)
+    monkeypatch.setattr(Program, "compile", Mock(side_effect=jax.errors.JaxRuntimeError(said)))
     order = order_of(config, forced=forced)
     found, words = refusal(order)
     assert (found, order.folder.exists()) == (code, False)
@@ -196,10 +194,10 @@ def test_a_run_that_the_compiler_refuses_is_refused_even_if_forced(
     assert "--force" not in words
 
 
-def test_a_backend_that_reports_no_memory_is_planned_by_formula(config: Config):
+def test_a_backend_that_reports_no_memory_is_planned_by_formula(config):
     task, data = inputs_of(config)
     programs = compiled_run(task, data.source.lengths_in_use, eval_shape=None, resumed=True)
-    silent = replace(programs.steps.longest, executable=Silent())
+    silent = replace(programs.steps.longest, executable=SimpleNamespace(memory_analysis=lambda: None))
     compiled = {**programs.by_name, "train": (silent,)}
     estimator = Estimator(platform="cpu", available_bytes=None, compiled=compiled)
     found = {each.name: each for each in estimator.programs(task, None)}
@@ -208,16 +206,9 @@ def test_a_backend_that_reports_no_memory_is_planned_by_formula(config: Config):
     assert found["start"].because.endswith("the state comes from a checkpoint")
 
 
-class Silent:
-    """An executable of a backend without memory analysis."""
-
-    def memory_analysis(self) -> None:
-        return None
-
-
 @pytest.mark.slow(but=("method0",))
-@pytest.mark.parametrize("method", [MethodConfig(), MethodConfig(kind="lora"), MethodConfig(kind="lora", base="nf4")])
-def test_a_plan_for_this_machine_is_that_of_the_run(method: MethodConfig, config: Config, monkeypatch, tmp_path: Path):
+@pytest.mark.parametrize("method", [{}, {"kind": "lora"}, {"kind": "lora", "base": "nf4"}])
+def test_a_plan_for_this_machine_is_that_of_the_run(method, config, monkeypatch, tmp_path):
     monkeypatch.setenv("TRAINPROOF_CACHE", str(tmp_path))
     evaluation = {"eval_set": "eval_v1", "batch_size": 2}
     buckets = changed(config, method=method, evaluation=evaluation, data={"max_length": 256, "buckets": 2})
@@ -232,23 +223,19 @@ def test_a_plan_for_this_machine_is_that_of_the_run(method: MethodConfig, config
         assert ours["peak_bytes"] == pytest.approx(theirs["peak_bytes"], abs=4096)
     assert planned["method"] == "compiler"
     # Answers are cached by the lowered program: nothing is compiled again.
-    began = time.perf_counter()
     again = plan_config(replace(buckets, name="another"), this_machine(buckets), options)
     assert [each["seconds"] for each in again["programs"]] == [each["seconds"] for each in planned["programs"]]
-    assert time.perf_counter() - began < 60
 
 
 @pytest.mark.slow
-def test_a_run_records_what_became_of_auto_remat_and_is_repeated_so(config: Config, order_of: Order):
-    order = order_of(changed(config, memory={"remat": "auto"}))
-    assert carried_out(order) == 0
-    assert manifest_of(order.folder)["training"]["remat"] == "none"
-    assert errors_of(order.folder) == []
-    assert replay_config(read_recorded(order.folder), ReplayRequest(folder=order.folder)).memory.remat == "none"
+def test_a_run_records_what_became_of_auto_remat_and_is_repeated_so(config, train):
+    folder = train(changed(config, memory={"remat": "auto"}))
+    assert manifest_of(folder)["training"]["remat"] == "none"
+    assert replay_config(read_recorded(folder), ReplayRequest(folder=folder)).memory.remat == "none"
 
 
 @pytest.mark.slow
-def test_auto_remat_takes_the_first_candidate_whose_compiled_step_fits(config: Config):
+def test_auto_remat_takes_the_first_candidate_whose_compiled_step_fits(config):
     auto = changed(config, memory={"remat": "auto", "layers": "scanned"}, batch={"microbatch_size": 32})
     task, data = inputs_of(auto)
 
@@ -264,3 +251,79 @@ def test_auto_remat_takes_the_first_candidate_whose_compiled_step_fits(config: C
     smaller, less = planned(int(0.95 * need))
     assert smaller in ("dots", "layer")
     assert less < need
+
+
+LARGE = """
+name: gemma
+model: {{name: {model}}}
+data: {{dataset: dev-reasoning-v2, generated_rows: 5000, max_length: 128, packing: true}}
+optimizer: {{name: adafactor, learning_rate: 1.0e-4}}
+batch: {{microbatch_size: 256}}
+precision: {{params: bfloat16, compute: bfloat16}}
+mesh: {{device: tpu}}
+evaluation: {{eval_set: eval_v1}}
+limits: {{steps: 200}}
+"""
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return one for a TPU of a model of Gemma-2B's shape: a tokenizer is here, weights are not."""
+    folder = tmp_path_factory.mktemp("gemma")
+    model = model_folder(folder / "model")
+    described = json.loads((known_model_folder("google/gemma-2b") / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(described | {"vocab_size": 2048}))
+    (folder / "config.yaml").write_text(LARGE.format(model=model))
+    return folder / "config.yaml"
+
+
+@pytest.mark.slow
+def test_a_smoke_run_of_a_model_too_large_for_here_passes_every_stage_and_pairs_with_it(large: Path, tmp_path: Path):
+    assert carried_out(train_request(config=large, smoke_steps=2, output=tmp_path / "smoke")) == 0
+    smoke = read_run(tmp_path / "smoke")
+    stages = run_stages(smoke)
+    assert {stage.name: stage.state for stage in stages if stage.state != "passed"} == {"resume": "not exercised"}
+    model = smoke.manifest["model"]
+    assert (model["family"], model["weights"], model["dtypes"]["compute"]) == ("gemma", "random", "bfloat16")
+    made = {each["size"]: (each["own"], each["made"]) for each in model["made_small"]}
+    assert made == {"layers": (18, 2), "embed": (2048, 128), "mlp": (16384, 1024)}
+    assert errors_of(smoke.path) == []
+    ours = summarize(smoke, check_run(smoke))
+    # What the smoke run replaced, as a full run of the configuration states it.
+    stated = ("data.generated_rows", "batch.microbatch_size", "mesh.device", "limits.steps")
+    settings = ours.settings | {name: attrgetter(name)(load_config(large)) for name in stated} | {"model.shape": "own"}
+    full = replace(ours, mode="full", steps_planned=200, settings=settings)
+    assert find_lineage(ours, full) == "same but for size"
+    assert find_smoke_runs(full, [ours]) == [ours]
+
+
+def test_a_quick_model_is_rehearsed_itself(tmp_path: Path):
+    config = train_request(config=Path("trainer/configs/demo.yaml"), smoke_steps=2, output=tmp_path / "s").config
+    own = load_config(Path("trainer/configs/demo.yaml"))
+    assert (config.model, config.batch, config.data) == (own.model, own.batch, own.data)
+
+
+def test_on_the_machine_that_it_is_for_a_large_model_is_rehearsed_itself(large: Path):
+    catch_problems(train_request, config=large, smoke_steps=2, device="tpu", exit_code=3)  # no such machine here
+    config = load_config(large, settings=["model.shape=auto", "limits.steps=2"])
+    assert resolve_shape(config, load_target("kaggle-tpu-v5e-8")).model.shape == "own"
+    assert resolve_shape(config, load_target("kaggle-t4x2")).model.shape != "auto"
+
+
+@pytest.mark.parametrize("name", [name for name in published_models() if "gpt2" not in name])
+def test_what_is_made_small_keeps_its_kind(name: str):
+    source = known_source(name)
+    own, small = source.spec, shrink(source).spec
+    kept = ("family", "vocab", "head_dim", "norm", "activation", "tied_head", "attention_bias", "max_positions")
+    assert [getattr(small, field) for field in kept] == [getattr(own, field) for field in kept]
+    assert set(small.blocks) == set(own.blocks)
+    assert small.heads / small.kv_heads == own.heads / own.kv_heads
+    assert (small.embed // small.heads, small.layers < own.layers) == (128 // small.heads, True)
+    assert shrink(shrink(source)) == shrink(source)
+
+
+def test_a_gpt2_made_small_is_as_wide_as_its_heads():
+    small = shrink(known_source("openai-community/gpt2"))
+    assert (small.spec.embed, small.spec.heads, small.spec.head_dim, small.spec.layers) == (128, 2, 64, 2)
+    assert small.spec == spec_from_config(small.config)
+    assert {each["size"]: each["made"] for each in describe_shrinking(small)}["mlp"] == 512

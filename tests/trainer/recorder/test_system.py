@@ -3,14 +3,15 @@
 import mmap
 import sys
 import time
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import jax
 import psutil
 import pytest
+from tasks import with_settings
 from whole_runs import manifest_of, rows
 
 from evidence import layout
@@ -19,28 +20,18 @@ from schemas.reading import read_rows
 from trainer.recorder.sensors import CLEAR_REFS, DataWait, GpuSensor, MemoryWatch, SystemWatch, read_host
 
 
-class NoAnswerError(Exception):
-    """As pynvml.NVMLError."""
-
-
 def fake_nvml(cards: dict[str, tuple[int, int, int | None]]) -> SimpleNamespace:
     """Return a module like pynvml: by number or id of a card its utilization, temperature and milliwatts."""
-
-    def power(card: str) -> int:
-        milliwatts = cards[card][2]
-        if milliwatts is None:
-            raise NoAnswerError
-        return milliwatts
-
+    milliwatts = {card: figures[2] for card, figures in cards.items() if figures[2] is not None}
     return SimpleNamespace(
-        NVMLError=NoAnswerError,
+        NVMLError=KeyError,
         NVML_TEMPERATURE_GPU=0,
         nvmlInit=lambda: None,
         nvmlDeviceGetHandleByIndex=str,
-        nvmlDeviceGetHandleByUUID=lambda name: name,
+        nvmlDeviceGetHandleByUUID=str,
         nvmlDeviceGetUtilizationRates=lambda card: SimpleNamespace(gpu=cards[card][0], memory=1),
         nvmlDeviceGetTemperature=lambda card, kind: cards[card][1],
-        nvmlDeviceGetPowerUsage=power,
+        nvmlDeviceGetPowerUsage=milliwatts.__getitem__,
     )
 
 
@@ -116,22 +107,17 @@ def test_rows_are_valid_and_on_disk_before_the_end(tmp_path):
 
 def test_a_full_disk_ends_the_rows_and_not_the_run(tmp_path, monkeypatch):
     watch = watching(tmp_path)
-
-    def full(self: RowWriter, row: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(RowWriter, "append", full)
+    monkeypatch.setattr(RowWriter, "append", Mock(side_effect=OSError(28, "No space left on device")))
     watch.start()
     watch.stop()
-    assert watch.error is not None
     assert watch.error.strerror == "No space left on device"
 
 
 @pytest.mark.slow
 def test_samples_do_not_change_the_bits_of_a_run(config, train):
-    chains, recording = [], config.recording
+    chains = []
     for name, every in (("with", 0.1), ("without", None)):
-        folder = train(replace(config, recording=replace(recording, system_every_seconds=every)), name)
+        folder = train(with_settings(config, recording={"system_every_seconds": every}), name)
         waited = [row["data_wait_fraction"] for row in rows(folder, layout.SYSTEM)] if every else [0.0]
         assert any(each is not None for each in waited)
         listed = [each["role"] for each in manifest_of(folder)["artifacts"] if each["path"] == layout.SYSTEM]
@@ -160,7 +146,6 @@ def test_each_part_has_its_own_peak():
     kept = touched(32 * MIB)
     document = watch.document()
     kept.close()
-    assert document is not None
     parts = {each["name"]: each["bytes"] for each in document["parts"]}
     assert document["part"] == "save"
     assert parts["save"] == pytest.approx(96 * MIB, abs=16 * MIB)
@@ -169,22 +154,11 @@ def test_each_part_has_its_own_peak():
     assert watch.peak_bytes() == pytest.approx(document["held_before_bytes"] + parts["save"], abs=MIB)
 
 
-@dataclass
-class Card:
-    """A device whose allocator reports a peak, or nothing."""
-
-    peak: int | None
-    platform: str = "gpu"
-
-    def memory_stats(self) -> dict[str, int] | None:
-        return None if self.peak is None else {"peak_bytes_in_use": self.peak}
-
-
 def test_an_allocators_peak_belongs_to_the_part_in_which_it_grew():
-    cards = [Card(peak=10), Card(peak=20)]
-    watch = MemoryWatch(cards)
+    stats = [{"peak_bytes_in_use": 10}, {"peak_bytes_in_use": 20}]
+    watch = MemoryWatch([SimpleNamespace(platform="gpu", memory_stats=each.copy) for each in stats])
     watch.begins("train")
-    cards[0].peak = 50
+    stats[0]["peak_bytes_in_use"] = 50
     watch.begins("save")
     assert watch.document() == {
         "bytes": 50,
@@ -194,5 +168,5 @@ def test_an_allocators_peak_belongs_to_the_part_in_which_it_grew():
         "parts": [{"name": "prepare", "bytes": 20}, {"name": "train", "bytes": 50}],
     }
     assert watch.peak_bytes() == 50
-    silent = MemoryWatch([Card(peak=None, platform="tpu")])
+    silent = MemoryWatch([SimpleNamespace(platform="tpu", memory_stats=lambda: None)])
     assert (silent.document(), silent.peak_bytes()) == (None, None)

@@ -1,20 +1,25 @@
-"""Replay of every method and objective is identical bit for bit, from the start and from a checkpoint.
+"""Replay of every method and objective is identical bit for bit, and the committed run is reproduced."""
 
-One configuration is compiled again for the replay; the others use programs from the compilation cache.
-"""
+import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from model_folders import row_file
 from replays import record
 from tasks import inputs_of
+from whole_runs import rows
 
 from evidence import layout
+from evidence.grade import check_run
+from evidence.rewards import logged_rollout_steps
+from evidence.run import read_run
 from trainer.config.load import load_config
 from trainer.loop.programs import compiled_steps
+from trainer.recorder.environment import NATIVE, request_level, select_level
 from trainer.replay.recorded import read_recorded
 from trainer.replay.repetition import RecordedStates, Repetition
-
-pytestmark = pytest.mark.slow
 
 BASE = """
 name: method
@@ -48,6 +53,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.compiles_anew if name == UNCACHED else ()) for name in SETTINGS]
 )
@@ -70,3 +76,35 @@ def test_replay_is_identical(name, tmp_path):
     assert [(each.segment.number, each.verdict) for each in again] == [(2, "identical")]
     assert states.warnings == []
     assert (tmp_path / "run" / layout.CHECKPOINTS / "2").is_dir()
+
+
+ROOT = Path(__file__).parents[3]
+SMOKE = ROOT / "submission_runs" / "demo-smoke"
+
+
+def test_the_grpo_run_has_no_findings():
+    run = read_run(ROOT / "submission_runs" / "countdown-grpo")
+    report = check_run(run)
+    assert (report.grade.name, report.findings) == ("consistent", ())
+    assert run.manifest["environment"]["processor"]["compiled_for"] == "x86-64-v3"
+    assert {row["step"] for row in rows(run.path, layout.ROLLOUTS)} == set(logged_rollout_steps(150, 1))
+
+
+@pytest.mark.slow
+def test_the_smoke_run_is_reproduced(tmp_path, monkeypatch):
+    monkeypatch.delenv("XLA_FLAGS")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    command = [sys.executable, "-m", "trainproof", "replay", str(SMOKE), "--all", "--json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if sys.version_info >= (3, 12):
+        # `make newest` has newer packages than the run, which may round differently.
+        assert (done.returncode, "TP761" in done.stderr) == (3, True), done.stderr
+        return
+    assert done.returncode == 0, done.stderr
+    receipt = json.loads(done.stdout)
+    there = json.loads((SMOKE / layout.MANIFEST).read_text())["environment"].get("processor", {})
+    request_level("x86-64-v3")
+    if there.get("compiled_for") == select_level("x86-64-v3").name != NATIVE:
+        assert receipt["result"] == "identical"
+    elif receipt["result"] != "identical":
+        assert receipt["said"].endswith("within tolerance (another processor).")

@@ -4,11 +4,13 @@ import json
 import os
 import shutil
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from commands import run_command
 from configs import changed
 from forging import forged, read_manifest, read_rows
 from model_folders import row_file
@@ -20,7 +22,6 @@ from whole_runs import errors_of
 from evidence import layout
 from evidence.bundle.build import build_bundle
 from evidence.hashes import sha256_file
-from evidence.proof.receipts import save_receipt
 from evidence.proof.verification import find_proofs
 from trainer.config.tree import Config
 from trainer.loop.chain import StateWriter
@@ -31,23 +32,20 @@ from trainer.loop.state import initial_state
 from trainer.model.decoder import params_sha256
 from trainer.replay import repetition
 from trainer.replay.recorded import ReplayRequest, read_recorded
-from trainer.replay.repetition import InMemoryRecorder, RecordedStates, Repetition, SegmentResult, Tolerance
 from trainer.replay.replay import replay
-from trainproof.cli.judge import run_replay
-
-SLOW = pytest.mark.slow
-
-
-def replayed_config(folder: Path) -> Config:
-    recording = {"chain_every_steps": 2, "states_mib": 0}
-    return small_config(folder, steps=8, checkpoint={"save_every_steps": 3, "keep": 9}, recording=recording)
 
 
 @pytest.fixture(scope="module")
-def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of eight steps: chain at 2, 3, 4, 6 and 8, checkpoints at 3, 6 and 8."""
-    root = tmp_path_factory.mktemp("replay")
-    return record(replayed_config(root), root / "honest")
+def recorded(tmp_path_factory) -> Config:
+    """Eight steps: chain at 2, 3, 4, 6 and 8, checkpoints at 3, 6 and 8."""
+    recording = {"chain_every_steps": 2, "states_mib": 0}
+    saving = {"save_every_steps": 3, "keep": 9}
+    return small_config(tmp_path_factory.mktemp("replay"), steps=8, checkpoint=saving, recording=recording)
+
+
+@pytest.fixture(scope="module")
+def honest(recorded, tmp_path_factory) -> Path:
+    return record(recorded, tmp_path_factory.mktemp("run") / "honest")
 
 
 def verdicts(receipt: dict[str, Any]) -> list[str]:
@@ -62,64 +60,45 @@ class Replayer:
         self.task, self.data = inputs_of(config)
         self.steps = compiled_steps(self.task, self.data.source.lengths_in_use)
 
-    def replay(self, folder: Path, *, is_exact: bool = True) -> list[SegmentResult]:
+    def replay(self, folder: Path, *, is_exact: bool = True) -> list[repetition.SegmentResult]:
         """Return the results of the segments that were reached."""
         run = read_recorded(folder)
-        states = RecordedStates(run=run, task=self.task)
-        repetition = Repetition(states=states, data=self.data, steps=self.steps, is_exact=is_exact)
+        states = repetition.RecordedStates(run=run, task=self.task)
+        replay = repetition.Repetition(states=states, data=self.data, steps=self.steps, is_exact=is_exact)
         for segment in run.segments:
-            if segment.number not in repetition.found:
-                list(repetition.repeat(segment))
-        return [repetition.found[number] for number in sorted(repetition.found)]
+            if segment.number not in replay.found:
+                list(replay.repeat(segment))
+        return [replay.found[number] for number in sorted(replay.found)]
 
-    def train(self, to: int = 8, start: Any = None, **changes: Any) -> tuple[InMemoryRecorder, Any]:
+    def train(self, to: int = 8, **changes: Any) -> tuple[repetition.InMemoryRecorder, Any]:
         """Train without a run folder, with some settings changed; return the recorder and the last state."""
-        config = changed(self.config, **changes)
-        task, data = inputs_of(config)
-        is_same_step = config.optimizer == self.config.optimizer
-        states, frozen = ([start], {}) if start is not None else initial_state(task)
-        recorder = InMemoryRecorder()
-        loop = Loop(
-            task=task,
-            step=self.steps if is_same_step else compiled_steps(task, data.source.lengths_in_use),
-            frozen=frozen,
-            source=data.source,
-            stop=StopRequest(max_minutes=None),
-            save=StateWriter(task=task, recorder=recorder),
-            last_step=to,
-        )
-        if start is None:
-            loop.save.write(states[0], saved=False)
-        outcome = loop.run(states)
-        loop.save.write(outcome.state, saved=False)
-        return recorder, outcome.state
+        task, data = inputs_of(changed(self.config, **changes))
+        states, frozen = initial_state(task)
+        save = StateWriter(task=task, recorder=repetition.InMemoryRecorder())
+        stop = StopRequest(max_minutes=None)
+        loop = Loop(task=task, step=self.steps, frozen=frozen, source=data.source, stop=stop, save=save, last_step=to)
+        save.write(states[0], saved=False)
+        state = loop.run(states).state
+        save.write(state, saved=False)
+        return save.recorder, state
 
 
 @pytest.fixture(scope="module")
-def replayer(honest: Path) -> Replayer:
-    return Replayer(replayed_config(honest.parent))
+def replayer(recorded) -> Replayer:
+    return Replayer(recorded)
 
 
-def splice(folder: Path, recorder: InMemoryRecorder, state: Any, *, after: int = 0) -> None:
+def splice(folder: Path, recorder: repetition.InMemoryRecorder, state: Any, *, after: int = 0) -> None:
     """Replace the training of a run after a step; times, speeds and the learning rate stay as recorded."""
     kept = ("step_seconds", "tokens_per_second", "device_memory_bytes", "time", "tokens_seen", "padding_fraction")
     rows = read_rows(folder)
-    for row in recorder.rows:
-        if (step := row["step"]) > after:
-            rows[step - 1] = {**row, **{key: rows[step - 1][key] for key in (*kept, "learning_rate")}}
+    for step, row in enumerate(recorder.rows[after:], after):
+        rows[step] = row | {key: rows[step][key] for key in (*kept, "learning_rate")}
     states = {step: sha256 for step, sha256 in recorder.states.items() if step > after}
     forged(folder, rows, states=states, params={8: params_sha256(state.trained)})
 
 
-@pytest.fixture
-def copy(honest: Path, tmp_path: Path) -> Path:
-    """A copy of the honest run without its checkpoints."""
-    folder = tmp_path / "honest"
-    shutil.copytree(honest, folder, ignore=shutil.ignore_patterns(layout.CHECKPOINTS))
-    return folder
-
-
-def test_a_whole_replay_of_an_honest_run_is_identical(honest, tmp_path):
+def test_a_whole_replay_of_an_honest_run_is_identical(honest):
     receipt, code, events = replay_run(honest, whole=True)
     assert code == 0
     assert receipt["said"] == "Replayed 5 of 5 segments (8 of 8 steps) and 12 of 12 answers: identical."
@@ -132,21 +111,6 @@ def test_a_whole_replay_of_an_honest_run_is_identical(honest, tmp_path):
     assert receipt["marks"]["said"].endswith("Training reproduced: 8 of 8 steps, including its end.")
     assert receipt["marks"]["lacking"] == []
     assert [event["number"] for event in events if event["event"] == "segment"] == [0, 1, 2, 3, 4]
-    assert save_receipt(receipt).is_file()
-
-
-@pytest.mark.slow
-def test_a_missing_evaluation_set_is_restored_from_the_answers(honest):
-    items = honest.parent / "items.jsonl"
-    away = items.rename(items.with_suffix(".away"))
-    try:
-        receipt, code, _ = replay_run(honest, segments=0, items=2)
-    finally:
-        away.rename(items)
-    assert code == 0
-    assert receipt["covered"]["start"] == {"verdict": "identical", "differences": []}
-    assert receipt["covered"]["items"]["given_again"] == {"trained": 6, "untrained": 6}
-    assert receipt["covered"]["items"]["different"] == 0
 
 
 def test_without_checkpoints_the_first_segments_are_replayed_and_saved_parameters_answer(copy):
@@ -173,20 +137,6 @@ def edited_end(folder: Path, _: Replayer) -> None:
     forged(folder, rows, states={8: "ab" * 32}, params={8: "cd" * 32})
 
 
-def other_data_order(folder: Path, replayer: Replayer) -> None:
-    splice(folder, *replayer.train(data={"shuffle": False}))
-
-
-def later_learning_rate(folder: Path, replayer: Replayer) -> None:
-    """Step 5 still uses the parameters of step 4; only its update differs."""
-    _, fourth = replayer.train(to=4)
-    splice(folder, *replayer.train(start=fourth, optimizer={"learning_rate": 2e-2}))
-
-
-def spliced(folder: Path, replayer: Replayer) -> None:
-    splice(folder, *replayer.train(seed=7), after=4)
-
-
 def skipped_steps(folder: Path, replayer: Replayer) -> None:
     """Train four steps; the other states repeat the fourth, and the other rows are invented."""
     kept, state = replayer.train(to=4)
@@ -201,9 +151,8 @@ def skipped_steps(folder: Path, replayer: Replayer) -> None:
     [
         (edited_loss, 3, "Step 5 is the first row that differs, in its loss"),
         (edited_end, 4, "Step 7 is the first row that differs, in its gradient: grad_norm is"),
-        pytest.param(other_data_order, 0, "Step 1 is the first row that differs, in its loss", marks=SLOW),
-        pytest.param(later_learning_rate, 3, "Step 6 is the first row that differs, in its loss", marks=SLOW),
-        pytest.param(spliced, 3, "Step 5 is the first row that differs", marks=SLOW),
+        (lambda folder, replayer: splice(folder, *replayer.train(data={"shuffle": False})), 0, "Step 1 is the first"),
+        (lambda folder, replayer: splice(folder, *replayer.train(seed=7), after=4), 3, "Step 5 is the first row"),
         (skipped_steps, 3, "Step 5 is the first row that differs"),
     ],
 )
@@ -236,7 +185,7 @@ def test_swapped_checkpoints_are_not_used(honest, copy, replayer):
     for step, taken_from in ((3, 6), (6, 6), (8, 8)):
         shutil.copytree(honest / layout.CHECKPOINTS / str(taken_from), copy / layout.CHECKPOINTS / str(step))
     found = read_recorded(copy)
-    states = RecordedStates(run=found, task=replayer.task)
+    states = repetition.RecordedStates(run=found, task=replayer.task)
     assert states.load(3) is None
     assert states.warnings == ["the checkpoint at step 3 is not the state in the chain"]
     assert states.load(6) is not None
@@ -244,9 +193,7 @@ def test_swapped_checkpoints_are_not_used(honest, copy, replayer):
     forged(copy, states={3: found.states[6]})
     results = {each.segment.number: each for each in replayer.replay(copy)}
     assert results[1].verdict == "different"
-    assert results[1].difference.startswith(
-        "The state after step 3 is not the one in the chain, although every row up to"
-    )
+    assert results[1].difference.startswith("The state after step 3 is not the one in the chain, although every row")
 
 
 def test_edited_answers_and_edited_start_are_found(copy):
@@ -262,8 +209,7 @@ def test_edited_answers_and_edited_start_are_found(copy):
     assert receipt["covered"]["items"]["different"] == 1
     differences = receipt["covered"]["start"]["differences"]
     assert f"dataset.duplicates is {count + 1} in the run and {count} here" in differences
-    for field in ("model.parameters is 7 ", "generation.prompt_template is "):
-        assert any(each.startswith(field) for each in differences)
+    assert {"model.parameters", "generation.prompt_template"} <= {each.partition(" ")[0] for each in differences}
     assert "1 answer is not the model's: q2" in receipt["said"]
 
 
@@ -280,8 +226,7 @@ def test_other_devices_and_other_data_are_refused(copy, tmp_path):
     said = "TP762 The run used 8 × TPU v5 lite (tpu); this machine has 8 × cpu (cpu)."
     assert refusal(lambda: replay_run(copy)) == (3, [said])
     forged(copy, manifest={"devices": {"platform": "cpu", "kind": "cpu", "count": 1}})
-    step = {"i": 0, "type": "compute", "content": "Add."}
-    other = row_file(tmp_path / "other.jsonl", {"prompt": "1 + 1?", "steps": [step], "final_answer": "2"})
+    other = row_file(tmp_path / "other.jsonl", {"prompt": "1 + 1?", "completion": "2"})
     code, [text] = refusal(lambda: replay_run(copy, dataset=other))
     assert (code, text.split(" has the")[0]) == (3, "TP763 other.jsonl")
     assert text.endswith(f"; the run was trained on {read_manifest(copy)['dataset']['sha256']}.")
@@ -312,11 +257,13 @@ def test_missing_models_and_damaged_runs_are_refused(copy, tmp_path):
 
 
 @pytest.mark.slow
-def test_answers_of_a_later_evaluation_are_verified(copy):
-    """Its configuration lacks an evaluation set, which must not hide a forged score."""
-    change_config(copy, "evaluation", eval_set=None)
-    honest = replay_run(copy, segments=0, items=6)[0]["covered"]["items"]
-    assert (honest["trained"], honest["different"]) == (6, 0)
+@pytest.mark.parametrize("eval_set", [None, "/gone/items.jsonl"], ids=["evaluated later", "missing"])
+def test_a_missing_evaluation_set_is_restored_from_the_answers(eval_set, copy):
+    """It must not hide a forged score."""
+    change_config(copy, "evaluation", eval_set=eval_set)
+    covered = replay_run(copy, segments=0, items=6)[0]["covered"]
+    assert (covered["items"]["trained"], covered["items"]["different"]) == (6, 0)
+    assert eval_set is None or covered["start"] == {"verdict": "identical", "differences": []}
     answers = read_rows(copy, layout.PREDICTIONS)
     answers[3]["output_text"] = "<reasoning>So.</reasoning>\n<answer>42</answer>"
     row_file(copy / layout.PREDICTIONS, *answers)
@@ -334,15 +281,6 @@ def test_special_files_as_parameters_are_not_read(kind, copy):
     assert (code, receipt["result"]) == (0, "identical")
 
 
-@pytest.mark.slow
-def test_on_another_processor_the_tolerance_applies(copy, replayer):
-    scale_losses(copy, 1 + 1e-7, states=OTHER_STATES)
-    assert {each.verdict for each in replayer.replay(copy, is_exact=False)} == {"within tolerance"}
-    assert replayer.replay(copy)[0].verdict == "different"
-    scale_losses(copy, 1.001, first=4)
-    assert [each.verdict for each in replayer.replay(copy, is_exact=False)] == ["within tolerance"] * 3 + ["different"]
-
-
 @pytest.mark.parametrize(("minutes", "items"), [(0, 0), (1e-6, 2)])
 def test_too_little_time_for_a_step_is_refused(minutes, items, copy):
     said = ["TP760 Time limit reached before any step was replayed."]
@@ -350,14 +288,12 @@ def test_too_little_time_for_a_step_is_refused(minutes, items, copy):
 
 
 def test_a_signal_ends_a_replay_with_its_results(copy):
-
     def tell(event: dict) -> None:
         if event["event"] == "step" and event["step"] == 5:
             os.kill(os.getpid(), signal.SIGTERM)
 
     receipt, code = replay(ReplayRequest(folder=copy, whole=True), lambda line: None, tell)
-    assert code == 5
-    assert receipt["result"] == "identical"
+    assert (code, receipt["result"]) == (5, "identical")
     assert verdicts(receipt) == ["identical"] * 4 + ["not tried"]
     assert receipt["said"].endswith("6 of 12 answers: identical. Stopped before its end.")
 
@@ -365,22 +301,40 @@ def test_a_signal_ends_a_replay_with_its_results(copy):
 def test_a_bundle_is_replayed_and_verified_by_its_receipt(honest, tmp_path, capsys):
     bundle, output = tmp_path / "honest.zip", tmp_path / "receipt.json"
     build_bundle([honest], bundle)
-    request = ReplayRequest(folder=bundle, segments=0, items=2, seed=5)
-    receipt, code = run_replay(request, output=output, quiet=True, lines=True)
-    assert code == 0
-    assert receipt["run_sha256"] == sha256_file(honest / layout.MANIFEST)
-    events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    names = [event["event"] for event in events if event["event"] not in ("step", "items")]
-    assert names == ["planned", "segment", "done"]
+    asked = ("--segments", 0, "--items", 2, "--seed", 5, "--output", output, "--json", "--json-lines")
+    code, out, err = run_command(capsys, "replay", bundle, *asked)
+    receipt = json.loads(out)
+    assert (code, receipt["run_sha256"]) == (0, sha256_file(honest / layout.MANIFEST))
+    events = [json.loads(line) for line in err.splitlines()]
     assert events[-1] == {"event": "done", "result": "identical", "said": receipt["said"], "exit_code": 0}
     assert json.loads(output.read_text())["said"] == receipt["said"]
     [proof] = find_proofs(honest, receipt["run_sha256"])
     assert (proof.by, proof.is_positive) == ("you", True)
 
 
+def test_the_table_of_tolerances_follows_from_the_measurements(monkeypatch):
+    benchmarks = Path(__file__).parents[3] / "benchmarks"
+    monkeypatch.setattr("sys.path", [*sys.path, str(benchmarks)])
+    import replay_tolerance
+
+    measured = json.loads((benchmarks / "results" / "replay_tolerance.json").read_text())["measured"]
+    assert json.loads(replay_tolerance.TABLE.read_text()) == replay_tolerance.build_table(measured)
+
+
+@pytest.mark.parametrize("compute", ["float32", "bfloat16", "float16"])
+def test_tolerances_grow_up_to_the_end_of_the_table(compute):
+    tolerance = repetition.load_tolerance(compute)
+    for field in ("loss", "grad_norm"):
+        allowed = [tolerance.allowed(field, steps=steps) for steps in (1, 5, 20, 60, 1000)]
+        assert allowed == sorted(allowed)
+        last = tolerance.factor * dict(tolerance.measured[field])[60]
+        assert allowed[-1] == allowed[-2] == max(tolerance.least, last)
+    assert tolerance.allowed("reward_margin", steps=1) == tolerance.allowed("loss", steps=1)
+
+
 def cut_tolerance(monkeypatch, steps: int) -> None:
     """Cut the table of tolerances to so many steps."""
-    short = Tolerance(factor=1, least=1e-6, measured={"loss": ((steps, 0.0),), "grad_norm": ((steps, 0.0),)})
+    short = repetition.Tolerance(factor=1, least=1e-6, measured={"loss": ((steps, 0.0),), "grad_norm": ((steps, 0.0),)})
     monkeypatch.setattr(repetition, "load_tolerance", lambda compute: short)
 
 
@@ -391,8 +345,8 @@ def test_on_another_processor_late_steps_are_not_judged(copy, replayer, monkeypa
     assert [each.verdict for each in results] == ["within tolerance"] * 3 + ["not tried"] * 2
     assert results[3].difference == repetition.TOO_FAR
     rows = read_rows(copy)
-    rows[6]["tokens_seen"] += 1
-    rows[7]["tokens_seen"] += 1
+    for row in rows[6:]:
+        row["tokens_seen"] += 1
     forged(copy, rows)
     assert replayer.replay(copy, is_exact=False)[-1].verdict == "different"
 

@@ -1,14 +1,18 @@
-"""States that a seed requires: saved, requested, sent and refused; and forged runs that must not be verified."""
+"""States that a seed requires: drawn, saved, requested, sent and refused; and forged runs that must not be verified."""
 
 import json
 import random
 import shutil
 import zipfile
+from collections import Counter
 from dataclasses import replace
+from itertools import accumulate, combinations
+from math import comb
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import run_command
 from configs import changed
 from forging import forged, read_manifest, read_rows
 from model_folders import row_file
@@ -23,28 +27,16 @@ from evidence.grade import Grade
 from evidence.proof.receipts import run_sha256, save_receipt
 from evidence.proof.verification import apply_proofs, find_proofs
 from trainer.config.tree import Config, ModelConfig
-from trainer.loop.chain import saved_state_steps, steps_to_keep
+from trainer.loop.chain import Segment, split_segments, split_spans, steps_to_keep
 from trainer.replay.recorded import ReplayRequest, read_recorded
-from trainer.replay.replay import request_states, write_states
-from trainproof.cli.app import main
-
-STEPS = 12
+from trainer.replay.replay import draw_segments, request_states, write_states
 
 
 @pytest.fixture(scope="module")
-def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def honest(tmp_path_factory) -> Path:
     """A run of twelve steps, each with an entry in the chain, and four saved states."""
     root = tmp_path_factory.mktemp("states")
-    config = small_config(root, steps=STEPS, recording={"chain_every_steps": 1})
-    return record(config, root / "run")
-
-
-@pytest.fixture
-def copy(honest: Path, tmp_path: Path) -> Path:
-    """A copy without checkpoints, like a bundle."""
-    folder = tmp_path / "run"
-    shutil.copytree(honest, folder, ignore=shutil.ignore_patterns(layout.CHECKPOINTS))
-    return folder
+    return record(small_config(root, steps=12, recording={"chain_every_steps": 1}), root / "run")
 
 
 def replayed(folder: Path, **arguments: Any) -> dict[str, Any]:
@@ -54,15 +46,6 @@ def replayed(folder: Path, **arguments: Any) -> dict[str, Any]:
 def grade_with_receipts(folder: Path) -> Grade:
     """Return the grade of a consistent run with the receipts of this user."""
     return apply_proofs(Grade(name="consistent", reasons=("It is.",)), find_proofs(folder, run_sha256(folder) or ""))
-
-
-@pytest.mark.slow
-def test_a_run_saves_four_states_including_the_start_of_its_last_part(honest):
-    assert saved_state_steps(honest) == [2, 5, 8, 11]
-    saved = {f"states/{step}.safetensors" for step in (2, 5, 8, 11)}
-    assert saved <= {each["path"] for each in read_manifest(honest)["artifacts"]}
-    assert saved <= set(files_of_run(honest).packed)
-    assert errors_of(honest) == []
 
 
 def test_as_many_states_are_saved_as_fit():
@@ -79,6 +62,9 @@ def test_as_many_states_are_saved_as_fit():
 @pytest.mark.slow
 def test_saved_states_reach_the_end_but_give_no_guarantee(copy):
     """Only the parts of saved states can be drawn, and the author chose these."""
+    saved = {f"states/{step}.safetensors" for step in (2, 5, 8, 11)}
+    assert saved <= set(files_of_run(copy).packed)
+    assert errors_of(copy) == []
     receipt = replayed(copy)
     tried = [each["first_step"] for each in receipt["covered"]["segments"] if each["verdict"] == "identical"]
     assert tried == [0, 2, 5, 8, 11]
@@ -122,55 +108,46 @@ def test_sent_states_that_are_not_in_the_chain_are_refused(copy, tmp_path):
     shutil.copy(copy / layout.STATES / "5.safetensors", sent / layout.STATES / "3.safetensors")
     (sent / layout.STATES / "4.safetensors").write_bytes(b"\x00" * 64)
     shutil.copy(copy / layout.STATES / "5.safetensors", sent / layout.STATES / "400.safetensors")
-    code, said = refusal(lambda: replayed(copy, states=sent))
-    assert code == 3
-    assert said == [
+    said = [
         "TP764 The state sent for step 3 is not the state in the chain.",
         "TP764 The state sent for step 4 cannot be used (SafetensorError).",
         "TP764 The state sent for step 400 is not the state in the chain.",
     ]
+    assert refusal(lambda: replayed(copy, states=sent)) == (3, said)
 
 
 def test_hostile_archives_and_those_of_another_run_are_refused(copy, tmp_path):
-    def opened(path: Path) -> Any:
-        with sent_states(path, run_sha256(copy)) as folder:
+    def opened(name: str) -> Any:
+        with sent_states(tmp_path / name, run_sha256(copy)) as folder:
             return folder
 
     (tmp_path / "x" / layout.STATES).mkdir(parents=True)
     pack_states(tmp_path / "x", "0" * 64, tmp_path / "other.zip")
     what = f"TP858 The answer is not for the run whose manifest has SHA-256 {run_sha256(copy)}."
-    assert refusal(lambda: opened(tmp_path / "other.zip")) == (2, [what])
+    assert refusal(lambda: opened("other.zip")) == (2, [what])
     for name in ("../evil", "states/../../evil", "states/1.py", "other/1.safetensors"):
         with zipfile.ZipFile(tmp_path / "evil.zip", "w") as archive:
             archive.writestr("answer.json", "{}")
             archive.writestr(name, b"x")
-        code, _ = refusal(lambda: opened(tmp_path / "evil.zip"))
-        assert code in (1, 2)
+        assert refusal(lambda: opened("evil.zip"))[0] in (1, 2)
         assert not (tmp_path / "evil").exists()
     (tmp_path / "none.zip").write_bytes(b"no zip")
-    assert refusal(lambda: opened(tmp_path / "none.zip"))[0] == 1
-    assert refusal(lambda: opened(tmp_path / "not-there.zip"))[0] == 2
+    assert [refusal(lambda name=name: opened(name))[0] for name in ("none.zip", "not-there.zip")] == [1, 2]
 
 
-def test_states_that_are_not_in_the_chain_are_not_packed(copy, tmp_path):
+def test_states_that_are_not_in_the_chain_are_not_packed(copy, tmp_path, capsys):
     said = ["TP760 The chain lacks a state for step 400."]
     assert refusal(lambda: write_states(copy, [2, 400], tmp_path, print)) == (2, said)
-    assert main_ends(["replay", str(copy), "--pack-states", "2,2"]) == 2
-
-
-def main_ends(arguments: list[str]) -> Any:
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    return ended.value.code
+    assert run_command(capsys, "replay", copy, "--pack-states", "2,2")[0] == 2
 
 
 def test_the_commands_print_the_request_and_pack_states(copy, tmp_path, capsys):
     build_bundle([copy], tmp_path / "run.zip", allow_partial=True)
-    assert main_ends(["replay", str(tmp_path / "run.zip"), "--seed", "4711", "--ask", "--json"]) in (0, None)
-    asked = json.loads(capsys.readouterr().out)
-    assert (asked["number"], asked["parts"][0], asked["parts"][-1]) == (4711, [0, 1], [11, 12])
-    assert main_ends(["replay", str(copy), "--pack-states", "5,11", "--output", str(tmp_path / "s.zip")]) in (0, None)
-    assert capsys.readouterr().out.endswith("s.zip: 2 states of run, checked against its chain.\n")
+    code, out, _ = run_command(capsys, "replay", tmp_path / "run.zip", "--seed", "4711", "--ask", "--json")
+    asked = json.loads(out)
+    assert (code, asked["number"], asked["parts"][0], asked["parts"][-1]) == (0, 4711, [0, 1], [11, 12])
+    code, out, _ = run_command(capsys, "replay", copy, "--pack-states", "5,11", "--output", tmp_path / "s.zip")
+    assert (code, out.endswith("s.zip: 2 states of run, checked against its chain.\n")) == (0, True)
 
 
 @pytest.mark.slow
@@ -184,8 +161,8 @@ def test_a_run_with_invented_steps_after_the_first_is_not_verified(copy):
     rows, noise = read_rows(copy), random.Random(0)
     for row in rows[4:]:
         row["loss"] *= 0.6
-    states = {step: noise.randbytes(32).hex() for step in range(5, STEPS + 1)}
-    forged(copy, rows, states=states, params={STEPS: noise.randbytes(32).hex()})
+    states = {step: noise.randbytes(32).hex() for step in range(5, 13)}
+    forged(copy, rows, states=states, params={12: noise.randbytes(32).hex()})
     for number in (4711, 99):
         receipt = replayed(copy, segments=3, seed=number)
         assert receipt["result"] == "identical"
@@ -208,3 +185,82 @@ def test_an_invented_device_is_not_verified_by_a_challenge(copy):
     grade = grade_with_receipts(copy)
     assert grade.words == "consistent (score: 6 of 6 answers; training: 0 of 12 steps)"
     assert any(reason.startswith("Device, duration and memory are what the run states") for reason in grade.reasons)
+
+
+def equal_parts(count: int) -> tuple[Segment, ...]:
+    return split_spans(split_segments(0, 10 * count, range(0, 10 * count, 10)))
+
+
+def drawn_starts(parts: tuple[Segment, ...], count: int, seed: int) -> tuple[int, ...]:
+    return tuple(part.first_step for part in draw_segments(parts, None, count=count, seed=seed).drawn)
+
+
+def test_short_segments_are_grouped_into_parts_of_a_twentieth():
+    parts = split_spans(split_segments(0, 2800, range(2800)))
+    assert [(part.first_step, part.last_step) for part in parts] == [(n, n + 140) for n in range(0, 2800, 140)]
+    # A short rest belongs to the last part.
+    parts = split_spans(split_segments(0, 103, [50, 100]))
+    assert [(part.first_step, part.last_step) for part in parts] == [(0, 50), (50, 103)]
+    assert len(split_spans(split_segments(4, 8, [5, 6, 7]))) == 4
+    assert len(split_spans(split_segments(0, 1, []))) == 1
+
+
+def test_seeds_draw_every_combination_and_each_always_the_same():
+    parts = equal_parts(6)
+    draws = [drawn_starts(parts, 2, seed) for seed in range(60)]
+    assert set(draws) == set(combinations((10, 20, 30, 40), 2))
+    assert draws == [drawn_starts(parts, 2, seed) for seed in range(60)]
+    for count, selected in ((9, [0, 10, 20, 30, 40, 50]), (0, [0, 50])):
+        draw = draw_segments(parts, None, count=count, seed=1)
+        assert [part.first_step for part in draw.selected] == selected
+
+
+def test_every_step_is_drawn_with_the_same_probability():
+    """A part of 300 steps is drawn first three times as often as one of 100: 3,000 seeds, four standard errors."""
+    parts = split_spans(split_segments(0, 600, [100, 200, 500]))
+    first = Counter(drawn_starts(parts, 1, seed)[0] for seed in range(3000))
+    assert set(first) == {100, 200}
+    assert abs(first[200] / 3000 - 0.75) < 4 * (0.75 * 0.25 / 3000) ** 0.5
+
+
+@pytest.mark.parametrize(("count", "share", "false"), [(3, 0.5, 10), (5, 0.5, 10), (1, 0.05, 1), (4, 0.25, 5)])
+def test_detection_probability_is_hypergeometric_for_equal_parts(count, share, false):
+    """Of 20 parts 18 can be drawn, and none of the false ones is with probability C(18 - f, k) / C(18, k)."""
+    probability = draw_segments(equal_parts(20), None, count=count, seed=7).detection_probability(share)
+    assert probability == pytest.approx(1 - comb(18 - false, count) / comb(18, count))
+
+
+def test_detection_probability_is_a_lower_bound_for_unequal_parts():
+    """Compared with every set of false parts that has at least half of all steps."""
+    lengths = (10, 10, 40, 20, 10, 30, 10)
+    parts = tuple(
+        Segment(number=number, first_step=end - length, last_step=end)
+        for number, (length, end) in enumerate(zip(lengths, accumulate(lengths), strict=True))
+    )
+    inner = lengths[1:-1]
+    worst = min(
+        1 - missed(inner, false, tuple(range(len(inner))), 2)
+        for size in range(6)
+        for false in combinations(range(5), size)
+        if sum(inner[part] for part in false) >= sum(lengths) / 2
+    )
+    assert 0 < draw_segments(parts, None, count=2, seed=1).detection_probability(0.5) <= worst + 1e-12
+
+
+def missed(lengths: tuple[int, ...], false: tuple[int, ...], left: tuple[int, ...], draws: int) -> float:
+    """Return the probability that no false part is drawn, each next part in proportion to its steps."""
+    if draws == 0:
+        return 1.0
+    total = sum(lengths[part] for part in left)
+    return sum(
+        lengths[part] / total * missed(lengths, false, tuple(each for each in left if each != part), draws - 1)
+        for part in left
+        if part not in false
+    )
+
+
+def test_the_detection_probability_is_never_rounded_up():
+    draws = [draw_segments(equal_parts(20), None, count=count, seed=7) for count in (5, 8, 9)]
+    assert 0.9999 < draws[1].detection_probability(0.5) < 1
+    assert [draw.description[-7:] for draw in draws] == ["99.3 %.", "99.9 %.", " 100 %."]
+    assert draw_segments(equal_parts(2), None, count=5, seed=7).description.startswith("Nothing to draw")
