@@ -35,6 +35,8 @@ os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0 --xla_llvm_disable
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 
+from commands import train_request
+
 from evidence import layout
 from evidence.grade import check_run
 from evidence.index.index import index_folder
@@ -49,7 +51,6 @@ from trainer.loop.session import StopRequest
 from trainer.model.source import resolve
 from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import Recorder, claim, now
-from trainproof.cli.train import train_request
 
 CONFIG = """
 name: killed

@@ -6,6 +6,7 @@ from operator import attrgetter
 from pathlib import Path
 
 import pytest
+from commands import train_request
 from model_folders import model_folder
 from refusals import catch_problems
 
@@ -21,7 +22,6 @@ from trainer.model.source import describe_shrinking, known_source, shrink
 from trainer.planning.subject import resolve_shape
 from trainer.recorder.progress import Watch
 from trainer.run import run
-from trainproof.cli.train import train_request
 
 LARGE = """
 name: gemma

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from commands import run_command
 from configs import changed
 from forging import forged, read_manifest, read_rows
 from model_folders import row_file
@@ -33,7 +34,6 @@ from trainer.replay import repetition
 from trainer.replay.recorded import ReplayRequest, read_recorded
 from trainer.replay.repetition import InMemoryRecorder, RecordedStates, Repetition, SegmentResult, Tolerance
 from trainer.replay.replay import replay
-from trainproof.cli.judge import run_replay
 
 SLOW = pytest.mark.slow
 
@@ -365,11 +365,11 @@ def test_a_signal_ends_a_replay_with_its_results(copy):
 def test_a_bundle_is_replayed_and_verified_by_its_receipt(honest, tmp_path, capsys):
     bundle, output = tmp_path / "honest.zip", tmp_path / "receipt.json"
     build_bundle([honest], bundle)
-    request = ReplayRequest(folder=bundle, segments=0, items=2, seed=5)
-    receipt, code = run_replay(request, output=output, quiet=True, lines=True)
-    assert code == 0
-    assert receipt["run_sha256"] == sha256_file(honest / layout.MANIFEST)
-    events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    asked = ("--segments", 0, "--items", 2, "--seed", 5, "--output", output, "--json", "--json-lines")
+    code, out, err = run_command(capsys, "replay", bundle, *asked)
+    receipt = json.loads(out)
+    assert (code, receipt["run_sha256"]) == (0, sha256_file(honest / layout.MANIFEST))
+    events = [json.loads(line) for line in err.splitlines()]
     names = [event["event"] for event in events if event["event"] not in ("step", "items")]
     assert names == ["planned", "segment", "done"]
     assert events[-1] == {"event": "done", "result": "identical", "said": receipt["said"], "exit_code": 0}

@@ -1,10 +1,14 @@
 """`trainproof train --resume auto`: which run it continues, and what it says of every other."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from commands import train_request
 from whole_runs import errors_of, logged, manifest_of, rows, saved_steps
 
 from evidence import layout
@@ -12,7 +16,7 @@ from evidence.index import index
 from evidence.lock import RunLock
 from trainer.loop.session import StopRequest
 from trainer.recorder.progress import Watch
-from trainproof.cli.train import run_or_resume, train_request
+from trainproof.cli.train import run_or_resume
 
 TINY = """\
 name: tiny
@@ -24,17 +28,6 @@ evaluation: {eval_set: items.jsonl, max_new_tokens: 4, batch_size: 2, baseline: 
 checkpoint: {save_every_steps: 1, keep: 1}
 limits: {steps: 3}
 """
-
-
-class Said(Watch):
-    """Keeps what is said."""
-
-    def __init__(self) -> None:
-        super().__init__(quiet=True)
-        self.lines: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.lines.append(text)
 
 
 @pytest.fixture
@@ -56,10 +49,12 @@ def trained(*, stopped_after: int | None = None, **flags) -> tuple[int, list[str
         done = sum(len(rows(folder)) for folder in Path("runs").glob("*") if (folder / layout.METRICS).is_file())
         return "limits.max_minutes=1 reached" if stopped_after is not None and done >= stopped_after else None
 
-    with pytest.MonkeyPatch.context() as patch, Said() as watch:
+    said: list[str] = []
+    with pytest.MonkeyPatch.context() as patch, Watch(quiet=True) as watch:
         patch.setattr(StopRequest, "reason", limit)
+        patch.setattr(watch, "say", said.append)
         code = run_or_resume(request, watch)
-    return code, watch.lines
+    return code, said
 
 
 AUTO = {"resume": Path("auto")}
@@ -168,3 +163,34 @@ def test_a_run_that_lacks_its_evaluation_is_given_that(session: Path):
     assert trained(resume=Path("runs/full"), config=None)[0] == 0
     assert errors_of(full) == []
     assert "skipping runs/full: already complete" in trained(**AUTO)[1]
+
+
+def train_in_process(folder: Path, steps: int) -> str:
+    """Train up to a step as a session does, and return what was printed; JAX names what it finds in its cache."""
+    unset = ("JAX_COMPILATION_CACHE_DIR", "TRAINPROOF_CACHE_MIB", "PYTEST_CURRENT_TEST")
+    environment = {name: value for name, value in os.environ.items() if name not in unset}
+    environment |= {"TRAINPROOF_CACHE": str(folder / "cache"), "JAX_EXPLAIN_CACHE_MISSES": "1"}
+    command = [sys.executable, "-m", "trainproof", "train", "--config", "config.yaml", "--device", "cpu"]
+    command += ["--session", "kaggle-tpu", "--resume", "auto", "--output", "working/runs/full"]
+    for setting in (f"limits.steps={steps}", "evaluation.eval_set=null", "optimizer.schedule=constant"):
+        command += ["--set", setting]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_a_session_takes_what_the_one_before_it_compiled_and_says_so(session: Path):
+    full = session / "working" / "runs" / "full"
+    train_in_process(session, 1)
+    assert manifest_of(full)["result"]["compiled_before"] == []
+    assert not (session / "cache" / "programs").exists(), "what a session compiles is in its output"
+    # The output is attached to the next session, on the same kind of machine.
+    shutil.move(session / "working", session / "input")
+    said = train_in_process(session, 2)
+    assert f"from {session / 'input' / 'runs' / 'compiled_programs'}" in said
+    assert f"continues {session / 'input' / 'runs' / 'full'}" in said
+    assert manifest_of(full)["result"]["compiled_before"] == ["train"]
+    missed = {line.split("'")[1] for line in said.splitlines() if "COMPILATION CACHE MISS" in line}
+    assert missed <= {"jit__take_ownership"}, "copies of what was read, which a first run does not make"
+    assert len(logged(full, "session")) == 1
