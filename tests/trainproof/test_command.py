@@ -1,4 +1,4 @@
-"""The command as a process: what the system refuses is said in a sentence, and output of any kind has its way out."""
+"""The command as a process: errors of the system and of trainproof become messages, and any output can be printed."""
 
 from __future__ import annotations
 
@@ -31,11 +31,9 @@ def test_a_path_too_long_for_the_system(verb: str, run) -> None:
 def test_a_disk_without_room_for_the_output(tmp_path: Path) -> None:
     with Path("/dev/full").open("wb") as full:
         found = subprocess.run([*PROGRAM, "check", write_run(tmp_path, "demo")], stdout=full, stderr=subprocess.PIPE)
-    assert found.returncode == 2
-    assert found.stderr.decode() == (
-        "error TP101: The operating system reports: No space left on device.\n"
-        "  Next: Free some disk space, or write to another place.\n"
-    )
+    fix = "Next: Free some disk space, or write to another place."
+    error = f"error TP101: The operating system reports: No space left on device.\n  {fix}\n"
+    assert (found.returncode, found.stderr.decode()) == (2, error)
 
 
 def test_a_reader_that_stops_reading_hears_no_more(tmp_path: Path) -> None:
@@ -95,22 +93,22 @@ def test_an_error_while_the_programs_are_traced_is_named_and_its_traceback_kept(
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(SupervisedLoss, "loss_fn", mistaken)
-    code, _, said = run(*TRAIN, "--output", tmp_path / "run", "--set", "evaluation.eval_set=null")
+    code, _, printed = run(*TRAIN, "--output", tmp_path / "run", "--set", "evaluation.eval_set=null")
     [kept] = tmp_path.glob("trainproof-error-*.txt")
     assert (code, (tmp_path / "run").exists()) == (4, False)
-    assert said.endswith(
+    assert printed.endswith(
         "error TP799: trainproof train: Internal error in trainproof: TypeError: add got incompatible "
         "shapes: (4, 127), (4, 128).\n"
         "  This is a bug in trainproof, not in your configuration.\n"
         f"  Next: Report it with the traceback in {kept} and the command as you typed it.\n"
     )
     traceback = kept.read_text("utf-8")
-    assert ("Traceback" in said, traceback[:9], "in mistaken" in traceback) == (False, "Traceback", True)
+    assert ("Traceback" in printed, traceback[:9], "in mistaken" in traceback) == (False, "Traceback", True)
 
 
 @pytest.mark.slow
 def test_training_that_is_stopped_while_it_is_planned_leaves_nothing(tmp_path: Path) -> None:
-    """The first line said is about the compiler; what is killed then has no folder, and started nothing that stays."""
+    """The run is stopped when the compiler starts; it leaves no folder and no process."""
     for how in (signal.SIGINT, signal.SIGKILL):
         started = subprocess.Popen(
             [*PROGRAM, *TRAIN, "--output", str(tmp_path / "run")], stderr=subprocess.PIPE, stdout=subprocess.PIPE
@@ -120,8 +118,8 @@ def test_training_that_is_stopped_while_it_is_planned_leaves_nothing(tmp_path: P
             assert any(b"compiling the programs of the run" in line for line in iter(started.stdout.readline, b""))
             children = psutil.Process(started.pid).children(recursive=True)
             started.send_signal(how)
-            said = started.communicate(timeout=60)[1]
+            printed = started.communicate(timeout=60)[1]
         assert started.returncode == (130 if how == signal.SIGINT else -how)
-        assert (how != signal.SIGINT) or said == b"train was stopped before it began; nothing was written.\n"
+        assert (how != signal.SIGINT) or printed == b"train was stopped before it began; nothing was written.\n"
         assert psutil.wait_procs(children, timeout=60)[1] == []
         assert not (tmp_path / "run").exists()

@@ -75,7 +75,7 @@ def test_without_its_packages_a_name_says_what_to_install(name: str, extra: str,
     assert str(refused.value) == f"trainproof.{name} needs one, two. Next: {install_command(extra)}"
 
 
-def test_importing_it_costs_nothing_and_an_unknown_name_is_said() -> None:
+def test_importing_it_costs_nothing_and_an_unknown_name_is_an_error() -> None:
     code = "import sys, trainproof; print(sorted({'numpy', 'pandas', 'evidence', 'schemas', 'jax'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -1,4 +1,4 @@
-"""`trainproof plan --explain-oom`: the whole answer, from a file, from a pipe, beside a configuration, and refusals."""
+"""`trainproof plan --explain-oom` from a file, a pipe or a run folder, with a configuration, and its errors."""
 
 import io
 import json
@@ -62,7 +62,7 @@ def test_the_public_failure_ran_another_program_than_it_declared(gemma, explaine
 
 def test_a_model_whose_shapes_ship_needs_no_hub(gemma, explained, monkeypatch):
     def refused(*_: object, **__: object) -> None:
-        raise AssertionError("the hub was asked")
+        raise AssertionError("the hub was requested")
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", refused)
     gemma.write_text(gemma.read_text().replace(str(gemma.parent / "gemma-2b"), "google/gemma-2b"))
@@ -70,7 +70,7 @@ def test_a_model_whose_shapes_ship_needs_no_hub(gemma, explained, monkeypatch):
     assert (code, json.loads(out)["configuration"][0]["bytes"]) == (0, 2 * 2_506_172_416)
 
 
-def test_what_cannot_be_explained_is_said(tmp_path, explained, run):
+def test_what_cannot_be_explained_is_an_error(tmp_path, explained, run):
     text = tmp_path / "other.txt"
     text.write_text("OSError: [Errno 28] No space left on device\n")
     code, out, err = explained(text)
@@ -90,7 +90,7 @@ def test_what_cannot_be_explained_is_said(tmp_path, explained, run):
 
 @pytest.mark.slow
 def test_a_run_that_ran_out_of_memory_is_explained_from_its_folder(tmp_path, run, explained, monkeypatch):
-    """What JAX said is kept whole in the log, and the configuration lies beside it."""
+    """The folder has the message of JAX in its log, and the configuration."""
     said = (CASES / "gpu_gemma_2b_kaggle_t4.txt").read_text("utf-8").partition("RESOURCE_EXHAUSTED")
 
     def full(*_, **__):

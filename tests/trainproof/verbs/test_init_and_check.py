@@ -10,14 +10,14 @@ def test_what_was_found_and_what_to_run_next(tmp_path, monkeypatch, run):
     folder_with_weights(tmp_path / "my-model")
     write_rows(tmp_path / "rows.jsonl", [*sums(200), *sums(3)])
     code, out, _ = run("init", "my-model", "rows.jsonl", "--on", "rtx-4090")
-    said = out.splitlines()
+    printed = out.splitlines()
     assert code == 0
-    assert said[0] == "model       my-model: gpt2, method full, 170 k of 170 k parameters"
-    assert said[1] == "rows        203 rows with prompt and completion, 3 repeated questions"
-    assert said[3] == "evaluation  20 items, drawn from 200 questions by the hash of each"
-    assert said[4].endswith("by formulas: fits")
-    assert said[6] == "Written: train.jsonl, eval.jsonl and config.yaml."
-    commands = [line.split("  ")[1] for line in said[9:]]
+    assert printed[0] == "model       my-model: gpt2, method full, 170 k of 170 k parameters"
+    assert printed[1] == "rows        203 rows with prompt and completion, 3 repeated questions"
+    assert printed[3] == "evaluation  20 items, drawn from 200 questions by the hash of each"
+    assert printed[4].endswith("by formulas: fits")
+    assert printed[6] == "Written: train.jsonl, eval.jsonl and config.yaml."
+    commands = [line.split("  ")[1] for line in printed[9:]]
     assert commands == [
         "trainproof train --config config.yaml --check",
         "trainproof plan --config config.yaml",

@@ -1,7 +1,4 @@
-"""`trainproof plan` as a user meets it: exit codes, words, and nothing left behind.
-
-A process is started where it matters: what it loads, how it is ended.
-"""
+"""`trainproof plan`: exit codes, output, and nothing left behind."""
 
 import json
 import os
