@@ -438,7 +438,8 @@ def note(
 ) -> None:
     """Tag, annotate, archive or restore runs. Without options, show their notes; grades do not depend on them."""
     change = NotesEdit(add=tuple(tag or ()), remove=tuple(untag or ()), note=text, archive=archive)
-    documents, printed = [], ""
+    documents: list[dict[str, Any]] = []
+    printed = ""
     for folder, notes in zip(runs, change_notes(runs, change, datetime.now(UTC)), strict=True):
         documents.append({"path": str(folder), **asdict(notes)})
         first, *rest = notes.note.splitlines() or [NOTHING]

@@ -267,24 +267,24 @@ def _sections(plan: dict[str, Any]) -> Iterator[str]:
     if programs:
         reasons = {each["because"] for each in programs}
         shown = [(each, each["because"] if len(reasons) > 1 else "") for each in programs]
-        rows = [(each["name"], size(each["peak_bytes"]), VERDICTS[each["verdict"]], text) for each, text in shown]
-        yield align(rows, right={1}) + (join_lines([f"  All {reasons.pop()}."]) if len(reasons) == 1 else "")
+        needs = [(each["name"], size(each["peak_bytes"]), VERDICTS[each["verdict"]], text) for each, text in shown]
+        yield align(needs, right={1}) + (join_lines([f"  All {reasons.pop()}."]) if len(reasons) == 1 else "")
     parts = [(size(part["bytes"]), part["name"], part["because"]) for part in plan["parts"][:NAMED_PARTS]]
     yield f"Largest parts, on each device:\n{align(parts, right={0})}"
     if compiled := [program for program in programs if program["buffers"]]:
         largest = max(compiled, key=lambda program: program["peak_bytes"])
         counts = Counter((each["bytes"], each["shape"]) for each in largest["buffers"]).items()
-        rows = [(size(each), f"{count} × {shape}" if count > 1 else shape) for (each, shape), count in counts]
-        buffers = align(rows[:NAMED_PARTS], right={0})
-        yield f"Largest buffers of {largest['name']}, without its arguments:\n{buffers}"
+        buffers = [(size(each), f"{count} × {shape}" if count > 1 else shape) for (each, shape), count in counts]
+        table = align(buffers[:NAMED_PARTS], right={0})
+        yield f"Largest buffers of {largest['name']}, without its arguments:\n{table}"
     yield join_lines(time_lines(plan))
     if advice := plan.get("advice"):
-        rows = []
+        changes = []
         for change in advice:
             settings = " ".join(f"--set {setting}" for setting in change["set"])
-            rows.append((VERDICTS[change["verdict"]], size(change["need_bytes"]), settings))
-            rows.append(("", "", f"costs: {change['costs']}"))
-        yield f"Changes, each planned for this target:\n{align(rows, right={1})}"
+            changes.append((VERDICTS[change["verdict"]], size(change["need_bytes"]), settings))
+            changes.append(("", "", f"costs: {change['costs']}"))
+        yield f"Changes, each planned for this target:\n{align(changes, right={1})}"
     if findings := plan.get("findings"):
         lines = (f"  {each['severity']} {each['code']}: {each['what']} {each['next']}" for each in findings)
         yield join_lines(["Other findings:", *lines])

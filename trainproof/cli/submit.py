@@ -252,9 +252,10 @@ def verdict_json(verdict: BundleVerdict) -> dict[str, Any]:
     signature, stamps, attestation = verdict.signature, verdict.stamps, verdict.attestation
     return {
         "path": str(verdict.path),
-        **{name: getattr(verdict, name) for name in ("ok", "proven", "partial", "content_sha256", "files")},
-        "bytes": verdict.size_bytes,
+        **{name: getattr(verdict, name) for name in ("ok", "proven", "partial", "content_sha256")},
         "redactions": [asdict(each) for each in verdict.redactions],
+        "files": verdict.files,
+        "bytes": verdict.size_bytes,
         "signature": signature
         and {
             "path": str(signature.path),

@@ -495,7 +495,7 @@ def play(
         from trainer.play import answer, find_question, load_models, open_models, ready_event, refused_event
         from trainer.recorder.progress import Watch
 
-        tell = print_event if json_lines else AnswerPrinter()
+        tell: Callable[[Mapping[str, Any]], None] = print_event if json_lines else AnswerPrinter()
         with Watch(quiet=json_lines) as watch:
             models = open_models(run, model=model, beside=beside, untrained=untrained, watch=watch)
         readers = _question_readers(models[0], as_json=json_lines)
