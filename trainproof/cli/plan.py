@@ -233,6 +233,8 @@ def explain_out_of_memory(source: str, *, config: Path | None, settings: Sequenc
 def _read_error(source: str) -> str:
     """Return the text of a file or pipe, or the traceback in the log of a run folder."""
     if source == "-":
+        if sys.stdin.isatty():
+            typer.echo("Paste the text, then press Ctrl-D.", err=True)
         return sys.stdin.buffer.read().decode("utf-8", errors="replace")
     log = Path(source) / layout.LOG
     if not source or (Path(source).is_dir() and not log.is_file()):
@@ -266,9 +268,11 @@ def _sections(plan: dict[str, Any]) -> Iterator[str]:
     programs = plan.get("programs", [])
     if programs:
         reasons = {each["because"] for each in programs}
-        shown = [(each, each["because"] if len(reasons) > 1 else "") for each in programs]
-        needs = [(each["name"], size(each["peak_bytes"]), VERDICTS[each["verdict"]], text) for each, text in shown]
-        yield align(needs, right={1}) + (join_lines([f"  All {reasons.pop()}."]) if len(reasons) == 1 else "")
+        is_shared = len(reasons) == 1 and len(programs) > 1
+        needs = [[each["name"], size(each["peak_bytes"]), VERDICTS[each["verdict"]]] for each in programs]
+        if not is_shared:
+            needs = [[*need, each["because"]] for need, each in zip(needs, programs, strict=True)]
+        yield align(needs, right={1}) + (join_lines([f"  All {reasons.pop()}."]) if is_shared else "")
     parts = [(size(part["bytes"]), part["name"], part["because"]) for part in plan["parts"][:NAMED_PARTS]]
     yield f"Largest parts, on each device:\n{align(parts, right={0})}"
     if compiled := [program for program in programs if program["buffers"]]:
