@@ -72,7 +72,6 @@ class Job:
     """A job at the moment of reading.
 
     Attributes:
-        folder: Folder of the job.
         run: Name of the run folder that it writes, in the root.
         resumes: Name of the run folder that it resumes, or None for a new run.
         force: Run even if the plan does not fit.
@@ -80,11 +79,8 @@ class Job:
         is_own: Whether this user queued it.
         device: `cpu`, `gpu`, `tpu` or `ANY_DEVICE`.
         place: Module of `launch.places` where it runs.
-        created_at: Time when it was queued.
-        position: Place in the queue.
         started: Its process, or None before it is started.
         exit_code: Exit code, negative for a signal, or None before it has ended.
-        state: See `State`.
     """
 
     folder: Path
@@ -262,13 +258,6 @@ def _state(status: ProcessStatus) -> State:
     if not status.is_running:
         return "lost"
     return "stopping" if status.is_cancelled else "running"
-
-
-def swap_positions(first: Job, second: Job) -> None:
-    """Swap two adjacent jobs of the queue."""
-    # If a process dies between these two writes, both jobs have the same position; the order by id stays.
-    write_text(first.folder / POSITION, f"{max(second.position, first.position + 1)}\n")
-    write_text(second.folder / POSITION, f"{first.position}\n")
 
 
 def mark_cancelled(folder: Path) -> None:

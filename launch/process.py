@@ -82,14 +82,12 @@ def parse_process(value: Any) -> StartedProcess | None:
     """Return the process in a value from a JSON file, or None if it is invalid."""
     if not isinstance(value, dict):
         return None
-    pid, created, booted = value.get("pid"), _parse_time(value.get("created")), _parse_time(value.get("booted"))
+    times = (value.get("created"), value.get("booted"))
+    created, booted = (float(t) if isinstance(t, int | float) and 0 < t < _MAX_TIME else None for t in times)
+    pid = value.get("pid")
     if type(pid) is not int or not 0 < pid <= _MAX_PID or created is None:
         return None
     return StartedProcess(pid=pid, created=created, booted=booted)
-
-
-def _parse_time(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and 0 < value < _MAX_TIME else None
 
 
 def is_alive(started: StartedProcess | None) -> bool:

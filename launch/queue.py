@@ -20,12 +20,13 @@ from typing import Any
 from evidence import lock
 from evidence.layout import CHECKPOINTS, CONFIG, new_run_id
 from evidence.run import Run, read_existing_run
-from evidence.writing import write_json
+from evidence.writing import write_json, write_text
 from launch import process
 from launch.jobs import (
     ANY_DEVICE,
     DEVICES,
     LOCAL,
+    POSITION,
     Job,
     enqueue,
     jobs,
@@ -34,7 +35,6 @@ from launch.jobs import (
     read_job,
     read_object,
     refuse_link,
-    swap_positions,
 )
 from launch.places import get_place
 from schemas.problems import ProblemError, problem_of
@@ -50,13 +50,7 @@ _MAX_NAME = 100
 
 
 def start(root: Path, config: Mapping[str, Any], *, force: bool = False, place: str = LOCAL) -> Job:
-    """Queue a run and make sure that a worker is running.
-
-    Args:
-        root: Runs folder.
-        config: Valid configuration.
-        force: Run even if the plan does not fit.
-        place: Name of a module of `launch.places`.
+    """Queue a run of a valid configuration at a place (a module of `launch.places`), and start a worker if needed.
 
     Raises:
         ProblemError: The place is unknown, or the file system does not support file locks (exit code 2).
@@ -145,7 +139,10 @@ def move_up(root: Path, job: Job) -> None:
     waiting = [other for other in jobs(root) if other.state == "waiting"]
     index = next((index for index, other in enumerate(waiting) if other.job_id == job.job_id), 0)
     if index > 0:
-        swap_positions(waiting[index - 1], waiting[index])
+        before, moved = waiting[index - 1], waiting[index]
+        # If a process dies between these two writes, both jobs have the same position; the order by id stays.
+        write_text(before.folder / POSITION, f"{max(moved.position, before.position + 1)}\n")
+        write_text(moved.folder / POSITION, f"{before.position}\n")
 
 
 def has_worker(root: Path) -> bool:
@@ -176,11 +173,9 @@ def find_job(root: Path, name: str) -> Job:
     """Return the newest job with this id or run name; raise `ProblemError` (exit code 2) without one."""
     found = [job for job in jobs(root) if name in {job.job_id, job.run}]
     if not found:
+        what = f"This queue does not contain the job {name}."
         fix = "`trainproof queue list` shows the jobs; pass --root for another runs folder."
-        problem = problem_of(
-            "TP091", file=str(root), what=f"This queue does not contain the job {name}.", why=None, next=fix
-        )
-        raise ProblemError([problem], exit_code=2)
+        raise ProblemError([problem_of("TP091", file=str(root), what=what, why=None, next=fix)], exit_code=2)
     return max(found, key=lambda job: job.created_at)
 
 

@@ -170,12 +170,9 @@ class Task:
 
 
 def plan_task(root: Path, config: Mapping[str, Any], options: Sequence[str] = ()) -> Task:
-    """Return the task that plans a complete configuration. The answer is plan.json, unless the options say otherwise.
+    """Return the task that plans a complete configuration, with options of `trainproof plan` or `CHECK`.
 
-    Args:
-        root: Runs folder.
-        config: Complete configuration.
-        options: Options of `trainproof plan`, such as `--on t4` or `--grid`, or `CHECK`.
+    The answer is plan.json, unless the options say otherwise.
     """
     text = write_yaml(dict(config))
     folder = _folder(root, "plans", text, *options, planner_digest())
@@ -202,14 +199,9 @@ def planner_digest() -> str:
 
 
 def replay_task(root: Path, subject: Path, sha256: str, verb: Verb, options: Sequence[str] = ()) -> Task:
-    """Return the task that replays a run or asks its model new questions. The answer is a receipt.
+    """Return the task that replays a run folder or bundle or asks its model new questions. The answer is a receipt.
 
-    Args:
-        root: Runs folder.
-        subject: Run folder or bundle.
-        sha256: Hash of the manifest or of the bundle, so that another run of the same name is another question.
-        verb: Command.
-        options: Options of the command, such as `--minutes 5`.
+    `sha256` is the hash of the manifest or bundle, so that another run of the same name is another question.
     """
     return Task(
         folder=_folder(root, "replays", verb, subject.name, sha256, *options),
@@ -219,18 +211,11 @@ def replay_task(root: Path, subject: Path, sha256: str, verb: Verb, options: Seq
 
 
 def play_task(root: Path, run: Path, question: Mapping[str, str], options: Sequence[str] = ()) -> Task:
-    """Return a new task that asks models a question, `{"prompt": …}` or `{"item": …}`. The answer is a stream.
-
-    Args:
-        root: Runs folder.
-        run: Run folder.
-        question: Question, which becomes the standard input of the command.
-        options: Options of `trainproof play`, such as `--untrained`.
-    """
+    """Return a new task that asks models a question, `{"prompt": …}` or `{"item": …}`. The answer is a stream."""
     return Task(
         folder=_folder(root, "plays", secrets.token_hex()),
         arguments=["play", str(run.resolve()), *options, "--json-lines"],
-        files={INPUT: json.dumps(question) + "\n"},
+        files={INPUT: json.dumps(question) + "\n"},  # standard input of the command
         limit_seconds=LIMIT_SECONDS,
         watch_seconds=WATCH_SECONDS,
     )
@@ -254,11 +239,8 @@ def parse_events(text: str) -> list[dict[str, Any]]:
 def main(folder: Path, working_folder: Path, limit_seconds: float, watch_seconds: float, arguments: list[str]) -> None:
     """Run the command of a task, end it when it is cancelled or takes too long, and record its exit code."""
     source = folder / INPUT if (folder / INPUT).exists() else Path(os.devnull)
-    with (
-        source.open("rb") as question,
-        (folder / ANSWER).open("wb") as answer,
-        (folder / jobs.OUTPUT).open("wb") as output,
-    ):
+    answers, outputs = folder / ANSWER, folder / jobs.OUTPUT
+    with source.open("rb") as question, answers.open("wb") as answer, outputs.open("wb") as output:
         command = [*PROGRAM, *arguments]
         child = process.start(command, folder=working_folder, input=question, output=answer, errors=output)
         code = _wait(child, folder, limit_seconds, watch_seconds)
@@ -303,10 +285,9 @@ def _wait(child: subprocess.Popen[bytes], folder: Path, limit_seconds: float, wa
 
 
 def _seconds_since_watched(folder: Path) -> float:
-    try:
+    with suppress(OSError):
         return time.time() - (folder / WATCHED).stat().st_mtime
-    except OSError:
-        return 0.0
+    return 0.0
 
 
 if __name__ == "__main__":

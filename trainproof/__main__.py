@@ -11,7 +11,7 @@ if not __package__:
     # Started by path: the packages are next to this folder, not in it.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from trainproof.neighbours import exit_on_foreign_package
+from trainproof.neighbours import find_foreign_package
 
 GC_THRESHOLD = 50_000
 """JAX creates half a million objects; collecting garbage every 700 of them costs half a second."""
@@ -19,7 +19,9 @@ GC_THRESHOLD = 50_000
 
 def main() -> None:
     """Run the command line."""
-    exit_on_foreign_package()
+    if message := find_foreign_package():
+        sys.stderr.write(f"{message}\n")
+        raise SystemExit(2)
     gc.set_threshold(GC_THRESHOLD)
     atexit.register(gc.freeze)
     from trainproof.cli.app import main as run

@@ -5,7 +5,6 @@ Only the standard library is imported here, since any other module might be the 
 
 from __future__ import annotations
 
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -25,10 +24,3 @@ def find_foreign_package() -> str | None:
                 "remove the other folder from PYTHONPATH, or install trainproof in its own environment."
             )
     return None
-
-
-def exit_on_foreign_package() -> None:
-    """Exit with code 2 and a message if a package is another project's."""
-    if message := find_foreign_package():
-        sys.stderr.write(f"{message}\n")
-        raise SystemExit(2)

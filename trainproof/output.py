@@ -1,67 +1,51 @@
-"""Print results: aligned tables, JSON and progress."""
+"""Print events, aligned tables and progress."""
 
 from __future__ import annotations
 
+import io
 import json
+import shutil
 import sys
-import unicodedata
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from evidence.writing import as_json_text
-from schemas.formats import join_lines, visible
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from schemas.formats import visible
 
 if TYPE_CHECKING:
     from evidence.bundle.contents import Progress
 
-
-def print_json(value: Any) -> None:
-    """Print a JSON document."""
-    sys.stdout.write(as_json_text(value))
+UNLIMITED = 100_000
+"""Width of a table that is not for a terminal."""
 
 
-def print_event(event: dict[str, Any]) -> None:
-    """Print an event on standard error as one line of JSON."""
-    sys.stderr.write(json.dumps(event, ensure_ascii=False) + "\n")
-    sys.stderr.flush()
+def print_event(event: Mapping[str, Any], *, err: bool = False) -> None:
+    """Print an event as one line of JSON, on standard error if `err`."""
+    typer.echo(json.dumps(event, ensure_ascii=False), err=err)
 
 
-def align(rows: Sequence[Sequence[str]], *, indent: int = 2, right: Collection[str] = ()) -> str:
-    """Align the columns of rows, two spaces apart.
+def align(rows: Sequence[Sequence[str]], *, indent: int = 2, right: Collection[int] = ()) -> str:
+    """Align the columns of rows, two spaces apart, and on a terminal wrap cells to its width.
 
     Args:
-        rows: The header, then the rows.
+        rows: The rows, with a header or without.
         indent: Spaces before each line.
-        right: Headers of columns that are aligned to the right.
+        right: Numbers of the columns that are aligned to the right.
     """
-    widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
-    lines = []
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for number in range(len(rows[0])):
+        table.add_column(justify="right" if number in right else "left")
     for row in rows:
-        cells = zip(rows[0], row, widths, strict=True)
-        padded = ((cell, " " * (width - _width(cell)), head in right) for head, cell, width in cells)
-        line = "  ".join(space + cell if is_right else cell + space for cell, space, is_right in padded)
-        lines.append(f"{'':{indent}}{line.rstrip()}")
-    return join_lines(lines)
-
-
-def _width(text: str) -> int:
-    """Return the columns that a text takes on a terminal; East Asian wide characters take two."""
-    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
-
-
-def print_table(rows: Sequence[Sequence[str]], *, right: Collection[str] = ()) -> None:
-    """Print a header and rows, fitted to the width of the terminal."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False)
-    for head in rows[0]:
-        table.add_column(head, justify="right" if head in right else "left")
-    for row in rows[1:]:
         table.add_row(*(Text(visible(cell)) for cell in row))
-    Console().print(table)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else UNLIMITED
+    output = io.StringIO()
+    Console(file=output, width=width - indent, color_system=None).print(table)
+    return "".join(f"{'':{indent}}{line.rstrip()}\n" for line in output.getvalue().splitlines())
 
 
 @contextmanager
@@ -70,7 +54,6 @@ def progress_bar(description: str) -> Iterator[Progress | None]:
     if not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, TextColumn
     from rich.progress import Progress as Bar
 

@@ -6,11 +6,10 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evidence import layout
 from evidence.index.index import check_paths, index_folder
-from evidence.index.summary import RunSummary
 from evidence.report import Report
 from evidence.run import Run, read_existing_run
 
@@ -65,7 +64,8 @@ def frame(root: AnyPath = "submission_runs") -> DataFrame:
     import pandas
 
     summaries = index_folder(Path(root))
-    stated = [_single_values(summary) for summary in summaries]
+    documents = map(asdict, summaries)
+    stated = [{name: value for name, value in each.items() if name not in _NOT_A_COLUMN} for each in documents]
     rows = [{**summary.settings, **summary.figures, **own} for summary, own in zip(summaries, stated, strict=True)]
     columns = dict.fromkeys(name for row in (*stated, *rows) for name in row)
     names = pandas.Index([summary.path.name for summary in summaries], name="run")
@@ -94,7 +94,3 @@ def metrics(run: AnyPath) -> DataFrame:
     if "time" in table:
         table["time"] = pandas.to_datetime(table["time"], utc=True, errors="coerce", format="ISO8601")
     return table
-
-
-def _single_values(summary: RunSummary) -> dict[str, Any]:
-    return {name: value for name, value in asdict(summary).items() if name not in _NOT_A_COLUMN}

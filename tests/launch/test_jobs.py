@@ -48,7 +48,7 @@ def test_a_reused_process_id_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_process_is_recognized_after_the_clock_was_set() -> None:
     own = process.identify(os.getpid())
-    assert own.booted is not None
+    assert own.booted
     assert process.is_alive(replace(own, created=own.created + 3600, booted=own.booted + 3600))
     assert not process.is_alive(replace(own, created=own.created + 3600))
     assert not process.is_alive(replace(own, created=own.created + 3600, booted=None))
@@ -63,25 +63,12 @@ def plant(root: Path, text: str, folder: str = "job-x", **files: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"run": ',
-        "[]",
-        "null",
-        "[" * 100_000,
-        '{"run": "../../elsewhere"}',
-        '{"run": ["x"]}',
-        '{"run": "x", "resumes": "../../elsewhere"}',
-        '{"run": "x", "resumes": "/etc"}',
-        '{"run": "x", "resumes": ".."}',
-        '{"run": "x", "resumes": ["a"]}',
-        '{"run": "x", "resumes": ""}',
-        '{"run": "x", "resumes": ".launch"}',
-        '{"run": "x", "resumes": "a/b"}',
-        f'{{"run": {"[" * 900}{"]" * 900}}}',
-    ],
-)
+ELSEWHERE = ("../../elsewhere", "/etc", "..", ["a"], "", ".launch", "a/b")
+INVALID = ['{"run": ', "[]", "null", "[" * 100_000, f'{{"run": {"[" * 900}{"]" * 900}}}']
+INVALID += [json.dumps({"run": run}) for run in ("../../elsewhere", ["x"])]
+
+
+@pytest.mark.parametrize("text", [*INVALID, *(json.dumps({"run": "x", "resumes": each}) for each in ELSEWHERE)])
 def test_invalid_jobs_are_skipped(root: Path, text: str) -> None:
     job = put(root, "")
     (launch_folder(root) / "empty").mkdir()
@@ -95,7 +82,7 @@ def test_invalid_jobs_are_skipped(root: Path, text: str) -> None:
 def test_impossible_processes_are_ignored(root: Path, pid: str, created: str) -> None:
     text = f'{{"job": {{"pid": {pid}, "created": {created}}}}}'
     job = read_job(plant(root, '{"run": "x"}', **{PROCESS: text, "exit_code": "9" * 5000, "position": "x"}))
-    assert job is not None
+    assert job
     assert (job.started, job.exit_code, job.position) == (None, None, 0)
 
 

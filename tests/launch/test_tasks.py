@@ -44,7 +44,7 @@ def run_in_thread(task: Task) -> threading.Thread:
     task.folder.mkdir(parents=True, exist_ok=True)
     own = process.identify(os.getpid())
     mark_started(task.folder, own, own)
-    thread = threading.Thread(target=run, args=(task,), kwargs={"watch_seconds": 30.0})
+    thread = threading.Thread(target=run, args=(task, 60.0, 30.0))
     thread.start()
     return thread
 
@@ -64,12 +64,34 @@ def test_a_failure_has_the_output_of_the_real_program(tmp_path: Path) -> None:
     assert "at name (line" in found.output
 
 
-def test_an_answer_is_saved_with_its_exit_code_for_one_configuration(tmp_path: Path, program: Program) -> None:
+def test_each_question_has_its_own_answer(tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     program(f"{ANSWER}; raise SystemExit(3)")
     task = plan_task(tmp_path, CONFIG)
     run(task)
     assert task.result() == TaskResult(state="answered", answer={"need_bytes": 9}, exit_code=3)
-    assert plan_task(tmp_path, {"name": "y"}).result().state == "none"
+    program("import sys, json; print(json.dumps({'asked': sys.argv[1:]}))")
+    where = plan_task(tmp_path, CONFIG, ["--where"])
+    run(where)
+    config = str(where.folder / "config.yaml")
+    assert where.result().answer == {"asked": ["plan", "--config", config, "--where", "--json"]}
+    assert plan_task(tmp_path, CONFIG, tasks.CHECK).arguments[:2] == ["train", "--config"]
+    replay = replay_task(tmp_path, tmp_path / "a", "0" * 64, "replay", ["--all"])
+    run(replay, watch_seconds=replay.watch_seconds)
+    assert replay.result().answer == {"asked": ["replay", str(tmp_path / "a"), "--all", "--json", "--json-lines"]}
+    unasked = [
+        plan_task(tmp_path, {"name": "y"}),
+        plan_task(tmp_path, CONFIG, ["--grid"]),
+        replay_task(tmp_path, tmp_path / "a", "1" * 64, "replay", ["--all"]),
+    ]
+    installed = tasks.version
+    monkeypatch.setattr(tasks, "version", lambda name: "1.0" if name == "libtpu" else installed(name))
+    tasks.planner_digest.cache_clear()
+    unasked.append(plan_task(tmp_path, CONFIG))  # of another compiler
+    tasks.planner_digest.cache_clear()
+    assert [each.result().state for each in unasked] == ["none"] * 4
+    task.forget()
+    assert task.result() == TaskResult(state="none")
+    task.forget()
 
 
 def test_an_answer_without_the_seal_of_this_user_is_not_shown(tmp_path: Path, program: Program) -> None:
@@ -86,38 +108,6 @@ def test_an_answer_without_the_seal_of_this_user_is_not_shown(tmp_path: Path, pr
         (task.folder / name).write_text(text)
         assert task.result() == TaskResult(state="none")
         (task.folder / name).write_text(before)
-
-
-def test_options_are_another_question(tmp_path: Path, program: Program) -> None:
-    program("import sys, json; print(json.dumps({'where': sys.argv[1:]}))")
-    task = plan_task(tmp_path, CONFIG, ["--where"])
-    run(task)
-    expected = ["plan", "--config", str(task.folder / "config.yaml"), "--where", "--json"]
-    assert task.result().answer == {"where": expected}
-    assert plan_task(tmp_path, CONFIG).result().answer is None
-    assert plan_task(tmp_path, CONFIG, tasks.CHECK).arguments[:2] == ["train", "--config"]
-
-
-def test_another_planner_or_compiler_is_another_question(
-    tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program(ANSWER)
-    run(plan_task(tmp_path, CONFIG))
-    assert plan_task(tmp_path, CONFIG).result().state == "answered"
-    installed = tasks.version
-    monkeypatch.setattr(tasks, "version", lambda name: "1.0" if name == "libtpu" else installed(name))
-    tasks.planner_digest.cache_clear()
-    assert plan_task(tmp_path, CONFIG).result().state == "none"
-    tasks.planner_digest.cache_clear()
-
-
-def test_a_forgotten_answer_is_gone(tmp_path: Path, program: Program) -> None:
-    program(ANSWER)
-    task = plan_task(tmp_path, CONFIG)
-    run(task)
-    task.forget()
-    assert task.result() == TaskResult(state="none")
-    task.forget()
 
 
 def test_a_killed_task_has_failed(tmp_path: Path) -> None:
@@ -186,16 +176,6 @@ def test_a_plan_ends_when_the_dashboard_is_killed(tmp_path: Path) -> None:
     dashboard.wait()
     wait_for(lambda: not any(each.is_running() for each in processes))
     assert task.result().state == "cancelled"
-
-
-def test_a_replay_outlives_the_dashboard_and_its_receipt_is_found_by_the_hash_of_the_run(
-    tmp_path: Path, program: Program
-) -> None:
-    program("import sys, json; print(json.dumps({'covered': sys.argv[1:]}))")
-    task = replay_task(tmp_path, tmp_path / "a", "0" * 64, "replay", ["--all"])
-    run(task, watch_seconds=task.watch_seconds)
-    assert task.result().answer == {"covered": ["replay", str(tmp_path / "a"), "--all", "--json", "--json-lines"]}
-    assert replay_task(tmp_path, tmp_path / "a", "1" * 64, "replay", ["--all"]).result().state == "none"
 
 
 def test_a_prompt_is_standard_input_and_its_answer_can_be_read_while_it_grows(tmp_path: Path, program: Program) -> None:

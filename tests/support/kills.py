@@ -34,6 +34,7 @@ os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0 --xla_llvm_disable
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import numpy as np
+from commands import train_request
 
 from evidence import layout
 from evidence.grade import check_run
@@ -48,7 +49,6 @@ from trainer.loop.session import StopRequest
 from trainer.model.source import resolve
 from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import Recorder, claim, now
-from trainproof.cli.train import train_request
 
 CONFIG = """
 name: killed

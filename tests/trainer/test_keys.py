@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
+from commands import train_request
 from model_folders import model_folder
 from tasks import first_state_of, inputs_of, task_of
 from whole_runs import carried_out, manifest_of, rows, saved_steps
@@ -35,7 +36,6 @@ from trainer.model.source import resolve
 from trainer.objectives.data import Data
 from trainer.run import RunRequest
 from trainer.runtime import choose_devices
-from trainproof.cli.train import train_request
 
 pytestmark = pytest.mark.slow
 

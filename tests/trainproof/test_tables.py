@@ -1,8 +1,9 @@
-"""The public names: tables of runs, and the example of the documentation."""
+"""The public names: tables of runs, models, and the examples of the documentation."""
 
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,17 +14,28 @@ from synthetic import write_run
 import trainproof
 from evidence.extras import install_command
 from schemas.problems import ProblemError
+from trainer.model.families import FAMILIES
 
 REPOSITORY = Path(__file__).parents[2]
 
 
-def test_the_example_of_the_documentation_runs(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
-    monkeypatch.chdir(REPOSITORY)
-    (code,) = re.findall(
-        r"```python\n(.*?)```", (REPOSITORY / "docs" / "guides" / "notebooks.md").read_text(), re.DOTALL
-    )
-    exec(compile(code, "docs/guides/notebooks.md", "exec"), {})
-    assert "consistent" in capsys.readouterr().out
+MODELS = (REPOSITORY / "docs" / "guides" / "models.md").read_text()
+
+
+def test_the_examples_of_the_documentation_run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    shutil.copytree(REPOSITORY / "tests" / "cases" / "models" / "llama", tmp_path / "my-model")
+    shutil.copytree(REPOSITORY / "tests" / "cases" / "adapters" / "llama-rslora", tmp_path / "my-adapter")
+    notebooks = (REPOSITORY / "docs" / "guides" / "notebooks.md").read_text()
+    for page, folder, printed in ((notebooks, REPOSITORY, "consistent"), (MODELS, tmp_path, "(2, 3, 97) ")):
+        monkeypatch.chdir(folder)
+        (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+        exec(compile(code, "docs/guides", "exec"), {})
+        assert printed in capsys.readouterr().out
+
+
+def test_the_page_of_models_names_every_family() -> None:
+    table = MODELS[MODELS.index("| `model_type`") : MODELS.index("config.json is read")]
+    assert set(re.findall(r"`(\w+)`", table)) == {*FAMILIES, "model_type"}
 
 
 def test_a_table_has_a_row_for_each_run_with_its_settings(tmp_path: Path) -> None:
@@ -38,14 +50,10 @@ def test_a_table_has_a_row_for_each_run_with_its_settings(tmp_path: Path) -> Non
     assert table.columns.is_unique
 
 
-def test_rows_of_one_run_are_under_their_step(tmp_path: Path) -> None:
-    rows = trainproof.metrics(write_run(tmp_path, "one", steps=5))
-    assert list(rows.index) == [1, 2, 3, 4, 5]
-    assert (rows["loss"] > 0).all()
-
-
-def test_runs_are_checked_alone_and_together(tmp_path: Path) -> None:
-    one, two = write_run(tmp_path, "one"), write_run(tmp_path, "two")
+def test_runs_are_read_and_checked_alone_and_together(tmp_path: Path) -> None:
+    one, two = write_run(tmp_path, "one", steps=5), write_run(tmp_path, "two")
+    rows = trainproof.metrics(one)
+    assert (list(rows.index), (rows["loss"] > 0).all()) == ([1, 2, 3, 4, 5], True)
     assert trainproof.check(str(one)).ok
     assert [run.path for run in trainproof.check([one, two]).runs] == [one, two]
     assert trainproof.read_run(one).status == "succeeded"
@@ -67,7 +75,7 @@ def test_without_its_packages_a_name_says_what_to_install(name: str, extra: str,
     assert str(refused.value) == f"trainproof.{name} needs one, two. Next: {install_command(extra)}"
 
 
-def test_importing_it_costs_nothing_and_an_unknown_name_is_said() -> None:
+def test_importing_it_costs_nothing_and_an_unknown_name_is_an_error() -> None:
     code = "import sys, trainproof; print(sorted({'numpy', 'pandas', 'evidence', 'schemas', 'jax'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

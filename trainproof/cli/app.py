@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import os
+import re
 import sys
-from collections.abc import Callable
+import tempfile
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 from typer.core import TyperGroup
+from typer.main import get_command
 
-from trainproof.cli.exchange import dashboard, import_
-from trainproof.cli.inspect import check, compare, note, runs, show
-from trainproof.cli.judge import challenge, replay, trust
-from trainproof.cli.plan import plan
-from trainproof.cli.queue import queue
-from trainproof.cli.submit import package, sign, verify
-from trainproof.cli.train import demo, evaluate, export, init, merge, play, train
-
-if TYPE_CHECKING:
-    from schemas.problems import Problem
+from schemas.problems import INTERNAL_ERROR, Problem, ProblemError, first_line, problem_of
+from schemas.render import render_text
 
 GROUPS = {
     "Train": ("init", "train", "demo", "evaluate", "play", "export", "queue"),
@@ -31,7 +29,12 @@ GROUPS = {
     "Judge": ("replay", "challenge", "trust"),
     "Exchange": ("import", "dashboard"),
 }
-"""Commands as `--help` groups them."""
+"""Commands as `--help` groups them. Each group is a module of this package."""
+
+MODULES = {name: title.lower() for title, names in GROUPS.items() for name in names} | {
+    "queue": "queue",
+    "merge": "train",
+}
 
 FORMER_COMMANDS = {
     "grade": (["check"], {}),
@@ -42,42 +45,52 @@ FORMER_COMMANDS = {
 """Commands of earlier releases: the arguments that replace each, and its renamed options."""
 
 
+class LazyCommands(Mapping[str, Any]):
+    """The commands by name. A module is imported for its first command, so that `--help` is fast."""
+
+    def __getitem__(self, name: str) -> Any:
+        found = getattr(import_module(f"trainproof.cli.{MODULES[name]}"), "import_" if name == "import" else name)
+        if not isinstance(found, typer.Typer):
+            function, found = found, typer.Typer(add_completion=False, rich_markup_mode=None)
+            found.command(name, hidden=name == "merge")(function)
+        return get_command(found)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(MODULES)
+
+    def __len__(self) -> int:
+        return len(MODULES)
+
+
 class GroupedCommands(TyperGroup):
-    """Lists the commands of `--help` by group."""
+    """Lists the commands of `--help` by group, without importing them."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands: Any = LazyCommands()
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands."""
-        width = formatter.width - max(map(len, self.commands)) - 6
+        """Write the first sentence of each command's docstring."""
+        sentences = {}
+        for module in set(MODULES.values()):
+            for node in ast.parse(Path(__file__).with_name(f"{module}.py").read_text("utf-8")).body:
+                if isinstance(node, ast.FunctionDef):
+                    sentences[node.name.rstrip("_")] = (ast.get_docstring(node) or "").partition(".")[0]
         for title, names in GROUPS.items():
             with formatter.section(title):
-                formatter.write_dl([(name, self.commands[name].get_short_help_str(width)) for name in names])
+                formatter.write_dl([(name, sentences[name]) for name in names])
 
 
-app = typer.Typer(
-    name="trainproof",
-    cls=GroupedCommands,
-    help="Fine-tune a small language model on scarce hardware and submit a result that others can verify.",
-    add_completion=False,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
-COMMANDS: tuple[Callable[..., None], ...] = (
-    init, train, demo, evaluate, play, export, plan, runs, show, check, compare, note, package, sign, verify, replay,
-    challenge, dashboard,
-)  # fmt: skip
-for function in COMMANDS:
-    app.command()(function)
-app.command("import")(import_)
-app.command(hidden=True)(merge)
-app.add_typer(queue, name="queue")
-app.add_typer(trust, name="trust")
+app = typer.Typer(cls=GroupedCommands, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+@app.callback(no_args_is_help=True)
+def trainproof() -> None:
+    """Fine-tune a small language model on scarce hardware and submit a result that others can verify."""
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command. Options may be written with `-` or `_`."""
-    from schemas.problems import INTERNAL_ERROR, ProblemError
-
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # file names need not be UTF-8, nor terminals
@@ -98,12 +111,10 @@ def main(arguments: list[str] | None = None) -> None:
         _close_output()
         _exit([os_error_problem(error)], 2)
     except Exception as error:  # noqa: BLE001 - reported with its traceback in a file
-        _exit([internal_error(error, " ".join(["trainproof", *given[:1]]))], INTERNAL_ERROR)
+        _exit([save_internal_error(error, " ".join(["trainproof", *given[:1]]))], INTERNAL_ERROR)
 
 
-def _exit(problems: list[Problem] | tuple[Problem, ...], code: int) -> None:
-    from schemas.render import render_text
-
+def _exit(problems: Sequence[Problem], code: int) -> None:
     sys.stderr.write(render_text(problems))
     raise SystemExit(code) from None
 
@@ -113,45 +124,27 @@ def _close_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
 
 
-def internal_error(error: BaseException, command: str) -> Problem:
-    """Save the traceback of an unexpected error, and return the problem that names the file.
-
-    Args:
-        error: The exception.
-        command: The command: `trainproof train`.
-    """
-    import tempfile
-    import traceback
-
-    from schemas.problems import first_line, problem_of
-
-    fix = "Report it with the command as you typed it. The traceback could not be saved."
+def save_internal_error(error: BaseException, command: str) -> Problem:
+    """Save the traceback of an unexpected error of a command, and return the problem that names the file."""
     try:
         number, name = tempfile.mkstemp(prefix="trainproof-error-", suffix=".txt")
         with os.fdopen(number, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write("".join(traceback.format_exception(error)))
-        fix = f"Report it with the traceback in {Path(name)} and the command as you typed it."
+            file.writelines(traceback.format_exception(error))
+        fix = f"Report it with the traceback in {name} and the command as you typed it."
     except OSError:
-        pass
+        fix = "Report it with the command as you typed it. The traceback could not be saved."
     what = f"Internal error in trainproof: {type(error).__name__}: {first_line(error)}"
     return problem_of("TP799", file=command, what=what, next=fix)
 
 
 def replace_former_command(arguments: list[str]) -> list[str]:
     """Return the arguments with a command of an earlier release replaced by the present one."""
-    command, renamed = FORMER_COMMANDS.get(arguments[0] if arguments else "", (None, {}))
-    if command is None:
+    if not arguments or arguments[0] not in FORMER_COMMANDS:
         return arguments
-    return [*command, *(renamed.get(flag, flag) + equals + value for flag, equals, value in _split(arguments[1:]))]
+    command, renamed = FORMER_COMMANDS[arguments[0]]
+    return [*command, *(re.sub("^-[^=]+", lambda flag: renamed.get(flag[0], flag[0]), each) for each in arguments[1:])]
 
 
 def hyphenate(argument: str) -> str:
     """Return a long option with hyphens: `--smoke_steps=2` becomes `--smoke-steps=2`. Values are unchanged."""
-    if not argument.startswith("--"):
-        return argument
-    ((flag, equals, value),) = _split([argument])
-    return flag.replace("_", "-") + equals + value
-
-
-def _split(arguments: list[str]) -> list[tuple[str, str, str]]:
-    return [argument.partition("=") for argument in arguments]
+    return re.sub("^--[^=]+", lambda flag: flag[0].replace("_", "-"), argument)

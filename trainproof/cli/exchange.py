@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from evidence.extras import need
+from evidence.grade import check_run
+from evidence.imports.importing import import_run
+from evidence.run import read_run
+from evidence.writing import as_json_text
 from schemas.formats import join_lines, quantity
+from schemas.render import render_json, render_text
 from trainproof.cli.options import RUNS, AsJson, Root
-from trainproof.output import print_json
 
 
 def import_(
@@ -21,43 +26,27 @@ def import_(
     as_json: AsJson = False,
 ) -> None:
     """Import a folder of another tool as a run. The original files are kept with their hashes."""
-    from datetime import UTC, datetime
-
-    from evidence.grade import check_run
-    from evidence.imports.importing import import_run
-    from evidence.run import read_run
-    from schemas.render import render_json, render_text
-
     imported = import_run(folder, name=name, root=root, now=datetime.now(UTC))
     report, view = check_run(read_run(imported.path)), imported.view
-    findings = (*report.findings, *imported.notes)
-    counts = {
-        "facts": len(view.facts),
-        "metrics": len(view.metrics),
-        "scores": len(view.scores),
-        "predictions": len(view.predictions),
-    }
+    findings, originals = (*report.findings, *imported.notes), imported.document["originals"]
+    nouns = {"facts": "fact", "metrics": "metric row", "scores": "score", "predictions": "prediction"}
+    counts = {name: len(getattr(view, name)) for name in nouns}
     if as_json:
-        document: dict[str, Any] = {
+        document = {
             "path": str(imported.path),
             "run_id": imported.document["run_id"],
             **report.grade.document(),
             "tools": {tool: list(files) for tool, files in view.tools.items()},
-            "originals": len(imported.document["originals"]),
+            "originals": len(originals),
             **counts,
             "findings": render_json(findings),
         }
-        print_json(document)
+        sys.stdout.write(as_json_text(document))
         return
-    copied = sum(original["kept"] for original in imported.document["originals"])
-    nouns = ("fact", "metric row", "score", "prediction")
-    contents = ", ".join(quantity(count, noun) for count, noun in zip(counts.values(), nouns, strict=True))
-    lines = [
-        f"Imported as {imported.path}: {quantity(copied, 'file')} copied to original/, {contents}.",
-        f"grade: {report.grade.name}",
-        *(f"  {reason}" for reason in report.grade.reasons),
-    ]
-    sys.stdout.write(join_lines(lines) + render_text(findings))
+    copied = quantity(sum(original["kept"] for original in originals), "file")
+    contents = ", ".join(quantity(counts[name], noun) for name, noun in nouns.items())
+    lines = [f"Imported as {imported.path}: {copied} copied to original/, {contents}.", f"grade: {report.grade.name}"]
+    sys.stdout.write(join_lines([*lines, *(f"  {reason}" for reason in report.grade.reasons)]) + render_text(findings))
 
 
 def dashboard(

@@ -5,28 +5,37 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from evidence import layout
+from evidence.bundle.page import write_report
+from evidence.compare.gate import GateLine, check_baseline, check_requirements, parse_requirements, validate_margin
+from evidence.compare.scores import Comparison, Pair, ScoreDifference, compare_runs
+from evidence.compare.smoke import SmokeCheck
+from evidence.effective import peak_memory, planned_memory
+from evidence.imports.run import ImportedRun, loss_series
+from evidence.index.index import check_paths, index_folder
+from evidence.index.summary import RunSummary
+from evidence.notes import NotesEdit, change_notes
+from evidence.proof.timestamps import describe_timestamps
+from evidence.proof.verification import grade_run
+from evidence.report import JudgedRecord, build_record, headlines, report_as
+from evidence.rules.plausibility import score_caveats
+from evidence.run import Figures, Run, read_existing_run
+from evidence.scores.recompute import describe_format_losses, describe_run_gain
+from evidence.writing import as_json_text
 from schemas import formats
 from schemas.formats import NOTHING, format_value, join_lines, quantity, visible
-from schemas.problems import Problem, ProblemError, problem_of
+from schemas.problems import ProblemError, problem_of
+from schemas.reading import get_number, get_str
+from schemas.render import render_json, render_text
 from trainproof.cli.options import RUNS, AsJson
-from trainproof.output import align, print_json, print_table
-
-if TYPE_CHECKING:
-    from evidence.compare.gate import GateLine
-    from evidence.compare.scores import Comparison, Pair, ScoreDifference
-    from evidence.compare.smoke import SmokeCheck
-    from evidence.grade import RunReport
-    from evidence.imports.run import ImportedRun
-    from evidence.index.summary import RunSummary
-    from evidence.report import JudgedRecord
-    from evidence.run import Figures, Run
+from trainproof.output import align
 
 MAX_FACTS = 60
 """Facts of another tool's run that are shown; JSON has all."""
@@ -36,6 +45,9 @@ MAX_FLIPS = 10
 
 VALUE_WIDTH = 40
 """Characters of a setting that are shown."""
+
+Rows = list[tuple[str, str]]
+"""Names and values."""
 
 
 def runs(
@@ -48,30 +60,26 @@ def runs(
     if folder is not None and root is not None:
         what = "The folder of runs was given twice."
         raise typer.BadParameter(what, param_hint="--root")
-    from evidence.index.index import index_folder
-
     summaries = index_folder(folder or root or RUNS)
-    if as_json:
-        print_json(runs_json(summaries))
-        return
     shown = [summary for summary in summaries if archived or not summary.archived]
-    if sys.stdout.isatty():
-        print_table(runs_table(shown), right=_NUMBERS)
-        sys.stdout.write(_remarks(shown))
-    else:
-        sys.stdout.write(runs_text(shown))
+    text = runs_text(shown)
     if hidden := len(summaries) - len(shown):
-        sys.stdout.write(f"{quantity(hidden, 'archived run')} not listed; --archived lists them too.\n")
+        text += f"{quantity(hidden, 'archived run')} not listed; --archived lists them too.\n"
+    sys.stdout.write(as_json_text(runs_json(summaries)) if as_json else text)
 
 
-_NUMBERS = {"steps", "tokens", "loss", "duration"}
-"""Columns that are aligned to the right."""
-
-
-def runs_table(summaries: Sequence[RunSummary]) -> list[list[str]]:
-    """Return the list of runs as text: a header and one row for each run."""
-    heads = ["run", "grade", "mode", "status", "model", "device", "steps", "tokens", "loss", "exact match", "duration"]
-    return [[*heads, "started"], *(_cells(summary) for summary in summaries)]
+def runs_text(summaries: Sequence[RunSummary]) -> str:
+    """Format the list of runs as a table, and below it who verified each run, and its worst problem."""
+    heads = ("run", "grade", "mode", "status", "model", "device", "steps", "tokens", "loss", "exact match")
+    table = align([(*heads, "duration", "started"), *map(_cells, summaries)], indent=0, right={6, 7, 8, 10})
+    lines = []
+    for summary in summaries:
+        if summary.coverage:
+            lines.append(f"{summary.path.name}: {summary.coverage}. {summary.reasons[0]}")
+        if problem := summary.first_problem:
+            more = f" ({summary.problem_count - 1} more)" if summary.problem_count > 1 else ""
+            lines.append(f"{summary.path.name}: {problem.severity} {problem.code}: {problem.what}{more}")
+    return table + join_lines(["", *lines] if lines else [])
 
 
 def _cells(summary: RunSummary) -> list[str]:
@@ -85,7 +93,7 @@ def _cells(summary: RunSummary) -> list[str]:
         *(name or NOTHING for name in names),
         _steps(summary.steps_done, summary.steps_planned),
         formats.count(summary.tokens_seen),
-        NOTHING if summary.last_loss is None else f"{summary.last_loss:.4f}",
+        _loss(summary.last_loss),
         score,
         formats.duration(summary.duration_seconds),
         summary.started_at[:19].replace("T", " ") if summary.started_at else NOTHING,
@@ -98,209 +106,139 @@ def _steps(done: int | None, planned: int | None) -> str:
     return f"{done:,}" if planned in (None, done) else f"{done:,} of {planned:,}"
 
 
-def _remarks(summaries: Sequence[RunSummary]) -> str:
-    """Format who verified each run, and its worst problem."""
-    lines = []
-    for summary in summaries:
-        if summary.coverage:
-            lines.append(f"{summary.path.name}: {summary.coverage}. {summary.reasons[0]}")
-        if problem := summary.first_problem:
-            more = f" ({summary.problem_count - 1} more)" if summary.problem_count > 1 else ""
-            lines.append(f"{summary.path.name}: {problem.severity} {problem.code}: {problem.what}{more}")
-    return join_lines(["", *lines] if lines else [])
-
-
-def runs_text(summaries: Sequence[RunSummary]) -> str:
-    """Format the list of runs as aligned text."""
-    return align(runs_table(summaries), indent=0, right=_NUMBERS) + _remarks(summaries)
+def _loss(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.4f}"
 
 
 def runs_json(summaries: Sequence[RunSummary]) -> list[dict[str, Any]]:
     """Return each summary with the names of its fields."""
-    from schemas.render import render_json
-
+    firsts = (render_json([summary.first_problem])[0] if summary.first_problem else None for summary in summaries)
     return [
-        asdict(summary)
-        | {
-            "path": str(summary.path),
-            "first_problem": render_json([summary.first_problem])[0] if summary.first_problem else None,
-        }
-        for summary in summaries
+        asdict(summary) | {"path": str(summary.path), "first_problem": first}
+        for summary, first in zip(summaries, firsts, strict=True)
     ]
 
 
 def show(run: Annotated[Path, typer.Argument(help="Run folder.")], as_json: AsJson = False) -> None:
     """Show the figures, the grade and the problems of a run."""
-    from evidence.run import read_existing_run
-
     read = read_existing_run(run)
-    if as_json:
-        print_json(run_json(read))
-    else:
-        sys.stdout.write(run_text(read))
+    sys.stdout.write(as_json_text(run_json(read)) if as_json else run_text(read))
 
 
 def run_text(run: Run) -> str:
     """Format a run: identity, figures, grade and problems."""
-    from evidence.proof.timestamps import describe_timestamps
-    from evidence.proof.verification import grade_run
-    from evidence.report import build_record, headlines
-    from evidence.rules.plausibility import score_caveats
-    from evidence.scores.recompute import describe_format_losses, describe_run_gain
-
     report = grade_run(run)
     record = build_record(run, report.findings)
-    if record.sources is not None:
-        rows = [*_tool_identity(run, record.sources), *_tool_figures(record.figures)]
-        return _describe(run, rows, report, [], _tool_facts(record.sources))
+    rows = _own_rows(run, record) if record.sources is None else _tool_rows(run, record.sources, record.figures)
+    rows += [("grade", report.grade.describe()), *(("", reason) for reason in report.grade.reasons)]
+    rows += [("time", sentence) for sentence in describe_timestamps(run.folder, run.manifest)]
+    facts = "" if record.sources is None else _tool_facts(record.sources)
+    return join_lines([run.folder]) + align(rows) + facts + render_text(report.findings)
+
+
+def _own_rows(run: Run, record: JudgedRecord) -> Rows:
     summary = record.facts.eval_summary
-    rows = [*_identity(run), *((line.name, line.as_text()) for line in headlines(record))]
     gain = describe_run_gain(summary)
-    rows += [("gain", gain)] if gain else []
-    rows += [("score", text) for _, text in score_caveats(summary)]
-    rows += [("form", text) for text in describe_format_losses(summary, record.facts.log)]
-    rows += planned_rows(run)
-    rows += [("withheld", reason) for reason in record.withheld]
-    return _describe(run, rows, report, describe_timestamps(run.folder, run.manifest), [])
+    return [
+        *((name.replace("_", " "), value or NOTHING) for name, value in _identity(run).items()),
+        *((line.name, line.as_text()) for line in headlines(record)),
+        *([("gain", gain)] if gain else []),
+        *(("score", text) for _, text in score_caveats(summary)),
+        *(("form", text) for text in describe_format_losses(summary, record.facts.log)),
+        *_planned_rows(run),
+        *(("withheld", reason) for reason in record.withheld),
+    ]
 
 
-def _describe(
-    run: Run, rows: Sequence[tuple[str, str]], report: RunReport, times: Sequence[str], further: Sequence[str]
-) -> str:
-    from schemas.render import render_text
+def _identity(run: Run) -> dict[str, str | None]:
+    """Return the identity of a run, also from an invalid manifest."""
+    manifest = run.raw(layout.MANIFEST)
+    return {
+        "run_id": get_str(manifest, "run_id"),
+        "mode": get_str(manifest, "mode"),
+        "status": run.status,
+        "model": get_str(manifest, "model", "name"),
+        "dataset": get_str(manifest, "dataset", "name"),
+        "device": get_str(manifest, "devices", "kind"),
+        "commit": get_str(manifest, "code", "commit"),
+        "started_at": get_str(manifest, "started_at"),
+    }
 
-    grade = [("grade", report.grade.describe()), *(("", reason) for reason in report.grade.reasons)]
-    all_rows = [*rows, *grade, *(("time", sentence) for sentence in times)]
-    return join_lines([run.folder]) + align(all_rows) + join_lines(further) + render_text(report.findings)
+
+def _planned_rows(run: Run) -> Iterator[tuple[str, str]]:
+    """Yield planned and observed memory and step time, as far as both are known."""
+    peak = peak_memory(run.manifest)
+    if peak is not None and (memory := planned_memory(run.plan, peak.scope)) is not None:
+        within = "" if memory.error_fraction is None else f" ± {memory.error_fraction:.0%}"
+        part = "" if peak.part is None else f", in {peak.part}"
+        yield "memory planned", f"{formats.size(memory.bytes)}{within}; observed {peak.as_text()}{part}"
+    low, high = (get_number(run.plan, "time", "step_seconds", end) for end in ("low", "high"))
+    seconds = get_number(run.manifest, "result", "train_seconds")
+    steps = get_number(run.manifest, "training", "steps_done")
+    if low is not None and high is not None and seconds is not None and steps:
+        planned = f"{formats.duration(low)} to {formats.duration(high)}"
+        yield "step planned", f"{planned}; observed {formats.duration(seconds / steps)}"
+
+
+def _tool_rows(run: Run, view: ImportedRun, figures: Figures) -> Rows:
+    """Return identity and figures of another tool's run; a dash for what is unknown or contradictory."""
+    imported = run.imported or {}
+    origin = {"run id": "run_id", "imported from": "source", "imported at": "imported_at"} if run.is_import else {}
+    loss = _loss(figures.last_loss)
+    if figures.last_loss is None and len(figures.losses):
+        loss = f"not finite; the last finite one is {figures.losses[-1]:.4f}"
+    names = ("model", "dataset", "device", "commit", "status", "started_at")
+    return [
+        *((name, str(imported.get(key, NOTHING))) for name, key in origin.items()),
+        ("read from", ", ".join(view.tools) or NOTHING),
+        *((name.replace("_", " "), getattr(figures, name) or NOTHING) for name in names),
+        ("optimizer steps", _steps(figures.steps_done, figures.steps_planned)),
+        ("last loss", loss),
+        ("mean loss", _loss(figures.mean_loss)),
+        ("training time", formats.duration(figures.train_seconds)),
+    ]
+
+
+def _tool_facts(view: ImportedRun) -> str:
+    """Format the facts and scores of another tool's files with their sources, and the numbers of rows."""
+    named = [(fact.name, fact) for fact in view.facts]
+    named += [(f"score {score.name}", score) for score in view.scores]
+    rows = [(name, f"{format_value(each.value)}  ({each.how}: {each.source})") for name, each in named[:MAX_FACTS]]
+    lines = [f"  {len(named) - MAX_FACTS} more"] if len(named) > MAX_FACTS else []
+    for (file, stage), losses in loss_series(view.metrics).items():
+        where = f"{file}, stage {stage}" if stage > 1 else file
+        lines.append(f"  {quantity(len(losses), 'row')} with a loss in {where}")
+    return (f"facts in its files:\n{align(rows)}" if rows else "") + join_lines(lines)
 
 
 def run_json(run: Run) -> dict[str, Any]:
     """Return what `run_text` shows as JSON values."""
-    from evidence.proof.timestamps import describe_timestamps
-    from evidence.proof.verification import grade_run
-    from evidence.report import build_record, headlines
-    from evidence.rules.plausibility import score_caveats
-    from evidence.scores.recompute import describe_format_losses, describe_run_gain
-    from schemas.render import render_json
-
     report = grade_run(run)
     record = build_record(run, report.findings)
-    if record.sources is not None:
-        return _tool_json(record, record.sources, report)
+    shown = _own_json(run, record) if record.sources is None else _tool_json(run, record.sources, record.figures)
+    findings = render_json(report.findings)
+    return {"path": str(run.folder), **report.grade.document(), **shown, "findings": findings}
+
+
+def _own_json(run: Run, record: JudgedRecord) -> dict[str, Any]:
     summary = record.facts.eval_summary
     return {
-        "path": str(run.folder),
-        **report.grade.document(),
-        **{name.replace(" ", "_"): None if value == NOTHING else value for name, value in _identity(run)},
+        **_identity(run),
         "headlines": [asdict(line) for line in headlines(record)],
         "gain_of_form": describe_run_gain(summary),
         "form": describe_format_losses(summary, record.facts.log),
         "score_caveats": [text for _, text in score_caveats(summary)],
         "withheld": list(record.withheld),
         "stamps": describe_timestamps(run.folder, run.manifest),
-        "findings": render_json(report.findings),
     }
 
 
-def _identity(run: Run) -> list[tuple[str, str]]:
-    """Return the identity of a run, also from an invalid manifest."""
-    from schemas.reading import get_str
-
-    def text(*path: str) -> str:
-        return get_str(run.raw(layout.MANIFEST), *path) or NOTHING
-
-    return [
-        ("run id", text("run_id")),
-        ("mode", text("mode")),
-        ("status", run.status or NOTHING),
-        ("model", text("model", "name")),
-        ("dataset", text("dataset", "name")),
-        ("device", text("devices", "kind")),
-        ("commit", text("code", "commit")),
-        ("started at", text("started_at")),
-    ]
-
-
-def planned_rows(run: Run) -> list[tuple[str, str]]:
-    """Return planned and observed memory and step time; empty if either is unknown.
-
-    Example: `memory planned    560.0 MiB within 30%; observed 582.0 MiB, process above baseline, in train`.
-    """
-    from evidence.effective import peak_memory, planned_memory
-    from schemas.reading import get_number
-
-    rows = []
-    peak = peak_memory(run.manifest)
-    memory = planned_memory(run.plan, peak.scope) if peak else None
-    if peak is not None and memory is not None:
-        within = "" if memory.error_fraction is None else f" ± {memory.error_fraction:.0%}"
-        part = "" if peak.part is None else f", in {peak.part}"
-        rows.append(("memory planned", f"{formats.size(memory.bytes)}{within}; observed {peak.as_text()}{part}"))
-    low, high = (get_number(run.plan, "time", "step_seconds", end) for end in ("low", "high"))
-    seconds = get_number(run.manifest, "result", "train_seconds")
-    steps = get_number(run.manifest, "training", "steps_done")
-    if low is not None and high is not None and seconds is not None and steps:
-        planned = f"{formats.duration(low)} to {formats.duration(high)}"
-        rows.append(("step planned", f"{planned}; observed {formats.duration(seconds / steps)}"))
-    return rows
-
-
-def _tool_identity(run: Run, view: ImportedRun) -> list[tuple[str, str]]:
-    tools = ", ".join(view.tools) or NOTHING
-    if not run.is_import:
-        return [("read from", tools)]
-    names = (("run id", "run_id"), ("imported from", "source"), ("imported at", "imported_at"))
-    return [*((name, str((run.imported or {}).get(key, NOTHING))) for name, key in names), ("read from", tools)]
-
-
-def _tool_figures(figures: Figures) -> list[tuple[str, str]]:
-    """Return the figures of another tool's run; a dash for what is unknown or contradictory."""
-    loss = NOTHING if figures.last_loss is None else f"{figures.last_loss:.4f}"
-    if figures.last_loss is None and len(figures.losses):
-        loss = f"not finite; the last finite one is {figures.losses[-1]:.4f}"
-    names = ("model", "dataset", "device", "commit", "status", "started_at")
-    return [
-        *((name.replace("_", " "), getattr(figures, name) or NOTHING) for name in names),
-        ("optimizer steps", _steps(figures.steps_done, figures.steps_planned)),
-        ("last loss", loss),
-        ("mean loss", NOTHING if figures.mean_loss is None else f"{figures.mean_loss:.4f}"),
-        ("training time", formats.duration(figures.train_seconds)),
-    ]
-
-
-def _tool_facts(view: ImportedRun) -> list[str]:
-    """Format the facts and scores of another tool's files with their sources, and the numbers of rows."""
-    from evidence.imports.run import Fact, loss_series
-
-    scores = [
-        Fact(name=f"score {score.name}", value=score.value, source=score.source, how=score.how, note=score.note)
-        for score in view.scores
-    ]
-    facts = [*view.facts, *scores]
-    series = [
-        f"  {quantity(len(rows), 'row')} with a loss in {file}" + (f", stage {stage}" if stage > 1 else "")
-        for (file, stage), rows in loss_series(view.metrics).items()
-    ]
-    if not facts:
-        return series
-    shown = facts[:MAX_FACTS]
-    width = max(len(fact.name) for fact in shown)
-    lines = [f"  {fact.name.ljust(width)}  {format_value(fact.value)}  ({fact.how}: {fact.source})" for fact in shown]
-    more = [f"  {len(facts) - MAX_FACTS} more"] if len(facts) > MAX_FACTS else []
-    return ["facts in its files:", *lines, *more, *series]
-
-
-def _tool_json(record: JudgedRecord, view: ImportedRun, report: RunReport) -> dict[str, Any]:
-    from evidence.imports.run import loss_series
-    from schemas.render import render_json
-
+def _tool_json(run: Run, view: ImportedRun, figures: Figures) -> dict[str, Any]:
     return {
-        "path": str(record.facts.folder),
-        **report.grade.document(),
-        "imported": record.facts.is_import,
+        "imported": run.is_import,
         "tools": {name: list(files) for name, files in view.tools.items()},
         "templates": view.templates,
-        "figures": asdict(record.figures) | {"losses": record.figures.losses.tolist(), "peak_memory_bytes": None},
+        "figures": asdict(figures) | {"losses": figures.losses.tolist(), "peak_memory_bytes": None},
         "facts": [asdict(fact) for fact in view.facts],
         "scores": [asdict(score) for score in view.scores],
         "series": [
@@ -308,7 +246,6 @@ def _tool_json(record: JudgedRecord, view: ImportedRun, report: RunReport) -> di
             for (file, stage), rows in loss_series(view.metrics).items()
         ],
         "predictions": len(view.predictions),
-        "findings": render_json(report.findings),
     }
 
 
@@ -319,9 +256,6 @@ def check(
     sarif: Annotated[bool, typer.Option("--sarif", help="Print SARIF 2.1.0.")] = False,
 ) -> None:
     """Check and grade runs. Exit code 1: there are errors."""
-    from evidence.index.index import check_paths
-    from evidence.report import report_as
-
     report = check_paths(paths)
     forms = {"json": as_json, "github": github, "sarif": sarif}
     sys.stdout.write(report_as(report, [name for name, is_requested in forms.items() if is_requested]))
@@ -345,31 +279,14 @@ def compare(
     Paired tests show whether scores differ. Exit code 1: scores cannot be compared, or a requirement is not met.
     """
     if html is not None:
-        from evidence.bundle.page import write_report
-
         write_report(runs, html)
         sys.stdout.write(f"Written: {html}, {formats.size(html.stat().st_size)}.\n")
         return
-    result = compare_folders(runs, require=require or (), baseline=baseline, no_worse_than=no_worse_than)
-    if as_json:
-        print_json(comparison_json(result))
-    else:
-        sys.stdout.write(result_text(result))
-    raise typer.Exit(0 if result.ok else 1)
-
-
-@dataclass(frozen=True, kw_only=True)
-class CompareResult:
-    """A comparison (None for a single run), and whether each requirement is met."""
-
-    comparison: Comparison | None
-    lines: tuple[GateLine, ...]
-
-    @property
-    def ok(self) -> bool:
-        """Whether all scores can be compared and every requirement is met."""
-        pairs = self.comparison.pairs if self.comparison else ()
-        return all(line.met for line in self.lines) and all(pair.score for pair in pairs)
+    comparison, lines = compare_folders(runs, require=require or (), baseline=baseline, no_worse_than=no_worse_than)
+    document = comparison_json(comparison, lines)
+    sys.stdout.write(as_json_text(document) if as_json else result_text(comparison, lines))
+    pairs = comparison.pairs if comparison else ()
+    raise typer.Exit(0 if all(line.met for line in lines) and all(pair.score for pair in pairs) else 1)
 
 
 def compare_folders(
@@ -378,72 +295,43 @@ def compare_folders(
     require: Sequence[str] = (),
     baseline: Path | None = None,
     no_worse_than: float | None = None,
-) -> CompareResult:
-    """Compare runs and check requirements.
-
-    Args:
-        folders: The runs; a single one needs a baseline or a requirement.
-        require: Requirements on each of them, such as `exact_match>=0.4`.
-        baseline: Run that they are compared with.
-        no_worse_than: Accepted loss of exact match against the baseline.
+) -> tuple[Comparison | None, list[GateLine]]:
+    """Return the comparison of runs, or None for a single one, and whether each run meets each requirement.
 
     Raises:
         ProblemError: A run does not exist, there are too few, or a requirement is not valid (exit code 2).
     """
-    from evidence.compare.gate import check_baseline, check_requirements, parse_requirements, validate_margin
-    from evidence.compare.scores import compare_runs
-
     requirements = parse_requirements(require)
     margin = validate_margin(no_worse_than, baseline=baseline is not None)
-    found = read_runs([*([baseline] if baseline else []), *folders], at_least=1 if requirements else 2)
+    found = [read_existing_run(folder) for folder in ([baseline, *folders] if baseline else folders)]
+    if len(found) == 1 and not requirements:
+        what = "A comparison needs at least 2 runs; 1 was given."
+        raise ProblemError([problem_of("TP093", file="", what=what, why=None)], exit_code=2)
     comparison = compare_runs(found) if len(found) > 1 else None
     names = comparison.names if comparison else [run.folder.resolve().name for run in found]
     count = len(folders)
     lines = [*check_requirements(names[-count:], found[-count:], requirements)]
     if comparison and margin is not None:
         lines += check_baseline(comparison, margin)
-    return CompareResult(comparison=comparison, lines=tuple(lines))
+    return comparison, lines
 
 
-def read_runs(folders: Sequence[Path], *, at_least: int) -> list[Run]:
-    """Read run folders.
-
-    Raises:
-        ProblemError: A folder does not exist, or there are too few (exit code 2).
-    """
-    from evidence.run import read_run
-
-    problems = [_no_folder(folder) for folder in folders if not folder.is_dir()]
-    if len(folders) < at_least:
-        what = f"A comparison needs at least 2 runs; {len(folders)} was given."
-        problems.append(problem_of("TP093", file="", what=what, why=None))
-    if problems:
-        raise ProblemError(problems, exit_code=2)
-    return [read_run(folder) for folder in folders]
-
-
-def _no_folder(folder: Path) -> Problem:
-    what = "This is not a folder." if folder.exists() else "This does not exist."
-    fix = "Pass the path of a run folder; `trainproof runs` lists them."
-    return problem_of("TP091", file=str(folder), what=what, next=fix, why=None)
-
-
-def comparison_json(result: CompareResult) -> dict[str, Any]:
+def comparison_json(comparison: Comparison | None, lines: Sequence[GateLine]) -> dict[str, Any]:
     """Return a comparison as JSON values, with the field names of its dataclasses and every item."""
     value: dict[str, Any] = {}
-    if result.comparison:
-        value = asdict(result.comparison)
-        for written, pair in zip(value["pairs"], result.comparison.pairs, strict=True):
+    if comparison:
+        value = asdict(comparison)
+        for written, pair in zip(value["pairs"], comparison.pairs, strict=True):
             if pair.score:
                 written["score"]["table"]["items"] = pair.score.table.items
-    return value | ({"gate": [asdict(line) for line in result.lines]} if result.lines else {})
+    return value | ({"gate": [asdict(line) for line in lines]} if lines else {})
 
 
-def result_text(result: CompareResult) -> str:
+def result_text(comparison: Comparison | None, lines: Sequence[GateLine]) -> str:
     """Format a comparison and its requirements: `met      a: last_loss <= 1.5. last_loss is 1.2.`."""
-    text = comparison_text(result.comparison) + ("\n" if result.lines else "") if result.comparison else ""
+    text = comparison_text(comparison) + ("\n" if lines else "") if comparison else ""
     return text + join_lines(
-        f"{'met' if line.met else 'NOT MET':<7}  {line.run}: {line.required}. {line.what}" for line in result.lines
+        f"{'met' if line.met else 'NOT MET':<7}  {line.run}: {line.required}. {line.what}" for line in lines
     )
 
 
@@ -458,11 +346,9 @@ def _settings_text(comparison: Comparison) -> str:
     others = f"{len(diff.equal):,} are equal"
     if diff.unheld:
         others += f", {len(diff.unheld):,} are missing in some runs"
-    if not diff.differing:
-        return f"Settings: {f'none differ; {others}' if diff.unheld else f'all {others}'}.\n"
     rows = [("setting", "source", *comparison.names)]
     rows += [(setting.name, setting.source, *map(_shorten, setting.values)) for setting in diff.differing]
-    return f"Settings that differ ({len(diff.differing):,}; {others})\n{align(rows)}"
+    return f"Settings that differ ({len(diff.differing):,}; {others})\n" + (align(rows) if diff.differing else "")
 
 
 def _shorten(value: object) -> str:
@@ -485,29 +371,26 @@ def _figures_text(comparison: Comparison) -> str:
 
 def _pair_text(pair: Pair) -> str:
     if pair.score is None:
-        head = f"Scores of {pair.first} and {pair.second} cannot be compared:"
-        return join_lines([head, *(f"  {reason}" for reason in pair.refused)])
-    sentence, lines = difference_sentence(pair, pair.score), _score_lines(pair, pair.score)
-    return join_lines([sentence, *(f"  {line}" for line in lines)])
+        head, lines = f"Scores of {pair.first} and {pair.second} cannot be compared:", iter(pair.refused)
+    else:
+        head, *lines = _score_lines(pair, pair.score)
+    return join_lines([head, *(f"  {line}" for line in lines)])
 
 
-def difference_sentence(pair: Pair, score: ScoreDifference) -> str:
-    """Format a difference with its interval and its test."""
+def _score_lines(pair: Pair, score: ScoreDifference) -> Iterator[str]:
+    """Yield the difference with its interval and its test, the counts, and the items whose answers changed."""
 
     def p(value: float) -> str:
         return "< 0.0001" if value < 0.0001 else f"= {value:.4f}"
 
     adjusted = "" if score.adjusted_p_value == score.p_value else f", {p(score.adjusted_p_value)} after Holm"
-    verdict = "significant" if score.adjusted_p_value <= 0.05 else "not significant"
     groups = f" in {score.clusters:,} groups" if score.clusters is not None else ""
-    return (
+    yield (
         f"Exact match of {pair.second} minus {pair.first}: {score.difference:+.3f} "
         f"(95 % interval {score.low:+.3f} to {score.high:+.3f}, {score.table.items:,} items{groups}); "
-        f"{score.test} p {p(score.p_value)}{adjusted}: {verdict} at the 5 % level."
+        f"{score.test} p {p(score.p_value)}{adjusted}: "
+        f"{'significant' if score.adjusted_p_value <= 0.05 else 'not significant'} at the 5 % level."
     )
-
-
-def _score_lines(pair: Pair, score: ScoreDifference) -> Iterator[str]:
     table, tokens = score.table, score.output_tokens
     if score.gain_of_form is not None:
         yield f"But {score.gain_of_form}."
@@ -537,10 +420,10 @@ def _score_lines(pair: Pair, score: ScoreDifference) -> Iterator[str]:
 def _smoke_text(check: SmokeCheck) -> str:
     marks = {True: "yes", False: "no", None: "unknown"}
     rows = [(answer.question, marks[answer.same]) for answer in check.answers]
-    proved = ["  It shows:", *(f"    {sentence}" for sentence in check.proved)]
-    unproved = ["  It does not show:", *(f"    {sentence}" for sentence in check.not_proved)]
+    lines = ["  It shows:", *(f"    {sentence}" for sentence in check.proved)]
+    lines += ["  It does not show:", *(f"    {sentence}" for sentence in check.not_proved)]
     head = join_lines([f"Smoke run {check.smoke} of {check.full}"])
-    return head + (align(rows) if rows else "") + join_lines([*proved, *unproved])
+    return head + (align(rows) if rows else "") + join_lines(lines)
 
 
 def note(
@@ -554,16 +437,12 @@ def note(
     as_json: AsJson = False,
 ) -> None:
     """Tag, annotate, archive or restore runs. Without options, show their notes; grades do not depend on them."""
-    from datetime import UTC, datetime
-
-    from evidence.notes import NotesEdit, change_notes
-
     change = NotesEdit(add=tuple(tag or ()), remove=tuple(untag or ()), note=text, archive=archive)
-    changed = list(zip(runs, change_notes(runs, change, datetime.now(UTC)), strict=True))
-    if as_json:
-        print_json([{"path": str(folder), **asdict(notes)} for folder, notes in changed])
-        return
-    for folder, notes in changed:
+    documents: list[dict[str, Any]] = []
+    printed = ""
+    for folder, notes in zip(runs, change_notes(runs, change, datetime.now(UTC)), strict=True):
+        documents.append({"path": str(folder), **asdict(notes)})
         first, *rest = notes.note.splitlines() or [NOTHING]
         rows = [("tags", ", ".join(notes.tags) or NOTHING), ("note", first), *(("", line) for line in rest)]
-        sys.stdout.write(join_lines([folder]) + align([*rows, ("archived", notes.archived_at or "no")]))
+        printed += join_lines([folder]) + align([*rows, ("archived", notes.archived_at or "no")])
+    sys.stdout.write(as_json_text(documents) if as_json else printed)

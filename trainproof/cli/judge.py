@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from evidence.bundle.verify import MAX_STATES, pack_states, sent_states, unpacked_run
+from evidence.proof.receipts import run_sha256, save_receipt
+from evidence.proof.trust import add_trusted, remove_trusted, trust_path, trusted_entries
+from evidence.proof.verification import explain_receipt
+from evidence.writing import as_json_text, output_error, scratch_folder, write_json
 from schemas.formats import join_lines, quantity, visible
 from schemas.problems import ProblemError, problem_of
+from schemas.render import render_json
 from trainproof.cli.options import AsJson, Fetch, JsonLines, RunOfBundle, using_trainer
-from trainproof.output import print_event, print_json
+from trainproof.output import print_event
 
 if TYPE_CHECKING:
     from trainer.recorder.progress import Watch
-    from trainer.replay.recorded import ReplayRequest
 
+Receipt = dict[str, Any]
 Tell = Callable[[dict[str, Any]], None]
 
-MAX_EXAMPLES = 5
-"""Failures and differences that are shown; the receipt has more."""
+MAX_FAILURES = 5
+"""Wrong answers that are shown; the receipt has more."""
 
 
 def replay(
@@ -55,13 +64,12 @@ def replay(
     """Repeat a run, or parts of it, bit for bit. Exit code 1: it differs; 3: it cannot be replayed here."""
     with using_trainer("replay", how="and nothing was written"):
         from trainer.model.source import local_models_only
-        from trainer.replay.recorded import ReplayRequest
+        from trainer.replay.recorded import ReplayRequest, read_recorded
+        from trainer.replay.replay import replay as replay_run
+        from trainer.replay.replay import request_states
 
         if pack_states is not None:
-            target = output or Path("states.zip")
-            count = pack_run_states(run, pack_states, target)
-            states_of = f"{quantity(count, 'state')} of {run.resolve().name}"
-            sys.stdout.write(f"{target}: {states_of}, checked against its chain.\n")
+            sys.stdout.write(_pack_states(run, pack_states, output or Path("states.zip")))
             return
         request = ReplayRequest(
             folder=run,
@@ -73,95 +81,73 @@ def replay(
             anyway=anyway,
             dataset=dataset,
             model=model,
-        )
+        ).with_seed()
+
+        def carry_out(folder: Path, watch: Watch, tell: Tell) -> tuple[Receipt, int]:
+            def show(event: dict[str, Any]) -> None:
+                tell(event)
+                if event["event"] == "step":
+                    watch.done("replay", event["step"], event["of"], f"loss {event['loss']:.4f}")
+                elif event["event"] == "items" and "done" in event:
+                    watch.done("answers", event["done"], event["of"])
+
+            with sent_states(states, run_sha256(folder)) as sent:
+                return replay_run(replace(request, folder=folder, states=sent), watch.say, show)
+
         with local_models_only(unless=fetch):
             if ask:
-                _print_requested_states(request, run_id, as_json=as_json)
+                with unpacked_run(run, run_id) as folder:
+                    document, lines = request_states(read_recorded(folder), request, run.name)
+                sys.stdout.write(as_json_text(document) if as_json else join_lines(lines))
                 return
-            receipt, code = run_replay(
-                request, run_id=run_id, states=states, output=output, quiet=as_json or json_lines, lines=json_lines
-            )
-    if as_json:
-        print_json(receipt)
-    else:
-        from evidence.proof.verification import explain_receipt
-
-        head = f"{receipt['run_id']}: {receipt['said']}"
-        sys.stdout.write(join_lines([head, *(f"  {line}" for line in explain_receipt(receipt))]))
-    raise typer.Exit(code)
+            _judge(carry_out, run, run_id, output=output, as_json=as_json, json_lines=json_lines)
 
 
-def run_replay(
-    request: ReplayRequest, *, run_id: str | None = None, states: Path | None = None, **options: Any
-) -> tuple[dict[str, Any], int]:
-    """Replay a run folder or the run of a bundle, store the receipt, and return it with the exit code.
-
-    Args:
-        request: What to replay; its folder may be a bundle.
-        run_id: Run of a bundle with several.
-        states: Zip with the states that the author packed.
-        options: See `_with_receipt`.
-
-    Raises:
-        ProblemError: See `trainer.replay.replay.replay`; with exit code 1 if the bundle is not valid.
-    """
-    from evidence.bundle.verify import sent_states, unpacked_run
-    from evidence.proof.receipts import run_sha256
-    from trainer.replay.replay import replay as replay_run
-
-    def carry_out(watch: Watch, tell: Tell) -> tuple[dict[str, Any], int]:
-        def show(event: dict[str, Any]) -> None:
-            tell(event)
-            if event["event"] == "step":
-                watch.done("replay", event["step"], event["of"], f"loss {event['loss']:.4f}")
-            elif event["event"] == "items" and "done" in event:
-                watch.done("answers", event["done"], event["of"])
-
-        with unpacked_run(request.folder, run_id) as folder, sent_states(states, run_sha256(folder)) as unpacked:
-            return replay_run(replace(request, folder=folder, states=unpacked).with_seed(), watch.say, show)
-
-    return _with_receipt(carry_out, **options)
-
-
-def _with_receipt(
-    carry_out: Callable[[Watch, Tell], tuple[dict[str, Any], int]],
+def _judge(
+    carry_out: Callable[[Path, Watch, Tell], tuple[Receipt, int]],
+    run: Path,
+    run_id: str | None,
     *,
-    output: Path | None = None,
-    quiet: bool = False,
-    lines: bool = False,
-) -> tuple[dict[str, Any], int]:
-    """Store the receipt that a function returns, and return it with the exit code.
+    output: Path | None,
+    as_json: bool,
+    json_lines: bool,
+) -> NoReturn:
+    """Call `carry_out` with a run folder, store and print the receipt that it returns, and exit with its code.
 
-    Args:
-        carry_out: Called with the progress and a function for events.
-        output: Second place for the receipt.
-        quiet: Whether to show no progress.
-        lines: Whether to print events on standard error as JSON.
+    The run may be that of a bundle. With JSON output no progress is shown.
     """
-    from schemas.render import render_json
     from trainer.recorder.progress import Watch
 
-    tell: Tell = print_event if lines else lambda event: None
+    tell: Tell = partial(print_event, err=True) if json_lines else lambda event: None
     try:
-        with Watch(quiet=quiet) as watch:
-            receipt, code = carry_out(watch, tell)
-        store_receipt(receipt, output)
+        with Watch(quiet=as_json or json_lines) as watch, unpacked_run(run, run_id) as folder:
+            receipt, code = carry_out(folder, watch, tell)
+        _store_receipt(receipt, output)
     except ProblemError as error:
         tell({"event": "refused", "problems": render_json(error.problems)})
         raise
     tell({"event": "done", "result": receipt["result"], "said": receipt["said"], "exit_code": code})
-    return receipt, code
+    sys.stdout.write(as_json_text(receipt) if as_json else join_lines(_receipt_lines(receipt)))
+    raise typer.Exit(code)
 
 
-def store_receipt(receipt: dict[str, Any], output: Path | None) -> None:
-    """Seal a receipt and store it among this user's receipts, and also in `output`.
+def _receipt_lines(receipt: Receipt) -> Iterator[str]:
+    """Yield the result of a replay or challenge, what it covers, and wrong answers to the questions of a challenge."""
+    yield f"{receipt['run_id']}: {receipt['said']}"
+    score = receipt.get("score")
+    excluded = score["questions"]["in_training"] if score else 0
+    if excluded is None:
+        yield "  The training data is not available, so its overlap with the questions was not checked."
+    elif excluded:
+        yield f"  {quantity(excluded, 'question')} more are in the training data and were excluded."
+    yield from (f"  {line}" for line in explain_receipt(receipt))
+    for row in score["failures"][:MAX_FAILURES] if score else ():
+        answer = visible(row["output_text"][-80:]).replace("\n", " ")
+        yield f"  wrong: {row['prompt']} expected {row['expected']}, answer: {answer or 'nothing'}"
 
-    Raises:
-        ProblemError: It cannot be written (exit code 2).
-    """
-    from evidence.proof.receipts import save_receipt
-    from evidence.writing import output_error, write_json
 
+def _store_receipt(receipt: Receipt, output: Path | None) -> None:
+    """Seal a receipt and store it among this user's receipts, and also in `output`."""
     try:
         save_receipt(receipt)
         if output is not None:
@@ -172,45 +158,21 @@ def store_receipt(receipt: dict[str, Any], output: Path | None) -> None:
         raise output_error(error, path, subject="The receipt") from error
 
 
-def _print_requested_states(request: ReplayRequest, run_id: str | None, *, as_json: bool) -> None:
-    """Print which states the seed of a request needs."""
-    from evidence.bundle.verify import unpacked_run
-    from trainer.replay.recorded import read_recorded
-    from trainer.replay.replay import request_states
-
-    with unpacked_run(request.folder, run_id) as folder:
-        of_folder = replace(request, folder=folder).with_seed()
-        document, lines = request_states(read_recorded(folder), of_folder, request.folder.name)
-    if as_json:
-        print_json(document)
-    else:
-        sys.stdout.write(join_lines(lines))
-
-
-def pack_run_states(run: Path, steps: str, output: Path) -> int:
-    """Pack the states of a run at the steps that a judge requested (`280,1120`), and return their number.
-
-    Raises:
-        ProblemError: The steps are not valid or the zip cannot be written (exit code 2), or a state cannot be
-            reproduced (exit code 3).
-    """
-    from evidence.bundle.verify import MAX_STATES, pack_states
-    from evidence.writing import output_error, scratch_folder
+def _pack_states(run: Path, steps: str, output: Path) -> str:
+    """Pack the states of a run at the steps that a judge requested (`280,1120`), and describe the zip."""
     from trainer.recorder.progress import Watch
     from trainer.replay.replay import write_states
 
-    parts = steps.split(",")
-    numbers = {int(part) for part in parts if part.strip().isdecimal() and len(part.strip()) <= 12}
-    if not 0 < len(numbers) <= MAX_STATES or len(numbers) != len(parts):
+    numbers = [int(step) for step in steps.split(",")] if re.fullmatch(r"\d{1,12}( *, *\d{1,12})*", steps) else []
+    if not 0 < len(numbers) <= MAX_STATES or len(set(numbers)) != len(numbers):
         what = f"--pack-states {steps} is not a list of at most {MAX_STATES} different steps."
         raise ProblemError([problem_of("TP766", file=str(run), what=what)], exit_code=2)
     try:
         with scratch_folder("trainproof-answer-") as scratch, Watch() as watch:
-            sha256 = write_states(run, sorted(numbers), scratch, watch.say)
-            pack_states(scratch, sha256, output)
+            pack_states(scratch, write_states(run, sorted(numbers), scratch, watch.say), output)
     except OSError as error:
         raise output_error(error, output, subject="The zip file of states") from error
-    return len(numbers)
+    return f"{output}: {quantity(len(numbers), 'state')} of {run.resolve().name}, checked against its chain.\n"
 
 
 def challenge(
@@ -230,85 +192,31 @@ def challenge(
 ) -> None:
     """Ask a run's model new questions, and some recorded ones again. Exit code 1: the stated score is impossible."""
     with using_trainer("challenge", how="and nothing was written"):
-        from evidence.bundle.verify import unpacked_run
         from trainer.evaluation.challenge import ChallengeRequest, challenge_run
         from trainer.model.source import local_models_only
 
         if items is not None and generate is not None:
             what = f"Both --items {items} and --generate {generate} were given."
             raise ProblemError([problem_of("TP084", file=str(run), what=what)], exit_code=2)
-        request = ChallengeRequest(
-            folder=run,
-            items=items,
-            generate=generate or 50,
-            seed=seed,
-            again=again,
-            model=None if model is None else str(model),
-        )
+        questions, base = generate or 50, None if model is None else str(model)
 
-        def carry_out(watch: Watch, tell: Tell) -> tuple[dict[str, Any], int]:
-            with unpacked_run(run, run_id) as folder:
-                receipt = challenge_run(replace(request, folder=folder), watch, tell)
+        def carry_out(folder: Path, watch: Watch, tell: Tell) -> tuple[Receipt, int]:
+            request = ChallengeRequest(
+                folder=folder, items=items, generate=questions, seed=seed, again=again, model=base
+            )
+            receipt = challenge_run(request, watch, tell)
             return receipt, 1 if receipt["result"] == "different" else 0
 
         with local_models_only(unless=fetch):
-            receipt, code = _with_receipt(carry_out, output=output, quiet=as_json or json_lines, lines=json_lines)
-    if as_json:
-        print_json(receipt)
-    else:
-        sys.stdout.write(challenge_text(receipt))
-    raise typer.Exit(code)
+            _judge(carry_out, run, run_id, output=output, as_json=as_json, json_lines=json_lines)
 
 
-def challenge_text(receipt: dict[str, Any]) -> str:
-    """Format the receipt of a challenge: stated and found score, regenerated answers, and failures."""
-    return join_lines(_challenge_lines(receipt))
+trust = typer.Typer(no_args_is_help=True, rich_markup_mode=None, add_completion=False)
 
 
-def _challenge_lines(receipt: dict[str, Any]) -> Iterator[str]:
-    from evidence.proof.verification import explain_receipt
-
-    score, items = receipt["score"], receipt["covered"]["items"]
-    questions, stated, found = score["questions"], score["stated"], score["found"]
-    yield f"{receipt['run_id']}: {'NOT POSSIBLE' if receipt['result'] == 'different' else 'possible'}."
-    yield f"  stated  {_score(stated)} on {score['eval_set']}"
-    yield f"  found   {_score(found)} on {questions['name']}{_excluded(questions['in_training'])}"
-    if found["value"] >= stated["value"]:
-        yield "  The score found is not below the stated one."
-    else:
-        verdict = "possible" if score["can_be_true"] else f"below {score['level']:g}, so it is not possible"
-        yield f"  If the stated score is true, so low a score has probability {score['chance']:.2g}: {verdict}."
-    counts = f"{items['identical']} identical, {items['within_tolerance']} within tolerance, "
-    counts += f"{items['different']} different"
-    scored = quantity(receipt["marks"]["score"]["trained_of"], "recorded answer")
-    yield f"  {scored} scored with the weights; {items['drawn']:,} regenerated: {counts}."
-    for each in items.get("differences", [])[:MAX_EXAMPLES]:
-        yield f"    {each['id']}: {each['why']}"
-    yield from (f"  {line}" for line in explain_receipt(receipt))
-    if failures := score["failures"][:MAX_EXAMPLES]:
-        yield f"  Failures, {len(failures)} of {found['n'] - round(found['value'] * found['n'])}:"
-    for row in failures:
-        answer = visible(row["output_text"][-80:]).replace("\n", " ")
-        yield f"    {visible(row['prompt'])} expected {visible(row['expected'])}, answer: {answer or 'nothing'}"
-
-
-def _score(score: dict[str, Any]) -> str:
-    interval = f"{score['low']:.3f} to {score['high']:.3f}"
-    return f"{score['value']:.3f} (95 % interval {interval}, {quantity(score['n'], 'item')})"
-
-
-def _excluded(in_training: int | None) -> str:
-    """Format how many questions were excluded because the training data contains them."""
-    if in_training is None:
-        return "; the training data is not available, so overlap was not checked"
-    return f"; {in_training} more are in the training data and were excluded" if in_training else ""
-
-
-trust = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Manage trusted keys, authorities and Sigstore instances.",
-)
+@trust.callback()
+def trust_() -> None:
+    """Manage trusted keys, authorities and Sigstore instances."""
 
 
 @trust.command()
@@ -322,10 +230,6 @@ def add(
     name: Annotated[str | None, typer.Option(help="Name of the entry. Default: the GitHub user.")] = None,
 ) -> None:
     """Trust a person's SSH keys, a time authority or a Sigstore instance."""
-    from datetime import UTC, datetime
-
-    from evidence.proof.trust import add_trusted
-
     for entry in add_trusted(source, name, datetime.now(UTC)):
         sys.stdout.write(join_lines([f"{entry.name}: {entry.kind} {entry.id} is trusted."]))
 
@@ -333,20 +237,14 @@ def add(
 @trust.command("list")
 def list_(as_json: AsJson = False) -> None:
     """List the trusted entries."""
-    from evidence.proof.trust import trust_path, trusted_entries
-
     entries = trusted_entries()
-    if as_json:
-        print_json([asdict(entry) for entry in entries])
-    else:
-        lines = [f"{each.name}: {each.kind} {each.id}, since {each.added_at[:10]}" for each in entries]
-        sys.stdout.write(join_lines(lines or [f"The list of trusted keys is empty: {trust_path()}."]))
+    lines = [f"{each.name}: {each.kind} {each.id}, since {each.added_at[:10]}" for each in entries]
+    text = join_lines(lines or [f"The list of trusted keys is empty: {trust_path()}."])
+    sys.stdout.write(as_json_text([asdict(entry) for entry in entries]) if as_json else text)
 
 
 @trust.command()
 def remove(name: Annotated[str, typer.Argument(help="Name or id of the entry.")]) -> None:
     """Stop trusting an entry."""
-    from evidence.proof.trust import remove_trusted
-
     removed = remove_trusted(name)
     sys.stdout.write(join_lines(f"{each.name}: {each.kind} {each.id} is no longer trusted." for each in removed))

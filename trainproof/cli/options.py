@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from evidence.extras import Extra, need
+from evidence.extras import need
 
 RUNS = Path("submission_runs")
 
@@ -26,18 +26,13 @@ RunOfBundle = Annotated[str | None, typer.Option("--run", help="Run of a bundle 
 
 
 @contextmanager
-def using_trainer(command: str, *extras: Extra, how: str = "before it began; nothing was written") -> Iterator[None]:
-    """Check that the trainer's packages are installed, and exit with code 130 and a message on Ctrl-C.
-
-    Args:
-        command: Name of the command.
-        extras: Other groups of packages that it needs.
-        how: End of the message `COMMAND was stopped …`.
+def using_trainer(command: str, *, how: str = "before it began; nothing was written") -> Iterator[None]:
+    """Check that the trainer's packages are installed, and on Ctrl-C exit with code 130 and `COMMAND was stopped HOW`.
 
     Raises:
         ProblemError: A package is not installed (exit code 2).
     """
-    need(command, "train", *extras)
+    need(command, "train")
     from trainer.loop.session import exit_on_interrupt
 
     with exit_on_interrupt(command, how=how):

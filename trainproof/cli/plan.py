@@ -3,32 +3,46 @@
 from __future__ import annotations
 
 import json
-import re
-import shutil
 import sys
-import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from evidence import layout
 from evidence.extras import need
+from evidence.hashes import sha256_json
+from evidence.index.index import run_folders
+from evidence.targets import THIS_MACHINE, Target, load_target, targets
+from evidence.writing import as_json_text
+from schemas.catalog import VERSION
 from schemas.formats import join_lines, short_count, size
 from schemas.problems import ProblemError, problem_of
+from schemas.reading import get_str
 from trainproof.cli.options import RUNS, AsJson, Settings, using_trainer
-from trainproof.output import align, print_json
+from trainproof.output import align
 
 if TYPE_CHECKING:
-    from evidence.targets import Target
     from trainer.config.tree import Config
     from trainer.planning.duration import Calibration
     from trainer.planning.plan import PlanOptions
+
+VERDICTS = {
+    "fits": "fits",
+    "tight": "tight",
+    "does_not_fit": "does not fit",
+    "unsupported": "unsupported",
+    "unknown": "not known",
+}
+MARKS = {"fits": "+", "tight": "~", "does_not_fit": "-", "unsupported": "x", "unknown": "?"}
+"""Marks of verdicts in the table of sizes."""
+
+GIB = 2**30
 
 
 def plan(
@@ -58,16 +72,15 @@ def plan(
 ) -> None:
     """Estimate memory and time of a run before it starts. Exit code 3: it does not fit."""
     if explain_oom is not None:
-        _explain(explain_oom, config=config, settings=settings or (), as_json=as_json)
+        answer, text = explain_out_of_memory(explain_oom, config=config, settings=settings or ())
+        sys.stdout.write(as_json_text(answer) if as_json else text)
         return
     measured = (runs or [RUNS]) if calibrate else []
     if calibrate and config is None:
         need("plan", "train")
         used, skipped = calibrate_plans(measured)
-        if as_json:
-            print_json({"used": [asdict(each) for each in used], "left_out": skipped})
-        else:
-            sys.stdout.write(calibration_text(used, skipped))
+        answer = {"used": [asdict(each) for each in used], "left_out": skipped}
+        sys.stdout.write(as_json_text(answer) if as_json else calibration_text(used, skipped))
         return
     if config is None or (runs and not calibrate):
         what = f"'{runs[0]}' is for --calibrate." if runs else "Missing option --config."
@@ -80,30 +93,25 @@ def plan(
         message = f"--where plans for every machine, {' and '.join(f'--{name}' for name in single)} for one: omit one."
         raise typer.BadParameter(message)
     with using_trainer("plan", how="early; what a compiler has answered is kept"):
+        from trainer.config.load import load_config
         from trainer.planning.plan import PlanOptions
 
+        loaded = load_config(config, flags={"mesh.device": device}, settings=settings or ())
         options = PlanOptions(exact=exact, quick=quick, max_batch=max_batch, grid=grid, hours_stated=hours)
         if where:
-            answer = plan_everywhere(config, options, settings=settings or (), device=device)
+            answer = plan_everywhere(loaded, options)
         else:
-            answer = plan_run(config, options, on=on, device=device, settings=settings or (), calibrate=measured)
+            answer = plan_run(loaded, options, on=on, device_is_stated=device is not None, calibrate=measured)
     if as_json:
-        print_json(answer)
+        sys.stdout.write(as_json_text(answer))
     else:
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        sys.stdout.write(where_text(answer["where"]) if where else plan_text(answer, width=width))
+        sys.stdout.write(where_text(answer["where"]) if where else plan_text(answer))
     verdicts = {row["verdict"] for row in answer.get("where", [answer])}
     raise typer.Exit(3 if verdicts <= {"does_not_fit", "unsupported"} else 0)
 
 
 def plan_run(
-    config: Path,
-    options: PlanOptions | None = None,
-    *,
-    on: str | None = None,
-    device: str | None = None,
-    settings: Sequence[str] = (),
-    calibrate: Sequence[Path] = (),
+    config: Config, options: PlanOptions, *, on: str | None, device_is_stated: bool, calibrate: Sequence[Path]
 ) -> dict[str, Any]:
     """Plan a configuration for a target, or for this machine.
 
@@ -111,57 +119,40 @@ def plan_run(
         ProblemError: The target is unknown or the configuration cannot be built (exit code 2), or devices are missing
             (exit code 3).
     """
-    from evidence.targets import THIS_MACHINE, load_target
-    from trainer.config.load import load_config
-    from trainer.planning.plan import PlanOptions
     from trainer.planning.subject import resolve_shape, resolve_shape_here
     from trainer.runtime import init_runtime, this_machine
 
-    loaded = load_config(config, flags={"mesh.device": device}, settings=settings)
     if on in (None, THIS_MACHINE):
-        init_runtime(loaded)
-        loaded = resolve_shape_here(loaded, device_is_stated=device is not None)
-        target = this_machine(loaded)
+        init_runtime(config)
+        config = resolve_shape_here(config, device_is_stated=device_is_stated)
+        target = this_machine(config)
     else:
         target = load_target(on)
-        loaded = resolve_shape(loaded, target)
-    options = options or PlanOptions()
+        config = resolve_shape(config, target)
     if calibrate:
         used, _ = calibrate_plans(calibrate, target)
         options = replace(options, step_ratio=median(each.step_ratio for each in used))
-    return _plan(loaded, target, options)
+    return _plan(config, target, options)
 
 
 def _plan(config: Config, target: Target, options: PlanOptions) -> dict[str, Any]:
     from trainer.planning.plan import plan_config
 
-    def say(line: str) -> None:
-        sys.stderr.write(f"{target.name}: {line}\n")
-        sys.stderr.flush()
-
-    return plan_config(config, target, replace(options, say=say))
+    options = replace(options, say=lambda line: typer.echo(f"{target.name}: {line}", err=True))
+    return plan_config(config, target, options)
 
 
-def plan_everywhere(
-    config: Path, options: PlanOptions, *, settings: Sequence[str] = (), device: str | None = None
-) -> dict[str, Any]:
+def plan_everywhere(config: Config, options: PlanOptions) -> dict[str, Any]:
     """Plan a configuration for every target of the table."""
-    from evidence.hashes import sha256_json
-    from evidence.targets import targets
-    from schemas.catalog import VERSION
-    from trainer.config.load import load_config
     from trainer.config.tree import to_document
 
-    loaded = load_config(config, flags={"mesh.device": device}, settings=settings)
-    anywhere = replace(loaded, mesh=replace(loaded.mesh, devices=None))
-    plans = [
-        (target, _plan(anywhere, target, replace(options, advice=False, grid=False, max_batch=False)))
-        for target in targets().values()
-    ]
+    anywhere = replace(config, mesh=replace(config.mesh, devices=None))
+    options = replace(options, advice=False, grid=False, max_batch=False)
+    plans = [(target, _plan(anywhere, target, options)) for target in targets().values()]
     return {
         "schema_version": VERSION,
-        "config_sha256": sha256_json(to_document(loaded)),
-        "where": [_where_row(target, plan, loaded.limits.steps) for target, plan in plans],
+        "config_sha256": sha256_json(to_document(config)),
+        "where": [_where_row(target, plan, config.limits.steps) for target, plan in plans],
     }
 
 
@@ -182,7 +173,7 @@ def _where_row(target: Target, plan: dict[str, Any], steps: int) -> dict[str, An
 
 
 def calibrate_plans(
-    runs: Sequence[Path], target: Target | None = None
+    paths: Iterable[Path], target: Target | None = None
 ) -> tuple[list[Calibration], list[dict[str, str]]]:
     """Return the calibrations of measured runs, on a target's kind of device only, and why other runs were skipped.
 
@@ -193,7 +184,7 @@ def calibrate_plans(
 
     used: list[Calibration] = []
     skipped: list[dict[str, str]] = []
-    for folder in run_folders(runs):
+    for folder in dict.fromkeys(folder for path in paths for folder in run_folders(path)):
         found = calibrate_from_run(folder)
         if isinstance(found, Calibration) and target is not None and found.kind not in target.device_kinds:
             found = f"it ran on {found.device}"
@@ -202,19 +193,10 @@ def calibrate_plans(
         else:
             skipped.append({"run": str(folder), "because": found})
     if not used:
-        reasons = "; ".join(f"{each['run']}: {each['because']}" for each in skipped) or "the folder contains no run"
-        problem = problem_of("TP747", file=", ".join(map(str, runs)), what=f"No run can be used: {reasons}")
+        reasons = "; ".join(f"{each['run']}: {each['because']}" for each in skipped)
+        problem = problem_of("TP747", file="--calibrate", what=f"No run can be used: {reasons}")
         raise ProblemError([problem], exit_code=2)
     return used, skipped
-
-
-def run_folders(paths: Sequence[Path]) -> list[Path]:
-    """Return the run folders among paths, and those directly in the other folders."""
-    found: list[Path] = []
-    for folder in paths:
-        inside = sorted(path.parent for path in folder.glob(f"*/{layout.MANIFEST}")) if folder.is_dir() else []
-        found += [folder] if (folder / layout.MANIFEST).is_file() or not inside else inside
-    return list(dict.fromkeys(found))
 
 
 def calibration_text(used: Sequence[Calibration], skipped: Sequence[dict[str, str]]) -> str:
@@ -227,14 +209,8 @@ def calibration_text(used: Sequence[Calibration], skipped: Sequence[dict[str, st
     return join_lines([*lines, "Add --config FILE to plan another run with these step times."])
 
 
-def _explain(source: str, *, config: Path | None, settings: Sequence[str], as_json: bool) -> None:
-    """Explain an out-of-memory error; with a configuration, also the changes that help.
-
-    Args:
-        source: File with the error, folder of a failed run, or `-` for standard input.
-        config: Configuration of the failed run, by default that of the folder.
-        settings: Values of `--set`.
-        as_json: Whether to print JSON.
+def explain_out_of_memory(source: str, *, config: Path | None, settings: Sequence[str]) -> tuple[dict[str, Any], str]:
+    """Explain an out-of-memory error, as JSON values and as text; with a configuration, also the changes that help.
 
     Raises:
         ProblemError: The text contains no out-of-memory error (exit code 1), or a file cannot be used (exit code 2).
@@ -251,28 +227,22 @@ def _explain(source: str, *, config: Path | None, settings: Sequence[str], as_js
 
         loaded = load_config(config, settings=settings)
     answer = explanation(failure, loaded)
-    if as_json:
-        print_json(answer)
-    else:
-        sys.stdout.write(explanation_text(answer))
+    return answer, explanation_text(answer)
 
 
 def _read_error(source: str) -> str:
-    """Return the end of a text, or the traceback in the log of a run folder."""
-    from schemas.reading import get_str
-
+    """Return the text of a file or pipe, or the traceback in the log of a run folder."""
     if source == "-":
         if sys.stdin.isatty():
-            sys.stderr.write("Paste the text, then press Ctrl-D.\n")
-        return _read_end(sys.stdin.buffer)
+            typer.echo("Paste the text, then press Ctrl-D.", err=True)
+        return sys.stdin.buffer.read().decode("utf-8", errors="replace")
     log = Path(source) / layout.LOG
     if not source or (Path(source).is_dir() and not log.is_file()):
         what = f"{source} is a folder without a {layout.LOG}." if source else "No file was given."
         fix = "Pass the file with the text, the folder of a run, or - for standard input."
         problem = problem_of("TP745", file=source or "--explain-oom", what=what, why=None, next=fix)
         raise ProblemError([problem], exit_code=2)
-    with (log if log.is_file() else Path(source)).open("rb") as file:
-        text = _read_end(file)
+    text = (log if log.is_file() else Path(source)).read_text("utf-8", errors="replace")
     for line in reversed(text.splitlines()):
         with suppress(ValueError):  # not JSON, or a row that a kill has torn
             if traceback := get_str(json.loads(line), "fields", "traceback"):
@@ -280,94 +250,52 @@ def _read_error(source: str) -> str:
     return text
 
 
-def _read_end(file: BinaryIO) -> str:
-    """Return the last `MAX_CHARACTERS` bytes of a file or pipe, which may be larger than the memory."""
-    from trainer.planning.out_of_memory import MAX_CHARACTERS
-
-    end, count = b"", 0
-    while piece := file.read(MAX_CHARACTERS):
-        end, count = (end + piece)[-MAX_CHARACTERS:], count + len(piece)
-    if count > MAX_CHARACTERS:
-        sys.stderr.write(f"Only the last {MAX_CHARACTERS:,} of {count:,} bytes are read.\n")
-    return end.decode("utf-8", errors="replace")
-
-
-VERDICTS = {
-    "fits": "fits",
-    "tight": "tight",
-    "does_not_fit": "does not fit",
-    "unsupported": "unsupported",
-    "unknown": "not known",
-}
-MARKS = {"fits": "+", "tight": "~", "does_not_fit": "-", "unsupported": "x", "unknown": "?"}
-"""Marks of verdicts in the table of sizes."""
-
-GIB = 2**30
-
-_BEFORE_LAST_COLUMN = re.compile(r"\s*(?:\S+(?: \S+)*\s{2,})+")
-"""A line up to its last column; columns are two spaces apart."""
-
-
-def plan_text(plan: dict[str, Any], *, width: int | None = None) -> str:
-    """Format a plan: verdict, programs, largest parts, time, disk, changes and findings.
-
-    Args:
-        plan: `plan.json`.
-        width: Columns of the terminal, or None to keep lines whole.
-    """
-    lines = _plan_lines(plan)
-    if width is not None:
-        lines = [piece for line in lines for piece in wrap_line(line, width)]
-    if plan.get("grid"):
-        lines += ["", *grid_lines(plan["grid"])]
-    return "\n".join(lines) + "\n"
-
-
-def wrap_line(line: str, width: int) -> list[str]:
-    """Wrap a line; the later pieces begin at its last column.
-
-    >>> wrap_line("  start   1.0 GiB  estimated: no compiler is here", 41)
-    ['  start   1.0 GiB  estimated: no compiler', '                   is here']
-    """
-    if len(line) <= width:
-        return [line]
-    column = _BEFORE_LAST_COLUMN.match(line)
-    has_column = column is not None and column.end() <= width // 2
-    indent = column.end() if column and has_column else len(line) - len(line.lstrip()) + 2
-    start = line[:indent] if has_column else ""
-    options: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
-    return textwrap.wrap(line[len(start) :], width, initial_indent=start, subsequent_indent=" " * indent, **options)
-
-
-def _plan_lines(plan: dict[str, Any]) -> list[str]:
-    from trainer.planning.plan import NAMED_PARTS, in_words
+def plan_text(plan: dict[str, Any]) -> str:
+    """Format a plan (`plan.json`): verdict, programs, largest parts, time, disk, changes and findings."""
+    from trainer.planning.plan import in_words
 
     title = target_title(plan["target"])
     if plan["verdict"] == "unsupported":
-        return [f"{title}: unsupported.", *(f"  {each['what']} {each['next']}" for each in plan["findings"])]
-    lines = [f"{title}: {in_words(plan)}", "", *_program_lines(plan), "", "Largest parts, on each device:"]
-    parts = plan["parts"][:NAMED_PARTS]
-    lines += [f"  {size(part['bytes']):>12}  {part['name']:<16}  {part['because']}" for part in parts]
-    programs = [program for program in plan.get("programs", []) if program["buffers"]]
+        return join_lines(
+            [f"{title}: unsupported.", *(f"  {each['what']} {each['next']}" for each in plan["findings"])]
+        )
+    return "\n".join([f"{title}: {in_words(plan)}\n", *_sections(plan)])
+
+
+def _sections(plan: dict[str, Any]) -> Iterator[str]:
+    from trainer.planning.plan import NAMED_PARTS
+
+    programs = plan.get("programs", [])
     if programs:
-        largest = max(programs, key=lambda program: program["peak_bytes"])
-        lines += ["", f"Largest buffers of {largest['name']}, without its arguments:"]
-        counts = Counter((each["bytes"], each["shape"]) for each in largest["buffers"])
-        for (count_bytes, shape), count in list(counts.items())[:NAMED_PARTS]:
-            lines.append(f"  {size(count_bytes):>12}  {f'{count} × ' if count > 1 else ''}{shape}")
-    lines += time_lines(plan)
-    if plan.get("advice"):
-        lines += ["", "Changes, each planned for this target:"]
-    for change in plan.get("advice", []):
-        settings = " ".join(f"--set {setting}" for setting in change["set"])
-        lines.append(f"  {VERDICTS[change['verdict']]:<12} {size(change['need_bytes']):>12}  {settings}")
-        lines.append(f"  {'':<12} {'':>12}  costs: {change['costs']}")
+        reasons = {each["because"] for each in programs}
+        is_shared = len(reasons) == 1 and len(programs) > 1
+        needs = [[each["name"], size(each["peak_bytes"]), VERDICTS[each["verdict"]]] for each in programs]
+        if not is_shared:
+            needs = [[*need, each["because"]] for need, each in zip(needs, programs, strict=True)]
+        yield align(needs, right={1}) + (join_lines([f"  All {reasons.pop()}."]) if is_shared else "")
+    parts = [(size(part["bytes"]), part["name"], part["because"]) for part in plan["parts"][:NAMED_PARTS]]
+    yield f"Largest parts, on each device:\n{align(parts, right={0})}"
+    if compiled := [program for program in programs if program["buffers"]]:
+        largest = max(compiled, key=lambda program: program["peak_bytes"])
+        counts = Counter((each["bytes"], each["shape"]) for each in largest["buffers"]).items()
+        buffers = [(size(each), f"{count} × {shape}" if count > 1 else shape) for (each, shape), count in counts]
+        table = align(buffers[:NAMED_PARTS], right={0})
+        yield f"Largest buffers of {largest['name']}, without its arguments:\n{table}"
+    yield join_lines(time_lines(plan))
+    if advice := plan.get("advice"):
+        changes = []
+        for change in advice:
+            settings = " ".join(f"--set {setting}" for setting in change["set"])
+            changes.append((VERDICTS[change["verdict"]], size(change["need_bytes"]), settings))
+            changes.append(("", "", f"costs: {change['costs']}"))
+        yield f"Changes, each planned for this target:\n{align(changes, right={1})}"
     if findings := plan.get("findings"):
-        lines += ["", "Other findings:"]
-        lines += [f"  {each['severity']} {each['code']}: {each['what']} {each['next']}" for each in findings]
+        lines = (f"  {each['severity']} {each['code']}: {each['what']} {each['next']}" for each in findings)
+        yield join_lines(["Other findings:", *lines])
     if "max_batch" in plan:
-        lines += ["", f"Largest microbatch: {max_batch_text(plan)}"]
-    return lines
+        yield join_lines([f"Largest microbatch: {max_batch_text(plan)}"])
+    if plan.get("grid"):
+        yield grid_text(plan["grid"])
 
 
 def max_batch_text(plan: dict[str, Any]) -> str:
@@ -385,25 +313,12 @@ def target_title(target: dict[str, Any]) -> str:
     return title if title.endswith(count) else f"{title} ({count})"
 
 
-def _program_lines(plan: dict[str, Any]) -> list[str]:
-    """Format need and verdict of each program, and how they were found; only once if that is the same for all."""
-    programs = plan.get("programs", [])
-    reasons = {each["because"] for each in programs}
-    is_same = len(reasons) == 1 and len(programs) > 1
-    lines = [
-        f"  {each['name']:<7} {size(each['peak_bytes']):>12}  {VERDICTS[each['verdict']]:<12} "
-        f"{'' if is_same else each['because']}".rstrip()
-        for each in programs
-    ]
-    return [*lines, f"  All {reasons.pop()}."] if is_same else lines
-
-
 def time_lines(plan: dict[str, Any]) -> list[str]:
     """Format the need of time, sessions, quota, disk and host memory."""
     lines = []
     if time := plan.get("time"):
         hours, step = time["hours"], time["step_seconds"]
-        lines += ["", f"Time: {_band(hours)} hours, likely {hours['likely']:.2g}; a step {_band(step)} s."]
+        lines.append(f"Time: {_band(hours)} hours, likely {hours['likely']:.2g}; a step {_band(step)} s.")
         lines.append(f"  {time['because']}")
         if rollout := time.get("rollout"):
             lines.append(f"  {rollout['because']}.")
@@ -424,34 +339,27 @@ def time_lines(plan: dict[str, Any]) -> list[str]:
 
 
 def format_sessions(sessions: Sequence[int]) -> str:
-    """Format how many sessions a run takes, at least, likely and at most.
-
-    >>> [format_sessions(each) for each in ((1, 1, 1), (2, 2, 2), (1, 2, 4))]
-    ['one session is enough', '2 sessions', '1 to 4 sessions, likely 2']
-    """
+    """Format how many sessions a run takes: `1 to 4 sessions, likely 2`."""
     least, likely, most = sessions
     if least == most:
         return "one session is enough" if most == 1 else f"{most} sessions"
     return f"{least} to {most} sessions, likely {likely}"
 
 
-def grid_lines(table: dict[str, Any]) -> list[str]:
+def grid_text(table: dict[str, Any]) -> str:
     """Format the need of each size in GiB with a mark for its verdict, and a star if it was compiled."""
-    cells = {(cell["max_length"], cell["microbatch_size"]): cell for cell in table["cells"]}
-    how = "; * compiled, others estimated" if any(cell["method"] == "compiler" for cell in table["cells"]) else ""
-    lines = ["Need in GiB by microbatch (across) and length (down):", f"+ fits, ~ tight, - does not fit{how}"]
-    lines.append(f"{'':>6}" + "".join(f"{count:>8}" for count in table["microbatch_sizes"]))
-    for length in table["max_lengths"]:
-        row = "".join(_grid_cell(cells[length, count]) for count in table["microbatch_sizes"])
-        lines.append(f"{length:>6}{row}".rstrip())
-    return lines
 
+    def cell(each: dict[str, Any]) -> str:
+        need, star = each["need_bytes"] / GIB, "*" if each["method"] == "compiler" else ""
+        return f"{star}{need:.{2 if need < 10 else 1}f}{MARKS[each['verdict']]}"
 
-def _grid_cell(cell: dict[str, Any]) -> str:
-    """Format one size in eight characters: `  14.4+*`."""
-    need = cell["need_bytes"] / GIB
-    star = "*" if cell["method"] == "compiler" else " "
-    return f"{need:>6.{2 if need < 10 else 1}f}{MARKS[cell['verdict']]}{star}"
+    cells = {(each["max_length"], each["microbatch_size"]): cell(each) for each in table["cells"]}
+    sizes = table["microbatch_sizes"]
+    rows = [["", *map(str, sizes)]]
+    rows += [[str(length), *(cells[length, count] for count in sizes)] for length in table["max_lengths"]]
+    explained = "+ fits, ~ tight, - does not fit; * compiled, others estimated"
+    heading = f"Need in GiB by microbatch (across) and length (down):\n{explained}\n"
+    return heading + align(rows, right=range(len(sizes) + 1))
 
 
 def where_text(rows: Sequence[dict[str, Any]]) -> str:
@@ -460,8 +368,8 @@ def where_text(rows: Sequence[dict[str, Any]]) -> str:
     def gib(count: int | None) -> str:
         return "" if count is None else f"{count / GIB:.2f}"
 
-    heads = ("target", "×", "verdict", "GiB", "of", "hours", "session", "tokens")
-    cells = [
+    cells = [("target", "×", "verdict", "GiB", "of", "hours", "session", "tokens")]
+    cells += [
         (
             row["target"],
             str(row["devices"]),
@@ -474,7 +382,7 @@ def where_text(rows: Sequence[dict[str, Any]]) -> str:
         )
         for row in rows
     ]
-    text = align([heads, *cells], indent=0, right=set(heads) - {"target", "verdict"})
+    text = align(cells, indent=0, right={1, 3, 4, 5, 6, 7})
     if len({row["tokens"] for row in rows if row["tokens"]}) > 1:
         text += "Hours are of all steps; a machine with more devices (×) trains on more tokens in each.\n"
     return text

@@ -9,16 +9,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from evidence.extras import need
+from evidence.writing import as_json_text
 from schemas.formats import NOTHING, join_lines
 from trainproof.cli.options import RUNS, AsJson, Force, Root, Settings, SmokeConfig
-from trainproof.output import align, print_json
+from trainproof.output import align
 
 if TYPE_CHECKING:
     from launch.jobs import Job
 
-queue = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Train one run after another in the background.")
+queue = typer.Typer(no_args_is_help=True, rich_markup_mode=None, add_completion=False)
 
 JobName = Annotated[str, typer.Argument(help="Job or run name, as in `trainproof queue list`.")]
+
+
+@queue.callback()
+def queue_() -> None:
+    """Train one run after another in the background."""
 
 
 @queue.command()
@@ -36,8 +42,8 @@ def add(
     from trainer.config.load import load_config
     from trainer.config.tree import to_document
 
-    mode = {"mode": "smoke"} if smoke_config else {}
-    loaded = load_config(config, overlay=smoke_config, flags=mode, settings=settings or ())
+    mode = "smoke" if smoke_config else None
+    loaded = load_config(config, overlay=smoke_config, flags={"mode": mode}, settings=settings or ())
     _print_queued(start(root, to_document(loaded), force=force, place=place))
 
 
@@ -50,21 +56,19 @@ def list_(root: Root = RUNS, as_json: AsJson = False) -> None:
     found = jobs(root)
     if as_json:
         names = ("state", "run", "resumes", "device", "place", "force", "created_at", "exit_code")
-        values = [{"job": job.job_id, **{name: getattr(job, name) for name in names}} for job in found]
-        pids = [job.started.pid if job.started and not job.has_ended else None for job in found]
-        print_json([{**value, "pid": pid} for value, pid in zip(values, pids, strict=True)])
+        documents = [{"job": job.job_id, **{name: getattr(job, name) for name in names}} for job in found]
+        for document, job in zip(documents, found, strict=True):
+            document["pid"] = job.started.pid if job.started and not job.has_ended else None
+        sys.stdout.write(as_json_text(documents))
     elif not found:
         sys.stdout.write("The queue is empty.\n")
     else:
-        rows = [("job", "state", "device", "exit code", "added at", "run"), *map(_cells, found)]
-        sys.stdout.write(
-            align(rows) + join_lines(text for job in found if (text := explain_signal(job, job.exit_code)))
-        )
-
-
-def _cells(job: Job) -> tuple[str, ...]:
-    code = NOTHING if job.exit_code is None else str(job.exit_code)
-    return job.job_id, job.state, job.device, code, job.created_at[:19].replace("T", " "), job.run
+        rows = [("job", "state", "device", "exit code", "added at", "run")]
+        for job in found:
+            code = NOTHING if job.exit_code is None else str(job.exit_code)
+            rows.append((job.job_id, job.state, job.device, code, job.created_at[:19].replace("T", " "), job.run))
+        explained = (text for job in found if (text := explain_signal(job, job.exit_code)))
+        sys.stdout.write(align(rows) + join_lines(explained))
 
 
 @queue.command()

@@ -3,25 +3,41 @@
 from __future__ import annotations
 
 import sys
+import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from evidence import layout
+from evidence.bundle.build import BuildReport, build_bundle
+from evidence.bundle.contents import Progress
+from evidence.bundle.reading import is_unpacked_bundle
+from evidence.bundle.secrets import Redaction
+from evidence.bundle.verify import BundleVerdict, CheckedRun, verify_bundle
+from evidence.bundle.witnesses import check_attestation, check_signature, check_timestamps, sign_bundle
+from evidence.hashes import sha256_file
+from evidence.layout import MANIFEST, STAMPS
+from evidence.proof.receipts import sign_receipt
+from evidence.proof.signatures import create_key, problem_error, signature_path
+from evidence.proof.timestamps import (
+    Timestamp,
+    load_authority_roots,
+    load_timestamps,
+    request_timestamp,
+    stamp_run,
+    timestamp_path,
+    verify_timestamp,
+)
+from evidence.run import read_existing_run
+from evidence.writing import as_json_text
 from schemas.formats import join_lines, quantity, size
 from schemas.problems import ProblemError, problem_of
+from schemas.render import render_json, render_text
 from trainproof.cli.options import AsJson
-from trainproof.output import print_json, progress_bar
-
-if TYPE_CHECKING:
-    from evidence.bundle.build import BuildReport
-    from evidence.bundle.contents import Progress
-    from evidence.bundle.secrets import Redaction
-    from evidence.bundle.verify import BundleVerdict, CheckedRun
-    from evidence.proof.timestamps import Timestamp
+from trainproof.output import progress_bar
 
 PARTIAL = "  Labelled partial: some runs are unfinished or have errors."
 
@@ -45,8 +61,6 @@ def package(
     as_json: AsJson = False,
 ) -> None:
     """Pack runs into one zip that anyone can verify. Exit code 1: a run cannot be packed."""
-    from evidence.bundle.build import build_bundle
-
     folders = [*(runs or []), *(run_dir or [])]
     name = folders[0].resolve().name if len(folders) == 1 else "submission"
     with progress_bar("Packing") as progress:
@@ -59,16 +73,11 @@ def package(
             redact=redact,
             progress=progress,
         )
-    if as_json:
-        print_json(build_json(report))
-    else:
-        sys.stdout.write(build_text(report))
+    sys.stdout.write(as_json_text(build_json(report)) if as_json else build_text(report))
 
 
 def build_text(report: BuildReport) -> str:
     """Format what was packed."""
-    from schemas.render import render_text
-
     lines = [
         f"{report.output}: {size(report.size_bytes)}, {report.files:,} files, verified.",
         *(f"  {run.name}: {_graded(run)}" for run in report.runs),
@@ -84,8 +93,6 @@ def build_text(report: BuildReport) -> str:
 
 def build_json(report: BuildReport) -> dict[str, Any]:
     """Return what was packed as JSON values."""
-    from schemas.render import render_json
-
     return {
         "output": str(report.output),
         "bytes": report.size_bytes,
@@ -132,12 +139,12 @@ def sign(
 
     A signature uses an SSH key; a timestamp shows that the file exists now. Exit code 1: either is not valid.
     """
+    if timestamp and file is None:
+        message = "--timestamp needs a zip or a run folder."
+        raise typer.BadParameter(message)
     if key or new_key or not timestamp:
         sys.stdout.write(sign_file(file, key, new_key))
-    if timestamp:
-        if file is None:
-            message = "--timestamp needs a zip or a run folder."
-            raise typer.BadParameter(message)
+    if timestamp and file:
         sys.stdout.write(stamp(file, timestamp, certificate))
 
 
@@ -147,12 +154,6 @@ def sign_file(file: Path | None, key: Path | None, new_key: Path | None) -> str:
     Raises:
         ProblemError: A key is missing (exit code 2), or the bundle is not valid (exit code 1).
     """
-    import zipfile
-
-    from evidence.bundle.witnesses import sign_bundle
-    from evidence.proof.receipts import sign_receipt
-    from evidence.proof.signatures import create_key, problem_error, signature_path
-
     used = key or new_key
     if used is None:
         what = "No key was given." if file else "Neither a file nor a key was given."
@@ -172,53 +173,28 @@ def stamp(path: Path, authority: str, certificate: Path | None) -> str:
     """Request and store a timestamp for a zip or a run's manifest, and describe it.
 
     Raises:
-        ProblemError: The stamp is not valid for the certificate (exit code 1), something cannot be used (exit code 2),
-            or the authority sent no stamp (exit code 4).
+        ProblemError: The run has not ended or the stamp is not valid for the certificate (exit code 1), something
+            cannot be used (exit code 2), or the authority sent no stamp (exit code 4).
+        OSError: A file cannot be read or written.
     """
-    from evidence.proof.signatures import problem_error
-    from evidence.proof.timestamps import load_authority_roots, verify_timestamp
-    from evidence.writing import output_error
-
     roots = load_authority_roots(certificate)
-    try:
-        stored, timestamp = _stamp_run(path, authority) if path.is_dir() else _stamp_file(path, authority)
-    except OSError as error:
-        raise output_error(error, path, subject="The timestamp") from None
+    if path.is_dir():
+        manifest = read_existing_run(path).manifest
+        if manifest is None or not manifest["artifacts"]:
+            what = "The run lacks a valid manifest with its files, so a timestamp would prove nothing."
+            raise problem_error(path, "TP861", what=what, exit_code=1, next="Wait until the run has ended.")
+        message = (path / MANIFEST).read_bytes()
+        if failure := stamp_run(path, "manifest", message, authority, datetime.now(UTC)):
+            raise problem_error(authority, "TP861", what=failure, exit_code=4)
+        stored, timestamp = path / STAMPS, load_timestamps(path, manifest)[-1]
+    else:
+        stored, response = timestamp_path(path), request_timestamp(authority, path.read_bytes())
+        stored.write_bytes(response)
+        timestamp = Timestamp(subject="zip", sha256=sha256_file(path), authority=authority, response=response)
     sentence, is_refuted = verify_timestamp(timestamp, roots, requested=certificate is not None)
     if is_refuted:
         raise problem_error(stored, "TP862", what=sentence, exit_code=1)
     return join_lines([f"{stored}: {sentence}"])
-
-
-def _stamp_file(path: Path, authority: str) -> tuple[Path, Timestamp]:
-    from evidence.hashes import sha256_file
-    from evidence.proof.signatures import problem_error
-    from evidence.proof.timestamps import Timestamp, request_timestamp, timestamp_path
-
-    if not path.is_file():
-        raise problem_error(path, "TP861", what="This does not exist.", next="Pass a run folder or a zip.")
-    response = request_timestamp(authority, path.read_bytes())
-    timestamp_path(path).write_bytes(response)
-    timestamp = Timestamp(subject="zip", sha256=sha256_file(path), authority=authority, response=response)
-    return timestamp_path(path), timestamp
-
-
-def _stamp_run(folder: Path, authority: str) -> tuple[Path, Timestamp]:
-    from datetime import UTC, datetime
-
-    from evidence.proof.signatures import problem_error
-    from evidence.proof.timestamps import load_timestamps, stamp_run
-    from evidence.run import read_existing_run
-
-    manifest = read_existing_run(folder).manifest
-    if manifest is None or not manifest["artifacts"]:
-        what = "The run lacks a valid manifest with its files, so a timestamp would prove nothing."
-        raise problem_error(folder, "TP861", what=what, exit_code=1, next="Wait until the run has ended.")
-    message = (folder / layout.MANIFEST).read_bytes()
-    failure = stamp_run(folder, "manifest", message, authority, datetime.now(UTC))
-    if failure is not None:
-        raise problem_error(authority, "TP861", what=failure, exit_code=4)
-    return folder / layout.STAMPS, load_timestamps(folder, manifest)[-1]
 
 
 def verify(
@@ -234,46 +210,27 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Verify a bundle offline. Hashes, documents and grades are checked again. Exit code 1: it is not valid."""
-    from evidence.bundle.witnesses import check_attestation, check_signature, check_timestamps
-
     with progress_bar("Verifying") as progress:
         verdict = check_signature(verify_path(bundle, progress), signature, public_key)
     verdict = check_timestamps(verdict, tsa_root)
     if attestation is not None:
         verdict = check_attestation(verdict, attestation, trusted_root, repository)
-    if as_json:
-        print_json(verdict_json(verdict))
-    else:
-        sys.stdout.write(verdict_text(verdict))
+    sys.stdout.write(as_json_text(verdict_json(verdict)) if as_json else verdict_text(verdict))
     raise typer.Exit(0 if verdict.ok else 1)
 
 
 def verify_path(path: Path, progress: Progress | None = None) -> BundleVerdict:
-    """Verify a zip or an unpacked bundle.
-
-    Raises:
-        ProblemError: It cannot be read (exit code 2).
-    """
-    from evidence.bundle.contents import bundle_problem
-    from evidence.bundle.reading import is_unpacked_bundle
-    from evidence.bundle.verify import verify_bundle
-
-    if not path.exists() or (path.is_dir() and not is_unpacked_bundle(path)):
-        what, fix = "This does not exist.", "Pass the path of a bundle that `trainproof package` wrote."
-        if path.is_dir():
-            what, fix = "This folder is not an unpacked bundle.", f"To check a run, use `trainproof check {path}`."
+    """Verify a zip or an unpacked bundle; raise `ProblemError` (exit code 2) or an `OSError` if it is neither."""
+    is_missing = not path.exists()
+    if is_missing or (path.is_dir() and not is_unpacked_bundle(path)):
+        what = "This does not exist." if is_missing else "This folder is not an unpacked bundle."
+        fix = "Pass a bundle that `trainproof package` wrote. To check a run, use `trainproof check`."
         raise ProblemError([problem_of("TP091", file=str(path), what=what, why=None, next=fix)], exit_code=2)
-    try:
-        return verify_bundle(path, progress=progress)
-    except OSError as error:
-        what = f"The bundle cannot be read: {error.strerror or error}."
-        raise ProblemError([bundle_problem("TP801", str(error.filename or path), what)], exit_code=2) from None
+    return verify_bundle(path, progress=progress)
 
 
 def verdict_text(verdict: BundleVerdict) -> str:
     """Format a verdict: problems, runs with their grades, and what is proven."""
-    from schemas.render import render_text
-
     state = "valid" if verdict.ok else "not valid"
     lines = [f"{verdict.path}: {state} ({quantity(verdict.files, 'file')}, {size(verdict.size_bytes)})."]
     for run in verdict.runs:
@@ -292,15 +249,10 @@ def verdict_text(verdict: BundleVerdict) -> str:
 
 def verdict_json(verdict: BundleVerdict) -> dict[str, Any]:
     """Return a verdict as JSON values."""
-    from schemas.render import render_json
-
     signature, stamps, attestation = verdict.signature, verdict.stamps, verdict.attestation
     return {
         "path": str(verdict.path),
-        "ok": verdict.ok,
-        "proven": verdict.proven,
-        "partial": verdict.partial,
-        "content_sha256": verdict.content_sha256,
+        **{name: getattr(verdict, name) for name in ("ok", "proven", "partial", "content_sha256")},
         "redactions": [asdict(each) for each in verdict.redactions],
         "files": verdict.files,
         "bytes": verdict.size_bytes,

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import json
+import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from evidence.extras import need
+from evidence.layout import CONFIG, EXPORT, PROGRAMS, new_run_id
+from evidence.writing import as_json_text
+from schemas.formats import join_words, quantity, short_count, size
 from schemas.problems import ProblemError, problem_of
-from trainproof.cli.inspect import check
-from trainproof.cli.judge import replay
+from schemas.render import render_json, render_sentence, render_text
 from trainproof.cli.options import RUNS, AsJson, Force, Root, Settings, SmokeConfig, using_trainer
-from trainproof.cli.submit import package, verify
-from trainproof.output import print_json
+from trainproof.output import print_event
 
 if TYPE_CHECKING:
     from trainer.convert import Conversion
@@ -31,6 +34,16 @@ CONFIGS = Path(__file__).parents[2] / "trainer" / "configs"
 BUNDLES = Path("bundles")
 AUTO = Path("auto")
 """Value of `--resume` that searches for the run to continue."""
+
+NEXT_COMMANDS = (
+    "reads everything and trains nothing",
+    "estimates memory and time",
+    "trains two steps to test everything",
+    "trains",
+    "writes one file to submit",
+    "",
+)
+"""Explanations of `WrittenConfig.commands`."""
 
 
 def init(
@@ -76,52 +89,25 @@ def init(
             order = Order(model=str(model), data=str(data), eval_set=eval_file, on=on, output=output, force=force)
             made = write_first_config(order)
             document, text = made.document(), first_config_text(made)
-    if as_json:
-        print_json(document)
-    else:
-        sys.stdout.write(text)
+    sys.stdout.write(as_json_text(document) if as_json else text)
 
 
 def conversion_text(converted: Conversion, output: Path) -> str:
-    """Format how many keys were converted, the keys without an equivalent by reason, and the next commands."""
-    import shlex
-
-    from schemas.formats import quantity
-
+    """Format how many keys were converted, the keys without an equivalent by reason, and the next command."""
     count = quantity(len(converted.settings), "setting")
-    lines = [f"{converted.source} ({converted.form}): {count} converted, with their origin in {output}.", ""]
+    lines = [f"{converted.source} ({converted.form}): {count} converted, with their origin in {output}."]
     reasons: dict[str, list[str]] = {}
     for each in converted.unconverted:
         reasons.setdefault(each.reason, []).append(each.name)
-    if reasons:
-        lines += ["Without an equivalent:", *(f"  {', '.join(names)}: {why}" for why, names in reasons.items()), ""]
-    command = f"  trainproof train --config {shlex.quote(str(output))}"
-    lines += [
-        f"Written: {output}.",
-        "",
-        "Next:",
-        f"{command} --check          reads everything and trains nothing",
-        f"{command} --smoke_steps 2  trains two steps to test everything",
-    ]
+    lines += ["", "Without an equivalent:"] if reasons else []
+    lines += [f"  {', '.join(names)}: {why}" for why, names in reasons.items()]
+    command = f"trainproof train --config {shlex.quote(str(output))} --check"
+    lines += ["", f"Written: {output}.", "", "Next:", f"  {command}  {NEXT_COMMANDS[0]}"]
     return "\n".join(lines) + "\n"
-
-
-NEXT_COMMANDS = (
-    "reads everything and trains nothing",
-    "estimates memory and time",
-    "trains two steps to test everything",
-    "trains",
-    "writes one file to submit",
-    "",
-)
-"""Explanations of `WrittenConfig.commands`."""
 
 
 def first_config_text(made: WrittenConfig) -> str:
     """Format what `init` found and chose, its warnings, and the next commands."""
-    from schemas.formats import join_words
-    from schemas.render import render_text
-
     lines = [*_describe_inputs(made), "", f"Written: {join_words(map(str, made.written), last='and')}.", ""]
     if made.warnings:
         lines += [*render_text(made.warnings).splitlines(), ""]
@@ -134,25 +120,21 @@ def first_config_text(made: WrittenConfig) -> str:
 
 def _describe_inputs(made: WrittenConfig) -> Iterator[str]:
     """Yield a line for model, rows, lengths, evaluation and memory."""
-    from schemas.formats import join_words, quantity, short_count, size
-    from trainer.first_config import percentiles
-
-    looked, choice, config = made.looked, made.choice, made.choice.config
-    lengths, rows, need = percentiles(looked.widths), looked.rows, made.choice.need
-    trained = f"{short_count(choice.trained)} of {short_count(choice.parameters)} parameters"
-    yield f"model       {made.order.model}: {looked.model.source.spec.family}, method {config.method.kind}, {trained}"
-    repeated = looked.data.document()["duplicates"]
-    twice = f", {quantity(repeated, 'repeated question')}" if repeated else ""
-    yield f"rows        {quantity(len(rows.table), 'row')} with {join_words(rows.columns, last='and')}{twice}"
-    spread = ", ".join(f"{share} % at most {lengths[f'p{share}']:,}" for share in (50, 90, 99))
+    document, config, steps = made.document(), made.choice.config, made.choice.config.limits.steps
+    model, data, evaluation, memory = (document[name] for name in ("model", "data", "evaluation", "memory"))
+    trained = f"{short_count(model['trained_parameters'])} of {short_count(model['parameters'])} parameters"
+    yield f"model       {model['name']}: {model['family']}, method {config.method.kind}, {trained}"
+    twice = f", {quantity(data['duplicates'], 'repeated question')}" if data["duplicates"] else ""
+    yield f"rows        {quantity(data['rows'], 'row')} with {join_words(data['columns'], last='and')}{twice}"
+    spread = ", ".join(f"{share} % at most {data['tokens'][f'p{share}']:,}" for share in (50, 90, 99))
     length = f"sequences of {config.data.max_length:,}{', packed' if config.data.packing else ''}"
-    yield f"tokens      {spread}, the longest {lengths['longest']:,}; {length}"
-    items = f"{quantity(len(looked.evaluated.items), 'item')}, " if looked.evaluated.items else ""
-    yield f"evaluation  {items}{looked.evaluated.because}"
-    steps = f"{quantity(config.limits.steps, 'step')} of {quantity(choice.batch_size, 'sequence')}"
-    verdict = {"fits": "fits", "unknown": "limit not known", "tight": "tight"}.get(need.verdict, "does not fit")
-    memory = f" of {size(need.available_bytes)}" if need.available_bytes is not None else ""
-    yield f"run         {steps}; {size(need.peak_bytes)}{memory} by formulas: {verdict}"
+    yield f"tokens      {spread}, the longest {data['tokens']['longest']:,}; {length}"
+    items = f"{quantity(evaluation['items'], 'item')}, " if evaluation["items"] else ""
+    yield f"evaluation  {items}{evaluation['because']}"
+    verdict = {"fits": "fits", "unknown": "limit not known", "tight": "tight"}.get(memory["verdict"], "does not fit")
+    available = f" of {size(memory['available_bytes'])}" if memory["available_bytes"] is not None else ""
+    batches = f"{quantity(steps, 'step')} of {quantity(made.choice.batch_size, 'sequence')}"
+    yield f"run         {batches}; {size(memory['need_bytes'])}{available} by formulas: {verdict}"
 
 
 class SessionName(StrEnum):
@@ -202,92 +184,49 @@ def train(
         message = "--json needs --check; a run is recorded in its folder."
         raise typer.BadParameter(message)
     with using_trainer("train"):
+        from trainer.config.load import load_config
+        from trainer.loop.session import session_limit
+        from trainer.planning.subject import resolve_shape_here
         from trainer.recorder.progress import Watch
+        from trainer.run import RunRequest
+        from trainer.runtime import init_runtime
 
-        request = train_request(
-            config=config,
+        if config is None and resume in (None, AUTO):
+            what, expected = "No configuration was given.", "--config FILE, or --resume RUN_FOLDER"
+            expected += "; --resume auto needs --config too"
+            problem = problem_of("TP003", file="--config", what=what, expected=expected, why=None)
+            raise ProblemError([problem], exit_code=2)
+        is_smoke = smoke_config is not None or smoke_steps is not None
+        overrides = {
+            "mode": "smoke" if is_smoke else None,
+            "recording.log_every_steps": 1 if is_smoke else None,
+            "limits.steps": smoke_steps,
+            # A smoke run of the configuration itself, whose model may be made smaller.
+            "model.shape": "auto" if smoke_steps is not None and smoke_config is None and resume is None else None,
+            "data.dataset": dataset,
+            "mesh.device": device,
+            "checkpoint.save_every_steps": save_every_steps,
+            "seed": seed,
+        }
+        path = config or Path(resume or "") / CONFIG
+        loaded = load_config(path, overlay=smoke_config, flags=overrides, settings=settings or ())
+        if loaded.model.shape == "auto":
+            init_runtime(loaded)
+        loaded = resolve_shape_here(loaded, device_is_stated=device is not None)
+        request = RunRequest(
+            config=loaded,
+            folder=output or RUNS / new_run_id(loaded.name, datetime.now(UTC)),
+            command=["trainproof", *sys.argv[1:]],
+            forced=force,
             resume=resume,
-            output=output,
-            smoke_config=smoke_config,
-            smoke_steps=smoke_steps,
-            dataset=dataset,
-            device=device,
-            save_every_steps=save_every_steps,
-            seed=seed,
-            settings=settings or (),
-            force=force,
-            profile=profile,
-            session=session,
+            profile_steps=profile,
+            session=None if session is None else session_limit(session),
         )
         if check:
             raise typer.Exit(_check_inputs(request, as_json=as_json))
         with Watch() as watch:
             code = run_or_resume(request, watch)
     raise typer.Exit(code)
-
-
-def train_request(
-    *,
-    config: Path | None = None,
-    resume: Path | None = None,
-    output: Path | None = None,
-    smoke_config: Path | None = None,
-    smoke_steps: int | None = None,
-    dataset: str | None = None,
-    device: str | None = None,
-    save_every_steps: int | None = None,
-    seed: int | None = None,
-    settings: Sequence[str] = (),
-    force: bool = False,
-    profile: int | None = None,
-    session: str | None = None,
-) -> RunRequest:
-    """Return the request of the options of `trainproof train`; None means not given.
-
-    A smoke run has a metric row for each step. With `smoke_steps` alone it is a smoke run of the configuration
-    itself, whose model may be made smaller.
-
-    Raises:
-        ProblemError: There is no configuration, or it is not valid (exit code 2).
-    """
-    from datetime import UTC, datetime
-
-    from evidence.layout import CONFIG, new_run_id
-    from trainer.config.load import load_config
-    from trainer.loop.session import session_limit
-    from trainer.planning.subject import resolve_shape_here
-    from trainer.run import RunRequest
-    from trainer.runtime import init_runtime
-
-    if config is None and resume in (None, AUTO):
-        expected = "--config FILE, or --resume RUN_FOLDER; --resume auto needs --config too"
-        what = "No configuration was given."
-        raise ProblemError([problem_of("TP003", file="--config", what=what, expected=expected, why=None)], exit_code=2)
-    is_smoke = smoke_config is not None or smoke_steps is not None
-    overrides = {
-        "mode": "smoke" if is_smoke else None,
-        "recording.log_every_steps": 1 if is_smoke else None,
-        "limits.steps": smoke_steps,
-        "model.shape": "auto" if smoke_steps is not None and smoke_config is None and resume is None else None,
-        "data.dataset": dataset,
-        "mesh.device": device,
-        "checkpoint.save_every_steps": save_every_steps,
-        "seed": seed,
-    }
-    path = config or Path(resume or "") / CONFIG
-    loaded = load_config(path, overlay=smoke_config, flags=overrides, settings=settings)
-    if loaded.model.shape == "auto":
-        init_runtime(loaded)
-    loaded = resolve_shape_here(loaded, device_is_stated=device is not None)
-    return RunRequest(
-        config=loaded,
-        folder=output or RUNS / new_run_id(loaded.name, datetime.now(UTC)),
-        command=["trainproof", *sys.argv[1:]],
-        forced=force,
-        resume=resume,
-        profile_steps=profile,
-        session=None if session is None else session_limit(session),
-    )
 
 
 def run_or_resume(request: RunRequest, watch: Watch) -> int:
@@ -297,8 +236,6 @@ def run_or_resume(request: RunRequest, watch: Watch) -> int:
         ProblemError: See `trainer.run.run` and `evaluate_run`. Runs that `--resume auto` cannot continue are skipped
             with a message.
     """
-    from evidence.layout import PROGRAMS
-    from schemas.render import render_sentence
     from trainer.resume import UNFIT
     from trainer.runtime import use_compilation_cache
 
@@ -356,7 +293,6 @@ def _continue(request: RunRequest, watch: Watch) -> int:
 
 def _check_inputs(request: RunRequest, *, as_json: bool) -> int:
     """Read everything that a run reads, print the result, and return the exit code."""
-    from schemas.render import render_json
     from trainer.recorder.progress import Watch
     from trainer.run import check
 
@@ -370,7 +306,7 @@ def _check_inputs(request: RunRequest, *, as_json: bool) -> int:
         unread = {"training_rows": None, "evaluation_items": None}
         found, code = {"can_begin": False, **unread, "findings": render_json(error.problems)}, error.exit_code
     if as_json:
-        print_json(found)
+        sys.stdout.write(as_json_text(found))
     return code
 
 
@@ -394,8 +330,10 @@ def run_demo(root: Path, *, again: bool) -> int:
 
     Existing runs are kept unless `again` is set.
     """
-    from evidence.layout import EXPORT
     from trainer.loop.state import REFUSED
+    from trainproof.cli.inspect import check
+    from trainproof.cli.judge import replay
+    from trainproof.cli.submit import package, verify
 
     title = "A smoke run: two steps of the demo model, to test the pipeline"
     smoke = _train_once(root / "first-smoke", title, again=again, config=CONFIGS / "demo.yaml", smoke_steps=2)
@@ -413,10 +351,9 @@ def run_demo(root: Path, *, again: bool) -> int:
         _run(f"Bundle: trainproof package {named} --output {bundle}", lambda: package(folders, output=bundle)),
         _run(f"Verify: trainproof verify {bundle}", lambda: verify(bundle)),
         _run(f"Replay: trainproof replay {smoke} --all", lambda: replay(smoke, whole=True), accepted=REFUSED),
-        _run(
-            f"Scores: trainproof compare {full} {lora}", lambda: sys.stdout.writelines(map(_scores_text, (full, lora)))
-        ),
     ]
+    sys.stdout.write(f"\nScores: trainproof compare {full} {lora}\n")
+    sys.stdout.writelines(map(_scores_text, (full, lora)))
     return max(codes)
 
 
@@ -426,9 +363,6 @@ def _train_once(folder: Path, title: str, *, again: bool, **options: Any) -> Pat
     Raises:
         typer.Exit: The run failed or was interrupted.
     """
-    from datetime import UTC, datetime
-
-    from evidence.layout import new_run_id
     from evidence.run import read_run
 
     if read_run(folder).status == "succeeded" and not again:
@@ -479,7 +413,7 @@ def evaluate(
         with Watch(quiet=as_json) as watch:
             summary = evaluate_run(run, eval_set, watch)
     if as_json:
-        print_json(summary)
+        sys.stdout.write(as_json_text(summary))
 
 
 class GgufType(StrEnum):
@@ -561,46 +495,36 @@ def play(
         from trainer.play import answer, find_question, load_models, open_models, ready_event, refused_event
         from trainer.recorder.progress import Watch
 
-        tell = _print_line if json_lines else AnswerPrinter()
+        tell: Callable[[Mapping[str, Any]], None] = print_event if json_lines else AnswerPrinter()
         with Watch(quiet=json_lines) as watch:
             models = open_models(run, model=model, beside=beside, untrained=untrained, watch=watch)
-        questions: Iterable[Question | ProblemError] = _read_questions(models[0], as_json=json_lines)
-        given = None
-        if prompt is not None or item is not None:
+        readers = _question_readers(models[0], as_json=json_lines)
+        is_given = prompt is not None or item is not None
+        if is_given:
             given = find_question(prompt, item, models[0])
             for each in models:
                 given.encode(each)  # refused before the models are loaded
-            questions = [given]
+            readers = iter([lambda: given])
         params = load_models(models)
         tell(ready_event(models))
-        for question in questions:
+        for read in readers:
             try:
-                if isinstance(question, ProblemError):
-                    raise question
-                for event in answer(question, models, params, in_turn=not json_lines):
+                for event in answer(read(), models, params, in_turn=not json_lines):
                     tell(event)
             except ProblemError as error:
-                if question is given:
+                if is_given:
                     raise
                 tell(refused_event(error))
 
 
-def _read_questions(model: ChatModel, *, as_json: bool) -> Iterator[Question | ProblemError]:
-    """Yield the question in each line of standard input, or why it cannot be read."""
+def _question_readers(model: ChatModel, *, as_json: bool) -> Iterator[Callable[[], Question]]:
+    """Yield for each line of standard input a function that reads its question."""
     from trainer.play import find_question, read_question
 
     for number, line in enumerate(sys.stdin, start=1):
-        if not line.strip():
-            continue
-        try:
+        if line.strip():
             text = line.removesuffix("\n")
-            yield read_question(line, number, model) if as_json else find_question(text, None, model)
-        except ProblemError as error:
-            yield error
-
-
-def _print_line(event: Mapping[str, Any]) -> None:
-    _print(json.dumps(event, ensure_ascii=False) + "\n")
+            yield partial(read_question, line, number, model) if as_json else partial(find_question, text, None, model)
 
 
 class AnswerPrinter:
@@ -615,29 +539,24 @@ class AnswerPrinter:
         match event["event"]:
             case "ready":
                 self._names = [model["name"] for model in event["models"]]
-                _print("Nothing is recorded, and nothing here counts for a grade.\n")
+                typer.echo("Nothing is recorded, and nothing here counts for a grade.")
             case "text" | "answer":
                 self._print_answer(event)
             case "refused":
                 for problem in event["problems"]:
-                    _print(f"\n{problem['code']}: {problem['what']} Next: {problem['next']}\n")
+                    typer.echo(f"\n{problem['code']}: {problem['what']} Next: {problem['next']}")
 
     def _print_answer(self, event: Mapping[str, Any]) -> None:
         number, text = event["model"], event["text"]
         before = self._shown.get(number)
-        _print("" if before is not None else f"\n{self._names[number]}:\n")
+        typer.echo("" if before is not None else f"\n{self._names[number]}:\n", nl=False)
         # Decoding more tokens can change earlier characters; then the text is printed again on a new line.
         is_changed = before is not None and not text.startswith(before)
-        _print(f"\n{text}" if is_changed else text[len(before or "") :])
+        typer.echo(f"\n{text}" if is_changed else text[len(before or "") :], nl=False)
         self._shown[number] = text
         if event["event"] == "answer":
             del self._shown[number]
             ending = "ended by itself" if event["finish_reason"] == "stop" else "cut off"
             expected = f"; expected {event['expected']}" if "expected" in event else ""
             verdict = f": {'right' if event['correct'] else 'wrong'}" if "expected" in event else ""
-            _print(f"\n[{event['tokens']} tokens, {ending}{expected}{verdict}]\n")
-
-
-def _print(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
+            typer.echo(f"\n[{event['tokens']} tokens, {ending}{expected}{verdict}]")

@@ -269,7 +269,7 @@ def test_run_is_not_an_unpacked_bundle(tmp_path: Path, capsys: pytest.CaptureFix
     run = write_run(tmp_path, "demo-1")
     with pytest.raises(SystemExit, match="2"):
         main(["verify", str(run)])
-    assert "This folder is not an unpacked bundle.\n  Next: To check a run, use " in capsys.readouterr().err
+    assert "This folder is not an unpacked bundle.\n  Next: Pass a bundle " in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")

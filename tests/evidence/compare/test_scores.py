@@ -20,8 +20,7 @@ from evidence.layout import MANIFEST
 from evidence.report import Headline
 from evidence.run import read_run
 from schemas.problems import ProblemError
-from schemas.render import render_text as problems_text
-from trainproof.cli.inspect import CompareResult, comparison_json, comparison_text, read_runs
+from trainproof.cli.inspect import compare_folders, comparison_json, comparison_text
 
 FOREIGN = Path(__file__).parents[2] / "cases" / "foreign"
 
@@ -261,7 +260,7 @@ def test_what_a_terminal_would_obey_is_escaped(tmp_path: Path):
 
 def test_json_has_every_field(tmp_path: Path):
     comparison = compared(*runs_of(tmp_path, {"correct": 0.1}, {"correct": 0.9}))
-    value = comparison_json(CompareResult(comparison=comparison, lines=()))
+    value = comparison_json(comparison, ())
     assert json.loads(json.dumps(value, allow_nan=False))["names"] == ["a", "b"]
     assert " ".join(value) == "names grades statuses differing equal headlines withheld pairs smoke"
     assert value["pairs"][0]["score"]["table"]["items"] == 30
@@ -275,15 +274,15 @@ def test_runs_with_and_without_several_samples_have_the_same_figures():
 
 
 def test_fewer_than_two_runs_or_none_there(tmp_path: Path):
-    with pytest.raises(ProblemError) as caught:
-        read_runs([tmp_path / "nothing"], at_least=2)
-    assert caught.value.exit_code == 2
-    assert problems_text(caught.value.problems) == (
-        f"error TP091: {tmp_path / 'nothing'}: This does not exist.\n"
-        "  Next: Pass the path of a run folder; `trainproof runs` lists them.\n"
-        "error TP093: A comparison needs at least 2 runs; 1 was given.\n"
-        "  Next: Pass the runs: `trainproof compare A B`.\n"
-    )
+    missing = tmp_path / "nothing"
+    for folder, code, what in (
+        (missing, "TP091", f"{missing} does not exist."),
+        (tmp_path, "TP093", "A comparison needs at least 2 runs; 1 was given."),
+    ):
+        with pytest.raises(ProblemError) as caught:
+            compare_folders([folder])
+        [problem] = caught.value.problems
+        assert (problem.code, problem.what, caught.value.exit_code) == (code, what, 2)
     with pytest.raises(ValueError, match="at least 2 runs; got 1"):
         compare_runs([read_run(tmp_path)])
 

@@ -13,6 +13,7 @@ from unittest.mock import Mock
 
 import jax
 import pytest
+from commands import train_request
 from configs import changed
 from jax import monitoring
 from model_folders import model_folder, row_file
@@ -40,7 +41,6 @@ from trainer.planning.plan import PlanOptions, compiled_plan, plan_config
 from trainer.planning.subject import resolve_shape
 from trainer.replay.recorded import ReplayRequest, read_recorded, replay_config
 from trainer.runtime import Devices, choose_devices, this_machine
-from trainproof.cli.train import train_request
 
 COMPILED = "/jax/core/compile/backend_compile_duration"
 TOO_LARGE = (
