@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from synthetic_documents import config_of, eval_summary_of, first_examples_of, manifest_of, plan_of
+from synthetic_documents import config_of, eval_summary_of, first_examples_of, manifest_of, merged, plan_of
 from synthetic_rows import COMPILE_SECONDS, STARTED, STEP_SECONDS, log_rows, metric_rows, prediction_rows
+from synthetic_rows import read_rows as read_rows
 
 from evidence import layout
 from evidence.hashes import sha256_file
@@ -104,15 +105,6 @@ def write_document(path: Path, value: Any) -> None:
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
     """Write a JSONL file."""
     _write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-
-
-def merged(value: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a nested document with changes."""
-    result = dict(value)
-    for key, change in changes.items():
-        nested = isinstance(change, Mapping) and isinstance(result.get(key), dict)
-        result[key] = merged(result[key], change) if nested else change
-    return result
 
 
 def _write_text(path: Path, text: str) -> None:

@@ -1,7 +1,9 @@
 """The rows of a synthetic run: metrics, log and predictions, from formulas that a test can repeat."""
 
+import json
 import random
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from evidence.scores.reading import extract_answer, format_ok, is_correct
@@ -82,3 +84,8 @@ def prediction_rows(items: int, correct: float, choice: random.Random) -> list[d
 
 def time_of(moment: datetime) -> str:
     return moment.isoformat(timespec="microseconds")
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Read a JSONL file."""
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
