@@ -1,31 +1,22 @@
-"""The Predictions tab: scores by group, filters, links to answers, and the parts of an output."""
+"""The tabs Predictions and Roll-outs: scores by group, filters, links to answers, parts of an output; solved groups."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pages import Open, said
-from synthetic import write_rows, write_run
+from pages import Open, said, select
+from rewarded import solution, write_rewarded_run
+from synthetic import read_rows, write_rows, write_run
 
 from dashboard.shared import state
-from dashboard.views.run import predictions
-from evidence.layout import ANSWERS_OVER_STEPS, PREDICTIONS
+from dashboard.views.run import predictions, rollouts
+from evidence.layout import ANSWERS_OVER_STEPS, PREDICTIONS, ROLLOUTS
 from evidence.run import read_run
 
 
-def read_predictions(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / PREDICTIONS).read_text("utf-8").splitlines()]
-
-
-def selection(*rows: int) -> dict[str, Any]:
-    return {"selection": {"rows": list(rows), "columns": [], "cells": []}}
-
-
 def test_predictions_are_filtered_by_outcome_group_and_words(tmp_path: Path) -> None:
-    rows = read_run(write_run(tmp_path, "alpha", items=12)).rows(PREDICTIONS).values
+    rows = read_rows(write_run(tmp_path, "alpha", items=12) / PREDICTIONS)
     right = sum(row["correct"] for row in rows)
     assert predictions.group_values(rows)["difficulty"] == ["easy", "hard", "medium"]
 
@@ -67,7 +58,7 @@ def test_scores_of_a_contradictory_run_are_not_shown(opened: Open, root: Path) -
 
 def test_an_answer_is_shown_beside_the_expected_one(opened: Open, root: Path) -> None:
     folder = write_run(root, "alpha", items=40)
-    rows = read_predictions(folder)
+    rows = read_rows(folder / PREDICTIONS)
     rows[3] |= {"expected": "118", "extracted_answer": "<u>181", "correct": False, "finish_reason": "length"}
     write_rows(folder / PREDICTIONS, rows)
     app = opened(state.RUN, run="alpha", view="Predictions", finish_reason="length")
@@ -81,7 +72,7 @@ def test_an_answer_is_shown_beside_the_expected_one(opened: Open, root: Path) ->
 
 def test_a_link_opens_the_page_of_its_answer_among_thousands(opened: Open, root: Path) -> None:
     folder = write_run(root, "alpha")
-    row = read_predictions(folder)[0]
+    row = read_rows(folder / PREDICTIONS)[0]
     write_rows(folder / PREDICTIONS, [row | {"id": f"q{n}", "output_text": f"said {n}"} for n in range(2500)])
     app = opened(state.RUN, run="alpha", view="Predictions", item="q1700")
     assert "items. The selected answer is shown below." in said(app)
@@ -92,15 +83,21 @@ def test_a_link_opens_the_page_of_its_answer_among_thousands(opened: Open, root:
     assert app.dataframe[-1].value["Item"][0] == "q0"
 
 
+def test_the_chosen_answer_stays_as_long_as_the_filters_let_it(opened: Open, root: Path) -> None:
+    wrong = next(row for row in read_rows(write_run(root, "alpha") / PREDICTIONS) if not row["correct"])
+    app = opened(state.RUN, run="alpha", view="Predictions", item=wrong["id"])
+    for outcome, is_shown in (("wrong", True), ("right", False)):
+        next(one for one in app.button_group if one.key == "outcome").set_value(outcome).run()
+        assert (wrong["prompt"] in [block.value for block in app.code]) is is_shown
+
+
 @pytest.mark.parametrize(("item", "is_linked"), [("q1", True), ("q" * 201, False), ("q\u2028\u202e", False)])
 def test_only_an_id_that_an_address_can_hold_is_put_there(opened: Open, root: Path, item: str, is_linked: bool) -> None:
-    folder = write_run(root, "alpha")
-    write_rows(folder / PREDICTIONS, [read_predictions(folder)[0] | {"id": item, "output_text": "the output"}])
+    path = write_run(root, "alpha") / PREDICTIONS
+    write_rows(path, [read_rows(path)[0] | {"id": item, "output_text": "the output"}])
     app = opened(state.RUN, run="alpha", view="Predictions")
     for rows in ([0], []):
-        app.session_state[f"predictions_table {hash((item,))}"] = selection(*rows)
-        app.run()
-        assert not app.exception
+        select(app, f"predictions_table {hash((item,))}", *rows)
         assert ("the output</p>" in said(app)) is bool(rows)
         assert ("item" in app.query_params) is (is_linked and bool(rows))
 
@@ -118,18 +115,10 @@ def test_answers_during_training_are_shown_at_the_chosen_step(opened: Open, root
     assert app.dataframe[-1].value[["Outcome", "Output"]].to_numpy().tolist() == [["✕ wrong", "It is 5"]]
 
 
-@pytest.mark.parametrize(
-    ("text", "answer", "parts"),
-    [
-        ("<reasoning>4</reasoning>\n<answer>4</answer>", "4", ("<reasoning>4</reasoning>\n<answer>", "4", "</answer>")),
-        ("nothing", None, ("", "", "nothing")),
-        ("nothing", "4", ("", "", "nothing")),
-    ],
-)
-def test_an_output_is_split_where_its_answer_was_read(
-    text: str, answer: str | None, parts: tuple[str, str, str]
-) -> None:
-    assert predictions.split_at_answer({"output_text": text, "extracted_answer": answer}) == parts
+def test_an_output_is_split_where_its_answer_was_read() -> None:
+    text = "<reasoning>4</reasoning>\n<answer>4</answer>"
+    for answer, parts in {"4": (text[:-10], "4", "</answer>"), None: ("", "", text), "5": ("", "", text)}.items():
+        assert predictions.split_at_answer({"output_text": text, "extracted_answer": answer}) == parts
 
 
 def test_a_long_output_shows_its_beginning_and_its_end_with_secrets_masked_whole() -> None:
@@ -140,3 +129,41 @@ def test_a_long_output_shows_its_beginning_and_its_end_with_secrets_masked_whole
     assert "characters left out" in shown
     assert "AAA" not in shown
     assert "BBB" not in shown
+
+
+@pytest.fixture
+def folder(root: Path) -> Path:
+    """Return a run of two steps with four groups: none is solved by every completion at step 1, two are at step 2."""
+    solved = {1: [0, 1, 0, 0], 2: [2, 2, 1, 0]}
+    return write_rewarded_run(
+        root,
+        "alpha",
+        write=lambda step, group, sample, row: (
+            (solution(row), 1.0, True) if sample < solved[step][group] else (f"text {sample}", 0.0, True)
+        ),
+        steps=2,
+        groups=4,
+        size=2,
+    )
+
+
+def test_groups_are_listed_from_the_last_step_with_the_share_of_solved_completions(folder: Path) -> None:
+    frame = rollouts.group_frame(read_rows(folder / ROLLOUTS))
+    assert frame[["Step", "Group"]].to_numpy().tolist() == [[step, group] for step in (2, 1) for group in (1, 2, 3, 4)]
+    assert frame["Solved"].tolist() == [100, 100, 50, 0, 0, 50, 0, 0]
+    shares = rollouts.solved_shares(frame)
+    assert list(shares.index) == [1, 2]
+    assert shares.to_numpy().tolist() == [[0, 0.25, 0.75], [0.5, 0.25, 0.25]]
+
+
+def test_the_selected_group_has_its_best_completion_first_and_a_link(opened: Open, folder: Path) -> None:
+    app = opened(state.RUN, run="alpha", view="Roll-outs")
+    assert app.query_params["rollout"] == "2-1"
+    assert "Step 1: 0.0 % of the groups are solved by every completion, 75.0 % by none." in said(app)
+    row = read_rows(folder / ROLLOUTS)[8]
+    assert f"Prompt: {row['prompt'].splitlines()[0][:20]}" in said(app)
+    assert "the model learns nothing from this group" in said(app)
+    app = opened(state.RUN, run="alpha", view="Roll-outs", rollout="2-3")
+    completions = app.dataframe[-1].value
+    assert completions[["countdown", "Ended"]].to_numpy().tolist() == [[1.0, "stop token"], [0.0, "stop token"]]
+    assert completions["Completion"][1] == "text 1"

@@ -1,32 +1,27 @@
-"""The tab Reproduce: recorded commands, what is missing for them, and the replay with its receipt."""
+"""The tabs Reproduce and Play: recorded commands and their gaps; replays and questions with small programs."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
+import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pages import Open, labels, press, said
+from receipts import receipt
+from stand_ins import wait_for
+from streamlit.testing.v1 import AppTest
 from synthetic import write_run
 
 from dashboard.shared import state
 from dashboard.views.run.reproduce import commands, gaps, original_command, pip_requirements
 from evidence.proof.receipts import run_sha256
 from evidence.run import read_run
-from launch import tasks
+from launch import process, tasks
+from launch.jobs import mark_started
 from launch.tasks import Task, TaskResult, replay_task
-
-
-def receipt(verdict: str) -> dict[str, Any]:
-    difference = {"difference": "Step 8: loss 2.5 here, 2.25 in the run."} if verdict == "different" else {}
-    return {
-        "made_at": "2026-11-23T20:15:00.000+00:00",
-        "covered": {"segments": [{"first_step": 0, "last_step": 20, "verdict": verdict, **difference}], "items": {}},
-        "result": verdict,
-        "said": "1 of 1 segments.",
-    }
 
 
 def answer(root: Path, folder: Path, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,14 +37,15 @@ def test_the_segments_of_a_receipt_are_a_table(
     opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch, verdict: str
 ) -> None:
     folder = write_run(root, "alpha")
-    document = receipt(verdict[2:])
+    document = receipt(folder, result=verdict[2:], segments=((0, 20),))
+    document["covered"]["segments"][0]["difference"] = "Step 8: loss 2.5 here, 2.25 in the run."
     answer(root, folder, f"print({json.dumps(document)!r}); raise SystemExit(1)", monkeypatch)
     app = opened(state.RUN, run="alpha", view="Reproduce")
-    assert f"{verdict}: 1 of 1 segments." in said(app)
+    assert f"{verdict}: {document['said']}" in said(app)
     table = app.dataframe[0].value
     assert table["Steps"].tolist() == ["1 to 20"]
     assert table["Result"].tolist() == [verdict]
-    assert ("Step 8: loss 2.5 here" in table["First difference"][0]) == ("different" in verdict)
+    assert table["First difference"].tolist() == ["Step 8: loss 2.5 here, 2.25 in the run."]
 
 
 def test_a_failed_replay_shows_its_reason(opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,14 +70,6 @@ def test_a_replay_is_started_shown_and_cancelled(opened: Open, root: Path, monke
     press(app.run(), "Cancel")
     assert called == ["start", "cancel"]
     assert "Step 7 of 20, 1 min 05 s" in [bar.proto.text for bar in app.get("progress")]
-
-
-def test_a_viewer_starts_nothing(opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_run(root, "alpha")
-    monkeypatch.setattr("dashboard.shared.parts.gate.may_operate", lambda: False)
-    app = opened(state.RUN, run="alpha", view="Reproduce")
-    assert "Replay" not in labels(app)
-    assert "You are logged in as a viewer. Only operators can start a replay." in said(app)
 
 
 def test_a_clean_run_has_all_commands_and_no_gaps(tmp_path: Path) -> None:
@@ -143,3 +131,76 @@ def test_text_of_an_untrusted_run_does_not_become_a_command() -> None:
         "trainproof train --resume 'kcab ' --output 'kcab -again'",
         "trainproof compare 'kcab ' 'kcab -again'",
     ]
+
+
+ANSWER = {"event": "answer", "model": 0, "text": "<b>7</b>", "tokens": 3, "finish_reason": "stop"}
+PROGRAM = f"""
+import json, sys, time
+def tell(event):
+    print(json.dumps(event), flush=True)
+tell({{"event": "ready", "models": [{{"name": "al<i>pha"}}]}})
+[question] = map(json.loads, sys.stdin)
+if question.get("prompt") == "wait":
+    tell({{"event": "text", "model": 0, "text": "growing"}})
+    time.sleep(60)
+elif question.get("prompt") == "long":
+    tell({{"event": "refused", "problems": [{{"what": "Too long.", "next": "Shorten it."}}]}})
+elif question.get("prompt") == "fail":
+    sys.exit("error TP710: no memory")
+else:
+    tell({ANSWER!r} | ({{"expected": "7", "correct": True}} if "item" in question else {{}}))
+    tell({{"event": "done"}})
+"""
+
+
+def start_in_thread(task: Task) -> None:
+    """Run a task in a thread of this process, where the program is replaced."""
+    task.folder.mkdir(parents=True)
+    (task.folder / tasks.INPUT).write_text(task.files[tasks.INPUT])
+    own = process.identify(os.getpid())
+    mark_started(task.folder, own, own)
+    threading.Thread(target=tasks.main, args=(task.folder, Path.cwd(), 60.0, 60.0, list(task.arguments))).start()
+
+
+@pytest.fixture
+def play(opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch) -> AppTest:
+    monkeypatch.setattr(tasks, "PROGRAM", (sys.executable, "-c", PROGRAM))
+    monkeypatch.setattr(Task, "start", start_in_thread)
+    write_run(root, "alpha")
+    return opened(state.RUN, run="alpha", view="Play")
+
+
+def ask(app: AppTest, prompt: str | None = None) -> AppTest:
+    """Ask a question and wait until its task has ended, or has printed a text."""
+    if prompt is not None:
+        app.text_area(key="play prompt").set_value(prompt).run()
+    press(app, "Ask")
+    task = app.session_state["question to a model"].task
+    wait_for(lambda: task.result().state != "running" or "growing" in str(task.result().answer))
+    return app.run()
+
+
+def test_answers_are_shown_as_text_and_then_removed(play: AppTest, root: Path) -> None:
+    assert "Answers are not saved in the run and do not affect its grade." in said(play)
+    press(play, "Ask")
+    assert "question to a model" not in play.session_state, "without a prompt, nothing starts"
+    ask(play, "3+4")
+    assert "<b>7</b>" in [block.value for block in play.code]
+    assert "al&lt;i&gt;pha" in said(play)
+    assert "3 tokens, complete" in said(play)
+    assert not list((root / ".launch" / "plays").iterdir())
+
+
+def test_an_answer_grows_and_can_be_stopped(play: AppTest) -> None:
+    ask(play, "wait")
+    assert "growing" in [block.value for block in play.code]
+    assert {"Stop"} == {"Ask", "Stop"} & set(labels(play))
+    press(play, "Stop")
+    wait_for(lambda: "Stopped." in said(play.run()))
+    assert "Ask" in labels(play)
+
+
+@pytest.mark.parametrize(("prompt", "reason"), [("long", "Too long. Shorten it."), ("fail", "error TP710: no memory")])
+def test_a_question_without_an_answer_has_a_reason(play: AppTest, prompt: str, reason: str) -> None:
+    ask(play, prompt)
+    assert reason in said(play) + "".join(block.value for block in play.code)

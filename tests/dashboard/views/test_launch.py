@@ -1,25 +1,29 @@
-"""The Launch page: the configuration editor, facts about model and data, the plan, and starting runs."""
+"""The Launch page: configuration editor, facts about the inputs, starting runs; the queue, and who may change what."""
 
 from __future__ import annotations
 
-import json
 import re
+import resource
 import shlex
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
-from pages import Open, labels, press, said
-from queued_jobs import job_in
+from mutations import apply
+from pages import Open, job_in, labels, press, said
+from plan_answers import grid_document, put_answer
 from streamlit.testing.v1 import AppTest
 from synthetic import write_run
 
 from dashboard.shared import configs, form, state
 from dashboard.shared.words import plain
 from evidence.bundle.secrets import strip_invisible
+from evidence.lock import RunLock
 from launch import tasks
+from launch.jobs import jobs
 from trainproof.cli import app as command
 
 OTHERS = [setting.dotted for setting in form.fields() if setting.path not in form.ESSENTIAL]
@@ -34,10 +38,10 @@ def widget(app: AppTest, kind: str, label: str) -> Any:
     return next(each for each in app.get(kind) if each.label == label)
 
 
-def edit_table(app: AppTest, version: int = 0, source: str = "tiny.yaml", **values: str | None) -> AppTest:
+def edit_table(app: AppTest, source: str = "tiny.yaml", **values: str | None) -> AppTest:
     """Type values into the table of settings, with `__` for the dot of a key."""
     rows = {OTHERS.index(key.replace("__", ".")): {"Value": value} for key, value in values.items()}
-    app.session_state[f"table {version} {source}"] = {"edited_rows": rows, "added_rows": [], "deleted_rows": []}
+    app.session_state[f"table 0 {source}"] = {"edited_rows": rows, "added_rows": [], "deleted_rows": []}
     return app.run()
 
 
@@ -77,6 +81,12 @@ def test_a_link_shows_its_changes_and_not_earlier_ones(opened: Open, root: Path)
     assert widget(app, "number_input", "Steps").value == 9
 
 
+def write_config(root: Path, config: dict[str, Any]) -> None:
+    """Write the run a with this configuration."""
+    (write_run(root, "a") / "config.yaml").write_text(yaml.safe_dump(config, allow_unicode=True), "utf-8")
+
+
+TINY = yaml.safe_load((configs.SHIPPED / "tiny.yaml").read_text("utf-8"))
 WRONG = {
     "mode": "bogus",
     "mesh": {"device": "gpuu"},
@@ -88,8 +98,7 @@ WRONG = {
 
 
 def test_wrong_values_stay_until_they_are_changed_and_are_marked_at_their_key(opened: Open, root: Path) -> None:
-    stated = yaml.safe_load((configs.SHIPPED / "tiny.yaml").read_text("utf-8")) | WRONG
-    (write_run(root, "a") / "config.yaml").write_text(yaml.safe_dump(stated))
+    write_config(root, TINY | WRONG)
     app = open_table(opened(state.LAUNCH, source="same as a"), "same as a")
     for key, wrong in WRONG.items():
         assert shown(app)[key] == (shown(app)[key] | wrong if isinstance(wrong, dict) else wrong), key
@@ -116,7 +125,7 @@ def test_any_configuration_can_be_opened(opened: Open, root: Path, bad: str) -> 
     for setting in form.fields():
         inside = stated if len(setting.path) == 1 else stated.setdefault(setting.path[0], {})
         inside[setting.path[-1]] = yaml.safe_load(bad)
-    (write_run(root, "a") / "config.yaml").write_text(yaml.safe_dump(stated))
+    write_config(root, stated)
     app = open_table(opened(state.LAUNCH, source="same as a"), "same as a")
     assert not app.exception
     assert "Start" not in labels(app)
@@ -124,9 +133,7 @@ def test_any_configuration_can_be_opened(opened: Open, root: Path, bad: str) -> 
 
 
 def test_invisible_characters_are_removed_from_the_command_and_the_configuration(opened: Open, root: Path) -> None:
-    stated = yaml.safe_load((configs.SHIPPED / "tiny.yaml").read_text("utf-8"))
-    turned = stated | {"name": "\u202egpj.exe", "data": {"dataset": "a\u200b\u2066b"}}
-    (write_run(root, "a") / "config.yaml").write_text(yaml.safe_dump(turned, allow_unicode=True), "utf-8")
+    write_config(root, TINY | {"name": "\u202egpj.exe", "data": {"dataset": "a\u200b\u2066b"}})
     app = opened(state.LAUNCH, source="same as a")
     assert app.code[0].value == f"trainproof queue add --config 'gpj.exe.yaml' --root {root}"
     assert "dataset: ab\n" in app.code[-1].value
@@ -134,15 +141,13 @@ def test_invisible_characters_are_removed_from_the_command_and_the_configuration
 
 
 def test_a_missing_file_prevents_the_start_until_it_exists(opened: Open, root: Path, tmp_path: Path) -> None:
-    app = opened(state.LAUNCH, source="tiny.yaml")
-    dataset = widget(app, "selectbox", "Dataset")
-    assert f"Relative paths start at {plain(str(tmp_path))}. Key: `data.dataset`" in dataset.help
     app = opened(state.LAUNCH, source="tiny.yaml", set=["data.dataset=rows.jsonl"])
-    assert widget(app, "selectbox", "Dataset").value == "rows.jsonl"
+    dataset = widget(app, "selectbox", "Dataset")
+    assert dataset.value == "rows.jsonl"
+    assert f"Relative paths start at {plain(str(tmp_path))}. Key: `data.dataset`" in dataset.help
     assert "Error TP010: There is no dataset rows.jsonl: it is not built in, and no such file exi" in said(app)
-    assert f"Relative paths start at {tmp_path}, where the dashboard was started." in said(app)
     assert not {"Start", "Plan"} & set(labels(app))
-    (tmp_path / "rows.jsonl").write_text("")
+    (tmp_path / "rows.jsonl").touch()
     assert "Start" in labels(app.run())
 
 
@@ -156,15 +161,7 @@ def test_an_uploaded_dataset_is_named_by_its_content_and_selected(opened: Open, 
     assert shown(app)["data"]["dataset"] == str(kept)
 
 
-def answer(root: Path, config: dict[str, Any], value: dict[str, Any], *options: str, exit_code: int = 0) -> None:
-    """Let a question about a configuration have this answer."""
-    folder = tasks.plan_task(root, config, options).folder
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "answer.json").write_text(json.dumps(value))
-    (folder / "output.log").write_text("")
-    tasks.finish(folder, exit_code)
-
-
+TOKENS = [{"id": 1, "text": "2 + 2 = <b>", "supervised": False}, {"id": 2, "text": "4", "supervised": True}]
 CHECKED = {
     "can_begin": True,
     "training_rows": 12_550,
@@ -172,23 +169,12 @@ CHECKED = {
     "findings": [],
     "model": {"family": "gemma", "origin": "random", "parameters": 1_123_456, "trained_parameters": 98_304},
     "dataset": {"tokens": 477_006, "generated_rows": 12_000},
-    "first_examples": {
-        "examples": [
-            {
-                "row": 7,
-                "truncated": False,
-                "tokens": [
-                    {"id": 1, "text": "2 + 2 = <b>", "supervised": False},
-                    {"id": 2, "text": "4", "supervised": True},
-                ],
-            }
-        ]
-    },
+    "first_examples": {"examples": [{"row": 7, "truncated": False, "tokens": TOKENS}]},
 }
 
 
 def test_facts_about_model_and_data_and_the_first_examples_are_shown(opened: Open, root: Path) -> None:
-    answer(root, shown(opened(state.LAUNCH, source="tiny.yaml")), CHECKED, *tasks.CHECK)
+    put_answer(root, shown(opened(state.LAUNCH, source="tiny.yaml")), tasks.CHECK, CHECKED)
     text = said(opened(state.LAUNCH, source="tiny.yaml", rows="true"))
     assert "Model: 1.12 M parameters, 98.3 k trainable; gemma, random weights." in text
     assert "Data: 12,550 examples (12,000 generated), 477 k tokens; 100 evaluation items." in text
@@ -200,7 +186,7 @@ def test_facts_about_model_and_data_and_the_first_examples_are_shown(opened: Ope
 def test_a_run_that_the_check_refuses_cannot_be_started(opened: Open, root: Path) -> None:
     finding = {"code": "TP034", "severity": "error", "what": "The rows are empty.", "next": "Name others."}
     refused = {"can_begin": False, "findings": [finding | {"file": "mine.jsonl", "line": 2}]}
-    answer(root, shown(opened(state.LAUNCH, source="tiny.yaml")), refused, *tasks.CHECK, exit_code=2)
+    put_answer(root, shown(opened(state.LAUNCH, source="tiny.yaml")), tasks.CHECK, refused, code=2)
     app = opened(state.LAUNCH, source="tiny.yaml")
     assert "Error TP034: The rows are empty." in said(app)
     assert "mine.jsonl line 2" in said(app)
@@ -248,3 +234,151 @@ def test_the_equivalent_command_does_what_start_does(opened: Open, root: Path, m
         command.main()
     assert len(calls) == 2
     assert calls[0] == calls[1]
+
+
+# The queue
+
+
+def test_a_failed_job_shows_its_output_and_can_be_retried(opened: Open, root: Path) -> None:
+    job_in(root, exit_code=4, output="step 3\nerror TP301: The loss is not finite.\ntoken=abcdefghijklmnop\n")
+    app = opened(state.LAUNCH)
+    assert "on a GPU" in said(app)
+    assert "exit code 4" in said(app)
+    assert app.code[0].value == "step 3\nerror TP301: The loss is not finite.\ntoken=[hidden]"
+    assert "Retry" in labels(app)
+
+
+def test_a_job_of_another_user_is_only_started_by_the_reader(opened: Open, root: Path) -> None:
+    apply(job_in(root).folder, {"file": "job.json", "pointer": "/seal", "value": "0" * 64})
+    app = opened(state.LAUNCH)
+    assert "You did not queue it on this machine, so it is not started; Retry starts it." in said(app)
+    assert "The queue is not running" not in said(app)
+    assert {"Retry"} == {"Retry", "Continue the queue", "Stop", "Remove"} & set(labels(app))
+
+
+def test_a_stopped_queue_can_be_continued(opened: Open, root: Path) -> None:
+    log = job_in(root).folder.parent / "worker.log"
+    app = opened(state.LAUNCH)
+    assert "The queue is not running" in said(app)
+    assert {"Continue the queue", "Remove"} <= set(labels(app))
+    log.mkdir()
+    app = press(app, "Continue the queue")
+    assert f"The queue could not be continued: [Errno 21] Is a directory: &#x27;{log}&#x27;. Fix the error" in said(app)
+
+
+def test_a_full_disk_is_reported(opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with RunLock(job_in(root).folder.parent):
+        assert "No job can start" not in said(opened(state.LAUNCH))
+        monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=1000))
+        assert f"No job can start: the disk of {root} has only " in said(opened(state.LAUNCH))
+
+
+def test_a_waiting_job_can_be_moved_and_removed(opened: Open, root: Path) -> None:
+    first, second, third = (job_in(root, run=name) for name in ("one", "two", "three"))
+    app = press(opened(state.LAUNCH), f"up {third.job_id}")
+    assert [job.run for job in jobs(root)] == ["one", "three", "two"]
+    assert [f"up {job.job_id}" in [button.key for button in app.button] for job in (first, third)] == [False, True]
+    app = press(app, f"remove {second.job_id}")
+    assert {job.run: job.state for job in jobs(root)} == {"one": "waiting", "three": "waiting", "two": "cancelled"}
+    assert "cancelled" in said(app)
+
+
+@pytest.mark.parametrize(("button", "failed"), [("up", "moved"), ("remove", "removed")])
+def test_a_button_that_fails_on_a_full_disk_says_why(opened: Open, root: Path, button: str, failed: str) -> None:
+    job_in(root)
+    job = job_in(root, run="last")
+    app = opened(state.LAUNCH)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        app = press(app, f"{button} {job.job_id}")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    expected = f"The job could not be {failed}: [Errno 27] File too large. Fix the error and try again."
+    assert expected in said(app)
+    assert [job.state for job in jobs(root)] == ["waiting", "waiting"]
+
+
+def test_a_job_is_queued_once_if_no_worker_can_be_started(opened: Open, root: Path) -> None:
+    (root / ".launch" / "worker.log").mkdir(parents=True)
+    app = press(opened(state.LAUNCH), "Start a smoke run now")
+    assert [job.state for job in jobs(root)] == ["waiting"]
+    assert "could not be started" not in said(app)
+    assert "The queue is not running" in said(app)
+
+
+def test_a_root_that_cannot_hold_jobs_breaks_no_page(opened: Open, root: Path) -> None:
+    root.mkdir()
+    (root / ".launch").write_text("")
+    text = said(press(opened(state.LAUNCH), "Start a smoke run now"))
+    assert "The run could not be started: [Errno 20] Not a directory: " in text
+    stopped = write_run(root, "alpha", status="interrupted")
+    (stopped / "checkpoints" / "10").mkdir(parents=True)
+    text = said(press(opened(state.RUN, run="alpha"), "Resume"))
+    assert "The run could not be resumed: [Errno 20] Not a directory: " in text
+
+
+CHANGING = re.compile(
+    "Start|Plan|Estimate|Compile|Ask|Replay|Retry|Stop|Remove|Continue the queue|Build|Resume|Tags|Archive|Save"
+)
+OPERATOR, VIEWER, STRANGER = "ann@example.com", "bob@example.com", "eve@elsewhere.org"
+PLACES = pytest.mark.parametrize(
+    ("page", "parameters"),
+    [
+        (state.RUNS, {}),
+        (state.LAUNCH, {}),
+        (state.PLAN, {"source": "tiny.yaml"}),
+        (state.PACKAGE, {"runs": "beta"}),
+        (state.RUN, {"run": "alpha"}),
+        (state.RUN, {"run": "alpha", "view": "Play"}),
+        (state.RUN, {"run": "alpha", "view": "Reproduce"}),
+    ],
+    ids=lambda value: value.title if isinstance(value, state.Page) else value.get("view", ""),
+)
+
+
+def logged_in(opened: Open, page: state.Page, email: str | None, **parameters: str) -> AppTest:
+    """Open a page that needs a login, as a user or logged out."""
+    app = opened(page, **parameters)
+    app.secrets["auth"] = {"client_id": "x"}
+    app.secrets["roles"] = {"operators": [OPERATOR], "viewers": ["*@example.com"]}
+    app.user = {"is_logged_in": email is not None, **({"email": email} if email else {})}
+    if page is state.RUNS:
+        app.session_state["selected runs"] = ["alpha"]
+        app.session_state["rows and number of the grid"] = ([], 1)
+    return app.run()
+
+
+@PLACES
+def test_a_viewer_changes_nothing_even_by_the_clicks_of_an_operator(
+    opened: Open, root: Path, tmp_path: Path, page: state.Page, parameters: dict
+) -> None:
+    """A client can send any click over the socket; the server draws the page for the user who sends it."""
+    (write_run(root, "alpha", status="interrupted") / "checkpoints" / "20").mkdir(parents=True)
+    write_run(root, "beta")
+    job_in(root)
+    job_in(root, exit_code=4)
+    config = form.fill_defaults(configs.read(configs.StartConfig("tiny.yaml", configs.SHIPPED / "tiny.yaml")))
+    for options in (("--on", "kaggle-tpu-v5e-8", "--grid", "--quick"), ("--where", "--quick")):
+        put_answer(root, config, options, grid_document())
+    app = logged_in(opened, page, OPERATOR, **parameters)
+    assert "Logged in as ann@example.com, operator." in said(app)
+    changing = [button for button in app.button if CHANGING.match(button.label) and not button.disabled]
+    clicked = [button.click() for button in changing]
+    assert clicked
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    app.user = {"is_logged_in": True, "email": VIEWER}
+    app.run()
+    assert not app.exception
+    assert "Logged in as bob@example.com, viewer." in said(app)
+    assert "alpha" in said(app) or page is not state.RUN
+    assert not [button.label for button in app.button if CHANGING.match(button.label)]
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+@pytest.mark.parametrize(("email", "button"), [(None, "Log in"), (STRANGER, "Log out")])
+def test_without_a_login_or_a_role_nothing_is_shown(opened: Open, root: Path, email: str | None, button: str) -> None:
+    write_run(root, "alpha")
+    app = logged_in(opened, state.RUN, email, run="alpha")
+    assert [found.label for found in app.button] == [button]
+    assert "alpha" not in said(app)
