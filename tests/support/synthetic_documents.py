@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from synthetic_rows import COMPILE_SECONDS, STEP_SECONDS, read_rows, time_of
+from synthetic_rows import COMPILE_SECONDS, STEP_SECONDS, format_time, read_rows
 
 from evidence import layout
 from evidence.hashes import sha256_file, sha256_json, sha256_lines
@@ -34,24 +34,24 @@ def stored(file: str, /, **changes: Any) -> dict[str, Any]:
     return merged(json.loads(_text(file)), changes)
 
 
-def config_of(run_id: str, steps: int, mode: str, seed: int, items: int, *, baseline: bool) -> dict[str, Any]:
+def build_config(run_id: str, steps: int, mode: str, seed: int, items: int, *, baseline: bool) -> dict[str, Any]:
     """Return a resolved configuration, every key stated."""
     evaluation = {"eval_set": "own-items" if items else None, "baseline": baseline}
     limits = {"steps": steps}
     return stored("config.json", name=run_id[:64], mode=mode, seed=seed, evaluation=evaluation, limits=limits)
 
 
-def plan_of(config: dict[str, Any], started: datetime) -> dict[str, Any]:
+def build_plan(config: dict[str, Any], started: datetime) -> dict[str, Any]:
     """Return a plan in closed form whose parts add up."""
-    return stored("plan.json", made_at=time_of(started), config_sha256=sha256_json(config))
+    return stored("plan.json", made_at=format_time(started), config_sha256=sha256_json(config))
 
 
-def first_examples_of(run_id: str) -> dict[str, Any]:
+def build_first_examples(run_id: str) -> dict[str, Any]:
     """Return one rendered example of four tokens; the answer and the end token are supervised."""
     return stored("first_examples.json", run_id=run_id)
 
 
-def manifest_of(
+def build_manifest(
     run_id: str,
     config: dict[str, Any],
     rows: list[dict[str, Any]],
@@ -71,8 +71,8 @@ def manifest_of(
         run_id=run_id,
         mode=config["mode"],
         status=status,
-        started_at=time_of(started),
-        finished_at=time_of(end) if end else None,
+        started_at=format_time(started),
+        finished_at=format_time(end) if end else None,
         model={key: config["model"][key] for key in ("name", "revision", "weights")}
         | {"weights_sha256": _untrained_sha256(config["seed"]), "dtypes": config["precision"]},
         dataset={
@@ -101,7 +101,7 @@ def manifest_of(
     )
 
 
-def eval_summary_of(folder: Path, run_id: str, done: int, seed: int, end: datetime) -> dict[str, Any]:
+def build_eval_summary(folder: Path, run_id: str, done: int, seed: int, end: datetime) -> dict[str, Any]:
     """Return the summary that follows from the prediction files in the folder."""
     rows = read_rows(folder / layout.PREDICTIONS)
     generation = {"method": "greedy", "max_new_tokens": 160, "stop_token_id": 1, "prompt_template": "{prompt}\n"}
@@ -111,8 +111,8 @@ def eval_summary_of(folder: Path, run_id: str, done: int, seed: int, end: dateti
         "schema_version": "1.0",
         "run_id": run_id,
         "status": "complete",
-        "started_at": time_of(end - timedelta(seconds=15)),
-        "finished_at": time_of(end - timedelta(seconds=5)),
+        "started_at": format_time(end - timedelta(seconds=15)),
+        "finished_at": format_time(end - timedelta(seconds=5)),
         "eval_set": {
             "name": "own-items",
             "items": len(rows),
