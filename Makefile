@@ -44,11 +44,11 @@ test: setup ## run the tests of every feature, in minutes
 
 test-slow: setup ## run the other tests: every key and layout, kills, full disks, installs, browsers, compilers
 	$(PYTEST) $(SECONDS_OF)slow.json -m "$(SLOW)"
-	$(if $(HAS_COMPILERS),$(BIN)/python tests/support/compilers_stamp.py || $(MAKE) --no-print-directory compilers)
+	$(if $(HAS_COMPILERS),$(BIN)/python tests/support/stamps.py compilers || $(MAKE) --no-print-directory compilers)
 
 test-failed: ## run the tests that failed last, one after the other
 	$(BIN)/pytest --last-failed --last-failed-no-failures none -m "not compiler and not pictures"
-	$(if $(HAS_COMPILERS),$(BIN)/python tests/support/compilers_stamp.py || $(MAKE) --no-print-directory compilers)
+	$(if $(HAS_COMPILERS),$(BIN)/python tests/support/stamps.py compilers || $(MAKE) --no-print-directory compilers)
 
 test-all: ## run both
 	$(MAKE) --no-print-directory test
@@ -56,7 +56,7 @@ test-all: ## run both
 
 compilers: setup $(COMPILERS)/.ready ## run the tests that need compilers for TPUs and CUDA; none of them is skipped
 	TRAINPROOF_COMPILERS=1 PYTHONPATH="$(CURDIR)/$(COMPILERS)" $(BIN)/pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder -m compiler
-	$(BIN)/python tests/support/compilers_stamp.py --passed
+	$(BIN)/python tests/support/stamps.py compilers --passed
 
 nightly: setup ## run every test without exception, a real model, three hundred kills, and Python 3.12
 	TRAINPROOF_NIGHTLY=1 $(PYTEST) -m "not compiler and not pictures"

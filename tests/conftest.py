@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import compiled
 import jax
-import packaging_stamp
 import portions
 import pytest
+import stamps
 from hypothesis import settings
 
 from trainer.planning.compile.machines import has_compiler
@@ -76,7 +76,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not os.environ.get(COMPILERS):
         _skip_without_compilers(items)
     portions.divide(items, grouped=getattr(config.option, "loadgroup", False))
-    if os.environ.get("TRAINPROOF_NIGHTLY") or not packaging_stamp.is_as_tested():
+    if os.environ.get("TRAINPROOF_NIGHTLY") or not stamps.is_packaging_as_tested():
         return
     reason = "the packaging is as it was when this last passed; TRAINPROOF_NIGHTLY=1 runs it all the same"
     for item in items:

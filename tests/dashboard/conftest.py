@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from pathlib import Path
 
 import pytest
-from pages import APP, Open
-from streamlit import config
+from pages import APP, Open, show
 from streamlit.testing.v1 import AppTest
 
 from dashboard.shared import state
@@ -17,14 +14,10 @@ from dashboard.shared import state
 @pytest.fixture
 def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Open:
     """Open a page of the root `tmp_path / "runs"`, with these parameters in its address."""
-    monkeypatch.setattr(sys, "argv", ["app.py", "--root", str(tmp_path / "runs")])
-    # AppTest starts no server, so nobody has read the settings beside app.py; those of this folder count too.
-    shutil.copytree(APP.parent / ".streamlit", tmp_path / ".streamlit")
-    monkeypatch.chdir(tmp_path)
+    show(tmp_path / "runs", tmp_path, monkeypatch)
     # What takes long to read may rest for some seconds, and beside other tests a small run can take long.
     monkeypatch.setattr("evidence.index.index.LONG_SECONDS", 60.0)
     monkeypatch.setattr("dashboard.shared.reading.WAIT_SECONDS", 30.0)
-    config.get_config_options(force_reparse=True)
 
     def open_page(page: state.Page, /, **parameters: str | list[str]) -> AppTest:
         app = AppTest.from_file(APP, default_timeout=60)

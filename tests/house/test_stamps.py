@@ -1,61 +1,47 @@
-"""What is left out of a push because it has passed runs again as soon as anything that decides it has changed."""
+"""Tests that are skipped because they have passed run again as soon as a file that decides them has changed."""
 
 from pathlib import Path
 
-import compilers_stamp
-import packaging_stamp
 import pytest
+import stamps
 
-TREE = {
-    "requirements.lock": "jax",
-    "requirements-compilers.lock": "libtpu",
-    "trainer/planning/plan.py": "1",
-    "trainer/run.py": "1",
-    "tests/trainproof/verbs/test_plan.py": "1",
-}
+PROJECT = '[build-system]\nrequires = []\n[project]\nname = "a"\n[tool.setuptools]\n[tool.ruff]\nline-length = 120\n'
 
 
 @pytest.fixture
-def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name, text in TREE.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    monkeypatch.setattr(compilers_stamp, "PASSED", tmp_path / "passed")
-    (tmp_path / "passed").mkdir()
-    (tmp_path / "passed" / compilers_stamp.digest(tmp_path)).touch()
-    assert compilers_stamp.is_as_tested(tmp_path)
+def repository(tmp_path: Path) -> Path:
+    for name in (*stamps.COMPILERS, *stamps.PACKAGING, "trainer/run.py"):
+        path = tmp_path / name if "." in Path(name).name else tmp_path / name / "some.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("1")
+    (tmp_path / "pyproject.toml").write_text(PROJECT)
     return tmp_path
 
 
 @pytest.mark.parametrize(
-    "name", [*sorted(set(TREE) - {"trainer/run.py"}), "trainer/loop/new.py", "trainer/planning/plan.txt"]
+    ("name", "compilers", "packaging"),
+    [
+        ("requirements.lock", True, True),
+        ("requirements-compilers.lock", True, False),
+        ("trainer/loop/new.py", True, False),
+        ("trainer/planning/plan.txt", True, False),
+        ("tests/trainproof/verbs/test_plan.py", True, False),
+        ("setup.py", False, True),
+        ("trainer/run.py", False, False),
+    ],
 )
-def test_compilers_are_asked_again_after_a_change(name: str, repository: Path):
-    (repository / name).parent.mkdir(exist_ok=True)
+def test_tests_run_again_after_a_change(repository: Path, name: str, compilers: bool, packaging: bool):
+    before = stamps.compilers(repository), stamps.packaging(repository)
     (repository / name).write_text("2")
-    assert not compilers_stamp.is_as_tested(repository)
-
-
-def test_compilers_are_not_asked_about_other_files(repository: Path):
-    (repository / "trainer/run.py").write_text("2")
-    assert compilers_stamp.is_as_tested(repository)
-
-
-PROJECT = '[build-system]\nrequires = []\n[project]\nname = "a"\n[tool.setuptools]\n[tool.ruff]\nline-length = 120\n'
+    assert (stamps.compilers(repository) != before[0]) is compilers
+    assert (stamps.packaging(repository) != before[1]) is packaging
 
 
 @pytest.mark.parametrize(
     ("before", "after", "same"),
     [('"a"', '"b"', False), ("= []", '= ["setuptools"]', False), ("120", "100", True)],
 )
-def test_packaging_is_what_installers_read(
-    before: str, after: str, same: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    for name in packaging_stamp.DECIDING:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("1")
-    monkeypatch.setattr(packaging_stamp, "REPOSITORY", tmp_path)
-    (tmp_path / "pyproject.toml").write_text(PROJECT)
-    digest = packaging_stamp.digest()
-    (tmp_path / "pyproject.toml").write_text(PROJECT.replace(before, after))
-    assert (packaging_stamp.digest() == digest) == same
+def test_packaging_is_what_installers_read(repository: Path, before: str, after: str, same: bool):
+    digest = stamps.packaging(repository)
+    (repository / "pyproject.toml").write_text(PROJECT.replace(before, after))
+    assert (stamps.packaging(repository) == digest) == same

@@ -1,7 +1,7 @@
-"""The Kaggle kernels: made from one source, asked for the right machine, and run here with a device that is answered.
+"""The Kaggle kernels: generated from one source, with the right metadata, and run here with faked devices.
 
-The device question alone is answered by the tests (TRAINPROOF_DEVICES, TRAINPROOF_DEVICE, or a driver of theirs); the
-wheel, its installation, training, packing and verification are real and small.
+Only the devices are faked (TRAINPROOF_DEVICES, TRAINPROOF_DEVICE, or an nvidia-smi of the test); wheel, installation,
+training, packing and verification are real and small.
 """
 
 import importlib.util
@@ -50,7 +50,7 @@ def code_cells(machine: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def sent(make, tmp_path_factory):
-    """What one account sends."""
+    """Return the folder with the kernels of one account."""
     folder = tmp_path_factory.mktemp("sent")
     make.write("ada", folder)
     return folder
@@ -68,7 +68,7 @@ def test_a_notebook_is_its_script_in_cells(machine, sent):
     assert (sent / machine / "kernel.ipynb").read_bytes() == (KAGGLE / machine / "kernel.ipynb").read_bytes()
     cells = code_cells(machine)
     assert len(cells) == 6
-    assert "given_devices" in cells[0], "the device is asked for first"
+    assert "given_devices" in cells[0], "devices are queried first"
     for cell in cells:
         assert cell in script
         compile(cell, machine, "exec")
@@ -80,117 +80,69 @@ def test_a_notebook_is_its_script_in_cells(machine, sent):
     ("machine", "shape", "gpu", "tpu"),
     [("t4x2", "NvidiaTeslaT4", "true", "false"), ("tpu-v5e-8", "TpuV5E8", "false", "true")],
 )
-def test_what_kaggle_is_told(machine, shape, gpu, tpu, sent):
+def test_kernel_metadata(machine, shape, gpu, tpu, sent):
     told = json.loads((sent / machine / "kernel-metadata.json").read_text("utf-8"))
     assert set(told) <= DOCUMENTED | UNDOCUMENTED
     assert (told["machine_shape"], told["enable_gpu"], told["enable_tpu"]) == (shape, gpu, tpu)
     assert (told["kernel_type"], told["is_private"], told["enable_internet"]) == ("script", "true", "true")
     assert (sent / machine / told["code_file"]).is_file()
-    assert told["id"].partition("/")[2] == told["title"], "a slug is the title in lower case with hyphens"
+    assert told["id"] == f"ada/{told['title']}", "a slug is the title in lower case with hyphens"
+    assert (told["title"], told["dataset_sources"]) == (f"trainproof-{machine}", ["ada/trainproof-wheel"])
 
 
-def test_one_account_gets_its_own_names(sent):
-    told = json.loads((sent / "t4x2" / "kernel-metadata.json").read_text("utf-8"))
-    assert told["id"] == "ada/trainproof-t4x2"
-    assert told["dataset_sources"] == ["ada/trainproof-wheel"]
+T4X2, V5E8 = ("t4x2", "2 x Tesla T4"), ("tpu-v5e-8", "8 x v5litepod")
 
 
-def first_cell(machine: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the first cell on a machine with only what is given."""
-    return subprocess.run(
-        [sys.executable, "-c", code_cells(machine)[0]],
-        cwd=folder,
-        env={"PATH": str(folder), **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def driver(folder: Path, *names: str) -> None:
-    """Put an nvidia-smi into a folder that names these cards."""
-    program = folder / "nvidia-smi"
-    program.write_text("#!/bin/sh\n" + "".join(f"echo '{name}'\n" for name in names))
-    program.chmod(0o755)
-
-
-@pytest.mark.parametrize("cards", [(), ("Tesla T4",), ("Tesla P100-PCIE-16GB",), ("Tesla T4", "Tesla T4", "Tesla T4")])
-def test_other_cards_than_two_t4s_end_the_session_in_its_first_cell(cards, tmp_path):
+@pytest.mark.parametrize(
+    ("machine", "cards", "chips", "found"),
+    [
+        (T4X2, ["Tesla T4"] * 2, "", None),
+        (T4X2, [], "", "no accelerator"),
+        (T4X2, ["Tesla T4"], "", "1 x Tesla T4"),
+        (T4X2, ["Tesla P100-PCIE-16GB"], "", "1 x Tesla P100-PCIE-16GB"),
+        (T4X2, ["Tesla T4"] * 3, "", "3 x Tesla T4"),
+        (V5E8, [], "v5litepod-8", None),
+        (V5E8, [], "v5litepod-4", "4 x v5litepod"),
+        (V5E8, [], "v3-8", "8 x v3"),
+        (V5E8, [], "v6e-8", "8 x v6e"),
+        (V5E8, ["Tesla T4"] * 2, "", "2 x Tesla T4"),
+    ],
+)
+def test_another_machine_ends_the_session_in_its_first_cell(machine, cards, chips, found, tmp_path):
     if cards:
-        driver(tmp_path, *cards)
-    done = first_cell("t4x2", tmp_path)
-    assert done.returncode == 1
-    found = f"{len(cards)} x {cards[0]}" if cards else "no accelerator"
-    assert f"Kaggle gave {found}; asked for were 2 x Tesla T4. Nothing was spent on it." in done.stderr
-    assert "choose Settings, Accelerator, GPU T4 x2" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_two_t4s_are_what_was_asked_for(tmp_path):
-    driver(tmp_path, "Tesla T4", "Tesla T4")
-    done = first_cell("t4x2", tmp_path)
-    assert (done.returncode, done.stdout) == (0, "2 x Tesla T4, as asked for\n")
-
-
-@pytest.mark.parametrize(("given", "code"), [("v5litepod-8", 0), ("v5litepod-4", 1), ("v3-8", 1), ("v6e-8", 1)])
-def test_only_eight_v5e_chips_are_what_was_asked_for(given, code, tmp_path):
-    done = first_cell("tpu-v5e-8", tmp_path, TPU_ACCELERATOR_TYPE=given)
-    assert done.returncode == code
-    if code:
-        kind, _, count = given.rpartition("-")
-        assert f"Kaggle gave {count} x {kind}; asked for were 8 x v5litepod" in done.stderr
-
-
-def test_a_gpu_is_no_tpu(tmp_path):
-    driver(tmp_path, "Tesla T4", "Tesla T4")
-    done = first_cell("tpu-v5e-8", tmp_path)
-    assert done.returncode == 1
-    assert "Kaggle gave 2 x Tesla T4; asked for were 8 x v5litepod" in done.stderr
-
-
-@pytest.fixture(scope="module")
-def session(tmp_path_factory):
-    """A session: a folder with the wheel and a small configuration attached, and one to work in."""
-    folder = tmp_path_factory.mktemp("session")
-    wheel = folder / "input" / "trainproof-wheel"
-    wheel.mkdir(parents=True)
-    (folder / "working").mkdir()
-    checkout = checkout_in(tmp_path_factory.mktemp("checkout"))
-    subprocess.run([sys.executable, "-c", BUILD, str(wheel)], cwd=checkout, capture_output=True, check=True)
-    (wheel / "config.yaml").write_text(TINY)
-    (wheel / "rows.jsonl").write_text('{"prompt": "What is 2 + 2?", "completion": "4"}\n' * 8)
-    return folder
-
-
-def rehearsed(script: Path, folder: Path, devices: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run a whole kernel; pip takes the wheel alone, into a folder that Python looks into first."""
-    site = folder / "site"
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "PYTHON"))}
-    environment |= {
-        "TRAINPROOF_DEVICES": json.dumps(devices),
-        "TRAINPROOF_DEVICE": "cpu",
-        "TRAINPROOF_INPUT": str(folder / "input"),
-        "TRAINPROOF_WORKING": str(folder / "working"),
-        "PIP_NO_DEPS": "1",
-        "PIP_NO_INDEX": "1",
-        "PIP_TARGET": str(site),
-        "PYTHONPATH": str(site),
-    }
-    return subprocess.run(
-        [sys.executable, script],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+        program = tmp_path / "nvidia-smi"
+        program.write_text("#!/bin/sh\n" + "".join(f"echo '{name}'\n" for name in cards))
+        program.chmod(0o755)
+    name, asked = machine
+    environment = {"PATH": str(tmp_path), **({"TPU_ACCELERATOR_TYPE": chips} if chips else {})}
+    command = [sys.executable, "-c", code_cells(name)[0]]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == (1 if found else 0)
+    if found:
+        assert f"Kaggle gave {found}; asked for were {asked}. Nothing was spent on it." in done.stderr
+        assert "choose Settings, Accelerator, " in done.stderr
+        assert "Traceback" not in done.stderr
+    else:
+        assert done.stdout == f"{asked}, as asked for\n"
 
 
 @pytest.mark.slow
-def test_a_whole_session_leaves_a_bundle(session, sent):
-    done = rehearsed(sent / "t4x2" / "kernel.py", session, ["Tesla T4", "Tesla T4"])
+def test_a_whole_session_leaves_a_bundle(sent, tmp_path):
+    """Pip takes the wheel alone, into a folder that Python looks into first."""
+    wheel, working, site = (tmp_path / name for name in ("input/trainproof-wheel", "working", "site"))
+    wheel.mkdir(parents=True)
+    working.mkdir()
+    checkout = checkout_in(tmp_path / "checkout")
+    subprocess.run([sys.executable, "-c", BUILD, str(wheel)], cwd=checkout, capture_output=True, check=True)
+    (wheel / "config.yaml").write_text(TINY)
+    (wheel / "rows.jsonl").write_text('{"prompt": "What is 2 + 2?", "completion": "4"}\n' * 8)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "PYTHON"))}
+    environment |= {"TRAINPROOF_DEVICES": '["Tesla T4", "Tesla T4"]', "TRAINPROOF_DEVICE": "cpu"}
+    environment |= {"TRAINPROOF_INPUT": str(wheel.parent), "TRAINPROOF_WORKING": str(working)}
+    environment |= {"PIP_NO_DEPS": "1", "PIP_NO_INDEX": "1", "PIP_TARGET": str(site), "PYTHONPATH": str(site)}
+    command = [sys.executable, sent / "t4x2" / "kernel.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    working = session / "working"
     smoke, full = (
         json.loads((working / "runs" / name / "run_manifest.json").read_text()) for name in ("smoke", "full")
     )
@@ -216,14 +168,9 @@ def test_a_runs_own_configuration_is_not_the_sessions(tmp_path):
     (weights / "model.safetensors").write_bytes(b"")
     cells = code_cells("t4x2")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    done = subprocess.run(
-        [sys.executable, "-c", cells[0] + "\n" + cells[2]],
-        env=environment
-        | {"TRAINPROOF_DEVICES": '["Tesla T4", "Tesla T4"]', "TRAINPROOF_INPUT": str(tmp_path / "input")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    environment |= {"TRAINPROOF_DEVICES": '["Tesla T4", "Tesla T4"]', "TRAINPROOF_INPUT": str(tmp_path / "input")}
+    command = [sys.executable, "-c", cells[0] + "\n" + cells[2]]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     said = done.stdout.splitlines()[-1]
     assert "configs/kaggle_t4x2.yaml" in said
     assert f"weights: {weights}" in said

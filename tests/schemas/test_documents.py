@@ -34,13 +34,9 @@ ALL_NODES = [(kind, where, node) for kind, document in SCHEMAS.items() for where
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)
-def test_the_document_follows_the_metaschema(kind):
+def test_the_document_follows_the_metaschema_and_has_no_duplicate_key(kind):
     jsonschema.Draft202012Validator.check_schema(SCHEMAS[kind])
     jsonschema_rs.meta.validate(SCHEMAS[kind])
-
-
-@pytest.mark.parametrize("kind", SCHEMAS)
-def test_the_document_has_no_duplicate_key(kind):
     path = files("schemas") / "documents" / "v1" / f"{kind}.schema.json"
     assert parse_json(path.read_bytes(), file=kind).problems == ()
 
@@ -70,33 +66,23 @@ def test_every_null_says_what_it_means():
                 assert "Null" in node["description"], f"{kind}{where}/{name}"
 
 
-def test_every_object_is_closed():
+def test_every_object_is_closed_every_number_has_two_ends_and_descriptions_are_sentences():
     for kind, where, node in ALL_NODES:
         if "object" in node_types(node):
             assert node.get("unevaluatedProperties") is False or "additionalProperties" in node, f"{kind}{where}"
-
-
-def test_descriptions_are_sentences():
-    for kind, where, node in ALL_NODES:
+        if {"integer", "number"} & set(node_types(node)):
+            assert {"minimum", "exclusiveMinimum"} & node.keys(), f"{kind}{where}"
+            assert {"maximum", "exclusiveMaximum"} & node.keys(), f"{kind}{where}"
         if "description" in node:
-            assert re.match(r"\S.*[.…]$", node["description"]), f"{kind}{where}"
-            assert "\n" not in node["description"]
+            assert re.fullmatch(r"\S.*[.…]", node["description"]), f"{kind}{where}"
 
 
 @pytest.mark.parametrize(
     ("kind", "where", "node"), [one for one in ALL_NODES if "pattern" in one[2]], ids=lambda value: str(value)[:40]
 )
 def test_a_trailing_newline_breaks_every_pattern(kind, where, node):
-    examples = ["a", "run_started", "adapter/a.b", "2026-11-23", "2026-10-11T12:34:56Z"]
-    examples += [
-        "2026-10-11T12:34:60.123456789+05:30",
-        "0" * 64,
-        "0" * 40,
-        "SHA256:" + "0" * 64,
-        "7.5",
-        "1x1x1",
-        "17 4",
-    ]
+    examples = ["a", "run_started", "adapter/a.b", "2026-11-23", "2026-10-11T12:34:56Z", "7.5", "1x1x1", "17 4"]
+    examples += ["2026-10-11T12:34:60.123456789+05:30", "0" * 64, "0" * 40, "SHA256:" + "0" * 64]
     schema = {"type": "string", "pattern": node["pattern"]}
     accepted = [text for text in examples if re.search(node["pattern"], text)]
     assert accepted
@@ -122,13 +108,6 @@ def test_the_paths_that_are_taken_stay_inside():
     taken = ["a", "a/b.json", "..a", "a..", "a/..b", ".a", "é/ü"]
     assert [path for path in refused if re.search(pattern, path)] == []
     assert [path for path in taken if not re.search(pattern, path)] == []
-
-
-def test_every_number_has_two_ends():
-    for kind, where, node in ALL_NODES:
-        if {"integer", "number"} & set(node_types(node)):
-            assert {"minimum", "exclusiveMinimum"} & node.keys(), f"{kind}{where}"
-            assert {"maximum", "exclusiveMaximum"} & node.keys(), f"{kind}{where}"
 
 
 def test_every_rule_can_be_explained():

@@ -162,24 +162,14 @@ def test_a_problem_carries_the_line_of_its_value_or_of_what_is_around_it():
     assert [(problem.pointer, problem.line) for problem in found] == [("/model", 3)]
 
 
-def test_a_file_that_is_not_there_is_a_problem(tmp_path):
-    document = read_document(tmp_path / "plan.json", "plan")
-    assert document.value is None
-    assert [(problem.code, problem.what, problem.next) for problem in document.problems] == [
-        ("TP101", "The file does not exist.", "Check the path, or write the file first.")
-    ]
-
-
-def test_a_document_with_problems_still_has_its_value(tmp_path):
+def test_a_document_with_problems_still_has_its_value_and_a_place_is_reported_once(tmp_path):
     path = tmp_path / "plan.json"
+    assert [problem.code for problem in read_document(path, "plan").problems] == ["TP101"]
     path.write_text(json.dumps({"schema_version": "1.0", "forced": "yes"}))
     document = read_document(path, "plan")
     assert document.value == {"schema_version": "1.0", "forced": "yes"}
     assert [problem.code for problem in document.problems] == ["TP122", "TP120"]
     assert document.lines("/forced") == 1
-
-
-def test_a_place_with_a_problem_of_the_text_is_reported_once(tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text("model: {name: demo}\nseed: .nan\nlimits: {steps: x, steps: y}\n")
     problems = read_document(path, "train_config").problems
@@ -198,10 +188,6 @@ def test_a_value_under_an_empty_key_is_named_by_its_place():
 BROKEN = sorted(path for path in (CASES / "broken").iterdir() if path.suffix != ".txt")
 
 
-def text_beside(path: Path) -> Path:
-    return path.with_suffix(".problem.txt")
-
-
 def problems_of(path: Path) -> tuple[Problem, ...]:
     kind = path.name.partition(".")[0]
     return read_rows(path, kind).problems if is_rows(kind) else read_document(path, kind).problems
@@ -215,13 +201,13 @@ def test_a_valid_document_has_no_problem(path):
 @pytest.mark.parametrize("path", BROKEN, ids=lambda path: path.name)
 def test_of_a_broken_document_exactly_this_is_said(path, monkeypatch):
     monkeypatch.chdir(path.parent)
-    assert render_text(problems_of(Path(path.name))) == text_beside(path).read_text(encoding="utf-8")
+    assert render_text(problems_of(Path(path.name))) == path.with_suffix(".problem.txt").read_text(encoding="utf-8")
 
 
 def test_there_are_cases_of_every_kind_and_each_text_has_its_document():
     for folder in ("valid", "broken"):
         assert {path.name.partition(".")[0] for path in (CASES / folder).iterdir()} == set(KINDS)
-    assert [text_beside(path) for path in BROKEN] == sorted((CASES / "broken").glob("*.txt"))
+    assert [path.with_suffix(".problem.txt") for path in BROKEN] == sorted((CASES / "broken").glob("*.txt"))
 
 
 WITHOUT = """

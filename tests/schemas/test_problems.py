@@ -5,6 +5,8 @@ import math
 import re
 import subprocess
 import sys
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,14 +71,8 @@ def test_a_place_is_written_as_its_file_writes_keys(file: str, pointer: str, pat
 
 
 def test_a_problem_has_the_words_of_its_rule_where_it_says_nothing_else():
-    assert problem_of("TP113", file="a.json", what="It is empty.") == Problem(
-        code="TP113",
-        severity="error",
-        file="a.json",
-        what="It is empty.",
-        why="The document is a list, text, a number, a boolean or null.",
-        next="Put the values under their keys.",
-    )
+    rule, found = all_rules()["TP113"], problem_of("TP113", file="a.json", what="It is empty.")
+    assert (found.what, found.why, found.next, found.severity) == ("It is empty.", rule.why, rule.fix, "error")
     other = problem_of("TP113", file="", what="It is empty.", why=None, next="Fill it.", severity="note")
     assert (other.why, other.next, other.severity) == (None, "Fill it.", "note")
 
@@ -120,7 +116,6 @@ HOSTILE = Problem(
     what='The key "<b>\x1b[2J&\r\n" is unknown.',
     next="Delete it.",
 )
-ALL = [SCORE, TAIL, PLAIN, HOSTILE]
 PROBLEMS = st.lists(
     st.builds(
         Problem,
@@ -139,31 +134,25 @@ PROBLEMS = st.lists(
 
 
 def test_text():
-    assert render_text(ALL) == (
+    assert render_text([SCORE, PLAIN, HOSTILE]) == (
         "error TP120: submission_runs/a/eval_summary.json at /metrics/exact_match/value (line 12): "
         "null is not a number.\n"
         "  A finished run states a number here.\n"
         "  Expected: a number from 0 to 1.\n"
         "  Next: Evaluate the run again.\n"
-        "warning TP130: m.jsonl (line 3): The last line is incomplete.\n"
-        "  Next: Wait.\n"
         "note TP000: Nothing was given.\n"
         "  Next: Name a folder.\n"
         'error TP123: a,b:c\\n::error::d.json at /50%\\x1b[2J (line 1): The key "<b>\\x1b[2J&\\r\\n" is unknown.\n'
         "  Next: Delete it.\n"
     )
     assert render_text([]) == ""
-
-
-def test_sentence():
     assert render_sentence(TAIL) == "m.jsonl (line 3): The last line is incomplete. Next: Wait."
 
 
 def test_github():
-    assert render_github(ALL) == (
+    assert render_github([SCORE, PLAIN, HOSTILE]) == (
         "::error file=submission_runs/a/eval_summary.json,line=12,title=TP120::/metrics/exact_match/value: null is not "
         "a number. A finished run states a number here. Expected: a number from 0 to 1. Next: Evaluate the run again.\n"
-        "::warning file=m.jsonl,line=3,title=TP130::The last line is incomplete. Next: Wait.\n"
         "::notice title=TP000::Nothing was given. Next: Name a folder.\n"
         "::error file=a%2Cb%3Ac%0A%3A%3Aerror%3A%3Ad.json,line=1,title=TP123::/50%25\\x1b[2J: "
         'The key "<b>\\x1b[2J&\\r\\n" is unknown. Next: Delete it.\n'
@@ -190,25 +179,20 @@ def test_sarif():
     assert run["tool"]["driver"]["rules"][1]["shortDescription"] == {"text": "Wrong type"}
 
 
-def test_paths_in_sarif_are_uris():
-    uris = {}
-    for file in ("a b/ü.json", "runs\\a.json", "/tmp/a#b.json", "50%.json", "C:\\a b\\c.json"):
-        problem = Problem(code="TP101", severity="error", file=file, what="Bad.", next="Look.")
-        log = json.loads(render_sarif([problem]))
-        uris[file] = log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
-    assert uris == {
-        "a b/ü.json": "a%20b/%C3%BC.json",
-        "runs\\a.json": "runs/a.json",
-        "/tmp/a#b.json": "file:///tmp/a%23b.json",
-        "50%.json": "50%25.json",
-        "C:\\a b\\c.json": "file:///C:/a%20b/c.json",
-    }
-
-
-def message(value: Any) -> None:
-    assert set(value) == {"text"}
-    assert isinstance(value["text"], str)
-    assert value["text"]
+@pytest.mark.parametrize(
+    ("file", "uri"),
+    [
+        ("a b/ü.json", "a%20b/%C3%BC.json"),
+        ("runs\\a.json", "runs/a.json"),
+        ("/tmp/a#b.json", "file:///tmp/a%23b.json"),
+        ("50%.json", "50%25.json"),
+        ("C:\\a b\\c.json", "file:///C:/a%20b/c.json"),
+    ],
+)
+def test_paths_in_sarif_are_uris(file: str, uri: str):
+    log = json.loads(render_sarif([replace(SCORE, file=file)]))
+    place = log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"] == uri
 
 
 def check_sarif(log: dict[str, Any]) -> None:
@@ -222,13 +206,12 @@ def check_sarif(log: dict[str, Any]) -> None:
         ids = [rule["id"] for rule in driver["rules"]]  # §3.49.3: required
         assert len(ids) == len(set(ids))  # §3.19.23: unique
         for rule in driver["rules"]:
-            for name in ("shortDescription", "fullDescription", "help"):
-                if name in rule:
-                    message(rule[name])
+            for name in rule.keys() & {"shortDescription", "fullDescription", "help"}:
+                assert rule[name]["text"]
             level = rule.get("defaultConfiguration", {}).get("level", "warning")
             assert level in ("none", "note", "warning", "error")  # §3.50.3
         for result in run["results"]:
-            message(result["message"])  # §3.27.11: required
+            assert result["message"]["text"]  # §3.27.11: required
             assert result["level"] in ("none", "note", "warning", "error")  # §3.27.10
             assert ids[result["ruleIndex"]] == result["ruleId"]  # §3.27.6
             for location in result.get("locations", []):
@@ -268,15 +251,12 @@ def test_sarif_is_well_formed(problems):
         ),
         (formats.percent, {None: "–", 0: "0.0 %", 0.625: "62.5 %", 1: "100.0 %"}),
         (formats.points, {None: "–", 0.125: "+12.5 points", -0.03: "−3.0 points"}),
+        (partial(formats.rate, unit="tokens"), {None: "–", 12_345: "12.3 k tokens/s"}),
+        (partial(formats.percent_range, high=0.709), {None: "–", 0.521: "52.1–70.9 %"}),
     ],
 )
 def test_figures(write, cases):
     assert {value: write(value) for value in cases} == cases
-
-
-def test_rates_and_ranges():
-    assert (formats.rate(12_345, "tokens"), formats.rate(None, "tokens")) == ("12.3 k tokens/s", "–")
-    assert (formats.percent_range(0.521, 0.709), formats.percent_range(None, 0.7)) == ("52.1–70.9 %", "–")
 
 
 @pytest.mark.parametrize(

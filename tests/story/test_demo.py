@@ -1,13 +1,11 @@
 """The demo with shorter runs: three runs, the last from the export of the second, checked, packed, verified, shown."""
 
 import json
-import shutil
 import sys
 from pathlib import Path
 
 import pytest
-import streamlit
-from pages import APP, said
+from pages import APP, said, show
 from streamlit.testing.v1 import AppTest
 
 from dashboard.shared import state
@@ -36,8 +34,6 @@ def test_a_full_run_and_a_lora_run_from_its_export(
 ):
     shorten_configs(tmp_path)
     monkeypatch.setattr(train, "CONFIGS", tmp_path)
-    # The pages read the settings beside them, those of this folder too.
-    shutil.copytree(APP.parent / ".streamlit", tmp_path / ".streamlit")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "own"))
     monkeypatch.setattr(sys, "argv", ["trainproof", "demo"])
@@ -68,13 +64,11 @@ def test_a_full_run_and_a_lora_run_from_its_export(
     assert {path: path.read_bytes() for path in runs.rglob("*.json*")} == before
 
     # The page of the comparison shows both.
-    monkeypatch.setattr(sys, "argv", ["app.py", "--root", str(runs)])
-    streamlit.config.get_config_options(force_reparse=True)
+    show(runs, tmp_path, monkeypatch)
     page = AppTest.from_file(APP, default_timeout=60).run()
     page.switch_page(str(APP.parent / state.COMPARE.file))
     page.query_params["runs"] = ["first-full", "first-lora"]
     page.run()
     assert not page.exception
-    assert "first-full" in said(page)
-    assert "first-lora" in said(page)
-    assert "eval_stories_v1" in said(page)
+    for text in ("first-full", "first-lora", "eval_stories_v1"):
+        assert text in said(page)

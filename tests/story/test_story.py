@@ -2,16 +2,13 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-import streamlit
+from pages import APP, show
 from streamlit.testing.v1 import AppTest
-
-REPOSITORY = Path(__file__).parents[2]
 
 CONFIG = """
 name: story
@@ -69,11 +66,8 @@ def test_from_a_configuration_to_verified_evidence(tmp_path: Path, monkeypatch: 
     assert "contradictory" in trainproof(tmp_path, "check", "submission_runs/full", expected=1)
 
     # The pages show the same folders, the edited one with its grade.
-    monkeypatch.setattr(sys, "argv", ["app.py", "--root", str(tmp_path / "submission_runs")])
-    shutil.copytree(REPOSITORY / "dashboard" / ".streamlit", tmp_path / ".streamlit")
-    monkeypatch.chdir(tmp_path)
-    streamlit.config.get_config_options(force_reparse=True)
-    page = AppTest.from_file(REPOSITORY / "dashboard" / "app.py", default_timeout=60).run()
+    show(tmp_path / "submission_runs", tmp_path, monkeypatch)
+    page = AppTest.from_file(APP, default_timeout=60).run()
     assert not page.exception
     table = page.dataframe[0].value.set_index("run")
     assert set(table.index) == {"full", "smoke"}

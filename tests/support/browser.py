@@ -15,35 +15,21 @@ from pathlib import Path
 
 from playwright.sync_api import Locator, Page, expect
 
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
+SCREENSHOTS = Path(__file__).parents[2] / "screenshots"
+FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
 def chromium() -> str | None:
-    """Return the system's Chromium, None where there is none."""
+    """Return the system's Chromium, or None."""
     return next((path for name in NAMES if (path := shutil.which(name))), None)
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager
 def serving(root: Path, folder: Path) -> Iterator[str]:
     """Serve the dashboard of a root, started in `folder`, as `trainproof dashboard` does; yield its address."""
-    port = free_port()
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
     with (folder / "dashboard.log").open("ab") as output:
         server = subprocess.Popen(
             [sys.executable, "-m", "trainproof", "dashboard", f"--root={root}", f"--port={port}", "--no-browser"],
@@ -71,6 +57,13 @@ def settled(page: Page) -> None:
     expect(page.locator("[data-testid=stSkeleton]")).to_have_count(0)
 
 
+def keep(page: Page, name: str) -> None:
+    """Keep what a page looks like in screenshots/, for people and for the README."""
+    SCREENSHOTS.mkdir(exist_ok=True)
+    page.wait_for_timeout(500)
+    page.screenshot(path=SCREENSHOTS / f"{name}.png")
+
+
 def choose(page: Page, box: Locator, name: str) -> None:
     """Choose an option of a combobox by its name; scrolling would close the list, so there must be room for it."""
     box.evaluate("box => box.scrollIntoView({block: 'center'})")
@@ -84,11 +77,11 @@ def choose(page: Page, box: Locator, name: str) -> None:
 def _wait_until_ready(address: str, server: subprocess.Popen[bytes]) -> None:
     end = time.monotonic() + 60
     while time.monotonic() < end:
-        assert server.poll() is None, "the dashboard ended at once; see dashboard.log"
+        assert server.poll() is None, "the dashboard exited; see dashboard.log"
         try:
-            with urllib.request.urlopen(f"{address}/_stcore/health", timeout=2):
-                return
+            urllib.request.urlopen(f"{address}/_stcore/health", timeout=2).close()
         except (urllib.error.URLError, TimeoutError, ConnectionError):
             time.sleep(0.1)
-    message = "the dashboard did not get ready within a minute"
-    raise AssertionError(message)
+        else:
+            return
+    raise AssertionError("the dashboard did not get ready within a minute")

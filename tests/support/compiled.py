@@ -73,12 +73,11 @@ def _entries(folder: Path) -> Iterator[tuple[os.stat_result, Path]]:
 
 def _is_whole(entry: Path) -> bool:
     """Return whether JAX can unpack an entry, or whether nothing is left to unpack."""
-    try:
-        zlib.decompress(entry.read_bytes())
-    except zlib.error:
-        return False
-    except FileNotFoundError:
-        return True
+    with suppress(FileNotFoundError):
+        try:
+            zlib.decompress(entry.read_bytes())
+        except zlib.error:
+            return False
     return True
 
 

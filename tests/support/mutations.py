@@ -106,10 +106,6 @@ def _make_folder(path: Path, _change: Change) -> None:
     path.mkdir()
 
 
-def _append(path: Path, change: Change) -> None:
-    _write(path, path.read_text("utf-8") + change["append"])
-
-
 def _write(path: Path, text: str) -> None:
     path.write_bytes(text.encode("utf-8"))
 
@@ -121,7 +117,7 @@ ACTIONS: dict[str, Callable[[Path, Change], Any]] = {
     "repeat_line": lambda path, change: _lines(path, lambda lines: lines.append(lines[change["repeat_line"] - 1])),
     "swap_lines": lambda path, change: _lines(path, lambda lines: _swap(lines, *change["swap_lines"])),
     "replace": _replace,
-    "append": _append,
+    "append": lambda path, change: _write(path, path.read_text("utf-8") + change["append"]),
     "text": lambda path, change: _write(path, change["text"]),
     "hex": lambda path, change: path.write_bytes(bytes.fromhex(change["hex"])),
     "delete": lambda path, _change: path.unlink(),

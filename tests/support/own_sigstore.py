@@ -7,6 +7,7 @@ promise, Merkle proof (RFC 6962, section 2.1.1, of a log with one other entry) a
 
 import base64
 import hashlib
+import inspect
 import json
 import struct
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from own_time_authority import certificate
 
 ISSUER = "https://token.actions.githubusercontent.com"
 FULCIO = "1.3.6.1.4.1.57264.1."
@@ -76,13 +78,7 @@ class OwnSigstore:
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "own fulcio")])
         public = self.authority.public_key()
         return (
-            x509.CertificateBuilder()
-            .subject_name(name)
-            .issuer_name(name)
-            .public_key(public)
-            .serial_number(1)
-            .not_valid_before(self.begun - timedelta(days=1))
-            .not_valid_after(self.begun + timedelta(days=3650))
+            certificate(name, name, public, self.begun - timedelta(days=1), self.begun + timedelta(days=3650))
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(_usage(certificates=True), critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
@@ -100,15 +96,15 @@ class OwnSigstore:
             logged_after_minutes: When the log saw it, after the certificate began; it is valid for ten.
         """
         key = new_key()
-        certificate = self._certificate(key.public_key(), workflow or Workflow())
+        own = self._certificate(key.public_key(), workflow or Workflow())
         payload = json.dumps(statement).encode()
         encoded = b"DSSEv1 %d %s %d %s" % (len(PAYLOAD_TYPE), PAYLOAD_TYPE.encode(), len(payload), payload)
         signature = _base64(key.sign(encoded, ec.ECDSA(hashes.SHA256())))
-        entry = self._entry(payload, signature, certificate, self.begun + timedelta(minutes=logged_after_minutes))
+        entry = self._entry(payload, signature, own, self.begun + timedelta(minutes=logged_after_minutes))
         return {
             "mediaType": "application/vnd.dev.sigstore.bundle.v0.3+json",
             "verificationMaterial": {
-                "certificate": {"rawBytes": _base64(_der(certificate))},
+                "certificate": {"rawBytes": _base64(_der(own))},
                 "tlogEntries": [entry],
                 "timestampVerificationData": {},
             },
@@ -123,13 +119,7 @@ class OwnSigstore:
         """Return a workflow's certificate with the timestamp that the log of certificates gave its forerunner."""
         uri = f"https://github.com/{workflow.repository}/.github/workflows/smoke.yml@refs/heads/main"
         builder = (
-            x509.CertificateBuilder()
-            .subject_name(x509.Name([]))
-            .issuer_name(self.root().subject)
-            .public_key(public)
-            .serial_number(2)
-            .not_valid_before(self.begun)
-            .not_valid_after(self.begun + timedelta(minutes=10))
+            certificate(x509.Name([]), self.root().subject, public, self.begun, self.begun + timedelta(minutes=10))
             .add_extension(_usage(certificates=False), critical=True)
             .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CODE_SIGNING]), critical=False)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
@@ -157,9 +147,9 @@ class OwnSigstore:
             self.authority, hashes.SHA256()
         )
 
-    def _entry(self, payload: bytes, signature: str, certificate: x509.Certificate, seen: datetime) -> dict[str, Any]:
+    def _entry(self, payload: bytes, signature: str, own: x509.Certificate, seen: datetime) -> dict[str, Any]:
         """Return the entry of the log: second of two, so that its proof is the hash of the other."""
-        pem = certificate.public_bytes(serialization.Encoding.PEM)
+        pem = own.public_bytes(serialization.Encoding.PEM)
         body = json.dumps(
             {
                 "apiVersion": "0.0.1",
@@ -224,18 +214,9 @@ def _log(url: str, key: ec.EllipticCurvePrivateKey, valid: dict[str, str]) -> di
 
 
 def _usage(*, certificates: bool) -> x509.KeyUsage:
-    usage = dict.fromkeys(
-        (
-            "content_commitment",
-            "key_encipherment",
-            "data_encipherment",
-            "key_agreement",
-            "encipher_only",
-            "decipher_only",
-        ),
-        False,
-    )
-    return x509.KeyUsage(digital_signature=not certificates, key_cert_sign=certificates, crl_sign=certificates, **usage)
+    usage = dict.fromkeys(inspect.signature(x509.KeyUsage).parameters, False)
+    allowed = ("key_cert_sign", "crl_sign") if certificates else ("digital_signature",)
+    return x509.KeyUsage(**usage | dict.fromkeys(allowed, True))
 
 
 def _spki(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -59,6 +59,14 @@ class Authority:
         subprocess.run(["openssl", "ts", mode, *config, *arguments], cwd=self.folder, capture_output=True, check=True)
 
 
+def certificate(
+    name: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, begin: datetime, end: datetime
+) -> x509.CertificateBuilder:
+    """Return a certificate without extensions, not signed yet."""
+    builder = x509.CertificateBuilder(issuer, name, key, x509.random_serial_number())
+    return builder.not_valid_before(begin).not_valid_after(end)
+
+
 def new_authority(folder: Path, *, expired: bool = False) -> Authority:
     """Create a root certificate and a signing one, which ended ten days ago if it is expired."""
     folder.mkdir(parents=True)
@@ -67,25 +75,17 @@ def new_authority(folder: Path, *, expired: bool = False) -> Authority:
     root_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     now = datetime.now(UTC)
 
-    def certificate(name: str, public: ec.EllipticCurvePublicKey, days: int) -> x509.CertificateBuilder:
-        return (
-            x509.CertificateBuilder()
-            .subject_name(_name(name))
-            .issuer_name(_name("Own Root"))
-            .public_key(public)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(days=100))
-            .not_valid_after(now + timedelta(days=days))
-        )
-
+    root_name = _name("Own Root")
+    begun = now - timedelta(days=100)
     root = (
-        certificate("Own Root", root_key.public_key(), 1000)
+        certificate(root_name, root_name, root_key.public_key(), begun, now + timedelta(days=1000))
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(root_key.public_key()), critical=False)
         .sign(root_key, hashes.SHA256())
     )
+    end = now + timedelta(days=-10 if expired else 100)
     leaf = (
-        certificate("Own Time", key.public_key(), -10 if expired else 100)
+        certificate(_name("Own Time"), root_name, key.public_key(), begun, end)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.TIME_STAMPING]), critical=True)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(root_key.public_key()), critical=False)
         .sign(root_key, hashes.SHA256())

@@ -1,6 +1,5 @@
 """Synthetic runs that learned from rewards: countdown tasks with the answers of a test, and figures from NumPy."""
 
-import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import permutations, product
@@ -8,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from synthetic import seal, write_rows, write_run
+from synthetic import read_rows, seal, write_rows, write_run
 
 from evidence import layout, registry
 
 DATASET = "countdown-v2"
-ROWS = [json.loads(line) for line in Path(f"trainer/data/builtin/{DATASET}.jsonl").read_text("utf-8").splitlines()]
+ROWS = read_rows(Path(f"trainer/data/builtin/{DATASET}.jsonl"))
 
 Written = tuple[str, float, bool]
 """Text, its countdown reward, and whether it ended."""
@@ -72,13 +71,13 @@ def write_rewarded_run(
     folder = write_run(root, name, steps=steps, items=0, **changes)
     found = [_rollouts(step, groups, settings, write, worth, total) for step in range(1, steps + 1)]
     write_rows(folder / layout.ROLLOUTS, [row for rows in found for row in rows])
-    metrics = [json.loads(line) for line in (folder / layout.METRICS).read_text("utf-8").splitlines()]
+    metrics = read_rows(folder / layout.METRICS)
     for row, rollouts in zip(metrics, found, strict=False):
         row["reward_mean"] = float(np.mean([each["reward"] for each in rollouts]))
         row["truncated_share"] = float(np.mean([each["finish_reason"] == "length" for each in rollouts]))
         row |= {"sampler_gap": 1e-6, "completion_tokens_mean": 6.0} | dict(figures(row["step"]))
     write_rows(folder / layout.METRICS, metrics)
-    log = [json.loads(line) for line in (folder / layout.LOG).read_text("utf-8").splitlines()]
+    log = read_rows(folder / layout.LOG)
     scoring = {"answer": "whole", "answer_regex": None, "compare": "exact", "tolerance": 1e-6}
     log.insert(1, log[0] | {"event": "scoring", "message": "answers are read as whole", "fields": scoring})
     write_rows(folder / layout.LOG, log)

@@ -1,7 +1,7 @@
-"""A pytest plugin that keeps how long every test took: `--seconds FILE` writes it as JSON.
+"""A pytest plugin that measures every test: `--seconds FILE` writes the times as JSON.
 
-`python tests/support/seconds.py fast/cold=FILE fast/warm=FILE slow/cold=FILE …` prints these documents as one, as
-`benchmarks/results/test_seconds.json` has it. Cold is with an empty `XDG_CACHE_HOME`.
+`python tests/support/seconds.py fast/cold=FILE fast/warm=FILE slow/cold=FILE …` prints these documents as one, like
+`benchmarks/results/test_seconds.json`. Cold means with an empty `XDG_CACHE_HOME`.
 
 Processor seconds are those of the test's process and of the children it waited for, so they mean the same on a busy
 machine; wall seconds do not.
@@ -60,7 +60,7 @@ class Meter:
 
 
 class Writer:
-    """Adds up the reports of all workers and writes the document at the end."""
+    """Adds up the reports of all workers and writes the seconds of every test at the end."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -74,62 +74,50 @@ class Writer:
             self.outcomes[report.outcome] += 1
 
     def pytest_sessionfinish(self) -> None:
+        seconds = round(time.perf_counter() - self.began)
+        document = {"outcomes": self.outcomes, "wall_seconds": seconds, "tests": self.spent}
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_text(json.dumps(self._document(), indent=1) + "\n")
-
-    def _document(self) -> dict[str, Any]:
-        files: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        for name, spent in self.spent.items():
-            files[name.split("::")[0]] += spent + Counter(tests=1)
-        slowest = sorted(self.spent.items(), key=lambda pair: -pair[1]["processor"])[:SLOWEST]
-        return {
-            "machine": {
-                "os": f"{platform.system()} {platform.release()} {platform.machine()}",
-                "cpu_count": os.cpu_count(),
-                "python": platform.python_version(),
-                "packages": {name: version(name) for name in PACKAGES},
-            },
-            "date": datetime.now(UTC).date().isoformat(),
-            "outcomes": dict(self.outcomes),
-            "wall_seconds": round(time.perf_counter() - self.began),
-            "processor_seconds": round(sum(spent["processor"] for spent in self.spent.values())),
-            "files": {name: _rounded(spent) for name, spent in sorted(files.items())},
-            "slowest": {name: _rounded(spent) for name, spent in slowest},
-        }
-
-
-def _rounded(spent: Counter[str]) -> dict[str, float]:
-    return {name: round(value, 1) for name, value in sorted(spent.items())}
+        self.path.write_text(json.dumps(document, indent=1) + "\n")
 
 
 def combined(documents: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return one document of several.
+    """Combine documents of `Writer`, by tier and state of the caches, such as `fast/cold`.
 
-    Args:
-        documents: what `Writer` wrote, by tier and state of the caches, such as `fast/cold`.
-
-    Returns:
-        The sums of each; files and slowest tests of the cold ones, since each test is in one tier.
+    Files and slowest tests are taken from the cold runs, since each test is in one tier.
     """
-    sums = ("outcomes", "wall_seconds", "processor_seconds")
-    cold = [document for name, document in documents.items() if name.endswith("/cold")]
-    files: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for document in cold:
-        for name, spent in document["files"].items():
-            files[name].update(spent)
-    slowest = sorted((pair for one in cold for pair in one["slowest"].items()), key=lambda pair: -pair[1]["processor"])
-    first = next(iter(documents.values()))
-    return {
-        "machine": first["machine"],
-        "date": first["date"],
-        "tiers": {name: {key: document[key] for key in sums} for name, document in documents.items()},
-        "files": {name: _rounded(spent) for name, spent in sorted(files.items())},
-        "slowest": dict(slowest[:SLOWEST]),
+    tiers = {
+        name: {
+            "outcomes": document["outcomes"],
+            "wall_seconds": document["wall_seconds"],
+            "processor_seconds": round(sum(spent["processor"] for spent in document["tests"].values())),
+        }
+        for name, document in documents.items()
     }
+    cold = [pair for name, each in documents.items() if name.endswith("/cold") for pair in each["tests"].items()]
+    files: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for name, spent in cold:
+        files[name.split("::")[0]].update(spent | {"tests": 1})
+    return {
+        "machine": {
+            "os": f"{platform.system()} {platform.release()} {platform.machine()}",
+            "cpu_count": os.cpu_count(),
+            "python": platform.python_version(),
+            "packages": {name: version(name) for name in PACKAGES},
+        },
+        "date": datetime.now(UTC).date().isoformat(),
+        "tiers": tiers,
+        "files": {name: _rounded(spent) for name, spent in sorted(files.items())},
+        "slowest": {
+            name: _rounded(spent) for name, spent in sorted(cold, key=lambda pair: -pair[1]["processor"])[:SLOWEST]
+        },
+    }
+
+
+def _rounded(spent: dict[str, float]) -> dict[str, float]:
+    return {name: round(value, 1) for name, value in sorted(spent.items())}
 
 
 if __name__ == "__main__":
     given = (argument.split("=", 1) for argument in sys.argv[1:])
-    sys.stdout.write(
-        json.dumps(combined({name: json.loads(Path(path).read_text()) for name, path in given}), indent=1) + "\n"
-    )
+    found = combined({name: json.loads(Path(path).read_text()) for name, path in given})
+    sys.stdout.write(json.dumps(found, indent=1) + "\n")

@@ -11,9 +11,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import synthetic_documents as documents
 import yaml
-from synthetic_documents import config_of, eval_summary_of, first_examples_of, manifest_of, plan_of
 from synthetic_rows import COMPILE_SECONDS, STARTED, STEP_SECONDS, log_rows, metric_rows, prediction_rows
+from synthetic_rows import read_rows as read_rows
 
 from evidence import layout
 from evidence.hashes import sha256_file
@@ -36,44 +37,43 @@ def write_run(
     """Write `root/run_id`, a run folder that is graded `consistent` unless the arguments say otherwise.
 
     Args:
-        root: Folder of runs; made if it is missing.
+        root: Folder of runs, created if it is missing.
         run_id: Name of the run and of its folder.
-        steps: Steps planned. A run that did not succeed has done the first half of them.
+        steps: Planned steps. A run that did not succeed has done the first half of them.
         mode: `smoke` or `full`.
         status: As in the manifest; only a succeeded run is evaluated.
-        items: Evaluation items; the same questions for every run with the same number. 0: no evaluation.
-        correct: Probability that an item is answered rightly; `seed` decides which ones are.
+        items: Number of evaluation items, 0 for no evaluation. Runs with the same number have the same questions.
+        correct: Probability that an item is answered correctly.
         baseline: Whether the untrained model was evaluated too; it gets every item wrong.
-        seed: Decides losses and answers.
+        seed: Seed of losses and answers.
         started: When the run started.
-        changes: Values to change in a document before hashes are taken, nested as in it:
-            `manifest={"code": {"dirty": True}}`, `config={...}`, `plan={...}`, `first_examples={...}`,
-            `eval_summary={...}`.
-
-    Returns:
-        The folder.
+        changes: Values to change in a document before hashes are taken, such as `manifest={"code": {"dirty": True}}`;
+            also `config`, `plan`, `first_examples` and `eval_summary`.
     """
     folder = Path(root) / run_id
     folder.mkdir(parents=True)
+
+    def changed(key: str, document: dict[str, Any]) -> dict[str, Any]:
+        return documents.merged(document, changes.get(key, {}))
+
     done = steps if status == "succeeded" else steps // 2
     items = items if status == "succeeded" else 0
     rows = metric_rows(done, steps, seed, started)
     end = started + timedelta(seconds=COMPILE_SECONDS + STEP_SECONDS * done + (20.0 if items else 1.0))
-    config = merged(config_of(run_id, steps, mode, seed, items, baseline=baseline), changes.get("config", {}))
+    config = changed("config", documents.build_config(run_id, steps, mode, seed, items, baseline=baseline))
     _write_text(folder / layout.CONFIG, yaml.safe_dump(config, sort_keys=False))
-    write_document(folder / layout.PLAN, merged(plan_of(config, started), changes.get("plan", {})))
-    write_document(folder / layout.FIRST_EXAMPLES, merged(first_examples_of(run_id), changes.get("first_examples", {})))
+    write_document(folder / layout.PLAN, changed("plan", documents.build_plan(config, started)))
+    write_document(folder / layout.FIRST_EXAMPLES, changed("first_examples", documents.build_first_examples(run_id)))
     write_rows(folder / layout.METRICS, rows)
     write_rows(folder / layout.LOG, log_rows(run_id, status, done, started, end))
     if items:
-        answers = prediction_rows(items, correct, random.Random(f"answers {seed}"))
-        write_rows(folder / layout.PREDICTIONS, answers)
+        write_rows(folder / layout.PREDICTIONS, prediction_rows(items, correct, random.Random(f"answers {seed}")))
         if baseline:
             write_rows(folder / layout.BASELINE_PREDICTIONS, prediction_rows(items, 0.0, random.Random("baseline")))
-        summary = eval_summary_of(folder, run_id, done, seed, end)
-        write_document(folder / layout.EVAL_SUMMARY, merged(summary, changes.get("eval_summary", {})))
-    manifest = manifest_of(run_id, config, rows, status, started, None if status == "running" else end)
-    write_document(folder / layout.MANIFEST, merged(manifest, changes.get("manifest", {})))
+        summary = documents.build_eval_summary(folder, run_id, done, seed, end)
+        write_document(folder / layout.EVAL_SUMMARY, changed("eval_summary", summary))
+    manifest = documents.build_manifest(run_id, config, rows, status, started, None if status == "running" else end)
+    write_document(folder / layout.MANIFEST, changed("manifest", manifest))
     if status != "running":
         seal(folder)
     return folder
@@ -104,15 +104,6 @@ def write_document(path: Path, value: Any) -> None:
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
     """Write a JSONL file."""
     _write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-
-
-def merged(value: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a nested document with changes."""
-    result = dict(value)
-    for key, change in changes.items():
-        nested = isinstance(change, Mapping) and isinstance(result.get(key), dict)
-        result[key] = merged(result[key], change) if nested else change
-    return result
 
 
 def _write_text(path: Path, text: str) -> None:

@@ -1,7 +1,9 @@
 """The rows of a synthetic run: metrics, log and predictions, from formulas that a test can repeat."""
 
+import json
 import random
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from evidence.scores.reading import extract_answer, format_ok
@@ -27,7 +29,7 @@ def metric_rows(done: int, planned: int, seed: int, started: datetime) -> list[d
             "step_seconds": STEP_SECONDS,
             "tokens_per_second": tokens / STEP_SECONDS,
             "device_memory_bytes": None,
-            "time": time_of(started + timedelta(seconds=COMPILE_SECONDS + STEP_SECONDS * step)),
+            "time": format_time(started + timedelta(seconds=COMPILE_SECONDS + STEP_SECONDS * step)),
         }
         for step in range(1, done + 1)
     ]
@@ -36,14 +38,14 @@ def metric_rows(done: int, planned: int, seed: int, started: datetime) -> list[d
 def log_rows(run_id: str, status: str, done: int, started: datetime, end: datetime) -> list[dict[str, Any]]:
     """Return the first and the last event of a run; a running one has no last event yet."""
     first = {
-        "time": time_of(started),
+        "time": format_time(started),
         "level": "info",
         "event": "run_started",
         "message": f"Run {run_id} started.",
         "fields": {"run_id": run_id},
     }
     last = {
-        "time": time_of(end),
+        "time": format_time(end),
         "level": "info" if status == "succeeded" else "error",
         "event": "run_finished",
         "message": f"The run ended: {status} after {done} steps.",
@@ -80,5 +82,10 @@ def prediction_rows(items: int, correct: float, choice: random.Random) -> list[d
     return rows
 
 
-def time_of(moment: datetime) -> str:
+def format_time(moment: datetime) -> str:
     return moment.isoformat(timespec="microseconds")
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Read a JSONL file."""
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]

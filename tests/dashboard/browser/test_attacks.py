@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import base64
-import json
 import re
 import socket
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import psutil
 import pytest
 from browser import serving, settled
+from mutations import apply
+from pages import SECTIONS
 from playwright.sync_api import Page, Request, expect
-from synthetic import seal, write_run
+from synthetic import read_rows, seal, write_rows, write_run
 
 from evidence.layout import FIRST_EXAMPLES, LOG, PREDICTIONS
 
@@ -22,51 +25,29 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 SCRIPT = '<img src=x onerror="window.pwned=1"><script>window.pwned=1</script>'
 MARKDOWN = "**bold** [link](http://evil.example/) ![i](http://evil.example/i.png) :red[red] :material/home: $x^2$ `c`"
 HOSTILE = f"{SCRIPT} {MARKDOWN} http://evil.example/auto"
-SECTIONS = (
-    "Curves",
-    "Plan",
-    "Configuration",
-    "Examples",
-    "Predictions",
-    "Play",
-    "Log",
-    "Reproduce",
-    "Files",
-    "Problems",
-)
 
 
 def hostile_run(root: Path) -> str:
     """Write a run whose every text is an attack, in a folder whose name is one too."""
     name = "<img src=x onerror=window.pwned=1> **a** :red[b] [c](javascript:alert(1))"
+    named: dict[str, Any] = {"model": {"name": HOSTILE}, "devices": {"kind": HOSTILE}, "code": {"branch": HOSTILE}}
     folder = write_run(
         root,
         "x",
         items=8,
-        manifest={
-            "run_id": HOSTILE,
-            "model": {"name": HOSTILE},
-            "devices": {"kind": HOSTILE},
-            "result": {"stopped_because": HOSTILE},
-            "code": {"branch": HOSTILE},
-        },
-        config={"model": {"name": HOSTILE}, "data": {"dataset": HOSTILE}},
+        manifest=named | {"run_id": HOSTILE, "result": {"stopped_because": HOSTILE}},
+        config={"model": {"name": HOSTILE}, "data": {"dataset": HOSTILE}, HOSTILE: 1},
         plan={"target": {"name": HOSTILE}},
     )
-    replace_text(folder / PREDICTIONS, ("prompt", "output_text", "extracted_answer", "category"))
-    replace_text(folder / LOG, ("message",))
-    examples = json.loads((folder / FIRST_EXAMPLES).read_text("utf-8"))
-    for token in examples["examples"][0]["tokens"]:
-        token["text"] = HOSTILE
-    (folder / FIRST_EXAMPLES).write_text(json.dumps(examples), "utf-8")
+    answer = dict.fromkeys(("prompt", "output_text", "extracted_answer", "category"), HOSTILE)
+    for file, texts in ((PREDICTIONS, answer), (LOG, {"message": HOSTILE})):
+        write_rows(folder / file, [row | texts for row in read_rows(folder / file)])
+    for place in range(4):
+        pointer = f"/examples/0/tokens/{place}/text"
+        apply(folder, {"file": FIRST_EXAMPLES, "pointer": pointer, "value": HOSTILE})
     seal(folder)
     folder.rename(root / name)
     return name
-
-
-def replace_text(path: Path, fields: tuple[str, ...]) -> None:
-    rows = [json.loads(line) | dict.fromkeys(fields, HOSTILE) for line in path.read_text("utf-8").splitlines()]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
 
 
 def harmless(page: Page) -> None:
@@ -83,9 +64,7 @@ def harmless(page: Page) -> None:
 def test_text_of_a_run_is_shown_as_it_stands_on_every_page(address: str, root: Path, page: Page) -> None:
     name = hostile_run(root)
     write_run(root, "good", items=8)
-    page.goto(address)
-    harmless(page)
-    for section in SECTIONS:
+    for section in (*SECTIONS, "Play"):
         page.goto(f"{address}/run?view={section}&run={base(name)}")
         expect(page.get_by_role("heading", name="onerror")).to_be_visible()
         harmless(page)
@@ -93,18 +72,13 @@ def test_text_of_a_run_is_shown_as_it_stands_on_every_page(address: str, root: P
     # The names of runs stand in what the curves say of the place under the mouse.
     page.get_by_role("figure", name="Training curves").locator(".nsewdrag").first.hover()
     harmless(page)
-    for path in ("/compare?part=Scatter&colour=model", f"/package?runs={base(name)}"):
+    paths = ["/", "/?group=model&archived=true", "/compare?part=Scatter&colour=model", f"/package?runs={base(name)}"]
+    for path in (*paths, "/launch", f"/run?run={base(HOSTILE)}"):
         page.goto(f"{address}{path}")
         harmless(page)
-    page.goto(f"{address}/launch")
-    harmless(page)
-    page.goto(f"{address}/run?run={base(HOSTILE)}")
-    harmless(page)
 
 
 def base(text: str) -> str:
-    from urllib.parse import quote
-
     return quote(text, safe="")
 
 
@@ -115,17 +89,8 @@ def test_no_name_in_a_link_leads_out_of_the_root(tmp_path: Path, page: Page) -> 
         write_run(root, name)
     (root / ".launch").mkdir()
     (root / "link").symlink_to(tmp_path / "secret")
-    names = [
-        "../secret",
-        "..%2Fsecret",
-        "%2e%2e/secret",
-        str(tmp_path / "secret"),
-        ".",
-        "..",
-        ".launch",
-        "link",
-        "a%00b",
-    ]
+    outside = ["../secret", "..%2Fsecret", "%2e%2e/secret", str(tmp_path / "secret")]
+    names = [*outside, ".", "..", ".launch", "link", "a%00b"]
     with serving(root, tmp_path) as address:
         for name in names:
             page.goto(f"{address}/run?run={name}")
@@ -159,22 +124,20 @@ def test_what_is_larger_than_any_bundle_is_not_taken(address: str, root: Path, t
     assert not list(root.parent.rglob("*.zip"))
 
 
+def status(port: int, method: str, path: str, **headers: str) -> int:
+    connection = HTTPConnection("127.0.0.1", port, timeout=20)
+    connection.request(method, path, body=b"--x--\r\n" if method == "PUT" else None, headers=headers)
+    answer = connection.getresponse().status
+    connection.close()
+    return answer
+
+
 def handshake(port: int, host: str, origin: str | None) -> int:
     """Ask for the page's socket as a browser does and return the status of the answer."""
     key = base64.b64encode(b"0123456789abcdef").decode()
-    lines = [
-        "GET /_stcore/stream HTTP/1.1",
-        f"Host: {host}:{port}",
-        "Upgrade: websocket",
-        "Connection: Upgrade",
-        f"Sec-WebSocket-Key: {key}",
-        "Sec-WebSocket-Version: 13",
-    ]
-    if origin is not None:
-        lines.append(f"Origin: {origin}")
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
-        connection.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
-        return int(connection.recv(4096).split(b" ")[1])
+    headers = {"Host": f"{host}:{port}", "Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Key": key}
+    origins = {} if origin is None else {"Origin": origin}
+    return status(port, "GET", "/_stcore/stream", **headers, **{"Sec-WebSocket-Version": "13"}, **origins)
 
 
 def test_another_web_page_cannot_open_the_socket_that_presses_start(address: str) -> None:
@@ -198,14 +161,6 @@ OUTSIDE = (
 )
 
 
-def status(port: int, method: str, path: str, **headers: str) -> int:
-    connection = HTTPConnection("127.0.0.1", port, timeout=20)
-    connection.request(method, path, body=b"--x--\r\n" if method == "PUT" else None, headers=headers)
-    answer = connection.getresponse().status
-    connection.close()
-    return answer
-
-
 def test_no_address_leads_out_of_the_program_and_no_upload_is_taken_without_its_token(address: str) -> None:
     port = int(address.rpartition(":")[2])
     assert [status(port, "GET", path) for path in OUTSIDE] == [400] * len(OUTSIDE)
@@ -215,15 +170,10 @@ def test_no_address_leads_out_of_the_program_and_no_upload_is_taken_without_its_
 
 
 def test_only_this_machine_can_connect(address: str) -> None:
-    port = int(address.rpartition(":")[2])
-    if not others():
-        pytest.skip("This machine has no other address than its own loopback.")
-    for address_of_machine in others():
-        with pytest.raises(OSError, match="refused"):
-            socket.create_connection((address_of_machine, port), timeout=5)
-
-
-def others() -> list[str]:
-    """Return the IPv4 addresses of this machine that others can reach."""
     found = [entry for entries in psutil.net_if_addrs().values() for entry in entries if entry.family == socket.AF_INET]
-    return [entry.address for entry in found if not entry.address.startswith("127.")]
+    others = [entry.address for entry in found if not entry.address.startswith("127.")]
+    if not others:
+        pytest.skip("This machine has no other address than its own loopback.")
+    for other in others:
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection((other, int(address.rpartition(":")[2])), timeout=5)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from datetime import timedelta
 from pathlib import Path
@@ -10,11 +9,11 @@ from pathlib import Path
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from browser import settled
+from pages import job_in
 from playwright.sync_api import Page
-from synthetic import STARTED, seal, write_run
+from synthetic import STARTED, write_run
 
 from evidence.layout import MANIFEST
-from launch.jobs import OUTPUT, enqueue, mark_ended
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -53,22 +52,16 @@ def corpus(root: Path) -> None:
     write_run(root, "alpha", steps=60, items=20, correct=0.4, seed=2, started=STARTED - timedelta(days=1))
     write_run(root, "stopped", steps=60, status="interrupted", started=STARTED - timedelta(days=2))
     write_run(root, "small", steps=2, mode="smoke", items=0, started=STARTED - timedelta(days=3))
-    resumed = write_run(root, "beta", steps=60, items=20, correct=0.7, seed=1, started=STARTED)
-    manifest = json.loads((resumed / MANIFEST).read_text("utf-8"))
-    manifest["parent"] = {"run_id": "stopped", "step": 20}
-    manifest["code"] |= {"dirty": True, "diff_sha256": "d" * 64}
-    (resumed / MANIFEST).write_text(json.dumps(manifest), "utf-8")
-    seal(resumed)
+    resumed = {"parent": {"run_id": "stopped", "step": 20}, "code": {"dirty": True, "diff_sha256": "d" * 64}}
+    write_run(root, "beta", steps=60, items=20, correct=0.7, seed=1, started=STARTED, manifest=resumed)
     (root / "torn").mkdir()
     (root / "torn" / MANIFEST).write_text('{"run_id": ')
     shutil.copytree(CASES / "hf_trainer" / "folder", root / "other-tool")
-    job = enqueue(root, run="beta", working_folder=root, now=STARTED)
-    (job.folder / OUTPUT).write_text("error TP301: The loss is not finite.\n")
-    mark_ended(job.folder, 4)
+    job_in(root, run="beta", exit_code=4, output="error TP301: The loss is not finite.\n")
 
 
 def serious(page: Page, theme: str) -> list[str]:
-    """Return what axe-core finds that stops somebody from using the page; themes differ in nothing but colours."""
+    """Return the serious violations that axe-core finds; the dark theme is checked for contrast only."""
     rules = {} if theme == "light" else {"runOnly": ["color-contrast"]}
     found = Axe().run(page, options={"resultTypes": ["violations"], **rules}).response["violations"]
     return [

@@ -1,21 +1,27 @@
-"""The main story of each page, as a user lives it: look, sort, open, compare, plan, launch, stop, pack, verify."""
+"""The main story of each page, as a user lives it: look, sort, open, compare, plan, launch, stop, pack, verify, ask."""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 from datetime import timedelta
 from pathlib import Path
+from xml.etree.ElementTree import fromstring
 
 import pytest
-from browser import choose, serving, settled
+from browser import choose, keep, serving, settled
+from pages import SECTIONS
 from playwright.sync_api import Page, WebSocketRoute, expect
 from streamlit.proto.BackMsg_pb2 import BackMsg
-from synthetic import STARTED, write_run
+from synthetic import STARTED, read_rows, write_rows, write_run
 
+from dashboard.shared.shared_index import POLL_SECONDS
 from evidence.bundle.verify import verify_bundle
-from evidence.layout import MANIFEST, METRICS, PREDICTIONS
+from evidence.hashes import sha256_file
+from evidence.layout import MANIFEST, METRICS
 from evidence.lock import RunLock
+from evidence.notes import read_notes
 
 pytestmark = pytest.mark.browser
 
@@ -24,22 +30,14 @@ TICK, NAME, TITLE, VALUE = 17, 60, 120, 190
 """Pixels from the left edge of the table: the box of a row, its name, the title of the first column."""
 
 
-def three_runs(root: Path) -> None:
-    write_run(root, "beta", steps=300, items=60, correct=0.7, seed=1, started=STARTED)
-    write_run(root, "alpha", steps=200, items=60, correct=0.4, seed=2, started=STARTED - timedelta(days=1))
-    write_run(root, "gamma-smoke", steps=2, mode="smoke", items=0, started=STARTED - timedelta(days=2))
+def lists(page: Page, *names: str) -> None:
+    """Wait until the first cells of the table, as a screen reader finds them, are these."""
+    expect(page.locator("[data-testid=stDataFrame] table tbody tr td[aria-colindex='1']")).to_have_text(names)
 
 
-def names_in_order(page: Page) -> list[str]:
-    """Return the first cell of each row of the table, as a screen reader finds it."""
-    cells = page.locator("[data-testid=stDataFrame] table tbody tr td[aria-colindex='1']")
-    expect(cells.first).to_be_attached()
-    return [text.strip() for text in cells.all_text_contents()]
-
-
-def click_grid(page: Page, *, x: int, row: int, number: int = 0) -> None:
-    """Click into a table of the page, whose cells are drawn on a canvas. Row 0 has the titles."""
-    table = page.locator("[data-testid=stDataFrame]").nth(number)
+def click_grid(page: Page, *, x: int, row: int) -> None:
+    """Click into the table of the page, whose cells are drawn on a canvas. Row 0 has the titles."""
+    table = page.locator("[data-testid=stDataFrame]").first
     table.locator("tr").nth(row).wait_for(state="attached")
     table.scroll_into_view_if_needed()
     box = table.bounding_box()
@@ -47,32 +45,40 @@ def click_grid(page: Page, *, x: int, row: int, number: int = 0) -> None:
     page.mouse.click(box["x"] + x, box["y"] + ROW_PIXELS * row + ROW_PIXELS // 2)
 
 
+def ready(page: Page) -> None:
+    """Wait until the table is drawn."""
+    settled(page)
+    expect(page.locator(".st-key-runs_actions")).to_be_visible()
+
+
+def search(page: Page, text: str) -> None:
+    field = page.get_by_role("textbox", name="Search")
+    field.fill(text)
+    field.press("Enter")
+
+
 @pytest.fixture
 def three(address: str, root: Path) -> str:
     """Return the address of a dashboard with three runs."""
-    three_runs(root)
+    write_run(root, "beta", steps=300, items=60, correct=0.7, seed=1, started=STARTED)
+    write_run(root, "alpha", steps=200, items=60, correct=0.4, seed=2, started=STARTED - timedelta(days=1))
+    write_run(root, "gamma-smoke", steps=2, mode="smoke", items=0, started=STARTED - timedelta(days=2))
     return address
 
 
-def test_look_sort_open_compare_and_package(three: str, tmp_path: Path, page: Page, keep) -> None:
+def test_look_sort_open_compare_and_package(three: str, tmp_path: Path, page: Page) -> None:
     page.goto(three)
     settled(page)
-    assert names_in_order(page) == ["beta", "alpha", "gamma-smoke"]
+    lists(page, "beta", "alpha", "gamma-smoke")
     keep(page, "runs")
     click_grid(page, x=TITLE, row=0)
-    page.wait_for_function(
-        "document.querySelector(\"[data-testid=stDataFrame] table tbody tr td[aria-colindex='1']\")"
-        ".textContent.trim() === 'alpha'"
-    )
-    assert names_in_order(page) == ["alpha", "beta", "gamma-smoke"]
+    lists(page, "alpha", "beta", "gamma-smoke")
     click_grid(page, x=NAME, row=1)
     expect(page).to_have_url(re.compile(r"/run\?run=alpha"))
     page.get_by_role("link", name="Runs").click()
     expect(page.get_by_text("3 of 3 runs")).to_be_visible()
 
-    search = page.get_by_role("textbox", name="Search")
-    search.fill("loss<100 -mode:smoke steps>250")
-    search.press("Enter")
+    search(page, "loss<100 -mode:smoke steps>250")
     expect(page.get_by_text("1 of 3 runs")).to_be_visible()
     assert "q=" in page.url
 
@@ -82,7 +88,7 @@ def test_look_sort_open_compare_and_package(three: str, tmp_path: Path, page: Pa
     expect(page.get_by_text("of 300 planned")).to_be_visible()
     expect(page.locator("[data-testid=stPlotlyChart] .main-svg").first).to_be_visible()
     keep(page, "run")
-    for tab in ("Plan", "Configuration", "Examples", "Predictions", "Log", "Reproduce", "Files", "Problems"):
+    for tab in SECTIONS[1:]:
         page.get_by_role("tab", name=tab).click()
         expect(page).to_have_url(re.compile(f"view={tab}"))
         settled(page)
@@ -91,8 +97,7 @@ def test_look_sort_open_compare_and_package(three: str, tmp_path: Path, page: Pa
     page.get_by_role("link", name="Runs").click()
     # Coming back, the reader finds the search as it was left.
     expect(page.get_by_text("1 of 3 runs")).to_be_visible()
-    search.fill("")
-    search.press("Enter")
+    search(page, "")
     expect(page.get_by_text("3 of 3 runs")).to_be_visible()
     settled(page)
     click_grid(page, x=TICK, row=1)
@@ -150,26 +155,6 @@ def test_what_is_compared_is_chosen_by_keyboard(three: str, page: Page) -> None:
 
 
 @pytest.mark.slow
-def test_a_button_of_the_comparison_puts_runs_side_by_side(three: str, page: Page) -> None:
-    page.goto(f"{three}/compare")
-    page.get_by_role("tab", name="Smoke → TPU").click()
-    expect(page.get_by_text("The smoke run passed 5 of 8 stages of beta")).to_be_visible()
-    expect(page).to_have_url(re.compile("full=beta&smoke=gamma-smoke"))
-    page.goto(f"{three}/compare?part=Scatter")
-    settled(page)
-    for row in (1, 2):
-        click_grid(page, x=TICK, row=row)
-        expect(page.get_by_text(f"{row} of 3 runs selected.")).to_be_visible()
-    page.get_by_role("button", name="Side by side").click()
-    expect(page).to_have_url(re.compile(r"/compare\?.*runs=beta&runs=alpha"))
-    expect(page.get_by_role("tab", name="Side by side")).to_have_attribute("aria-selected", "true")
-    expect(page.get_by_text("Choose two or more runs")).to_have_count(0)
-    page.reload()
-    expect(page.get_by_role("button", name="Runs: 2")).to_be_visible()
-    expect(page.locator("[data-testid=stException]")).to_have_count(0)
-
-
-@pytest.mark.slow
 def test_one_back_leads_to_the_tab_one_came_from(three: str, page: Page) -> None:
     page.goto(three)
     settled(page)
@@ -194,48 +179,22 @@ def test_one_back_leads_to_the_tab_one_came_from(three: str, page: Page) -> None
 
 
 @pytest.mark.slow
-def test_the_answer_that_was_chosen_stays_and_has_a_link(address: str, root: Path, page: Page) -> None:
-    three_runs(root)
-    rows = [json.loads(line) for line in (root / "alpha" / PREDICTIONS).read_text("utf-8").splitlines()]
-    # The wrong ones stand first.
-    place, wrong = 1, [row for row in rows if not row["correct"]][1]
-    item = wrong["id"]
-    output = page.get_by_text(wrong["output_text"], exact=True)
-    page.goto(f"{address}/run?run=alpha&view=Predictions")
-    settled(page)
-    click_grid(page, x=TICK, row=place + 1, number=1)
-    expect(output).to_be_visible()
-    expect(page).to_have_url(re.compile(f"item={item}(&|$)"))
-    page.get_by_role("radio", name="wrong", exact=True).click()
-    expect(page.get_by_text(re.compile(r"^\d+ of 60 items"))).not_to_have_text(re.compile("^60 of"))
-    settled(page)
-    expect(output).to_be_visible()
-    page.get_by_role("radio", name="right", exact=True).click()
-    expect(output).to_have_count(0)
-    page.goto(f"{address}/run?run=alpha&view=Predictions&item={item}")
-    expect(output).to_be_visible()
-    settled(page)
-    click_grid(page, x=TICK, row=place + 1, number=1)
-    expect(output).to_have_count(0)
-    expect(page).not_to_have_url(re.compile("item="))
-
-
-@pytest.mark.slow
 def test_a_page_follows_a_run_at_work_and_notices_its_end(address: str, root: Path, tmp_path: Path, page: Page) -> None:
     folder = write_run(root, "alpha", steps=40, status="running")
     (folder / "checkpoints" / "20").mkdir(parents=True)
-    rows = (write_run(tmp_path, "whole", steps=40) / METRICS).read_text("utf-8").splitlines(keepends=True)
+    rows = read_rows(write_run(tmp_path, "whole", steps=40) / METRICS)
     with RunLock(folder):
         page.goto(f"{address}/run?run=alpha")
         expect(page.get_by_text("20 of 40 steps, loss")).to_be_visible()
         for done in (25, 31):
-            with (folder / METRICS).open("a") as file:
-                file.writelines(rows[len((folder / METRICS).read_text("utf-8").splitlines()) : done])
+            write_rows(folder / METRICS, rows[:done])
             expect(page.get_by_text(f"{done} of 40 steps, loss")).to_be_visible()
         expect(page.locator(".tp-sign", has_text="running")).to_be_visible()
     # A killed run changes no file of its own; only its lock is free now.
     expect(page.locator(".tp-head .tp-sign", has_text="interrupted")).to_be_visible()
     expect(page.get_by_role("button", name="Resume")).to_be_visible()
+    (folder / MANIFEST).write_text("{")
+    expect(page.locator(".tp-head .tp-sign", has_text="interrupted")).to_have_count(0)
 
 
 @pytest.mark.slow
@@ -301,9 +260,7 @@ def test_settings_are_typed_into_the_table_and_the_form(address: str, root: Path
 
 
 @pytest.mark.slow
-def test_one_click_in_an_empty_folder_starts_a_smoke_run_and_it_finishes(
-    address: str, root: Path, page: Page, keep
-) -> None:
+def test_one_click_starts_a_smoke_run_that_finishes(address: str, root: Path, page: Page) -> None:
     page.goto(address)
     expect(page.get_by_text("No runs in")).to_be_visible()
     keep(page, "runs-empty")
@@ -320,9 +277,7 @@ def test_one_click_in_an_empty_folder_starts_a_smoke_run_and_it_finishes(
 
 
 @pytest.mark.slow
-def test_a_run_survives_the_dashboard_and_the_next_one_stops_and_resumes_it(
-    tmp_path: Path, root: Path, page: Page
-) -> None:
+def test_a_run_survives_the_dashboard_and_is_stopped_and_resumed(tmp_path: Path, root: Path, page: Page) -> None:
     with serving(root, tmp_path) as address:
         page.goto(f"{address}/launch?source=tiny.yaml")
         settled(page)
@@ -359,13 +314,11 @@ def test_a_run_survives_the_dashboard_and_the_next_one_stops_and_resumes_it(
 
 
 LONGEST_MS = 240_000
-"""The program loads JAX and counts the rows; a busy machine takes minutes for what takes seconds."""
+"""Plans and questions load JAX and models; a busy machine takes minutes for what takes seconds."""
 
 
 @pytest.mark.slow
-def test_a_plan_starts_by_itself_and_for_each_machine_that_is_chosen(
-    address: str, root: Path, page: Page, keep
-) -> None:
+def test_a_plan_for_each_machine_that_is_chosen(address: str, root: Path, page: Page) -> None:
     page.goto(f"{address}/plan?source=tiny.yaml&on=t4")
     page.get_by_role("button", name="Cancel").click()
     page.get_by_role("button", name="Estimate").first.click()
@@ -377,3 +330,206 @@ def test_a_plan_starts_by_itself_and_for_each_machine_that_is_chosen(
     expect(answer).not_to_contain_text("one T4", timeout=LONGEST_MS)
     settled(page)
     keep(page, "plan")
+
+
+CHART = "[data-testid=stPlotlyChart]"
+
+
+def saved(page: Page, name: str) -> bytes:
+    """Press the chart's camera and return the file of this name."""
+    page.locator(CHART).first.hover()
+    with page.expect_download() as waiting:
+        page.locator(CHART).first.locator(".modebar-btn").last.click()
+    assert waiting.value.suggested_filename == name
+    return waiting.value.path().read_bytes()
+
+
+@pytest.mark.slow
+def test_curves_are_taken_as_png_svg_and_csv(address: str, root: Path, page: Page) -> None:
+    write_run(root, "alpha", steps=120, items=10)
+    page.goto(f"{address}/run?run=alpha&loss=log&smooth=0.9")
+    expect(page.locator(CHART).first).to_be_visible()
+    assert saved(page, "alpha-curves.png").startswith(b"\x89PNG")
+    page.get_by_role("button", name="Export").click()
+    page.get_by_text("For print").click()
+    settled(page)
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="CSV, every row").click()
+    assert len(waiting.value.path().read_bytes().splitlines()) == 121
+    page.keyboard.press("Escape")
+    drawn = fromstring(saved(page, "alpha-curves.svg"))
+    words = "".join(drawn.itertext())
+    assert "alpha" in words
+    assert "Gradient norm (before clipping)" in words
+    assert any("255, 255, 255" in one.get("style", "") for one in drawn.iter())
+
+
+@pytest.mark.slow
+def test_one_hover_label_lists_all_panels_and_a_zoom_survives_new_rows(address: str, root: Path, page: Page) -> None:
+    folder = write_run(root, "alpha", steps=400, status="running")
+    page.set_viewport_size({"width": 1280, "height": 1600})  # A pointer below the window is not seen.
+    with RunLock(folder):
+        page.goto(f"{address}/run?run=alpha")
+        settled(page)
+        box = page.locator(CHART).first.bounding_box()
+        assert box is not None
+        across, down = box["x"] + 400, box["y"] + 150
+        for aside in (0, 6):  # A pointer that comes from nowhere is not seen.
+            page.mouse.move(across + aside, down)
+            page.wait_for_timeout(300)
+        hover = page.locator(".hoverlayer .legend")
+        for title in ("Loss", "Learning rate", "Gradient norm", "Tokens per second"):
+            expect(hover).to_contain_text(title)
+        page.mouse.down()
+        page.mouse.move(across + 300, down, steps=8)
+        page.mouse.up()
+        expect(page.get_by_role("button", name="Reset zoom")).to_be_visible()
+        ticks = page.locator(".xaxislayer-above .xtick").filter(has_text=re.compile("^(0|200)$"))
+        expect(ticks).to_have_count(0)
+        rows = read_rows(folder / METRICS)
+        write_rows(folder / METRICS, [*rows, *(rows[-1] | {"step": step} for step in range(201, 211))])
+        expect(page.get_by_text("210 of 400 steps")).to_be_visible()
+        settled(page)
+        expect(ticks).to_have_count(0)
+        page.get_by_role("button", name="Reset zoom").click()
+        expect(ticks.first).to_be_visible()
+
+
+RUNS = Path(__file__).parents[3] / "submission_runs"
+
+
+@pytest.mark.slow
+def test_three_models_answer_and_leave_the_runs_unchanged(address: str, root: Path, page: Page) -> None:
+    shutil.copytree(RUNS, root, dirs_exist_ok=True)
+    before = {path: sha256_file(path) for path in root.rglob("*") if path.is_file() and ".launch" not in path.parts}
+    row = json.loads((root / "demo-full" / "predictions.jsonl").read_text().splitlines()[0])
+    # The options change when the server finds the copied runs, which would discard a choice.
+    page.goto(address)
+    settled(page)
+    runs = sum(path.is_dir() and not path.name.startswith(".") for path in root.iterdir())
+    expect(page.get_by_text(f"{runs} runs in")).to_be_visible()
+    page.goto(f"{address}/run?run=demo-full&view=Play")
+    settled(page)
+    choose(page, page.get_by_role("combobox", name="Compare with"), "demo-smoke")
+    page.get_by_text("Compare with the untrained model").click()
+    page.get_by_role("textbox", name="Prompt").fill("Subtract 18 from 65.")
+    page.get_by_role("button", name="Ask").click()
+    expect(page.get_by_text("<answer>47</answer>")).to_be_visible(timeout=LONGEST_MS)
+    for name in ("demo-full", "demo-full, untrained", "demo-smoke"):
+        expect(page.locator("[data-testid=stColumn]").get_by_text(name, exact=True)).to_be_visible()
+    expect(page.get_by_text("64 tokens, cut off")).to_have_count(2)
+    page.get_by_text("Evaluation item").click()
+    expect(page.get_by_text(f"Expected: {row['expected']}")).to_be_visible()
+    page.get_by_role("button", name="Ask").click()
+    expect(page.get_by_text("complete, ✓ correct")).to_be_visible(timeout=LONGEST_MS)
+    assert {path: sha256_file(path) for path in before} == before
+
+
+HOSTILE = "<img src=x onerror=window.pwned=1> **a** :red[b] [c](javascript:alert(1))"
+
+
+# The Runs page: its address, keyboard, selection, new runs, tags and notes
+
+
+@pytest.fixture
+def four(address: str, root: Path) -> str:
+    """Return the address of a dashboard with four runs."""
+    for number, name in enumerate(("delta", "alpha", "gamma", "beta")):
+        write_run(root, name, steps=10 * (number + 1), seed=number, started=STARTED - timedelta(days=number))
+    return address
+
+
+@pytest.mark.slow
+def test_the_list_has_an_address_by_its_name_too(four: str, page: Page) -> None:
+    page.goto(f"{four}/runs?q=steps%3C25&columns=steps&columns=mode&page=1")
+    expect(page).to_have_url(re.compile(rf"{four}/\?q=steps%3C25&columns=steps&columns=mode"))
+    lists(page, "delta", "alpha")
+    expect(page.get_by_text("Page not found")).to_have_count(0)
+    expect(page.get_by_test_id("stTopNavLink")).to_have_count(6)
+
+
+@pytest.mark.slow
+def test_an_open_list_shows_new_runs_and_keeps_what_is_typed(four: str, root: Path, page: Page) -> None:
+    page.goto(four)
+    lists(page, "delta", "alpha", "gamma", "beta")
+    click_grid(page, x=TICK, row=2)
+    expect(page.get_by_text("1 selected; 4 of 4 runs")).to_be_visible()
+    write_run(root, "newest", seed=9, started=STARTED + timedelta(days=1))
+    expect(page.get_by_test_id("stToast")).to_have_text(re.compile("newest: succeeded."))
+    lists(page, "newest", "delta", "alpha", "gamma", "beta")
+    expect(page.get_by_text("1 selected; 5 of 5 runs")).to_be_visible()
+    page.get_by_role("button", name="Tags and note").click()
+    note = page.get_by_role("dialog").get_by_role("textbox", name="Note", exact=True)
+    note.fill("half a thought")
+    write_run(root, "later", seed=10, started=STARTED + timedelta(days=2))
+    page.wait_for_timeout(1000 * (2 * POLL_SECONDS + 1))
+    expect(note).to_have_value("half a thought")
+    page.get_by_role("dialog").get_by_role("button", name="Close").click()
+    lists(page, "later", "newest", "delta", "alpha", "gamma", "beta")
+    shutil.rmtree(root / "gamma")
+    lists(page, "later", "newest", "delta", "alpha", "beta")
+    page.get_by_role("button", name="Open").click()
+    expect(page.get_by_role("heading", name="alpha")).to_be_visible()
+
+
+@pytest.mark.slow
+def test_the_filters_are_set_by_keyboard(four: str, page: Page) -> None:
+    page.goto(four)
+    ready(page)
+    filters = page.get_by_role("button", name="Filters")
+    filters.focus()
+    page.keyboard.press("Enter")
+    page.get_by_role("combobox", name="Mode").focus()
+    page.keyboard.press("ArrowDown")
+    expect(page.get_by_role("option", name="full")).to_be_visible()
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"\?mode=full"))
+    page.keyboard.press("Escape")  # The list of the box, then all of it.
+    expect(page.get_by_role("option")).to_have_count(0)
+    page.keyboard.press("Escape")
+    expect(filters).to_be_focused()
+    expect(filters).to_contain_text("Filters: 1")
+
+    # A mouse leaves the focus where it was pressed.
+    filters.click()
+    expect(page.get_by_role("combobox", name="Grade")).to_be_visible()
+    expect(filters).to_be_focused()
+
+
+@pytest.mark.slow
+def test_ticks_stay_with_their_runs_and_notes_go_where_they_should(four: str, root: Path, page: Page) -> None:
+    page.goto(four)
+    lists(page, "delta", "alpha", "gamma", "beta")
+    ready(page)
+    click_grid(page, x=TICK, row=1)
+    expect(page.get_by_text("1 selected; 4 of 4 runs")).to_be_visible()
+    search(page, "-run:delta")
+    expect(page.get_by_text("1 selected (1 not listed); 3 of 4 runs")).to_be_visible()
+    ready(page)
+    click_grid(page, x=TICK, row=3)
+    expect(page.get_by_text("2 selected (1 not listed)")).to_be_visible()
+    search(page, "")
+    expect(page.get_by_text("2 selected; 4 of 4 runs")).to_be_visible()
+
+    page.get_by_role("button", name="Tags and note").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_text("2 runs: delta, beta.")).to_be_visible()
+    tags, note = dialog.get_by_role("textbox", name="Add tags"), f"{HOSTILE}\n=1+1"
+    tags.fill("two <b>words</b>")
+    dialog.get_by_role("textbox", name="Note", exact=True).fill(note)
+    dialog.get_by_role("button", name="Save").click()
+    expect(dialog.get_by_text("is not a valid tag")).to_be_visible()
+    assert not (root / "delta" / "notes.json").exists()
+    tags.fill("baseline, seed-3")
+    dialog.get_by_role("button", name="Save").click()
+    expect(dialog).to_have_count(0)
+    expect(page.get_by_role("button", name="Tags and note")).to_be_focused()
+    for name in ("delta", "beta"):
+        notes = read_notes(root / name)
+        assert (notes.tags, notes.note) == (("baseline", "seed-3"), note)
+    assert not (root / "alpha" / "notes.json").exists()
+    page.goto(f"{four}/?tag=baseline&columns=tag&columns=note&columns=grade")
+    ready(page)
+    expect(page.get_by_text("2 of 4 runs")).to_be_visible()
+    keep(page, "runs-notes")
+    assert page.evaluate("window.pwned") is None

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dashboard.shared import configs, form
 from schemas.catalog import schema
@@ -59,77 +61,55 @@ def test_a_value_is_parsed_as_yaml_and_a_wrong_one_is_kept(
     assert form.field(key).has_type(found) is has_type
 
 
-def test_a_configuration_with_its_defaults_is_valid_and_complete() -> None:
+def test_a_configuration_with_its_defaults_is_valid_and_complete_and_keeps_what_is_wrong_for_validation() -> None:
     full = form.fill_defaults({"model": {"name": "demo"}, "limits": {"steps": 7}})
     assert form.problems(full) == []
     assert full["limits"] == {"steps": 7, "max_minutes": None}
     assert full["optimizer"]["learning_rate"] == 0.001
     assert list(full) == list(schema("train_config")["properties"])
-    assert next(iter(full["model"])) == "name"
-
-
-def test_unknown_keys_and_values_instead_of_objects_are_kept_for_validation() -> None:
-    full = form.fill_defaults({"model": {"name": "demo", "size": 3}, "colour": "red", "checkpoint": "often"})
-    assert (full["colour"], full["model"]["size"], full["checkpoint"]) == ("red", 3, "often")
-    assert len(form.problems(full)) == 3
-
-
-def test_edits_do_not_change_the_original() -> None:
-    start = {"model": {"name": "demo"}}
-    result = form.edit(start, {("model", "name"): "other", ("limits", "steps"): 3})
-    assert result == {"model": {"name": "other"}, "limits": {"steps": 3}}
-    assert start == {"model": {"name": "demo"}}
+    wrong = form.fill_defaults({"model": {"name": "demo", "size": 3}, "colour": "red", "checkpoint": "often"})
+    assert (wrong["colour"], wrong["model"]["size"], wrong["checkpoint"]) == ("red", 3, "often")
+    assert len(form.problems(wrong)) == 3
 
 
 def test_assignments_lead_from_one_configuration_to_the_other_and_wrong_ones_are_left_out() -> None:
     start: dict[str, Any] = {"model": {"name": "demo"}}
     edits = {("limits", "steps"): 7, ("data", "template"): "x = y", ("mesh", "devices"): None}
     texts = form.assignments(start, form.edit(start, edits))
+    assert start == {"model": {"name": "demo"}}
     assert texts == ["data.template=x = y", "limits.steps=7"]
     assert form.parse_assignments(texts) == {("limits", "steps"): 7, ("data", "template"): "x = y"}
     assert form.parse_assignments(["limits.steps", "limits.steps=many", "colour=red", "__class__=1"]) == {}
     assert len(form.parse_assignments(["seed=1"] * 64 + ["limits.steps=7"])) == 1
 
 
-def named(**names: Any) -> dict[str, Any]:
-    found = {"model": "tiny-gpt2", "dataset": "dev-reasoning-v2", "eval_set": "eval_v1"} | names
-    return {
-        "model": {"name": found["model"]},
-        "data": {"dataset": found["dataset"]},
-        "evaluation": {"eval_set": found["eval_set"]},
-    }
+def absent(model: Any = "tiny-gpt2", dataset: str = "dev-reasoning-v2", eval_set: str | None = "eval_v1") -> list:
+    names = {"model": {"name": model}, "data": {"dataset": dataset}, "evaluation": {"eval_set": eval_set}}
+    return [(found.code, found.key_path, found.what, found.why) for found in form.absent(names, file="config.yaml")]
 
 
 def test_a_missing_name_is_a_problem_at_its_key(tmp_path: Path) -> None:
-    found = list(form.absent(named(model="./mine", dataset=f"{tmp_path}/x", eval_set="eval_v3"), file="config.yaml"))
     missing = "it is not built in, and no such file exists."
-    assert [(problem.code, problem.key_path, problem.what) for problem in found] == [
-        ("TP040", "model.name", f"There is no model ./mine: {missing}"),
-        ("TP010", "data.dataset", f"There is no dataset {tmp_path}/x: {missing}"),
-        ("TP010", "evaluation.eval_set", f"There is no evaluation set eval_v3: {missing}"),
-    ]
     start = f"Relative paths start at {Path.cwd()}, where the dashboard was started."
-    assert [problem.why for problem in found] == [start, None, start]
+    assert absent(model="./mine", dataset=f"{tmp_path}/x", eval_set="eval_v3") == [
+        ("TP040", "model.name", f"There is no model ./mine: {missing}", start),
+        ("TP010", "data.dataset", f"There is no dataset {tmp_path}/x: {missing}", None),
+        ("TP010", "evaluation.eval_set", f"There is no evaluation set eval_v3: {missing}", start),
+    ]
+    (refused,) = absent(dataset="/" + "x" * 400)
+    assert refused[:2] == ("TP101", "data.dataset"), "a path that the operating system refuses"
 
 
 @pytest.mark.parametrize("model", ["demo", "google/gemma-2b", "gpt2", "{here}", None, 7])
 def test_names_that_may_exist_are_left_to_the_trainer(tmp_path: Path, model: Any) -> None:
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text("")
+    (tmp_path / "rows.jsonl").touch()
     name = model.replace("{here}", str(tmp_path)) if isinstance(model, str) else model
-    assert list(form.absent(named(model=name, dataset=str(rows), eval_set=None), file="config.yaml")) == []
+    assert absent(model=name, dataset=str(tmp_path / "rows.jsonl"), eval_set=None) == []
 
 
-def test_a_path_that_the_operating_system_refuses_is_a_problem() -> None:
-    (problem,) = form.absent(named(dataset="/" + "x" * 400), file="config.yaml")
-    assert (problem.code, problem.key_path) == ("TP101", "data.dataset")
-
-
-@pytest.mark.parametrize("value", [0.001, 0.0010000001, 1.0, 1e-06, 1.5e-7, 1e22, 0.1 + 0.2, -2.5e-10])
+@given(st.floats(allow_nan=False, allow_infinity=False))
 def test_a_number_is_shown_as_yaml_writes_it_with_every_digit(value: float) -> None:
-    text = form.format_yaml(value)
-    assert yaml.safe_dump(value) == f"{text}\n...\n"
-    assert yaml.safe_load(text) == value
+    assert yaml.safe_dump(value) == f"{form.format_yaml(value)}\n...\n"
 
 
 def test_every_shipped_configuration_and_its_smoke_test_are_valid() -> None:
@@ -143,14 +123,25 @@ def test_every_shipped_configuration_and_its_smoke_test_are_valid() -> None:
     assert configs.quick_smoke()["mode"] == "smoke"
 
 
+def test_a_smoke_run_leads_to_its_shipped_configuration_or_to_itself_with_more_steps() -> None:
+    smoke = form.fill_defaults(configs.make_smoke_config(configs.read(configs.sources()[0])))
+    assert configs.full_run_parameters(smoke, "a") == {"source": "demo.yaml"}
+    queued = form.edit(smoke, {("optimizer", "learning_rate"): 0.5})
+    full = ["name=demo", "mode=full", "model.shape=own", "limits.steps=100"]
+    assert configs.full_run_parameters(queued, "a") == {"source": "same as a", "set": full}
+    # A model that was made small gets the sizes that were queued.
+    small = form.edit(queued, {("model", "shape"): "small", ("batch", "microbatch_size"): 4})
+    size = f"batch.microbatch_size={queued['batch']['microbatch_size']}"
+    assert configs.full_run_parameters(small, "a", queued=queued)["set"] == [*full, size]
+
+
 def test_models_and_datasets_in_a_folder_and_its_subfolders_are_found(tmp_path: Path) -> None:
-    for name in ("a.gguf", "m/b/config.json", "m/b/x.safetensors", "m/c/config.json", ".d/config.json", "m/rows.JSONL"):
+    models = ("a.gguf", "m/b/config.json", "m/b/x.safetensors", "m/c/config.json", ".d/config.json")
+    for name in (*models, "m/rows.JSONL", ".launch/rows/up.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("")
-    uploads = tmp_path / ".launch" / "rows"
-    uploads.mkdir(parents=True)
-    (uploads / "up.txt").write_text("")
+        (tmp_path / name).touch()
     (tmp_path / "loop").symlink_to(tmp_path)
+    uploads = tmp_path / ".launch" / "rows"
     assert configs.local_models(tmp_path) == ["a.gguf", "m/b"]
     assert configs.local_datasets(tmp_path, uploads) == ["m/rows.JSONL", ".launch/rows/up.txt"]
     assert configs.local_models(tmp_path / "nowhere") == []

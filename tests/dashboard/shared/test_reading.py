@@ -1,40 +1,34 @@
-"""Pages show what is on disk, never the grade of files that have changed, and rerun when they have."""
+"""Pages show what is on disk, and never the grade of changed files; one thread refreshes the index for all pages."""
 
 from __future__ import annotations
 
-import json
 import shutil
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from mutations import apply
 from pages import Open, said
 from synthetic import write_run
 
 from dashboard.shared import reading, state
 from dashboard.shared.shared_index import SharedIndex, Snapshot
-from dashboard.shared.state import RUNS
-from evidence.index.index import index_runs
-from evidence.layout import EVAL_SUMMARY, MANIFEST
+from evidence.index.index import RunIndex, index_runs
+from evidence.layout import EVAL_SUMMARY, LOG, MANIFEST, METRICS
 from evidence.lock import RunLock
 
 CHANGED = "Changed on disk since it was checked: alpha. Checking again."
 
 
-def forge(folder: Path) -> None:
-    document = json.loads((folder / EVAL_SUMMARY).read_text("utf-8"))
-    document["metrics"]["exact_match"]["value"] = 0.99
-    (folder / EVAL_SUMMARY).write_text(json.dumps(document), "utf-8")
-
-
-def truncate(folder: Path) -> None:
-    (folder / MANIFEST).write_bytes((folder / MANIFEST).read_bytes()[:300])
-
-
-DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
-    "forged": (forge, "contradictory"),
-    "truncated": (truncate, "partial"),
-    "deleted": (shutil.rmtree, ""),
+FORGED = {"file": EVAL_SUMMARY, "pointer": "/metrics/exact_match/value", "value": 0.99}
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "contradictory": lambda folder: apply(folder, FORGED),
+    "partial": lambda folder: (folder / MANIFEST).write_text("{"),
+    "": shutil.rmtree,
 }
 GONE = {
     "Run": "There is no run alpha in ",
@@ -43,22 +37,15 @@ GONE = {
 }
 
 
-@pytest.mark.parametrize(("damage", "truth"), DAMAGES.values(), ids=DAMAGES)
+@pytest.mark.parametrize("truth", DAMAGES, ids=["forged", "truncated", "deleted"])
 @pytest.mark.parametrize("page", [state.RUN, state.COMPARE, state.PACKAGE], ids=lambda page: page.title)
 def test_a_page_hides_the_grade_of_a_changed_run_until_it_is_graded_again(
-    opened: Open,
-    root: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    page: state.Page,
-    damage: Callable[[Path], None],
-    truth: str,
+    opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch, page: state.Page, truth: str
 ) -> None:
-    folder = write_run(root, "alpha")
-    write_run(root, "beta", seed=1)
-    write_run(root, "gamma", seed=2)
+    folder, *_ = (write_run(root, name, seed=seed) for seed, name in enumerate(("alpha", "beta", "gamma")))
     app = opened(page, run="alpha") if page is state.RUN else opened(page, runs=["alpha", "beta"])
     assert CHANGED not in said(app)
-    damage(folder)
+    DAMAGES[truth](folder)
     with monkeypatch.context() as patched:
         patched.setattr(reading, "WAIT_SECONDS", 0.0)
         patched.setattr(SharedIndex, "request", lambda self, **_: self._finished + 1)
@@ -76,119 +63,181 @@ def test_a_run_at_work_is_not_called_changed(opened: Open, root: Path) -> None:
     folder = write_run(root, "alpha", steps=40, status="running")
     with RunLock(folder):
         app = opened(state.RUN, run="alpha")
-        with (folder / "log.jsonl").open("a") as file:
-            file.write("{}\n")
+        apply(folder, {"file": LOG, "append": "{}\n"})
         assert "Changed on disk" not in said(app.run())
 
 
-class Rerun(Exception):  # noqa: N818 - what Streamlit does, not an error
-    pass
-
-
-@pytest.fixture
-def tick(opened: Open, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
-    """Return a function that does what the timer of an open page does, and returns whether it reruns the page."""
-    watched: list[tuple] = []
-    original = reading._tick
-    monkeypatch.setattr(reading, "_tick", lambda *given: (watched.append(given), original(*given)))
-
-    def rerun() -> None:
-        raise Rerun
-
-    def run() -> bool:
-        shown, drawn, _ = watched[-1]
-        with monkeypatch.context() as patched:
-            patched.setattr(reading.st, "rerun", rerun)
-            patched.setattr(reading, "_announce", lambda: None)
-            reading.look_again()
-            try:
-                original(shown, drawn, 0.0)
-            except Rerun:
-                return True
-            return False
-
-    return run
-
-
-@pytest.mark.parametrize("page", [state.RUNS, state.RUN], ids=lambda page: page.title)
-@pytest.mark.parametrize("damage", [forge, shutil.rmtree], ids=["forged", "deleted"])
-def test_an_open_page_reruns_when_a_run_changes(
-    opened: Open, root: Path, tick: Callable[[], bool], page: state.Page, damage: Callable[[Path], None]
-) -> None:
-    folder = write_run(root, "alpha")
-    write_run(root, "beta", seed=1)
-    opened(page, **({"run": "alpha"} if page is state.RUN else {}))
-    assert not tick()
-    damage(folder)
-    assert tick()
-
-
-def test_an_open_page_reruns_for_a_new_run_and_not_under_a_dialog(
-    opened: Open, root: Path, tick: Callable[[], bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_run(root, "alpha")
-    opened(state.RUNS)
-    write_run(root, "beta", seed=1)
-    with monkeypatch.context() as patched:
-        patched.setattr(state, "has_dialog", lambda: True)
-        assert not tick()
-    assert tick()
-
-
-def test_an_open_page_does_not_rerun_for_the_progress_of_a_run(
-    opened: Open, root: Path, tick: Callable[[], bool]
-) -> None:
-    folder = write_run(root, "alpha", steps=40, status="running")
-    with RunLock(folder):
-        opened(state.RUNS)
-        rows = (folder / "metrics.jsonl").read_text("utf-8").splitlines(keepends=True)
-        (folder / "metrics.jsonl").write_text("".join(rows[:-5]), "utf-8")
-        assert not tick()
-    assert tick()
-
-
-def test_new_and_ended_runs_are_announced_once(opened: Open, root: Path) -> None:
+def test_new_changed_and_deleted_runs_are_listed_and_announced_once(opened: Open, root: Path) -> None:
     write_run(root, "alpha")
     folder = write_run(root, "beta *1*", steps=40, status="running")
     with RunLock(folder):
         app = opened(state.RUNS)
         assert not app.toast
-    write_run(root, "gamma", seed=2)
+    gamma = write_run(root, "gamma", seed=2)
     ended = r"beta \*1\*: interrupted. A signal, a time limit or a kill stopped it; it may be resumed."
     expected = [ended, "gamma: succeeded. All steps were done and the run was sealed."]
     assert sorted(toast.value for toast in app.run().toast) == expected
-    assert not app.run().toast
+    assert sorted(app.dataframe[-1].value["run"]) == ["alpha", "beta *1*", "gamma"]
+    (gamma / MANIFEST).write_text("{")
+    assert app.run().dataframe[-1].value.set_index("run").loc["gamma", "grade"] == ["◔ partial"]
+    assert not app.toast
+    shutil.rmtree(gamma)
+    assert sorted(app.run().dataframe[-1].value["run"]) == ["alpha", "beta *1*"]
     for number in range(5):
         write_run(root, f"more-{number}", seed=3 + number)
     assert app.run().toast[-1].value == "2 more runs are new or have ended."
 
 
-def test_a_list_shows_new_changed_and_deleted_runs(opened: Open, root: Path) -> None:
+def test_the_first_reading_shows_its_progress(opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_run(root, "alpha")
-    app = opened(RUNS)
-    assert app.dataframe[-1].value["run"].tolist() == ["alpha"]
-    write_run(root, "beta", seed=1)
-    assert sorted(app.run().dataframe[-1].value["run"]) == ["alpha", "beta"]
-    (root / "beta" / "run_manifest.json").write_text("{")
-    table = app.run().dataframe[-1].value.set_index("run")
-    assert table.loc["beta", "grade"] == ["◔ partial"]
-    shutil.rmtree(root / "beta")
-    assert app.run().dataframe[-1].value["run"].tolist() == ["alpha"]
-
-
-def test_while_runs_are_read_for_the_first_time_the_page_says_so(
-    opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for number in range(3):
-        write_run(root, f"run-{number}", seed=number)
     whole = index_runs(root)
 
     def load(self: SharedIndex, patience: float, **_: object) -> Snapshot:
         self.progress = (3, 2000)
-        return Snapshot(0, whole[:1])
+        return Snapshot(0, whole)
 
     monkeypatch.setattr(SharedIndex, "load", load)
-    app = opened(RUNS)
+    app = opened(state.RUNS)
     (bar,) = app.get("progress")
     assert bar.proto.text == "Reading runs: 3 of 2,000. Showing the runs loaded so far."
-    assert app.dataframe[-1].value["run"].tolist() == [whole[0].path.name]
+    assert app.dataframe[-1].value["run"].tolist() == ["alpha"]
+
+
+# The shared index
+
+
+LONG = 30.0
+
+
+class Slow(RunIndex):
+    """An index whose refresh waits for `go_on`, reports this progress, and counts."""
+
+    def __init__(self, root: Path, progress: tuple[int, int] = (1, 2)) -> None:
+        super().__init__(root)
+        self.reading = progress
+        self.go_on = threading.Event()
+        self.refreshes = self.under_way = self.most_at_once = 0
+
+    def refresh(self, *, progress: Callable[[int, int], None] | None = None, rest: bool = False):
+        self.refreshes += 1
+        self.under_way += 1
+        self.most_at_once = max(self.most_at_once, self.under_way)
+        if progress:
+            progress(*self.reading)
+        self.go_on.wait(LONG)
+        self.under_way -= 1
+        return super().refresh(progress=progress, rest=rest)
+
+    def partial(self):
+        return [run for run in RunIndex(self.root).refresh() if run.path.name == "newest"]
+
+
+@pytest.fixture
+def slow(tmp_path: Path):
+    write_run(tmp_path, "run")
+    index = Slow(tmp_path)
+    yield index
+    index.go_on.set()
+
+
+def names(shared: SharedIndex, seconds: float = 0.0, **more) -> set[str]:
+    return {run.path.name for run in shared.load(seconds, **more).runs}
+
+
+def test_a_visitor_may_leave_while_waiting(slow: Slow) -> None:
+    shared = SharedIndex(slow)
+
+    class Left(Exception):  # noqa: N818 - what happens to a script, not an error
+        pass
+
+    def leave() -> None:
+        raise Left
+
+    for _ in range(2):
+        with pytest.raises(Left):
+            shared.load(LONG, waiting=leave)
+    assert slow.refreshes == 1
+    slow.go_on.set()
+    assert names(shared, LONG) == {"run"}
+
+
+def test_nobody_waits_longer_than_wanted_and_one_refresh_runs_at_a_time(slow: Slow) -> None:
+    slow.go_on.set()
+    shared = SharedIndex(slow)
+    first = shared.load(LONG)
+    assert shared.load(LONG).runs is first.runs, "nothing changed: the same objects"
+    assert shared.load(LONG).version == first.version
+    slow.go_on.clear()
+    write_run(slow.root, "second")
+    for _ in range(3):
+        assert names(shared) == {"run"}
+    slow.go_on.set()
+    second = shared.load(LONG)
+    assert {run.path.name for run in second.runs} == {"run", "second"}
+    assert second.version > first.version
+    assert slow.most_at_once == 1
+
+
+def test_a_version_ignores_the_progress_of_a_run_but_not_its_end(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, "run", steps=40, status="running")
+    shared = SharedIndex(RunIndex(tmp_path))
+    with RunLock(folder):
+        first = shared.load(LONG)
+        apply(folder, {"file": METRICS, "remove_line": 20})
+        shared.refresh(LONG)
+        later = shared.load(LONG)
+        assert later.runs != first.runs
+        assert later.version == first.version
+    assert shared.load(LONG).version > first.version
+
+
+def test_runs_read_so_far_are_shown_during_a_long_first_reading(slow: Slow) -> None:
+    write_run(slow.root, "newest", seed=1)
+    slow.reading = (20, 10_000)
+    shared = SharedIndex(slow)
+    assert names(shared) == {"newest"}
+    assert shared.progress == (20, 10_000)
+    assert not shared.is_whole
+    assert names(shared, named=frozenset({"newest", "absent"})) == {"newest"}, "what does not exist is not waited for"
+    threading.Timer(1.5, slow.go_on.set).start()
+    assert names(shared, named=frozenset({"run"})) == {"run", "newest"}, "a link names it"
+    assert slow.asked == {"run"}
+    assert shared.is_whole
+
+
+def test_a_page_sees_what_it_has_just_written(slow: Slow) -> None:
+    shared = SharedIndex(slow)
+    shared.refresh(LONG)
+    assert not shared.is_whole, "the first reading is not waited for"
+    slow.go_on.set()
+    shared.load(LONG)
+    slow.go_on.clear()
+    shared.request()
+    while not slow.under_way:
+        time.sleep(0.001)
+    write_run(slow.root, "second")
+    threading.Timer(0.1, slow.go_on.set).start()
+    shared.refresh(LONG)
+    assert {run.path.name for run in shared.runs} == {"run", "second"}
+
+
+def test_after_an_error_the_next_request_tries_again(slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow.go_on.set()
+    shared = SharedIndex(slow)
+    monkeypatch.setattr(threading, "excepthook", lambda args: None)
+    with monkeypatch.context() as patched:
+        patched.setattr(slow, "refresh", lambda **_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            shared.load(LONG)
+    assert names(shared, LONG) == {"run"}
+
+
+def test_a_server_that_is_stopped_does_not_finish_its_refresh(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path\n"
+        "from dashboard.shared.shared_index import SharedIndex; from evidence.index.index import RunIndex\n"
+        "index = RunIndex(Path(sys.argv[1])); index.refresh = lambda **_: time.sleep(100)\n"
+        "print(SharedIndex(index).request())\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=30)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "1\n", "")

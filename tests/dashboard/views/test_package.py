@@ -15,7 +15,7 @@ import pytest
 from bundles import contents, listed_again, pack, small_bundle
 from hostile_zips import CASES, named
 from mutations import apply
-from pages import Open, press, said
+from pages import Open, labels, press, said
 from streamlit.testing.v1 import AppTest
 from synthetic import seal, write_run
 
@@ -23,6 +23,7 @@ from dashboard.shared import reading, state
 from dashboard.views import package
 from evidence.bundle.build import build_bundle
 from evidence.bundle.verify import verify_bundle
+from evidence.index.index import index_runs
 from evidence.layout import LOG
 from schemas.problems import ProblemError
 
@@ -34,38 +35,38 @@ def titles(app: AppTest) -> list[str]:
     return [part.label for part in app.expander]
 
 
-def builds(app: AppTest) -> dict[str, bool]:
-    """Return the buttons that build, and whether they can be pressed."""
-    return {button.label: not button.disabled for button in app.button if button.label.startswith("Build")}
+def builds(app: AppTest) -> list[str]:
+    """Return the buttons that build and can be pressed."""
+    return [label for label in labels(app) if label.startswith("Build")]
 
 
 def with_log_message(folder: Path, text: str) -> Path:
-    log = folder / LOG
-    rows = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
-    rows[0]["message"] += f" {text}"
-    log.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    apply(folder, {"file": LOG, "line": 1, "pointer": "/message", "value": text})
     seal(folder)
-    return log
+    return folder
 
 
 def upload(app: AppTest, name: str, content: bytes) -> AppTest:
     return app.get("file_uploader")[0].upload(name, content, "application/zip").run()
 
 
-def test_a_run_that_is_ready_is_built_with_one_click_and_can_be_downloaded(
-    opened: Open, root: Path, tmp_path: Path
-) -> None:
+def test_a_run_that_is_ready_is_built_with_one_click(opened: Open, root: Path, tmp_path: Path) -> None:
     write_run(root, "alpha")
     app = opened(state.PACKAGE, runs="alpha")
     assert [header.value for header in app.subheader] == ["✓ Everything ready"]
     assert [title.partition(",")[0] for title in titles(app)] == ["Passed checks: 6", "Contents: 9 files"]
-    assert builds(app) == {"Build": True}
+    assert builds(app) == ["Build"]
     assert "Download" not in said(app)
+    listed = app.dataframe[0].value
     app = press(app, "Build")
     assert "</span>valid</span>" in said(app)
     assert app.code[-1].value == "trainproof verify bundles/alpha.zip"
     assert [button.label.split()[0] for button in app.get("download_button")] == ["Share", "Download"]
-    assert verify_bundle(tmp_path / "bundles" / "alpha.zip").ok
+    bundle = tmp_path / "bundles" / "alpha.zip"
+    assert verify_bundle(bundle).ok
+    with zipfile.ZipFile(bundle) as archive:
+        packed = {each.filename: each.file_size for each in archive.infolist() if each.filename.startswith("runs/")}
+    assert packed == {f"runs/{run}/{file}": size for run, file, size in listed.itertuples(index=False)}
     assert "alpha.zip exists. Build replaces it" in said(opened(state.PACKAGE, runs="alpha"))
     assert "Download" in said(opened(state.PACKAGE, runs="alpha", bundle="alpha"))
     write_run(root, "beta", seed=1)
@@ -73,60 +74,43 @@ def test_a_run_that_is_ready_is_built_with_one_click_and_can_be_downloaded(
     assert "Download" not in said(opened(state.PACKAGE, runs="alpha", bundle="../bundles/alpha"))
 
 
-def test_contents_are_what_the_zip_holds(tmp_path: Path) -> None:
-    runs = [write_run(tmp_path / "runs", name, seed=seed) for seed, name in enumerate(("alpha", "beta"))]
-    found = package.contents(runs)
-    with zipfile.ZipFile(build_bundle(runs, tmp_path / "a.zip").output) as archive:
-        packed = {each.filename: each.file_size for each in archive.infolist() if each.filename.startswith("runs/")}
-    assert packed == {f"runs/{run}/{file}": size for run, file, size in found.itertuples(index=False)}
-
-
-def test_the_grade_of_a_passed_check_is_that_of_the_list_of_runs(
-    opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_grade_is_that_of_the_list_of_runs(opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_run(root, "alpha")
-    by_name = reading.by_name
-    monkeypatch.setattr(
-        reading, "by_name", lambda found: {name: replace(run, grade="verified") for name, run in by_name(found).items()}
-    )
+    (run,) = index_runs(root)
+    monkeypatch.setattr(reading, "by_name", lambda _: {"alpha": replace(run, grade="verified")})
     text = said(opened(state.PACKAGE, runs="alpha"))
     assert "✓ verified" in text
     assert "The run is graded verified." in text
     assert "consistent" not in text
 
 
-def test_blocking_problems_come_first_with_buttons_for_their_actions(opened: Open, root: Path, tmp_path: Path) -> None:
-    write_run(root, "alpha", status="interrupted")
+@pytest.mark.parametrize(
+    ("status", "text", "heading", "buttons"),
+    [
+        ("interrupted", "", "1 blocking problem", [PARTIAL]),
+        ("succeeded", f"token {SECRET}", "1 blocking problem", [MASKED]),
+        ("failed", f"token {SECRET}", "2 blocking problems", [f"{PARTIAL}, with secrets and home folders masked"]),
+        ("succeeded", "in /home/somebody/runs", "1 warning", ["Build", MASKED]),
+    ],
+    ids=["partial", "a secret", "both", "a home folder"],
+)
+def test_problems_come_first_with_one_button_for_their_actions(
+    opened: Open, root: Path, tmp_path: Path, status: str, text: str, heading: str, buttons: list[str]
+) -> None:
+    folder = with_log_message(write_run(root, "alpha", status=status), text)
     app = opened(state.PACKAGE, runs="alpha")
-    assert [header.value for header in app.subheader] == ["1 blocking problem"]
-    assert said(app).index("✕ blocked") < said(app).index("✓ ok")
+    assert [header.value for header in app.subheader] == [heading]
     assert "--allow-partial" not in said(app)
-    assert builds(app) == {PARTIAL: True}
-    app = press(app, PARTIAL)
-    assert "valid, labelled partial" in said(app)
-    assert verify_bundle(tmp_path / "bundles" / "alpha.zip").partial
-
-
-def test_a_secret_is_masked_in_the_zip_only(opened: Open, root: Path, tmp_path: Path) -> None:
-    log = with_log_message(write_run(root, "alpha"), f"token {SECRET}")
-    app = opened(state.PACKAGE, runs="alpha")
-    assert builds(app) == {MASKED: True}
-    app = press(app, MASKED)
-    assert "Masked in 1 file: runs/alpha/log.jsonl (1)." in said(app)
+    assert builds(app) == buttons
+    app = press(app, buttons[-1])
     bundle = tmp_path / "bundles" / "alpha.zip"
-    assert verify_bundle(bundle).ok
+    verdict = verify_bundle(bundle)
+    assert (verdict.ok, verdict.partial) == (True, PARTIAL in buttons[-1])
+    assert ("valid, labelled partial" in said(app)) is verdict.partial
+    assert ("Masked in 1 file: runs/alpha/log.jsonl (1)." in said(app)) is ("masked" in buttons[-1])
     with zipfile.ZipFile(bundle) as archive:
-        assert SECRET.encode() not in b"".join(archive.read(name) for name in archive.namelist())
-    assert SECRET in log.read_text("utf-8")
-
-
-def test_several_actions_are_one_button_and_personal_details_need_none(opened: Open, root: Path) -> None:
-    with_log_message(write_run(root, "alpha", status="failed"), f"token {SECRET}")
-    with_log_message(write_run(root, "beta", seed=1), "in /home/somebody/runs")
-    assert builds(opened(state.PACKAGE, runs="alpha")) == {f"{PARTIAL}, with secrets and home folders masked": True}
-    app = opened(state.PACKAGE, runs="beta")
-    assert [header.value for header in app.subheader] == ["1 warning"]
-    assert builds(app) == {"Build": True, MASKED: True}
+        assert not text or text.encode() not in archive.read("runs/alpha/log.jsonl")
+    assert text in (folder / LOG).read_text("utf-8")
 
 
 def test_the_check_runs_again_if_any_file_changes_whatever_its_time(opened: Open, root: Path) -> None:
@@ -185,9 +169,7 @@ def test_a_forged_score_is_the_headline_and_other_findings_are_folded(opened: Op
     assert (titles(app)[-1], app.expander[-1].proto.expanded) == ("2 findings of demo\\-1", False)
 
 
-def test_a_valid_upload_shows_how_to_replay_it_and_a_local_bundle_can_be_replayed_here(
-    opened: Open, root: Path, tmp_path: Path
-) -> None:
+def test_a_valid_bundle_can_be_replayed(opened: Open, root: Path, tmp_path: Path) -> None:
     bundle = build_bundle([write_run(root, "alpha")], tmp_path / "bundles" / "mine.zip").output
     app = upload(opened(state.PACKAGE, part="Verify"), "of a stranger.zip", bundle.read_bytes())
     assert app.code[0].value.splitlines() == [
@@ -213,7 +195,7 @@ def test_an_upload_gets_the_verdict_of_the_command_line(tmp_path: Path, monkeypa
     assert problem.next == "Verify it in a terminal: `trainproof verify 'a b.zip'`."
 
 
-def test_an_upload_that_cannot_be_saved_is_reported(
+def test_an_upload_that_cannot_be_saved(
     opened: Open, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))

@@ -1,11 +1,16 @@
+"""Curves of our runs, of resumed ones and of other tools; thinning, smoothing and CSV."""
+
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from dashboard.shared.charts import foreign_run
 from dashboard.shared.charts.curves import (
     DASHES,
     DOUBTFUL_DASH,
@@ -23,6 +28,8 @@ from dashboard.shared.charts.curves import (
 )
 from dashboard.shared.charts.theme import LIGHT
 from dashboard.shared.files import Series
+from evidence.imports.folder import read_tool_folder
+from evidence.imports.run import Citation, FileReading, ImportedRun, MetricRow
 from schemas.catalog import number_names
 
 COLOURS = ("#1f5b8f", "#c0721d")
@@ -30,10 +37,9 @@ COLOURS = ("#1f5b8f", "#c0721d")
 
 def series(steps: int, **columns: np.ndarray) -> Series:
     """Return rows with steps, tokens, times and these columns."""
-    every = {name: np.full(steps, np.nan) for name in (*number_names(), "seconds")}
-    every |= {"step": np.arange(1.0, steps + 1), "tokens_seen": np.arange(1.0, steps + 1) * 2048}
-    every["seconds"] = np.arange(steps) * 0.5
-    return Series(columns=every | columns)
+    step = np.arange(1.0, steps + 1)
+    known = {"step": step, "tokens_seen": step * 2048, "seconds": (step - 1) * 0.5}
+    return Series(columns=dict.fromkeys(number_names(), np.full(steps, np.nan)) | known | columns)
 
 
 def chart_of(*lines: RunLine, **options) -> CurvesChart:
@@ -115,9 +121,8 @@ def test_the_loss_axis_is_logarithmic_if_a_loss_falls_fiftyfold(losses: tuple[fl
 
 
 def test_a_contradictory_run_is_grey_and_does_not_decide_the_axis() -> None:
-    sound, forged = series(2, loss=np.array([2.0, 1.0])), series(2, loss=np.array([2.0, 1e-6]))
-    doubtful = RunLine(name="forged", series=forged, is_doubtful=True)
-    chart = chart_of(RunLine(name="a", series=sound), doubtful)
+    doubtful = RunLine(name="forged", series=series(2, loss=np.array([2.0, 1e-6])), is_doubtful=True)
+    chart = chart_of(RunLine(name="a", series=series(2, loss=np.array([2.0, 1.0]))), doubtful)
     assert chart.figure.layout.yaxis.type == "linear"
     assert (legend(chart)["forged"].dash, legend(chart)["forged"].color) == (DOUBTFUL_DASH, LIGHT.quiet)
 
@@ -148,17 +153,6 @@ def test_zooming_draws_the_rows_between_with_a_neighbour_on_each_side() -> None:
     assert (curve.x[0], curve.x[-1]) == (19, 31)
     assert chart.figure.layout.xaxis.range == pytest.approx((19.9, 30.1))
     assert chart_of(RunLine(name="a", series=read), zoom=(200.0, 300.0)).titles
-
-
-def test_a_resumed_run_shows_where_and_what_came_before_with_a_dash() -> None:
-    before, after = series(10, loss=np.full(10, 4.0)), series(10, loss=np.full(10, 2.0))
-    after.columns["step"] += 10
-    mark = Mark(at={"step": 11, "tokens_seen": 11 * 2048, "seconds": 5}, text="resumed after step 10")
-    chart = chart_of(RunLine(name="a", series=after, earlier=before, resumed=(mark,)))
-    earlier, own = curves(chart)
-    assert [(trace.y[0], trace.line.dash) for trace in (earlier, own)] == [(4, "dash"), (2, "solid")]
-    assert [shape.x0 for shape in chart.figure.layout.shapes] == [11]
-    assert chart.figure.layout.annotations[-1].text == "resumed after step 10"
 
 
 def test_losses_of_evaluations_are_dotted_points() -> None:
@@ -211,10 +205,6 @@ def test_the_csv_has_every_row_and_digit_and_no_formula() -> None:
     assert all(",16911433728," in row for row in rows)
 
 
-def test_thinning_keeps_the_extremes_of_each_bucket() -> None:
-    assert thin(np.array([3, 1, 2, 9, 2, 2]), 4).tolist() == [0, 1, 3, 4, 5]
-
-
 @pytest.mark.parametrize("size", [4001, 10_007, 1_000_000])
 def test_thinning_keeps_spikes_of_one_step(size: int) -> None:
     noise = np.random.default_rng(0).normal(size=size)
@@ -244,12 +234,9 @@ def test_smoothing_equals_its_sum(weight: float) -> None:
     np.testing.assert_allclose(smooth(noise, weight), weights @ noise / weights.sum(axis=1), rtol=1e-9, atol=1e-12)
 
 
-def test_smoothing_does_not_lag_and_skips_values_that_are_not_finite() -> None:
-    losses = -0.015 * np.arange(400) + 0.15 * np.random.default_rng(0).normal(size=400)
-    assert 0.4 < np.mean(losses > smooth(losses, 0.95)) < 0.6
+def test_smoothing_skips_values_that_are_not_finite() -> None:
     result = smooth(np.array([1.0, np.nan, 1.0, 1.0]), 0.9)
-    np.testing.assert_allclose(result[[0, 2, 3]], 1.0)
-    assert np.isnan(result[1])
+    np.testing.assert_allclose(result, [1.0, np.nan, 1.0, 1.0])
     assert smooth(np.array([]), 0.9).tolist() == []
 
 
@@ -285,3 +272,64 @@ def test_a_missing_parent_is_named_and_a_circle_ends() -> None:
     line, _ = line_with_parents("c", RecordedRun(child_of("a", 3), rows_of(4, 6)), runs.get)
     assert line.earlier is not None
     assert line.earlier.rows == 6
+
+
+CASES = Path(__file__).parents[3] / "cases" / "foreign"
+
+
+def points(series: Series | None) -> list[tuple[float, float]]:
+    return list(zip(*(series.columns[key].tolist() for key in ("step", "loss")), strict=True)) if series else []
+
+
+def test_the_curve_of_another_tool_says_where_it_stands() -> None:
+    line, origin = foreign_run.build_line("a", read_tool_folder(CASES / "hf_trainer" / "folder"))
+    assert line.series.columns["step"].tolist() == sorted(line.series.columns["step"])
+    assert line.series.has("loss")
+    assert origin.startswith("Read from trainer_state.json, lines ")
+
+
+LOSSES = [{"loss": 2.5, "step": 50}, {"loss": 1.9, "step": 100}]
+EVALUATED = [{"eval_loss": 1.8, "step": 100}, {"eval_loss": 2.2, "step": 50}]
+AGAIN = [{"eval_loss": 7.0, "step": 50}, {"eval_loss": 1.7}]
+WITHOUT_STEPS = [{"loss": 2.5, "epoch": 0.5}, {"loss": 1.9, "epoch": 1.0}]
+
+
+@pytest.mark.parametrize(
+    ("history", "rows", "evaluations"),
+    [
+        (LOSSES + EVALUATED + AGAIN, 2, [(50, 2.2), (100, 1.8)]),
+        (EVALUATED, 0, [(50, 2.2), (100, 1.8)]),
+        (WITHOUT_STEPS + EVALUATED[:1], 2, []),
+    ],
+    ids=["in the order of their steps and once for each", "alone", "no place among losses without steps"],
+)
+def test_losses_of_evaluations(tmp_path: Path, history: list[dict], rows: int, evaluations: list[tuple]) -> None:
+    state = {"global_step": 100, "max_steps": 100, "log_history": history}
+    (tmp_path / "trainer_state.json").write_text(json.dumps(state))
+    line, origin = foreign_run.build_line("a", read_tool_folder(tmp_path))
+    assert (line.series.rows, points(line.evaluation)) == (rows, evaluations)
+    assert origin.startswith("Read from trainer_state.json")
+
+
+def test_an_evaluation_of_another_file_or_stage_is_not_drawn_on_a_curve() -> None:
+    def row(file: str, stage: int, **values: float) -> MetricRow:
+        return MetricRow(values=dict(values), source=Citation(file=file, line=1), stage=stage)
+
+    metrics = [row("a.log", 2, step=2, eval_loss=8.0)]
+    metrics += [row("b.log", 1, step=1, loss=2.0), row("b.log", 1, step=1, eval_loss=9.0)]
+    metrics += [row("b.log", 2, step=step, loss=1.0) for step in (1, 2, 3)]
+    metrics += [row("b.log", 2, step=3, eval_loss=1.5)]
+    view = ImportedRun(path=Path("folder"), files={"both": FileReading(metrics=tuple(metrics))})
+    line, _ = foreign_run.build_line("a", view)
+    assert points(line.evaluation) == [(3, 1.5)]
+
+
+@pytest.mark.parametrize("folder", sorted(CASES.iterdir()), ids=lambda folder: folder.name)
+def test_every_case_draws_something_or_nothing_and_never_fails(folder: Path) -> None:
+    view = read_tool_folder(folder / "folder")
+    line, _ = foreign_run.build_line("a", view)
+    for _, series in line.parts():
+        assert len({len(column) for column in series.columns.values()}) == 1
+    assert len(foreign_run.figures(view)) == 7
+    assert len(foreign_run.file_rows(view)) == len(view.files)
+    assert len(foreign_run.prediction_rows(view)) == len(view.predictions)
