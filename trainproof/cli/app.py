@@ -16,7 +16,7 @@ from trainproof.cli.exchange import dashboard, import_
 from trainproof.cli.inspect import check, compare, note, runs, show
 from trainproof.cli.judge import challenge, replay, trust
 from trainproof.cli.plan import plan
-from trainproof.cli.queue import queue
+from trainproof.cli.queue import push, queue
 from trainproof.cli.submit import package, sign, verify
 from trainproof.cli.train import demo, evaluate, export, init, merge, play, train
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from schemas.problems import Problem
 
 GROUPS = {
-    "Train": ("init", "train", "demo", "evaluate", "play", "export", "queue"),
+    "Train": ("init", "train", "demo", "evaluate", "play", "export", "queue", "push"),
     "Plan": ("plan",),
     "Inspect": ("runs", "show", "check", "compare", "note"),
     "Submit": ("package", "sign", "verify"),
@@ -63,8 +63,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 COMMANDS: tuple[Callable[..., None], ...] = (
-    init, train, demo, evaluate, play, export, plan, runs, show, check, compare, note, package, sign, verify, replay,
-    challenge, dashboard,
+    init, train, demo, evaluate, play, export, push, plan, runs, show, check, compare, note, package, sign, verify,
+    replay, challenge, dashboard,
 )  # fmt: skip
 for function in COMMANDS:
     app.command()(function)
