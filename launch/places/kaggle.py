@@ -8,6 +8,7 @@ It exits with 0 on many failures, so its output is read.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
@@ -293,6 +295,7 @@ def _refused(said: str, command: str) -> ProblemError:
     return ProblemError([problem_of("TP773", file=command, what=what, next=fix)], exit_code=2)
 
 
+@cache
 def _account() -> str:
     """Return the name of the account, after checking the version of the command."""
     version = re.search(r"(\d+)\.(\d+)\.(\d+)", said := _kaggle("--version"))
@@ -398,7 +401,10 @@ def _scan(path: Path, name: str) -> Iterator[Any]:
 
 
 def build_wheel(folder: Path) -> None:
-    """Write the wheel of this trainproof: built from its checkout, or packed from where it is installed."""
+    """Write the wheel of this trainproof: `TRAINPROOF_WHEEL`, or built from its checkout, or packed as installed."""
+    if wheel := os.environ.get("TRAINPROOF_WHEEL"):
+        shutil.copy(wheel, folder)
+        return
     installed = distribution("trainproof")
     origin = json.loads(installed.read_text("direct_url.json") or "{}")
     if get_path(origin, "dir_info", "editable"):

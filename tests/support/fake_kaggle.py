@@ -89,14 +89,15 @@ class FakeKaggle:
 
     def save_kernel(self, request: dict[str, Any]) -> dict[str, Any]:
         slug = request["slug"]
-        missing = [name for name in request.get("datasetDataSources", ()) if name not in self.datasets]
+        names = request.get("datasetDataSources", [])
+        attached = {name: self.datasets[name] for name in names if name in self.datasets}
         versions = self.sessions.setdefault(slug, [])
-        session = Session(request, len(versions) + 1, {name: each for name, each in self.datasets.items()})
+        session = Session(request, len(versions) + 1, attached)
         versions.append(session)
         threading.Thread(target=self._run, args=(session,), daemon=True).start()
         url = f"https://www.kaggle.com/code/{slug}"
         answer = {"ref": f"/code/{slug}", "url": url, "versionNumber": session.number, "error": ""}
-        return {**answer, "invalidDatasetSources": missing}
+        return {**answer, "invalidDatasetSources": [name for name in names if name not in attached]}
 
     def _run(self, session: Session) -> None:
         session.status = "RUNNING"
@@ -119,7 +120,11 @@ class FakeKaggle:
         start, size = int(request.get("pageToken") or 0), 2
         page = [{"url": f"http://localhost/output/{slug}/{n}", "fileName": n} for n in names[start : start + size]]
         more = str(start + size) if start + size < len(names) else ""
-        return {"files": page, "log": json.dumps([{"data": line} for line in session.lines]), "nextPageToken": more}
+        return {
+            "files": page,
+            "log": json.dumps([{"data": f"{line}\n"} for line in session.lines]),
+            "nextPageToken": more,
+        }
 
     def delete_kernel(self, request: dict[str, Any]) -> dict[str, Any]:
         for session in self.sessions.pop(f"{request['userName']}/{request['kernelSlug']}", []):
@@ -158,7 +163,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.close()
             return
         answer = self.kaggle.answer(method, request) if answer is None else answer
-        if isinstance(answer, int):
+        if isinstance(answer, int) and answer >= 500:  # a page of the load balancer
+            self._send(b"<html>Try again later.</html>", "text/html", status=answer)
+        elif isinstance(answer, int):
             self._send(json.dumps({"code": answer, "message": f"{answer} answer"}).encode(), status=answer)
         else:
             self._send(json.dumps(answer).encode())
@@ -197,7 +204,7 @@ class _Handler(BaseHTTPRequestHandler):
             while True:
                 is_last = session.ended.wait(0.05)
                 for line in session.lines[sent:]:
-                    self.wfile.write(f"data: {json.dumps({'data': line})}\n\n".encode())
+                    self.wfile.write(f"data: {json.dumps({'data': f'{line}\n'})}\n\n".encode())
                     sent += 1
                 self.wfile.flush()
                 if is_last:

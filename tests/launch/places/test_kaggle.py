@@ -24,8 +24,8 @@ from synthetic import write_run
 from evidence.bundle.build import build_bundle
 from evidence.layout import SESSION
 from launch import queue
-from launch.jobs import Job, jobs
-from launch.places.kaggle import PLACES, slug_of
+from launch.jobs import Job, jobs, read_status
+from launch.places.kaggle import PLACES, build_wheel, slug_of
 from launch.places.place import Request
 from schemas.problems import ProblemError
 
@@ -41,17 +41,27 @@ TINY = {
 T4S = ["Tesla T4", "Tesla T4"]
 
 
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    build_wheel(folder)
+    [wheel] = folder.iterdir()
+    return wheel
+
+
 @pytest.fixture
-def kaggle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeKaggle]:
+def kaggle(tmp_path: Path, wheel: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeKaggle]:
     service = FakeKaggle()
     server = serve(service)
     for name, value in service.environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("TRAINPROOF_POLL_SECONDS", "0.2")
+    monkeypatch.setenv("TRAINPROOF_WHEEL", str(wheel))
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
     yield service
     server.shutdown()
+    server.server_close()
 
 
 @pytest.fixture
@@ -199,8 +209,9 @@ def test_a_killed_process_goes_on_from_its_session(kaggle, root, tmp_path):
     kaggle.run = wait
     job = queue.start(root, TINY, place="kaggle-tpu")
     wait_for(lambda: "step 1" in output(job))
-    worker = now(job).started
-    queue.process.kill(worker)  # and its worker is gone with the machine
+    status = read_status(job.folder)
+    for process in (status.worker, status.started):  # as when the machine is switched off
+        queue.process.kill(process)
     hold.done = True
     queue.start_worker(root)
     job = ended(job)
@@ -225,7 +236,7 @@ def test_output_that_is_not_the_sessions_is_not_imported(change, says, kaggle, r
 
 
 def test_the_bundle_of_another_job_is_not_imported(kaggle, root, tmp_path):
-    other = small_bundle(tmp_path).read_bytes()
+    other = small_bundle(tmp_path / "other").read_bytes()
     kaggle.run = played(tmp_path / "played", content=other, lines=[result_line(other)])
     job = ended(queue.start(root, TINY, place="kaggle-tpu"))
     assert (job.state, [path.name for path in root.iterdir()]) == ("failed", [".launch"])
@@ -270,7 +281,7 @@ def test_a_refusal_says_what_to_do(method, answer, says, kaggle, root):
     ("prepare", "code", "says"),
     [
         (lambda kaggle: setattr(kaggle, "tpu_used", 20 * 3600), "TP771", "No hours are left this week for"),
-        (lambda _: Path("rows.jsonl").write_text(f'{{"prompt": "hf_{"aB3" * 12}"}}\n'), "TP820", "rows.jsonl"),
+        (lambda _: Path("rows.jsonl").write_text(f'{{"prompt": "hf_{"aB3" * 12}"}}\n'), "TP846", "rows.jsonl"),
         (lambda _: os.environ.__setitem__("PATH", "/nowhere"), "TP770", "not installed"),
     ],
 )
@@ -281,7 +292,7 @@ def test_nothing_is_sent_that_cannot_run(prepare, code, says, kaggle, root, monk
     prepare(kaggle)
     with pytest.raises(ProblemError) as raised:
         PLACES["kaggle-tpu"].offer(Request(run="tiny", config=TINY, working_folder=Path.cwd()))
-    assert (raised.value.problems[0].code, says in str(raised.value)) == (code, True), raised.value
+    assert (raised.value.problems[0].code, says in str(raised.value.problems[0])) == (code, True), raised.value
     assert not {"StartBlobUpload", "SaveKernel"} & set(kaggle.calls)
 
 
