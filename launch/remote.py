@@ -26,12 +26,13 @@ from evidence.bundle.reading import open_bundle
 from evidence.bundle.unpacked import refuse_invalid
 from evidence.bundle.verify import verify_bundle
 from evidence.hashes import sha256_file
+from evidence.layout import SESSION
 from evidence.writing import write_json
-from launch.jobs import CONFIG, SESSION, Job, read_job, read_object, refuse_link, tail
+from launch.jobs import CONFIG, STOPPED_BEFORE_RUN, Job, read_job, read_object, refuse_link, tail
 from launch.places import get_place
 from launch.places.place import Offer, RemotePlace, Request, Status, Unreachable
 from schemas.problems import ProblemError, problem_of
-from schemas.reading import get_path, get_str, read_yaml
+from schemas.reading import get_number, get_path, get_str, read_yaml
 from schemas.render import render_text
 
 RESULT = "trainproof session: "
@@ -97,31 +98,23 @@ def run_job(job: Job) -> int:
             say("The session was cancelled there.")
         return _bring_back(job, place, reference, status)
     except KeyboardInterrupt:
-        if (reference := session.reference) is not None:
+        if (started := session.reference) is not None:
             say("Cancelling the session …")
-            _repeat(lambda: place.cancel(reference), limit=5)
-        return 130
+            _repeat(lambda: place.cancel(started), limit=5)
+        return STOPPED_BEFORE_RUN
 
 
 def _submit(job: Job, place: RemotePlace, session: Session) -> str:
-    """Prepare and send a job. An earlier process may have been stopped on the way."""
+    """Prepare and send a job, unless an earlier process did, and return the reference of its session."""
     upload = job.folder / "upload"
-    reference = None
-    if session.fields.get("state") == "sending":
-        reference = _repeat(lambda: place.find(upload))
-    else:
+    if session.fields.get("state") != "sending":
         request = request_of(job)
         offer = _repeat(lambda: place.offer(request))
         shutil.rmtree(upload, ignore_errors=True)
         upload.mkdir()
         place.prepare(request, upload)
         session.update(state="sending", **_offered(offer))
-    while reference is None:
-        try:
-            reference = place.submit(upload)
-        except Unreachable as error:
-            say(f"{error} Looking whether it has arrived.")
-            reference = _repeat(lambda: place.find(upload))
+    reference = _repeat(lambda: place.find(upload) or place.submit(upload))
     session.update(state="sent", reference=reference, sent_at=_now())
     shutil.rmtree(upload, ignore_errors=True)
     return reference
@@ -186,7 +179,12 @@ def _bring_back(job: Job, place: RemotePlace, reference: str, status: Status) ->
     _repeat(lambda: place.fetch(reference, output))
     stated = read_result(output / "session.log")
     bundle = output / "bundle.zip"
-    witness = {"place": job.place, "reference": reference, "address": place.address(reference), "fetched_at": _now()}
+    witness: dict[str, Any] = {
+        "place": job.place,
+        "reference": reference,
+        "address": place.address(reference),
+        "fetched_at": _now(),
+    }
     if bundle.is_file():
         sha256 = sha256_file(bundle)
         if stated is not None and stated.get("bundle_sha256") != sha256:
@@ -204,6 +202,21 @@ def _bring_back(job: Job, place: RemotePlace, reference: str, status: Status) ->
     say(f"Fetched {', '.join(names)} into {job.root}. {message}".rstrip())
     code = get_path(read_object(job.root / job.run / layout.MANIFEST), "exit", "code")
     return code if type(code) is int else _FAILED
+
+
+def describe_session(job: Job) -> str | None:
+    """Describe the session of a job that has not ended, with the time that it has left."""
+    fields = read_object(job.folder / SESSION)
+    if fields is None or job.has_ended:
+        return None
+    text = f"{job.run} at {job.place}: {get_str(fields, 'state') or 'not sent yet'}"
+    seconds, began = get_number(fields, "session_seconds"), get_str(fields, "began_at")
+    if seconds is None or began is None:
+        return text
+    with suppress(ValueError):
+        left = seconds - (datetime.now(UTC) - datetime.fromisoformat(began)).total_seconds()
+        text += f", about {max(left, 0) / 3600:.1f} h of the session left"
+    return text
 
 
 def read_result(path: Path) -> dict[str, Any] | None:

@@ -18,11 +18,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import distribution
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
-from evidence.bundle.secrets import hide_secrets, scan_file
+from evidence.bundle.secrets import SECRET, find_secrets, hide_secrets, scan_file
 from evidence.targets import load_target
 from evidence.writing import write_json, write_text
 from launch.places.place import Offer, RemotePlace, Request, Status, Unreachable
@@ -98,6 +99,9 @@ class Kaggle(RemotePlace):
         hours = (machine.session_seconds or 0) / 3600
         files = _files_of(request)
         problems = [problem for name, path in files.items() for problem in _scan(path, name)]
+        for pattern, line, shown in find_secrets(BytesIO(write_yaml(dict(request.config)).encode())):
+            what = f"Line {line} holds {pattern.kind}: {shown}."
+            problems += [problem_of(SECRET, file="config.yaml", what=what)] if pattern.code == SECRET else []
         if left is not None and left <= 0:
             what = f"No hours are left this week for {machine.title}: {quota.get('used')} of {quota.get('total')} used."
             fix = f"Push again after {quota.get('refreshAt') or 'the quota is renewed'}, or to another place."
@@ -326,8 +330,10 @@ def _hours(text: Any) -> float | None:
 
 
 def _create_dataset(name: str, folder: Path) -> None:
-    """Create a dataset unless an earlier attempt did, and wait until it can be attached."""
-    if _dataset_status(name) is None:
+    """Create a dataset unless an earlier attempt arrived, and wait until it can be attached."""
+    attempted = folder.with_name("dataset.sent")
+    if not attempted.exists() or _dataset_status(name) is None:
+        attempted.touch()
         said = _kaggle("datasets", "create", "-p", str(folder), "--dir-mode", "zip", "-q")
         if "is being created" not in said:
             raise _refused(said, "kaggle datasets create")
@@ -397,13 +403,14 @@ def _scan(path: Path, name: str) -> Iterator[Any]:
     """Yield the secrets in a file, or in the files of a folder."""
     for each in sorted(path.rglob("*")) if path.is_dir() else [path]:
         if each.is_file() and each.suffix not in {".safetensors", ".gguf", ".parquet"}:
-            yield from scan_file(each, name if each == path else f"{name}/{each.relative_to(path)}")
+            found = scan_file(each, name if each == path else f"{name}/{each.relative_to(path)}")
+            yield from (problem for problem in found if problem.code == SECRET)
 
 
 def build_wheel(folder: Path) -> None:
     """Write the wheel of this trainproof: `TRAINPROOF_WHEEL`, or built from its checkout, or packed as installed."""
-    if wheel := os.environ.get("TRAINPROOF_WHEEL"):
-        shutil.copy(wheel, folder)
+    if given := os.environ.get("TRAINPROOF_WHEEL"):
+        shutil.copy(given, folder)
         return
     installed = distribution("trainproof")
     origin = json.loads(installed.read_text("direct_url.json") or "{}")

@@ -204,7 +204,8 @@ class _Handler(BaseHTTPRequestHandler):
             while True:
                 is_last = session.ended.wait(0.05)
                 for line in session.lines[sent:]:
-                    self.wfile.write(f"data: {json.dumps({'data': f'{line}\n'})}\n\n".encode())
+                    event = json.dumps({"data": f"{line}\n"})
+                    self.wfile.write(f"data: {event}\n\n".encode())
                     sent += 1
                 self.wfile.flush()
                 if is_last:

@@ -49,6 +49,7 @@ def list_(root: Root = RUNS, as_json: AsJson = False) -> None:
     """List the jobs in the order of the queue."""
     need("queue", "queue")
     from launch.jobs import explain_signal, jobs
+    from launch.remote import describe_session
 
     found = jobs(root)
     if as_json:
@@ -60,9 +61,8 @@ def list_(root: Root = RUNS, as_json: AsJson = False) -> None:
         sys.stdout.write("The queue is empty.\n")
     else:
         rows = [("job", "state", "device", "exit code", "added at", "run"), *map(_cells, found)]
-        sys.stdout.write(
-            align(rows) + join_lines(text for job in found if (text := explain_signal(job, job.exit_code)))
-        )
+        notes = [explain_signal(job, job.exit_code) or describe_session(job) for job in found]
+        sys.stdout.write(align(rows) + join_lines(filter(None, notes)))
 
 
 def _cells(job: Job) -> tuple[str, ...]:
