@@ -197,19 +197,21 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         self.close_connection = True
         sent = 0
         with suppress(OSError):
             while True:
                 is_last = session.ended.wait(0.05)
-                for line in session.lines[sent:]:
-                    event = json.dumps({"data": f"{line}\n"})
-                    self.wfile.write(f"data: {event}\n\n".encode())
-                    sent += 1
+                events = [json.dumps({"data": f"{line}\n"}) for line in session.lines[sent:]]
+                sent += len(events)
+                for event in events + ["END_OF_LOG"] * is_last:
+                    content = f"data: {event}\n\n".encode()
+                    self.wfile.write(f"{len(content):x}\r\n".encode() + content + b"\r\n")
                 self.wfile.flush()
                 if is_last:
-                    self.wfile.write(b"data: END_OF_LOG\n\n")
+                    self.wfile.write(b"0\r\n\r\n")
                     return
 
 

@@ -183,11 +183,16 @@ def test_what_is_sent(kaggle, root, tmp_path):
     ("method", "answers"),
     [
         ("SaveKernel", ["lost"]),
-        ("SaveKernel", [503]),
-        ("CreateDataset", ["lost"]),
-        ("GetKernelSessionStatus", [500, 502]),
-        ("GetAcceleratorQuotaStatistics", [504]),
-        ("output", [7]),
+        *(
+            pytest.param(*trouble, marks=pytest.mark.slow)
+            for trouble in (
+                ("SaveKernel", [503]),
+                ("CreateDataset", ["lost"]),
+                ("GetKernelSessionStatus", [500, 502]),
+                ("GetAcceleratorQuotaStatistics", [504]),
+                ("output", [7]),
+            )
+        ),
     ],
 )
 def test_a_lost_connection_neither_loses_nor_repeats_anything(method, answers, kaggle, root, tmp_path):
@@ -198,6 +203,7 @@ def test_a_lost_connection_neither_loses_nor_repeats_anything(method, answers, k
     assert [len(versions) for versions in kaggle.sessions.values()] == [1]
 
 
+@pytest.mark.slow
 def test_a_killed_process_goes_on_from_its_session(kaggle, root, tmp_path):
     hold = SimpleNamespace(done=False)
 
@@ -220,12 +226,13 @@ def test_a_killed_process_goes_on_from_its_session(kaggle, root, tmp_path):
     assert output(job).count("step 1") <= 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "says"),
     [
         ({"lines": [result_line(b"another")]}, "the log of the session states"),
         ({"content": b"PK not a zip"}, "the log of the session states"),
-        ({"content": b"", "lines": [result_line(b"")]}, "archive"),
+        ({"content": b"", "lines": [result_line(b"")]}, "does not verify"),
     ],
 )
 def test_output_that_is_not_the_sessions_is_not_imported(change, says, kaggle, root, tmp_path):
@@ -235,6 +242,7 @@ def test_output_that_is_not_the_sessions_is_not_imported(change, says, kaggle, r
     assert says in output(job)
 
 
+@pytest.mark.slow
 def test_the_bundle_of_another_job_is_not_imported(kaggle, root, tmp_path):
     other = small_bundle(tmp_path / "other").read_bytes()
     kaggle.run = played(tmp_path / "played", content=other, lines=[result_line(other)])
@@ -243,6 +251,7 @@ def test_the_bundle_of_another_job_is_not_imported(kaggle, root, tmp_path):
     assert "left no run" in output(job)
 
 
+@pytest.mark.slow
 def test_a_killed_session_leaves_its_rows(kaggle, root, tmp_path):
     def killed(session: Session) -> None:
         [files] = session.datasets.values()
@@ -259,6 +268,7 @@ def test_a_killed_session_leaves_its_rows(kaggle, root, tmp_path):
     assert "more memory than is available" in output(job)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "answer", "says"),
     [
@@ -296,6 +306,7 @@ def test_nothing_is_sent_that_cannot_run(prepare, code, says, kaggle, root, monk
     assert not {"StartBlobUpload", "SaveKernel"} & set(kaggle.calls)
 
 
+@pytest.mark.slow
 def test_the_next_session_continues_a_run(kaggle, root, tmp_path):
     kaggle.run = played(tmp_path / "played")
     first = ended(queue.start(root, TINY, place="kaggle-tpu"))
@@ -310,6 +321,7 @@ def test_the_next_session_continues_a_run(kaggle, root, tmp_path):
     assert "rows.jsonl" in session.datasets[f"{USER}/{slug_of(again.run)}"]
 
 
+@pytest.mark.slow
 def test_cancelling_ends_the_session(kaggle, root):
     kaggle.run = lambda session: session.ended.wait(60)
     job = queue.start(root, TINY, place="kaggle-tpu")
