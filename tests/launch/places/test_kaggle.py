@@ -132,23 +132,34 @@ def rehearse(folder: Path, devices: list[str]) -> Callable[[Session], None]:
     return run
 
 
+def trainproof(*arguments: object) -> str:
+    command = [sys.executable, "-m", "trainproof", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 @pytest.mark.slow
-def test_a_run_goes_there_and_back(kaggle, root, tmp_path):
+def test_a_run_is_pushed_watched_fetched_verified_and_compared(kaggle, root, tmp_path):
     kaggle.run = rehearse(tmp_path / "session", T4S)
-    job = ended(queue.start(root, TINY, place="kaggle-gpu"), 300)
-    assert (job.state, job.exit_code) == ("succeeded", 0), output(job)
+    Path("tiny.yaml").write_text(json.dumps(TINY))
+    said = trainproof("push", "--config", "tiny.yaml", "--to", "kaggle-gpu", "--yes", "--root", root)
+    assert "30 h left until 2026-12-05" in said
+    assert "the wheel of trainproof, config.yaml, rows.jsonl" in said
+    assert "2 x Tesla T4, as requested" in said
+    [job] = jobs(root)
+    assert (job.state, job.exit_code) == ("succeeded", 0)
     full, smoke = (
         json.loads((root / name / "run_manifest.json").read_text()) for name in (job.run, f"{job.run}-smoke")
     )
     assert (full["mode"], full["status"], smoke["mode"]) == ("full", "succeeded", "smoke")
     assert full["command"][-6:-3] == ["--session", "kaggle-gpu", "--resume"]
     witness = json.loads((root / job.run / SESSION).read_text())
-    assert witness["reference"] == f"{USER}/{slug_of(job.run)}/1"
-    assert witness["is_in_log"]
-    assert "2 x Tesla T4, as requested" in output(job)
-    check = [sys.executable, "-m", "trainproof", "check", str(root / job.run)]
-    done = subprocess.run(check, capture_output=True, text=True, check=False)
-    assert (done.returncode, "session.json" in done.stdout) == (0, False), done.stdout
+    assert (witness["reference"], witness["is_in_log"]) == (f"{USER}/{slug_of(job.run)}/1", True)
+    assert "session.json" not in trainproof("check", root / job.run)
+    assert "limits.steps" not in trainproof("compare", root / f"{job.run}-smoke", root / job.run)
+    trainproof("package", root / job.run, "--output", tmp_path / "again.zip")
+    trainproof("verify", tmp_path / "again.zip")
 
 
 @pytest.mark.slow
